@@ -1,0 +1,1 @@
+//! Bundles: the traffic of one site towards another, measured and paced as one.

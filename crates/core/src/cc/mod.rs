@@ -1,0 +1,135 @@
+//! Congestion control: one trait, one file per algorithm, one registry.
+
+use alloc::boxed::Box;
+
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+
+/// Round-trip times seen in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttSample {
+    /// The newest.
+    pub latest: Duration,
+    /// The smallest of the interval.
+    pub min: Duration,
+}
+
+/// What the path did over an interval. One ACK, one kernel report and one bundle epoch are all a
+/// measurement. `None` means not known here; zero never means unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Measurement {
+    /// Time covered, from the previous measurement to this one.
+    pub interval: Duration,
+    /// Bytes newly known to have been delivered.
+    pub acked: ByteCount,
+    /// Bytes newly considered lost.
+    pub lost: Option<ByteCount>,
+    /// Bytes newly reported as marked congestion experienced.
+    pub ecn_ce: Option<ByteCount>,
+    /// Round-trip times; in a sendbox composed of the one-way delay and the window minimum of the
+    /// return leg.
+    pub rtt: Option<RttSample>,
+    /// Age of the feedback: from the departure of the newest acknowledged packet to now.
+    pub feedback_delay: Option<Duration>,
+    /// Rate at which the acknowledged bytes were sent.
+    pub send_rate: Option<Rate>,
+    /// Rate at which they arrived, over about one round trip.
+    pub delivery_rate: Option<Rate>,
+    /// Rate at which they arrived, over a small part of a round trip.
+    pub train_rate: Option<Rate>,
+    /// Bytes outstanding after this measurement.
+    pub in_flight: Option<ByteCount>,
+    /// Bytes delivered since the start.
+    pub delivered: ByteCount,
+    /// `delivered` at the time the newest acknowledged packet was sent (counts rounds).
+    pub prior_delivered: ByteCount,
+    /// The sender had at some time of the interval nothing to send.
+    pub app_limited: bool,
+    /// Share of the interval in which the sender had nothing to send.
+    pub idle: Option<Ratio>,
+}
+
+/// What must not wait for the next measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CongestionEvent {
+    /// Loss was detected; once an episode, before the measurement of the same ACK.
+    Loss,
+    /// The losses of the episode are repaired.
+    RecoveryEnd,
+    /// A retransmission timeout.
+    Rto,
+    /// The last loss or timeout was spurious: restore saved state.
+    Spurious,
+    /// A congestion-experienced mark arrived.
+    EcnCe,
+    /// Sending resumes after an idle period.
+    IdleRestart,
+}
+
+/// What the host does between decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Law {
+    /// Keep the limits until the next decision.
+    #[default]
+    Hold,
+}
+
+/// The limits an algorithm sets. What it leaves out, the host derives.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SendLimits {
+    /// Bytes that may be outstanding.
+    pub cwnd: Option<ByteCount>,
+    /// Slow-start threshold.
+    pub ssthresh: Option<ByteCount>,
+    /// Pacing rate.
+    pub pacing_rate: Option<Rate>,
+    /// What the host does between decisions.
+    pub law: Law,
+}
+
+/// A congestion-control algorithm: infallible, without clock or I/O.
+pub trait CongestionControl: Send {
+    /// Starts at `now` with packets of `mss` bytes and `initial_cwnd` bytes of window.
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount);
+    /// Takes what the path did since the last call.
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement);
+    /// Takes what could not wait.
+    fn on_event(&mut self, now: Timestamp, event: CongestionEvent);
+    /// Called at or after [`CongestionControl::next_timer`].
+    fn on_timer(&mut self, now: Timestamp) {
+        let _ = now;
+    }
+    /// When the algorithm wants to be called without a measurement.
+    fn next_timer(&self) -> Option<Timestamp> {
+        None
+    }
+    /// The limits in force.
+    fn send_limits(&self) -> SendLimits;
+    /// The algorithm's own state, for logs: a name of the phase and named numbers.
+    fn state(&self) -> State;
+}
+
+/// An algorithm's own state as numbers with names (units in the name), for logs and figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// Phase, such as `"slow_start"` or `"drain"`.
+    pub phase: &'static str,
+    /// Why the last decision was what it was.
+    pub reason: &'static str,
+    /// Named numbers.
+    pub numbers: alloc::vec::Vec<(&'static str, f64)>,
+}
+
+/// One entry of the registry.
+pub struct Algorithm {
+    /// Name as written in plans.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Papers and RFCs.
+    pub sources: &'static [&'static str],
+    /// Parameters.
+    pub params: &'static [Param],
+    /// Builds an instance; refuses parameters out of range.
+    pub build: fn(&Spec) -> Result<Box<dyn CongestionControl>, SpecError>,
+}

@@ -1,0 +1,16 @@
+//! The pure core of forebay: congestion control, schedulers, links, bundles and traffic.
+//!
+//! Nothing in this crate reads a clock, does I/O or draws randomness of its own: time, bytes and
+//! seeds come in as arguments, so the sendbox daemon, the link emulator and the simulator run the
+//! very same code, and a run can be repeated bit for bit.
+#![cfg_attr(not(any(test, feature = "testing")), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod bundle;
+pub mod cc;
+pub mod packet;
+pub mod qdisc;
+pub mod spec;
+pub mod units;

@@ -1,0 +1,258 @@
+//! How an algorithm or a qdisc is named and parametrised in plans, configurations and on the
+//! command line: a kind and a table of parameters whose values still carry their units.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::str::FromStr;
+
+use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, parse_duration};
+
+/// One parameter value as written.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize), serde(untagged))]
+pub enum Value {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number without a unit.
+    Integer(i64),
+    /// A number without a unit.
+    Float(f64),
+    /// A quantity with its unit, or a name.
+    Text(String),
+    /// A list.
+    List(Vec<Value>),
+    /// A nested kind with its own parameters, such as a qdisc below another.
+    Spec(Spec),
+    /// A table without a kind, such as one rule of a classifier.
+    Table(BTreeMap<String, Value>),
+}
+
+/// A kind (`"sfq"`, `"copa"`) with its parameters. In TOML `{ kind = "sfq", limit = "1200p" }`.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Spec {
+    /// Registry name.
+    pub kind: String,
+    /// Parameters by name; those not given take the registry's default.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub params: BTreeMap<String, Value>,
+}
+
+/// One parameter that an algorithm or qdisc takes, for help texts, documentation and checks.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// Name as written in plans.
+    pub name: &'static str,
+    /// What it does, one line.
+    pub summary: &'static str,
+    /// Default as it would be written; empty when there is none.
+    pub default: &'static str,
+    /// What is allowed, such as `"a duration, 1ms to 10s"`.
+    pub allowed: &'static str,
+}
+
+/// A parameter that is unknown, of the wrong kind or out of range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: allowed is {allowed}")]
+pub struct SpecError {
+    /// The parameter, or `kind`.
+    pub key: String,
+    /// The offending value as written.
+    pub value: String,
+    /// What would be accepted.
+    pub allowed: String,
+}
+
+impl SpecError {
+    /// An error about `key`.
+    pub fn new(key: &str, value: &str, allowed: &str) -> Self {
+        Self { key: key.to_string(), value: value.to_string(), allowed: allowed.to_string() }
+    }
+}
+
+impl Spec {
+    /// A kind with every parameter at its default.
+    pub fn named(kind: &str) -> Self {
+        Self { kind: kind.to_string(), params: BTreeMap::new() }
+    }
+
+    /// Adds or replaces one parameter.
+    pub fn with(mut self, name: &str, value: Value) -> Self {
+        self.params.insert(name.to_string(), value);
+        self
+    }
+
+    /// Refuses every parameter that is not among `params`.
+    pub fn check_names(&self, params: &[Param]) -> Result<(), SpecError> {
+        for (name, value) in &self.params {
+            if !params.iter().any(|param| param.name == name) {
+                let names: Vec<&str> = params.iter().map(|param| param.name).collect();
+                let allowed = if names.is_empty() {
+                    alloc::format!("no parameter of {}", self.kind)
+                } else {
+                    alloc::format!("one of {}", names.join(", "))
+                };
+                return Err(SpecError::new(name, &value.to_string(), &allowed));
+            }
+        }
+        Ok(())
+    }
+
+    fn parsed<T: FromStr>(&self, name: &str, allowed: &str) -> Result<Option<T>, SpecError> {
+        match self.params.get(name) {
+            None => Ok(None),
+            Some(value) => value
+                .to_string()
+                .trim_matches('"')
+                .parse()
+                .map(Some)
+                .map_err(|_| SpecError::new(name, &value.to_string(), allowed)),
+        }
+    }
+
+    /// The queue limit `name`, `None` if it is not given.
+    pub fn limit(&self, name: &str) -> Result<Option<Limit>, SpecError> {
+        self.parsed(name, "a queue limit such as \"1200p\" or \"1800KB\"")
+    }
+
+    /// The rate `name`, `None` if it is not given.
+    pub fn rate(&self, name: &str) -> Result<Option<Rate>, SpecError> {
+        self.parsed(name, "a rate such as \"96Mbit/s\"")
+    }
+
+    /// The size `name`, `None` if it is not given.
+    pub fn bytes(&self, name: &str) -> Result<Option<ByteCount>, SpecError> {
+        self.parsed(name, "a size such as \"1514B\"")
+    }
+
+    /// The share `name`, `None` if it is not given.
+    pub fn ratio(&self, name: &str) -> Result<Option<Ratio>, SpecError> {
+        self.parsed(name, "a share from 0 to 1")
+    }
+
+    /// The unitless number `name`, `None` if it is not given.
+    pub fn number(&self, name: &str) -> Result<Option<f64>, SpecError> {
+        let found: Option<f64> = self.parsed(name, "a number without a unit")?;
+        match found {
+            Some(number) if !number.is_finite() => {
+                Err(SpecError::new(name, &number.to_string(), "a finite number"))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// The unitless count `name`, `None` if it is not given.
+    pub fn count(&self, name: &str) -> Result<Option<u64>, SpecError> {
+        self.parsed(name, "a whole number without a unit")
+    }
+
+    /// The switch `name`, `None` if it is not given.
+    pub fn switch(&self, name: &str) -> Result<Option<bool>, SpecError> {
+        self.parsed(name, "true or false")
+    }
+
+    /// The duration `name`, `None` if it is not given.
+    pub fn duration(&self, name: &str) -> Result<Option<Duration>, SpecError> {
+        let text: Option<String> = self.parsed(name, "a duration")?;
+        text.map(|text| {
+            parse_duration(&text).map_err(|error| SpecError::new(name, &text, error.expected))
+        })
+        .transpose()
+    }
+}
+
+impl core::fmt::Display for Value {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Integer(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+            Self::Text(value) => write!(f, "{value:?}"),
+            Self::List(values) => {
+                f.debug_list().entries(values.iter().map(DisplayAsDebug)).finish()
+            }
+            Self::Spec(spec) => spec.fmt(f),
+            Self::Table(table) => f
+                .debug_map()
+                .entries(table.iter().map(|(key, value)| (key, DisplayAsDebug(value))))
+                .finish(),
+        }
+    }
+}
+
+struct DisplayAsDebug<'a>(&'a Value);
+
+impl core::fmt::Debug for DisplayAsDebug<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self.0, f)
+    }
+}
+
+impl core::fmt::Display for Spec {
+    /// `sfq(limit=1200p, perturb=10s)`, the form used in tables and reports.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.kind)?;
+        for (index, (name, value)) in self.params.iter().enumerate() {
+            f.write_str(if index == 0 { "(" } else { ", " })?;
+            match value {
+                Value::Text(text) => write!(f, "{name}={text}")?,
+                other => write!(f, "{name}={other}")?,
+            }
+        }
+        if self.params.is_empty() { Ok(()) } else { f.write_str(")") }
+    }
+}
+
+/// Reads either a bare name (`"copa"`) or a table with a `kind`.
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Spec {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Spec;
+            fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str("a name or a table with `kind`")
+            }
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Spec, E> {
+                Ok(Spec::named(name))
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Spec, A::Error> {
+                let mut spec = Spec::named("");
+                while let Some(key) = map.next_key::<String>()? {
+                    if key == "kind" {
+                        spec.kind = map.next_value()?;
+                    } else {
+                        spec.params.insert(key, map.next_value()?);
+                    }
+                }
+                if spec.kind.is_empty() {
+                    return Err(serde::de::Error::missing_field("kind"));
+                }
+                Ok(spec)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_with_their_units() {
+        let spec = Spec::named("codel")
+            .with("target", Value::Text("5ms".into()))
+            .with("limit", Value::Text("1000p".into()))
+            .with("flows", Value::Integer(1024))
+            .with("ecn", Value::Bool(true));
+        assert_eq!(spec.duration("target"), Ok(Some(Duration::from_millis(5))));
+        assert_eq!(spec.limit("limit"), Ok(Some(Limit::Packets(1000))));
+        assert_eq!(spec.count("flows"), Ok(Some(1024)));
+        assert_eq!(spec.switch("ecn"), Ok(Some(true)));
+        assert_eq!(spec.rate("absent"), Ok(None));
+        assert!(spec.duration("flows").is_err());
+        assert_eq!(spec.to_string(), "codel(ecn=true, flows=1024, limit=1000p, target=5ms)");
+    }
+}

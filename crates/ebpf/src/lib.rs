@@ -1,0 +1,1 @@
+//! The BPF programs of forebay and their loaders, behind a safe API.

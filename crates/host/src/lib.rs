@@ -1,0 +1,4 @@
+//! Linux user space of forebay: boxes, link emulator, testbed and traffic generators.
+
+pub mod record;
+pub mod scenario;

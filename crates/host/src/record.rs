@@ -1,0 +1,229 @@
+//! What a run leaves behind, as typed rows: the contract between the programs of a run and the lab.
+//!
+//! All times are nanoseconds on the machine's monotonic clock (`CLOCK_MONOTONIC`), which all
+//! processes of a run share; [`RunRecord::started_ns`] is the start of the run on it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a run leaves behind. Long series stay in files of fixed-size little-endian records.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Start of the run; request schedules and link changes count from here.
+    pub started_ns: u64,
+    /// End of the drain.
+    pub finished_ns: u64,
+    /// One entry per scheduled request, in schedule order.
+    pub requests: Vec<RequestRecord>,
+    /// One entry per greedy, paced or ping flow.
+    pub flows: Vec<FlowRecord>,
+    /// The links, `forward` then `reverse`.
+    pub links: Vec<LinkRecord>,
+    /// The bundles.
+    pub bundles: Vec<BundleRecord>,
+    /// The machine and the programs.
+    pub host: HostRecord,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestRecord {
+    /// Name of the workload.
+    pub workload: String,
+    /// Place in the schedule.
+    pub index: u32,
+    /// Connection it used.
+    pub connection: u32,
+    /// Bytes of the answer.
+    pub size_bytes: u64,
+    /// Scheduled arrival.
+    pub scheduled_ns: u64,
+    /// When the request was written to the socket; later than scheduled by the generator's lateness.
+    pub sent_ns: Option<u64>,
+    /// Another request was unfinished on the connection when this one arrived.
+    pub queued_behind: bool,
+    /// When the last byte of the answer was read.
+    pub finished_ns: Option<u64>,
+}
+
+/// One flow that is not made of requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowRecord {
+    /// Name of the workload.
+    pub workload: String,
+    /// Number of the flow in the workload.
+    pub index: u32,
+    /// Bytes of payload read by the receiver.
+    pub bytes: u64,
+    /// Bytes of payload read in each interval of 100 ms since the start of the run.
+    pub bytes_per_100ms: Vec<u64>,
+    /// Round trips (ns) of a ping loop, in order; empty otherwise.
+    pub rtts_ns: Vec<u64>,
+    /// The connection was reset or failed.
+    pub failed: bool,
+}
+
+/// One direction of the emulated path.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkRecord {
+    /// `forward` or `reverse`.
+    pub name: String,
+    /// The truth: one [`PacketRecord`] per packet, in order of arrival, in this file.
+    pub packets: PathBuf,
+    /// The queue every 10 ms.
+    pub queue: Vec<QueueSample>,
+    /// Packets that arrived.
+    pub packets_in: u64,
+    /// Packets that left.
+    pub packets_out: u64,
+    /// Bytes that left.
+    pub bytes_out: u64,
+    /// Packets dropped by the queue.
+    pub drops_queue: u64,
+    /// Packets lost on purpose.
+    pub drops_loss: u64,
+    /// Packets lost by the emulator itself (a full ring): must be zero in a valid run.
+    pub drops_ring: u64,
+    /// How late packets were released after their due time (ns): p50, p99, p99.9, max.
+    pub lateness_ns: [u64; 4],
+    /// Achieved over configured rate while the queue was backlogged.
+    pub rate_achieved: f64,
+}
+
+/// One packet on a link; written as 8 little-endian `u64` words in the order of the fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketRecord {
+    /// Arrival at the queue.
+    pub arrived_ns: u64,
+    /// Departure from the queue in the link's virtual time, before the delay line; 0 if dropped.
+    pub departed_ns: u64,
+    /// Actual release to the receiving port; 0 if dropped.
+    pub released_ns: u64,
+    /// Identity of the packet: the sampling hash under the all-zero key.
+    pub identity: u64,
+    /// Flow hash under key 0.
+    pub flow: u64,
+    /// Frame bytes (low 32 bits), pair of sites (bits 32 to 47), fate (bits 48 to 63; see [`Fate`]).
+    pub packed: u64,
+    /// Packets in the queue after the arrival.
+    pub queue_packets: u64,
+    /// Bytes in the queue after the arrival.
+    pub queue_bytes: u64,
+}
+
+/// What became of a packet on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u16)]
+pub enum Fate {
+    /// Delivered.
+    Delivered = 0,
+    /// Dropped by the queue.
+    QueueDrop = 1,
+    /// Lost on purpose.
+    Lost = 2,
+}
+
+/// A queue at an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueSample {
+    /// When.
+    pub at_ns: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// One bundle.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BundleRecord {
+    /// Name.
+    pub name: String,
+    /// One per matched boundary, in order of arrival.
+    pub epochs: Vec<EpochRecord>,
+    /// The sendbox's queue every 10 ms.
+    pub queue: Vec<QueueSample>,
+    /// Decisions: at every change of the rate by more than 1 % and at least every 100 ms.
+    pub decisions: Vec<DecisionRecord>,
+    /// Boundaries sent while reports could be expected back.
+    pub boundaries_sent: u64,
+    /// Of them, those matched by a report.
+    pub boundaries_matched: u64,
+    /// Packets dropped by the sendbox's queue.
+    pub drops_queue: u64,
+    /// Packets and bytes sent by the sendbox.
+    pub packets_sent: u64,
+    /// Bytes sent by the sendbox.
+    pub bytes_sent: u64,
+    /// Bytes of messages in both directions.
+    pub message_bytes: u64,
+    /// How late packets left after their due time (ns): p50, p99, p99.9, max.
+    pub lateness_ns: [u64; 4],
+    /// Packets lost by the box itself (a full ring).
+    pub drops_ring: u64,
+}
+
+/// One matched boundary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// When the report was handled at the sendbox.
+    pub at_ns: u64,
+    /// Identity of the boundary packet: the sampling hash under the all-zero key.
+    pub identity: u64,
+    /// Identity of the previous matched boundary.
+    pub previous_identity: u64,
+    /// Departure of the boundary packet from the sendbox.
+    pub sent_ns: u64,
+    /// Composed RTT (ns).
+    pub rtt_ns: u64,
+    /// Raw round trip: report arrival minus departure (ns).
+    pub raw_rtt_ns: u64,
+    /// Receive rate between the previous boundary and this one (bits per second), 0 if unknown.
+    pub delivery_rate_bps: u64,
+    /// Epoch size in force (packets).
+    pub epoch_packets: u32,
+}
+
+/// One decision of a sendbox.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DecisionRecord {
+    /// When.
+    pub at_ns: u64,
+    /// The shaper's rate (bits per second); `None`: unshaped.
+    pub rate_bps: Option<u64>,
+    /// Window of the law (bytes).
+    pub cwnd_bytes: Option<u64>,
+    /// Bytes outstanding.
+    pub in_flight_bytes: Option<u64>,
+    /// Base RTT (ns).
+    pub min_rtt_ns: Option<u64>,
+    /// Standing queueing delay (ns).
+    pub queue_delay_ns: Option<u64>,
+    /// Estimated bottleneck rate (bits per second).
+    pub bottleneck_bps: Option<u64>,
+    /// State of the bundle (`measuring`, `shaping`, `draining`, `silent`, ...).
+    pub state: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The machine during the run, and what the programs cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// `uname -r`.
+    pub kernel: String,
+    /// Load average (1 min) at the start and at the end.
+    pub load: [f64; 2],
+    /// Share of CPU time stolen by the hypervisor during the run.
+    pub steal: f64,
+    /// CPU time of each program over the run, in cores.
+    pub cpu_cores: Vec<(String, f64)>,
+    /// Programs that ran under SCHED_FIFO.
+    pub realtime: Vec<String>,
+    /// How late requests were written after their scheduled arrival while their connection was
+    /// free (ns): p50, p99, p99.9, max.
+    pub generator_lateness_ns: [u64; 4],
+    /// Offload state of the devices, as checked: `device: feature=off ..`.
+    pub offloads: Vec<String>,
+}

@@ -1,0 +1,153 @@
+//! One emulated experiment with every number resolved: what the testbed builds and runs.
+//!
+//! ```text
+//!  left hosts 0 ── sendbox 0 ──┐                                ┌── receivebox 0 ── right hosts 0
+//!  left hosts 1 ── sendbox 1 ──┤ forward link (the bottleneck)  ├── receivebox 1 ── right hosts 1
+//!  left hosts 2 ───────────────┤ reverse link                   ├─────────────────  right hosts 2
+//! ```
+//! Each pair of sites is its own layer-2 segment; all pairs share the two links. A pair without a
+//! bundle is cross traffic or the status quo. Data flows from left to right unless a workload says
+//! otherwise, so a left host is the server and a right host the client.
+
+use std::path::PathBuf;
+
+use forebay_core::spec::Spec;
+use serde::{Deserialize, Serialize};
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Scenario {
+    /// The run's seed; every random choice is drawn from it by stream name.
+    pub seed: u64,
+    /// Time from the start to the end of arrivals, warm-up included (ns).
+    pub stop_ns: u64,
+    /// Longest wait for unfinished requests after `stop_ns` (ns).
+    pub drain_ns: u64,
+    /// Left to right: the bottleneck.
+    pub forward: LinkSpec,
+    /// Right to left.
+    pub reverse: LinkSpec,
+    /// The pairs of sites.
+    pub pairs: Vec<PairSpec>,
+}
+
+/// A one-way link: rate or trace, then delay, with loss and reordering.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkSpec {
+    /// Rate of layer-2 frames without FCS (bits per second); `None` with `trace` absent too: unlimited.
+    pub rate_bps: Option<u64>,
+    /// A mahimahi trace file; excludes `rate_bps`.
+    pub trace: Option<PathBuf>,
+    /// One-way propagation delay (ns).
+    pub delay_ns: u64,
+    /// Probability that a packet is lost before the queue.
+    pub loss: f64,
+    /// Probability that a packet is held back.
+    pub reorder: f64,
+    /// How many later packets overtake a held packet.
+    pub reorder_packets: u32,
+    /// The queue.
+    pub qdisc: Spec,
+    /// Changes, in order of time.
+    pub changes: Vec<LinkChange>,
+}
+
+/// A change of a link during the run; `None` leaves the value as it is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LinkChange {
+    /// When, since the start of the run (ns).
+    pub at_ns: u64,
+    /// New rate (bits per second).
+    pub rate_bps: Option<u64>,
+    /// New one-way delay (ns).
+    pub delay_ns: Option<u64>,
+    /// New loss probability.
+    pub loss: Option<f64>,
+}
+
+/// A pair of sites: hosts on the left, hosts on the right, bundles between them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PairSpec {
+    /// Name in rows and figures.
+    pub name: String,
+    /// Bundle of the traffic from left to right.
+    pub forward_bundle: Option<BundleSpec>,
+    /// Bundle of the traffic from right to left.
+    pub reverse_bundle: Option<BundleSpec>,
+    /// Traffic of the pair.
+    pub workloads: Vec<Workload>,
+}
+
+/// One bundle, as its two boxes are configured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BundleSpec {
+    /// Name in rows and figures.
+    pub name: String,
+    /// Sendbox algorithm.
+    pub cc: Spec,
+    /// Sendbox qdisc.
+    pub qdisc: Spec,
+    /// Lower bound of the shaper's rate (bits per second).
+    pub min_rate_bps: Option<u64>,
+    /// Upper bound of the shaper's rate (bits per second).
+    pub max_rate_bps: Option<u64>,
+}
+
+/// Traffic of one kind between the hosts of a pair.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Workload {
+    /// Name in rows and figures, unique in the run.
+    pub name: String,
+    /// Kernel congestion control of the TCP sockets (`"cubic"`).
+    pub cc: String,
+    /// Data flows from right to left instead.
+    pub reversed: bool,
+    /// First byte (ns since the start).
+    pub start_ns: u64,
+    /// Last byte (ns since the start); greedy and paced traffic ends here.
+    pub stop_ns: u64,
+    /// The kind of traffic.
+    pub kind: WorkloadKind,
+}
+
+/// Kinds of traffic.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum WorkloadKind {
+    /// Flows that always have data.
+    Greedy {
+        /// Number of TCP connections.
+        flows: u32,
+    },
+    /// Requests at scheduled times over persistent TCP connections: the receiving side asks, the
+    /// sending side answers with `size` bytes. Open loop.
+    Requests {
+        /// Number of connections.
+        connections: u32,
+        /// The schedule, in order of time.
+        schedule: Vec<Request>,
+    },
+    /// UDP datagrams at a constant rate.
+    Cbr {
+        /// Rate of layer-2 frames (bits per second).
+        rate_bps: u64,
+        /// Bytes of a frame.
+        packet_bytes: u32,
+    },
+    /// Closed-loop UDP request and response of 40 bytes each.
+    Ping {
+        /// Loops in parallel.
+        loops: u32,
+    },
+}
+
+/// One scheduled request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Scheduled arrival (ns since the start).
+    pub at_ns: u64,
+    /// Bytes of the answer.
+    pub size_bytes: u64,
+    /// Connection it is sent on.
+    pub connection: u32,
+}

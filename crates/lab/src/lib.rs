@@ -1,0 +1,1 @@
+//! Plans, back ends, metrics, store and reports.

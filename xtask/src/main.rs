@@ -1,0 +1,2 @@
+//! Repository chores that need an `if`.
+fn main() {}
