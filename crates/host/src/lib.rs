@@ -1,4 +1,5 @@
 //! Linux user space of forebay: boxes, link emulator, testbed and traffic generators.
 
+pub mod clock;
 pub mod record;
 pub mod scenario;

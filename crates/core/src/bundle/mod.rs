@@ -1,1 +1,60 @@
 //! Bundles: the traffic of one site towards another, measured and paced as one.
+//!
+//! The sendbox remembers when boundary packets left and how many bytes had been sent; the
+//! receivebox reports when they arrived and how many bytes it had received. From both the sendbox
+//! knows RTT and rates, a congestion-control algorithm gives a window, and the window becomes the
+//! rate of the shaper.
+
+use crate::units::{ByteCount, Timestamp};
+
+/// Which bundle of a pair of boxes a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BundleId(pub u16);
+
+/// Packets per epoch: a power of two, so that the boundary sets of any two sizes are nested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EpochSize {
+    log2: u8,
+}
+
+impl EpochSize {
+    /// Largest: 2^20 packets.
+    pub const MAX: Self = Self { log2: 20 };
+
+    /// 2^`log2` packets; `None` above [`EpochSize::MAX`].
+    pub const fn from_log2(log2: u8) -> Option<Self> {
+        if log2 <= Self::MAX.log2 { Some(Self { log2 }) } else { None }
+    }
+
+    /// The exponent, as sent in messages.
+    pub const fn log2(self) -> u8 {
+        self.log2
+    }
+
+    /// The size in packets.
+    pub const fn packets(self) -> u32 {
+        1 << self.log2
+    }
+
+    /// Whether the packet with this sampling hash closes an epoch of this size.
+    pub const fn is_boundary(self, hash: u64) -> bool {
+        hash & (self.packets() as u64 - 1) == 0
+    }
+}
+
+/// What the receivebox says of one boundary packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The packet's sampling hash, which is its identity.
+    pub hash: u64,
+    /// When it was seen, on the receivebox's clock.
+    pub received_at: Timestamp,
+    /// Bytes of the bundle seen since the receivebox's start, this packet included.
+    pub received_bytes: ByteCount,
+    /// Packets of the bundle seen since the receivebox's start, this one included.
+    pub received_packets: u64,
+    /// Packets among them that were marked congestion experienced.
+    pub received_ce: u64,
+    /// Epoch size in force at the receivebox.
+    pub epoch_size: EpochSize,
+}
