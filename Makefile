@@ -1,0 +1,41 @@
+# The index of what can be done here. Anything with an `if` in it is `cargo xtask`.
+CARGO  ?= cargo
+FOREBAY = target/release/forebay
+
+.PHONY: help demo test evaluate bench fuzz build packages lint test-fresh clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+demo: build ## a bundle on real kernel TCP with its baselines: a table and report.html (root)
+	$(FOREBAY) demo
+
+test: packages lint ## every test; as root also those on real traffic
+	$(CARGO) test --workspace --locked
+	$(CARGO) test --manifest-path fuzz/Cargo.toml --locked
+	$(CARGO) xtask check
+
+evaluate: build ## reproduces every figure in docs/evaluation.md (root, hours)
+	$(CARGO) xtask evaluate
+
+bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second
+	$(CARGO) bench --workspace --locked
+
+fuzz: ## fuzzes every target for ten minutes
+	$(CARGO) run --release --manifest-path fuzz/Cargo.toml --locked -- all --seconds 600
+
+build: packages ## the release binary
+	$(CARGO) build --release --locked
+
+packages: ## installs the Debian packages of packages.txt that are missing (root)
+	@sh packaging/install-packages.sh packages.txt
+
+lint: ## formatting and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+test-fresh: ## proves in a bare Debian 12 root that packages.txt is complete (root, debootstrap)
+	$(CARGO) xtask test-fresh
+
+clean: ## removes what was built
+	$(CARGO) clean

@@ -1,0 +1,90 @@
+//! Proof that `packages.txt` is complete: the README's commands in a bare Debian 12 root.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// What a user is expected to have beside Debian: rustup with its toolchains, and Python.
+const PRESENT: [&str; 3] = ["ca-certificates", "make", "python3"];
+
+/// Builds a root with debootstrap, brings in a clean clone and the Rust toolchain of this machine,
+/// and runs `make test` and `make demo` there. Needs root and the package `debootstrap`.
+pub fn test_fresh() -> Result<()> {
+    let root = tempfile::Builder::new().prefix("forebay-fresh-").tempdir_in("/var/tmp")?;
+    let system = root.path();
+    run(Command::new("debootstrap").args(["--variant=minbase", "bookworm"]).arg(system))
+        .context("debootstrap (apt-get install debootstrap; run as root)")?;
+    let clone = system.join("src/forebay");
+    run(Command::new("git").args(["clone", "--quiet"]).arg(crate::repository()).arg(&clone))?;
+    let mounts = Mounts::over(system)?;
+    in_root(
+        system,
+        &format!("apt-get update -qq && apt-get install -y -qq {}", PRESENT.join(" ")),
+    )?;
+    for command in ["make test", "make demo"] {
+        in_root(system, command).with_context(|| format!("`{command}` in a bare Debian 12"))?;
+    }
+    drop(mounts);
+    println!("make test and make demo pass in a bare Debian 12 with packages.txt only");
+    Ok(())
+}
+
+fn in_root(system: &Path, command: &str) -> Result<()> {
+    let script = format!(
+        "cd /src/forebay && export HOME=/root DEBIAN_FRONTEND=noninteractive CI=true \
+         PATH=/root/.cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin && {command}"
+    );
+    run(Command::new("chroot").arg(system).args(["/bin/sh", "-ec", &script]).env_clear())
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
+
+/// The file systems the root needs, unmounted in reverse order at the end, also after a failure.
+struct Mounts(Vec<PathBuf>);
+
+impl Mounts {
+    fn over(system: &Path) -> Result<Self> {
+        let home = std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from);
+        let Some(toolchains) = Some(home.join(".rustup")).filter(|path| path.is_dir()) else {
+            bail!("no rustup in {}", home.display());
+        };
+        let mut mounts = Self(Vec::new());
+        mounts.bind("/proc".as_ref(), &system.join("proc"))?;
+        mounts.bind("/sys".as_ref(), &system.join("sys"))?;
+        mounts.bind("/dev".as_ref(), &system.join("dev"))?;
+        mounts.bind(&toolchains, &system.join("root/.rustup"))?;
+        mounts.bind(&home.join(".cargo"), &system.join("root/.cargo"))?;
+        for file in ["/etc/resolv.conf", "/etc/hosts"] {
+            std::fs::copy(file, system.join(&file[1..])).with_context(|| file.to_string())?;
+        }
+        // The package sources and proxies of this machine, where it has some.
+        for folder in ["/etc/apt/sources.list.d", "/etc/apt/apt.conf.d"] {
+            let target = system.join(&folder[1..]);
+            run(Command::new("cp").args(["-rT", folder]).arg(target))?;
+        }
+        Ok(mounts)
+    }
+
+    fn bind(&mut self, source: &Path, target: &Path) -> Result<()> {
+        std::fs::create_dir_all(target)?;
+        run(Command::new("mount").arg("--rbind").arg(source).arg(target))?;
+        run(Command::new("mount").arg("--make-rslave").arg(target))?;
+        self.0.push(target.into());
+        Ok(())
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for target in self.0.iter().rev() {
+            if let Err(error) = run(Command::new("umount").arg("-R").arg(target)) {
+                eprintln!("warning: {error:#}");
+            }
+        }
+    }
+}

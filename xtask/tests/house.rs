@@ -1,0 +1,101 @@
+//! The rules of the house that a compiler does not check.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(repository()).args(arguments).args(["--locked", "--offline"]);
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Who may know whom: `docs/architecture.md`. Development dependencies are free.
+const ARROWS: [(&str, &[&str]); 7] = [
+    ("forebay-core", &[]),
+    ("forebay-ebpf", &["forebay-core"]),
+    ("forebay-host", &["forebay-core", "forebay-ebpf"]),
+    ("forebay-lab", &["forebay-core", "forebay-host"]),
+    ("forebay", &["forebay-core", "forebay-host", "forebay-lab"]),
+    ("forebay-purity", &["forebay-core"]),
+    ("xtask", &["forebay-core"]),
+];
+
+#[test]
+fn crates_know_only_whom_they_may() {
+    let output = cargo(&["metadata", "--format-version", "1", "--no-deps"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let members: BTreeSet<&str> = packages.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let planned: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(members, planned, "a crate without arrows: say in ARROWS whom it may know");
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let (_, allowed) = ARROWS.iter().find(|(planned, _)| *planned == name).unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let known = dependency["name"].as_str().unwrap();
+            if dependency["kind"] == "dev" || !members.contains(known) {
+                continue;
+            }
+            assert!(allowed.contains(&known), "{name} must not know {known}");
+        }
+    }
+}
+
+#[test]
+fn core_is_pure() {
+    let build = |extra: &[&str]| {
+        let mut command =
+            cargo(&["build", "--quiet", "-p", "forebay-purity", "--profile", "purity"]);
+        command.args(extra).output().unwrap()
+    };
+    let pure = build(&[]);
+    assert!(pure.status.success(), "something below core needs std:\n{}", stderr(&pure));
+    let leaking = build(&["--features", "leak"]);
+    assert!(!leaking.status.success(), "the proof does not notice std");
+    assert!(stderr(&leaking).contains("panic_impl"), "{}", stderr(&leaking));
+}
+
+/// Only what a Rust build without C needs beyond cargo: a linker and an archiver. The bundled
+/// SQLite wants a C compiler, but not clang.
+const TOOLS: [&str; 6] = ["cc", "gcc", "ld", "ar", "as", "git"];
+
+#[test]
+fn the_simulator_side_builds_without_clang() {
+    let tools = tempfile::tempdir().unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for tool in TOOLS {
+        let found =
+            std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|it| it.exists());
+        let found = found.unwrap_or_else(|| panic!("{tool} is not installed"));
+        std::os::unix::fs::symlink(found, tools.path().join(tool)).unwrap();
+    }
+    let rust = Path::new(env!("CARGO")).parent().unwrap();
+    let narrow = std::env::join_paths([tools.path(), rust]).unwrap();
+    // `check`, because `build` would put a binary without `host` where other tests expect the whole.
+    let output = cargo(&["check", "--quiet", "-p", "forebay", "--no-default-features"])
+        .env("PATH", &narrow)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!tools.path().join("clang").exists());
+    let tree = cargo(&["tree", "-p", "forebay", "--no-default-features", "-e", "normal,build"])
+        .output()
+        .unwrap();
+    let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
+    assert!(tree.contains("forebay-lab"), "{tree}");
+    for needs_clang in ["libbpf", "forebay-ebpf", "forebay-host"] {
+        assert!(!tree.contains(needs_clang), "{needs_clang} is in a build without `host`:\n{tree}");
+    }
+}
