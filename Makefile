@@ -13,7 +13,6 @@ demo: build ## a bundle on real kernel TCP with its baselines: a table and repor
 test: packages lint ## every test; as root also those on real traffic
 	$(CARGO) test --workspace --locked
 	$(CARGO) test --manifest-path fuzz/Cargo.toml --locked
-	$(CARGO) xtask check
 
 evaluate: build ## reproduces every figure in docs/evaluation.md (root, hours)
 	$(CARGO) xtask evaluate
