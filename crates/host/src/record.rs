@@ -16,7 +16,8 @@ pub struct RunRecord {
     pub finished_ns: u64,
     /// One entry per scheduled request, in schedule order.
     pub requests: Vec<RequestRecord>,
-    /// One entry per greedy, paced or ping flow.
+    /// One entry per greedy, paced or ping flow, and one per request workload with the sum of
+    /// its connections.
     pub flows: Vec<FlowRecord>,
     /// The links, `forward` then `reverse`.
     pub links: Vec<LinkRecord>,
@@ -47,8 +48,8 @@ pub struct RequestRecord {
     pub finished_ns: Option<u64>,
 }
 
-/// One flow that is not made of requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One greedy, paced or ping flow, or all connections of a request workload together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowRecord {
     /// Name of the workload.
     pub workload: String,
@@ -60,6 +61,10 @@ pub struct FlowRecord {
     pub bytes_per_100ms: Vec<u64>,
     /// Round trips (ns) of a ping loop, in order; empty otherwise.
     pub rtts_ns: Vec<u64>,
+    /// Datagrams that never arrived: paced and ping flows only. A ping without an answer for 1 s
+    /// is lost.
+    #[serde(default)]
+    pub lost: u64,
     /// The connection was reset or failed.
     pub failed: bool,
 }
@@ -226,4 +231,7 @@ pub struct HostRecord {
     pub generator_lateness_ns: [u64; 4],
     /// Offload state of the devices, as checked: `device: feature=off ..`.
     pub offloads: Vec<String>,
+    /// Kernel settings of the hosts' namespaces, as read back: `key = value`.
+    #[serde(default)]
+    pub settings: Vec<String>,
 }

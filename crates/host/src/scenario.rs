@@ -29,6 +29,55 @@ pub struct Scenario {
     pub reverse: LinkSpec,
     /// The pairs of sites.
     pub pairs: Vec<PairSpec>,
+    /// Signals sent to the boxes during the run.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+}
+
+/// A signal to a box at a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// When, since the start of the run (ns).
+    pub at_ns: u64,
+    /// Which box.
+    pub target: FaultTarget,
+    /// What happens to it.
+    pub action: FaultAction,
+}
+
+/// The box that a [`Fault`] hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultTarget {
+    /// Place of the pair of sites in [`Scenario::pairs`].
+    pub pair: usize,
+    /// The bundle from right to left instead of the one from left to right.
+    pub reverse: bool,
+    /// Which end of the bundle.
+    pub end: BundleEnd,
+}
+
+/// One of the two ends of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BundleEnd {
+    /// Where the traffic enters the bundle.
+    Sendbox,
+    /// Where it leaves it.
+    Receivebox,
+}
+
+/// What a [`Fault`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultAction {
+    /// `SIGKILL`.
+    Kill,
+    /// `SIGSTOP`.
+    Stop,
+    /// `SIGCONT`.
+    Continue,
+    /// Start the program again with the same configuration, after a kill.
+    Restart,
 }
 
 /// A one-way link: rate or trace, then delay, with loss and reordering.
