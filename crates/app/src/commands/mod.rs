@@ -1,5 +1,7 @@
 //! One file per subcommand.
 
+mod check_config;
+mod keygen;
 mod man;
 
 use std::process::ExitCode;
@@ -21,9 +23,23 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<BadInput>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
+/// The answer of a command that this build cannot run: the command stays visible and says why.
+#[cfg(not(feature = "host"))]
+pub fn needs_host(command: &str) -> anyhow::Error {
+    BadInput(format!(
+        "`forebay {command}` is not in this build, which was made with --no-default-features: \
+         on Linux, with clang and libelf-dev installed, run `cargo build --release`"
+    ))
+    .into()
+}
+
 /// The subcommands, in the order of the help text.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Check the configuration file of a sendbox or receivebox.
+    CheckConfig(check_config::CheckConfig),
+    /// Make the shared key of a bundle.
+    Keygen(keygen::Keygen),
     /// Print a completion script for a shell.
     Completions(man::Completions),
     /// Print the manual page.
@@ -34,6 +50,8 @@ impl Command {
     /// Runs the subcommand.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::CheckConfig(arguments) => arguments.execute(),
+            Self::Keygen(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
         }

@@ -85,17 +85,6 @@ impl FromStr for Role {
     }
 }
 
-/// How a sendbox takes packets from its ports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Datapath {
-    /// XDP and AF_XDP sockets; in the driver where it can, else on the kernel's generic hook.
-    #[default]
-    Xdp,
-    /// XDP and AF_XDP sockets, on the kernel's generic hook even where the driver could.
-    Generic,
-}
-
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -113,8 +102,6 @@ pub struct Config {
     pub control: PathBuf,
     /// Run the packet thread under SCHED_FIFO where the kernel allows it.
     pub realtime: bool,
-    /// How packets are taken from the ports.
-    pub datapath: Datapath,
     /// Rows of every epoch, decision and queue sample, for experiments.
     pub trace: Option<TraceConfig>,
     /// The bundles; at least one.
@@ -309,7 +296,6 @@ struct RawBox {
     listen: Spanned<String>,
     control: Option<Spanned<String>>,
     realtime: Option<bool>,
-    datapath: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -368,7 +354,6 @@ impl RawConfig {
             listen: address(source, "box.listen", &node.listen)?,
             control: control_path(source, role, node.control.as_ref())?,
             realtime: node.realtime.unwrap_or(true),
-            datapath: datapath(source, node.datapath.as_ref())?,
             trace: self.trace.map(|trace| trace.check(source)).transpose()?,
             bundles: bundles(source, role, &self.bundles)?,
         };
@@ -652,18 +637,6 @@ fn control_path(
         ));
     }
     Ok(path)
-}
-
-fn datapath(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Datapath, ConfigError> {
-    let Some(text) = text else { return Ok(Datapath::default()) };
-    match text.get_ref().as_str() {
-        "xdp" => Ok(Datapath::Xdp),
-        "generic" => Ok(Datapath::Generic),
-        value => {
-            let value = format_args!("{value:?}");
-            Err(source.value(&text.span(), "box.datapath", value, "\"xdp\" or \"generic\""))
-        }
-    }
 }
 
 fn rate(

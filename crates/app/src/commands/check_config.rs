@@ -1,0 +1,52 @@
+//! `forebay check-config`: what a daemon would do with a configuration file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `forebay check-config`.
+#[derive(clap::Args)]
+pub struct CheckConfig {
+    /// The configuration file of a sendbox or receivebox.
+    file: PathBuf,
+}
+
+#[cfg(feature = "host")]
+impl CheckConfig {
+    /// Prints one line per bundle, or the first error and exit code 2. Key files are read too.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        use forebay_host::daemon::{Config, keys::Keys};
+
+        use super::BadInput;
+
+        let config = Config::load(&self.file).map_err(|error| BadInput(error.to_string()))?;
+        for bundle in &config.bundles {
+            Keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
+        }
+        println!("{}: {} on {}", self.file.display(), config.role, config.listen);
+        for bundle in &config.bundles {
+            let list = |prefixes: &[_]| {
+                prefixes.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ")
+            };
+            let from = if bundle.from.is_empty() { "any".into() } else { list(&bundle.from) };
+            let to = list(&bundle.to);
+            print!("  {} (id {}): {from} -> {to}, peer {}", bundle.name, bundle.id.0, bundle.peer);
+            match &bundle.shaping {
+                Some(shaping) => println!(
+                    ", {} over {}, {} to {}",
+                    shaping.cc, shaping.qdisc, shaping.min_rate, shaping.max_rate
+                ),
+                None => println!(),
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl CheckConfig {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = self.file;
+        Err(super::needs_host("check-config"))
+    }
+}

@@ -1,0 +1,31 @@
+//! `forebay keygen`: the shared key of a bundle.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `forebay keygen`.
+#[derive(clap::Args)]
+pub struct Keygen {
+    /// The new key file; an existing one is never overwritten.
+    file: PathBuf,
+}
+
+#[cfg(feature = "host")]
+impl Keygen {
+    /// Writes the key. The secret is not printed.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        forebay_host::daemon::keys::generate(&self.file)
+            .map_err(|error| super::BadInput(error.to_string()))?;
+        eprintln!("{}: new key, mode 0600; copy it to the other box", self.file.display());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Keygen {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = self.file;
+        Err(super::needs_host("keygen"))
+    }
+}
