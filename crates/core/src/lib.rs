@@ -13,4 +13,6 @@ pub mod cc;
 pub mod packet;
 pub mod qdisc;
 pub mod spec;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod units;

@@ -69,6 +69,12 @@ impl SpecError {
     pub fn new(key: &str, value: &str, allowed: &str) -> Self {
         Self { key: key.to_string(), value: value.to_string(), allowed: allowed.to_string() }
     }
+
+    /// The same error seen from a spec that holds the offending one under `outer`.
+    pub fn within(mut self, outer: &str) -> Self {
+        self.key = alloc::format!("{outer}.{}", self.key);
+        self
+    }
 }
 
 impl Spec {
@@ -97,6 +103,55 @@ impl Spec {
             }
         }
         Ok(())
+    }
+
+    /// Fills in the defaults of `params`, so that a default is written in one place only.
+    pub fn with_defaults(&self, params: &[Param]) -> Self {
+        let mut filled = self.clone();
+        for param in params.iter().filter(|param| !param.default.is_empty()) {
+            let default = || Value::Text(param.default.to_string());
+            filled.params.entry(param.name.to_string()).or_insert_with(default);
+        }
+        filled
+    }
+
+    /// The nested kind `name`, `None` if it is not given. A bare name stands for its defaults.
+    pub fn nested(&self, name: &str) -> Result<Option<Spec>, SpecError> {
+        self.params.get(name).map(|value| value.as_spec(name)).transpose()
+    }
+
+    /// The list of nested kinds `name`, `None` if it is not given.
+    pub fn nested_list(&self, name: &str) -> Result<Option<Vec<Spec>>, SpecError> {
+        match self.params.get(name) {
+            None => Ok(None),
+            Some(Value::List(values)) => {
+                values.iter().map(|value| value.as_spec(name)).collect::<Result<_, _>>().map(Some)
+            }
+            Some(value) => Err(SpecError::new(
+                name,
+                &value.to_string(),
+                "a list of kinds such as [{ kind = \"sfq\" }, { kind = \"fifo\" }]",
+            )),
+        }
+    }
+
+    /// The list of tables `name`, `None` if it is not given.
+    pub fn tables(&self, name: &str) -> Result<Option<Vec<&BTreeMap<String, Value>>>, SpecError> {
+        let error = |value: &Value| {
+            SpecError::new(name, &value.to_string(), "a list of tables without `kind`")
+        };
+        match self.params.get(name) {
+            None => Ok(None),
+            Some(Value::List(values)) => values
+                .iter()
+                .map(|value| match value {
+                    Value::Table(table) => Ok(table),
+                    other => Err(error(other)),
+                })
+                .collect::<Result<_, _>>()
+                .map(Some),
+            Some(value) => Err(error(value)),
+        }
     }
 
     fn parsed<T: FromStr>(&self, name: &str, allowed: &str) -> Result<Option<T>, SpecError> {
@@ -159,6 +214,20 @@ impl Spec {
             parse_duration(&text).map_err(|error| SpecError::new(name, &text, error.expected))
         })
         .transpose()
+    }
+}
+
+impl Value {
+    fn as_spec(&self, name: &str) -> Result<Spec, SpecError> {
+        match self {
+            Self::Spec(spec) => Ok(spec.clone()),
+            Self::Text(kind) => Ok(Spec::named(kind)),
+            other => Err(SpecError::new(
+                name,
+                &other.to_string(),
+                "a name or a table with `kind`, such as { kind = \"sfq\" }",
+            )),
+        }
     }
 }
 

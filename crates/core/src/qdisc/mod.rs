@@ -1,9 +1,27 @@
 //! Queueing disciplines: what the sendbox schedules with and the emulated bottleneck queues in.
+//!
+//! One trait, one file per discipline, one registry ([`DISCIPLINES`], [`build`]).
+
+mod buffer;
+mod fifo;
+mod longest;
+mod params;
+mod pool;
+mod round;
+mod sfq;
+mod shaper;
 
 use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::packet::Packet;
-use crate::units::{ByteCount, Timestamp};
+use crate::spec::{Param, Spec, SpecError, Value};
+use crate::units::{ByteCount, Limit, Timestamp};
+
+pub use fifo::Fifo;
+pub use sfq::{Sfq, SfqParams};
+pub use shaper::{Burst, Shaper, ShaperParams};
 
 /// Why a queue gave up a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +49,37 @@ pub struct Backlog {
     pub bytes: ByteCount,
 }
 
+impl Backlog {
+    /// One packet of `len` bytes more.
+    pub fn with(self, len: ByteCount) -> Self {
+        Self { packets: self.packets + 1, bytes: self.bytes + len }
+    }
+
+    /// Whether this is more than `limit`.
+    pub fn exceeds(self, limit: Limit) -> bool {
+        match limit {
+            Limit::Packets(packets) => self.packets > packets,
+            Limit::Bytes(bytes) => self.bytes > bytes,
+        }
+    }
+
+    /// Counts a packet of `len` bytes in.
+    pub fn add(&mut self, len: ByteCount) {
+        *self = self.with(len);
+    }
+
+    /// Counts a packet of `len` bytes out.
+    pub fn remove(&mut self, len: ByteCount) {
+        self.packets -= 1;
+        self.bytes -= len;
+    }
+
+    /// [`Qdisc::next_timer`] of a work-conserving discipline: now, if anything waits.
+    fn ready(self) -> Option<Timestamp> {
+        (self.packets > 0).then_some(Timestamp::ZERO)
+    }
+}
+
 /// A queueing discipline. It stores enqueue times itself and allocates nothing per packet once warm.
 pub trait Qdisc<P: Packet> {
     /// Takes `packet`; what does not fit, this packet or another, goes to `drops`.
@@ -56,5 +105,144 @@ impl<P: Packet> Qdisc<P> for Box<dyn Qdisc<P> + Send> {
     }
     fn backlog(&self) -> Backlog {
         (**self).backlog()
+    }
+}
+
+/// One entry of the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct Discipline {
+    /// Name as written in plans.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Papers, RFCs and kernel files.
+    pub sources: &'static [&'static str],
+    /// Parameters.
+    pub params: &'static [Param],
+}
+
+/// All disciplines, in the order in which they are listed to people.
+pub const DISCIPLINES: &[Discipline] = &[fifo::DISCIPLINE, sfq::DISCIPLINE, shaper::DISCIPLINE];
+
+/// How deep disciplines may be nested: a shaper over prio over a shaper over a queue is 4.
+const NESTING_MAX: usize = 4;
+
+/// Builds what `spec` describes. The error names the parameter, with the path to it when it
+/// stands in a nested discipline, and what is allowed.
+pub fn build<P: Packet + Send + 'static>(
+    spec: &Spec,
+) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
+    build_nested(spec, NESTING_MAX)
+}
+
+/// The registry entry of `spec`.
+pub fn discipline(spec: &Spec) -> Result<&'static Discipline, SpecError> {
+    DISCIPLINES.iter().find(|entry| entry.name == spec.kind).ok_or_else(|| {
+        let names: Vec<&str> = DISCIPLINES.iter().map(|entry| entry.name).collect();
+        SpecError::new("kind", &spec.kind, &alloc::format!("one of {}", names.join(", ")))
+    })
+}
+
+/// `spec` with every discipline that draws random numbers given a seed of its own from `seed`,
+/// where none is written.
+pub fn seeded(spec: &Spec, seed: u64) -> Spec {
+    let mut spec = spec.clone();
+    let takes_seed =
+        discipline(&spec).is_ok_and(|entry| entry.params.iter().any(|param| param.name == "seed"));
+    if takes_seed {
+        let text = || Value::Text(alloc::format!("{seed}"));
+        spec.params.entry(String::from("seed")).or_insert_with(text);
+    }
+    for value in spec.params.values_mut() {
+        match value {
+            Value::Spec(nested) => *nested = seeded(nested, seed),
+            Value::Text(name) if discipline(&Spec::named(name)).is_ok() => {
+                *value = Value::Spec(seeded(&Spec::named(name), seed));
+            }
+            Value::List(values) => values.iter_mut().for_each(|value| match value {
+                Value::Spec(nested) => *nested = seeded(nested, seed),
+                Value::Text(name) => *value = Value::Spec(seeded(&Spec::named(name), seed)),
+                _ => {}
+            }),
+            _ => {}
+        }
+    }
+    spec
+}
+
+fn build_nested<P: Packet + Send + 'static>(
+    spec: &Spec,
+    levels: usize,
+) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
+    if levels == 0 {
+        let allowed = alloc::format!("at most {NESTING_MAX} disciplines in each other");
+        return Err(SpecError::new("kind", &spec.kind, &allowed));
+    }
+    let entry = discipline(spec)?;
+    spec.check_names(entry.params)?;
+    let spec = &spec.with_defaults(entry.params);
+    Ok(match entry.name {
+        "fifo" => Box::new(Fifo::from_spec(spec)?),
+        "sfq" => Box::new(Sfq::from_spec(spec)?),
+        "shaper" => {
+            let inner = params::given(spec, "inner", spec.nested("inner"))?;
+            let inner = build_nested(&inner, levels - 1).map_err(|error| error.within("inner"))?;
+            Box::new(Shaper::from_spec(spec, inner)?)
+        }
+        name => unreachable!("{name} is registered but cannot be built"),
+    })
+}
+
+/// Scales the flow hash of `packet` to `0..flows`.
+fn flow_index<P: Packet>(packet: &P, key: u64, flows: u32) -> u32 {
+    let high = packet.flow_hash(key) >> 32;
+    ((high * u64::from(flows)) >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::qdisc::TestPacket;
+
+    fn refusal(spec: &Spec) -> String {
+        alloc::format!("{}", build::<TestPacket>(spec).err().expect("refused"))
+    }
+
+    #[test]
+    fn unknown_kinds_and_parameters_are_refused_with_what_is_allowed() {
+        assert!(refusal(&Spec::named("red")).contains("one of fifo, sfq"));
+        let spec = Spec::named("fifo").with("limmit", Value::Text("10p".into()));
+        assert!(refusal(&spec).contains("one of limit"));
+        let spec = Spec::named("fifo").with("limit", Value::Integer(10));
+        assert_eq!(
+            refusal(&spec),
+            "limit = 10: allowed is a queue limit such as \"1200p\" or \"1800KB\""
+        );
+        let nested = Spec::named("fifo").with("limit", Value::Text("0p".into()));
+        let spec = Spec::named("shaper")
+            .with("rate", Value::Text("1Mbit/s".into()))
+            .with("inner", Value::Spec(nested));
+        assert!(refusal(&spec).starts_with("inner.limit = 0p: allowed is 1p to"));
+    }
+
+    #[test]
+    fn nesting_without_end_is_refused() {
+        let mut spec = Spec::named("fifo");
+        for _ in 0..NESTING_MAX {
+            assert!(build::<TestPacket>(&spec).is_ok());
+            spec = Spec::named("shaper")
+                .with("rate", Value::Text("1Mbit/s".into()))
+                .with("inner", Value::Spec(spec));
+        }
+        assert!(refusal(&spec).contains("at most 4"));
+    }
+
+    #[test]
+    fn a_seed_reaches_nested_disciplines_and_spares_written_ones() {
+        let inner = Value::Text("sfq".into());
+        let spec = seeded(&Spec::named("shaper").with("inner", inner), 7);
+        assert_eq!(spec.to_string(), "shaper(inner=sfq(seed=7))");
+        let written = Spec::named("sfq").with("seed", Value::Integer(3));
+        assert_eq!(seeded(&written, 7), written);
     }
 }

@@ -1,0 +1,99 @@
+//! First in, first out, with a limit in packets or bytes; what does not fit is dropped on arrival.
+//!
+//! Source: Linux net/sched/sch_fifo.c (pfifo and bfifo in one).
+
+use alloc::collections::VecDeque;
+
+use crate::packet::Packet;
+use crate::qdisc::params::{self, LIMIT_ALLOWED};
+use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{Limit, Timestamp};
+
+/// Registry entry.
+pub(super) const DISCIPLINE: Discipline = Discipline {
+    name: "fifo",
+    summary: "first in, first out; drops arrivals when full",
+    sources: &["Linux net/sched/sch_fifo.c"],
+    params: &[Param {
+        name: "limit",
+        // txqueuelen of an Ethernet device, which pfifo takes when no limit is given.
+        summary: "what the queue holds; the default is Linux' device queue length",
+        default: "1000p",
+        allowed: LIMIT_ALLOWED,
+    }],
+};
+
+/// First in, first out.
+pub struct Fifo<P> {
+    limit: Limit,
+    packets: VecDeque<P>,
+    backlog: Backlog,
+}
+
+impl<P: Packet> Fifo<P> {
+    /// An empty queue.
+    pub fn new(limit: Limit) -> Self {
+        Self { limit, packets: VecDeque::new(), backlog: Backlog::default() }
+    }
+
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        Ok(Self::new(params::limit(spec, "limit")?))
+    }
+}
+
+impl<P: Packet> Qdisc<P> for Fifo<P> {
+    fn enqueue(&mut self, _now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        if self.backlog.with(packet.len()).exceeds(self.limit) {
+            return drops.dropped(packet, DropReason::Overlimit);
+        }
+        self.backlog.add(packet.len());
+        self.packets.push_back(packet);
+    }
+
+    fn dequeue(&mut self, _now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
+        let packet = self.packets.pop_front()?;
+        self.backlog.remove(packet.len());
+        Some(packet)
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.backlog.ready()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::qdisc::{Dropped, TestPacket};
+    use crate::units::ByteCount;
+
+    fn packet(len: u64) -> TestPacket {
+        TestPacket { len: ByteCount::new(len), ..TestPacket::default() }
+    }
+
+    #[test]
+    fn a_byte_limit_lets_small_packets_in_where_a_large_one_does_not_fit() {
+        let mut fifo = Fifo::new(Limit::Bytes(ByteCount::new(3000)));
+        let mut drops = Dropped::default();
+        for len in [1514, 1514, 100] {
+            fifo.enqueue(Timestamp::ZERO, packet(len), &mut drops);
+        }
+        assert_eq!(fifo.backlog(), Backlog { packets: 2, bytes: ByteCount::new(1614) });
+        assert_eq!(drops.reasons(), [DropReason::Overlimit]);
+    }
+
+    #[test]
+    fn a_packet_limit_ignores_sizes() {
+        let mut fifo = Fifo::new(Limit::Packets(2));
+        let mut drops = Dropped::default();
+        for len in [60, 60, 60] {
+            fifo.enqueue(Timestamp::ZERO, packet(len), &mut drops);
+        }
+        assert_eq!((fifo.backlog().packets, drops.packets.len()), (2, 1));
+    }
+}

@@ -1,0 +1,239 @@
+//! Stochastic fairness queueing: flows hashed to a fixed number of queues, served in turn by
+//! bytes, one shared buffer.
+//!
+//! ```text
+//! queue of a packet   = flow_hash(key) scaled to 0..divisor
+//! a queue's turn      : allot <= 0 -> allot += quantum, next queue
+//!                       otherwise send one packet; allot -= its bytes
+//! buffer over limit   : the longest queue gives up its newest packet (`headdrop`: its oldest)
+//! every `perturb`     : a new key, so that two flows in one queue do not share it for ever
+//! ```
+//! Sources: P. McKenney, "Stochastic Fairness Queueing", INFOCOM 1990; Linux net/sched/sch_sfq.c,
+//! whose rules for turns, for the longest queue and for new queues (at the end of the round) these
+//! are. One long flow can thus take the whole buffer while nobody else wants it.
+//!
+//! A new key must not reorder the packets of a flow. As in Linux, the queued packets are hashed
+//! again, queue by queue from head to tail: all packets of a flow stand in one queue, so they meet
+//! in the new one in the order in which they stood. That costs one hash a queued packet every
+//! `perturb`, and nothing in between; keeping old queues under the old key until they are empty
+//! would cost two look-ups a packet, and a busy queue may never be empty.
+//!
+//! Departures from Linux:
+//! - lengths are compared in the unit of the limit, Linux knows packets only;
+//! - no bound on active queues below `divisor` and none on one queue (`depth`) unless asked for:
+//!   Linux' 127 packets of one flow would be a limit of its own in a buffer meant to be shared;
+//! - a queue emptied by drops keeps its place in the round until its turn.
+
+use alloc::vec::Vec;
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::SplitMix64;
+
+use crate::packet::Packet;
+use crate::qdisc::buffer::{Buffer, DropFrom};
+use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
+use crate::qdisc::round::{Links, Round};
+use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, flow_index};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Limit, Timestamp};
+
+/// Shorter, and hashing the queue again becomes a load; an hour is as good as off.
+const PERTURB_MIN: Duration = Duration::from_millis(100);
+const PERTURB_MAX: Duration = Duration::from_secs(3600);
+
+/// Registry entry.
+pub(super) const DISCIPLINE: Discipline = Discipline {
+    name: "sfq",
+    summary: "stochastic fairness queueing: hashed flows in turn, drops from the longest",
+    sources: &["McKenney, INFOCOM 1990", "Linux net/sched/sch_sfq.c"],
+    params: &[
+        Param {
+            name: "limit",
+            summary: "what all flows hold together; the default is 3 BDP of 96 Mbit/s x 50 ms",
+            default: "1200p",
+            allowed: LIMIT_ALLOWED,
+        },
+        Param {
+            name: "divisor",
+            summary: "number of queues that flows are hashed to (Linux: 1024)",
+            default: "1024",
+            allowed: "a whole number, 1 to 65536",
+        },
+        Param {
+            name: "depth",
+            summary: "packets that one queue may hold; by default as many as the limit",
+            default: "",
+            allowed: "a whole number, 1 to 1000000",
+        },
+        QUANTUM_PARAM,
+        Param {
+            name: "perturb",
+            summary: "time between new hash keys, \"0s\": never (tc-sfq(8) recommends 10 s)",
+            default: "10s",
+            allowed: "a duration, 100ms to 3600s, or 0s",
+        },
+        Param {
+            name: "headdrop",
+            summary: "the longest queue gives up its oldest packet instead of its newest",
+            default: "false",
+            allowed: "true or false",
+        },
+        SEED,
+    ],
+};
+
+/// Parameters of [`Sfq`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SfqParams {
+    /// What all flows may hold together.
+    pub limit: Limit,
+    /// Number of queues, 1 to 65536.
+    pub divisor: u32,
+    /// Packets that one queue may hold.
+    pub depth: Option<u64>,
+    /// Bytes that a queue may send a round.
+    pub quantum: ByteCount,
+    /// Time between new hash keys; `None`: the key never changes.
+    pub perturb: Option<Duration>,
+    /// Drop the oldest packet of the longest queue, not its newest.
+    pub headdrop: bool,
+    /// Seed of the hash keys.
+    pub seed: u64,
+}
+
+impl SfqParams {
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let depth = match spec.count("depth")? {
+            Some(_) => Some(params::count(spec, "depth", 1..=1_000_000)?),
+            None => None,
+        };
+        let perturb = match spec.duration("perturb")? {
+            Some(Duration::ZERO) => None,
+            _ => Some(params::duration(spec, "perturb", PERTURB_MIN..=PERTURB_MAX)?),
+        };
+        Ok(Self {
+            limit: params::limit(spec, "limit")?,
+            divisor: params::count(spec, "divisor", 1..=FLOWS_MAX)? as u32,
+            depth,
+            quantum: params::quantum(spec)?,
+            perturb,
+            headdrop: params::switch(spec, "headdrop")?,
+            seed: params::seed(spec)?,
+        })
+    }
+}
+
+/// Stochastic fairness queueing.
+pub struct Sfq<P> {
+    params: SfqParams,
+    buffer: Buffer<P>,
+    links: Links,
+    round: Round,
+    /// Bytes that each queue may still send in its turn; negative where a packet overdrew it.
+    allots: Vec<i64>,
+    keys: SplitMix64,
+    key: u64,
+    /// When the key changes; `None` until the first packet says what time it is.
+    next_perturb: Option<Timestamp>,
+}
+
+impl<P: Packet> Sfq<P> {
+    /// Empty queues.
+    pub fn new(params: SfqParams) -> Self {
+        let drop_from = if params.headdrop { DropFrom::Head } else { DropFrom::Tail };
+        let mut keys = SplitMix64::seed_from_u64(params.seed);
+        Self {
+            buffer: Buffer::new(params.divisor, params.limit, drop_from),
+            links: Links::new(params.divisor),
+            round: Round::EMPTY,
+            allots: alloc::vec![0; params.divisor as usize],
+            key: keys.next_u64(),
+            keys,
+            next_perturb: None,
+            params,
+        }
+    }
+
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        Ok(Self::new(SfqParams::from_spec(spec)?))
+    }
+
+    /// Changes the key when its time has come.
+    fn perturb(&mut self, now: Timestamp) {
+        let Some(interval) = self.params.perturb else { return };
+        let due = *self.next_perturb.get_or_insert(now + interval);
+        if now < due {
+            return;
+        }
+        // One change, however long the queue was not asked: nothing was hashed in the meantime.
+        self.next_perturb = Some(now + interval);
+        self.key = self.keys.next_u64();
+        self.rehash();
+    }
+
+    /// Hashes the queued packets with the new key, in the order of the round.
+    fn rehash(&mut self) {
+        while let Some(flow) = self.round.pop_front(&mut self.links) {
+            self.buffer.detach(flow);
+        }
+        let (key, flows) = (self.key, self.params.divisor);
+        while let Some(flow) = self.buffer.reattach(|packet| flow_index(packet, key, flows)) {
+            self.list(flow);
+        }
+    }
+
+    /// Puts a queue that is in no round at the end of it, so that new queues cannot starve old ones.
+    fn list(&mut self, flow: u32) {
+        if !self.links.is_listed(flow) {
+            self.round.push_back(&mut self.links, flow);
+            self.allots[flow as usize] = self.params.quantum.as_u64() as i64;
+        }
+    }
+}
+
+impl<P: Packet> Qdisc<P> for Sfq<P> {
+    fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        self.perturb(now);
+        let flow = flow_index(&packet, self.key, self.params.divisor);
+        let depth = self.params.depth.unwrap_or(u64::MAX);
+        if self.buffer.flow_backlog(flow).packets >= depth {
+            if !self.params.headdrop {
+                return drops.dropped(packet, DropReason::Overlimit);
+            }
+            self.buffer.drop_one(flow, drops);
+        }
+        self.buffer.push(now, flow, packet, drops);
+        if self.buffer.flow_backlog(flow).packets > 0 {
+            self.list(flow);
+        }
+    }
+
+    fn dequeue(&mut self, now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
+        self.perturb(now);
+        loop {
+            let flow = self.round.front()?;
+            let allot = &mut self.allots[flow as usize];
+            if self.buffer.flow_backlog(flow).packets == 0 {
+                self.round.pop_front(&mut self.links);
+            } else if *allot <= 0 {
+                *allot += self.params.quantum.as_u64() as i64;
+                self.round.rotate(&mut self.links);
+            } else {
+                let packet = self.buffer.pop(flow)?;
+                *allot -= packet.len().as_u64() as i64;
+                if self.buffer.flow_backlog(flow).packets == 0 {
+                    self.round.pop_front(&mut self.links);
+                }
+                return Some(packet);
+            }
+        }
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.buffer.backlog().ready()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.buffer.backlog()
+    }
+}

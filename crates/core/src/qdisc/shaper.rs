@@ -1,0 +1,328 @@
+//! A shaper: sends what an inner discipline holds at a rate that may change at any time.
+//!
+//! ```text
+//! credit grows by rate x elapsed time, up to the bucket
+//! a packet may leave when credit >= 0, and takes its bytes from it (so credit may turn negative)
+//! next departure    = the instant at which credit is 0 again: pacing to absolute times
+//! set_rate          : settle the time that has passed at the old rate, then change the rate;
+//!                     credit stays what it is
+//! ```
+//! Credit is kept in bits x ns/s, in which `rate x elapsed` is a whole number: nothing is rounded,
+//! however often the rate changes. The bytes sent in any interval are the integral of the rates
+//! set over it, plus at most the bucket and one packet. (Linux' TBF grants a full bucket at each
+//! change: with 5000 changes a second it sends 152 Mbit/s where 96 are set, so `tc qdisc change`
+//! is no way to control it.) A rate that rises shortens the wait for the next departure at once.
+//!
+//! The packet is taken from the inner discipline at the very moment it leaves, not one ahead as a
+//! peek-based bucket must: a packet of a higher class that comes before the next departure goes
+//! first, CoDel sees the true sojourn time, and the backlog is the inner discipline's.
+//!
+//! There are two buckets, since credit has two causes:
+//! - **idle**: nothing stood in the queue. What is then sent at once adds to the queue at the
+//!   bottleneck, so this bucket is small: `bucket`, 2 packets in a row (one of credit, one because
+//!   credit 0 suffices).
+//! - **late**: packets stood in the queue and the host came too late for them; user-space daemons
+//!   wake up 50-100 us late and may wait out another thread for ms. Sending these packets at once
+//!   only repairs the delay: at no time has more left than a punctual shaper would have sent, so
+//!   the queue at the bottleneck is never longer than with one. Without this credit each late
+//!   wake-up would lose throughput for good. It is bounded by `burst`, so that a process stopped
+//!   for a second does not answer with a second of traffic at a rate set long ago.
+//!
+//! Unshaped (rate `None`), packets leave as the inner discipline gives them; shaping begins with
+//! credit 0.
+
+use alloc::boxed::Box;
+
+use crate::packet::Packet;
+use crate::qdisc::params::{self, MTU};
+use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// Credit in units of bits x ns/s for a byte.
+const CREDIT_PER_BYTE: i128 = 8 * 1_000_000_000;
+/// A rate that takes a day for one packet is a mistake, and so is one that no device has.
+const RATE_ALLOWED: &str = "a rate, 1kbit/s to 1Tbit/s";
+const RATE_MIN: Rate = Rate::from_bits_per_sec(1_000);
+const RATE_MAX: Rate = Rate::from_mbit_per_sec(1_000_000);
+/// Largest burst in time or bytes.
+const BURST_ALLOWED: &str = "a duration, 0s to 1s, or a size, 0B to 100MB";
+const BURST_TIME_MAX: Duration = Duration::from_secs(1);
+const BURST_BYTES_MAX: ByteCount = ByteCount::new(100_000_000);
+
+/// Registry entry.
+pub(super) const DISCIPLINE: Discipline = Discipline {
+    name: "shaper",
+    summary: "token bucket that paces another discipline to a rate",
+    sources: &["Linux net/sched/sch_tbf.c, from which it departs at rate changes"],
+    params: &[
+        Param {
+            name: "rate",
+            summary: "rate of layer-2 frames without FCS",
+            default: "",
+            allowed: RATE_ALLOWED,
+        },
+        Param {
+            name: "bucket",
+            summary: "bytes that may leave in a row after an idle time, at least one packet",
+            default: "3028B",
+            allowed: "a size, 1514B to 100MB",
+        },
+        Param {
+            name: "burst",
+            // The scheduler's slice on Linux is 2.8 to 4 ms: waiting out one other thread must
+            // cost nothing; and it stays below the round-trip times that bundles are shaped for.
+            summary: "how much may be caught up after the host came late",
+            default: "5ms",
+            allowed: BURST_ALLOWED,
+        },
+        Param {
+            name: "inner",
+            summary: "the discipline that is shaped",
+            default: "fifo",
+            allowed: "a qdisc such as { kind = \"sfq\" }",
+        },
+    ],
+};
+
+/// How much may be caught up after the host came late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Burst {
+    /// What the rate sends in this time.
+    Time(Duration),
+    /// This many bytes at any rate.
+    Bytes(ByteCount),
+}
+
+/// Parameters of [`Shaper`]; the default is that of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShaperParams {
+    /// Bytes that may leave in a row after an idle time; the last packet may exceed it.
+    pub bucket: ByteCount,
+    /// How much may be caught up after the host came late; never less than `bucket`.
+    pub burst: Burst,
+}
+
+impl Default for ShaperParams {
+    fn default() -> Self {
+        Self { bucket: ByteCount::new(2 * MTU), burst: Burst::Time(Duration::from_millis(5)) }
+    }
+}
+
+impl ShaperParams {
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let bucket = params::given(spec, "bucket", spec.bytes("bucket"))?;
+        if !(MTU..=BURST_BYTES_MAX.as_u64()).contains(&bucket.as_u64()) {
+            let allowed = "a size, 1514B to 100MB";
+            return Err(SpecError::new("bucket", &alloc::format!("{bucket}"), allowed));
+        }
+        Ok(Self { bucket, burst: burst(spec)? })
+    }
+
+    /// Largest credit while packets wait: what the host may catch up.
+    fn late_cap(&self, rate: Rate) -> i128 {
+        let burst = match self.burst {
+            Burst::Time(time) => i128::try_from(rate_times(rate, time)).unwrap_or(i128::MAX),
+            Burst::Bytes(bytes) => credit_of(bytes),
+        };
+        burst.max(self.idle_cap())
+    }
+
+    /// Largest credit while nothing waits: the bucket less the packet that credit 0 lets through.
+    fn idle_cap(&self) -> i128 {
+        credit_of(self.bucket.saturating_sub(ByteCount::new(MTU)))
+    }
+}
+
+fn burst(spec: &Spec) -> Result<Burst, SpecError> {
+    let burst = match (spec.duration("burst"), spec.bytes("burst")) {
+        (Ok(Some(time)), _) => Burst::Time(time),
+        (_, Ok(Some(bytes))) => Burst::Bytes(bytes),
+        (found, _) => return params::given(spec, "burst", found).map(Burst::Time),
+    };
+    let is_allowed = match burst {
+        Burst::Time(time) => time <= BURST_TIME_MAX,
+        Burst::Bytes(bytes) => bytes <= BURST_BYTES_MAX,
+    };
+    if is_allowed {
+        Ok(burst)
+    } else {
+        let value = spec.params.get("burst").map(alloc::string::ToString::to_string);
+        Err(SpecError::new("burst", &value.unwrap_or_default(), BURST_ALLOWED))
+    }
+}
+
+fn rate(spec: &Spec) -> Result<Rate, SpecError> {
+    let rate = params::given(spec, "rate", spec.rate("rate"))?;
+    if (RATE_MIN..=RATE_MAX).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err(SpecError::new("rate", &alloc::format!("{rate}"), RATE_ALLOWED))
+    }
+}
+
+fn credit_of(bytes: ByteCount) -> i128 {
+    i128::from(bytes.as_u64()) * CREDIT_PER_BYTE
+}
+
+/// Exact for any u64 of bits/s and of ns.
+fn rate_times(rate: Rate, time: Duration) -> u128 {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    u128::from(rate.as_bits_per_sec()) * u128::from(nanos)
+}
+
+/// Paces an inner discipline to a rate.
+pub struct Shaper<P: Packet, Q: Qdisc<P> = Box<dyn Qdisc<P> + Send>> {
+    inner: Q,
+    params: ShaperParams,
+    rate: Option<Rate>,
+    /// Bits x ns/s; negative: the last packet is not paid for yet. Settled up to `settled_at`.
+    credit: i128,
+    settled_at: Timestamp,
+    /// Since when the next packet could have left; `None` while nothing waits or credit lacks.
+    due: Option<Timestamp>,
+    lateness: Duration,
+    packets: core::marker::PhantomData<fn(P)>,
+}
+
+impl<P: Packet> Shaper<P> {
+    pub(super) fn from_spec(
+        spec: &Spec,
+        inner: Box<dyn Qdisc<P> + Send>,
+    ) -> Result<Self, SpecError> {
+        let mut shaper = Self::new(inner, ShaperParams::from_spec(spec)?);
+        shaper.rate = Some(rate(spec)?);
+        Ok(shaper)
+    }
+}
+
+impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
+    /// Unshaped until [`Shaper::set_rate`].
+    pub fn new(inner: Q, params: ShaperParams) -> Self {
+        Self {
+            inner,
+            params,
+            rate: None,
+            credit: 0,
+            settled_at: Timestamp::ZERO,
+            due: None,
+            lateness: Duration::ZERO,
+            packets: core::marker::PhantomData,
+        }
+    }
+
+    /// The rate in force; `None`: unshaped.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// Changes the rate from `now` on; `None` stops shaping, rate zero stops sending once the
+    /// credit at hand is used. Between rates no credit is granted and none taken, so the host may
+    /// change them as often as it likes.
+    pub fn set_rate(&mut self, now: Timestamp, rate: Option<Rate>) {
+        self.settle(now);
+        if self.rate.is_none() || rate.is_none() {
+            self.credit = 0;
+            self.due = (self.inner.backlog().packets > 0).then_some(now);
+        }
+        self.rate = rate;
+    }
+
+    /// How long after its due time the last packet left; zero when it was not shaped. A host
+    /// records it: the harness is valid only while it stays small.
+    pub fn lateness(&self) -> Duration {
+        self.lateness
+    }
+
+    /// The discipline that is shaped.
+    pub fn inner(&self) -> &Q {
+        &self.inner
+    }
+
+    /// Brings `credit` and `due` up to `now`.
+    fn settle(&mut self, now: Timestamp) {
+        let is_waiting = self.inner.backlog().packets > 0;
+        if let Some(rate) = self.rate {
+            let cap = if is_waiting {
+                if self.due.is_none() {
+                    self.due = self.repaid_at(rate).filter(|&at| at <= now);
+                }
+                self.params.late_cap(rate)
+            } else {
+                self.params.idle_cap()
+            };
+            let gain = rate_times(rate, now.saturating_since(self.settled_at));
+            self.credit = match i128::try_from(gain) {
+                Ok(gain) => self.credit.saturating_add(gain).min(cap),
+                Err(_) => cap,
+            };
+        }
+        self.settled_at = self.settled_at.max(now);
+    }
+
+    /// When credit is no longer negative; `None`: never, at rate zero.
+    fn repaid_at(&self, rate: Rate) -> Option<Timestamp> {
+        let debt = self.credit.min(0).unsigned_abs();
+        if debt == 0 {
+            return Some(self.settled_at);
+        }
+        let bits = u128::from(rate.as_bits_per_sec());
+        let nanos = (bits > 0).then(|| debt.div_ceil(bits))?;
+        let wait = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        Some(self.settled_at + wait)
+    }
+
+    /// Charges a packet of `len` bytes that leaves at `now`.
+    fn charge(&mut self, now: Timestamp, rate: Rate, len: ByteCount) {
+        let due = self.due.take().unwrap_or(now);
+        self.lateness = now.saturating_since(due);
+        self.credit -= credit_of(len);
+        if self.credit >= 0 && self.inner.backlog().packets > 0 {
+            // The next one is late as well: it was due when this one should have been through.
+            let through = len.time_at(rate).map_or(now, |time| due + time);
+            self.due = Some(through.min(now));
+        }
+    }
+}
+
+impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaper<P, Q> {
+    fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        if self.inner.backlog().packets > 0 {
+            return self.inner.enqueue(now, packet, drops);
+        }
+        self.settle(now);
+        self.inner.enqueue(now, packet, drops);
+        if self.credit >= 0 && self.inner.backlog().packets > 0 {
+            self.due = Some(now);
+        }
+    }
+
+    fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
+        self.settle(now);
+        let Some(rate) = self.rate else {
+            self.lateness = Duration::ZERO;
+            return self.inner.dequeue(now, drops);
+        };
+        if self.credit < 0 {
+            return None;
+        }
+        let packet = self.inner.dequeue(now, drops);
+        match &packet {
+            Some(packet) => self.charge(now, rate, packet.len()),
+            None => self.due = self.due.filter(|_| self.inner.backlog().packets > 0),
+        }
+        packet
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        let inner = self.inner.next_timer()?;
+        match self.rate {
+            None => Some(inner),
+            Some(rate) => self.repaid_at(rate).map(|repaid| repaid.max(inner)),
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.inner.backlog()
+    }
+}

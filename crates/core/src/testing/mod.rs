@@ -1,0 +1,5 @@
+//! Conformance suites: what every registered algorithm and discipline must do, as models that take
+//! operations one at a time. Property tests draw the operations, fuzz targets decode them from
+//! bytes. The models panic where a rule is broken.
+
+pub mod qdisc;
