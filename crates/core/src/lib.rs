@@ -10,9 +10,12 @@ extern crate alloc;
 
 pub mod bundle;
 pub mod cc;
+pub mod link;
 pub mod packet;
 pub mod qdisc;
+pub mod random;
 pub mod spec;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod text;
 pub mod units;

@@ -124,6 +124,19 @@ impl ByteCount {
         let nanos = (u128::from(self.0) * 8 * NANOS_PER_SEC).div_ceil(u128::from(rate.0));
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
+
+    /// Like [`ByteCount::time_at`], rounded down, with the remainder kept in `carry` for the next
+    /// packet: a server that stays busy keeps `rate` exactly. `carry` is in bit nanoseconds, below
+    /// `rate`; start it at 0 and reset it when the server idles or the rate changes.
+    pub fn time_at_carrying(self, rate: Rate, carry: &mut u64) -> Option<Duration> {
+        if rate.0 == 0 {
+            return None;
+        }
+        let work = u128::from(self.0) * 8 * NANOS_PER_SEC + u128::from(*carry);
+        *carry = (work % u128::from(rate.0)) as u64;
+        let nanos = work / u128::from(rate.0);
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
 }
 
 impl Add for ByteCount {
@@ -423,6 +436,16 @@ mod tests {
         for text in ["50ms", "1500us", "7ns", "90s"] {
             assert_eq!(format_duration(parse_duration(text).unwrap()), text);
         }
+    }
+
+    #[test]
+    fn a_carried_remainder_keeps_the_rate_exact() {
+        let rate = Rate::from_bits_per_sec(7);
+        let mut carry = 0;
+        let total: Duration =
+            (0..7).map(|_| ByteCount::new(1).time_at_carrying(rate, &mut carry).unwrap()).sum();
+        assert_eq!(total, Duration::from_secs(8));
+        assert_eq!(carry, 0);
     }
 
     #[test]

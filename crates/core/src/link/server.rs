@@ -1,0 +1,94 @@
+//! When a link takes the next packet from its queue, and when that packet has left.
+
+use alloc::sync::Arc;
+
+use super::trace::Trace;
+use crate::units::{ByteCount, Rate, Timestamp};
+
+/// What a link sends at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Every packet leaves at once.
+    Unlimited,
+    /// A constant rate of layer-2 frames without FCS; zero stops the link.
+    Rate(Rate),
+    /// The opportunities of a trace.
+    Trace(Arc<Trace>),
+}
+
+/// The transmitter of a link: one packet at a time, in virtual time.
+pub(super) struct Server {
+    service: Service,
+    start: Timestamp,
+    /// Part of a nanosecond that the packet sent before still owes, see
+    /// [`ByteCount::time_at_carrying`].
+    carry: u64,
+    /// Last departure.
+    free_at: Timestamp,
+    /// Bytes left of the opportunities at `free_at`.
+    credit: ByteCount,
+}
+
+impl Server {
+    pub(super) fn new(service: Service, start: Timestamp) -> Self {
+        let free_at = Timestamp::ZERO;
+        Self { service, start, carry: 0, free_at, credit: ByteCount::ZERO }
+    }
+
+    /// The next packet, and every one after it, is sent at `rate`; the one being sent is not
+    /// affected.
+    pub(super) fn set_rate(&mut self, rate: Rate) {
+        self.service = Service::Rate(rate);
+        self.carry = 0;
+    }
+
+    /// The earliest time from `from` at which a packet may be taken; `None` while the link is
+    /// stopped.
+    pub(super) fn ready_at(&self, from: Timestamp) -> Option<Timestamp> {
+        match &self.service {
+            Service::Unlimited => Some(from),
+            Service::Rate(Rate::ZERO) => None,
+            Service::Rate(_) => Some(from.max(self.free_at)),
+            Service::Trace(_) if self.credit > ByteCount::ZERO && from <= self.free_at => {
+                Some(self.free_at)
+            }
+            Service::Trace(trace) => Some(trace.next_after(self.start, from.max(self.free_at)).0),
+        }
+    }
+
+    /// Sends a packet of `len` taken at `at`, a time that [`Server::ready_at`] gave; returns when
+    /// its last byte has left.
+    pub(super) fn send(&mut self, at: Timestamp, len: ByteCount) -> Timestamp {
+        let departed = match &self.service {
+            Service::Unlimited => at,
+            Service::Rate(rate) => {
+                if at > self.free_at {
+                    self.carry = 0;
+                }
+                let time = len.time_at_carrying(*rate, &mut self.carry);
+                time.map_or(Timestamp::MAX, |time| at + time)
+            }
+            Service::Trace(trace) => {
+                let mut slot = at;
+                if at > self.free_at {
+                    let before = Timestamp::from_nanos(at.as_nanos() - 1);
+                    (slot, self.credit) = trace.next_after(self.start, before);
+                }
+                let mut owed = len;
+                while owed > self.credit {
+                    owed -= self.credit;
+                    (slot, self.credit) = trace.next_after(self.start, slot);
+                }
+                self.credit -= owed;
+                slot
+            }
+        };
+        self.free_at = departed;
+        departed
+    }
+
+    /// The queue ran empty: what is left of the current opportunity is lost.
+    pub(super) fn idle(&mut self) {
+        self.credit = ByteCount::ZERO;
+    }
+}

@@ -1,0 +1,348 @@
+use alloc::sync::Arc;
+use std::collections::VecDeque;
+
+use super::*;
+
+const PACKET: u64 = 1500;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Sized(u64);
+
+impl Packet for Sized {
+    fn len(&self) -> ByteCount {
+        ByteCount::new(self.0)
+    }
+    fn flow_hash(&self, _key: u64) -> u64 {
+        0
+    }
+    fn class(&self) -> u8 {
+        0
+    }
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+    fn set_ce(&mut self) {}
+}
+
+/// A tail-drop queue that remembers at which times it was asked.
+struct Queue {
+    packets: VecDeque<Carried<Sized>>,
+    limit: usize,
+    asked: Vec<Timestamp>,
+    /// Offers nothing before this time, as a shaper would.
+    closed_until: Timestamp,
+}
+
+impl Queue {
+    fn of(limit: usize) -> Self {
+        let closed_until = Timestamp::ZERO;
+        Self { packets: VecDeque::new(), limit, asked: Vec::new(), closed_until }
+    }
+}
+
+impl Qdisc<Carried<Sized>> for Queue {
+    fn enqueue(
+        &mut self,
+        _now: Timestamp,
+        packet: Carried<Sized>,
+        drops: &mut dyn DropSink<Carried<Sized>>,
+    ) {
+        if self.packets.len() == self.limit {
+            drops.dropped(packet, DropReason::Overlimit);
+        } else {
+            self.packets.push_back(packet);
+        }
+    }
+    fn dequeue(
+        &mut self,
+        now: Timestamp,
+        _drops: &mut dyn DropSink<Carried<Sized>>,
+    ) -> Option<Carried<Sized>> {
+        self.asked.push(now);
+        if now < self.closed_until { None } else { self.packets.pop_front() }
+    }
+    fn next_timer(&self) -> Option<Timestamp> {
+        (!self.packets.is_empty()).then_some(self.closed_until)
+    }
+    fn backlog(&self) -> Backlog {
+        Backlog {
+            packets: self.packets.len() as u64,
+            bytes: self.packets.iter().map(Packet::len).sum(),
+        }
+    }
+}
+
+fn us(us: u64) -> Timestamp {
+    Timestamp::from_nanos(us * 1000)
+}
+
+fn link(config: Config, limit: usize) -> Link<Sized, Queue> {
+    Link::new(config, Queue::of(limit), Timestamp::ZERO, &Streams::new(1)).unwrap()
+}
+
+fn ignore(_: Discard<Sized>) {}
+
+/// Takes what has come through by `now`: number, departure and due time in microseconds.
+fn drain(link: &mut Link<Sized, Queue>, now: Timestamp) -> Vec<(u64, u64, u64)> {
+    let mut out = Vec::new();
+    while let Some(delivery) = link.poll(now, &mut ignore) {
+        let [departed, due] = [delivery.departed, delivery.due].map(|at| at.as_nanos() / 1000);
+        out.push((delivery.number, departed, due));
+    }
+    out
+}
+
+/// 12 Mbit/s: 1 ms for a packet of 1500 bytes.
+fn slow(delay_ms: u64) -> Config {
+    Config::at_rate(Rate::from_mbit_per_sec(12), Duration::from_millis(delay_ms))
+}
+
+#[test]
+fn departures_do_not_depend_on_when_the_host_polls() {
+    let arrivals = [0, 100, 200, 2_500, 9_000, 9_100];
+    let run = |poll_every: Option<u64>| {
+        let mut link = link(slow(5), 100);
+        let mut out = Vec::new();
+        let mut next_poll = 0;
+        for at in arrivals {
+            while let Some(every) = poll_every
+                && next_poll < at
+            {
+                out.extend(drain(&mut link, us(next_poll)));
+                next_poll += every;
+            }
+            link.offer(us(at), Sized(PACKET), &mut ignore);
+        }
+        out.extend(drain(&mut link, us(1_000_000)));
+        (out, link.qdisc.asked)
+    };
+    let (late, asked_late) = run(None);
+    let (often, asked_often) = run(Some(70));
+    assert_eq!(late, often);
+    assert_eq!(asked_late, asked_often);
+    let departures: Vec<u64> = late.iter().map(|(_, departed, _)| *departed).collect();
+    assert_eq!(departures, [1_000, 2_000, 3_000, 4_000, 10_000, 11_000]);
+    assert!(late.iter().all(|(_, departed, due)| due - departed == 5_000));
+}
+
+#[test]
+fn the_queue_is_asked_at_the_virtual_departures_in_order() {
+    let mut link = link(slow(0), 100);
+    for at in [0, 10, 20] {
+        link.offer(us(at), Sized(PACKET), &mut ignore);
+    }
+    link.offer(us(2_500), Sized(PACKET), &mut ignore);
+    assert_eq!(link.qdisc.asked, [us(0), us(1_000), us(2_000)]);
+}
+
+#[test]
+fn an_arrival_meets_the_queue_as_it_stands_after_all_earlier_departures() {
+    let mut link = link(slow(0), 2);
+    let mut dropped = Vec::new();
+    let mut backlogs = Vec::new();
+    // The third waits behind the second, the fourth is too many, at 1 ms there is room again.
+    for at in [0, 0, 0, 0, 1_000] {
+        let mut discard = |gone: Discard<Sized>| dropped.push((gone.number, gone.cause));
+        let arrival = link.offer(us(at), Sized(PACKET), &mut discard);
+        backlogs.push((arrival.queue.packets, arrival.queue.bytes.as_u64()));
+    }
+    assert_eq!(dropped, [(3, Cause::Queue(DropReason::Overlimit))]);
+    assert_eq!(backlogs, [(0, 0), (1, 1500), (2, 3000), (2, 3000), (2, 3000)]);
+    assert_eq!(link.counters().dropped, 1);
+}
+
+#[test]
+fn a_busy_link_keeps_its_rate_to_the_nanosecond() {
+    // 1514 bytes take 126,166.67 ns at 96 Mbit/s: three packets take 378.5 us.
+    let config = Config::at_rate(Rate::from_mbit_per_sec(96), Duration::ZERO);
+    let mut link = link(config, 1000);
+    for _ in 0..300 {
+        link.offer(Timestamp::ZERO, Sized(1514), &mut ignore);
+    }
+    let mut last = Timestamp::ZERO;
+    while let Some(delivery) = link.poll(us(1_000_000), &mut ignore) {
+        last = delivery.departed;
+    }
+    assert_eq!(last.as_nanos(), 100 * 378_500);
+}
+
+#[test]
+fn a_new_rate_holds_from_the_next_packet_on() {
+    let mut config = slow(0);
+    let change = |at_ms, mbit| Change {
+        at: Duration::from_millis(at_ms),
+        rate: Some(Rate::from_mbit_per_sec(mbit)),
+        ..Change::default()
+    };
+    config.changes = vec![change(2, 24), change(3, 0), change(10, 12)];
+    let mut link = link(config, 100);
+    for _ in 0..6 {
+        link.offer(us(500), Sized(PACKET), &mut ignore);
+    }
+    let departures: Vec<u64> = drain(&mut link, us(100_000)).iter().map(|out| out.1).collect();
+    // The second began at 1.5 ms at the old rate; from 3 ms to 10 ms the link stands still.
+    assert_eq!(departures, [1_500, 2_500, 3_000, 11_000, 12_000, 13_000]);
+}
+
+#[test]
+fn a_shorter_delay_never_reorders() {
+    let mut config = slow(20);
+    let shorter = Some(Duration::from_millis(1));
+    config.changes =
+        vec![Change { at: Duration::from_millis(3), delay: shorter, ..Change::default() }];
+    let mut link = link(config, 100);
+    for _ in 0..30 {
+        link.offer(us(0), Sized(PACKET), &mut ignore);
+    }
+    // The second packet departs before the change, at 2 ms, so it is due at 22 ms.
+    assert_eq!(link.next_timer(), Some(us(3_000)));
+    let out = drain(&mut link, us(100_000));
+    assert!(out.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].2 <= pair[1].2));
+    assert_eq!(out[1], (1, 2_000, 22_000));
+    assert_eq!(out[2], (2, 3_000, 22_000));
+    assert_eq!(out[29], (29, 30_000, 31_000));
+}
+
+#[test]
+fn the_timer_is_when_the_next_packet_comes_through() {
+    let mut link = link(slow(7), 100);
+    assert_eq!(link.next_timer(), None);
+    link.offer(us(100), Sized(PACKET), &mut ignore);
+    link.offer(us(100), Sized(PACKET), &mut ignore);
+    for due in [8_100, 9_100] {
+        assert_eq!(link.next_timer(), Some(us(due)));
+        assert_eq!(link.poll(us(due - 1), &mut ignore), None);
+        assert_eq!(link.poll(us(due), &mut ignore).unwrap().due, us(due));
+    }
+    assert_eq!(link.next_timer(), None);
+    assert_eq!(link.held_packets(), 0);
+}
+
+#[test]
+fn loss_comes_before_the_queue_at_its_share_and_repeats() {
+    let run = |seed| {
+        let loss = Ratio::new(0.1).unwrap();
+        let config = Config { service: Service::Unlimited, loss, ..slow(0) };
+        let mut link =
+            Link::new(config, Queue::of(10), Timestamp::ZERO, &Streams::new(seed)).unwrap();
+        let mut lost = Vec::new();
+        for n in 0..10_000 {
+            link.offer(us(n), Sized(PACKET), &mut |gone: Discard<Sized>| {
+                assert_eq!(gone.cause, Cause::Lost);
+                lost.push(gone.number);
+            });
+        }
+        assert_eq!(link.counters().lost, lost.len() as u64);
+        assert_eq!(drain(&mut link, us(10_000)).len() + lost.len(), 10_000);
+        lost
+    };
+    let lost = run(1);
+    // Five standard deviations of a binomial(10000, 0.1).
+    assert!(lost.len().abs_diff(1_000) < 150, "{}", lost.len());
+    assert_eq!(lost, run(1));
+    assert_ne!(lost, run(2));
+}
+
+#[test]
+fn a_held_packet_is_overtaken_by_exactly_k() {
+    let reorder = Ratio::new(0.05).unwrap();
+    let config = Config { reorder, reorder_packets: 3, ..slow(10) };
+    let mut link = link(config, 10_000);
+    for n in 0..2_000 {
+        link.offer(us(n * 1_000), Sized(PACKET), &mut ignore);
+    }
+    let out = drain(&mut link, us(10_000_000));
+    assert_eq!(out.len(), 2_000);
+    assert!(out.windows(2).all(|pair| pair[0].2 <= pair[1].2), "release times never decrease");
+    let order: Vec<u64> = out.iter().map(|(number, ..)| *number).collect();
+    let mut reordered = 0;
+    for (place, number) in order.iter().enumerate() {
+        let overtaken_by = order[..place].iter().filter(|earlier| *earlier > number).count();
+        // Packets held at the same time leave in their own order and may pass each other's slots.
+        assert!(overtaken_by <= 3 + 3, "{overtaken_by}");
+        reordered += usize::from(overtaken_by >= 3);
+    }
+    assert!((50..150).contains(&reordered), "{reordered}");
+}
+
+#[test]
+fn a_held_packet_with_nothing_behind_it_is_released_in_time() {
+    let config = Config { reorder: Ratio::ONE, reorder_packets: 3, ..slow(10) };
+    let mut link = link(config, 100);
+    link.offer(us(0), Sized(PACKET), &mut ignore);
+    let due = us(1_000) + Duration::from_millis(10) + MAX_HOLD;
+    link.poll(us(20_000), &mut ignore);
+    assert_eq!(link.next_timer(), Some(due));
+    assert_eq!(link.poll(due, &mut ignore).unwrap().due, due);
+}
+
+#[test]
+fn a_backlogged_trace_carries_one_full_packet_per_opportunity() {
+    let trace = Arc::new(Trace::parse("t", "1\n1\n4\n").unwrap());
+    let config = Config { service: Service::Trace(trace), ..slow(0) };
+    let mut link = link(config, 100);
+    for _ in 0..6 {
+        link.offer(us(500), Sized(OPPORTUNITY.as_u64()), &mut ignore);
+    }
+    let departures: Vec<u64> = drain(&mut link, us(100_000)).iter().map(|out| out.1).collect();
+    assert_eq!(departures, [1_000, 1_000, 4_000, 5_000, 5_000, 8_000]);
+}
+
+#[test]
+fn an_opportunity_carries_several_small_packets_and_a_large_one_takes_several() {
+    let trace = Arc::new(Trace::parse("t", "2").unwrap());
+    let config = Config { service: Service::Trace(trace), ..slow(0) };
+    let mut link = link(config, 100);
+    for len in [500, 500, 1514, 1514, 4000] {
+        link.offer(us(0), Sized(len), &mut ignore);
+    }
+    let departures: Vec<u64> = drain(&mut link, us(100_000)).iter().map(|out| out.1).collect();
+    assert_eq!(departures, [2_000, 2_000, 4_000, 6_000, 12_000]);
+    // What was left of the opportunity at 12 ms is gone.
+    link.offer(us(101_000), Sized(100), &mut ignore);
+    link.offer(us(102_000), Sized(100), &mut ignore);
+    assert_eq!(drain(&mut link, us(200_000)), [(5, 102_000, 102_000), (6, 104_000, 104_000)]);
+}
+
+#[test]
+fn a_queue_that_gives_nothing_until_later_is_asked_again_then() {
+    let mut link = link(slow(0), 10);
+    link.qdisc.closed_until = us(5_000);
+    link.offer(us(0), Sized(PACKET), &mut ignore);
+    assert_eq!(link.next_timer(), Some(us(5_000)));
+    assert_eq!(drain(&mut link, us(10_000)), [(0, 6_000, 6_000)]);
+    assert_eq!(link.qdisc.asked, [us(5_000)]);
+}
+
+#[test]
+fn what_comes_in_goes_out_is_given_up_or_is_held() {
+    let streams = Streams::new(5);
+    let mut stream = streams.stream("test");
+    let share = |share| Ratio::new(share).unwrap();
+    let config = Config { loss: share(0.02), reorder: share(0.3), reorder_packets: 5, ..slow(30) };
+    let mut link = Link::new(config, Queue::of(20), Timestamp::ZERO, &streams).unwrap();
+    let (mut given_up, mut out, mut now) = (0, 0, 0);
+    for _ in 0..20_000 {
+        now += stream.below(1_000);
+        link.offer(us(now), Sized(40 + stream.below(1_475)), &mut |_| given_up += 1);
+        if stream.chance(0.2) {
+            while link.poll(us(now), &mut |_| given_up += 1).is_some() {
+                out += 1;
+            }
+        }
+        assert_eq!(link.counters().packets_in, given_up + out + link.held_packets());
+    }
+    assert!(given_up > 0 && link.counters().dropped > 0);
+}
+
+#[test]
+fn changes_out_of_order_or_against_a_trace_are_refused() {
+    let change =
+        |at_ms, rate| Change { at: Duration::from_millis(at_ms), rate, ..Change::default() };
+    let unordered = Config { changes: vec![change(2, None), change(1, None)], ..slow(0) };
+    assert_eq!(unordered.check().unwrap_err().value, "1ms");
+    let trace = Arc::new(Trace::parse("t", "1").unwrap());
+    let service = Service::Trace(trace);
+    let changes = vec![change(7, Some(Rate::ZERO))];
+    assert_eq!(Config { service, changes, ..slow(0) }.check().unwrap_err().value, "7ms");
+}

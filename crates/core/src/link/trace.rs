@@ -1,0 +1,182 @@
+//! Mahimahi link traces: when a link of varying rate may send.
+
+use alloc::vec::Vec;
+
+use crate::text::{TextError, data_lines};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// What one delivery opportunity carries: an IP packet of 1500 bytes and its Ethernet header, so
+/// that one line of a trace lets one full-size packet pass, as in mahimahi itself (whose slots are
+/// 1504 bytes: 1500 and the 4-byte header of its TUN device).
+pub const OPPORTUNITY: ByteCount = ByteCount::new(1514);
+
+/// Bytes of IP packet in an opportunity, in which rates of traces are quoted.
+const OPPORTUNITY_IP: ByteCount = ByteCount::new(1500);
+
+const NANOS_PER_MS: u64 = 1_000_000;
+
+/// A trace: delivery opportunities at whole milliseconds, repeated for ever.
+///
+/// One line per opportunity, its time in milliseconds, never decreasing; several lines with one
+/// time are several opportunities. The last time is the period. Blank lines and `#` comments are
+/// allowed. What is not used of an opportunity is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Opportunities of one period: millisecond and how many.
+    bursts: Vec<Burst>,
+    period_ms: u64,
+    opportunities: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Burst {
+    at_ms: u32,
+    count: u32,
+}
+
+impl Trace {
+    /// Reads a trace; `file` is only named in errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, TextError> {
+        let allowed = "a time in whole milliseconds, 0 to 4294967295, not below the line before";
+        let mut bursts: Vec<Burst> = Vec::new();
+        let mut last = (1, "");
+        for (line, value) in data_lines(text) {
+            let error = || TextError::new(file, line, value, allowed);
+            // `u32::from_str` would also take a leading plus sign.
+            if !value.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(error());
+            }
+            let at_ms: u32 = value.parse().map_err(|_| error())?;
+            match bursts.last_mut() {
+                Some(burst) if burst.at_ms > at_ms => return Err(error()),
+                Some(burst) if burst.at_ms == at_ms => {
+                    burst.count = burst.count.checked_add(1).ok_or_else(error)?;
+                }
+                _ => bursts.push(Burst { at_ms, count: 1 }),
+            }
+            last = (line, value);
+        }
+        let period_ms = bursts.last().map_or(0, |burst| u64::from(burst.at_ms));
+        if period_ms == 0 {
+            let allowed = "at least one time above 0 ms: the last line is the period of the trace";
+            return Err(TextError::new(file, last.0, last.1, allowed));
+        }
+        let opportunities = bursts.iter().map(|burst| u64::from(burst.count)).sum();
+        Ok(Self { bursts, period_ms, opportunities })
+    }
+
+    /// Time after which the trace repeats.
+    pub fn period(&self) -> Duration {
+        Duration::from_millis(self.period_ms)
+    }
+
+    /// Opportunities in a period.
+    pub fn opportunities(&self) -> u64 {
+        self.opportunities
+    }
+
+    /// Mean rate in bytes of IP packets, 1500 per opportunity.
+    pub fn mean_rate(&self) -> Rate {
+        (OPPORTUNITY_IP * self.opportunities).per(self.period()).unwrap_or(Rate::ZERO)
+    }
+
+    /// The first opportunities after `after` on a link that started at `start`: when, and the bytes
+    /// they carry together. The trace also extends periodically to before the start.
+    pub(super) fn next_after(&self, start: Timestamp, after: Timestamp) -> (Timestamp, ByteCount) {
+        let period = self.period_ms.saturating_mul(NANOS_PER_MS);
+        // The phase of the trace, as if it had begun right after the clock's origin.
+        let origin = start.as_nanos() % period;
+        let (cycle_start, into_ms) = match after.as_nanos().checked_sub(origin) {
+            // Before the first whole period that the clock can express: wait for it.
+            None => (origin, None),
+            Some(into) => {
+                let cycle = into / period;
+                (origin + cycle * period, Some((into % period / NANOS_PER_MS) as u32))
+            }
+        };
+        let index = match into_ms {
+            None => 0,
+            Some(ms) => self.bursts.partition_point(|burst| burst.at_ms <= ms),
+        };
+        // In range: the last burst lies at the end of the period, `into_ms` before it.
+        self.burst_at(cycle_start, self.bursts[index])
+    }
+
+    fn burst_at(&self, cycle_start: u64, burst: Burst) -> (Timestamp, ByteCount) {
+        let offset = u64::from(burst.at_ms) * NANOS_PER_MS;
+        let mut count = u64::from(burst.count);
+        // The end of a period is time 0 of the next one.
+        if u64::from(burst.at_ms) == self.period_ms && self.bursts[0].at_ms == 0 {
+            count += u64::from(self.bursts[0].count);
+        }
+        (Timestamp::from_nanos(cycle_start.saturating_add(offset)), OPPORTUNITY * count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(trace: &Trace, start_ms: u64, from_ms: u64, n: usize) -> Vec<(u64, u64)> {
+        let start = Timestamp::from_nanos(start_ms * NANOS_PER_MS);
+        let mut at = Timestamp::from_nanos(from_ms * NANOS_PER_MS);
+        (0..n)
+            .map(|_| {
+                let (next, bytes) = trace.next_after(start, at);
+                at = next;
+                (next.as_nanos() / NANOS_PER_MS, bytes.as_u64() / OPPORTUNITY.as_u64())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_trace_repeats_with_its_last_time_as_period() {
+        let trace = Trace::parse("t", "# source: none\n2\n2\n5\n\n10\n").unwrap();
+        assert_eq!(trace.opportunities(), 4);
+        assert_eq!(trace.mean_rate(), Rate::from_bits_per_sec(4_800_000));
+        assert_eq!(
+            times(&trace, 100, 100, 6),
+            [(102, 2), (105, 1), (110, 1), (112, 2), (115, 1), (120, 1)]
+        );
+        // Before the start as well, and from the middle of a period.
+        assert_eq!(times(&trace, 100, 87, 3), [(90, 1), (92, 2), (95, 1)]);
+    }
+
+    #[test]
+    fn time_zero_coincides_with_the_end_of_the_period_before() {
+        let trace = Trace::parse("t", "0\n1\n").unwrap();
+        assert_eq!(times(&trace, 0, 0, 3), [(1, 2), (2, 2), (3, 2)]);
+    }
+
+    #[test]
+    fn one_line_a_millisecond_is_12_mbit() {
+        assert_eq!(Trace::parse("t", "1").unwrap().mean_rate(), Rate::from_mbit_per_sec(12));
+    }
+
+    #[test]
+    fn bad_traces_are_refused_with_their_line() {
+        let cases = [
+            ("", 1),
+            ("0\n0\n", 2),
+            ("1\nx\n", 2),
+            ("5\n4\n", 2),
+            ("1\n-2\n", 2),
+            ("+3\n", 1),
+            ("1.5\n", 1),
+            ("1 2\n", 1),
+            ("# c\n\n4294967296\n", 3),
+        ];
+        for (text, line) in cases {
+            let error = Trace::parse("bad.trace", text).unwrap_err();
+            assert_eq!((error.file.as_str(), error.line), ("bad.trace", line), "{text:?}");
+            assert!(!error.allowed.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_does_not_overflow() {
+        let trace = Trace::parse("t", "4294967295\n").unwrap();
+        let (at, _) = trace.next_after(Timestamp::MAX, Timestamp::MAX);
+        assert!(at >= Timestamp::from_nanos(u64::MAX - 1));
+    }
+}

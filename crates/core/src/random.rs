@@ -1,0 +1,123 @@
+//! Randomness that a run can repeat: one seed, split into independent streams by name.
+
+use core::hash::Hasher;
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use siphasher::sip::SipHasher24;
+
+/// The seed of a run. Each consumer draws from a stream of its own name, so that adding a consumer
+/// changes nobody else's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    seed: u64,
+}
+
+impl Streams {
+    /// The streams of the run with this seed.
+    pub const fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// The stream `name`, from its beginning.
+    pub fn stream(&self, name: &str) -> Stream {
+        Stream(Xoshiro256PlusPlus::seed_from_u64(self.derived(name)))
+    }
+
+    /// The streams of a part of the run, such as one of several links.
+    pub fn part(&self, name: &str) -> Self {
+        // Another key than that of `stream`, so that a part never shares a seed with a stream.
+        Self { seed: self.derived(name).rotate_left(32) ^ 1 }
+    }
+
+    fn derived(&self, name: &str) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.seed, 0);
+        hasher.write(name.as_bytes());
+        hasher.finish()
+    }
+}
+
+/// One stream of random numbers (xoshiro256++, Blackman and Vigna).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream(Xoshiro256PlusPlus);
+
+impl Stream {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// Uniform in `[0, 1)`, 53 bits.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
+    }
+
+    /// True with probability `probability`; draws one number whatever the probability is.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// Uniform in `0..bound`, 0 for a bound of 0. The bias, below `bound` / 2^64, is accepted.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// Exponentially distributed with mean 1.
+    pub fn exponential(&mut self) -> f64 {
+        -libm::log(1.0 - self.unit())
+    }
+
+    /// Puts `items` into a uniformly random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let chosen = self.below(last as u64 + 1) as usize;
+            items.swap(last, chosen);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_repeat_and_differ_by_name_seed_and_part() {
+        let streams = Streams::new(1);
+        let first = |mut stream: Stream| stream.bits();
+        assert_eq!(first(streams.stream("loss")), first(Streams::new(1).stream("loss")));
+        let mut all = [
+            first(streams.stream("loss")),
+            first(streams.stream("reorder")),
+            first(Streams::new(2).stream("loss")),
+            first(streams.part("forward").stream("loss")),
+            first(streams.part("reverse").stream("loss")),
+            first(streams.part("loss").stream("loss")),
+        ];
+        all.sort_unstable();
+        assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn distributions_have_their_means() {
+        let mut stream = Streams::new(3).stream("means");
+        let n = 100_000;
+        let mean = |sum: f64| sum / f64::from(n);
+        // Bounds of five standard errors.
+        let unit = mean((0..n).map(|_| stream.unit()).sum());
+        assert!((unit - 0.5).abs() < 5.0 * 0.289 / f64::from(n).sqrt(), "{unit}");
+        let exponential = mean((0..n).map(|_| stream.exponential()).sum());
+        assert!((exponential - 1.0).abs() < 5.0 / f64::from(n).sqrt(), "{exponential}");
+        let below = mean((0..n).map(|_| stream.below(10) as f64).sum());
+        assert!((below - 4.5).abs() < 5.0 * 2.88 / f64::from(n).sqrt(), "{below}");
+        assert_eq!(stream.below(0), 0);
+    }
+
+    #[test]
+    fn a_shuffle_keeps_every_item() {
+        let mut items: Vec<u32> = (0..100).collect();
+        Streams::new(4).stream("shuffle").shuffle(&mut items);
+        assert_ne!(items, (0..100).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
+    }
+}
