@@ -1,8 +1,28 @@
 //! What the boxes read of a packet: the header fields that classify, hash and sample it.
+//!
+//! A frame is an Ethernet II frame without FCS, as packet sockets, AF_XDP and XDP programs see it.
+//! Everything here is bounds-checked: a frame is hostile input.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use siphasher::sip::SipHasher13;
 
 use crate::units::ByteCount;
+
+/// Bytes of an untagged Ethernet II header.
+pub const ETHERNET_HEADER: usize = 14;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// IEEE 802.1Q, 802.1ad and the pre-standard service tag that is still met.
+const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+
+/// Bytes of an IPv4 header without options (RFC 791 section 3.1).
+const IPV4_HEADER: usize = 20;
+/// Bytes of the fixed IPv6 header (RFC 8200 section 3).
+const IPV6_HEADER: usize = 40;
+/// More extension headers than RFC 8200 section 4.1 lists for one packet: the rest is hostile.
+const MAX_EXTENSION_HEADERS: usize = 8;
 
 /// The ECN field of the IP header (RFC 3168 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +39,20 @@ pub enum Ecn {
     Ce = 3,
 }
 
+impl Ecn {
+    /// From the two low bits of a TOS or traffic-class byte.
+    pub const fn from_bits(tos: u8) -> Self {
+        match tos & 0b11 {
+            0 => Self::NotEct,
+            1 => Self::Ect1,
+            2 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+}
+
 /// A packet as the queueing disciplines see it.
+#[expect(clippy::len_without_is_empty, reason = "no packet is empty")]
 pub trait Packet {
     /// Bytes on the wire that the packet is charged for: the Ethernet frame without FCS.
     fn len(&self) -> ByteCount;
@@ -42,7 +75,8 @@ pub struct Headers {
     pub destination: IpAddr,
     /// IP protocol or last IPv6 next header: 6 TCP, 17 UDP, 50 ESP.
     pub protocol: u8,
-    /// Source port, 0 where the protocol has none or the packet is a later fragment.
+    /// Source port; 0 where the protocol has none and for every fragment, the first included, so
+    /// that all fragments of a datagram take the same way through a classifier and a hash.
     pub source_port: u16,
     /// Destination port, 0 as above.
     pub destination_port: u16,
@@ -50,4 +84,447 @@ pub struct Headers {
     pub dscp: u8,
     /// ECN field.
     pub ecn: Ecn,
+}
+
+/// Why a frame is no IP packet that a box can handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unparsed {
+    /// The frame carries a VLAN tag.
+    #[error("the frame is VLAN-tagged")]
+    Vlan,
+    /// The frame carries another protocol, such as ARP (0x0806).
+    #[error("EtherType {ethertype:#06x} is not IP")]
+    NotIp {
+        /// The EtherType, or an IEEE 802.3 length.
+        ethertype: u16,
+    },
+    /// The frame ends before the IP packet does.
+    #[error("the frame ends before its IP packet does")]
+    Truncated,
+    /// Version or lengths of the IP header contradict each other.
+    #[error("the IP header contradicts itself")]
+    Malformed,
+}
+
+/// Whether the frame is an untagged IPv4 or IPv6 frame, going by its EtherType only.
+pub fn is_ip(frame: &[u8]) -> bool {
+    matches!(ethertype(frame), Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6))
+}
+
+impl Headers {
+    /// Reads the headers of an untagged Ethernet frame that holds one whole IP packet.
+    ///
+    /// IPv4 options and up to 8 IPv6 extension headers are skipped. Where the extension headers
+    /// are cut short or too many, `protocol` is the one at which reading stopped and the ports are
+    /// 0: the packet still belongs to its addresses. Checksums are not verified.
+    pub fn parse(frame: &[u8]) -> Result<Self, Unparsed> {
+        let (source, destination, tos, transport) = match Network::parse(frame)? {
+            Network::V4 { header, payload } => {
+                let is_fragment = ipv4_fragment_field(header) & 0x3fff != 0;
+                let transport = Transport { protocol: header[9], is_fragment, payload };
+                (ipv4_address(header, 12), ipv4_address(header, 16), header[1], transport)
+            }
+            Network::V6 { header, payload } => {
+                let transport = Transport::after_extensions(header[6], payload);
+                let traffic_class = header[0] << 4 | header[1] >> 4;
+                (ipv6_address(header, 8), ipv6_address(header, 24), traffic_class, transport)
+            }
+        };
+        let (source_port, destination_port) = transport.ports().unwrap_or((0, 0));
+        let (dscp, ecn) = (tos >> 2, Ecn::from_bits(tos));
+        let protocol = transport.protocol;
+        Ok(Self { source, destination, protocol, source_port, destination_port, dscp, ecn })
+    }
+
+    /// SipHash-1-3 of addresses, protocol and ports, keyed with `key`: for [`Packet::flow_hash`].
+    pub fn flow_hash(&self, key: u64) -> u64 {
+        let mut tuple = [0; 37];
+        tuple[..16].copy_from_slice(&v6_form(self.source).octets());
+        tuple[16..32].copy_from_slice(&v6_form(self.destination).octets());
+        tuple[32] = self.protocol;
+        tuple[33..35].copy_from_slice(&self.source_port.to_be_bytes());
+        tuple[35..].copy_from_slice(&self.destination_port.to_be_bytes());
+        SipHasher13::new_with_keys(key, 0).hash(&tuple)
+    }
+}
+
+/// The ECN field of an IPv4 or IPv6 frame; [`Ecn::NotEct`] for any other.
+pub fn ecn(frame: &[u8]) -> Ecn {
+    let tos = match ethertype(frame) {
+        Some(ETHERTYPE_IPV4) => frame.get(ETHERNET_HEADER + 1).copied(),
+        Some(ETHERTYPE_IPV6) => frame.get(ETHERNET_HEADER + 1).map(|byte| byte >> 4),
+        _ => None,
+    };
+    tos.map_or(Ecn::NotEct, Ecn::from_bits)
+}
+
+/// Marks the packet congestion experienced and keeps the IPv4 header checksum right (RFC 1624
+/// equation 3). Returns false, and changes nothing, unless the packet is ECN-capable IP
+/// (RFC 3168 section 5: a packet that is not must not be marked).
+pub fn set_ce(frame: &mut [u8]) -> bool {
+    if ecn(frame) == Ecn::NotEct {
+        return false;
+    }
+    let is_v6 = ethertype(frame) == Some(ETHERTYPE_IPV6);
+    let ip = &mut frame[ETHERNET_HEADER..];
+    if is_v6 {
+        ip[1] |= (Ecn::Ce as u8) << 4;
+        return true;
+    }
+    if ip.len() < IPV4_HEADER {
+        return false;
+    }
+    let old_word = be16(ip, 0);
+    ip[1] |= Ecn::Ce as u8;
+    let mut sum = u32::from(!be16(ip, 10)) + u32::from(!old_word) + u32::from(be16(ip, 0));
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    true
+}
+
+/// The IPv6 form of an address: IPv4 as `::ffff:a.b.c.d` (RFC 4291 section 2.5.5.2).
+pub(crate) fn v6_form(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// The IP packet in a frame: header and payload, both inside the frame and inside the IP length.
+pub(crate) enum Network<'a> {
+    /// `header` is at least 20 bytes long, options included.
+    V4 { header: &'a [u8], payload: &'a [u8] },
+    /// `header` is the fixed header of 40 bytes; extension headers are in `payload`.
+    V6 { header: &'a [u8], payload: &'a [u8] },
+}
+
+impl<'a> Network<'a> {
+    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, Unparsed> {
+        match ethertype(frame) {
+            None => Err(Unparsed::Truncated),
+            Some(ETHERTYPE_IPV4) => Self::parse_v4(&frame[ETHERNET_HEADER..]),
+            Some(ETHERTYPE_IPV6) => Self::parse_v6(&frame[ETHERNET_HEADER..]),
+            Some(ethertype) if ETHERTYPES_VLAN.contains(&ethertype) => Err(Unparsed::Vlan),
+            Some(ethertype) => Err(Unparsed::NotIp { ethertype }),
+        }
+    }
+
+    fn parse_v4(ip: &'a [u8]) -> Result<Self, Unparsed> {
+        if ip.len() < IPV4_HEADER {
+            return Err(Unparsed::Truncated);
+        }
+        let header_len = usize::from(ip[0] & 0x0f) * 4;
+        let total_len = usize::from(be16(ip, 2));
+        if ip[0] >> 4 != 4 || header_len < IPV4_HEADER || total_len < header_len {
+            return Err(Unparsed::Malformed);
+        }
+        let packet = ip.get(..total_len).ok_or(Unparsed::Truncated)?;
+        let (header, payload) = packet.split_at(header_len);
+        Ok(Self::V4 { header, payload })
+    }
+
+    fn parse_v6(ip: &'a [u8]) -> Result<Self, Unparsed> {
+        if ip.len() < IPV6_HEADER {
+            return Err(Unparsed::Truncated);
+        }
+        if ip[0] >> 4 != 6 {
+            return Err(Unparsed::Malformed);
+        }
+        let total_len = IPV6_HEADER + usize::from(be16(ip, 4));
+        let packet = ip.get(..total_len).ok_or(Unparsed::Truncated)?;
+        let (header, payload) = packet.split_at(IPV6_HEADER);
+        Ok(Self::V6 { header, payload })
+    }
+}
+
+/// Flags and fragment offset of an IPv4 header, as on the wire.
+pub(crate) fn ipv4_fragment_field(header: &[u8]) -> u16 {
+    be16(header, 6)
+}
+
+/// What follows the network header.
+struct Transport<'a> {
+    protocol: u8,
+    is_fragment: bool,
+    payload: &'a [u8],
+}
+
+impl<'a> Transport<'a> {
+    /// Walks the IPv6 extension headers (RFC 8200 section 4, RFC 4302 section 2.2 for AH).
+    fn after_extensions(mut protocol: u8, mut payload: &'a [u8]) -> Self {
+        const HOP_BY_HOP: u8 = 0;
+        const ROUTING: u8 = 43;
+        const FRAGMENT: u8 = 44;
+        const AUTHENTICATION: u8 = 51;
+        const DESTINATION_OPTIONS: u8 = 60;
+        let mut is_fragment = false;
+        for _ in 0..MAX_EXTENSION_HEADERS {
+            let &[next, len, ..] = payload else { break };
+            let bytes = match protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => usize::from(len) * 8 + 8,
+                AUTHENTICATION => usize::from(len) * 4 + 8,
+                FRAGMENT => 8,
+                _ => break,
+            };
+            let Some(rest) = payload.get(bytes..) else { break };
+            // An atomic fragment (offset 0, no more fragments; RFC 6946) is a whole packet.
+            is_fragment = protocol == FRAGMENT && be16(payload, 2) & 0xfff9 != 0;
+            (protocol, payload) = (next, rest);
+            if is_fragment {
+                break;
+            }
+        }
+        Self { protocol, is_fragment, payload }
+    }
+
+    fn ports(&self) -> Option<(u16, u16)> {
+        // TCP, UDP, DCCP, SCTP and UDP-Lite all begin with source and destination port.
+        let has_ports = matches!(self.protocol, 6 | 17 | 33 | 132 | 136);
+        if !has_ports || self.is_fragment || self.payload.len() < 4 {
+            return None;
+        }
+        Some((be16(self.payload, 0), be16(self.payload, 2)))
+    }
+}
+
+fn ethertype(frame: &[u8]) -> Option<u16> {
+    (frame.len() >= ETHERNET_HEADER).then(|| be16(frame, 12))
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn ipv4_address(header: &[u8], at: usize) -> IpAddr {
+    Ipv4Addr::from_octets(array(header, at)).into()
+}
+
+fn ipv6_address(header: &[u8], at: usize) -> IpAddr {
+    Ipv6Addr::from_octets(array(header, at)).into()
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+#[cfg(test)]
+pub(crate) mod frames {
+    //! Frames to test with: lengths and IPv4 header checksums are right, the rest as given.
+
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// An Ethernet frame with `ethertype` around `payload`.
+    pub fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
+        let mut frame = alloc::vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        frame.extend_from_slice(&ethertype.to_be_bytes());
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// An IPv4 packet from 10.0.1.2 to 10.0.2.3.
+    pub struct V4<'a> {
+        pub id: u16,
+        pub fragment_field: u16,
+        pub tos: u8,
+        pub ttl: u8,
+        pub protocol: u8,
+        pub options: &'a [u8],
+        pub payload: &'a [u8],
+    }
+
+    impl Default for V4<'_> {
+        fn default() -> Self {
+            let (options, payload) = (&[][..], &[][..]);
+            Self { id: 0, fragment_field: 0x4000, tos: 0, ttl: 64, protocol: 6, options, payload }
+        }
+    }
+
+    impl V4<'_> {
+        pub fn frame(&self) -> Vec<u8> {
+            let header_len = 20 + self.options.len();
+            let total_len = (header_len + self.payload.len()) as u16;
+            let mut ip = alloc::vec![0x40 | (header_len / 4) as u8, self.tos];
+            ip.extend_from_slice(&total_len.to_be_bytes());
+            ip.extend_from_slice(&self.id.to_be_bytes());
+            ip.extend_from_slice(&self.fragment_field.to_be_bytes());
+            ip.extend_from_slice(&[self.ttl, self.protocol, 0, 0, 10, 0, 1, 2, 10, 0, 2, 3]);
+            ip.extend_from_slice(self.options);
+            let checksum = checksum(&ip);
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            ip.extend_from_slice(self.payload);
+            ethernet(ETHERTYPE_IPV4, &ip)
+        }
+    }
+
+    /// The Internet checksum of `header`, whose checksum field is zero (RFC 1071).
+    pub fn checksum(header: &[u8]) -> u16 {
+        let mut sum: u32 = (0..header.len()).step_by(2).map(|at| u32::from(be16(header, at))).sum();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    /// An IPv6 packet from 2001:db8:1::2 to 2001:db8:2::3.
+    pub fn v6(traffic_class: u8, next_header: u8, payload: &[u8]) -> Vec<u8> {
+        let mut ip = alloc::vec![0x60 | traffic_class >> 4, traffic_class << 4, 0, 0];
+        ip.extend_from_slice(&(payload.len() as u16).to_be_bytes());
+        ip.extend_from_slice(&[next_header, 64]);
+        ip.extend_from_slice(&"2001:db8:1::2".parse::<Ipv6Addr>().unwrap().octets());
+        ip.extend_from_slice(&"2001:db8:2::3".parse::<Ipv6Addr>().unwrap().octets());
+        ip.extend_from_slice(payload);
+        ethernet(ETHERTYPE_IPV6, &ip)
+    }
+
+    /// A TCP header without options from port 443 to port 50000, and one byte of data.
+    pub fn tcp(sequence: u32) -> Vec<u8> {
+        let mut tcp = alloc::vec![0x01, 0xbb, 0xc3, 0x50];
+        tcp.extend_from_slice(&sequence.to_be_bytes());
+        tcp.extend_from_slice(&[0, 0, 0, 1, 0x50, 0x10, 1, 0xf6, 0xab, 0xcd, 0, 0, 7]);
+        tcp
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::frames::{V4, ethernet, tcp, v6};
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn the_fields_of_a_tcp_packet_are_read() {
+        let frame = V4 { tos: 0xb8 | 2, payload: &tcp(1), ..V4::default() }.frame();
+        let expected = Headers {
+            source: Ipv4Addr::new(10, 0, 1, 2).into(),
+            destination: Ipv4Addr::new(10, 0, 2, 3).into(),
+            protocol: 6,
+            source_port: 443,
+            destination_port: 50000,
+            dscp: 46,
+            ecn: Ecn::Ect0,
+        };
+        assert_eq!(Headers::parse(&frame), Ok(expected));
+        let frame = v6(0xb8 | 2, 6, &tcp(1));
+        let expected = Headers {
+            source: "2001:db8:1::2".parse().unwrap(),
+            destination: "2001:db8:2::3".parse().unwrap(),
+            ..expected
+        };
+        assert_eq!(Headers::parse(&frame), Ok(expected));
+    }
+
+    #[test]
+    fn ports_are_found_behind_options_and_extension_headers() {
+        let frame = V4 { options: &[1; 8], payload: &tcp(1), ..V4::default() }.frame();
+        assert_eq!(Headers::parse(&frame).unwrap().destination_port, 50000);
+        // Hop-by-hop of 8 bytes, AH of 12, destination options of 16, atomic fragment of 8.
+        let mut payload = alloc::vec![51, 0, 1, 4, 0, 0, 0, 0];
+        payload.extend_from_slice(&[60, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        payload.extend_from_slice(&[44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        payload.extend_from_slice(&[6, 0, 0, 0, 1, 2, 3, 4]);
+        payload.extend_from_slice(&tcp(1));
+        let headers = Headers::parse(&v6(0, 0, &payload)).unwrap();
+        assert_eq!((headers.protocol, headers.destination_port), (6, 50000));
+    }
+
+    #[test]
+    fn every_fragment_of_a_datagram_has_the_same_flow_hash() {
+        let headers = |fragment_field| {
+            Headers::parse(&V4 { fragment_field, payload: &tcp(1), ..V4::default() }.frame())
+        };
+        let (first, later, last) = (headers(0x2000), headers(0x20b9), headers(0x0172));
+        assert_eq!(first.unwrap().source_port, 0);
+        assert_eq!((first, later), (later, last));
+        let fragment = |offset_and_more: [u8; 2]| {
+            let mut payload =
+                alloc::vec![17, 0, offset_and_more[0], offset_and_more[1], 0, 0, 0, 9];
+            payload.extend_from_slice(&tcp(1));
+            Headers::parse(&v6(0, 44, &payload)).unwrap().flow_hash(3)
+        };
+        assert_eq!(fragment([0, 1]), fragment([5, 0xa8]));
+    }
+
+    #[test]
+    fn endless_or_cut_extension_headers_leave_the_addresses() {
+        let endless: Vec<u8> = [0, 0, 0, 0, 0, 0, 0, 0].repeat(100);
+        let headers = Headers::parse(&v6(0, 0, &endless)).unwrap();
+        assert_eq!((headers.protocol, headers.source_port), (0, 0));
+        let cut = [6, 200, 0, 0, 0, 0, 0, 0];
+        assert_eq!(Headers::parse(&v6(0, 60, &cut)).unwrap().protocol, 60);
+    }
+
+    #[test]
+    fn what_is_no_whole_untagged_ip_packet_is_refused_by_name() {
+        let good = V4 { payload: &tcp(1), ..V4::default() }.frame();
+        let ip = &good[ETHERNET_HEADER..];
+        for tag in ETHERTYPES_VLAN {
+            assert_eq!(Headers::parse(&ethernet(tag, ip)), Err(Unparsed::Vlan));
+        }
+        let arp = ethernet(0x0806, &[0; 28]);
+        assert_eq!(Headers::parse(&arp), Err(Unparsed::NotIp { ethertype: 0x0806 }));
+        assert!(!is_ip(&arp) && is_ip(&good));
+        for len in 0..good.len() {
+            assert_eq!(Headers::parse(&good[..len]), Err(Unparsed::Truncated));
+        }
+        // Version, header length, total length.
+        for (at, value) in [(0, 0x65), (0, 0x44), (3, 19)] {
+            let mut bad = good.clone();
+            bad[ETHERNET_HEADER + at] = value;
+            assert_eq!(Headers::parse(&bad), Err(Unparsed::Malformed));
+        }
+    }
+
+    #[test]
+    fn padding_behind_the_ip_packet_is_not_read() {
+        let mut frame = V4 { protocol: 17, payload: &[1, 2], ..V4::default() }.frame();
+        frame.resize(60, 0xff);
+        assert_eq!(Headers::parse(&frame).unwrap().source_port, 0);
+    }
+
+    #[test]
+    fn a_mark_keeps_the_header_checksum_right() {
+        // The values of `id` make both the old and the new checksum pass through 0 and 0xffff.
+        for id in 0..=u16::MAX {
+            let mut marked = V4 { id, tos: 2, ..V4::default() }.frame();
+            assert!(set_ce(&mut marked));
+            assert_eq!(ecn(&marked), Ecn::Ce);
+            let header = &marked[ETHERNET_HEADER..];
+            assert_eq!(frames::checksum(header), 0, "id {id}");
+        }
+        let mut marked = v6(0xb8 | 1, 6, &[]);
+        assert!(set_ce(&mut marked));
+        assert_eq!(marked, v6(0xb8 | 3, 6, &[]));
+    }
+
+    #[test]
+    fn a_packet_that_is_not_ecn_capable_is_never_marked() {
+        for frame in [V4::default().frame(), v6(0, 6, &[]), ethernet(0x0806, &[0xff; 28])] {
+            let mut marked = frame.clone();
+            assert!(!set_ce(&mut marked));
+            assert_eq!(marked, frame);
+        }
+        let short = V4 { tos: 2, ..V4::default() }.frame();
+        for len in 0..ETHERNET_HEADER + IPV4_HEADER {
+            assert!(!set_ce(&mut short[..len].to_vec()));
+        }
+    }
+
+    #[test]
+    fn flows_hash_apart_and_keys_reshuffle_them() {
+        let headers = |port: u16| {
+            let frame = V4 { payload: &tcp(1), ..V4::default() }.frame();
+            Headers { source_port: port, ..Headers::parse(&frame).unwrap() }
+        };
+        let mut buckets = [0_u32; 64];
+        for port in 0..6400 {
+            buckets[(headers(port).flow_hash(1) % 64) as usize] += 1;
+        }
+        // 100 expected in each, standard deviation 10: six of them on either side.
+        assert!(buckets.iter().all(|count| (40..160).contains(count)), "{buckets:?}");
+        assert_ne!(headers(1).flow_hash(1), headers(1).flow_hash(2));
+    }
 }

@@ -5,6 +5,10 @@
 //! knows RTT and rates, a congestion-control algorithm gives a window, and the window becomes the
 //! rate of the shaper.
 
+pub mod sample;
+
+pub use sample::{SampleBlock, SamplingKey};
+
 use crate::units::{ByteCount, Timestamp};
 
 /// Which bundle of a pair of boxes a message is about.
