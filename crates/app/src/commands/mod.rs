@@ -3,6 +3,7 @@
 mod check_config;
 mod keygen;
 mod man;
+mod status;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,12 @@ pub enum Command {
     CheckConfig(check_config::CheckConfig),
     /// Make the shared key of a bundle.
     Keygen(keygen::Keygen),
+    /// Show what running boxes do, and why.
+    Status(status::Status),
+    /// Show the status of running boxes live.
+    Top(status::Top),
+    /// Have running boxes read their key files again.
+    Reload(status::Reload),
     /// Print a completion script for a shell.
     Completions(man::Completions),
     /// Print the manual page.
@@ -52,6 +59,9 @@ impl Command {
         match self {
             Self::CheckConfig(arguments) => arguments.execute(),
             Self::Keygen(arguments) => arguments.execute(),
+            Self::Status(arguments) => arguments.execute(),
+            Self::Top(arguments) => arguments.execute(),
+            Self::Reload(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
         }

@@ -53,7 +53,7 @@ const MAX_FILE: u64 = 4 << 20;
 const MAX_NAME: usize = 32;
 
 /// What a box does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Queues, schedules and paces.

@@ -1,0 +1,163 @@
+//! `forebay status`, `forebay top` and `forebay reload`: asking a running box.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+#[cfg(feature = "host")]
+use std::time::Duration;
+
+/// Which daemon is asked.
+#[derive(clap::Args)]
+struct Target {
+    /// Control socket of the daemon (`box.control` in its configuration). Without it, every socket
+    /// in /run/forebay is asked.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Arguments of `forebay status`.
+#[derive(clap::Args)]
+pub struct Status {
+    #[command(flatten)]
+    target: Target,
+    /// Print one JSON document, and nothing else, on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `forebay top`.
+#[derive(clap::Args)]
+pub struct Top {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `forebay reload`.
+#[derive(clap::Args)]
+pub struct Reload {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[cfg(feature = "host")]
+impl Target {
+    fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
+        const FOLDER: &str = "/run/forebay";
+        if let Some(socket) = &self.socket {
+            return Ok(vec![socket.clone()]);
+        }
+        let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        let mut sockets: Vec<PathBuf> = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
+            .collect();
+        sockets.sort();
+        if sockets.is_empty() {
+            anyhow::bail!("no daemon has a socket in {FOLDER}: start one, or name its --socket");
+        }
+        Ok(sockets)
+    }
+
+    fn ask(
+        &self,
+        request: forebay_host::daemon::control::Request,
+    ) -> anyhow::Result<Vec<forebay_host::daemon::control::Answer>> {
+        use anyhow::Context;
+        let ask = |path: &PathBuf| {
+            forebay_host::daemon::control::ask(path, request)
+                .with_context(|| format!("no answer on {}", path.display()))
+        };
+        self.sockets()?.iter().map(ask).collect()
+    }
+
+    fn status(&self) -> anyhow::Result<Vec<forebay_host::daemon::status::Status>> {
+        use forebay_host::daemon::control::{Answer, Request};
+        let answers = self.ask(Request::Status)?;
+        let status = |answer| match answer {
+            Answer::Status(status) => Ok(*status),
+            Answer::Failed(reason) => Err(anyhow::anyhow!(reason)),
+            Answer::Done(_) => Err(anyhow::anyhow!("the daemon answered another question")),
+        };
+        answers.into_iter().map(status).collect()
+    }
+}
+
+#[cfg(feature = "host")]
+impl Status {
+    /// Prints the state of each daemon: tables, or `{"boxes": [..]}`.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let boxes = self.target.status()?;
+        if self.json {
+            println!("{}", serde_json::json!({ "boxes": boxes }));
+        } else {
+            let tables: Vec<String> = boxes.iter().map(|status| status.table()).collect();
+            print!("{}", tables.join("\n"));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(feature = "host")]
+impl Top {
+    /// Shows the tables of `forebay status` and renews them every second, until interrupted.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        loop {
+            let boxes = self.target.status()?;
+            // ECMA-48: home, erase the display.
+            print!("\x1b[H\x1b[2J");
+            for status in &boxes {
+                println!("{}", status.table());
+            }
+            std::io::Write::flush(&mut std::io::stdout())?;
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+}
+
+#[cfg(feature = "host")]
+impl Reload {
+    /// Has each daemon read its key files again.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        use forebay_host::daemon::control::{Answer, Request};
+        let mut code = ExitCode::SUCCESS;
+        for answer in self.target.ask(Request::ReloadKeys)? {
+            match answer {
+                Answer::Done(what) => eprintln!("{what}"),
+                Answer::Failed(reason) => {
+                    eprintln!("error: {reason}");
+                    code = ExitCode::FAILURE;
+                }
+                Answer::Status(_) => anyhow::bail!("the daemon answered another question"),
+            }
+        }
+        Ok(code)
+    }
+}
+
+#[cfg(not(feature = "host"))]
+mod without_host {
+    use super::*;
+
+    impl Status {
+        /// Says what is missing.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let _ = (self.target.socket, self.json);
+            Err(crate::commands::needs_host("status"))
+        }
+    }
+
+    impl Top {
+        /// Says what is missing.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let _ = self.target.socket;
+            Err(crate::commands::needs_host("top"))
+        }
+    }
+
+    impl Reload {
+        /// Says what is missing.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let _ = self.target.socket;
+            Err(crate::commands::needs_host("reload"))
+        }
+    }
+}

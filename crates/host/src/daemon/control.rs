@@ -1,0 +1,207 @@
+//! The control socket: a Unix socket of mode 0600, one JSON request and one JSON answer a
+//! connection.
+//!
+//! It is served on the main thread, one client at a time: whoever may connect owns the daemon, so
+//! the bounds here are against accidents, not against attackers.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::stat::{Mode, umask};
+use serde::{Deserialize, Serialize};
+
+use super::status::Status;
+
+/// Longest request.
+const MAX_REQUEST: u64 = 4096;
+
+/// Longest answer that a client reads: a status of [`super::config::MAX_BUNDLES`] bundles.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// How long one client may keep the others waiting.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The state of the box.
+    Status,
+    /// Read the key files again.
+    ReloadKeys,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The state of the box.
+    Status(Box<Status>),
+    /// Done; what was done.
+    Done(String),
+    /// Not done; why.
+    Failed(String),
+}
+
+/// The listening socket; its path goes when it is dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: u64,
+}
+
+impl ControlSocket {
+    /// Creates the socket at `path`, and its folder where it is missing. A socket left behind by a
+    /// process that is gone is replaced; one that answers is an error, as is any other file.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let failed = |what: &str, error: io::Error| {
+            io::Error::new(
+                error.kind(),
+                format!("control socket {}: {what}: {error}", path.display()),
+            )
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| failed("its folder", error))?;
+        }
+        if let Ok(metadata) = std::fs::symlink_metadata(path) {
+            if !metadata.file_type().is_socket() {
+                let error = io::Error::from(io::ErrorKind::AlreadyExists);
+                return Err(failed("something else stands there", error));
+            }
+            if UnixStream::connect(path).is_ok() {
+                let error = io::Error::from(io::ErrorKind::AddrInUse);
+                return Err(failed("another daemon answers there", error));
+            }
+            std::fs::remove_file(path).map_err(|error| failed("left behind", error))?;
+        }
+        // The mode must be right from the first moment: a later chmod would leave a gap. The mask
+        // is the process's, but nothing else creates files while the daemon starts.
+        let before = umask(Mode::from_bits_truncate(0o177));
+        let bound = UnixListener::bind(path);
+        umask(before);
+        let listener = bound.map_err(|error| failed("cannot bind", error))?;
+        listener.set_nonblocking(true)?;
+        let inode = std::fs::metadata(path)?.ino();
+        Ok(Self { listener, path: path.to_owned(), inode })
+    }
+
+    /// Serves the clients that wait, each with one answer of `handle`.
+    pub fn serve(&self, mut handle: impl FnMut(Request) -> Answer) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if let Err(error) = serve_client(stream, &mut handle) {
+                tracing::debug!(%error, "control client");
+            }
+        }
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // A successor may already have put its own socket there.
+        let is_ours = std::fs::metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
+        if is_ours {
+            // Nothing can be done about a failure: the next start replaces what is left.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn serve_client(
+    mut stream: UnixStream,
+    handle: &mut impl FnMut(Request) -> Answer,
+) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = Vec::new();
+    BufReader::new(&stream).take(MAX_REQUEST).read_until(b'\n', &mut line)?;
+    let answer = match serde_json::from_slice(&line) {
+        Ok(request) => handle(request),
+        Err(error) => Answer::Failed(format!("no request: {error}")),
+    };
+    let mut text = serde_json::to_vec(&answer)?;
+    text.push(b'\n');
+    stream.write_all(&text)
+}
+
+/// Asks the daemon at `path`.
+pub fn ask(path: &Path, request: Request) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(5 * PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut text = serde_json::to_vec(&request)?;
+    text.push(b'\n');
+    stream.write_all(&text)?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
+    serde_json::from_slice(&answer).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+    use super::*;
+
+    fn answer_once(socket: ControlSocket) -> std::thread::JoinHandle<ControlSocket> {
+        std::thread::spawn(move || {
+            let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+            nix::poll::poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
+            socket.serve(|request| Answer::Done(format!("{request:?}")));
+            socket
+        })
+    }
+
+    #[test]
+    fn a_request_is_answered_on_a_private_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/box.sock");
+        let server = answer_once(ControlSocket::bind(&path).unwrap());
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let answer = ask(&path, Request::ReloadKeys).unwrap();
+        assert_eq!(answer, Answer::Done("ReloadKeys".into()));
+        drop(server.join().unwrap());
+        assert!(!path.exists(), "the path goes with the socket");
+    }
+
+    #[test]
+    fn garbage_is_refused_and_does_not_reach_the_handler() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("box.sock");
+        let server = answer_once(ControlSocket::bind(&path).unwrap());
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&[b'['; 5000]).unwrap();
+        let mut answer = String::new();
+        // The server may close while unread bytes are left, which resets the connection.
+        let _ = stream.read_to_string(&mut answer);
+        drop(server.join().unwrap());
+        assert!(answer.is_empty() || answer.contains("no request"), "{answer}");
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("box.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "std leaves the path behind");
+        let live = ControlSocket::bind(&path).unwrap();
+        let error = ControlSocket::bind(&path).unwrap_err().to_string();
+        assert!(error.contains("another daemon answers"), "{error}");
+        drop(live);
+        std::fs::write(&path, "text").unwrap();
+        let error = ControlSocket::bind(&path).unwrap_err().to_string();
+        assert!(error.contains("something else"), "{error}");
+        assert!(path.exists());
+    }
+}

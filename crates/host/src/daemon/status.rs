@@ -1,0 +1,323 @@
+//! What a running box says of itself: one document, the same for `forebay status` and `--json`.
+
+use serde::{Deserialize, Serialize};
+
+use super::config::Role;
+use crate::record::{DecisionRecord, QueueSample};
+
+/// Version of [`Status`]; it grows when a field changes its meaning or goes.
+pub const SCHEMA: u32 = 1;
+
+/// The state of a box.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Sendbox or receivebox.
+    pub role: Role,
+    /// Process.
+    pub pid: u32,
+    /// Now, on `CLOCK_MONOTONIC` (ns).
+    pub at_ns: u64,
+    /// Time since the start (ns).
+    pub uptime_ns: u64,
+    /// The box measures and decides but does not shape.
+    pub dry_run: bool,
+    /// The packet thread runs under SCHED_FIFO.
+    pub realtime: bool,
+    /// Devices and how packets are taken from them.
+    pub ports: Vec<PortStatus>,
+    /// Datagrams of all bundles.
+    pub messages: MessageCounters,
+    /// Trace rows that found the writer's queue full and were left out.
+    pub trace_rows_lost: u64,
+    /// The bundles, in the order of the configuration.
+    pub bundles: Vec<BundleStatus>,
+}
+
+/// One device of a box.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Device name.
+    pub device: String,
+    /// `xdp native`, `xdp generic` or `packet socket`.
+    pub mode: String,
+    /// Named counters since the start, such as frames handed to the box or passed to the kernel
+    /// for being outside every bundle.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Datagrams received on the message socket, by what became of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageCounters {
+    /// Sent.
+    pub sent: u64,
+    /// Bytes sent, UDP payload.
+    pub sent_bytes: u64,
+    /// Received, whatever became of them.
+    pub received: u64,
+    /// Bytes received, UDP payload.
+    pub received_bytes: u64,
+    /// Accepted as authentic and new.
+    pub accepted: u64,
+    /// Rejected, by reason.
+    pub rejected: Vec<(String, u64)>,
+}
+
+impl MessageCounters {
+    /// Counts one rejected datagram under `reason`, one of a fixed few.
+    pub fn reject(&mut self, reason: &'static str) {
+        match self.rejected.iter_mut().find(|(name, _)| name == reason) {
+            Some((_, count)) => *count += 1,
+            None => self.rejected.push((reason.to_string(), 1)),
+        }
+    }
+}
+
+/// One bundle of a box.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BundleStatus {
+    /// Name.
+    pub name: String,
+    /// Number in the messages.
+    pub id: u16,
+    /// The other box.
+    pub peer: PeerStatus,
+    /// Epoch size in force (packets).
+    pub epoch_packets: u32,
+    /// Packets sent by the sendbox, or seen by the receivebox.
+    pub packets: u64,
+    /// Their bytes, as layer-2 frames without FCS.
+    pub bytes: u64,
+    /// What only a sendbox has.
+    pub shaping: Option<ShapingStatus>,
+    /// What only a receivebox has.
+    pub watching: Option<WatchingStatus>,
+}
+
+/// The other box as heard through its authentic messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its address.
+    pub address: String,
+    /// `alive` or `silent`.
+    pub state: String,
+    /// Time since its last authentic message (ns); `None`: never heard.
+    pub heard_ns: Option<u64>,
+}
+
+/// A bundle at the sendbox.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShapingStatus {
+    /// Algorithm with its parameters.
+    pub cc: String,
+    /// Qdisc with its parameters.
+    pub qdisc: String,
+    /// The newest decision: rate, window, estimates, state and reason.
+    pub decision: DecisionRecord,
+    /// The own queue now.
+    pub queue: QueueSample,
+    /// Packets dropped by the own queue.
+    pub drops_queue: u64,
+    /// Packets dropped because the transmit ring was full.
+    pub drops_ring: u64,
+    /// Boundaries sent while reports could be expected back.
+    pub boundaries_sent: u64,
+    /// Of them, those matched by a report.
+    pub boundaries_matched: u64,
+    /// Reports that matched no boundary.
+    pub reports_unmatched: u64,
+    /// How late packets left after their due time (ns): p50, p99, p99.9, max.
+    pub lateness_ns: [u64; 4],
+    /// The newest decisions, oldest first.
+    pub decisions: Vec<DecisionRecord>,
+}
+
+/// A bundle at the receivebox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchingStatus {
+    /// Reports sent.
+    pub reports: u64,
+    /// Boundaries that were not reported because of the limit on reports per second.
+    pub reports_withheld: u64,
+}
+
+impl Status {
+    /// The table that `forebay status` prints.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        self.write_table(&mut text).expect("writing to a string cannot fail");
+        text
+    }
+
+    fn write_table(&self, out: &mut impl std::fmt::Write) -> std::fmt::Result {
+        let dry = if self.dry_run { ", dry run: nothing is shaped" } else { "" };
+        let realtime = if self.realtime { "SCHED_FIFO" } else { "normal scheduling" };
+        writeln!(
+            out,
+            "forebay {} {}, pid {}, up {}, {realtime}{dry}",
+            self.role,
+            self.version,
+            self.pid,
+            seconds(self.uptime_ns)
+        )?;
+        for port in &self.ports {
+            write!(out, "{} ({})", port.device, port.mode)?;
+            for (name, count) in port.counters.iter().filter(|(_, count)| *count > 0) {
+                write!(out, "  {name} {count}")?;
+            }
+            writeln!(out)?;
+        }
+        let messages = &self.messages;
+        write!(out, "messages: {} sent, {} accepted", messages.sent, messages.accepted)?;
+        for (reason, count) in &messages.rejected {
+            write!(out, ", {count} {reason}")?;
+        }
+        writeln!(out)?;
+        for bundle in &self.bundles {
+            bundle.write_table(out, self.at_ns)?;
+        }
+        Ok(())
+    }
+}
+
+impl BundleStatus {
+    fn write_table(&self, out: &mut impl std::fmt::Write, now_ns: u64) -> std::fmt::Result {
+        let heard = match self.peer.heard_ns {
+            Some(ns) => format!("heard {} ago", millis(Some(ns))),
+            None => "never heard".into(),
+        };
+        writeln!(
+            out,
+            "\nbundle {} (id {}), peer {} {}, {heard}",
+            self.name, self.id, self.peer.address, self.peer.state
+        )?;
+        let mut row = |name: &str, value: String| writeln!(out, "  {name:<18}{value}");
+        row("packets", format!("{} ({} bytes)", self.packets, self.bytes))?;
+        row("epoch size", format!("{} packets", self.epoch_packets))?;
+        if let Some(watching) = &self.watching {
+            row(
+                "reports",
+                format!("{} sent, {} withheld", watching.reports, watching.reports_withheld),
+            )?;
+        }
+        let Some(shaping) = &self.shaping else { return Ok(()) };
+        let decision = &shaping.decision;
+        row("algorithm", format!("{} over {}", shaping.cc, shaping.qdisc))?;
+        row("state", format!("{}: {}", decision.state, decision.reason))?;
+        row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
+        row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;
+        row("drops", format!("{} queue, {} ring", shaping.drops_queue, shaping.drops_ring))?;
+        row("bottleneck", decision.bottleneck_bps.map_or("unknown".into(), mbit))?;
+        row("min RTT", millis(decision.min_rtt_ns))?;
+        row("queueing delay", millis(decision.queue_delay_ns))?;
+        row("window", bytes(decision.cwnd_bytes))?;
+        row("in flight", bytes(decision.in_flight_bytes))?;
+        row(
+            "boundaries",
+            format!(
+                "{} of {} matched, {} reports unmatched",
+                shaping.boundaries_matched, shaping.boundaries_sent, shaping.reports_unmatched
+            ),
+        )?;
+        let [p50, p99, _, max] = shaping.lateness_ns.map(|ns| ns / 1000);
+        row("send lateness", format!("p50 {p50} us, p99 {p99} us, max {max} us"))?;
+        // The last few: the whole list is in the JSON document.
+        for decision in shaping.decisions.iter().rev().take(5).rev() {
+            writeln!(
+                out,
+                "    {:>9} ago  {:>14}  {}: {}",
+                seconds(now_ns.saturating_sub(decision.at_ns)),
+                decision.rate_bps.map_or("unshaped".into(), mbit),
+                decision.state,
+                decision.reason
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn mbit(bits_per_sec: u64) -> String {
+    format!("{:.3} Mbit/s", bits_per_sec as f64 / 1e6)
+}
+
+fn millis(ns: Option<u64>) -> String {
+    ns.map_or("unknown".into(), |ns| format!("{:.2} ms", ns as f64 / 1e6))
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{:.1} s", ns as f64 / 1e9)
+}
+
+fn bytes(bytes: Option<u64>) -> String {
+    bytes.map_or("unknown".into(), |bytes| format!("{bytes} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Status {
+        let decision = DecisionRecord {
+            at_ns: 4_000_000_000,
+            rate_bps: Some(95_900_000),
+            cwnd_bytes: Some(615_000),
+            min_rtt_ns: Some(50_100_000),
+            state: "shaping".into(),
+            reason: "window law".into(),
+            ..DecisionRecord::default()
+        };
+        let mut messages = MessageCounters { sent: 7, accepted: 5, ..MessageCounters::default() };
+        messages.reject("forged");
+        messages.reject("forged");
+        Status {
+            schema: SCHEMA,
+            version: "0.1.0".into(),
+            role: Role::Sendbox,
+            pid: 1,
+            at_ns: 5_000_000_000,
+            uptime_ns: 3_000_000_000,
+            dry_run: true,
+            realtime: false,
+            ports: vec![],
+            messages,
+            trace_rows_lost: 0,
+            bundles: vec![BundleStatus {
+                name: "b".into(),
+                shaping: Some(ShapingStatus {
+                    decision: decision.clone(),
+                    decisions: vec![decision],
+                    ..ShapingStatus::default()
+                }),
+                ..BundleStatus::default()
+            }],
+        }
+    }
+
+    #[test]
+    fn the_document_survives_a_round_trip() {
+        let status = sample();
+        let text = serde_json::to_string(&status).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+    }
+
+    #[test]
+    fn the_table_tells_rate_reason_and_what_is_unknown() {
+        let table = sample().table();
+        for part in [
+            "dry run",
+            "2 forged",
+            "bundle b",
+            "never heard",
+            "95.900 Mbit/s",
+            "shaping: window law",
+            "bottleneck        unknown",
+            "min RTT           50.10 ms",
+            "1.0 s ago",
+        ] {
+            assert!(table.contains(part), "{part:?} is missing in\n{table}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The trace of a box: every epoch, decision and queue sample as a row, for experiments.
+//!
+//! The packet thread hands rows to a bounded queue and never waits; a thread of its own writes them
+//! as JSON lines. A row that finds the queue full is counted and left out.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::TraceConfig;
+use crate::record::{BundleRecord, DecisionRecord, EpochRecord, QueueSample};
+
+/// Rows that may wait for the writer: about 10 s of one busy bundle (200 reports, 100 queue
+/// samples and some decisions a second).
+const QUEUE: usize = 4096;
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Row {
+    /// A matched boundary.
+    Epoch(EpochRecord),
+    /// The own queue, every 10 ms.
+    Queue(QueueSample),
+    /// A decision.
+    Decision(DecisionRecord),
+    /// All counters, every second and at the end.
+    Counters(Counters),
+}
+
+/// Counters of a bundle since the start; see the fields of the same name in [`BundleRecord`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Counters {
+    pub boundaries_sent: u64,
+    pub boundaries_matched: u64,
+    pub drops_queue: u64,
+    pub packets_sent: u64,
+    pub bytes_sent: u64,
+    pub message_bytes: u64,
+    pub lateness_ns: [u64; 4],
+    pub drops_ring: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    bundle: String,
+    #[serde(flatten)]
+    row: Row,
+}
+
+/// Where the packet thread puts its rows. Without a trace it does nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Tracer {
+    rows: Option<SyncSender<(usize, Row)>>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Tracer {
+    /// Whether rows are wanted.
+    pub fn is_on(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    /// Hands over a row of the bundle with this place in the configuration.
+    pub fn put(&self, bundle: usize, row: Row) {
+        if let Some(rows) = &self.rows
+            && rows.try_send((bundle, row)).is_err()
+        {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Rows left out so far.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// Creates the trace file and starts its writer, which ends when the last [`Tracer`] is dropped.
+/// `names` are the bundles in the order of the configuration.
+pub fn start(
+    config: Option<&TraceConfig>,
+    names: Vec<String>,
+) -> io::Result<(Tracer, Option<JoinHandle<()>>)> {
+    let Some(config) = config else { return Ok((Tracer::default(), None)) };
+    let mut file = TraceFile::create(config).map_err(|error| {
+        io::Error::new(error.kind(), format!("trace {}: {error}", config.file.display()))
+    })?;
+    let (sender, receiver) = sync_channel(QUEUE);
+    let writer = std::thread::Builder::new().name("trace".into()).spawn(move || {
+        if let Err(error) = file.write_all(&names, &receiver) {
+            // The box goes on without a trace; its rows count as lost from here.
+            tracing::error!(%error, "trace {} ends", file.path.display());
+        }
+    })?;
+    Ok((Tracer { rows: Some(sender), lost: Arc::default() }, Some(writer)))
+}
+
+struct TraceFile {
+    path: PathBuf,
+    limit: u64,
+    written: u64,
+    out: BufWriter<File>,
+}
+
+impl TraceFile {
+    fn create(config: &TraceConfig) -> io::Result<Self> {
+        let out = BufWriter::new(File::create(&config.file)?);
+        let path = config.file.clone();
+        // What an earlier run left would be read as the beginning of this one.
+        match std::fs::remove_file(backup(&path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Self { path, limit: config.limit.as_u64(), written: 0, out })
+    }
+
+    fn write_all(&mut self, names: &[String], rows: &Receiver<(usize, Row)>) -> io::Result<()> {
+        loop {
+            match rows.recv_timeout(Duration::from_millis(200)) {
+                Ok((bundle, row)) => {
+                    let bundle = names.get(bundle).cloned().unwrap_or_default();
+                    self.write(&Line { bundle, row })?;
+                }
+                // A pause is the moment to show what there is.
+                Err(RecvTimeoutError::Timeout) => self.out.flush()?,
+                Err(RecvTimeoutError::Disconnected) => return self.out.flush(),
+            }
+        }
+    }
+
+    fn write(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        if self.written + text.len() as u64 > self.limit {
+            self.out.flush()?;
+            std::fs::rename(&self.path, backup(&self.path))?;
+            self.out = BufWriter::new(File::create(&self.path)?);
+            self.written = 0;
+        }
+        self.written += text.len() as u64;
+        self.out.write_all(&text)
+    }
+}
+
+fn backup(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The system's answer.
+    #[error("{file}: {error}")]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// A line is no row.
+    #[error("{file}:{line}: {error}")]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What serde says.
+        error: serde_json::Error,
+    },
+}
+
+/// Reads the trace at `path`, with the part that was rotated away: one record per bundle, in the
+/// order of their first rows. The last line may be cut off, as a killed box leaves it.
+pub fn read(path: &Path) -> Result<Vec<BundleRecord>, TraceError> {
+    let mut bundles = Vec::new();
+    let older = backup(path);
+    if older.exists() {
+        read_into(&older, &mut bundles)?;
+    }
+    read_into(path, &mut bundles)?;
+    Ok(bundles)
+}
+
+fn read_into(path: &Path, bundles: &mut Vec<BundleRecord>) -> Result<(), TraceError> {
+    let io = |error| TraceError::Io { file: path.to_owned(), error };
+    let mut lines = BufReader::new(File::open(path).map_err(io)?);
+    let mut text = Vec::new();
+    for line in 1.. {
+        text.clear();
+        if lines.read_until(b'\n', &mut text).map_err(io)? == 0 || text.last() != Some(&b'\n') {
+            break;
+        }
+        let Line { bundle, row } = serde_json::from_slice(&text)
+            .map_err(|error| TraceError::Malformed { file: path.to_owned(), line, error })?;
+        let index = bundles.iter().position(|record| record.name == bundle).unwrap_or_else(|| {
+            bundles.push(BundleRecord { name: bundle, ..BundleRecord::default() });
+            bundles.len() - 1
+        });
+        apply(&mut bundles[index], row);
+    }
+    Ok(())
+}
+
+fn apply(record: &mut BundleRecord, row: Row) {
+    match row {
+        Row::Epoch(epoch) => record.epochs.push(epoch),
+        Row::Queue(sample) => record.queue.push(sample),
+        Row::Decision(decision) => record.decisions.push(decision),
+        Row::Counters(counters) => {
+            record.boundaries_sent = counters.boundaries_sent;
+            record.boundaries_matched = counters.boundaries_matched;
+            record.drops_queue = counters.drops_queue;
+            record.packets_sent = counters.packets_sent;
+            record.bytes_sent = counters.bytes_sent;
+            record.message_bytes = counters.message_bytes;
+            record.lateness_ns = counters.lateness_ns;
+            record.drops_ring = counters.drops_ring;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::units::ByteCount;
+
+    use super::*;
+
+    fn queue(at_ns: u64) -> Row {
+        Row::Queue(QueueSample { at_ns, packets: 3, bytes: 4542 })
+    }
+
+    #[test]
+    fn rows_are_read_back_per_bundle_and_a_torn_line_is_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace");
+        let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
+        let (tracer, writer) = start(Some(&config), vec!["a".into(), "b".into()]).unwrap();
+        tracer.put(1, queue(10));
+        tracer.put(0, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
+        tracer.put(1, Row::Counters(Counters { drops_queue: 2, ..Counters::default() }));
+        tracer.put(1, Row::Counters(Counters { drops_queue: 5, ..Counters::default() }));
+        assert_eq!(tracer.lost(), 0);
+        drop(tracer);
+        writer.unwrap().join().unwrap();
+        let mut text = std::fs::read(&file).unwrap();
+        text.extend_from_slice(b"{\"bundle\":\"b\",\"que");
+        std::fs::write(&file, &text).unwrap();
+        let bundles = read(&file).unwrap();
+        assert_eq!(bundles.len(), 2);
+        assert_eq!((bundles[0].name.as_str(), bundles[0].drops_queue), ("b", 5));
+        assert_eq!(bundles[0].queue[0].at_ns, 10);
+        assert_eq!(bundles[1].epochs[0].at_ns, 11);
+    }
+
+    #[test]
+    fn a_full_file_is_rotated_once_and_read_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace");
+        let mut trace =
+            TraceFile::create(&TraceConfig { file: file.clone(), limit: ByteCount::new(1000) })
+                .unwrap();
+        for at_ns in 0..60 {
+            trace.write(&Line { bundle: "b".into(), row: queue(at_ns) }).unwrap();
+        }
+        trace.out.flush().unwrap();
+        for path in [&file, &backup(&file)] {
+            assert!(std::fs::metadata(path).unwrap().len() <= 1000);
+        }
+        let times: Vec<u64> = read(&file).unwrap()[0].queue.iter().map(|s| s.at_ns).collect();
+        assert!(times.is_sorted() && times.last() == Some(&59) && times.len() < 60, "{times:?}");
+    }
+
+    #[test]
+    fn a_malformed_line_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace");
+        std::fs::write(&file, "{}\n").unwrap();
+        let error = read(&file).unwrap_err().to_string();
+        assert!(error.contains("trace:1: missing field"), "{error}");
+    }
+}
