@@ -1,1 +1,18 @@
 //! The BPF programs of forebay and their loaders, behind a safe API.
+//!
+//! The programs are in `bpf/` and are compiled into the binary. They are attached through BPF
+//! links: when the process that holds a loader ends, for whatever reason, the kernel detaches its
+//! program and frees its maps. A program that somebody else attached is never replaced.
+//!
+//! Needs Linux 5.15 and `CAP_BPF` plus `CAP_NET_ADMIN`, which root has.
+
+mod attach;
+mod capture;
+mod error;
+mod key;
+mod mapped;
+mod program;
+
+pub use attach::XdpMode;
+pub use capture::{Capture, CaptureCounters, CaptureOptions};
+pub use error::Error;

@@ -2,5 +2,7 @@
 
 pub mod clock;
 pub mod daemon;
+pub mod offload;
+pub mod port;
 pub mod record;
 pub mod scenario;

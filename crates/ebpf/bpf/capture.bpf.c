@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Hands frames to the AF_XDP socket of their receive queue: all of them (the link emulator, behind
+ * which there is no kernel path), or those towards a bundle (a sendbox, a bump in the wire). What
+ * is not handed over goes on through the kernel, where a bridge or routes carry it.
+ *
+ * A process that died has no socket in the map. A process that hangs does not beat, and after
+ * `stale_after_ns` its traffic takes the kernel's path again: it must never be a black hole.
+ */
+#include "packet.h"
+
+/* ICMPv6 133 to 137: neighbour discovery and redirects (RFC 4861 section 4). */
+#define ND_FIRST 133
+#define ND_LAST 137
+
+/* Receive queues; more than any device we drive has. */
+#define MAX_QUEUES 64
+
+/* What became of a frame; the loader reads the counters in this order. */
+enum fate {
+	FATE_REDIRECTED,
+	FATE_NOT_IP,
+	FATE_MALFORMED,
+	FATE_DISCOVERY,
+	FATE_OWN,
+	FATE_OUTSIDE,
+	FATE_STALE,
+	FATE_NO_SOCKET,
+	FATES,
+};
+
+/* Frames are captured whatever they carry. */
+const volatile bool capture_all;
+/* Age of the last beat from which everything passes; 0: the process need not beat. */
+const volatile __u64 stale_after_ns;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+/* Destinations of the bundles. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix);
+	__type(value, __u8);
+} destinations SEC(".maps");
+
+/* The box's own addresses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, struct address);
+	__type(value, __u8);
+} own SEC(".maps");
+
+/* When the process last made progress, CLOCK_MONOTONIC. User space writes it through mmap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} heartbeat SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FATES);
+	__type(key, __u32);
+	__type(value, __u64);
+} fates SEC(".maps");
+
+static __always_inline bool beating(void)
+{
+	__u32 zero = 0;
+	__u64 *beat;
+
+	if (!stale_after_ns)
+		return true;
+	beat = bpf_map_lookup_elem(&heartbeat, &zero);
+	if (!beat)
+		return false;
+	/* Signed: the beat may come between reading the clock and reading the word. */
+	return (__s64)(bpf_ktime_get_ns() - *(volatile __u64 *)beat) < (__s64)stale_after_ns;
+}
+
+static __always_inline bool is_discovery(const struct packet *packet, void *data_end)
+{
+	__u8 *type = packet->payload;
+
+	if (packet->source.family != AF_INET6 || packet->protocol != IPPROTO_ICMPV6)
+		return false;
+	return (void *)(type + 1) <= data_end && *type >= ND_FIRST && *type <= ND_LAST;
+}
+
+static __always_inline enum fate classify(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct packet packet;
+
+	switch (parse(data, data_end, &packet)) {
+	case PARSED_IP:
+		break;
+	case PARSED_MALFORMED:
+		return FATE_MALFORMED;
+	default:
+		return FATE_NOT_IP;
+	}
+	if (!longest_prefix(&destinations, &packet.destination))
+		return FATE_OUTSIDE;
+	if (is_discovery(&packet, data_end))
+		return FATE_DISCOVERY;
+	if (bpf_map_lookup_elem(&own, &packet.destination))
+		return FATE_OWN;
+	return beating() ? FATE_REDIRECTED : FATE_STALE;
+}
+
+SEC("xdp")
+int capture(struct xdp_md *ctx)
+{
+	__u32 fate = capture_all ? FATE_REDIRECTED : classify(ctx);
+	int action = XDP_PASS;
+	__u64 *count;
+
+	if (fate == FATE_REDIRECTED) {
+		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+		if (action != XDP_REDIRECT)
+			fate = FATE_NO_SOCKET;
+	}
+	count = bpf_map_lookup_elem(&fates, &fate);
+	if (count)
+		*count += 1;
+	return action;
+}
+
+char LICENSE[] SEC("license") = "GPL";

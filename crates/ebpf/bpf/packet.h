@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * IP packets in Ethernet frames: headers, addresses as map keys, longest prefixes.
+ */
+#ifndef FOREBAY_PACKET_H
+#define FOREBAY_PACKET_H
+
+#include "kernel.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define IPPROTO_ICMPV6 58
+#define INET_ECN_CE 3
+
+#define be16(x) __builtin_bswap16(x)
+
+struct ethhdr {
+	__u8 h_dest[6];
+	__u8 h_source[6];
+	__be16 h_proto;
+} __attribute__((packed));
+
+struct iphdr {
+	__u8 version_ihl;
+	__u8 tos;
+	__be16 tot_len;
+	__be16 id;
+	__be16 frag_off;
+	__u8 ttl;
+	__u8 protocol;
+	__u16 check;
+	__be32 saddr;
+	__be32 daddr;
+};
+
+struct ipv6hdr {
+	__u8 version_class;
+	__u8 class_flow;
+	__be16 flow;
+	__be16 payload_len;
+	__u8 nexthdr;
+	__u8 hop_limit;
+	__be64 saddr[2];
+	__be64 daddr[2];
+} __attribute__((packed));
+
+/*
+ * An address of either family as a key. An IPv4 address fills the first four bytes. The family
+ * keeps the two families apart, so that the IPv6 prefix ::/0 holds no IPv4 address.
+ */
+struct address {
+	__u32 family;
+	__be32 word[4];
+};
+
+/* Key of an LPM trie; `length` counts the bits of the family too. */
+struct prefix {
+	__u32 length;
+	struct address address;
+};
+
+#define FULL_PREFIX (8 * sizeof(struct address))
+
+struct packet {
+	struct address source;
+	struct address destination;
+	/* First byte after the IPv4 header or the fixed IPv6 header; may lie beyond the frame's end. */
+	void *payload;
+	/* Bytes of IP payload by the header, which may be more than the frame holds, or fewer. */
+	__u16 payload_len;
+	/* As on the wire; zero for IPv6. */
+	__be16 id;
+	__be16 frag_off;
+	/* IPv4 protocol, or next header of the fixed IPv6 header. */
+	__u8 protocol;
+	__u8 ecn;
+};
+
+enum parsed {
+	/* An IP packet. */
+	PARSED_IP,
+	/* Something else, such as ARP or a VLAN tag. */
+	PARSED_OTHER,
+	/* An IP packet whose headers contradict themselves or are cut off. */
+	PARSED_MALFORMED,
+};
+
+static __always_inline enum parsed parse_ipv4(void *data, void *data_end, struct packet *packet)
+{
+	struct iphdr *ip = data + sizeof(struct ethhdr);
+	__u32 header_len, total_len;
+
+	if ((void *)(ip + 1) > data_end)
+		return PARSED_MALFORMED;
+	header_len = (ip->version_ihl & 0x0f) * 4;
+	total_len = be16(ip->tot_len);
+	if (ip->version_ihl >> 4 != 4 || header_len < sizeof(*ip) || total_len < header_len)
+		return PARSED_MALFORMED;
+
+	packet->source = (struct address){ AF_INET, { ip->saddr } };
+	packet->destination = (struct address){ AF_INET, { ip->daddr } };
+	packet->payload = (void *)ip + header_len;
+	packet->payload_len = total_len - header_len;
+	packet->id = ip->id;
+	packet->frag_off = ip->frag_off;
+	packet->protocol = ip->protocol;
+	packet->ecn = ip->tos & 3;
+	return PARSED_IP;
+}
+
+static __always_inline enum parsed parse_ipv6(void *data, void *data_end, struct packet *packet)
+{
+	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
+
+	if ((void *)(ip + 1) > data_end || ip->version_class >> 4 != 6)
+		return PARSED_MALFORMED;
+
+	packet->source.family = AF_INET6;
+	__builtin_memcpy(packet->source.word, ip->saddr, sizeof(ip->saddr));
+	packet->destination.family = AF_INET6;
+	__builtin_memcpy(packet->destination.word, ip->daddr, sizeof(ip->daddr));
+	packet->payload = ip + 1;
+	packet->payload_len = be16(ip->payload_len);
+	packet->id = 0;
+	packet->frag_off = 0;
+	packet->protocol = ip->nexthdr;
+	packet->ecn = ip->class_flow >> 4 & 3;
+	return PARSED_IP;
+}
+
+static __always_inline enum parsed parse(void *data, void *data_end, struct packet *packet)
+{
+	struct ethhdr *eth = data;
+
+	if ((void *)(eth + 1) > data_end)
+		return PARSED_OTHER;
+	if (eth->h_proto == be16(ETH_P_IP))
+		return parse_ipv4(data, data_end, packet);
+	if (eth->h_proto == be16(ETH_P_IPV6))
+		return parse_ipv6(data, data_end, packet);
+	return PARSED_OTHER;
+}
+
+/* The value of the longest prefix in `trie` that holds `address`. */
+static __always_inline void *longest_prefix(void *trie, const struct address *address)
+{
+	struct prefix key = { .length = FULL_PREFIX, .address = *address };
+
+	return bpf_map_lookup_elem(trie, &key);
+}
+
+#endif

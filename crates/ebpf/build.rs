@@ -1,0 +1,24 @@
+//! Compiles the BPF programs and generates their skeletons.
+
+use std::path::PathBuf;
+
+use libbpf_cargo::SkeletonBuilder;
+
+const PROGRAMS: [&str; 1] = ["capture"];
+
+fn main() {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo:rerun-if-changed=bpf");
+    for program in PROGRAMS {
+        let source = PathBuf::from("bpf").join(program).with_extension("bpf.c");
+        // v3: 32-bit arithmetic, which Linux has since 5.1.
+        let built = SkeletonBuilder::new()
+            .source(&source)
+            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
+            .build_and_generate(out.join(program).with_extension("skel.rs"));
+        if let Err(error) = built {
+            println!("cargo:error=building {} needs clang 14 or later", source.display());
+            panic!("{error:?}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a BPF program could not be loaded, attached or configured.
+
+use std::io;
+
+use ipnet::IpNet;
+
+/// Why a BPF program could not be loaded, attached or configured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process may not load or attach BPF programs.
+    #[error("BPF programs need root, or CAP_BPF and CAP_NET_ADMIN, and unrestricted bpf(2)")]
+    Privilege,
+    /// The kernel does not know something that the program uses.
+    #[error("this kernel cannot run the BPF program {program} (Linux 5.15 or later can): {reason}")]
+    Kernel {
+        /// Program name.
+        program: &'static str,
+        /// What libbpf and the verifier said.
+        reason: String,
+    },
+    /// There is no such network device in this network namespace.
+    #[error("no network device with index {ifindex} in this network namespace")]
+    NoDevice {
+        /// Interface index.
+        ifindex: u32,
+    },
+    /// Somebody else's XDP program is attached, which is never replaced.
+    #[error(
+        "{device} already runs the XDP program with id {program_id}, which is not ours: stop its \
+         owner or detach it with `ip link set dev {device} xdp off`"
+    )]
+    Foreign {
+        /// Device name.
+        device: String,
+        /// Kernel id of the attached program, as `bpftool prog` shows it.
+        program_id: u32,
+    },
+    /// The device takes XDP programs neither in its driver nor generically.
+    #[error("{device} refuses an XDP program: {source}")]
+    Attach {
+        /// Device name.
+        device: String,
+        /// What the kernel said of generic mode.
+        source: io::Error,
+    },
+    /// A map operation failed.
+    #[error("BPF map {map}: {source}")]
+    Map {
+        /// Map name.
+        map: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An IPv6 prefix inside ::ffff:0:0/96, which no packet on a wire may carry.
+    #[error("{0} is an IPv4-mapped prefix: write it as IPv4")]
+    MappedPrefix(IpNet),
+}
+
+impl Error {
+    /// An error of the operation on `map` that libbpf reported.
+    pub(crate) fn map(map: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        move |error| Self::Map { map, source: io::Error::other(error) }
+    }
+
+    /// An error while opening or loading `program`.
+    pub(crate) fn load(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        move |error| match error.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => Self::Privilege,
+            _ => Self::Kernel { program, reason: format!("{error:#}") },
+        }
+    }
+}

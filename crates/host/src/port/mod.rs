@@ -1,0 +1,339 @@
+//! Packet I/O: whole Ethernet frames of one network device, without the kernel's network stack.
+
+mod packet;
+mod ring;
+mod xdp;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use forebay_ebpf::{Capture, CaptureOptions};
+
+pub use packet::PacketPort;
+pub use xdp::XdpPort;
+
+/// Length of an Ethernet header, in bytes.
+pub const ETHERNET_HEADER_LEN: usize = 14;
+
+/// Sends and receives frames (Ethernet header to payload, without FCS) on one device.
+pub trait Port: Send {
+    /// Hands up to `max` received frames to `f`; returns how many.
+    fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8])) -> io::Result<usize>;
+    /// Queues one frame for transmission; false: the ring is full, nothing was taken. A frame that
+    /// is longer than the device can carry is taken, lost and counted in [`Port::ring_drops`].
+    fn send(&mut self, frame: &[u8]) -> bool;
+    /// Kicks the kernel for all queued frames. What the device does not take at once stays queued
+    /// for the next flush.
+    fn flush(&mut self) -> io::Result<()>;
+    /// Readable when frames wait.
+    fn as_fd(&self) -> BorrowedFd<'_>;
+    /// Frames lost in the port's own rings, since it was opened.
+    fn ring_drops(&self) -> u64;
+}
+
+/// What a port is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Frames are only received.
+    Receive,
+    /// Frames are only sent.
+    Transmit,
+    /// Frames are received and sent.
+    Both,
+}
+
+impl Direction {
+    fn receives(self) -> bool {
+        self != Self::Transmit
+    }
+
+    fn transmits(self) -> bool {
+        self != Self::Receive
+    }
+}
+
+/// Why a port could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// There is no such network device in this network namespace.
+    #[error("no network device {device} in this network namespace")]
+    NoDevice {
+        /// The name asked for.
+        device: String,
+    },
+    /// Packet sockets and AF_XDP need a privilege.
+    #[error("raw packets on {device} need root, or CAP_NET_RAW and CAP_NET_ADMIN")]
+    Privilege {
+        /// Device name.
+        device: String,
+    },
+    /// A frame of the device would not fit into a frame of an AF_XDP ring.
+    #[error(
+        "{device} has an MTU of {mtu} bytes, AF_XDP carries at most {max}: set it with \
+         `ip link set dev {device} mtu {max}`"
+    )]
+    Mtu {
+        /// Device name.
+        device: String,
+        /// Its MTU, in bytes.
+        mtu: u32,
+        /// The largest MTU that would do, in bytes.
+        max: u32,
+    },
+    /// Some other socket is bound to the queue.
+    #[error("{device} is in use by another AF_XDP socket")]
+    Busy {
+        /// Device name.
+        device: String,
+    },
+    /// A system call failed.
+    #[error("{operation} on {device}: {source}")]
+    Os {
+        /// What was tried.
+        operation: &'static str,
+        /// Device name.
+        device: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The capture program could not be attached.
+    #[error(transparent)]
+    Ebpf(#[from] forebay_ebpf::Error),
+}
+
+/// Opens a port that gets every frame the device receives: AF_XDP with its own capture program, or
+/// a packet socket where this kernel or device has no AF_XDP.
+///
+/// For devices behind which nothing else forwards, such as the link emulator's. A foreign XDP
+/// program and a missing privilege are errors, never a reason to fall back.
+pub fn open_all(device: &str, direction: Direction) -> Result<Box<dyn Port>, PortError> {
+    match open_all_xdp(device, direction) {
+        Ok(port) => Ok(Box::new(port)),
+        Err(
+            error @ (PortError::Os { .. }
+            | PortError::Mtu { .. }
+            | PortError::Ebpf(
+                forebay_ebpf::Error::Kernel { .. } | forebay_ebpf::Error::Attach { .. },
+            )),
+        ) => {
+            tracing::warn!(device, %error, "no AF_XDP, using a packet socket");
+            Ok(Box::new(PacketPort::open(device, direction)?))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn open_all_xdp(device: &str, direction: Direction) -> Result<XdpPort, PortError> {
+    let mut port = XdpPort::open(device, direction)?;
+    if direction.receives() {
+        let capture = Capture::attach(port.ifindex(), CaptureOptions::All)?;
+        capture.set_socket(port.queue(), port.as_fd())?;
+        port.hold(capture);
+    }
+    Ok(port)
+}
+
+/// The index of a device of the current network namespace.
+pub(crate) fn ifindex(device: &str) -> Result<u32, PortError> {
+    nix::net::if_::if_nametoindex(device)
+        .map_err(|_| PortError::NoDevice { device: device.to_string() })
+}
+
+/// An error about `device` from a system call.
+fn os_error(device: &str, operation: &'static str) -> impl FnOnce(io::Error) -> PortError {
+    move |source| match source.raw_os_error() {
+        Some(libc::EPERM) => PortError::Privilege { device: device.to_string() },
+        _ => PortError::Os { operation, device: device.to_string(), source },
+    }
+}
+
+/// An error about `device` from the system call just made.
+fn last_os_error(device: &str, operation: &'static str) -> PortError {
+    os_error(device, operation)(io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Runs `test` in a network namespace of its own that holds the veth pair `left` and `right`.
+    /// The kernel removes all of it when the thread and its sockets have gone.
+    fn on_a_veth_pair(test: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::spawn(|| {
+            if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
+                println!("skipped: a network namespace needs root ({error})");
+                return;
+            }
+            for command in [
+                "ip link add left type veth peer name right",
+                "ip link set left up",
+                "ip link set right up",
+            ] {
+                run(command);
+            }
+            test();
+        });
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    fn run(command: &str) {
+        let words: Vec<&str> = command.split(' ').collect();
+        let status = Command::new(words[0]).args(&words[1..]).status().expect("iproute2 is here");
+        assert!(status.success(), "{command}");
+    }
+
+    /// A frame of an experimental EtherType (IEEE 802) that carries `number`.
+    fn frame(number: u32, len: usize) -> Vec<u8> {
+        let mut frame = vec![number as u8; len];
+        frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        frame[14..18].copy_from_slice(&number.to_be_bytes());
+        frame
+    }
+
+    fn number(frame: &[u8]) -> Option<u32> {
+        let ours = frame[12..14] == [0x88, 0xb5];
+        ours.then(|| u32::from_be_bytes(frame[14..18].try_into().unwrap()))
+    }
+
+    /// Receives until `count` of our frames have come or nothing came for a second.
+    fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut last = Instant::now();
+        while frames.len() < count && last.elapsed() < Duration::from_secs(1) {
+            let got = port.receive(64, &mut |frame| {
+                if number(frame).is_some() {
+                    frames.push(frame.to_vec());
+                }
+            });
+            if got.unwrap() > 0 {
+                last = Instant::now();
+            }
+        }
+        frames
+    }
+
+    fn exchange(left: &mut dyn Port, right: &mut dyn Port) {
+        // More frames than the rings hold, so that each place is used several times.
+        const ROUNDS: u32 = 400;
+        const BATCH: u32 = 32;
+        for round in 0..ROUNDS {
+            let sent: Vec<Vec<u8>> = (0..BATCH)
+                .map(|index| frame(round * BATCH + index, 60 + (round * 37 % 1455) as usize))
+                .collect();
+            let (from, to): (&mut dyn Port, &mut dyn Port) =
+                if round % 2 == 0 { (left, right) } else { (right, left) };
+            for frame in &sent {
+                assert!(from.send(frame));
+            }
+            from.flush().unwrap();
+            assert_eq!(receive(to, sent.len()), sent, "round {round}");
+        }
+        assert_eq!(left.ring_drops() + right.ring_drops(), 0);
+    }
+
+    #[test]
+    fn af_xdp_carries_frames_of_all_sizes_both_ways_in_order() {
+        on_a_veth_pair(|| {
+            let mut left = open_all_xdp("left", Direction::Both).unwrap();
+            let mut right = open_all_xdp("right", Direction::Both).unwrap();
+            assert_eq!(left.capture().unwrap().mode(), Some(forebay_ebpf::XdpMode::Native));
+            exchange(&mut left, &mut right);
+        });
+    }
+
+    #[test]
+    fn packet_sockets_carry_frames_of_all_sizes_both_ways_in_order() {
+        on_a_veth_pair(|| {
+            let mut left = PacketPort::open("left", Direction::Both).unwrap();
+            let mut right = PacketPort::open("right", Direction::Both).unwrap();
+            exchange(&mut left, &mut right);
+        });
+    }
+
+    #[test]
+    fn a_transmit_only_port_needs_no_program_and_receives_nothing() {
+        on_a_veth_pair(|| {
+            let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
+            assert!(left.capture().is_none());
+            let mut right = open_all_xdp("right", Direction::Receive).unwrap();
+            assert!(left.send(&frame(7, 100)));
+            assert!(!right.send(&frame(8, 100)));
+            left.flush().unwrap();
+            assert_eq!(receive(&mut right, 1), [frame(7, 100)]);
+            assert_eq!(left.receive(1, &mut |_| panic!("a frame")).unwrap(), 0);
+        });
+    }
+
+    #[test]
+    fn every_frame_that_overflows_a_port_is_counted() {
+        for open in [
+            (|device| Box::new(open_all_xdp(device, Direction::Receive).unwrap()) as Box<dyn Port>)
+                as fn(&str) -> Box<dyn Port>,
+            |device| Box::new(PacketPort::open(device, Direction::Receive).unwrap()),
+        ] {
+            on_a_veth_pair(move || {
+                // Only our frames, none of the kernel's own IPv6 ones.
+                run("ip link set left down");
+                run("ip link set right addrgenmode none");
+                run("ip link set left addrgenmode none up");
+                let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
+                let mut right = open("right");
+                std::thread::sleep(Duration::from_millis(100));
+                receive(right.as_mut(), 1);
+                let sent = 100_000;
+                for index in 0..sent {
+                    assert!(left.send(&frame(index, 60)));
+                    // In batches below the 256 entries of a veth's own queue.
+                    if index % 32 == 31 {
+                        left.flush().unwrap();
+                    }
+                }
+                left.flush().unwrap();
+                let received = receive(right.as_mut(), sent as usize).len();
+                let drops = right.ring_drops();
+                assert!(drops > 0);
+                assert_eq!(received as u64 + drops, u64::from(sent), "{received} + {drops}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_program_of_somebody_else_is_refused_by_name_and_left_alone() {
+        on_a_veth_pair(|| {
+            let first = open_all_xdp("right", Direction::Receive).unwrap();
+            // The socket is closed first, so that only the program is in the way.
+            let held = Capture::attach(ifindex("left").unwrap(), CaptureOptions::All).unwrap();
+            let error = open_all("left", Direction::Receive).err().expect("refused");
+            let text = error.to_string();
+            assert!(text.contains("left already runs the XDP program with id "), "{text}");
+            drop((first, held));
+            assert!(open_all("left", Direction::Receive).is_ok(), "detached with its holder");
+        });
+    }
+
+    #[test]
+    fn a_queue_is_free_again_soon_after_its_port_has_gone() {
+        on_a_veth_pair(|| {
+            for _ in 0..5 {
+                drop(open_all_xdp("left", Direction::Both).unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn an_mtu_beyond_af_xdp_is_refused_by_name() {
+        on_a_veth_pair(|| {
+            run("ip link set left mtu 9000");
+            let error = XdpPort::open("left", Direction::Both).err().expect("refused");
+            assert!(error.to_string().contains("`ip link set dev left mtu 3822`"), "{error}");
+            let missing = XdpPort::open("nowhere", Direction::Both).err().expect("refused");
+            assert!(matches!(missing, PortError::NoDevice { .. }), "{missing}");
+        });
+    }
+}

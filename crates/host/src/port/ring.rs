@@ -1,0 +1,223 @@
+//! The four rings and the frame memory that an AF_XDP socket shares with the kernel.
+//!
+//! Each ring has one producer and one consumer, whose free-running 32-bit positions are shared
+//! (Documentation/networking/af_xdp.rst, net/xdp/xsk_queue.h). The side that moves a position
+//! stores it with release after touching the entries; the other side loads it with acquire before.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Memory shared with the kernel.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    /// Fresh zeroed memory, touched now so that no page fault hits the packet path.
+    pub(super) fn anonymous(len: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        Self::map(len, flags, -1, 0)
+    }
+
+    fn of_socket(len: usize, socket: BorrowedFd<'_>, offset: i64) -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        Self::map(len, flags, socket.as_raw_fd(), offset)
+    }
+
+    fn map(len: usize, flags: i32, fd: i32, offset: i64) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the result is checked.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave null"))?;
+        Ok(Self { start, len })
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A pointer to `size` bytes at `offset`, aligned for `align`; `None` if they are not inside.
+    fn at(&self, offset: usize, size: usize, align: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(size)?;
+        (end <= self.len && offset.is_multiple_of(align))
+            // SAFETY: the range lies inside the mapping.
+            .then(|| unsafe { self.start.as_ptr().add(offset) })
+    }
+
+    /// The bytes of a frame that user space owns; `None` if they are not inside.
+    ///
+    /// # Safety
+    ///
+    /// The kernel must not own the frame while the slice lives.
+    pub(super) unsafe fn frame(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        // SAFETY: `at` has checked the range; nobody writes it, by the caller's promise.
+        self.at(offset, len, 1).map(|start| unsafe { std::slice::from_raw_parts(start, len) })
+    }
+
+    /// Copies `frame` to `offset`; false if it does not fit inside.
+    ///
+    /// # Safety
+    ///
+    /// The kernel must not own the frame, and no slice of it may live.
+    pub(super) unsafe fn write(&mut self, offset: usize, frame: &[u8]) -> bool {
+        let Some(start) = self.at(offset, frame.len(), 1) else { return false };
+        // SAFETY: `at` has checked the range, which is ours by the caller's promise; `frame` is
+        // not part of it, since no slice of it lives.
+        unsafe { ptr::copy_nonoverlapping(frame.as_ptr(), start, frame.len()) };
+        true
+    }
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `map` mapped exactly this range, and no reference to it outlives self.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Where a ring lies in its socket's memory.
+pub(super) struct RingLayout {
+    /// Offset to give to mmap(2), which names the ring.
+    pub(super) page_offset: i64,
+    /// Offsets inside the mapping, from `XDP_MMAP_OFFSETS`.
+    pub(super) offsets: libc::xdp_ring_offset,
+    /// Number of entries, a power of two.
+    pub(super) entries: u32,
+}
+
+struct Ring<T> {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    mask: u32,
+    /// Our own position, and the last one seen of the kernel's.
+    own: u32,
+    seen: u32,
+    _mapping: Mapping,
+    _entry: PhantomData<T>,
+}
+
+// SAFETY: the pointers lead into `_mapping`, which moves with them.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    fn new(socket: BorrowedFd<'_>, layout: &RingLayout) -> io::Result<Self> {
+        let entries_size = layout.entries as usize * size_of::<T>();
+        let len = layout.offsets.desc as usize + entries_size;
+        let mapping = Mapping::of_socket(len, socket, layout.page_offset)?;
+        let place = |offset: u64, size: usize, align: usize| {
+            mapping
+                .at(offset as usize, size, align)
+                .and_then(NonNull::new)
+                .ok_or_else(|| io::Error::other("the kernel placed a ring outside its mapping"))
+        };
+        let word = size_of::<AtomicU32>();
+        Ok(Self {
+            producer: place(layout.offsets.producer, word, word)?.cast(),
+            consumer: place(layout.offsets.consumer, word, word)?.cast(),
+            flags: place(layout.offsets.flags, word, word)?.cast(),
+            entries: place(layout.offsets.desc, entries_size, align_of::<T>())?.cast(),
+            mask: layout.entries - 1,
+            own: 0,
+            seen: 0,
+            _mapping: mapping,
+            _entry: PhantomData,
+        })
+    }
+
+    fn word(&self, word: NonNull<AtomicU32>) -> &AtomicU32 {
+        // SAFETY: `new` has checked that the word lies aligned inside the mapping, which lives as
+        // long as self; it is only ever accessed atomically.
+        unsafe { word.as_ref() }
+    }
+
+    fn entry(&self, position: u32) -> *mut T {
+        // SAFETY: the mask keeps the index below the number of entries, which are in the mapping.
+        unsafe { self.entries.as_ptr().add((position & self.mask) as usize) }
+    }
+}
+
+/// A ring that user space fills: fill and tx.
+pub(super) struct Producer<T>(Ring<T>);
+
+impl<T: Copy> Producer<T> {
+    pub(super) fn new(socket: BorrowedFd<'_>, layout: &RingLayout) -> io::Result<Self> {
+        Ring::new(socket, layout).map(Self)
+    }
+
+    /// Puts one entry into the ring, unseen by the kernel until [`Producer::publish`]; false if
+    /// the ring is full.
+    pub(super) fn push(&mut self, entry: T) -> bool {
+        let ring = &mut self.0;
+        if ring.own.wrapping_sub(ring.seen) > ring.mask {
+            ring.seen = ring.word(ring.consumer).load(Ordering::Acquire);
+            if ring.own.wrapping_sub(ring.seen) > ring.mask {
+                return false;
+            }
+        }
+        // SAFETY: the entry lies beyond the published position: the kernel does not read it yet.
+        unsafe { ring.entry(ring.own).write(entry) };
+        ring.own = ring.own.wrapping_add(1);
+        true
+    }
+
+    /// Hands all entries pushed so far to the kernel.
+    pub(super) fn publish(&mut self) {
+        self.0.word(self.0.producer).store(self.0.own, Ordering::Release);
+    }
+
+    /// Entries that the kernel has not taken yet.
+    pub(super) fn pending(&mut self) -> u32 {
+        self.0.seen = self.0.word(self.0.consumer).load(Ordering::Acquire);
+        self.0.own.wrapping_sub(self.0.seen)
+    }
+
+    /// Whether the kernel asks for a system call before it looks at the ring again.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.0.word(self.0.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+/// A ring that the kernel fills: completion and rx.
+pub(super) struct Consumer<T>(Ring<T>);
+
+impl<T: Copy> Consumer<T> {
+    pub(super) fn new(socket: BorrowedFd<'_>, layout: &RingLayout) -> io::Result<Self> {
+        Ring::new(socket, layout).map(Self)
+    }
+
+    /// Takes the oldest entry; its place goes back to the kernel at [`Consumer::release`].
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let ring = &mut self.0;
+        if ring.own == ring.seen {
+            ring.seen = ring.word(ring.producer).load(Ordering::Acquire);
+            if ring.own == ring.seen {
+                return None;
+            }
+        }
+        // SAFETY: the kernel has published this entry and does not touch it before the release.
+        let entry = unsafe { ring.entry(ring.own).read() };
+        ring.own = ring.own.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the places of all popped entries back to the kernel.
+    pub(super) fn release(&mut self) {
+        self.0.word(self.0.consumer).store(self.0.own, Ordering::Release);
+    }
+}
