@@ -18,4 +18,5 @@ pub mod spec;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
+pub mod traffic;
 pub mod units;

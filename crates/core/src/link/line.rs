@@ -44,10 +44,6 @@ impl<P> DelayLine<P> {
         }
     }
 
-    pub(super) fn delay(&self) -> Duration {
-        self.delay
-    }
-
     /// Packets that enter from now on take `delay`, or longer where they would otherwise overtake.
     pub(super) fn set_delay(&mut self, delay: Duration) {
         self.delay = delay;

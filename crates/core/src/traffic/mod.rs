@@ -1,0 +1,11 @@
+//! Traffic as data: sizes, schedules and send times, drawn from a seed. Sockets are the host's.
+
+mod cdf;
+mod requests;
+mod source;
+
+pub use self::cdf::SizeCdf;
+pub use self::requests::{
+    LARGE, LARGE_SHARE, MAX_REQUESTS, Request, RequestPlan, Sampling, Schedule,
+};
+pub use self::source::{SendTimes, Source};
