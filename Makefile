@@ -12,7 +12,7 @@ demo: build ## a bundle on real kernel TCP with its baselines: a table and repor
 
 test: packages lint ## every test; as root also those on real traffic
 	$(CARGO) test --workspace --locked
-	$(CARGO) test --manifest-path fuzz/Cargo.toml --locked
+	cd fuzz && $(CARGO) test --locked && $(CARGO) run --locked -- all --seconds 10
 
 evaluate: build ## reproduces every figure in docs/evaluation.md (root, hours)
 	$(CARGO) xtask evaluate
@@ -21,7 +21,7 @@ bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets
 	$(CARGO) bench --workspace --locked
 
 fuzz: ## fuzzes every target for ten minutes
-	$(CARGO) run --release --manifest-path fuzz/Cargo.toml --locked -- all --seconds 600
+	cd fuzz && $(CARGO) run --locked -- all --seconds 600
 
 build: packages ## the release binary
 	$(CARGO) build --release --locked

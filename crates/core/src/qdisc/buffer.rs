@@ -43,10 +43,6 @@ impl<P: Packet> Buffer<P> {
         }
     }
 
-    pub fn flows(&self) -> u32 {
-        self.queues.len() as u32
-    }
-
     pub fn backlog(&self) -> Backlog {
         self.backlog
     }

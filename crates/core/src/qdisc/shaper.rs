@@ -110,7 +110,7 @@ impl Default for ShaperParams {
 }
 
 impl ShaperParams {
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+    pub(crate) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         let bucket = params::given(spec, "bucket", spec.bytes("bucket"))?;
         if !(MTU..=BURST_BYTES_MAX.as_u64()).contains(&bucket.as_u64()) {
             let allowed = "a size, 1514B to 100MB";

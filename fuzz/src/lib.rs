@@ -1,0 +1,32 @@
+//! Fuzz targets: functions that take any bytes and must neither panic nor hang.
+//!
+//! A new target is one line in [`TARGETS`], one file beside this one, and a few inputs under
+//! `corpus/<name>/` that reach its different branches. The corpus is replayed by `cargo test`;
+//! `cargo run -- <name> --seconds 600` (in this directory) mutates it. A failing input lands in
+//! `artifacts/<name>/`; once fixed, it moves to the corpus.
+
+pub mod coverage;
+pub mod mutate;
+mod qdisc_ops;
+
+use std::path::{Path, PathBuf};
+
+/// Takes any bytes; a panic is a finding.
+pub type Target = fn(&[u8]);
+
+/// All targets by name.
+pub const TARGETS: &[(&str, Target)] = &[("qdisc_ops", qdisc_ops::run)];
+
+/// Where the inputs of `target` stand: under `corpus` those committed, under `artifacts` findings.
+pub fn directory(kind: &str, target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target)
+}
+
+/// The committed inputs of `target`, in order of file name.
+pub fn corpus(target: &str) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory("corpus", target))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    paths.sort();
+    paths.into_iter().map(|path| std::fs::read(&path).map(|bytes| (path, bytes))).collect()
+}

@@ -1,0 +1,154 @@
+//! `fuzz TARGET|all [--seconds N] [--seed N]` mutates the corpus; `fuzz TARGET FILE..` replays.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::panic;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use forebay_fuzz::coverage::{self, Coverage};
+use forebay_fuzz::mutate::Mutator;
+use forebay_fuzz::{TARGETS, Target, corpus, directory};
+
+const USAGE: &str = "usage: fuzz TARGET|all [--seconds N] [--seed N]   mutate the corpus
+       fuzz TARGET FILE..                        run these inputs";
+/// No target needs more than milliseconds for 8 KB; a loaded machine may take some of it away.
+const HANG: Duration = Duration::from_secs(20);
+
+struct Arguments {
+    target: String,
+    seconds: u64,
+    seed: u64,
+    files: Vec<String>,
+}
+
+/// The input being run, and since when: what the watchdog needs to report a hang.
+type Current = Mutex<Option<(Instant, Vec<u8>)>>;
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+            eprintln!("{error}\n{USAGE}\ntargets: {}", names.join(", "));
+            return ExitCode::from(2);
+        }
+    };
+    let is_chosen = |name: &str| arguments.target == "all" || arguments.target == name;
+    for (name, target) in TARGETS.iter().filter(|(name, _)| is_chosen(name)) {
+        let result = if arguments.files.is_empty() {
+            fuzz(name, *target, Duration::from_secs(arguments.seconds), arguments.seed)
+        } else {
+            replay(*target, &arguments.files)
+        };
+        if let Err(error) = result {
+            eprintln!("{name}: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let target = words.next().ok_or("no target given")?;
+    if target != "all" && !TARGETS.iter().any(|(name, _)| *name == target) {
+        return Err(format!("{target}: no such target"));
+    }
+    let mut arguments = Arguments { target, seconds: 10, seed: 0, files: Vec::new() };
+    while let Some(word) = words.next() {
+        let mut number = || {
+            let text = words.next().unwrap_or_default();
+            text.parse().map_err(|_| format!("{word} {text}: allowed is a whole number"))
+        };
+        match word.as_str() {
+            "--seconds" => arguments.seconds = number()?,
+            "--seed" => arguments.seed = number()?,
+            _ if word.starts_with('-') => return Err(format!("{word}: no such option")),
+            _ => arguments.files.push(word),
+        }
+    }
+    if arguments.target == "all" && !arguments.files.is_empty() {
+        return Err("files need one target".into());
+    }
+    Ok(arguments)
+}
+
+fn replay(target: Target, files: &[String]) -> Result<(), String> {
+    for file in files {
+        let bytes = fs::read(file).map_err(|error| format!("{file}: {error}"))?;
+        panic::catch_unwind(|| target(&bytes)).map_err(|_| format!("{file}: panicked"))?;
+    }
+    Ok(())
+}
+
+/// Runs mutated inputs for `time`; those that reach new branches are mutated further.
+fn fuzz(name: &'static str, target: Target, time: Duration, seed: u64) -> Result<(), String> {
+    let committed = corpus(name).map_err(|error| format!("corpus: {error}"))?;
+    let mut inputs: Vec<Vec<u8>> = committed.into_iter().map(|(_, bytes)| bytes).collect();
+    inputs.push(Vec::new());
+    let current = Arc::<Current>::default();
+    let mut reached = Coverage::default();
+    for input in &inputs {
+        run(name, target, input, &current)?;
+        reached.absorb();
+    }
+    watch(name, Arc::downgrade(&current));
+    let (started, mut mutator, mut runs) = (Instant::now(), Mutator::new(seed), 0_u64);
+    while started.elapsed() < time {
+        let input = mutator.next(&inputs);
+        run(name, target, &input, &current)?;
+        runs += 1;
+        if reached.absorb() {
+            inputs.push(input);
+        }
+    }
+    eprintln!(
+        "{name}: {runs} runs in {} s, {} inputs reach {} branches",
+        started.elapsed().as_secs(),
+        inputs.len(),
+        reached.branches()
+    );
+    Ok(())
+}
+
+/// Runs one input; saves it if it panics.
+fn run(name: &str, target: Target, input: &[u8], current: &Current) -> Result<(), String> {
+    let set = |value| *current.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    set(Some((Instant::now(), input.to_vec())));
+    coverage::clear();
+    let result = panic::catch_unwind(|| target(input));
+    set(None);
+    result.map_err(|_| format!("panicked; {}", save(name, input)))
+}
+
+/// Ends the process when one input runs longer than [`HANG`].
+fn watch(name: &'static str, current: Weak<Current>) {
+    std::thread::spawn(move || {
+        while let Some(current) = current.upgrade() {
+            let guard = current.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((since, input)) = &*guard
+                && since.elapsed() > HANG
+            {
+                eprintln!("{name}: still running after {HANG:?}; {}", save(name, input));
+                std::process::exit(1);
+            }
+            drop(guard);
+            drop(current);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+}
+
+/// Writes a failing input where it can be run again.
+fn save(name: &str, input: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    input.hash(&mut hasher);
+    let folder = directory("artifacts", name);
+    let path = folder.join(format!("{:016x}", hasher.finish()));
+    match fs::create_dir_all(&folder).and_then(|()| fs::write(&path, input)) {
+        Ok(()) => format!("again with: cargo run -- {name} {}", path.display()),
+        Err(error) => format!("{}: {error}; the input is {input:?}", path.display()),
+    }
+}

@@ -1,0 +1,12 @@
+//! Any operations on any queueing discipline keep its rules.
+
+use forebay_core::testing::qdisc::{Model, decode};
+
+/// The first bytes choose a discipline, the others are operations.
+pub fn run(bytes: &[u8]) {
+    let Some((spec, operations)) = decode(bytes) else { return };
+    let mut model = Model::new(&spec).expect("the built-in specs are valid");
+    for operation in &operations {
+        model.apply(operation);
+    }
+}
