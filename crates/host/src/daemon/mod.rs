@@ -7,6 +7,9 @@
 pub mod config;
 pub mod control;
 pub mod keys;
+pub mod lateness;
+pub mod privileges;
+mod schedule;
 pub mod status;
 pub mod trace;
 

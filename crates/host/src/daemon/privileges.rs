@@ -1,0 +1,113 @@
+//! What the daemons may do, and when they give it up.
+//!
+//! | capability | for what | kept while running |
+//! |---|---|---|
+//! | CAP_NET_ADMIN | attaching XDP programs, UMEM beyond the memory lock limit, large socket buffers | no |
+//! | CAP_NET_RAW | AF_XDP sockets | no |
+//! | CAP_BPF | loading programs, creating maps; later reading counters and setting epoch sizes in maps, which kernels with `unprivileged_bpf_disabled` refuse otherwise | yes |
+//! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
+//!
+//! The user stays as it is, so that a reload can read the key files of that user. A daemon started
+//! as root keeps no other power of root: the bounding set is emptied too, and `no_new_privs` keeps
+//! any child from getting it back.
+
+use std::io;
+
+use caps::{CapSet, Capability, CapsHashSet};
+
+/// Capabilities that set-up needs, with the use that the error names.
+const SET_UP: [(Capability, &str); 3] = [
+    (Capability::CAP_NET_ADMIN, "to attach XDP programs"),
+    (Capability::CAP_NET_RAW, "to open AF_XDP sockets"),
+    (Capability::CAP_BPF, "to load BPF programs"),
+];
+
+/// Capabilities that stay until the end.
+const KEPT: [Capability; 1] = [Capability::CAP_BPF];
+
+/// The real-time priority of the packet thread. The lowest one already stands above every normal
+/// thread; the kernel's own real-time threads stay above it.
+const PRIORITY: libc::c_int = 1;
+
+/// Says which capabilities are missing for set-up, with the fix.
+pub fn check() -> io::Result<()> {
+    let held = caps::read(None, CapSet::Effective).map_err(io::Error::other)?;
+    let missing: Vec<String> = SET_UP
+        .iter()
+        .filter(|(capability, _)| !held.contains(capability))
+        .map(|(capability, use_of_it)| format!("{capability} {use_of_it}"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("missing {}: start as root or with these capabilities", missing.join(", ")),
+    ))
+}
+
+/// Gives up, in the calling thread, all that is not needed after set-up. Threads started later
+/// inherit the rest. A capability that is missing already is no error.
+pub fn drop_unneeded() -> io::Result<()> {
+    let failed = |error: caps::errors::CapsError| io::Error::other(error);
+    let held = caps::read(None, CapSet::Permitted).map_err(failed)?;
+    let kept: CapsHashSet = KEPT.into_iter().filter(|kept| held.contains(kept)).collect();
+    // Needs CAP_SETPCAP, which a daemon that is not root has not: it has no bounding set to use
+    // either, since nothing it executes could gain from it under no_new_privs.
+    if held.contains(&Capability::CAP_SETPCAP) {
+        for capability in caps::all() {
+            if !kept.contains(&capability)
+                && caps::has_cap(None, CapSet::Bounding, capability).map_err(failed)?
+            {
+                caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
+            }
+        }
+    }
+    nix::sys::prctl::set_no_new_privs()?;
+    caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
+    caps::set(None, CapSet::Permitted, &kept).map_err(failed)?;
+    caps::clear(None, CapSet::Inheritable).map_err(failed)
+}
+
+/// Puts the calling thread under SCHED_FIFO; false where the kernel does not allow it, such as
+/// without CAP_SYS_NICE or in a container.
+pub fn go_realtime() -> bool {
+    let parameter = libc::sched_param { sched_priority: PRIORITY };
+    // SAFETY: plain system call with a valid structure; 0 means the calling thread.
+    let status = unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameter)
+    };
+    status == 0
+}
+
+/// Has the kernel wake the calling thread as close to its deadlines as it can (1 ns of slack
+/// instead of 50 us).
+pub fn cut_timer_slack() {
+    // A kernel without it wakes a little later: nothing to report.
+    let _ = nix::sys::prctl::set_timerslack(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_needed_is_left_and_it_cannot_come_back() {
+        std::thread::spawn(|| {
+            drop_unneeded().unwrap();
+            for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
+                let held = caps::read(None, set).unwrap();
+                assert!(held.iter().all(|capability| KEPT.contains(capability)), "{held:?}");
+            }
+            assert!(nix::sys::prctl::get_no_new_privs().unwrap());
+            assert!(caps::raise(None, CapSet::Effective, Capability::CAP_NET_ADMIN).is_err());
+            if let Err(error) = check() {
+                assert!(error.to_string().contains("CAP_NET_ADMIN to attach XDP"), "{error}");
+            } else {
+                panic!("CAP_NET_ADMIN is still there");
+            }
+        })
+        .join()
+        .unwrap();
+    }
+}
