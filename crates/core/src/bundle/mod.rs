@@ -5,7 +5,12 @@
 //! knows RTT and rates, a congestion-control algorithm gives a window, and the window becomes the
 //! rate of the shaper.
 
+pub mod boundary;
+pub mod epoch;
+pub mod feedback;
+pub mod rate;
 pub mod sample;
+pub mod sendbox;
 
 pub use sample::{SampleBlock, SamplingKey};
 

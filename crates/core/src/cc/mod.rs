@@ -1,6 +1,14 @@
 //! Congestion control: one trait, one file per algorithm, one registry.
 
+pub mod constant;
+pub mod copa;
+pub mod delay;
+pub mod estimators;
+pub mod setpoint;
+
 use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
@@ -64,6 +72,8 @@ pub enum CongestionEvent {
     EcnCe,
     /// Sending resumes after an idle period.
     IdleRestart,
+    /// No feedback for so long that the host enforced no limits: what is queued now is unknown.
+    FeedbackLost,
 }
 
 /// What the host does between decisions.
@@ -81,8 +91,11 @@ pub struct SendLimits {
     pub cwnd: Option<ByteCount>,
     /// Slow-start threshold.
     pub ssthresh: Option<ByteCount>,
-    /// Pacing rate.
+    /// Pacing rate. With `cwnd` given too, the lower of the two binds.
     pub pacing_rate: Option<Rate>,
+    /// The algorithm takes the sender for app-limited: a host that derives the rate must not let
+    /// the window bind below the recent maximum of the delivery rate. `None`: the host judges.
+    pub app_limited: Option<bool>,
     /// What the host does between decisions.
     pub law: Law,
 }
@@ -91,6 +104,10 @@ pub struct SendLimits {
 pub trait CongestionControl: Send {
     /// Starts at `now` with packets of `mss` bytes and `initial_cwnd` bytes of window.
     fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount);
+    /// The seed of the algorithm's random choices, if it makes any. Comes before `init`.
+    fn set_seed(&mut self, seed: u64) {
+        let _ = seed;
+    }
     /// Takes what the path did since the last call.
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement);
     /// Takes what could not wait.
@@ -116,8 +133,14 @@ pub struct State {
     pub phase: &'static str,
     /// Why the last decision was what it was.
     pub reason: &'static str,
+    /// Least round-trip time in force.
+    pub min_rtt: Option<Duration>,
+    /// Standing queueing delay.
+    pub queue_delay: Option<Duration>,
+    /// Estimated rate of the bottleneck.
+    pub bottleneck_rate: Option<Rate>,
     /// Named numbers.
-    pub numbers: alloc::vec::Vec<(&'static str, f64)>,
+    pub numbers: Vec<(&'static str, f64)>,
 }
 
 /// One entry of the registry.
@@ -132,4 +155,19 @@ pub struct Algorithm {
     pub params: &'static [Param],
     /// Builds an instance; refuses parameters out of range.
     pub build: fn(&Spec) -> Result<Box<dyn CongestionControl>, SpecError>,
+}
+
+/// Every algorithm there is.
+pub const ALGORITHMS: &[Algorithm] = &[constant::ALGORITHM, copa::ALGORITHM, setpoint::ALGORITHM];
+
+/// Builds the algorithm that `spec` names.
+pub fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    match ALGORITHMS.iter().find(|algorithm| algorithm.name == spec.kind) {
+        Some(algorithm) => (algorithm.build)(spec),
+        None => {
+            let names: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
+            let allowed = alloc::format!("one of {}", names.join(", "));
+            Err(SpecError::new("kind", &spec.kind.to_string(), &allowed))
+        }
+    }
 }

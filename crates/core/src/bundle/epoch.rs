@@ -1,0 +1,266 @@
+//! How many packets an epoch has: few enough for several feedback samples a round trip, many
+//! enough that reports stay a small part of the traffic.
+//!
+//! ```text
+//! path    N = pow2floor(packets/s x RTT) / 4          4 to 8 boundaries a round trip
+//! budget  N >= packets/s / reports/s allowed          at most 200 reports/s and 1 % of the bytes
+//! ```
+//! The two contradict each other below about 100 packets of bandwidth-delay product. Then the size
+//! alternates: the finer one while a credit of reports lasts, the coarser one until it is refilled,
+//! so that the budget holds on average and as many samples arrive as it allows. Since sizes are
+//! powers of two, boundary sets are nested and a change in flight costs no match.
+//!
+//! Source: EuroSys'21 "Site-to-site internet traffic control", section 5.1 for the path rule.
+
+use super::EpochSize;
+use crate::units::{ByteCount, Duration, Timestamp};
+
+/// Reports a second that a bundle may cause.
+const REPORTS_PER_SEC: f64 = 200.0;
+/// Share of the bundle's bytes that its reports may use.
+const REPORT_BYTE_SHARE: f64 = 0.01;
+/// Bytes of a report on the wire, Ethernet, IPv4 and UDP headers included; a rounded-up figure.
+const REPORT_BYTES: f64 = 128.0;
+/// Reports a second that a slow bundle may cause whatever its bytes: as many as keepalives.
+const REPORTS_PER_SEC_MIN: f64 = 10.0;
+/// Reports that may be asked for at once: half a second of the budget.
+const CREDIT_MAX: f64 = 100.0;
+/// Reports beyond the credit after which the size is raised at once.
+const DEBT_MAX: f64 = 10.0;
+/// Feedback samples a round trip that control wants at least.
+const SAMPLES_PER_RTT: f64 = 3.0;
+/// An epoch is closed by a smaller size when open for longer than this and two round trips.
+const OPEN_MIN: Duration = Duration::from_millis(100);
+/// Time constant of the traffic estimate: long against a burst, short against a load change.
+const TRAFFIC_TIME: Duration = Duration::from_millis(500);
+/// Size before anything is known: 8 boundaries in the first 64 packets of a slow start.
+const FIRST_LOG2: u8 = 3;
+
+/// The sizes that suit a bundle: `fine` while credit lasts, `coarse` otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sizes {
+    fine: u8,
+    coarse: u8,
+}
+
+fn log2_floor(packets: f64) -> u8 {
+    let limit = f64::from(EpochSize::MAX.packets());
+    libm::floor(libm::log2(packets.clamp(1.0, limit))) as u8
+}
+
+fn log2_ceil(packets: f64) -> u8 {
+    let limit = f64::from(EpochSize::MAX.packets());
+    libm::ceil(libm::log2(packets.clamp(1.0, limit))) as u8
+}
+
+/// Reports a second that `bytes_per_s` of traffic pay for.
+fn report_budget(bytes_per_s: f64) -> f64 {
+    (REPORT_BYTE_SHARE * bytes_per_s / REPORT_BYTES).clamp(REPORTS_PER_SEC_MIN, REPORTS_PER_SEC)
+}
+
+fn sizes(packets_per_s: f64, bytes_per_s: f64, rtt: Duration) -> Sizes {
+    let packets_in_flight = packets_per_s * rtt.as_secs_f64();
+    let path = log2_floor(packets_in_flight).saturating_sub(2);
+    let budget = log2_ceil(packets_per_s / report_budget(bytes_per_s));
+    if path >= budget {
+        return Sizes { fine: path, coarse: path };
+    }
+    let enough_samples = log2_floor(packets_in_flight / SAMPLES_PER_RTT);
+    let fine = if budget > enough_samples { budget.saturating_sub(1) } else { budget };
+    Sizes { fine, coarse: budget }
+}
+
+/// Chooses the epoch size of one bundle from its departures and its round-trip time.
+#[derive(Clone, Debug)]
+pub struct EpochSizer {
+    log2: u8,
+    /// Upper bound after an epoch stayed open for too long.
+    cap_log2: u8,
+    packets_per_s: f64,
+    bytes_per_s: f64,
+    /// Departures since `counted_from`, not yet in the estimates.
+    packets: u64,
+    bytes: ByteCount,
+    counted_from: Option<Timestamp>,
+    credit_reports: f64,
+    is_saving: bool,
+    /// First departure after the last boundary.
+    open_since: Option<Timestamp>,
+}
+
+impl Default for EpochSizer {
+    fn default() -> Self {
+        Self {
+            log2: FIRST_LOG2,
+            cap_log2: EpochSize::MAX.log2(),
+            packets_per_s: 0.0,
+            bytes_per_s: 0.0,
+            packets: 0,
+            bytes: ByteCount::ZERO,
+            counted_from: None,
+            credit_reports: CREDIT_MAX,
+            is_saving: false,
+            open_since: None,
+        }
+    }
+}
+
+impl EpochSizer {
+    /// The size in force.
+    pub fn size(&self) -> EpochSize {
+        EpochSize::from_log2(self.log2).unwrap_or(EpochSize::MAX)
+    }
+
+    /// Counts a departure.
+    pub fn on_departure(&mut self, now: Timestamp, len: ByteCount, is_boundary: bool) {
+        self.packets += 1;
+        self.bytes += len;
+        self.counted_from.get_or_insert(now);
+        if !is_boundary {
+            self.open_since.get_or_insert(now);
+            return;
+        }
+        let open = self.open_since.take().map_or(Duration::ZERO, |at| now.saturating_since(at));
+        if open < OPEN_MIN / 2 {
+            self.cap_log2 = (self.cap_log2 + 1).min(EpochSize::MAX.log2());
+        }
+        self.credit_reports -= 1.0;
+        if self.credit_reports < -DEBT_MAX {
+            // A burst far above the estimate: each further debt halves the reports asked for.
+            self.log2 = (self.log2 + 1).min(self.cap_log2);
+            self.credit_reports = 0.0;
+            self.is_saving = true;
+        }
+    }
+
+    /// Reconsiders the size; call at every tick. `rtt` is the path's least, `None` while unknown.
+    pub fn on_tick(&mut self, now: Timestamp, rtt: Option<Duration>) {
+        self.update_traffic(now);
+        let patience = OPEN_MIN.max(rtt.unwrap_or(Duration::ZERO) * 2);
+        if self.open_since.is_some_and(|at| now.saturating_since(at) > patience) {
+            self.log2 = self.log2.saturating_sub(1);
+            self.cap_log2 = self.log2;
+            self.open_since = Some(now);
+        }
+        if let Some(rtt) = rtt {
+            self.follow(rtt);
+        }
+    }
+
+    fn update_traffic(&mut self, now: Timestamp) {
+        let Some(from) = self.counted_from else { return };
+        let elapsed_s = now.saturating_since(from).as_secs_f64();
+        if elapsed_s <= 0.0 {
+            return;
+        }
+        let keep = libm::exp(-elapsed_s / TRAFFIC_TIME.as_secs_f64());
+        let blend = |old: f64, count: f64| keep * old + (1.0 - keep) * count / elapsed_s;
+        self.packets_per_s = blend(self.packets_per_s, self.packets as f64);
+        self.bytes_per_s = blend(self.bytes_per_s, self.bytes.as_f64());
+        self.packets = 0;
+        self.bytes = ByteCount::ZERO;
+        self.counted_from = Some(now);
+        self.credit_reports += report_budget(self.bytes_per_s) * elapsed_s;
+        if self.credit_reports >= CREDIT_MAX {
+            self.credit_reports = CREDIT_MAX;
+            self.is_saving = false;
+        } else if self.credit_reports < 1.0 {
+            self.is_saving = true;
+        }
+    }
+
+    /// Moves to the suitable size, with 10 % of hysteresis against flapping at a power of two.
+    fn follow(&mut self, rtt: Duration) {
+        let choose = |sizes: Sizes| if self.is_saving { sizes.coarse } else { sizes.fine };
+        let at = |factor: f64| {
+            choose(sizes(self.packets_per_s * factor, self.bytes_per_s * factor, rtt))
+        };
+        let (low, high) = (at(0.9), at(1.1));
+        self.log2 = self.log2.clamp(low.min(high), low.max(high)).min(self.cap_log2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: ByteCount = ByteCount::new(1514);
+
+    /// Feeds `seconds` of evenly spaced packets whose hashes come from `state`; returns boundaries.
+    fn feed(sizer: &mut EpochSizer, from_s: f64, seconds: f64, pps: f64, rtt_ms: u64) -> u64 {
+        let mut hash = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut boundaries = 0;
+        let mut tick_s = from_s;
+        for index in 0..(seconds * pps) as u64 {
+            let at_s = from_s + index as f64 / pps;
+            let now = Timestamp::from_nanos((at_s * 1e9) as u64);
+            hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+            let is_boundary = sizer.size().is_boundary(hash >> 24);
+            boundaries += u64::from(is_boundary);
+            sizer.on_departure(now, PACKET, is_boundary);
+            if at_s >= tick_s {
+                tick_s += 0.005;
+                sizer.on_tick(now, Some(Duration::from_millis(rtt_ms)));
+            }
+        }
+        boundaries
+    }
+
+    #[test]
+    fn four_to_eight_boundaries_a_round_trip_where_the_budget_allows_it() {
+        for (mbit, rtt_ms, packets) in [(96.0, 50, 64), (96.0, 200, 256), (48.0, 100, 64)] {
+            let mut sizer = EpochSizer::default();
+            feed(&mut sizer, 0.0, 4.0, mbit * 1e6 / 8.0 / 1514.0, rtt_ms);
+            assert_eq!(sizer.size().packets(), packets, "{mbit} Mbit/s x {rtt_ms} ms");
+        }
+    }
+
+    #[test]
+    fn the_budget_holds_on_average_and_leaves_three_samples_at_20_ms() {
+        for mbit in [24.0, 48.0, 96.0] {
+            let mut sizer = EpochSizer::default();
+            let pps = mbit * 1e6 / 8.0 / 1514.0;
+            feed(&mut sizer, 0.0, 5.0, pps, 20);
+            let reports_per_s = feed(&mut sizer, 5.0, 40.0, pps, 20) as f64 / 40.0;
+            assert!(reports_per_s < 205.0, "{mbit} Mbit/s: {reports_per_s} reports/s");
+            assert!(reports_per_s * 0.02 > 3.0, "{mbit} Mbit/s: {reports_per_s} reports/s");
+        }
+    }
+
+    #[test]
+    fn reports_stay_at_one_percent_of_a_slow_bundle() {
+        let mut sizer = EpochSizer::default();
+        let pps = 12e6 / 8.0 / 1514.0;
+        feed(&mut sizer, 0.0, 5.0, pps, 10);
+        let reports_per_s = feed(&mut sizer, 5.0, 40.0, pps, 10) as f64 / 40.0;
+        assert!(reports_per_s * REPORT_BYTES < 0.0105 * 1.5e6, "{reports_per_s} reports/s");
+    }
+
+    #[test]
+    fn an_epoch_that_stays_open_is_closed_by_a_smaller_size() {
+        let mut sizer = EpochSizer::default();
+        feed(&mut sizer, 0.0, 3.0, 8000.0, 50);
+        assert_eq!(sizer.size().packets(), 64);
+        let boundaries = feed(&mut sizer, 3.0, 10.0, 20.0, 50);
+        assert!(sizer.size().packets() <= 4, "{:?}", sizer.size());
+        assert!(boundaries >= 30, "{boundaries}");
+    }
+
+    #[test]
+    fn a_burst_after_silence_does_not_flood() {
+        let mut sizer = EpochSizer::default();
+        feed(&mut sizer, 0.0, 10.0, 10.0, 50);
+        let boundaries = feed(&mut sizer, 10.0, 1.0, 80_000.0, 50);
+        assert!(boundaries < 800, "{boundaries}");
+    }
+
+    #[test]
+    fn an_idle_bundle_keeps_its_size() {
+        let mut sizer = EpochSizer::default();
+        feed(&mut sizer, 0.0, 3.0, 8000.0, 50);
+        sizer.open_since = None;
+        let before = sizer.size();
+        sizer.on_tick(Timestamp::from_nanos(3_100_000_000), Some(Duration::from_millis(50)));
+        assert_eq!(sizer.size(), before);
+    }
+}

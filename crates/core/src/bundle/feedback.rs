@@ -1,0 +1,218 @@
+//! What matched boundaries tell of the path: round trips, rates and losses.
+//!
+//! ```text
+//! composed RTT   (received_at - sent_at) + least of 10 s of (report arrival - received_at)
+//! rate           bytes received / time between their arrivals, over max(least RTT, 20 ms)
+//! ```
+//! In the composed RTT the unknown offset between the clocks of the two boxes cancels, and the
+//! queues and delays of the way back drop out. A skew of 50 ppm costs at most 0.5 ms in 10 s.
+
+use alloc::collections::VecDeque;
+
+use super::Report;
+use super::boundary::Boundary;
+use crate::cc::estimators::{SlidingMin, duration};
+use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+
+/// Matched boundaries remembered for rates; at 200 a second two and a half seconds.
+const HISTORY_MAX: usize = 512;
+/// Shortest span of a rate: stamps that are 0.2 ms late then cost 1 %.
+const RATE_SPAN_MIN: Duration = Duration::from_millis(20);
+/// Shortest span of a train rate.
+const TRAIN_SPAN_MIN: Duration = Duration::from_millis(5);
+/// Memory of the least way back and of the least round trip.
+const MEMORY_S: f64 = 10.0;
+
+/// One matched boundary.
+#[derive(Clone, Copy, Debug)]
+struct Matched {
+    boundary: Boundary,
+    received_at: Timestamp,
+    received_bytes: ByteCount,
+    received_packets: u64,
+    received_ce: u64,
+}
+
+/// What one report adds.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Report arrival minus departure.
+    pub raw_rtt: Duration,
+    /// Composed round trip, at most `raw_rtt`.
+    pub rtt: Duration,
+    /// Rates and losses; `None` for a boundary that left before one matched earlier.
+    pub progress: Option<Progress>,
+}
+
+/// What an in-order report adds.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Identity of the boundary at which the span of the rates begins.
+    pub previous_identity: Option<u64>,
+    /// Rate of arrival over about one round trip.
+    pub delivery_rate: Option<Rate>,
+    /// Rate of arrival over a small part of a round trip.
+    pub train_rate: Option<Rate>,
+    /// Rate of departure of the same bytes as in `delivery_rate`.
+    pub send_rate: Option<Rate>,
+    /// Share of the departure time of these bytes in which the bundle had nothing to send.
+    pub idle: Option<Ratio>,
+    /// Bytes newly received.
+    pub acked: ByteCount,
+    /// Bytes newly missing.
+    pub lost: ByteCount,
+    /// Bytes newly received with a congestion mark.
+    pub ecn_ce: ByteCount,
+}
+
+/// Turns matched boundaries into samples.
+#[derive(Clone, Debug, Default)]
+pub struct Feedback {
+    history: VecDeque<Matched>,
+    /// Ways back in seconds, relative to the first: the clocks may be any distance apart.
+    returns: SlidingMin,
+    first_return_ns: Option<i64>,
+    round_trips: SlidingMin,
+    /// Sent minus received bytes at the first match, and the largest excess over it since.
+    first_deficit_bytes: Option<i64>,
+    deficit_max_bytes: i64,
+}
+
+fn signed(bytes: ByteCount) -> i64 {
+    i64::try_from(bytes.as_u64()).unwrap_or(i64::MAX)
+}
+
+impl Feedback {
+    /// Takes the report of `boundary`. `None` for a report that cannot be true.
+    pub fn on_match(
+        &mut self,
+        now: Timestamp,
+        boundary: &Boundary,
+        report: &Report,
+    ) -> Option<Sample> {
+        let raw_rtt = now.checked_since(boundary.sent_at)?;
+        let return_ns = now.signed_nanos_since(report.received_at);
+        let first_ns = *self.first_return_ns.get_or_insert(return_ns);
+        let return_s = return_ns.saturating_sub(first_ns) as f64 * 1e-9;
+        let now_s = now.as_secs_f64();
+        self.returns.push(now_s, return_s, MEMORY_S, 1);
+        let excess_s = return_s - self.returns.value()?;
+        let rtt_s = raw_rtt.as_secs_f64() - excess_s;
+        if rtt_s <= 0.0 {
+            // The receivebox's clock has jumped: start again from this report.
+            self.forget_receivebox();
+            return None;
+        }
+        self.round_trips.push(now_s, rtt_s, MEMORY_S, 1);
+        let rtt = duration(rtt_s);
+        let is_newest = self.history.back().is_none_or(|last| {
+            last.boundary.sent_bytes < boundary.sent_bytes && last.received_at <= report.received_at
+        });
+        let progress = if is_newest { self.progress(boundary, report) } else { None };
+        Some(Sample { raw_rtt, rtt, progress })
+    }
+
+    fn progress(&mut self, boundary: &Boundary, report: &Report) -> Option<Progress> {
+        if self.history.back().is_some_and(|last| last.received_bytes > report.received_bytes) {
+            // Counters that went back: the receivebox has restarted.
+            self.forget_receivebox();
+        }
+        let matched = Matched {
+            boundary: *boundary,
+            received_at: report.received_at,
+            received_bytes: report.received_bytes,
+            received_packets: report.received_packets,
+            received_ce: report.received_ce,
+        };
+        let span = RATE_SPAN_MIN.max(self.least_rtt()?);
+        let start = self.start_of(&matched, span);
+        let train_span = TRAIN_SPAN_MIN.max(self.least_rtt()? / 8);
+        let train = self.start_of(&matched, train_span);
+        let last = self.history.back().copied();
+        let acked = last.map_or(ByteCount::ZERO, |last| {
+            matched.received_bytes.saturating_sub(last.received_bytes)
+        });
+        let progress = Progress {
+            previous_identity: start.map(|start| start.boundary.identity),
+            delivery_rate: start.and_then(|start| matched.delivery_rate_since(&start)),
+            train_rate: train.and_then(|start| matched.delivery_rate_since(&start)),
+            send_rate: start.and_then(|start| matched.send_rate_since(&start)),
+            idle: start.and_then(|start| matched.idle_since(&start)),
+            acked,
+            lost: self.newly_lost(&matched),
+            ecn_ce: last.map_or(ByteCount::ZERO, |last| matched.marked_since(&last, acked)),
+        };
+        self.history.push_back(matched);
+        while self.history.len() > HISTORY_MAX
+            || self.history.get(1).is_some_and(|second| {
+                matched.received_at.saturating_since(second.received_at) > span
+            })
+        {
+            self.history.pop_front();
+        }
+        Some(progress)
+    }
+
+    /// The newest boundary that arrived at least `span` before `end`, or else the oldest one if it
+    /// gives at least half of it.
+    fn start_of(&self, end: &Matched, span: Duration) -> Option<Matched> {
+        let age = |start: &&Matched| end.received_at.saturating_since(start.received_at);
+        let long_enough = self.history.iter().rev().find(|start| age(start) >= span);
+        long_enough.or(self.history.front().filter(|start| age(start) >= span / 2)).copied()
+    }
+
+    /// Missing bytes beyond all that were missing before: what reordering lets arrive late is
+    /// counted once and not at every report.
+    fn newly_lost(&mut self, matched: &Matched) -> ByteCount {
+        let deficit = signed(matched.boundary.sent_bytes) - signed(matched.received_bytes);
+        let first = *self.first_deficit_bytes.get_or_insert(deficit);
+        let excess = deficit.saturating_sub(first);
+        let lost = excess.saturating_sub(self.deficit_max_bytes).max(0);
+        self.deficit_max_bytes = self.deficit_max_bytes.max(excess);
+        ByteCount::new(lost as u64)
+    }
+
+    /// Least composed round trip of the last 10 s.
+    pub fn least_rtt(&self) -> Option<Duration> {
+        self.round_trips.value().map(duration)
+    }
+
+    /// Forgets what refers to the counters and the clock of the receivebox.
+    pub fn forget_receivebox(&mut self) {
+        self.history.clear();
+        self.returns.clear();
+        self.first_return_ns = None;
+        self.first_deficit_bytes = None;
+        self.deficit_max_bytes = 0;
+    }
+}
+
+impl Matched {
+    fn delivery_rate_since(&self, start: &Self) -> Option<Rate> {
+        let bytes = self.received_bytes.saturating_sub(start.received_bytes);
+        bytes.per(self.received_at.saturating_since(start.received_at))
+    }
+
+    fn send_rate_since(&self, start: &Self) -> Option<Rate> {
+        let bytes = self.boundary.sent_bytes.saturating_sub(start.boundary.sent_bytes);
+        bytes.per(self.boundary.sent_at.saturating_since(start.boundary.sent_at))
+    }
+
+    fn idle_since(&self, start: &Self) -> Option<Ratio> {
+        let elapsed = self.boundary.sent_at.saturating_since(start.boundary.sent_at);
+        let idle = self.boundary.idle.saturating_sub(start.boundary.idle);
+        if elapsed.is_zero() {
+            return None;
+        }
+        Ratio::new((idle.as_secs_f64() / elapsed.as_secs_f64()).min(1.0))
+    }
+
+    fn marked_since(&self, last: &Self, acked: ByteCount) -> ByteCount {
+        let packets = self.received_packets.saturating_sub(last.received_packets);
+        let marked = self.received_ce.saturating_sub(last.received_ce).min(packets);
+        if packets == 0 {
+            return ByteCount::ZERO;
+        }
+        ByteCount::new((acked.as_f64() * marked as f64 / packets as f64) as u64)
+    }
+}

@@ -1,0 +1,490 @@
+//! The sendbox of one bundle: departures and reports in, the rate of the shaper and the epoch size
+//! out. Pure: the host owns clock, packets, qdisc and sockets.
+//!
+//! ```text
+//! departures ──► boundary table ──┐
+//! reports ────────────────────────┴► feedback ──► Measurement ──► CongestionControl
+//!                                                                    │ SendLimits
+//!               rate of the shaper ◄── window_to_rate ◄──────────────┘
+//! ```
+//! A missing report freezes the rate and never lowers it: fewer packets would mean fewer boundaries
+//! and still fewer reports. Whether the receivebox is alive is the host's judgement ([`Peer`]).
+
+use alloc::boxed::Box;
+
+use super::boundary::{Boundary, BoundaryTable, Mismatch};
+use super::epoch::EpochSizer;
+use super::feedback::{Feedback, Progress, Sample};
+use super::rate::{LoopState, window_to_rate};
+use super::{EpochSize, Report};
+use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
+use crate::cc::{CongestionControl, CongestionEvent, Measurement, RttSample, SendLimits};
+use crate::qdisc::Backlog;
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// Frame bytes of a full segment on Ethernet without FCS.
+const MSS: ByteCount = ByteCount::new(1514);
+/// Longest time between ticks.
+pub const TICK: Duration = Duration::from_millis(5);
+/// Reports count as missing after this and two loop times.
+const MISSING_MIN: Duration = Duration::from_millis(100);
+
+/// What an operator fixes for a bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendboxConfig {
+    /// The shaper is never slower.
+    pub min_rate: Option<Rate>,
+    /// The shaper is never faster, in whatever state.
+    pub max_rate: Option<Rate>,
+    /// Seed of the bundle's random choices.
+    pub seed: u64,
+}
+
+/// The receivebox, as the host's monitor sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Authentic messages arrive.
+    Alive,
+    /// None for too long: the bundle goes unshaped.
+    Silent,
+    /// A new session: its counters and perhaps its clock start anew.
+    Restarted,
+}
+
+/// One matched boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Identity given at the departure.
+    pub identity: u64,
+    /// Identity of the boundary from which `delivery_rate` is counted.
+    pub previous_identity: Option<u64>,
+    /// Departure.
+    pub sent_at: Timestamp,
+    /// Composed round-trip time.
+    pub rtt: Duration,
+    /// Report arrival minus departure.
+    pub raw_rtt: Duration,
+    /// Rate of arrival at the receivebox since the previous identity, about one round trip before.
+    pub delivery_rate: Option<Rate>,
+    /// Epoch size in force at the receivebox.
+    pub epoch_size: EpochSize,
+}
+
+/// What the sendbox enforces, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// Rate of the shaper; `None`: unshaped.
+    pub rate: Option<Rate>,
+    /// Window of the algorithm.
+    pub cwnd: Option<ByteCount>,
+    /// Bytes outstanding.
+    pub in_flight: Option<ByteCount>,
+    /// Least round-trip time in force.
+    pub min_rtt: Option<Duration>,
+    /// Standing queueing delay.
+    pub queue_delay: Option<Duration>,
+    /// Estimated rate of the bottleneck.
+    pub bottleneck_rate: Option<Rate>,
+    /// `measuring`, `shaping`, `app_limited`, `draining`, `silent`, ...
+    pub state: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that left.
+    pub packets_sent: u64,
+    /// Bytes that left.
+    pub bytes_sent: ByteCount,
+    /// Boundaries sent whose report could be expected: under the coarser of both boxes' sizes.
+    pub boundaries_sent: u64,
+    /// Boundaries matched by a report.
+    pub boundaries_matched: u64,
+    /// Matched after a boundary that left later.
+    pub reports_stale: u64,
+    /// Reports of boundaries that are unknown here.
+    pub reports_unmatched: u64,
+    /// Reports of boundaries matched before.
+    pub reports_duplicate: u64,
+    /// Reports of a hash that several packets had.
+    pub reports_ambiguous: u64,
+    /// Matched reports that cannot be true.
+    pub reports_implausible: u64,
+    /// Boundaries overwritten before a report came.
+    pub boundaries_overwritten: u64,
+}
+
+/// Time without anything to send, after the last packet's own time at the shaper's rate.
+#[derive(Clone, Copy, Debug)]
+struct IdleClock {
+    idle: Duration,
+    is_empty: bool,
+    updated_at: Timestamp,
+    busy_until: Timestamp,
+}
+
+impl IdleClock {
+    fn advance(&mut self, now: Timestamp) {
+        if self.is_empty {
+            self.idle += now.saturating_since(self.updated_at.max(self.busy_until));
+        }
+        self.updated_at = self.updated_at.max(now);
+    }
+
+    fn on_departure(&mut self, now: Timestamp, len: ByteCount, rate: Option<Rate>) {
+        self.advance(now);
+        if let Some(time) = rate.and_then(|rate| len.time_at(rate)) {
+            self.busy_until = self.busy_until.max(now) + time;
+        }
+    }
+}
+
+/// The sendbox of one bundle.
+pub struct Sendbox {
+    config: SendboxConfig,
+    cc: Box<dyn CongestionControl>,
+    is_started: bool,
+    peer: Peer,
+    boundaries: BoundaryTable,
+    feedback: Feedback,
+    sizer: EpochSizer,
+    idle: IdleClock,
+    counters: Counters,
+    /// Epoch size of the receivebox by its latest report.
+    peer_size: EpochSize,
+    delivered: ByteCount,
+    loop_times: SlidingMin,
+    bottleneck: BottleneckRate,
+    delivery_rate: Rate,
+    app_limited: bool,
+    measured_at: Option<Timestamp>,
+    outstanding: Outstanding,
+    rate: Option<Rate>,
+    ticked_at: Timestamp,
+}
+
+/// Bytes outstanding, estimated between reports by crediting the acknowledgements to be expected.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outstanding {
+    bytes: f64,
+    updated_at: Timestamp,
+    sent_bytes: ByteCount,
+    /// After an empty path no acknowledgement can come before one round trip.
+    credit_from: Option<Timestamp>,
+}
+
+impl Outstanding {
+    fn advance(&mut self, now: Timestamp, sent: ByteCount, delivery_rate: Rate) {
+        self.bytes += sent.saturating_sub(self.sent_bytes).as_f64();
+        self.sent_bytes = sent;
+        let from = self.credit_from.unwrap_or(self.updated_at).max(self.updated_at);
+        let credited_s = now.saturating_since(from).as_secs_f64();
+        self.bytes = (self.bytes - delivery_rate.as_bytes_per_sec_f64() * credited_s).max(0.0);
+        self.updated_at = self.updated_at.max(now);
+    }
+}
+
+impl Sendbox {
+    /// A bundle that has sent nothing yet, steered by `cc`.
+    pub fn new(config: SendboxConfig, mut cc: Box<dyn CongestionControl>) -> Self {
+        cc.set_seed(config.seed);
+        let sizer = EpochSizer::default();
+        Self {
+            config,
+            cc,
+            is_started: false,
+            peer: Peer::Alive,
+            boundaries: BoundaryTable::default(),
+            feedback: Feedback::default(),
+            peer_size: sizer.size(),
+            sizer,
+            idle: IdleClock {
+                idle: Duration::ZERO,
+                is_empty: true,
+                updated_at: Timestamp::ZERO,
+                busy_until: Timestamp::ZERO,
+            },
+            counters: Counters::default(),
+            delivered: ByteCount::ZERO,
+            loop_times: SlidingMin::default(),
+            bottleneck: BottleneckRate::default(),
+            delivery_rate: Rate::ZERO,
+            app_limited: true,
+            measured_at: None,
+            outstanding: Outstanding::default(),
+            rate: config.max_rate,
+            ticked_at: Timestamp::ZERO,
+        }
+    }
+
+    /// A packet of `len` bytes left after the shaper. `hash` is its keyed sampling hash, `None` for
+    /// a kind of packet that is not sampled; `identity` comes back in [`Epoch`]. True if the packet
+    /// is a boundary.
+    pub fn on_departure(
+        &mut self,
+        now: Timestamp,
+        hash: Option<u64>,
+        identity: u64,
+        len: ByteCount,
+    ) -> bool {
+        self.start(now);
+        self.idle.on_departure(now, len, self.rate);
+        self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
+        if self.outstanding.bytes == 0.0 {
+            let round_trip = self.feedback.least_rtt().unwrap_or(Duration::ZERO);
+            self.outstanding.credit_from = Some(now + round_trip);
+        }
+        self.counters.packets_sent += 1;
+        self.counters.bytes_sent += len;
+        let size = self.sizer.size();
+        let boundary_hash = hash.filter(|hash| size.is_boundary(*hash));
+        self.sizer.on_departure(now, len, boundary_hash.is_some());
+        let Some(hash) = boundary_hash else { return false };
+        self.boundaries.insert(Boundary {
+            hash,
+            identity,
+            sent_at: now,
+            sent_bytes: self.counters.bytes_sent,
+            idle: self.idle.idle,
+            delivered: self.delivered,
+        });
+        let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
+        self.counters.boundaries_sent += u64::from(is_expected);
+        true
+    }
+
+    /// Takes an authentic report. Returns the matched boundary.
+    pub fn on_report(&mut self, now: Timestamp, report: &Report) -> Option<Epoch> {
+        self.start(now);
+        self.peer_size = report.epoch_size;
+        let boundary = match self.boundaries.take(report.hash) {
+            Ok(boundary) => boundary,
+            Err(mismatch) => {
+                match mismatch {
+                    Mismatch::Unknown => self.counters.reports_unmatched += 1,
+                    Mismatch::Duplicate => self.counters.reports_duplicate += 1,
+                    Mismatch::Ambiguous => self.counters.reports_ambiguous += 1,
+                }
+                return None;
+            }
+        };
+        let Some(sample) = self.feedback.on_match(now, &boundary, report) else {
+            self.counters.reports_implausible += 1;
+            return None;
+        };
+        self.counters.boundaries_matched += 1;
+        match sample.progress {
+            Some(progress) => {
+                self.measure(now, &boundary, &sample, &progress);
+                self.enforce(now);
+            }
+            None => self.counters.reports_stale += 1,
+        }
+        Some(Epoch {
+            identity: boundary.identity,
+            previous_identity: sample.progress.and_then(|progress| progress.previous_identity),
+            sent_at: boundary.sent_at,
+            rtt: sample.rtt,
+            raw_rtt: sample.raw_rtt,
+            delivery_rate: sample.progress.and_then(|progress| progress.delivery_rate),
+            epoch_size: report.epoch_size,
+        })
+    }
+
+    /// The bundle's own queue became empty or non-empty.
+    pub fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
+        self.start(now);
+        self.idle.advance(now);
+        self.idle.is_empty = backlog.packets == 0;
+    }
+
+    /// Time passes; call at least every [`TICK`].
+    pub fn on_tick(&mut self, now: Timestamp, backlog: Backlog) {
+        self.on_queue(now, backlog);
+        self.ticked_at = now;
+        self.sizer.on_tick(now, self.feedback.least_rtt());
+        if self.cc.next_timer().is_some_and(|at| at <= now) {
+            self.cc.on_timer(now);
+        }
+        self.enforce(now);
+    }
+
+    /// The host's judgement of the receivebox has changed.
+    pub fn on_peer(&mut self, now: Timestamp, peer: Peer) {
+        self.start(now);
+        match peer {
+            Peer::Alive => {}
+            Peer::Silent if self.peer == Peer::Silent => {}
+            Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
+            Peer::Restarted => self.feedback.forget_receivebox(),
+        }
+        self.peer = if peer == Peer::Silent { Peer::Silent } else { Peer::Alive };
+        self.enforce(now);
+    }
+
+    /// Rate of the shaper; `None`: unshaped.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// The epoch size for notices to the receivebox.
+    pub fn epoch_size(&self) -> EpochSize {
+        self.sizer.size()
+    }
+
+    /// When the next tick is due.
+    pub fn next_timer(&self) -> Timestamp {
+        let tick = self.ticked_at + TICK;
+        self.cc.next_timer().map_or(tick, |at| at.min(tick))
+    }
+
+    /// What is enforced now, and why.
+    pub fn decision(&self) -> Decision {
+        let state = self.cc.state();
+        let is_silent = self.peer == Peer::Silent;
+        Decision {
+            rate: self.rate,
+            cwnd: self.cc.send_limits().cwnd,
+            in_flight: self.measured_at.map(|_| ByteCount::new(self.outstanding.bytes as u64)),
+            min_rtt: state.min_rtt.or(self.feedback.least_rtt()),
+            queue_delay: state.queue_delay,
+            bottleneck_rate: state.bottleneck_rate.or(self.bottleneck_rate()),
+            state: if is_silent { "silent" } else { state.phase },
+            reason: if is_silent { "no authentic message" } else { state.reason },
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn counters(&self) -> Counters {
+        let boundaries_overwritten = self.boundaries.overwritten();
+        Counters { boundaries_overwritten, ..self.counters }
+    }
+
+    fn start(&mut self, now: Timestamp) {
+        if self.is_started {
+            return;
+        }
+        self.is_started = true;
+        self.cc.init(now, MSS, MSS * 10);
+        self.idle.updated_at = now;
+        self.outstanding.updated_at = now;
+        self.ticked_at = now;
+    }
+
+    fn bottleneck_rate(&self) -> Option<Rate> {
+        let rate = self.bottleneck.bytes_per_s();
+        (rate > 0.0).then(|| Rate::from_bytes_per_sec_f64(rate))
+    }
+
+    /// Loop time, at least the least round trip.
+    fn loop_time(&self) -> Duration {
+        let least = self.feedback.least_rtt().unwrap_or(Duration::ZERO);
+        self.loop_times.value().map_or(least, |seconds| least.max(duration(seconds)))
+    }
+
+    fn measure(
+        &mut self,
+        now: Timestamp,
+        boundary: &Boundary,
+        sample: &Sample,
+        progress: &Progress,
+    ) {
+        let least_s = self.feedback.least_rtt().unwrap_or(sample.rtt).as_secs_f64();
+        let raw_rtt_s = sample.raw_rtt.as_secs_f64();
+        self.loop_times.push(now.as_secs_f64(), raw_rtt_s, 2.0 * least_s, 1);
+        self.delivered += progress.acked;
+        if let Some(rate) = progress.delivery_rate {
+            self.delivery_rate = rate;
+        }
+        // Bytes sent after the boundary, less what arrived while its report was late.
+        let sent_since = self.counters.bytes_sent.saturating_sub(boundary.sent_bytes);
+        let late_s = raw_rtt_s - sample.rtt.as_secs_f64();
+        let arrived = self.delivery_rate.as_bytes_per_sec_f64() * late_s;
+        self.outstanding = Outstanding {
+            bytes: (sent_since.as_f64() - arrived).max(0.0),
+            updated_at: now,
+            sent_bytes: self.counters.bytes_sent,
+            credit_from: None,
+        };
+        let interval = self.measured_at.map_or(Duration::ZERO, |at| now.saturating_since(at));
+        self.measured_at = Some(now);
+        let measurement = Measurement {
+            interval,
+            acked: progress.acked,
+            lost: Some(progress.lost),
+            ecn_ce: Some(progress.ecn_ce),
+            rtt: Some(RttSample { latest: sample.rtt, min: sample.rtt }),
+            feedback_delay: Some(sample.raw_rtt),
+            send_rate: progress.send_rate,
+            delivery_rate: progress.delivery_rate,
+            train_rate: progress.train_rate,
+            in_flight: Some(ByteCount::new(self.outstanding.bytes as u64)),
+            delivered: self.delivered,
+            prior_delivered: boundary.delivered,
+            app_limited: progress.idle.is_some_and(|idle| idle.as_f64() > 0.0),
+            idle: progress.idle,
+        };
+        self.app_limited = is_idle(&measurement);
+        if progress.delivery_rate.is_some() {
+            let rate = self.delivery_rate.as_bytes_per_sec_f64();
+            let loop_s = self.loop_time().as_secs_f64();
+            self.bottleneck.push(rate, interval.as_secs_f64(), loop_s, self.app_limited);
+        }
+        self.cc.on_measurement(now, &measurement);
+    }
+
+    /// Derives the shaper's rate from the limits of the algorithm.
+    fn enforce(&mut self, now: Timestamp) {
+        self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
+        let limits = self.cc.send_limits();
+        let rate = if self.peer == Peer::Silent {
+            None
+        } else if self.is_report_missing(now) {
+            // Frozen: at most what was last seen to arrive, and no further cut.
+            self.rate.map(|rate| rate.min(self.delivery_rate.max(self.floor(&limits))))
+        } else {
+            self.limited_rate(&limits)
+        };
+        let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
+        self.rate = match (rate, self.config.max_rate) {
+            (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
+            (Some(rate), None) => Some(rate.max(floor)),
+            (None, max) => max,
+        };
+    }
+
+    fn limited_rate(&self, limits: &SendLimits) -> Option<Rate> {
+        let from_window = limits.cwnd.and_then(|cwnd| {
+            let state = LoopState {
+                delivery_rate: self.delivery_rate,
+                bottleneck_rate: self.bottleneck_rate()?,
+                loop_time: self.loop_time(),
+                in_flight: ByteCount::new(self.outstanding.bytes as u64),
+                app_limited: limits.app_limited.unwrap_or(self.app_limited),
+            };
+            Some(window_to_rate(cwnd, &state))
+        });
+        let paced = limits.pacing_rate.map(|rate| rate.max(self.floor(limits)));
+        match (from_window, paced) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// The rate below which nothing may bind while the bundle is app-limited.
+    fn floor(&self, limits: &SendLimits) -> Rate {
+        let app_limited = limits.app_limited.unwrap_or(false);
+        if app_limited { self.bottleneck_rate().unwrap_or(Rate::ZERO) } else { Rate::ZERO }
+    }
+
+    /// Packets have left, yet nothing has been heard of them for longer than the loop takes.
+    fn is_report_missing(&self, now: Timestamp) -> bool {
+        let Some(measured_at) = self.measured_at else { return false };
+        let patience = MISSING_MIN.max(self.loop_time() * 2);
+        // Counted from the first departure after an empty path: silence of an idle bundle is none.
+        let since = self.outstanding.credit_from.unwrap_or(measured_at).max(measured_at);
+        self.outstanding.bytes > 0.0 && now.saturating_since(since) > patience
+    }
+}

@@ -1,0 +1,66 @@
+//! `const`: a fixed rate, a fixed window, or neither. For tests, and as the arm that only measures.
+
+use alloc::boxed::Box;
+
+use super::{Algorithm, CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Rate, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "const",
+    summary: "a fixed rate or window; without parameters no limit at all",
+    sources: &[],
+    params: &[
+        Param {
+            name: "rate",
+            summary: "pacing rate",
+            default: "",
+            allowed: "a rate, 8kbit/s or more",
+        },
+        Param {
+            name: "cwnd",
+            summary: "bytes that may be outstanding",
+            default: "",
+            allowed: "a size, 1514B or more",
+        },
+    ],
+    build,
+};
+
+/// Smallest rate: a full packet in about 1.5 s.
+const RATE_MIN: Rate = Rate::from_bits_per_sec(8_000);
+/// Smallest window: a full packet.
+const CWND_MIN: ByteCount = ByteCount::new(1514);
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let (rate, cwnd) = (spec.rate("rate")?, spec.bytes("cwnd")?);
+    if let Some(rate) = rate.filter(|rate| *rate < RATE_MIN) {
+        let shown = alloc::string::ToString::to_string(&rate);
+        return Err(SpecError::new("rate", &shown, ALGORITHM.params[0].allowed));
+    }
+    if let Some(cwnd) = cwnd.filter(|cwnd| *cwnd < CWND_MIN) {
+        let shown = alloc::string::ToString::to_string(&cwnd);
+        return Err(SpecError::new("cwnd", &shown, ALGORITHM.params[1].allowed));
+    }
+    Ok(Box::new(Constant { rate, cwnd }))
+}
+
+struct Constant {
+    rate: Option<Rate>,
+    cwnd: Option<ByteCount>,
+}
+
+impl CongestionControl for Constant {
+    fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
+    fn on_measurement(&mut self, _now: Timestamp, _measurement: &Measurement) {}
+    fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+    fn send_limits(&self) -> SendLimits {
+        let (cwnd, pacing_rate) = (self.cwnd, self.rate);
+        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited: None, law: Law::Hold }
+    }
+    fn state(&self) -> State {
+        State { phase: "constant", reason: "configured", ..State::default() }
+    }
+}

@@ -1,0 +1,148 @@
+//! Copa (Arun and Balakrishnan, NSDI 2018) for paths whose queue is measured with noise.
+//!
+//! ```text
+//! target rate   1 / (delta x)                        current rate   W / (base + x)
+//! step          W +- v / delta packets a round trip   1/delta = max(6 packets, 0.75 ms x mu)
+//! v             doubles after 3 round trips in one direction, back to 1 at a change of direction
+//! ```
+//! Departures from the paper, with reasons:
+//! - delta follows the bottleneck rate: with 2 packets, or any fixed number, 1 ms of noise is a
+//!   multiple of the target at hundreds of Mbit/s, and utilisation collapses.
+//! - The window is enforced as bytes outstanding and not as 2 W / RTT of pacing (`bundle::rate`).
+//! - The standing delay is the least of a whole loop time: reports of a bundle are few.
+//! - x > 4 x*: W falls at once to what is delivered, instead of by steps over seven round trips. This
+//!   and the limit of growth are what makes an unlimited v safe.
+//! - No TCP-competitive mode: an aggregate has other means to detect buffer-filling traffic.
+
+use alloc::boxed::Box;
+
+use super::delay::{DelayControl, DelayLaw, Steering, Window};
+use super::estimators::Path;
+use super::{Algorithm, CongestionControl};
+use crate::spec::{Spec, SpecError};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "copa",
+    summary: "Copa with a target that follows the bottleneck rate",
+    sources: &["Arun, Balakrishnan: Copa, NSDI 2018"],
+    params: &[],
+    build,
+};
+
+/// Smallest window in segments: below it, loss recovery by duplicate ACKs would stall.
+const MIN_WINDOW_MSS: f64 = 4.0;
+/// Round trips in one direction after which the velocity doubles (paper, section 2.1).
+const SAME_DIRECTION: u32 = 3;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    Ok(Box::new(DelayControl::new(Copa::default(), MIN_WINDOW_MSS)))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+/// State of the law.
+#[derive(Clone, Debug)]
+struct Copa {
+    velocity: f64,
+    /// Direction over the last loop time, and for how many it has lasted.
+    direction: Option<Direction>,
+    lasted: u32,
+    /// Window at the last comparison, and time since.
+    compared_bytes: Option<f64>,
+    since_compared_s: f64,
+    reason: &'static str,
+}
+
+impl Default for Copa {
+    fn default() -> Self {
+        Self {
+            velocity: 1.0,
+            direction: None,
+            lasted: 0,
+            compared_bytes: None,
+            since_compared_s: 0.0,
+            reason: "",
+        }
+    }
+}
+
+impl Copa {
+    /// Once a loop time: has the window kept its direction?
+    fn update_velocity(&mut self, path: &Path, window_bytes: f64) {
+        self.since_compared_s += path.dt_s;
+        let compared = *self.compared_bytes.get_or_insert(window_bytes);
+        if self.since_compared_s < path.loop_s {
+            return;
+        }
+        let direction = if window_bytes > compared { Direction::Up } else { Direction::Down };
+        if self.direction == Some(direction) {
+            self.lasted += 1;
+            if self.lasted >= SAME_DIRECTION {
+                self.velocity *= 2.0;
+            }
+        } else {
+            self.velocity = 1.0;
+            self.lasted = 1;
+        }
+        self.direction = Some(direction);
+        self.compared_bytes = Some(window_bytes);
+        self.since_compared_s = 0.0;
+    }
+
+    fn step(&mut self, path: &Path, window: &Window) -> f64 {
+        let round_trip_s = path.base_s + path.standing_s;
+        let current = window.bytes / round_trip_s;
+        // 1 / delta packets per x of delay; with no queue at all any rate is below target.
+        let is_below = path.standing_s * current <= path.target_bytes;
+        let direction = if is_below { Direction::Up } else { Direction::Down };
+        if self.direction.is_some_and(|seen| seen != direction) && self.velocity > 1.0 {
+            self.velocity = 1.0;
+            self.lasted = 0;
+        }
+        let acked_share = (path.acked_bytes / window.bytes).min(1.0);
+        let step = self.velocity * path.target_bytes * acked_share;
+        self.reason = if is_below { "below target rate" } else { "above target rate" };
+        if !path.app_limited {
+            return if is_below { step } else { -step };
+        }
+        self.reason = "app-limited";
+        self.velocity = 1.0;
+        if is_below && path.in_flight_bytes > 0.9 * window.bytes {
+            step
+        } else if path.standing_s > 2.0 * path.target_s {
+            -step
+        } else {
+            0.0
+        }
+    }
+}
+
+impl DelayLaw for Copa {
+    fn steer(&mut self, path: &Path, window: &Window) -> Steering {
+        let step = self.step(path, window);
+        let limit = window.growth_limit_bytes.max(window.bytes);
+        let mut window_bytes = (window.bytes + step).min(limit);
+        if path.standing_s > 4.0 * path.target_s {
+            self.reason = "queue above four targets: clamped to what is delivered";
+            let model = path.recent_bytes_per_s * path.base_s + path.target_bytes;
+            window_bytes = window_bytes.min(model);
+        }
+        window_bytes = window_bytes.max(MIN_WINDOW_MSS * window.mss_bytes);
+        self.update_velocity(path, window_bytes);
+        Steering { window_bytes, rate_bytes_per_s: None, window_binds: true }
+    }
+
+    fn restart(&mut self, _path: &Path) {
+        *self = Self::default();
+    }
+
+    fn reason(&self) -> &'static str {
+        self.reason
+    }
+}

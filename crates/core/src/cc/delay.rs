@@ -1,0 +1,421 @@
+//! What every delay-based law needs around its steering: start, drains, loss and app-limited rules.
+//!
+//! ```text
+//!             x > 3 x* for a full window               every 10 s, or x > 4 x* for 4 Tl
+//! measuring ───────────────────────────────► steering ◄─────────────────────────────────► draining
+//! (no limits)   W = E x base + Q             (the law)   W = f x R x base for >= 3 Tl
+//! ```
+//! **Start.** Without limits until self-inflicted queueing is seen. E is the largest short-train
+//! delivery rate of the last loop time: during slow start the rate over a round trip is far below
+//! the capacity, while trains that meet a queue leave the bottleneck at its rate.
+//!
+//! **Drain.** The base is the least round trip ever seen, and x is relative to it, so only a window
+//! small enough to empty the queue tells whether the base still holds. If the round trip returns to
+//! the base, it is confirmed. If it comes down but not that far, others are queueing: the base
+//! stands. If it does not react to a deep drain while the delivery rate falls with the window, there
+//! is no queue at all and the path has become longer: the base is raised to what was seen.
+//!
+//! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
+//! and stops growth for 4 round trips; less never lowers it.
+//!
+//! **App-limited.** The window neither falls, unless queueing is plain, nor grows, unless it is
+//! nearly full; nothing is drained. It does not hold while queueing is visible, or else a bundle
+//! whose queue stands at the bottleneck would find its own queue empty and never take control again.
+
+use alloc::vec;
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::SplitMix64;
+
+use super::estimators::{Path, PathEstimator, duration};
+use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
+use crate::units::{ByteCount, Rate, Timestamp};
+
+/// A steering function around a queue of [`Path::target_bytes`].
+pub trait DelayLaw: Send {
+    /// The next window in bytes and, for laws that set one, the rate in bytes per second.
+    fn steer(&mut self, path: &Path, window: &Window) -> Steering;
+    /// The window was set from outside: forget velocity and integrals.
+    fn restart(&mut self, path: &Path);
+    /// Why the last decision was what it was.
+    fn reason(&self) -> &'static str;
+}
+
+/// The window that a law steers, with the bounds it has to respect.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Window in force (bytes).
+    pub bytes: f64,
+    /// It may grow up to this (bytes).
+    pub growth_limit_bytes: f64,
+    /// Segment size (bytes).
+    pub mss_bytes: f64,
+}
+
+/// What a law decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steering {
+    /// Window in bytes.
+    pub window_bytes: f64,
+    /// Rate in bytes per second; `None`: derived from the window.
+    pub rate_bytes_per_s: Option<f64>,
+    /// The window binds besides the rate.
+    pub window_binds: bool,
+}
+
+/// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr, section 2.13.1).
+const DRAIN_PERIOD_S: f64 = 10.0;
+/// Jitter of that time: bundles that started together must not drain together for ever.
+const DRAIN_JITTER: f64 = 0.2;
+/// Time from the first limit to the first drain: other bundles may still be unshaped.
+const FIRST_DRAIN_S: f64 = 2.0;
+/// Depth of a periodic drain below the path's own content.
+const DRAIN_PERIODIC: f64 = 0.97;
+/// It undershoots by at least this many packets, or it would not empty a queue of few packets.
+const DRAIN_PACKETS: f64 = 6.0;
+/// Depth of a drain that must tell a longer path from a queue.
+const DRAIN_DIAGNOSTIC: f64 = 0.85;
+/// Samples that a drain takes the least of.
+const DRAIN_SAMPLES: u32 = 8;
+/// Deep drains in a row before the question is left open until the next period.
+const DRAIN_ATTEMPTS: u32 = 3;
+/// Loss as a share of the window that is taken for congestion.
+const LOSS_SHARE: f64 = 0.05;
+/// Shortest standing delay that starts a drain by itself: twice the noise assumed.
+const QUEUE_ALARM_S: f64 = 2e-3;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Drain {
+    started_s: f64,
+    is_diagnostic: bool,
+    attempt: u32,
+    window_bytes: f64,
+    /// Before the drain: largest delivery rate, bottleneck rate, base and standing delay.
+    rate_before: f64,
+    bottleneck_before: f64,
+    base_before_s: f64,
+    standing_before_s: f64,
+    least_rtt_s: f64,
+    least_rate: f64,
+    samples: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Measuring,
+    Steering,
+    Draining(Drain),
+}
+
+/// A [`DelayLaw`] as a congestion-control algorithm.
+pub struct DelayControl<L> {
+    law: L,
+    estimator: PathEstimator,
+    phase: Phase,
+    window_bytes: f64,
+    steering: Option<Steering>,
+    min_window_mss: f64,
+    rng: SplitMix64,
+    now_s: f64,
+    next_drain_s: f64,
+    /// x > 4 x* since.
+    queueing_since_s: Option<f64>,
+    /// Idle, and no sample near the base, since.
+    detached_since_s: Option<f64>,
+    loss: LossWatch,
+    reason: &'static str,
+}
+
+/// Watches for loss that is more than random.
+#[derive(Clone, Copy, Debug, Default)]
+struct LossWatch {
+    lost_bytes: f64,
+    sent_bytes: f64,
+    excess_since_s: Option<f64>,
+    no_growth_until_s: f64,
+}
+
+impl LossWatch {
+    /// Takes a measurement; true once loss has exceeded the threshold for 1.5 round trips.
+    fn on_measurement(&mut self, now_s: f64, path: &Path, lost_bytes: f64) -> bool {
+        // Both sums forget with a time constant of a loop time: their ratio is the loss share.
+        let keep = libm::exp(-path.dt_s / path.loop_s);
+        self.lost_bytes = keep * self.lost_bytes + lost_bytes;
+        self.sent_bytes = keep * self.sent_bytes + path.acked_bytes + lost_bytes;
+        if self.lost_bytes <= LOSS_SHARE * self.sent_bytes {
+            self.excess_since_s = None;
+            return false;
+        }
+        let since_s = *self.excess_since_s.get_or_insert(now_s);
+        let round_trip_s = path.base_s + path.standing_s;
+        if now_s - since_s < 1.5 * round_trip_s {
+            return false;
+        }
+        self.no_growth_until_s = now_s + 4.0 * round_trip_s;
+        true
+    }
+}
+
+impl<L: DelayLaw> DelayControl<L> {
+    /// Runs `law` with a window of at least `min_window_mss` segments.
+    pub fn new(law: L, min_window_mss: f64) -> Self {
+        Self {
+            law,
+            estimator: PathEstimator::new(ByteCount::new(1514)),
+            phase: Phase::Measuring,
+            window_bytes: 0.0,
+            steering: None,
+            min_window_mss,
+            rng: SplitMix64::seed_from_u64(0),
+            now_s: 0.0,
+            next_drain_s: f64::INFINITY,
+            queueing_since_s: None,
+            detached_since_s: None,
+            loss: LossWatch::default(),
+            reason: "no measurement yet",
+        }
+    }
+
+    fn jittered(&mut self, seconds: f64) -> f64 {
+        let unit = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        seconds * (1.0 + DRAIN_JITTER * (2.0 * unit - 1.0))
+    }
+
+    fn measure(&mut self, now: Timestamp, path: &Path) {
+        self.reason = "no self-inflicted queue seen";
+        let is_queueing = path.standing_s > 3.0 * path.target_s;
+        if !is_queueing || !self.estimator.is_standing_known(now) {
+            return;
+        }
+        let delivery = path.delivery_bytes_per_s;
+        let capacity = path.train_bytes_per_s.clamp(delivery, 4.0 * delivery);
+        self.set_window(capacity * path.base_s + path.target_bytes, path);
+        self.phase = Phase::Steering;
+        self.reason = "self-inflicted queue seen";
+        self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
+    }
+
+    fn set_window(&mut self, bytes: f64, path: &Path) {
+        self.window_bytes = bytes.max(self.min_window_mss * self.estimator.mss_bytes());
+        self.steering = None;
+        self.law.restart(path);
+    }
+
+    fn steer(&mut self, path: &Path) {
+        if self.wants_drain(path) {
+            return;
+        }
+        let may_grow = self.now_s >= self.loss.no_growth_until_s;
+        let cap = 1.5 * path.recent_bytes_per_s * path.base_s + 2.0 * path.target_bytes;
+        let window = Window {
+            bytes: self.window_bytes,
+            growth_limit_bytes: if may_grow { cap } else { self.window_bytes.min(cap) },
+            mss_bytes: self.estimator.mss_bytes(),
+        };
+        let steering = self.law.steer(path, &window);
+        self.window_bytes =
+            steering.window_bytes.max(self.min_window_mss * self.estimator.mss_bytes());
+        self.steering = Some(steering);
+        self.reason = self.law.reason();
+    }
+
+    fn wants_drain(&mut self, path: &Path) -> bool {
+        let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
+        if path.standing_s > alarm_s {
+            let since_s = *self.queueing_since_s.get_or_insert(self.now_s);
+            if self.now_s - since_s >= 4.0 * path.loop_s {
+                self.queueing_since_s = None;
+                self.start_drain(path, true, 1, "standing queue");
+                return true;
+            }
+        } else {
+            self.queueing_since_s = None;
+        }
+        if self.now_s >= self.next_drain_s && !path.app_limited {
+            self.start_drain(path, false, 1, "periodic");
+            return true;
+        }
+        false
+    }
+
+    fn start_drain(
+        &mut self,
+        path: &Path,
+        is_diagnostic: bool,
+        attempt: u32,
+        reason: &'static str,
+    ) {
+        let content = path.recent_bytes_per_s * path.base_s;
+        let undershoot = (1.0 - DRAIN_PERIODIC)
+            .max(DRAIN_PACKETS * self.estimator.mss_bytes() / content.max(1.0))
+            .min(0.1);
+        let depth = if is_diagnostic { DRAIN_DIAGNOSTIC } else { 1.0 - undershoot };
+        let floor = self.min_window_mss * self.estimator.mss_bytes();
+        self.phase = Phase::Draining(Drain {
+            started_s: self.now_s,
+            is_diagnostic,
+            attempt,
+            window_bytes: (depth * content).max(floor),
+            rate_before: path.recent_bytes_per_s,
+            bottleneck_before: path.bottleneck_bytes_per_s,
+            base_before_s: path.base_s,
+            standing_before_s: path.standing_s,
+            least_rtt_s: f64::INFINITY,
+            least_rate: f64::INFINITY,
+            samples: 0,
+        });
+        self.reason = reason;
+    }
+
+    fn drain(&mut self, mut drain: Drain, path: &Path, rtt_s: f64) {
+        let settled_s = drain.started_s + 2.0 * path.loop_s;
+        if self.now_s >= settled_s {
+            drain.least_rtt_s = drain.least_rtt_s.min(rtt_s);
+            drain.least_rate = drain.least_rate.min(path.delivery_bytes_per_s);
+            drain.samples += 1;
+        }
+        self.phase = Phase::Draining(drain);
+        if drain.samples < DRAIN_SAMPLES || self.now_s < settled_s + path.loop_s {
+            return;
+        }
+        self.conclude(&drain, path);
+    }
+
+    fn conclude(&mut self, drain: &Drain, path: &Path) {
+        let tolerance_s = (path.target_s / 2.0).max(path.noise_s + 0.25e-3);
+        let least_s = drain.least_rtt_s;
+        self.phase = Phase::Steering;
+        self.queueing_since_s = None;
+        let resume = path.bottleneck_bytes_per_s * path.base_s + path.target_bytes / 2.0;
+        if least_s <= path.base_s + tolerance_s {
+            self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
+            self.set_window(resume, path);
+            self.reason = "base confirmed";
+            if drain.base_before_s - path.base_s > 2.0 * tolerance_s {
+                self.start_drain(path, drain.is_diagnostic, 1, "base fell");
+            }
+            return;
+        }
+        let did_rtt_fall = least_s < drain.base_before_s + drain.standing_before_s - tolerance_s;
+        if !drain.is_diagnostic {
+            self.start_drain(path, true, 1, "base in doubt");
+        } else if !did_rtt_fall && drain.least_rate < 0.93 * drain.rate_before {
+            self.estimator.set_base_s(least_s);
+            self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
+            self.set_window(drain.rate_before * least_s, path);
+            self.reason = "path longer";
+        } else if drain.attempt < DRAIN_ATTEMPTS {
+            self.start_drain(path, true, drain.attempt + 1, "queue not drained");
+        } else {
+            self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
+            self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
+            self.reason = "others are queueing";
+        }
+    }
+
+    /// Raises the base of a mostly idle bundle whose path has become longer: it cannot drain.
+    fn follow_idle_base(&mut self, path: &Path, rtt_s: f64) {
+        let near_s = path.base_s + path.target_s.max(path.noise_s + 0.25e-3);
+        if path.idle <= 0.3 || rtt_s <= near_s {
+            self.detached_since_s = None;
+            return;
+        }
+        let since_s = *self.detached_since_s.get_or_insert(self.now_s);
+        if self.now_s - since_s >= 10.0
+            && let Some(recent_s) = self.estimator.recent_rtt_s()
+        {
+            self.estimator.set_base_s(recent_s);
+            self.detached_since_s = None;
+            self.reason = "idle path longer";
+        }
+    }
+}
+
+impl<L: DelayLaw> CongestionControl for DelayControl<L> {
+    fn init(&mut self, now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
+        self.estimator = PathEstimator::new(mss);
+        self.phase = Phase::Measuring;
+        self.steering = None;
+        self.now_s = now.as_secs_f64();
+        self.loss = LossWatch::default();
+    }
+
+    fn set_seed(&mut self, seed: u64) {
+        self.rng = SplitMix64::seed_from_u64(seed);
+    }
+
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.now_s = now.as_secs_f64();
+        let is_shaped = self.phase != Phase::Measuring;
+        let Some(path) = self.estimator.on_measurement(now, measurement, is_shaped) else {
+            return;
+        };
+        let rtt_s = measurement.rtt.map_or(path.base_s, |rtt| rtt.min.as_secs_f64());
+        let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
+        match self.phase {
+            Phase::Measuring => self.measure(now, &path),
+            Phase::Steering => {
+                self.steer(&path);
+                if self.loss.on_measurement(self.now_s, &path, lost_bytes) {
+                    let delivered = path.delivery_bytes_per_s * (path.base_s + path.standing_s);
+                    if 0.98 * delivered < self.window_bytes {
+                        self.set_window(0.98 * delivered, &path);
+                        self.reason = "sustained loss";
+                    }
+                }
+            }
+            Phase::Draining(drain) => self.drain(drain, &path, rtt_s),
+        }
+        self.follow_idle_base(&path, rtt_s);
+    }
+
+    fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
+        if event == CongestionEvent::FeedbackLost {
+            self.estimator.restart();
+            self.phase = Phase::Measuring;
+            self.steering = None;
+            self.reason = "feedback was lost";
+        }
+    }
+
+    fn send_limits(&self) -> SendLimits {
+        let cwnd = |bytes: f64| Some(ByteCount::new(bytes as u64));
+        let (cwnd, pacing_rate) = match (self.phase, self.steering) {
+            (Phase::Measuring, _) => (None, None),
+            (Phase::Draining(drain), _) => (cwnd(drain.window_bytes), None),
+            (
+                Phase::Steering,
+                Some(Steering { rate_bytes_per_s: Some(rate), window_binds, .. }),
+            ) => {
+                let cwnd = if window_binds { cwnd(self.window_bytes) } else { None };
+                (cwnd, Some(Rate::from_bytes_per_sec_f64(rate)))
+            }
+            (Phase::Steering, _) => (cwnd(self.window_bytes), None),
+        };
+        let app_limited = Some(self.estimator.path().app_limited);
+        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited, law: Law::Hold }
+    }
+
+    fn state(&self) -> State {
+        let path = self.estimator.path();
+        State {
+            phase: match self.phase {
+                Phase::Measuring => "measuring",
+                Phase::Steering if path.app_limited => "app_limited",
+                Phase::Steering => "shaping",
+                Phase::Draining(_) => "draining",
+            },
+            reason: self.reason,
+            min_rtt: self.estimator.min_rtt(),
+            queue_delay: self.estimator.min_rtt().map(|_| duration(path.standing_s)),
+            bottleneck_rate: (path.bottleneck_bytes_per_s > 0.0)
+                .then(|| Rate::from_bytes_per_sec_f64(path.bottleneck_bytes_per_s)),
+            numbers: vec![
+                ("window_bytes", self.window_bytes),
+                ("target_bytes", path.target_bytes),
+                ("loop_s", path.loop_s),
+                ("noise_s", path.noise_s),
+            ],
+        }
+    }
+}

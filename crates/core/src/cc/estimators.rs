@@ -1,0 +1,415 @@
+//! Estimators that the delay-based laws share: least round-trip time, standing delay, bottleneck
+//! rate, loop time and the queue to aim for.
+//!
+//! ```text
+//! base  least round trip, all samples; raised only by a drain (see `delay`)
+//! x     standing delay: least round trip of the last max(Tl, 4 samples), minus base
+//! R     delivery rate, over about one round trip
+//! mu    bottleneck rate: largest R of the last max(10 Tl, 1 s) of backlogged time
+//! Tl    loop time: least feedback delay of the last 2 base, at least base
+//! Q     queue to aim for: share x max(6 packets, 0.75 ms x mu); x* = Q / mu
+//! ```
+//! x is a minimum and not a mean: base and x then carry the same bias from noise, which cancels up
+//! to 2/(n+1) of it, where a mean would add all of it (8 packets at 96 Mbit/s for 1 ms). All time
+//! constants are in Tl and not in base: the two differ where reports are late.
+
+use alloc::collections::VecDeque;
+
+use super::Measurement;
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// Queue to aim for where packets are large against the noise of time stamps.
+const TARGET_PACKETS: f64 = 6.0;
+/// Queue to aim for where they are not: three quarters of the 1 ms of noise assumed.
+const TARGET_S: f64 = 0.75e-3;
+/// Samples that the standing delay takes the least of, at least.
+const STANDING_SAMPLES: u64 = 4;
+/// Shortest window of the bottleneck rate.
+const BOTTLENECK_WINDOW_S: f64 = 1.0;
+/// Gain of the noise estimate: an average over 20 samples.
+const NOISE_GAIN: f64 = 0.05;
+/// What is left of the target after a loss, at most once a loop time (CUBIC's beta, RFC 9438).
+const SHARE_CUT: f64 = 0.7;
+/// Smallest share of the target.
+const SHARE_MIN: f64 = 0.25;
+/// Regrowth of the share per second: a shallow buffer is tried again every half minute.
+const SHARE_GROWTH_PER_S: f64 = 0.02;
+/// Share of idle time from which the sender counts as app-limited.
+const IDLE_SHARE: f64 = 0.05;
+
+/// Converts seconds; negative and NaN become zero.
+pub fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
+}
+
+/// The least value of a sliding window, in constant memory.
+///
+/// Keeps the values that can still become the least, in order of time. Those closer together than
+/// 1/64 of the window share an entry and are forgotten with its first.
+#[derive(Clone, Debug, Default)]
+pub struct SlidingMin {
+    entries: VecDeque<Entry>,
+    count: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at_s: f64,
+    index: u64,
+    value: f64,
+}
+
+impl SlidingMin {
+    /// Adds `value` and forgets what is both older than `window_s` and not among the last `keep`.
+    pub fn push(&mut self, now_s: f64, value: f64, window_s: f64, keep: u64) {
+        self.count += 1;
+        while self.entries.back().is_some_and(|entry| entry.value >= value) {
+            self.entries.pop_back();
+        }
+        let resolution_s = window_s / 64.0;
+        match self.entries.back_mut() {
+            Some(last) if now_s - last.at_s < resolution_s => last.index = self.count,
+            _ => self.entries.push_back(Entry { at_s: now_s, index: self.count, value }),
+        }
+        if self.entries.len() > 256 {
+            self.entries.pop_front();
+        }
+        self.expire(now_s, window_s, keep);
+    }
+
+    /// Forgets what is both older than `window_s` and not among the last `keep`.
+    pub fn expire(&mut self, now_s: f64, window_s: f64, keep: u64) {
+        let (from_s, from_index) = (now_s - window_s, (self.count + 1).saturating_sub(keep));
+        let is_old = |entry: &Entry| entry.at_s < from_s && entry.index < from_index;
+        while self.entries.len() > 1 && self.entries.front().is_some_and(is_old) {
+            self.entries.pop_front();
+        }
+    }
+
+    /// The least value.
+    pub fn value(&self) -> Option<f64> {
+        self.entries.front().map(|entry| entry.value)
+    }
+
+    /// Values seen.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.count = 0;
+    }
+}
+
+/// The largest value of a sliding window.
+#[derive(Clone, Debug, Default)]
+pub struct SlidingMax(SlidingMin);
+
+impl SlidingMax {
+    /// Adds `value` and forgets what is older than `window_s`.
+    pub fn push(&mut self, now_s: f64, value: f64, window_s: f64) {
+        self.0.push(now_s, -value, window_s, 1);
+    }
+
+    /// The largest value, 0 where there is none.
+    pub fn value(&self) -> f64 {
+        -self.0.value().unwrap_or(0.0)
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// The recent maximum of the delivery rate, which expires only while the sender is backlogged: an
+/// idle hour says nothing about the path.
+#[derive(Clone, Debug, Default)]
+pub struct BottleneckRate {
+    rates: SlidingMax,
+    backlogged_s: f64,
+}
+
+impl BottleneckRate {
+    /// Adds a rate that was seen over the last `elapsed_s`.
+    pub fn push(&mut self, bytes_per_s: f64, elapsed_s: f64, loop_s: f64, app_limited: bool) {
+        if !app_limited {
+            self.backlogged_s += elapsed_s;
+        }
+        let window_s = BOTTLENECK_WINDOW_S.max(10.0 * loop_s);
+        self.rates.push(self.backlogged_s, bytes_per_s, window_s);
+    }
+
+    /// The estimate in bytes per second, 0 while unknown.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.rates.value()
+    }
+}
+
+/// Whether the sender had too little to send to learn from it.
+pub fn is_idle(measurement: &Measurement) -> bool {
+    match measurement.idle {
+        Some(idle) => idle.as_f64() > IDLE_SHARE,
+        None => measurement.app_limited,
+    }
+}
+
+/// What a law decides from. Seconds, bytes and bytes per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Path {
+    /// Time since the previous measurement, at most one loop time.
+    pub dt_s: f64,
+    /// Least round-trip time.
+    pub base_s: f64,
+    /// Standing queueing delay.
+    pub standing_s: f64,
+    /// Standing queueing delay to aim for.
+    pub target_s: f64,
+    /// Queue to aim for.
+    pub target_bytes: f64,
+    /// Delivery rate over about one round trip.
+    pub delivery_bytes_per_s: f64,
+    /// Largest delivery rate of the last three loop times.
+    pub recent_bytes_per_s: f64,
+    /// Mean delivery rate of about the last three loop times.
+    pub mean_bytes_per_s: f64,
+    /// Bottleneck rate.
+    pub bottleneck_bytes_per_s: f64,
+    /// Largest delivery rate over a small part of a round trip, of the last loop time.
+    pub train_bytes_per_s: f64,
+    /// Rate at which the acknowledged bytes were sent.
+    pub send_bytes_per_s: f64,
+    /// Loop time.
+    pub loop_s: f64,
+    /// Bytes outstanding.
+    pub in_flight_bytes: f64,
+    /// Bytes newly delivered.
+    pub acked_bytes: f64,
+    /// Share of the window in which the sender had nothing to send.
+    pub idle: f64,
+    /// The sender had too little to send, and no queueing is visible.
+    pub app_limited: bool,
+    /// Mean absolute difference of successive round-trip times.
+    pub noise_s: f64,
+}
+
+/// Feeds the estimators from measurements.
+#[derive(Clone, Debug)]
+pub struct PathEstimator {
+    mss_bytes: f64,
+    base_s: Option<f64>,
+    /// Least round trip of the last 10 s, for a base that idle traffic may raise.
+    recent_rtts: SlidingMin,
+    round_trips: SlidingMin,
+    loop_times: SlidingMin,
+    bottleneck: BottleneckRate,
+    recent: SlidingMax,
+    trains: SlidingMax,
+    mean_bytes_per_s: f64,
+    noise_s: f64,
+    last_rtt_s: Option<f64>,
+    share: f64,
+    share_cut_at_s: f64,
+    last_at: Option<Timestamp>,
+    first_at_s: f64,
+    path: Path,
+}
+
+impl PathEstimator {
+    /// For packets of `mss` bytes.
+    pub fn new(mss: ByteCount) -> Self {
+        Self {
+            mss_bytes: mss.as_f64().max(1.0),
+            base_s: None,
+            recent_rtts: SlidingMin::default(),
+            round_trips: SlidingMin::default(),
+            loop_times: SlidingMin::default(),
+            bottleneck: BottleneckRate::default(),
+            recent: SlidingMax::default(),
+            trains: SlidingMax::default(),
+            mean_bytes_per_s: 0.0,
+            noise_s: 0.0,
+            last_rtt_s: None,
+            share: 1.0,
+            share_cut_at_s: 0.0,
+            last_at: None,
+            first_at_s: 0.0,
+            path: Path::default(),
+        }
+    }
+
+    /// Takes a measurement; `shaped`: losses are the doing of this sender's own window. `None`
+    /// while the path is not known well enough to decide anything.
+    pub fn on_measurement(
+        &mut self,
+        now: Timestamp,
+        measurement: &Measurement,
+        shaped: bool,
+    ) -> Option<Path> {
+        let rtt = measurement.rtt?;
+        let now_s = now.as_secs_f64();
+        let (least_s, latest_s) = (rtt.min.as_secs_f64(), rtt.latest.as_secs_f64());
+        if least_s <= 0.0 || latest_s <= 0.0 {
+            return None;
+        }
+        let elapsed_s = match self.last_at.replace(now) {
+            Some(last) => now.saturating_since(last).as_secs_f64(),
+            None => {
+                self.first_at_s = now_s;
+                0.0
+            }
+        };
+        let base_s = self.base_s.map_or(least_s, |base_s| base_s.min(least_s));
+        self.base_s = Some(base_s);
+        let feedback_s = measurement.feedback_delay.map_or(latest_s, |delay| delay.as_secs_f64());
+        self.loop_times.push(now_s, feedback_s, 2.0 * base_s, 1);
+        let loop_s = self.loop_times.value()?.max(base_s);
+        self.round_trips.push(now_s, least_s, loop_s, STANDING_SAMPLES);
+        self.recent_rtts.push(now_s, least_s, 10.0, 1);
+        if let Some(last_s) = self.last_rtt_s.replace(latest_s) {
+            self.noise_s += NOISE_GAIN * (libm::fabs(latest_s - last_s) - self.noise_s);
+        }
+        self.path.base_s = base_s;
+        self.path.loop_s = loop_s;
+        self.path.dt_s = elapsed_s.min(loop_s);
+        self.path.noise_s = self.noise_s;
+        self.path.acked_bytes = measurement.acked.as_f64();
+        self.update_rates(now_s, elapsed_s, measurement);
+        self.update_target(now_s, measurement, shaped);
+        self.path.standing_s = self.round_trips.value()? - base_s;
+        let is_queueing = self.path.standing_s > 4.0 * self.path.target_s;
+        self.path.app_limited = is_idle(measurement) && !is_queueing;
+        (self.path.bottleneck_bytes_per_s > 0.0).then_some(self.path)
+    }
+
+    fn update_rates(&mut self, now_s: f64, elapsed_s: f64, measurement: &Measurement) {
+        let loop_s = self.path.loop_s;
+        if let Some(rate) = measurement.delivery_rate {
+            let rate = rate.as_bytes_per_sec_f64();
+            self.path.delivery_bytes_per_s = rate;
+            self.recent.push(now_s, rate, 3.0 * loop_s);
+            self.bottleneck.push(rate, elapsed_s, loop_s, is_idle(measurement));
+            // An exponential mean with half the length of the window it stands for.
+            let gain = 1.0 - libm::exp(-self.path.dt_s / (1.5 * loop_s));
+            self.mean_bytes_per_s += gain * (rate - self.mean_bytes_per_s);
+        }
+        if let Some(rate) = measurement.train_rate {
+            self.trains.push(now_s, rate.as_bytes_per_sec_f64(), loop_s);
+        }
+        self.path.recent_bytes_per_s = self.recent.value();
+        self.path.bottleneck_bytes_per_s = self.bottleneck.bytes_per_s();
+        self.path.train_bytes_per_s = self.trains.value();
+        self.path.mean_bytes_per_s = self.mean_bytes_per_s;
+        self.path.send_bytes_per_s = measurement
+            .send_rate
+            .map_or(self.path.delivery_bytes_per_s, Rate::as_bytes_per_sec_f64);
+        self.path.in_flight_bytes = measurement
+            .in_flight
+            .map_or(self.path.delivery_bytes_per_s * self.path.base_s, ByteCount::as_f64);
+        self.path.idle =
+            measurement.idle.map_or(f64::from(u8::from(measurement.app_limited)), |r| r.as_f64());
+    }
+
+    /// Shrinks the target where the buffer is too shallow for it, which loss shows.
+    fn update_target(&mut self, now_s: f64, measurement: &Measurement, shaped: bool) {
+        let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);
+        if has_lost && shaped && !is_idle(measurement) {
+            if now_s - self.share_cut_at_s >= self.path.loop_s {
+                self.share = (self.share * SHARE_CUT).max(SHARE_MIN);
+                self.share_cut_at_s = now_s;
+            }
+        } else {
+            self.share = (self.share + SHARE_GROWTH_PER_S * self.path.dt_s).min(1.0);
+        }
+        let bottleneck = self.path.bottleneck_bytes_per_s;
+        self.path.target_bytes =
+            self.share * (TARGET_PACKETS * self.mss_bytes).max(TARGET_S * bottleneck);
+        self.path.target_s =
+            if bottleneck > 0.0 { self.path.target_bytes / bottleneck } else { f64::INFINITY };
+    }
+
+    /// The standing delay has been measured for a full window.
+    pub fn is_standing_known(&self, now: Timestamp) -> bool {
+        self.round_trips.count() >= STANDING_SAMPLES
+            && now.as_secs_f64() - self.first_at_s >= self.path.loop_s
+    }
+
+    /// Replaces the least round-trip time, for what a drain has shown.
+    pub fn set_base_s(&mut self, base_s: f64) {
+        self.base_s = Some(base_s);
+    }
+
+    /// The least round trip of the last 10 s, in seconds.
+    pub fn recent_rtt_s(&self) -> Option<f64> {
+        self.recent_rtts.value()
+    }
+
+    /// The mss in bytes.
+    pub fn mss_bytes(&self) -> f64 {
+        self.mss_bytes
+    }
+
+    /// The latest estimates.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Least round-trip time, `None` before the first sample.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.base_s.map(duration)
+    }
+
+    /// Forgets the queue of a time that is over, keeps what describes the path.
+    pub fn restart(&mut self) {
+        self.round_trips.clear();
+        self.loop_times.clear();
+        self.last_rtt_s = None;
+        self.last_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sliding_minimum_forgets_by_age_but_keeps_the_last_samples() {
+        let mut least = SlidingMin::default();
+        least.push(0.0, 1.0, 1.0, 2);
+        least.push(0.5, 3.0, 1.0, 2);
+        assert_eq!(least.value(), Some(1.0));
+        least.push(5.0, 2.0, 1.0, 2);
+        assert_eq!(least.value(), Some(2.0), "3.0 is dominated, 1.0 is too old");
+        least.push(9.0, 4.0, 1.0, 2);
+        assert_eq!(least.value(), Some(2.0), "old, yet among the last two");
+        least.push(9.1, 5.0, 1.0, 2);
+        assert_eq!(least.value(), Some(4.0));
+    }
+
+    #[test]
+    fn a_rising_sequence_stays_in_bounded_memory() {
+        let mut least = SlidingMin::default();
+        for index in 0..100_000 {
+            least.push(f64::from(index) * 1e-4, f64::from(index), 10.0, 1);
+        }
+        assert!(least.entries.len() <= 256);
+        let oldest_s = 9.9999 - 10.0;
+        assert!(least.value().unwrap() * 1e-4 - oldest_s < 10.0 / 32.0);
+    }
+
+    #[test]
+    fn the_bottleneck_rate_does_not_expire_while_idle() {
+        let mut rate = BottleneckRate::default();
+        rate.push(12e6, 0.01, 0.05, false);
+        for _ in 0..1000 {
+            rate.push(1e6, 0.01, 0.05, true);
+        }
+        assert_eq!(rate.bytes_per_s(), 12e6);
+        for _ in 0..200 {
+            rate.push(1e6, 0.01, 0.05, false);
+        }
+        assert_eq!(rate.bytes_per_s(), 1e6);
+    }
+}
