@@ -1,1 +1,3 @@
 //! Plans, back ends, metrics, store and reports.
+
+pub mod plan;

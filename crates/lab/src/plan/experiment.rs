@@ -1,0 +1,267 @@
+//! One experiment with every number resolved: a plan's arm in one cell with one seed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_core::spec::Spec;
+use forebay_core::units::Rate;
+
+use super::schedule::Sizes;
+
+/// What a back end runs and what metrics are taken against.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Name of the plan.
+    pub plan: String,
+    /// Name of the arm.
+    pub arm: String,
+    /// Name of the cell, empty if the plan has no grid.
+    pub cell: String,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// End of arrivals, warm-up included.
+    pub stop: Duration,
+    /// End of the warm-up.
+    pub warmup: Duration,
+    /// Longest wait after `stop`.
+    pub drain: Duration,
+    /// Two-way propagation delay before any change: the nominal one of slowdowns.
+    pub rtt: Duration,
+    /// A to B.
+    pub forward: Link,
+    /// B to A.
+    pub reverse: Link,
+    /// Names of the pairs of sites.
+    pub pairs: Vec<String>,
+    /// The bundles that exist in this arm.
+    pub bundles: Vec<Bundle>,
+    /// The traffic.
+    pub flows: Vec<Flow>,
+    /// Further measuring intervals.
+    pub windows: Vec<Window>,
+    /// Signals to boxes.
+    pub faults: Vec<Fault>,
+    /// Every parameter by its dotted key, as written.
+    pub parameters: BTreeMap<String, String>,
+    /// SHA-256 over the parameters and the contents of all named files, in hex.
+    pub sha256: String,
+}
+
+impl Experiment {
+    /// The whole counted interval.
+    pub fn counted(&self) -> Window {
+        Window { name: String::new(), from: self.warmup, to: self.stop }
+    }
+
+    /// The bundle called `name`.
+    pub fn bundle(&self, name: &str) -> Option<&Bundle> {
+        self.bundles.iter().find(|bundle| bundle.name == name)
+    }
+}
+
+/// A one-way link.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Rate of layer-2 frames; `None` without a trace: unlimited.
+    pub rate: Option<Rate>,
+    /// A mahimahi trace.
+    pub trace: Option<PathBuf>,
+    /// One-way propagation delay.
+    pub delay: Duration,
+    /// Probability of random loss.
+    pub loss: f64,
+    /// Probability that a packet is held back.
+    pub reorder: f64,
+    /// How many packets overtake a held one.
+    pub reorder_packets: u32,
+    /// The queue.
+    pub qdisc: Spec,
+    /// Changes in order of time.
+    pub changes: Vec<Change>,
+}
+
+impl Link {
+    /// The delay in force at `at`.
+    pub fn delay_at(&self, at: Duration) -> Duration {
+        let past = self.changes.iter().take_while(|change| change.at <= at);
+        past.filter_map(|change| change.delay).last().unwrap_or(self.delay)
+    }
+
+    /// Bits that the link can carry in `from..to`; `None` without a configured rate.
+    pub fn capacity_bits(&self, from: Duration, to: Duration) -> Option<f64> {
+        let mut rate = self.rate?;
+        let mut since = from;
+        let mut bits = 0.0;
+        for change in self.changes.iter().take_while(|change| change.at < to) {
+            if change.at > since {
+                bits += rate.as_bits_per_sec() as f64 * (change.at - since).as_secs_f64();
+                since = change.at;
+            }
+            rate = change.rate.unwrap_or(rate);
+        }
+        let rest = to.saturating_sub(since).as_secs_f64();
+        Some(bits + rate.as_bits_per_sec() as f64 * rest)
+    }
+}
+
+/// A change of a link.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    /// When, since the start of the run.
+    pub at: Duration,
+    /// New rate.
+    pub rate: Option<Rate>,
+    /// New one-way delay.
+    pub delay: Option<Duration>,
+    /// New loss probability.
+    pub loss: Option<f64>,
+}
+
+/// A bundle.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Name.
+    pub name: String,
+    /// Its pair of sites.
+    pub pair: String,
+    /// From B to A.
+    pub reversed: bool,
+    /// Sendbox algorithm.
+    pub cc: Spec,
+    /// Sendbox qdisc.
+    pub qdisc: Spec,
+    /// Lower bound of the shaper.
+    pub min_rate: Option<Rate>,
+    /// Upper bound of the shaper.
+    pub max_rate: Option<Rate>,
+}
+
+/// Traffic of one kind.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Name.
+    pub name: String,
+    /// Its pair of sites.
+    pub pair: String,
+    /// From B to A.
+    pub reversed: bool,
+    /// Kernel congestion control.
+    pub cc: String,
+    /// First byte or arrival.
+    pub start: Duration,
+    /// Last byte or arrival.
+    pub stop: Duration,
+    /// What is sent.
+    pub traffic: Traffic,
+}
+
+/// Kinds of traffic.
+#[derive(Clone, Debug)]
+pub enum Traffic {
+    /// TCP connections that always have data.
+    Greedy {
+        /// How many.
+        flows: u32,
+    },
+    /// Open-loop requests.
+    Requests {
+        /// Sizes of the answers.
+        sizes: Sizes,
+        /// Bytes of answers offered over time.
+        load: Rate,
+        /// Persistent connections.
+        connections: u32,
+        /// Sizes drawn independently instead of by strata.
+        iid: bool,
+    },
+    /// UDP at a constant rate.
+    Cbr {
+        /// How many.
+        flows: u32,
+        /// Rate of frames of each.
+        rate: Rate,
+        /// Bytes of a frame.
+        packet_bytes: u32,
+    },
+    /// Closed-loop UDP request and response.
+    Ping {
+        /// Loops in parallel.
+        loops: u32,
+    },
+}
+
+/// A named interval over which metrics are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Prefix of its metrics; empty for the whole counted interval.
+    pub name: String,
+    /// Start, since the start of the run.
+    pub from: Duration,
+    /// End.
+    pub to: Duration,
+}
+
+/// A signal to a box.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// When.
+    pub at: Duration,
+    /// Whose box.
+    pub bundle: String,
+    /// Which end.
+    pub end: FaultEnd,
+    /// What happens.
+    pub action: FaultAction,
+}
+
+/// The end of a bundle that a [`Fault`] hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultEnd {
+    /// Where the traffic enters the bundle.
+    Sendbox,
+    /// Where it leaves it.
+    Receivebox,
+}
+
+/// What a [`Fault`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultAction {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
+    /// Started again.
+    Restart,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacity_and_delay_follow_the_changes() {
+        let seconds = Duration::from_secs;
+        let change = |at, rate, delay| Change { at: seconds(at), rate, delay, loss: None };
+        let link = Link {
+            rate: Some(Rate::from_mbit_per_sec(96)),
+            trace: None,
+            delay: Duration::from_millis(25),
+            loss: 0.0,
+            reorder: 0.0,
+            reorder_packets: 3,
+            qdisc: Spec::named("fifo"),
+            changes: vec![
+                change(10, Some(Rate::from_mbit_per_sec(48)), None),
+                change(20, None, Some(Duration::from_millis(40))),
+            ],
+        };
+        assert_eq!(link.capacity_bits(seconds(0), seconds(10)), Some(960e6));
+        assert_eq!(link.capacity_bits(seconds(5), seconds(30)), Some(5.0 * 96e6 + 20.0 * 48e6));
+        assert_eq!(link.capacity_bits(seconds(12), seconds(13)), Some(48e6));
+        assert_eq!(link.delay_at(seconds(19)), Duration::from_millis(25));
+        assert_eq!(link.delay_at(seconds(20)), Duration::from_millis(40));
+    }
+}

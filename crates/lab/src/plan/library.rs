@@ -1,0 +1,171 @@
+//! Where plans and the files they name are found: on disk, else among those built in.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::error::PlanError;
+use super::tree::MAX_FILE_BYTES;
+
+macro_rules! builtin {
+    ($folder:literal, $extension:literal: $($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../", $folder, "/", $name, $extension)))),*]
+    };
+}
+
+/// Name and text of every plan under `plans/`, so that the binary works without the repository.
+pub static PLANS: &[(&str, &str)] = builtin!("plans", ".toml":
+    "bundler/arms",
+    "bundler/main",
+    "bundler/draft",
+    "bundler/queue_shift",
+    "bundler/measurement",
+);
+
+/// Name and text of every size CDF under `traces/sizes/`.
+pub static SIZES: &[(&str, &str)] = builtin!("traces/sizes", ".cdf":);
+
+/// A text and where it came from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// What errors call it.
+    pub file: String,
+    /// The folder that its relative paths start from; `None` for a built-in text.
+    pub folder: Option<PathBuf>,
+    /// The text.
+    pub text: String,
+}
+
+impl Source {
+    /// The plan called `reference`: a path, or a name such as `bundler/main` under `./plans` or
+    /// built in.
+    pub fn plan(reference: &str) -> Result<Self, PlanError> {
+        let named = format!("plans/{reference}.toml");
+        for path in [reference, &named] {
+            if Path::new(path).is_file() {
+                return Self::read(Path::new(path));
+            }
+        }
+        Self::builtin(PLANS, reference).ok_or_else(|| {
+            let names: Vec<&str> = runnable_plans().collect();
+            let reason =
+                format!("no such file, and no plan of that name: known are {}", names.join(", "));
+            PlanError::file(reference, reason)
+        })
+    }
+
+    /// The plan that this one names as `reference`, relative to it.
+    pub fn sibling_plan(&self, reference: &str) -> Result<Self, PlanError> {
+        match &self.folder {
+            Some(folder) => Self::read(&folder.join(reference)),
+            None => {
+                let name = sibling_name(&self.file, reference);
+                Self::builtin(PLANS, &name)
+                    .ok_or_else(|| PlanError::file(reference, "not among the built-in plans"))
+            }
+        }
+    }
+
+    /// The size CDF that this plan names: built in, else a path relative to the plan.
+    pub fn sizes(&self, reference: &str) -> Result<Self, PlanError> {
+        if let Some(source) = Self::builtin(SIZES, reference) {
+            return Ok(source);
+        }
+        self.path(reference).map_or_else(
+            || {
+                let names: Vec<&str> = SIZES.iter().map(|(name, _)| *name).collect();
+                let reason = format!("no size CDF of that name: known are {}", names.join(", "));
+                Err(PlanError::file(reference, reason))
+            },
+            |path| Self::read(&path),
+        )
+    }
+
+    /// The path of a file that this plan names; `None` in a built-in plan, which has no folder.
+    pub fn path(&self, reference: &str) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(reference))
+    }
+
+    fn builtin(list: &[(&str, &str)], name: &str) -> Option<Self> {
+        let (_, text) = list.iter().find(|(known, _)| *known == name)?;
+        Some(Self { file: name.to_string(), folder: None, text: text.to_string() })
+    }
+
+    /// Reads a file of at most [`MAX_FILE_BYTES`].
+    pub fn read(path: &Path) -> Result<Self, PlanError> {
+        let file = path.display().to_string();
+        let mut text = String::new();
+        let limit = MAX_FILE_BYTES + 1;
+        std::fs::File::open(path)
+            .and_then(|opened| opened.take(limit).read_to_string(&mut text))
+            .map_err(|error| PlanError::file(&file, error))?;
+        if text.len() as u64 == limit {
+            let reason = format!("larger than the {MAX_FILE_BYTES} bytes that are read");
+            return Err(PlanError::file(&file, reason));
+        }
+        let folder = Some(path.parent().unwrap_or(Path::new("")).to_path_buf());
+        Ok(Self { file, folder, text })
+    }
+}
+
+/// The built-in plans that have traffic of their own, without those that only others extend.
+pub fn runnable_plans() -> impl Iterator<Item = &'static str> {
+    PLANS.iter().filter(|(_, text)| text.contains("[bottleneck]")).map(|(name, _)| *name)
+}
+
+/// `reference` seen from the built-in plan `file`: `../arms.toml` from `bundler/dynamics/idle` is
+/// `bundler/arms`.
+fn sibling_name(file: &str, reference: &str) -> String {
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for part in reference.trim_end_matches(".toml").split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files_under(folder: &Path, extension: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut folders = vec![folder.to_path_buf()];
+        while let Some(next) = folders.pop() {
+            for entry in std::fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|found| found == extension) {
+                    let name = path.strip_prefix(folder).unwrap().with_extension("");
+                    found.push(name.to_str().unwrap().to_string());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn every_plan_and_size_cdf_of_the_repository_is_built_in() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (folder, extension, list) in
+            [("plans", "toml", PLANS), ("traces/sizes", "cdf", SIZES)]
+        {
+            let mut names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
+            names.sort();
+            assert_eq!(files_under(&root.join(folder), extension), names, "{folder}");
+        }
+    }
+
+    #[test]
+    fn names_are_resolved_from_the_plan_that_uses_them() {
+        assert_eq!(sibling_name("bundler/main", "arms.toml"), "bundler/arms");
+        assert_eq!(sibling_name("bundler/dynamics/idle", "../arms.toml"), "bundler/arms");
+        let error = Source::plan("bundler/mian").unwrap_err().to_string();
+        assert!(error.contains("bundler/main"), "{error}");
+    }
+}

@@ -1,0 +1,292 @@
+//! Plans: one experiment as a TOML file, its arms, its grid, and how they become an
+//! [`Experiment`] with every number resolved.
+
+mod error;
+pub mod experiment;
+pub mod library;
+mod overrides;
+mod reader;
+mod registry;
+mod resolve;
+pub mod schedule;
+pub mod schema;
+mod tree;
+
+pub use error::PlanError;
+pub use experiment::Experiment;
+
+use library::Source;
+use reader::Reader;
+use tree::{Node, Table, Value};
+
+/// Most arms, and most cells, of a plan: far above any use, far below what would fill a disk.
+const MAX_ARMS: usize = 64;
+const MAX_CELLS: usize = 1024;
+/// Most seeds of one invocation.
+const MAX_SEEDS: u64 = 10_000;
+
+/// A plan as read: its parts that hold for every run, and the tree that runs are resolved from.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Names the results.
+    pub name: String,
+    /// Heading in the report.
+    pub title: String,
+    /// What it shows.
+    pub description: String,
+    /// Seeds run when none are asked for.
+    pub seeds: Seeds,
+    /// The arms to run, in order.
+    pub arms: Vec<Arm>,
+    /// The cells of the grid; one without a name where the plan has no grid.
+    pub cells: Vec<Cell>,
+    source: Source,
+    tree: Table,
+    sets: Vec<Override>,
+}
+
+/// One side of a comparison.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    /// Name.
+    pub name: String,
+    /// In plain words.
+    pub summary: String,
+    set: Vec<Override>,
+}
+
+/// One combination of the grid.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Such as `rtt=20ms rate=24Mbit/s`; empty where the plan has no grid.
+    pub name: String,
+    set: Vec<Override>,
+}
+
+/// A dotted key and the value it gets.
+#[derive(Clone, Debug)]
+pub struct Override {
+    key: String,
+    node: Node,
+}
+
+impl Override {
+    /// Reads `KEY=VALUE` as given to `--set`.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(PlanError::file("--set", format!("{text:?}: allowed is KEY=VALUE")));
+        };
+        Ok(Self { key: key.trim().into(), node: tree::parse_argument(value.trim())? })
+    }
+}
+
+/// A range of seeds, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// First.
+    pub first: u64,
+    /// Last.
+    pub last: u64,
+}
+
+impl Seeds {
+    /// Every seed of the range.
+    pub fn iter(self) -> impl Iterator<Item = u64> + Clone {
+        self.first..=self.last
+    }
+}
+
+impl std::str::FromStr for Seeds {
+    type Err = String;
+
+    /// Reads `3` or `1..3`, which is 1, 2 and 3.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let allowed = || {
+            format!("{text:?} is no range of at most {MAX_SEEDS} seeds such as \"1..3\" or \"7\"")
+        };
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
+        let number = |text: &str| text.parse::<u64>().map_err(|_| allowed());
+        // SQLite's integers are signed, so a seed has 63 bits.
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last || last - first >= MAX_SEEDS || last > i64::MAX as u64 {
+            return Err(allowed());
+        }
+        Ok(Self { first, last })
+    }
+}
+
+impl Plan {
+    /// Loads the plan called `reference` (a path, or a name under `./plans` or built in) with the
+    /// user's overrides, which win over those of arms and cells. Resolves every run once, so a plan
+    /// that loads can be run.
+    pub fn load(reference: &str, sets: &[Override]) -> Result<Self, PlanError> {
+        Self::from_source(Source::plan(reference)?, sets)
+    }
+
+    /// Reads a plan from its text; see [`Plan::load`].
+    pub fn from_source(source: Source, sets: &[Override]) -> Result<Self, PlanError> {
+        let mut tree = tree::parse_document(&source.text, &source.file)?;
+        extend(&mut tree, &source)?;
+        apply_all(&mut tree, sets)?;
+        let reader = Reader::document(&tree, &schema::PLAN, &source.file)?;
+        let name = reader.require("name", reader.name("name")?)?;
+        let plan = Self {
+            title: reader.text("title")?.unwrap_or(&name).to_string(),
+            description: reader.text("description")?.unwrap_or("").trim().to_string(),
+            seeds: reader.parsed("seeds")?.unwrap_or(Seeds { first: 1, last: 3 }),
+            arms: read_arms(&reader)?,
+            cells: read_cells(&reader)?,
+            name,
+            source,
+            sets: sets.to_vec(),
+            tree: tree.clone(),
+        };
+        for arm in &plan.arms {
+            for cell in &plan.cells {
+                plan.experiment(arm, cell, plan.seeds.first)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The experiment of one arm in one cell with one seed.
+    pub fn experiment(&self, arm: &Arm, cell: &Cell, seed: u64) -> Result<Experiment, PlanError> {
+        let mut tree = self.tree.clone();
+        apply_all(&mut tree, &cell.set)?;
+        apply_all(&mut tree, &arm.set)?;
+        apply_all(&mut tree, &self.sets)?;
+        let mut experiment = resolve::experiment(&tree, &self.source)?;
+        experiment.plan.clone_from(&self.name);
+        experiment.arm.clone_from(&arm.name);
+        experiment.cell.clone_from(&cell.name);
+        experiment.seed = seed;
+        Ok(experiment)
+    }
+
+    /// Keeps only the arms named; their order stays that of `names`.
+    pub fn select_arms(&mut self, names: &[String]) -> Result<(), PlanError> {
+        let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
+        let selected = names
+            .iter()
+            .map(|name| {
+                self.arms.iter().find(|arm| arm.name == *name).cloned().ok_or_else(|| {
+                    let reason = format!("no arm {name}: known are {}", known.join(", "));
+                    PlanError::file(&self.source.file, reason)
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        self.arms = selected;
+        Ok(())
+    }
+}
+
+fn apply_all(tree: &mut Table, sets: &[Override]) -> Result<(), PlanError> {
+    sets.iter().try_for_each(|set| overrides::apply(tree, &set.key, set.node.clone()))
+}
+
+/// Takes from the plan named by `extends` every top-level key that `tree` lacks.
+fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
+    let Some(node) = tree.get("extends") else { return Ok(()) };
+    let Value::Text(reference) = &node.value else {
+        let allowed = schema::PLAN.key("extends").map_or("", |key| key.allowed);
+        let value = node.value.to_string();
+        return Err(PlanError::value(node.origin.clone(), "extends", &value, allowed));
+    };
+    let base = source.sibling_plan(reference)?;
+    let base_tree = tree::parse_document(&base.text, &base.file)?;
+    if let Some(node) = base_tree.get("extends") {
+        let allowed = "no `extends` in a plan that another extends";
+        let value = node.value.to_string();
+        return Err(PlanError::value(node.origin.clone(), "extends", &value, allowed));
+    }
+    for (key, node) in base_tree {
+        tree.entry(key).or_insert(node);
+    }
+    Ok(())
+}
+
+fn read_arms(plan: &Reader<'_>) -> Result<Vec<Arm>, PlanError> {
+    let mut arms: Vec<Arm> = Vec::new();
+    for reader in plan.tables("arm", &schema::ARM)? {
+        let name = reader.require("name", reader.name("name")?)?;
+        if arms.iter().any(|arm| arm.name == name) {
+            return Err(reader.repeated("arm"));
+        }
+        let set = reader.raw_table("set")?.map(dotted).unwrap_or_default();
+        let summary = reader.text("summary")?.unwrap_or("").to_string();
+        arms.push(Arm { name, summary, set });
+    }
+    if arms.is_empty() {
+        arms.push(Arm { name: "default".into(), summary: String::new(), set: Vec::new() });
+    }
+    let selection = plan.list("arms")?;
+    if !selection.is_empty() {
+        arms = selection
+            .iter()
+            .map(|node| {
+                let known = arms.iter().find(|arm| Value::Text(arm.name.clone()) == node.value);
+                known.cloned().ok_or_else(|| {
+                    let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
+                    let allowed = format!("a list of {}", names.join(", "));
+                    let value = node.value.to_string();
+                    PlanError::value(node.origin.clone(), "arms", &value, &allowed)
+                })
+            })
+            .collect::<Result<_, _>>()?;
+    }
+    if arms.len() > MAX_ARMS {
+        return Err(plan.wrong_because("arm", &format!("at most {MAX_ARMS} arms")));
+    }
+    Ok(arms)
+}
+
+/// The overrides of a `set` table. Both `"bundle.a.cc" = "copa"` and nested tables are dotted keys;
+/// a table that has a `kind` is a value.
+fn dotted(table: &Table) -> Vec<Override> {
+    fn visit(table: &Table, path: &str, sets: &mut Vec<Override>) {
+        for (key, node) in table {
+            let key = tree::join(path, key);
+            match &node.value {
+                Value::Table(inner) if !inner.contains_key("kind") => visit(inner, &key, sets),
+                _ => sets.push(Override { key, node: node.clone() }),
+            }
+        }
+    }
+    let mut sets = Vec::new();
+    visit(table, "", &mut sets);
+    sets
+}
+
+/// The cross product of the lists under `cells`.
+fn read_cells(plan: &Reader<'_>) -> Result<Vec<Cell>, PlanError> {
+    let mut cells = vec![Cell { name: String::new(), set: Vec::new() }];
+    let Some(grid) = plan.raw_table("cells")? else { return Ok(cells) };
+    for axis in dotted(grid) {
+        let values = match &axis.node.value {
+            Value::List(values) if !values.is_empty() => values,
+            other => {
+                let key = format!("cells.{}", axis.key);
+                let value = other.to_string();
+                let allowed = "a list of at least one value";
+                return Err(PlanError::value(axis.node.origin.clone(), &key, &value, allowed));
+            }
+        };
+        let short = axis.key.rsplit('.').next().unwrap_or(&axis.key);
+        cells = cells
+            .iter()
+            .flat_map(|cell| values.iter().map(move |value| (cell, value)))
+            .map(|(cell, value)| {
+                let text = value.value.to_string();
+                let gap = if cell.name.is_empty() { "" } else { " " };
+                let name = format!("{}{gap}{short}={}", cell.name, text.trim_matches('"'));
+                let mut set = cell.set.clone();
+                set.push(Override { key: axis.key.clone(), node: value.clone() });
+                Cell { name, set }
+            })
+            .collect();
+        if cells.len() > MAX_CELLS {
+            return Err(plan.wrong_because("cells", &format!("at most {MAX_CELLS} combinations")));
+        }
+    }
+    Ok(cells)
+}

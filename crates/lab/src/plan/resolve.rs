@@ -1,0 +1,427 @@
+//! From a plan's tree, overrides applied, to an [`Experiment`].
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_core::spec::{Spec, Value as SpecValue};
+use forebay_core::units::{ByteCount, Limit, Rate, Ratio};
+use sha2::{Digest, Sha256};
+
+use super::error::PlanError;
+use super::experiment::{
+    Bundle, Change, Experiment, Fault, FaultAction, FaultEnd, Flow, Link, Traffic, Window,
+};
+use super::library::Source;
+use super::reader::Reader;
+use super::registry;
+use super::schedule::Sizes;
+use super::schema;
+use super::tree::{Table, flatten};
+
+/// Keys that say nothing about the experiment itself.
+const ABOUT_THE_PLAN: [&str; 9] =
+    ["name", "title", "description", "extends", "seeds", "arm", "arms", "cells", "window"];
+/// Bytes of a packet in a bandwidth-delay product: the customary MTU, so that 96 Mbit/s x 50 ms is
+/// 400 packets.
+const BDP_PACKET_BYTES: f64 = 1500.0;
+/// Pair of the flows that name neither a bundle nor a pair.
+const CROSS: &str = "cross";
+
+/// Reads an experiment; names of plan, arm and cell and the seed are left to the caller.
+pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError> {
+    let plan = Reader::document(tree, &schema::PLAN, &source.file)?;
+    let mut files = Files { source, digest: Sha256::new() };
+    let stop = plan.require("stop", plan.duration("stop")?)?;
+    let warmup = plan.duration("warmup")?.unwrap_or(Duration::ZERO);
+    if stop.is_zero() {
+        return Err(plan.wrong_because("stop", "a duration above zero"));
+    }
+    if warmup >= stop {
+        return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
+    }
+    let (rtt, forward, reverse) = links(&plan, &mut files)?;
+    let declared = bundles(&plan)?;
+    let flows = flows(&plan, stop, &forward, &declared, &mut files)?;
+    let mut pairs: Vec<String> = Vec::new();
+    let named = declared.iter().map(|bundle| &bundle.bundle.pair);
+    for pair in named.chain(flows.iter().map(|flow| &flow.pair)) {
+        if !pairs.contains(pair) {
+            pairs.push(pair.clone());
+        }
+    }
+    let faults = faults(&plan, stop, &declared)?;
+    let mut parameters = flatten(tree);
+    parameters
+        .retain(|key, _| !ABOUT_THE_PLAN.contains(&key.split('.').next().unwrap_or_default()));
+    Ok(Experiment {
+        plan: String::new(),
+        arm: String::new(),
+        cell: String::new(),
+        seed: 0,
+        stop,
+        warmup,
+        drain: plan.duration("drain")?.unwrap_or(Duration::from_secs(30)),
+        rtt,
+        forward,
+        reverse,
+        pairs,
+        bundles: declared.into_iter().filter(|b| b.enabled).map(|b| b.bundle).collect(),
+        flows,
+        windows: windows(&plan, stop)?,
+        faults,
+        sha256: files.finish(&parameters),
+        parameters,
+    })
+}
+
+/// The files that a plan names; their contents are part of what identifies an experiment.
+struct Files<'a> {
+    source: &'a Source,
+    digest: Sha256,
+}
+
+impl Files<'_> {
+    fn finish(mut self, parameters: &std::collections::BTreeMap<String, String>) -> String {
+        for (key, value) in parameters {
+            // Lengths keep `a = "b"` apart from `ab = ""`.
+            self.digest.update(format!("{}:{key}{}:{value}", key.len(), value.len()));
+        }
+        let mut hex = String::new();
+        for byte in self.digest.finalize() {
+            let _ = write!(hex, "{byte:02x}");
+        }
+        hex
+    }
+
+    fn trace(&mut self, table: &Reader<'_>) -> Result<Option<PathBuf>, PlanError> {
+        let Some(reference) = table.text("trace")? else { return Ok(None) };
+        let path = self.source.path(reference).ok_or_else(|| table.wrong("trace"))?;
+        let text = Source::read(&path)
+            .map_err(|error| table.wrong_because("trace", &format!("a readable file ({error})")))?
+            .text;
+        self.digest.update(&text);
+        Ok(Some(path))
+    }
+
+    fn sizes(&mut self, table: &Reader<'_>) -> Result<Sizes, PlanError> {
+        let reference = table.require("sizes", table.text("sizes")?)?;
+        let sizes = match reference.parse() {
+            Ok(size) => Sizes::fixed(size).ok_or_else(|| table.wrong("sizes"))?,
+            Err(_) => {
+                let text = self.source.sizes(reference).map_err(|error| {
+                    table.wrong_because("sizes", &format!("a size or a CDF ({error})"))
+                })?;
+                self.digest.update(&text.text);
+                Sizes::from_cdf(&text)?
+            }
+        };
+        Ok(sizes)
+    }
+}
+
+fn links(plan: &Reader<'_>, files: &mut Files<'_>) -> Result<(Duration, Link, Link), PlanError> {
+    let table = plan.table("bottleneck", &schema::BOTTLENECK)?;
+    let table = plan.require("bottleneck", table)?;
+    let rtt = table.require("rtt", table.duration("rtt")?)?;
+    let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
+    let forward = link(&table, rtt / 2, qdisc, files)?;
+    if forward.rate.is_none() && forward.trace.is_none() {
+        return Err(table.wrong_because("rate", "a rate, or a trace instead"));
+    }
+    let mut reverse = match plan.table("reverse", &schema::REVERSE)? {
+        Some(table) => {
+            let qdisc = table.spec("qdisc")?.unwrap_or_else(unnoticed_queue);
+            link(&table, rtt / 2, qdisc, files)?
+        }
+        None => Link {
+            rate: None,
+            trace: None,
+            delay: rtt / 2,
+            loss: 0.0,
+            reorder: 0.0,
+            reorder_packets: 3,
+            qdisc: unnoticed_queue(),
+            changes: Vec::new(),
+        },
+    };
+    // A change of the round trip is one of both directions.
+    for change in forward.changes.iter().filter(|change| change.delay.is_some()) {
+        reverse.changes.push(Change { at: change.at, delay: change.delay, ..Change::default() });
+    }
+    reverse.changes.sort_by_key(|change| change.at);
+    Ok((rtt, forward, reverse))
+}
+
+/// The queue of a link that is no bottleneck: long enough never to drop.
+fn unnoticed_queue() -> Spec {
+    Spec::named("fifo").with("limit", SpecValue::Text("10000p".into()))
+}
+
+fn link(
+    table: &Reader<'_>,
+    delay: Duration,
+    qdisc: Spec,
+    files: &mut Files<'_>,
+) -> Result<Link, PlanError> {
+    let rate = table.rate("rate")?;
+    let trace = files.trace(table)?;
+    if rate.is_some() && trace.is_some() {
+        return Err(table.wrong_because("trace", "either a rate or a trace"));
+    }
+    let qdisc = resolve_bdp(table, qdisc, rate, delay * 2)?;
+    registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
+    Ok(Link {
+        rate,
+        trace,
+        delay,
+        loss: table.share("loss")?.unwrap_or(0.0),
+        reorder: table.share("reorder")?.unwrap_or(0.0),
+        reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
+        qdisc,
+        changes: changes(table)?,
+    })
+}
+
+fn changes(link: &Reader<'_>) -> Result<Vec<Change>, PlanError> {
+    let mut changes: Vec<Change> = Vec::new();
+    for table in link.tables("change", &schema::CHANGE)? {
+        let at = table.require("at", table.duration("at")?)?;
+        if changes.last().is_some_and(|last| last.at > at) {
+            return Err(table.wrong_because("at", "a time not before the previous change"));
+        }
+        let delay = table.duration("rtt")?.map(|rtt| rtt / 2);
+        changes.push(Change { at, rate: table.rate("rate")?, delay, loss: table.share("loss")? });
+    }
+    Ok(changes)
+}
+
+/// Replaces a limit in bandwidth-delay products by one in packets.
+fn resolve_bdp(
+    table: &Reader<'_>,
+    mut qdisc: Spec,
+    rate: Option<Rate>,
+    rtt: Duration,
+) -> Result<Spec, PlanError> {
+    let Some(SpecValue::Text(text)) = qdisc.params.get("limit") else { return Ok(qdisc) };
+    let Some(number) = text.strip_suffix("bdp") else { return Ok(qdisc) };
+    let factor = number.trim().parse::<f64>().ok().filter(|n| (0.001..=1000.0).contains(n));
+    let (Some(factor), Some(rate)) = (factor, rate) else {
+        return Err(table.wrong("qdisc"));
+    };
+    let packets = rate.as_bytes_per_sec_f64() * rtt.as_secs_f64() / BDP_PACKET_BYTES;
+    // At least one packet: an empty limit would pass nothing.
+    let limit = Limit::Packets(((factor * packets).round() as u64).max(1));
+    qdisc.params.insert("limit".into(), SpecValue::Text(limit.to_string()));
+    Ok(qdisc)
+}
+
+struct DeclaredBundle {
+    bundle: Bundle,
+    enabled: bool,
+}
+
+fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
+    let mut bundles: Vec<DeclaredBundle> = Vec::new();
+    for table in plan.tables("bundle", &schema::BUNDLE)? {
+        let name = table.require("name", table.name("name")?)?;
+        let pair = table.name("pair")?.unwrap_or_else(|| name.clone());
+        let reversed = table.switch("reversed")?.unwrap_or(false);
+        if bundles.iter().any(|known| known.bundle.name == name) {
+            return Err(table.repeated("bundle"));
+        }
+        let same = |known: &DeclaredBundle| {
+            known.bundle.pair == pair && known.bundle.reversed == reversed
+        };
+        if bundles.iter().any(same) {
+            return Err(table.wrong_because("pair", "a pair without a bundle in this direction"));
+        }
+        let cc = table.require("cc", table.spec("cc")?)?;
+        registry::check_cc(&cc).map_err(|error| table.wrong_spec("cc", &error))?;
+        let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
+        registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
+        let (min_rate, max_rate) = (table.rate("min_rate")?, table.rate("max_rate")?);
+        if min_rate.zip(max_rate).is_some_and(|(min, max)| min > max) {
+            return Err(table.wrong_because("min_rate", "a rate not above max_rate"));
+        }
+        let enabled = table.switch("enabled")?.unwrap_or(true);
+        let bundle = Bundle { name, pair, reversed, cc, qdisc, min_rate, max_rate };
+        bundles.push(DeclaredBundle { bundle, enabled });
+    }
+    Ok(bundles)
+}
+
+fn flows(
+    plan: &Reader<'_>,
+    stop: Duration,
+    forward: &Link,
+    bundles: &[DeclaredBundle],
+    files: &mut Files<'_>,
+) -> Result<Vec<Flow>, PlanError> {
+    let mut flows: Vec<Flow> = Vec::new();
+    for table in plan.tables("flow", &schema::FLOW)? {
+        let (kind, traffic) = traffic(&table, forward, files)?;
+        let name = table.name("name")?.unwrap_or_else(|| kind.to_string());
+        if flows.iter().any(|flow| flow.name == name) {
+            return Err(table.repeated("flow"));
+        }
+        let start = table.duration("start")?.unwrap_or(Duration::ZERO);
+        let end = table.duration("stop")?.unwrap_or(stop);
+        if end > stop || start >= end {
+            let key = if table.has("stop") { "stop" } else { "start" };
+            return Err(table.wrong_because(key, "start < stop <= the plan's stop"));
+        }
+        flows.push(Flow {
+            name,
+            pair: pair_of(&table, bundles)?,
+            reversed: table.switch("reversed")?.unwrap_or(false),
+            cc: table.name("cc")?.unwrap_or_else(|| "cubic".into()),
+            start,
+            stop: end,
+            traffic,
+        });
+    }
+    if flows.is_empty() {
+        return Err(plan.wrong_because("flow", "at least one [[flow]]"));
+    }
+    Ok(flows)
+}
+
+fn pair_of(flow: &Reader<'_>, bundles: &[DeclaredBundle]) -> Result<String, PlanError> {
+    match (flow.name("bundle")?, flow.name("pair")?) {
+        (Some(_), Some(_)) => Err(flow.wrong_because("pair", "either a bundle or a pair")),
+        (Some(name), None) => {
+            let bundle = bundles.iter().find(|known| known.bundle.name == name);
+            bundle.map(|known| known.bundle.pair.clone()).ok_or_else(|| {
+                flow.wrong_because("bundle", &format!("one of {}", bundle_names(bundles)))
+            })
+        }
+        (None, Some(pair)) => {
+            if bundles.iter().any(|known| known.bundle.pair == pair) {
+                let allowed = "a pair of its own; `bundle` for the sites of a bundle";
+                return Err(flow.wrong_because("pair", allowed));
+            }
+            Ok(pair)
+        }
+        (None, None) => Ok(CROSS.into()),
+    }
+}
+
+fn bundle_names(bundles: &[DeclaredBundle]) -> String {
+    let names: Vec<&str> = bundles.iter().map(|known| known.bundle.name.as_str()).collect();
+    names.join(", ")
+}
+
+fn traffic(
+    flow: &Reader<'_>,
+    forward: &Link,
+    files: &mut Files<'_>,
+) -> Result<(&'static str, Traffic), PlanError> {
+    let raw = flow.require("traffic", flow.raw_table("traffic")?)?;
+    let kind = raw.get("kind").map(|node| node.value.to_string());
+    let section = match kind.as_deref() {
+        Some("\"greedy\"") => &schema::GREEDY,
+        Some("\"requests\"") => &schema::REQUESTS,
+        Some("\"cbr\"") => &schema::CBR,
+        Some("\"ping\"") => &schema::PING,
+        _ => return Err(flow.wrong("traffic")),
+    };
+    let table = flow.require("traffic", flow.table("traffic", section)?)?;
+    let count = flow.count("count", 1..=10_000)?;
+    let flows = count.unwrap_or(1);
+    match kind.as_deref() {
+        Some("\"greedy\"") => Ok(("greedy", Traffic::Greedy { flows })),
+        Some("\"ping\"") => Ok(("ping", Traffic::Ping { loops: flows })),
+        Some("\"cbr\"") => {
+            let rate = table.require("rate", table.rate("rate")?)?;
+            let packet = table.parsed::<ByteCount>("packet")?;
+            let packet_bytes = packet.map_or(1514, |packet| packet.as_u64());
+            // An Ethernet frame without FCS: 60 bytes at least, 64 keep a sequence number inside.
+            if !(64..=1514).contains(&packet_bytes) {
+                return Err(table.wrong("packet"));
+            }
+            Ok(("cbr", Traffic::Cbr { flows, rate, packet_bytes: packet_bytes as u32 }))
+        }
+        _ => {
+            if count.is_some() {
+                let allowed = "no count with requests: `connections` says how many";
+                return Err(flow.wrong_because("count", allowed));
+            }
+            Ok(("requests", requests(&table, forward, files)?))
+        }
+    }
+}
+
+fn requests(
+    table: &Reader<'_>,
+    forward: &Link,
+    files: &mut Files<'_>,
+) -> Result<Traffic, PlanError> {
+    let text = table.require("load", table.text("load")?)?;
+    let load = match (text.parse::<Rate>(), text.parse::<Ratio>()) {
+        (Ok(load), _) => load,
+        (Err(_), Ok(share)) => {
+            let rate = forward.rate.ok_or_else(|| table.wrong("load"))?;
+            rate.scale(share.as_f64())
+        }
+        _ => return Err(table.wrong("load")),
+    };
+    if load == Rate::ZERO {
+        return Err(table.wrong_because("load", "a load above zero"));
+    }
+    let iid = table.choice("sampling", &[("strata", false), ("iid", true)])?.unwrap_or(false);
+    let connections = table.count("connections", 1..=10_000)?.unwrap_or(200);
+    Ok(Traffic::Requests { sizes: files.sizes(table)?, load, connections, iid })
+}
+
+fn windows(plan: &Reader<'_>, stop: Duration) -> Result<Vec<Window>, PlanError> {
+    let mut windows: Vec<Window> = Vec::new();
+    for table in plan.tables("window", &schema::WINDOW)? {
+        let name = table.require("name", table.name("name")?)?;
+        if windows.iter().any(|window| window.name == name) {
+            return Err(table.repeated("window"));
+        }
+        let from = table.require("from", table.duration("from")?)?;
+        let to = table.duration("to")?.unwrap_or(stop);
+        if from >= to || to > stop {
+            let key = if table.has("to") { "to" } else { "from" };
+            return Err(table.wrong_because(key, "from < to <= the plan's stop"));
+        }
+        windows.push(Window { name, from, to });
+    }
+    Ok(windows)
+}
+
+fn faults(
+    plan: &Reader<'_>,
+    stop: Duration,
+    bundles: &[DeclaredBundle],
+) -> Result<Vec<Fault>, PlanError> {
+    let mut faults: Vec<Fault> = Vec::new();
+    for table in plan.tables("fault", &schema::FAULT)? {
+        let at = table.require("at", table.duration("at")?)?;
+        if at > stop || faults.last().is_some_and(|last| last.at > at) {
+            let allowed = "a time within the run, not before the previous fault";
+            return Err(table.wrong_because("at", allowed));
+        }
+        let bundle = table.require("bundle", table.name("bundle")?)?;
+        let Some(known) = bundles.iter().find(|known| known.bundle.name == bundle) else {
+            let allowed = format!("one of {}", bundle_names(bundles));
+            return Err(table.wrong_because("bundle", &allowed));
+        };
+        let ends = [("sendbox", FaultEnd::Sendbox), ("receivebox", FaultEnd::Receivebox)];
+        let actions = [
+            ("kill", FaultAction::Kill),
+            ("stop", FaultAction::Stop),
+            ("continue", FaultAction::Continue),
+            ("restart", FaultAction::Restart),
+        ];
+        let end = table.require("end", table.choice("end", &ends)?)?;
+        let action = table.require("action", table.choice("action", &actions)?)?;
+        // An arm without the bundle has no box to hit: the same plan, nothing happens.
+        if known.enabled {
+            faults.push(Fault { at, bundle, end, action });
+        }
+    }
+    Ok(faults)
+}

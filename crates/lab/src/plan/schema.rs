@@ -1,0 +1,270 @@
+//! Every key that a plan may contain: the reader refuses all others, `forebay plan schema` prints it.
+
+use std::fmt::Write;
+
+/// One key of a table.
+#[derive(Debug)]
+pub struct Key {
+    /// Name as written.
+    pub name: &'static str,
+    /// What is allowed, in the words of error messages.
+    pub allowed: &'static str,
+    /// What its absence means; empty: the key is required.
+    pub default: &'static str,
+    /// What it does, one line.
+    pub summary: &'static str,
+}
+
+/// The keys of one table.
+#[derive(Debug)]
+pub struct Section {
+    /// How the table is written, such as `[[flow]]`.
+    pub heading: &'static str,
+    /// What it describes.
+    pub summary: &'static str,
+    /// Its keys, in the order of the documentation.
+    pub keys: &'static [Key],
+}
+
+impl Section {
+    /// The key called `name`.
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    /// `one of a, b, c`.
+    pub fn allowed_keys(&self) -> String {
+        let names: Vec<&str> = self.keys.iter().map(|key| key.name).collect();
+        format!("one of {}", names.join(", "))
+    }
+}
+
+const fn key(
+    name: &'static str,
+    allowed: &'static str,
+    default: &'static str,
+    summary: &'static str,
+) -> Key {
+    Key { name, allowed, default, summary }
+}
+
+const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
+const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at most \"24h\" = \"1440min\"";
+const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
+const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
+const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
+                     limit = \"1200p\" }; a limit may also be \"3bdp\" of the plan's rate and rtt";
+const TABLE: &str = "a table";
+const TABLES: &str = "a list of tables";
+const TRACE: &str = "the path of a mahimahi trace, relative to the plan";
+
+/// The document.
+pub static PLAN: Section = Section {
+    heading: "(top level)",
+    summary: "One experiment: a bottleneck, traffic over it, bundles around it, arms to compare.",
+    keys: &[
+        key("name", NAME, "", "names the results"),
+        key("title", "a text", "the name", "heading in the report"),
+        key("description", "a text", "none", "what the experiment shows, in plain words"),
+        key("extends", "the path of another plan, relative to this one", "none",
+            "its top-level keys hold where this plan has none of that name"),
+        key("seeds", "a range such as \"1..3\" (both ends included) or one number", "\"1..3\"",
+            "every random choice of a run is drawn from its seed"),
+        key("stop", DURATION, "", "end of arrivals, counted from the start of the run"),
+        key("warmup", DURATION, "\"0s\"", "requests arriving and bytes moving before are not counted"),
+        key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
+        key("bottleneck", TABLE, "", "the link from site A to site B"),
+        key("reverse", TABLE, "unlimited rate, no loss", "the link back"),
+        key("flow", TABLES, "", "the traffic"),
+        key("bundle", TABLES, "none", "the bundles"),
+        key("arm", TABLES, "one arm called `default`", "what is compared"),
+        key("arms", "a list of names of arms", "all arms", "which arms are run, in this order"),
+        key("cells", "a table of dotted keys with lists of values", "one cell",
+            "a grid: every arm is run in every combination"),
+        key("window", TABLES, "none", "further intervals over which metrics are taken"),
+        key("fault", TABLES, "none", "signals sent to the boxes"),
+    ],
+};
+
+/// `[bottleneck]`.
+pub static BOTTLENECK: Section = Section {
+    heading: "[bottleneck]",
+    summary: "The link from site A to site B. Its delay is half of `rtt`.",
+    keys: &[
+        key("rate", RATE, "", "rate of layer-2 frames without FCS; or `trace`"),
+        key("trace", TRACE, "none", "capacity over time instead of `rate`"),
+        key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction"),
+        key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        key("reorder", SHARE, "0", "probability that a packet is held back"),
+        key("reorder_packets", "a whole number, 1 to 1000", "3",
+            "how many later packets overtake a held one"),
+        key("qdisc", QDISC, "", "the queue"),
+        key("change", TABLES, "none", "changes during the run"),
+    ],
+};
+
+/// `[reverse]`.
+pub static REVERSE: Section = Section {
+    heading: "[reverse]",
+    summary: "The link from site B to site A: no bottleneck unless a rate is given here.",
+    keys: &[
+        key("rate", RATE, "unlimited", "rate of layer-2 frames without FCS"),
+        key("trace", TRACE, "none", "capacity over time instead of `rate`"),
+        key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        key("reorder", SHARE, "0", "probability that a packet is held back"),
+        key("reorder_packets", "a whole number, 1 to 1000", "3",
+            "how many later packets overtake a held one"),
+        key("qdisc", QDISC, "{ kind = \"fifo\", limit = \"10000p\" }", "the queue"),
+        key("change", TABLES, "none", "changes during the run"),
+    ],
+};
+
+/// `[[bottleneck.change]]` and `[[reverse.change]]`.
+pub static CHANGE: Section = Section {
+    heading: "[[bottleneck.change]], [[reverse.change]]",
+    summary: "A change of a link; what is not given stays.",
+    keys: &[
+        key("at", DURATION, "", "when, since the start of the run"),
+        key("rate", RATE, "as before", "new rate"),
+        key("rtt", DURATION, "as before", "new two-way delay (bottleneck only)"),
+        key("loss", SHARE, "as before", "new loss probability"),
+    ],
+};
+
+/// `[[flow]]`.
+pub static FLOW: Section = Section {
+    heading: "[[flow]]",
+    summary: "Traffic of one kind between the two sites of a pair, from A to B unless reversed.",
+    keys: &[
+        key("name", NAME, "the kind of traffic", "names its rows; unique"),
+        key("traffic", "a table with kind = greedy, requests, cbr or ping", "", "what is sent"),
+        key("cc", "a congestion control of the hosts' kernel such as \"cubic\"", "\"cubic\"",
+            "congestion control of its TCP sockets"),
+        key("count", "a whole number, 1 to 10000", "1", "how many alike (greedy, cbr, ping)"),
+        key("start", DURATION, "\"0s\"", "first byte"),
+        key("stop", DURATION, "the plan's stop", "last byte or arrival"),
+        key("bundle", "the name of a bundle", "none", "runs between the sites of that bundle"),
+        key("pair", NAME, "\"cross\"", "runs between its own pair of sites, in no bundle"),
+        key("reversed", "true or false", "false", "data runs from B to A"),
+    ],
+};
+
+/// `traffic = { kind = "greedy" }`.
+pub static GREEDY: Section = Section {
+    heading: "traffic = { kind = \"greedy\" }",
+    summary: "TCP connections that always have data.",
+    keys: &[key("kind", "\"greedy\"", "", "the kind of traffic")],
+};
+
+/// `traffic = { kind = "requests", .. }`.
+pub static REQUESTS: Section = Section {
+    heading: "traffic = { kind = \"requests\", .. }",
+    summary: "Open-loop requests over persistent TCP connections; the answers load the link.",
+    keys: &[
+        key("kind", "\"requests\"", "", "the kind of traffic"),
+        key("sizes", "a size CDF of forebay (\"caida\", \"draft\"), the path of one, relative to \
+             the plan, or one size such as \"10KB\"", "", "sizes of the answers"),
+        key("load", "a rate such as \"84Mbit/s\" or a share of the bottleneck's such as \"50%\"",
+            "", "bytes of answers offered over time"),
+        key("connections", "a whole number, 1 to 10000", "200", "persistent connections"),
+        key("sampling", "\"strata\" (the midpoints of equally likely strata, so that every seed \
+             offers the nominal load) or \"iid\"", "\"strata\"", "how sizes are drawn"),
+    ],
+};
+
+/// `traffic = { kind = "cbr", .. }`.
+pub static CBR: Section = Section {
+    heading: "traffic = { kind = \"cbr\", .. }",
+    summary: "UDP datagrams at a constant rate.",
+    keys: &[
+        key("kind", "\"cbr\"", "", "the kind of traffic"),
+        key("rate", RATE, "", "rate of layer-2 frames"),
+        key("packet", "a size of a frame, \"64B\" to \"1514B\"", "\"1514B\"", "bytes of a frame"),
+    ],
+};
+
+/// `traffic = { kind = "ping" }`.
+pub static PING: Section = Section {
+    heading: "traffic = { kind = \"ping\" }",
+    summary: "Closed-loop UDP request and response of 40 bytes each.",
+    keys: &[key("kind", "\"ping\"", "", "the kind of traffic")],
+};
+
+/// `[[bundle]]`.
+pub static BUNDLE: Section = Section {
+    heading: "[[bundle]]",
+    summary: "The traffic from one site to another, measured and paced as one.",
+    keys: &[
+        key("name", NAME, "", "names its rows; unique"),
+        key("pair", NAME, "the name", "the pair of sites; a bundle each way may share one"),
+        key("reversed", "true or false", "false", "carries the traffic from B to A"),
+        key("enabled", "true or false", "true", "false: the sites and their traffic, no boxes"),
+        key("cc", "an algorithm of the sendbox (see `forebay list algorithms`) such as \"copa\"",
+            "", "how the bundle's rate is found"),
+        key("qdisc", QDISC, "", "how the sendbox schedules"),
+        key("min_rate", RATE, "none", "lower bound of the shaper"),
+        key("max_rate", RATE, "none", "upper bound of the shaper"),
+    ],
+};
+
+/// `[[arm]]`.
+pub static ARM: Section = Section {
+    heading: "[[arm]]",
+    summary: "One side of a comparison: a name and what it changes.",
+    keys: &[
+        key("name", NAME, "", "names its rows; unique"),
+        key("summary", "a text", "none", "what it is, in plain words, for the report"),
+        key("set", "a table of dotted keys with their values", "nothing", "overrides of the plan"),
+    ],
+};
+
+/// `[[window]]`.
+pub static WINDOW: Section = Section {
+    heading: "[[window]]",
+    summary: "An interval whose metrics are reported as `name.metric`.",
+    keys: &[
+        key("name", NAME, "", "prefix of its metrics; unique"),
+        key("from", DURATION, "", "start, since the start of the run"),
+        key("to", DURATION, "the plan's stop", "end, since the start of the run"),
+    ],
+};
+
+/// `[[fault]]`.
+pub static FAULT: Section = Section {
+    heading: "[[fault]]",
+    summary: "A signal to a box during the run.",
+    keys: &[
+        key("at", DURATION, "", "when, since the start of the run"),
+        key("bundle", "the name of a bundle", "", "whose box"),
+        key("end", "\"sendbox\" or \"receivebox\"", "", "which box"),
+        key("action", "\"kill\", \"stop\", \"continue\" or \"restart\"", "", "what happens to it"),
+    ],
+};
+
+/// All sections in the order of the documentation.
+pub static SECTIONS: [&Section; 13] = [
+    &PLAN, &BOTTLENECK, &REVERSE, &CHANGE, &FLOW, &GREEDY, &REQUESTS, &CBR, &PING, &BUNDLE, &ARM,
+    &WINDOW, &FAULT,
+];
+
+/// The annotated listing of `forebay plan schema`.
+pub fn listing() -> String {
+    let mut out = String::from(
+        "# Plans are TOML. Quantities carry their unit (\"96Mbit/s\", \"50ms\", \"1200p\", \"15KB\").\n\
+         # A bare number for a quantity and an unknown key are errors.\n\
+         # Overrides (--set, arms, cells) name keys by dots, elements of lists by their name:\n\
+         #   --set bottleneck.rate=48Mbit/s   --set bundle.a.cc=setpoint   --set flow.web.count=4\n",
+    );
+    for section in SECTIONS {
+        let _ = write!(out, "\n{}\n  # {}\n", section.heading, section.summary);
+        for key in section.keys {
+            let default = match key.default {
+                "" => "required".to_string(),
+                default => format!("default: {default}"),
+            };
+            let _ = writeln!(out, "  {:<16} {} ({default})", key.name, key.summary);
+            let _ = writeln!(out, "  {:<16}   {}", "", key.allowed);
+        }
+    }
+    out
+}
