@@ -1,5 +1,7 @@
 //! What is wrong with a plan, said so that it can be mended.
 
+use forebay_core::text::TextError;
+
 use super::tree::Origin;
 
 /// A plan, or a file it names, that cannot be used.
@@ -35,6 +37,9 @@ pub enum PlanError {
         /// What would be accepted.
         allowed: String,
     },
+    /// A trace or size CDF is wrong.
+    #[error(transparent)]
+    Data(TextError),
     /// A file cannot be read.
     #[error("{file}: {reason}")]
     File {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_core::spec::Spec;
 use forebay_core::units::Rate;
 
-use super::schedule::Sizes;
+use super::schedule::RequestLoad;
 
 /// What a back end runs and what metrics are taken against.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ impl Experiment {
 pub struct Link {
     /// Rate of layer-2 frames; `None` without a trace: unlimited.
     pub rate: Option<Rate>,
+    /// The rate, or the mean of the trace: the nominal one of slowdowns.
+    pub nominal_rate: Option<Rate>,
     /// A mahimahi trace.
     pub trace: Option<PathBuf>,
     /// One-way propagation delay.
@@ -164,17 +166,8 @@ pub enum Traffic {
         /// How many.
         flows: u32,
     },
-    /// Open-loop requests.
-    Requests {
-        /// Sizes of the answers.
-        sizes: Sizes,
-        /// Bytes of answers offered over time.
-        load: Rate,
-        /// Persistent connections.
-        connections: u32,
-        /// Sizes drawn independently instead of by strata.
-        iid: bool,
-    },
+    /// Open-loop requests over persistent TCP connections.
+    Requests(RequestLoad),
     /// UDP at a constant rate.
     Cbr {
         /// How many.
@@ -247,6 +240,7 @@ mod tests {
         let change = |at, rate, delay| Change { at: seconds(at), rate, delay, loss: None };
         let link = Link {
             rate: Some(Rate::from_mbit_per_sec(96)),
+            nominal_rate: Some(Rate::from_mbit_per_sec(96)),
             trace: None,
             delay: Duration::from_millis(25),
             loss: 0.0,

@@ -3,26 +3,25 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use forebay_core::traffic::SizeCdf;
+
 use super::error::PlanError;
 use super::tree::MAX_FILE_BYTES;
 
-macro_rules! builtin {
-    ($folder:literal, $extension:literal: $($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../", $folder, "/", $name, $extension)))),*]
+macro_rules! plans {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../plans/", $name, ".toml")))),*]
     };
 }
 
 /// Name and text of every plan under `plans/`, so that the binary works without the repository.
-pub static PLANS: &[(&str, &str)] = builtin!("plans", ".toml":
+pub static PLANS: &[(&str, &str)] = plans![
     "bundler/arms",
     "bundler/main",
     "bundler/draft",
     "bundler/queue_shift",
     "bundler/measurement",
-);
-
-/// Name and text of every size CDF under `traces/sizes/`.
-pub static SIZES: &[(&str, &str)] = builtin!("traces/sizes", ".cdf":);
+];
 
 /// A text and where it came from.
 #[derive(Clone, Debug)]
@@ -67,12 +66,12 @@ impl Source {
 
     /// The size CDF that this plan names: built in, else a path relative to the plan.
     pub fn sizes(&self, reference: &str) -> Result<Self, PlanError> {
-        if let Some(source) = Self::builtin(SIZES, reference) {
+        if let Some(source) = Self::builtin(&SizeCdf::BUILTIN, reference) {
             return Ok(source);
         }
         self.path(reference).map_or_else(
             || {
-                let names: Vec<&str> = SIZES.iter().map(|(name, _)| *name).collect();
+                let names: Vec<&str> = SizeCdf::BUILTIN.iter().map(|(name, _)| *name).collect();
                 let reason = format!("no size CDF of that name: known are {}", names.join(", "));
                 Err(PlanError::file(reference, reason))
             },
@@ -150,15 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn every_plan_and_size_cdf_of_the_repository_is_built_in() {
+    fn every_plan_of_the_repository_is_built_in() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for (folder, extension, list) in
-            [("plans", "toml", PLANS), ("traces/sizes", "cdf", SIZES)]
-        {
-            let mut names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
-            names.sort();
-            assert_eq!(files_under(&root.join(folder), extension), names, "{folder}");
-        }
+        let mut names: Vec<&str> = PLANS.iter().map(|(name, _)| *name).collect();
+        names.sort();
+        assert_eq!(files_under(&root.join("plans"), "toml"), names);
     }
 
     #[test]

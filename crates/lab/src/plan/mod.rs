@@ -21,7 +21,7 @@ use tree::{Node, Table, Value};
 
 /// Most arms, and most cells, of a plan: far above any use, far below what would fill a disk.
 const MAX_ARMS: usize = 64;
-const MAX_CELLS: usize = 1024;
+const MAX_CELLS: usize = 256;
 /// Most seeds of one invocation.
 const MAX_SEEDS: u64 = 10_000;
 
@@ -290,3 +290,6 @@ fn read_cells(plan: &Reader<'_>) -> Result<Vec<Cell>, PlanError> {
     }
     Ok(cells)
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,7 +97,11 @@ mod tests {
         let text = "[b]\nrate = \"1Mbit/s\"\nqdisc = \"fifo\"\n[[f]]\nname = \"w\"\ncc = \"x\"\n";
         for (key, value, expected) in [
             ("b.rate", "2Mbit/s", "b.qdisc=fifo b.rate=2Mbit/s f.w.cc=x f.w.name=w"),
-            ("b.qdisc.limit", "9p", "b.qdisc.kind=fifo b.qdisc.limit=9p b.rate=1Mbit/s f.w.cc=x f.w.name=w"),
+            (
+                "b.qdisc.limit",
+                "9p",
+                "b.qdisc.kind=fifo b.qdisc.limit=9p b.rate=1Mbit/s f.w.cc=x f.w.name=w",
+            ),
             ("f.w.cc", "reno", "b.qdisc=fifo b.rate=1Mbit/s f.w.cc=reno f.w.name=w"),
             ("f.w", "{ name = \"v\" }", "b.qdisc=fifo b.rate=1Mbit/s f.v.name=v"),
             ("n.m", "1", "b.qdisc=fifo b.rate=1Mbit/s f.w.cc=x f.w.name=w n.m=1"),

@@ -4,7 +4,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::link::Trace;
+use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value as SpecValue};
+use forebay_core::traffic::SizeCdf;
 use forebay_core::units::{ByteCount, Limit, Rate, Ratio};
 use sha2::{Digest, Sha256};
 
@@ -15,7 +18,7 @@ use super::experiment::{
 use super::library::Source;
 use super::reader::Reader;
 use super::registry;
-use super::schedule::Sizes;
+use super::schedule::{RequestLoad, fixed_size, size_cdf};
 use super::schema;
 use super::tree::{Table, flatten};
 
@@ -42,7 +45,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
     }
     let (rtt, forward, reverse) = links(&plan, &mut files)?;
     let declared = bundles(&plan)?;
-    let flows = flows(&plan, stop, &forward, &declared, &mut files)?;
+    let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files)?;
     let mut pairs: Vec<String> = Vec::new();
     let named = declared.iter().map(|bundle| &bundle.bundle.pair);
     for pair in named.chain(flows.iter().map(|flow| &flow.pair)) {
@@ -94,29 +97,28 @@ impl Files<'_> {
         hex
     }
 
-    fn trace(&mut self, table: &Reader<'_>) -> Result<Option<PathBuf>, PlanError> {
+    fn trace(&mut self, table: &Reader<'_>) -> Result<Option<(PathBuf, Rate)>, PlanError> {
         let Some(reference) = table.text("trace")? else { return Ok(None) };
         let path = self.source.path(reference).ok_or_else(|| table.wrong("trace"))?;
         let text = Source::read(&path)
             .map_err(|error| table.wrong_because("trace", &format!("a readable file ({error})")))?
             .text;
         self.digest.update(&text);
-        Ok(Some(path))
+        let trace = Trace::parse(&path.display().to_string(), &text).map_err(PlanError::Data)?;
+        Ok(Some((path, trace.mean_rate())))
     }
 
-    fn sizes(&mut self, table: &Reader<'_>) -> Result<Sizes, PlanError> {
+    /// The sizes of a requests table: one size, a built-in CDF or the path of one.
+    fn sizes(&mut self, table: &Reader<'_>) -> Result<SizeCdf, PlanError> {
         let reference = table.require("sizes", table.text("sizes")?)?;
-        let sizes = match reference.parse() {
-            Ok(size) => Sizes::fixed(size).ok_or_else(|| table.wrong("sizes"))?,
-            Err(_) => {
-                let text = self.source.sizes(reference).map_err(|error| {
-                    table.wrong_because("sizes", &format!("a size or a CDF ({error})"))
-                })?;
-                self.digest.update(&text.text);
-                Sizes::from_cdf(&text)?
-            }
-        };
-        Ok(sizes)
+        if let Ok(size) = reference.parse() {
+            return fixed_size(size).ok_or_else(|| table.wrong("sizes"));
+        }
+        let text = self.source.sizes(reference).map_err(|error| {
+            table.wrong_because("sizes", &format!("a size or a size CDF ({error})"))
+        })?;
+        self.digest.update(&text.text);
+        size_cdf(&text.file, &text.text).map_err(PlanError::Data)
     }
 }
 
@@ -136,6 +138,7 @@ fn links(plan: &Reader<'_>, files: &mut Files<'_>) -> Result<(Duration, Link, Li
         }
         None => Link {
             rate: None,
+            nominal_rate: None,
             trace: None,
             delay: rtt / 2,
             loss: 0.0,
@@ -169,10 +172,13 @@ fn link(
     if rate.is_some() && trace.is_some() {
         return Err(table.wrong_because("trace", "either a rate or a trace"));
     }
-    let qdisc = resolve_bdp(table, qdisc, rate, delay * 2)?;
+    let qdisc =
+        resolve_bdp(table, qdisc, rate.or(trace.as_ref().map(|(_, mean)| *mean)), delay * 2)?;
     registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
+    let (trace, mean_rate) = trace.unzip();
     Ok(Link {
         rate,
+        nominal_rate: rate.or(mean_rate),
         trace,
         delay,
         loss: table.share("loss")?.unwrap_or(0.0),
@@ -230,9 +236,8 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
         if bundles.iter().any(|known| known.bundle.name == name) {
             return Err(table.repeated("bundle"));
         }
-        let same = |known: &DeclaredBundle| {
-            known.bundle.pair == pair && known.bundle.reversed == reversed
-        };
+        let same =
+            |known: &DeclaredBundle| known.bundle.pair == pair && known.bundle.reversed == reversed;
         if bundles.iter().any(same) {
             return Err(table.wrong_because("pair", "a pair without a bundle in this direction"));
         }
@@ -253,7 +258,7 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
 
 fn flows(
     plan: &Reader<'_>,
-    stop: Duration,
+    [warmup, stop]: [Duration; 2],
     forward: &Link,
     bundles: &[DeclaredBundle],
     files: &mut Files<'_>,
@@ -270,6 +275,11 @@ fn flows(
         if end > stop || start >= end {
             let key = if table.has("stop") { "stop" } else { "start" };
             return Err(table.wrong_because(key, "start < stop <= the plan's stop"));
+        }
+        if let Traffic::Requests(load) = &traffic {
+            // Any seed will do: what is refused does not depend on it.
+            let drawn = load.schedule(start, warmup, end, &Streams::new(0));
+            drawn.map_err(|error| table.wrong_spec("traffic", &error))?;
         }
         flows.push(Flow {
             name,
@@ -361,7 +371,7 @@ fn requests(
     let load = match (text.parse::<Rate>(), text.parse::<Ratio>()) {
         (Ok(load), _) => load,
         (Err(_), Ok(share)) => {
-            let rate = forward.rate.ok_or_else(|| table.wrong("load"))?;
+            let rate = forward.nominal_rate.ok_or_else(|| table.wrong("load"))?;
             rate.scale(share.as_f64())
         }
         _ => return Err(table.wrong("load")),
@@ -371,7 +381,7 @@ fn requests(
     }
     let iid = table.choice("sampling", &[("strata", false), ("iid", true)])?.unwrap_or(false);
     let connections = table.count("connections", 1..=10_000)?.unwrap_or(200);
-    Ok(Traffic::Requests { sizes: files.sizes(table)?, load, connections, iid })
+    Ok(Traffic::Requests(RequestLoad { sizes: files.sizes(table)?, load, connections, iid }))
 }
 
 fn windows(plan: &Reader<'_>, stop: Duration) -> Result<Vec<Window>, PlanError> {

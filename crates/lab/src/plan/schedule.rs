@@ -1,28 +1,93 @@
 //! Sizes and schedules of requests.
 
-use forebay_core::units::ByteCount;
+use std::time::Duration;
 
-use super::error::PlanError;
-use super::library::Source;
+use forebay_core::random::Streams;
+use forebay_core::spec::SpecError;
+use forebay_core::text::TextError;
+use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
+use forebay_core::units::{ByteCount, Rate};
 
-/// Largest answer: a gigabyte takes longer than any run at the rates emulated here.
+use super::experiment::{Experiment, Flow, Traffic};
+
+/// Largest answer of a fixed size: it takes longer than a run at the rates emulated here.
 const MAX_SIZE: u64 = 1_000_000_000;
 
-/// How sizes of answers are distributed.
-#[derive(Clone, Debug)]
-pub enum Sizes {
-    /// All alike.
-    Fixed(ByteCount),
+/// The distribution whose sizes are all `size`; `None` outside 1 byte to 1 GB.
+pub fn fixed_size(size: ByteCount) -> Option<SizeCdf> {
+    let bytes = size.as_u64();
+    let point_mass = format!("{bytes} 0\n{bytes} 1\n");
+    (1..=MAX_SIZE).contains(&bytes).then(|| SizeCdf::parse("size", &point_mass).ok()).flatten()
 }
 
-impl Sizes {
-    /// One size; `None` outside 1 byte to 1 GB.
-    pub fn fixed(size: ByteCount) -> Option<Self> {
-        (1..=MAX_SIZE).contains(&size.as_u64()).then_some(Self::Fixed(size))
-    }
+/// The distribution that a CDF file describes.
+pub fn size_cdf(file: &str, text: &str) -> Result<SizeCdf, TextError> {
+    SizeCdf::parse(file, text)
+}
 
-    /// The distribution that a CDF file describes.
-    pub fn from_cdf(_source: &Source) -> Result<Self, PlanError> {
-        todo!()
+/// What the requests of a flow are drawn from.
+#[derive(Clone, Debug)]
+pub struct RequestLoad {
+    /// Sizes of the answers.
+    pub sizes: SizeCdf,
+    /// Bytes of answers offered over time.
+    pub load: Rate,
+    /// Persistent connections.
+    pub connections: u32,
+    /// Sizes drawn independently instead of by strata.
+    pub iid: bool,
+}
+
+impl RequestLoad {
+    /// The schedule of requests from `start` to `stop`, of which those before `warmup` do not
+    /// count; times count from `start`.
+    pub fn schedule(
+        &self,
+        start: Duration,
+        warmup: Duration,
+        stop: Duration,
+        streams: &Streams,
+    ) -> Result<Schedule, SpecError> {
+        let counted_from = warmup.clamp(start, stop);
+        let plan = RequestPlan {
+            sizes: self.sizes.clone(),
+            load: self.load,
+            connections: self.connections,
+            warm_up: counted_from - start,
+            duration: stop - counted_from,
+            sampling: if self.iid { Sampling::Iid } else { Sampling::Stratified },
+        };
+        Schedule::draw(&plan, streams)
+    }
+}
+
+impl Experiment {
+    /// The schedule of a flow, times counted from the flow's start; `None` for flows that are not
+    /// made of requests. The same for every arm and every back end.
+    pub fn schedule(&self, flow: &Flow) -> Result<Option<Schedule>, SpecError> {
+        let Traffic::Requests(load) = &flow.traffic else { return Ok(None) };
+        let streams = Streams::new(self.seed).part(&flow.name);
+        load.schedule(flow.start, self.warmup, flow.stop, &streams).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_size_offers_its_load() {
+        let load = RequestLoad {
+            sizes: fixed_size(ByteCount::new(10_000)).unwrap(),
+            load: Rate::from_mbit_per_sec(8),
+            connections: 4,
+            iid: false,
+        };
+        let [start, warmup, stop] = [2, 3, 5].map(Duration::from_secs);
+        let schedule = load.schedule(start, warmup, stop, &Streams::new(1)).unwrap();
+        assert_eq!(schedule.requests().len(), 300);
+        assert!(schedule.requests().iter().all(|request| request.size.as_u64() == 10_000));
+        assert_eq!(schedule.bytes_from(Duration::from_secs(1)), ByteCount::new(2_000_000));
+        assert!(fixed_size(ByteCount::ZERO).is_none());
     }
 }

@@ -49,7 +49,7 @@ const fn key(
 }
 
 const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
-const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at most \"24h\" = \"1440min\"";
+const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at most \"1440min\"";
 const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
@@ -66,12 +66,25 @@ pub static PLAN: Section = Section {
         key("name", NAME, "", "names the results"),
         key("title", "a text", "the name", "heading in the report"),
         key("description", "a text", "none", "what the experiment shows, in plain words"),
-        key("extends", "the path of another plan, relative to this one", "none",
-            "its top-level keys hold where this plan has none of that name"),
-        key("seeds", "a range such as \"1..3\" (both ends included) or one number", "\"1..3\"",
-            "every random choice of a run is drawn from its seed"),
+        key(
+            "extends",
+            "the path of another plan, relative to this one",
+            "none",
+            "its top-level keys hold where this plan has none of that name",
+        ),
+        key(
+            "seeds",
+            "a range such as \"1..3\" (both ends included) or one number",
+            "\"1..3\"",
+            "every random choice of a run is drawn from its seed",
+        ),
         key("stop", DURATION, "", "end of arrivals, counted from the start of the run"),
-        key("warmup", DURATION, "\"0s\"", "requests arriving and bytes moving before are not counted"),
+        key(
+            "warmup",
+            DURATION,
+            "\"0s\"",
+            "requests arriving and bytes moving before are not counted",
+        ),
         key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
         key("bottleneck", TABLE, "", "the link from site A to site B"),
         key("reverse", TABLE, "unlimited rate, no loss", "the link back"),
@@ -79,8 +92,12 @@ pub static PLAN: Section = Section {
         key("bundle", TABLES, "none", "the bundles"),
         key("arm", TABLES, "one arm called `default`", "what is compared"),
         key("arms", "a list of names of arms", "all arms", "which arms are run, in this order"),
-        key("cells", "a table of dotted keys with lists of values", "one cell",
-            "a grid: every arm is run in every combination"),
+        key(
+            "cells",
+            "a table of dotted keys with lists of values",
+            "one cell",
+            "a grid: every arm is run in every combination",
+        ),
         key("window", TABLES, "none", "further intervals over which metrics are taken"),
         key("fault", TABLES, "none", "signals sent to the boxes"),
     ],
@@ -96,8 +113,12 @@ pub static BOTTLENECK: Section = Section {
         key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction"),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
-        key("reorder_packets", "a whole number, 1 to 1000", "3",
-            "how many later packets overtake a held one"),
+        key(
+            "reorder_packets",
+            "a whole number, 1 to 1000",
+            "3",
+            "how many later packets overtake a held one",
+        ),
         key("qdisc", QDISC, "", "the queue"),
         key("change", TABLES, "none", "changes during the run"),
     ],
@@ -112,8 +133,12 @@ pub static REVERSE: Section = Section {
         key("trace", TRACE, "none", "capacity over time instead of `rate`"),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
-        key("reorder_packets", "a whole number, 1 to 1000", "3",
-            "how many later packets overtake a held one"),
+        key(
+            "reorder_packets",
+            "a whole number, 1 to 1000",
+            "3",
+            "how many later packets overtake a held one",
+        ),
         key("qdisc", QDISC, "{ kind = \"fifo\", limit = \"10000p\" }", "the queue"),
         key("change", TABLES, "none", "changes during the run"),
     ],
@@ -138,8 +163,12 @@ pub static FLOW: Section = Section {
     keys: &[
         key("name", NAME, "the kind of traffic", "names its rows; unique"),
         key("traffic", "a table with kind = greedy, requests, cbr or ping", "", "what is sent"),
-        key("cc", "a congestion control of the hosts' kernel such as \"cubic\"", "\"cubic\"",
-            "congestion control of its TCP sockets"),
+        key(
+            "cc",
+            "a congestion control of the hosts' kernel such as \"cubic\"",
+            "\"cubic\"",
+            "congestion control of its TCP sockets",
+        ),
         key("count", "a whole number, 1 to 10000", "1", "how many alike (greedy, cbr, ping)"),
         key("start", DURATION, "\"0s\"", "first byte"),
         key("stop", DURATION, "the plan's stop", "last byte or arrival"),
@@ -162,13 +191,27 @@ pub static REQUESTS: Section = Section {
     summary: "Open-loop requests over persistent TCP connections; the answers load the link.",
     keys: &[
         key("kind", "\"requests\"", "", "the kind of traffic"),
-        key("sizes", "a size CDF of forebay (\"caida\", \"draft\"), the path of one, relative to \
-             the plan, or one size such as \"10KB\"", "", "sizes of the answers"),
-        key("load", "a rate such as \"84Mbit/s\" or a share of the bottleneck's such as \"50%\"",
-            "", "bytes of answers offered over time"),
+        key(
+            "sizes",
+            "a size CDF of forebay (\"caida\", \"mixed\"), the path of one, relative to \
+             the plan, or one size such as \"10KB\"",
+            "",
+            "sizes of the answers",
+        ),
+        key(
+            "load",
+            "a rate such as \"84Mbit/s\" or a share of the bottleneck's such as \"50%\"",
+            "",
+            "bytes of answers offered over time",
+        ),
         key("connections", "a whole number, 1 to 10000", "200", "persistent connections"),
-        key("sampling", "\"strata\" (the midpoints of equally likely strata, so that every seed \
-             offers the nominal load) or \"iid\"", "\"strata\"", "how sizes are drawn"),
+        key(
+            "sampling",
+            "\"strata\" (the midpoints of equally likely strata, so that every seed \
+             offers the nominal load) or \"iid\"",
+            "\"strata\"",
+            "how sizes are drawn",
+        ),
     ],
 };
 
@@ -199,8 +242,12 @@ pub static BUNDLE: Section = Section {
         key("pair", NAME, "the name", "the pair of sites; a bundle each way may share one"),
         key("reversed", "true or false", "false", "carries the traffic from B to A"),
         key("enabled", "true or false", "true", "false: the sites and their traffic, no boxes"),
-        key("cc", "an algorithm of the sendbox (see `forebay list algorithms`) such as \"copa\"",
-            "", "how the bundle's rate is found"),
+        key(
+            "cc",
+            "an algorithm of the sendbox (see `forebay list algorithms`) such as \"copa\"",
+            "",
+            "how the bundle's rate is found",
+        ),
         key("qdisc", QDISC, "", "how the sendbox schedules"),
         key("min_rate", RATE, "none", "lower bound of the shaper"),
         key("max_rate", RATE, "none", "upper bound of the shaper"),
@@ -243,8 +290,19 @@ pub static FAULT: Section = Section {
 
 /// All sections in the order of the documentation.
 pub static SECTIONS: [&Section; 13] = [
-    &PLAN, &BOTTLENECK, &REVERSE, &CHANGE, &FLOW, &GREEDY, &REQUESTS, &CBR, &PING, &BUNDLE, &ARM,
-    &WINDOW, &FAULT,
+    &PLAN,
+    &BOTTLENECK,
+    &REVERSE,
+    &CHANGE,
+    &FLOW,
+    &GREEDY,
+    &REQUESTS,
+    &CBR,
+    &PING,
+    &BUNDLE,
+    &ARM,
+    &WINDOW,
+    &FAULT,
 ];
 
 /// The annotated listing of `forebay plan schema`.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use toml::de::{DeTable, DeValue};
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::error::PlanError;
 
@@ -73,9 +73,7 @@ pub fn parse_argument(text: &str) -> Result<Node, PlanError> {
     match DeValue::parse(text) {
         Ok(value) => lines.node(value, ""),
         Err(error) if text.starts_with(['[', '{', '"', '\'']) => Err(lines.syntax_error(&error)),
-        Err(_) => {
-            Ok(Node { value: Value::Text(text.to_string()), origin: lines.origin_at(0) })
-        }
+        Err(_) => Ok(Node { value: Value::Text(text.to_string()), origin: lines.origin_at(0) }),
     }
 }
 
@@ -221,7 +219,8 @@ mod tests {
 
     #[test]
     fn every_value_knows_its_line() {
-        let tree = parse_document("a = 1\n\n[b]\nc = \"x\"\n[[d]]\nname = \"e\"\nf = [1,\n 2]\n", "p");
+        let tree =
+            parse_document("a = 1\n\n[b]\nc = \"x\"\n[[d]]\nname = \"e\"\nf = [1,\n 2]\n", "p");
         let tree = tree.unwrap();
         assert_eq!(tree["a"].origin.to_string(), "p:1");
         let Value::Table(b) = &tree["b"].value else { panic!() };
@@ -235,7 +234,8 @@ mod tests {
 
     #[test]
     fn broken_text_is_refused_with_its_line() {
-        for (text, line) in [("a = 1\nb = = 2", 2), ("a = 1\na = 2", 2), ("\n\nx = 1979-05-27", 3)] {
+        for (text, line) in [("a = 1\nb = = 2", 2), ("a = 1\na = 2", 2), ("\n\nx = 1979-05-27", 3)]
+        {
             let error = parse_document(text, "p").unwrap_err().to_string();
             assert!(error.starts_with(&format!("p:{line}: ")), "{error}");
         }

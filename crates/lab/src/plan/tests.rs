@@ -1,0 +1,294 @@
+use super::experiment::Traffic;
+use super::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const PLAN: &str = r#"
+name = "p"
+stop = "10s"
+[bottleneck]
+rate = "96Mbit/s"
+rtt = "50ms"
+qdisc = { kind = "fifo", limit = "3bdp" }
+[[flow]]
+name = "bulk"
+bundle = "a"
+traffic = { kind = "greedy" }
+[[bundle]]
+name = "a"
+cc = "copa"
+qdisc = "sfq"
+[[arm]]
+name = "without"
+set = { "bundle.a.enabled" = false }
+[[arm]]
+name = "with"
+set = { bundle.a.qdisc.limit = "600p" }
+"#;
+
+fn load(text: &str, sets: &[&str]) -> Result<Plan, PlanError> {
+    let source = Source { file: "p.toml".into(), folder: None, text: text.into() };
+    let sets: Vec<Override> =
+        sets.iter().map(|set| Override::parse(set)).collect::<Result<_, _>>()?;
+    Plan::from_source(source, &sets)
+}
+
+fn experiment(plan: &Plan, arm: usize) -> Experiment {
+    plan.experiment(&plan.arms[arm], &plan.cells[0], 1).unwrap()
+}
+
+#[test]
+fn arms_differ_in_what_they_set_and_in_nothing_else() {
+    let plan = load(PLAN, &[]).unwrap();
+    let [without, with] = [experiment(&plan, 0), experiment(&plan, 1)];
+    assert!(without.bundles.is_empty());
+    assert_eq!(with.bundles[0].qdisc.to_string(), "sfq(limit=600p)");
+    assert_eq!(without.pairs, with.pairs);
+    assert_eq!(with.forward.qdisc.to_string(), "fifo(limit=1200p)");
+    let only = |one: &Experiment, other: &Experiment| -> Vec<String> {
+        let other = &other.parameters;
+        one.parameters
+            .iter()
+            .filter(|(k, v)| other.get(*k) != Some(v))
+            .map(|(k, _)| k.clone())
+            .collect()
+    };
+    assert_eq!(only(&without, &with), ["bundle.a.enabled", "bundle.a.qdisc"]);
+    assert_ne!(without.sha256, with.sha256);
+    assert_eq!(with.sha256, experiment(&plan, 1).sha256);
+}
+
+#[test]
+fn the_users_overrides_win() {
+    let plan = load(PLAN, &["bundle.a.qdisc.limit=9p", "bottleneck.rate=48Mbit/s"]).unwrap();
+    let with = experiment(&plan, 1);
+    assert_eq!(with.bundles[0].qdisc.to_string(), "sfq(limit=9p)");
+    assert_eq!(with.forward.qdisc.to_string(), "fifo(limit=600p)");
+}
+
+#[test]
+fn a_grid_is_the_product_of_its_lists() {
+    let text = format!(
+        "{PLAN}\n[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n\"flow.bulk.count\" = [1, 2]\n"
+    );
+    let plan = load(&text, &[]).unwrap();
+    let names: Vec<&str> = plan.cells.iter().map(|cell| cell.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["rtt=20ms count=1", "rtt=20ms count=2", "rtt=50ms count=1", "rtt=50ms count=2"]
+    );
+    let last = plan.experiment(&plan.arms[0], &plan.cells[3], 1).unwrap();
+    assert_eq!(last.rtt, Duration::from_millis(50));
+    assert!(matches!(last.flows[0].traffic, Traffic::Greedy { flows: 2 }));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
+    for (from, to, expected) in [
+        ("\"96Mbit/s\"", "96", "p.toml:5: bottleneck.rate = 96: allowed is a rate such as"),
+        ("rtt =", "rttt =", "p.toml:6: bottleneck.rttt = \"50ms\": allowed is one of rate, trace"),
+        ("stop = \"10s\"", "", "p.toml:1: stop is missing: allowed is a duration"),
+        ("\"3bdp\"", "\"0p\"", "p.toml:7: bottleneck.qdisc.limit = 0p: allowed is 1p"),
+        (
+            "kind = \"fifo\"",
+            "kind = \"fofi\"",
+            "p.toml:7: bottleneck.qdisc.kind = fofi: allowed is one of fifo",
+        ),
+        (
+            "bundle = \"a\"",
+            "bundle = \"b\"",
+            "p.toml:10: flow.bulk.bundle = \"b\": allowed is one of a",
+        ),
+        (
+            "\"greedy\"",
+            "\"gredy\"",
+            "p.toml:11: flow.bulk.traffic = { kind = \"gredy\" }: allowed is a table",
+        ),
+        (
+            "\"greedy\"",
+            "\"cbr\", rate = \"0Mbit/s\"",
+            "p.toml:11: flow.bulk.traffic.rate = \"0Mbit/s\": allowed is a rate",
+        ),
+        (
+            "bundle.a.qdisc.limit",
+            "bundle.b.qdisc.limit",
+            "p.toml:21: bundle.b = ..: allowed is one of bundle.{a}",
+        ),
+        (
+            "bundle.a.qdisc.limit",
+            "bundle.a.limit",
+            "p.toml:21: bundle.a.limit = \"600p\": allowed is one of name",
+        ),
+        (
+            "name = \"with\"",
+            "name = \"without\"",
+            "p.toml:20: arm.without.name = \"without\": allowed is a name that no other",
+        ),
+        (
+            "name = \"p\"",
+            "name = \"../p\"",
+            "p.toml:2: name = \"../p\": allowed is 1 to 64 letters",
+        ),
+        ("\"50ms\"", "\"500h\"", "p.toml:6: bottleneck.rtt = \"500h\": allowed is a duration"),
+        (
+            "name = \"bulk\"",
+            "name = \"bulk\"\nstart = \"10s\"",
+            "p.toml:10: flow.bulk.start = \"10s\": allowed is start < stop",
+        ),
+    ] {
+        assert!(PLAN.contains(from), "{from}");
+        let error = load(&PLAN.replace(from, to), &[]).expect_err(to).to_string();
+        assert!(error.starts_with(expected), "{error}\nis not\n{expected}");
+    }
+}
+
+#[test]
+fn errors_of_the_command_line_name_it() {
+    let error = load(PLAN, &["bottleneck.rate=96"]).unwrap_err().to_string();
+    assert!(error.starts_with("--set: bottleneck.rate = 96: allowed is a rate"), "{error}");
+    let error = load(PLAN, &["bottleneck.rte=96Mbit/s"]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("--set: bottleneck.rte = \"96Mbit/s\": allowed is one of"),
+        "{error}"
+    );
+    assert!(load(PLAN, &["bottleneck.rate"]).is_err());
+}
+
+#[test]
+fn seeds_include_both_ends() {
+    let seeds: Seeds = "1..3".parse().unwrap();
+    assert_eq!(seeds.iter().collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!("7".parse(), Ok(Seeds { first: 7, last: 7 }));
+    for wrong in ["3..1", "", "a", "1..", "1..999999", "18446744073709551615"] {
+        assert!(wrong.parse::<Seeds>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn every_built_in_plan_loads_with_all_its_arms_and_cells() {
+    for name in library::runnable_plans() {
+        let (_, text) = library::PLANS.iter().find(|(known, _)| *known == name).unwrap();
+        let source = Source { file: name.into(), folder: None, text: text.to_string() };
+        let plan = Plan::from_source(source, &[]).unwrap_or_else(|error| panic!("{error}"));
+        assert!(name.ends_with(&plan.name), "{name} is called {}", plan.name);
+        assert!(!plan.description.is_empty() && plan.title != plan.name, "{name}");
+    }
+}
+
+#[test]
+fn the_boxes_of_an_arm_are_configured_alike_in_every_plan_and_cell() {
+    let mut seen: BTreeMap<String, (String, String)> = BTreeMap::new();
+    for name in library::runnable_plans() {
+        let plan = Plan::load(name, &[]).unwrap();
+        for arm in &plan.arms {
+            for cell in &plan.cells {
+                for bundle in plan.experiment(arm, cell, 1).unwrap().bundles {
+                    let numbers = format!(
+                        "{} {} {:?} {:?}",
+                        bundle.cc, bundle.qdisc, bundle.min_rate, bundle.max_rate
+                    );
+                    let first =
+                        seen.entry(arm.name.clone()).or_insert((numbers.clone(), name.to_string()));
+                    assert_eq!(first.0, numbers, "{}: {} and {name}", arm.name, first.1);
+                }
+            }
+        }
+    }
+    assert!(seen.len() >= 3, "{seen:?}");
+}
+
+#[test]
+fn every_key_of_the_schema_can_be_read() {
+    // The reader checks in debug builds that it asks for no key outside the schema; this plan
+    // gives every key that is in it.
+    let text = r#"
+name = "all"
+title = "All"
+description = "d"
+seeds = "1..2"
+stop = "20s"
+warmup = "1s"
+drain = "5s"
+arms = ["one"]
+cells = { bottleneck.rate = ["10Mbit/s"] }
+[bottleneck]
+rate = "96Mbit/s"
+rtt = "50ms"
+loss = "1%"
+reorder = 0.01
+reorder_packets = 4
+qdisc = "fifo"
+change = [{ at = "2s", rate = "5Mbit/s" }, { at = "3s", rtt = "80ms" }, { at = "3s", loss = 0 }]
+[reverse]
+rate = "1Mbit/s"
+loss = 0.1
+reorder = 0.1
+reorder_packets = 2
+qdisc = { kind = "fifo", limit = "50p" }
+change = [{ at = "4s", rate = "2Mbit/s" }]
+[[flow]]
+name = "bulk"
+cc = "reno"
+count = 2
+start = "1s"
+stop = "19s"
+bundle = "a"
+reversed = true
+traffic = { kind = "greedy" }
+[[flow]]
+pair = "other"
+traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sampling = "iid" }
+[[flow]]
+count = 2
+traffic = { kind = "cbr", rate = "1Mbit/s", packet = "100B" }
+[[flow]]
+traffic = { kind = "ping" }
+[[bundle]]
+name = "a"
+pair = "sites"
+reversed = true
+enabled = true
+cc = "copa"
+qdisc = "sfq"
+min_rate = "1Mbit/s"
+max_rate = "1Gbit/s"
+[[arm]]
+name = "one"
+summary = "s"
+set = { stop = "19s" }
+[[window]]
+name = "late"
+from = "5s"
+to = "6s"
+[[fault]]
+at = "7s"
+bundle = "a"
+end = "receivebox"
+action = "kill"
+"#;
+    let plan = load(text, &[]).unwrap();
+    let all = experiment(&plan, 0);
+    assert_eq!(all.pairs, ["sites", "other", "cross"]);
+    assert_eq!(all.flows.len(), 4);
+    assert_eq!(all.reverse.changes.len(), 2);
+    assert_eq!(all.reverse.changes[0].delay, Some(Duration::from_millis(40)));
+    assert_eq!(all.faults.len(), 1);
+    let given = |key: &str| text.contains(&format!("{key} = "));
+    for section in schema::SECTIONS {
+        for key in section.keys {
+            let elsewhere = [
+                "extends",
+                "trace",
+                "bottleneck",
+                "reverse",
+                "flow",
+                "bundle",
+                "arm",
+                "window",
+                "fault",
+            ];
+            assert!(given(key.name) || elsewhere.contains(&key.name), "{}", key.name);
+            assert!(schema::listing().contains(key.allowed));
+        }
+    }
+}
