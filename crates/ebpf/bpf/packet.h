@@ -67,9 +67,9 @@ struct prefix {
 struct packet {
 	struct address source;
 	struct address destination;
-	/* First byte after the IPv4 header or the fixed IPv6 header; may lie beyond the frame's end. */
+	/* After the IPv4 header with its options, or after the fixed IPv6 header. */
 	void *payload;
-	/* Bytes of IP payload by the header, which may be more than the frame holds, or fewer. */
+	/* The frame holds all of the payload, and Ethernet padding after it. */
 	__u16 payload_len;
 	/* As on the wire; zero for IPv6. */
 	__be16 id;
@@ -104,6 +104,8 @@ static __always_inline enum parsed parse_ipv4(void *data, void *data_end, struct
 	packet->destination = (struct address){ AF_INET, { ip->daddr } };
 	packet->payload = (void *)ip + header_len;
 	packet->payload_len = total_len - header_len;
+	if (packet->payload + packet->payload_len > data_end)
+		return PARSED_MALFORMED;
 	packet->id = ip->id;
 	packet->frag_off = ip->frag_off;
 	packet->protocol = ip->protocol;
@@ -124,6 +126,8 @@ static __always_inline enum parsed parse_ipv6(void *data, void *data_end, struct
 	__builtin_memcpy(packet->destination.word, ip->daddr, sizeof(ip->daddr));
 	packet->payload = ip + 1;
 	packet->payload_len = be16(ip->payload_len);
+	if (packet->payload + packet->payload_len > data_end)
+		return PARSED_MALFORMED;
 	packet->id = 0;
 	packet->frag_off = 0;
 	packet->protocol = ip->nexthdr;

@@ -51,6 +51,31 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The sampler's table of bundles is full.
+    #[error("more than {max} bundles on one device")]
+    TooManyBundles {
+        /// How many there may be.
+        max: usize,
+    },
+    /// A packet could belong to either of two bundles.
+    #[error(
+        "bundles {first} and {second} both list the destination {destination}, and their sources \
+         overlap: a packet could belong to either"
+    )]
+    Overlap {
+        /// The bundle that is watched already.
+        first: u16,
+        /// The bundle that was refused.
+        second: u16,
+        /// The destination prefix that both list.
+        destination: IpNet,
+    },
+    /// Too many destination prefixes lie inside each other.
+    #[error("more than {max} destination prefixes of bundles lie inside each other")]
+    Nesting {
+        /// How many there may be.
+        max: usize,
+    },
     /// An IPv6 prefix inside ::ffff:0:0/96, which no packet on a wire may carry.
     #[error("{0} is an IPv4-mapped prefix: write it as IPv4")]
     MappedPrefix(IpNet),

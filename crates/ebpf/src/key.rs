@@ -26,6 +26,11 @@ pub(crate) fn address_key(address: IpAddr) -> [u8; ADDRESS_LEN] {
     key
 }
 
+/// Length of a prefix in bits, the family's included.
+pub(crate) fn prefix_length(prefix: IpNet) -> u32 {
+    FAMILY_BITS + u32::from(prefix.prefix_len())
+}
+
 /// `struct prefix`: the length in bits, the family's included, then the address.
 pub(crate) fn prefix_key(prefix: IpNet) -> Result<[u8; 4 + ADDRESS_LEN], Error> {
     if let IpNet::V6(v6) = prefix
@@ -35,8 +40,7 @@ pub(crate) fn prefix_key(prefix: IpNet) -> Result<[u8; 4 + ADDRESS_LEN], Error> 
         return Err(Error::MappedPrefix(prefix));
     }
     let mut key = [0; 4 + ADDRESS_LEN];
-    let bits = FAMILY_BITS + u32::from(prefix.prefix_len());
-    key[..4].copy_from_slice(&bits.to_ne_bytes());
+    key[..4].copy_from_slice(&prefix_length(prefix).to_ne_bytes());
     key[4..].copy_from_slice(&address_key(prefix.network()));
     Ok(key)
 }

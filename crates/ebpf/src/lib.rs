@@ -11,8 +11,11 @@ mod capture;
 mod error;
 mod key;
 mod mapped;
+mod membership;
 mod program;
+mod sampler;
 
 pub use attach::XdpMode;
 pub use capture::{Capture, CaptureCounters, CaptureOptions};
 pub use error::Error;
+pub use sampler::{Boundary, BundleCounters, Sampler, SamplerBundle};

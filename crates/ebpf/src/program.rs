@@ -37,3 +37,47 @@ pub(crate) fn per_cpu_sum(name: &'static str, map: &MapHandle, index: u32) -> Re
     let of_cpu = |bytes: Vec<u8>| bytes.try_into().map_or(0, u64::from_ne_bytes);
     Ok(values.unwrap_or_default().into_iter().map(of_cpu).sum())
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::fd::AsRawFd;
+
+    use libbpf_rs::libbpf_sys;
+
+    use super::*;
+
+    /// What a program did with a frame.
+    pub(crate) struct Run {
+        /// XDP action.
+        pub(crate) action: u32,
+        /// Mean duration of one run, in ns.
+        pub(crate) duration_ns: u32,
+    }
+
+    /// A loaded program, or `None` with a printed reason where the machine cannot load any.
+    pub(crate) fn loaded<T>(result: Result<T, Error>) -> Option<T> {
+        match result {
+            Ok(loaded) => Some(loaded),
+            Err(Error::Privilege) => {
+                println!("skipped: {}", Error::Privilege);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Runs an XDP program `repeat` times on a frame, without a device (BPF_PROG_TEST_RUN).
+    pub(crate) fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> Run {
+        // SAFETY: plain numbers and null pointers, for which zero is valid.
+        let mut options: libbpf_sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
+        options.sz = size_of_val(&options) as _;
+        options.data_in = frame.as_ptr().cast();
+        options.data_size_in = frame.len() as u32;
+        options.repeat = repeat as i32;
+        // SAFETY: the options and the frame outlive the call.
+        let status =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+        assert_eq!(status, 0, "BPF_PROG_TEST_RUN of {} bytes", frame.len());
+        Run { action: options.retval, duration_ns: options.duration }
+    }
+}

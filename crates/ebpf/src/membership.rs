@@ -1,0 +1,90 @@
+//! Which bundles a prefix belongs to, as the sampler's tries hold it.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+
+/// Bundles that one sampler watches; `MAX_BUNDLES` in `bpf/sampler.bpf.c`.
+pub(crate) const MAX_BUNDLES: usize = 256;
+
+/// Destination prefixes that may lie inside each other; `MAX_NESTING` in `bpf/sampler.bpf.c`.
+pub(crate) const MAX_NESTING: usize = 4;
+
+/// A set of bundles by their slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members([u64; MAX_BUNDLES / 64]);
+
+impl Members {
+    fn insert(&mut self, slot: usize) {
+        self.0[slot / 64] |= 1 << (slot % 64);
+    }
+
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
+/// Prefixes of the two sites of a bundle.
+#[derive(Clone, Debug)]
+pub(crate) struct Sites {
+    pub(crate) source: Vec<IpNet>,
+    pub(crate) destination: Vec<IpNet>,
+}
+
+fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}
+
+impl Sites {
+    /// A destination prefix that both bundles list though a packet's source may be in both.
+    pub(crate) fn conflict(&self, other: &Self) -> Option<IpNet> {
+        let sources_overlap =
+            self.source.iter().any(|one| other.source.iter().any(|two| overlap(one, two)));
+        let mut shared = self
+            .destination
+            .iter()
+            .filter(|one| other.destination.iter().any(|two| one.trunc() == two.trunc()));
+        shared.next().filter(|_| sources_overlap).copied()
+    }
+}
+
+/// For each source prefix, the bundles that list it or a prefix that holds it: one lookup of the
+/// longest prefix then finds all bundles of a source.
+pub(crate) fn sources<'a>(
+    bundles: impl Iterator<Item = (usize, &'a Sites)> + Clone,
+) -> BTreeMap<IpNet, Members> {
+    let mut all: BTreeMap<IpNet, Members> = BTreeMap::new();
+    for (_, sites) in bundles.clone() {
+        all.extend(sites.source.iter().map(|prefix| (prefix.trunc(), Members::default())));
+    }
+    for (prefix, members) in &mut all {
+        for (slot, sites) in bundles.clone() {
+            if sites.source.iter().any(|listed| listed.contains(prefix)) {
+                members.insert(slot);
+            }
+        }
+    }
+    all
+}
+
+/// For each destination prefix, the bundles that list exactly it.
+pub(crate) fn destinations<'a>(
+    bundles: impl Iterator<Item = (usize, &'a Sites)>,
+) -> BTreeMap<IpNet, Members> {
+    let mut all: BTreeMap<IpNet, Members> = BTreeMap::new();
+    for (slot, sites) in bundles {
+        for prefix in &sites.destination {
+            all.entry(prefix.trunc()).or_default().insert(slot);
+        }
+    }
+    all
+}
+
+/// Destination prefixes that lie inside each other, at most.
+pub(crate) fn nesting(prefixes: &[IpNet]) -> usize {
+    prefixes
+        .iter()
+        .map(|inner| prefixes.iter().filter(|outer| outer.contains(inner)).count())
+        .max()
+        .unwrap_or(0)
+}
