@@ -3,7 +3,8 @@
 //! All times are nanoseconds on the machine's monotonic clock (`CLOCK_MONOTONIC`), which all
 //! processes of a run share; [`RunRecord::started_ns`] is the start of the run on it.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -92,8 +93,15 @@ pub struct LinkRecord {
     pub drops_ring: u64,
     /// How late packets were released after their due time (ns): p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
-    /// Achieved over configured rate while the queue was backlogged.
+    /// Achieved over configured rate while the queue was backlogged: the time that backlogged
+    /// packets had to take over the time they took. 1 if that time is too short to tell.
     pub rate_achieved: f64,
+    /// For how long the queue was backlogged (ns).
+    #[serde(default)]
+    pub backlogged_ns: u64,
+    /// Records missing in `packets` because the disk was too slow: must be zero in a valid run.
+    #[serde(default)]
+    pub records_lost: u64,
 }
 
 /// One packet on a link; written as 8 little-endian `u64` words in the order of the fields.
@@ -117,6 +125,87 @@ pub struct PacketRecord {
     pub queue_bytes: u64,
 }
 
+impl PacketRecord {
+    /// Bytes of a record in a file.
+    pub const BYTES: usize = 64;
+
+    /// The word `packed` of a frame of `frame_bytes` that entered at `pair` and met `fate`.
+    pub const fn pack(frame_bytes: u32, pair: u16, fate: Fate) -> u64 {
+        frame_bytes as u64 | (pair as u64) << 32 | (fate as u64) << 48
+    }
+
+    /// Bytes of the frame.
+    pub const fn frame_bytes(&self) -> u32 {
+        self.packed as u32
+    }
+
+    /// The pair of sites.
+    pub const fn pair(&self) -> u16 {
+        (self.packed >> 32) as u16
+    }
+
+    /// What became of it; `None` for a number that is no [`Fate`].
+    pub const fn fate(&self) -> Option<Fate> {
+        match self.packed >> 48 {
+            0 => Some(Fate::Delivered),
+            1 => Some(Fate::QueueDrop),
+            2 => Some(Fate::Lost),
+            3 => Some(Fate::Inside),
+            4 => Some(Fate::EmulatorDrop),
+            _ => None,
+        }
+    }
+
+    /// As written in a file.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let words = [
+            self.arrived_ns,
+            self.departed_ns,
+            self.released_ns,
+            self.identity,
+            self.flow,
+            self.packed,
+            self.queue_packets,
+            self.queue_bytes,
+        ];
+        let mut bytes = [0; Self::BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads what [`PacketRecord::to_bytes`] wrote.
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+            u64::from_le_bytes(word)
+        };
+        Self {
+            arrived_ns: word(0),
+            departed_ns: word(1),
+            released_ns: word(2),
+            identity: word(3),
+            flow: word(4),
+            packed: word(5),
+            queue_packets: word(6),
+            queue_bytes: word(7),
+        }
+    }
+
+    /// Reads a file of records, in order of arrival.
+    pub fn read_file(path: &Path) -> io::Result<Vec<Self>> {
+        let bytes = std::fs::read(path)?;
+        let (records, rest) = bytes.as_chunks::<{ Self::BYTES }>();
+        if !rest.is_empty() {
+            let message = format!("{}: ends within a record", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(records.iter().map(Self::from_bytes).collect())
+    }
+}
+
 /// What became of a packet on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u16)]
@@ -127,6 +216,10 @@ pub enum Fate {
     QueueDrop = 1,
     /// Lost on purpose.
     Lost = 2,
+    /// Still on the link at the end of the run.
+    Inside = 3,
+    /// Lost by the emulator, which could not send it: none in a valid run.
+    EmulatorDrop = 4,
 }
 
 /// A queue at an instant.
@@ -234,4 +327,33 @@ pub struct HostRecord {
     /// Kernel settings of the hosts' namespaces, as read back: `key = value`.
     #[serde(default)]
     pub settings: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_records_survive_a_file() {
+        let record = PacketRecord {
+            arrived_ns: 1,
+            departed_ns: 2,
+            released_ns: 3,
+            identity: u64::MAX,
+            flow: 5,
+            packed: PacketRecord::pack(1514, 7, Fate::EmulatorDrop),
+            queue_packets: 8,
+            queue_bytes: 9,
+        };
+        assert_eq!((record.frame_bytes(), record.pair()), (1514, 7));
+        assert_eq!(record.fate(), Some(Fate::EmulatorDrop));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("packets");
+        let bytes = [record.to_bytes(), PacketRecord::default().to_bytes()].concat();
+        std::fs::write(&path, &bytes).unwrap();
+        let read = PacketRecord::read_file(&path).unwrap();
+        assert_eq!(read, [record, PacketRecord::default()]);
+        std::fs::write(&path, &bytes[..100]).unwrap();
+        assert!(PacketRecord::read_file(&path).is_err());
+    }
 }

@@ -142,6 +142,8 @@ pub struct Delivery<P> {
     pub departed: Timestamp,
     /// When it reaches the far end.
     pub due: Timestamp,
+    /// It was already waiting when the packet before it departed: the link was busy in between.
+    pub backlogged: bool,
 }
 
 /// A packet that will not come through.
@@ -191,6 +193,8 @@ pub struct Link<P, Q> {
     line: DelayLine<P>,
     /// The packet being sent and its departure.
     sending: Option<(Timestamp, Carried<P>)>,
+    /// Packets waited when the last one departed.
+    backlogged: bool,
     /// When the idle server next asks the queue.
     ask_at: Option<Timestamp>,
     /// Virtual time.
@@ -219,6 +223,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
             server: Server::new(config.service, start),
             line: DelayLine::new(config.delay, u64::from(config.reorder_packets)),
             sending: None,
+            backlogged: false,
             ask_at: None,
             now: Timestamp::ZERO,
             start,
@@ -229,6 +234,15 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
             reorder_stream: streams.stream("reorder"),
             counters: Counters::default(),
         })
+    }
+
+    /// Moves the start, from which changes and trace count; changes that were made stay.
+    pub fn set_start(&mut self, start: Timestamp) {
+        self.start = start;
+        self.server.set_start(start);
+        if self.sending.is_none() {
+            self.schedule(self.now);
+        }
     }
 
     /// Takes a packet that arrives at `now`. A time before that of an earlier call counts as the
@@ -350,8 +364,10 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
             let Carried { packet, number, arrived, hold } = carried;
             self.counters.packets_out += 1;
             self.counters.bytes_out += packet.len();
-            let delivery = Delivery { packet, number, arrived, departed, due: departed };
+            let (due, backlogged) = (departed, self.backlogged);
+            let delivery = Delivery { packet, number, arrived, departed, due, backlogged };
             self.line.push(delivery, hold);
+            self.backlogged = self.qdisc.backlog().packets > 0;
             self.schedule(departed);
             return;
         }

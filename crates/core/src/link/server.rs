@@ -35,6 +35,11 @@ impl Server {
         Self { service, start, carry: 0, free_at, credit: ByteCount::ZERO }
     }
 
+    /// Moves the phase of the trace.
+    pub(super) fn set_start(&mut self, start: Timestamp) {
+        self.start = start;
+    }
+
     /// The next packet, and every one after it, is sent at `rate`; the one being sent is not
     /// affected.
     pub(super) fn set_rate(&mut self, rate: Rate) {

@@ -305,6 +305,37 @@ fn an_opportunity_carries_several_small_packets_and_a_large_one_takes_several() 
 }
 
 #[test]
+fn moving_the_start_moves_changes_and_trace() {
+    let trace = Arc::new(Trace::parse("t", "10").unwrap());
+    let config = Config { service: Service::Trace(trace), ..slow(0) };
+    let mut link = Link::new(config, Queue::of(9), Timestamp::MAX, &Streams::new(1)).unwrap();
+    link.set_start(us(1_000));
+    link.offer(us(2_000), Sized(100), &mut ignore);
+    link.set_start(us(4_000));
+    assert_eq!(drain(&mut link, us(100_000)), [(0, 4_000, 4_000)]);
+
+    let delay = Some(Duration::from_millis(3));
+    let at = Duration::from_millis(10);
+    let changes = vec![Change { at, delay, ..Change::default() }];
+    let config = Config { changes, ..slow(0) };
+    let mut link = Link::new(config, Queue::of(9), Timestamp::MAX, &Streams::new(1)).unwrap();
+    link.offer(us(0), Sized(PACKET), &mut ignore);
+    link.set_start(us(5_000));
+    link.offer(us(16_000), Sized(PACKET), &mut ignore);
+    assert_eq!(drain(&mut link, us(100_000)), [(0, 1_000, 1_000), (1, 17_000, 20_000)]);
+}
+
+#[test]
+fn a_delivery_tells_whether_the_link_was_busy_before_it() {
+    let mut link = link(slow(0), 10);
+    for at in [0, 0, 500, 5_000] {
+        link.offer(us(at), Sized(PACKET), &mut ignore);
+    }
+    let poll = |_| link.poll(us(100_000), &mut ignore).unwrap().backlogged;
+    assert_eq!([(); 4].map(poll), [false, true, true, false]);
+}
+
+#[test]
 fn a_queue_that_gives_nothing_until_later_is_asked_again_then() {
     let mut link = link(slow(0), 10);
     link.qdisc.closed_until = us(5_000);
