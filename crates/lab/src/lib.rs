@@ -1,3 +1,4 @@
 //! Plans, back ends, metrics, store and reports.
 
 pub mod plan;
+pub mod report;

@@ -1,0 +1,224 @@
+//! Vega-Lite documents from rows: the one place where figures are made.
+
+use serde_json::{Value, json};
+
+/// Points that one series has at the most: what a screen can show, and a report stays small.
+pub const POINTS_MAX: usize = 2000;
+
+/// Okabe and Ito's palette, told apart by colour-blind readers too.
+const COLOURS: [&str; 8] =
+    ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"];
+
+/// A named curve.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// Name in the legend.
+    pub name: String,
+    /// Facet it is drawn in; empty where the figure has one panel.
+    pub panel: String,
+    /// Points in order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// A curve of a figure with one panel.
+    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), panel: String::new(), points }
+    }
+
+    /// The same curve in the panel `panel`.
+    pub fn in_panel(self, panel: impl Into<String>) -> Self {
+        Self { panel: panel.into(), ..self }
+    }
+
+    /// The distribution function of `values` as a curve: quantiles on a grid of 1/1000 and the
+    /// thousand largest values one by one, so that the tail is not thinned away.
+    pub fn distribution(name: impl Into<String>, mut values: Vec<f64>) -> Self {
+        values.retain(|value| value.is_finite());
+        values.sort_by(f64::total_cmp);
+        let n = values.len();
+        let keep = |index: usize| n <= POINTS_MAX || index % (n / 1000) == 0 || index + 1000 >= n;
+        let points = values.iter().enumerate().filter(|(index, _)| keep(*index));
+        Self::new(name, points.map(|(i, &value)| (value, (i + 1) as f64 / n as f64)).collect())
+    }
+}
+
+/// How an axis is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    /// Title with the unit.
+    pub title: &'static str,
+    /// Logarithmic.
+    pub log: bool,
+}
+
+impl Axis {
+    /// A linear axis.
+    pub const fn linear(title: &'static str) -> Self {
+        Self { title, log: false }
+    }
+
+    /// A logarithmic axis.
+    pub const fn log(title: &'static str) -> Self {
+        Self { title, log: true }
+    }
+
+    fn encoding(self, field: &str) -> Value {
+        let scale = if self.log {
+            json!({ "type": "log", "nice": false })
+        } else {
+            json!({ "type": "linear", "zero": false, "nice": true })
+        };
+        json!({ "field": field, "type": "quantitative", "title": self.title, "scale": scale })
+    }
+}
+
+/// At most [`POINTS_MAX`] points: of each of equally long runs of points the smallest and the
+/// largest, in order, so that no spike is lost.
+pub fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= POINTS_MAX {
+        return points.to_vec();
+    }
+    let run = points.len().div_ceil(POINTS_MAX / 2);
+    let mut kept = Vec::with_capacity(POINTS_MAX);
+    for chunk in points.chunks(run) {
+        let by_y = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let low = chunk.iter().min_by(by_y).expect("chunks are not empty");
+        let high = chunk.iter().max_by(by_y).expect("chunks are not empty");
+        let (first, second) = if low.0 <= high.0 { (low, high) } else { (high, low) };
+        kept.push(*first);
+        if first != second {
+            kept.push(*second);
+        }
+    }
+    kept
+}
+
+/// Curves over a common x, one panel below the other where the series name panels. Names keep
+/// their order and so their colour: `order` lists them all, also those a figure lacks.
+pub fn curves(series: &[Series], order: &[String], x: Axis, y: Axis, stepped: bool) -> Value {
+    let mut rows = Vec::new();
+    let mut panels: Vec<&str> = Vec::new();
+    for one in series {
+        if !panels.contains(&one.panel.as_str()) {
+            panels.push(&one.panel);
+        }
+        for (x, y) in thinned(&one.points) {
+            rows.push(json!({ "s": one.name, "p": one.panel, "x": rounded(x), "y": rounded(y) }));
+        }
+    }
+    let interpolate = if stepped { "step-after" } else { "linear" };
+    let unit = json!({
+        "width": 760,
+        "height": if panels.len() > 1 { 150 } else { 280 },
+        "mark": { "type": "line", "interpolate": interpolate, "strokeWidth": 1.5, "clip": true },
+        "encoding": {
+            "x": x.encoding("x"), "y": y.encoding("y"),
+            "color": colour(order),
+            "tooltip": [
+                { "field": "s", "title": "series" },
+                { "field": "x", "title": x.title }, { "field": "y", "title": y.title },
+            ],
+        },
+    });
+    document(rows, unit, &panels)
+}
+
+/// One bar a name and group.
+pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis) -> Value {
+    let rows: Vec<Value> = values
+        .iter()
+        .map(|(group, name, value)| json!({ "p": group, "s": name, "y": rounded(*value) }))
+        .collect();
+    let unit = json!({
+        "width": { "step": 26 },
+        "height": 260,
+        "mark": "bar",
+        "encoding": {
+            "x": { "field": "p", "type": "nominal", "sort": null, "title": null,
+                   "axis": { "labelAngle": 0 } },
+            "xOffset": { "field": "s", "sort": order },
+            "y": { "field": "y", "type": "quantitative", "title": y.title },
+            "color": colour(order),
+            "tooltip": [{ "field": "p" }, { "field": "s" }, { "field": "y", "title": y.title }],
+        },
+    });
+    document(rows, unit, &[])
+}
+
+fn colour(order: &[String]) -> Value {
+    let range: Vec<&str> = (0..order.len()).map(|index| COLOURS[index % COLOURS.len()]).collect();
+    json!({
+        "field": "s", "type": "nominal", "title": null,
+        "scale": { "domain": order, "range": range },
+        "legend": { "orient": "top", "symbolStrokeWidth": 4, "columns": 5, "labelLimit": 320 },
+    })
+}
+
+fn document(rows: Vec<Value>, unit: Value, panels: &[&str]) -> Value {
+    let mut document = json!({
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "data": { "values": rows },
+        "config": {
+            "font": "system-ui, sans-serif",
+            "axis": { "labelFontSize": 12, "titleFontSize": 12, "gridColor": "#eaeef2" },
+            "legend": { "labelFontSize": 12 },
+            "header": { "labelFontSize": 13, "labelFontWeight": "bold" },
+            "view": { "stroke": "#d8dee4" },
+        },
+    });
+    if panels.len() > 1 {
+        document["facet"] = json!({
+            "row": { "field": "p", "type": "nominal", "title": null, "sort": panels,
+                     "header": { "labelAngle": 0, "labelOrient": "top", "labelAnchor": "start" } },
+        });
+        document["spec"] = unit;
+        document["resolve"] = json!({ "scale": { "y": "independent" } });
+    } else {
+        for (key, value) in unit.as_object().expect("a unit is an object") {
+            document[key] = value.clone();
+        }
+    }
+    document
+}
+
+/// Six significant digits: what a figure can show, at half the size.
+fn rounded(value: f64) -> Value {
+    if !value.is_finite() {
+        return Value::Null;
+    }
+    format!("{value:.5e}").parse::<f64>().map_or(Value::Null, |value| json!(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_every_spike() {
+        let mut points: Vec<(f64, f64)> = (0..100_000).map(|i| (f64::from(i), 1.0)).collect();
+        points[70_001].1 = 900.0;
+        points[30_003].1 = -5.0;
+        let kept = thinned(&points);
+        assert!(kept.len() <= POINTS_MAX);
+        assert!(kept.contains(&(70_001.0, 900.0)) && kept.contains(&(30_003.0, -5.0)));
+        assert!(kept.windows(2).all(|pair| pair[0].0 < pair[1].0), "order of x is kept");
+    }
+
+    #[test]
+    fn a_distribution_keeps_its_tail() {
+        let values: Vec<f64> = (1..=100_000).map(f64::from).collect();
+        let series = Series::distribution("a", values);
+        let (last, share) = *series.points.last().unwrap();
+        assert_eq!((last, share), (100_000.0, 1.0));
+        let median = series.points.iter().find(|(_, share)| *share >= 0.5).unwrap().0;
+        assert!((median - 50_000.0).abs() <= 100.0, "{median}");
+    }
+
+    #[test]
+    fn figures_name_no_value_that_is_not_finite() {
+        let series = [Series::new("a", vec![(0.0, f64::NAN), (1.0, 1.0)])];
+        let spec = curves(&series, &["a".into()], Axis::linear("x"), Axis::linear("y"), false);
+        assert_eq!(spec["data"]["values"][0]["y"], Value::Null);
+    }
+}

@@ -1,0 +1,4 @@
+//! The report: tables and figures from the store, as one offline HTML file.
+
+pub mod figure;
+pub mod page;

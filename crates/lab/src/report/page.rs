@@ -1,0 +1,221 @@
+//! A report page: sections of text, tables and figures, rendered to one offline HTML file.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// The page.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Title of the window and first heading.
+    pub title: String,
+    /// One paragraph below it.
+    pub lead: String,
+    /// The sections in order.
+    pub sections: Vec<Section>,
+}
+
+/// A heading and what stands below it.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// Heading.
+    pub heading: String,
+    /// Contents in order.
+    pub blocks: Vec<Block>,
+}
+
+/// One element of a section.
+#[derive(Clone, Debug)]
+pub enum Block {
+    /// A paragraph.
+    Text(String),
+    /// A table.
+    Table(Table),
+    /// A figure.
+    Figure(Figure),
+    /// Preformatted text, folded away under its title.
+    Details {
+        /// What the reader clicks on.
+        title: String,
+        /// The text.
+        text: String,
+    },
+}
+
+/// A table; the first column names the row, the others are right-aligned.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Column titles, with the unit.
+    pub columns: Vec<String>,
+    /// Rows of cells.
+    pub rows: Vec<Vec<String>>,
+    /// What the table says, below it.
+    pub caption: String,
+}
+
+/// A Vega-Lite document with a caption.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What to see in the figure.
+    pub caption: String,
+    /// The document.
+    pub spec: Value,
+}
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPTS: [&str; 3] = [
+    include_str!("../../assets/vega.min.js"),
+    include_str!("../../assets/vega-lite.min.js"),
+    include_str!("../../assets/vega-embed.min.js"),
+];
+
+/// Draws every figure; a failure is shown in its place and marks the page, for tests and readers.
+const DRAW: &str = r#"
+for (const holder of document.querySelectorAll("[data-figure]")) {
+  const spec = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
+  vegaEmbed(holder, spec, { actions: false, renderer: "svg" }).then(
+    () => { holder.dataset.drawn = "yes"; },
+    (error) => { holder.dataset.drawn = "no"; holder.textContent = "figure failed: " + error; });
+}
+"#;
+
+impl Page {
+    /// The whole file. Contains no reference that a browser would load.
+    pub fn render(&self) -> String {
+        let mut html = String::with_capacity(2 << 20);
+        let title = escape(&self.title);
+        let _ = write!(
+            html,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n"
+        );
+        for script in SCRIPTS {
+            let _ = writeln!(html, "<script>{script}</script>");
+        }
+        let lead = escape(&self.lead);
+        let _ = write!(html, "</head>\n<body>\n<h1>{title}</h1>\n<p class=\"lead\">{lead}</p>\n");
+        let mut figures = 0;
+        for section in &self.sections {
+            let _ = writeln!(html, "<section>\n<h2>{}</h2>", escape(&section.heading));
+            for block in &section.blocks {
+                block.render(&mut html, &mut figures);
+            }
+            html.push_str("</section>\n");
+        }
+        let _ = write!(html, "<script>{DRAW}</script>\n</body>\n</html>\n");
+        html
+    }
+}
+
+impl Block {
+    fn render(&self, html: &mut String, figures: &mut usize) {
+        match self {
+            Self::Text(text) => {
+                let _ = writeln!(html, "<p>{}</p>", escape(text));
+            }
+            Self::Table(table) => table.render(html),
+            Self::Figure(figure) => {
+                *figures += 1;
+                figure.render(html, *figures);
+            }
+            Self::Details { title, text } => {
+                let (title, text) = (escape(title), escape(text));
+                let _ = writeln!(
+                    html,
+                    "<details><summary>{title}</summary><pre>{text}</pre></details>"
+                );
+            }
+        }
+    }
+}
+
+impl Table {
+    fn render(&self, html: &mut String) {
+        html.push_str("<div class=\"wide\"><table>\n<thead><tr>");
+        for column in &self.columns {
+            let _ = write!(html, "<th>{}</th>", escape(column));
+        }
+        html.push_str("</tr></thead>\n<tbody>\n");
+        for row in &self.rows {
+            html.push_str("<tr>");
+            for cell in row {
+                let _ = write!(html, "<td>{}</td>", escape(cell));
+            }
+            html.push_str("</tr>\n");
+        }
+        let _ = writeln!(
+            html,
+            "</tbody></table></div>\n<p class=\"caption\">{}</p>",
+            escape(&self.caption)
+        );
+    }
+}
+
+impl Figure {
+    fn render(&self, html: &mut String, number: usize) {
+        // Inside a script element only `</` and `<!--` could end or nest it: no `<` remains.
+        let spec = self.spec.to_string().replace('<', "\\u003c");
+        let caption = escape(&self.caption);
+        let _ = writeln!(
+            html,
+            "<figure><div data-figure=\"figure-{number}\"></div>\
+             <script type=\"application/json\" id=\"figure-{number}\">{spec}</script>\
+             <figcaption>Figure {number}. {caption}</figcaption></figure>"
+        );
+    }
+}
+
+/// Text for element contents and attribute values.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_a_plan_becomes_markup() {
+        let hostile = "</script><img src=x onerror=alert(1)>\"'&";
+        let table = Table {
+            columns: vec![hostile.into()],
+            rows: vec![vec![hostile.into()]],
+            caption: hostile.into(),
+        };
+        let figure =
+            Figure { caption: hostile.into(), spec: serde_json::json!({ "title": hostile }) };
+        let details = Block::Details { title: hostile.into(), text: hostile.into() };
+        let blocks =
+            vec![Block::Text(hostile.into()), Block::Table(table), Block::Figure(figure), details];
+        let section = Section { heading: hostile.into(), blocks };
+        let page = Page { title: hostile.into(), lead: hostile.into(), sections: vec![section] };
+        let html = page.render();
+        assert!(!html.contains("<img src=x"), "markup came through");
+        let scripts = html.matches("</script>").count();
+        assert_eq!(scripts, SCRIPTS.len() + 2, "a script element was ended early");
+    }
+
+    #[test]
+    fn scripts_are_the_ones_noted_in_the_assets() {
+        use sha2::{Digest, Sha256};
+        let notes = include_str!("../../assets/README.md");
+        for script in SCRIPTS {
+            assert!(!script.contains("</script"), "would end its element");
+            let digest = Sha256::digest(script.as_bytes());
+            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert!(notes.contains(&hex), "assets/README.md lacks {hex}");
+        }
+    }
+}
