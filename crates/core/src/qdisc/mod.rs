@@ -3,10 +3,15 @@
 //! One trait, one file per discipline, one registry ([`DISCIPLINES`], [`build`]).
 
 mod buffer;
+mod classify;
+mod codel;
+mod drr;
 mod fifo;
+mod fq_codel;
 mod longest;
 mod params;
 mod pool;
+mod prio;
 mod round;
 mod sfq;
 mod shaper;
@@ -19,7 +24,12 @@ use crate::packet::Packet;
 use crate::spec::{Param, Spec, SpecError, Value};
 use crate::units::{ByteCount, Limit, Timestamp};
 
+pub use classify::{Classifier, RULE};
+pub use codel::{CodelParams, CodelQueue};
+pub use drr::{Drr, DrrParams};
 pub use fifo::Fifo;
+pub use fq_codel::{FqCodel, FqCodelParams};
+pub use prio::Prio;
 pub use sfq::{Sfq, SfqParams};
 pub use shaper::{Burst, Shaper, ShaperParams};
 
@@ -122,7 +132,15 @@ pub struct Discipline {
 }
 
 /// All disciplines, in the order in which they are listed to people.
-pub const DISCIPLINES: &[Discipline] = &[fifo::DISCIPLINE, sfq::DISCIPLINE, shaper::DISCIPLINE];
+pub const DISCIPLINES: &[Discipline] = &[
+    fifo::DISCIPLINE,
+    sfq::DISCIPLINE,
+    drr::DISCIPLINE,
+    codel::DISCIPLINE,
+    fq_codel::DISCIPLINE,
+    prio::DISCIPLINE,
+    shaper::DISCIPLINE,
+];
 
 /// How deep disciplines may be nested: a shaper over prio over a shaper over a queue is 4.
 const NESTING_MAX: usize = 4;
@@ -143,7 +161,7 @@ pub fn discipline(spec: &Spec) -> Result<&'static Discipline, SpecError> {
     })
 }
 
-/// `spec` with every discipline that draws random numbers given a seed of its own from `seed`,
+/// `spec` with `seed` given to every discipline in it that takes one,
 /// where none is written.
 pub fn seeded(spec: &Spec, seed: u64) -> Spec {
     let mut spec = spec.clone();
@@ -161,7 +179,9 @@ pub fn seeded(spec: &Spec, seed: u64) -> Spec {
             }
             Value::List(values) => values.iter_mut().for_each(|value| match value {
                 Value::Spec(nested) => *nested = seeded(nested, seed),
-                Value::Text(name) => *value = Value::Spec(seeded(&Spec::named(name), seed)),
+                Value::Text(name) if discipline(&Spec::named(name)).is_ok() => {
+                    *value = Value::Spec(seeded(&Spec::named(name), seed));
+                }
                 _ => {}
             }),
             _ => {}
@@ -184,6 +204,10 @@ fn build_nested<P: Packet + Send + 'static>(
     Ok(match entry.name {
         "fifo" => Box::new(Fifo::from_spec(spec)?),
         "sfq" => Box::new(Sfq::from_spec(spec)?),
+        "drr" => Box::new(Drr::from_spec(spec)?),
+        "codel" => Box::new(CodelQueue::from_spec(spec)?),
+        "fq_codel" => Box::new(FqCodel::from_spec(spec)?),
+        "prio" => Box::new(Prio::new(build_bands(spec, levels)?)),
         "shaper" => {
             let inner = params::given(spec, "inner", spec.nested("inner"))?;
             let inner = build_nested(&inner, levels - 1).map_err(|error| error.within("inner"))?;
@@ -191,6 +215,33 @@ fn build_nested<P: Packet + Send + 'static>(
         }
         name => unreachable!("{name} is registered but cannot be built"),
     })
+}
+
+fn build_bands<P: Packet + Send + 'static>(
+    spec: &Spec,
+    levels: usize,
+) -> Result<Vec<Box<dyn Qdisc<P> + Send>>, SpecError> {
+    let bands = params::given(spec, "bands", spec.nested_list("bands"))?;
+    if !(1..=prio::BANDS_MAX).contains(&bands.len()) {
+        let value = alloc::format!("{} bands", bands.len());
+        return Err(SpecError::new("bands", &value, "1 to 16 bands"));
+    }
+    Classifier::from_spec(spec)?;
+    let build_band = |(index, band): (usize, &Spec)| {
+        // Packets carry one class, which one set of rules gives.
+        let band = if contains_prio(band) {
+            Err(SpecError::new("kind", &band.kind, "no prio below a prio: one set of classes"))
+        } else {
+            build_nested(band, levels - 1)
+        };
+        band.map_err(|error| error.within(&alloc::format!("bands[{index}]")))
+    };
+    bands.iter().enumerate().map(build_band).collect()
+}
+
+fn contains_prio(spec: &Spec) -> bool {
+    spec.kind == "prio"
+        || spec.nested("inner").is_ok_and(|inner| inner.is_some_and(|inner| contains_prio(&inner)))
 }
 
 /// Scales the flow hash of `packet` to `0..flows`.
@@ -210,7 +261,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_and_parameters_are_refused_with_what_is_allowed() {
-        assert!(refusal(&Spec::named("red")).contains("one of fifo, sfq"));
+        assert!(refusal(&Spec::named("red")).contains("one of fifo, sfq, drr"));
         let spec = Spec::named("fifo").with("limmit", Value::Text("10p".into()));
         assert!(refusal(&spec).contains("one of limit"));
         let spec = Spec::named("fifo").with("limit", Value::Integer(10));

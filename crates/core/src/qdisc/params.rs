@@ -58,6 +58,15 @@ pub(super) fn quantum(spec: &Spec) -> Result<ByteCount, SpecError> {
     }
 }
 
+pub(super) fn memory(spec: &Spec) -> Result<ByteCount, SpecError> {
+    let memory = given(spec, "memory", spec.bytes("memory"))?;
+    if (MTU..=BYTES_MAX).contains(&memory.as_u64()) {
+        Ok(memory)
+    } else {
+        Err(refused("memory", &memory, "a size, 1514B to 1GB"))
+    }
+}
+
 pub(super) fn count(spec: &Spec, name: &str, range: RangeInclusive<u64>) -> Result<u64, SpecError> {
     let count = given(spec, name, spec.count(name))?;
     if range.contains(&count) {

@@ -416,10 +416,31 @@ pub fn specs() -> Vec<Spec> {
         sfq.clone().with("depth", Value::Integer(3)).with("headdrop", Value::Bool(true)),
         sfq.clone().with("depth", Value::Integer(3)).with("seed", Value::Integer(1)),
     ];
+    let drr = named("drr").with("limit", text("20p"));
+    let codel = named("codel").with("limit", text("30p")).with("target", text("1ms"));
+    let codel = codel.with("interval", text("10ms"));
+    let fq_codel = Spec { kind: "fq_codel".to_string(), ..codel.clone() };
+    specs.extend([
+        drr.clone(),
+        drr.clone().with("limit", text("100KB")).with("quantum", text("500B")),
+        drr.clone().with("flows", Value::Integer(1)),
+        codel.clone(),
+        codel.clone().with("ecn", Value::Bool(true)).with("limit", text("100KB")),
+        fq_codel.clone(),
+        fq_codel.clone().with("memory", text("70KB")).with("ecn", Value::Bool(false)),
+        fq_codel.clone().with("flows", Value::Integer(2)).with("quantum", text("300B")),
+    ]);
+    let bands = |bands: &[&Spec]| {
+        Value::List(bands.iter().map(|band| Value::Spec((*band).clone())).collect())
+    };
     let shaper = named("shaper").with("rate", text("10Mbit/s"));
     specs.extend([
         shaper.clone().with("inner", Value::Spec(sfq.clone())),
         shaper.clone().with("burst", text("0s")).with("bucket", text("1514B")),
+        shaper.clone().with("inner", Value::Spec(codel.clone())),
+        named("prio").with("bands", bands(&[&sfq, &drr, &named("fifo")])),
+        named("prio").with("bands", bands(&[&codel, &fq_codel])),
+        named("prio").with("bands", bands(&[&shaper, &sfq])),
         shaper.clone().with("burst", text("64KB")).with("inner", Value::Spec(shaper)),
     ]);
     specs

@@ -1,0 +1,313 @@
+//! Which class a packet belongs to: rules over header fields, first match wins.
+//!
+//! ```toml
+//! qdisc = { kind = "prio", bands = [{ kind = "sfq" }, { kind = "fifo" }], classes = [
+//!     { dscp = 46, class = 0 },
+//!     { protocol = "udp", port = "5000-6000", class = 0 },
+//!     { source_prefix = "10.0.0.0/8", class = 1 },
+//! ] }
+//! ```
+//! All conditions of a rule must hold; `port` and `prefix` hold for either end. A rule without a
+//! condition matches everything. What no rule matches belongs to the last band.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::ops::RangeInclusive;
+
+use ipnet::IpNet;
+
+use crate::packet::Headers;
+use crate::qdisc::prio::BANDS_MAX;
+use crate::spec::{Param, Spec, SpecError, Value};
+
+/// More rules than anyone writes by hand; each costs a comparison a packet.
+const RULES_MAX: usize = 1000;
+
+/// IANA protocol numbers by name.
+const PROTOCOLS: &[(&str, u8)] =
+    &[("icmp", 1), ("tcp", 6), ("udp", 17), ("gre", 47), ("esp", 50), ("icmpv6", 58)];
+const PROTOCOL_ALLOWED: &str = "icmp, tcp, udp, gre, esp, icmpv6 or a number, 0 to 255";
+const PORT_ALLOWED: &str = "a port or a range such as \"5000-6000\", 1 to 65535";
+const PREFIX_ALLOWED: &str = "a prefix such as \"10.0.0.0/8\", without host bits, or an address";
+
+const fn condition(name: &'static str, summary: &'static str, allowed: &'static str) -> Param {
+    Param { name, summary, default: "", allowed }
+}
+
+/// What a rule may say.
+pub const RULE: &[Param] = &[
+    condition("dscp", "the DSCP equals", "a whole number, 0 to 63"),
+    condition("protocol", "the IP protocol equals", PROTOCOL_ALLOWED),
+    condition("port", "the source or the destination port lies in", PORT_ALLOWED),
+    condition("source_port", "the source port lies in", PORT_ALLOWED),
+    condition("destination_port", "the destination port lies in", PORT_ALLOWED),
+    condition("prefix", "the source or the destination address lies in", PREFIX_ALLOWED),
+    condition("source_prefix", "the source address lies in", PREFIX_ALLOWED),
+    condition("destination_prefix", "the destination address lies in", PREFIX_ALLOWED),
+    Param { name: "class", summary: "the class", default: "", allowed: "the number of a band" },
+];
+
+/// Gives packets their class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Classifier {
+    rules: Vec<Rule>,
+    /// Of packets that no rule matches.
+    default_class: u8,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Rule {
+    dscp: Option<u8>,
+    protocol: Option<u8>,
+    port: Option<RangeInclusive<u16>>,
+    source_port: Option<RangeInclusive<u16>>,
+    destination_port: Option<RangeInclusive<u16>>,
+    prefix: Option<IpNet>,
+    source_prefix: Option<IpNet>,
+    destination_prefix: Option<IpNet>,
+    class: u8,
+}
+
+impl Classifier {
+    /// The rules of the `prio` in `spec`, at whatever depth; without one, everything is class 0.
+    pub fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        if spec.kind != "prio" {
+            return match spec.nested("inner")? {
+                Some(inner) => Self::from_spec(&inner).map_err(|error| error.within("inner")),
+                None => Ok(Self::default()),
+            };
+        }
+        let bands = spec.nested_list("bands")?.map_or(1, |bands| bands.len());
+        let bands = bands.clamp(1, BANDS_MAX);
+        let tables = spec.tables("classes")?.unwrap_or_default();
+        if tables.len() > RULES_MAX {
+            let value = format!("{} rules", tables.len());
+            return Err(SpecError::new("classes", &value, &format!("at most {RULES_MAX} rules")));
+        }
+        let read = |(index, table): (usize, &&BTreeMap<String, Value>)| {
+            let rule = Spec { kind: "a class rule".into(), params: (*table).clone() };
+            Rule::from_spec(&rule, bands)
+                .map_err(|error| error.within(&format!("classes[{index}]")))
+        };
+        let rules = tables.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { rules, default_class: (bands - 1) as u8 })
+    }
+
+    /// The class of a packet with these headers.
+    pub fn classify(&self, headers: &Headers) -> u8 {
+        let rule = self.rules.iter().find(|rule| rule.matches(headers));
+        rule.map_or(self.default_class, |rule| rule.class)
+    }
+}
+
+impl Rule {
+    fn from_spec(spec: &Spec, bands: usize) -> Result<Self, SpecError> {
+        spec.check_names(RULE)?;
+        let class = small(spec, "class", bands as u64 - 1)?.ok_or_else(|| {
+            SpecError::new("class", "(absent)", &format!("a band, 0 to {}", bands - 1))
+        })?;
+        Ok(Self {
+            dscp: small(spec, "dscp", 63)?,
+            protocol: protocol(spec)?,
+            port: ports(spec, "port")?,
+            source_port: ports(spec, "source_port")?,
+            destination_port: ports(spec, "destination_port")?,
+            prefix: prefix(spec, "prefix")?,
+            source_prefix: prefix(spec, "source_prefix")?,
+            destination_prefix: prefix(spec, "destination_prefix")?,
+            class,
+        })
+    }
+
+    fn matches(&self, headers: &Headers) -> bool {
+        let within = |ports: &Option<RangeInclusive<u16>>, candidates: &[u16]| {
+            ports.as_ref().is_none_or(|range| candidates.iter().any(|port| range.contains(port)))
+        };
+        let inside = |prefix: &Option<IpNet>, candidates: &[IpAddr]| {
+            prefix.as_ref().is_none_or(|net| candidates.iter().any(|address| net.contains(address)))
+        };
+        let (source, destination) = (headers.source, headers.destination);
+        self.dscp.is_none_or(|dscp| dscp == headers.dscp)
+            && self.protocol.is_none_or(|protocol| protocol == headers.protocol)
+            && within(&self.port, &[headers.source_port, headers.destination_port])
+            && within(&self.source_port, &[headers.source_port])
+            && within(&self.destination_port, &[headers.destination_port])
+            && inside(&self.prefix, &[source, destination])
+            && inside(&self.source_prefix, &[source])
+            && inside(&self.destination_prefix, &[destination])
+    }
+}
+
+/// A whole number up to `max`, which is below 256.
+fn small(spec: &Spec, name: &str, max: u64) -> Result<Option<u8>, SpecError> {
+    match spec.count(name)? {
+        Some(value) if value > max => {
+            Err(SpecError::new(name, &value.to_string(), &format!("a whole number, 0 to {max}")))
+        }
+        found => Ok(found.map(|value| value as u8)),
+    }
+}
+
+/// The value `name` as text without quotes, read by `read`.
+fn read<T>(
+    spec: &Spec,
+    name: &str,
+    allowed: &str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, SpecError> {
+    let Some(value) = spec.params.get(name) else { return Ok(None) };
+    let text = match value {
+        Value::Text(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let refused = || SpecError::new(name, &value.to_string(), allowed);
+    read(&text).ok_or_else(refused).map(Some)
+}
+
+fn protocol(spec: &Spec) -> Result<Option<u8>, SpecError> {
+    read(spec, "protocol", PROTOCOL_ALLOWED, |text| {
+        let named = PROTOCOLS.iter().find(|(name, _)| *name == text);
+        named.map(|(_, number)| *number).or_else(|| text.parse().ok())
+    })
+}
+
+fn ports(spec: &Spec, name: &str) -> Result<Option<RangeInclusive<u16>>, SpecError> {
+    read(spec, name, PORT_ALLOWED, |text| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        // Port 0 stands for "has no port" in the headers.
+        (1 <= first && first <= last).then_some(first..=last)
+    })
+}
+
+fn prefix(spec: &Spec, name: &str) -> Result<Option<IpNet>, SpecError> {
+    read(spec, name, PREFIX_ALLOWED, |text| {
+        let net = match text.parse::<IpAddr>() {
+            Ok(address) => IpNet::from(address),
+            Err(_) => text.parse::<IpNet>().ok()?,
+        };
+        (net.trunc() == net).then_some(net)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Ecn;
+
+    fn headers() -> Headers {
+        Headers {
+            source: [10, 1, 2, 3].into(),
+            destination: [192, 0, 2, 7].into(),
+            protocol: 6,
+            source_port: 5001,
+            destination_port: 443,
+            dscp: 0,
+            ecn: Ecn::NotEct,
+        }
+    }
+
+    fn rule(conditions: &[(&str, Value)], class: i64) -> Value {
+        let mut table: BTreeMap<String, Value> =
+            conditions.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
+        table.insert("class".into(), Value::Integer(class));
+        Value::Table(table)
+    }
+
+    fn text(text: &str) -> Value {
+        Value::Text(text.into())
+    }
+
+    fn classifier(rules: Vec<Value>) -> Result<Classifier, SpecError> {
+        let bands = ["fifo", "fifo", "fifo"].map(text).to_vec();
+        let spec = Spec::named("prio")
+            .with("bands", Value::List(bands))
+            .with("classes", Value::List(rules));
+        Classifier::from_spec(&spec)
+    }
+
+    #[test]
+    fn each_condition_matches_its_field_only() {
+        for (key, value, matches) in [
+            ("dscp", Value::Integer(0), true),
+            ("dscp", Value::Integer(46), false),
+            ("protocol", text("tcp"), true),
+            ("protocol", Value::Integer(17), false),
+            ("port", text("5000-6000"), true),
+            ("port", Value::Integer(443), true),
+            ("source_port", Value::Integer(443), false),
+            ("destination_port", text("443"), true),
+            ("prefix", text("192.0.2.0/24"), true),
+            ("source_prefix", text("192.0.2.0/24"), false),
+            ("source_prefix", text("10.0.0.0/8"), true),
+            ("destination_prefix", text("192.0.2.7"), true),
+            ("prefix", text("2001:db8::/32"), false),
+        ] {
+            let classifier = classifier(alloc::vec![rule(&[(key, value.clone())], 1)]).unwrap();
+            let class = classifier.classify(&headers());
+            assert_eq!(class, if matches { 1 } else { 2 }, "{key} = {value}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_whose_conditions_all_hold_wins() {
+        let rules = alloc::vec![
+            rule(&[("protocol", text("udp")), ("port", Value::Integer(443))], 0),
+            rule(&[("protocol", text("tcp")), ("port", Value::Integer(443))], 1),
+            rule(&[], 0),
+        ];
+        let classifier = classifier(rules).unwrap();
+        assert_eq!(classifier.classify(&headers()), 1);
+        assert_eq!(classifier.classify(&Headers { protocol: 50, ..headers() }), 0);
+    }
+
+    #[test]
+    fn a_packet_without_ports_matches_no_port() {
+        let classifier = classifier(alloc::vec![rule(&[("port", text("1-65535"))], 0)]).unwrap();
+        let fragment = Headers { source_port: 0, destination_port: 0, ..headers() };
+        assert_eq!(classifier.classify(&fragment), 2);
+    }
+
+    #[test]
+    fn the_rules_of_a_nested_prio_are_found() {
+        let prio = Spec::named("prio")
+            .with("bands", Value::List(["sfq", "fifo"].map(text).to_vec()))
+            .with("classes", Value::List(alloc::vec![rule(&[("dscp", Value::Integer(46))], 0)]));
+        let spec = Spec::named("shaper").with("inner", Value::Spec(prio));
+        let classifier = Classifier::from_spec(&spec).unwrap();
+        assert_eq!(classifier.classify(&Headers { dscp: 46, ..headers() }), 0);
+        assert_eq!(classifier.classify(&headers()), 1);
+        assert_eq!(Classifier::from_spec(&Spec::named("sfq")).unwrap().classify(&headers()), 0);
+    }
+
+    #[test]
+    fn bad_rules_are_refused_by_place_value_and_what_is_allowed() {
+        for (key, value, expected) in [
+            (
+                "dscp",
+                Value::Integer(64),
+                "classes[0].dscp = 64: allowed is a whole number, 0 to 63",
+            ),
+            ("port", text("6000-5000"), "a port or a range"),
+            ("port", Value::Integer(0), "a port or a range"),
+            ("prefix", text("10.0.0.1/8"), "without host bits"),
+            ("prefix", text("example.org"), "a prefix such as"),
+            ("protocol", text("TCP"), "icmp, tcp, udp"),
+            ("class", Value::Integer(3), "a whole number, 0 to 2"),
+            ("class", Value::Integer(-1), "a whole number"),
+            ("dcsp", Value::Integer(1), "one of dscp, protocol"),
+        ] {
+            let mut broken = rule(&[], 0);
+            if let Value::Table(table) = &mut broken {
+                table.insert(key.into(), value.clone());
+            }
+            let error = classifier(alloc::vec![broken]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{key} = {value}: {error}");
+        }
+        let error = classifier(alloc::vec![Value::Table(BTreeMap::new())]).unwrap_err();
+        assert_eq!(error.key, "classes[0].class");
+    }
+}

@@ -1,0 +1,367 @@
+//! Controlled delay: drops or marks at the head of the queue once packets have waited longer than
+//! `target` for a whole `interval`, and then more and more often until they no longer do.
+//!
+//! ```text
+//! sojourn < target, or at most one packet left : good; leave the dropping state
+//! sojourn >= target for >= interval            : enter it: drop one, next drop after the law
+//! law                                          : interval / sqrt(count), count = drops since entry
+//! re-entry within 16 intervals                 : count resumes where the last state had raised it
+//! ```
+//! Sources: RFC 8289, sections 5.1 to 5.6 with the pseudocode of section 5; Linux
+//! include/net/codel_impl.h for marking: a marked packet is delivered and counts as a drop.
+//!
+//! As in Linux, the law ([`Codel`]) is written once and has several owners: [`CodelQueue`] has one
+//! queue, [`super::FqCodel`] one law per flow.
+//!
+//! Departure: the interval is divided by an exact integer square root instead of Linux' Newton
+//! step, so drop times are those of the formula rounded down to a nanosecond.
+
+use alloc::collections::VecDeque;
+
+use crate::packet::{Ecn, Packet};
+use crate::qdisc::params::{self, LIMIT_ALLOWED, MTU};
+use crate::qdisc::pool::Queued;
+use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Limit, Timestamp};
+
+/// RFC 8289 section 5.1: resume the drop rate of the last dropping state if it ended less than
+/// this many intervals ago.
+const RESUME_INTERVALS: u32 = 16;
+
+pub(super) const TARGET: Param = Param {
+    name: "target",
+    // RFC 8289 section 4.3: 5 to 10 % of the interval.
+    summary: "acceptable standing sojourn time (RFC 8289 section 4.3)",
+    default: "5ms",
+    allowed: "a duration, 10us to 1s",
+};
+pub(super) const INTERVAL: Param = Param {
+    name: "interval",
+    // RFC 8289 section 4.2: a worst-case round-trip time; 100 ms suits the Internet.
+    summary: "time for which the target may be exceeded, about the worst RTT (section 4.2)",
+    default: "100ms",
+    allowed: "a duration, 100us to 10s, at least the target",
+};
+const ECN_SUMMARY: &str = "mark ECN-capable packets instead of dropping them";
+const ECN_ALLOWED: &str = "true or false";
+/// Linux marks by default in fq_codel and not in codel.
+pub(super) const ECN_ON: Param =
+    Param { name: "ecn", summary: ECN_SUMMARY, default: "true", allowed: ECN_ALLOWED };
+const ECN_OFF: Param = Param { default: "false", ..ECN_ON };
+
+/// Registry entry.
+pub(super) const DISCIPLINE: Discipline = Discipline {
+    name: "codel",
+    summary: "one queue that drops or marks when packets wait too long",
+    sources: &["RFC 8289", "Linux include/net/codel_impl.h"],
+    params: &[
+        Param {
+            name: "limit",
+            summary: "what the queue holds (Linux: 1000 packets)",
+            default: "1000p",
+            allowed: LIMIT_ALLOWED,
+        },
+        TARGET,
+        INTERVAL,
+        ECN_OFF,
+    ],
+};
+
+/// The knobs of the law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodelParams {
+    /// Acceptable standing sojourn time.
+    pub target: Duration,
+    /// Time for which the target may be exceeded.
+    pub interval: Duration,
+    /// Mark ECN-capable packets instead of dropping them.
+    pub ecn: bool,
+}
+
+impl CodelParams {
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let [ten_us, tenth_ms] = [10, 100].map(Duration::from_micros);
+        let target = params::duration(spec, "target", ten_us..=Duration::from_secs(1))?;
+        let longest = Duration::from_secs(10);
+        let interval = params::duration(spec, "interval", tenth_ms.max(target)..=longest)?;
+        Ok(Self { target, interval, ecn: params::switch(spec, "ecn")? })
+    }
+}
+
+/// The state of the law for one queue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Codel {
+    is_dropping: bool,
+    /// Drops since the dropping state was entered, or resumed.
+    count: u32,
+    /// `count` when it was entered.
+    entry_count: u32,
+    /// When the sojourn time will have been above target for an interval.
+    first_above: Option<Timestamp>,
+    /// When the next drop is due.
+    drop_next: Timestamp,
+}
+
+/// The head of a queue, taken out.
+pub(super) struct Head<P> {
+    pub queued: Queued<P>,
+    /// What stands in the same queue behind it.
+    pub left: ByteCount,
+}
+
+impl Codel {
+    /// The next packet to deliver; `pop` takes the head of the queue. `None` once it is empty.
+    pub fn dequeue<P: Packet>(
+        &mut self,
+        now: Timestamp,
+        params: &CodelParams,
+        mut pop: impl FnMut() -> Option<Head<P>>,
+        drops: &mut dyn DropSink<P>,
+    ) -> Option<P> {
+        let (mut packet, mut may_drop) = self.judge(now, params, pop())?;
+        if !self.is_dropping {
+            if !may_drop {
+                return Some(packet);
+            }
+            let is_marked = params.ecn && mark(&mut packet);
+            self.enter(now, params);
+            if is_marked {
+                return Some(packet);
+            }
+            drops.dropped(packet, DropReason::Codel);
+            return self.judge(now, params, pop()).map(|(packet, _)| packet);
+        }
+        while may_drop && now >= self.drop_next {
+            self.count = self.count.saturating_add(1);
+            self.drop_next += spacing(params.interval, self.count);
+            if params.ecn && mark(&mut packet) {
+                return Some(packet);
+            }
+            drops.dropped(packet, DropReason::Codel);
+            (packet, may_drop) = self.judge(now, params, pop())?;
+        }
+        self.is_dropping = may_drop;
+        Some(packet)
+    }
+
+    /// Counts packets that the owner dropped at its limit, so that the law drops more often too.
+    pub fn count_drops(&mut self, packets: u32) {
+        self.count = self.count.saturating_add(packets);
+    }
+
+    /// `dodequeue` of the RFC: the packet, and whether its queue has been too slow for too long.
+    fn judge<P>(
+        &mut self,
+        now: Timestamp,
+        params: &CodelParams,
+        head: Option<Head<P>>,
+    ) -> Option<(P, bool)> {
+        let Some(Head { queued, left }) = head else {
+            self.first_above = None;
+            self.is_dropping = false;
+            return None;
+        };
+        let sojourn = now.saturating_since(queued.enqueued);
+        if sojourn < params.target || left <= ByteCount::new(MTU) {
+            self.first_above = None;
+            return Some((queued.packet, false));
+        }
+        let first_above = *self.first_above.get_or_insert(now + params.interval);
+        Some((queued.packet, now >= first_above))
+    }
+
+    /// Enters the dropping state with its first drop at `now`.
+    fn enter(&mut self, now: Timestamp, params: &CodelParams) {
+        self.is_dropping = true;
+        let raised = self.count.saturating_sub(self.entry_count);
+        let is_recent = now.saturating_since(self.drop_next) < params.interval * RESUME_INTERVALS;
+        self.count = if raised > 1 && is_recent { raised } else { 1 };
+        self.entry_count = self.count;
+        self.drop_next = now + spacing(params.interval, self.count);
+    }
+}
+
+/// The control law: `interval / sqrt(count)`, exact for intervals up to 584 years.
+fn spacing(interval: Duration, count: u32) -> Duration {
+    let nanos = interval.as_nanos().min(u128::from(u64::MAX));
+    let spacing = (nanos * nanos / u128::from(count.max(1))).isqrt();
+    Duration::from_nanos(spacing as u64)
+}
+
+/// Whether `packet` now carries the mark.
+fn mark<P: Packet>(packet: &mut P) -> bool {
+    match packet.ecn() {
+        Ecn::NotEct => return false,
+        Ecn::Ect0 | Ecn::Ect1 => packet.set_ce(),
+        Ecn::Ce => {}
+    }
+    true
+}
+
+/// One queue under CoDel.
+pub struct CodelQueue<P> {
+    limit: Limit,
+    params: CodelParams,
+    law: Codel,
+    packets: VecDeque<Queued<P>>,
+    backlog: Backlog,
+}
+
+impl<P: Packet> CodelQueue<P> {
+    /// An empty queue.
+    pub fn new(limit: Limit, params: CodelParams) -> Self {
+        Self {
+            limit,
+            params,
+            law: Codel::default(),
+            packets: VecDeque::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        Ok(Self::new(params::limit(spec, "limit")?, CodelParams::from_spec(spec)?))
+    }
+}
+
+impl<P: Packet> Qdisc<P> for CodelQueue<P> {
+    fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        if self.backlog.with(packet.len()).exceeds(self.limit) {
+            return drops.dropped(packet, DropReason::Overlimit);
+        }
+        self.backlog.add(packet.len());
+        self.packets.push_back(Queued { packet, enqueued: now });
+    }
+
+    fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
+        let pop = || {
+            let queued = self.packets.pop_front()?;
+            self.backlog.remove(queued.packet.len());
+            Some(Head { queued, left: self.backlog.bytes })
+        };
+        self.law.dequeue(now, &self.params, pop, drops)
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.backlog.ready()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::qdisc::{Dropped, TestPacket};
+    use alloc::vec::Vec;
+
+    const PARAMS: CodelParams = CodelParams {
+        target: Duration::from_millis(5),
+        interval: Duration::from_millis(100),
+        ecn: false,
+    };
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    fn packet(sequence: u64, ecn: Ecn) -> TestPacket {
+        TestPacket { sequence, ecn, ..TestPacket::default() }
+    }
+
+    /// A queue with `packets` waiting since time 0.
+    fn filled(params: CodelParams, packets: u64, ecn: Ecn) -> CodelQueue<TestPacket> {
+        let mut queue = CodelQueue::new(Limit::Packets(packets), params);
+        for sequence in 0..packets {
+            queue.enqueue(Timestamp::ZERO, packet(sequence, ecn), &mut Dropped::default());
+        }
+        queue
+    }
+
+    /// Asks for one packet each millisecond of `millis`; when how many were dropped.
+    fn drop_times(queue: &mut CodelQueue<TestPacket>, millis: core::ops::Range<u64>) -> Vec<u64> {
+        let mut times = Vec::new();
+        for now in millis {
+            let mut drops = Dropped::default();
+            queue.dequeue(at(now), &mut drops);
+            times.extend(drops.packets.iter().map(|_| now));
+        }
+        times
+    }
+
+    #[test]
+    fn the_spacing_is_the_interval_over_the_square_root_of_the_count() {
+        let interval = Duration::from_millis(100);
+        for (count, nanos) in
+            [(1, 100_000_000), (2, 70_710_678), (3, 57_735_026), (4, 50_000_000), (100, 10_000_000)]
+        {
+            assert_eq!(spacing(interval, count), Duration::from_nanos(nanos));
+        }
+        assert_eq!(spacing(interval, u32::MAX), Duration::from_nanos(1525));
+        assert_eq!(spacing(interval, 0), interval);
+    }
+
+    #[test]
+    fn a_standing_queue_loses_packets_on_the_schedule_of_the_law() {
+        let mut queue = filled(PARAMS, 1000, Ecn::NotEct);
+        // First above target at 5 ms, so the first drop at 105 ms; then 100/sqrt(n) ms apart:
+        // 205, 275.7, 333.4, 383.4, 428.2, 469.0 ms.
+        assert_eq!(drop_times(&mut queue, 0..480), [105, 205, 276, 334, 384, 429, 469]);
+    }
+
+    #[test]
+    fn a_burst_that_drains_within_an_interval_is_left_alone() {
+        let mut queue = filled(PARAMS, 90, Ecn::NotEct);
+        assert_eq!(drop_times(&mut queue, 0..100), []);
+        assert_eq!(queue.backlog(), Backlog::default());
+    }
+
+    #[test]
+    fn the_last_full_packet_is_never_dropped() {
+        let mut queue = CodelQueue::new(Limit::Packets(10), PARAMS);
+        let mut drops = Dropped::default();
+        // Two packets stand all the time, each 50 ms: one is left behind the head.
+        for step in 0..100 {
+            queue.enqueue(at(step * 50), packet(step, Ecn::NotEct), &mut drops);
+            if step > 0 {
+                queue.dequeue(at(step * 50), &mut drops).unwrap();
+            }
+        }
+        assert_eq!(drops.packets, []);
+    }
+
+    #[test]
+    fn ecn_capable_packets_are_marked_and_delivered_on_the_same_schedule() {
+        let mut queue = filled(CodelParams { ecn: true, ..PARAMS }, 1000, Ecn::Ect0);
+        let mut drops = Dropped::default();
+        let marked: Vec<u64> = (0..480)
+            .filter(|now| queue.dequeue(at(*now), &mut drops).unwrap().ecn == Ecn::Ce)
+            .collect();
+        assert_eq!(marked, [105, 205, 276, 334, 384, 429, 469]);
+        assert_eq!(drops.packets, []);
+        let mut queue = filled(CodelParams { ecn: true, ..PARAMS }, 1000, Ecn::NotEct);
+        assert_eq!(drop_times(&mut queue, 0..210), [105, 205]);
+    }
+
+    #[test]
+    fn a_dropping_state_resumes_its_rate_within_16_intervals_and_not_later() {
+        // Drops at 105, 205, 276, 334 and 384 ms, then the queue runs empty.
+        for (pause_ms, resumed) in [(1000, true), (2000, false)] {
+            let mut queue = filled(PARAMS, 1000, Ecn::NotEct);
+            assert_eq!(drop_times(&mut queue, 0..400).len(), 5);
+            while queue.dequeue(at(400), &mut Dropped::default()).is_some() {}
+            let start = 400 + pause_ms;
+            for sequence in 0..1000 {
+                queue.enqueue(at(start), packet(sequence, Ecn::NotEct), &mut Dropped::default());
+            }
+            let times = drop_times(&mut queue, start..start + 260);
+            // count was 5 when the state ended and 1 when it began: 4 resumes as 100/sqrt(4) ms.
+            let expected: &[u64] = if resumed { &[105, 155, 200, 241] } else { &[105, 205] };
+            let since_start: Vec<u64> = times.iter().map(|time| time - start).collect();
+            assert_eq!(since_start, expected, "after {pause_ms} ms");
+        }
+    }
+}

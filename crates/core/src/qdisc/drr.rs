@@ -1,0 +1,137 @@
+//! Deficit round robin: hashed flows in turn, each sending what its quantum and its saved deficit
+//! allow; one shared buffer.
+//!
+//! ```text
+//! flow's turn  : head <= deficit -> send it; deficit -= its bytes
+//!                otherwise       -> deficit += quantum, next flow
+//! flow empty   : out of the round, deficit forgotten
+//! over limit   : the longest flow gives up its newest packet
+//! ```
+//! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin",
+//! IEEE/ACM Transactions on Networking 4(3), 1996, section III (with buffer stealing).
+//!
+//! It differs from [`super::Sfq`] in that a flow never overdraws its deficit and that the hash key
+//! stays. Work is O(1) a packet as long as the quantum is at least the largest packet.
+
+use alloc::vec::Vec;
+
+use crate::packet::Packet;
+use crate::qdisc::buffer::{Buffer, DropFrom};
+use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
+use crate::qdisc::round::{Links, Round};
+use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc, flow_index};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Limit, Timestamp};
+
+/// Registry entry.
+pub(super) const DISCIPLINE: Discipline = Discipline {
+    name: "drr",
+    summary: "deficit round robin over hashed flows, drops from the longest",
+    sources: &["Shreedhar and Varghese, IEEE/ACM ToN 1996"],
+    params: &[
+        Param {
+            name: "limit",
+            summary: "what all flows hold together; the default is that of sfq",
+            default: "1200p",
+            allowed: LIMIT_ALLOWED,
+        },
+        Param {
+            name: "flows",
+            summary: "number of queues that flows are hashed to; the default is that of sfq",
+            default: "1024",
+            allowed: "a whole number, 1 to 65536",
+        },
+        QUANTUM_PARAM,
+        SEED,
+    ],
+};
+
+/// Parameters of [`Drr`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrrParams {
+    /// What all flows may hold together.
+    pub limit: Limit,
+    /// Number of queues, 1 to 65536.
+    pub flows: u32,
+    /// Bytes added to a flow's deficit a round.
+    pub quantum: ByteCount,
+    /// Seed of the flow hash.
+    pub seed: u64,
+}
+
+impl DrrParams {
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        Ok(Self {
+            limit: params::limit(spec, "limit")?,
+            flows: params::count(spec, "flows", 1..=FLOWS_MAX)? as u32,
+            quantum: params::quantum(spec)?,
+            seed: params::seed(spec)?,
+        })
+    }
+}
+
+/// Deficit round robin.
+pub struct Drr<P> {
+    params: DrrParams,
+    buffer: Buffer<P>,
+    links: Links,
+    round: Round,
+    deficits: Vec<ByteCount>,
+}
+
+impl<P: Packet> Drr<P> {
+    /// Empty queues.
+    pub fn new(params: DrrParams) -> Self {
+        Self {
+            buffer: Buffer::new(params.flows, params.limit, DropFrom::Tail),
+            links: Links::new(params.flows),
+            round: Round::EMPTY,
+            deficits: alloc::vec![ByteCount::ZERO; params.flows as usize],
+            params,
+        }
+    }
+
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        Ok(Self::new(DrrParams::from_spec(spec)?))
+    }
+}
+
+impl<P: Packet> Qdisc<P> for Drr<P> {
+    fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        let flow = flow_index(&packet, self.params.seed, self.params.flows);
+        self.buffer.push(now, flow, packet, drops);
+        if self.buffer.flow_backlog(flow).packets > 0 && !self.links.is_listed(flow) {
+            self.round.push_back(&mut self.links, flow);
+            self.deficits[flow as usize] = self.params.quantum;
+        }
+    }
+
+    fn dequeue(&mut self, _now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
+        loop {
+            let flow = self.round.front()?;
+            let deficit = &mut self.deficits[flow as usize];
+            let Some(len) = self.buffer.front(flow).map(Packet::len) else {
+                self.round.pop_front(&mut self.links);
+                continue;
+            };
+            if len <= *deficit {
+                *deficit -= len;
+                let packet = self.buffer.pop(flow);
+                if self.buffer.flow_backlog(flow).packets == 0 {
+                    self.round.pop_front(&mut self.links);
+                }
+                return packet;
+            }
+            *deficit += self.params.quantum;
+            self.round.rotate(&mut self.links);
+        }
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.buffer.backlog().ready()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.buffer.backlog()
+    }
+}
