@@ -8,9 +8,13 @@
 pub mod boundary;
 pub mod epoch;
 pub mod feedback;
+pub mod keys;
 pub mod rate;
+pub mod replay;
 pub mod sample;
 pub mod sendbox;
+pub mod session;
+pub mod wire;
 
 pub use sample::{SampleBlock, SamplingKey};
 

@@ -1,0 +1,618 @@
+//! What the boxes say to each other: one message per UDP datagram, little-endian, authenticated.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0..4 | `FBAY` |
+//! | 4 | version, 1 |
+//! | 5 | type |
+//! | 6..8 | bundle |
+//! | 8..16 | session of the sender: a random number drawn at its start |
+//! | 16..24 | sequence number in the session, from 1 |
+//! | 24..n | payload |
+//! | n..n+16 | tag over everything before it ([`MessageKey`](super::keys::MessageKey)) |
+//!
+//! | type | direction | payload |
+//! |---|---|---|
+//! | 1 challenge | both | nonce (8) |
+//! | 2 response | both | nonce answered (8), session answered (8), whether a nonce follows (1), own nonce (8) |
+//! | 3 keepalive | both | state (1), log2 of the epoch size (1), 255 where there is none |
+//! | 4 epoch notice | to the receivebox | log2 of the epoch size (1) |
+//! | 5 reports | to the sendbox | count (1), then 1 to 8 of: hash (8), received at (8, ns), bytes (8), packets (8), of them CE-marked (8), log2 of the epoch size (1) |
+//!
+//! The length of a datagram follows from its type and count; any other length is refused. Whether
+//! a message is fresh is for [`Session`](super::session::Session) to say.
+
+use alloc::vec::Vec;
+
+use super::keys::MessageKey;
+use super::{BundleId, EpochSize, Report};
+use crate::units::{ByteCount, Timestamp};
+
+/// The version of the format that this file reads and writes.
+pub const VERSION: u8 = 1;
+/// Bytes of the tag.
+pub const TAG_LEN: usize = 16;
+/// Most reports in a datagram: at 200 reports/s they are 40 ms of reports, more than a host that
+/// polls in time ever has to send at once.
+pub const MAX_REPORTS: usize = 8;
+/// Bytes of the largest datagram, a full one of reports: fits the smallest IPv4 MTU (576 bytes,
+/// RFC 1122 section 3.3.3) and so is never fragmented.
+pub const MAX_DATAGRAM: usize = HEADER_LEN + 1 + MAX_REPORTS * REPORT_LEN + TAG_LEN;
+
+const MAGIC: [u8; 4] = *b"FBAY";
+const HEADER_LEN: usize = 24;
+const REPORT_LEN: usize = 41;
+const NO_EPOCH_SIZE: u8 = 255;
+
+/// Which way a message goes; each way has its own key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Direction {
+    /// Sendbox to receivebox.
+    ToReceivebox = 1,
+    /// Receivebox to sendbox.
+    ToSendbox = 2,
+}
+
+/// What a box says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BoxState {
+    /// Sendbox: measures, does not shape.
+    Measuring = 1,
+    /// Sendbox: shapes.
+    Shaping = 2,
+    /// Sendbox: measures and logs the rate it would set.
+    DryRun = 3,
+    /// Receivebox: watches.
+    Watching = 4,
+    /// Either box: is about to stop.
+    Stopping = 5,
+}
+
+impl BoxState {
+    const ALL: [Self; 5] =
+        [Self::Measuring, Self::Shaping, Self::DryRun, Self::Watching, Self::Stopping];
+
+    /// Lower-case name for status output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measuring => "measuring",
+            Self::Shaping => "shaping",
+            Self::DryRun => "dry_run",
+            Self::Watching => "watching",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// Sent every 100 ms where nothing else is: that the box is there, and what it works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// What the box does.
+    pub state: BoxState,
+    /// Epoch size in force at the sender; `None` at a receivebox that was told none yet.
+    pub epoch_size: Option<EpochSize>,
+}
+
+/// 1 to [`MAX_REPORTS`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reports {
+    reports: [Report; MAX_REPORTS],
+    len: usize,
+}
+
+impl Reports {
+    /// `None` unless there are 1 to [`MAX_REPORTS`].
+    pub fn new(reports: &[Report]) -> Option<Self> {
+        let first = *reports.first()?;
+        let mut batch = Self { reports: [first; MAX_REPORTS], len: reports.len() };
+        batch.reports.get_mut(..reports.len())?.copy_from_slice(reports);
+        Some(batch)
+    }
+
+    /// The reports, in the order in which the packets were seen.
+    pub fn as_slice(&self) -> &[Report] {
+        &self.reports[..self.len]
+    }
+}
+
+/// One message.
+#[expect(clippy::large_enum_variant, reason = "350 bytes on the stack, 200 times a second at most")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Asks the peer to prove that it is running now.
+    Challenge {
+        /// Fresh random number.
+        nonce: u64,
+    },
+    /// Proves that the sender was running after `nonce` was drawn.
+    Response {
+        /// The nonce answered.
+        nonce: u64,
+        /// The session whose challenge is answered.
+        session: u64,
+        /// A challenge in turn, where the sender does not know this session yet.
+        challenge: Option<u64>,
+    },
+    /// The sender is there.
+    Keepalive(Keepalive),
+    /// The sendbox works with another epoch size from now on.
+    EpochNotice(EpochSize),
+    /// Boundary packets that the receivebox saw.
+    Reports(Reports),
+}
+
+/// What stands before the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The bundle.
+    pub bundle: BundleId,
+    /// The sender's session.
+    pub session: u64,
+    /// Number of the message in that session.
+    pub sequence: u64,
+}
+
+/// Why a datagram was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.name())]
+#[repr(u8)]
+pub enum Reject {
+    /// Shorter than its type says, or than any message.
+    Truncated,
+    /// Longer than its type says, or than any message.
+    Oversized,
+    /// Not a message of this protocol.
+    NotOurs,
+    /// Of another version.
+    Version,
+    /// About a bundle that is not configured.
+    UnknownBundle,
+    /// Of an unknown type.
+    UnknownType,
+    /// The tag is wrong under every valid key.
+    Forged,
+    /// Authentic, but with a value out of its range or of a type that the sender never sends.
+    Malformed,
+    /// Authentic, but of a session that has not answered a fresh nonce: old, or the peer restarted
+    /// and is being asked.
+    UnknownSession,
+    /// Answers a nonce that is not open.
+    StaleNonce,
+    /// Its sequence number was used, or is older than the window.
+    Replayed,
+    /// An authentic challenge of an unknown session beyond the rate of replies.
+    Limited,
+}
+
+impl Reject {
+    /// Every reason, in the order of [`RejectCounts`].
+    pub const ALL: [Self; 12] = [
+        Self::Truncated,
+        Self::Oversized,
+        Self::NotOurs,
+        Self::Version,
+        Self::UnknownBundle,
+        Self::UnknownType,
+        Self::Forged,
+        Self::Malformed,
+        Self::UnknownSession,
+        Self::StaleNonce,
+        Self::Replayed,
+        Self::Limited,
+    ];
+
+    /// Lower-case name for status output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::Oversized => "oversized",
+            Self::NotOurs => "not_ours",
+            Self::Version => "version",
+            Self::UnknownBundle => "unknown_bundle",
+            Self::UnknownType => "unknown_type",
+            Self::Forged => "forged",
+            Self::Malformed => "malformed",
+            Self::UnknownSession => "unknown_session",
+            Self::StaleNonce => "stale_nonce",
+            Self::Replayed => "replayed",
+            Self::Limited => "limited",
+        }
+    }
+}
+
+/// How many datagrams were rejected for each reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RejectCounts([u64; Reject::ALL.len()]);
+
+impl RejectCounts {
+    /// Counts one.
+    pub fn count(&mut self, reject: Reject) {
+        self.0[reject as usize] += 1;
+    }
+
+    /// How many for this reason.
+    pub const fn get(&self, reject: Reject) -> u64 {
+        self.0[reject as usize]
+    }
+
+    /// Every reason with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Reject, u64)> + '_ {
+        Reject::ALL.into_iter().zip(self.0)
+    }
+
+    /// All reasons together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// A datagram whose length, version and type are right, and whose authenticity is not known yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed<'a> {
+    datagram: &'a [u8],
+    header: Header,
+}
+
+impl<'a> Sealed<'a> {
+    /// Checks what can be checked without a key.
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, Reject> {
+        if datagram.len() < HEADER_LEN + TAG_LEN {
+            return Err(Reject::Truncated);
+        }
+        if datagram.len() > MAX_DATAGRAM {
+            return Err(Reject::Oversized);
+        }
+        if datagram[..4] != MAGIC {
+            return Err(Reject::NotOurs);
+        }
+        if datagram[4] != VERSION {
+            return Err(Reject::Version);
+        }
+        let payload = &datagram[HEADER_LEN..datagram.len() - TAG_LEN];
+        match payload.len().cmp(&payload_len(datagram[5], payload)?) {
+            core::cmp::Ordering::Less => return Err(Reject::Truncated),
+            core::cmp::Ordering::Greater => return Err(Reject::Oversized),
+            core::cmp::Ordering::Equal => {}
+        }
+        let mut fields = Reader(&datagram[6..HEADER_LEN]);
+        let bundle = BundleId(u16::from_le_bytes(fields.array()));
+        let header = Header { bundle, session: fields.u64(), sequence: fields.u64() };
+        Ok(Self { datagram, header })
+    }
+
+    /// The bundle that the datagram claims to be about, to choose the keys by.
+    pub const fn bundle(&self) -> BundleId {
+        self.header.bundle
+    }
+
+    /// Verifies the tag under each of `keys` and reads the message; with it comes the index of the
+    /// key that fitted.
+    pub fn open(&self, keys: &[MessageKey]) -> Result<(Header, Message, usize), Reject> {
+        let (body, tag) = self.datagram.split_at(self.datagram.len() - TAG_LEN);
+        let tag = tag.try_into().map_err(|_| Reject::Truncated)?;
+        let key = keys.iter().position(|key| key.verifies(body, tag)).ok_or(Reject::Forged)?;
+        let message = read_payload(body[5], &body[HEADER_LEN..]).ok_or(Reject::Malformed)?;
+        Ok((self.header, message, key))
+    }
+}
+
+impl Message {
+    /// Replaces the content of `out` by the datagram.
+    pub fn seal(&self, header: Header, key: &MessageKey, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[VERSION, self.kind()]);
+        out.extend_from_slice(&header.bundle.0.to_le_bytes());
+        out.extend_from_slice(&header.session.to_le_bytes());
+        out.extend_from_slice(&header.sequence.to_le_bytes());
+        self.write_payload(out);
+        let tag = key.tag(out);
+        out.extend_from_slice(&tag);
+    }
+
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Challenge { .. } => 1,
+            Self::Response { .. } => 2,
+            Self::Keepalive(_) => 3,
+            Self::EpochNotice(_) => 4,
+            Self::Reports(_) => 5,
+        }
+    }
+
+    fn write_payload(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Challenge { nonce } => out.extend_from_slice(&nonce.to_le_bytes()),
+            Self::Response { nonce, session, challenge } => {
+                out.extend_from_slice(&nonce.to_le_bytes());
+                out.extend_from_slice(&session.to_le_bytes());
+                out.push(u8::from(challenge.is_some()));
+                out.extend_from_slice(&challenge.unwrap_or(0).to_le_bytes());
+            }
+            Self::Keepalive(Keepalive { state, epoch_size }) => {
+                let log2 = epoch_size.map_or(NO_EPOCH_SIZE, EpochSize::log2);
+                out.extend_from_slice(&[*state as u8, log2]);
+            }
+            Self::EpochNotice(epoch_size) => out.push(epoch_size.log2()),
+            Self::Reports(reports) => {
+                out.push(reports.len as u8);
+                reports.as_slice().iter().for_each(|report| write_report(report, out));
+            }
+        }
+    }
+}
+
+fn write_report(report: &Report, out: &mut Vec<u8>) {
+    let words = [
+        report.hash,
+        report.received_at.as_nanos(),
+        report.received_bytes.as_u64(),
+        report.received_packets,
+        report.received_ce,
+    ];
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    out.push(report.epoch_size.log2());
+}
+
+/// The payload length that the type and, of reports, the count ask for.
+fn payload_len(kind: u8, payload: &[u8]) -> Result<usize, Reject> {
+    match kind {
+        1 => Ok(8),
+        2 => Ok(25),
+        3 => Ok(2),
+        4 => Ok(1),
+        5 => match payload.first() {
+            None => Err(Reject::Truncated),
+            Some(0) => Err(Reject::Truncated),
+            Some(&count) if usize::from(count) > MAX_REPORTS => Err(Reject::Oversized),
+            Some(&count) => Ok(1 + usize::from(count) * REPORT_LEN),
+        },
+        _ => Err(Reject::UnknownType),
+    }
+}
+
+/// Reads a payload whose length is right; `None` where a value is out of its range.
+fn read_payload(kind: u8, payload: &[u8]) -> Option<Message> {
+    let mut fields = Reader(payload);
+    match kind {
+        1 => Some(Message::Challenge { nonce: fields.u64() }),
+        2 => {
+            let (nonce, session) = (fields.u64(), fields.u64());
+            let challenge = match (fields.u8(), fields.u64()) {
+                (0, 0) => None,
+                (1, nonce) => Some(nonce),
+                _ => return None,
+            };
+            Some(Message::Response { nonce, session, challenge })
+        }
+        3 => {
+            let state = fields.u8();
+            let state = BoxState::ALL.into_iter().find(|known| *known as u8 == state)?;
+            let epoch_size = match fields.u8() {
+                NO_EPOCH_SIZE => None,
+                log2 => Some(EpochSize::from_log2(log2)?),
+            };
+            Some(Message::Keepalive(Keepalive { state, epoch_size }))
+        }
+        4 => Some(Message::EpochNotice(EpochSize::from_log2(fields.u8())?)),
+        5 => {
+            let first = read_report(&mut Reader(&payload[1..]))?;
+            let mut reports = Reports { reports: [first; MAX_REPORTS], len: fields.u8().into() };
+            for report in reports.reports.get_mut(..reports.len)? {
+                *report = read_report(&mut fields)?;
+            }
+            Some(Message::Reports(reports))
+        }
+        _ => None,
+    }
+}
+
+fn read_report(fields: &mut Reader<'_>) -> Option<Report> {
+    Some(Report {
+        hash: fields.u64(),
+        received_at: Timestamp::from_nanos(fields.u64()),
+        received_bytes: ByteCount::new(fields.u64()),
+        received_packets: fields.u64(),
+        received_ce: fields.u64(),
+        epoch_size: EpochSize::from_log2(fields.u8())?,
+    })
+}
+
+/// Reads fields in order. Every length was checked before; beyond the end it reads zeros.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let Some((bytes, rest)) = self.0.split_first_chunk() else { return [0; N] };
+        self.0 = rest;
+        *bytes
+    }
+
+    fn u8(&mut self) -> u8 {
+        u8::from_le_bytes(self.array())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::PresharedKey;
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    const GOLDEN: &str = include_str!("../../tests/data/wire_vectors.txt");
+    const HEADER: Header =
+        Header { bundle: BundleId(0x0102), session: 0x1112_1314_1516_1718, sequence: 0x2122 };
+
+    fn key(direction: Direction) -> MessageKey {
+        PresharedKey::new(core::array::from_fn(|at| at as u8)).message_key(HEADER.bundle, direction)
+    }
+
+    fn report(n: u64) -> Report {
+        Report {
+            hash: 0x3132_3334_3536_3700 + n,
+            received_at: Timestamp::from_nanos(0x4142_4344 + n),
+            received_bytes: ByteCount::new(0x5152_5354 + n),
+            received_packets: 0x6162 + n,
+            received_ce: n,
+            epoch_size: EpochSize::from_log2(6).unwrap(),
+        }
+    }
+
+    fn messages() -> [(&'static str, Direction, Message); 8] {
+        use Direction::{ToReceivebox, ToSendbox};
+        let (nonce, session, size) = (0x7172_7374_7576_7778, 0x8182, EpochSize::from_log2(8));
+        let reports = |count| Reports::new(&(0..count).map(report).collect::<Vec<_>>()).unwrap();
+        let keepalive = |state, epoch_size| Message::Keepalive(Keepalive { state, epoch_size });
+        let response = |challenge| Message::Response { nonce, session, challenge };
+        [
+            ("challenge", ToReceivebox, Message::Challenge { nonce }),
+            ("response", ToSendbox, response(None)),
+            ("response_and_challenge", ToSendbox, response(Some(0x9192))),
+            ("keepalive", ToReceivebox, keepalive(BoxState::Shaping, size)),
+            ("keepalive_without_epoch_size", ToSendbox, keepalive(BoxState::Watching, None)),
+            ("epoch_notice", ToReceivebox, Message::EpochNotice(size.unwrap())),
+            ("one_report", ToSendbox, Message::Reports(reports(1))),
+            ("eight_reports", ToSendbox, Message::Reports(reports(8))),
+        ]
+    }
+
+    fn sealed(message: &Message, direction: Direction) -> Vec<u8> {
+        let mut out = Vec::new();
+        message.seal(HEADER, &key(direction), &mut out);
+        out
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn golden_vectors_hold() {
+        let mut lines = GOLDEN.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for (name, direction, message) in messages() {
+            let expected = format!("{name} {}", hex(&sealed(&message, direction)));
+            assert_eq!(lines.next(), Some(expected.as_str()));
+        }
+        assert_eq!(lines.next(), None);
+    }
+
+    #[test]
+    fn every_message_survives_the_way() {
+        for (name, direction, message) in messages() {
+            let datagram = sealed(&message, direction);
+            let opened = Sealed::parse(&datagram).and_then(|sealed| sealed.open(&[key(direction)]));
+            assert_eq!(opened, Ok((HEADER, message, 0)), "{name}");
+            assert!(datagram.len() <= MAX_DATAGRAM);
+        }
+        let (_, direction, longest) = messages()[7];
+        assert_eq!(sealed(&longest, direction).len(), MAX_DATAGRAM);
+    }
+
+    #[test]
+    fn each_length_but_the_right_one_is_refused_by_name() {
+        for (name, direction, message) in messages() {
+            let mut datagram = sealed(&message, direction);
+            for len in 0..datagram.len() {
+                let reject = Sealed::parse(&datagram[..len]).unwrap_err();
+                assert_eq!(reject, Reject::Truncated, "{name} of {len} bytes");
+            }
+            while datagram.len() < 70_000 {
+                datagram.resize(datagram.len() * 3 / 2 + 1, 0);
+                assert_eq!(Sealed::parse(&datagram).unwrap_err(), Reject::Oversized, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        for (name, direction, message) in messages() {
+            let datagram = sealed(&message, direction);
+            for bit in 0..datagram.len() * 8 {
+                let mut forged = datagram.clone();
+                forged[bit / 8] ^= 1 << (bit % 8);
+                let opened =
+                    Sealed::parse(&forged).and_then(|sealed| sealed.open(&[key(direction)]));
+                assert!(opened.is_err(), "{name}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_of_the_other_direction_bundle_or_version_is_refused() {
+        let (_, direction, message) = messages()[3];
+        let datagram = sealed(&message, direction);
+        let parsed = Sealed::parse(&datagram).unwrap();
+        assert_eq!(parsed.open(&[key(Direction::ToSendbox)]).unwrap_err(), Reject::Forged);
+        let other = PresharedKey::new([1; 32]).message_key(HEADER.bundle, direction);
+        assert_eq!(parsed.open(&[other.clone()]).unwrap_err(), Reject::Forged);
+        assert_eq!(parsed.open(&[other, key(direction)]).map(|(_, _, index)| index), Ok(1));
+        for (at, reject) in [(0, Reject::NotOurs), (4, Reject::Version), (5, Reject::UnknownType)] {
+            let mut changed = datagram.clone();
+            changed[at] ^= 0x80;
+            assert_eq!(Sealed::parse(&changed).unwrap_err(), reject);
+        }
+    }
+
+    #[test]
+    fn authentic_values_out_of_range_are_malformed() {
+        let changes = [
+            // Flag and nonce of a response without a challenge; state; epoch sizes.
+            (1, 24 + 16, 2),
+            (1, 24 + 17, 1),
+            (3, 24, 0),
+            (3, 24, 6),
+            (3, 25, 21),
+            (5, 24, 255),
+            (6, 24 + 1 + 40, 21),
+        ];
+        for (index, at, value) in changes {
+            let (name, direction, message) = messages()[index];
+            let mut datagram = sealed(&message, direction);
+            datagram[at] = value;
+            let body = datagram.len() - TAG_LEN;
+            let tag = key(direction).tag(&datagram[..body]);
+            datagram[body..].copy_from_slice(&tag);
+            let opened = Sealed::parse(&datagram).unwrap().open(&[key(direction)]);
+            assert_eq!(opened.unwrap_err(), Reject::Malformed, "{name}, byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_batch_holds_one_to_eight_reports() {
+        assert_eq!(Reports::new(&[]), None);
+        assert_eq!(Reports::new(&[report(0); 9]), None);
+        assert_eq!(Reports::new(&[report(1), report(2)]).unwrap().as_slice().len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_and_opens_is_sealed_to_the_same_bytes(
+            kind in 1..=5_u8,
+            mut payload in prop::collection::vec(0..4_u8, 0..90),
+        ) {
+            let key = key(Direction::ToSendbox);
+            let mut datagram = b"FBAY".to_vec();
+            datagram.extend_from_slice(&[VERSION, kind]);
+            datagram.extend_from_slice(&[0; 18]);
+            if let Ok(len) = payload_len(kind, &payload) {
+                payload.resize(len, 1);
+            }
+            datagram.extend_from_slice(&payload);
+            datagram.extend_from_slice(&key.tag(&datagram));
+            let opened = Sealed::parse(&datagram).and_then(|sealed| sealed.open(&[key.clone()]));
+            if let Ok((header, message, _)) = opened {
+                let mut again = Vec::new();
+                message.seal(header, &key, &mut again);
+                prop_assert_eq!(again, datagram);
+            }
+        }
+    }
+}
