@@ -2,7 +2,11 @@
 
 pub mod clock;
 pub mod daemon;
+pub mod generator;
 pub mod offload;
 pub mod port;
+pub mod process;
 pub mod record;
+pub mod roles;
 pub mod scenario;
+pub mod testbed;

@@ -3,6 +3,8 @@
 mod check_config;
 mod keygen;
 mod man;
+#[cfg(feature = "host")]
+mod role;
 mod status;
 
 use std::process::ExitCode;
@@ -51,6 +53,10 @@ pub enum Command {
     Completions(man::Completions),
     /// Print the manual page.
     Man(man::Man),
+    /// Run one program of a testbed.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    Role(role::Role),
 }
 
 impl Command {
@@ -64,6 +70,8 @@ impl Command {
             Self::Reload(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::Role(arguments) => arguments.execute(),
         }
     }
 }

@@ -1,0 +1,368 @@
+//! UDP: datagrams at a constant rate, and closed-loop pings.
+
+use std::os::fd::AsRawFd;
+
+use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::{MsgFlags, SockaddrIn, recvfrom, sendto};
+use socket2::Socket;
+
+use super::endpoint::{Endpoint, Window};
+use super::meter::Meter;
+use super::reactor::{Key, Reactor};
+use super::sockets::{failed, udp};
+use super::{GeneratorError, HostsOutput, SiteEnd};
+use crate::clock;
+use crate::record::FlowRecord;
+use crate::scenario::Workload;
+
+/// Bytes of Ethernet (without FCS), IPv4 and UDP headers around a payload.
+const HEADER_BYTES: u32 = 14 + 20 + 8;
+
+/// The largest frame that leaves a device with an MTU of 1500 (bytes, without FCS).
+const FRAME_BYTES_MAX: u32 = 1514;
+
+/// Payload of a ping and of its answer (bytes).
+const PING_BYTES: usize = 40;
+
+/// A ping without an answer for so long is lost (ns): longer than any queue here, and a closed
+/// loop must go on.
+const PING_TIMEOUT_NS: u64 = 1_000_000_000;
+
+/// How long datagrams are awaited after the last one was due (ns), for the same reason.
+const LINGER_NS: u64 = 1_000_000_000;
+
+/// Sends at a constant rate.
+pub(super) struct Pacer {
+    workload: String,
+    socket: Socket,
+    payload: Vec<u8>,
+    frame_bits: u64,
+    rate_bps: u64,
+    sent: u64,
+    window: Window,
+    started: bool,
+}
+
+impl Pacer {
+    pub fn open(
+        workload: &Workload,
+        site: &SiteEnd,
+        rate_bps: u64,
+        packet_bytes: u32,
+    ) -> Result<Self, GeneratorError> {
+        let wrong = |key, value, allowed| {
+            let workload = workload.name.clone();
+            Err(GeneratorError::Workload { workload, key, value, allowed })
+        };
+        if !(HEADER_BYTES..=FRAME_BYTES_MAX).contains(&packet_bytes) {
+            return wrong("packet_bytes", u64::from(packet_bytes), "42 to 1514");
+        }
+        if rate_bps == 0 {
+            return wrong("rate_bps", rate_bps, "more than zero");
+        }
+        Ok(Self {
+            workload: workload.name.clone(),
+            socket: udp(workload, site.any_port(), Some(site.receiver()))?,
+            payload: vec![0; (packet_bytes - HEADER_BYTES) as usize],
+            frame_bits: u64::from(packet_bytes) * 8,
+            rate_bps,
+            sent: 0,
+            window: site.window,
+            started: false,
+        })
+    }
+
+    /// When the next datagram is due: computed from the first, so that no rounding adds up.
+    fn due_ns(&self) -> u64 {
+        let bits = u128::from(self.sent) * u128::from(self.frame_bits);
+        let after = bits * 1_000_000_000 / u128::from(self.rate_bps);
+        self.window.start_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX))
+    }
+}
+
+impl Endpoint for Pacer {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+        self.started = true;
+    }
+
+    fn on_event(&mut self, _: &Reactor, _: u32, _: EpollFlags) -> Result<(), GeneratorError> {
+        Ok(())
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        (self.started && self.due_ns() < self.window.stop_ns).then(|| self.due_ns())
+    }
+
+    fn on_timer(&mut self, _: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        while self.next_timer().is_some_and(|due| due <= now) {
+            // Counted even if the kernel refuses it: the receiver will miss it.
+            let _ = self.socket.send(&self.payload);
+            self.sent += 1;
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self, now: u64) -> bool {
+        now >= self.window.end_ns
+    }
+
+    fn finish(&mut self, output: &mut HostsOutput) {
+        output.datagrams_sent.push((self.workload.clone(), self.sent));
+    }
+}
+
+/// Counts what a [`Pacer`] sends.
+pub(super) struct Counter {
+    workload: String,
+    socket: Socket,
+    meter: Meter,
+    datagrams: u64,
+    window: Window,
+}
+
+impl Counter {
+    pub fn open(
+        reactor: &Reactor,
+        key: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+    ) -> Result<Self, GeneratorError> {
+        let socket = udp(workload, site.receiver(), None)?;
+        reactor.watch(&socket, Key { endpoint: key, connection: 0 }, EpollFlags::EPOLLIN)?;
+        Ok(Self {
+            workload: workload.name.clone(),
+            socket,
+            meter: Meter::default(),
+            datagrams: 0,
+            window: site.window,
+        })
+    }
+}
+
+impl Endpoint for Counter {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+        self.meter.begin(started_ns, self.window.deadline_ns().saturating_add(LINGER_NS));
+    }
+
+    fn on_event(&mut self, _: &Reactor, _: u32, _: EpollFlags) -> Result<(), GeneratorError> {
+        let mut datagram = [0; FRAME_BYTES_MAX as usize];
+        while let Ok(length) = nix::unistd::read(&self.socket, &mut datagram) {
+            self.meter.add(clock::now().as_nanos(), length as u64);
+            self.datagrams += 1;
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self, now: u64) -> bool {
+        now >= self.window.end_ns.saturating_add(LINGER_NS)
+    }
+
+    fn finish(&mut self, output: &mut HostsOutput) {
+        output.flows.push(FlowRecord {
+            workload: self.workload.clone(),
+            bytes: self.meter.bytes(),
+            bytes_per_100ms: self.meter.take_intervals(),
+            // Less what was sent, which only the other side knows: the testbed adds it.
+            lost: self.datagrams,
+            ..FlowRecord::default()
+        });
+    }
+}
+
+/// Sends a ping when the answer to the one before has arrived.
+pub(super) struct Pinger {
+    workload: String,
+    loops: Vec<PingLoop>,
+    window: Window,
+    /// When the first pings go out, until they did.
+    first_ns: Option<u64>,
+}
+
+struct PingLoop {
+    socket: Socket,
+    sequence: u64,
+    /// When the ping that is under way was sent.
+    sent_ns: Option<u64>,
+    rtts_ns: Vec<u64>,
+    lost: u64,
+    meter: Meter,
+}
+
+impl Pinger {
+    pub fn open(
+        reactor: &Reactor,
+        key: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+        loops: u32,
+    ) -> Result<Self, GeneratorError> {
+        let mut open = Vec::new();
+        for connection in 0..loops {
+            let socket = udp(workload, site.any_port(), Some(site.receiver()))?;
+            let key = Key { endpoint: key, connection };
+            reactor
+                .watch(&socket, key, EpollFlags::EPOLLIN)
+                .map_err(failed(&workload.name, "epoll"))?;
+            open.push(PingLoop {
+                socket,
+                sequence: 0,
+                sent_ns: None,
+                rtts_ns: Vec::new(),
+                lost: 0,
+                meter: Meter::default(),
+            });
+        }
+        Ok(Self {
+            workload: workload.name.clone(),
+            loops: open,
+            window: site.window,
+            first_ns: None,
+        })
+    }
+}
+
+impl PingLoop {
+    fn send(&mut self, now: u64, stop_ns: u64) {
+        self.sent_ns = None;
+        if now >= stop_ns {
+            return;
+        }
+        self.sequence += 1;
+        let mut payload = [0; PING_BYTES];
+        payload[..8].copy_from_slice(&self.sequence.to_le_bytes());
+        self.sent_ns = Some(now);
+        // A ping that the kernel refuses is lost like any other.
+        let _ = self.socket.send(&payload);
+    }
+
+    /// Takes the answers that arrived; late ones to lost pings do not count.
+    fn receive(&mut self, stop_ns: u64) {
+        let mut payload = [0; PING_BYTES];
+        while let Ok(length) = nix::unistd::read(&self.socket, &mut payload) {
+            let now = clock::now().as_nanos();
+            let sequence = u64::from_le_bytes(payload[..8].try_into().expect("eight of forty"));
+            let Some(sent) = self.sent_ns else { continue };
+            if length == PING_BYTES && sequence == self.sequence {
+                self.rtts_ns.push(now - sent);
+                self.meter.add(now, length as u64);
+                self.send(now, stop_ns);
+            }
+        }
+    }
+}
+
+impl Endpoint for Pinger {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+        self.first_ns = Some(self.window.start_ns);
+        for ping in &mut self.loops {
+            ping.meter.begin(started_ns, self.window.deadline_ns().saturating_add(LINGER_NS));
+        }
+    }
+
+    fn on_event(
+        &mut self,
+        _: &Reactor,
+        connection: u32,
+        _: EpollFlags,
+    ) -> Result<(), GeneratorError> {
+        if let Some(ping) = self.loops.get_mut(connection as usize) {
+            ping.receive(self.window.stop_ns);
+        }
+        Ok(())
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        let sent = self.loops.iter().filter_map(|ping| ping.sent_ns).min();
+        self.first_ns.or(sent.map(|sent| sent + PING_TIMEOUT_NS))
+    }
+
+    fn on_timer(&mut self, _: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        let first = self.first_ns.take().is_some();
+        for ping in &mut self.loops {
+            let overdue = ping.sent_ns.is_some_and(|sent| sent + PING_TIMEOUT_NS <= now);
+            ping.lost += u64::from(overdue);
+            if first || overdue {
+                ping.send(now, self.window.stop_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self, now: u64) -> bool {
+        let waiting = self.loops.iter().any(|ping| ping.sent_ns.is_some());
+        now >= self.window.end_ns && !waiting
+    }
+
+    fn finish(&mut self, output: &mut HostsOutput) {
+        for (index, ping) in self.loops.iter_mut().enumerate() {
+            output.flows.push(FlowRecord {
+                workload: self.workload.clone(),
+                index: index as u32,
+                bytes: ping.meter.bytes(),
+                bytes_per_100ms: ping.meter.take_intervals(),
+                rtts_ns: std::mem::take(&mut ping.rtts_ns),
+                lost: ping.lost,
+                failed: false,
+            });
+        }
+    }
+}
+
+/// Answers every ping with its own bytes.
+pub(super) struct Echo {
+    socket: Socket,
+    window: Window,
+}
+
+impl Echo {
+    pub fn open(
+        reactor: &Reactor,
+        key: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+    ) -> Result<Self, GeneratorError> {
+        let socket = udp(workload, site.receiver(), None)?;
+        reactor.watch(&socket, Key { endpoint: key, connection: 0 }, EpollFlags::EPOLLIN)?;
+        Ok(Self { socket, window: site.window })
+    }
+}
+
+impl Endpoint for Echo {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+    }
+
+    fn on_event(&mut self, _: &Reactor, _: u32, _: EpollFlags) -> Result<(), GeneratorError> {
+        let mut payload = [0; PING_BYTES];
+        let fd = self.socket.as_raw_fd();
+        while let Ok((length, Some(from))) = recvfrom::<SockaddrIn>(fd, &mut payload) {
+            let _ = sendto(fd, &payload[..length], &from, MsgFlags::empty());
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self, now: u64) -> bool {
+        now >= self.window.end_ns
+    }
+
+    fn finish(&mut self, _: &mut HostsOutput) {}
+}

@@ -1,0 +1,219 @@
+//! Sockets as the generators need them: nonblocking, with a chosen congestion control.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddrV4;
+
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::reactor::{Key, Reactor};
+use super::{GeneratorError, SiteEnd};
+use crate::scenario::Workload;
+
+/// Connections are opened this far apart (ns). Opened at once, the handshakes of 200 connections
+/// would overrun a small bottleneck queue, and Linux starts a connection whose SYN was lost with
+/// a window of one packet instead of ten (`tcp_init_cwnd`).
+const DIAL_INTERVAL_NS: u64 = 1_000_000;
+
+/// Turns an I/O error into one that names the workload and what was tried.
+pub(super) fn failed(
+    workload: &str,
+    action: impl Into<String>,
+) -> impl FnOnce(io::Error) -> GeneratorError {
+    let (workload, action) = (workload.to_string(), action.into());
+    move |source| GeneratorError::Socket { workload, action, source }
+}
+
+/// A TCP socket in the current namespace under the workload's congestion control.
+pub(super) fn tcp(workload: &Workload) -> Result<Socket, GeneratorError> {
+    let socket =
+        nonblocking(Type::STREAM, Protocol::TCP).map_err(failed(&workload.name, "socket"))?;
+    // Requests must not wait for the acknowledgement of an earlier one (Nagle).
+    socket.set_tcp_nodelay(true).map_err(failed(&workload.name, "TCP_NODELAY"))?;
+    socket.set_tcp_congestion(workload.cc.as_bytes()).map_err(|source| {
+        if source.raw_os_error() != Some(Errno::ENOENT as i32) {
+            return failed(&workload.name, format!("TCP_CONGESTION {}", workload.cc))(source);
+        }
+        let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        GeneratorError::CongestionControl {
+            workload: workload.name.clone(),
+            name: workload.cc.clone(),
+            available: available.unwrap_or_default().trim().to_string(),
+        }
+    })?;
+    Ok(socket)
+}
+
+/// A UDP socket bound to `local` and, if given, connected to `remote`.
+pub(super) fn udp(
+    workload: &Workload,
+    local: SocketAddrV4,
+    remote: Option<SocketAddrV4>,
+) -> Result<Socket, GeneratorError> {
+    let socket =
+        nonblocking(Type::DGRAM, Protocol::UDP).map_err(failed(&workload.name, "socket"))?;
+    socket.bind(&local.into()).map_err(failed(&workload.name, format!("bind to {local}")))?;
+    if let Some(remote) = remote {
+        let action = format!("connect to {remote}");
+        socket.connect(&remote.into()).map_err(failed(&workload.name, action))?;
+    }
+    Ok(socket)
+}
+
+fn nonblocking(kind: Type, protocol: Protocol) -> io::Result<Socket> {
+    Socket::new(Domain::IPV4, kind.nonblocking().cloexec(), Some(protocol))
+}
+
+/// Whether an operation only has to wait.
+pub(super) fn would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Reads and discards up to `limit` bytes of a TCP stream; zero is its end.
+///
+/// The kernel drops the bytes instead of copying them (`MSG_TRUNC`, tcp(7)).
+pub(super) fn discard(socket: &Socket, limit: usize) -> io::Result<usize> {
+    // SAFETY: with MSG_TRUNC, recv(2) on TCP writes nothing to the buffer, so null is allowed.
+    let length = unsafe {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(socket);
+        libc::recv(fd, std::ptr::null_mut(), limit, libc::MSG_TRUNC | libc::MSG_DONTWAIT)
+    };
+    usize::try_from(length).map_err(|_| io::Error::last_os_error())
+}
+
+/// The listening end: accepts the connections of one workload.
+pub(super) struct Acceptor {
+    listener: Socket,
+    expected: usize,
+}
+
+impl Acceptor {
+    /// The key of the listening socket among the endpoint's connections.
+    pub const CONNECTION: u32 = u32::MAX;
+
+    pub fn open(
+        reactor: &Reactor,
+        endpoint: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+        expected: u32,
+    ) -> Result<Self, GeneratorError> {
+        let action = || format!("listen on {}", site.sender());
+        let listener = tcp(workload)?;
+        listener.bind(&site.sender().into()).map_err(failed(&workload.name, action()))?;
+        // The kernel cuts the backlog down to net.core.somaxconn.
+        let backlog = i32::try_from(expected).unwrap_or(i32::MAX);
+        listener.listen(backlog).map_err(failed(&workload.name, action()))?;
+        let key = Key { endpoint, connection: Self::CONNECTION };
+        reactor.watch(&listener, key, EpollFlags::EPOLLIN)?;
+        Ok(Self { listener, expected: expected as usize })
+    }
+
+    /// The connections that wait to be taken.
+    pub fn accept(&self) -> io::Result<Vec<Socket>> {
+        let mut taken = Vec::new();
+        loop {
+            match self.listener.accept() {
+                Ok((socket, _)) => {
+                    socket.set_nonblocking(true)?;
+                    socket.set_tcp_nodelay(true)?;
+                    taken.push(socket);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(taken),
+                // The peer gave up while its connection waited, accept(2).
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub fn is_complete(&self, accepted: usize) -> bool {
+        accepted >= self.expected
+    }
+}
+
+/// The connecting end: opens the connections of one workload, one after the other.
+pub(super) struct Dialer {
+    endpoint: u32,
+    workload: String,
+    remote: SocketAddrV4,
+    sockets: Vec<Socket>,
+    up: Vec<bool>,
+    next: usize,
+    next_ns: Option<u64>,
+}
+
+impl Dialer {
+    pub fn new(
+        endpoint: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+        connections: u32,
+    ) -> Result<Self, GeneratorError> {
+        let mut sockets = Vec::new();
+        for _ in 0..connections {
+            sockets.push(tcp(workload)?);
+        }
+        Ok(Self {
+            endpoint,
+            workload: workload.name.clone(),
+            remote: site.sender(),
+            up: vec![false; sockets.len()],
+            sockets,
+            next: 0,
+            next_ns: None,
+        })
+    }
+
+    pub fn start(&mut self) {
+        self.next_ns = (!self.sockets.is_empty()).then_some(0);
+    }
+
+    pub fn next_timer(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    /// Opens the next connection.
+    pub fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        let socket = &self.sockets[self.next];
+        let action = || format!("connect to {}", self.remote);
+        match socket.connect(&self.remote.into()) {
+            Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => {
+                return Err(failed(&self.workload, action())(error));
+            }
+            _ => {}
+        }
+        let key = Key { endpoint: self.endpoint, connection: self.next as u32 };
+        reactor.watch(socket, key, EpollFlags::EPOLLOUT)?;
+        self.next += 1;
+        self.next_ns = (self.next < self.sockets.len()).then_some(now + DIAL_INTERVAL_NS);
+        Ok(())
+    }
+
+    /// Handles an event of a connection that is still being opened; false if it is open already.
+    pub fn on_event(&mut self, reactor: &Reactor, connection: u32) -> Result<bool, GeneratorError> {
+        let Some(up) = self.up.get_mut(connection as usize) else { return Ok(true) };
+        if *up {
+            return Ok(false);
+        }
+        let socket = &self.sockets[connection as usize];
+        if let Some(error) = socket.take_error()? {
+            let action = format!("connect to {}", self.remote);
+            return Err(failed(&self.workload, action)(error));
+        }
+        let key = Key { endpoint: self.endpoint, connection };
+        reactor.change(socket, key, EpollFlags::EPOLLIN)?;
+        *up = true;
+        Ok(true)
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.up.iter().all(|&up| up)
+    }
+
+    pub fn socket(&self, connection: u32) -> &Socket {
+        &self.sockets[connection as usize]
+    }
+}

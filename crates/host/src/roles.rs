@@ -1,0 +1,122 @@
+//! The programs that a testbed starts out of its own binary: `forebay role NAME --spec FILE`.
+//!
+//! A role reads its specification (JSON) from the file and then talks to the testbed by lines:
+//!
+//! | stdout of the role | stdin of the role |
+//! |---|---|
+//! | `listening` (hosts only): every listening socket is open | `connect`: open the connections |
+//! | `ready`: traffic may start | `start NS`: the run starts at `NS` on `CLOCK_MONOTONIC` |
+//! | `drained` (hosts only): nothing is left to wait for | `finish` (hosts only): write the results |
+//! | `finished` (hosts only): they are written | end of file: write the results and exit 0 |
+//!
+//! The end of stdin also covers a testbed that died. Logs and errors go to stderr.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use crate::generator;
+
+/// A role that could not start or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleError {
+    /// No such role.
+    #[error("role {0:?}: allowed is one of hosts")]
+    Unknown(String),
+    /// The specification cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The specification is not what the role expects.
+    #[error("{}: {source}", path.display())]
+    Spec {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and key.
+        source: serde_json::Error,
+    },
+    /// The traffic generator failed.
+    #[error(transparent)]
+    Hosts(#[from] generator::GeneratorError),
+}
+
+/// Runs the role `name` until the testbed ends it.
+pub fn run(name: &str, spec: &Path) -> Result<(), RoleError> {
+    match name {
+        "hosts" => Ok(generator::run(read_spec(spec)?)?),
+        _ => Err(RoleError::Unknown(name.to_string())),
+    }
+}
+
+/// Tells the testbed `line`. A testbed that is gone is noticed at the end of stdin instead.
+pub fn tell(line: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// What the testbed told a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Open the connections.
+    Connect,
+    /// The run starts at this time (ns on `CLOCK_MONOTONIC`).
+    Start(u64),
+    /// Write the results, but leave the sockets open.
+    Finish,
+}
+
+impl Order {
+    /// Parses one line without its end; `None` if it is no order.
+    pub fn parse(line: &str) -> Option<Self> {
+        match line.split_once(' ') {
+            None if line == "connect" => Some(Self::Connect),
+            None if line == "finish" => Some(Self::Finish),
+            Some(("start", time)) => time.parse().ok().map(Self::Start),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Connect => f.write_str("connect"),
+            Self::Finish => f.write_str("finish"),
+            Self::Start(time) => write!(f, "start {time}"),
+        }
+    }
+}
+
+fn read_spec<T: DeserializeOwned>(path: &Path) -> Result<T, RoleError> {
+    let text =
+        fs::read(path).map_err(|source| RoleError::Read { path: path.to_path_buf(), source })?;
+    serde_json::from_slice(&text)
+        .map_err(|source| RoleError::Spec { path: path.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_survive_a_round_trip_and_other_lines_are_none() {
+        for order in [Order::Connect, Order::Finish, Order::Start(0), Order::Start(u64::MAX)] {
+            assert_eq!(Order::parse(&order.to_string()), Some(order));
+        }
+        for line in ["", "start", "start -1", "start 1 2", "connect now", "stop"] {
+            assert_eq!(Order::parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_role_names_the_allowed_ones() {
+        let error = run("router", Path::new("/nonexistent")).unwrap_err();
+        assert!(error.to_string().contains("allowed is one of hosts"), "{error}");
+    }
+}

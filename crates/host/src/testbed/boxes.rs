@@ -1,0 +1,431 @@
+//! The two boxes of every bundle, started as they are: real daemons with real configuration files.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_core::spec::Spec;
+use forebay_core::units::Rate;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+
+use super::TestbedError;
+use super::namespace::Namespace;
+use super::program::Program;
+use super::topology::{PairSites, Site, Topology};
+use crate::daemon::config::{DEFAULT_PORT, Role};
+use crate::daemon::control::{self, Answer, Request};
+use crate::daemon::keys::Key;
+use crate::daemon::trace;
+use crate::record::BundleRecord;
+use crate::scenario::{BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, PairSpec, Scenario};
+
+/// How long a box may take until it answers on its control socket and hears its peer: loading the
+/// BPF programs takes some 100 ms on an idle machine, and a handshake one round trip.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A trace is rotated at this size; this is some hours of one bundle.
+const TRACE_LIMIT: &str = "2GB";
+
+/// One box of one bundle.
+struct BoxProcess<'a> {
+    target: FaultTarget,
+    bundle: String,
+    binary: &'a Path,
+    dir: &'a Path,
+    namespace: &'a Namespace,
+    files: BoxFiles,
+    program: Program,
+    /// Killed by a fault and not restarted.
+    dead: bool,
+    /// Parts of the trace that earlier incarnations wrote.
+    earlier_traces: Vec<PathBuf>,
+    /// CPU time of earlier incarnations (ns).
+    earlier_cpu_ns: u64,
+}
+
+/// The files of one box in the folder of the run.
+struct BoxFiles {
+    config: PathBuf,
+    control: PathBuf,
+    trace: Option<PathBuf>,
+}
+
+/// All boxes of a run.
+pub(super) struct Boxes<'a> {
+    boxes: Vec<BoxProcess<'a>>,
+    /// Open so that control sockets have a short path, see [`control_path`].
+    _dir: File,
+}
+
+/// A configuration file, as `daemon::config` reads it.
+#[derive(Serialize)]
+struct ConfigFile<'a> {
+    r#box: BoxTable<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<TraceTable<'a>>,
+    bundle: [BundleTable<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct BoxTable<'a> {
+    role: Role,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lan: Option<&'a str>,
+    wan: &'a str,
+    listen: String,
+    control: &'a Path,
+}
+
+#[derive(Serialize)]
+struct TraceTable<'a> {
+    file: &'a Path,
+    limit: &'a str,
+}
+
+#[derive(Serialize)]
+struct BundleTable<'a> {
+    name: &'a str,
+    id: u16,
+    peer: String,
+    to: [String; 1],
+    from: [String; 1],
+    key_file: &'a Path,
+    #[serde(flatten)]
+    shaping: Option<ShapingTable<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShapingTable<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_rate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_rate: Option<String>,
+    cc: &'a Spec,
+    qdisc: &'a Spec,
+}
+
+impl<'a> Boxes<'a> {
+    /// Starts the boxes of all bundles and waits until each answers.
+    pub fn start(
+        scenario: &Scenario,
+        topology: &'a Topology,
+        binary: &'a Path,
+        dir: &'a Path,
+    ) -> Result<Self, TestbedError> {
+        let open = File::open(dir)
+            .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
+        let mut boxes = Vec::new();
+        for (pair, (spec, sites)) in scenario.pairs.iter().zip(&topology.pairs).enumerate() {
+            for (reverse, bundle) in bundles(spec) {
+                // The receivebox first, so that the sendbox's first message finds it.
+                for end in [BundleEnd::Receivebox, BundleEnd::Sendbox] {
+                    let target = FaultTarget { pair, reverse, end };
+                    let files = BoxFiles::write(target, bundle, dir, &open)?;
+                    let namespace = namespace(sites, target);
+                    let program = launch(target, binary, &files, namespace, dir)?;
+                    boxes.push(BoxProcess {
+                        target,
+                        bundle: bundle.name.clone(),
+                        binary,
+                        dir,
+                        namespace,
+                        files,
+                        program,
+                        dead: false,
+                        earlier_traces: Vec::new(),
+                        earlier_cpu_ns: 0,
+                    });
+                }
+            }
+        }
+        Ok(Self { boxes, _dir: open })
+    }
+
+    /// Waits until every box answers and has heard its peer.
+    pub fn await_peers(&mut self) -> Result<(), TestbedError> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for one in &mut self.boxes {
+            while !one.hears_peer() {
+                one.program.check()?;
+                if Instant::now() > deadline {
+                    return Err(TestbedError::NoPeer {
+                        name: one.program.name.clone(),
+                        seconds: START_TIMEOUT.as_secs(),
+                        tail: one.program.tail(),
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(())
+    }
+
+    /// An error if a box ended without a fault that explains it.
+    pub fn check(&mut self) -> Result<(), TestbedError> {
+        for one in self.boxes.iter_mut().filter(|one| !one.dead) {
+            one.program.check()?;
+        }
+        Ok(())
+    }
+
+    /// Does what `fault` says.
+    pub fn apply(&mut self, fault: &Fault) -> Result<(), TestbedError> {
+        let found = self.boxes.iter_mut().find(|one| one.target == fault.target);
+        let one = found.ok_or(TestbedError::FaultTarget { target: fault.target })?;
+        match fault.action {
+            FaultAction::Kill => {
+                one.earlier_cpu_ns += one.program.cpu_time_ns().unwrap_or(0);
+                one.program.kill();
+                one.dead = true;
+                Ok(())
+            }
+            FaultAction::Stop => one.program.signal(Signal::SIGSTOP),
+            FaultAction::Continue => one.program.signal(Signal::SIGCONT),
+            FaultAction::Restart => one.restart(),
+        }
+    }
+
+    /// Name, process and CPU time so far (ns) of each box; no process for one that is dead.
+    pub fn processes(&self) -> Vec<(String, Option<u32>, u64)> {
+        let rows = self.boxes.iter().map(|one| {
+            let pid = (!one.dead).then(|| one.program.pid());
+            let cpu_ns = one.earlier_cpu_ns + one.program.cpu_time_ns().unwrap_or(0);
+            (one.program.name.clone(), pid, cpu_ns)
+        });
+        rows.collect()
+    }
+
+    /// Ends all boxes, sendboxes first: a report that finds nobody is harmless.
+    pub fn stop(&mut self) -> Result<(), TestbedError> {
+        for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+            for one in self.boxes.iter_mut().filter(|one| one.target.end == end && !one.dead) {
+                one.program.stop(Some(Signal::SIGTERM))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the sendboxes wrote, by bundle; after [`Self::stop`].
+    pub fn collect(&self) -> Result<Vec<BundleRecord>, TestbedError> {
+        let sendboxes = self.boxes.iter().filter(|one| one.target.end == BundleEnd::Sendbox);
+        sendboxes.map(BoxProcess::record).collect()
+    }
+}
+
+impl BoxProcess<'_> {
+    fn hears_peer(&self) -> bool {
+        let Ok(Answer::Status(status)) = control::ask(&self.files.control, Request::Status) else {
+            return false;
+        };
+        status.bundles.iter().all(|bundle| bundle.peer.heard_ns.is_some())
+    }
+
+    fn restart(&mut self) -> Result<(), TestbedError> {
+        if !self.dead {
+            return Err(TestbedError::NotDead { name: self.program.name.clone() });
+        }
+        if let Some(trace) = &self.files.trace {
+            // A box begins its trace anew.
+            let earlier = trace.with_extension(format!("trace.{}", self.earlier_traces.len()));
+            fs::rename(trace, &earlier)
+                .map_err(|source| TestbedError::File { path: trace.clone(), source })?;
+            self.earlier_traces.push(earlier);
+        }
+        self.program = launch(self.target, self.binary, &self.files, self.namespace, self.dir)?;
+        self.dead = false;
+        Ok(())
+    }
+
+    /// All parts of the trace as one record.
+    fn record(&self) -> Result<BundleRecord, TestbedError> {
+        let mut whole = BundleRecord { name: self.bundle.clone(), ..BundleRecord::default() };
+        for path in self.earlier_traces.iter().chain(&self.files.trace) {
+            for part in trace::read(path)? {
+                append(&mut whole, part);
+            }
+        }
+        Ok(whole)
+    }
+}
+
+/// Adds what a later incarnation of the sendbox wrote.
+fn append(whole: &mut BundleRecord, part: BundleRecord) {
+    whole.epochs.extend(part.epochs);
+    whole.queue.extend(part.queue);
+    whole.decisions.extend(part.decisions);
+    whole.boundaries_sent += part.boundaries_sent;
+    whole.boundaries_matched += part.boundaries_matched;
+    whole.drops_queue += part.drops_queue;
+    whole.packets_sent += part.packets_sent;
+    whole.bytes_sent += part.bytes_sent;
+    whole.message_bytes += part.message_bytes;
+    whole.drops_ring += part.drops_ring;
+    for (worst, other) in whole.lateness_ns.iter_mut().zip(part.lateness_ns) {
+        *worst = (*worst).max(other);
+    }
+}
+
+impl BoxFiles {
+    /// Writes configuration and key of one box.
+    fn write(
+        target: FaultTarget,
+        bundle: &BundleSpec,
+        dir: &Path,
+        open: &File,
+    ) -> Result<Self, TestbedError> {
+        let name = file_name(target);
+        let key = dir.join(format!("bundle-{}-{}.key", target.pair, direction(target)));
+        if !key.exists() {
+            write_key(&key).map_err(|source| TestbedError::File { path: key.clone(), source })?;
+        }
+        let sendbox = target.end == BundleEnd::Sendbox;
+        let files = Self {
+            config: dir.join(format!("{name}.toml")),
+            control: control_path(open, &name),
+            trace: sendbox.then(|| dir.join(format!("{name}.trace"))),
+        };
+        let text = config(target, bundle, &files, &key);
+        fs::write(&files.config, text)
+            .map_err(|source| TestbedError::File { path: files.config.clone(), source })?;
+        Ok(files)
+    }
+}
+
+/// A path of at most 60 bytes into the folder of the run, which may lie deep: a Unix socket's path
+/// is limited to 108 bytes (unix(7)).
+fn control_path(dir: &File, name: &str) -> PathBuf {
+    format!("/proc/{}/fd/{}/{name}.sock", std::process::id(), dir.as_raw_fd()).into()
+}
+
+/// The text of one box's configuration file.
+fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path) -> String {
+    let FaultTarget { pair, reverse, end } = target;
+    let (from, to) =
+        if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
+    let (own, other) = if end == BundleEnd::Sendbox { (from, to) } else { (to, from) };
+    // Both directions may have their boxes in the same two namespaces.
+    let port = DEFAULT_PORT + u16::from(reverse);
+    let sendbox = end == BundleEnd::Sendbox;
+    let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
+    let file = ConfigFile {
+        r#box: BoxTable {
+            role: if sendbox { Role::Sendbox } else { Role::Receivebox },
+            lan: sendbox.then_some("lan"),
+            wan: "wan",
+            listen: format!("{}:{port}", own.address(pair)),
+            control: &files.control,
+        },
+        trace: files.trace.as_deref().map(|file| TraceTable { file, limit: TRACE_LIMIT }),
+        bundle: [BundleTable {
+            name: &bundle.name,
+            id: u16::from(reverse) + 1,
+            peer: format!("{}:{port}", other.address(pair)),
+            to: [to.host_prefix(pair)],
+            from: [from.host_prefix(pair)],
+            key_file: key,
+            shaping: sendbox.then(|| ShapingTable {
+                min_rate: rate(bundle.min_rate_bps),
+                max_rate: rate(bundle.max_rate_bps),
+                cc: &bundle.cc,
+                qdisc: &bundle.qdisc,
+            }),
+        }],
+    };
+    toml::to_string(&file).expect("tables, texts and numbers are TOML")
+}
+
+fn write_key(path: &Path) -> io::Result<()> {
+    let key = Key::random()?;
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    let digits: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    writeln!(file, "{digits}")
+}
+
+fn launch(
+    target: FaultTarget,
+    binary: &Path,
+    files: &BoxFiles,
+    namespace: &Namespace,
+    dir: &Path,
+) -> Result<Program, TestbedError> {
+    let command = match target.end {
+        BundleEnd::Sendbox => "sendbox",
+        BundleEnd::Receivebox => "receivebox",
+    };
+    let arguments = [command.into(), "--config".into(), files.config.clone().into_os_string()];
+    Program::start(&file_name(target), binary, &arguments, namespace, dir)
+}
+
+fn bundles(pair: &PairSpec) -> impl Iterator<Item = (bool, &BundleSpec)> {
+    let forward = pair.forward_bundle.iter().map(|bundle| (false, bundle));
+    forward.chain(pair.reverse_bundle.iter().map(|bundle| (true, bundle)))
+}
+
+fn namespace(sites: &PairSites, target: FaultTarget) -> &Namespace {
+    let left = (target.end == BundleEnd::Sendbox) != target.reverse;
+    if left { &sites.left_box } else { &sites.right_box }
+}
+
+fn file_name(target: FaultTarget) -> String {
+    let end = match target.end {
+        BundleEnd::Sendbox => "sendbox",
+        BundleEnd::Receivebox => "receivebox",
+    };
+    format!("{end}-{}-{}", target.pair, direction(target))
+}
+
+fn direction(target: FaultTarget) -> &'static str {
+    if target.reverse { "reverse" } else { "forward" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::config::Config;
+
+    fn bundle() -> BundleSpec {
+        let qdisc =
+            Spec::named("fifo").with("limit", forebay_core::spec::Value::Text("1200p".into()));
+        BundleSpec {
+            name: "b".into(),
+            cc: Spec::named("const"),
+            qdisc,
+            min_rate_bps: Some(2_000_000),
+            max_rate_bps: None,
+        }
+    }
+
+    #[test]
+    fn both_ends_of_both_directions_get_files_that_the_daemons_accept() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = File::open(folder.path()).unwrap();
+        for reverse in [false, true] {
+            let mut peers = Vec::new();
+            for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+                let target = FaultTarget { pair: 0, reverse, end };
+                let files = BoxFiles::write(target, &bundle(), folder.path(), &open).unwrap();
+                let config = Config::load(&files.config).unwrap();
+                assert!(crate::daemon::keys::Keys::load(&config.bundles[0].key_file).is_ok());
+                peers.push((config.listen, config.bundles[0].peer));
+                let to = if reverse { "10.1.1.0/24" } else { "10.1.2.0/24" };
+                assert_eq!(config.bundles[0].to[0].to_string(), to);
+            }
+            assert_eq!(peers[0], (peers[1].1, peers[1].0));
+        }
+    }
+
+    #[test]
+    fn control_sockets_have_short_paths_in_deep_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("x".repeat(200));
+        fs::create_dir(&deep).unwrap();
+        let path = control_path(&File::open(&deep).unwrap(), "receivebox-253-forward");
+        assert!(path.as_os_str().len() < 100, "{path:?}");
+        assert!(std::os::unix::net::UnixListener::bind(&path).is_ok());
+        assert!(deep.join("receivebox-253-forward.sock").exists());
+    }
+}

@@ -1,0 +1,78 @@
+//! One emulation at a time: two would share the cores and spoil each other's times.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+/// Where the lock is, in order of preference: `/run` is wiped at boot, but not everywhere
+/// writable.
+const FILES: [&str; 2] = ["/run/forebay-testbed.lock", "/tmp/forebay-testbed.lock"];
+
+/// Held while the emulation runs; the kernel releases it with the process, whatever ends it.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: Flock<File>,
+}
+
+/// What came of an attempt to take the lock.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// It is ours.
+    Taken(Lock),
+    /// Who holds it, as they wrote it down: process and command line.
+    HeldBy(String),
+}
+
+/// Tries to take the machine's lock.
+pub(super) fn try_lock() -> io::Result<Attempt> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for path in FILES.map(PathBuf::from) {
+        match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path) {
+            Ok(file) => return attempt(file),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn attempt(file: File) -> io::Result<Attempt> {
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut file) => {
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(own_name().as_bytes())?;
+            Ok(Attempt::Taken(Lock { _file: file }))
+        }
+        Err((mut file, Errno::EWOULDBLOCK)) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder)?;
+            Ok(Attempt::HeldBy(holder.trim().to_string()))
+        }
+        Err((_, errno)) => Err(errno.into()),
+    }
+}
+
+fn own_name() -> String {
+    let command: Vec<String> =
+        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    format!("process {} ({})\n", std::process::id(), command.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_learns_who_the_first_is() {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let Attempt::Taken(lock) = attempt(open()).unwrap() else { panic!("free, but not taken") };
+        let Attempt::HeldBy(holder) = attempt(open()).unwrap() else { panic!("taken twice") };
+        assert!(holder.contains(&std::process::id().to_string()), "{holder}");
+        drop(lock);
+        assert!(matches!(attempt(open()).unwrap(), Attempt::Taken(_)));
+    }
+}

@@ -1,0 +1,229 @@
+//! One program of a run: started in a namespace, heard on stdout, its stderr kept in a file.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::TestbedError;
+use super::namespace::Namespace;
+use crate::process;
+
+/// How long a program may take to end after it was told to. Results of a long run are some 100 MB
+/// that go to disk first.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How much of a dead program's stderr an error quotes (bytes).
+const TAIL_BYTES: usize = 2000;
+
+/// A running program; dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Name in errors and in the table of CPU time.
+    pub name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    heard: Vec<u8>,
+    lines: VecDeque<String>,
+    log: PathBuf,
+    ended: bool,
+}
+
+impl Program {
+    /// Starts `binary` with `arguments` inside `namespace`; its stderr is appended to
+    /// `DIR/NAME.log`. It dies with the calling thread.
+    pub fn start(
+        name: &str,
+        binary: &Path,
+        arguments: &[OsString],
+        namespace: &Namespace,
+        dir: &Path,
+    ) -> Result<Self, TestbedError> {
+        let log = dir.join(format!("{}.log", name.replace(' ', "-")));
+        let start = || -> io::Result<(Child, ChildStdout)> {
+            let stderr = File::options().append(true).create(true).open(&log)?;
+            let mut command = Command::new(binary);
+            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+            namespace.host(&mut command)?;
+            let mut child = command.spawn()?;
+            let stdout = child.stdout.take().expect("piped");
+            fcntl(&stdout, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+            Ok((child, stdout))
+        };
+        let (mut child, stdout) =
+            start().map_err(|source| TestbedError::Start { name: name.to_string(), source })?;
+        Ok(Self {
+            name: name.to_string(),
+            stdin: child.stdin.take(),
+            child,
+            stdout,
+            heard: Vec::new(),
+            lines: VecDeque::new(),
+            log,
+            ended: false,
+        })
+    }
+
+    /// Process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// CPU time so far (ns); `None` once the process is gone.
+    pub fn cpu_time_ns(&self) -> Option<u64> {
+        process::cpu_time_ns(self.pid()).ok().filter(|_| !self.ended)
+    }
+
+    /// Writes one line to the program.
+    pub fn tell(&mut self, line: &str) -> Result<(), TestbedError> {
+        let stdin = self.stdin.as_mut().expect("told before the end");
+        match stdin.write_all(format!("{line}\n").as_bytes()) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.death()),
+        }
+    }
+
+    /// Waits until the program has printed `line`, at most for `timeout`.
+    pub fn await_line(&mut self, line: &str, timeout: Duration) -> Result<(), TestbedError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if self.has_said(line)? {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(TestbedError::Silent {
+                    name: self.name.clone(),
+                    line: line.to_string(),
+                    seconds: timeout.as_secs(),
+                    tail: self.tail(),
+                });
+            }
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN)];
+            // Interrupted or not, the loop looks again.
+            let _ = poll(&mut fds, timeout);
+        }
+    }
+
+    /// Whether `line` was among the lines printed since the last call that found one.
+    pub fn has_said(&mut self, line: &str) -> Result<bool, TestbedError> {
+        let open = self.listen();
+        while let Some(said) = self.lines.pop_front() {
+            if said == line {
+                return Ok(true);
+            }
+        }
+        if open { Ok(false) } else { Err(self.death()) }
+    }
+
+    /// An error if the program has ended, which nobody asked it to.
+    pub fn check(&mut self) -> Result<(), TestbedError> {
+        // Nobody else reads its output: a full pipe would block it.
+        self.listen();
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(self.death()),
+        }
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<(), TestbedError> {
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).map_err(|errno| {
+            TestbedError::Signal { name: self.name.clone(), signal, source: errno.into() }
+        })
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(&mut self) {
+        if !self.ended {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            self.ended = true;
+        }
+    }
+
+    /// Asks it to end, by the end of stdin and if `signal` is given by that, and waits.
+    pub fn stop(&mut self, signal: Option<Signal>) -> Result<(), TestbedError> {
+        if self.ended {
+            return Ok(());
+        }
+        self.stdin = None;
+        if let Some(signal) = signal {
+            self.signal(signal)?;
+            // A stopped process handles the signal once it continues.
+            self.signal(Signal::SIGCONT)?;
+        }
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < deadline {
+            self.listen();
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => {
+                    self.ended = true;
+                    return Ok(());
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+                _ => return Err(self.death()),
+            }
+        }
+        self.kill();
+        let seconds = STOP_TIMEOUT.as_secs();
+        Err(TestbedError::Hung { name: self.name.clone(), seconds, tail: self.tail() })
+    }
+
+    /// Takes what was printed; false at the end.
+    fn listen(&mut self) -> bool {
+        let mut chunk = [0; 4096];
+        let open = loop {
+            match self.stdout.read(&mut chunk) {
+                Ok(0) => break false,
+                Ok(length) => self.heard.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break false,
+            }
+        };
+        while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            self.lines.push_back(String::from_utf8_lossy(&line[..end]).into_owned());
+        }
+        open
+    }
+
+    /// The error of a program that ended by itself.
+    fn death(&mut self) -> TestbedError {
+        // Its stdout closed: it has ended or is about to.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let mut status: Option<ExitStatus> = None;
+        while status.is_none() && Instant::now() < deadline {
+            status = self.child.try_wait().ok().flatten();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.kill();
+        let status = status.map_or("closed its output".to_string(), |status| status.to_string());
+        TestbedError::Died { name: self.name.clone(), status, tail: self.tail() }
+    }
+
+    /// The end of its stderr.
+    pub fn tail(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let tail = &log[log.len().saturating_sub(TAIL_BYTES)..];
+        String::from_utf8_lossy(tail).trim().to_string()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,362 @@
+//! One run: the programs in their order, and what they saw put together.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::boxes::Boxes;
+use super::namespace::Namespace;
+use super::program::Program;
+use super::topology::{Site, Topology};
+use super::{Phase, Progress, TICK, TestbedError};
+use crate::clock;
+use crate::generator::{HostPair, HostsOutput, HostsSpec, Side};
+use crate::process::{self, MachineTime};
+use crate::record::{FlowRecord, HostRecord, LinkRecord, RunRecord};
+use crate::roles::Order;
+use crate::scenario::{Fault, Scenario};
+
+/// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The run starts this long after everything is ready (ns): the order to start has arrived
+/// everywhere by then, and the handshakes' last packets have left the link.
+const LEAD_NS: u64 = 500_000_000;
+
+/// The hosts may take so much longer than the longest drain (ns): they look at the clock every
+/// 100 ms, and pings and paced datagrams are awaited for 1 s.
+const DRAIN_SLACK_NS: u64 = 5_000_000_000;
+
+/// A prepared run.
+pub(super) struct Run<'a> {
+    scenario: &'a Scenario,
+    dir: &'a Path,
+    emulator: Program,
+    boxes: Boxes<'a>,
+    left: Program,
+    right: Program,
+    /// Faults still to come, in order of time.
+    faults: Vec<Fault>,
+    started_ns: u64,
+    finished_ns: u64,
+    before: Snapshot,
+    host: HostRecord,
+}
+
+/// The machine and the programs at an instant.
+#[derive(Clone, Debug, Default)]
+struct Snapshot {
+    /// CPU time so far (ns) by program.
+    cpu_ns: Vec<(String, u64)>,
+    machine: Option<MachineTime>,
+}
+
+impl<'a> Run<'a> {
+    /// Starts everything and waits until traffic may flow.
+    pub fn prepare(
+        scenario: &'a Scenario,
+        topology: &'a Topology,
+        binary: &'a Path,
+        dir: &'a Path,
+    ) -> Result<Self, TestbedError> {
+        let start = Starter { binary, dir };
+        let mut emulator = start.role("emulator", &topology.emulator, "emulator", &())?;
+        emulator.await_line("ready", READY_TIMEOUT)?;
+        let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
+        boxes.await_peers()?;
+        let host = describe_host(topology)?;
+
+        let hosts = |side, name| {
+            let namespace = match side {
+                Side::Left => &topology.pairs[0].left_hosts,
+                Side::Right => &topology.pairs[0].right_hosts,
+            };
+            start.role("hosts", namespace, name, &hosts_spec(side, scenario, topology, dir))
+        };
+        let mut left = hosts(Side::Left, "left hosts")?;
+        let mut right = hosts(Side::Right, "right hosts")?;
+        for side in [&mut left, &mut right] {
+            side.await_line("listening", READY_TIMEOUT)?;
+        }
+        for side in [&mut left, &mut right] {
+            side.tell(&Order::Connect.to_string())?;
+        }
+        for side in [&mut left, &mut right] {
+            side.await_line("ready", READY_TIMEOUT)?;
+        }
+        let mut faults = scenario.faults.clone();
+        faults.sort_by_key(|fault| fault.at_ns);
+        Ok(Self {
+            scenario,
+            dir,
+            emulator,
+            boxes,
+            left,
+            right,
+            faults,
+            started_ns: 0,
+            finished_ns: 0,
+            before: Snapshot::default(),
+            host,
+        })
+    }
+
+    /// Lets the traffic flow until nothing is left to wait for.
+    pub fn go(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), TestbedError> {
+        self.started_ns = clock::now().as_nanos() + LEAD_NS;
+        let order = Order::Start(self.started_ns).to_string();
+        for program in [&mut self.emulator, &mut self.left, &mut self.right] {
+            program.tell(&order)?;
+        }
+        sleep_until(self.started_ns);
+        self.before = self.snapshot()?;
+        self.host.load[0] = process::load_average().map_err(TestbedError::Proc)?;
+
+        let mut drained = [false; 2];
+        while drained != [true; 2] {
+            self.wait_for_tick()?;
+            self.emulator.check()?;
+            self.boxes.check()?;
+            for (drained, side) in drained.iter_mut().zip([&mut self.left, &mut self.right]) {
+                *drained |= side.has_said("drained")?;
+            }
+            let elapsed_ns = clock::now().as_nanos().saturating_sub(self.started_ns);
+            let total_ns = self.scenario.stop_ns;
+            let phase = if elapsed_ns < total_ns { Phase::Running } else { Phase::Draining };
+            progress(Progress { phase, elapsed_ns, total_ns });
+            if elapsed_ns > total_ns.saturating_add(self.scenario.drain_ns + DRAIN_SLACK_NS) {
+                for side in [&mut self.left, &mut self.right] {
+                    side.await_line("drained", Duration::ZERO)?;
+                }
+            }
+        }
+        self.finished_ns = clock::now().as_nanos();
+        Ok(())
+    }
+
+    /// Ends the programs and puts together what they saw.
+    pub fn finish(mut self) -> Result<RunRecord, TestbedError> {
+        self.note_costs()?;
+        for side in [&mut self.left, &mut self.right] {
+            side.tell(&Order::Finish.to_string())?;
+        }
+        for side in [&mut self.left, &mut self.right] {
+            side.await_line("finished", READY_TIMEOUT)?;
+        }
+        self.left.stop(None)?;
+        self.right.stop(None)?;
+        self.boxes.stop()?;
+        self.emulator.stop(None)?;
+        let left: HostsOutput = read_json(&hosts_output(self.dir, Side::Left))?;
+        let right: HostsOutput = read_json(&hosts_output(self.dir, Side::Right))?;
+        let links: Vec<LinkRecord> = read_json(&self.dir.join("links.json"))?;
+        let mut record = RunRecord {
+            started_ns: self.started_ns,
+            finished_ns: self.finished_ns,
+            links,
+            bundles: self.boxes.collect()?,
+            host: self.host,
+            ..RunRecord::default()
+        };
+        merge(&mut record, [left, right]);
+        Ok(record)
+    }
+
+    /// Sleeps until the next tick; a fault that falls due before is done at its time.
+    fn wait_for_tick(&mut self) -> Result<(), TestbedError> {
+        let tick = clock::now().as_nanos() + TICK.as_nanos() as u64;
+        while let Some(fault) = self.faults.first().copied() {
+            let due = self.started_ns.saturating_add(fault.at_ns);
+            if due > tick {
+                break;
+            }
+            sleep_until(due);
+            self.boxes.apply(&fault)?;
+            self.faults.remove(0);
+        }
+        sleep_until(tick);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, TestbedError> {
+        let own = [&self.emulator, &self.left, &self.right];
+        let own = own.map(|program| (program.name.clone(), program.cpu_time_ns().unwrap_or(0)));
+        let boxes = self.boxes.processes().into_iter().map(|(name, _, cpu_ns)| (name, cpu_ns));
+        let machine = MachineTime::now().map_err(TestbedError::Proc)?;
+        Ok(Snapshot { cpu_ns: own.into_iter().chain(boxes).collect(), machine: Some(machine) })
+    }
+
+    /// Notes what the run cost, while the programs still live.
+    fn note_costs(&mut self) -> Result<(), TestbedError> {
+        let after = self.snapshot()?;
+        let run_ns = (self.finished_ns - self.started_ns).max(1) as f64;
+        let before = |name: &str| {
+            let found = self.before.cpu_ns.iter().find(|(other, _)| other == name);
+            found.map_or(0, |(_, cpu_ns)| *cpu_ns)
+        };
+        for (name, cpu_ns) in &after.cpu_ns {
+            let used = cpu_ns.saturating_sub(before(name));
+            self.host.cpu_cores.push((name.clone(), used as f64 / run_ns));
+        }
+        if let (Some(earlier), Some(later)) = (self.before.machine, after.machine) {
+            self.host.steal = later.steal_since(earlier);
+        }
+        self.host.load[1] = process::load_average().map_err(TestbedError::Proc)?;
+        let own = [&self.emulator, &self.left, &self.right];
+        let own = own.map(|program| (program.name.clone(), Some(program.pid()), 0));
+        for (name, pid, _) in own.into_iter().chain(self.boxes.processes()) {
+            if pid.is_some_and(|pid| process::is_realtime(pid).unwrap_or(false)) {
+                self.host.realtime.push(name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What all programs have in common.
+struct Starter<'a> {
+    binary: &'a Path,
+    dir: &'a Path,
+}
+
+impl Starter<'_> {
+    /// Starts `forebay role ROLE` under `name` with its specification in the folder of the run.
+    fn role(
+        &self,
+        role: &str,
+        namespace: &Namespace,
+        name: &str,
+        spec: &impl Serialize,
+    ) -> Result<Program, TestbedError> {
+        let path = self.dir.join(format!("{}.json", name.replace(' ', "-")));
+        let json = serde_json::to_vec(spec).expect("specifications are plain data");
+        fs::write(&path, json)
+            .map_err(|source| TestbedError::File { path: path.clone(), source })?;
+        let arguments: [OsString; 4] =
+            ["role".into(), role.into(), "--spec".into(), path.into_os_string()];
+        Program::start(name, self.binary, &arguments, namespace, self.dir)
+    }
+}
+
+fn hosts_spec(side: Side, scenario: &Scenario, topology: &Topology, dir: &Path) -> HostsSpec {
+    let pairs = scenario.pairs.iter().zip(&topology.pairs).enumerate();
+    let pairs = pairs.map(|(pair, (spec, sites))| {
+        let left = (&sites.left_hosts, Site::LeftHosts.address(pair));
+        let right = (&sites.right_hosts, Site::RightHosts.address(pair));
+        let (own, other) = if side == Side::Left { (left, right) } else { (right, left) };
+        HostPair {
+            namespace: own.0.path(),
+            local: own.1,
+            remote: other.1,
+            workloads: spec.workloads.clone(),
+        }
+    });
+    HostsSpec {
+        side,
+        pairs: pairs.collect(),
+        stop_ns: scenario.stop_ns,
+        drain_ns: scenario.drain_ns,
+        output: hosts_output(dir, side),
+    }
+}
+
+fn hosts_output(dir: &Path, side: Side) -> PathBuf {
+    dir.join(if side == Side::Left { "left-output.json" } else { "right-output.json" })
+}
+
+fn describe_host(topology: &Topology) -> Result<HostRecord, TestbedError> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").map_err(TestbedError::Proc)?;
+    Ok(HostRecord {
+        kernel: kernel.trim().to_string(),
+        offloads: topology.offloads()?,
+        settings: topology.settings()?,
+        ..HostRecord::default()
+    })
+}
+
+/// Adds what both sides saw, and what only both together know.
+fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
+    let mut lateness_ns = Vec::new();
+    let mut sent = Vec::new();
+    let mut failures = Vec::new();
+    for side in sides {
+        record.requests.extend(side.requests);
+        record.flows.extend(side.flows);
+        lateness_ns.extend(side.lateness_ns);
+        sent.extend(side.datagrams_sent);
+        failures.extend(side.failures);
+    }
+    let flows_of = |flows: &mut Vec<FlowRecord>, name: &str, change: &dyn Fn(&mut FlowRecord)| {
+        flows.iter_mut().filter(|flow| flow.workload == name).for_each(change);
+    };
+    for (workload, count) in sent {
+        flows_of(&mut record.flows, &workload, &|flow| {
+            // The receiver put what arrived there.
+            flow.lost = count.saturating_sub(flow.lost);
+        });
+    }
+    for (workload, _) in failures.into_iter().filter(|(_, count)| *count > 0) {
+        flows_of(&mut record.flows, &workload, &|flow| flow.failed = true);
+    }
+    record.host.generator_lateness_ns = quantiles(lateness_ns);
+}
+
+/// p50, p99, p99.9 and maximum; zeros of nothing.
+fn quantiles(mut values: Vec<u64>) -> [u64; 4] {
+    values.sort_unstable();
+    let Some(last) = values.len().checked_sub(1) else { return [0; 4] };
+    [500, 990, 999, 1000].map(|per_mille| values[last * per_mille / 1000])
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, TestbedError> {
+    let text =
+        fs::read(path).map_err(|source| TestbedError::File { path: path.to_path_buf(), source })?;
+    serde_json::from_slice(&text)
+        .map_err(|source| TestbedError::Json { path: path.to_path_buf(), source })
+}
+
+fn sleep_until(at_ns: u64) {
+    let now = clock::now().as_nanos();
+    std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_members_and_ordered() {
+        assert_eq!(quantiles(Vec::new()), [0; 4]);
+        assert_eq!(quantiles(vec![7]), [7; 4]);
+        assert_eq!(quantiles((1..=1001).rev().collect()), [501, 991, 1000, 1001]);
+    }
+
+    #[test]
+    fn losses_and_failures_of_one_side_mark_the_flows_of_the_other() {
+        let flow = |workload: &str, arrived| FlowRecord {
+            workload: workload.into(),
+            lost: arrived,
+            ..FlowRecord::default()
+        };
+        let left = HostsOutput {
+            datagrams_sent: vec![("cbr".into(), 10)],
+            failures: vec![("bulk".into(), 1), ("cbr".into(), 0)],
+            lateness_ns: vec![5],
+            ..HostsOutput::default()
+        };
+        let right = HostsOutput {
+            flows: vec![flow("cbr", 7), flow("bulk", 0)],
+            lateness_ns: vec![3],
+            ..HostsOutput::default()
+        };
+        let mut record = RunRecord::default();
+        merge(&mut record, [left, right]);
+        assert_eq!((record.flows[0].lost, record.flows[0].failed), (3, false));
+        assert_eq!((record.flows[1].lost, record.flows[1].failed), (0, true));
+        assert_eq!(record.host.generator_lateness_ns, [3, 3, 3, 5]);
+    }
+}

@@ -1,0 +1,378 @@
+//! Namespaces, devices and addresses of all pairs of sites.
+//!
+//! ```text
+//!  left hosts          left box           emulator           right box         right hosts
+//!  ┌────────┐       ┌────────────┐      ┌───────────┐      ┌────────────┐       ┌────────┐
+//!  │ eth0 ──┼───────┼─ lan   wan ┼──────┼─ left0    │      │ wan   lan ─┼───────┼── eth0 │
+//!  │  .1.1  │       │  └ br0 ┘   │      │   right0 ─┼──────┼─ └ br0 ┘   │       │  .2.1  │
+//!  └────────┘       │    .3.1    │      │  left1 .. │      │    .3.2    │       └────────┘
+//!                   └────────────┘      └───────────┘      └────────────┘
+//! ```
+//! A pair is one layer-2 segment, `10.<pair + 1>.0.0/16`. It looks the same with and without a
+//! bundle: the bridges carry the traffic of every arm, so that arms differ in their daemons only.
+
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use super::TestbedError;
+use super::namespace::Namespace;
+
+/// Most pairs of sites: the second byte of their addresses runs from 1 to 254.
+pub const PAIRS_MAX: usize = 254;
+
+/// Prefix length of a pair's segment.
+const SEGMENT_BITS: u8 = 16;
+
+/// Settings of every namespace, as paths below `/proc/sys` and values.
+const SETTINGS: [(&str, &str); 6] = [
+    // No neighbour discovery or router solicitation on the links under test. The first holds for
+    // devices that exist, the second for those to come.
+    ("net/ipv6/conf/all/disable_ipv6", "1"),
+    ("net/ipv6/conf/default/disable_ipv6", "1"),
+    // The bridges must not call the packet filter.
+    ("net/bridge/bridge-nf-call-iptables", "0"),
+    ("net/bridge/bridge-nf-call-arptables", "0"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
+];
+
+/// Settings of the hosts.
+const HOST_SETTINGS: [(&str, &str); 8] = [
+    // One connection must not inherit what another learnt about the path.
+    ("net/ipv4/tcp_no_metrics_save", "1"),
+    // Persistent connections restart from the initial window, like new ones.
+    ("net/ipv4/tcp_slow_start_after_idle", "1"),
+    ("net/ipv4/tcp_ecn", "0"),
+    ("net/ipv4/tcp_sack", "1"),
+    ("net/ipv4/tcp_timestamps", "1"),
+    ("net/ipv4/tcp_window_scaling", "1"),
+    // Least, initial and most bytes. The most must hold the path and a queue of 1200 packets at
+    // the kernel's bookkeeping of 2 to 3 bytes per byte: 12 MB; 32 MB leave it to the path.
+    ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
+    ("net/ipv4/tcp_wmem", "4096\t131072\t33554432"),
+];
+
+/// Offloads that merge or split packets, or leave checksums and tags to a device: a box sends
+/// each frame as it is, and so must have it as it is.
+///
+/// The names that `ethtool -K` takes, and those that `ethtool -k` prints.
+const OFFLOADS: [(&str, &str); 9] = [
+    ("rx", "rx-checksumming"),
+    ("tx", "tx-checksumming"),
+    ("sg", "scatter-gather"),
+    ("tso", "tcp-segmentation-offload"),
+    ("gso", "generic-segmentation-offload"),
+    ("gro", "generic-receive-offload"),
+    ("lro", "large-receive-offload"),
+    ("rxvlan", "rx-vlan-offload"),
+    ("txvlan", "tx-vlan-offload"),
+];
+
+/// One endpoint of a pair's segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// The sources of forward traffic.
+    LeftHosts,
+    /// Its destinations.
+    RightHosts,
+    /// The box on the left.
+    LeftBox,
+    /// The box on the right.
+    RightBox,
+}
+
+impl Site {
+    const ALL: [Self; 4] = [Self::LeftHosts, Self::RightHosts, Self::LeftBox, Self::RightBox];
+
+    /// Its address in pair `pair`.
+    pub fn address(self, pair: usize) -> Ipv4Addr {
+        let [third, fourth] = match self {
+            Self::LeftHosts => [1, 1],
+            Self::RightHosts => [2, 1],
+            Self::LeftBox => [3, 1],
+            Self::RightBox => [3, 2],
+        };
+        Ipv4Addr::new(10, second_byte(pair), third, fourth)
+    }
+
+    /// The layer-2 address that owns it: locally administered, readable in a capture.
+    fn mac(self, pair: usize) -> String {
+        let [_, second, third, fourth] = self.address(pair).octets();
+        format!("02:00:0a:{second:02x}:{third:02x}:{fourth:02x}")
+    }
+
+    /// The prefix of the hosts beside it.
+    pub fn host_prefix(self, pair: usize) -> String {
+        let third = if matches!(self, Self::LeftHosts | Self::LeftBox) { 1 } else { 2 };
+        format!("10.{}.{third}.0/24", second_byte(pair))
+    }
+}
+
+fn second_byte(pair: usize) -> u8 {
+    u8::try_from(pair + 1).expect("pairs are checked against PAIRS_MAX")
+}
+
+/// The namespaces of one run.
+#[derive(Debug)]
+pub struct Topology {
+    /// Between all pairs.
+    pub emulator: Namespace,
+    /// The rest.
+    pub pairs: Vec<PairSites>,
+}
+
+/// The namespaces of one pair of sites.
+#[derive(Debug)]
+pub struct PairSites {
+    /// Hosts on the left.
+    pub left_hosts: Namespace,
+    /// Box on the left: `lan`, `wan`, `br0`.
+    pub left_box: Namespace,
+    /// Box on the right.
+    pub right_box: Namespace,
+    /// Hosts on the right.
+    pub right_hosts: Namespace,
+}
+
+/// The emulator's port towards the left box of `pair`.
+pub fn left_port(pair: usize) -> String {
+    format!("left{pair}")
+}
+
+/// The emulator's port towards the right box of `pair`.
+pub fn right_port(pair: usize) -> String {
+    format!("right{pair}")
+}
+
+impl Topology {
+    /// Builds everything for `pairs` pairs of sites; dropping it removes everything.
+    pub fn build(pairs: usize) -> Result<Self, TestbedError> {
+        if pairs == 0 || pairs > PAIRS_MAX {
+            return Err(TestbedError::Pairs { pairs });
+        }
+        let emulator = plain("emulator", &[])?;
+        let mut built = Vec::new();
+        for pair in 0..pairs {
+            built.push(PairSites::build(pair, &emulator)?);
+        }
+        let ports = (0..pairs).flat_map(|pair| [left_port(pair), right_port(pair)]);
+        let up = ports.clone().map(|port| format!("link set dev {port} up\n")).collect::<String>();
+        ip("emulator", &emulator, &up)?;
+        disable_offloads("emulator", &emulator, ports)?;
+        Ok(Self { emulator, pairs: built })
+    }
+
+    /// The hosts' settings, as read back from the first pair's left side: all have the same.
+    pub fn settings(&self) -> Result<Vec<String>, TestbedError> {
+        let namespace = &self.pairs[0].left_hosts;
+        let read = || {
+            let keys = HOST_SETTINGS.iter().map(|(key, _)| *key);
+            keys.map(|key| {
+                let value = std::fs::read_to_string(format!("/proc/sys/{key}"))?;
+                Ok(format!("{} = {}", key.replace('/', "."), value.trim()))
+            })
+            .collect::<io::Result<Vec<_>>>()
+        };
+        namespace.within(read).map_err(step("read settings", "left hosts"))
+    }
+
+    /// Offloads of all devices that feed a box, as read back: `device: feature=off ..`.
+    pub fn offloads(&self) -> Result<Vec<String>, TestbedError> {
+        let mut rows = Vec::new();
+        for (number, pair) in self.pairs.iter().enumerate() {
+            let places = [
+                ("left hosts", &pair.left_hosts, vec!["eth0".to_string()]),
+                ("left box", &pair.left_box, BOX_DEVICES.map(String::from).to_vec()),
+                ("emulator", &self.emulator, vec![left_port(number), right_port(number)]),
+                ("right box", &pair.right_box, BOX_DEVICES.map(String::from).to_vec()),
+                ("right hosts", &pair.right_hosts, vec!["eth0".to_string()]),
+            ];
+            for (place, namespace, devices) in places {
+                for device in devices {
+                    let state = read_offloads(place, namespace, &device)?;
+                    rows.push(format!("{place} {number} {device}: {state}"));
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The devices of a box.
+const BOX_DEVICES: [&str; 3] = ["lan", "wan", "br0"];
+
+impl PairSites {
+    fn build(pair: usize, emulator: &Namespace) -> Result<Self, TestbedError> {
+        let sites = Self {
+            left_hosts: plain("left hosts", &HOST_SETTINGS)?,
+            left_box: plain("left box", &[])?,
+            right_box: plain("right box", &[])?,
+            right_hosts: plain("right hosts", &HOST_SETTINGS)?,
+        };
+        let left = (Site::LeftBox, "left box", &sites.left_box, left_port(pair));
+        let right = (Site::RightBox, "right box", &sites.right_box, right_port(pair));
+        for ((site, place, namespace, port), hosts) in
+            [(left, &sites.left_hosts), (right, &sites.right_hosts)]
+        {
+            ip(place, namespace, &box_batch(pair, site, hosts, emulator, &port))?;
+            disable_offloads(place, namespace, BOX_DEVICES.map(String::from))?;
+        }
+        let left = (Site::LeftHosts, "left hosts", &sites.left_hosts);
+        let right = (Site::RightHosts, "right hosts", &sites.right_hosts);
+        for (site, place, namespace) in [left, right] {
+            ip(place, namespace, &hosts_batch(pair, site))?;
+            disable_offloads(place, namespace, ["eth0".to_string()])?;
+        }
+        Ok(sites)
+    }
+}
+
+/// Lines for `ip -batch` in a box: both cables and the bridge between them.
+fn box_batch(
+    pair: usize,
+    site: Site,
+    hosts: &Namespace,
+    emulator: &Namespace,
+    port: &str,
+) -> String {
+    let (hosts, emulator) = (hosts.path(), emulator.path());
+    let (hosts, emulator) = (hosts.display(), emulator.display());
+    let (mac, address) = (site.mac(pair), site.address(pair));
+    let neighbours = neighbours(pair, site, "br0");
+    format!(
+        "link add lan type veth peer name eth0 netns {hosts}\n\
+         link add wan type veth peer name {port} netns {emulator}\n\
+         link add br0 address {mac} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+         link set dev lan master br0\n\
+         link set dev wan master br0\n\
+         link set dev lan up\n\
+         link set dev wan up\n\
+         link set dev br0 up\n\
+         address add {address}/{SEGMENT_BITS} dev br0\n\
+         {neighbours}"
+    )
+}
+
+/// Lines for `ip -batch` among the hosts of one side.
+fn hosts_batch(pair: usize, site: Site) -> String {
+    let (mac, address) = (site.mac(pair), site.address(pair));
+    let neighbours = neighbours(pair, site, "eth0");
+    format!(
+        "link set dev eth0 address {mac}\n\
+         link set dev eth0 up\n\
+         address add {address}/{SEGMENT_BITS} dev eth0\n\
+         {neighbours}"
+    )
+}
+
+/// Fixed neighbours, so that no address resolution crosses the link during a run.
+fn neighbours(pair: usize, site: Site, device: &str) -> String {
+    let others = Site::ALL.into_iter().filter(|other| *other != site);
+    others
+        .map(|other| {
+            let (address, mac) = (other.address(pair), other.mac(pair));
+            format!("neighbour add {address} lladdr {mac} dev {device} nud permanent\n")
+        })
+        .collect()
+}
+
+/// A namespace with its settings and loopback up.
+fn plain(place: &'static str, settings: &[(&str, &str)]) -> Result<Namespace, TestbedError> {
+    let namespace = Namespace::new().map_err(step("make a namespace", place))?;
+    namespace
+        .within(|| {
+            for (key, value) in SETTINGS.iter().chain(settings) {
+                set(key, value)?;
+            }
+            Ok(())
+        })
+        .map_err(step("write settings", place))?;
+    ip(place, &namespace, "link set dev lo up\n")?;
+    Ok(namespace)
+}
+
+fn set(key: &str, value: &str) -> io::Result<()> {
+    match std::fs::write(format!("/proc/sys/{key}"), value) {
+        // No such feature in this kernel: nothing to switch off.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{key}: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Runs `ip -batch` inside `namespace`.
+fn ip(place: &'static str, namespace: &Namespace, batch: &str) -> Result<(), TestbedError> {
+    let mut command = Command::new("ip");
+    command.args(["-batch", "-"]);
+    run(place, namespace, command, batch).map(|_| ())
+}
+
+fn disable_offloads(
+    place: &'static str,
+    namespace: &Namespace,
+    devices: impl IntoIterator<Item = String>,
+) -> Result<(), TestbedError> {
+    for device in devices {
+        let mut command = Command::new("ethtool");
+        command.args(["-K", &device]);
+        command.args(OFFLOADS.into_iter().flat_map(|(feature, _)| [feature, "off"]));
+        run(place, namespace, command, "")?;
+    }
+    Ok(())
+}
+
+/// The state of [`OFFLOADS`] on `device`; an error if one is on.
+fn read_offloads(
+    place: &'static str,
+    namespace: &Namespace,
+    device: &str,
+) -> Result<String, TestbedError> {
+    let mut command = Command::new("ethtool");
+    command.args(["-k", device]);
+    let output = run(place, namespace, command, "")?;
+    let mut state = Vec::new();
+    for line in output.lines() {
+        let Some((long, value)) = line.split_once(": ") else { continue };
+        let Some((short, _)) = OFFLOADS.iter().find(|(_, name)| *name == long) else { continue };
+        if value.starts_with("on") {
+            let device = device.to_string();
+            return Err(TestbedError::Offload { place, device, feature: short });
+        }
+        state.push(format!("{short}={}", value.split(' ').next().unwrap_or(value)));
+    }
+    Ok(state.join(" "))
+}
+
+/// Runs a tool inside `namespace` with `input` on stdin and returns its output.
+fn run(
+    place: &'static str,
+    namespace: &Namespace,
+    mut command: Command,
+    input: &str,
+) -> Result<String, TestbedError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let start = || -> io::Result<std::process::Output> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        namespace.host(&mut command)?;
+        let mut child = command.spawn()?;
+        // A tool that ends early says why on stderr; the broken pipe would hide it.
+        let mut stdin = child.stdin.take().expect("piped");
+        let written = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        let output = child.wait_with_output()?;
+        if output.status.success() { written.map(|()| output) } else { Ok(output) }
+    };
+    let output =
+        { start }().map_err(|source| TestbedError::Tool { tool: name.clone(), place, source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(TestbedError::Refused { tool: name, place, message })
+}
+
+/// An error of `action` at `place`.
+fn step(action: &'static str, place: &'static str) -> impl FnOnce(io::Error) -> TestbedError {
+    move |source| TestbedError::Setup { action, place, source }
+}
