@@ -1,8 +1,151 @@
-//! What network devices do to frames on their own: offloads that merge packets or leave checksums
-//! to the hardware, and their limits.
+//! What network devices do to packets on their own, seen and set through ioctl(2) as ethtool does.
+//!
+//! A box handles one frame per packet and sends what it received byte for byte. Segmentation and
+//! receive offloads would hand it several packets in one; transmit checksum offload on a veth hands
+//! over packets whose checksum is left to a device that never comes; VLAN offloads hide a tag, so
+//! that the frame would go out without it. They matter on the box's own ports and on the veth
+//! devices that feed them; a physical link delivers what its wire carries.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// An offload that must be off around a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// TCP segmentation.
+    Tso,
+    /// Generic segmentation.
+    Gso,
+    /// Generic receive offload.
+    Gro,
+    /// Large receive offload.
+    Lro,
+    /// Transmit checksums.
+    TxChecksum,
+    /// Insertion of VLAN tags.
+    TxVlan,
+    /// Removal of VLAN tags.
+    RxVlan,
+}
+
+impl Offload {
+    /// All of them, in an order in which they can be switched off: segmentation depends on
+    /// checksums.
+    pub const ALL: [Self; 7] =
+        [Self::Tso, Self::Gso, Self::Gro, Self::Lro, Self::TxChecksum, Self::TxVlan, Self::RxVlan];
+
+    /// The name that `ethtool -K` knows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tso => "tso",
+            Self::Gso => "gso",
+            Self::Gro => "gro",
+            Self::Lro => "lro",
+            Self::TxChecksum => "tx",
+            Self::TxVlan => "txvlan",
+            Self::RxVlan => "rxvlan",
+        }
+    }
+
+    /// The ethtool commands that read and write it, and its bit in their value
+    /// (include/uapi/linux/ethtool.h).
+    const fn command(self) -> (u32, u32, u32) {
+        match self {
+            Self::Tso => (ETHTOOL_GTSO, ETHTOOL_STSO, 1),
+            Self::Gso => (ETHTOOL_GGSO, ETHTOOL_SGSO, 1),
+            Self::Gro => (ETHTOOL_GGRO, ETHTOOL_SGRO, 1),
+            Self::TxChecksum => (ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM, 1),
+            Self::Lro => (ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_LRO),
+            Self::TxVlan => (ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_TXVLAN),
+            Self::RxVlan => (ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_RXVLAN),
+        }
+    }
+}
+
+impl fmt::Display for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a device is not fit to carry a box's packets.
+#[derive(Debug, thiserror::Error)]
+pub enum OffloadError {
+    /// Some offloads are on.
+    #[error(
+        "{device} merges packets or leaves work to the hardware: run `ethtool -K {device}{}`",
+        arguments(active)
+    )]
+    Active {
+        /// Device name.
+        device: String,
+        /// The offloads that are on.
+        active: Vec<Offload>,
+    },
+    /// The device could not be asked, or did not obey.
+    #[error("offload {offload} of {device}: {source}")]
+    Os {
+        /// Device name.
+        device: String,
+        /// The offload in question.
+        offload: Offload,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+fn arguments(active: &[Offload]) -> String {
+    active.iter().map(|offload| format!(" {offload} off")).collect()
+}
+
+/// The offloads of [`Offload::ALL`] that are on; one that a device does not know is off.
+pub fn active(device: &str) -> Result<Vec<Offload>, OffloadError> {
+    let mut active = Vec::new();
+    for offload in Offload::ALL {
+        let (read, _, bit) = offload.command();
+        match ethtool_value(device, read, 0) {
+            Ok(value) if value & bit != 0 => active.push(offload),
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            Err(source) => return Err(os_error(device, offload)(source)),
+        }
+    }
+    Ok(active)
+}
+
+/// Refuses a device, of the current network namespace, with any offload of [`Offload::ALL`] on.
+pub fn check(device: &str) -> Result<(), OffloadError> {
+    let active = active(device)?;
+    if active.is_empty() {
+        return Ok(());
+    }
+    Err(OffloadError::Active { device: device.to_string(), active })
+}
+
+/// Switches all of [`Offload::ALL`] off; what the device cannot switch off is an error.
+pub fn disable_all(device: &str) -> Result<(), OffloadError> {
+    for offload in active(device)? {
+        let (read, write, bit) = offload.command();
+        // The flags share a word, so that the others are kept as they are.
+        let value = ethtool_value(device, read, 0).map_err(os_error(device, offload))?;
+        // 1 bit means a plain switch, written as 0.
+        ethtool_value(device, write, value & !bit).map_err(os_error(device, offload))?;
+    }
+    check(device)
+}
+
+/// Receive queues in use; 1 if the device cannot tell.
+pub(crate) fn receive_queues(device: &str) -> io::Result<u32> {
+    // struct ethtool_channels: command, four maxima, then rx, tx, other and combined counts.
+    let mut channels = [0_u32; 9];
+    channels[0] = ETHTOOL_GCHANNELS;
+    match ethtool(device, &mut channels) {
+        Ok(()) => Ok((channels[5] + channels[8]).max(1)),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+        Err(error) => Err(error),
+    }
+}
 
 /// The device's MTU, in bytes.
 pub(crate) fn mtu(device: &str) -> io::Result<u32> {
@@ -10,6 +153,42 @@ pub(crate) fn mtu(device: &str) -> io::Result<u32> {
     ioctl(libc::SIOCGIFMTU, &mut request)?;
     // SAFETY: SIOCGIFMTU has filled this member.
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0) as u32)
+}
+
+// include/uapi/linux/ethtool.h
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_STXCSUM: u32 = 0x17;
+const ETHTOOL_GTSO: u32 = 0x1e;
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_GGSO: u32 = 0x23;
+const ETHTOOL_SGSO: u32 = 0x24;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_SFLAGS: u32 = 0x26;
+const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_SGRO: u32 = 0x2c;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETH_FLAG_TXVLAN: u32 = 1 << 7;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+const ETH_FLAG_LRO: u32 = 1 << 15;
+// include/uapi/linux/sockios.h
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
+fn os_error(device: &str, offload: Offload) -> impl FnOnce(io::Error) -> OffloadError {
+    move |source| OffloadError::Os { device: device.to_string(), offload, source }
+}
+
+/// `struct ethtool_value`: sends a command with `data`, returns the data that came back.
+fn ethtool_value(device: &str, command: u32, data: u32) -> io::Result<u32> {
+    let mut value = [command, data];
+    ethtool(device, &mut value)?;
+    Ok(value[1])
+}
+
+/// SIOCETHTOOL with a structure of 32-bit words whose first is the command.
+fn ethtool(device: &str, words: &mut [u32]) -> io::Result<()> {
+    let mut request = request(device)?;
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    ioctl(SIOCETHTOOL, &mut request)
 }
 
 fn request(device: &str) -> io::Result<libc::ifreq> {
@@ -32,9 +211,50 @@ fn ioctl(command: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     }
     // SAFETY: the kernel just gave us this descriptor.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the request is a whole ifreq, and what it points to outlives the call.
+    // SAFETY: the request is a whole ifreq, and what it points to outlives the call and is as
+    // large as the command wants.
     if unsafe { libc::ioctl(socket.as_raw_fd(), command, request) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn a_fresh_veth_is_refused_with_the_line_that_mends_it() {
+        on_a_veth_pair(|| {
+            let error = check("left").unwrap_err().to_string();
+            let (_, line) = error.split_once('`').unwrap();
+            let line = line.trim_end_matches('`');
+            assert!(line.starts_with("ethtool -K left tso off gso off"), "{line}");
+            assert!(line.contains(" tx off"), "{line}");
+            run(line);
+            check("left").unwrap();
+            assert!(check("right").is_err(), "the other end is another device");
+        });
+    }
+
+    #[test]
+    fn disabling_everything_satisfies_the_check() {
+        on_a_veth_pair(|| {
+            run("ethtool -K left gro on");
+            disable_all("left").unwrap();
+            check("left").unwrap();
+            disable_all("left").unwrap();
+            assert!(matches!(check("nowhere"), Err(OffloadError::Os { .. })));
+        });
+    }
+
+    #[test]
+    fn a_veth_tells_its_receive_queues() {
+        on_a_veth_pair(|| {
+            assert_eq!(receive_queues("left").unwrap(), 1);
+            run("ip link add many numrxqueues 3 numtxqueues 3 type veth peer name few");
+            assert_eq!(receive_queues("many").unwrap(), 3);
+        });
+    }
 }

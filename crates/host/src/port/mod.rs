@@ -80,6 +80,17 @@ pub enum PortError {
         /// The largest MTU that would do, in bytes.
         max: u32,
     },
+    /// Frames of the other receive queues would bypass the port.
+    #[error(
+        "{device} has {queues} receive queues and the port reads one: use \
+         `ethtool -L {device} combined 1`, or `rx 1` where that is what `ethtool -l` shows"
+    )]
+    Queues {
+        /// Device name.
+        device: String,
+        /// Receive queues in use.
+        queues: u32,
+    },
     /// Some other socket is bound to the queue.
     #[error("{device} is in use by another AF_XDP socket")]
     Busy {
@@ -153,7 +164,7 @@ fn last_os_error(device: &str, operation: &'static str) -> PortError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::process::Command;
     use std::time::{Duration, Instant};
 
@@ -161,7 +172,7 @@ mod tests {
 
     /// Runs `test` in a network namespace of its own that holds the veth pair `left` and `right`.
     /// The kernel removes all of it when the thread and its sockets have gone.
-    fn on_a_veth_pair(test: impl FnOnce() + Send + 'static) {
+    pub(crate) fn on_a_veth_pair(test: impl FnOnce() + Send + 'static) {
         let thread = std::thread::spawn(|| {
             if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
                 println!("skipped: a network namespace needs root ({error})");
@@ -181,7 +192,7 @@ mod tests {
         }
     }
 
-    fn run(command: &str) {
+    pub(crate) fn run(command: &str) {
         let words: Vec<&str> = command.split(' ').collect();
         let status = Command::new(words[0]).args(&words[1..]).status().expect("iproute2 is here");
         assert!(status.success(), "{command}");
@@ -323,6 +334,16 @@ mod tests {
             for _ in 0..5 {
                 drop(open_all_xdp("left", Direction::Both).unwrap());
             }
+        });
+    }
+
+    #[test]
+    fn a_device_with_queues_that_nobody_would_read_is_refused() {
+        on_a_veth_pair(|| {
+            run("ip link add many numrxqueues 2 numtxqueues 2 type veth peer name few");
+            let error = XdpPort::open("many", Direction::Receive).err().expect("refused");
+            assert!(error.to_string().contains("many has 2 receive queues"), "{error}");
+            XdpPort::open("many", Direction::Transmit).unwrap();
         });
     }
 

@@ -32,11 +32,7 @@ impl PacketPort {
     /// Opens a device of the current network namespace.
     pub fn open(device: &str, direction: Direction) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
-        let mtu = mtu(device).map_err(|source| PortError::Os {
-            operation: "reading the MTU",
-            device: device.to_string(),
-            source,
-        })?;
+        let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
         // SAFETY: plain system call; the result is checked. Protocol 0: nothing is received
         // before the socket is bound to its device.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };

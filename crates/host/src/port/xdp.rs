@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use forebay_ebpf::Capture;
 
 use super::ring::{Consumer, Mapping, Producer, RingLayout};
-use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, last_os_error};
-use crate::offload::mtu;
+use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, last_os_error, os_error};
+use crate::offload::{mtu, receive_queues};
 
 /// Frames in the receive ring: 98 ms of full frames at 500 Mbit/s, longer than a loaded machine
 /// keeps a thread waiting; 8 MiB with the smaller frame size.
@@ -54,12 +54,20 @@ struct TransmitSide {
 }
 
 impl XdpPort {
-    /// Opens receive queue 0 of a device of the current network namespace.
+    /// Opens queue 0 of a device of the current network namespace; one that receives must have no
+    /// other receive queue.
     ///
     /// For one that receives, attach a [`Capture`] and give it this port's descriptor.
     pub fn open(device: &str, direction: Direction) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
         let frame_size = frame_size(device)?;
+        if direction.receives() {
+            let queues = receive_queues(device)
+                .map_err(os_error(device, "reading the number of receive queues"))?;
+            if queues > 1 {
+                return Err(PortError::Queues { device: device.to_string(), queues });
+            }
+        }
         // SAFETY: plain system call; the result is checked.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
@@ -230,11 +238,7 @@ fn kick(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The smallest frame size that holds the device's frames behind the headroom.
 fn frame_size(device: &str) -> Result<u32, PortError> {
-    let mtu = mtu(device).map_err(|source| PortError::Os {
-        operation: "reading the MTU",
-        device: device.to_string(),
-        source,
-    })?;
+    let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
     let overhead = HEADROOM + ETHERNET_HEADER_LEN as u32 + VLAN_TAG_LEN;
     FRAME_SIZES.into_iter().find(|size| mtu.saturating_add(overhead) <= *size).ok_or_else(|| {
         let max = FRAME_SIZES[FRAME_SIZES.len() - 1] - overhead;
