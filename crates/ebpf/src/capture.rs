@@ -175,3 +175,127 @@ fn monotonic_now() -> Timestamp {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     Timestamp::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::tests::{loaded, run};
+
+    const XDP_PASS: u32 = 2;
+    const STALE_AFTER: Duration = Duration::from_millis(500);
+
+    fn capture(options: CaptureOptions) -> Option<Capture> {
+        loaded(Capture::load(options))
+    }
+
+    fn pass(capture: &Capture, frame: &[u8]) {
+        assert_eq!(run(capture.program.as_fd(), frame, 1).action, XDP_PASS);
+    }
+
+    /// An IPv4 frame with a payload of 8 bytes.
+    fn v4(destination: [u8; 4]) -> Vec<u8> {
+        let mut frame = vec![0; 14 + 20 + 8];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14] = 0x45;
+        frame[16..18].copy_from_slice(&28_u16.to_be_bytes());
+        frame[23] = 17;
+        frame[30..34].copy_from_slice(&destination);
+        frame
+    }
+
+    /// An IPv6 frame of a protocol with a payload of 8 bytes, the first of them `first`.
+    fn v6(destination: &str, protocol: u8, first: u8) -> Vec<u8> {
+        let destination: std::net::Ipv6Addr = destination.parse().unwrap();
+        let mut frame = vec![0; 14 + 40 + 8];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14] = 0x60;
+        frame[18..20].copy_from_slice(&8_u16.to_be_bytes());
+        frame[20] = protocol;
+        frame[38..54].copy_from_slice(&destination.octets());
+        frame[54] = first;
+        frame
+    }
+
+    #[test]
+    fn only_packets_towards_a_bundle_are_taken() {
+        let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+            return;
+        };
+        for prefix in ["10.2.0.0/16", "2001:db8::/32"] {
+            capture.add_prefix(prefix.parse().unwrap()).unwrap();
+        }
+        for own in ["10.2.0.9", "2001:db8::9"] {
+            capture.add_own_address(own.parse().unwrap()).unwrap();
+        }
+        capture.beat();
+        let mut tagged = v4([10, 2, 0, 1]);
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        let mut arp = v4([10, 2, 0, 1]);
+        arp[13] = 6;
+        let mut cut_off = v4([10, 2, 0, 1]);
+        cut_off.truncate(40);
+        let frames = [
+            v4([10, 2, 0, 1]),
+            v4([10, 2, 255, 255]),
+            v6("2001:db8::1", 17, 0),
+            v6("2001:db8::1", 58, 128), // echo request
+            v4([10, 2, 0, 9]),
+            v6("2001:db8::9", 17, 0),
+            v4([10, 3, 0, 1]),
+            v6("2001:db9::1", 17, 0),
+            v6("::ffff:10.2.0.1", 17, 0),
+            v6("2001:db8::1", 58, 135), // neighbour solicitation
+            tagged,
+            arp,
+            cut_off,
+        ];
+        for frame in &frames {
+            pass(&capture, frame);
+        }
+        let expected = CaptureCounters {
+            // Taken, but there is no socket that would get them.
+            no_socket: 4,
+            own: 2,
+            outside: 3,
+            discovery: 1,
+            not_ip: 2,
+            malformed: 1,
+            ..CaptureCounters::default()
+        };
+        assert_eq!(capture.counters().unwrap(), expected);
+        capture.remove_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
+        pass(&capture, &frames[0]);
+        assert_eq!(capture.counters().unwrap(), CaptureCounters { outside: 4, ..expected });
+    }
+
+    #[test]
+    fn everything_passes_unless_the_process_beats() {
+        let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+            return;
+        };
+        capture.add_prefix("0.0.0.0/0".parse().unwrap()).unwrap();
+        let stale = || {
+            pass(&capture, &v4([10, 2, 0, 1]));
+            capture.counters().unwrap().stale
+        };
+        assert_eq!(stale(), 1, "before the first beat");
+        capture.beat();
+        assert_eq!(stale(), 1);
+        std::thread::sleep(STALE_AFTER);
+        assert_eq!(stale(), 2, "too long after a beat");
+        capture.beat();
+        assert_eq!(stale(), 2);
+        capture.stop_beating();
+        assert_eq!(stale(), 3, "after a clean stop");
+    }
+
+    #[test]
+    fn whatever_its_kind_every_frame_is_taken_when_all_are_wanted() {
+        let Some(capture) = capture(CaptureOptions::All) else { return };
+        for frame in [v4([10, 2, 0, 1]), vec![0; 14], vec![0xff; 1514]] {
+            pass(&capture, &frame);
+        }
+        let expected = CaptureCounters { no_socket: 3, ..CaptureCounters::default() };
+        assert_eq!(capture.counters().unwrap(), expected);
+    }
+}

@@ -1,0 +1,320 @@
+//! The BPF programs and the port together, on real devices in network namespaces of their own.
+//!
+//! ```text
+//! source ── lan ═ bridge ═ wan ── sink        (all in one namespace)
+//! ```
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use forebay_core::bundle::sample::{SampleBlock, SamplingKey};
+use forebay_core::bundle::{BundleId, EpochSize};
+use forebay_core::units::ByteCount;
+use forebay_ebpf::{Capture, CaptureOptions, Sampler, SamplerBundle, XdpMode};
+use forebay_host::port::{Direction, PacketPort, Port, XdpPort, open_all};
+
+const STALE_AFTER: Duration = Duration::from_millis(500);
+
+/// Runs `test` behind a bridge in a network namespace of its own. The kernel removes all of it
+/// when the thread and its sockets have gone.
+fn across_a_bridge(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
+            println!("skipped: a network namespace needs root ({error})");
+            return;
+        }
+        run("ip link add source type veth peer name lan");
+        run("ip link add sink type veth peer name wan");
+        // Without the delay of 15 s before a port forwards.
+        run("ip link add bridge type bridge forward_delay 0");
+        for device in ["lan", "wan"] {
+            run(&format!("ip link set {device} master bridge"));
+        }
+        for device in ["source", "lan", "bridge", "wan", "sink"] {
+            run(&format!("ip link set {device} up"));
+        }
+        wait_until_the_bridge_forwards();
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A port forwards once the kernel has noticed its carrier, up to a second after it came up.
+fn wait_until_the_bridge_forwards() {
+    let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
+    let mut sink = PacketPort::open("sink", Direction::Receive).unwrap();
+    let started = Instant::now();
+    let mut forwarded = false;
+    while !forwarded {
+        assert!(started.elapsed() < Duration::from_secs(5), "the bridge does not forward");
+        assert!(source.send(&frame(0, 1, 0, 60)));
+        std::thread::sleep(Duration::from_millis(10));
+        sink.receive(64, &mut |frame| forwarded |= frame[6..12] == SOURCE).unwrap();
+    }
+}
+
+fn run(command: &str) {
+    let words: Vec<&str> = command.split(' ').collect();
+    let status = Command::new(words[0]).args(&words[1..]).status().expect("iproute2 is here");
+    assert!(status.success(), "{command}");
+}
+
+fn ifindex(device: &str) -> u32 {
+    nix::net::if_::if_nametoindex(device).unwrap()
+}
+
+const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// The IPv4 UDP frame number `number` from 10.1.0.1 to 10.2.0.`host`, without a UDP
+/// checksum (RFC 768).
+fn frame(number: u32, host: u8, tos: u8, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&SOURCE);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..16].copy_from_slice(&[0x45, tos]);
+    frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+    frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
+    frame[22..24].copy_from_slice(&[64, 17]);
+    frame[26..30].copy_from_slice(&[10, 1, 0, 1]);
+    frame[30..34].copy_from_slice(&[10, 2, 0, host]);
+    // The bridge's packet filter drops packets with a wrong header checksum (RFC 1071).
+    let sum: u32 = frame[14..34].chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    frame[24..26].copy_from_slice(&(!folded as u16).to_be_bytes());
+    frame[38..40].copy_from_slice(&(len as u16 - 34).to_be_bytes());
+    frame[42..46].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// Receives until `count` of our frames have come or nothing came for a second.
+fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut last = Instant::now();
+    while frames.len() < count && last.elapsed() < Duration::from_secs(1) {
+        let before = frames.len();
+        // The kernel sends multicast of its own.
+        port.receive(64, &mut |frame| {
+            if frame[6..12] == SOURCE {
+                frames.push(frame.to_vec());
+            }
+        })
+        .unwrap();
+        if frames.len() > before {
+            last = Instant::now();
+        }
+    }
+    frames
+}
+
+fn send(port: &mut dyn Port, frames: &[Vec<u8>]) {
+    for frame in frames {
+        while !port.send(frame) {
+            port.flush().unwrap();
+        }
+        port.flush().unwrap();
+    }
+}
+
+fn captured_port() -> (XdpPort, Capture) {
+    let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
+    let port = XdpPort::open("lan", Direction::Receive).unwrap();
+    let capture = Capture::attach(port.ifindex(), options).unwrap();
+    capture.set_socket(port.queue(), port.as_fd()).unwrap();
+    capture.add_prefix("10.2.0.0/24".parse().unwrap()).unwrap();
+    capture.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+    (port, capture)
+}
+
+#[test]
+fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
+    across_a_bridge(|| {
+        let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
+        let mut sink = open_all("sink", Direction::Receive).unwrap();
+        let (mut lan, capture) = captured_port();
+        assert_eq!(capture.mode(), Some(XdpMode::Native));
+        let bundled = [frame(1, 1, 0, 100), frame(2, 2, 0, 1514)];
+        let own = [frame(3, 9, 0, 100)];
+
+        // Nobody has beaten yet.
+        send(&mut source, &bundled);
+        assert_eq!(receive(sink.as_mut(), 2), bundled);
+
+        capture.beat();
+        send(&mut source, &bundled);
+        send(&mut source, &own);
+        assert_eq!(receive(&mut lan, 2), bundled);
+        assert_eq!(receive(sink.as_mut(), 1), own);
+
+        // The process hangs: its traffic takes the bridge.
+        std::thread::sleep(STALE_AFTER);
+        send(&mut source, &bundled);
+        assert_eq!(receive(sink.as_mut(), 2), bundled);
+        assert_eq!(lan.receive(1, &mut |_| ()).unwrap(), 0);
+
+        // It goes on.
+        capture.beat();
+        send(&mut source, &bundled);
+        assert_eq!(receive(&mut lan, 2), bundled);
+
+        // It is gone, first the socket, then the program.
+        capture.beat();
+        drop(lan);
+        send(&mut source, &bundled);
+        assert_eq!(receive(sink.as_mut(), 2), bundled);
+        let counters = capture.counters().unwrap();
+        assert_eq!((counters.redirected, counters.own), (4, 1));
+        assert_eq!((counters.stale, counters.no_socket), (4, 2));
+        drop(capture);
+        send(&mut source, &bundled);
+        assert_eq!(receive(sink.as_mut(), 2), bundled);
+    });
+}
+
+#[test]
+fn a_port_in_the_wire_forwards_byte_for_byte_past_the_bridge() {
+    across_a_bridge(|| {
+        let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
+        let mut sink = open_all("sink", Direction::Receive).unwrap();
+        let (mut lan, capture) = captured_port();
+        let mut wan = XdpPort::open("wan", Direction::Transmit).unwrap();
+        for round in 0..200 {
+            let frames: Vec<Vec<u8>> = (0..32)
+                .map(|index| frame(round * 32 + index, 1, 0, 60 + (round as usize * 71) % 1455))
+                .collect();
+            capture.beat();
+            send(&mut source, &frames);
+            let mut forwarded = 0;
+            let started = Instant::now();
+            while forwarded < frames.len() && started.elapsed() < Duration::from_secs(1) {
+                capture.beat();
+                forwarded += lan.receive(64, &mut |frame| assert!(wan.send(frame))).unwrap();
+                wan.flush().unwrap();
+            }
+            assert_eq!(receive(sink.as_mut(), frames.len()), frames, "round {round}");
+        }
+        assert_eq!(lan.ring_drops() + wan.ring_drops(), 0);
+    });
+}
+
+#[test]
+fn the_sampler_counts_each_byte_that_came_and_reports_the_packets_that_the_sender_would() {
+    across_a_bridge(|| {
+        let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
+        let mut sink = open_all("sink", Direction::Receive).unwrap();
+        let mut sampler = Sampler::attach(ifindex("lan")).unwrap();
+        assert_eq!(sampler.mode(), Some(XdpMode::Native));
+        let (id, key) = (BundleId(5), SamplingKey(*b"0123456789abcdef"));
+        let size = EpochSize::from_log2(4).unwrap();
+        let bundle = SamplerBundle {
+            source: vec!["10.1.0.0/16".parse().unwrap()],
+            destination: vec!["10.2.0.0/16".parse().unwrap()],
+            key,
+            epoch_size: size,
+        };
+        sampler.set_bundle(id, bundle).unwrap();
+        sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+        let (mut bytes, mut expected, mut reported) = (0, Vec::new(), Vec::new());
+        let mut ordered = true;
+        for number in 0..2000 {
+            let frame = frame(number, 1, (number % 4) as u8, 60 + number as usize * 13 % 1455);
+            let message = self::frame(number, 9, 0, 60);
+            send(&mut source, &[frame.clone(), message]);
+            bytes += frame.len() as u64;
+            let hash = SampleBlock::from_frame(&frame).unwrap().hash(&key);
+            if size.is_boundary(hash) {
+                let ce = u64::from((number + 1) / 4);
+                expected.push((hash, u64::from(number) + 1, bytes, ce));
+            }
+            assert_eq!(receive(sink.as_mut(), 2).len(), 2, "everything passes");
+            let before = forebay_host::clock::now();
+            sampler
+                .consume(&mut |boundary| {
+                    assert_eq!((boundary.bundle, boundary.report.epoch_size), (id, size));
+                    let report = boundary.report;
+                    ordered &= report.received_at <= before;
+                    let bytes = report.received_bytes.as_u64();
+                    reported.push((
+                        report.hash,
+                        report.received_packets,
+                        bytes,
+                        report.received_ce,
+                    ));
+                })
+                .unwrap();
+        }
+        assert!(expected.len() > 50);
+        assert_eq!(reported, expected);
+        assert!(ordered, "a packet is seen before its record is read");
+        let counters = sampler.counters(id).unwrap().unwrap();
+        assert_eq!((counters.packets, counters.ce), (2000, 500));
+        assert_eq!(counters.bytes, ByteCount::new(bytes));
+        assert_eq!(sampler.lost_boundaries().unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_boundary_wakes_its_reader() {
+    across_a_bridge(|| {
+        let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
+        let mut sampler = Sampler::attach(ifindex("lan")).unwrap();
+        let everywhere = vec!["0.0.0.0/0".parse().unwrap()];
+        let bundle = SamplerBundle {
+            source: everywhere.clone(),
+            destination: everywhere,
+            key: SamplingKey::IDENTITY,
+            epoch_size: EpochSize::from_log2(0).unwrap(),
+        };
+        sampler.set_bundle(BundleId(1), bundle).unwrap();
+        for number in 0..10 {
+            let sender = std::thread::scope(|scope| {
+                let sender = scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    send(&mut source, &[frame(number, 1, 0, 60)]);
+                });
+                let fd = nix::poll::PollFd::new(sampler.as_fd(), nix::poll::PollFlags::POLLIN);
+                assert_eq!(nix::poll::poll(&mut [fd], 5000_u16), Ok(1), "woken in time");
+                sender.join()
+            });
+            sender.unwrap();
+            assert_eq!(sampler.consume(&mut |_| ()).unwrap(), 1);
+        }
+    });
+}
+
+/// Holds a program on `lan` until it is killed; run by the test below in a process of its own.
+#[test]
+#[ignore = "a child process of nothing_of_a_killed_process_stays"]
+fn hold_a_program() {
+    let _held = Sampler::attach(ifindex("lan")).unwrap();
+    println!("attached");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn nothing_of_a_killed_process_stays() {
+    across_a_bridge(|| {
+        use std::io::{BufRead, BufReader};
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "hold_a_program", "--ignored", "--nocapture"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let attached = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .any(|line| line.unwrap().contains("attached"));
+        assert!(attached);
+        let error = Sampler::attach(ifindex("lan")).unwrap_err();
+        assert!(matches!(error, forebay_ebpf::Error::Foreign { .. }), "{error}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Links are freed a grace period after their holder.
+        let started = Instant::now();
+        while Sampler::attach(ifindex("lan")).is_err() {
+            assert!(started.elapsed() < Duration::from_secs(5), "still attached");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
