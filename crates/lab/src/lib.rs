@@ -1,4 +1,6 @@
 //! Plans, back ends, metrics, store and reports.
 
+pub mod metrics;
 pub mod plan;
 pub mod report;
+pub mod rows;

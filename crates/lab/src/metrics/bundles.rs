@@ -1,0 +1,346 @@
+//! What a bundle did, and its estimates against the truth.
+//!
+//! The truth comes from the link emulator's own logs only, matched by the identity of the boundary
+//! packet. Its RTT is the propagation delay there and back, the packet's sojourn at the bottleneck,
+//! and what a packet entering the return link at that moment waited there. Its rate is the bytes of
+//! the pair of sites that left the bottleneck between the two boundaries, over the time between
+//! their departures. Nothing is corrected and no estimate is left out for being late.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::links::LinkTruth;
+use super::statistics::{Sorted, Timeline, mean, share};
+use super::{Metrics, bounds_ns};
+use crate::plan::Experiment;
+use crate::plan::experiment::{Bundle, Link, Window};
+use crate::rows::{BundleRow, DecisionRow, EpochRow, RunRows};
+
+/// An estimate that is this close counts as right: the bounds of the evaluation.
+const RTT_CLOSE_MS: f64 = 1.0;
+const RATE_CLOSE_SHARE: f64 = 0.04;
+const RATE_CLOSE_MBPS: f64 = 2.0;
+
+/// The bundles that ran, with what they are configured as.
+pub fn declared<'a>(
+    experiment: &'a Experiment,
+    rows: &'a RunRows,
+) -> impl Iterator<Item = (&'a Bundle, &'a BundleRow)> {
+    rows.bundles.iter().filter_map(|row| Some((experiment.bundle(&row.name)?, row)))
+}
+
+/// A matched boundary with what was true of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JudgedEpoch {
+    /// What the sendbox made of it.
+    pub estimate: EpochRow,
+    /// The true round trip (ms); `None`: the packet is not in the log.
+    pub rtt_ms: Option<f64>,
+    /// The true rate (Mbit/s); `None`: a boundary is not in the log, or both left together.
+    pub rate_mbps: Option<f64>,
+}
+
+impl JudgedEpoch {
+    fn rtt_error_ms(&self) -> Option<f64> {
+        Some(self.estimate.rtt_ns as f64 / 1e6 - self.rtt_ms?)
+    }
+
+    /// The estimated rate (Mbit/s), if one was made.
+    pub fn estimated_mbps(&self) -> Option<f64> {
+        let rate = self.estimate.delivery_rate_bps;
+        (rate > 0).then_some(rate as f64 / 1e6)
+    }
+
+    /// Estimated and true rate, where both are known.
+    fn rates(&self) -> Option<(f64, f64)> {
+        Some((self.estimated_mbps()?, self.rate_mbps?))
+    }
+}
+
+/// A boundary packet in the log of the bottleneck.
+struct Boundary {
+    departed_ns: u64,
+    released_ns: u64,
+    sojourn_ns: u64,
+    /// Bytes of the pair that had left, this packet included.
+    bytes: u64,
+}
+
+/// Finds the truth about every matched boundary.
+pub fn judge_epochs(
+    experiment: &Experiment,
+    bundle: &Bundle,
+    row: &BundleRow,
+    there: &LinkTruth,
+    back: &LinkTruth,
+) -> Vec<JudgedEpoch> {
+    let Some(pair) = experiment.pairs.iter().position(|name| *name == bundle.pair) else {
+        return Vec::new();
+    };
+    let boundaries = boundaries(row, there, pair as u16);
+    let (there_link, back_link) = match bundle.reversed {
+        false => (&experiment.forward, &experiment.reverse),
+        true => (&experiment.reverse, &experiment.forward),
+    };
+    let mut returns: Vec<(u64, u64)> =
+        back.passed.iter().map(|packet| (packet.arrived_ns, packet.sojourn_ns())).collect();
+    returns.sort_unstable();
+    let find = |identity: u64, by: u64| {
+        let found = boundaries.get(&identity)?;
+        // The newest of that identity that can have been reported by then.
+        found.iter().rev().find(|boundary| boundary.released_ns <= by)
+    };
+    let judge = |epoch: &EpochRow| {
+        let this = find(epoch.identity, epoch.at_ns);
+        let previous = find(epoch.previous_identity, epoch.at_ns);
+        let rate_mbps = this.zip(previous).and_then(|(this, previous)| {
+            let bytes = this.bytes.checked_sub(previous.bytes)?;
+            let time_us = this.departed_ns.checked_sub(previous.departed_ns)? as f64 / 1e3;
+            share(bytes as f64 * 8.0, time_us)
+        });
+        let rtt_ms = this.map(|this| true_rtt_ms(this, there_link, back_link, &returns));
+        JudgedEpoch { estimate: *epoch, rtt_ms, rate_mbps }
+    };
+    row.epochs.iter().map(judge).collect()
+}
+
+fn boundaries(row: &BundleRow, there: &LinkTruth, pair: u16) -> HashMap<u64, Vec<Boundary>> {
+    let wanted: HashSet<u64> =
+        row.epochs.iter().flat_map(|epoch| [epoch.identity, epoch.previous_identity]).collect();
+    let mut found: HashMap<u64, Vec<Boundary>> = HashMap::new();
+    let mut bytes = 0;
+    for packet in there.passed.iter().filter(|packet| packet.pair == pair) {
+        bytes += u64::from(packet.bytes);
+        if wanted.contains(&packet.identity) {
+            found.entry(packet.identity).or_default().push(Boundary {
+                departed_ns: packet.departed_ns,
+                released_ns: packet.released_ns,
+                sojourn_ns: packet.sojourn_ns(),
+                bytes,
+            });
+        }
+    }
+    found
+}
+
+fn true_rtt_ms(boundary: &Boundary, there: &Link, back: &Link, returns: &[(u64, u64)]) -> f64 {
+    let next = returns.partition_point(|(arrived, _)| *arrived < boundary.released_ns);
+    // Without a later packet the return link was idle to the end.
+    let waited_ns = returns.get(next).map_or(0, |(_, sojourn)| *sojourn);
+    let delay = there.delay_at(Duration::from_nanos(boundary.departed_ns))
+        + back.delay_at(Duration::from_nanos(boundary.released_ns));
+    delay.as_secs_f64() * 1e3 + (boundary.sojourn_ns + waited_ns) as f64 / 1e6
+}
+
+/// The queue of a sendbox over time.
+fn queue(row: &BundleRow) -> Timeline {
+    let packets = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    Timeline::new(row.queue.iter().map(|sample| (sample.at_ns, packets(sample.packets))).collect())
+}
+
+/// Mean queue of a sendbox (packets).
+pub fn mean_queue(row: &BundleRow, window: &Window) -> Option<f64> {
+    let (from, to) = bounds_ns(window);
+    queue(row).mean(from, to)
+}
+
+/// The metrics of one interval.
+pub fn metrics(
+    experiment: &Experiment,
+    bundle: &Bundle,
+    row: &BundleRow,
+    there: &LinkTruth,
+    judged: &[JudgedEpoch],
+    window: &Window,
+) -> Metrics {
+    let (from, to) = bounds_ns(window);
+    let mut metrics = Metrics::default();
+    let queue = queue(row);
+    let at_sendbox = queue.mean(from, to);
+    metrics.put("queue_mean_packets", at_sendbox);
+    metrics.put("queue_p95_packets", queue.quantile(from, to, 0.95));
+    metrics.put("queue_max_packets", queue.max(from, to));
+    if let (Some(here), Some(there)) = (at_sendbox, there.mean_queue(window)) {
+        metrics.put("queue_share_at_sendbox", share(here, here + there));
+    }
+    let pair = experiment.pairs.iter().position(|name| *name == bundle.pair);
+    let passed = there.passed_in(from, to).iter();
+    let bytes: u64 = passed
+        .filter(|packet| Some(usize::from(packet.pair)) == pair)
+        .map(|packet| u64::from(packet.bytes))
+        .sum();
+    metrics.put("throughput_mbps", share(bytes as f64 * 8e3, (to - from) as f64));
+    let in_window: Vec<&JudgedEpoch> =
+        judged.iter().filter(|epoch| (from..to).contains(&epoch.estimate.at_ns)).collect();
+    accuracy(&in_window, (to - from) as f64 / 1e6, &mut metrics);
+    control(row, from, to, &mut metrics);
+    if window.name.is_empty() {
+        whole_run(row, &mut metrics);
+    }
+    metrics
+}
+
+fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
+    let errors: Vec<f64> = epochs.iter().filter_map(|epoch| epoch.rtt_error_ms()).collect();
+    let close = errors.iter().filter(|error| error.abs() <= RTT_CLOSE_MS).count();
+    metrics.put("rtt_within_1ms", share(close as f64, errors.len() as f64));
+    let absolute = Sorted::new(errors.iter().map(|error| error.abs()));
+    metrics.put("rtt_error_abs_p50_ms", absolute.quantile(0.5));
+    metrics.put("rtt_error_abs_p80_ms", absolute.quantile(0.8));
+    let signed = Sorted::new(errors.iter().copied());
+    metrics.put("rtt_error_p10_ms", signed.quantile(0.1));
+    metrics.put("rtt_error_p50_ms", signed.quantile(0.5));
+    metrics.put("rtt_error_p90_ms", signed.quantile(0.9));
+    let estimated = Sorted::new(epochs.iter().map(|epoch| epoch.estimate.rtt_ns as f64 / 1e6));
+    metrics.put("rtt_p50_ms", estimated.quantile(0.5));
+    let rates: Vec<(f64, f64)> = epochs.iter().filter_map(|epoch| epoch.rates()).collect();
+    let close = |close: fn(f64, f64) -> bool| {
+        let hits = rates.iter().filter(|(estimate, truth)| close(*estimate, *truth)).count();
+        share(hits as f64, rates.len() as f64)
+    };
+    let relative = |(estimate, truth): &(f64, f64)| estimate / truth - 1.0;
+    metrics.put("rate_within_4pct", close(|e, t| (e / t - 1.0).abs() <= RATE_CLOSE_SHARE));
+    metrics.put("rate_within_2mbps", close(|e, t| (e - t).abs() <= RATE_CLOSE_MBPS));
+    metrics.put("rate_error_p50", Sorted::new(rates.iter().map(relative)).quantile(0.5));
+    let truths = epochs.iter().filter_map(|epoch| epoch.rtt_ms);
+    let round_trips = mean(truths.clone()).map(|rtt| window_ms / rtt);
+    let matched = truths.count() as f64;
+    metrics.put("samples_per_rtt", round_trips.and_then(|rounds| share(matched, rounds)));
+    let missing = epochs.iter().filter(|epoch| epoch.rtt_ms.is_none()).count();
+    metrics.put("epochs_without_truth", Some(missing as f64));
+    let sizes: Vec<u32> = epochs.iter().map(|epoch| epoch.estimate.epoch_packets).collect();
+    let changes = sizes.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    metrics.put("epoch_size_changes", Some(changes as f64));
+}
+
+/// What the sendbox decided.
+fn control(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
+    let decisions: Vec<&DecisionRow> =
+        row.decisions.iter().filter(|decision| (from..to).contains(&decision.at_ns)).collect();
+    let bases =
+        Sorted::new(decisions.iter().filter_map(|d| d.min_rtt_ns).map(|base| base as f64 / 1e6));
+    if let (Some(least), Some(most)) = (bases.quantile(0.0), bases.quantile(1.0)) {
+        metrics.put("min_rtt_ms", Some(least));
+        metrics.put("min_rtt_drift_ms", Some(most - least));
+    }
+    let transitions = decisions.windows(2).filter(|pair| pair[0].state != pair[1].state).count();
+    metrics.put("transitions", Some(transitions as f64));
+    let steps = row.decisions.iter().map(|d| (d.at_ns, u32::from(d.rate_bps.is_some()))).collect();
+    metrics.put("shaped_share", Timeline::new(steps).mean(from, to));
+}
+
+fn whole_run(row: &BundleRow, metrics: &mut Metrics) {
+    metrics.put("boundaries_sent", Some(row.boundaries_sent as f64));
+    let matched = share(row.boundaries_matched as f64, row.boundaries_sent as f64);
+    metrics.put("boundaries_matched", matched);
+    metrics.put("drops_queue_packets", Some(row.drops_queue as f64));
+    metrics.put("message_share", share(row.message_bytes as f64, row.bytes_sent as f64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::testing::{experiment, packet};
+    use crate::rows::{LinkRow, PacketLog, PacketRow, QueueRow};
+
+    const MS: u64 = 1_000_000;
+
+    fn link(name: &str, packets: Vec<PacketRow>) -> LinkTruth {
+        let packets = PacketLog::Rows(packets);
+        LinkTruth::read(&LinkRow { name: name.into(), packets, ..Default::default() }).unwrap()
+    }
+
+    fn bundle_row() -> BundleRow {
+        let epoch = |at, identity, previous_identity, rtt_ns, delivery_rate_bps| EpochRow {
+            at_ns: at * MS,
+            identity,
+            previous_identity,
+            rtt_ns,
+            delivery_rate_bps,
+            epoch_packets: 4,
+            ..EpochRow::default()
+        };
+        let decision = |at, rate_bps, min_rtt, state: &str| DecisionRow {
+            at_ns: at * MS,
+            rate_bps,
+            min_rtt_ns: Some(min_rtt),
+            state: state.into(),
+            ..DecisionRow::default()
+        };
+        BundleRow {
+            name: "a".into(),
+            // True round trips are 50 + 2 + 3 ms and 50 + 4 + 0 ms; the third is unknown.
+            epochs: vec![
+                epoch(70, 11, 10, 55_400_000, 12_300_000),
+                epoch(80, 12, 11, 56_000_000, 0),
+                epoch(90, 99, 12, 50_000_000, 1_000_000),
+            ],
+            queue: vec![
+                QueueRow { at_ns: 0, packets: 10 },
+                QueueRow { at_ns: 50 * MS, packets: 30 },
+            ],
+            decisions: vec![
+                decision(0, None, 50_000_000, "measuring"),
+                decision(25, Some(5), 50_200_000, "shaping"),
+            ],
+            boundaries_sent: 4,
+            boundaries_matched: 3,
+            ..BundleRow::default()
+        }
+    }
+
+    fn judged() -> (Experiment, LinkTruth, Vec<JudgedEpoch>) {
+        let experiment = experiment();
+        let at = |identity, arrived, departed| PacketRow {
+            identity,
+            ..packet(identity, arrived * MS, departed * MS)
+        };
+        let there =
+            link("forward", vec![at(10, 10, 11), at(11, 12, 14), at(50, 14, 15), at(12, 12, 16)]);
+        // The report about 11 leaves at 39 ms and waits 3 ms; that about 12 meets nobody.
+        let back = link("reverse", vec![at(70, 40, 43), at(71, 20, 29)]);
+        let row = bundle_row();
+        let judged = judge_epochs(&experiment, &experiment.bundles[0], &row, &there, &back);
+        (experiment, there, judged)
+    }
+
+    #[test]
+    fn the_truth_is_propagation_sojourn_and_the_way_back() {
+        let (_, _, judged) = judged();
+        let rtts: Vec<Option<f64>> = judged.iter().map(|epoch| epoch.rtt_ms).collect();
+        assert_eq!(rtts, [Some(55.0), Some(54.0), None]);
+    }
+
+    #[test]
+    fn the_true_rate_is_what_left_between_the_same_boundaries() {
+        let (_, _, judged) = judged();
+        // One packet of 1500 bytes in 3 ms; two in 2 ms; the third boundary is unknown.
+        let rates: Vec<Option<f64>> = judged.iter().map(|epoch| epoch.rate_mbps).collect();
+        assert_eq!(rates, [Some(4.0), Some(12.0), None]);
+    }
+
+    #[test]
+    fn estimates_are_counted_against_the_truth() {
+        let (experiment, there, judged) = judged();
+        let window =
+            Window { name: String::new(), from: Duration::ZERO, to: Duration::from_millis(100) };
+        let row = bundle_row();
+        let metrics = metrics(&experiment, &experiment.bundles[0], &row, &there, &judged, &window);
+        let get = |name: &str| metrics.get(name).unwrap();
+        // Errors are 0.4 and 2.0 ms.
+        assert_eq!(get("rtt_within_1ms"), 0.5);
+        assert!((get("rtt_error_abs_p50_ms") - 1.2).abs() < 1e-9);
+        assert_eq!(get("epochs_without_truth"), 1.0);
+        // Only the first has both rates: 12.3 against 4.
+        assert_eq!(get("rate_within_4pct"), 0.0);
+        assert!((get("rate_error_p50") - 2.075).abs() < 1e-9);
+        // Two samples in 100 ms of round trips of 54.5 ms.
+        assert!((get("samples_per_rtt") - 2.0 * 54.5 / 100.0).abs() < 1e-9);
+        assert_eq!(get("boundaries_matched"), 0.75);
+        assert_eq!(get("queue_mean_packets"), 20.0);
+        assert!(get("queue_share_at_sendbox") > 0.99);
+        assert_eq!(get("shaped_share"), 0.75);
+        assert_eq!(get("transitions"), 1.0);
+        assert!((get("min_rtt_drift_ms") - 0.2).abs() < 1e-9);
+    }
+}

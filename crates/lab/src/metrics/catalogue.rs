@@ -1,0 +1,189 @@
+//! What every metric is: for `forebay list metrics`, the report and the summary.
+
+/// How the runs of an arm become one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Taken again over the requests of all runs together.
+    Requests,
+    /// Mean over the runs.
+    Mean,
+    /// Sum over the runs.
+    Sum,
+    /// Largest of the runs.
+    Max,
+}
+
+impl Pooling {
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requests => "all requests together",
+            Self::Mean => "mean of the runs",
+            Self::Sum => "sum of the runs",
+            Self::Max => "largest of the runs",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Name; `{class}` stands for small, medium and large, `{q}` for p25, p50, p75, p95 and p99.
+    pub name: &'static str,
+    /// Of what: `run`, `flow`, `link`, `bundle` or `arm`, several joined by a space.
+    pub of: &'static str,
+    /// Unit; empty: a pure number.
+    pub unit: &'static str,
+    /// How runs are pooled.
+    pub pooling: Pooling,
+    /// What it is.
+    pub summary: &'static str,
+}
+
+const fn entry(
+    name: &'static str,
+    of: &'static str,
+    unit: &'static str,
+    pooling: Pooling,
+    summary: &'static str,
+) -> Entry {
+    Entry { name, of, unit, pooling, summary }
+}
+
+use Pooling::{Max, Mean, Requests, Sum};
+
+/// All metrics, in the order in which they are listed to people. In a run each may also appear as
+/// `window.metric` for the plan's own windows.
+#[rustfmt::skip]
+pub static CATALOGUE: &[Entry] = &[
+    entry("slowdown_{q}", "run flow arm", "", Requests,
+        "completion time over that on an empty path: round trip + 8 size / rate, both nominal"),
+    entry("slowdown_geomean", "run flow arm", "", Requests, "its geometric mean"),
+    entry("slowdown_{class}_{q}", "run flow arm", "", Requests,
+        "the same of one class: small up to 10 KB, medium up to 1 MB, large"),
+    entry("slowdown_{class}_geomean", "run flow arm", "", Requests, "its geometric mean"),
+    entry("slowdown_unqueued_{q}", "run flow arm", "", Requests,
+        "the same without requests that waited behind another on their connection"),
+    entry("slowdown_unqueued_geomean", "run flow arm", "", Requests, "its geometric mean"),
+    entry("slowdown_first", "flow", "", Mean, "slowdown of the flow's first request"),
+    entry("fct_p50_ms", "run flow arm", "ms", Requests,
+        "completion time from scheduled arrival to last byte, median"),
+    entry("fct_p95_ms", "run flow arm", "ms", Requests, "its 95th percentile"),
+    entry("fct_p99_ms", "run flow arm", "ms", Requests, "its 99th percentile"),
+    entry("requests_total", "run flow arm", "", Requests, "requests that arrived after the warm-up"),
+    entry("requests_{class}", "run flow arm", "", Requests, "of them, those of a class"),
+    entry("requests_unfinished", "run flow arm", "", Requests,
+        "of them, those without a last byte; they count with their age"),
+    entry("requests_unfinished_age_mean_ms", "run flow arm", "ms", Requests, "their mean age"),
+    entry("requests_queued_behind", "run flow arm", "", Requests,
+        "requests that found their connection busy"),
+    entry("goodput_mbps", "run flow arm", "Mbit/s", Mean,
+        "payload read by the receivers between warm-up and end of arrivals"),
+    entry("payload_bytes", "run flow arm", "B", Sum, "the same as bytes"),
+    entry("mean_throughput_l4", "run flow arm", "Mbit/s", Mean,
+        "payload arriving at the receiving TCP; counted where it is read"),
+    entry("mean_throughput_l7", "run flow arm", "Mbit/s", Mean, "payload read by the receiver"),
+    entry("cov_throughput_l7", "run flow arm", "", Mean,
+        "standard deviation over mean of the payload read in 100 ms"),
+    entry("stall_max_s", "run flow arm", "s", Max, "longest time without a byte, in steps of 100 ms"),
+    entry("flows_failed", "run flow arm", "", Sum, "connections reset or failed"),
+    entry("rtt_p50_ms", "run flow bundle arm", "ms", Mean,
+        "round trip: of pings, or as the sendbox estimates it"),
+    entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of pings"),
+    entry("datagrams_lost", "run flow arm", "", Sum, "datagrams that never arrived"),
+    entry("queue_total_mean_packets", "run arm", "packets", Mean,
+        "queue at the bottleneck and at all sendboxes, added, mean over time"),
+    entry("queue_mean_packets", "link bundle", "packets", Mean, "packets waiting, mean over time"),
+    entry("queue_p95_packets", "link bundle", "packets", Mean, "exceeded 5 % of the time"),
+    entry("queue_max_packets", "link bundle", "packets", Max, "most packets waiting"),
+    entry("mean_qdisc_length_l2", "link", "packets", Mean, "queue_mean_packets"),
+    entry("mean_qdisc_delay_l2", "link", "ms", Mean, "time in queue and server, mean over packets"),
+    entry("sojourn_p50_ms", "link", "ms", Mean, "its median"),
+    entry("sojourn_p95_ms", "link", "ms", Mean, "its 95th percentile"),
+    entry("sojourn_p99_ms", "link", "ms", Mean, "its 99th percentile"),
+    entry("throughput_mbps", "link bundle", "Mbit/s", Mean, "frames that left the link"),
+    entry("throughput_mbps[pair]", "link", "Mbit/s", Mean, "of them, those of a pair of sites"),
+    entry("jain", "link", "", Mean, "Jain's index of the pairs' throughputs"),
+    entry("mean_sending_rate_l1", "link", "Mbit/s", Mean, "throughput_mbps"),
+    entry("utilisation", "link", "", Mean, "frames that left over what the rate allows"),
+    entry("drops_queue_packets", "link bundle", "packets", Sum, "dropped by the queue"),
+    entry("total_qdisc_drops_l2", "link", "packets", Sum, "drops_queue_packets of a link"),
+    entry("drops_loss_packets", "link", "packets", Sum, "lost on purpose"),
+    entry("passed_packets", "link", "packets", Sum, "packets that left"),
+    entry("in_use_after_s", "link", "s", Max,
+        "until the link first carried 90 % of its capacity for 100 ms"),
+    entry("standing_queue_until_s", "link", "s", Max,
+        "until the queue last exceeded 30 packets for 100 ms; 0: never"),
+    entry("queue_share_at_sendbox", "bundle", "", Mean,
+        "mean queue at the sendbox over the mean of both queues"),
+    entry("rtt_within_1ms", "bundle", "", Mean, "share of RTT estimates within 1 ms of the truth"),
+    entry("rtt_error_abs_p50_ms", "bundle", "ms", Mean, "median distance of RTT estimate and truth"),
+    entry("rtt_error_abs_p80_ms", "bundle", "ms", Mean, "its 80th percentile"),
+    entry("rtt_error_p10_ms", "bundle", "ms", Mean, "RTT estimate less truth, 10th percentile"),
+    entry("rtt_error_p50_ms", "bundle", "ms", Mean, "its median"),
+    entry("rtt_error_p90_ms", "bundle", "ms", Mean, "its 90th percentile"),
+    entry("rate_within_4pct", "bundle", "", Mean, "share of rate estimates within 4 % of the truth"),
+    entry("rate_within_2mbps", "bundle", "", Mean, "the same within 2 Mbit/s"),
+    entry("rate_error_p50", "bundle", "", Mean, "median of rate estimate over truth, less 1"),
+    entry("samples_per_rtt", "bundle", "", Mean, "matched boundaries per true round trip"),
+    entry("epochs_without_truth", "bundle", "", Sum,
+        "matched boundaries that are not in the emulator's log"),
+    entry("epoch_size_changes", "bundle", "", Sum, "changes of the epoch size"),
+    entry("boundaries_sent", "bundle", "", Sum, "boundary packets sent"),
+    entry("boundaries_matched", "bundle", "", Mean, "share of them matched by a report"),
+    entry("message_share", "bundle", "", Mean, "bytes of messages over bytes sent"),
+    entry("min_rtt_ms", "bundle", "ms", Mean, "smallest base RTT"),
+    entry("min_rtt_drift_ms", "bundle", "ms", Max, "largest less smallest base RTT"),
+    entry("transitions", "bundle", "", Sum, "changes of the bundle's state"),
+    entry("shaped_share", "bundle", "", Mean, "share of the time with a rate in force"),
+    entry("slowdown_p50_over_status_quo", "arm", "", Mean, "median slowdown over that of status_quo"),
+    entry("slowdown_p99_over_status_quo", "arm", "", Mean, "the same of the 99th percentile"),
+    entry("fct_p50_over_status_quo", "arm", "", Mean, "the same of the median completion time"),
+    entry("slowdown_p50_over_in_network_fq", "arm", "", Mean,
+        "median slowdown over that of in_network_fq"),
+    entry("gap_closed", "arm", "", Mean,
+        "(status_quo - arm) / (status_quo - in_network_fq) of the median slowdown"),
+    entry("large_paired_ratio_geomean", "arm", "", Mean,
+        "geometric mean over large requests of slowdown over that of the same request in status_quo"),
+    entry("bytes_over_status_quo", "arm", "", Mean, "payload bytes over those of status_quo"),
+    entry("queue_total_over_status_quo", "arm", "", Mean,
+        "bottleneck and sendbox queues over those of status_quo"),
+];
+
+/// The entry of a metric as it appears in results, window prefix and all.
+pub fn describe(metric: &str) -> Option<&'static Entry> {
+    let name = metric.rsplit_once('.').map_or(metric, |(_, name)| name);
+    CATALOGUE.iter().find(|entry| matches(entry.name, name))
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    let alternatives = |hole: &str, words: &[&str]| {
+        words.iter().any(|word| matches(&pattern.replacen(hole, word, 1), name))
+    };
+    if pattern.contains("{class}") {
+        alternatives("{class}", &["small", "medium", "large"])
+    } else if pattern.contains("{q}") {
+        alternatives("{q}", &["p25", "p50", "p75", "p95", "p99"])
+    } else {
+        pattern == name.split('[').next().unwrap_or(name)
+            || pattern == "throughput_mbps[pair]" && name.starts_with("throughput_mbps[")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_and_windows_are_seen_through() {
+        for (metric, pattern) in [
+            ("slowdown_small_p75", "slowdown_{class}_{q}"),
+            ("slowdown_p99", "slowdown_{q}"),
+            ("late.queue_mean_packets", "queue_mean_packets"),
+            ("requests_large", "requests_{class}"),
+        ] {
+            assert_eq!(describe(metric).map(|entry| entry.name), Some(pattern), "{metric}");
+        }
+        assert!(describe("slowdown_tiny_p50").is_none());
+    }
+}

@@ -1,0 +1,126 @@
+//! Throughput and round trips of flows, from what their receivers read.
+
+use super::statistics::{Sorted, share};
+use super::{Metrics, bounds_ns, windows};
+use crate::plan::Experiment;
+use crate::plan::experiment::Window;
+use crate::rows::{FlowRow, RunRows};
+
+/// Length of the bins in [`FlowRow::bytes_per_100ms`].
+const BIN_NS: u64 = 100_000_000;
+
+/// The metrics of the flow at place `flow` of the plan, all its connections together, or of all.
+pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> Metrics {
+    let of_flow: Vec<&FlowRow> =
+        rows.flows.iter().filter(|row| flow.is_none_or(|flow| flow == row.flow)).collect();
+    let mut metrics = Metrics::default();
+    if of_flow.is_empty() {
+        return metrics;
+    }
+    let bins = total_bins(&of_flow);
+    for window in windows(experiment) {
+        let active = match flow.map(|flow| &experiment.flows[flow]) {
+            Some(flow) => Window {
+                from: window.from.max(flow.start),
+                to: window.to.min(flow.stop),
+                name: window.name,
+            },
+            None => window,
+        };
+        metrics.put_all(&active.name, throughput(&bins, &active));
+    }
+    let failed = of_flow.iter().filter(|row| row.failed).count();
+    metrics.put("flows_failed", Some(failed as f64));
+    let rtts = of_flow.iter().flat_map(|row| row.rtts_ns.iter());
+    let rtts = Sorted::new(rtts.map(|rtt| *rtt as f64 / 1e6));
+    metrics.put("rtt_p50_ms", rtts.quantile(0.5));
+    metrics.put("rtt_p99_ms", rtts.quantile(0.99));
+    if of_flow.iter().any(|row| row.lost > 0 || !row.rtts_ns.is_empty()) {
+        let lost: u64 = of_flow.iter().map(|row| row.lost).sum();
+        metrics.put("datagrams_lost", Some(lost as f64));
+    }
+    metrics
+}
+
+/// Bytes read in each 100 ms by all flows together.
+pub fn total_bins(flows: &[&FlowRow]) -> Vec<u64> {
+    let length = flows.iter().map(|row| row.bytes_per_100ms.len()).max().unwrap_or(0);
+    let mut bins = vec![0; length];
+    for row in flows {
+        row.bytes_per_100ms.iter().enumerate().for_each(|(bin, bytes)| bins[bin] += bytes);
+    }
+    bins
+}
+
+/// Payload is counted where the program reads it (`l7`). TCP hands it over in order at once, so
+/// what arrived at the receiving TCP (`l4`) differs by no more than a receive buffer.
+fn throughput(bins: &[u64], window: &Window) -> Metrics {
+    let mut metrics = Metrics::default();
+    let (from, to) = bounds_ns(window);
+    let (first, end) = (from.div_ceil(BIN_NS), to / BIN_NS);
+    if end <= first {
+        return metrics;
+    }
+    // A bin beyond the record is one in which nothing was read.
+    let in_window = (first..end).map(|bin| bins.get(bin as usize).copied().unwrap_or(0));
+    let seconds = (end - first) as f64 * BIN_NS as f64 / 1e9;
+    let bytes: u64 = in_window.clone().sum();
+    let rate = share(bytes as f64 * 8.0 / 1e6, seconds);
+    metrics.put("goodput_mbps", rate);
+    metrics.put("mean_throughput_l7", rate);
+    metrics.put("mean_throughput_l4", rate);
+    metrics.put("payload_bytes", Some(bytes as f64));
+    let mean = bytes as f64 / (end - first) as f64;
+    let squares: f64 = in_window.clone().map(|bytes| (bytes as f64 - mean).powi(2)).sum();
+    let deviation = (squares / (end - first) as f64).sqrt();
+    metrics.put("cov_throughput_l7", share(deviation, mean));
+    metrics.put("stall_max_s", longest_stall(in_window));
+    metrics
+}
+
+/// The longest time without a byte, once the first has been read.
+fn longest_stall(bins: impl Iterator<Item = u64>) -> Option<f64> {
+    let (mut longest, mut current, mut begun) = (0_u64, 0_u64, false);
+    for bytes in bins {
+        begun |= bytes > 0;
+        current = if bytes == 0 && begun { current + 1 } else { 0 };
+        longest = longest.max(current);
+    }
+    begun.then_some((longest * BIN_NS) as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::testing::experiment;
+
+    #[test]
+    fn only_the_counted_interval_is_counted() {
+        let mut experiment = experiment();
+        experiment.warmup = std::time::Duration::from_millis(200);
+        experiment.stop = std::time::Duration::from_millis(1000);
+        experiment.flows[0].stop = experiment.stop;
+        // 2 bins of warm-up, then 4 of 125,000 bytes, a stall of 3 bins, one more; the drain.
+        let bytes_per_100ms = [&[9, 9], &[125_000; 4][..], &[0; 3], &[125_000], &[9, 9]].concat();
+        let row = FlowRow { bytes_per_100ms, failed: true, ..FlowRow::default() };
+        let rows = RunRows { flows: vec![row], ..RunRows::default() };
+        let metrics = metrics(&experiment, &rows, Some(0));
+        let get = |name: &str| metrics.get(name).unwrap();
+        assert_eq!(get("payload_bytes"), 625_000.0);
+        assert_eq!(get("goodput_mbps"), 6.25);
+        assert!((get("stall_max_s") - 0.3).abs() < 1e-9);
+        assert_eq!(get("flows_failed"), 1.0);
+        // Mean 78,125, five bins 46,875 above, three 78,125 below: sqrt(15/64) / (5/8).
+        assert!((get("cov_throughput_l7") - 0.7746).abs() < 1e-4);
+        assert_eq!(metrics.get("datagrams_lost"), None);
+    }
+
+    #[test]
+    fn round_trips_of_pings_are_in_ms() {
+        let row = FlowRow { rtts_ns: vec![50_000_000, 52_000_000], lost: 1, ..FlowRow::default() };
+        let rows = RunRows { flows: vec![row], ..RunRows::default() };
+        let metrics = metrics(&experiment(), &rows, None);
+        assert_eq!(metrics.get("rtt_p50_ms"), Some(51.0));
+        assert_eq!(metrics.get("datagrams_lost"), Some(1.0));
+    }
+}

@@ -1,0 +1,208 @@
+//! From rows to numbers: one definition of every metric, for every back end.
+
+mod bundles;
+mod catalogue;
+mod flows;
+mod links;
+pub mod requests;
+mod samples;
+pub mod statistics;
+#[cfg(test)]
+pub(crate) mod testing;
+mod validity;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Experiment;
+use crate::plan::experiment::{Flow, Window};
+use crate::rows::{RequestRow, RunRows};
+pub use catalogue::{CATALOGUE, Entry, Pooling, describe};
+use links::LinkTruth;
+pub use requests::Outcome;
+pub use samples::Series;
+pub use validity::LIMITS;
+
+/// Numbers by name; the unit is the end of the name, or a share without one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Metrics(pub BTreeMap<String, f64>);
+
+impl Metrics {
+    /// Adds a number; what is unknown or not finite is left out, never zero.
+    pub fn put(&mut self, name: &str, value: Option<f64>) {
+        if let Some(value) = value.filter(|value| value.is_finite()) {
+            self.0.insert(name.to_string(), value);
+        }
+    }
+
+    /// The number called `name`.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied()
+    }
+
+    /// Adds the numbers of `other`, each as `prefix.name`.
+    fn put_all(&mut self, prefix: &str, other: Metrics) {
+        for (name, value) in other.0 {
+            let name = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+            self.0.insert(name, value);
+        }
+    }
+}
+
+/// The metrics of one part of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// Name of the flow, link or bundle.
+    pub name: String,
+    /// Its numbers.
+    pub metrics: Metrics,
+}
+
+/// A request with its place and its outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgedRequest {
+    /// As measured.
+    pub row: RequestRow,
+    /// Arrived after the warm-up.
+    pub counted: bool,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Everything that is known of a run once its rows have been read.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluation {
+    /// Why the harness's own figures forbid to use the run; empty: it is valid.
+    pub invalid: Vec<String>,
+    /// The whole run.
+    pub run: Metrics,
+    /// Per flow of the plan.
+    pub flows: Vec<Part>,
+    /// Per link.
+    pub links: Vec<Part>,
+    /// Per bundle.
+    pub bundles: Vec<Part>,
+    /// Every request.
+    pub requests: Vec<JudgedRequest>,
+    /// Numbers over time.
+    pub series: Vec<Series>,
+}
+
+/// Works out every metric of a run. Fails only if a packet log cannot be read.
+pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
+    let truths = rows.links.iter().map(LinkTruth::read).collect::<io::Result<Vec<_>>>()?;
+    let truth = |name: &str| truths.iter().find(|truth| truth.name == name);
+    let requests: Vec<JudgedRequest> =
+        rows.requests.iter().map(|row| judge(experiment, rows, row)).collect();
+    let mut run = requests::metrics(&outcomes(&requests, |_| true));
+    let mut flow_parts = Vec::new();
+    for (place, flow) in experiment.flows.iter().enumerate() {
+        let mut metrics = requests::metrics(&outcomes(&requests, |row| row.flow == place));
+        metrics.0.extend(flows::metrics(experiment, rows, Some(place)).0);
+        metrics.put("slowdown_first", first_slowdown(&requests, place));
+        flow_parts.push(Part { name: flow.name.clone(), metrics });
+    }
+    run.0.extend(flows::metrics(experiment, rows, None).0);
+    let mut link_parts = Vec::new();
+    for truth in &truths {
+        let row = rows.link(&truth.name).expect("read from it");
+        let metrics = per_window(experiment, |window| truth.metrics(experiment, row, window));
+        link_parts.push(Part { name: truth.name.clone(), metrics });
+    }
+    let mut bundle_parts = Vec::new();
+    let mut series = samples::of_run(experiment, rows, &truths);
+    for (bundle, row) in bundles::declared(experiment, rows) {
+        let (there, back) =
+            if bundle.reversed { ("reverse", "forward") } else { ("forward", "reverse") };
+        let (Some(there), Some(back)) = (truth(there), truth(back)) else { continue };
+        let judged = bundles::judge_epochs(experiment, bundle, row, there, back);
+        series.extend(samples::of_bundle(row, &judged));
+        let metrics = per_window(experiment, |window| {
+            bundles::metrics(experiment, bundle, row, there, &judged, window)
+        });
+        bundle_parts.push(Part { name: row.name.clone(), metrics });
+    }
+    for window in windows(experiment) {
+        run.put_all(&window.name, queues_together(rows, truth("forward"), &window));
+    }
+    Ok(Evaluation {
+        invalid: validity::reasons(rows),
+        run,
+        flows: flow_parts,
+        links: link_parts,
+        bundles: bundle_parts,
+        requests,
+        series,
+    })
+}
+
+/// The counted interval and the plan's own.
+fn windows(experiment: &Experiment) -> impl Iterator<Item = Window> + '_ {
+    std::iter::once(experiment.counted()).chain(experiment.windows.iter().cloned())
+}
+
+fn per_window(experiment: &Experiment, mut metrics: impl FnMut(&Window) -> Metrics) -> Metrics {
+    let mut all = Metrics::default();
+    for window in windows(experiment) {
+        all.put_all(&window.name, metrics(&window));
+    }
+    all
+}
+
+fn outcomes(requests: &[JudgedRequest], keep: impl Fn(&RequestRow) -> bool) -> Vec<Outcome> {
+    let kept = requests.iter().filter(|request| request.counted && keep(&request.row));
+    kept.map(|request| request.outcome).collect()
+}
+
+/// The slowdown of the flow's first request, counted or not: what an idle time costs.
+fn first_slowdown(requests: &[JudgedRequest], flow: usize) -> Option<f64> {
+    let of_flow = requests.iter().filter(|request| request.row.flow == flow);
+    of_flow.min_by_key(|request| request.row.scheduled_ns)?.outcome.slowdown
+}
+
+fn judge(experiment: &Experiment, rows: &RunRows, row: &RequestRow) -> JudgedRequest {
+    let flow = &experiment.flows[row.flow];
+    let end = row.finished_ns.unwrap_or(rows.finished_ns);
+    let fct = Duration::from_nanos(end.saturating_sub(row.scheduled_ns));
+    let ideal = nominal_rate(experiment, flow)
+        .map(|rate| requests::ideal(row.size_bytes, experiment.rtt, rate));
+    JudgedRequest {
+        row: row.clone(),
+        counted: u128::from(row.scheduled_ns) >= experiment.warmup.as_nanos(),
+        outcome: Outcome {
+            size_bytes: row.size_bytes,
+            fct_ms: fct.as_secs_f64() * 1e3,
+            slowdown: ideal.map(|ideal| fct.as_secs_f64() / ideal.as_secs_f64()),
+            queued_behind: row.queued_behind,
+            finished: row.finished_ns.is_some(),
+        },
+    }
+}
+
+/// The rate of the direction in which the answers run.
+fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::units::Rate> {
+    let reverse = flow.reversed.then_some(experiment.reverse.nominal_rate).flatten();
+    reverse.or(experiment.forward.nominal_rate)
+}
+
+/// The queues of the bottleneck and of all sendboxes towards it, added.
+fn queues_together(rows: &RunRows, bottleneck: Option<&LinkTruth>, window: &Window) -> Metrics {
+    let mut metrics = Metrics::default();
+    let at_bottleneck = bottleneck.and_then(|truth| truth.mean_queue(window));
+    let at_sendboxes: Option<f64> =
+        rows.bundles.iter().map(|bundle| bundles::mean_queue(bundle, window)).sum();
+    metrics.put(
+        "queue_total_mean_packets",
+        Some(at_bottleneck.unwrap_or(0.0) + at_sendboxes.unwrap_or(0.0)),
+    );
+    metrics
+}
+
+/// The ends of a window in nanoseconds since the start.
+fn bounds_ns(window: &Window) -> (u64, u64) {
+    (window.from.as_nanos() as u64, window.to.as_nanos() as u64)
+}

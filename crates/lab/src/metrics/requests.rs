@@ -1,0 +1,130 @@
+//! Flow completion times and slowdowns of requests.
+//!
+//! The completion time runs from the scheduled arrival, so waiting for a busy connection counts, to
+//! the last byte read. The slowdown divides it by what an empty path would take: one round trip and
+//! the size at the bottleneck's rate, both nominal. An unfinished request counts with its age.
+
+use std::time::Duration;
+
+use forebay_core::units::{ByteCount, Rate};
+
+use super::Metrics;
+use super::statistics::{Sorted, mean};
+
+/// Classes of sizes: name, largest size (bytes).
+pub const CLASSES: [(&str, u64); 3] =
+    [("small", 10_000), ("medium", 1_000_000), ("large", u64::MAX)];
+
+/// The class of a size.
+pub fn class(size_bytes: u64) -> &'static str {
+    CLASSES.iter().find(|(_, largest)| size_bytes <= *largest).map_or("large", |(name, _)| name)
+}
+
+/// The completion time on an empty path.
+pub fn ideal(size_bytes: u64, rtt: Duration, rate: Rate) -> Duration {
+    rtt + ByteCount::new(size_bytes).time_at(rate).unwrap_or(Duration::MAX)
+}
+
+/// What became of one counted request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Bytes of the answer.
+    pub size_bytes: u64,
+    /// Completion time, or age at the end of the run (ms).
+    pub fct_ms: f64,
+    /// Completion time over the ideal one; `None` without a nominal rate.
+    pub slowdown: Option<f64>,
+    /// Another request was unfinished on its connection when it arrived.
+    pub queued_behind: bool,
+    /// It finished.
+    pub finished: bool,
+}
+
+/// The metrics of a set of requests: of a run, of a flow, or of all seeds of an arm.
+pub fn metrics(outcomes: &[Outcome]) -> Metrics {
+    let mut metrics = Metrics::default();
+    if outcomes.is_empty() {
+        return metrics;
+    }
+    let fct = Sorted::new(outcomes.iter().map(|outcome| outcome.fct_ms));
+    for (name, share) in [("fct_p50_ms", 0.5), ("fct_p95_ms", 0.95), ("fct_p99_ms", 0.99)] {
+        metrics.put(name, fct.quantile(share));
+    }
+    let unfinished = outcomes.iter().filter(|outcome| !outcome.finished);
+    metrics.put("requests_total", Some(outcomes.len() as f64));
+    metrics.put("requests_unfinished", Some(unfinished.clone().count() as f64));
+    metrics.put("requests_unfinished_age_mean_ms", mean(unfinished.map(|outcome| outcome.fct_ms)));
+    let queued = outcomes.iter().filter(|outcome| outcome.queued_behind).count();
+    metrics.put("requests_queued_behind", Some(queued as f64));
+    slowdowns(&mut metrics, "slowdown", outcomes, |_| true);
+    slowdowns(&mut metrics, "slowdown_unqueued", outcomes, |outcome| !outcome.queued_behind);
+    for (name, _) in CLASSES {
+        let in_class = |outcome: &Outcome| class(outcome.size_bytes) == name;
+        slowdowns(&mut metrics, &format!("slowdown_{name}"), outcomes, in_class);
+        let count = outcomes.iter().filter(|outcome| in_class(outcome)).count();
+        metrics.put(&format!("requests_{name}"), Some(count as f64));
+    }
+    metrics
+}
+
+fn slowdowns(
+    metrics: &mut Metrics,
+    prefix: &str,
+    outcomes: &[Outcome],
+    keep: impl Fn(&Outcome) -> bool,
+) {
+    let kept = outcomes.iter().filter(|outcome| keep(outcome));
+    let sorted = Sorted::new(kept.filter_map(|outcome| outcome.slowdown));
+    for (name, share) in [("p25", 0.25), ("p50", 0.5), ("p75", 0.75), ("p95", 0.95), ("p99", 0.99)]
+    {
+        metrics.put(&format!("{prefix}_{name}"), sorted.quantile(share));
+    }
+    metrics.put(&format!("{prefix}_geomean"), sorted.geometric_mean());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ideal_is_a_round_trip_and_the_size_at_the_rate() {
+        let rate = Rate::from_mbit_per_sec(96);
+        // 10,000 bytes at 12 MB/s take 0.8333 ms; facts: slowdown(10 kB, 55 ms) = 1.082.
+        let ideal = ideal(10_000, Duration::from_millis(50), rate).as_secs_f64();
+        assert!((0.055 / ideal - 1.0820).abs() < 1e-4);
+    }
+
+    #[test]
+    fn classes_end_at_10_kb_and_1_mb() {
+        let classes = [1, 10_000, 10_001, 1_000_000, 1_000_001].map(class);
+        assert_eq!(classes, ["small", "small", "medium", "medium", "large"]);
+    }
+
+    #[test]
+    fn unfinished_requests_count_with_their_age_and_queued_ones_are_told_apart() {
+        let outcome = |size_bytes, fct_ms, slowdown, queued_behind, finished| Outcome {
+            size_bytes,
+            fct_ms,
+            slowdown: Some(slowdown),
+            queued_behind,
+            finished,
+        };
+        let metrics = metrics(&[
+            outcome(1_000, 50.0, 1.0, false, true),
+            outcome(1_000, 100.0, 2.0, true, true),
+            outcome(2_000_000, 900.0, 4.0, false, false),
+        ]);
+        let get = |name: &str| metrics.get(name).unwrap();
+        assert_eq!(get("fct_p50_ms"), 100.0);
+        assert_eq!(get("requests_total"), 3.0);
+        assert_eq!(get("requests_unfinished"), 1.0);
+        assert_eq!(get("requests_unfinished_age_mean_ms"), 900.0);
+        assert_eq!(get("requests_queued_behind"), 1.0);
+        assert_eq!(get("slowdown_p50"), 2.0);
+        assert!((get("slowdown_geomean") - 2.0).abs() < 1e-12);
+        assert_eq!(get("slowdown_unqueued_p50"), 2.5);
+        assert_eq!(get("slowdown_small_p50"), 1.5);
+        assert_eq!(get("slowdown_large_p99"), 4.0);
+        assert_eq!(metrics.get("slowdown_medium_p50"), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Numbers over time, for the figures.
+
+use super::bundles::JudgedEpoch;
+use super::flows::total_bins;
+use super::links::LinkTruth;
+use crate::plan::Experiment;
+use crate::rows::{BundleRow, FlowRow, RunRows};
+
+/// Interval of sampled series of a link.
+const QUEUE_STEP_NS: u64 = 10_000_000;
+/// Interval of sampled rates.
+const RATE_STEP_NS: u64 = 100_000_000;
+
+/// One quantity over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// `link`, `bundle` or `flow`.
+    pub part: &'static str,
+    /// Name of the part.
+    pub name: String,
+    /// The quantity, ending in its unit.
+    pub quantity: &'static str,
+    /// Seconds since the start, and the value.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The series of links and flows.
+pub fn of_run(experiment: &Experiment, rows: &RunRows, truths: &[LinkTruth]) -> Vec<Series> {
+    let stop_ns = experiment.stop.as_nanos() as u64;
+    let mut series = Vec::new();
+    for truth in truths {
+        let steps = |step: u64| (0..stop_ns / step).map(move |k| (k * step, (k + 1) * step));
+        let queue = steps(QUEUE_STEP_NS)
+            .filter_map(|(from, to)| Some((from as f64 / 1e9, truth.queue.mean(from, to)?)));
+        let rate = steps(RATE_STEP_NS).map(|(from, to)| {
+            let bytes: u64 = truth.passed_in(from, to).iter().map(|p| u64::from(p.bytes)).sum();
+            (from as f64 / 1e9, bytes as f64 * 8e3 / RATE_STEP_NS as f64)
+        });
+        for (quantity, points) in
+            [("queue_packets", queue.collect()), ("throughput_mbps", rate.collect::<Vec<_>>())]
+        {
+            series.push(Series { part: "link", name: truth.name.clone(), quantity, points });
+        }
+    }
+    for (place, flow) in experiment.flows.iter().enumerate() {
+        let of_flow: Vec<&FlowRow> = rows.flows.iter().filter(|row| row.flow == place).collect();
+        let bins = total_bins(&of_flow);
+        let points = bins.iter().enumerate().map(|(bin, bytes)| {
+            (bin as f64 * RATE_STEP_NS as f64 / 1e9, *bytes as f64 * 8e3 / RATE_STEP_NS as f64)
+        });
+        let points: Vec<_> =
+            points.take_while(|(at, _)| *at < experiment.stop.as_secs_f64()).collect();
+        let quantity = "throughput_mbps";
+        series.push(Series { part: "flow", name: flow.name.clone(), quantity, points });
+    }
+    series
+}
+
+/// The series of a bundle: queue, rate, estimates and the truth beside them.
+pub fn of_bundle(row: &BundleRow, judged: &[JudgedEpoch]) -> Vec<Series> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let series =
+        |quantity, points| Series { part: "bundle", name: row.name.clone(), quantity, points };
+    let queue = row.queue.iter().map(|sample| (seconds(sample.at_ns), sample.packets as f64));
+    let decided = |value: fn(&crate::rows::DecisionRow) -> Option<f64>| {
+        let points = row.decisions.iter();
+        points.filter_map(move |d| Some((seconds(d.at_ns), value(d)?))).collect()
+    };
+    let epochs = |value: fn(&JudgedEpoch) -> Option<f64>| {
+        let points = judged.iter();
+        points.filter_map(move |e| Some((seconds(e.estimate.at_ns), value(e)?))).collect()
+    };
+    vec![
+        series("queue_packets", queue.collect()),
+        series("rate_mbps", decided(|d| Some(d.rate_bps? as f64 / 1e6))),
+        series("bottleneck_mbps", decided(|d| Some(d.bottleneck_bps? as f64 / 1e6))),
+        series("min_rtt_ms", decided(|d| Some(d.min_rtt_ns? as f64 / 1e6))),
+        series("rtt_ms", epochs(|e| Some(e.estimate.rtt_ns as f64 / 1e6))),
+        series("rtt_true_ms", epochs(|e| e.rtt_ms)),
+        series("delivery_mbps", epochs(|e| e.estimated_mbps())),
+        series("delivery_true_mbps", epochs(|e| e.rate_mbps)),
+    ]
+}

@@ -1,0 +1,110 @@
+//! Whether a run may be used: decided from the harness's own figures, with the same limits for
+//! every arm, never from results.
+
+use crate::rows::RunRows;
+
+/// A limit of the harness.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// What is limited.
+    pub name: &'static str,
+    /// The limit in words, with its reason.
+    pub text: &'static str,
+}
+
+/// 99 of 100 packets leave the emulator within 1 ms of their time: 2 % of a round trip of 50 ms,
+/// and what the prototype's own evaluation allowed for its emulator (0.8 ms).
+const LINK_LATENESS_P99_NS: u64 = 1_000_000;
+/// The same for the pacing of a sendbox.
+const BOX_LATENESS_P99_NS: u64 = 1_000_000;
+/// 99 of 100 requests are written within 2 ms of their arrival: 4 % of the least slowdown's time.
+const GENERATOR_LATENESS_P99_NS: u64 = 2_000_000;
+/// A backlogged link carries its rate within 1 %: less than what the arms may differ by.
+const RATE_ACHIEVED: std::ops::RangeInclusive<f64> = 0.99..=1.01;
+
+/// The limits, for the report.
+pub static LIMITS: &[Limit] = &[
+    Limit { name: "link lateness", text: "p99 at most 1 ms: packets leave the emulator on time" },
+    Limit { name: "link rate", text: "within 1 % of the plan while backlogged" },
+    Limit { name: "sendbox lateness", text: "p99 at most 1 ms: the pacer keeps its times" },
+    Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
+    Limit { name: "ring drops", text: "none: no packet is lost by the harness itself" },
+    Limit { name: "offloads", text: "off on every device: one frame per packet" },
+];
+
+/// Why the run must not be used; empty if it may.
+pub fn reasons(rows: &RunRows) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut late = |what: String, lateness: [u64; 4], limit: u64| {
+        if lateness[1] > limit {
+            let ms = |ns: u64| ns as f64 / 1e6;
+            reasons.push(format!(
+                "{what}: p99 {:.2} ms, allowed is {:.2} ms",
+                ms(lateness[1]),
+                ms(limit)
+            ));
+        }
+    };
+    for link in &rows.links {
+        late(format!("lateness of link {}", link.name), link.lateness_ns, LINK_LATENESS_P99_NS);
+    }
+    for bundle in &rows.bundles {
+        let what = format!("lateness of sendbox {}", bundle.name);
+        late(what, bundle.lateness_ns, BOX_LATENESS_P99_NS);
+    }
+    let generator = rows.host.generator_lateness_ns;
+    late("lateness of the generator".into(), generator, GENERATOR_LATENESS_P99_NS);
+    for link in &rows.links {
+        match link.rate_achieved {
+            Some(rate) if !RATE_ACHIEVED.contains(&rate) => reasons.push(format!(
+                "link {} carried {:.1} % of its rate while backlogged, allowed is 99 to 101 %",
+                link.name,
+                rate * 100.0
+            )),
+            _ => {}
+        }
+    }
+    let links = rows.links.iter().map(|link| ("link", &link.name, link.drops_ring));
+    let boxes = rows.bundles.iter().map(|bundle| ("sendbox", &bundle.name, bundle.drops_ring));
+    for (what, name, drops) in links.chain(boxes) {
+        if drops > 0 {
+            reasons.push(format!("{what} {name} lost {drops} packets in a ring, allowed is 0"));
+        }
+    }
+    for device in &rows.host.offloads {
+        if device.contains("=on") {
+            reasons.push(format!("offloads: {device}, allowed is off"));
+        }
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::{BundleRow, HostRow, LinkRow};
+
+    #[test]
+    fn every_limit_of_the_harness_is_checked() {
+        let mut rows = RunRows {
+            links: vec![LinkRow {
+                name: "forward".into(),
+                lateness_ns: [0, 1_000_000, 9_000_000, 9_000_000],
+                rate_achieved: Some(0.995),
+                ..LinkRow::default()
+            }],
+            bundles: vec![BundleRow { name: "a".into(), ..BundleRow::default() }],
+            host: HostRow { offloads: vec!["eth0: tso=off gso=off".into()], ..HostRow::default() },
+            ..RunRows::default()
+        };
+        assert_eq!(reasons(&rows), Vec::<String>::new());
+        rows.links[0].lateness_ns[1] += 1;
+        rows.links[0].rate_achieved = Some(0.97);
+        rows.links[0].drops_ring = 1;
+        rows.bundles[0].lateness_ns[1] = 2_000_000;
+        rows.bundles[0].drops_ring = 2;
+        rows.host.generator_lateness_ns[1] = 3_000_000;
+        rows.host.offloads.push("eth1: tso=on".into());
+        assert_eq!(reasons(&rows).len(), 7, "{:?}", reasons(&rows));
+    }
+}

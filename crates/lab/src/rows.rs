@@ -1,0 +1,314 @@
+//! What a back end hands over after a run, as rows: the input of the metrics.
+//!
+//! All times are nanoseconds since the start of the run; what happened before counts as 0.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::PathBuf;
+
+/// Everything measured in one run.
+#[derive(Clone, Debug, Default)]
+pub struct RunRows {
+    /// End of the drain.
+    pub finished_ns: u64,
+    /// One per scheduled request.
+    pub requests: Vec<RequestRow>,
+    /// One per flow, and one per request workload with the sum of its connections.
+    pub flows: Vec<FlowRow>,
+    /// The links, `forward` and `reverse`.
+    pub links: Vec<LinkRow>,
+    /// The bundles.
+    pub bundles: Vec<BundleRow>,
+    /// The machine and the programs.
+    pub host: HostRow,
+}
+
+impl RunRows {
+    /// The link called `name`.
+    pub fn link(&self, name: &str) -> Option<&LinkRow> {
+        self.links.iter().find(|link| link.name == name)
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestRow {
+    /// Place of its flow in the experiment.
+    pub flow: usize,
+    /// Place in the schedule.
+    pub index: u32,
+    /// Connection.
+    pub connection: u32,
+    /// Bytes of the answer.
+    pub size_bytes: u64,
+    /// Scheduled arrival.
+    pub scheduled_ns: u64,
+    /// When it was written to the socket.
+    pub sent_ns: Option<u64>,
+    /// Another request was unfinished on its connection when it arrived.
+    pub queued_behind: bool,
+    /// When the last byte of the answer was read.
+    pub finished_ns: Option<u64>,
+}
+
+/// One flow, or all connections of a request workload together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowRow {
+    /// Place in the experiment's flows.
+    pub flow: usize,
+    /// Number among the flows alike.
+    pub index: u32,
+    /// Bytes of payload read by the receiver.
+    pub bytes: u64,
+    /// The same in each 100 ms since the start.
+    pub bytes_per_100ms: Vec<u64>,
+    /// Round trips of a ping loop.
+    pub rtts_ns: Vec<u64>,
+    /// Datagrams that never arrived.
+    pub lost: u64,
+    /// The connection was reset or failed.
+    pub failed: bool,
+}
+
+/// One direction of the path.
+#[derive(Clone, Debug, Default)]
+pub struct LinkRow {
+    /// `forward` or `reverse`.
+    pub name: String,
+    /// Every packet.
+    pub packets: PacketLog,
+    /// Packets lost by the emulator itself.
+    pub drops_ring: u64,
+    /// How late packets were released: p50, p99, p99.9, max.
+    pub lateness_ns: [u64; 4],
+    /// Achieved over configured rate while backlogged; `None` without a rate.
+    pub rate_achieved: Option<f64>,
+}
+
+/// The log of the packets of a link.
+#[derive(Clone, Debug)]
+pub enum PacketLog {
+    /// In a file of records, with the start of the run on the clock of its times.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Start of the run.
+        started_ns: u64,
+    },
+    /// In memory.
+    Rows(Vec<PacketRow>),
+}
+
+impl Default for PacketLog {
+    fn default() -> Self {
+        Self::Rows(Vec::new())
+    }
+}
+
+/// What became of a packet on a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrived.
+    #[default]
+    Delivered,
+    /// The queue dropped it.
+    QueueDrop,
+    /// It was lost on purpose.
+    Lost,
+}
+
+/// One packet on a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketRow {
+    /// Arrival at the queue.
+    pub arrived_ns: u64,
+    /// When its last byte left the server; 0 if it never did.
+    pub departed_ns: u64,
+    /// When it was released to the far end; 0 if it never was.
+    pub released_ns: u64,
+    /// Identity: the sampling hash under the all-zero key.
+    pub identity: u64,
+    /// Bytes of the frame.
+    pub bytes: u32,
+    /// Place of the pair of sites.
+    pub pair: u16,
+    /// What became of it.
+    pub fate: Fate,
+    /// Packets in the queue after its arrival, without the one being sent.
+    pub queue_packets: u32,
+}
+
+/// Bytes of a record: eight little-endian words of 64 bits.
+const RECORD_BYTES: usize = 64;
+
+impl PacketRow {
+    /// Reads a record of the emulator's log.
+    fn from_record(record: &[u8; RECORD_BYTES], started_ns: u64) -> io::Result<Self> {
+        let word = |index: usize| {
+            let bytes = &record[index * 8..index * 8 + 8];
+            u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+        };
+        let since_start = |ns: u64| if ns == 0 { 0 } else { ns.saturating_sub(started_ns).max(1) };
+        let packed = word(5);
+        Ok(Self {
+            arrived_ns: word(0).saturating_sub(started_ns),
+            departed_ns: since_start(word(1)),
+            released_ns: since_start(word(2)),
+            identity: word(3),
+            bytes: packed as u32,
+            pair: (packed >> 32) as u16,
+            fate: match packed >> 48 {
+                0 => Fate::Delivered,
+                1 => Fate::QueueDrop,
+                2 => Fate::Lost,
+                other => {
+                    let error = format!("fate {other} in a packet log: allowed is 0, 1 or 2");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
+            },
+            queue_packets: u32::try_from(word(6)).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+impl PacketLog {
+    /// Calls `visit` with every packet, in order of arrival.
+    pub fn for_each(&self, mut visit: impl FnMut(&PacketRow)) -> io::Result<()> {
+        let (path, started_ns) = match self {
+            Self::Rows(rows) => {
+                rows.iter().for_each(visit);
+                return Ok(());
+            }
+            Self::File { path, started_ns } => (path, *started_ns),
+        };
+        let mut reader = BufReader::with_capacity(1 << 20, File::open(path)?);
+        let mut record = [0; RECORD_BYTES];
+        loop {
+            match reader.read_exact(&mut record) {
+                Ok(()) => visit(&PacketRow::from_record(&record, started_ns)?),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A queue at an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueRow {
+    /// When.
+    pub at_ns: u64,
+    /// Packets.
+    pub packets: u64,
+}
+
+/// One bundle.
+#[derive(Clone, Debug, Default)]
+pub struct BundleRow {
+    /// Name.
+    pub name: String,
+    /// One per matched boundary.
+    pub epochs: Vec<EpochRow>,
+    /// The sendbox's queue every 10 ms.
+    pub queue: Vec<QueueRow>,
+    /// Decisions of the sendbox.
+    pub decisions: Vec<DecisionRow>,
+    /// Boundaries sent while reports could be expected back.
+    pub boundaries_sent: u64,
+    /// Of them, those matched.
+    pub boundaries_matched: u64,
+    /// Packets dropped by the sendbox's queue.
+    pub drops_queue: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes of messages, both ways.
+    pub message_bytes: u64,
+    /// How late packets left: p50, p99, p99.9, max.
+    pub lateness_ns: [u64; 4],
+    /// Packets lost by the box itself.
+    pub drops_ring: u64,
+}
+
+/// One matched boundary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EpochRow {
+    /// When the report was handled.
+    pub at_ns: u64,
+    /// Identity of the boundary packet.
+    pub identity: u64,
+    /// Identity of the previous matched boundary.
+    pub previous_identity: u64,
+    /// Departure of the boundary packet from the sendbox.
+    pub sent_ns: u64,
+    /// Composed RTT.
+    pub rtt_ns: u64,
+    /// Report arrival minus departure.
+    pub raw_rtt_ns: u64,
+    /// Receive rate since the previous boundary, 0 if unknown.
+    pub delivery_rate_bps: u64,
+    /// Epoch size in force.
+    pub epoch_packets: u32,
+}
+
+/// One decision of a sendbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DecisionRow {
+    /// When.
+    pub at_ns: u64,
+    /// The shaper's rate; `None`: unshaped.
+    pub rate_bps: Option<u64>,
+    /// Base RTT.
+    pub min_rtt_ns: Option<u64>,
+    /// Estimated bottleneck rate.
+    pub bottleneck_bps: Option<u64>,
+    /// State.
+    pub state: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The machine during the run, and what the programs cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostRow {
+    /// Kernel release.
+    pub kernel: String,
+    /// Load average at start and end.
+    pub load: [f64; 2],
+    /// Share of CPU time stolen by the hypervisor.
+    pub steal: f64,
+    /// CPU time of each program, in cores.
+    pub cpu_cores: Vec<(String, f64)>,
+    /// Programs under SCHED_FIFO.
+    pub realtime: Vec<String>,
+    /// How late requests were written while their connection was free: p50, p99, p99.9, max.
+    pub generator_lateness_ns: [u64; 4],
+    /// Offload state of the devices: `device: feature=off ..`.
+    pub offloads: Vec<String>,
+    /// Kernel settings: `key = value`.
+    pub settings: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn records_are_read_as_the_emulator_writes_them() {
+        let packed = 1514_u64 | 3 << 32 | 1 << 48;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for words in [[1_100, 1_300, 1_400, 7, 8, 1514, 5, 7570], [1_200, 0, 0, 9, 8, packed, 1, 0]]
+        {
+            words.iter().for_each(|word: &u64| file.write_all(&word.to_le_bytes()).unwrap());
+        }
+        let log = PacketLog::File { path: file.path().into(), started_ns: 1_000 };
+        let mut rows = Vec::new();
+        log.for_each(|row| rows.push(*row)).unwrap();
+        assert_eq!(rows.len(), 2);
+        assert_eq!([rows[0].arrived_ns, rows[0].departed_ns, rows[0].released_ns], [100, 300, 400]);
+        assert_eq!((rows[0].bytes, rows[0].queue_packets), (1514, 5));
+        assert_eq!((rows[1].pair, rows[1].fate, rows[1].departed_ns), (3, Fate::QueueDrop, 0));
+    }
+}
