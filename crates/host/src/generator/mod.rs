@@ -36,10 +36,6 @@ use reactor::{Key, Reactor};
 /// Below Linux's ephemeral ports (32768 and up), so that no outgoing connection can take it.
 pub const FIRST_PORT: u16 = 5000;
 
-/// Real-time priority of the generators: the lowest there is, below emulator and boxes. A request
-/// must not be late because a build on the same machine holds the core for a time slice (4 ms).
-const PRIORITY: i32 = 1;
-
 /// How often the hosts look whether anything is left to wait for (ns).
 const TICK_NS: u64 = 100_000_000;
 
@@ -154,7 +150,7 @@ pub enum GeneratorError {
 
 /// Runs the hosts of one side until stdin ends.
 pub fn run(spec: HostsSpec) -> Result<(), GeneratorError> {
-    process::try_realtime(PRIORITY);
+    process::try_urgent();
     let mut hosts = Hosts::open(&spec)?;
     roles::tell("listening");
     while !hosts.over {

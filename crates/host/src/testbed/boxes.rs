@@ -285,7 +285,7 @@ impl BoxFiles {
         let sendbox = target.end == BundleEnd::Sendbox;
         let files = Self {
             config: dir.join(format!("{name}.toml")),
-            control: control_path(open, &name),
+            control: control_path(dir, open, &name),
             trace: sendbox.then(|| dir.join(format!("{name}.trace"))),
         };
         let text = config(target, bundle, &files, &key);
@@ -295,10 +295,18 @@ impl BoxFiles {
     }
 }
 
-/// A path of at most 60 bytes into the folder of the run, which may lie deep: a Unix socket's path
-/// is limited to 108 bytes (unix(7)).
-fn control_path(dir: &File, name: &str) -> PathBuf {
-    format!("/proc/{}/fd/{}/{name}.sock", std::process::id(), dir.as_raw_fd()).into()
+/// Longest path of a Unix socket (bytes): `sun_path` less the final zero (unix(7)).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// Where a box's control socket is: in the folder of the run, which may lie too deep for a socket;
+/// then it is named through our own open file.
+fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
+    let name = format!("{name}.sock");
+    let path = dir.join(&name);
+    if path.as_os_str().len() <= SOCKET_PATH_MAX {
+        return path;
+    }
+    format!("/proc/{}/fd/{}/{name}", std::process::id(), open.as_raw_fd()).into()
 }
 
 /// The text of one box's configuration file.
@@ -423,8 +431,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("x".repeat(200));
         fs::create_dir(&deep).unwrap();
-        let path = control_path(&File::open(&deep).unwrap(), "receivebox-253-forward");
-        assert!(path.as_os_str().len() < 100, "{path:?}");
+        let path = control_path(&deep, &File::open(&deep).unwrap(), "receivebox-253-forward");
+        assert!(path.as_os_str().len() <= SOCKET_PATH_MAX, "{path:?}");
         assert!(std::os::unix::net::UnixListener::bind(&path).is_ok());
         assert!(deep.join("receivebox-253-forward.sock").exists());
     }
