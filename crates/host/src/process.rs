@@ -14,16 +14,6 @@ pub fn try_realtime(priority: i32) -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0 }
 }
 
-/// Gives the calling process the largest share that an ordinary process can have (nice -20); false
-/// if not allowed.
-///
-/// For what must not wait for a build on the same machine, but must not keep a real-time process
-/// waiting either.
-pub fn try_urgent() -> bool {
-    // SAFETY: a plain system call; 0 is the calling process.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) == 0 }
-}
-
 /// User and system time of process `pid` with all its threads (ns). It includes the packet work
 /// (softirq) that ran in its context, also for others, and not what ran in kernel threads.
 pub fn cpu_time_ns(pid: u32) -> io::Result<u64> {

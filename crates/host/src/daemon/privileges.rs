@@ -25,9 +25,10 @@ const SET_UP: [(Capability, &str); 3] = [
 /// Capabilities that stay until the end.
 const KEPT: [Capability; 1] = [Capability::CAP_BPF];
 
-/// The real-time priority of the packet thread. The lowest one already stands above every normal
-/// thread; the kernel's own real-time threads stay above it.
-const PRIORITY: libc::c_int = 1;
+/// The real-time priority of the packet thread: the second lowest, since the lowest belongs to the
+/// traffic generators of a testbed, which a box must be able to interrupt. It stands above every
+/// normal thread; the kernel's own real-time threads stay above it.
+const PRIORITY: libc::c_int = 2;
 
 /// Says which capabilities are missing for set-up, with the fix.
 pub fn check() -> io::Result<()> {

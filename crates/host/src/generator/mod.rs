@@ -36,6 +36,12 @@ use reactor::{Key, Reactor};
 /// Below Linux's ephemeral ports (32768 and up), so that no outgoing connection can take it.
 pub const FIRST_PORT: u16 = 5000;
 
+/// Real-time priority of the generators: the lowest there is, below the boxes (2) and the emulator
+/// (10). A request must not be late because a build on the same machine holds the core for a time
+/// slice; a nice value would not help, since it counts only within a session
+/// (`CONFIG_SCHED_AUTOGROUP`, sched(7)).
+const PRIORITY: i32 = 1;
+
 /// How often the hosts look whether anything is left to wait for (ns).
 const TICK_NS: u64 = 100_000_000;
 
@@ -150,7 +156,7 @@ pub enum GeneratorError {
 
 /// Runs the hosts of one side until stdin ends.
 pub fn run(spec: HostsSpec) -> Result<(), GeneratorError> {
-    process::try_urgent();
+    process::try_realtime(PRIORITY);
     let mut hosts = Hosts::open(&spec)?;
     roles::tell("listening");
     while !hosts.over {
