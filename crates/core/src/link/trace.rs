@@ -13,7 +13,7 @@ pub const OPPORTUNITY: ByteCount = ByteCount::new(1514);
 /// Bytes of IP packet in an opportunity, in which rates of traces are quoted.
 const OPPORTUNITY_IP: ByteCount = ByteCount::new(1500);
 
-const NANOS_PER_MS: u64 = 1_000_000;
+const NANOS_PER_MS: i128 = 1_000_000;
 
 /// A trace: delivery opportunities at whole milliseconds, repeated for ever.
 ///
@@ -83,33 +83,21 @@ impl Trace {
     /// The first opportunities after `after` on a link that started at `start`: when, and the bytes
     /// they carry together. The trace also extends periodically to before the start.
     pub(super) fn next_after(&self, start: Timestamp, after: Timestamp) -> (Timestamp, ByteCount) {
-        let period = self.period_ms.saturating_mul(NANOS_PER_MS);
-        // The phase of the trace, as if it had begun right after the clock's origin.
-        let origin = start.as_nanos() % period;
-        let (cycle_start, into_ms) = match after.as_nanos().checked_sub(origin) {
-            // Before the first whole period that the clock can express: wait for it.
-            None => (origin, None),
-            Some(into) => {
-                let cycle = into / period;
-                (origin + cycle * period, Some((into % period / NANOS_PER_MS) as u32))
-            }
-        };
-        let index = match into_ms {
-            None => 0,
-            Some(ms) => self.bursts.partition_point(|burst| burst.at_ms <= ms),
-        };
+        // Signed and wide: before the first whole period the start of the current one is negative.
+        let period = i128::from(self.period_ms) * NANOS_PER_MS;
+        let into = (i128::from(after.as_nanos()) - i128::from(start.as_nanos())).rem_euclid(period);
+        let into_ms = (into / NANOS_PER_MS) as u32;
         // In range: the last burst lies at the end of the period, `into_ms` before it.
-        self.burst_at(cycle_start, self.bursts[index])
-    }
-
-    fn burst_at(&self, cycle_start: u64, burst: Burst) -> (Timestamp, ByteCount) {
-        let offset = u64::from(burst.at_ms) * NANOS_PER_MS;
+        let index = self.bursts.partition_point(|burst| burst.at_ms <= into_ms);
+        let burst = self.bursts[index];
         let mut count = u64::from(burst.count);
         // The end of a period is time 0 of the next one.
         if u64::from(burst.at_ms) == self.period_ms && self.bursts[0].at_ms == 0 {
             count += u64::from(self.bursts[0].count);
         }
-        (Timestamp::from_nanos(cycle_start.saturating_add(offset)), OPPORTUNITY * count)
+        let at = i128::from(after.as_nanos()) - into + i128::from(burst.at_ms) * NANOS_PER_MS;
+        let at = Timestamp::from_nanos(u64::try_from(at).unwrap_or(u64::MAX));
+        (at, OPPORTUNITY * count)
     }
 }
 
@@ -118,13 +106,13 @@ mod tests {
     use super::*;
 
     fn times(trace: &Trace, start_ms: u64, from_ms: u64, n: usize) -> Vec<(u64, u64)> {
-        let start = Timestamp::from_nanos(start_ms * NANOS_PER_MS);
-        let mut at = Timestamp::from_nanos(from_ms * NANOS_PER_MS);
+        let start = Timestamp::from_nanos(start_ms * 1_000_000);
+        let mut at = Timestamp::from_nanos(from_ms * 1_000_000);
         (0..n)
             .map(|_| {
                 let (next, bytes) = trace.next_after(start, at);
                 at = next;
-                (next.as_nanos() / NANOS_PER_MS, bytes.as_u64() / OPPORTUNITY.as_u64())
+                (next.as_nanos() / 1_000_000, bytes.as_u64() / OPPORTUNITY.as_u64())
             })
             .collect()
     }
