@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod daemon;
+pub mod emulator;
 pub mod generator;
 pub mod offload;
 pub mod port;

@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::emulator;
 use crate::generator;
 
 /// A role that could not start or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// No such role.
-    #[error("role {0:?}: allowed is one of hosts")]
+    #[error("role {0:?}: allowed is one of emulator, hosts")]
     Unknown(String),
     /// The specification cannot be read.
     #[error("{}: {source}", path.display())]
@@ -41,6 +42,9 @@ pub enum RoleError {
         /// Line, column and key.
         source: serde_json::Error,
     },
+    /// The link emulator failed.
+    #[error(transparent)]
+    Emulator(#[from] emulator::EmulatorError),
     /// The traffic generator failed.
     #[error(transparent)]
     Hosts(#[from] generator::GeneratorError),
@@ -49,6 +53,7 @@ pub enum RoleError {
 /// Runs the role `name` until the testbed ends it.
 pub fn run(name: &str, spec: &Path) -> Result<(), RoleError> {
     match name {
+        "emulator" => Ok(emulator::run(&read_spec(spec)?)?),
         "hosts" => Ok(generator::run(read_spec(spec)?)?),
         _ => Err(RoleError::Unknown(name.to_string())),
     }
@@ -117,6 +122,6 @@ mod tests {
     #[test]
     fn an_unknown_role_names_the_allowed_ones() {
         let error = run("router", Path::new("/nonexistent")).unwrap_err();
-        assert!(error.to_string().contains("allowed is one of hosts"), "{error}");
+        assert!(error.to_string().contains("allowed is one of emulator, hosts"), "{error}");
     }
 }

@@ -1,0 +1,315 @@
+//! The event loop: receive, release, sleep.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use forebay_core::units::Timestamp;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::time::{ClockNanosleepFlags, clock_nanosleep};
+
+use super::frame::{FRAME_BYTES_MAX, Pool};
+use super::path::Path;
+use super::{DevicePair, EmulatorError, EmulatorSpec};
+use crate::clock;
+use crate::offload::mtu;
+use crate::port::{Direction, ETHERNET_HEADER_LEN, Port, open_all};
+use crate::process::try_realtime;
+use crate::record::LinkRecord;
+use crate::roles::Order;
+
+/// Shortest distance between two rounds of the loop. Timers and arrivals within it are served
+/// together: at 96 Mbit/s in both directions there is an event every 42 us, and each wake-up of
+/// its own would cost more than the packet. A packet is late by half of it on average.
+pub const QUANTUM: Duration = Duration::from_micros(50);
+
+/// Above boxes and generators: all of them depend on the time that packets spend here.
+const REALTIME_PRIORITY: i32 = 10;
+
+/// Frames that are taken from a port before the next one has its turn.
+const RECEIVE_BATCH: usize = 64;
+
+/// How often the orders are looked at while packets leave no time to wait for them.
+const CONTROL_EVERY: Duration = Duration::from_millis(10);
+
+/// Longest order: `start` and 20 digits, with room to spare.
+const ORDER_BYTES_MAX: usize = 256;
+
+/// The emulator.
+pub struct Emulator {
+    ports: Vec<PortPair>,
+    forward: Path,
+    reverse: Path,
+    pool: Pool,
+    /// The pair that is served first, so that none is favoured.
+    turn: usize,
+    waiting: Waiting,
+    control: Control,
+    realtime: bool,
+}
+
+struct PortPair {
+    left: Box<dyn Port>,
+    right: Box<dyn Port>,
+}
+
+impl Emulator {
+    /// Opens the devices, which must be in the caller's network namespace.
+    pub fn open(spec: &EmulatorSpec) -> Result<Self, EmulatorError> {
+        if spec.pairs.is_empty() || spec.pairs.len() > usize::from(u16::MAX) {
+            return Err(EmulatorError::Pairs { pairs: spec.pairs.len() });
+        }
+        let link = |name, link| Path::new(name, link, spec.seed, spec.out.as_deref());
+        let forward = link("forward", &spec.forward)?;
+        let reverse = link("reverse", &spec.reverse)?;
+        let ports = spec.pairs.iter().map(PortPair::open).collect::<Result<Vec<_>, _>>()?;
+        let waiting = Waiting::new(&ports).map_err(EmulatorError::os("setting up timers"))?;
+        Ok(Self {
+            ports,
+            forward,
+            reverse,
+            pool: Pool::default(),
+            turn: 0,
+            waiting,
+            control: Control::default(),
+            realtime: false,
+        })
+    }
+
+    /// Takes orders from `source`, a pipe or socket: `start NS` starts the run, its end ends it.
+    pub fn obey(&mut self, source: &impl AsFd) -> Result<(), EmulatorError> {
+        let open = || -> io::Result<OwnedFd> {
+            let source = source.as_fd().try_clone_to_owned()?;
+            let flags = OFlag::from_bits_retain(fcntl(&source, FcntlArg::F_GETFL)?);
+            fcntl(&source, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+            Ok(source)
+        };
+        let source = open().map_err(EmulatorError::os("reading orders"))?;
+        self.waiting.add(&source).map_err(EmulatorError::os("waiting for orders"))?;
+        self.control.orders = Some(source.into());
+        Ok(())
+    }
+
+    /// Ends the run when the process gets `SIGTERM`, which this blocks for the calling thread and
+    /// all that it starts later.
+    pub fn stop_on_sigterm(&mut self) -> Result<(), EmulatorError> {
+        let open = || -> io::Result<SignalFd> {
+            let mut signals = SigSet::empty();
+            signals.add(Signal::SIGTERM);
+            signals.thread_block()?;
+            Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+        };
+        let signal = open().map_err(EmulatorError::os("handling signals"))?;
+        self.waiting.add(&signal).map_err(EmulatorError::os("waiting for signals"))?;
+        self.control.sigterm = Some(signal);
+        Ok(())
+    }
+
+    /// Forwards on the calling thread until the orders end or `SIGTERM` comes.
+    pub fn run(&mut self) -> Result<(), EmulatorError> {
+        self.realtime = try_realtime(REALTIME_PRIORITY);
+        // Best effort: under SCHED_FIFO timers have no slack anyway.
+        let _ = prctl::set_timerslack(1);
+        let mut control_at = Timestamp::ZERO;
+        loop {
+            let now = clock::now();
+            if now >= control_at {
+                control_at = now + CONTROL_EVERY;
+                match self.control.check() {
+                    Some(Command::Start(start)) => {
+                        self.forward.start(start);
+                        self.reverse.start(start);
+                    }
+                    Some(Command::Stop) => return Ok(()),
+                    None => {}
+                }
+            }
+            let worked = self.round(now).map_err(EmulatorError::os("packet I/O"))?;
+            if worked {
+                nap_until(now + QUANTUM);
+            } else {
+                let next = [self.forward.next_timer(), self.reverse.next_timer()];
+                let next = next.into_iter().flatten().min();
+                self.waiting.wait_until(next).map_err(EmulatorError::os("waiting"))?;
+                control_at = Timestamp::ZERO;
+            }
+        }
+    }
+
+    /// Whether it ran under `SCHED_FIFO`.
+    pub fn realtime(&self) -> bool {
+        self.realtime
+    }
+
+    /// Closes the ports and writes the rest of the truth log; returns the records of the forward
+    /// and the reverse link.
+    pub fn finish(self) -> Result<[LinkRecord; 2], EmulatorError> {
+        let drops = |port: fn(&PortPair) -> &dyn Port| -> u64 {
+            self.ports.iter().map(|pair| port(pair).ring_drops()).sum()
+        };
+        let left = drops(|pair| pair.left.as_ref());
+        let right = drops(|pair| pair.right.as_ref());
+        Ok([self.forward.finish(left)?, self.reverse.finish(right)?])
+    }
+
+    /// Takes in what has arrived and lets out what is due at `now`; false if there was nothing.
+    fn round(&mut self, now: Timestamp) -> io::Result<bool> {
+        let Self { ports, forward, reverse, pool, turn, .. } = self;
+        forward.sample(now, pool);
+        reverse.sample(now, pool);
+        let mut worked = false;
+        *turn = (*turn + 1) % ports.len();
+        for index in (*turn..ports.len()).chain(0..*turn) {
+            let PortPair { left, right } = &mut ports[index];
+            let pair = index as u16;
+            let from_left =
+                left.receive(RECEIVE_BATCH, &mut |bytes| forward.offer(now, bytes, pair, pool))?;
+            let from_right =
+                right.receive(RECEIVE_BATCH, &mut |bytes| reverse.offer(now, bytes, pair, pool))?;
+            worked |= from_left + from_right > 0;
+        }
+        let to_right = forward
+            .release(now, pool, |bytes, pair| send(ports[usize::from(pair)].right.as_mut(), bytes));
+        let to_left = reverse
+            .release(now, pool, |bytes, pair| send(ports[usize::from(pair)].left.as_mut(), bytes));
+        if to_right || to_left {
+            for PortPair { left, right } in ports {
+                left.flush()?;
+                right.flush()?;
+            }
+            worked = true;
+        }
+        let now = clock::now();
+        forward.stamp(now);
+        reverse.stamp(now);
+        Ok(worked)
+    }
+}
+
+impl PortPair {
+    fn open(devices: &DevicePair) -> Result<Self, EmulatorError> {
+        let open = |device: &str| -> Result<Box<dyn Port>, EmulatorError> {
+            let port = open_all(device, Direction::Both)?;
+            let mtu = mtu(device).map_err(EmulatorError::os("reading the MTU"))?;
+            let max = (FRAME_BYTES_MAX - ETHERNET_HEADER_LEN) as u32;
+            if mtu > max {
+                return Err(EmulatorError::Mtu { device: device.to_string(), mtu, max });
+            }
+            Ok(port)
+        };
+        Ok(Self { left: open(&devices.left)?, right: open(&devices.right)? })
+    }
+}
+
+/// Sends a frame, at the second try if the ring was full.
+fn send(port: &mut dyn Port, bytes: &[u8]) -> bool {
+    port.send(bytes) || (port.flush().is_ok() && port.send(bytes))
+}
+
+fn nap_until(at: Timestamp) {
+    // Interrupted or not: the caller looks at the clock.
+    let _ = clock_nanosleep(
+        nix::time::ClockId::CLOCK_MONOTONIC,
+        ClockNanosleepFlags::TIMER_ABSTIME,
+        &timespec(at),
+    );
+}
+
+fn timespec(at: Timestamp) -> TimeSpec {
+    TimeSpec::from_duration(Duration::from_nanos(at.as_nanos()))
+}
+
+/// Waits for ports, orders and the next due time together.
+struct Waiting {
+    epoll: Epoll,
+    timer: TimerFd,
+}
+
+impl Waiting {
+    fn new(ports: &[PortPair]) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        let waiting = Self { epoll, timer };
+        waiting.add(&waiting.timer)?;
+        for pair in ports {
+            waiting.add(&pair.left.as_fd())?;
+            waiting.add(&pair.right.as_fd())?;
+        }
+        Ok(waiting)
+    }
+
+    fn add(&self, fd: &impl AsFd) -> io::Result<()> {
+        Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
+    }
+
+    /// Returns when something is readable, at `at`, or early.
+    fn wait_until(&self, at: Option<Timestamp>) -> io::Result<()> {
+        match at {
+            Some(at) => {
+                // A time of zero would switch the timer off.
+                let at = timespec(at.max(Timestamp::from_nanos(1)));
+                self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+            }
+            None => self.timer.unset()?,
+        }
+        match self.epoll.wait(&mut [EpollEvent::empty(); 1], EpollTimeout::NONE) {
+            Err(error) if error != Errno::EINTR => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+enum Command {
+    Start(Timestamp),
+    Stop,
+}
+
+/// Who may start and stop the run. Without orders and signal nobody does.
+#[derive(Default)]
+struct Control {
+    orders: Option<File>,
+    heard: Vec<u8>,
+    sigterm: Option<SignalFd>,
+}
+
+impl Control {
+    /// What was asked for since the last call; one command at a time.
+    fn check(&mut self) -> Option<Command> {
+        if let Some(signal) = &self.sigterm
+            && matches!(signal.read_signal(), Ok(Some(_)))
+        {
+            return Some(Command::Stop);
+        }
+        let orders = self.orders.as_mut()?;
+        let mut chunk = [0; ORDER_BYTES_MAX];
+        match orders.read(&mut chunk) {
+            Ok(0) => return Some(Command::Stop),
+            Ok(len) => self.heard.extend_from_slice(&chunk[..len]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Some(Command::Stop),
+        }
+        if self.heard.len() > ORDER_BYTES_MAX {
+            tracing::warn!("an order without end");
+            return Some(Command::Stop);
+        }
+        let end = self.heard.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.heard.drain(..=end).collect();
+        match Order::parse(String::from_utf8_lossy(&line[..end]).trim()) {
+            Some(Order::Start(at)) => Some(Command::Start(Timestamp::from_nanos(at))),
+            order => {
+                tracing::warn!(?order, "not an order for the emulator");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One direction of the emulated path: a link, and the truth about it.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use forebay_core::link::{Carried, Change, Config, Discard, Link, Service, Trace};
+use forebay_core::packet::Packet;
+use forebay_core::qdisc::{self, Qdisc};
+use forebay_core::random::Streams;
+use forebay_core::spec::SpecError;
+use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
+
+use super::EmulatorError;
+use super::frame::{Frame, Pool};
+use super::truth::{Released, Truth};
+use crate::record::LinkRecord;
+use crate::scenario::{LinkChange, LinkSpec};
+
+type EmulatedLink = Link<Frame, Box<dyn Qdisc<Carried<Frame>> + Send>>;
+
+/// One direction.
+pub(super) struct Path {
+    link: EmulatedLink,
+    truth: Truth,
+}
+
+impl Path {
+    /// The link `name` as specified. It starts when [`Path::start`] says.
+    pub fn new(
+        name: &'static str,
+        spec: &LinkSpec,
+        seed: u64,
+        out: Option<&FilePath>,
+    ) -> Result<Self, EmulatorError> {
+        let streams = Streams::new(seed).part(name);
+        let config = config(spec).map_err(|error| error.at(name))?;
+        let refused = |source: SpecError| EmulatorError::Link { name, source };
+        let queue = qdisc::seeded(&spec.qdisc, streams.stream("qdisc").bits());
+        let queue = qdisc::build(&queue).map_err(|error| refused(error.within("qdisc")))?;
+        let link = Link::new(config, queue, Timestamp::MAX, &streams).map_err(refused)?;
+        let truth = Truth::new(name, out).map_err(EmulatorError::Log)?;
+        Ok(Self { link, truth })
+    }
+
+    /// The run starts at `start`: changes, trace and samples count from there.
+    pub fn start(&mut self, start: Timestamp) {
+        self.link.set_start(start);
+        self.truth.sample_from(start);
+    }
+
+    /// Takes the samples of the queue that are due by `now`. Comes before all arrivals at `now`, so
+    /// that the samples show the queue at their own times, however late this call is.
+    pub fn sample(&mut self, now: Timestamp, pool: &mut Pool) {
+        while let Some(at) = self.truth.sample_due(now) {
+            let truth = &mut self.truth;
+            let queue = self.link.queue_at(at, &mut |gone| give_up(gone, truth, pool));
+            self.truth.sample(at, queue);
+        }
+    }
+
+    /// A frame has arrived at `now`.
+    pub fn offer(&mut self, now: Timestamp, bytes: &[u8], pair: u16, pool: &mut Pool) {
+        let Some(frame) = pool.frame(bytes, pair) else { return self.truth.turned_away() };
+        let Self { link, truth } = self;
+        truth.arriving(now, &frame);
+        let arrival = link.offer(now, frame, &mut |gone| give_up(gone, truth, pool));
+        truth.arrived(arrival);
+    }
+
+    /// Hands the frames that are due at `now` to `send`, which answers false if it has no room;
+    /// says whether there was any.
+    pub fn release(
+        &mut self,
+        now: Timestamp,
+        pool: &mut Pool,
+        mut send: impl FnMut(&[u8], u16) -> bool,
+    ) -> bool {
+        let Self { link, truth } = self;
+        let mut any = false;
+        while let Some(delivery) = link.poll(now, &mut |gone| give_up(gone, truth, pool)) {
+            let frame = delivery.packet;
+            truth.released(Released {
+                number: delivery.number,
+                bytes: frame.len().as_u64(),
+                departed: delivery.departed,
+                due: delivery.due,
+                backlogged: delivery.backlogged,
+                sent: send(frame.bytes(), frame.pair),
+            });
+            pool.recycle(frame);
+            any = true;
+        }
+        any
+    }
+
+    /// What was released since the last call was on its way at `now`.
+    pub fn stamp(&mut self, now: Timestamp) {
+        self.truth.stamp(now);
+    }
+
+    /// When something can be due next.
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.link.next_timer()
+    }
+
+    /// The record; `ring_drops` are those of the ports that feed this direction.
+    pub fn finish(self, ring_drops: u64) -> Result<LinkRecord, EmulatorError> {
+        self.truth.finish(self.link.counters(), ring_drops).map_err(EmulatorError::Log)
+    }
+}
+
+fn give_up(gone: Discard<Frame>, truth: &mut Truth, pool: &mut Pool) {
+    truth.gave_up(gone.number, gone.cause);
+    pool.recycle(gone.packet);
+}
+
+/// Why a link cannot be built, before its name is known.
+enum Refusal {
+    Spec(SpecError),
+    Trace(forebay_core::text::TextError),
+    Read { path: std::path::PathBuf, source: std::io::Error },
+}
+
+impl Refusal {
+    fn at(self, name: &'static str) -> EmulatorError {
+        match self {
+            Self::Spec(source) => EmulatorError::Link { name, source },
+            Self::Trace(source) => EmulatorError::Trace { name, source },
+            Self::Read { path, source } => EmulatorError::ReadTrace { name, path, source },
+        }
+    }
+}
+
+fn config(spec: &LinkSpec) -> Result<Config, Refusal> {
+    let service = match (&spec.trace, spec.rate_bps) {
+        (Some(path), None) => Service::Trace(Arc::new(read_trace(path)?)),
+        (None, Some(bits)) => Service::Rate(Rate::from_bits_per_sec(bits)),
+        (None, None) => Service::Unlimited,
+        (Some(_), Some(bits)) => {
+            let rate = Rate::from_bits_per_sec(bits).to_string();
+            let error = SpecError::new("rate", &rate, "either a rate or a trace");
+            return Err(Refusal::Spec(error));
+        }
+    };
+    let changes = spec.changes.iter().map(change).collect::<Result<_, _>>();
+    Ok(Config {
+        service,
+        delay: Duration::from_nanos(spec.delay_ns),
+        loss: ratio("loss", spec.loss).map_err(Refusal::Spec)?,
+        reorder: ratio("reorder", spec.reorder).map_err(Refusal::Spec)?,
+        reorder_packets: spec.reorder_packets,
+        changes: changes.map_err(Refusal::Spec)?,
+    })
+}
+
+fn change(spec: &LinkChange) -> Result<Change, SpecError> {
+    Ok(Change {
+        at: Duration::from_nanos(spec.at_ns),
+        rate: spec.rate_bps.map(Rate::from_bits_per_sec),
+        delay: spec.delay_ns.map(Duration::from_nanos),
+        loss: spec.loss.map(|loss| ratio("loss", loss)).transpose()?,
+    })
+}
+
+fn ratio(key: &str, value: f64) -> Result<Ratio, SpecError> {
+    Ratio::new(value).ok_or_else(|| SpecError::new(key, &value.to_string(), "a share from 0 to 1"))
+}
+
+fn read_trace(path: &FilePath) -> Result<Trace, Refusal> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Refusal::Read { path: path.to_path_buf(), source })?;
+    Trace::parse(&path.display().to_string(), &text).map_err(Refusal::Trace)
+}
