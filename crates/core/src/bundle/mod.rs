@@ -9,11 +9,14 @@ pub mod boundary;
 pub mod epoch;
 pub mod feedback;
 pub mod keys;
+pub mod monitor;
 pub mod rate;
+pub mod receivebox;
 pub mod replay;
 pub mod sample;
 pub mod sendbox;
 pub mod session;
+pub mod table;
 pub mod wire;
 
 pub use sample::{SampleBlock, SamplingKey};

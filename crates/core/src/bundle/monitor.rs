@@ -1,0 +1,140 @@
+//! Whether the peer is there, judged by its authentic messages.
+
+use core::time::Duration;
+
+use crate::units::Timestamp;
+
+/// Shortest silence that counts: five keepalives in a row.
+const SILENCE_MIN: Duration = Duration::from_millis(500);
+/// Silence in round trips: a path whose delay just grew by as much has not gone silent.
+const SILENCE_RTTS: u32 = 3;
+
+/// What is known of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Nothing was heard of it since this box started.
+    Waiting,
+    /// Heard recently.
+    Alive,
+    /// Not heard for max(500 ms, 3 RTT), or it said that it stops.
+    Silent,
+}
+
+impl Liveness {
+    /// Lower-case name for status output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Alive => "alive",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+/// Watches one peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Monitor {
+    state: Liveness,
+    since: Timestamp,
+    heard_at: Timestamp,
+}
+
+impl Monitor {
+    /// Nothing heard yet at `now`.
+    pub const fn new(now: Timestamp) -> Self {
+        Self { state: Liveness::Waiting, since: now, heard_at: now }
+    }
+
+    /// A fresh authentic message arrived. True if the peer was not known to be alive.
+    pub fn heard(&mut self, now: Timestamp) -> bool {
+        self.heard_at = self.heard_at.max(now);
+        self.enter(now, Liveness::Alive)
+    }
+
+    /// The peer said that it stops. True if it was not silent before.
+    pub fn stopped(&mut self, now: Timestamp) -> bool {
+        self.enter(now, Liveness::Silent)
+    }
+
+    /// Time passes; `rtt` is the round trip to the peer, if it is known. True if the peer has just
+    /// gone silent.
+    pub fn poll(&mut self, now: Timestamp, rtt: Option<Duration>) -> bool {
+        self.state == Liveness::Alive
+            && now.saturating_since(self.heard_at) >= patience(rtt)
+            && self.enter(now, Liveness::Silent)
+    }
+
+    /// When [`Monitor::poll`] is next needed; `None`: not before the peer is heard.
+    pub fn next_timer(&self, rtt: Option<Duration>) -> Option<Timestamp> {
+        (self.state == Liveness::Alive).then(|| self.heard_at + patience(rtt))
+    }
+
+    /// What is known of the peer.
+    pub const fn state(&self) -> Liveness {
+        self.state
+    }
+
+    /// Since when [`Monitor::state`] holds.
+    pub const fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    fn enter(&mut self, now: Timestamp, state: Liveness) -> bool {
+        let is_new = self.state != state;
+        if is_new {
+            (self.state, self.since) = (state, now);
+        }
+        is_new
+    }
+}
+
+fn patience(rtt: Option<Duration>) -> Duration {
+    rtt.map_or(SILENCE_MIN, |rtt| SILENCE_MIN.max(rtt.saturating_mul(SILENCE_RTTS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_peer_goes_silent_after_500_ms_or_three_round_trips() {
+        for (rtt_ms, silent_ms) in [(None, 500), (Some(100), 500), (Some(300), 900)] {
+            let rtt = rtt_ms.map(Duration::from_millis);
+            let mut monitor = Monitor::new(at(0));
+            assert!(!monitor.poll(at(5000), rtt), "waiting is not silence");
+            assert!(monitor.heard(at(6000)));
+            assert_eq!(monitor.next_timer(rtt), Some(at(6000 + silent_ms)));
+            assert!(!monitor.poll(at(6000 + silent_ms - 1), rtt));
+            assert!(monitor.poll(at(6000 + silent_ms), rtt));
+            assert!(!monitor.poll(at(60_000), rtt), "told once");
+            assert_eq!(
+                (monitor.state(), monitor.since()),
+                (Liveness::Silent, at(6000 + silent_ms))
+            );
+            assert_eq!(monitor.next_timer(rtt), None);
+            assert!(monitor.heard(at(70_000)));
+            assert!(!monitor.heard(at(70_100)));
+            assert_eq!(monitor.state(), Liveness::Alive);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_stops_is_silent_at_once() {
+        let mut monitor = Monitor::new(at(0));
+        monitor.heard(at(10));
+        assert!(monitor.stopped(at(20)));
+        assert_eq!((monitor.state(), monitor.since()), (Liveness::Silent, at(20)));
+        assert!(monitor.heard(at(30)));
+    }
+
+    #[test]
+    fn an_endless_round_trip_does_not_overflow() {
+        let mut monitor = Monitor::new(at(0));
+        monitor.heard(at(1));
+        assert!(!monitor.poll(at(1_000_000), Some(Duration::MAX)));
+    }
+}

@@ -1,0 +1,557 @@
+//! The receivebox of one bundle: boundary packets seen come in, reports go out.
+//!
+//! It sees what the kernel sampler hands up and touches no traffic. Reports leave at once as long
+//! as the budget lets them; beyond it they wait and share datagrams, and are only lost when the
+//! queue for them is full. A report that waited does no harm to the sendbox's estimates: it
+//! carries the packet's own time of arrival.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::keys::KeyRing;
+use super::session::{Event, Role, Session};
+use super::wire::{
+    BoxState, Keepalive, MAX_REPORTS, Message, Reject, RejectCounts, Reports, reports_len,
+};
+use super::{BundleId, EpochSize, Report, SamplingKey};
+use crate::units::{ByteCount, Timestamp};
+
+/// Shortest mean time between datagrams with reports: at most 200 a second.
+const SPACING: Duration = Duration::from_millis(5);
+/// Datagrams that may leave without waiting after a pause. Gaps between boundaries are geometric:
+/// this many come close together now and then although their mean rate is far below the limit.
+const BURST: u32 = 10;
+/// One byte of reports per this many bytes of the bundle: 1 %.
+const BYTES_PER_REPORT_BYTE: u64 = 100;
+/// Longest wait of a report for that budget. A slow bundle closes an epoch every 100 ms however
+/// few bytes it sends; a fifth of that hardly ages a report, and bounds what is sent beyond the
+/// budget to 50 datagrams a second.
+const MAX_WAIT: Duration = Duration::from_millis(20);
+/// Bytes of headers around a datagram: Ethernet 14, IPv4 20, UDP 8.
+const HEADERS: u64 = 42;
+/// Reports that may wait: eight full datagrams, 40 ms at the highest rate of datagrams.
+const MAX_WAITING: usize = 8 * MAX_REPORTS;
+/// No reports to a sendbox that was not heard for so long; its own patience is 500 ms or 3 RTT.
+const GONE: Duration = Duration::from_secs(3);
+
+/// A boundary packet, as the sampler saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The sampling hash.
+    pub hash: u64,
+    /// When, on the receivebox's clock.
+    pub received_at: Timestamp,
+    /// Bytes of the bundle since the receivebox's start, this packet included.
+    pub received_bytes: ByteCount,
+    /// Packets likewise.
+    pub received_packets: u64,
+    /// Packets marked congestion experienced likewise.
+    pub received_ce: u64,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Boundaries reported.
+    pub reports: u64,
+    /// Datagrams they left in.
+    pub report_datagrams: u64,
+    /// Bytes of all messages, headers included.
+    pub message_bytes: ByteCount,
+    /// Packets handed up that are no boundary of the size in force: the sampler lags behind.
+    pub not_boundaries: u64,
+    /// Boundaries seen while there was no sendbox to tell.
+    pub without_sendbox: u64,
+    /// Reports given up because too many waited.
+    pub dropped: u64,
+}
+
+/// The receivebox of one bundle. Pure: the host moves datagrams and reads the sampler.
+#[derive(Clone, Debug)]
+pub struct Receivebox {
+    session: Session,
+    epoch_size: Option<EpochSize>,
+    sendbox_state: Option<BoxState>,
+    /// What keepalives say: watching or stopping.
+    state: BoxState,
+    waiting: VecDeque<Report>,
+    budget: Budget,
+    counters: Counters,
+}
+
+impl Receivebox {
+    /// Starts at `now`; `session_id` and `nonce` as for [`Session::new`].
+    pub fn new(
+        bundle: BundleId,
+        keys: &KeyRing,
+        session_id: u64,
+        nonce: u64,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            session: Session::new(Role::Receivebox, bundle, keys, session_id, nonce, now),
+            epoch_size: None,
+            sendbox_state: None,
+            state: BoxState::Watching,
+            waiting: VecDeque::with_capacity(MAX_WAITING),
+            budget: Budget::new(now),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a datagram from the sendbox; `draw` as for [`Session::open`]. Afterwards set the
+    /// sampler to [`Receivebox::epoch_size`] and [`Receivebox::sampling_key`] if they changed, and
+    /// send what [`Receivebox::poll`] has.
+    pub fn on_datagram(
+        &mut self,
+        now: Timestamp,
+        datagram: &[u8],
+        draw: &mut dyn FnMut() -> u64,
+    ) -> Result<(), Reject> {
+        let message = self.session.open(now, datagram, draw)?;
+        while let Some(event) = self.session.take_event() {
+            match event {
+                // Nobody there knows the boundaries that the predecessor sent.
+                Event::PeerAlive | Event::PeerRestarted => {
+                    self.waiting.clear();
+                    (self.epoch_size, self.sendbox_state) = (None, None);
+                }
+                Event::SamplingKeyChanged => self.waiting.clear(),
+            }
+        }
+        match message {
+            Some(Message::Keepalive(Keepalive { state, epoch_size })) => {
+                self.sendbox_state = Some(state);
+                self.epoch_size = epoch_size.or(self.epoch_size);
+            }
+            Some(Message::EpochNotice(epoch_size)) => self.epoch_size = Some(epoch_size),
+            Some(Message::Reports(_) | Message::Challenge { .. } | Message::Response { .. })
+            | None => {}
+        }
+        self.announce();
+        Ok(())
+    }
+
+    /// A packet that the sampler took for a boundary. Hand over all that are there, then send what
+    /// [`Receivebox::poll`] has: reports of the same instant share a datagram.
+    pub fn on_boundary(&mut self, now: Timestamp, seen: &Seen) {
+        self.budget.earn(seen.received_bytes);
+        let Some(epoch_size) = self.epoch_size.filter(|_| self.has_sendbox(now)) else {
+            self.counters.without_sendbox += 1;
+            return;
+        };
+        if !epoch_size.is_boundary(seen.hash) {
+            self.counters.not_boundaries += 1;
+            return;
+        }
+        if self.waiting.len() == MAX_WAITING {
+            // The newest says most about the path as it is now.
+            self.waiting.pop_front();
+            self.counters.dropped += 1;
+        }
+        if self.waiting.is_empty() {
+            self.budget.waiting_since = now;
+        }
+        self.waiting.push_back(Report {
+            hash: seen.hash,
+            received_at: seen.received_at,
+            received_bytes: seen.received_bytes,
+            received_packets: seen.received_packets,
+            received_ce: seen.received_ce,
+            epoch_size,
+        });
+    }
+
+    /// Replaces `out` by the next datagram that is due. False if none is; call until then.
+    pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
+        if let Some(reports) = self.reports_due(now) {
+            self.session.seal(now, &Message::Reports(reports), out);
+            self.counters.reports += reports.as_slice().len() as u64;
+            self.counters.report_datagrams += 1;
+            self.budget.spend(now, out.len());
+        } else if !self.session.poll(now, out) {
+            return false;
+        }
+        self.counters.message_bytes += ByteCount::new(out.len() as u64 + HEADERS);
+        true
+    }
+
+    /// When [`Receivebox::poll`] is next needed.
+    pub fn next_timer(&self) -> Timestamp {
+        let reports = match self.waiting.len() {
+            0 => Timestamp::MAX,
+            waiting => self.budget.next_datagram(waiting),
+        };
+        reports.min(self.session.next_timer())
+    }
+
+    /// Says farewell with the next [`Receivebox::poll`]: the sendbox need not wait for silence.
+    pub fn stop(&mut self) {
+        self.state = BoxState::Stopping;
+        self.announce();
+    }
+
+    /// Epoch size in force; `None` before the sendbox named one.
+    pub const fn epoch_size(&self) -> Option<EpochSize> {
+        self.epoch_size
+    }
+
+    /// The key to sample with.
+    pub fn sampling_key(&self) -> SamplingKey {
+        self.session.sampling_key()
+    }
+
+    /// What the sendbox last said of itself.
+    pub const fn sendbox_state(&self) -> Option<BoxState> {
+        self.sendbox_state
+    }
+
+    /// When the sendbox was last heard.
+    pub const fn heard_at(&self) -> Option<Timestamp> {
+        self.session.heard_at()
+    }
+
+    /// What was counted since the start.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Datagrams that were rejected.
+    pub const fn rejects(&self) -> &RejectCounts {
+        self.session.rejects()
+    }
+
+    fn has_sendbox(&self, now: Timestamp) -> bool {
+        self.session.heard_at().is_some_and(|heard_at| now.saturating_since(heard_at) < GONE)
+    }
+
+    fn announce(&mut self) {
+        let Self { state, epoch_size, .. } = *self;
+        self.session.set_keepalive(Keepalive { state, epoch_size });
+    }
+
+    fn reports_due(&mut self, now: Timestamp) -> Option<Reports> {
+        let waiting = self.waiting.len();
+        if waiting == 0 || now < self.budget.next_datagram(waiting) {
+            return None;
+        }
+        let batch = waiting.min(MAX_REPORTS);
+        let reports = Reports::new(&self.waiting.make_contiguous()[..batch]);
+        self.waiting.drain(..batch);
+        reports
+    }
+}
+
+/// When the next datagram with reports may leave: a rate of datagrams (as the generic cell rate
+/// algorithm) and a share of the bundle's bytes.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    /// When the next datagram would be due if all had left evenly spaced.
+    even_departure: Timestamp,
+    /// Bytes of the bundle that no datagram was paid with yet.
+    unspent: u64,
+    /// The bundle's counter when it was last read.
+    received_bytes: Option<ByteCount>,
+    /// Since when the oldest report waits.
+    waiting_since: Timestamp,
+}
+
+impl Budget {
+    /// What a burst of datagrams with one report each costs.
+    const UNSPENT_MAX: u64 = BURST as u64 * Self::price(1);
+
+    const fn new(now: Timestamp) -> Self {
+        let unspent = Self::UNSPENT_MAX;
+        Self { even_departure: now, unspent, received_bytes: None, waiting_since: now }
+    }
+
+    /// Bytes of the bundle that pay for a datagram with so many reports.
+    const fn price(reports: usize) -> u64 {
+        BYTES_PER_REPORT_BYTE * (reports_len(reports) as u64 + HEADERS)
+    }
+
+    fn earn(&mut self, received_bytes: ByteCount) {
+        let before = self.received_bytes.replace(received_bytes).unwrap_or(received_bytes);
+        let earned = received_bytes.saturating_sub(before).as_u64();
+        self.unspent = self.unspent.saturating_add(earned).min(Self::UNSPENT_MAX);
+    }
+
+    fn next_datagram(&self, waiting: usize) -> Timestamp {
+        let is_paid = self.unspent >= Self::price(waiting.min(MAX_REPORTS));
+        let paid = if is_paid { self.waiting_since } else { self.waiting_since + MAX_WAIT };
+        paid.max(self.even_departure - SPACING * (BURST - 1))
+    }
+
+    fn spend(&mut self, now: Timestamp, datagram_len: usize) {
+        self.even_departure = self.even_departure.max(now) + SPACING;
+        let price = BYTES_PER_REPORT_BYTE * (datagram_len as u64 + HEADERS);
+        self.unspent = self.unspent.saturating_sub(price);
+        // Those that are left wait anew: there is one datagram per wait beyond the budget.
+        self.waiting_since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::PresharedKey;
+    use super::super::wire::Sealed;
+    use super::*;
+    use alloc::vec;
+
+    const BUNDLE: BundleId = BundleId(3);
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A receivebox with the sendbox that it reports to, on a path without delay.
+    struct Bench {
+        now: Timestamp,
+        sendbox: Session,
+        receivebox: Receivebox,
+        random: u64,
+        received_bytes: u64,
+        reports: Vec<(Timestamp, Vec<Report>)>,
+    }
+
+    fn ring() -> KeyRing {
+        KeyRing::new(PresharedKey::new([5; 32]), None)
+    }
+
+    fn size(log2: u8) -> EpochSize {
+        EpochSize::from_log2(log2).unwrap()
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let now = Timestamp::from_nanos(1_000_000_000);
+            let mut bench = Self {
+                now,
+                sendbox: Session::new(Role::Sendbox, BUNDLE, &ring(), 1, 2, now),
+                receivebox: Receivebox::new(BUNDLE, &ring(), 3, 4, now),
+                random: 5,
+                received_bytes: 0,
+                reports: Vec::new(),
+            };
+            bench.exchange();
+            assert!(bench.sendbox.is_established());
+            bench
+        }
+
+        fn exchange(&mut self) {
+            let mut datagram = Vec::new();
+            for _ in 0..3 {
+                while self.sendbox.poll(self.now, &mut datagram) {
+                    self.to_receivebox(&datagram).unwrap();
+                }
+                self.poll_receivebox();
+            }
+        }
+
+        fn to_receivebox(&mut self, datagram: &[u8]) -> Result<(), Reject> {
+            let random = &mut self.random;
+            self.receivebox.on_datagram(self.now, datagram, &mut || {
+                *random += 1;
+                *random
+            })
+        }
+
+        fn poll_receivebox(&mut self) {
+            let mut datagram = Vec::new();
+            while self.receivebox.poll(self.now, &mut datagram) {
+                let message = self.sendbox.open(self.now, &datagram, &mut || 99).unwrap();
+                if let Some(Message::Reports(reports)) = message {
+                    self.reports.push((self.now, reports.as_slice().to_vec()));
+                }
+            }
+            assert!(self.receivebox.next_timer() > self.now);
+        }
+
+        fn announce(&mut self, log2: u8) {
+            let mut datagram = Vec::new();
+            self.sendbox.seal(self.now, &Message::EpochNotice(size(log2)), &mut datagram);
+            self.to_receivebox(&datagram).unwrap();
+        }
+
+        /// `bytes` of the bundle arrive, the last packet with this hash.
+        fn see(&mut self, hash: u64, bytes: u64) {
+            self.received_bytes += bytes;
+            let seen = Seen {
+                hash,
+                received_at: self.now,
+                received_bytes: ByteCount::new(self.received_bytes),
+                received_packets: self.received_bytes / 1500,
+                received_ce: 0,
+            };
+            self.receivebox.on_boundary(self.now, &seen);
+        }
+
+        /// A boundary every `gap`, each after `bytes` of the bundle.
+        fn run(&mut self, time: Duration, gap: Duration, bytes: u64) {
+            let (end, mut next) = (self.now + time, self.now);
+            while self.now < end {
+                if self.now >= next {
+                    self.see(0, bytes);
+                    next += gap;
+                }
+                self.exchange();
+                self.now += MS / 2;
+            }
+        }
+
+        fn counters(&self) -> Counters {
+            *self.receivebox.counters()
+        }
+    }
+
+    #[test]
+    fn a_boundary_is_reported_at_once() {
+        let mut bench = Bench::new();
+        bench.announce(3);
+        bench.see(8, 1500);
+        bench.poll_receivebox();
+        let report = Report {
+            hash: 8,
+            received_at: bench.now,
+            received_bytes: ByteCount::new(1500),
+            received_packets: 1,
+            received_ce: 0,
+            epoch_size: size(3),
+        };
+        assert_eq!(bench.reports, [(bench.now, vec![report])]);
+    }
+
+    #[test]
+    fn only_boundaries_of_the_size_in_force_are_reported() {
+        let mut bench = Bench::new();
+        bench.see(0, 1500);
+        assert_eq!(bench.counters().without_sendbox, 1, "no size was named yet");
+        bench.announce(3);
+        bench.see(4, 1500);
+        bench.announce(2);
+        bench.see(4, 1500);
+        bench.poll_receivebox();
+        assert_eq!(bench.counters().not_boundaries, 1);
+        assert_eq!(bench.counters().reports, 1);
+        assert_eq!(bench.receivebox.epoch_size(), Some(size(2)));
+    }
+
+    #[test]
+    fn boundaries_of_the_same_instant_share_a_datagram() {
+        let mut bench = Bench::new();
+        bench.announce(3);
+        for n in 0..11 {
+            bench.see(8 * n, 150_000);
+        }
+        bench.poll_receivebox();
+        let lens: Vec<usize> = bench.reports.iter().map(|(_, reports)| reports.len()).collect();
+        assert_eq!(lens, [8, 3]);
+        let hashes = bench.reports.iter().flat_map(|(_, reports)| reports).map(|r| r.hash);
+        assert!(hashes.eq((0..11).map(|n| 8 * n)));
+    }
+
+    #[test]
+    fn beyond_200_datagrams_a_second_reports_wait_5_ms_and_none_is_lost() {
+        let mut bench = Bench::new();
+        bench.announce(0);
+        // 500 boundaries a second at 96 Mbit/s.
+        bench.run(MS * 10_000, MS * 2, 24_000);
+        let Counters { reports, report_datagrams, dropped, .. } = bench.counters();
+        assert!(reports > 4990 && dropped == 0, "{reports} reports");
+        assert!(report_datagrams <= 2000 + u64::from(BURST), "{report_datagrams} datagrams");
+        for (at, reports) in &bench.reports {
+            for report in reports {
+                assert!(at.saturating_since(report.received_at) <= SPACING + MS);
+            }
+        }
+    }
+
+    #[test]
+    fn reports_take_one_percent_of_the_bundle() {
+        let mut bench = Bench::new();
+        bench.announce(0);
+        // 250 boundaries a second at 12 Mbit/s: one by one they would take 2 %.
+        bench.run(MS * 10_000, MS * 4, 6000);
+        let Counters { reports, dropped, report_datagrams, .. } = bench.counters();
+        assert!(reports > 2490 && dropped == 0, "{reports} reports");
+        let bytes = report_datagrams * (reports_len(0) as u64 + HEADERS) + reports * 41;
+        let share = bytes as f64 / bench.received_bytes as f64;
+        assert!((0.009..0.0105).contains(&share), "{share}");
+        for (at, reports) in &bench.reports {
+            for report in reports {
+                assert!(at.saturating_since(report.received_at) <= MAX_WAIT + MS);
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_bundle_waits_20_ms_at_most() {
+        let mut bench = Bench::new();
+        bench.announce(0);
+        // A boundary every 100 ms at 120 kbit/s: ten times the budget.
+        bench.run(MS * 20_000, MS * 100, 1500);
+        assert!(bench.counters().reports >= 199);
+        for (at, reports) in &bench.reports {
+            assert!(at.saturating_since(reports[0].received_at) <= MAX_WAIT + MS);
+        }
+    }
+
+    #[test]
+    fn too_many_boundaries_are_dropped_oldest_first_and_counted() {
+        let mut bench = Bench::new();
+        bench.announce(0);
+        for n in 0..1000 {
+            bench.see(n, 0);
+        }
+        assert_eq!(bench.counters().dropped, 1000 - MAX_WAITING as u64);
+        bench.poll_receivebox();
+        assert_eq!(bench.reports[0].1[0].hash, 1000 - MAX_WAITING as u64);
+    }
+
+    #[test]
+    fn a_sendbox_that_is_gone_gets_no_reports() {
+        let mut bench = Bench::new();
+        bench.announce(0);
+        bench.now += GONE;
+        bench.see(0, 1500);
+        assert_eq!((bench.counters().without_sendbox, bench.counters().reports), (1, 0));
+        bench.exchange();
+        bench.see(0, 1500);
+        bench.exchange();
+        assert_eq!(bench.counters().reports, 1);
+    }
+
+    #[test]
+    fn a_restarted_sendbox_names_its_epoch_size_anew() {
+        let mut bench = Bench::new();
+        bench.announce(2);
+        bench.sendbox = Session::new(Role::Sendbox, BUNDLE, &ring(), 11, 12, bench.now);
+        let keepalive = Keepalive { state: BoxState::Measuring, epoch_size: Some(size(7)) };
+        bench.now += MS * 200;
+        // Challenge, response with a challenge, response.
+        let mut datagram = Vec::new();
+        for _ in 0..2 {
+            assert!(bench.sendbox.poll(bench.now, &mut datagram));
+            bench.to_receivebox(&datagram).unwrap();
+            assert!(bench.receivebox.poll(bench.now, &mut datagram));
+            let _ = bench.sendbox.open(bench.now, &datagram, &mut || 13);
+        }
+        assert_eq!(bench.receivebox.epoch_size(), None);
+        bench.sendbox.set_keepalive(keepalive);
+        bench.exchange();
+        assert_eq!(bench.receivebox.epoch_size(), Some(size(7)));
+        assert_eq!(bench.receivebox.sendbox_state(), Some(BoxState::Measuring));
+    }
+
+    #[test]
+    fn a_box_that_stops_says_so_at_once() {
+        let mut bench = Bench::new();
+        bench.receivebox.stop();
+        // What still comes in does not take it back.
+        bench.announce(4);
+        let mut datagram = Vec::new();
+        assert!(bench.receivebox.poll(bench.now, &mut datagram));
+        assert!(Sealed::parse(&datagram).is_ok());
+        let message = bench.sendbox.open(bench.now, &datagram, &mut || 0);
+        let expected = Keepalive { state: BoxState::Stopping, epoch_size: Some(size(4)) };
+        assert_eq!(message, Ok(Some(Message::Keepalive(expected))));
+    }
+}
