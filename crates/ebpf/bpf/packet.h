@@ -80,9 +80,9 @@ struct packet {
 };
 
 enum parsed {
-	/* An IP packet. */
+	/* An IP packet to one station. */
 	PARSED_IP,
-	/* Something else, such as ARP or a VLAN tag. */
+	/* Something else, such as ARP, a VLAN tag, or a frame to a group (multicast, broadcast). */
 	PARSED_OTHER,
 	/* An IP packet whose headers contradict themselves or are cut off. */
 	PARSED_MALFORMED,
@@ -139,7 +139,7 @@ static __always_inline enum parsed parse(void *data, void *data_end, struct pack
 {
 	struct ethhdr *eth = data;
 
-	if ((void *)(eth + 1) > data_end)
+	if ((void *)(eth + 1) > data_end || eth->h_dest[0] & 1)
 		return PARSED_OTHER;
 	if (eth->h_proto == be16(ETH_P_IP))
 		return parse_ipv4(data, data_end, packet);

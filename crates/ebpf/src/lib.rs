@@ -4,7 +4,10 @@
 //! links: when the process that holds a loader ends, for whatever reason, the kernel detaches its
 //! program and frees its maps. A program that somebody else attached is never replaced.
 //!
-//! Needs Linux 5.15 and `CAP_BPF` plus `CAP_NET_ADMIN`, which root has.
+//! Needs Linux 5.15, and `CAP_BPF` plus `CAP_NET_ADMIN` (which root has) to load and attach. What
+//! goes through memory ([`Capture::beat`], [`Sampler::set_epoch_size`], [`Sampler::consume`]) needs
+//! neither later on; the other methods do before Linux 5.19, unless
+//! `kernel.unprivileged_bpf_disabled` is 0.
 
 mod attach;
 mod capture;
