@@ -11,9 +11,10 @@ use serde::de::DeserializeOwned;
 use super::boxes::Boxes;
 use super::namespace::Namespace;
 use super::program::Program;
-use super::topology::{Site, Topology};
+use super::topology::{Site, Topology, left_port, right_port};
 use super::{Phase, Progress, TICK, TestbedError};
 use crate::clock;
+use crate::emulator::{DevicePair, EmulatorSpec, LINKS_FILE};
 use crate::generator::{HostPair, HostsOutput, HostsSpec, Side};
 use crate::process::{self, MachineTime};
 use crate::record::{FlowRecord, HostRecord, LinkRecord, RunRecord};
@@ -64,10 +65,16 @@ impl<'a> Run<'a> {
         dir: &'a Path,
     ) -> Result<Self, TestbedError> {
         let start = Starter { binary, dir };
-        let mut emulator = start.role("emulator", &topology.emulator, "emulator", &())?;
+        let mut emulator = start.role(
+            "emulator",
+            &topology.emulator,
+            "emulator",
+            &emulator_spec(scenario, dir),
+        )?;
         emulator.await_line("ready", READY_TIMEOUT)?;
         let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
         boxes.await_peers()?;
+        topology.disable_offloads()?;
         let host = describe_host(topology)?;
 
         let hosts = |side, name| {
@@ -153,7 +160,7 @@ impl<'a> Run<'a> {
         self.emulator.stop(None)?;
         let left: HostsOutput = read_json(&hosts_output(self.dir, Side::Left))?;
         let right: HostsOutput = read_json(&hosts_output(self.dir, Side::Right))?;
-        let links: Vec<LinkRecord> = read_json(&self.dir.join("links.json"))?;
+        let links: Vec<LinkRecord> = read_json(&self.dir.join(LINKS_FILE))?;
         let mut record = RunRecord {
             started_ns: self.started_ns,
             finished_ns: self.finished_ns,
@@ -239,6 +246,17 @@ impl Starter<'_> {
         let arguments: [OsString; 4] =
             ["role".into(), role.into(), "--spec".into(), path.into_os_string()];
         Program::start(name, self.binary, &arguments, namespace, self.dir)
+    }
+}
+
+fn emulator_spec(scenario: &Scenario, dir: &Path) -> EmulatorSpec {
+    let devices = |pair| DevicePair { left: left_port(pair), right: right_port(pair) };
+    EmulatorSpec {
+        seed: scenario.seed,
+        pairs: (0..scenario.pairs.len()).map(devices).collect(),
+        forward: scenario.forward.clone(),
+        reverse: scenario.reverse.clone(),
+        out: Some(dir.to_path_buf()),
     }
 }
 

@@ -157,10 +157,11 @@ impl Topology {
             built.push(PairSites::build(pair, &emulator)?);
         }
         let ports = (0..pairs).flat_map(|pair| [left_port(pair), right_port(pair)]);
-        let up = ports.clone().map(|port| format!("link set dev {port} up\n")).collect::<String>();
+        let up = ports.map(|port| format!("link set dev {port} up\n")).collect::<String>();
         ip("emulator", &emulator, &up)?;
-        disable_offloads("emulator", &emulator, ports)?;
-        Ok(Self { emulator, pairs: built })
+        let topology = Self { emulator, pairs: built };
+        topology.disable_offloads()?;
+        Ok(topology)
     }
 
     /// The hosts' settings, as read back from the first pair's left side: all have the same.
@@ -177,30 +178,75 @@ impl Topology {
         namespace.within(read).map_err(step("read settings", "left hosts"))
     }
 
-    /// Offloads of all devices that feed a box, as read back: `device: feature=off ..`.
+    /// Switches all [`OFFLOADS`] off again: the kernel switches GRO on where a program is attached
+    /// (`veth_enable_xdp`).
+    pub fn disable_offloads(&self) -> Result<(), TestbedError> {
+        self.devices().try_for_each(|device| device.disable_offloads())
+    }
+
+    /// Offloads of all devices, as read back: `device: feature=off ..`.
     pub fn offloads(&self) -> Result<Vec<String>, TestbedError> {
-        let mut rows = Vec::new();
-        for (number, pair) in self.pairs.iter().enumerate() {
-            let places = [
-                ("left hosts", &pair.left_hosts, vec!["eth0".to_string()]),
-                ("left box", &pair.left_box, BOX_DEVICES.map(String::from).to_vec()),
-                ("emulator", &self.emulator, vec![left_port(number), right_port(number)]),
-                ("right box", &pair.right_box, BOX_DEVICES.map(String::from).to_vec()),
-                ("right hosts", &pair.right_hosts, vec!["eth0".to_string()]),
-            ];
-            for (place, namespace, devices) in places {
-                for device in devices {
-                    let state = read_offloads(place, namespace, &device)?;
-                    rows.push(format!("{place} {number} {device}: {state}"));
-                }
-            }
-        }
-        Ok(rows)
+        self.devices().map(|device| device.offloads()).collect()
+    }
+
+    fn devices(&self) -> impl Iterator<Item = Device<'_>> {
+        let pairs = self.pairs.iter().enumerate();
+        pairs.flat_map(|(pair, sites)| {
+            let device = |place, namespace, name: &str| {
+                let name = name.to_string();
+                Device { pair, place, namespace, name }
+            };
+            let boxes = |place, namespace| {
+                ["lan", "wan", "br0"].map(|name| device(place, namespace, name)).into_iter()
+            };
+            [
+                device("left hosts", &sites.left_hosts, "eth0"),
+                device("emulator", &self.emulator, &left_port(pair)),
+                device("emulator", &self.emulator, &right_port(pair)),
+                device("right hosts", &sites.right_hosts, "eth0"),
+            ]
+            .into_iter()
+            .chain(boxes("left box", &sites.left_box))
+            .chain(boxes("right box", &sites.right_box))
+        })
     }
 }
 
-/// The devices of a box.
-const BOX_DEVICES: [&str; 3] = ["lan", "wan", "br0"];
+/// One device of a run.
+struct Device<'a> {
+    pair: usize,
+    place: &'static str,
+    namespace: &'a Namespace,
+    name: String,
+}
+
+impl Device<'_> {
+    fn disable_offloads(&self) -> Result<(), TestbedError> {
+        let mut command = Command::new("ethtool");
+        command.args(["-K", &self.name]);
+        command.args(OFFLOADS.into_iter().flat_map(|(feature, _)| [feature, "off"]));
+        run(self.place, self.namespace, command, "").map(|_| ())
+    }
+
+    /// The state of [`OFFLOADS`]; an error if one is on.
+    fn offloads(&self) -> Result<String, TestbedError> {
+        let Self { pair, place, namespace, name } = self;
+        let mut command = Command::new("ethtool");
+        command.args(["-k", name]);
+        let output = run(place, namespace, command, "")?;
+        let mut state = format!("{place} {pair} {name}:");
+        for line in output.lines() {
+            let Some((long, value)) = line.split_once(": ") else { continue };
+            let found = OFFLOADS.iter().find(|(_, other)| *other == long);
+            let Some((feature, _)) = found else { continue };
+            if value.starts_with("on") {
+                return Err(TestbedError::Offload { place, device: name.clone(), feature });
+            }
+            state.push_str(&format!(" {feature}={}", value.split(' ').next().unwrap_or(value)));
+        }
+        Ok(state)
+    }
+}
 
 impl PairSites {
     fn build(pair: usize, emulator: &Namespace) -> Result<Self, TestbedError> {
@@ -216,13 +262,11 @@ impl PairSites {
             [(left, &sites.left_hosts), (right, &sites.right_hosts)]
         {
             ip(place, namespace, &box_batch(pair, site, hosts, emulator, &port))?;
-            disable_offloads(place, namespace, BOX_DEVICES.map(String::from))?;
         }
         let left = (Site::LeftHosts, "left hosts", &sites.left_hosts);
         let right = (Site::RightHosts, "right hosts", &sites.right_hosts);
         for (site, place, namespace) in [left, right] {
             ip(place, namespace, &hosts_batch(pair, site))?;
-            disable_offloads(place, namespace, ["eth0".to_string()])?;
         }
         Ok(sites)
     }
@@ -306,42 +350,6 @@ fn ip(place: &'static str, namespace: &Namespace, batch: &str) -> Result<(), Tes
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]);
     run(place, namespace, command, batch).map(|_| ())
-}
-
-fn disable_offloads(
-    place: &'static str,
-    namespace: &Namespace,
-    devices: impl IntoIterator<Item = String>,
-) -> Result<(), TestbedError> {
-    for device in devices {
-        let mut command = Command::new("ethtool");
-        command.args(["-K", &device]);
-        command.args(OFFLOADS.into_iter().flat_map(|(feature, _)| [feature, "off"]));
-        run(place, namespace, command, "")?;
-    }
-    Ok(())
-}
-
-/// The state of [`OFFLOADS`] on `device`; an error if one is on.
-fn read_offloads(
-    place: &'static str,
-    namespace: &Namespace,
-    device: &str,
-) -> Result<String, TestbedError> {
-    let mut command = Command::new("ethtool");
-    command.args(["-k", device]);
-    let output = run(place, namespace, command, "")?;
-    let mut state = Vec::new();
-    for line in output.lines() {
-        let Some((long, value)) = line.split_once(": ") else { continue };
-        let Some((short, _)) = OFFLOADS.iter().find(|(_, name)| *name == long) else { continue };
-        if value.starts_with("on") {
-            let device = device.to_string();
-            return Err(TestbedError::Offload { place, device, feature: short });
-        }
-        state.push(format!("{short}={}", value.split(' ').next().unwrap_or(value)));
-    }
-    Ok(state.join(" "))
 }
 
 /// Runs a tool inside `namespace` with `input` on stdin and returns its output.

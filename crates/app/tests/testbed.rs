@@ -1,0 +1,205 @@
+//! The testbed on real namespaces, sockets and programs. Function only: no figure is judged here.
+#![cfg(feature = "host")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use forebay_core::spec::{Spec, Value};
+use forebay_host::record::{PacketRecord, RunRecord};
+use forebay_host::scenario::{LinkSpec, PairSpec, Request, Scenario, Workload, WorkloadKind};
+use forebay_host::testbed::{self, Phase, Progress};
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
+    if skip_without_root() {
+        return;
+    }
+    let mut reversed = workload("up", WorkloadKind::Greedy { flows: 1 });
+    reversed.reversed = true;
+    let record = run(&scenario(vec![
+        workload("bulk", WorkloadKind::Greedy { flows: 2 }),
+        reversed,
+        workload("web", requests(5, 40, 20_000)),
+        workload("cbr", WorkloadKind::Cbr { rate_bps: 1_000_000, packet_bytes: 1250 }),
+        workload("ping", WorkloadKind::Ping { loops: 2 }),
+    ]));
+    assert_eq!(record.flows.len(), 2 + 1 + 1 + 1 + 2);
+    for flow in &record.flows {
+        assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
+        assert_eq!(flow.bytes, flow.bytes_per_100ms.iter().sum::<u64>(), "{flow:?}");
+    }
+    assert_eq!(record.requests.len(), 40);
+    for (index, request) in record.requests.iter().enumerate() {
+        assert_eq!(request.index as usize, index);
+        let (sent, finished) = (request.sent_ns.unwrap(), request.finished_ns.unwrap());
+        assert!(request.scheduled_ns <= sent && sent < finished, "{request:?}");
+    }
+    let pings: Vec<_> = record.flows.iter().filter(|flow| flow.workload == "ping").collect();
+    assert!(pings.len() == 2 && pings.iter().all(|flow| !flow.rtts_ns.is_empty()));
+    assert!(record.host.cpu_cores.iter().any(|(name, _)| name == "left hosts"));
+    assert!(record.host.offloads.iter().all(|row| !row.contains("=on")));
+}
+
+#[test]
+fn an_unknown_congestion_control_is_named_with_what_there_is() {
+    if skip_without_root() {
+        return;
+    }
+    let mut bulk = workload("bulk", WorkloadKind::Greedy { flows: 1 });
+    bulk.cc = "cubick".into();
+    let dir = tempfile::tempdir().unwrap();
+    let error = testbed::run_with(&forebay(), &scenario(vec![bulk]), dir.path(), &mut |_| {});
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("cc = \"cubick\": this kernel has") && text.contains("cubic"), "{text}");
+}
+
+/// The environment variable that makes [`orchestrator`] run, in this folder.
+const ORCHESTRATE: &str = "FOREBAY_TEST_ORCHESTRATE";
+
+/// No test: the process that the next one kills.
+#[test]
+fn orchestrator() {
+    let Some(dir) = std::env::var_os(ORCHESTRATE) else { return };
+    let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
+    scenario.stop_ns = 600 * SECOND;
+    let running = PathBuf::from(&dir).join("running");
+    let mut progress = |progress: Progress| {
+        if progress.phase == Phase::Running {
+            fs::write(&running, "").unwrap();
+        }
+    };
+    testbed::run_with(&forebay(), &scenario, Path::new(&dir), &mut progress).unwrap();
+}
+
+#[test]
+fn kill_9_of_the_orchestrator_leaves_no_program_and_no_lock() {
+    if skip_without_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "orchestrator"])
+        .env(ORCHESTRATE, dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Another emulation of this machine may come first.
+    wait_until("the run to start", 900, || dir.path().join("running").exists());
+    let mark = dir.path().to_str().unwrap();
+    let programs = processes_with(mark);
+    assert_eq!(programs.len(), 3, "{programs:?}");
+    let namespaces: Vec<PathBuf> = programs.iter().map(|pid| namespace_of(*pid)).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("the programs to die", 10, || processes_with(mark).is_empty());
+    let left = all_processes().into_iter().map(namespace_of);
+    assert!(left.into_iter().all(|namespace| !namespaces.contains(&namespace)));
+    run(&scenario(vec![workload("ping", WorkloadKind::Ping { loops: 1 })]));
+}
+
+fn wait_until(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited {seconds} s for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn all_processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Processes of the testbed with `mark` in their command line.
+fn processes_with(mark: &str) -> Vec<u32> {
+    let has = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(" role ") && line.contains(mark)
+    };
+    all_processes().into_iter().filter(has).collect()
+}
+
+/// Its network namespace; empty if it is gone.
+fn namespace_of(pid: u32) -> PathBuf {
+    fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default()
+}
+
+fn skip_without_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: network namespaces need root");
+    }
+    !root
+}
+
+fn run(scenario: &Scenario) -> RunRecord {
+    let dir = tempfile::tempdir().unwrap();
+    let record = testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap();
+    for link in &record.links {
+        let packets = PacketRecord::read_file(&link.packets).unwrap();
+        assert_eq!(packets.len() as u64, link.packets_in);
+        assert!(packets.iter().all(|packet| packet.frame_bytes() <= 1514));
+        assert_eq!(link.records_lost, 0);
+    }
+    record
+}
+
+fn forebay() -> PathBuf {
+    env!("CARGO_BIN_EXE_forebay").into()
+}
+
+fn scenario(workloads: Vec<Workload>) -> Scenario {
+    Scenario {
+        seed: 1,
+        stop_ns: 3 * SECOND,
+        drain_ns: 5 * SECOND,
+        forward: link(24_000_000),
+        reverse: link(24_000_000),
+        pairs: vec![PairSpec {
+            name: "site".into(),
+            forward_bundle: None,
+            reverse_bundle: None,
+            workloads,
+        }],
+        faults: Vec::new(),
+    }
+}
+
+fn link(rate_bps: u64) -> LinkSpec {
+    LinkSpec {
+        rate_bps: Some(rate_bps),
+        trace: None,
+        delay_ns: 10_000_000,
+        loss: 0.0,
+        reorder: 0.0,
+        reorder_packets: 0,
+        qdisc: Spec::named("fifo").with("limit", Value::Text("100p".into())),
+        changes: Vec::new(),
+    }
+}
+
+fn workload(name: &str, kind: WorkloadKind) -> Workload {
+    Workload {
+        name: name.into(),
+        cc: "cubic".into(),
+        reversed: false,
+        start_ns: 0,
+        stop_ns: 3 * SECOND,
+        kind,
+    }
+}
+
+/// `count` requests, evenly over the first 2 s.
+fn requests(connections: u32, count: u32, size_bytes: u64) -> WorkloadKind {
+    let request = |i: u32| Request {
+        at_ns: u64::from(i) * 2 * SECOND / u64::from(count),
+        size_bytes,
+        connection: i % connections,
+    };
+    WorkloadKind::Requests { connections, schedule: (0..count).map(request).collect() }
+}
