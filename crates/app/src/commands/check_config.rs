@@ -31,10 +31,13 @@ impl CheckConfig {
             let to = list(&bundle.to);
             print!("  {} (id {}): {from} -> {to}, peer {}", bundle.name, bundle.id.0, bundle.peer);
             match &bundle.shaping {
-                Some(shaping) => println!(
-                    ", {} over {}, {} to {}",
-                    shaping.cc, shaping.qdisc, shaping.min_rate, shaping.max_rate
-                ),
+                Some(shaping) => {
+                    let max = shaping.max_rate.map_or("any rate".into(), |rate| rate.to_string());
+                    println!(
+                        ", {} over {}, {} to {max}",
+                        shaping.cc, shaping.qdisc, shaping.min_rate
+                    );
+                }
                 None => println!(),
             }
         }

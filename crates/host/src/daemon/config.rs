@@ -26,7 +26,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -145,16 +145,17 @@ pub struct Shaping {
     pub qdisc: Spec,
     /// The shaper is never set lower.
     pub min_rate: Rate,
-    /// The shaper is never set higher.
-    pub max_rate: Rate,
+    /// The shaper is never set higher, not even while the bundle is not shaped.
+    pub max_rate: Option<Rate>,
 }
 
-/// The lowest `min_rate`, and its default: one full frame in 10 ms, below which a raised rate takes
-/// effect too late because the shaper already waits for the next departure at the old one.
-pub const MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+/// `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes effect
+/// late, because boundaries, and with them reports, become rare.
+pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
 
-/// The highest `max_rate`, and its default.
-pub const MAX_RATE: Rate = Rate::from_bits_per_sec(100_000_000_000);
+/// Rates that can be asked for: from one full frame in 120 ms to more than any port has.
+const RATES: RangeInclusive<Rate> =
+    Rate::from_bits_per_sec(100_000)..=Rate::from_bits_per_sec(100_000_000_000);
 
 impl Config {
     /// Reads and checks `file`.
@@ -455,10 +456,13 @@ impl RawBundle {
         check_cc(cc.get_ref()).map_err(|error| source.spec(&cc.span(), "bundle.cc", &error))?;
         check_qdisc(qdisc.get_ref())
             .map_err(|error| source.spec(&qdisc.span(), "bundle.qdisc", &error))?;
-        let min_rate = rate(source, "bundle.min_rate", self.min_rate.as_ref(), MIN_RATE)?;
-        let max_rate = rate(source, "bundle.max_rate", self.max_rate.as_ref(), MAX_RATE)?;
-        if max_rate < min_rate {
-            let span = given[3].1.clone().or(given[2].1.clone()).unwrap_or_default();
+        let min_rate =
+            rate(source, "bundle.min_rate", self.min_rate.as_ref())?.unwrap_or(DEFAULT_MIN_RATE);
+        let max_rate = rate(source, "bundle.max_rate", self.max_rate.as_ref())?;
+        if let (Some(max_rate), Some(text)) = (max_rate, &self.max_rate)
+            && max_rate < min_rate
+        {
+            let span = text.span();
             let allowed = format!("a rate of at least min_rate, {min_rate}");
             return Err(source.value(&span, "bundle.max_rate", max_rate, allowed));
         }
@@ -643,16 +647,15 @@ fn rate(
     source: &Source<'_>,
     key: &str,
     text: Option<&Spanned<String>>,
-    default: Rate,
-) -> Result<Rate, ConfigError> {
-    let Some(text) = text else { return Ok(default) };
-    let allowed = format!("a rate from {MIN_RATE} to {MAX_RATE}, such as \"96Mbit/s\"");
+) -> Result<Option<Rate>, ConfigError> {
+    let Some(text) = text else { return Ok(None) };
+    let allowed = format!("a rate from {} to {}, such as \"96Mbit/s\"", RATES.start(), RATES.end());
     let rate: Rate = source.parse(key, text, &allowed)?;
-    if !(MIN_RATE..=MAX_RATE).contains(&rate) {
+    if !RATES.contains(&rate) {
         let value = format_args!("{:?}", text.get_ref());
         return Err(source.value(&text.span(), key, value, allowed));
     }
-    Ok(rate)
+    Ok(Some(rate))
 }
 
 fn check_cc(_spec: &Spec) -> Result<(), SpecError> {
@@ -699,7 +702,7 @@ min_rate = "2Mbit/s"
         assert_eq!(bundle.key_file, Path::new("/etc/forebay/bundle.key"));
         let shaping = bundle.shaping.as_ref().unwrap();
         assert_eq!(shaping.min_rate, Rate::from_mbit_per_sec(2));
-        assert_eq!(shaping.max_rate, MAX_RATE);
+        assert_eq!(shaping.max_rate, None);
         assert_eq!(shaping.qdisc.kind, "sfq");
         assert!(config.expect_role(Role::Receivebox).is_err());
     }
@@ -723,7 +726,7 @@ min_rate = "2Mbit/s"
             ("10.1.2.0/24", "10.1.2.1/24", &[":12:", "bundle.to", "10.1.2.1/24", "10.1.2.0/24"]),
             ("10.1.2.0/24", "10.1.2.0", &[":12:", "bundle.to", "10.1.2.0", "prefix such as"]),
             ("2Mbit/s", "2", &[":16:", "bundle.min_rate", "\"2\"", "such as"]),
-            ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "1200kbit/s"]),
+            ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "100kbit/s"]),
             ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "string"]),
             ("cc = \"copa\"\n", "", &["bundle \"b\"", "cc"]),
         ];

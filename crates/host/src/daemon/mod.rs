@@ -11,6 +11,7 @@ pub mod lateness;
 pub mod privileges;
 mod schedule;
 pub mod status;
+pub mod supervisor;
 pub mod trace;
 
 pub use config::{BundleConfig, Config, ConfigError, Role};

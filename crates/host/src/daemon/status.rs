@@ -145,6 +145,24 @@ pub struct WatchingStatus {
 }
 
 impl Status {
+    /// The state of a box of this program and process, before anything is counted.
+    pub fn new(role: Role, dry_run: bool) -> Self {
+        Self {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").into(),
+            role,
+            pid: std::process::id(),
+            at_ns: 0,
+            uptime_ns: 0,
+            dry_run,
+            realtime: false,
+            ports: Vec::new(),
+            messages: MessageCounters::default(),
+            trace_rows_lost: 0,
+            bundles: Vec::new(),
+        }
+    }
+
     /// The table that `forebay status` prints.
     pub fn table(&self) -> String {
         let mut text = String::new();
@@ -273,17 +291,9 @@ mod tests {
         messages.reject("forged");
         messages.reject("forged");
         Status {
-            schema: SCHEMA,
-            version: "0.1.0".into(),
-            role: Role::Sendbox,
-            pid: 1,
             at_ns: 5_000_000_000,
             uptime_ns: 3_000_000_000,
-            dry_run: true,
-            realtime: false,
-            ports: vec![],
             messages,
-            trace_rows_lost: 0,
             bundles: vec![BundleStatus {
                 name: "b".into(),
                 shaping: Some(ShapingStatus {
@@ -293,6 +303,7 @@ mod tests {
                 }),
                 ..BundleStatus::default()
             }],
+            ..Status::new(Role::Sendbox, true)
         }
     }
 

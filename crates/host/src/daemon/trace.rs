@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::config::TraceConfig;
+use super::privileges::drop_unneeded;
 use crate::record::{BundleRecord, DecisionRecord, EpochRecord, QueueSample};
 
 /// Rows that may wait for the writer: about 10 s of one busy bundle (200 reports, 100 queue
@@ -96,7 +97,8 @@ pub fn start(
     })?;
     let (sender, receiver) = sync_channel(QUEUE);
     let writer = std::thread::Builder::new().name("trace".into()).spawn(move || {
-        if let Err(error) = file.write_all(&names, &receiver) {
+        let written = drop_unneeded().and_then(|()| file.write_all(&names, &receiver));
+        if let Err(error) = written {
             // The box goes on without a trace; its rows count as lost from here.
             tracing::error!(%error, "trace {} ends", file.path.display());
         }

@@ -1,0 +1,258 @@
+//! What both daemons share: a worker thread that handles packets and messages, and a main thread
+//! that waits for signals, serves the control socket and reads files.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::config::Config;
+use super::control::{Answer, ControlSocket, Request};
+use super::keys::{KeyError, Keys};
+use super::privileges;
+use super::status::Status;
+
+/// Commands that may wait for the worker. Clients are served one at a time, so one would do.
+const COMMANDS: usize = 8;
+
+/// How long the worker may take to answer: it looks at its commands in every round, at least every
+/// few tens of milliseconds. A worker that takes longer hangs, and that is the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the main thread asks of the worker.
+pub enum Command {
+    /// Its state.
+    Status(SyncSender<Status>),
+    /// Use these keys, in the order of the configured bundles.
+    Keys(Vec<Keys>),
+    /// Send what is queued and end.
+    Stop,
+}
+
+/// A thread that does a box's work.
+pub trait Worker: Send + 'static {
+    /// Works until [`Command::Stop`]; answers the state at the end.
+    fn run(self, mailbox: Mailbox) -> io::Result<Status>;
+}
+
+/// Where the worker finds its commands.
+pub struct Mailbox {
+    commands: Receiver<Command>,
+    wake: Arc<EventFd>,
+}
+
+impl Mailbox {
+    /// The next command, without waiting. A main thread that is gone stops the worker.
+    pub fn take(&self) -> Option<Command> {
+        match self.commands.try_recv() {
+            Ok(command) => Some(command),
+            Err(TryRecvError::Disconnected) => Some(Command::Stop),
+            Err(TryRecvError::Empty) => {
+                // Reading resets it. It cannot be full, and empty is fine.
+                let _ = self.wake.read();
+                // A command that came between the two would otherwise wait for the next one.
+                self.commands.try_recv().ok()
+            }
+        }
+    }
+}
+
+/// Readable when a command may wait.
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// Tells the main thread that the worker has ended, in whatever way.
+struct Farewell(Arc<EventFd>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        // The counter cannot overflow: this is the only write.
+        let _ = self.0.write(1);
+    }
+}
+
+/// A running worker.
+struct Handle {
+    commands: SyncSender<Command>,
+    wake: Arc<EventFd>,
+    ended: Arc<EventFd>,
+    thread: JoinHandle<io::Result<Status>>,
+}
+
+impl Handle {
+    fn start(worker: impl Worker) -> io::Result<Self> {
+        let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let (wake, ended) = (Arc::new(event()?), Arc::new(event()?));
+        let (sender, commands) = sync_channel(COMMANDS);
+        let mailbox = Mailbox { commands, wake: wake.clone() };
+        let farewell = Farewell(ended.clone());
+        let thread = std::thread::Builder::new().name("packets".into()).spawn(move || {
+            let _farewell = farewell;
+            worker.run(mailbox)
+        })?;
+        Ok(Self { commands: sender, wake, ended, thread })
+    }
+
+    fn send(&self, command: Command) -> Result<(), &'static str> {
+        self.commands.try_send(command).map_err(|_| "the packet thread takes no commands")?;
+        // Full only after 2^64 commands.
+        let _ = self.wake.write(1);
+        Ok(())
+    }
+
+    fn status(&self) -> Result<Status, &'static str> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Status(sender))?;
+        receiver.recv_timeout(PATIENCE).map_err(|_| "the packet thread does not answer: it hangs")
+    }
+
+    fn join(self) -> io::Result<Status> {
+        match self.thread.join() {
+            Ok(result) => result,
+            Err(_) => Err(io::Error::other("the packet thread panicked")),
+        }
+    }
+}
+
+/// Keeps SIGTERM, SIGINT and SIGHUP for [`supervise`]. Call it before any thread is started, so
+/// that all inherit it.
+pub fn block_signals() -> io::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    Ok(SignalFd::with_flags(&signals, flags)?)
+}
+
+/// Runs `worker` until SIGTERM or SIGINT; answers its last state. SIGHUP reloads the key files.
+pub fn supervise(config: &Config, signals: SignalFd, worker: impl Worker) -> io::Result<Status> {
+    // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in
+    // the socket's queue until it is served.
+    let control = ControlSocket::bind(&config.control)?;
+    let worker = Handle::start(worker)?;
+    privileges::drop_unneeded()?;
+    notify_systemd("READY=1");
+    tracing::info!(control = %config.control.display(), "{} runs", config.role);
+    loop {
+        let mut fds = [signals.as_fd(), control.as_fd(), worker.ended.as_fd()]
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [signalled, asked, ended] = fds.map(|fd| fd.any().unwrap_or(true));
+        if ended {
+            return worker.join();
+        }
+        if asked {
+            control.serve(|request| answer(config, &worker, request));
+        }
+        if signalled && let Some(signal) = signals.read_signal()? {
+            if signal.ssi_signo == Signal::SIGHUP as u32 {
+                tracing::info!(answer = ?answer(config, &worker, Request::ReloadKeys), "SIGHUP");
+                continue;
+            }
+            notify_systemd("STOPPING=1");
+            // A worker that takes no command has ended or hangs; then the process ends anyway.
+            if worker.send(Command::Stop).is_err() {
+                return Err(io::Error::other("the packet thread takes no commands"));
+            }
+            return worker.join();
+        }
+    }
+}
+
+fn answer(config: &Config, worker: &Handle, request: Request) -> Answer {
+    let answer = match request {
+        Request::Status => worker.status().map(|status| Answer::Status(Box::new(status))),
+        Request::ReloadKeys => match load_keys(config) {
+            Err(error) => return Answer::Failed(error.to_string()),
+            Ok(keys) => worker
+                .send(Command::Keys(keys))
+                .map(|()| Answer::Done(format!("{} key files read", config.bundles.len()))),
+        },
+    };
+    answer.unwrap_or_else(|reason| Answer::Failed(reason.into()))
+}
+
+/// Reads the key files of all bundles.
+pub fn load_keys(config: &Config) -> Result<Vec<Keys>, KeyError> {
+    config.bundles.iter().map(|bundle| Keys::load(&bundle.key_file)).collect()
+}
+
+/// Tells systemd, if it started us and wants to know (sd_notify(3)).
+fn notify_systemd(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
+    if let Err(error) = sent {
+        tracing::warn!(%error, "NOTIFY_SOCKET");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::daemon::config::Role;
+
+    struct Echo {
+        seen: std::sync::mpsc::Sender<&'static str>,
+        panics: bool,
+    }
+
+    impl Worker for Echo {
+        fn run(self, mailbox: Mailbox) -> io::Result<Status> {
+            let mut status = Status::new(Role::Receivebox, false);
+            loop {
+                let mut fds = [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)];
+                poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
+                while let Some(command) = mailbox.take() {
+                    match command {
+                        Command::Status(_) if self.panics => panic!("as the test asks"),
+                        Command::Status(reply) => {
+                            status.trace_rows_lost += 1;
+                            reply.send(status.clone()).unwrap();
+                        }
+                        Command::Keys(_) => self.seen.send("keys").unwrap(),
+                        Command::Stop => return Ok(status),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_answers_takes_keys_and_stops() {
+        let (seen, received) = channel();
+        let handle = Handle::start(Echo { seen, panics: false }).unwrap();
+        assert_eq!(handle.status().unwrap().trace_rows_lost, 1);
+        handle.send(Command::Keys(vec![])).unwrap();
+        assert_eq!(received.recv().unwrap(), "keys");
+        handle.send(Command::Stop).unwrap();
+        assert_eq!(handle.join().unwrap().trace_rows_lost, 1);
+    }
+
+    #[test]
+    fn a_worker_that_panics_is_noticed() {
+        let handle = Handle::start(Echo { seen: channel().0, panics: true }).unwrap();
+        assert!(handle.status().is_err());
+        let mut fds = [PollFd::new(handle.ended.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
+        assert!(handle.join().unwrap_err().to_string().contains("panicked"));
+    }
+}
