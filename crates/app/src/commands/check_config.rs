@@ -14,13 +14,13 @@ pub struct CheckConfig {
 impl CheckConfig {
     /// Prints one line per bundle, or the first error and exit code 2. Key files are read too.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        use forebay_host::daemon::{Config, keys::Keys};
+        use forebay_host::daemon::{Config, keys};
 
         use super::BadInput;
 
         let config = Config::load(&self.file).map_err(|error| BadInput(error.to_string()))?;
         for bundle in &config.bundles {
-            Keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
+            keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
         }
         println!("{}: {} on {}", self.file.display(), config.role, config.listen);
         for bundle in &config.bundles {

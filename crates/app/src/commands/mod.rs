@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 mod check_config;
+mod daemons;
 mod keygen;
 mod man;
 #[cfg(feature = "host")]
@@ -39,6 +40,10 @@ pub fn needs_host(command: &str) -> anyhow::Error {
 /// The subcommands, in the order of the help text.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Run a sendbox: queue, schedule and pace the traffic of bundles.
+    Sendbox(daemons::Sendbox),
+    /// Run a receivebox: report to the sendboxes when their packets arrive.
+    Receivebox(daemons::Receivebox),
     /// Check the configuration file of a sendbox or receivebox.
     CheckConfig(check_config::CheckConfig),
     /// Make the shared key of a bundle.
@@ -63,6 +68,8 @@ impl Command {
     /// Runs the subcommand.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Sendbox(arguments) => arguments.execute(),
+            Self::Receivebox(arguments) => arguments.execute(),
             Self::CheckConfig(arguments) => arguments.execute(),
             Self::Keygen(arguments) => arguments.execute(),
             Self::Status(arguments) => arguments.execute(),

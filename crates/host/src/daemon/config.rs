@@ -10,7 +10,7 @@
 //!
 //! [[bundle]]
 //! name     = "b"
-//! id       = 1                        # the same at both boxes
+//! id       = 1                        # the same at both boxes, unique in each
 //! peer     = "10.1.3.2"               # address of the other box
 //! to       = ["10.1.2.0/24"]          # destinations of the bundle's packets
 //! from     = ["10.1.1.0/24"]          # their sources (a receivebox needs them)
@@ -31,20 +31,23 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use forebay_core::bundle::BundleId;
+use forebay_core::cc;
+use forebay_core::qdisc::{self, Classifier};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::sendbox::Frame;
+
 /// UDP port of the messages where none is given. It lies in the range that IANA never assigns
 /// (RFC 6335 section 6: 49152 to 65535) and above Linux's default `ip_local_port_range` (up to
 /// 60999), so that no outgoing connection of the box takes it first.
 pub const DEFAULT_PORT: u16 = 61475;
 
-/// Most bundles in one file. Each has a queue, a session and a key; 4096 of them still fit in the
-/// tables of the BPF programs.
-pub const MAX_BUNDLES: usize = 4096;
+/// Most bundles in one file: what the tables of the receivebox's BPF program hold.
+pub const MAX_BUNDLES: usize = 256;
 
 /// Longest configuration file: `MAX_BUNDLES` generous entries.
 const MAX_FILE: u64 = 4 << 20;
@@ -122,13 +125,13 @@ pub struct TraceConfig {
 pub struct BundleConfig {
     /// Name in logs, status and rows.
     pub name: String,
-    /// Number in the messages, the same at both boxes.
+    /// Number in the messages, the same at both boxes and unique in each.
     pub id: BundleId,
     /// Address and port of the other box.
     pub peer: SocketAddr,
     /// Destination prefixes.
     pub to: Vec<IpNet>,
-    /// Source prefixes; empty: any (sendbox only).
+    /// Source prefixes; empty: any (sendbox only). What comes from elsewhere is in no bundle.
     pub from: Vec<IpNet>,
     /// File of the shared key.
     pub key_file: PathBuf,
@@ -490,7 +493,7 @@ fn bundles(
     raw.iter().map(|bundle| bundle.get_ref().check(source, role)).collect()
 }
 
-/// Refuses what could not be told apart: equal names, equal numbers at one peer, equal prefixes.
+/// Refuses what could not be told apart: equal names, numbers or prefixes.
 fn check_peers(
     source: &Source<'_>,
     config: &Config,
@@ -507,8 +510,8 @@ fn check_peers(
             let allowed = "a name that no other bundle has";
             return Err(source.value(&raw.name.span(), "bundle.name", value, allowed));
         }
-        if let Some(other) = ids.insert((bundle.peer, bundle.id), name) {
-            let allowed = format!("a number that bundle {other:?} with the same peer has not");
+        if let Some(other) = ids.insert(bundle.id, name) {
+            let allowed = format!("a number that bundle {other:?} has not");
             return Err(source.value(&raw.id.span(), "bundle.id", bundle.id.0, allowed));
         }
         if bundle.peer == config.listen {
@@ -522,7 +525,9 @@ fn check_peers(
             return Err(source.value(&raw.peer.span(), "bundle.peer", value, allowed));
         }
         let any = IpNet::from(IpAddr::from([0; 16]));
-        let from = if bundle.from.is_empty() { vec![any] } else { bundle.from.clone() };
+        // A sendbox finds the bundle by destination alone.
+        let is_sendbox = config.role == Role::Sendbox;
+        let from = if is_sendbox { vec![any] } else { bundle.from.clone() };
         for (prefix, raw) in bundle.to.iter().zip(&raw.to) {
             for source_prefix in &from {
                 if let Some(other) = paths.insert((*source_prefix, *prefix), name) {
@@ -658,12 +663,13 @@ fn rate(
     Ok(Some(rate))
 }
 
-fn check_cc(_spec: &Spec) -> Result<(), SpecError> {
-    Ok(())
+fn check_cc(spec: &Spec) -> Result<(), SpecError> {
+    cc::build(spec).map(|_| ())
 }
 
-fn check_qdisc(_spec: &Spec) -> Result<(), SpecError> {
-    Ok(())
+fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
+    qdisc::build::<Frame>(spec)?;
+    Classifier::from_spec(spec).map(|_| ())
 }
 
 #[cfg(test)]
@@ -729,6 +735,9 @@ min_rate = "2Mbit/s"
             ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "100kbit/s"]),
             ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "string"]),
             ("cc = \"copa\"\n", "", &["bundle \"b\"", "cc"]),
+            ("\"copa\"", "\"vegas\"", &[":14:", "bundle.cc: kind = vegas", "copa"]),
+            ("1200p", "0p", &[":15:", "bundle.qdisc: limit = 0p", "1p to"]),
+            ("limit", "limmit", &[":15:", "bundle.qdisc: limmit", "limit"]),
         ];
         for (from, to, named) in rows {
             let text = SENDBOX.replace(from, to);

@@ -2,16 +2,78 @@
 //! receivebox, which watches it arrive and reports.
 //!
 //! Both are built the same way: [`config`] says what to do, a worker thread does it and never
-//! touches a disk, and the main thread serves the [`control`] socket and waits for signals.
+//! touches a disk, and the main thread serves the [`control`] socket and waits for signals
+//! ([`supervisor`]).
 
 pub mod config;
 pub mod control;
 pub mod keys;
 pub mod lateness;
+mod messages;
 pub mod privileges;
+pub mod receivebox;
 mod schedule;
+pub mod sendbox;
 pub mod status;
 pub mod supervisor;
 pub mod trace;
 
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+
+use forebay_core::spec::SpecError;
+use nix::ifaddrs::getifaddrs;
+
 pub use config::{BundleConfig, Config, ConfigError, Role};
+
+use crate::offload::OffloadError;
+use crate::port::PortError;
+
+/// Why a daemon did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A key file.
+    #[error(transparent)]
+    Keys(#[from] keys::KeyFileError),
+    /// An algorithm or qdisc of a bundle.
+    #[error("bundle {0}: {1}")]
+    Spec(String, SpecError),
+    /// A device.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A device does to frames what a box cannot bear.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
+    /// A BPF program.
+    #[error(transparent)]
+    Ebpf(#[from] forebay_ebpf::Error),
+    /// Something else at the start.
+    #[error("{0}")]
+    SetUp(io::Error),
+    /// Something after the start.
+    #[error("{0}")]
+    Failed(io::Error),
+}
+
+impl DaemonError {
+    /// Whether the operator's input was wrong, and not the machine.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self, Self::Config(_) | Self::Keys(_) | Self::Spec(..))
+    }
+}
+
+/// Addresses whose traffic belongs to no bundle: this machine's own, and those of the other boxes,
+/// so that the two boxes of a bundle leave out the same packets.
+fn own_addresses(config: &Config) -> io::Result<BTreeSet<IpAddr>> {
+    let interfaces = getifaddrs()?.filter_map(|interface| interface.address);
+    let own = interfaces.filter_map(|address| {
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or(address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    });
+    let boxes = config.bundles.iter().map(|bundle| bundle.peer.ip());
+    Ok(own.chain(boxes).chain([config.listen.ip()]).collect())
+}

@@ -67,11 +67,12 @@ pub struct MessageCounters {
 }
 
 impl MessageCounters {
-    /// Counts one rejected datagram under `reason`, one of a fixed few.
-    pub fn reject(&mut self, reason: &'static str) {
+    /// Counts rejected datagrams under `reason`, one of a fixed few.
+    pub fn add_rejected(&mut self, reason: &'static str, count: u64) {
         match self.rejected.iter_mut().find(|(name, _)| name == reason) {
-            Some((_, count)) => *count += 1,
-            None => self.rejected.push((reason.to_string(), 1)),
+            Some((_, total)) => *total += count,
+            None if count == 0 => {}
+            None => self.rejected.push((reason.to_string(), count)),
         }
     }
 }
@@ -102,8 +103,10 @@ pub struct BundleStatus {
 pub struct PeerStatus {
     /// Its address.
     pub address: String,
-    /// `alive` or `silent`.
+    /// `waiting` (never heard), `alive` or `silent`.
     pub state: String,
+    /// What it says it does: `measuring`, `shaping`, `dry_run`, `watching` or `stopping`.
+    pub doing: Option<String>,
     /// Time since its last authentic message (ns); `None`: never heard.
     pub heard_ns: Option<u64>,
 }
@@ -138,10 +141,14 @@ pub struct ShapingStatus {
 /// A bundle at the receivebox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchingStatus {
-    /// Reports sent.
+    /// Boundaries reported.
     pub reports: u64,
-    /// Boundaries that were not reported because of the limit on reports per second.
-    pub reports_withheld: u64,
+    /// Datagrams they left in.
+    pub datagrams: u64,
+    /// Reports given up because too many waited for the limit on messages.
+    pub dropped: u64,
+    /// Boundaries seen while there was no sendbox to tell.
+    pub without_sendbox: u64,
 }
 
 impl Status {
@@ -207,9 +214,10 @@ impl BundleStatus {
             Some(ns) => format!("heard {} ago", millis(Some(ns))),
             None => "never heard".into(),
         };
+        let doing = self.peer.doing.as_deref().unwrap_or("unknown");
         writeln!(
             out,
-            "\nbundle {} (id {}), peer {} {}, {heard}",
+            "\nbundle {} (id {}), peer {} {} ({doing}), {heard}",
             self.name, self.id, self.peer.address, self.peer.state
         )?;
         let mut row = |name: &str, value: String| writeln!(out, "  {name:<18}{value}");
@@ -218,7 +226,13 @@ impl BundleStatus {
         if let Some(watching) = &self.watching {
             row(
                 "reports",
-                format!("{} sent, {} withheld", watching.reports, watching.reports_withheld),
+                format!(
+                    "{} in {} datagrams, {} given up, {} without a sendbox",
+                    watching.reports,
+                    watching.datagrams,
+                    watching.dropped,
+                    watching.without_sendbox
+                ),
             )?;
         }
         let Some(shaping) = &self.shaping else { return Ok(()) };
@@ -288,8 +302,8 @@ mod tests {
             ..DecisionRecord::default()
         };
         let mut messages = MessageCounters { sent: 7, accepted: 5, ..MessageCounters::default() };
-        messages.reject("forged");
-        messages.reject("forged");
+        messages.add_rejected("forged", 1);
+        messages.add_rejected("forged", 1);
         Status {
             at_ns: 5_000_000_000,
             uptime_ns: 3_000_000_000,

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use forebay_core::bundle::keys::KeyRing;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -17,7 +18,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::config::Config;
 use super::control::{Answer, ControlSocket, Request};
-use super::keys::{KeyError, Keys};
+use super::keys::{self, KeyFileError};
 use super::privileges;
 use super::status::Status;
 
@@ -33,7 +34,7 @@ pub enum Command {
     /// Its state.
     Status(SyncSender<Status>),
     /// Use these keys, in the order of the configured bundles.
-    Keys(Vec<Keys>),
+    Keys(Vec<KeyRing>),
     /// Send what is queued and end.
     Stop,
 }
@@ -190,8 +191,8 @@ fn answer(config: &Config, worker: &Handle, request: Request) -> Answer {
 }
 
 /// Reads the key files of all bundles.
-pub fn load_keys(config: &Config) -> Result<Vec<Keys>, KeyError> {
-    config.bundles.iter().map(|bundle| Keys::load(&bundle.key_file)).collect()
+pub fn load_keys(config: &Config) -> Result<Vec<KeyRing>, KeyFileError> {
+    config.bundles.iter().map(|bundle| keys::load(&bundle.key_file)).collect()
 }
 
 /// Tells systemd, if it started us and wants to know (sd_notify(3)).

@@ -1,9 +1,8 @@
 //! The two boxes of every bundle, started as they are: real daemons with real configuration files.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use super::program::Program;
 use super::topology::{PairSites, Site, Topology};
 use crate::daemon::config::{DEFAULT_PORT, Role};
 use crate::daemon::control::{self, Answer, Request};
-use crate::daemon::keys::Key;
+use crate::daemon::keys;
 use crate::daemon::trace;
 use crate::record::BundleRecord;
 use crate::scenario::{BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, PairSpec, Scenario};
@@ -280,7 +279,10 @@ impl BoxFiles {
         let name = file_name(target);
         let key = dir.join(format!("bundle-{}-{}.key", target.pair, direction(target)));
         if !key.exists() {
-            write_key(&key).map_err(|source| TestbedError::File { path: key.clone(), source })?;
+            keys::generate(&key).map_err(|error| TestbedError::File {
+                path: key.clone(),
+                source: io::Error::other(error),
+            })?;
         }
         let sendbox = target.end == BundleEnd::Sendbox;
         let files = Self {
@@ -344,13 +346,6 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
         }],
     };
     toml::to_string(&file).expect("tables, texts and numbers are TOML")
-}
-
-fn write_key(path: &Path) -> io::Result<()> {
-    let key = Key::random()?;
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    let digits: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    writeln!(file, "{digits}")
 }
 
 fn launch(
@@ -417,7 +412,7 @@ mod tests {
                 let target = FaultTarget { pair: 0, reverse, end };
                 let files = BoxFiles::write(target, &bundle(), folder.path(), &open).unwrap();
                 let config = Config::load(&files.config).unwrap();
-                assert!(crate::daemon::keys::Keys::load(&config.bundles[0].key_file).is_ok());
+                assert!(keys::load(&config.bundles[0].key_file).is_ok());
                 peers.push((config.listen, config.bundles[0].peer));
                 let to = if reverse { "10.1.1.0/24" } else { "10.1.2.0/24" };
                 assert_eq!(config.bundles[0].to[0].to_string(), to);

@@ -1,0 +1,79 @@
+//! `forebay sendbox` and `forebay receivebox`: the daemons, in the foreground.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `forebay sendbox`.
+///
+/// Ends cleanly on SIGTERM and SIGINT: the kernel takes over and what is queued is sent. SIGHUP
+/// reads the key files again.
+#[derive(clap::Args)]
+pub struct Sendbox {
+    /// The configuration file; check it with `forebay check-config`.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Measure, decide and log, but never shape.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Arguments of `forebay receivebox`.
+///
+/// It only watches: the kernel forwards, whatever becomes of this process.
+#[derive(clap::Args)]
+pub struct Receivebox {
+    /// The configuration file; check it with `forebay check-config`.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+#[cfg(feature = "host")]
+mod with_host {
+    use forebay_host::daemon::{self, Config, DaemonError};
+
+    use super::*;
+    use crate::commands::BadInput;
+
+    fn exit(error: DaemonError) -> anyhow::Error {
+        if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
+    }
+
+    impl Sendbox {
+        /// Runs until told to stop.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let config = Config::load(&self.config).map_err(|error| exit(error.into()))?;
+            daemon::sendbox::run(&config, self.dry_run).map_err(exit)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+
+    impl Receivebox {
+        /// Runs until told to stop.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let config = Config::load(&self.config).map_err(|error| exit(error.into()))?;
+            daemon::receivebox::run(&config).map_err(exit)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+#[cfg(not(feature = "host"))]
+mod without_host {
+    use super::*;
+
+    impl Sendbox {
+        /// Says what is missing.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let _ = (self.config, self.dry_run);
+            Err(crate::commands::needs_host("sendbox"))
+        }
+    }
+
+    impl Receivebox {
+        /// Says what is missing.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let _ = self.config;
+            Err(crate::commands::needs_host("receivebox"))
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The receivebox daemon: reports when boundary packets of bundles arrive.
+//!
+//! It only watches. The kernel forwards, an XDP program that passes everything counts and samples,
+//! and this process turns what it sampled into reports. Its death touches no traffic.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use forebay_core::bundle::keys::KeyRing;
+use forebay_core::bundle::monitor::Monitor;
+use forebay_core::bundle::receivebox::{Receivebox, Seen};
+use forebay_core::bundle::wire::{BoxState, Reject, Sealed};
+use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
+use forebay_core::units::Timestamp;
+use forebay_ebpf::{Boundary, Sampler, SamplerBundle, XdpMode};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::config::{BundleConfig, Config, Role};
+use super::messages::Messages;
+use super::schedule::Schedule;
+use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
+use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
+use super::trace::{self, Row, Tracer};
+use super::{DaemonError, own_addresses, privileges};
+use crate::{clock, offload};
+
+/// Longest sleep.
+const IDLE: Duration = Duration::from_millis(100);
+/// Spacing of counter rows in the trace.
+const COUNTER_ROW: Duration = Duration::from_secs(1);
+
+/// Runs the daemon until it is told to stop; answers its last state.
+pub fn run(config: &Config) -> Result<Status, DaemonError> {
+    config.expect_role(Role::Receivebox)?;
+    privileges::check().map_err(DaemonError::SetUp)?;
+    let signals = block_signals().map_err(DaemonError::SetUp)?;
+    let worker = ReceiveboxWorker::open(config)?;
+    supervise(config, signals, worker).map_err(DaemonError::Failed)
+}
+
+/// One bundle.
+struct Watch {
+    config: BundleConfig,
+    receivebox: Receivebox,
+    monitor: Monitor,
+    /// What the sampler was set to.
+    sampled_with: (SamplingKey, Option<EpochSize>),
+}
+
+/// Everything the worker thread owns.
+struct ReceiveboxWorker {
+    sampler: Sampler,
+    messages: Messages,
+    bundles: Vec<Watch>,
+    by_id: BTreeMap<BundleId, usize>,
+    schedule: Schedule,
+    tracer: Tracer,
+    trace_writer: Option<std::thread::JoinHandle<()>>,
+    next_counter_row: Timestamp,
+    wan: String,
+    realtime: bool,
+    started: Timestamp,
+    scratch: Vec<u8>,
+}
+
+impl ReceiveboxWorker {
+    fn open(config: &Config) -> Result<Self, DaemonError> {
+        let keys = load_keys(config)?;
+        let now = clock::now();
+        let bundles: Vec<Watch> = config
+            .bundles
+            .iter()
+            .zip(&keys)
+            .map(|(bundle, keys)| Watch::new(bundle, keys, now))
+            .collect();
+        let messages = Messages::bind(config.listen).map_err(DaemonError::SetUp)?;
+        offload::check(&config.wan)?;
+        let mut sampler = Sampler::attach(crate::port::ifindex(&config.wan)?)?;
+        for address in own_addresses(config).map_err(DaemonError::SetUp)? {
+            sampler.add_own_address(address)?;
+        }
+        for bundle in &bundles {
+            sampler.set_bundle(bundle.config.id, bundle.sampling())?;
+        }
+        let names = config.bundles.iter().map(|bundle| bundle.name.clone()).collect();
+        let (tracer, trace_writer) =
+            trace::start(config.trace.as_ref(), names).map_err(DaemonError::SetUp)?;
+        Ok(Self {
+            sampler,
+            messages,
+            by_id: bundles.iter().enumerate().map(|(i, watch)| (watch.config.id, i)).collect(),
+            schedule: Schedule::new(bundles.len()),
+            bundles,
+            tracer,
+            trace_writer,
+            next_counter_row: now + COUNTER_ROW,
+            wan: config.wan.clone(),
+            realtime: config.realtime,
+            started: now,
+            scratch: Vec::new(),
+        })
+    }
+
+    fn round(&mut self) -> io::Result<()> {
+        let now = clock::now();
+        let Self { sampler, messages, bundles, by_id, schedule, .. } = self;
+        sampler
+            .consume(&mut |boundary| {
+                if let Some(&index) = by_id.get(&boundary.bundle) {
+                    bundles[index].on_boundary(now, &boundary);
+                    schedule.set(index, now);
+                }
+            })
+            .map_err(io::Error::other)?;
+        messages.receive(|source, datagram, counters| {
+            match on_datagram(bundles, by_id, now, source, datagram) {
+                Ok(Some(index)) => {
+                    counters.accepted += 1;
+                    schedule.set(index, now);
+                }
+                // Counted by the session.
+                Ok(None) => {}
+                Err(reason) => counters.add_rejected(reason, 1),
+            }
+        });
+        self.serve_due(now)?;
+        if self.tracer.is_on() && now >= self.next_counter_row {
+            self.next_counter_row = now + COUNTER_ROW;
+            self.put_counters();
+        }
+        Ok(())
+    }
+
+    fn serve_due(&mut self, now: Timestamp) -> io::Result<()> {
+        while let Some(index) = self.schedule.pop(now) {
+            let watch = &mut self.bundles[index];
+            if watch.monitor.poll(now, None) {
+                tracing::info!(bundle = %watch.config.name, "sendbox is silent");
+            }
+            watch.follow_sendbox(&mut self.sampler).map_err(io::Error::other)?;
+            while watch.receivebox.poll(now, &mut self.scratch) {
+                self.messages.send(watch.config.peer, &self.scratch);
+            }
+            // A timer in the past would spin: what is due now was just done.
+            let next = watch.receivebox.next_timer().max(now + Duration::from_nanos(1));
+            self.schedule.set(index, next);
+        }
+        Ok(())
+    }
+
+    fn sleep(&self, mailbox: &Mailbox) -> io::Result<()> {
+        let now = clock::now();
+        let due = self.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
+        if due.is_zero() {
+            return Ok(());
+        }
+        let timeout = TimeSpec::from(due.min(IDLE));
+        let mut fds = [self.sampler.as_fd(), self.messages.as_fd(), mailbox.as_fd()]
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match ppoll(&mut fds, Some(timeout), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// False: stop.
+    fn obey(&mut self, mailbox: &Mailbox) -> bool {
+        while let Some(command) = mailbox.take() {
+            match command {
+                // Whoever asked may have lost patience.
+                Command::Status(reply) => drop(reply.try_send(self.status())),
+                Command::Keys(keys) => self.set_keys(&keys),
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn set_keys(&mut self, keys: &[KeyRing]) {
+        let now = clock::now();
+        for (index, (watch, keys)) in self.bundles.iter_mut().zip(keys).enumerate() {
+            watch.receivebox = new_receivebox(&watch.config, keys, now);
+            self.schedule.set(index, now);
+        }
+    }
+
+    fn say_farewell(&mut self) {
+        let now = clock::now();
+        for watch in &mut self.bundles {
+            watch.receivebox.stop();
+            while watch.receivebox.poll(now, &mut self.scratch) {
+                self.messages.send(watch.config.peer, &self.scratch);
+            }
+        }
+    }
+
+    fn put_counters(&self) {
+        for (index, watch) in self.bundles.iter().enumerate() {
+            // A map that cannot be read shows in the status.
+            let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
+            let row = trace::Counters {
+                packets_sent: seen.packets,
+                bytes_sent: seen.bytes.as_u64(),
+                message_bytes: watch.receivebox.counters().message_bytes.as_u64(),
+                ..trace::Counters::default()
+            };
+            self.tracer.put(index, Row::Counters(row));
+        }
+    }
+
+    fn status(&self) -> Status {
+        let now = clock::now();
+        let mode = match self.sampler.mode() {
+            Some(XdpMode::Native) => "xdp native",
+            Some(XdpMode::Generic) => "xdp generic",
+            None => "detached",
+        };
+        let lost = self.sampler.lost_boundaries().unwrap_or_default();
+        let port = PortStatus {
+            device: self.wan.clone(),
+            mode: mode.into(),
+            counters: vec![("boundaries_lost".into(), lost)],
+        };
+        Status {
+            at_ns: now.as_nanos(),
+            uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
+            realtime: self.realtime,
+            ports: vec![port],
+            messages: self
+                .messages
+                .counters(self.bundles.iter().map(|watch| watch.receivebox.rejects())),
+            trace_rows_lost: self.tracer.lost(),
+            bundles: self.bundles.iter().map(|watch| self.bundle_status(watch, now)).collect(),
+            ..Status::new(Role::Receivebox, false)
+        }
+    }
+
+    fn bundle_status(&self, watch: &Watch, now: Timestamp) -> BundleStatus {
+        let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
+        let heard = watch.receivebox.heard_at();
+        let counters = watch.receivebox.counters();
+        BundleStatus {
+            name: watch.config.name.clone(),
+            id: watch.config.id.0,
+            peer: PeerStatus {
+                address: watch.config.peer.to_string(),
+                state: watch.monitor.state().name().into(),
+                doing: watch.receivebox.sendbox_state().map(|state| state.name().into()),
+                heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
+            },
+            epoch_packets: watch.receivebox.epoch_size().map_or(0, EpochSize::packets),
+            packets: seen.packets,
+            bytes: seen.bytes.as_u64(),
+            shaping: None,
+            watching: Some(WatchingStatus {
+                reports: counters.reports,
+                datagrams: counters.report_datagrams,
+                dropped: counters.dropped,
+                without_sendbox: counters.without_sendbox,
+            }),
+        }
+    }
+}
+
+impl Worker for ReceiveboxWorker {
+    fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
+        privileges::cut_timer_slack();
+        self.realtime = self.realtime && privileges::go_realtime();
+        privileges::drop_unneeded()?;
+        while self.obey(&mailbox) {
+            self.round()?;
+            self.sleep(&mailbox)?;
+        }
+        self.say_farewell();
+        let status = self.status();
+        self.put_counters();
+        drop(std::mem::take(&mut self.tracer));
+        if let Some(writer) = self.trace_writer {
+            writer.join().map_err(|_| io::Error::other("the trace writer panicked"))?;
+        }
+        Ok(status)
+    }
+}
+
+impl Watch {
+    fn new(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Self {
+        let receivebox = new_receivebox(config, keys, now);
+        Self {
+            config: config.clone(),
+            sampled_with: (receivebox.sampling_key(), None),
+            receivebox,
+            monitor: Monitor::new(now),
+        }
+    }
+
+    fn sampling(&self) -> SamplerBundle {
+        SamplerBundle {
+            source: self.config.from.clone(),
+            destination: self.config.to.clone(),
+            key: self.receivebox.sampling_key(),
+            // Before a sendbox names a size nobody waits for reports.
+            epoch_size: self.receivebox.epoch_size().unwrap_or(EpochSize::MAX),
+        }
+    }
+
+    fn on_boundary(&mut self, now: Timestamp, boundary: &Boundary) {
+        let report = &boundary.report;
+        let seen = Seen {
+            hash: report.hash,
+            received_at: report.received_at,
+            received_bytes: report.received_bytes,
+            received_packets: report.received_packets,
+            received_ce: report.received_ce,
+        };
+        self.receivebox.on_boundary(now, &seen);
+    }
+
+    /// Whether the datagram was accepted.
+    fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) -> bool {
+        let mut draw = || getrandom::u64().unwrap_or_else(|_| now.as_nanos());
+        let is_accepted = self.receivebox.on_datagram(now, datagram, &mut draw).is_ok();
+        // An answer to a stranger is no sign of life.
+        if is_accepted && self.receivebox.heard_at() == Some(now) && self.monitor.heard(now) {
+            tracing::info!(bundle = %self.config.name, "sendbox is there");
+        }
+        if is_accepted && self.receivebox.sendbox_state() == Some(BoxState::Stopping) {
+            self.monitor.stopped(now);
+        }
+        is_accepted
+    }
+
+    /// Sets the sampler to the sendbox's epoch size and key.
+    fn follow_sendbox(&mut self, sampler: &mut Sampler) -> Result<(), forebay_ebpf::Error> {
+        let wanted = (self.receivebox.sampling_key(), self.receivebox.epoch_size());
+        if wanted == self.sampled_with {
+            return Ok(());
+        }
+        if wanted.0 != self.sampled_with.0 {
+            sampler.set_bundle(self.config.id, self.sampling())?;
+        } else {
+            sampler.set_epoch_size(self.config.id, wanted.1.unwrap_or(EpochSize::MAX));
+        }
+        self.sampled_with = wanted;
+        Ok(())
+    }
+}
+
+fn new_receivebox(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Receivebox {
+    let random = || getrandom::u64().expect("the kernel's random numbers are ready once booted");
+    Receivebox::new(config.id, keys, random(), random(), now)
+}
+
+/// `Ok`: the bundle whose session accepted the datagram, if it did.
+fn on_datagram(
+    bundles: &mut [Watch],
+    by_id: &BTreeMap<BundleId, usize>,
+    now: Timestamp,
+    source: SocketAddr,
+    datagram: &[u8],
+) -> Result<Option<usize>, &'static str> {
+    let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
+    let index = *by_id.get(&sealed.bundle()).ok_or(Reject::UnknownBundle.name())?;
+    let watch = &mut bundles[index];
+    if watch.config.peer != source {
+        return Err("not_the_peer");
+    }
+    Ok(watch.on_datagram(now, datagram).then_some(index))
+}

@@ -1,0 +1,580 @@
+//! One bundle at the sendbox: its queue and shaper, its control loop and its session.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use forebay_core::bundle::keys::KeyRing;
+use forebay_core::bundle::monitor::Monitor;
+use forebay_core::bundle::sendbox::{Decision, Epoch, Peer, Sendbox, SendboxConfig};
+use forebay_core::bundle::session::{Event, Role as SessionRole, Session};
+use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
+use forebay_core::bundle::{EpochSize, Report, SampleBlock, SamplingKey};
+use forebay_core::packet::Packet;
+use forebay_core::qdisc::{self, Classifier, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
+use forebay_core::spec::SpecError;
+use forebay_core::units::{ByteCount, Rate, Timestamp};
+use forebay_core::{cc, random::Streams};
+
+use super::frame::{Frame, Pool};
+use crate::clock;
+use crate::daemon::config::{BundleConfig, Shaping};
+use crate::daemon::lateness::Lateness;
+use crate::daemon::messages::Messages;
+use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
+use crate::daemon::trace::{self, Row, Tracer};
+use crate::port::{Port, XdpPort};
+use crate::record::{DecisionRecord, EpochRecord, QueueSample};
+
+/// Packets sent in a row before the other bundles and the receive ring have their turn.
+const BUDGET: usize = 64;
+/// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
+const QUIET_AFTER: Duration = Duration::from_secs(1);
+/// Tick of a quiet bundle: as often as a keepalive is due.
+const QUIET_TICK: Duration = Duration::from_millis(100);
+/// Spacing of queue samples in the trace.
+const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
+/// Spacing of counter rows in the trace.
+const COUNTER_ROW: Duration = Duration::from_secs(1);
+/// Longest time between two decisions in the trace.
+const DECISION_ROW: Duration = Duration::from_millis(100);
+/// Decisions remembered for `forebay status`.
+const DECISIONS: usize = 64;
+/// Shortest time between two repeated notices, while the receivebox works with another size.
+const NOTICE_AGAIN: Duration = Duration::from_millis(50);
+/// Shortest time between two log lines about state changes of a bundle.
+const LOG_SPACING: Duration = Duration::from_secs(1);
+
+/// What a bundle needs of the box while it is served.
+pub struct Outside<'a> {
+    /// The port towards the Internet.
+    pub wan: &'a mut XdpPort,
+    /// Buffers.
+    pub pool: &'a mut Pool,
+    /// The socket of the messages.
+    pub messages: &'a mut Messages,
+    /// Rows.
+    pub tracer: &'a Tracer,
+}
+
+/// One bundle.
+pub struct Bundle {
+    index: usize,
+    config: BundleConfig,
+    shaping: Shaping,
+    dry_run: bool,
+    classifier: Classifier,
+    shaper: Shaper<Frame>,
+    control: Sendbox,
+    session: Session,
+    sampling_key: SamplingKey,
+    monitor: Monitor,
+    peer_state: Option<BoxState>,
+    notified: (Option<EpochSize>, Timestamp),
+    peer_size: Option<EpochSize>,
+    departed_at: Timestamp,
+    drops_queue: u64,
+    drops_ring: u64,
+    message_bytes: u64,
+    lateness: Lateness,
+    log: DecisionLog,
+    next_queue_sample: Timestamp,
+    next_counter_row: Timestamp,
+    scratch: Vec<u8>,
+}
+
+impl Bundle {
+    /// The bundle at `index` in the configuration. `seed` is random; what is written in the
+    /// specifications goes before it.
+    pub fn new(
+        index: usize,
+        config: &BundleConfig,
+        shaping: &Shaping,
+        keys: &KeyRing,
+        seed: u64,
+        dry_run: bool,
+    ) -> Result<Self, SpecError> {
+        let now = clock::now();
+        let streams = Streams::new(seed).part(&config.name);
+        let qdisc = qdisc::seeded(&shaping.qdisc, streams.stream("qdisc").bits());
+        let control = SendboxConfig {
+            min_rate: Some(shaping.min_rate),
+            max_rate: shaping.max_rate,
+            seed: streams.stream("control").bits(),
+        };
+        let session = new_session(config, keys, now);
+        let mut bundle = Self {
+            index,
+            config: config.clone(),
+            shaping: shaping.clone(),
+            dry_run,
+            classifier: Classifier::from_spec(&qdisc)?,
+            shaper: Shaper::new(qdisc::build(&qdisc)?, ShaperParams::default()),
+            control: Sendbox::new(control, cc::build(&shaping.cc)?),
+            sampling_key: session.sampling_key(),
+            session,
+            monitor: Monitor::new(now),
+            peer_state: None,
+            notified: (None, Timestamp::ZERO),
+            peer_size: None,
+            departed_at: Timestamp::ZERO,
+            drops_queue: 0,
+            drops_ring: 0,
+            message_bytes: 0,
+            lateness: Lateness::default(),
+            log: DecisionLog::default(),
+            next_queue_sample: now,
+            next_counter_row: now + COUNTER_ROW,
+            scratch: Vec::new(),
+        };
+        // Nothing is known of the peer before it answers.
+        bundle.control.on_peer(now, Peer::Silent);
+        Ok(bundle)
+    }
+
+    /// Address of the peer.
+    pub fn peer(&self) -> SocketAddr {
+        self.config.peer
+    }
+
+    /// The session, for its counters.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Begins a new session under other keys.
+    pub fn set_keys(&mut self, now: Timestamp, keys: &KeyRing) {
+        self.session = new_session(&self.config, keys, now);
+        self.notified.0 = None;
+        self.sampling_key = self.session.sampling_key();
+    }
+
+    /// Takes a packet of the bundle into the queue.
+    pub fn enqueue(&mut self, now: Timestamp, mut frame: Frame, pool: &mut Pool) {
+        if let Some(headers) = frame.headers() {
+            frame.set_class(self.classifier.classify(headers));
+        }
+        let was_empty = self.shaper.backlog().packets == 0;
+        self.shaper.enqueue(now, frame, &mut Drops { pool, count: &mut self.drops_queue });
+        if was_empty {
+            self.control.on_queue(now, self.shaper.backlog());
+        }
+    }
+
+    /// Takes a datagram that claims to come from the peer.
+    pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], tracer: &Tracer) -> bool {
+        self.message_bytes += datagram.len() as u64;
+        let mut draw = || getrandom::u64().unwrap_or_else(|_| now.as_nanos());
+        let opened = self.session.open(now, datagram, &mut draw);
+        while let Some(event) = self.session.take_event() {
+            self.on_session_event(now, event);
+        }
+        let is_accepted = opened.is_ok();
+        match opened {
+            Ok(Some(Message::Reports(reports))) => {
+                for report in reports.as_slice() {
+                    self.on_report(now, report, tracer);
+                }
+            }
+            Ok(Some(Message::Keepalive(Keepalive { state, epoch_size }))) => {
+                (self.peer_size, self.peer_state) = (epoch_size, Some(state));
+            }
+            Ok(Some(_) | None) | Err(_) => {}
+        }
+        // An answer to a stranger is no sign of life.
+        if is_accepted && self.session.heard_at() == Some(now) {
+            self.on_sign_of_life(now);
+        }
+        is_accepted
+    }
+
+    fn on_sign_of_life(&mut self, now: Timestamp) {
+        if self.peer_state == Some(BoxState::Stopping) {
+            if self.monitor.stopped(now) {
+                tracing::info!(bundle = %self.config.name, "receivebox stops");
+                self.control.on_peer(now, Peer::Silent);
+            }
+        } else if self.monitor.heard(now) {
+            tracing::info!(bundle = %self.config.name, "receivebox is there");
+            self.control.on_peer(now, Peer::Alive);
+        }
+    }
+
+    fn on_session_event(&mut self, now: Timestamp, event: Event) {
+        match event {
+            Event::PeerAlive => {}
+            Event::PeerRestarted => {
+                tracing::info!(bundle = %self.config.name, "receivebox restarted");
+                self.peer_state = None;
+                self.monitor.heard(now);
+                self.control.on_peer(now, Peer::Restarted);
+            }
+            Event::SamplingKeyChanged => self.sampling_key = self.session.sampling_key(),
+        }
+        // A new session at the receivebox knows no epoch size.
+        self.notified.0 = None;
+    }
+
+    fn on_report(&mut self, now: Timestamp, report: &Report, tracer: &Tracer) {
+        self.peer_size = Some(report.epoch_size);
+        if let Some(epoch) = self.control.on_report(now, report)
+            && tracer.is_on()
+        {
+            tracer.put(self.index, Row::Epoch(epoch_record(now, &epoch)));
+        }
+    }
+
+    /// Does what is due and answers when to come back.
+    pub fn serve(&mut self, now: Timestamp, outside: &mut Outside<'_>) -> Timestamp {
+        self.judge_peer(now);
+        if self.tick_at() <= now {
+            self.control.on_tick(now, self.shaper.backlog());
+        }
+        self.apply_rate(now);
+        let is_done = self.send_packets(outside);
+        self.send_messages(now, outside.messages);
+        self.record(now, outside.tracer);
+        if !is_done {
+            return now;
+        }
+        let shaper = self.shaper.next_timer().unwrap_or(Timestamp::MAX);
+        shaper.min(self.tick_at()).min(self.session.next_timer())
+    }
+
+    /// When the queue wants to be served; [`Timestamp::MAX`] while it is empty.
+    pub fn next_departure(&self) -> Timestamp {
+        self.shaper.next_timer().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Packets in the queue.
+    pub fn backlog(&self) -> u64 {
+        self.shaper.backlog().packets
+    }
+
+    /// The box stops: says so to the peer. With `at_once` the queue is no longer paced.
+    pub fn stop(&mut self, now: Timestamp, at_once: bool) {
+        let epoch_size = Some(self.control.epoch_size());
+        self.session.set_keepalive(Keepalive { state: BoxState::Stopping, epoch_size });
+        if at_once {
+            self.dry_run = true;
+            self.apply_rate(now);
+        }
+    }
+
+    fn judge_peer(&mut self, now: Timestamp) {
+        if self.monitor.poll(now, self.log.min_rtt()) {
+            tracing::warn!(bundle = %self.config.name, "receivebox is silent: not shaped");
+            self.control.on_peer(now, Peer::Silent);
+        }
+    }
+
+    fn tick_at(&self) -> Timestamp {
+        let at = self.control.next_timer();
+        let is_quiet = self.shaper.backlog().packets == 0 && at > self.departed_at + QUIET_AFTER;
+        if is_quiet { at + QUIET_TICK } else { at }
+    }
+
+    fn apply_rate(&mut self, now: Timestamp) {
+        let rate = if self.dry_run { None } else { self.control.rate() };
+        if rate != self.shaper.rate() {
+            self.shaper.set_rate(now, rate);
+        }
+    }
+
+    /// Sends what may leave now; false: there is more.
+    fn send_packets(&mut self, outside: &mut Outside<'_>) -> bool {
+        for _ in 0..BUDGET {
+            let now = clock::now();
+            let mut drops = Drops { pool: outside.pool, count: &mut self.drops_queue };
+            let Some(frame) = self.shaper.dequeue(now, &mut drops) else { return true };
+            self.send(now, &frame, outside.wan);
+            outside.pool.give_back(frame);
+            let backlog = self.shaper.backlog();
+            if backlog.packets == 0 {
+                self.control.on_queue(now, backlog);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn send(&mut self, now: Timestamp, frame: &Frame, wan: &mut XdpPort) {
+        if self.shaper.rate().is_some() {
+            self.lateness.record(self.shaper.lateness());
+        }
+        let mut is_taken = wan.send(frame.bytes());
+        if !is_taken {
+            // The ring is full: what the kernel has sent by now makes room.
+            is_taken = wan.flush().is_ok() && wan.send(frame.bytes());
+        }
+        if !is_taken {
+            self.drops_ring += 1;
+            return;
+        }
+        self.departed_at = now;
+        let block = SampleBlock::from_frame(frame.bytes());
+        let hash = block.map(|block| block.hash(&self.sampling_key));
+        let identity = block.map_or(0, |block| block.identity());
+        self.control.on_departure(now, hash, identity, frame.len());
+    }
+
+    fn send_messages(&mut self, now: Timestamp, messages: &mut Messages) {
+        let size = self.control.epoch_size();
+        let (told, told_at) = self.notified;
+        let is_news = told != Some(size);
+        // A lost notice shows in what the receivebox says it works with.
+        let is_lost = self.peer_size.is_some_and(|peer| peer != size)
+            && now.saturating_since(told_at) >= NOTICE_AGAIN;
+        if self.session.is_established() && (is_news || is_lost) {
+            let notice = Message::EpochNotice(size);
+            self.session.seal(now, &notice, &mut self.scratch);
+            self.dispatch(messages);
+            self.notified = (Some(size), now);
+        }
+        if now < self.session.next_timer() {
+            return;
+        }
+        let state = match self.shaper.rate() {
+            _ if self.dry_run => BoxState::DryRun,
+            Some(_) => BoxState::Shaping,
+            None => BoxState::Measuring,
+        };
+        self.session.set_keepalive(Keepalive { state, epoch_size: Some(size) });
+        while self.session.poll(now, &mut self.scratch) {
+            self.dispatch(messages);
+        }
+    }
+
+    fn dispatch(&mut self, messages: &mut Messages) {
+        self.message_bytes += self.scratch.len() as u64;
+        messages.send(self.config.peer, &self.scratch);
+    }
+
+    fn record(&mut self, now: Timestamp, tracer: &Tracer) {
+        if let Some(decision) = self.log.note(now, self.control.decision(), &self.config.name)
+            && tracer.is_on()
+        {
+            tracer.put(self.index, Row::Decision(decision_record(now, &decision)));
+        }
+        if !tracer.is_on() {
+            return;
+        }
+        if now >= self.next_queue_sample {
+            tracer.put(self.index, Row::Queue(self.queue_sample(now)));
+            self.next_queue_sample = now + QUEUE_SAMPLE;
+        }
+        if now >= self.next_counter_row {
+            self.put_counters(tracer);
+            self.next_counter_row = now + COUNTER_ROW;
+        }
+    }
+
+    /// Writes the counters as they are now.
+    pub fn put_counters(&self, tracer: &Tracer) {
+        let counters = self.control.counters();
+        let row = trace::Counters {
+            boundaries_sent: counters.boundaries_sent,
+            boundaries_matched: counters.boundaries_matched,
+            drops_queue: self.drops_queue,
+            packets_sent: counters.packets_sent,
+            bytes_sent: counters.bytes_sent.as_u64(),
+            message_bytes: self.message_bytes,
+            lateness_ns: self.lateness.percentiles(),
+            drops_ring: self.drops_ring,
+        };
+        tracer.put(self.index, Row::Counters(row));
+    }
+
+    fn queue_sample(&self, now: Timestamp) -> QueueSample {
+        let backlog = self.shaper.backlog();
+        let (packets, bytes) = (backlog.packets, backlog.bytes.as_u64());
+        QueueSample { at_ns: now.as_nanos(), packets, bytes }
+    }
+
+    /// The state of the bundle.
+    pub fn status(&self, now: Timestamp) -> BundleStatus {
+        let counters = self.control.counters();
+        let heard = self.session.heard_at();
+        BundleStatus {
+            name: self.config.name.clone(),
+            id: self.config.id.0,
+            peer: PeerStatus {
+                address: self.config.peer.to_string(),
+                state: self.monitor.state().name().into(),
+                doing: self.peer_state.map(|state| state.name().into()),
+                heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
+            },
+            epoch_packets: self.control.epoch_size().packets(),
+            packets: counters.packets_sent,
+            bytes: counters.bytes_sent.as_u64(),
+            shaping: Some(ShapingStatus {
+                cc: self.shaping.cc.to_string(),
+                qdisc: self.shaping.qdisc.to_string(),
+                decision: decision_record(now, &self.control.decision()),
+                queue: self.queue_sample(now),
+                drops_queue: self.drops_queue,
+                drops_ring: self.drops_ring,
+                boundaries_sent: counters.boundaries_sent,
+                boundaries_matched: counters.boundaries_matched,
+                reports_unmatched: counters.reports_unmatched,
+                lateness_ns: self.lateness.percentiles(),
+                decisions: self.log.records(),
+            }),
+            watching: None,
+        }
+    }
+}
+
+fn new_session(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Session {
+    let random = || getrandom::u64().expect("the kernel's random numbers are ready once booted");
+    Session::new(SessionRole::Sendbox, config.id, keys, random(), random(), now)
+}
+
+/// Takes the buffers of dropped packets back.
+struct Drops<'a> {
+    pool: &'a mut Pool,
+    count: &'a mut u64,
+}
+
+impl DropSink<Frame> for Drops<'_> {
+    fn dropped(&mut self, frame: Frame, _reason: DropReason) {
+        *self.count += 1;
+        self.pool.give_back(frame);
+    }
+}
+
+/// The last decisions, and which of them are worth a row or a line.
+#[derive(Default)]
+struct DecisionLog {
+    kept: VecDeque<(Timestamp, Decision)>,
+    traced: Option<(Timestamp, Decision)>,
+    logged_at: Option<Timestamp>,
+}
+
+impl DecisionLog {
+    /// Takes the decision in force; answers it if it belongs into the trace: when the state, the
+    /// reason or the rate by more than 1 % has changed, or 100 ms have passed.
+    fn note(&mut self, now: Timestamp, decision: Decision, bundle: &str) -> Option<Decision> {
+        let is_kept = self.kept.back().is_none_or(|(_, last)| differs(last, &decision, 0.1));
+        if is_kept {
+            let is_new_state =
+                self.kept.back().is_none_or(|(_, last)| last.state != decision.state);
+            if is_new_state {
+                self.say(now, &decision, bundle);
+            }
+            if self.kept.len() == DECISIONS {
+                self.kept.pop_front();
+            }
+            self.kept.push_back((now, decision));
+        }
+        let is_traced = self.traced.as_ref().is_none_or(|(at, last)| {
+            now.saturating_since(*at) >= DECISION_ROW || differs(last, &decision, 0.01)
+        });
+        if !is_traced {
+            return None;
+        }
+        self.traced = Some((now, decision));
+        Some(decision)
+    }
+
+    fn say(&mut self, now: Timestamp, decision: &Decision, bundle: &str) {
+        if self.logged_at.is_some_and(|at| now.saturating_since(at) < LOG_SPACING) {
+            return;
+        }
+        self.logged_at = Some(now);
+        let rate = decision.rate.map_or("unshaped".into(), |rate| rate.to_string());
+        tracing::info!(bundle, rate, "{}: {}", decision.state, decision.reason);
+    }
+
+    /// The base round trip of the latest decision.
+    fn min_rtt(&self) -> Option<Duration> {
+        self.traced.as_ref().and_then(|(_, decision)| decision.min_rtt)
+    }
+
+    fn records(&self) -> Vec<DecisionRecord> {
+        self.kept.iter().map(|(at, decision)| decision_record(*at, decision)).collect()
+    }
+}
+
+/// Whether two decisions differ in kind, or in rate by more than `share`.
+fn differs(one: &Decision, other: &Decision, share: f64) -> bool {
+    let rates = [one, other].map(|decision| decision.rate.map(Rate::as_mbit_per_sec_f64));
+    let is_other_rate = match rates {
+        [Some(one), Some(other)] => (one - other).abs() > share * one,
+        [one, other] => one != other,
+    };
+    is_other_rate || one.state != other.state || one.reason != other.reason
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn decision_record(at: Timestamp, decision: &Decision) -> DecisionRecord {
+    DecisionRecord {
+        at_ns: at.as_nanos(),
+        rate_bps: decision.rate.map(Rate::as_bits_per_sec),
+        cwnd_bytes: decision.cwnd.map(ByteCount::as_u64),
+        in_flight_bytes: decision.in_flight.map(ByteCount::as_u64),
+        min_rtt_ns: decision.min_rtt.map(nanos),
+        queue_delay_ns: decision.queue_delay.map(nanos),
+        bottleneck_bps: decision.bottleneck_rate.map(Rate::as_bits_per_sec),
+        state: decision.state.into(),
+        reason: decision.reason.into(),
+    }
+}
+
+fn epoch_record(now: Timestamp, epoch: &Epoch) -> EpochRecord {
+    EpochRecord {
+        at_ns: now.as_nanos(),
+        identity: epoch.identity,
+        previous_identity: epoch.previous_identity.unwrap_or(0),
+        sent_ns: epoch.sent_at.as_nanos(),
+        rtt_ns: nanos(epoch.rtt),
+        raw_rtt_ns: nanos(epoch.raw_rtt),
+        delivery_rate_bps: epoch.delivery_rate.map_or(0, Rate::as_bits_per_sec),
+        epoch_packets: epoch.epoch_size.packets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(mbit: u64, state: &'static str) -> Decision {
+        Decision {
+            rate: Some(Rate::from_mbit_per_sec(mbit)),
+            cwnd: None,
+            in_flight: None,
+            min_rtt: None,
+            queue_delay: None,
+            bottleneck_rate: None,
+            state,
+            reason: "test",
+        }
+    }
+
+    #[test]
+    fn the_trace_gets_every_change_and_a_row_each_100_ms() {
+        let mut log = DecisionLog::default();
+        let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+        assert!(log.note(at(0), decision(1000, "shaping"), "b").is_some());
+        assert!(log.note(at(5), decision(1005, "shaping"), "b").is_none());
+        assert!(log.note(at(10), decision(1011, "shaping"), "b").is_some());
+        assert!(log.note(at(15), decision(1011, "draining"), "b").is_some());
+        assert!(log.note(at(114), decision(1011, "draining"), "b").is_none());
+        assert!(log.note(at(115), decision(1011, "draining"), "b").is_some());
+    }
+
+    #[test]
+    fn the_log_for_people_is_bounded_and_keeps_what_changed() {
+        let mut log = DecisionLog::default();
+        for ms in 0..1000 {
+            let state = if ms % 2 == 0 { "shaping" } else { "draining" };
+            log.note(Timestamp::from_nanos(ms * 1_000_000), decision(100, state), "b");
+        }
+        assert_eq!(log.records().len(), DECISIONS);
+        let last = log.records().pop().unwrap();
+        assert_eq!((last.at_ns, last.state.as_str()), (999_000_000, "draining"));
+    }
+}

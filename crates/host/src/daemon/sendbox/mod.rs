@@ -1,0 +1,410 @@
+//! The sendbox daemon: a bump in the wire that queues, schedules and paces the packets of bundles.
+//!
+//! ```text
+//!  lan ──► XDP program ──► AF_XDP ring ──► bundle by prefix ──► qdisc ──► shaper ──► wan
+//!              │ else, and whenever this process does not make progress
+//!              └──────────────► the kernel's bridge ─────────────────────────────► wan
+//! ```
+//! One thread does all of it, driven by the ports, the message socket and the next departure. It
+//! never touches a disk and never waits for another thread.
+
+mod bundle;
+mod frame;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use forebay_core::bundle::BundleId;
+use forebay_core::bundle::keys::KeyRing;
+use forebay_core::bundle::table::PrefixTable;
+use forebay_core::bundle::wire::{Reject, Sealed};
+use forebay_core::packet::ETHERNET_HEADER;
+use forebay_core::units::Timestamp;
+use forebay_ebpf::{Capture, CaptureOptions, XdpMode};
+use ipnet::IpNet;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use self::bundle::{Bundle, Outside};
+pub use self::frame::Frame;
+use self::frame::Pool;
+use super::config::{Config, Role};
+use super::messages::Messages;
+use super::schedule::Schedule;
+use super::status::{PortStatus, Status};
+use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
+use super::trace::{self, Tracer};
+use super::{DaemonError, own_addresses, privileges};
+use crate::port::{Direction, Port, XdpPort};
+use crate::{clock, offload};
+
+/// Age of the heartbeat from which the kernel takes the traffic back.
+const STALE_AFTER: Duration = Duration::from_millis(500);
+/// Frames taken from the ring in a row: less than 100 us of work.
+const RECEIVE_BATCH: usize = 64;
+/// Packets due within this time of a wake-up leave together: at high rates a wake-up for each one
+/// would cost a core (`timer` floor of 16 to 20 us each).
+const COALESCE: Duration = Duration::from_micros(50);
+/// Longest sleep: a tenth of the heartbeat's patience.
+const IDLE: Duration = Duration::from_millis(20);
+/// At a clean stop the queues are paced for this long, then sent at once.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Runs the daemon until it is told to stop; answers its last state.
+pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
+    config.expect_role(Role::Sendbox)?;
+    privileges::check().map_err(DaemonError::SetUp)?;
+    let signals = block_signals().map_err(DaemonError::SetUp)?;
+    let worker = SendboxWorker::open(config, dry_run)?;
+    supervise(config, signals, worker).map_err(DaemonError::Failed)
+}
+
+/// Everything the packet thread owns.
+struct SendboxWorker {
+    lan: XdpPort,
+    messages: Messages,
+    path: Path,
+    names: [String; 2],
+    realtime: bool,
+    dry_run: bool,
+    started: Timestamp,
+    trace_writer: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What a packet passes on its way, apart from the port it comes from.
+struct Path {
+    wan: XdpPort,
+    pool: Pool,
+    tracer: Tracer,
+    bundles: Vec<Bundle>,
+    schedule: Schedule,
+    /// Bundle by destination, and the sources that each takes.
+    prefixes: PrefixTable<usize>,
+    sources: Vec<Vec<IpNet>>,
+    by_id: BTreeMap<BundleId, usize>,
+    unclaimed: u64,
+    oversized: u64,
+}
+
+impl SendboxWorker {
+    fn open(config: &Config, dry_run: bool) -> Result<Self, DaemonError> {
+        let keys = load_keys(config)?;
+        let [lan, wan] = devices(config);
+        check_ports(&lan, &wan)?;
+        let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
+        let mut bundles = Vec::with_capacity(config.bundles.len());
+        for (index, (bundle, keys)) in config.bundles.iter().zip(&keys).enumerate() {
+            let shaping = bundle.shaping.as_ref().expect("a sendbox's bundles are shaped");
+            let built = Bundle::new(index, bundle, shaping, keys, seed, dry_run);
+            bundles.push(built.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))?);
+        }
+        let messages = Messages::bind(config.listen).map_err(DaemonError::SetUp)?;
+        let wan_port = XdpPort::open(&wan, Direction::Transmit)?;
+        let lan_port = open_lan(config, &lan)?;
+        let names = config.bundles.iter().map(|bundle| bundle.name.clone()).collect();
+        let (tracer, trace_writer) =
+            trace::start(config.trace.as_ref(), names).map_err(DaemonError::SetUp)?;
+        Ok(Self {
+            lan: lan_port,
+            messages,
+            path: Path {
+                wan: wan_port,
+                pool: Pool::new(frame_bytes(&lan)?, RECEIVE_BATCH),
+                tracer,
+                schedule: Schedule::new(bundles.len()),
+                prefixes: prefix_table(config)?,
+                sources: config.bundles.iter().map(|bundle| bundle.from.clone()).collect(),
+                by_id: config.bundles.iter().enumerate().map(|(i, b)| (b.id, i)).collect(),
+                bundles,
+                unclaimed: 0,
+                oversized: 0,
+            },
+            names: [lan, wan],
+            realtime: config.realtime,
+            dry_run,
+            started: clock::now(),
+            trace_writer,
+        })
+    }
+
+    fn capture(&self) -> &Capture {
+        self.lan.capture().expect("set up by open_lan")
+    }
+
+    /// One round: what has come in, what is due, and proof of life.
+    fn round(&mut self) -> io::Result<usize> {
+        let now = clock::now();
+        let path = &mut self.path;
+        let received = self.lan.receive(RECEIVE_BATCH, &mut |bytes| path.take(now, bytes))?;
+        self.messages.receive(|source, datagram, counters| {
+            match path.on_datagram(now, source, datagram) {
+                Ok(true) => counters.accepted += 1,
+                // Counted by the session.
+                Ok(false) => {}
+                Err(reason) => counters.add_rejected(reason, 1),
+            }
+        });
+        path.serve_due(&mut self.messages);
+        path.wan.flush()?;
+        self.capture().beat();
+        Ok(received)
+    }
+
+    fn sleep(&self, mailbox: &Mailbox) -> io::Result<()> {
+        let now = clock::now();
+        let due = self.path.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
+        if due.is_zero() {
+            return Ok(());
+        }
+        let timeout = TimeSpec::from(due.clamp(COALESCE, IDLE));
+        let mut fds = [self.lan.as_fd(), self.messages.as_fd(), mailbox.as_fd()]
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match ppoll(&mut fds, Some(timeout), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// False: stop.
+    fn obey(&mut self, mailbox: &Mailbox) -> bool {
+        while let Some(command) = mailbox.take() {
+            match command {
+                // Whoever asked may have lost patience.
+                Command::Status(reply) => drop(reply.try_send(self.status())),
+                Command::Keys(keys) => self.path.set_keys(&keys),
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    /// Lets the kernel forward what comes from now on, and sends what is queued.
+    fn drain(&mut self, mailbox: &Mailbox) -> io::Result<()> {
+        self.capture().stop_beating();
+        let deadline = clock::now() + DRAIN;
+        let mut at_once = false;
+        self.path.stop(false);
+        loop {
+            let now = clock::now();
+            let path = &mut self.path;
+            let received = self.lan.receive(RECEIVE_BATCH, &mut |bytes| path.take(now, bytes))?;
+            path.serve_due(&mut self.messages);
+            path.wan.flush()?;
+            if received == 0 && path.bundles.iter().all(|bundle| bundle.backlog() == 0) {
+                return Ok(());
+            }
+            if now > deadline && !at_once {
+                at_once = true;
+                path.stop(true);
+            }
+            self.sleep(mailbox)?;
+        }
+    }
+
+    fn status(&self) -> Status {
+        let now = clock::now();
+        let path = &self.path;
+        Status {
+            at_ns: now.as_nanos(),
+            uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
+            realtime: self.realtime,
+            ports: self.ports(),
+            messages: self
+                .messages
+                .counters(path.bundles.iter().map(|bundle| bundle.session().rejects())),
+            trace_rows_lost: path.tracer.lost(),
+            bundles: path.bundles.iter().map(|bundle| bundle.status(now)).collect(),
+            ..Status::new(Role::Sendbox, self.dry_run)
+        }
+    }
+
+    fn ports(&self) -> Vec<PortStatus> {
+        let capture = self.capture();
+        let mode = match capture.mode() {
+            Some(XdpMode::Native) => "xdp native",
+            Some(XdpMode::Generic) => "xdp generic",
+            None => "detached",
+        };
+        // Reading a map fails only where the kernel took the privilege away.
+        let fates = capture.counters().unwrap_or_default();
+        let lan = vec![
+            ("captured".into(), fates.redirected),
+            ("ring_drops".into(), self.lan.ring_drops()),
+            ("unclaimed".into(), self.path.unclaimed),
+            ("oversized".into(), self.path.oversized),
+            ("passed_not_ip".into(), fates.not_ip),
+            ("passed_malformed".into(), fates.malformed),
+            ("passed_discovery".into(), fates.discovery),
+            ("passed_own".into(), fates.own),
+            ("passed_outside".into(), fates.outside),
+            ("passed_stale".into(), fates.stale),
+            ("passed_no_socket".into(), fates.no_socket),
+        ];
+        let wan = vec![("ring_drops".into(), self.path.wan.ring_drops())];
+        let [lan_name, wan_name] = self.names.clone();
+        vec![
+            PortStatus { device: lan_name, mode: mode.into(), counters: lan },
+            PortStatus { device: wan_name, mode: "xdp transmit".into(), counters: wan },
+        ]
+    }
+}
+
+impl Worker for SendboxWorker {
+    fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
+        privileges::cut_timer_slack();
+        self.realtime = self.realtime && privileges::go_realtime();
+        privileges::drop_unneeded()?;
+        while self.obey(&mailbox) {
+            self.round()?;
+            self.sleep(&mailbox)?;
+        }
+        self.drain(&mailbox)?;
+        let status = self.status();
+        self.path.bundles.iter().for_each(|bundle| bundle.put_counters(&self.path.tracer));
+        drop(std::mem::take(&mut self.path.tracer));
+        if let Some(writer) = self.trace_writer {
+            writer.join().map_err(|_| io::Error::other("the trace writer panicked"))?;
+        }
+        Ok(status)
+    }
+}
+
+impl Path {
+    /// Takes a captured frame.
+    fn take(&mut self, now: Timestamp, bytes: &[u8]) {
+        let Some(frame) = self.pool.copy(bytes) else {
+            self.oversized += 1;
+            return;
+        };
+        let Some(index) = self.bundle_of(&frame) else {
+            // The program knows destinations only: another source goes its way at once.
+            self.unclaimed += 1;
+            if !self.wan.send(frame.bytes()) && self.wan.flush().is_ok() {
+                self.wan.send(frame.bytes());
+            }
+            self.pool.give_back(frame);
+            return;
+        };
+        let bundle = &mut self.bundles[index];
+        bundle.enqueue(now, frame, &mut self.pool);
+        self.schedule.set(index, bundle.next_departure());
+    }
+
+    fn bundle_of(&self, frame: &Frame) -> Option<usize> {
+        let headers = frame.headers()?;
+        let index = self.prefixes.lookup(headers.destination)?;
+        let sources = &self.sources[index];
+        let is_ours =
+            sources.is_empty() || sources.iter().any(|prefix| prefix.contains(&headers.source));
+        is_ours.then_some(index)
+    }
+
+    /// Takes a datagram; `Ok`: whether its session accepted it.
+    fn on_datagram(
+        &mut self,
+        now: Timestamp,
+        source: SocketAddr,
+        datagram: &[u8],
+    ) -> Result<bool, &'static str> {
+        let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
+        let index = self.by_id.get(&sealed.bundle()).ok_or(Reject::UnknownBundle.name())?;
+        let bundle = &mut self.bundles[*index];
+        if bundle.peer() != source {
+            return Err("not_the_peer");
+        }
+        let is_accepted = bundle.on_datagram(now, datagram, &self.tracer);
+        if is_accepted {
+            self.schedule.set(*index, now);
+        }
+        Ok(is_accepted)
+    }
+
+    fn serve_due(&mut self, messages: &mut Messages) {
+        let now = clock::now();
+        // Each bundle once a round, so that a busy one leaves the others and the ring their turn.
+        for _ in 0..self.bundles.len() {
+            let Some(index) = self.schedule.pop(now) else { break };
+            let mut outside = Outside {
+                wan: &mut self.wan,
+                pool: &mut self.pool,
+                messages,
+                tracer: &self.tracer,
+            };
+            let next = self.bundles[index].serve(now, &mut outside);
+            self.schedule.set(index, next);
+        }
+    }
+
+    fn set_keys(&mut self, keys: &[KeyRing]) {
+        let now = clock::now();
+        for (index, (bundle, keys)) in self.bundles.iter_mut().zip(keys).enumerate() {
+            bundle.set_keys(now, keys);
+            self.schedule.set(index, now);
+        }
+    }
+
+    fn stop(&mut self, at_once: bool) {
+        let now = clock::now();
+        for (index, bundle) in self.bundles.iter_mut().enumerate() {
+            bundle.stop(now, at_once);
+            self.schedule.set(index, now);
+        }
+    }
+}
+
+fn devices(config: &Config) -> [String; 2] {
+    let lan = config.lan.clone().expect("a sendbox has one, as checked");
+    [lan, config.wan.clone()]
+}
+
+fn prefix_table(config: &Config) -> Result<PrefixTable<usize>, DaemonError> {
+    let bundles = config.bundles.iter().enumerate();
+    let prefixes: Vec<(IpNet, usize)> = bundles
+        .flat_map(|(index, bundle)| bundle.to.iter().map(move |prefix| (*prefix, index)))
+        .collect();
+    PrefixTable::new(&prefixes).map_err(|error| DaemonError::SetUp(io::Error::other(error)))
+}
+
+/// Attaches the capture program to the LAN port. Nothing is captured before the first heartbeat.
+fn open_lan(config: &Config, device: &str) -> Result<XdpPort, DaemonError> {
+    let mut port = XdpPort::open(device, Direction::Receive)?;
+    let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
+    let capture = Capture::attach(port.ifindex(), options)?;
+    for address in own_addresses(config).map_err(DaemonError::SetUp)? {
+        capture.add_own_address(address)?;
+    }
+    for prefix in config.bundles.iter().flat_map(|bundle| &bundle.to) {
+        capture.add_prefix(*prefix)?;
+    }
+    capture.set_socket(port.queue(), port.as_fd())?;
+    port.hold(capture);
+    Ok(port)
+}
+
+/// Refuses ports between which frames would be lost or changed.
+fn check_ports(lan: &str, wan: &str) -> Result<(), DaemonError> {
+    offload::check(lan)?;
+    offload::check(wan)?;
+    let mtu = |device: &str| offload::mtu(device).map_err(|error| named(device, error));
+    let (lan_mtu, wan_mtu) = (mtu(lan)?, mtu(wan)?);
+    if lan_mtu > wan_mtu {
+        return Err(DaemonError::SetUp(io::Error::other(format!(
+            "{lan} has an MTU of {lan_mtu} bytes, {wan} of {wan_mtu}: longer frames would be \
+             lost; run `ip link set dev {lan} mtu {wan_mtu}`"
+        ))));
+    }
+    Ok(())
+}
+
+/// Longest frame of a device: its MTU, the Ethernet header and a VLAN tag.
+fn frame_bytes(device: &str) -> Result<usize, DaemonError> {
+    let mtu = offload::mtu(device).map_err(|error| named(device, error))?;
+    Ok(mtu as usize + ETHERNET_HEADER + 4)
+}
+
+fn named(device: &str, error: io::Error) -> DaemonError {
+    DaemonError::SetUp(io::Error::new(error.kind(), format!("{device}: {error}")))
+}
