@@ -24,11 +24,9 @@
 
 use alloc::vec;
 
-use rand_core::{Rng, SeedableRng};
-use rand_xoshiro::SplitMix64;
-
 use super::estimators::{Path, PathEstimator, duration};
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
+use crate::random::{Stream, Streams};
 use crate::units::{ByteCount, Rate, Timestamp};
 
 /// A steering function around a queue of [`Path::target_bytes`].
@@ -115,7 +113,7 @@ pub struct DelayControl<L> {
     window_bytes: f64,
     steering: Option<Steering>,
     min_window_mss: f64,
-    rng: SplitMix64,
+    drains: Stream,
     now_s: f64,
     next_drain_s: f64,
     /// x > 4 x* since.
@@ -166,7 +164,7 @@ impl<L: DelayLaw> DelayControl<L> {
             window_bytes: 0.0,
             steering: None,
             min_window_mss,
-            rng: SplitMix64::seed_from_u64(0),
+            drains: Streams::new(0).stream("drains"),
             now_s: 0.0,
             next_drain_s: f64::INFINITY,
             queueing_since_s: None,
@@ -177,8 +175,7 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     fn jittered(&mut self, seconds: f64) -> f64 {
-        let unit = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        seconds * (1.0 + DRAIN_JITTER * (2.0 * unit - 1.0))
+        seconds * (1.0 + DRAIN_JITTER * (2.0 * self.drains.unit() - 1.0))
     }
 
     fn measure(&mut self, now: Timestamp, path: &Path) {
@@ -341,7 +338,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     }
 
     fn set_seed(&mut self, seed: u64) {
-        self.rng = SplitMix64::seed_from_u64(seed);
+        self.drains = Streams::new(seed).stream("drains");
     }
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {

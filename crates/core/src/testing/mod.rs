@@ -2,4 +2,5 @@
 //! operations one at a time. Property tests draw the operations, fuzz targets decode them from
 //! bytes. The models panic where a rule is broken.
 
+pub mod plant;
 pub mod qdisc;
