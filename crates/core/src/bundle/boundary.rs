@@ -13,7 +13,7 @@ const BUCKETS: usize = CAPACITY;
 const END: u16 = u16::MAX;
 
 /// What is known at the departure of a boundary packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Boundary {
     /// Sampling hash.
     pub hash: u64,
@@ -23,6 +23,8 @@ pub struct Boundary {
     pub sent_at: Timestamp,
     /// Bytes sent since the start, this packet included.
     pub sent_bytes: ByteCount,
+    /// The part of them that a path with a full buffer would have accepted.
+    pub accepted_bytes: f64,
     /// Time since the start in which the bundle had nothing to send.
     pub idle: Duration,
     /// Bytes known to be delivered at the departure.

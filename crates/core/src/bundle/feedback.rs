@@ -57,6 +57,8 @@ pub struct Progress {
     pub send_rate: Option<Rate>,
     /// Share of the departure time of these bytes in which the bundle had nothing to send.
     pub idle: Option<Ratio>,
+    /// Share of the bytes that left in the span of the rates and did not arrive (0 to 1).
+    pub loss: f64,
     /// Bytes newly received.
     pub acked: ByteCount,
     /// Bytes newly missing.
@@ -138,6 +140,7 @@ impl Feedback {
             train_rate: train.and_then(|start| matched.delivery_rate_since(&start)),
             send_rate: start.and_then(|start| matched.send_rate_since(&start)),
             idle: start.and_then(|start| matched.idle_since(&start)),
+            loss: start.map_or(0.0, |start| matched.loss_since(&start)),
             acked,
             lost: self.newly_lost(&matched),
             ecn_ce: last.map_or(ByteCount::ZERO, |last| matched.marked_since(&last, acked)),
@@ -196,6 +199,12 @@ impl Matched {
     fn send_rate_since(&self, start: &Self) -> Option<Rate> {
         let bytes = self.boundary.sent_bytes.saturating_sub(start.boundary.sent_bytes);
         bytes.per(self.boundary.sent_at.saturating_since(start.boundary.sent_at))
+    }
+
+    fn loss_since(&self, start: &Self) -> f64 {
+        let sent = self.boundary.sent_bytes.saturating_sub(start.boundary.sent_bytes).as_f64();
+        let received = self.received_bytes.saturating_sub(start.received_bytes).as_f64();
+        if sent > 0.0 { (1.0 - received / sent).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     fn idle_since(&self, start: &Self) -> Option<Ratio> {

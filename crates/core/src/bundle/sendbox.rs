@@ -29,6 +29,9 @@ pub const TICK: Duration = Duration::from_millis(5);
 /// Reports count as missing after this and two loop times.
 const MISSING_MIN: Duration = Duration::from_millis(100);
 
+/// Share of lost bytes that shows a buffer at its end and no mere random loss.
+const OVERFLOW_LOSS: f64 = 0.05;
+
 /// What an operator fixes for a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendboxConfig {
@@ -161,6 +164,7 @@ pub struct Sendbox {
     app_limited: bool,
     measured_at: Option<Timestamp>,
     outstanding: Outstanding,
+    accepted: Accepted,
     rate: Option<Rate>,
     ticked_at: Timestamp,
 }
@@ -183,6 +187,29 @@ impl Outstanding {
         let credited_s = now.saturating_since(from).as_secs_f64();
         self.bytes = (self.bytes - delivery_rate.as_bytes_per_sec_f64() * credited_s).max(0.0);
         self.updated_at = self.updated_at.max(now);
+    }
+}
+
+/// Bytes sent, of those sent faster than the delivery rate only what that rate allows: what a full
+/// buffer accepts. The rest is lost, and no report will ever take it out of the bytes outstanding.
+#[derive(Clone, Copy, Debug, Default)]
+struct Accepted {
+    bytes: f64,
+    allowance_bytes: f64,
+    updated_at: Timestamp,
+}
+
+impl Accepted {
+    fn on_departure(&mut self, now: Timestamp, len: ByteCount, delivery_rate: Rate) {
+        let rate = delivery_rate.as_bytes_per_sec_f64();
+        let elapsed_s = now.saturating_since(self.updated_at).as_secs_f64();
+        self.updated_at = self.updated_at.max(now);
+        // Bursts of up to a tick are the host's way of pacing.
+        let burst_bytes = rate * TICK.as_secs_f64() + 2.0 * MSS.as_f64();
+        self.allowance_bytes = (self.allowance_bytes + rate * elapsed_s).min(burst_bytes);
+        let accepted = len.as_f64().min(self.allowance_bytes);
+        self.allowance_bytes -= accepted;
+        self.bytes += accepted;
     }
 }
 
@@ -214,6 +241,7 @@ impl Sendbox {
             app_limited: true,
             measured_at: None,
             outstanding: Outstanding::default(),
+            accepted: Accepted::default(),
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
         }
@@ -238,6 +266,7 @@ impl Sendbox {
         }
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += len;
+        self.accepted.on_departure(now, len, self.delivery_rate);
         let size = self.sizer.size();
         let boundary_hash = hash.filter(|hash| size.is_boundary(*hash));
         self.sizer.on_departure(now, len, boundary_hash.is_some());
@@ -247,6 +276,7 @@ impl Sendbox {
             identity,
             sent_at: now,
             sent_bytes: self.counters.bytes_sent,
+            accepted_bytes: self.accepted.bytes,
             idle: self.idle.idle,
             delivered: self.delivered,
         });
@@ -399,11 +429,15 @@ impl Sendbox {
             self.delivery_rate = rate;
         }
         // Bytes sent after the boundary, less what arrived while its report was late.
-        let sent_since = self.counters.bytes_sent.saturating_sub(boundary.sent_bytes);
+        let sent_since = if progress.loss > OVERFLOW_LOSS {
+            self.accepted.bytes - boundary.accepted_bytes
+        } else {
+            self.counters.bytes_sent.saturating_sub(boundary.sent_bytes).as_f64()
+        };
         let late_s = raw_rtt_s - sample.rtt.as_secs_f64();
         let arrived = self.delivery_rate.as_bytes_per_sec_f64() * late_s;
         self.outstanding = Outstanding {
-            bytes: (sent_since.as_f64() - arrived).max(0.0),
+            bytes: (sent_since - arrived).max(0.0),
             updated_at: now,
             sent_bytes: self.counters.bytes_sent,
             credit_from: None,

@@ -67,16 +67,22 @@ const DRAIN_PERIOD_S: f64 = 10.0;
 const DRAIN_JITTER: f64 = 0.2;
 /// Time from the first limit to the first drain: other bundles may still be unshaped.
 const FIRST_DRAIN_S: f64 = 2.0;
-/// Depth of a periodic drain below the path's own content.
-const DRAIN_PERIODIC: f64 = 0.97;
-/// It undershoots by at least this many packets, or it would not empty a queue of few packets.
+/// A drain leaves the path short of this many packets, to go below a base that is too high.
 const DRAIN_PACKETS: f64 = 6.0;
-/// Depth of a drain that must tell a longer path from a queue.
-const DRAIN_DIAGNOSTIC: f64 = 0.85;
+/// But of no more than costs 0.2 % of the throughput, 3 loop times long and every 10 s ...
+const DRAIN_COST_S: f64 = 0.002 * DRAIN_PERIOD_S / 3.0;
+/// ... and of a share of its content that is neither lost in noise nor starves the hosts.
+const DRAIN_MIN: f64 = 0.03;
+const DRAIN_MAX: f64 = 0.5;
+/// Least such share of a drain that must tell a longer path from a queue.
+const DRAIN_DEEP: f64 = 0.15;
 /// Samples that a drain takes the least of.
 const DRAIN_SAMPLES: u32 = 8;
 /// Deep drains in a row before the question is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;
+/// Largest window over what was recently delivered in a base: growth of a quarter a round trip,
+/// which is also what the ceiling of the rate allows.
+const GROWTH: f64 = 1.25;
 /// Loss as a share of the window that is taken for congestion.
 const LOSS_SHARE: f64 = 0.05;
 /// Shortest standing delay that starts a drain by itself: twice the noise assumed.
@@ -84,10 +90,14 @@ const QUEUE_ALARM_S: f64 = 2e-3;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
-    started_s: f64,
+    /// When no more than the window was outstanding: what leaves later meets no queue of ours.
+    reached_s: Option<f64>,
+    first_sample_s: f64,
     is_diagnostic: bool,
     attempt: u32,
     window_bytes: f64,
+    /// Halfway between the path's own content and the window.
+    reached_bytes: f64,
     /// Before the drain: largest delivery rate, bottleneck rate, base and standing delay.
     rate_before: f64,
     bottleneck_before: f64,
@@ -110,6 +120,8 @@ pub struct DelayControl<L> {
     law: L,
     estimator: PathEstimator,
     phase: Phase,
+    /// When the limits began to hold.
+    shaped_since_s: f64,
     window_bytes: f64,
     steering: Option<Steering>,
     min_window_mss: f64,
@@ -161,6 +173,7 @@ impl<L: DelayLaw> DelayControl<L> {
             law,
             estimator: PathEstimator::new(ByteCount::new(1514)),
             phase: Phase::Measuring,
+            shaped_since_s: f64::INFINITY,
             window_bytes: 0.0,
             steering: None,
             min_window_mss,
@@ -188,6 +201,7 @@ impl<L: DelayLaw> DelayControl<L> {
         let capacity = path.train_bytes_per_s.clamp(delivery, 4.0 * delivery);
         self.set_window(capacity * path.base_s + path.target_bytes, path);
         self.phase = Phase::Steering;
+        self.shaped_since_s = self.now_s;
         self.reason = "self-inflicted queue seen";
         self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
     }
@@ -203,7 +217,7 @@ impl<L: DelayLaw> DelayControl<L> {
             return;
         }
         let may_grow = self.now_s >= self.loss.no_growth_until_s;
-        let cap = 1.5 * path.recent_bytes_per_s * path.base_s + 2.0 * path.target_bytes;
+        let cap = GROWTH * path.recent_bytes_per_s * path.base_s + 2.0 * path.target_bytes;
         let window = Window {
             bytes: self.window_bytes,
             growth_limit_bytes: if may_grow { cap } else { self.window_bytes.min(cap) },
@@ -218,7 +232,9 @@ impl<L: DelayLaw> DelayControl<L> {
 
     fn wants_drain(&mut self, path: &Path) -> bool {
         let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
-        if path.standing_s > alarm_s {
+        // While more than the window is outstanding, the queue is still on its way out.
+        let is_enforced = path.in_flight_bytes < 1.25 * self.window_bytes;
+        if path.standing_s > alarm_s && is_enforced {
             let since_s = *self.queueing_since_s.get_or_insert(self.now_s);
             if self.now_s - since_s >= 4.0 * path.loop_s {
                 self.queueing_since_s = None;
@@ -243,16 +259,19 @@ impl<L: DelayLaw> DelayControl<L> {
         reason: &'static str,
     ) {
         let content = path.recent_bytes_per_s * path.base_s;
-        let undershoot = (1.0 - DRAIN_PERIODIC)
-            .max(DRAIN_PACKETS * self.estimator.mss_bytes() / content.max(1.0))
-            .min(0.1);
-        let depth = if is_diagnostic { DRAIN_DIAGNOSTIC } else { 1.0 - undershoot };
+        let wanted = DRAIN_PACKETS * self.estimator.mss_bytes() / content.max(1.0);
+        let affordable = DRAIN_COST_S / path.loop_s;
+        let undershoot = wanted.min(affordable).clamp(DRAIN_MIN, DRAIN_MAX);
+        let undershoot = if is_diagnostic { undershoot.max(DRAIN_DEEP) } else { undershoot };
+        let depth = 1.0 - undershoot;
         let floor = self.min_window_mss * self.estimator.mss_bytes();
         self.phase = Phase::Draining(Drain {
-            started_s: self.now_s,
+            reached_s: None,
+            first_sample_s: 0.0,
             is_diagnostic,
             attempt,
             window_bytes: (depth * content).max(floor),
+            reached_bytes: (0.5 * (1.0 + depth) * content).max(floor),
             rate_before: path.recent_bytes_per_s,
             bottleneck_before: path.bottleneck_bytes_per_s,
             base_before_s: path.base_s,
@@ -265,17 +284,23 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     fn drain(&mut self, mut drain: Drain, path: &Path, rtt_s: f64) {
-        let settled_s = drain.started_s + 2.0 * path.loop_s;
-        if self.now_s >= settled_s {
+        if path.in_flight_bytes <= drain.reached_bytes {
+            drain.reached_s.get_or_insert(self.now_s);
+        }
+        if drain.reached_s.is_some_and(|reached_s| path.sent_at_s >= reached_s) {
+            if drain.samples == 0 {
+                drain.first_sample_s = self.now_s;
+            }
             drain.least_rtt_s = drain.least_rtt_s.min(rtt_s);
             drain.least_rate = drain.least_rate.min(path.delivery_bytes_per_s);
             drain.samples += 1;
         }
         self.phase = Phase::Draining(drain);
-        if drain.samples < DRAIN_SAMPLES || self.now_s < settled_s + path.loop_s {
-            return;
+        let is_complete =
+            drain.samples >= DRAIN_SAMPLES && self.now_s >= drain.first_sample_s + path.loop_s;
+        if is_complete {
+            self.conclude(&drain, path);
         }
-        self.conclude(&drain, path);
     }
 
     fn conclude(&mut self, drain: &Drain, path: &Path) {
@@ -288,7 +313,7 @@ impl<L: DelayLaw> DelayControl<L> {
             self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
             self.set_window(resume, path);
             self.reason = "base confirmed";
-            if drain.base_before_s - path.base_s > 2.0 * tolerance_s {
+            if drain.base_before_s - path.base_s > tolerance_s {
                 self.start_drain(path, drain.is_diagnostic, 1, "base fell");
             }
             return;
@@ -332,6 +357,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     fn init(&mut self, now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
         self.estimator = PathEstimator::new(mss);
         self.phase = Phase::Measuring;
+        self.shaped_since_s = f64::INFINITY;
         self.steering = None;
         self.now_s = now.as_secs_f64();
         self.loss = LossWatch::default();
@@ -343,12 +369,13 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.now_s = now.as_secs_f64();
-        let is_shaped = self.phase != Phase::Measuring;
-        let Some(path) = self.estimator.on_measurement(now, measurement, is_shaped) else {
+        let shaped_since_s = self.shaped_since_s;
+        let Some(path) = self.estimator.on_measurement(now, measurement, shaped_since_s) else {
             return;
         };
         let rtt_s = measurement.rtt.map_or(path.base_s, |rtt| rtt.min.as_secs_f64());
-        let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
+        let is_ours = path.sent_at_s >= shaped_since_s;
+        let lost_bytes = measurement.lost.filter(|_| is_ours).map_or(0.0, ByteCount::as_f64);
         match self.phase {
             Phase::Measuring => self.measure(now, &path),
             Phase::Steering => {
@@ -370,6 +397,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         if event == CongestionEvent::FeedbackLost {
             self.estimator.restart();
             self.phase = Phase::Measuring;
+            self.shaped_since_s = f64::INFINITY;
             self.steering = None;
             self.reason = "feedback was lost";
         }

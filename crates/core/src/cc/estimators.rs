@@ -165,6 +165,10 @@ pub struct Path {
     pub base_s: f64,
     /// Standing queueing delay.
     pub standing_s: f64,
+    /// Queueing delay of the last four samples, whatever time they cover: noisier and sooner.
+    pub fresh_s: f64,
+    /// When the newest acknowledged packet was sent.
+    pub sent_at_s: f64,
     /// Standing queueing delay to aim for.
     pub target_s: f64,
     /// Queue to aim for.
@@ -203,6 +207,7 @@ pub struct PathEstimator {
     /// Least round trip of the last 10 s, for a base that idle traffic may raise.
     recent_rtts: SlidingMin,
     round_trips: SlidingMin,
+    fresh_round_trips: SlidingMin,
     loop_times: SlidingMin,
     bottleneck: BottleneckRate,
     recent: SlidingMax,
@@ -225,6 +230,7 @@ impl PathEstimator {
             base_s: None,
             recent_rtts: SlidingMin::default(),
             round_trips: SlidingMin::default(),
+            fresh_round_trips: SlidingMin::default(),
             loop_times: SlidingMin::default(),
             bottleneck: BottleneckRate::default(),
             recent: SlidingMax::default(),
@@ -240,13 +246,14 @@ impl PathEstimator {
         }
     }
 
-    /// Takes a measurement; `shaped`: losses are the doing of this sender's own window. `None`
-    /// while the path is not known well enough to decide anything.
+    /// Takes a measurement. `shaped_since_s`: when this sender's own limits began to hold, since
+    /// losses before that say nothing about them. `None` while the path is not known well enough
+    /// to decide anything.
     pub fn on_measurement(
         &mut self,
         now: Timestamp,
         measurement: &Measurement,
-        shaped: bool,
+        shaped_since_s: f64,
     ) -> Option<Path> {
         let rtt = measurement.rtt?;
         let now_s = now.as_secs_f64();
@@ -267,18 +274,21 @@ impl PathEstimator {
         self.loop_times.push(now_s, feedback_s, 2.0 * base_s, 1);
         let loop_s = self.loop_times.value()?.max(base_s);
         self.round_trips.push(now_s, least_s, loop_s, STANDING_SAMPLES);
+        self.fresh_round_trips.push(now_s, least_s, 0.0, STANDING_SAMPLES);
         self.recent_rtts.push(now_s, least_s, 10.0, 1);
         if let Some(last_s) = self.last_rtt_s.replace(latest_s) {
             self.noise_s += NOISE_GAIN * (libm::fabs(latest_s - last_s) - self.noise_s);
         }
+        self.path.sent_at_s = now_s - feedback_s;
         self.path.base_s = base_s;
         self.path.loop_s = loop_s;
         self.path.dt_s = elapsed_s.min(loop_s);
         self.path.noise_s = self.noise_s;
         self.path.acked_bytes = measurement.acked.as_f64();
         self.update_rates(now_s, elapsed_s, measurement);
-        self.update_target(now_s, measurement, shaped);
+        self.update_target(now_s, measurement, shaped_since_s);
         self.path.standing_s = self.round_trips.value()? - base_s;
+        self.path.fresh_s = self.fresh_round_trips.value()? - base_s;
         let is_queueing = self.path.standing_s > 4.0 * self.path.target_s;
         self.path.app_limited = is_idle(measurement) && !is_queueing;
         (self.path.bottleneck_bytes_per_s > 0.0).then_some(self.path)
@@ -313,9 +323,10 @@ impl PathEstimator {
     }
 
     /// Shrinks the target where the buffer is too shallow for it, which loss shows.
-    fn update_target(&mut self, now_s: f64, measurement: &Measurement, shaped: bool) {
+    fn update_target(&mut self, now_s: f64, measurement: &Measurement, shaped_since_s: f64) {
         let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);
-        if has_lost && shaped && !is_idle(measurement) {
+        let is_ours = self.path.sent_at_s >= shaped_since_s;
+        if has_lost && is_ours && !is_idle(measurement) {
             if now_s - self.share_cut_at_s >= self.path.loop_s {
                 self.share = (self.share * SHARE_CUT).max(SHARE_MIN);
                 self.share_cut_at_s = now_s;
@@ -364,6 +375,7 @@ impl PathEstimator {
     /// Forgets the queue of a time that is over, keeps what describes the path.
     pub fn restart(&mut self) {
         self.round_trips.clear();
+        self.fresh_round_trips.clear();
         self.loop_times.clear();
         self.last_rtt_s = None;
         self.last_at = None;

@@ -1,5 +1,6 @@
 //! Congestion control: one trait, one file per algorithm, one registry.
 
+pub mod basic_delay;
 pub mod constant;
 pub mod copa;
 pub mod delay;
@@ -158,7 +159,8 @@ pub struct Algorithm {
 }
 
 /// Every algorithm there is.
-pub const ALGORITHMS: &[Algorithm] = &[constant::ALGORITHM, copa::ALGORITHM, setpoint::ALGORITHM];
+pub const ALGORITHMS: &[Algorithm] =
+    &[basic_delay::ALGORITHM, constant::ALGORITHM, copa::ALGORITHM, setpoint::ALGORITHM];
 
 /// Builds the algorithm that `spec` names.
 pub fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {

@@ -74,7 +74,10 @@ impl Setpoint {
         }
         if self.empty_s > 2.0 * path.loop_s {
             self.reason = "queue empty: exploring";
-            return share * self.boost(path, window);
+            // What is outstanding lags behind the window, and the standing delay behind the queue.
+            let is_used = path.in_flight_bytes > 0.85 * window.bytes;
+            let is_arriving = path.fresh_s > path.target_s;
+            return if is_used && !is_arriving { share * self.boost(path, window) } else { 0.0 };
         }
         self.reason = "holding the queue";
         share * GAIN * error

@@ -189,7 +189,7 @@ pub struct Bin {
 }
 
 /// One bundle in one interval.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BundleBin {
     /// Bytes that left the bottleneck.
     pub bytes: u64,
@@ -197,8 +197,8 @@ pub struct BundleBin {
     pub sendbox_packets: u64,
     /// Rate of the shaper at the beginning (bits per second).
     pub rate_bps: Option<u64>,
-    /// Least round trip in force at the beginning.
-    pub min_rtt: Option<Duration>,
+    /// What the sendbox had decided at the beginning.
+    pub decision: Option<Decision>,
 }
 
 /// What a run leaves behind.
@@ -500,7 +500,7 @@ impl<'a> Plant<'a> {
             bytes: 0,
             sendbox_packets: site.shaper.backlog().packets,
             rate_bps: site.sendbox.rate().map(Rate::as_bits_per_sec),
-            min_rtt: site.sendbox.decision().min_rtt,
+            decision: Some(site.sendbox.decision()),
         });
         let bin = Bin {
             queue_packets: self.queue.len(),
