@@ -135,3 +135,31 @@ impl<P: Packet> Qdisc<P> for Drr<P> {
         self.buffer.backlog()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::qdisc::{Dropped, TestPacket};
+
+    #[test]
+    fn a_flow_waits_until_its_saved_deficit_covers_its_packet() {
+        let mut drr = Drr::new(DrrParams {
+            limit: Limit::Packets(100),
+            flows: 1024,
+            quantum: ByteCount::new(500),
+            seed: 0,
+        });
+        let mut drops = Dropped::default();
+        for (flow, len) in [(1, 1200), (1, 200), (1, 200), (2, 300), (2, 300), (2, 300), (2, 900)] {
+            let packet = TestPacket { flow, len: ByteCount::new(len), ..TestPacket::default() };
+            drr.enqueue(Timestamp::ZERO, packet, &mut drops);
+        }
+        let next = || drr.dequeue(Timestamp::ZERO, &mut drops);
+        let order: Vec<(u32, u64)> =
+            core::iter::from_fn(next).map(|packet| (packet.flow, packet.len.as_u64())).collect();
+        // Deficits at the end of each turn. Flow 1: 500, 1000, 1500 - 1400 = 100, then 600 - 200.
+        // Flow 2: 500 - 300 = 200, 700 - 600 = 100, 600, and 1100 after flow 1 has left.
+        let expected = [(2, 300), (2, 300), (2, 300), (1, 1200), (1, 200), (1, 200), (2, 900)];
+        assert_eq!(order, expected);
+    }
+}

@@ -224,3 +224,128 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
         self.backlog
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::qdisc::{Dropped, TestPacket};
+    use crate::units::Duration;
+
+    fn params(limit: u64) -> FqCodelParams {
+        FqCodelParams {
+            limit: Limit::Packets(limit),
+            memory: ByteCount::new(1_000_000_000),
+            flows: 1024,
+            quantum: ByteCount::new(1514),
+            codel: CodelParams {
+                target: Duration::from_millis(5),
+                interval: Duration::from_millis(100),
+                ecn: false,
+            },
+            seed: 0,
+        }
+    }
+
+    fn packet(flow: u32, sequence: u64) -> TestPacket {
+        TestPacket { flow, sequence, ..TestPacket::default() }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_new_flow_goes_before_old_ones_but_not_a_second_time() {
+        let mut queue = FqCodel::new(params(100));
+        let mut drops = Dropped::default();
+        for sequence in 0..4 {
+            queue.enqueue(at(0), packet(1, sequence), &mut drops);
+            queue.enqueue(at(0), packet(2, sequence), &mut drops);
+        }
+        let next = |queue: &mut FqCodel<TestPacket>| {
+            queue.dequeue(at(0), &mut Dropped::default()).map(|packet| packet.flow)
+        };
+        // The first packets use up the quantum, which makes both flows old.
+        assert_eq!([next(&mut queue), next(&mut queue), next(&mut queue)], [1, 2, 1].map(Some));
+        queue.enqueue(at(0), packet(3, 0), &mut drops);
+        assert_eq!(next(&mut queue), Some(3));
+        // A sparse flow that comes back while others wait takes its turn among them.
+        queue.enqueue(at(0), packet(3, 1), &mut drops);
+        assert_eq!([next(&mut queue), next(&mut queue), next(&mut queue)], [2, 3, 1].map(Some));
+    }
+
+    #[test]
+    fn flows_that_keep_coming_back_do_not_starve_an_old_one() {
+        let mut queue = FqCodel::new(params(1000));
+        let mut drops = Dropped::default();
+        for sequence in 0..200 {
+            queue.enqueue(at(0), packet(1, sequence), &mut drops);
+        }
+        let mut next = |queue: &mut FqCodel<TestPacket>| {
+            queue.dequeue(at(0), &mut drops).map_or(0, |packet| packet.flow)
+        };
+        let small = |flow| TestPacket { len: ByteCount::new(100), ..packet(flow, 0) };
+        assert_eq!(next(&mut queue), 1);
+        // Flows 2 and 3: the one that was not served gets its next packet just before it would be
+        // found empty (RFC 8290 section 4.2, last paragraph).
+        queue.enqueue(at(0), small(2), &mut Dropped::default());
+        let served: Vec<u32> = (0..100)
+            .map(|_| {
+                let flow = next(&mut queue);
+                queue.enqueue(at(0), small(if flow == 2 { 3 } else { 2 }), &mut Dropped::default());
+                flow
+            })
+            .collect();
+        assert!(served.iter().filter(|flow| **flow == 1).count() > 5, "{served:?}");
+    }
+
+    #[test]
+    fn the_fattest_flow_loses_half_of_its_bytes_and_at_most_64_packets() {
+        for (fat, expected) in [(20, 11), (1000, 64)] {
+            let mut queue = FqCodel::new(params(fat + 1));
+            let mut drops = Dropped::default();
+            queue.enqueue(at(0), packet(2, 0), &mut drops);
+            for sequence in 0..=fat {
+                queue.enqueue(at(0), packet(1, sequence), &mut drops);
+            }
+            let dropped: Vec<(u32, u64)> =
+                drops.packets.iter().map(|(packet, _)| (packet.flow, packet.sequence)).collect();
+            let oldest: Vec<(u32, u64)> = (0..expected).map(|sequence| (1, sequence)).collect();
+            assert_eq!(dropped, oldest);
+            assert_eq!(queue.backlog().packets, fat + 2 - expected);
+        }
+    }
+
+    #[test]
+    fn memory_bounds_the_bytes_even_when_one_batch_is_not_enough() {
+        let memory = ByteCount::new(70_000);
+        let mut queue = FqCodel::new(FqCodelParams { memory, ..params(10_000) });
+        let mut drops = Dropped::default();
+        for sequence in 0..1000 {
+            let len = ByteCount::new(70);
+            let small = TestPacket { len, ..packet(sequence as u32, sequence) };
+            queue.enqueue(at(0), small, &mut drops);
+        }
+        assert!(drops.packets.is_empty());
+        let large = TestPacket { len: ByteCount::new(60_000), ..packet(5000, 0) };
+        queue.enqueue(at(0), large, &mut drops);
+        assert!(queue.backlog().bytes <= memory);
+    }
+
+    #[test]
+    fn only_the_flow_that_stands_too_long_is_dropped_from() {
+        let mut queue = FqCodel::new(params(10_000));
+        let mut drops = Dropped::default();
+        for sequence in 0..1000 {
+            queue.enqueue(at(0), packet(1, sequence), &mut drops);
+        }
+        for now in 0..480 {
+            queue.enqueue(at(now), packet(2, now), &mut drops);
+            queue.dequeue(at(now), &mut drops).unwrap();
+            queue.dequeue(at(now), &mut drops).unwrap();
+        }
+        assert!(drops.packets.iter().all(|(packet, _)| packet.flow == 1));
+        // As a queue of its own under CoDel: 105, 205, 275.7, 333.4, 383.4, 428.2, 469 ms.
+        assert_eq!(drops.packets.len(), 7);
+    }
+}

@@ -273,7 +273,7 @@ mod tests {
         let spec = Spec::named("shaper")
             .with("rate", Value::Text("1Mbit/s".into()))
             .with("inner", Value::Spec(nested));
-        assert!(refusal(&spec).starts_with("inner.limit = 0p: allowed is 1p to"));
+        assert!(refusal(&spec).starts_with("inner.limit = \"0p\": allowed is 1p to"));
     }
 
     #[test]

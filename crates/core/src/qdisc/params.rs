@@ -3,7 +3,6 @@
 
 use alloc::format;
 use alloc::string::ToString;
-use core::fmt::Display;
 use core::ops::RangeInclusive;
 
 use crate::spec::{Param, Spec, SpecError};
@@ -46,7 +45,7 @@ pub(super) fn limit(spec: &Spec, name: &str) -> Result<Limit, SpecError> {
         Limit::Packets(packets) => (1..=PACKETS_MAX).contains(&packets),
         Limit::Bytes(bytes) => (MTU..=BYTES_MAX).contains(&bytes.as_u64()),
     };
-    if is_allowed { Ok(limit) } else { Err(refused(name, &limit, LIMIT_ALLOWED)) }
+    if is_allowed { Ok(limit) } else { Err(refused(spec, name, LIMIT_ALLOWED)) }
 }
 
 pub(super) fn quantum(spec: &Spec) -> Result<ByteCount, SpecError> {
@@ -54,7 +53,7 @@ pub(super) fn quantum(spec: &Spec) -> Result<ByteCount, SpecError> {
     if QUANTUM.contains(&quantum.as_u64()) {
         Ok(quantum)
     } else {
-        Err(refused("quantum", &quantum, QUANTUM_PARAM.allowed))
+        Err(refused(spec, "quantum", QUANTUM_PARAM.allowed))
     }
 }
 
@@ -63,7 +62,7 @@ pub(super) fn memory(spec: &Spec) -> Result<ByteCount, SpecError> {
     if (MTU..=BYTES_MAX).contains(&memory.as_u64()) {
         Ok(memory)
     } else {
-        Err(refused("memory", &memory, "a size, 1514B to 1GB"))
+        Err(refused(spec, "memory", "a size, 1514B to 1GB"))
     }
 }
 
@@ -73,7 +72,7 @@ pub(super) fn count(spec: &Spec, name: &str, range: RangeInclusive<u64>) -> Resu
         Ok(count)
     } else {
         let allowed = format!("a whole number, {} to {}", range.start(), range.end());
-        Err(refused(name, &count, &allowed))
+        Err(refused(spec, name, &allowed))
     }
 }
 
@@ -87,7 +86,7 @@ pub(super) fn duration(
         Ok(duration)
     } else {
         let [low, high] = [*range.start(), *range.end()].map(format_duration);
-        Err(refused(name, &format_duration(duration), &format!("a duration, {low} to {high}")))
+        Err(refused(spec, name, &format!("a duration, {low} to {high}")))
     }
 }
 
@@ -110,6 +109,8 @@ pub(super) fn given<T>(
     found?.ok_or_else(missing)
 }
 
-fn refused(name: &str, value: &dyn Display, allowed: &str) -> SpecError {
-    SpecError::new(name, &value.to_string(), allowed)
+/// The parameter `name` as written is not `allowed`.
+pub(super) fn refused(spec: &Spec, name: &str, allowed: &str) -> SpecError {
+    let value = spec.params.get(name).map(ToString::to_string);
+    SpecError::new(name, &value.unwrap_or_default(), allowed)
 }

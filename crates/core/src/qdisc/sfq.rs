@@ -237,3 +237,147 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
         self.buffer.backlog()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::qdisc::{Dropped, TestPacket};
+
+    fn params(limit: u64) -> SfqParams {
+        SfqParams {
+            limit: Limit::Packets(limit),
+            divisor: 1024,
+            depth: None,
+            quantum: ByteCount::new(1514),
+            perturb: None,
+            headdrop: false,
+            seed: 1,
+        }
+    }
+
+    fn packet(flow: u32, sequence: u64) -> TestPacket {
+        TestPacket { flow, sequence, ..TestPacket::default() }
+    }
+
+    /// Enqueues packets `(flow, sequence)` at time 0; what was dropped.
+    fn fill(sfq: &mut Sfq<TestPacket>, packets: &[(u32, u64)]) -> Vec<(u32, u64)> {
+        let mut drops = Dropped::default();
+        for (flow, sequence) in packets {
+            sfq.enqueue(Timestamp::ZERO, packet(*flow, *sequence), &mut drops);
+        }
+        drops.packets.iter().map(|(packet, _)| (packet.flow, packet.sequence)).collect()
+    }
+
+    fn drain(sfq: &mut Sfq<TestPacket>, now: Timestamp) -> Vec<(u32, u64)> {
+        let next = || sfq.dequeue(now, &mut Dropped::default());
+        core::iter::from_fn(next).map(|packet| (packet.flow, packet.sequence)).collect()
+    }
+
+    #[test]
+    fn the_longest_flow_gives_up_its_newest_packet_or_with_headdrop_its_oldest() {
+        let packets = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)];
+        let mut sfq = Sfq::new(params(4));
+        assert_eq!(fill(&mut sfq, &packets), [(1, 2)]);
+        let mut sfq = Sfq::new(SfqParams { headdrop: true, ..params(4) });
+        assert_eq!(fill(&mut sfq, &packets), [(1, 0)]);
+    }
+
+    #[test]
+    fn an_arrival_to_a_flow_as_long_as_the_longest_is_what_goes() {
+        let mut sfq = Sfq::new(params(4));
+        assert_eq!(fill(&mut sfq, &[(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]), [(2, 2)]);
+    }
+
+    #[test]
+    fn one_flow_may_take_the_whole_buffer_unless_depth_forbids_it() {
+        let packets: Vec<(u32, u64)> = (0..1300).map(|sequence| (1, sequence)).collect();
+        let mut sfq = Sfq::new(params(1200));
+        assert_eq!(fill(&mut sfq, &packets).len(), 100);
+        let mut sfq = Sfq::new(SfqParams { depth: Some(127), ..params(1200) });
+        assert_eq!(fill(&mut sfq, &packets).len(), 1300 - 127);
+        assert_eq!(drain(&mut sfq, Timestamp::ZERO)[0], (1, 0));
+        let mut sfq = Sfq::new(SfqParams { depth: Some(127), headdrop: true, ..params(1200) });
+        assert_eq!(fill(&mut sfq, &packets).len(), 1300 - 127);
+        assert_eq!(drain(&mut sfq, Timestamp::ZERO)[0], (1, 1300 - 127));
+    }
+
+    #[test]
+    fn a_flood_costs_a_modest_flow_nothing() {
+        let mut sfq = Sfq::new(params(50));
+        let mut drops = Dropped::default();
+        for step in 0..1000 {
+            for _ in 0..10 {
+                sfq.enqueue(Timestamp::ZERO, packet(1, step), &mut drops);
+            }
+            sfq.enqueue(Timestamp::ZERO, packet(2, step), &mut drops);
+            let sent = [(); 2].map(|()| sfq.dequeue(Timestamp::ZERO, &mut drops).unwrap().flow);
+            assert!(sent.contains(&2));
+        }
+        assert!(drops.packets.iter().all(|(packet, _)| packet.flow == 1));
+    }
+
+    #[test]
+    fn a_byte_limit_takes_from_the_flow_with_the_most_bytes() {
+        let limit = Limit::Bytes(ByteCount::new(4000));
+        let mut sfq = Sfq::new(SfqParams { limit, ..params(0) });
+        let mut drops = Dropped::default();
+        for (flow, len) in [(1, 100), (1, 100), (1, 100), (2, 1500), (2, 1500), (3, 1000)] {
+            let packet = TestPacket { flow, len: ByteCount::new(len), ..TestPacket::default() };
+            sfq.enqueue(Timestamp::ZERO, packet, &mut drops);
+        }
+        assert_eq!(drops.packets.iter().map(|(packet, _)| packet.flow).collect::<Vec<_>>(), [2]);
+        let huge = TestPacket { flow: 4, len: ByteCount::new(4001), ..TestPacket::default() };
+        sfq.enqueue(Timestamp::ZERO, huge, &mut drops);
+        assert_eq!(drops.packets[1].0.flow, 4, "nobody makes room for what can never fit");
+    }
+
+    #[test]
+    fn a_new_flow_joins_at_the_end_of_the_round() {
+        let mut sfq = Sfq::new(params(100));
+        fill(&mut sfq, &[(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]);
+        assert_eq!(drain(&mut sfq, Timestamp::ZERO), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)]);
+    }
+
+    #[test]
+    fn a_new_key_parts_flows_that_shared_a_queue_and_reorders_neither() {
+        let interval = Duration::from_secs(10);
+        let after = Timestamp::ZERO + interval;
+        let mut parted = 0;
+        for seed in 0..64 {
+            let params = SfqParams { divisor: 2, perturb: Some(interval), seed, ..params(100) };
+            let mut sfq = Sfq::new(params.clone());
+            fill(&mut sfq, &[(1, 0), (1, 1), (2, 0), (2, 1)]);
+            let mut same = Sfq::new(SfqParams { perturb: None, ..params });
+            fill(&mut same, &[(1, 0), (1, 1), (2, 0), (2, 1)]);
+            if drain(&mut same, after) != [(1, 0), (1, 1), (2, 0), (2, 1)] {
+                continue;
+            }
+            let order = drain(&mut sfq, after);
+            if order == [(1, 0), (2, 0), (1, 1), (2, 1)] {
+                parted += 1;
+            } else {
+                assert_eq!(order, [(1, 0), (1, 1), (2, 0), (2, 1)], "seed {seed}");
+            }
+        }
+        // Half of about 32 seeds that put both flows in one of two queues.
+        assert!((8..=24).contains(&parted), "{parted} of 64 seeds");
+    }
+
+    #[test]
+    fn the_key_changes_once_an_interval_and_never_when_off() {
+        let interval = Duration::from_secs(10);
+        let mut sfq = Sfq::new(SfqParams { perturb: Some(interval), ..params(10) });
+        let mut keys = Vec::new();
+        for second in 0..35 {
+            let now = Timestamp::ZERO + Duration::from_secs(second);
+            sfq.dequeue(now, &mut Dropped::default());
+            keys.push(sfq.key);
+        }
+        keys.dedup();
+        assert_eq!(keys.len(), 4);
+        let mut sfq = Sfq::new(params(10));
+        let key = sfq.key;
+        sfq.dequeue(Timestamp::MAX, &mut Dropped::default());
+        assert_eq!(sfq.key, key);
+    }
+}

@@ -1,0 +1,62 @@
+//! No discipline allocates per packet once its queues have grown.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use forebay_core::qdisc::{DropReason, DropSink, build};
+use forebay_core::testing::qdisc::{TestPacket, specs};
+use forebay_core::units::{Duration, Timestamp};
+
+/// Counts the allocations of the calling thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; the counter allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Ignore;
+
+impl DropSink<TestPacket> for Ignore {
+    fn dropped(&mut self, _packet: TestPacket, _reason: DropReason) {}
+}
+
+#[test]
+fn a_warm_discipline_allocates_nothing() {
+    for spec in specs() {
+        let mut qdisc = build::<TestPacket>(&spec).expect("a valid spec");
+        let mut run = |packets: std::ops::Range<u64>| {
+            for sequence in packets {
+                // 3 arrivals for 2 departures, 1 ms apart: queues fill, drop and change keys.
+                let now = Timestamp::ZERO + Duration::from_millis(sequence);
+                let (flow, class) = ((sequence * 7919 % 31) as u32, (sequence % 4) as u8);
+                let packet = TestPacket { flow, sequence, class, ..TestPacket::default() };
+                qdisc.enqueue(now, packet, &mut Ignore);
+                if sequence % 3 != 0 {
+                    qdisc.dequeue(now, &mut Ignore);
+                }
+            }
+            assert!(qdisc.backlog().packets > 0, "{spec} stayed empty");
+        };
+        run(0..2000);
+        let before = ALLOCATIONS.get();
+        run(2000..12_000);
+        assert_eq!(ALLOCATIONS.get() - before, 0, "{spec}");
+    }
+}
