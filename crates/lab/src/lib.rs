@@ -1,5 +1,6 @@
 //! Plans, back ends, metrics, store and reports.
 
+pub mod backend;
 pub mod metrics;
 pub mod plan;
 pub mod report;

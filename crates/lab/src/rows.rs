@@ -79,10 +79,12 @@ pub struct LinkRow {
     pub packets: PacketLog,
     /// Packets lost by the emulator itself.
     pub drops_ring: u64,
+    /// Packets missing in the log.
+    pub records_lost: u64,
     /// How late packets were released: p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
-    /// Achieved over configured rate while backlogged; `None` without a rate.
-    pub rate_achieved: Option<f64>,
+    /// Achieved over configured rate while backlogged, 1 if there was no telling.
+    pub rate_achieved: f64,
 }
 
 /// The log of the packets of a link.
@@ -115,6 +117,10 @@ pub enum Fate {
     QueueDrop,
     /// It was lost on purpose.
     Lost,
+    /// It was still on the link at the end of the run.
+    Inside,
+    /// The emulator could not send it: none in a valid run.
+    EmulatorDrop,
 }
 
 /// One packet on a link.
@@ -161,8 +167,10 @@ impl PacketRow {
                 0 => Fate::Delivered,
                 1 => Fate::QueueDrop,
                 2 => Fate::Lost,
+                3 => Fate::Inside,
+                4 => Fate::EmulatorDrop,
                 other => {
-                    let error = format!("fate {other} in a packet log: allowed is 0, 1 or 2");
+                    let error = format!("fate {other} in a packet log: allowed is 0 to 4");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, error));
                 }
             },
@@ -297,7 +305,7 @@ mod tests {
 
     #[test]
     fn records_are_read_as_the_emulator_writes_them() {
-        let packed = 1514_u64 | 3 << 32 | 1 << 48;
+        let packed = 1514_u64 | (3 << 32) | (1 << 48);
         let mut file = tempfile::NamedTempFile::new().unwrap();
         for words in [[1_100, 1_300, 1_400, 7, 8, 1514, 5, 7570], [1_200, 0, 0, 9, 8, packed, 1, 0]]
         {

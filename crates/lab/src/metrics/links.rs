@@ -72,6 +72,7 @@ impl LinkTruth {
                     bytes: packet.bytes,
                     pair: packet.pair,
                 }),
+                Fate::Inside => {}
                 fate => drops.push((packet.arrived_ns, fate)),
             }
         })?;

@@ -29,6 +29,7 @@ pub static LIMITS: &[Limit] = &[
     Limit { name: "sendbox lateness", text: "p99 at most 1 ms: the pacer keeps its times" },
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
     Limit { name: "ring drops", text: "none: no packet is lost by the harness itself" },
+    Limit { name: "packet log", text: "complete: the truth lacks no packet" },
     Limit { name: "offloads", text: "off on every device: one frame per packet" },
 ];
 
@@ -55,13 +56,16 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
     let generator = rows.host.generator_lateness_ns;
     late("lateness of the generator".into(), generator, GENERATOR_LATENESS_P99_NS);
     for link in &rows.links {
-        match link.rate_achieved {
-            Some(rate) if !RATE_ACHIEVED.contains(&rate) => reasons.push(format!(
+        if !RATE_ACHIEVED.contains(&link.rate_achieved) {
+            reasons.push(format!(
                 "link {} carried {:.1} % of its rate while backlogged, allowed is 99 to 101 %",
                 link.name,
-                rate * 100.0
-            )),
-            _ => {}
+                link.rate_achieved * 100.0
+            ));
+        }
+        if link.records_lost > 0 {
+            let lost = link.records_lost;
+            reasons.push(format!("log of link {} lacks {lost} packets, allowed is 0", link.name));
         }
     }
     let links = rows.links.iter().map(|link| ("link", &link.name, link.drops_ring));
@@ -90,7 +94,7 @@ mod tests {
             links: vec![LinkRow {
                 name: "forward".into(),
                 lateness_ns: [0, 1_000_000, 9_000_000, 9_000_000],
-                rate_achieved: Some(0.995),
+                rate_achieved: 0.995,
                 ..LinkRow::default()
             }],
             bundles: vec![BundleRow { name: "a".into(), ..BundleRow::default() }],
@@ -99,12 +103,13 @@ mod tests {
         };
         assert_eq!(reasons(&rows), Vec::<String>::new());
         rows.links[0].lateness_ns[1] += 1;
-        rows.links[0].rate_achieved = Some(0.97);
+        rows.links[0].rate_achieved = 0.97;
+        rows.links[0].records_lost = 4;
         rows.links[0].drops_ring = 1;
         rows.bundles[0].lateness_ns[1] = 2_000_000;
         rows.bundles[0].drops_ring = 2;
         rows.host.generator_lateness_ns[1] = 3_000_000;
         rows.host.offloads.push("eth1: tso=on".into());
-        assert_eq!(reasons(&rows).len(), 7, "{:?}", reasons(&rows));
+        assert_eq!(reasons(&rows).len(), 8, "{:?}", reasons(&rows));
     }
 }

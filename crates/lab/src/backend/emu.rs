@@ -1,0 +1,310 @@
+//! Real kernel TCP between network namespaces over an emulated link.
+
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_host::record::{BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord};
+use forebay_host::scenario::{
+    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkChange, LinkSpec, PairSpec, Request,
+    Scenario, Workload, WorkloadKind,
+};
+use forebay_host::testbed::{self, Phase, TestbedError};
+
+use super::{Backend, BackendError, Progress};
+use crate::plan::Experiment;
+use crate::plan::experiment as plan;
+use crate::rows::{
+    BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow, RequestRow,
+    RunRows,
+};
+
+/// The back end.
+pub struct Emu;
+
+impl Backend for Emu {
+    fn name(&self) -> &'static str {
+        "emu"
+    }
+
+    fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        scenario(experiment).map(drop)
+    }
+
+    fn run(
+        &self,
+        experiment: &Experiment,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RunRows, BackendError> {
+        let Plan { scenario, flows } = scenario(experiment)?;
+        let mut report = |step: testbed::Progress| {
+            let phase = match step.phase {
+                Phase::Waiting { holder } => format!("waiting for {holder}"),
+                Phase::Preparing => "preparing".into(),
+                Phase::Running => "running".into(),
+                Phase::Draining => "draining".into(),
+                Phase::Collecting => "collecting".into(),
+            };
+            let done = step.elapsed_ns as f64 / step.total_ns.max(1) as f64;
+            progress(Progress { phase, done: done.min(1.0) });
+        };
+        match testbed::run(&scenario, directory, &mut report) {
+            Ok(record) => rows(record, &flows),
+            Err(error @ TestbedError::NotRoot) => Err(BackendError::Unavailable(error.to_string())),
+            Err(error) => Err(BackendError::Failed(error.to_string())),
+        }
+    }
+}
+
+/// A scenario, and the place in the experiment's flows of each of its workloads by name.
+struct Plan {
+    scenario: Scenario,
+    flows: Vec<(String, usize)>,
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
+    let mut flows = Vec::new();
+    let mut pairs: Vec<PairSpec> = Vec::new();
+    for name in &experiment.pairs {
+        let bundle = |reversed| {
+            let mut bundles = experiment.bundles.iter();
+            bundles.find(|bundle| bundle.pair == *name && bundle.reversed == reversed)
+        };
+        let mut workloads = Vec::new();
+        for (place, flow) in experiment.flows.iter().enumerate() {
+            if flow.pair == *name {
+                for workload in workloads_of(experiment, flow)? {
+                    flows.push((workload.name.clone(), place));
+                    workloads.push(workload);
+                }
+            }
+        }
+        pairs.push(PairSpec {
+            name: name.clone(),
+            forward_bundle: bundle(false).map(bundle_spec),
+            reverse_bundle: bundle(true).map(bundle_spec),
+            workloads,
+        });
+    }
+    let faults = experiment.faults.iter().map(|fault| fault_spec(experiment, fault)).collect();
+    let scenario = Scenario {
+        seed: experiment.seed,
+        stop_ns: ns(experiment.stop),
+        drain_ns: ns(experiment.drain),
+        forward: link_spec(&experiment.forward),
+        reverse: link_spec(&experiment.reverse),
+        pairs,
+        faults,
+    };
+    Ok(Plan { scenario, flows })
+}
+
+fn link_spec(link: &plan::Link) -> LinkSpec {
+    let change = |change: &plan::Change| LinkChange {
+        at_ns: ns(change.at),
+        rate_bps: change.rate.map(|rate| rate.as_bits_per_sec()),
+        delay_ns: change.delay.map(ns),
+        loss: change.loss,
+    };
+    LinkSpec {
+        rate_bps: link.rate.map(|rate| rate.as_bits_per_sec()),
+        trace: link.trace.clone(),
+        delay_ns: ns(link.delay),
+        loss: link.loss,
+        reorder: link.reorder,
+        reorder_packets: link.reorder_packets,
+        qdisc: link.qdisc.clone(),
+        changes: link.changes.iter().map(change).collect(),
+    }
+}
+
+fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
+    BundleSpec {
+        name: bundle.name.clone(),
+        cc: bundle.cc.clone(),
+        qdisc: bundle.qdisc.clone(),
+        min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),
+        max_rate_bps: bundle.max_rate.map(|rate| rate.as_bits_per_sec()),
+    }
+}
+
+fn workloads_of(
+    experiment: &Experiment,
+    flow: &plan::Flow,
+) -> Result<Vec<Workload>, BackendError> {
+    let workload = |name: String, kind: WorkloadKind| Workload {
+        name,
+        cc: flow.cc.clone(),
+        reversed: flow.reversed,
+        start_ns: ns(flow.start),
+        stop_ns: ns(flow.stop),
+        kind,
+    };
+    let one = |kind| Ok(vec![workload(flow.name.clone(), kind)]);
+    match &flow.traffic {
+        plan::Traffic::Greedy { flows } => one(WorkloadKind::Greedy { flows: *flows }),
+        plan::Traffic::Ping { loops } => one(WorkloadKind::Ping { loops: *loops }),
+        plan::Traffic::Cbr { flows, rate, packet_bytes } => {
+            let kind = WorkloadKind::Cbr {
+                rate_bps: rate.as_bits_per_sec(),
+                packet_bytes: *packet_bytes,
+            };
+            // A name that no plan can contain, so it meets no other workload's.
+            let name = |number| format!("{}#{number}", flow.name);
+            Ok((0..*flows).map(|number| workload(name(number), kind.clone())).collect())
+        }
+        plan::Traffic::Requests(load) => {
+            let schedule = experiment
+                .schedule(flow)
+                .map_err(|error| BackendError::Unsupported(format!("{}: {error}", flow.name)))?;
+            let schedule = schedule.unwrap_or_default();
+            let requests = schedule.requests().iter().map(|request| Request {
+                at_ns: ns(flow.start + request.at),
+                size_bytes: request.size.as_u64(),
+                connection: request.connection,
+            });
+            let schedule = requests.collect();
+            one(WorkloadKind::Requests { connections: load.connections, schedule })
+        }
+    }
+}
+
+fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
+    let bundle = experiment.bundle(&fault.bundle).expect("faults name bundles of the experiment");
+    let pair = experiment.pairs.iter().position(|pair| *pair == bundle.pair);
+    Fault {
+        at_ns: ns(fault.at),
+        target: FaultTarget {
+            pair: pair.expect("every bundle's pair is listed"),
+            reverse: bundle.reversed,
+            end: match fault.end {
+                plan::FaultEnd::Sendbox => BundleEnd::Sendbox,
+                plan::FaultEnd::Receivebox => BundleEnd::Receivebox,
+            },
+        },
+        action: match fault.action {
+            plan::FaultAction::Kill => FaultAction::Kill,
+            plan::FaultAction::Stop => FaultAction::Stop,
+            plan::FaultAction::Continue => FaultAction::Continue,
+            plan::FaultAction::Restart => FaultAction::Restart,
+        },
+    }
+}
+
+fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, BackendError> {
+    let since = Since(record.started_ns);
+    let place = |workload: &str| {
+        let found = flows.iter().find(|(name, _)| name == workload);
+        found.map(|(_, place)| *place).ok_or_else(|| {
+            BackendError::Failed(format!("the run reports a workload {workload:?} of no plan"))
+        })
+    };
+    let mut requests = Vec::with_capacity(record.requests.len());
+    for request in record.requests {
+        requests.push(RequestRow {
+            flow: place(&request.workload)?,
+            index: request.index,
+            connection: request.connection,
+            size_bytes: request.size_bytes,
+            scheduled_ns: since.start(request.scheduled_ns),
+            sent_ns: request.sent_ns.map(|at| since.start(at)),
+            queued_behind: request.queued_behind,
+            finished_ns: request.finished_ns.map(|at| since.start(at)),
+        });
+    }
+    let flow = |flow: FlowRecord| {
+        Ok(FlowRow {
+            flow: place(&flow.workload)?,
+            index: flow.index,
+            bytes: flow.bytes,
+            bytes_per_100ms: flow.bytes_per_100ms,
+            rtts_ns: flow.rtts_ns,
+            lost: flow.lost,
+            failed: flow.failed,
+        })
+    };
+    Ok(RunRows {
+        finished_ns: since.start(record.finished_ns),
+        requests,
+        flows: record.flows.into_iter().map(flow).collect::<Result<_, BackendError>>()?,
+        links: record.links.into_iter().map(|link| link_row(link, record.started_ns)).collect(),
+        bundles: record.bundles.into_iter().map(|bundle| bundle_row(bundle, &since)).collect(),
+        host: host_row(record.host),
+    })
+}
+
+/// Converts times of the machine's clock into times since the start of the run.
+struct Since(u64);
+
+impl Since {
+    fn start(&self, at_ns: u64) -> u64 {
+        at_ns.saturating_sub(self.0)
+    }
+}
+
+fn link_row(link: LinkRecord, started_ns: u64) -> LinkRow {
+    LinkRow {
+        name: link.name,
+        packets: PacketLog::File { path: link.packets, started_ns },
+        drops_ring: link.drops_ring,
+        records_lost: link.records_lost,
+        lateness_ns: link.lateness_ns,
+        rate_achieved: link.rate_achieved,
+    }
+}
+
+fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
+    let epochs = bundle.epochs.iter().map(|epoch| EpochRow {
+        at_ns: since.start(epoch.at_ns),
+        identity: epoch.identity,
+        previous_identity: epoch.previous_identity,
+        sent_ns: since.start(epoch.sent_ns),
+        rtt_ns: epoch.rtt_ns,
+        raw_rtt_ns: epoch.raw_rtt_ns,
+        delivery_rate_bps: epoch.delivery_rate_bps,
+        epoch_packets: epoch.epoch_packets,
+    });
+    let queue = bundle
+        .queue
+        .iter()
+        .map(|sample| QueueRow { at_ns: since.start(sample.at_ns), packets: sample.packets });
+    let decisions = bundle.decisions.into_iter().map(|decision| DecisionRow {
+        at_ns: since.start(decision.at_ns),
+        rate_bps: decision.rate_bps,
+        min_rtt_ns: decision.min_rtt_ns,
+        bottleneck_bps: decision.bottleneck_bps,
+        state: decision.state,
+        reason: decision.reason,
+    });
+    BundleRow {
+        epochs: epochs.collect(),
+        queue: queue.collect(),
+        decisions: decisions.collect(),
+        name: bundle.name,
+        boundaries_sent: bundle.boundaries_sent,
+        boundaries_matched: bundle.boundaries_matched,
+        drops_queue: bundle.drops_queue,
+        packets_sent: bundle.packets_sent,
+        bytes_sent: bundle.bytes_sent,
+        message_bytes: bundle.message_bytes,
+        lateness_ns: bundle.lateness_ns,
+        drops_ring: bundle.drops_ring,
+    }
+}
+
+fn host_row(host: HostRecord) -> HostRow {
+    HostRow {
+        kernel: host.kernel,
+        load: host.load,
+        steal: host.steal,
+        cpu_cores: host.cpu_cores,
+        realtime: host.realtime,
+        generator_lateness_ns: host.generator_lateness_ns,
+        offloads: host.offloads,
+        settings: host.settings,
+    }
+}
