@@ -5,3 +5,4 @@ pub mod metrics;
 pub mod plan;
 pub mod report;
 pub mod rows;
+pub mod store;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use forebay_host::record::{BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord};
 use forebay_host::scenario::{
-    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkChange, LinkSpec, PairSpec, Request,
-    Scenario, Workload, WorkloadKind,
+    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkChange, LinkSpec, PairSpec,
+    Request, Scenario, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, TestbedError};
 
@@ -132,10 +132,7 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
     }
 }
 
-fn workloads_of(
-    experiment: &Experiment,
-    flow: &plan::Flow,
-) -> Result<Vec<Workload>, BackendError> {
+fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Workload>, BackendError> {
     let workload = |name: String, kind: WorkloadKind| Workload {
         name,
         cc: flow.cc.clone(),
@@ -149,10 +146,8 @@ fn workloads_of(
         plan::Traffic::Greedy { flows } => one(WorkloadKind::Greedy { flows: *flows }),
         plan::Traffic::Ping { loops } => one(WorkloadKind::Ping { loops: *loops }),
         plan::Traffic::Cbr { flows, rate, packet_bytes } => {
-            let kind = WorkloadKind::Cbr {
-                rate_bps: rate.as_bits_per_sec(),
-                packet_bytes: *packet_bytes,
-            };
+            let kind =
+                WorkloadKind::Cbr { rate_bps: rate.as_bits_per_sec(), packet_bytes: *packet_bytes };
             // A name that no plan can contain, so it meets no other workload's.
             let name = |number| format!("{}#{number}", flow.name);
             Ok((0..*flows).map(|number| workload(name(number), kind.clone())).collect())

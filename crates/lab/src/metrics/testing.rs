@@ -1,8 +1,12 @@
 //! An experiment and packets to take metrics of in tests.
 
+use super::{Evaluation, evaluate, requests};
 use crate::plan::library::Source;
 use crate::plan::{Experiment, Plan};
-use crate::rows::PacketRow;
+use crate::rows::{
+    BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, PacketRow, QueueRow,
+    RequestRow, RunRows,
+};
 
 /// One greedy flow in the bundle `a` over 96 Mbit/s with 50 ms, for a second.
 pub fn experiment() -> Experiment {
@@ -28,5 +32,102 @@ pub fn packet(identity: u64, arrived_ns: u64, departed_ns: u64) -> PacketRow {
         released_ns,
         bytes: 1500,
         ..PacketRow::default()
+    }
+}
+
+/// An experiment with requests beside a greedy flow, and what one run of it might have given.
+pub fn invented_run() -> (Experiment, Evaluation) {
+    let text = r#"
+        name = "invented"
+        stop = "2s"
+        warmup = "500ms"
+        bottleneck = { rate = "96Mbit/s", rtt = "50ms", qdisc = "fifo" }
+        flow = [
+            { name = "web", bundle = "a", traffic = { kind = "requests", sizes = "caida", load = "30Mbit/s", connections = 20 } },
+            { name = "bulk", bundle = "a", traffic = { kind = "greedy" } },
+        ]
+        bundle = [{ name = "a", cc = "copa", qdisc = "sfq" }]
+    "#;
+    let source = Source { file: "test".into(), folder: None, text: text.into() };
+    let plan = Plan::from_source(source, &[]).expect("a plan");
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).expect("an experiment");
+    let rows = invented_rows(&experiment, 1.5);
+    let evaluation = evaluate(&experiment, &rows).expect("rows in memory can be read");
+    (experiment, evaluation)
+}
+
+/// Rows in which every request takes `slowdown` times its ideal, and the bottleneck's queue holds
+/// 10 packets throughout.
+pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
+    let web = experiment.flows.iter().position(|flow| flow.name == "web").expect("web");
+    let schedule = experiment.schedule(&experiment.flows[web]).expect("drawn").expect("requests");
+    let rate = experiment.forward.rate.expect("a rate");
+    let requests = schedule.requests().iter().enumerate().map(|(index, request)| {
+        let ideal = requests::ideal(request.size.as_u64(), experiment.rtt, rate);
+        let scheduled_ns = request.at.as_nanos() as u64;
+        RequestRow {
+            flow: web,
+            index: index as u32,
+            connection: request.connection,
+            size_bytes: request.size.as_u64(),
+            scheduled_ns,
+            sent_ns: Some(scheduled_ns),
+            queued_behind: index % 10 == 0,
+            finished_ns: Some(scheduled_ns + (ideal.as_nanos() as f64 * slowdown) as u64),
+        }
+    });
+    let packets = |count: u64| {
+        (0..count).map(|index| PacketRow {
+            queue_packets: 10,
+            ..packet(index + 1, index * 1_000_000, (index + 11) * 1_000_000)
+        })
+    };
+    let link = |name: &str| LinkRow {
+        name: name.into(),
+        packets: PacketLog::Rows(packets(2000).collect()),
+        rate_achieved: 1.0,
+        ..LinkRow::default()
+    };
+    let epochs = (10..1900).step_by(10).map(|index| EpochRow {
+        at_ns: (index + 70) * 1_000_000,
+        identity: index + 1,
+        previous_identity: index - 9,
+        rtt_ns: 70_200_000,
+        delivery_rate_bps: 12_100_000,
+        epoch_packets: 16,
+        ..EpochRow::default()
+    });
+    let bundle = |name: &str| BundleRow {
+        name: name.into(),
+        epochs: epochs.clone().collect(),
+        queue: (0..200).map(|k| QueueRow { at_ns: k * 10_000_000, packets: 90 }).collect(),
+        decisions: (0..20)
+            .map(|k| DecisionRow {
+                at_ns: k * 100_000_000,
+                rate_bps: Some(95_000_000),
+                min_rtt_ns: Some(50_100_000),
+                bottleneck_bps: Some(96_000_000),
+                state: "shaping".into(),
+                reason: "window".into(),
+            })
+            .collect(),
+        boundaries_sent: 200,
+        boundaries_matched: 199,
+        bytes_sent: 1_000_000,
+        message_bytes: 1_000,
+        ..BundleRow::default()
+    };
+    let flow = |flow| FlowRow { flow, bytes_per_100ms: vec![100_000; 25], ..FlowRow::default() };
+    RunRows {
+        finished_ns: 2_500_000_000,
+        requests: requests.collect(),
+        flows: (0..experiment.flows.len()).map(flow).collect(),
+        links: vec![link("forward"), link("reverse")],
+        bundles: experiment.bundles.iter().map(|b| bundle(&b.name)).collect(),
+        host: HostRow {
+            kernel: "6.1".into(),
+            cpu_cores: vec![("sendbox".into(), 0.2), ("link".into(), 0.3)],
+            ..HostRow::default()
+        },
     }
 }

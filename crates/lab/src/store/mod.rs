@@ -1,0 +1,104 @@
+//! Results in SQLite: a run is written in one transaction, so nothing half-written is ever seen.
+
+mod read;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+pub use read::{RequestKey, Run, TABLES};
+pub use write::{NewRun, RunKey};
+
+/// Number of the schema; a store of another number is refused, not converted.
+const SCHEMA: i64 = 1;
+const SCHEMA_SQL: &str = include_str!("schema.sql");
+/// Name of the database in a folder of results.
+pub const FILE: &str = "results.sqlite";
+/// How long another process may be writing a run: a few megabytes on a slow disk.
+const BUSY: Duration = Duration::from_secs(30);
+
+/// A store that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The folder or file cannot be opened.
+    #[error("{}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There are no results.
+    #[error("{}: no {FILE} in it: allowed is a folder that `forebay run --out` wrote", .0.display())]
+    Absent(PathBuf),
+    /// Another version wrote it.
+    #[error(
+        "{}: written by another version of forebay (schema {found}, not {SCHEMA}): move it away", 
+        path.display()
+    )]
+    Schema {
+        /// The database.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+    },
+    /// SQLite refuses.
+    #[error("{FILE}: {0}")]
+    Sql(#[from] rusqlite::Error),
+    /// A column does not hold what it should.
+    #[error("{FILE}: {0}")]
+    Content(#[from] serde_json::Error),
+}
+
+/// An open store.
+pub struct Store {
+    connection: Connection,
+    folder: PathBuf,
+}
+
+impl Store {
+    /// Opens the store in `folder`, made if it does not exist.
+    pub fn create(folder: &Path) -> Result<Self, StoreError> {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| StoreError::Folder { path: folder.into(), source })?;
+        Self::open_file(folder)
+    }
+
+    /// Opens the store that exists in `folder`.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        if !folder.join(FILE).is_file() {
+            return Err(StoreError::Absent(folder.into()));
+        }
+        Self::open_file(folder)
+    }
+
+    fn open_file(folder: &Path) -> Result<Self, StoreError> {
+        let path = folder.join(FILE);
+        let mut connection = Connection::open(&path)?;
+        connection.busy_timeout(BUSY)?;
+        connection.execute_batch("PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL;")?;
+        let transaction =
+            connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let version = |db: &Connection| db.query_row("PRAGMA user_version", [], |row| row.get(0));
+        match version(&transaction)? {
+            0 => {
+                transaction.execute_batch(SCHEMA_SQL)?;
+                transaction.execute_batch(&format!("PRAGMA user_version = {SCHEMA}"))?;
+            }
+            SCHEMA => {}
+            found => return Err(StoreError::Schema { path, found }),
+        }
+        transaction.commit()?;
+        Ok(Self { connection, folder: folder.into() })
+    }
+
+    /// The folder that the store is in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Reading runs back.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::Value;
+
+use super::{RunKey, Store, StoreError};
+use crate::metrics::{Metrics, Outcome, Part};
+
+/// A stored run without its requests and samples.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Row in the store.
+    pub id: i64,
+    /// Its key.
+    pub key: RunKey,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Why it is not valid; empty: it is.
+    pub invalid: Vec<String>,
+    /// Every key of the plan as resolved.
+    pub parameters: BTreeMap<String, String>,
+    /// The machine and every wall-clock figure.
+    pub host: Value,
+    /// Metrics of the whole run.
+    pub metrics: Metrics,
+    /// Metrics of its flows.
+    pub flows: Vec<Part>,
+    /// Metrics of its links.
+    pub links: Vec<Part>,
+    /// Metrics of its bundles.
+    pub bundles: Vec<Part>,
+    /// Kernel congestion control and bundle of each flow, by name.
+    pub flow_kinds: BTreeMap<String, (String, Option<String>)>,
+}
+
+impl Run {
+    /// Whether it may be used.
+    pub fn is_valid(&self) -> bool {
+        self.invalid.is_empty()
+    }
+}
+
+/// What makes a request of one run the same as one of another: flow and place in the schedule.
+pub type RequestKey = (String, u32);
+
+impl Store {
+    /// The ids of all runs of this key, in the order of their attempts.
+    pub fn attempts(&self, key: &RunKey) -> Result<Vec<(i64, bool)>, StoreError> {
+        let mut query = self.connection.prepare_cached(
+            "SELECT id, valid FROM runs WHERE plan = ?1 AND arm = ?2 AND cell = ?3 AND seed = ?4 \
+             AND backend = ?5 AND \"commit\" = ?6 AND experiment_sha256 = ?7 ORDER BY id",
+        )?;
+        let rows = query.query_map(
+            params![
+                key.plan,
+                key.arm,
+                key.cell,
+                key.seed as i64,
+                key.backend,
+                key.commit,
+                key.experiment_sha256
+            ],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The ids of all runs, oldest first.
+    pub fn run_ids(&self) -> Result<Vec<i64>, StoreError> {
+        let mut query = self.connection.prepare("SELECT id FROM runs ORDER BY id")?;
+        let rows = query.query_map([], |row| row.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The names of the plans that have runs, in the order of their first run.
+    pub fn plan_names(&self) -> Result<Vec<String>, StoreError> {
+        let mut query =
+            self.connection.prepare("SELECT plan FROM runs GROUP BY plan ORDER BY min(id)")?;
+        let rows = query.query_map([], |row| row.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Title, description and arms with their summaries of a plan.
+    #[allow(clippy::type_complexity)]
+    pub fn plan(
+        &self,
+        name: &str,
+    ) -> Result<Option<(String, String, Vec<(String, String)>)>, StoreError> {
+        let row: Option<(String, String, String)> = self
+            .connection
+            .query_row(
+                "SELECT title, description, arms FROM plans WHERE name = ?1",
+                [name],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+            .optional()?;
+        row.map(|(title, description, arms)| Ok((title, description, serde_json::from_str(&arms)?)))
+            .transpose()
+    }
+
+    /// The run `id`.
+    pub fn run(&self, id: i64) -> Result<Run, StoreError> {
+        let mut run = self.head(id)?;
+        let mut query = self
+            .connection
+            .prepare_cached("SELECT part, name, metric, value FROM metrics WHERE run = ?1")?;
+        let rows = query
+            .query_map([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        for row in rows {
+            let (part, name, metric, value): (String, String, String, f64) = row?;
+            let list = match part.as_str() {
+                "flow" => &mut run.flows,
+                "link" => &mut run.links,
+                "bundle" => &mut run.bundles,
+                _ => {
+                    run.metrics.0.insert(metric, value);
+                    continue;
+                }
+            };
+            match list.iter_mut().find(|part| part.name == name) {
+                Some(part) => drop(part.metrics.0.insert(metric, value)),
+                None => {
+                    let metrics = Metrics(BTreeMap::from([(metric, value)]));
+                    list.push(Part { name, metrics });
+                }
+            }
+        }
+        let mut query =
+            self.connection.prepare_cached("SELECT name, cc, bundle FROM flows WHERE run = ?1")?;
+        let rows = query.query_map([id], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+        run.flow_kinds = rows.collect::<Result<_, _>>()?;
+        Ok(run)
+    }
+
+    fn head(&self, id: i64) -> Result<Run, StoreError> {
+        let mut query = self.connection.prepare_cached(
+            "SELECT plan, arm, cell, seed, backend, \"commit\", experiment_sha256, attempt, \
+             reasons, parameters, host FROM runs WHERE id = ?1",
+        )?;
+        let text = |row: &Row<'_>, index| row.get::<_, String>(index);
+        let (key, attempt, json) = query.query_row([id], |row| {
+            let key = RunKey {
+                plan: row.get(0)?,
+                arm: row.get(1)?,
+                cell: row.get(2)?,
+                seed: row.get::<_, i64>(3)? as u64,
+                backend: row.get(4)?,
+                commit: row.get(5)?,
+                experiment_sha256: row.get(6)?,
+            };
+            Ok((key, row.get(7)?, [text(row, 8)?, text(row, 9)?, text(row, 10)?]))
+        })?;
+        let [reasons, parameters, host] = &json;
+        Ok(Run {
+            id,
+            key,
+            attempt,
+            invalid: serde_json::from_str(reasons)?,
+            parameters: serde_json::from_str(parameters)?,
+            host: serde_json::from_str(host)?,
+            metrics: Metrics::default(),
+            flows: Vec::new(),
+            links: Vec::new(),
+            bundles: Vec::new(),
+            flow_kinds: BTreeMap::new(),
+        })
+    }
+
+    /// The counted requests of a run with their outcomes.
+    pub fn outcomes(&self, id: i64) -> Result<Vec<(RequestKey, Outcome)>, StoreError> {
+        let mut query = self.connection.prepare_cached(
+            "SELECT flow, number, size_bytes, fct_ms, slowdown, queued_behind, finished_ns \
+             FROM requests WHERE run = ?1 AND counted ORDER BY flow, number",
+        )?;
+        let rows = query.query_map([id], |row| {
+            let outcome = Outcome {
+                size_bytes: row.get::<_, i64>(2)? as u64,
+                fct_ms: row.get(3)?,
+                slowdown: row.get(4)?,
+                queued_behind: row.get(5)?,
+                finished: row.get::<_, Option<i64>>(6)?.is_some(),
+            };
+            Ok(((row.get(0)?, row.get(1)?), outcome))
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// One quantity over time; empty if the run has none of that name.
+    pub fn series(
+        &self,
+        id: i64,
+        part: &str,
+        name: &str,
+        quantity: &str,
+    ) -> Result<Vec<(f64, f64)>, StoreError> {
+        let mut query = self.connection.prepare_cached(
+            "SELECT at_s, value FROM samples JOIN series ON samples.series = series.id \
+             WHERE run = ?1 AND part = ?2 AND name = ?3 AND quantity = ?4 ORDER BY number",
+        )?;
+        let rows = query
+            .query_map(params![id, part, name, quantity], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Every row of `table` in CSV, with a head of column names.
+    pub fn csv(&self, table: &str, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
+        anyhow::ensure!(TABLES.contains(&table), "no table {table}");
+        let mut query = self.connection.prepare(&format!("SELECT * FROM {table}"))?;
+        let columns: Vec<String> =
+            query.column_names().map(|name| name.to_string()).collect();
+        writeln!(out, "{}", columns.join(","))?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            for index in 0..columns.len() {
+                let comma = if index == 0 { "" } else { "," };
+                write!(out, "{comma}{}", csv_cell(row.get_ref(index)?))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+/// The tables, in the order of an export.
+pub const TABLES: [&str; 9] =
+    ["plans", "runs", "flows", "links", "bundles", "metrics", "requests", "series", "samples"];
+
+/// A value as RFC 4180 wants it.
+fn csv_cell(value: rusqlite::types::ValueRef<'_>) -> String {
+    use rusqlite::types::ValueRef;
+    match value {
+        ValueRef::Null | ValueRef::Blob(_) => String::new(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(text) => {
+            let text = String::from_utf8_lossy(text);
+            if text.contains([',', '"', '\n', '\r']) {
+                format!("\"{}\"", text.replace('"', "\"\""))
+            } else {
+                text.into_owned()
+            }
+        }
+    }
+}

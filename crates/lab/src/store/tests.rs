@@ -1,0 +1,96 @@
+use serde_json::json;
+
+use super::*;
+use crate::metrics::testing::{experiment, invented_run};
+
+fn key(seed: u64) -> RunKey {
+    let mut experiment = experiment();
+    experiment.seed = seed;
+    RunKey::of(&experiment, "emu", "abc")
+}
+
+fn put(store: &mut Store, seed: u64, attempt: u32, invalid: &[&str]) -> i64 {
+    let (experiment, mut evaluation) = invented_run();
+    evaluation.invalid = invalid.iter().map(|reason| reason.to_string()).collect();
+    let key = &key(seed);
+    let host = &json!({ "kernel": "6.1", "wall_s": 3.5 });
+    let run = NewRun { key, experiment: &experiment, attempt, evaluation: &evaluation, host };
+    store.put_run(&run).unwrap()
+}
+
+#[test]
+fn a_run_comes_back_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    let id = put(&mut store, 1, 1, &[]);
+    drop(store);
+    let store = Store::open(folder.path()).unwrap();
+    let (experiment, evaluation) = invented_run();
+    let run = store.run(id).unwrap();
+    assert_eq!(run.key, key(1));
+    assert!(run.is_valid());
+    assert_eq!(run.parameters, experiment.parameters);
+    assert_eq!(run.metrics, evaluation.run);
+    assert_eq!(run.links.len(), evaluation.links.len());
+    assert_eq!(run.host["wall_s"], 3.5);
+    assert_eq!(run.flow_kinds["web"], ("cubic".to_string(), Some("a".to_string())));
+    let outcomes = store.outcomes(id).unwrap();
+    let counted: Vec<_> = evaluation.requests.iter().filter(|r| r.counted).collect();
+    assert_eq!(outcomes.len(), counted.len());
+    assert_eq!(outcomes[0].1, counted[0].outcome);
+    let series = &evaluation.series[0];
+    let stored = store.series(id, series.part, &series.name, series.quantity).unwrap();
+    assert_eq!(stored, series.points);
+    assert!(store.series(id, "link", "none", "none").unwrap().is_empty());
+}
+
+#[test]
+fn attempts_are_kept_and_told_apart_by_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    put(&mut store, 1, 1, &["late"]);
+    put(&mut store, 2, 1, &[]);
+    put(&mut store, 1, 2, &[]);
+    assert_eq!(store.attempts(&key(1)).unwrap(), [(1, false), (3, true)]);
+    assert!(store.attempts(&key(3)).unwrap().is_empty());
+    assert_eq!(store.run(1).unwrap().invalid, ["late"]);
+    assert_eq!(store.run_ids().unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn a_run_that_fails_half_way_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    let (experiment, mut evaluation) = invented_run();
+    // The same request twice breaks the primary key after the head has been written.
+    evaluation.requests.push(evaluation.requests[0].clone());
+    let (key, host) = (&key(1), &json!({}));
+    let run = NewRun { key, experiment: &experiment, attempt: 1, evaluation: &evaluation, host };
+    assert!(store.put_run(&run).is_err());
+    assert!(store.run_ids().unwrap().is_empty());
+}
+
+#[test]
+fn only_stores_of_this_schema_are_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(matches!(Store::open(folder.path()), Err(StoreError::Absent(_))));
+    let store = Store::create(folder.path()).unwrap();
+    store.connection.execute_batch("PRAGMA user_version = 99").unwrap();
+    drop(store);
+    assert!(matches!(Store::open(folder.path()), Err(StoreError::Schema { found: 99, .. })));
+    std::fs::write(folder.path().join(FILE), "no database at all, but long enough").unwrap();
+    assert!(matches!(Store::open(folder.path()), Err(StoreError::Sql(_))));
+}
+
+#[test]
+fn an_export_quotes_what_csv_would_break_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    put(&mut store, 1, 1, &["late, \"very\""]);
+    let mut text = Vec::new();
+    store.csv("runs", &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("id,plan,arm,cell,seed,"), "{text}");
+    assert!(text.contains("\"[\"\"late, \\\"\"very\\\"\"\"\"]\""), "{text}");
+    assert!(store.csv("nothing; DROP TABLE runs", &mut Vec::new()).is_err());
+}

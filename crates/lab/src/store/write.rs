@@ -1,0 +1,213 @@
+//! Writing runs.
+
+use rusqlite::{Transaction, params};
+use serde_json::{Value, json};
+
+use super::{Store, StoreError};
+use crate::metrics::{Evaluation, Metrics};
+use crate::plan::experiment::Link;
+use crate::plan::{Experiment, Plan};
+
+/// What makes two runs the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunKey {
+    /// Plan.
+    pub plan: String,
+    /// Arm.
+    pub arm: String,
+    /// Cell.
+    pub cell: String,
+    /// Seed.
+    pub seed: u64,
+    /// Back end.
+    pub backend: String,
+    /// Commit of this program.
+    pub commit: String,
+    /// Every number of the experiment.
+    pub experiment_sha256: String,
+}
+
+impl RunKey {
+    /// The key of an experiment run by `backend` of the program built from `commit`.
+    pub fn of(experiment: &Experiment, backend: &str, commit: &str) -> Self {
+        Self {
+            plan: experiment.plan.clone(),
+            arm: experiment.arm.clone(),
+            cell: experiment.cell.clone(),
+            seed: experiment.seed,
+            backend: backend.into(),
+            commit: commit.into(),
+            experiment_sha256: experiment.sha256.clone(),
+        }
+    }
+}
+
+/// A run to be written.
+pub struct NewRun<'a> {
+    /// Its key.
+    pub key: &'a RunKey,
+    /// What was run.
+    pub experiment: &'a Experiment,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// What is known of it.
+    pub evaluation: &'a Evaluation,
+    /// The machine and every wall-clock figure.
+    pub host: &'a Value,
+}
+
+impl Store {
+    /// Remembers what a plan says of itself, for reports.
+    pub fn put_plan(&mut self, plan: &Plan) -> Result<(), StoreError> {
+        let arms: Vec<[&str; 2]> =
+            plan.arms.iter().map(|arm| [arm.name.as_str(), arm.summary.as_str()]).collect();
+        self.connection.execute(
+            "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
+            params![plan.name, plan.title, plan.description, json!(arms).to_string()],
+        )?;
+        Ok(())
+    }
+
+    /// Writes a run, all of it or nothing; gives its id.
+    pub fn put_run(&mut self, run: &NewRun<'_>) -> Result<i64, StoreError> {
+        let transaction = self.connection.transaction()?;
+        let id = put_head(&transaction, run)?;
+        put_parts(&transaction, id, run.experiment)?;
+        put_metrics(&transaction, id, "run", "", &run.evaluation.run)?;
+        for (part, list) in [
+            ("flow", &run.evaluation.flows),
+            ("link", &run.evaluation.links),
+            ("bundle", &run.evaluation.bundles),
+        ] {
+            for one in list {
+                put_metrics(&transaction, id, part, &one.name, &one.metrics)?;
+            }
+        }
+        put_requests(&transaction, id, run)?;
+        put_series(&transaction, id, run.evaluation)?;
+        transaction.commit()?;
+        Ok(id)
+    }
+}
+
+fn put_head(db: &Transaction<'_>, run: &NewRun<'_>) -> Result<i64, StoreError> {
+    let NewRun { key, experiment, evaluation, .. } = run;
+    db.execute(
+        "INSERT INTO runs (plan, arm, cell, seed, backend, \"commit\", experiment_sha256, attempt, \
+         valid, reasons, parameters, host, stop_s, warmup_s) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        params![
+            key.plan,
+            key.arm,
+            key.cell,
+            key.seed as i64,
+            key.backend,
+            key.commit,
+            key.experiment_sha256,
+            run.attempt,
+            evaluation.invalid.is_empty(),
+            json!(evaluation.invalid).to_string(),
+            json!(experiment.parameters).to_string(),
+            run.host.to_string(),
+            experiment.stop.as_secs_f64(),
+            experiment.warmup.as_secs_f64(),
+        ],
+    )?;
+    Ok(db.last_insert_rowid())
+}
+
+fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(), StoreError> {
+    for flow in &experiment.flows {
+        let bundle = experiment
+            .bundles
+            .iter()
+            .find(|bundle| bundle.pair == flow.pair && bundle.reversed == flow.reversed);
+        // A schedule that could not be drawn would have been refused with the plan.
+        let schedule = experiment.schedule(flow).ok().flatten();
+        db.execute(
+            "INSERT INTO flows VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                id,
+                flow.name,
+                flow.pair,
+                bundle.map(|bundle| &bundle.name),
+                flow.cc,
+                schedule.map(|schedule| schedule.hash()),
+            ],
+        )?;
+    }
+    let mut link = |name: &str, link: &Link| {
+        db.execute(
+            "INSERT INTO links VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                id,
+                name,
+                link.rate.map(|rate| rate.as_mbit_per_sec_f64()),
+                link.delay.as_secs_f64() * 1e3,
+                link.qdisc.to_string(),
+            ],
+        )
+    };
+    link("forward", &experiment.forward)?;
+    link("reverse", &experiment.reverse)?;
+    for bundle in &experiment.bundles {
+        db.execute(
+            "INSERT INTO bundles VALUES (?1, ?2, ?3, ?4)",
+            params![id, bundle.name, bundle.cc.to_string(), bundle.qdisc.to_string()],
+        )?;
+    }
+    Ok(())
+}
+
+fn put_metrics(
+    db: &Transaction<'_>,
+    id: i64,
+    part: &str,
+    name: &str,
+    metrics: &Metrics,
+) -> Result<(), StoreError> {
+    let mut insert = db.prepare_cached("INSERT INTO metrics VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    for (metric, value) in &metrics.0 {
+        insert.execute(params![id, part, name, metric, value])?;
+    }
+    Ok(())
+}
+
+fn put_requests(db: &Transaction<'_>, id: i64, run: &NewRun<'_>) -> Result<(), StoreError> {
+    let mut insert = db.prepare_cached(
+        "INSERT INTO requests VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?;
+    for request in &run.evaluation.requests {
+        let row = &request.row;
+        insert.execute(params![
+            id,
+            run.experiment.flows[row.flow].name,
+            row.index,
+            row.connection,
+            row.size_bytes as i64,
+            row.scheduled_ns as i64,
+            row.sent_ns.map(|at| at as i64),
+            row.finished_ns.map(|at| at as i64),
+            row.queued_behind,
+            request.counted,
+            request.outcome.fct_ms,
+            request.outcome.slowdown,
+        ])?;
+    }
+    Ok(())
+}
+
+fn put_series(db: &Transaction<'_>, id: i64, evaluation: &Evaluation) -> Result<(), StoreError> {
+    let mut insert = db.prepare_cached("INSERT INTO samples VALUES (?1, ?2, ?3, ?4)")?;
+    for series in &evaluation.series {
+        db.execute(
+            "INSERT INTO series (run, part, name, quantity) VALUES (?1, ?2, ?3, ?4)",
+            params![id, series.part, series.name, series.quantity],
+        )?;
+        let series_id = db.last_insert_rowid();
+        for (number, (at, value)) in series.points.iter().enumerate() {
+            insert.execute(params![series_id, number as i64, at, value])?;
+        }
+    }
+    Ok(())
+}
