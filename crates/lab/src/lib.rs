@@ -2,7 +2,11 @@
 
 pub mod backend;
 pub mod metrics;
+pub mod output;
 pub mod plan;
+pub mod progress;
 pub mod report;
 pub mod rows;
+pub mod runner;
 pub mod store;
+pub mod summary;

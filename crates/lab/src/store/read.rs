@@ -208,8 +208,7 @@ impl Store {
     pub fn csv(&self, table: &str, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
         anyhow::ensure!(TABLES.contains(&table), "no table {table}");
         let mut query = self.connection.prepare(&format!("SELECT * FROM {table}"))?;
-        let columns: Vec<String> =
-            query.column_names().map(|name| name.to_string()).collect();
+        let columns: Vec<String> = query.column_names().map(|name| name.to_string()).collect();
         writeln!(out, "{}", columns.join(","))?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {

@@ -1,0 +1,164 @@
+//! Results for programs (`--json`) and for people at a terminal.
+
+use serde_json::{Map, Value, json};
+
+use crate::metrics::{Metrics, Part};
+use crate::store::Run;
+use crate::summary::{ArmSummary, STATUS_QUO};
+
+/// The document of `--json`: `{"runs": [..], "summary": [..]}`. Wall-clock figures stand in `host`
+/// and nowhere else.
+pub fn document(runs: &[Run], summaries: &[ArmSummary]) -> Value {
+    json!({
+        "runs": runs.iter().map(run).collect::<Vec<_>>(),
+        "summary": summaries.iter().map(summary).collect::<Vec<_>>(),
+    })
+}
+
+fn run(run: &Run) -> Value {
+    let flows = run.flows.iter().map(|flow| {
+        let kind = run.flow_kinds.get(&flow.name);
+        json!({
+            "name": flow.name,
+            "cc": kind.map(|(cc, _)| cc),
+            "bundle": kind.and_then(|(_, bundle)| bundle.as_ref()),
+            "metrics": metrics(&flow.metrics),
+        })
+    });
+    json!({
+        "plan": run.key.plan,
+        "arm": run.key.arm,
+        "cell": run.key.cell,
+        "seed": run.key.seed,
+        "backend": run.key.backend,
+        "commit": run.key.commit,
+        "attempt": run.attempt,
+        "valid": run.is_valid(),
+        "invalid_because": run.invalid,
+        "metrics": metrics(&run.metrics),
+        "flows": flows.collect::<Vec<_>>(),
+        "links": parts(&run.links),
+        "bundles": parts(&run.bundles),
+        "host": run.host,
+    })
+}
+
+fn summary(arm: &ArmSummary) -> Value {
+    json!({
+        "plan": arm.plan,
+        "cell": arm.cell,
+        "arm": arm.arm,
+        "runs": arm.runs,
+        "metrics": metrics(&arm.metrics),
+        "flows": parts(&arm.flows),
+        "links": parts(&arm.links),
+        "bundles": parts(&arm.bundles),
+    })
+}
+
+fn parts(parts: &[Part]) -> Vec<Value> {
+    let part = |part: &Part| json!({ "name": part.name, "metrics": metrics(&part.metrics) });
+    parts.iter().map(part).collect()
+}
+
+fn metrics(metrics: &Metrics) -> Value {
+    let numbers = metrics.0.iter().map(|(name, value)| (name.clone(), json!(value)));
+    Value::Object(numbers.collect::<Map<_, _>>())
+}
+
+/// A column of a summary table: title with unit, and how to find its number.
+pub type Column = (&'static str, fn(&ArmSummary) -> Option<f64>);
+
+/// What a summary shows of an arm; columns without a number in any arm are left out.
+pub static COLUMNS: [Column; 11] = [
+    ("slowdown p50", |arm| arm.metrics.get("slowdown_p50")),
+    ("slowdown p99", |arm| arm.metrics.get("slowdown_p99")),
+    ("completion p50 (ms)", |arm| arm.metrics.get("fct_p50_ms")),
+    ("completion p99 (ms)", |arm| arm.metrics.get("fct_p99_ms")),
+    ("unfinished", |arm| arm.metrics.get("requests_unfinished")),
+    ("ping p50 (ms)", |arm| arm.metrics.get("rtt_p50_ms")),
+    ("goodput (Mbit/s)", |arm| arm.metrics.get("goodput_mbps")),
+    ("bottleneck queue (packets)", |arm| arm.link("forward", "queue_mean_packets")),
+    ("sendbox queue (packets)", |arm| arm.bundles("queue_mean_packets")),
+    ("drops", |arm| arm.link("forward", "drops_queue_packets")),
+    ("gap closed", |arm| {
+        let other = arm.arm != STATUS_QUO && arm.arm != crate::summary::IN_NETWORK;
+        arm.metrics.get("gap_closed").filter(|_| other)
+    }),
+];
+
+/// Titles and cells of the summary table of some arms.
+pub fn table(arms: &[&ArmSummary]) -> (Vec<String>, Vec<Vec<String>>) {
+    let columns: Vec<&Column> =
+        COLUMNS.iter().filter(|(_, value)| arms.iter().any(|arm| value(arm).is_some())).collect();
+    let mut titles = vec!["arm".to_string(), "runs".to_string()];
+    titles.extend(columns.iter().map(|(title, _)| title.to_string()));
+    let row = |arm: &&ArmSummary| {
+        let mut row = vec![arm.arm.clone(), arm.runs.to_string()];
+        row.extend(columns.iter().map(|(_, value)| cell(value(arm))));
+        row
+    };
+    (titles, arms.iter().map(row).collect())
+}
+
+/// A number for people: three significant digits, whole above a thousand, `-` if unknown.
+pub fn cell(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(value) => number(value),
+    }
+}
+
+/// A number for people: three significant digits, whole from a hundred on.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if size >= 100.0 || value == value.trunc() => format!("{value:.0}"),
+        _ if size >= 10.0 => format!("{value:.1}"),
+        _ if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A table as text with aligned columns; all but the first are right-aligned.
+pub fn text_table(titles: &[String], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).chain(titles.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let line = |row: &[String]| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
+    };
+    let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+    let body: String = rows.iter().map(|row| line(row)).collect();
+    line(titles) + &line(&rule) + &body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        let numbers = [0.0, 0.12345, 1.2345, 12.345, 123.45, 30_000.4, 7.0].map(number);
+        assert_eq!(numbers, ["0", "0.123", "1.23", "12.3", "123", "30000", "7"]);
+    }
+
+    #[test]
+    fn columns_that_say_nothing_are_left_out() {
+        let mut arm = ArmSummary { arm: "copa_sfq".into(), runs: 2, ..ArmSummary::default() };
+        arm.metrics.put("fct_p50_ms", Some(58.04));
+        let (titles, rows) = table(&[&arm]);
+        let text = text_table(&titles, &rows);
+        assert_eq!(
+            text,
+            "arm       runs  completion p50 (ms)\n\
+             --------  ----  -------------------\n\
+             copa_sfq     2                 58.0\n"
+        );
+    }
+}

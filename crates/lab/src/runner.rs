@@ -1,0 +1,247 @@
+//! Runs plans: arms interleaved, results into the store, nothing run twice, interrupted work
+//! taken up where it stopped.
+
+mod scratch;
+
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::backend::{Backend, BackendError, Progress};
+use crate::metrics::{Evaluation, evaluate};
+use crate::plan::{Experiment, Plan, PlanError, Seeds};
+use crate::rows::RunRows;
+use crate::store::{NewRun, RunKey, Store, StoreError};
+use scratch::Scratch;
+
+/// A run whose harness was disturbed is tried again, this often at the most.
+pub const MAX_ATTEMPTS: usize = 3;
+
+/// Why running stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    /// A plan cannot be resolved.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The back end cannot run this.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A folder for the files of a run cannot be made or read.
+    #[error("files of a run: {0}")]
+    Files(#[from] std::io::Error),
+    /// A run failed as often as is tried.
+    #[error("{name}: failed {MAX_ATTEMPTS} times, the last time because of: {reason}")]
+    Failed {
+        /// The run.
+        name: String,
+        /// The last failure.
+        reason: String,
+    },
+}
+
+/// How to run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Commit that this program was built from.
+    pub commit: String,
+    /// Seeds instead of the plans' own.
+    pub seeds: Option<Seeds>,
+    /// Run again what is in the store.
+    pub force: bool,
+    /// Keep the packet logs below this folder.
+    pub keep_logs: Option<PathBuf>,
+}
+
+/// One run that is wanted.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What to run.
+    pub experiment: Experiment,
+    /// Its key.
+    pub key: RunKey,
+}
+
+impl Job {
+    /// `main copa_sfq seed 2`, for people.
+    pub fn name(&self) -> String {
+        let RunKey { plan, arm, cell, seed, .. } = &self.key;
+        let gap = if cell.is_empty() { "" } else { " " };
+        format!("{plan} {arm}{gap}{cell} seed {seed}")
+    }
+}
+
+/// What became of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The runs of this job in the store, oldest first; the last one counts.
+    pub ids: Vec<i64>,
+    /// The last one is valid.
+    pub valid: bool,
+}
+
+/// Told what goes on.
+pub trait Observer {
+    /// Job `number` of `total` (from 1) begins an attempt.
+    fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize);
+    /// How far it is.
+    fn progress(&mut self, job: &Job, progress: &Progress);
+    /// An attempt ended; `reasons` is empty if its run is valid.
+    fn ended(&mut self, job: &Job, number: usize, total: usize, reasons: &[String]);
+    /// The store had it already.
+    fn reused(&mut self, job: &Job, number: usize, total: usize);
+}
+
+/// The jobs of `plans` in the order in which they are run: cell by cell and seed by seed all arms,
+/// beginning with another arm each time, so that slow drifts of the machine hit all arms alike.
+pub fn jobs(
+    plans: &[Plan],
+    backend: &dyn Backend,
+    options: &Options,
+) -> Result<Vec<Job>, RunnerError> {
+    let mut jobs = Vec::new();
+    for plan in plans {
+        let seeds = options.seeds.unwrap_or(plan.seeds);
+        for (place, cell) in plan.cells.iter().enumerate() {
+            for (turn, seed) in seeds.iter().enumerate() {
+                let first = (place + turn) % plan.arms.len();
+                for arm in plan.arms[first..].iter().chain(&plan.arms[..first]) {
+                    let experiment = plan.experiment(arm, cell, seed)?;
+                    backend.check(&experiment)?;
+                    let key = RunKey::of(&experiment, backend.name(), &options.commit);
+                    jobs.push(Job { experiment, key });
+                }
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// Runs every job that the store lacks. Stops at the first job that cannot be run at all.
+pub fn run(
+    jobs: &[Job],
+    backend: &dyn Backend,
+    store: &mut Store,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Done>, RunnerError> {
+    let mut done = Vec::new();
+    for (index, job) in jobs.iter().enumerate() {
+        let place = (index + 1, jobs.len());
+        done.push(run_job(job, place, backend, store, options, observer)?);
+    }
+    Ok(done)
+}
+
+fn run_job(
+    job: &Job,
+    (number, total): (usize, usize),
+    backend: &dyn Backend,
+    store: &mut Store,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Done, RunnerError> {
+    let mut ids = Vec::new();
+    if !options.force {
+        let attempts = store.attempts(&job.key)?;
+        if let Some((id, _)) = attempts.iter().rev().find(|(_, valid)| *valid) {
+            observer.reused(job, number, total);
+            return Ok(Done { ids: vec![*id], valid: true });
+        }
+        ids.extend(attempts.iter().map(|(id, _)| *id));
+    }
+    let mut failure = None;
+    while ids.len() < MAX_ATTEMPTS {
+        let attempt = ids.len() + 1;
+        observer.begins(job, number, total, attempt);
+        let (evaluation, host) = match attempt_job(job, backend, options, observer) {
+            Ok(result) => result,
+            Err(RunnerError::Backend(BackendError::Failed(reason))) => {
+                failure = Some(reason.clone());
+                let invalid = vec![format!("failed: {reason}")];
+                (Evaluation { invalid, ..Evaluation::default() }, json!({}))
+            }
+            Err(error) => return Err(error),
+        };
+        let run = NewRun {
+            key: &job.key,
+            experiment: &job.experiment,
+            attempt: attempt as u32,
+            evaluation: &evaluation,
+            host: &host,
+        };
+        ids.push(store.put_run(&run)?);
+        observer.ended(job, number, total, &evaluation.invalid);
+        if evaluation.invalid.is_empty() {
+            return Ok(Done { ids, valid: true });
+        }
+    }
+    match failure {
+        Some(reason) => Err(RunnerError::Failed { name: job.name(), reason }),
+        None => Ok(Done { ids, valid: false }),
+    }
+}
+
+fn attempt_job(
+    job: &Job,
+    backend: &dyn Backend,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<(Evaluation, Value), RunnerError> {
+    let scratch = Scratch::new(job, options)?;
+    let started = Instant::now();
+    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+    let mut progress = |step: Progress| observer.progress(job, &step);
+    let rows = backend.run(&job.experiment, scratch.folder(), &mut progress)?;
+    let evaluation = evaluate(&job.experiment, &rows)?;
+    let mut host = host_json(&rows);
+    host["started_unix_s"] = json!(started_unix_s);
+    host["wall_s"] = json!(started.elapsed().as_secs_f64());
+    Ok((evaluation, host))
+}
+
+/// Everything that depends on the machine and its clock.
+fn host_json(rows: &RunRows) -> Value {
+    let lateness = |ns: &[u64; 4]| {
+        let [p50, p99, p999, max] = ns.map(|ns| ns as f64 / 1e6);
+        json!({ "p50_ms": p50, "p99_ms": p99, "p999_ms": p999, "max_ms": max })
+    };
+    let host = &rows.host;
+    let cpu: serde_json::Map<String, Value> =
+        host.cpu_cores.iter().map(|(name, cores)| (name.clone(), json!(cores))).collect();
+    let links = rows.links.iter().map(|link| {
+        let name = link.name.clone();
+        let figures = json!({
+            "lateness": lateness(&link.lateness_ns),
+            "rate_achieved": link.rate_achieved,
+            "drops_ring_packets": link.drops_ring,
+            "records_lost_packets": link.records_lost,
+        });
+        (name, figures)
+    });
+    let boxes = rows.bundles.iter().map(|bundle| {
+        let figures = json!({
+            "lateness": lateness(&bundle.lateness_ns),
+            "drops_ring_packets": bundle.drops_ring,
+        });
+        (bundle.name.clone(), figures)
+    });
+    json!({
+        "kernel": host.kernel,
+        "load": host.load,
+        "steal": host.steal,
+        "cpu_cores": cpu,
+        "realtime": host.realtime,
+        "generator_lateness": lateness(&host.generator_lateness_ns),
+        "links": links.collect::<serde_json::Map<_, _>>(),
+        "sendboxes": boxes.collect::<serde_json::Map<_, _>>(),
+        "offloads": host.offloads,
+        "settings": host.settings,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use std::cell::RefCell;
+use std::path::Path;
+
+use super::*;
+use crate::metrics::testing::invented_rows;
+use crate::plan::library::Source;
+
+/// A back end whose runs end as told.
+struct Told {
+    outcomes: RefCell<Vec<Result<bool, BackendError>>>,
+}
+
+impl Backend for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+    fn check(&self, _experiment: &Experiment) -> Result<(), BackendError> {
+        Ok(())
+    }
+    fn run(
+        &self,
+        experiment: &Experiment,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<RunRows, BackendError> {
+        assert!(std::fs::read_dir(directory).unwrap().next().is_none());
+        progress(Progress { phase: "running".into(), done: 0.5 });
+        let mut outcomes = self.outcomes.borrow_mut();
+        let outcome = if outcomes.is_empty() { Ok(true) } else { outcomes.remove(0) };
+        let mut rows = invented_rows(experiment, 1.5);
+        rows.links[0].drops_ring = u64::from(!outcome?);
+        Ok(rows)
+    }
+}
+
+#[derive(Default)]
+struct Log(Vec<String>);
+
+impl Observer for Log {
+    fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize) {
+        self.0.push(format!("{number}/{total} {} attempt {attempt}", job.name()));
+    }
+    fn progress(&mut self, _job: &Job, _progress: &Progress) {}
+    fn ended(&mut self, _job: &Job, _number: usize, _total: usize, reasons: &[String]) {
+        self.0.push(format!("{} reasons", reasons.len()));
+    }
+    fn reused(&mut self, job: &Job, _number: usize, _total: usize) {
+        self.0.push(format!("{} reused", job.name()));
+    }
+}
+
+fn plan() -> Plan {
+    let text = r#"
+        name = "p"
+        stop = "2s"
+        warmup = "500ms"
+        seeds = "1..2"
+        bottleneck = { rate = "96Mbit/s", rtt = "50ms", qdisc = "fifo" }
+        flow = [{ name = "web", bundle = "a", traffic = { kind = "requests", sizes = "10KB", load = "10Mbit/s" } }]
+        bundle = [{ name = "a", cc = "copa", qdisc = "sfq" }]
+        arm = [{ name = "x", set = { bundle.a.enabled = false } }, { name = "y" }]
+    "#;
+    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    Plan::from_source(source, &[]).unwrap()
+}
+
+struct Bench {
+    _folder: tempfile::TempDir,
+    store: Store,
+    options: Options,
+    log: Log,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::create(folder.path()).unwrap();
+        let options = Options { commit: "abc".into(), ..Options::default() };
+        Self { _folder: folder, store, options, log: Log::default() }
+    }
+
+    fn run(&mut self, outcomes: Vec<Result<bool, BackendError>>) -> Result<Vec<Done>, RunnerError> {
+        let backend = Told { outcomes: RefCell::new(outcomes) };
+        let jobs = jobs(&[plan()], &backend, &self.options).unwrap();
+        self.log.0.clear();
+        run(&jobs, &backend, &mut self.store, &self.options, &mut self.log)
+    }
+}
+
+#[test]
+fn arms_take_turns_and_nothing_is_run_twice() {
+    let mut bench = Bench::new();
+    let done = bench.run(vec![]).unwrap();
+    assert!(done.iter().all(|done| done.valid));
+    let begun: Vec<String> =
+        bench.log.0.iter().filter(|line| line.contains("attempt")).cloned().collect();
+    assert_eq!(
+        begun,
+        [
+            "1/4 p x seed 1 attempt 1",
+            "2/4 p y seed 1 attempt 1",
+            "3/4 p y seed 2 attempt 1",
+            "4/4 p x seed 2 attempt 1"
+        ]
+    );
+    bench.run(vec![]).unwrap();
+    assert_eq!(
+        bench.log.0,
+        ["p x seed 1 reused", "p y seed 1 reused", "p y seed 2 reused", "p x seed 2 reused"]
+    );
+    bench.options.force = true;
+    bench.run(vec![]).unwrap();
+    assert_eq!(bench.store.run_ids().unwrap().len(), 8);
+}
+
+#[test]
+fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
+    let mut bench = Bench::new();
+    let done = bench.run(vec![Ok(false), Ok(true), Ok(false), Ok(false), Ok(false)]).unwrap();
+    assert_eq!(done[0], Done { ids: vec![1, 2], valid: true });
+    assert_eq!(done[1], Done { ids: vec![3, 4, 5], valid: false });
+    assert_eq!(bench.store.run(1).unwrap().invalid.len(), 1);
+    // It is not tried again, unless asked.
+    let again = bench.run(vec![]).unwrap();
+    assert_eq!(again[1], Done { ids: vec![3, 4, 5], valid: false });
+    bench.options.force = true;
+    assert!(bench.run(vec![]).unwrap()[1].valid);
+}
+
+#[test]
+fn an_interrupted_invocation_resumes() {
+    let mut bench = Bench::new();
+    let gone = || Err(BackendError::Unavailable("no root".into()));
+    assert!(matches!(
+        bench.run(vec![Ok(true), gone()]),
+        Err(RunnerError::Backend(BackendError::Unavailable(_)))
+    ));
+    assert_eq!(bench.store.run_ids().unwrap().len(), 1);
+    bench.run(vec![]).unwrap();
+    assert_eq!(bench.log.0[0], "p x seed 1 reused");
+    assert_eq!(bench.store.run_ids().unwrap().len(), 4);
+}
+
+#[test]
+fn a_run_that_always_fails_stops_everything_with_its_reason() {
+    let mut bench = Bench::new();
+    let fails = || Err(BackendError::Failed("link died".into()));
+    let error = bench.run(vec![fails(), fails(), fails()]).unwrap_err().to_string();
+    assert!(error.contains("p x seed 1") && error.contains("link died"), "{error}");
+    assert_eq!(bench.store.run_ids().unwrap().len(), 3);
+    assert_eq!(bench.store.run(3).unwrap().invalid, ["failed: link died"]);
+}
+
+#[test]
+fn logs_are_kept_when_asked() {
+    let mut bench = Bench::new();
+    let folder = tempfile::tempdir().unwrap();
+    bench.options.keep_logs = Some(folder.path().join("logs"));
+    bench.run(vec![Ok(false)]).unwrap();
+    let kept = std::fs::read_dir(folder.path().join("logs")).unwrap().count();
+    assert_eq!(kept, 5);
+}

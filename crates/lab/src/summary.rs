@@ -1,0 +1,283 @@
+//! Arms over their seeds: pooled metrics, and what an arm is worth against the others.
+
+use std::collections::BTreeMap;
+
+use crate::metrics::requests::{self, class};
+use crate::metrics::statistics::{Sorted, mean};
+use crate::metrics::{Metrics, Outcome, Part, Pooling, describe};
+use crate::store::{RequestKey, Run, Store, StoreError};
+
+/// The arm that others are compared with.
+pub const STATUS_QUO: &str = "status_quo";
+/// The arm that shows what is possible.
+pub const IN_NETWORK: &str = "in_network_fq";
+
+/// One arm of a plan in one cell, its valid runs pooled.
+#[derive(Clone, Debug, Default)]
+pub struct ArmSummary {
+    /// Plan.
+    pub plan: String,
+    /// Cell.
+    pub cell: String,
+    /// Arm.
+    pub arm: String,
+    /// Valid runs.
+    pub runs: usize,
+    /// Metrics of the whole run.
+    pub metrics: Metrics,
+    /// Metrics of its flows.
+    pub flows: Vec<Part>,
+    /// Metrics of its links.
+    pub links: Vec<Part>,
+    /// Metrics of its bundles.
+    pub bundles: Vec<Part>,
+}
+
+impl ArmSummary {
+    /// A metric of the link `name`.
+    pub fn link(&self, name: &str, metric: &str) -> Option<f64> {
+        find(&self.links, name, metric)
+    }
+
+    /// The mean of a metric over all bundles.
+    pub fn bundles(&self, metric: &str) -> Option<f64> {
+        mean(self.bundles.iter().filter_map(|bundle| bundle.metrics.get(metric)))
+    }
+}
+
+fn find(parts: &[Part], name: &str, metric: &str) -> Option<f64> {
+    parts.iter().find(|part| part.name == name)?.metrics.get(metric)
+}
+
+/// Pools `runs` by plan, cell and arm, in the order in which they first appear. Runs that are not
+/// valid are left out.
+pub fn summarise(store: &Store, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreError> {
+    let mut groups: Vec<Vec<&Run>> = Vec::new();
+    for run in runs.iter().filter(|run| run.is_valid()) {
+        let same = |group: &&mut Vec<&Run>| {
+            let key = &group[0].key;
+            (&key.plan, &key.cell, &key.arm) == (&run.key.plan, &run.key.cell, &run.key.arm)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    let mut arms = Vec::new();
+    for group in &groups {
+        arms.push(Arm::pool(store, group)?);
+    }
+    let mut summaries: Vec<ArmSummary> = arms.iter().map(|arm| arm.summary.clone()).collect();
+    for (arm, summary) in arms.iter().zip(&mut summaries) {
+        let other = |name: &str| {
+            arms.iter().find(|other| {
+                let (this, other) = (&arm.summary, &other.summary);
+                other.arm == name && (&other.plan, &other.cell) == (&this.plan, &this.cell)
+            })
+        };
+        compare(arm, other(STATUS_QUO), other(IN_NETWORK), &mut summary.metrics);
+    }
+    Ok(summaries)
+}
+
+/// An arm with the requests that its metrics came from, by seed.
+struct Arm {
+    summary: ArmSummary,
+    requests: BTreeMap<u64, BTreeMap<RequestKey, Outcome>>,
+}
+
+impl Arm {
+    fn pool(store: &Store, runs: &[&Run]) -> Result<Self, StoreError> {
+        let mut by_seed = BTreeMap::new();
+        for run in runs {
+            by_seed.insert(run.key.seed, store.outcomes(run.id)?.into_iter().collect());
+        }
+        let key = &runs[0].key;
+        let mut summary = ArmSummary {
+            plan: key.plan.clone(),
+            cell: key.cell.clone(),
+            arm: key.arm.clone(),
+            runs: runs.len(),
+            metrics: pool_metrics(runs.iter().map(|run| &run.metrics)),
+            flows: pool_parts(runs.iter().map(|run| &run.flows)),
+            links: pool_parts(runs.iter().map(|run| &run.links)),
+            bundles: pool_parts(runs.iter().map(|run| &run.bundles)),
+        };
+        let requests: BTreeMap<u64, BTreeMap<RequestKey, Outcome>> = by_seed;
+        let pooled = |keep: &dyn Fn(&RequestKey) -> bool| {
+            let all = requests.values().flatten().filter(|(key, _)| keep(key));
+            requests::metrics(&all.map(|(_, outcome)| *outcome).collect::<Vec<_>>())
+        };
+        summary.metrics.0.extend(pooled(&|_| true).0);
+        for flow in &mut summary.flows {
+            flow.metrics.0.extend(pooled(&|(name, _)| *name == flow.name).0);
+        }
+        Ok(Self { summary, requests })
+    }
+}
+
+fn pool_parts<'a>(runs: impl Iterator<Item = &'a Vec<Part>>) -> Vec<Part> {
+    let mut by_name: Vec<(String, Vec<&Metrics>)> = Vec::new();
+    for part in runs.flatten() {
+        match by_name.iter_mut().find(|(name, _)| *name == part.name) {
+            Some((_, list)) => list.push(&part.metrics),
+            None => by_name.push((part.name.clone(), vec![&part.metrics])),
+        }
+    }
+    let pool = |(name, list): (String, Vec<&Metrics>)| Part {
+        name,
+        metrics: pool_metrics(list.into_iter()),
+    };
+    by_name.into_iter().map(pool).collect()
+}
+
+/// Pools each metric as the catalogue says; those of requests are taken anew by the caller.
+fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
+    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (name, value) in runs.flat_map(|metrics| &metrics.0) {
+        values.entry(name).or_default().push(*value);
+    }
+    let mut pooled = Metrics::default();
+    for (name, values) in values {
+        let value = match describe(name).map_or(Pooling::Mean, |entry| entry.pooling) {
+            Pooling::Requests => None,
+            Pooling::Mean => mean(values.into_iter()),
+            Pooling::Sum => Some(values.into_iter().sum()),
+            Pooling::Max => values.into_iter().reduce(f64::max),
+        };
+        pooled.put(name, value);
+    }
+    pooled
+}
+
+fn compare(arm: &Arm, status_quo: Option<&Arm>, in_network: Option<&Arm>, out: &mut Metrics) {
+    let of = |arm: &Arm, metric: &str| arm.summary.metrics.get(metric);
+    let ratio = |metric: &str, other: Option<&Arm>| Some(of(arm, metric)? / of(other?, metric)?);
+    out.put("slowdown_p50_over_status_quo", ratio("slowdown_p50", status_quo));
+    out.put("slowdown_p99_over_status_quo", ratio("slowdown_p99", status_quo));
+    out.put("fct_p50_over_status_quo", ratio("fct_p50_ms", status_quo));
+    out.put("slowdown_p50_over_in_network_fq", ratio("slowdown_p50", in_network));
+    // Means over the runs, so that arms with another number of runs compare.
+    out.put("bytes_over_status_quo", ratio("goodput_mbps", status_quo));
+    out.put("queue_total_over_status_quo", ratio("queue_total_mean_packets", status_quo));
+    let gap = || {
+        let slowdown = |arm| of(arm, "slowdown_p50");
+        let (quo, network) = (slowdown(status_quo?)?, slowdown(in_network?)?);
+        Some((quo - slowdown(arm)?) / (quo - network))
+    };
+    out.put("gap_closed", gap());
+    out.put("large_paired_ratio_geomean", status_quo.and_then(|other| paired_ratio(arm, other)));
+}
+
+/// The geometric mean, over large requests, of an arm's slowdown over that of the same request
+/// with the same seed in the other arm.
+fn paired_ratio(arm: &Arm, other: &Arm) -> Option<f64> {
+    let mut ratios = Vec::new();
+    for (seed, requests) in &arm.requests {
+        let Some(others) = other.requests.get(seed) else { continue };
+        for (key, outcome) in requests.iter().filter(|(_, o)| class(o.size_bytes) == "large") {
+            let theirs = others.get(key).and_then(|outcome| outcome.slowdown);
+            ratios.extend(outcome.slowdown.zip(theirs).map(|(ours, theirs)| ours / theirs));
+        }
+    }
+    Sorted::new(ratios).geometric_mean()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::metrics::evaluate;
+    use crate::metrics::testing::{invented_rows, invented_run};
+    use crate::store::{NewRun, RunKey};
+
+    /// Runs of three arms whose requests all have the slowdown given, with as many seeds.
+    fn stored(arms: &[(&str, &[f64])]) -> (tempfile::TempDir, Store, Vec<Run>) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::create(folder.path()).unwrap();
+        let (experiment, _) = invented_run();
+        let mut runs = Vec::new();
+        for (arm, slowdowns) in arms {
+            for (seed, slowdown) in slowdowns.iter().enumerate() {
+                let mut experiment = experiment.clone();
+                experiment.arm = arm.to_string();
+                experiment.seed = seed as u64;
+                let rows = invented_rows(&experiment, *slowdown);
+                let evaluation = evaluate(&experiment, &rows).unwrap();
+                let key = RunKey::of(&experiment, "emu", "abc");
+                let run = NewRun {
+                    key: &key,
+                    experiment: &experiment,
+                    attempt: 1,
+                    evaluation: &evaluation,
+                    host: &json!({}),
+                };
+                let id = store.put_run(&run).unwrap();
+                runs.push(store.run(id).unwrap());
+            }
+        }
+        (folder, store, runs)
+    }
+
+    #[test]
+    fn seeds_are_pooled_and_arms_compared() {
+        let (_folder, store, mut runs) = stored(&[
+            ("status_quo", &[2.0, 2.0]),
+            ("copa_sfq", &[1.2, 1.2]),
+            ("in_network_fq", &[1.1, 1.1]),
+        ]);
+        let summaries = summarise(&store, &runs).unwrap();
+        let names: Vec<&str> = summaries.iter().map(|arm| arm.arm.as_str()).collect();
+        assert_eq!(names, ["status_quo", "copa_sfq", "in_network_fq"]);
+        let copa = &summaries[1];
+        let get = |name: &str| copa.metrics.get(name).unwrap();
+        let near = |name: &str, expected: f64| {
+            assert!((get(name) - expected).abs() < 1e-5, "{name} = {}", get(name));
+        };
+        near("slowdown_p50", 1.2);
+        near("slowdown_p50_over_status_quo", 0.6);
+        near("slowdown_p50_over_in_network_fq", 1.2 / 1.1);
+        near("gap_closed", 0.8 / 0.9);
+        near("bytes_over_status_quo", 1.0);
+        let one = runs[2].metrics.get("requests_total").unwrap();
+        assert_eq!(get("requests_total"), 2.0 * one);
+        assert_eq!(
+            copa.link("forward", "queue_mean_packets"),
+            runs[2].links[0].metrics.get("queue_mean_packets")
+        );
+        if get("requests_large") > 0.0 {
+            near("large_paired_ratio_geomean", 0.6);
+        }
+        runs[3].invalid.push("late".into());
+        assert_eq!(summarise(&store, &runs).unwrap()[1].runs, 1);
+    }
+
+    #[test]
+    fn pooling_follows_the_catalogue() {
+        let metrics = |pairs: &[(&str, f64)]| {
+            Metrics(pairs.iter().map(|(name, value)| (name.to_string(), *value)).collect())
+        };
+        let runs = [
+            metrics(&[
+                ("queue_mean_packets", 1.0),
+                ("queue_max_packets", 5.0),
+                ("drops_queue_packets", 2.0),
+            ]),
+            metrics(&[
+                ("queue_mean_packets", 3.0),
+                ("queue_max_packets", 4.0),
+                ("drops_queue_packets", 2.0),
+            ]),
+        ];
+        let pooled = pool_metrics(runs.iter());
+        assert_eq!(
+            pooled,
+            metrics(&[
+                ("queue_mean_packets", 2.0),
+                ("queue_max_packets", 5.0),
+                ("drops_queue_packets", 4.0)
+            ])
+        );
+    }
+}
