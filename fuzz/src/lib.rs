@@ -7,7 +7,10 @@
 
 pub mod coverage;
 pub mod mutate;
+mod packet;
 mod qdisc_ops;
+mod session;
+mod wire;
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +18,12 @@ use std::path::{Path, PathBuf};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: &[(&str, Target)] = &[("qdisc_ops", qdisc_ops::run)];
+pub const TARGETS: &[(&str, Target)] = &[
+    ("packet", packet::run),
+    ("qdisc_ops", qdisc_ops::run),
+    ("session", session::run),
+    ("wire", wire::run),
+];
 
 /// Where the inputs of `target` stand: under `corpus` those committed, under `artifacts` findings.
 pub fn directory(kind: &str, target: &str) -> PathBuf {

@@ -167,7 +167,7 @@ pub struct MessageKey(Hmac<Sha256>);
 
 impl MessageKey {
     /// The tag of `bytes`.
-    pub(super) fn tag(&self, bytes: &[u8]) -> [u8; TAG_LEN] {
+    pub fn tag(&self, bytes: &[u8]) -> [u8; TAG_LEN] {
         let mut mac = self.0.clone();
         mac.update(bytes);
         let mut tag = [0; TAG_LEN];
@@ -176,7 +176,7 @@ impl MessageKey {
     }
 
     /// Whether `tag` is the tag of `bytes`, compared in constant time.
-    pub(super) fn verifies(&self, bytes: &[u8], tag: &[u8; TAG_LEN]) -> bool {
+    pub fn verifies(&self, bytes: &[u8], tag: &[u8; TAG_LEN]) -> bool {
         let mut mac = self.0.clone();
         mac.update(bytes);
         mac.verify_truncated_left(tag).is_ok()

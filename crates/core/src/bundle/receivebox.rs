@@ -340,13 +340,13 @@ mod tests {
             let mut datagram = Vec::new();
             for _ in 0..3 {
                 while self.sendbox.poll(self.now, &mut datagram) {
-                    self.to_receivebox(&datagram).unwrap();
+                    self.give_receivebox(&datagram).unwrap();
                 }
                 self.poll_receivebox();
             }
         }
 
-        fn to_receivebox(&mut self, datagram: &[u8]) -> Result<(), Reject> {
+        fn give_receivebox(&mut self, datagram: &[u8]) -> Result<(), Reject> {
             let random = &mut self.random;
             self.receivebox.on_datagram(self.now, datagram, &mut || {
                 *random += 1;
@@ -368,7 +368,7 @@ mod tests {
         fn announce(&mut self, log2: u8) {
             let mut datagram = Vec::new();
             self.sendbox.seal(self.now, &Message::EpochNotice(size(log2)), &mut datagram);
-            self.to_receivebox(&datagram).unwrap();
+            self.give_receivebox(&datagram).unwrap();
         }
 
         /// `bytes` of the bundle arrive, the last packet with this hash.
@@ -530,7 +530,7 @@ mod tests {
         let mut datagram = Vec::new();
         for _ in 0..2 {
             assert!(bench.sendbox.poll(bench.now, &mut datagram));
-            bench.to_receivebox(&datagram).unwrap();
+            bench.give_receivebox(&datagram).unwrap();
             assert!(bench.receivebox.poll(bench.now, &mut datagram));
             let _ = bench.sendbox.open(bench.now, &datagram, &mut || 13);
         }

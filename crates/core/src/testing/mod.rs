@@ -4,3 +4,4 @@
 
 pub mod plant;
 pub mod qdisc;
+pub mod session;

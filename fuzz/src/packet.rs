@@ -1,0 +1,35 @@
+//! Any frame is parsed, sampled and marked within its bounds, and alike before and after a mark.
+
+use forebay_core::bundle::SampleBlock;
+use forebay_core::packet::{self, ETHERNET_HEADER, Ecn, Headers};
+
+/// The bytes are a frame.
+pub fn run(frame: &[u8]) {
+    let headers = Headers::parse(frame);
+    let block = SampleBlock::from_frame(frame);
+    assert_eq!(headers.is_ok(), block.is_some());
+    let mut marked = frame.to_vec();
+    let is_marked = packet::set_ce(&mut marked);
+    assert_eq!(SampleBlock::from_frame(&marked), block);
+    match (headers, Headers::parse(&marked)) {
+        (Ok(before), Ok(after)) => {
+            assert_eq!(before.ecn, packet::ecn(frame));
+            assert_eq!(before.flow_hash(1), after.flow_hash(1));
+            assert_eq!(is_marked, before.ecn != Ecn::NotEct);
+            assert_eq!(Headers { ecn: before.ecn, ..after }, before);
+            let is_v4 = frame[ETHERNET_HEADER] >> 4 == 4;
+            if is_v4 && sum(frame) == 0xffff {
+                assert_eq!(sum(&marked), 0xffff);
+            }
+        }
+        (before, after) => assert_eq!(before, after),
+    }
+}
+
+/// The ones' complement sum of the IPv4 header: 0xffff where its checksum is right (RFC 1071).
+fn sum(frame: &[u8]) -> u32 {
+    let header_len = usize::from(frame[ETHERNET_HEADER] & 0x0f) * 4;
+    let header = &frame[ETHERNET_HEADER..ETHERNET_HEADER + header_len];
+    let words = header.chunks_exact(2).map(|word| u16::from_be_bytes([word[0], word[1]]));
+    words.map(u32::from).fold(0, |sum, word| (sum + word) % 0x10000 + (sum + word) / 0x10000)
+}

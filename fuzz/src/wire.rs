@@ -1,0 +1,48 @@
+//! Any datagram is refused or understood, also one with a right tag, and what is understood is
+//! written back the same.
+
+use forebay_core::bundle::BundleId;
+use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+use forebay_core::bundle::receivebox::Receivebox;
+use forebay_core::bundle::session::{Role, Session};
+use forebay_core::bundle::wire::{Direction, Sealed};
+use forebay_core::units::Timestamp;
+
+/// The bytes are datagrams without their tags, each after its length (two bytes, little-endian).
+pub fn run(mut bytes: &[u8]) {
+    let key = PresharedKey::new([1; 32]);
+    let ring = KeyRing::new(key.clone(), None);
+    let now = Timestamp::from_nanos(1);
+    let mut drawn = 0;
+    let mut draw = move || {
+        drawn += 1;
+        drawn
+    };
+    let mut sendbox = Session::new(Role::Sendbox, BundleId(1), &ring, 1, 2, now);
+    let mut receivebox = Receivebox::new(BundleId(1), &ring, 3, 4, now);
+    let mut out = Vec::new();
+    while let Some((&len, rest)) = bytes.split_first_chunk() {
+        let (body, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(len).into()));
+        bytes = rest;
+        // As it is: without the key nothing gets past the tag.
+        assert!(sendbox.open(now, body, &mut draw).is_err());
+        assert!(receivebox.on_datagram(now, body, &mut draw).is_err());
+        for direction in [Direction::ToSendbox, Direction::ToReceivebox] {
+            let key = key.message_key(BundleId(1), direction);
+            let mut datagram = body.to_vec();
+            datagram.extend_from_slice(&key.tag(body));
+            let opened =
+                Sealed::parse(&datagram).and_then(|it| it.open(std::slice::from_ref(&key)));
+            if let Ok((header, message, _)) = opened {
+                message.seal(header, &key, &mut out);
+                assert_eq!(out, datagram);
+            }
+            let _ = match direction {
+                Direction::ToSendbox => sendbox.open(now, &datagram, &mut draw).map(drop),
+                Direction::ToReceivebox => receivebox.on_datagram(now, &datagram, &mut draw),
+            };
+        }
+        while sendbox.poll(now, &mut out) {}
+        while receivebox.poll(now, &mut out) {}
+    }
+}
