@@ -96,24 +96,23 @@ impl Program {
     /// Waits until the program has printed `line`, at most for `timeout`.
     pub fn await_line(&mut self, line: &str, timeout: Duration) -> Result<(), TestbedError> {
         let deadline = Instant::now() + timeout;
-        loop {
-            if self.has_said(line)? {
-                return Ok(());
-            }
+        while !self.has_said(line)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(TestbedError::Silent {
-                    name: self.name.clone(),
-                    line: line.to_string(),
-                    seconds: timeout.as_secs(),
-                    tail: self.tail(),
-                });
+                return Err(self.silent(line, timeout));
             }
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let mut fds = [PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN)];
             // Interrupted or not, the loop looks again.
-            let _ = poll(&mut fds, timeout);
+            let _ = poll(&mut fds, left);
         }
+        Ok(())
+    }
+
+    /// The error of a program that has not printed `line` for `waited`.
+    pub fn silent(&self, line: &str, waited: Duration) -> TestbedError {
+        let (name, line) = (self.name.clone(), line.to_string());
+        TestbedError::Silent { name, line, seconds: waited.as_secs(), tail: self.tail() }
     }
 
     /// Whether `line` was among the lines printed since the last call that found one.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +31,9 @@ const LEAD_NS: u64 = 500_000_000;
 /// The hosts may take so much longer than the longest drain (ns): they look at the clock every
 /// 100 ms, and pings and paced datagrams are awaited for 1 s.
 const DRAIN_SLACK_NS: u64 = 5_000_000_000;
+
+/// How often programs are asked whether they are ready: nothing to wait for, nothing to burn.
+const POLL: Duration = Duration::from_millis(5);
 
 /// A prepared run.
 pub(super) struct Run<'a> {
@@ -86,15 +89,14 @@ impl<'a> Run<'a> {
         };
         let mut left = hosts(Side::Left, "left hosts")?;
         let mut right = hosts(Side::Right, "right hosts")?;
-        for side in [&mut left, &mut right] {
-            side.await_line("listening", READY_TIMEOUT)?;
-        }
+        await_both([&mut left, &mut right], "listening")?;
         for side in [&mut left, &mut right] {
             side.tell(&Order::Connect.to_string())?;
         }
-        for side in [&mut left, &mut right] {
-            side.await_line("ready", READY_TIMEOUT)?;
-        }
+        await_both([&mut left, &mut right], "ready")?;
+        // What failed meanwhile is the better explanation of a run that fails later.
+        emulator.check()?;
+        boxes.check()?;
         let mut faults = scenario.faults.clone();
         faults.sort_by_key(|fault| fault.at_ns);
         Ok(Self {
@@ -136,9 +138,8 @@ impl<'a> Run<'a> {
             let phase = if elapsed_ns < total_ns { Phase::Running } else { Phase::Draining };
             progress(Progress { phase, elapsed_ns, total_ns });
             if elapsed_ns > total_ns.saturating_add(self.scenario.drain_ns + DRAIN_SLACK_NS) {
-                for side in [&mut self.left, &mut self.right] {
-                    side.await_line("drained", Duration::ZERO)?;
-                }
+                let late = if drained[0] { &self.right } else { &self.left };
+                return Err(late.silent("drained", Duration::from_nanos(elapsed_ns)));
             }
         }
         self.finished_ns = clock::now().as_nanos();
@@ -151,9 +152,7 @@ impl<'a> Run<'a> {
         for side in [&mut self.left, &mut self.right] {
             side.tell(&Order::Finish.to_string())?;
         }
-        for side in [&mut self.left, &mut self.right] {
-            side.await_line("finished", READY_TIMEOUT)?;
-        }
+        await_both([&mut self.left, &mut self.right], "finished")?;
         self.left.stop(None)?;
         self.right.stop(None)?;
         self.boxes.stop()?;
@@ -247,6 +246,22 @@ impl Starter<'_> {
             ["role".into(), role.into(), "--spec".into(), path.into_os_string()];
         Program::start(name, self.binary, &arguments, namespace, self.dir)
     }
+}
+
+/// Waits until both programs have printed `line`; the death of either ends it.
+fn await_both(mut programs: [&mut Program; 2], line: &str) -> Result<(), TestbedError> {
+    let start = Instant::now();
+    let mut said = [false; 2];
+    while said != [true; 2] {
+        for (said, program) in said.iter_mut().zip(programs.iter_mut()) {
+            *said = *said || program.has_said(line)?;
+            if !*said && start.elapsed() > READY_TIMEOUT {
+                return Err(program.silent(line, READY_TIMEOUT));
+            }
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 fn emulator_spec(scenario: &Scenario, dir: &Path) -> EmulatorSpec {
