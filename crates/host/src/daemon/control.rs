@@ -5,14 +5,15 @@
 //! the bounds here are against accidents, not against attackers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::status::Status;
 
@@ -79,12 +80,7 @@ impl ControlSocket {
             }
             std::fs::remove_file(path).map_err(|error| failed("left behind", error))?;
         }
-        // The mode must be right from the first moment: a later chmod would leave a gap. The mask
-        // is the process's, but nothing else creates files while the daemon starts.
-        let before = umask(Mode::from_bits_truncate(0o177));
-        let bound = UnixListener::bind(path);
-        umask(before);
-        let listener = bound.map_err(|error| failed("cannot bind", error))?;
+        let listener = bind_private(path).map_err(|error| failed("cannot bind", error))?;
         listener.set_nonblocking(true)?;
         let inode = std::fs::metadata(path)?.ino();
         Ok(Self { listener, path: path.to_owned(), inode })
@@ -115,6 +111,17 @@ impl Drop for ControlSocket {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Binds a socket that is private from the first moment. Its file takes the mode that the socket
+/// has (`unix_bind_bsd`, net/unix/af_unix.c): a mask would be the whole process's, and a later
+/// chmod would leave a gap.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    fchmod(&socket, Mode::from_bits_truncate(0o600))?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(8)?;
+    Ok(OwnedFd::from(socket).into())
 }
 
 fn serve_client(

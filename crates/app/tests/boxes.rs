@@ -1,0 +1,144 @@
+//! Sendbox and receivebox as processes on real traffic. Function only: no figure is judged here.
+#![cfg(feature = "host")]
+
+use std::path::PathBuf;
+
+use forebay_core::spec::{Spec, Value};
+use forebay_host::record::{QueueSample, RunRecord};
+use forebay_host::scenario::{
+    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec, Scenario, Workload,
+    WorkloadKind,
+};
+use forebay_host::testbed;
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn a_bundle_is_measured_and_its_queue_moves_to_the_sendbox() {
+    let Some(record) = run(&scenario(6, bundle("copa", "sfq"), None)) else { return };
+    let bundle = &record.bundles[0];
+    assert!(record.flows.iter().all(|flow| !flow.failed && flow.bytes > 0), "{:?}", record.flows);
+    let bytes: u64 = record.flows.iter().map(|flow| flow.bytes).sum();
+    assert!(bytes > 6 * 24_000_000 / 8 / 2, "half of the capacity: {bytes}");
+    assert!(2 * bundle.boundaries_matched > bundle.boundaries_sent, "{bundle:?}");
+    assert_eq!(bundle.drops_ring, 0);
+    let from = record.started_ns + 2 * SECOND;
+    let at_sendbox = mean_queue(&bundle.queue, from);
+    let at_bottleneck = mean_queue(&record.links[0].queue, from);
+    assert!(at_sendbox > at_bottleneck, "{at_sendbox} at the sendbox, {at_bottleneck} beyond");
+}
+
+#[test]
+fn both_directions_can_be_bundled_by_daemons_side_by_side() {
+    let reverse = BundleSpec { name: "back".into(), ..bundle("setpoint", "fq_codel") };
+    let mut scenario = scenario(4, bundle("copa", "sfq"), Some(reverse));
+    let up =
+        Workload { name: "up".into(), reversed: true, ..scenario.pairs[0].workloads[0].clone() };
+    scenario.pairs[0].workloads.push(up);
+    let Some(record) = run(&scenario) else { return };
+    assert_eq!(record.bundles.len(), 2);
+    for bundle in &record.bundles {
+        assert!(2 * bundle.boundaries_matched > bundle.boundaries_sent, "{}", bundle.name);
+        assert!(bundle.decisions.iter().any(|decision| decision.rate_bps.is_some()));
+    }
+}
+
+#[test]
+fn traffic_outlives_the_death_and_the_freeze_of_either_box() {
+    let at = |seconds: u64| seconds * SECOND;
+    let fault = |seconds, end, action| Fault {
+        at_ns: at(seconds),
+        target: FaultTarget { pair: 0, reverse: false, end },
+        action,
+    };
+    let mut scenario = scenario(18, bundle("copa", "sfq"), None);
+    scenario.faults = vec![
+        fault(2, BundleEnd::Sendbox, FaultAction::Stop),
+        fault(4, BundleEnd::Sendbox, FaultAction::Continue),
+        fault(6, BundleEnd::Sendbox, FaultAction::Kill),
+        fault(8, BundleEnd::Sendbox, FaultAction::Restart),
+        fault(10, BundleEnd::Receivebox, FaultAction::Stop),
+        fault(12, BundleEnd::Receivebox, FaultAction::Continue),
+        fault(14, BundleEnd::Receivebox, FaultAction::Kill),
+        fault(15, BundleEnd::Receivebox, FaultAction::Restart),
+    ];
+    let Some(record) = run(&scenario) else { return };
+    assert!(record.flows.iter().all(|flow| !flow.failed), "no connection was reset");
+    let bins = record.flows.iter().map(|flow| flow.bytes_per_100ms.len()).max().unwrap();
+    let delivered: Vec<u64> = (0..bins)
+        .map(|bin| record.flows.iter().filter_map(|flow| flow.bytes_per_100ms.get(bin)).sum())
+        .collect();
+    let longest_gap =
+        delivered[..170].split(|bytes| *bytes > 0).map(<[u64]>::len).max().unwrap_or(0);
+    assert!(longest_gap <= 10, "nothing arrived for {longest_gap} x 100 ms: {delivered:?}");
+    // Both boxes run again: it ends as it began.
+    let last = record.bundles[0].decisions.last().unwrap();
+    assert!(last.rate_bps.is_some(), "shaped again: {last:?}");
+}
+
+/// Mean packets of the samples from `from_ns` on.
+fn mean_queue(samples: &[QueueSample], from_ns: u64) -> f64 {
+    let late: Vec<u64> = samples.iter().filter(|s| s.at_ns >= from_ns).map(|s| s.packets).collect();
+    late.iter().sum::<u64>() as f64 / late.len().max(1) as f64
+}
+
+fn bundle(cc: &str, qdisc: &str) -> BundleSpec {
+    BundleSpec {
+        name: "b".into(),
+        cc: Spec::named(cc),
+        qdisc: Spec::named(qdisc).with("limit", Value::Text("400p".into())),
+        min_rate_bps: None,
+        max_rate_bps: None,
+    }
+}
+
+fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> Scenario {
+    let greedy = Workload {
+        name: "bulk".into(),
+        cc: "cubic".into(),
+        reversed: false,
+        start_ns: 0,
+        stop_ns: seconds * SECOND,
+        kind: WorkloadKind::Greedy { flows: 4 },
+    };
+    Scenario {
+        seed: 1,
+        stop_ns: seconds * SECOND,
+        drain_ns: SECOND,
+        forward: link(),
+        reverse: link(),
+        pairs: vec![PairSpec {
+            name: "site".into(),
+            forward_bundle: Some(forward),
+            reverse_bundle: reverse,
+            workloads: vec![greedy],
+        }],
+        faults: Vec::new(),
+    }
+}
+
+fn link() -> LinkSpec {
+    LinkSpec {
+        rate_bps: Some(24_000_000),
+        trace: None,
+        delay_ns: 20_000_000,
+        loss: 0.0,
+        reorder: 0.0,
+        reorder_packets: 0,
+        qdisc: Spec::named("fifo").with("limit", Value::Text("240p".into())),
+        changes: Vec::new(),
+    }
+}
+
+fn run(scenario: &Scenario) -> Option<RunRecord> {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: network namespaces need root");
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    Some(testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap())
+}
+
+fn forebay() -> PathBuf {
+    env!("CARGO_BIN_EXE_forebay").into()
+}
