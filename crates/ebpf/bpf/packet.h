@@ -104,7 +104,8 @@ static __always_inline enum parsed parse_ipv4(void *data, void *data_end, struct
 	packet->destination = (struct address){ AF_INET, { ip->daddr } };
 	packet->payload = (void *)ip + header_len;
 	packet->payload_len = total_len - header_len;
-	if (packet->payload + packet->payload_len > data_end)
+	/* In numbers, not pointers: verifiers up to 6.1 lose the bounds of the length. */
+	if (sizeof(struct ethhdr) + total_len > (__u64)(data_end - data))
 		return PARSED_MALFORMED;
 	packet->id = ip->id;
 	packet->frag_off = ip->frag_off;
@@ -126,7 +127,7 @@ static __always_inline enum parsed parse_ipv6(void *data, void *data_end, struct
 	__builtin_memcpy(packet->destination.word, ip->daddr, sizeof(ip->daddr));
 	packet->payload = ip + 1;
 	packet->payload_len = be16(ip->payload_len);
-	if (packet->payload + packet->payload_len > data_end)
+	if (sizeof(struct ethhdr) + sizeof(*ip) + packet->payload_len > (__u64)(data_end - data))
 		return PARSED_MALFORMED;
 	packet->id = 0;
 	packet->frag_off = 0;

@@ -4,6 +4,8 @@ use std::io;
 
 use ipnet::IpNet;
 
+use crate::program::verdict;
+
 /// Why a BPF program could not be loaded, attached or configured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -91,7 +93,10 @@ impl Error {
     pub(crate) fn load(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
         move |error| match error.kind() {
             libbpf_rs::ErrorKind::PermissionDenied => Self::Privilege,
-            _ => Self::Kernel { program, reason: format!("{error:#}") },
+            _ => {
+                let verdict = verdict().map_or_else(String::new, |verdict| format!(": {verdict}"));
+                Self::Kernel { program, reason: format!("{error}{verdict}") }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the loaders share: descriptors and counters that outlive the skeleton.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Once;
@@ -8,15 +9,39 @@ use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, PrintLevel};
 
 use crate::Error;
 
-/// Sends what libbpf prints, the verifier's log included, to the debug log.
+thread_local! {
+    /// What libbpf has printed in this thread since it was last asked.
+    static PRINTED: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Bounds [`PRINTED`]; the verifier's log of our programs is a few hundred lines.
+const PRINTED_MAX: usize = 1 << 20;
+
+/// Keeps what libbpf prints, the verifier's log included, off the terminal.
 pub(crate) fn quiet_libbpf() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        fn log(_: PrintLevel, line: String) {
-            tracing::debug!(target: "libbpf", "{}", line.trim_end());
+        fn keep(_: PrintLevel, text: String) {
+            tracing::debug!(target: "libbpf", "{}", text.trim_end());
+            PRINTED.with_borrow_mut(|printed| {
+                if printed.len() + text.len() <= PRINTED_MAX {
+                    printed.push_str(&text);
+                }
+            });
         }
-        libbpf_rs::set_print(Some((PrintLevel::Info, log)));
+        libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
     });
+    PRINTED.with_borrow_mut(String::clear);
+}
+
+/// The verifier's verdict on the program that this thread loaded last, if it spoke one: the line
+/// before its statistics, with the instruction it is about.
+pub(crate) fn verdict() -> Option<String> {
+    PRINTED.with_borrow(|printed| {
+        let lines: Vec<&str> = printed.lines().collect();
+        let end = lines.iter().position(|line| line.starts_with("processed "))?;
+        Some(lines[end.saturating_sub(2)..end].join("; "))
+    })
 }
 
 /// A handle of its own for a map, which stays when the skeleton goes.
