@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{PacketRecord, RunRecord};
-use forebay_host::scenario::{LinkSpec, PairSpec, Request, Scenario, Workload, WorkloadKind};
+use forebay_host::scenario::{
+    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec, Request, Scenario,
+    Workload, WorkloadKind,
+};
 use forebay_host::testbed::{self, Phase, Progress};
 
 const SECOND: u64 = 1_000_000_000;
@@ -57,6 +60,80 @@ fn an_unknown_congestion_control_is_named_with_what_there_is() {
     assert!(text.contains("cc = \"cubick\": this kernel has") && text.contains("cubic"), "{text}");
 }
 
+#[test]
+fn one_cubic_flow_can_hold_800_packets_in_the_sendbox() {
+    if skip_without_root() {
+        return;
+    }
+    let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
+    scenario.stop_ns = 12 * SECOND;
+    scenario.pairs[0].workloads[0].stop_ns = scenario.stop_ns;
+    // A BDP of 200 packets: neither the sender's queue limit (TSQ) nor socket buffers may bind at
+    // five times that.
+    scenario.forward = link(96_000_000);
+    scenario.reverse = link(96_000_000);
+    scenario.pairs[0].forward_bundle = Some(bundle("b"));
+    let record = run(&scenario);
+    assert!(!record.flows[0].failed);
+    let bundle = &record.bundles[0];
+    let most = bundle.queue.iter().map(|sample| sample.packets).max();
+    assert!(most >= Some(800), "at most {most:?} packets in the sendbox");
+    assert!(bundle.boundaries_matched > 0 && !bundle.decisions.is_empty());
+}
+
+#[test]
+fn both_directions_can_be_bundled_at_once() {
+    if skip_without_root() {
+        return;
+    }
+    let mut up = workload("up", WorkloadKind::Greedy { flows: 1 });
+    up.reversed = true;
+    let mut scenario = scenario(vec![workload("down", WorkloadKind::Greedy { flows: 1 }), up]);
+    scenario.pairs[0].forward_bundle = Some(bundle("forward"));
+    scenario.pairs[0].reverse_bundle = Some(bundle("reverse"));
+    let record = run(&scenario);
+    assert_eq!(record.bundles.len(), 2);
+    for (bundle, flow) in record.bundles.iter().zip(&record.flows) {
+        assert!(bundle.boundaries_matched > 0, "{}", bundle.name);
+        assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
+    }
+    assert_eq!(record.host.cpu_cores.len(), 3 + 4);
+}
+
+#[test]
+fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
+    if skip_without_root() {
+        return;
+    }
+    let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
+    scenario.stop_ns = 8 * SECOND;
+    scenario.pairs[0].workloads[0].stop_ns = scenario.stop_ns;
+    scenario.pairs[0].forward_bundle = Some(bundle("b"));
+    let fault = |seconds, end, action| Fault {
+        at_ns: seconds * SECOND,
+        target: FaultTarget { pair: 0, reverse: false, end },
+        action,
+    };
+    scenario.faults = vec![
+        fault(1, BundleEnd::Sendbox, FaultAction::Kill),
+        fault(2, BundleEnd::Sendbox, FaultAction::Restart),
+        fault(3, BundleEnd::Receivebox, FaultAction::Kill),
+        fault(4, BundleEnd::Receivebox, FaultAction::Restart),
+        fault(5, BundleEnd::Sendbox, FaultAction::Stop),
+        fault(6, BundleEnd::Sendbox, FaultAction::Continue),
+    ];
+    let record = run(&scenario);
+    let flow = &record.flows[0];
+    assert!(!flow.failed);
+    let silent = flow.bytes_per_100ms.iter().filter(|bytes| **bytes == 0).count();
+    assert!(silent <= 20, "{silent} of {} intervals without data", flow.bytes_per_100ms.len());
+    // Both incarnations of the sendbox left a trace.
+    let restarted_ns = record.started_ns + 2 * SECOND;
+    let decisions = &record.bundles[0].decisions;
+    assert!(decisions.iter().any(|decision| decision.at_ns < restarted_ns));
+    assert!(decisions.iter().any(|decision| decision.at_ns > restarted_ns));
+}
+
 /// The environment variable that makes [`orchestrator`] run, in this folder.
 const ORCHESTRATE: &str = "FOREBAY_TEST_ORCHESTRATE";
 
@@ -66,6 +143,7 @@ fn orchestrator() {
     let Some(dir) = std::env::var_os(ORCHESTRATE) else { return };
     let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
     scenario.stop_ns = 600 * SECOND;
+    scenario.pairs[0].forward_bundle = Some(bundle("b"));
     let running = PathBuf::from(&dir).join("running");
     let mut progress = |progress: Progress| {
         if progress.phase == Phase::Running {
@@ -91,7 +169,7 @@ fn kill_9_of_the_orchestrator_leaves_no_program_and_no_lock() {
     wait_until("the run to start", 900, || dir.path().join("running").exists());
     let mark = dir.path().to_str().unwrap();
     let programs = processes_with(mark);
-    assert_eq!(programs.len(), 3, "{programs:?}");
+    assert_eq!(programs.len(), 5, "{programs:?}");
     let namespaces: Vec<PathBuf> = programs.iter().map(|pid| namespace_of(*pid)).collect();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -114,12 +192,12 @@ fn all_processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Processes of the testbed with `mark` in their command line.
+/// Processes of `forebay` with `mark` in their command line.
 fn processes_with(mark: &str) -> Vec<u32> {
     let has = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        line.contains(" role ") && line.contains(mark)
+        let line = String::from_utf8_lossy(&line);
+        line.starts_with(forebay().to_str().unwrap()) && line.contains(mark)
     };
     all_processes().into_iter().filter(has).collect()
 }
@@ -167,6 +245,16 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
             workloads,
         }],
         faults: Vec::new(),
+    }
+}
+
+fn bundle(name: &str) -> BundleSpec {
+    BundleSpec {
+        name: name.into(),
+        cc: Spec::named("copa"),
+        qdisc: Spec::named("sfq").with("limit", Value::Text("1200p".into())),
+        min_rate_bps: None,
+        max_rate_bps: None,
     }
 }
 
