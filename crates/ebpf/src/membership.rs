@@ -88,3 +88,44 @@ pub(crate) fn nesting(prefixes: &[IpNet]) -> usize {
         .max()
         .unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sites(source: &str, destination: &str) -> Sites {
+        Sites {
+            source: vec![source.parse().unwrap()],
+            destination: vec![destination.parse().unwrap()],
+        }
+    }
+
+    #[test]
+    fn a_source_prefix_belongs_to_the_bundles_of_the_prefixes_around_it() {
+        let bundles = [
+            (0, sites("10.0.0.0/8", "192.0.2.0/25")),
+            (200, sites("10.1.0.0/16", "192.0.2.128/25")),
+        ];
+        let all = sources(bundles.iter().map(|(slot, sites)| (*slot, sites)));
+        assert_eq!(all[&"10.0.0.0/8".parse().unwrap()], Members([1, 0, 0, 0]));
+        assert_eq!(all[&"10.1.0.0/16".parse().unwrap()], Members([1, 0, 0, 1 << 8]));
+    }
+
+    #[test]
+    fn the_same_destination_conflicts_only_if_the_sources_overlap() {
+        let bundle = sites("10.0.0.0/8", "192.0.2.0/24");
+        assert!(bundle.conflict(&sites("10.1.0.0/16", "192.0.2.7/24")).is_some());
+        assert!(bundle.conflict(&sites("11.0.0.0/8", "192.0.2.0/24")).is_none());
+        assert!(bundle.conflict(&sites("10.1.0.0/16", "192.0.2.0/25")).is_none());
+    }
+
+    #[test]
+    fn nesting_counts_the_prefixes_around_an_address() {
+        let prefixes = |texts: &[&str]| -> Vec<IpNet> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        assert_eq!(nesting(&[]), 0);
+        assert_eq!(nesting(&prefixes(&["10.0.0.0/8", "11.0.0.0/8", "::/0"])), 1);
+        assert_eq!(nesting(&prefixes(&["10.0.0.0/8", "0.0.0.0/0", "10.1.0.0/16"])), 3);
+    }
+}
