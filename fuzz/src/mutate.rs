@@ -3,7 +3,7 @@
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Longest input: long enough for any configuration, short enough for 10,000 runs a second.
+/// Longest input: longer than any configuration or message, and still quick to run.
 pub const LEN_MAX: usize = 8192;
 /// Values at which integers of any width change their meaning.
 const EDGES: [u64; 10] =

@@ -1,16 +1,17 @@
 //! The rules of [`Qdisc`], checked after every operation.
 
+mod operations;
+
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::ToString;
 use alloc::vec::Vec;
-
-use proptest::prelude::*;
 
 use crate::packet::{Ecn, Packet};
 use crate::qdisc::{self, Backlog, Burst, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
-use crate::spec::{Spec, SpecError, Value};
+use crate::spec::{Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
+
+pub use operations::{Operation, decode, operations, specs};
 
 /// Longest packet of an operation: a super-packet of 64 KB.
 pub const LEN_MAX: u64 = 65_535;
@@ -85,33 +86,9 @@ impl DropSink<TestPacket> for Dropped {
     }
 }
 
-/// One step of a test.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Operation {
-    /// A packet arrives.
-    Enqueue {
-        /// Its flow.
-        flow: u32,
-        /// Its bytes, 1 to [`LEN_MAX`].
-        len: u64,
-        /// Its class.
-        class: u8,
-        /// Its ECN field.
-        ecn: Ecn,
-    },
-    /// The host asks for a packet.
-    Dequeue,
-    /// Time passes.
-    Advance(Duration),
-    /// Time passes up to the timer, if there is one ahead.
-    AwaitTimer,
-    /// The rate of a shaper changes; nothing happens to other disciplines.
-    SetRate(Option<Rate>),
-}
-
 /// A discipline under test with all that is known about it from outside.
 pub struct Model {
-    spec: Spec,
+    rules: Rules,
     subject: Subject,
     now: Timestamp,
     sequence: u64,
@@ -120,6 +97,7 @@ pub struct Model {
     backlog: Backlog,
     /// The last packet that left each stream whose order must be kept.
     last_out: BTreeMap<Stream, u64>,
+    shaper_params: ShaperParams,
     meter: Meter,
 }
 
@@ -128,11 +106,11 @@ enum Subject {
     Shaper(Box<Shaper<TestPacket>>),
 }
 
-/// Packets that must leave in the order in which they came: of one class and flow, where the
-/// discipline tells classes and flows apart.
+/// Packets that must leave in the order in which they came: of one band and flow, where the
+/// discipline tells bands and flows apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stream {
-    class: Option<u8>,
+    band: Option<usize>,
     flow: Option<u32>,
 }
 
@@ -152,19 +130,21 @@ impl Model {
         let mut meter = Meter::default();
         let plain = qdisc::build(spec)?;
         let spec = filled(spec);
+        let mut shaper_params = ShaperParams::default();
         let subject = if spec.kind == "shaper" {
-            let params = ShaperParams::from_spec(&spec)?;
+            shaper_params = ShaperParams::from_spec(&spec)?;
             let inner = spec.nested("inner")?.unwrap_or_else(|| Spec::named("fifo"));
-            let mut shaper = Shaper::new(qdisc::build(&inner)?, params);
+            let mut shaper = Shaper::new(qdisc::build(&inner)?, shaper_params);
             let rate = spec.rate("rate")?;
             shaper.set_rate(Timestamp::ZERO, rate);
-            meter.set_rate(rate, params);
+            meter.set_rate(rate, shaper_params);
             Subject::Shaper(Box::new(shaper))
         } else {
             Subject::Plain(plain)
         };
         Ok(Self {
-            spec,
+            rules: Rules::of(&spec),
+            shaper_params,
             subject,
             now: Timestamp::ZERO,
             sequence: 0,
@@ -222,8 +202,7 @@ impl Model {
         let now = self.now;
         if let Subject::Shaper(shaper) = &mut self.subject {
             shaper.set_rate(now, rate);
-            let params = ShaperParams::from_spec(&self.spec).expect("accepted before");
-            self.meter.set_rate(rate, params);
+            self.meter.set_rate(rate, self.shaper_params);
         }
     }
 
@@ -237,9 +216,7 @@ impl Model {
         self.qdisc().enqueue(now, packet, &mut drops);
         for (packet, reason) in drops.packets {
             assert_eq!(reason, DropReason::Overlimit, "an arrival can only overfill the queue");
-            if drops_singly(&self.spec) {
-                let limit = self.spec.limit("limit").ok().flatten();
-                let limit = limit.expect("these disciplines have a limit");
+            if let Some(limit) = self.rules.drops_above {
                 assert!(self.backlog.exceeds(limit), "dropped although there was room");
             }
             self.leaves(&packet);
@@ -260,7 +237,7 @@ impl Model {
         if let Some(packet) = &out {
             self.leaves(packet);
             self.departs(packet);
-        } else if is_work_conserving(&self.spec) {
+        } else if self.rules.is_work_conserving {
             assert_eq!(self.backlog.packets, 0, "nothing left a queue with a backlog");
         }
         out
@@ -277,13 +254,15 @@ impl Model {
     }
 
     fn departs(&mut self, packet: &TestPacket) {
-        let stream = stream(&self.spec, packet);
+        let stream = self.rules.order.stream(packet);
         if let Some(previous) = self.last_out.insert(stream, packet.sequence) {
             assert!(previous < packet.sequence, "{packet:?} left after {previous} of {stream:?}");
         }
-        if self.spec.kind == "prio" && is_work_conserving(&self.spec) {
-            let class = band(&self.spec, packet);
-            let overtaken = self.queued.values().find(|other| band(&self.spec, other) < class);
+        if self.rules.is_work_conserving
+            && let Order::Bands(bands) = &self.rules.order
+        {
+            let band = band(bands, packet);
+            let overtaken = self.queued.values().find(|other| self::band(bands, other) < band);
             assert_eq!(overtaken, None, "a higher class waits while {packet:?} leaves");
         }
         self.meter.fill(packet.len);
@@ -293,11 +272,12 @@ impl Model {
     fn check_backlog(&mut self) {
         let (now, backlog) = (self.now, self.backlog);
         assert_eq!(self.qdisc().backlog(), backlog);
-        assert!(capacity(&self.spec).holds(backlog), "{backlog:?} exceeds {}", self.spec);
+        let capacity = self.rules.capacity;
+        assert!(capacity.holds(backlog), "{backlog:?} exceeds {capacity:?}");
         let timer = self.qdisc().next_timer();
         if backlog.packets == 0 {
             assert_eq!(timer, None, "a timer on an empty queue");
-        } else if is_work_conserving(&self.spec) {
+        } else if self.rules.is_work_conserving {
             assert!(timer.is_some_and(|timer| timer <= now), "work waits until {timer:?}");
         }
     }
@@ -332,8 +312,28 @@ impl Meter {
     }
 }
 
+/// What a spec promises.
+struct Rules {
+    capacity: Capacity,
+    is_work_conserving: bool,
+    /// The limit above which alone arrivals are dropped; `None` where flows have limits of their
+    /// own, drops come in batches, or children decide.
+    drops_above: Option<Limit>,
+    order: Order,
+}
+
+/// Which packets must keep their order.
+enum Order {
+    /// All.
+    Queue,
+    /// Those of a flow.
+    Flows,
+    /// Those of a band, as the band says.
+    Bands(Vec<Order>),
+}
+
 /// The most that a discipline may hold; `None`: not bounded in this unit.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Capacity {
     packets: Option<u64>,
     bytes: Option<u64>,
@@ -351,161 +351,77 @@ impl Capacity {
     }
 }
 
+impl Rules {
+    fn of(spec: &Spec) -> Self {
+        let limit = spec.limit("limit").ok().flatten();
+        let memory = spec.bytes("memory").ok().flatten().map(ByteCount::as_u64);
+        let capacity = match limit {
+            Some(Limit::Packets(packets)) => Capacity { packets: Some(packets), bytes: memory },
+            Some(Limit::Bytes(bytes)) => Capacity { packets: None, bytes: Some(bytes.as_u64()) },
+            None => Capacity { packets: None, bytes: memory },
+        };
+        let drops_singly = match spec.kind.as_str() {
+            "fifo" | "codel" | "drr" => true,
+            "sfq" => !spec.params.contains_key("depth"),
+            _ => false,
+        };
+        let children = children(spec);
+        let nested = children.iter().map(|child| child.capacity).reduce(Capacity::plus);
+        Self {
+            capacity: nested.unwrap_or(capacity),
+            is_work_conserving: spec.kind != "shaper"
+                && children.iter().all(|child| child.is_work_conserving),
+            drops_above: limit.filter(|_| drops_singly),
+            order: Order::of(spec, children),
+        }
+    }
+}
+
+impl Order {
+    fn of(spec: &Spec, children: Vec<Rules>) -> Self {
+        let mut children: Vec<Order> = children.into_iter().map(|child| child.order).collect();
+        match spec.kind.as_str() {
+            "prio" => Self::Bands(children),
+            "shaper" => children.pop().expect("a shaper has an inner discipline"),
+            "fifo" | "codel" => Self::Queue,
+            _ => Self::Flows,
+        }
+    }
+
+    fn stream(&self, packet: &TestPacket) -> Stream {
+        match self {
+            Self::Queue => Stream { band: None, flow: None },
+            Self::Flows => Stream { band: None, flow: Some(packet.flow) },
+            Self::Bands(bands) => {
+                let band = band(bands, packet);
+                Stream { band: Some(band), ..bands[band].stream(packet) }
+            }
+        }
+    }
+}
+
+fn band(bands: &[Order], packet: &TestPacket) -> usize {
+    usize::from(packet.class).min(bands.len() - 1)
+}
+
 fn filled(spec: &Spec) -> Spec {
     spec.with_defaults(qdisc::discipline(spec).expect("accepted before").params)
 }
 
-fn children(spec: &Spec) -> Vec<Spec> {
+fn children(spec: &Spec) -> Vec<Rules> {
     let inner = spec.nested("inner").ok().flatten();
     let bands = spec.nested_list("bands").ok().flatten();
-    inner.into_iter().chain(bands.into_iter().flatten()).map(|child| filled(&child)).collect()
-}
-
-fn capacity(spec: &Spec) -> Capacity {
-    let nested = children(spec).iter().map(capacity).reduce(Capacity::plus);
-    nested.unwrap_or_else(|| {
-        let memory = spec.bytes("memory").ok().flatten().map(ByteCount::as_u64);
-        match spec.limit("limit").ok().flatten() {
-            Some(Limit::Packets(packets)) => Capacity { packets: Some(packets), bytes: memory },
-            Some(Limit::Bytes(bytes)) => Capacity { packets: None, bytes: Some(bytes.as_u64()) },
-            None => Capacity { packets: None, bytes: memory },
-        }
-    })
-}
-
-fn is_work_conserving(spec: &Spec) -> bool {
-    spec.kind != "shaper" && children(spec).iter().all(is_work_conserving)
-}
-
-/// Whether each drop on arrival must have been needed: no batches, no limit of a single flow.
-fn drops_singly(spec: &Spec) -> bool {
-    match spec.kind.as_str() {
-        "fifo" | "codel" | "drr" => true,
-        "sfq" => !spec.params.contains_key("depth"),
-        _ => false,
-    }
-}
-
-fn band(spec: &Spec, packet: &TestPacket) -> usize {
-    usize::from(packet.class).min(children(spec).len().saturating_sub(1))
-}
-
-fn stream(spec: &Spec, packet: &TestPacket) -> Stream {
-    match spec.kind.as_str() {
-        "prio" => {
-            let band = band(spec, packet);
-            Stream { class: Some(band as u8), ..stream(&children(spec)[band], packet) }
-        }
-        "shaper" => stream(&children(spec)[0], packet),
-        "fifo" | "codel" => Stream { class: None, flow: None },
-        _ => Stream { class: None, flow: Some(packet.flow) },
-    }
-}
-
-/// Disciplines with small limits, so that short tests reach them: at least one of each kind.
-pub fn specs() -> Vec<Spec> {
-    let text = |text: &str| Value::Text(text.to_string());
-    let named = Spec::named;
-    let sfq = named("sfq").with("limit", text("20p")).with("perturb", text("100ms"));
-    let mut specs = alloc::vec![
-        named("fifo").with("limit", text("10p")),
-        named("fifo").with("limit", text("20KB")),
-        sfq.clone(),
-        sfq.clone().with("headdrop", Value::Bool(true)).with("limit", text("70KB")),
-        sfq.clone().with("divisor", Value::Integer(2)).with("quantum", text("300B")),
-        sfq.clone().with("depth", Value::Integer(3)).with("headdrop", Value::Bool(true)),
-        sfq.clone().with("depth", Value::Integer(3)).with("seed", Value::Integer(1)),
-    ];
-    let drr = named("drr").with("limit", text("20p"));
-    let codel = named("codel").with("limit", text("30p")).with("target", text("1ms"));
-    let codel = codel.with("interval", text("10ms"));
-    let fq_codel = Spec { kind: "fq_codel".to_string(), ..codel.clone() };
-    specs.extend([
-        drr.clone(),
-        drr.clone().with("limit", text("100KB")).with("quantum", text("500B")),
-        drr.clone().with("flows", Value::Integer(1)),
-        codel.clone(),
-        codel.clone().with("ecn", Value::Bool(true)).with("limit", text("100KB")),
-        fq_codel.clone(),
-        fq_codel.clone().with("memory", text("70KB")).with("ecn", Value::Bool(false)),
-        fq_codel.clone().with("flows", Value::Integer(2)).with("quantum", text("300B")),
-    ]);
-    let bands = |bands: &[&Spec]| {
-        Value::List(bands.iter().map(|band| Value::Spec((*band).clone())).collect())
-    };
-    let shaper = named("shaper").with("rate", text("10Mbit/s"));
-    specs.extend([
-        shaper.clone().with("inner", Value::Spec(sfq.clone())),
-        shaper.clone().with("burst", text("0s")).with("bucket", text("1514B")),
-        shaper.clone().with("inner", Value::Spec(codel.clone())),
-        named("prio").with("bands", bands(&[&sfq, &drr, &named("fifo")])),
-        named("prio").with("bands", bands(&[&codel, &fq_codel])),
-        named("prio").with("bands", bands(&[&shaper, &sfq])),
-        shaper.clone().with("burst", text("64KB")).with("inner", Value::Spec(shaper)),
-    ]);
-    specs
-}
-
-/// Arbitrary operations, with few flows so that they meet.
-pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
-    let ecn = prop_oneof![Just(Ecn::NotEct), Just(Ecn::Ect0), Just(Ecn::Ect1), Just(Ecn::Ce)];
-    let len = prop_oneof![4 => 1u64..=1514, 1 => 1..=LEN_MAX];
-    let enqueue = (0u32..6, len, 0u8..4, ecn)
-        .prop_map(|(flow, len, class, ecn)| Operation::Enqueue { flow, len, class, ecn });
-    // Up to 20 ms, beyond CoDel's target and a shaper's burst, and rarely seconds.
-    let advance = prop_oneof![4 => 0u64..20_000_000, 1 => 0u64..3_000_000_000];
-    let rate = prop_oneof![Just(0u64), 1u64..=1_000_000_000_000];
-    let operation = prop_oneof![
-        6 => enqueue,
-        4 => Just(Operation::Dequeue),
-        3 => advance.prop_map(|nanos| Operation::Advance(Duration::from_nanos(nanos))),
-        1 => Just(Operation::AwaitTimer),
-        1 => proptest::option::of(rate)
-            .prop_map(|rate| Operation::SetRate(rate.map(Rate::from_bits_per_sec))),
-    ];
-    proptest::collection::vec(operation, 1..300)
-}
-
-/// Reads a spec and operations from arbitrary bytes, for fuzzing: the first byte picks one of
-/// [`specs`], then each operation takes one byte for its kind and up to four for its values.
-pub fn decode(bytes: &[u8]) -> Option<(Spec, Vec<Operation>)> {
-    let (&choice, mut rest) = bytes.split_first()?;
-    let specs = specs();
-    let spec = specs[usize::from(choice) % specs.len()].clone();
-    let mut operations = Vec::new();
-    while let Some((&kind, values)) = rest.split_first() {
-        let (operation, taken) = decode_operation(kind, values);
-        rest = &values[taken.min(values.len())..];
-        operations.push(operation);
-    }
-    Some((spec, operations))
-}
-
-/// The operation and how many of `values` it took; missing values read as zero.
-fn decode_operation(kind: u8, values: &[u8]) -> (Operation, usize) {
-    let value = |index: usize| u64::from(values.get(index).copied().unwrap_or(0));
-    // A mantissa of 8 bits and an exponent reach 1 ns to minutes, and 1 bit/s to Tbit/s.
-    let scaled = || value(0) << (value(1) % 34);
-    match kind % 8 {
-        0..=3 => {
-            let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][usize::from(kind >> 6)];
-            let class = (kind >> 3) & 7;
-            let len = value(1) << 8 | value(2);
-            (Operation::Enqueue { flow: value(0) as u32 % 16, len, class, ecn }, 3)
-        }
-        4 | 5 => (Operation::Dequeue, 0),
-        6 if kind & 8 == 0 => (Operation::Advance(Duration::from_nanos(scaled())), 2),
-        6 => (Operation::AwaitTimer, 0),
-        _ if kind & 8 == 0 => (Operation::SetRate(Some(Rate::from_bits_per_sec(scaled()))), 2),
-        _ => (Operation::SetRate(None), 0),
-    }
+    let specs = inner.into_iter().chain(bands.into_iter().flatten());
+    specs.map(|child| Rules::of(&filled(&child))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Value;
     use alloc::format;
     use alloc::string::String;
+    use proptest::prelude::*;
 
     #[test]
     fn every_discipline_is_among_the_specs() {
