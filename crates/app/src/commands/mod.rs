@@ -1,11 +1,17 @@
 //! One file per subcommand.
 
 mod check_config;
+mod compare;
 mod daemons;
+mod export;
 mod keygen;
+mod list;
 mod man;
+mod plan;
+mod report;
 #[cfg(feature = "host")]
 mod role;
+mod run;
 mod status;
 
 use std::process::ExitCode;
@@ -40,6 +46,18 @@ pub fn needs_host(command: &str) -> anyhow::Error {
 /// The subcommands, in the order of the help text.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Run plans and write results and a report.
+    Run(run::Run),
+    /// Write the report of a folder of results.
+    Report(report::Report),
+    /// Compare two folders of results.
+    Compare(compare::Compare),
+    /// Write results as files for other programs.
+    Export(export::Export),
+    /// List plans, algorithms, queueing disciplines or metrics.
+    List(list::List),
+    /// Check plans and show what they may contain.
+    Plan(plan::Plan),
     /// Run a sendbox: queue, schedule and pace the traffic of bundles.
     Sendbox(daemons::Sendbox),
     /// Run a receivebox: report to the sendboxes when their packets arrive.
@@ -68,6 +86,12 @@ impl Command {
     /// Runs the subcommand.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Run(arguments) => arguments.execute(),
+            Self::Report(arguments) => arguments.execute(),
+            Self::Compare(arguments) => arguments.execute(),
+            Self::Export(arguments) => arguments.execute(),
+            Self::List(arguments) => arguments.execute(),
+            Self::Plan(arguments) => arguments.execute(),
             Self::Sendbox(arguments) => arguments.execute(),
             Self::Receivebox(arguments) => arguments.execute(),
             Self::CheckConfig(arguments) => arguments.execute(),

@@ -32,6 +32,6 @@ pub fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
 }
 
 /// Refuses an algorithm that cannot be built.
-pub fn check_cc(_spec: &Spec) -> Result<(), SpecError> {
-    Ok(())
+pub fn check_cc(spec: &Spec) -> Result<(), SpecError> {
+    forebay_core::cc::build(spec).map(drop)
 }

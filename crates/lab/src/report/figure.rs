@@ -73,14 +73,14 @@ impl Axis {
     }
 }
 
-/// At most [`POINTS_MAX`] points: of each of equally long runs of points the smallest and the
+/// At most `most` points: of each of equally long runs of points the smallest and the
 /// largest, in order, so that no spike is lost.
-pub fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    if points.len() <= POINTS_MAX {
+pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    if points.len() <= most {
         return points.to_vec();
     }
-    let run = points.len().div_ceil(POINTS_MAX / 2);
-    let mut kept = Vec::with_capacity(POINTS_MAX);
+    let run = points.len().div_ceil((most / 2).max(1));
+    let mut kept = Vec::with_capacity(most);
     for chunk in points.chunks(run) {
         let by_y = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
         let low = chunk.iter().min_by(by_y).expect("chunks are not empty");
@@ -103,7 +103,7 @@ pub fn curves(series: &[Series], order: &[String], x: Axis, y: Axis, stepped: bo
         if !panels.contains(&one.panel.as_str()) {
             panels.push(&one.panel);
         }
-        for (x, y) in thinned(&one.points) {
+        for (x, y) in thinned(&one.points, POINTS_MAX) {
             rows.push(json!({ "s": one.name, "p": one.panel, "x": rounded(x), "y": rounded(y) }));
         }
     }
@@ -199,7 +199,7 @@ mod tests {
         let mut points: Vec<(f64, f64)> = (0..100_000).map(|i| (f64::from(i), 1.0)).collect();
         points[70_001].1 = 900.0;
         points[30_003].1 = -5.0;
-        let kept = thinned(&points);
+        let kept = thinned(&points, POINTS_MAX);
         assert!(kept.len() <= POINTS_MAX);
         assert!(kept.contains(&(70_001.0, 900.0)) && kept.contains(&(30_003.0, -5.0)));
         assert!(kept.windows(2).all(|pair| pair[0].0 < pair[1].0), "order of x is kept");

@@ -1,4 +1,63 @@
 //! The report: tables and figures from the store, as one offline HTML file.
 
+mod content;
 pub mod figure;
 pub mod page;
+mod tables;
+mod timeline;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use crate::store::{Run, Store, StoreError};
+use figure::POINTS_MAX;
+
+/// Name of the report in a folder of results.
+pub const FILE: &str = "report.html";
+/// Largest report: what mail and browsers take without complaint.
+const BYTES_MAX: usize = 10_000_000;
+/// Fewest points of a series, reached only by reports of very many runs.
+const POINTS_MIN: usize = 60;
+
+/// Writes `report.html` beside the store; gives its path.
+pub fn write(store: &Store) -> anyhow::Result<PathBuf> {
+    let path = store.folder().join(FILE);
+    let html = render(store)?;
+    // A reader never sees half a report.
+    let partial = store.folder().join(format!("{FILE}.partial"));
+    std::fs::write(&partial, html).with_context(|| partial.display().to_string())?;
+    std::fs::rename(&partial, &path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+/// The report as HTML, with as many points a series as fit.
+fn render(store: &Store) -> Result<String, StoreError> {
+    let mut points = POINTS_MAX;
+    loop {
+        let html = content::page(store, points)?.render();
+        if html.len() <= BYTES_MAX || points <= POINTS_MIN {
+            return Ok(html);
+        }
+        points /= 2;
+    }
+}
+
+/// Of every plan, arm, cell, seed and back end the newest valid run, or the newest attempt if none
+/// is valid; in the order of the store.
+pub fn newest_runs(store: &Store) -> Result<Vec<Run>, StoreError> {
+    let mut newest: BTreeMap<(String, String, String, u64, String), Run> = BTreeMap::new();
+    for id in store.run_ids()? {
+        let run = store.run(id)?;
+        let key = run.key.clone();
+        let key = (key.plan, key.cell, key.arm, key.seed, key.backend);
+        match newest.get(&key) {
+            Some(older) if older.is_valid() && !run.is_valid() => {}
+            _ => drop(newest.insert(key, run)),
+        }
+    }
+    let mut runs: Vec<Run> = newest.into_values().collect();
+    runs.sort_by_key(|run| run.id);
+    Ok(runs)
+}

@@ -136,7 +136,7 @@ fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(
             ],
         )?;
     }
-    let mut link = |name: &str, link: &Link| {
+    let link = |name: &str, link: &Link| {
         db.execute(
             "INSERT INTO links VALUES (?1, ?2, ?3, ?4, ?5)",
             params![

@@ -1,0 +1,41 @@
+//! Tells the program which commit it was built from, for every row of results.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::process::Command;
+
+fn main() {
+    // Any change of a source or of the index may change what `git describe` says.
+    for path in ["../../crates", "../../Cargo.lock"] {
+        println!("cargo:rerun-if-changed={path}");
+    }
+    for path in ["HEAD", "index"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", path]) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+    println!("cargo:rustc-env=FOREBAY_COMMIT={}", commit());
+}
+
+/// The commit, with `-dirty` and a hash of the changes if there are any: two different states of
+/// the sources never share a name, so their runs are never taken for one another.
+fn commit() -> String {
+    let Some(commit) = git(&["describe", "--always", "--abbrev=12"]) else {
+        return format!("v{}", env!("CARGO_PKG_VERSION"));
+    };
+    let changes = git(&["diff", "HEAD", "--", "../../crates", "../../Cargo.lock"]);
+    match changes.filter(|changes| !changes.is_empty()) {
+        Some(changes) => {
+            let mut hasher = DefaultHasher::new();
+            changes.hash(&mut hasher);
+            format!("{commit}-dirty-{:08x}", hasher.finish() as u32)
+        }
+        None => commit,
+    }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    output.status.success().then_some(text)
+}

@@ -1,0 +1,188 @@
+//! `forebay run`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use forebay_lab::backend::{self, BackendError};
+use forebay_lab::plan::{Override, Plan, PlanError, Seeds};
+use forebay_lab::runner::{self, Options, RunnerError};
+use forebay_lab::store::{Run as StoredRun, Store, StoreError};
+use forebay_lab::summary::{ArmSummary, summarise};
+use forebay_lab::{output, progress, report};
+
+use super::BadInput;
+
+/// The commit that this program was built from.
+pub const COMMIT: &str = env!("FOREBAY_COMMIT");
+
+/// Arguments of `forebay run`.
+#[derive(clap::Args)]
+pub struct Run {
+    /// A plan: the path of a file, or a name that `forebay list plans` shows.
+    #[arg(required = true, value_name = "PLAN")]
+    plans: Vec<String>,
+    /// What runs it.
+    #[arg(long, default_value = "emu", value_name = "NAME")]
+    backend: String,
+    /// One seed instead of the plan's.
+    #[arg(long, conflicts_with = "seeds", value_name = "N")]
+    seed: Option<Seeds>,
+    /// Seeds instead of the plan's, both ends included.
+    #[arg(long, value_name = "A..B")]
+    seeds: Option<Seeds>,
+    /// Only these arms, in this order.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    arms: Vec<String>,
+    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Runs at a time; an emulation needs the machine for itself.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1),
+          value_name = "N")]
+    jobs: u32,
+    /// Where results go [default: out/<plan>].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON document on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+    /// Run again what is in the store.
+    #[arg(long)]
+    force: bool,
+    /// Keep the emulator's packet logs and the boxes' traces below this folder.
+    #[arg(long, value_name = "DIR")]
+    keep_logs: Option<PathBuf>,
+}
+
+impl Run {
+    /// Runs the plans; exit code 1 if a run was not valid.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let sets = parse_sets(&self.sets)?;
+        let mut plans = Vec::new();
+        for reference in &self.plans {
+            let mut plan = Plan::load(reference, &sets).map_err(bad_plan)?;
+            if !self.arms.is_empty() {
+                plan.select_arms(&self.arms).map_err(bad_plan)?;
+            }
+            plans.push(plan);
+        }
+        let options = Options {
+            commit: COMMIT.into(),
+            seeds: self.seeds.or(self.seed),
+            force: self.force,
+            keep_logs: self.keep_logs.clone(),
+        };
+        let mut all = Results::default();
+        for plan in &plans {
+            let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&plan.name));
+            let results = run_plans(std::slice::from_ref(plan), &self.backend, folder, &options)?;
+            if !self.json {
+                results.print();
+            }
+            all.add(results);
+        }
+        if self.json {
+            println!("{:#}", output::document(&all.runs, &all.summaries));
+        }
+        Ok(if all.valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// What came of running some plans.
+#[derive(Default)]
+pub struct Results {
+    /// Every attempt of every wanted run.
+    pub runs: Vec<StoredRun>,
+    /// The arms.
+    pub summaries: Vec<ArmSummary>,
+    /// Every wanted run has a valid attempt.
+    pub valid: bool,
+    report: Option<PathBuf>,
+}
+
+impl Results {
+    fn add(&mut self, other: Self) {
+        self.valid = other.valid && (self.valid || self.runs.is_empty());
+        self.runs.extend(other.runs);
+        self.summaries.extend(other.summaries);
+    }
+
+    /// A table a plan and cell, and where the report is.
+    fn print(&self) {
+        let mut rest: Vec<&ArmSummary> = self.summaries.iter().collect();
+        while let Some(first) = rest.first() {
+            let title = (first.plan.clone(), first.cell.clone());
+            let (group, others) =
+                rest.into_iter().partition(|arm| (&arm.plan, &arm.cell) == (&title.0, &title.1));
+            rest = others;
+            let (titles, rows) = output::table(&group);
+            println!("{} {}", title.0, title.1);
+            println!("{}", output::text_table(&titles, &rows));
+        }
+        if let Some(report) = &self.report {
+            println!("report: {}", report.display());
+        }
+    }
+}
+
+/// Runs what the store in `folder` lacks of `plans` and writes the report.
+pub fn run_plans(
+    plans: &[Plan],
+    backend: &str,
+    folder: PathBuf,
+    options: &Options,
+) -> anyhow::Result<Results> {
+    let backend = backend::open(backend).map_err(bad_backend)?;
+    let jobs = runner::jobs(plans, &*backend, options).map_err(runner_error)?;
+    let mut store = Store::create(&folder).map_err(store_error)?;
+    for plan in plans {
+        store.put_plan(plan).map_err(store_error)?;
+    }
+    let mut observer = progress::on_stderr();
+    let done =
+        runner::run(&jobs, &*backend, &mut store, options, &mut *observer).map_err(runner_error)?;
+    let ids = done.iter().flat_map(|done| &done.ids);
+    let runs = ids.map(|id| store.run(*id)).collect::<Result<Vec<_>, _>>().map_err(store_error)?;
+    let report = report::write(&store)?;
+    Ok(Results {
+        summaries: summarise(&store, &runs)?,
+        runs,
+        valid: done.iter().all(|done| done.valid),
+        report: Some(report),
+    })
+}
+
+/// Reads the values of `--set`.
+pub fn parse_sets(sets: &[String]) -> anyhow::Result<Vec<Override>> {
+    sets.iter().map(|set| Override::parse(set).map_err(bad_plan)).collect()
+}
+
+/// A plan that cannot be used ends the program with exit code 2.
+pub fn bad_plan(error: PlanError) -> anyhow::Error {
+    BadInput(error.to_string()).into()
+}
+
+/// So does a back end that cannot run here, but not a run that failed.
+fn bad_backend(error: BackendError) -> anyhow::Error {
+    match error {
+        BackendError::Failed(_) => error.into(),
+        error => BadInput(error.to_string()).into(),
+    }
+}
+
+/// So does a folder without results.
+pub fn store_error(error: StoreError) -> anyhow::Error {
+    match error {
+        StoreError::Absent(_) | StoreError::Schema { .. } => BadInput(error.to_string()).into(),
+        error => error.into(),
+    }
+}
+
+fn runner_error(error: RunnerError) -> anyhow::Error {
+    match error {
+        RunnerError::Plan(error) => bad_plan(error),
+        RunnerError::Backend(error) => bad_backend(error),
+        RunnerError::Store(error) => store_error(error),
+        error => error.into(),
+    }
+}

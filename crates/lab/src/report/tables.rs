@@ -1,0 +1,356 @@
+//! The tables of a report.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::content::PlanResults;
+use super::page::{Block, Table};
+use crate::metrics::statistics::mean;
+use crate::metrics::{LIMITS, Metrics};
+use crate::output::{cell, number, table};
+use crate::store::{Run, Store, StoreError};
+use crate::summary::ArmSummary;
+
+fn block(columns: &[&str], rows: Vec<Vec<String>>, caption: &str) -> Block {
+    let columns = columns.iter().map(|column| column.to_string()).collect();
+    Block::Table(Table { columns, rows, caption: caption.into() })
+}
+
+/// The arms in plain words.
+pub fn arms(plan: &PlanResults<'_>) -> Block {
+    let row = |(name, summary): &(String, String)| vec![name.clone(), summary.clone()];
+    block(&["arm", "what it is"], plan.arms.iter().map(row).collect(), "What is compared.")
+}
+
+/// The summary table; one row an arm and cell.
+pub fn overview(plan: &PlanResults<'_>) -> Block {
+    let summaries: Vec<&ArmSummary> = plan.summaries.iter().collect();
+    let (mut columns, mut rows) = table(&summaries);
+    if plan.cells().len() > 1 {
+        columns.insert(1, "cell".into());
+        for (row, summary) in rows.iter_mut().zip(&summaries) {
+            row.insert(1, summary.cell.clone());
+        }
+    }
+    let caption = "Requests of all seeds are taken together; queues and throughput are means over \
+                   time and seeds. Slowdown: completion time over the time on an empty path. Gap \
+                   closed: how much of the distance from status_quo to in_network_fq an arm covers, \
+                   1 is all of it. Quantiles interpolate between the closest ranks.";
+    Block::Table(Table { columns, rows, caption: caption.into() })
+}
+
+/// Medians, 95th and 99th percentiles, accuracy, windows, CPU.
+pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    blocks.extend(completion_times(plan));
+    blocks.extend(queues(plan));
+    blocks.extend(accuracy(plan));
+    blocks.extend(comparisons(plan));
+    blocks.extend(windows(plan));
+    blocks.extend(cpu(plan));
+    blocks
+}
+
+/// Name of an arm, with its cell where there are several.
+fn name(arm: &ArmSummary) -> String {
+    format!("{} {}", arm.arm, arm.cell).trim_end().to_string()
+}
+
+/// A table of the metrics `names` of `of` each arm; `None` if no arm has any.
+fn metric_table<'a>(
+    arms: impl Iterator<Item = (String, &'a Metrics)>,
+    names: &[(&str, &str)],
+    caption: &str,
+) -> Option<Block> {
+    let row = |(name, metrics): (String, &Metrics)| {
+        let numbers: Vec<Option<f64>> =
+            names.iter().map(|(metric, _)| metrics.get(metric)).collect();
+        numbers.iter().any(Option::is_some).then(|| {
+            std::iter::once(name).chain(numbers.into_iter().map(cell)).collect::<Vec<String>>()
+        })
+    };
+    let rows: Vec<Vec<String>> = arms.filter_map(row).collect();
+    let columns: Vec<&str> =
+        std::iter::once("").chain(names.iter().map(|(_, title)| *title)).collect();
+    (!rows.is_empty()).then(|| block(&columns, rows, caption))
+}
+
+fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
+    let arms = || plan.summaries.iter().map(|arm| (name(arm), &arm.metrics));
+    let tables = [
+        (
+            &[
+                ("requests_total", "requests"),
+                ("requests_unfinished", "unfinished"),
+                ("fct_p50_ms", "p50 (ms)"),
+                ("fct_p95_ms", "p95 (ms)"),
+                ("fct_p99_ms", "p99 (ms)"),
+                ("slowdown_p50", "slowdown p50"),
+                ("slowdown_p95", "slowdown p95"),
+                ("slowdown_p99", "slowdown p99"),
+                ("slowdown_geomean", "geometric mean"),
+                ("slowdown_unqueued_p99", "p99, none queued behind"),
+            ][..],
+            "Completion times of requests, from scheduled arrival to the last byte, and slowdowns. \
+             An unfinished request counts with its age. The last column leaves out requests that \
+             waited for another one on their connection.",
+        ),
+        (
+            &[
+                ("slowdown_small_p50", "small p50"),
+                ("slowdown_small_p95", "small p95"),
+                ("slowdown_small_p99", "small p99"),
+                ("slowdown_medium_p50", "medium p50"),
+                ("slowdown_medium_p95", "medium p95"),
+                ("slowdown_medium_p99", "medium p99"),
+                ("slowdown_large_p50", "large p50"),
+                ("slowdown_large_p95", "large p95"),
+                ("slowdown_large_p99", "large p99"),
+            ][..],
+            "Slowdowns by size: small up to 10 KB, medium up to 1 MB, large above.",
+        ),
+    ];
+    tables.iter().filter_map(|(names, caption)| metric_table(arms(), names, caption)).collect()
+}
+
+fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
+    let links = plan.summaries.iter().flat_map(|arm| {
+        arm.links.iter().map(move |link| (format!("{}, {}", name(arm), link.name), &link.metrics))
+    });
+    let bundles = plan.summaries.iter().flat_map(|arm| {
+        arm.bundles
+            .iter()
+            .map(move |bundle| (format!("{}, {}", name(arm), bundle.name), &bundle.metrics))
+    });
+    let links = metric_table(
+        links,
+        &[
+            ("queue_mean_packets", "mean queue (packets)"),
+            ("queue_p95_packets", "p95 (packets)"),
+            ("queue_max_packets", "max (packets)"),
+            ("sojourn_p50_ms", "time in queue p50 (ms)"),
+            ("sojourn_p99_ms", "p99 (ms)"),
+            ("throughput_mbps", "throughput (Mbit/s)"),
+            ("utilisation", "utilisation"),
+            ("drops_queue_packets", "drops (packets)"),
+        ],
+        "The links, from the emulator's own log of every packet; `forward` is the bottleneck. \
+         Queues are weighed by time.",
+    );
+    let bundles = metric_table(
+        bundles,
+        &[
+            ("queue_mean_packets", "mean queue (packets)"),
+            ("queue_p95_packets", "p95 (packets)"),
+            ("queue_share_at_sendbox", "share of all queueing"),
+            ("throughput_mbps", "throughput (Mbit/s)"),
+            ("shaped_share", "time shaped"),
+            ("min_rtt_ms", "base RTT (ms)"),
+            ("min_rtt_drift_ms", "its drift (ms)"),
+            ("drops_queue_packets", "drops (packets)"),
+            ("message_share", "message bytes"),
+        ],
+        "The sendboxes. The share of all queueing is that of the sendbox in the sum of both queues.",
+    );
+    links.into_iter().chain(bundles).collect()
+}
+
+fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
+    let bundles = plan.summaries.iter().flat_map(|arm| {
+        arm.bundles
+            .iter()
+            .map(move |bundle| (format!("{}, {}", name(arm), bundle.name), &bundle.metrics))
+    });
+    metric_table(
+        bundles,
+        &[
+            ("rtt_within_1ms", "RTT within 1 ms"),
+            ("rtt_error_abs_p50_ms", "RTT error p50 (ms)"),
+            ("rtt_error_p10_ms", "p10, signed (ms)"),
+            ("rtt_error_p90_ms", "p90, signed (ms)"),
+            ("rate_within_4pct", "rate within 4 %"),
+            ("rate_within_2mbps", "rate within 2 Mbit/s"),
+            ("samples_per_rtt", "samples per RTT"),
+            ("boundaries_matched", "boundaries matched"),
+            ("epochs_without_truth", "not in the log"),
+        ],
+        "Estimates of the sendbox against the truth. True RTT: propagation, the boundary packet's \
+         time at the bottleneck, and the way back. True rate: bytes that left the bottleneck between \
+         the same two boundaries. No sample is left out, nothing is corrected.",
+    )
+}
+
+fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
+    metric_table(
+        plan.summaries.iter().map(|arm| (name(arm), &arm.metrics)),
+        &[
+            ("slowdown_p50_over_status_quo", "slowdown p50 / status quo"),
+            ("slowdown_p99_over_status_quo", "p99 / status quo"),
+            ("fct_p50_over_status_quo", "completion p50 / status quo"),
+            ("slowdown_p50_over_in_network_fq", "p50 / in-network"),
+            ("gap_closed", "gap closed"),
+            ("large_paired_ratio_geomean", "large, paired"),
+            ("bytes_over_status_quo", "goodput / status quo"),
+            ("queue_total_over_status_quo", "queues / status quo"),
+        ],
+        "Arms against each other. Large, paired: over requests above 1 MB, the geometric mean of \
+         the slowdown over that of the very same request in the status quo.",
+    )
+}
+
+/// The metrics of the plan's own windows.
+fn windows(plan: &PlanResults<'_>) -> Option<Block> {
+    let names = ["queue_mean_packets", "utilisation", "in_use_after_s", "standing_queue_until_s"];
+    let mut rows = Vec::new();
+    for arm in &plan.summaries {
+        let Some(link) = arm.links.iter().find(|link| link.name == "forward") else { continue };
+        let windows: BTreeSet<&str> =
+            link.metrics.0.keys().filter_map(|key| Some(key.split_once('.')?.0)).collect();
+        for window in windows {
+            let values = names.map(|metric| cell(link.metrics.get(&format!("{window}.{metric}"))));
+            rows.push([name(arm), window.to_string()].into_iter().chain(values).collect());
+        }
+    }
+    let columns = [
+        "arm",
+        "window",
+        "mean queue (packets)",
+        "utilisation",
+        "90 % in use after (s)",
+        "queue above 30 until (s)",
+    ];
+    let caption = "The bottleneck in the plan's own windows; times count from the window's start.";
+    (!rows.is_empty()).then(|| block(&columns, rows, caption))
+}
+
+/// CPU of each process.
+fn cpu(plan: &PlanResults<'_>) -> Option<Block> {
+    let mut by_arm: BTreeMap<(usize, &str), BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+    let mut programs: BTreeSet<&str> = BTreeSet::new();
+    for run in plan.runs.iter().filter(|run| run.is_valid()) {
+        let Some(cores) = run.host["cpu_cores"].as_object() else { continue };
+        let place = plan.arms.iter().position(|(arm, _)| *arm == run.key.arm).unwrap_or(0);
+        let of_arm = by_arm.entry((place, &run.key.arm)).or_default();
+        for (program, cores) in cores {
+            programs.insert(program);
+            of_arm.entry(program).or_default().extend(cores.as_f64());
+        }
+    }
+    let rows: Vec<Vec<String>> = by_arm
+        .iter()
+        .map(|((_, arm), cores)| {
+            let share = |program: &&str| {
+                let percent = |values: &Vec<f64>| mean(values.iter().map(|cores| cores * 100.0));
+                cell(cores.get(program).and_then(percent))
+            };
+            std::iter::once(arm.to_string()).chain(programs.iter().map(share)).collect()
+        })
+        .collect();
+    let columns: Vec<&str> = std::iter::once("arm").chain(programs.iter().copied()).collect();
+    (!programs.is_empty())
+        .then(|| block(&columns, rows, "CPU of each process over the run, in percent of one core."))
+}
+
+/// What is the same in all arms, and exactly what differs.
+pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
+    let mut by_arm: Vec<(&str, &BTreeMap<String, String>)> = Vec::new();
+    for (arm, _) in &plan.arms {
+        if let Some(run) = plan.runs.iter().find(|run| run.key.arm == *arm) {
+            by_arm.push((arm, &run.parameters));
+        }
+    }
+    let keys: BTreeSet<&String> = by_arm.iter().flat_map(|(_, params)| params.keys()).collect();
+    let value = |params: &BTreeMap<String, String>, key: &String| params.get(key).cloned();
+    let (same, differing): (Vec<&String>, Vec<&String>) = keys.into_iter().partition(|key| {
+        by_arm.iter().all(|(_, params)| value(params, key) == value(by_arm[0].1, key))
+    });
+    let mut blocks = Vec::new();
+    if by_arm.len() > 1 {
+        let columns: Vec<&str> =
+            std::iter::once("key").chain(by_arm.iter().map(|(arm, _)| *arm)).collect();
+        let row = |key: &&String| {
+            let cells = by_arm.iter().map(|(_, p)| value(p, key).unwrap_or_else(|| "-".into()));
+            std::iter::once(key.to_string()).chain(cells).collect()
+        };
+        let caption = "What differs between the arms: this and nothing else. A `-` means not given. \
+                       Where a bundle is not enabled its other keys have no effect.";
+        blocks.push(block(&columns, differing.iter().map(row).collect(), caption));
+    }
+    let first = by_arm.first().map(|(_, params)| *params);
+    let row = |key: &&String| {
+        let value = first.and_then(|params| value(params, key)).unwrap_or_default();
+        vec![key.to_string(), value]
+    };
+    let caption = match plan.cells().len() {
+        0 | 1 => "What all arms have in common.".to_string(),
+        cells => format!("What all arms have in common, in the first of {cells} cells."),
+    };
+    blocks.push(block(&["key", "value"], same.iter().map(row).collect(), &caption));
+    blocks
+}
+
+/// Attempts, the limits of validity, and the machine.
+pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreError> {
+    let mut rows = Vec::new();
+    for id in store.run_ids()? {
+        let run = store.run(id)?;
+        let key = &run.key;
+        let lateness = &run.host["links"]["forward"]["lateness"]["p99_ms"];
+        let used = newest.iter().any(|newest| newest.id == id);
+        let verdict = match (run.is_valid(), used) {
+            (true, true) => "valid".to_string(),
+            (true, false) => "valid, replaced by a newer one".into(),
+            (false, _) => format!("rejected: {}", run.invalid.join("; ")),
+        };
+        rows.push(vec![
+            format!("{} {} {}", key.plan, key.arm, key.cell).trim_end().to_string(),
+            key.seed.to_string(),
+            run.attempt.to_string(),
+            cell(run.host["wall_s"].as_f64()),
+            cell(lateness.as_f64()),
+            key.commit.clone(),
+            verdict,
+        ]);
+    }
+    let rejected = rows.iter().filter(|row| row[6].starts_with("rejected")).count();
+    let caption = format!(
+        "Every attempt in the store: {} of them, {rejected} rejected. A run is rejected by the \
+         harness's own figures alone, with the same limits for every arm, and tried at most three \
+         times.",
+        rows.len()
+    );
+    let columns = ["run", "seed", "attempt", "wall (s)", "link late p99 (ms)", "commit", "verdict"];
+    let mut blocks = vec![block(&columns, rows, &caption)];
+    let limits =
+        LIMITS.iter().map(|limit| vec![limit.name.to_string(), limit.text.to_string()]).collect();
+    blocks.push(block(&["limit", "what is allowed"], limits, "What makes a run valid."));
+    if let Some(run) = newest.last() {
+        blocks.extend(machine(run));
+    }
+    Ok(blocks)
+}
+
+fn machine(run: &Run) -> Vec<Block> {
+    let host = &run.host;
+    let list = |key: &str| {
+        let texts = host[key].as_array().into_iter().flatten();
+        texts.filter_map(|text| text.as_str()).collect::<Vec<_>>().join("\n")
+    };
+    let load = host["load"].as_array().into_iter().flatten();
+    let load: Vec<String> = load.filter_map(|load| load.as_f64()).map(number).collect();
+    let rows = vec![
+        vec!["kernel".into(), host["kernel"].as_str().unwrap_or("-").into()],
+        vec!["load average, start and end".into(), load.join(", ")],
+        vec!["CPU time stolen".into(), cell(host["steal"].as_f64())],
+        vec!["real-time programs".into(), list("realtime").replace('\n', ", ")],
+    ];
+    let mut blocks = vec![block(&["", ""], rows, "The machine, in the last run.")];
+    for (key, title) in
+        [("settings", "Kernel settings of the hosts"), ("offloads", "Offloads of the devices")]
+    {
+        let text = list(key);
+        if !text.is_empty() {
+            blocks.push(Block::Details { title: title.into(), text });
+        }
+    }
+    blocks
+}
