@@ -3,6 +3,7 @@
 mod check_config;
 mod compare;
 mod daemons;
+mod doctor;
 mod export;
 mod keygen;
 mod list;
@@ -72,6 +73,8 @@ pub enum Command {
     Top(status::Top),
     /// Have running boxes read their key files again.
     Reload(status::Reload),
+    /// Examine whether this machine can carry a box, and say what to do where it cannot.
+    Doctor(doctor::Doctor),
     /// Print a completion script for a shell.
     Completions(man::Completions),
     /// Print the manual page.
@@ -99,6 +102,7 @@ impl Command {
             Self::Status(arguments) => arguments.execute(),
             Self::Top(arguments) => arguments.execute(),
             Self::Reload(arguments) => arguments.execute(),
+            Self::Doctor(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
             #[cfg(feature = "host")]

@@ -7,6 +7,7 @@
 
 pub mod config;
 pub mod control;
+pub mod doctor;
 pub mod keys;
 pub mod lateness;
 mod messages;

@@ -80,6 +80,9 @@ impl ReceiveboxWorker {
         let messages = Messages::bind(config.listen).map_err(DaemonError::SetUp)?;
         offload::check(&config.wan)?;
         let mut sampler = Sampler::attach(crate::port::ifindex(&config.wan)?)?;
+        // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what
+        // it merges would reach the hosts in other packets than were sent.
+        offload::disable_all(&config.wan)?;
         for address in own_addresses(config).map_err(DaemonError::SetUp)? {
             sampler.add_own_address(address)?;
         }

@@ -9,6 +9,7 @@
 //! never touches a disk and never waits for another thread.
 
 mod bundle;
+mod checksum;
 mod frame;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use self::bundle::{Bundle, Outside};
+use self::checksum::ChecksumGuard;
 pub use self::frame::Frame;
 use self::frame::Pool;
 use super::config::{Config, Role};
@@ -85,6 +87,9 @@ struct Path {
     prefixes: PrefixTable<usize>,
     sources: Vec<Vec<IpNet>>,
     by_id: BTreeMap<BundleId, usize>,
+    guard: ChecksumGuard,
+    /// Some device leaves checksums unfinished: the kernel must forward instead.
+    is_refused: bool,
     unclaimed: u64,
     oversized: u64,
 }
@@ -119,6 +124,8 @@ impl SendboxWorker {
                 sources: config.bundles.iter().map(|bundle| bundle.from.clone()).collect(),
                 by_id: config.bundles.iter().enumerate().map(|(i, b)| (b.id, i)).collect(),
                 bundles,
+                guard: ChecksumGuard::default(),
+                is_refused: false,
                 unclaimed: 0,
                 oversized: 0,
             },
@@ -257,11 +264,18 @@ impl Worker for SendboxWorker {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
         privileges::drop_unneeded()?;
-        while self.obey(&mailbox) {
+        while self.obey(&mailbox) && !self.path.is_refused {
             self.round()?;
             self.sleep(&mailbox)?;
         }
         self.drain(&mailbox)?;
+        if self.path.is_refused {
+            return Err(io::Error::other(format!(
+                "packets come in at {} with unfinished checksums and would be dropped by their \
+                 receivers; run `ethtool -K DEVICE tx off` at the sending end of the link",
+                self.names[0]
+            )));
+        }
         let status = self.status();
         self.path.bundles.iter().for_each(|bundle| bundle.put_counters(&self.path.tracer));
         drop(std::mem::take(&mut self.path.tracer));
@@ -275,6 +289,7 @@ impl Worker for SendboxWorker {
 impl Path {
     /// Takes a captured frame.
     fn take(&mut self, now: Timestamp, bytes: &[u8]) {
+        self.is_refused |= self.guard.is_at_fault(bytes);
         let Some(frame) = self.pool.copy(bytes) else {
             self.oversized += 1;
             return;
@@ -381,6 +396,9 @@ fn open_lan(config: &Config, device: &str) -> Result<XdpPort, DaemonError> {
     }
     capture.set_socket(port.queue(), port.as_fd())?;
     port.hold(capture);
+    // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): packets
+    // that pass would be merged from then on.
+    offload::disable_all(device)?;
     Ok(port)
 }
 

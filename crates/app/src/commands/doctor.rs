@@ -1,0 +1,58 @@
+//! `forebay doctor`: can this machine carry a box?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `forebay doctor`.
+///
+/// Exit code 0: a box can run; 1: something must be done first.
+#[derive(clap::Args)]
+pub struct Doctor {
+    /// Network devices that a box would use.
+    devices: Vec<String>,
+    /// Take the devices and key files of this configuration.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print one JSON document, and nothing else, on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+#[cfg(feature = "host")]
+impl Doctor {
+    /// Prints every check with its fix.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        use forebay_host::daemon::Config;
+        use forebay_host::daemon::doctor::{Verdict, examine, is_fit};
+
+        let config = self.config.as_deref().map(Config::load).transpose();
+        let config = config.map_err(|error| super::BadInput(error.to_string()))?;
+        let checks = examine(&self.devices, config.as_ref());
+        let fit = is_fit(&checks);
+        if self.json {
+            println!("{}", serde_json::json!({ "fit": fit, "checks": checks }));
+        } else {
+            for check in &checks {
+                let mark = match check.verdict {
+                    Verdict::Ok => "ok  ",
+                    Verdict::Warn => "warn",
+                    Verdict::Fail => "FAIL",
+                };
+                println!("{mark}  {:<20} {}", check.name, check.found);
+                if !check.fix.is_empty() {
+                    println!("      {:<20} fix: {}", "", check.fix);
+                }
+            }
+        }
+        Ok(if fit { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Doctor {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = (self.devices, self.config, self.json);
+        Err(super::needs_host("doctor"))
+    }
+}

@@ -1,0 +1,346 @@
+//! What `forebay doctor` looks at: whether this machine and these devices can carry a box, and what
+//! to do where they cannot.
+//!
+//! What can be tried is tried, in a network namespace of its own; nothing that exists is changed.
+
+use std::fs;
+use std::io;
+use std::process::Command;
+
+use forebay_ebpf::{Capture, CaptureOptions};
+use nix::sched::{CloneFlags, unshare};
+use serde::Serialize;
+
+use super::config::Config;
+use super::{keys, privileges};
+use crate::offload;
+use crate::port::{Direction, Port, XdpPort};
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// A box runs, but worse or with a surprise.
+    Warn,
+    /// A box does not run.
+    Fail,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: String,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it; empty where nothing is to be done.
+    pub fix: String,
+}
+
+impl Check {
+    fn ok(name: &str, found: impl Into<String>) -> Self {
+        let (found, fix) = (found.into(), String::new());
+        Self { name: name.into(), verdict: Verdict::Ok, found, fix }
+    }
+
+    fn warn(name: &str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (found, fix) = (found.into(), fix.into());
+        Self { name: name.into(), verdict: Verdict::Warn, found, fix }
+    }
+
+    fn fail(name: &str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, ..Self::warn(name, found, fix) }
+    }
+}
+
+/// Examines the machine, and the devices and files that a box would use.
+pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
+    let mut checks = vec![
+        kernel(),
+        privilege(),
+        datapath(),
+        realtime(),
+        clock_source(),
+        jit(),
+        bridge_filter(),
+        tcp_algorithms(),
+        tool("ip", "iproute2", "-V"),
+        tool("ethtool", "ethtool", "--version"),
+    ];
+    let configured = config.into_iter().flat_map(|config| {
+        checks.extend(config.bundles.iter().map(key_file));
+        config.lan.iter().chain([&config.wan])
+    });
+    let mut names: Vec<String> = devices.iter().chain(configured).cloned().collect();
+    names.sort();
+    names.dedup();
+    for device in &names {
+        checks.extend(examine_device(device));
+    }
+    checks
+}
+
+/// Whether a box can run: no check failed.
+pub fn is_fit(checks: &[Check]) -> bool {
+    checks.iter().all(|check| check.verdict != Verdict::Fail)
+}
+
+/// The oldest kernel whose BPF the datapath is written for.
+const KERNEL_MIN: (u32, u32) = (5, 15);
+
+fn kernel() -> Check {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let found = format!("Linux {release}");
+    if version >= KERNEL_MIN {
+        return Check::ok("kernel", found);
+    }
+    let (major, minor) = KERNEL_MIN;
+    Check::fail("kernel", found, format!("install Linux {major}.{minor} or later"))
+}
+
+fn privilege() -> Check {
+    match privileges::check() {
+        Ok(()) => Check::ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are held"),
+        Err(error) => Check::fail("capabilities", error.to_string(), "run it with sudo"),
+    }
+}
+
+/// Loads the capture program, attaches it and binds an AF_XDP socket, all on the loopback device
+/// of a network namespace that ends with the thread.
+fn datapath() -> Check {
+    const NAME: &str = "XDP and AF_XDP";
+    let attempt = || -> Result<(), Box<dyn std::error::Error>> {
+        unshare(CloneFlags::CLONE_NEWNET)?;
+        // The loopback's frames are longer than AF_XDP can carry.
+        run("ip", &["link", "set", "dev", "lo", "mtu", "1500", "up"])?;
+        let mut port = XdpPort::open("lo", Direction::Both)?;
+        let capture = Capture::attach(port.ifindex(), CaptureOptions::All)?;
+        capture.set_socket(port.queue(), port.as_fd())?;
+        port.hold(capture);
+        Ok(())
+    };
+    let outcome = std::thread::spawn(move || attempt().map_err(|error| error.to_string())).join();
+    match outcome.unwrap_or_else(|_| Err("the attempt panicked".into())) {
+        Ok(()) => Check::ok(NAME, "a program was attached and a socket bound on a trial device"),
+        Err(error) => Check::fail(
+            NAME,
+            error,
+            "a sendbox needs root, CONFIG_XDP_SOCKETS and bpf(2); a container may forbid them",
+        ),
+    }
+}
+
+fn realtime() -> Check {
+    let is_allowed = std::thread::spawn(privileges::go_realtime).join().unwrap_or(false);
+    if is_allowed {
+        return Check::ok("SCHED_FIFO", "allowed");
+    }
+    let fix = "give CAP_SYS_NICE, and a share in sched_rt_runtime_us where cgroups limit it";
+    Check::warn("SCHED_FIFO", "not allowed: packets may leave some ms late under load", fix)
+}
+
+fn clock_source() -> Check {
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let source = read(path).unwrap_or_default();
+    // These are read through a device, at about a microsecond each.
+    if ["hpet", "acpi_pm"].contains(&source.as_str()) {
+        let fix = "boot with a stable TSC, or give the virtual machine a paravirtual clock";
+        return Check::warn("clock", format!("{source}: slow to read"), fix);
+    }
+    Check::ok("clock", source)
+}
+
+fn jit() -> Check {
+    match read("/proc/sys/net/core/bpf_jit_enable").as_deref() {
+        Some("0") => Check::warn(
+            "BPF JIT",
+            "off: each packet costs more",
+            "sysctl -w net.core.bpf_jit_enable=1",
+        ),
+        Some(_) => Check::ok("BPF JIT", "on"),
+        None => Check::ok("BPF JIT", "not told by this kernel"),
+    }
+}
+
+/// Bridged packets that the sendbox does not take must not meet a packet filter meant for routing.
+fn bridge_filter() -> Check {
+    let value = read("/proc/sys/net/bridge/bridge-nf-call-iptables");
+    if value.as_deref() == Some("1") {
+        return Check::warn(
+            "bridge filter",
+            "iptables sees bridged packets: those of bundles skip it, others do not",
+            "sysctl -w net.bridge.bridge-nf-call-iptables=0, unless that is wanted",
+        );
+    }
+    Check::ok("bridge filter", "iptables does not see bridged packets")
+}
+
+fn tcp_algorithms() -> Check {
+    let available = read("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    if available.split_whitespace().any(|name| name == "cubic") {
+        return Check::ok("TCP algorithms", available);
+    }
+    let fix = "modprobe tcp_cubic; only demo and experiments need it";
+    Check::warn("TCP algorithms", format!("{available}: no cubic"), fix)
+}
+
+fn tool(name: &str, package: &str, version: &str) -> Check {
+    match run(name, &[version]) {
+        Ok(text) => Check::ok(name, text.lines().next().unwrap_or_default()),
+        Err(_) => Check::warn(
+            name,
+            "not found: demo and experiments need it",
+            format!("apt install {package}"),
+        ),
+    }
+}
+
+fn key_file(bundle: &super::BundleConfig) -> Check {
+    let name = format!("key of bundle {}", bundle.name);
+    let path = bundle.key_file.display();
+    match keys::load(&bundle.key_file) {
+        Ok(keys) => Check::ok(&name, format!("{path}: {} valid", keys.keys().count())),
+        Err(error) => Check::fail(&name, error.to_string(), format!("forebay keygen {path}")),
+    }
+}
+
+fn examine_device(device: &str) -> Vec<Check> {
+    let name = |what: &str| format!("{device}: {what}");
+    let link = match ip_json(&["link", "show", "dev", device]) {
+        Ok(link) => link,
+        Err(_) => {
+            let fix = "`ip link` lists the devices of this network namespace";
+            return vec![Check::fail(&name("device"), "there is no such device", fix)];
+        }
+    };
+    let mut checks = vec![frame_size(&name("MTU"), device)];
+    checks.push(offloads(&name("offloads"), device));
+    checks.push(match link.pointer("/xdp/prog/id") {
+        None => Check::ok(&name("XDP"), "no program attached"),
+        Some(id) => Check::fail(
+            &name("XDP"),
+            format!("a program with id {id} is attached"),
+            format!(
+                "stop its owner, or `ip link set dev {device} xdp off`; if it is a running \
+                     forebay, all is well"
+            ),
+        ),
+    });
+    let qdisc = link.get("qdisc").and_then(|qdisc| qdisc.as_str()).unwrap_or("none");
+    // What the kernel puts there by itself.
+    let is_default = ["none", "noqueue", "mq", "fq_codel", "pfifo_fast", "pfifo"].contains(&qdisc);
+    checks.push(if is_default {
+        Check::ok(&name("qdisc"), qdisc)
+    } else {
+        let fix = "remove it, or shape elsewhere: packets of bundles do not pass it";
+        Check::warn(&name("qdisc"), format!("{qdisc} was put there by somebody"), fix)
+    });
+    let is_up = link.get("operstate").and_then(|state| state.as_str()) == Some("UP");
+    checks.push(if is_up {
+        Check::ok(&name("carrier"), "up")
+    } else {
+        Check::warn(&name("carrier"), "not up", format!("ip link set dev {device} up"))
+    });
+    checks
+}
+
+fn offloads(name: &str, device: &str) -> Check {
+    match offload::active(device) {
+        Ok(active) if active.is_empty() => Check::ok(name, "off"),
+        Ok(active) => {
+            let list = |end: &str| {
+                active.iter().map(|offload| format!(" {offload}{end}")).collect::<String>()
+            };
+            Check::fail(
+                name,
+                format!("on:{}", list("")),
+                format!("ethtool -K {device}{}", list(" off")),
+            )
+        }
+        Err(error) => Check::fail(name, error.to_string(), "look at `ethtool -k`"),
+    }
+}
+
+fn frame_size(name: &str, device: &str) -> Check {
+    match offload::mtu(device) {
+        Ok(mtu) if mtu <= MTU_MAX => Check::ok(name, mtu.to_string()),
+        Ok(mtu) => Check::fail(
+            name,
+            format!("{mtu}: AF_XDP carries at most {MTU_MAX}"),
+            format!("ip link set dev {device} mtu {MTU_MAX}"),
+        ),
+        Err(error) => Check::fail(name, error.to_string(), "look at `ip link`"),
+    }
+}
+
+/// A page less the headroom, an Ethernet header and a VLAN tag; see `port::xdp`.
+const MTU_MAX: u32 = 4096 - 256 - 14 - 4;
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_string())
+}
+
+fn run(program: &str, arguments: &[&str]) -> io::Result<String> {
+    let output = Command::new(program).args(arguments).output()?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("{program}: {}", message.trim())));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// The first object that `ip -json` prints.
+fn ip_json(arguments: &[&str]) -> io::Result<serde_json::Value> {
+    let text = run("ip", &[&["-json"], arguments].concat())?;
+    let mut list: Vec<serde_json::Value> = serde_json::from_str(&text)?;
+    list.pop().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_there_fails_and_so_does_the_whole() {
+        let checks = examine(&["no-such-device".into()], None);
+        let last = checks.last().unwrap();
+        assert_eq!((last.name.as_str(), last.verdict), ("no-such-device: device", Verdict::Fail));
+        assert!(!is_fit(&checks));
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_with_a_device_comes_with_its_fix() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: network namespaces need root");
+            return;
+        }
+        let checks = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
+            ip("link add left type veth peer name right");
+            ip("link set dev left mtu 9000");
+            examine_device("left")
+        });
+        let checks = checks.join().unwrap();
+        let check = |what: &str| checks.iter().find(|check| check.name.ends_with(what)).unwrap();
+        assert!(check("MTU").fix.contains("mtu 3822"), "{checks:?}");
+        assert!(check("offloads").fix.starts_with("ethtool -K left tso off"), "{checks:?}");
+        assert_eq!(check("XDP").verdict, Verdict::Ok);
+        assert!(check("carrier").fix.contains("dev left up"), "{checks:?}");
+    }
+
+    #[test]
+    fn the_datapath_is_tried_and_works_here() {
+        if privileges::check().is_err() {
+            println!("skipped: BPF needs root");
+            return;
+        }
+        assert_eq!(datapath().verdict, Verdict::Ok, "{:?}", datapath());
+    }
+}
