@@ -8,6 +8,7 @@
 mod datagrams;
 mod endpoint;
 mod greedy;
+pub mod hostile;
 mod meter;
 mod reactor;
 mod requests;
