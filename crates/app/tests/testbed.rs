@@ -66,12 +66,13 @@ fn one_cubic_flow_can_hold_800_packets_in_the_sendbox() {
         return;
     }
     let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
-    scenario.stop_ns = 12 * SECOND;
+    scenario.stop_ns = 20 * SECOND;
     scenario.pairs[0].workloads[0].stop_ns = scenario.stop_ns;
-    // A BDP of 200 packets: neither the sender's queue limit (TSQ) nor socket buffers may bind at
-    // five times that.
-    scenario.forward = link(96_000_000);
-    scenario.reverse = link(96_000_000);
+    // 400 packets fit into the path: neither the sender's queue limit (TSQ) nor socket buffers may
+    // bind at three times that.
+    let wide = LinkSpec { delay_ns: 25_000_000, qdisc: fifo("1200p"), ..link(96_000_000) };
+    scenario.forward = wide.clone();
+    scenario.reverse = wide;
     scenario.pairs[0].forward_bundle = Some(bundle("b"));
     let record = run(&scenario);
     assert!(!record.flows[0].failed);
@@ -258,6 +259,10 @@ fn bundle(name: &str) -> BundleSpec {
     }
 }
 
+fn fifo(limit: &str) -> Spec {
+    Spec::named("fifo").with("limit", Value::Text(limit.into()))
+}
+
 fn link(rate_bps: u64) -> LinkSpec {
     LinkSpec {
         rate_bps: Some(rate_bps),
@@ -266,7 +271,7 @@ fn link(rate_bps: u64) -> LinkSpec {
         loss: 0.0,
         reorder: 0.0,
         reorder_packets: 0,
-        qdisc: Spec::named("fifo").with("limit", Value::Text("100p".into())),
+        qdisc: fifo("100p"),
         changes: Vec::new(),
     }
 }

@@ -151,7 +151,7 @@ impl Endpoint for Counter {
 
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
-        self.meter.begin(started_ns, self.window.deadline_ns().saturating_add(LINGER_NS));
+        self.meter.begin(started_ns);
     }
 
     fn on_event(&mut self, _: &Reactor, _: u32, _: EpollFlags) -> Result<(), GeneratorError> {
@@ -172,10 +172,9 @@ impl Endpoint for Counter {
             workload: self.workload.clone(),
             bytes: self.meter.bytes(),
             bytes_per_100ms: self.meter.take_intervals(),
-            // Less what was sent, which only the other side knows: the testbed adds it.
-            lost: self.datagrams,
             ..FlowRecord::default()
         });
+        output.datagrams_received.push((self.workload.clone(), self.datagrams));
     }
 }
 
@@ -270,7 +269,7 @@ impl Endpoint for Pinger {
         self.window = self.window.from(started_ns);
         self.first_ns = Some(self.window.start_ns);
         for ping in &mut self.loops {
-            ping.meter.begin(started_ns, self.window.deadline_ns().saturating_add(LINGER_NS));
+            ping.meter.begin(started_ns);
         }
     }
 

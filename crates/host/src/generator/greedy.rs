@@ -165,7 +165,7 @@ impl Endpoint for Sink {
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
         for meter in &mut self.meters {
-            meter.begin(started_ns, self.window.deadline_ns());
+            meter.begin(started_ns);
         }
     }
 

@@ -3,6 +3,9 @@
 /// Width of an interval (ns), as promised by `FlowRecord::bytes_per_100ms`.
 const INTERVAL_NS: u64 = 100_000_000;
 
+/// Most intervals: a day. What comes later counts in the last one.
+const INTERVALS_MAX: u64 = 864_000;
+
 /// Counts bytes in intervals of 100 ms since the start of the run.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
@@ -12,20 +15,19 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Counts from `started_ns` up to `until_ns`; the last interval takes what comes later.
-    pub fn begin(&mut self, started_ns: u64, until_ns: u64) {
+    /// Counts from `started_ns` on.
+    pub fn begin(&mut self, started_ns: u64) {
         self.started_ns = started_ns;
-        let count = until_ns.saturating_sub(started_ns).div_ceil(INTERVAL_NS).max(1);
-        self.intervals = vec![0; usize::try_from(count).expect("a run is shorter than years")];
     }
 
     pub fn add(&mut self, now: u64, bytes: u64) {
         self.bytes += bytes;
         let interval = now.saturating_sub(self.started_ns) / INTERVAL_NS;
-        let last = self.intervals.len().saturating_sub(1) as u64;
-        if let Some(slot) = self.intervals.get_mut(interval.min(last) as usize) {
-            *slot += bytes;
+        let interval = interval.min(INTERVALS_MAX - 1) as usize;
+        if interval >= self.intervals.len() {
+            self.intervals.resize(interval + 1, 0);
         }
+        self.intervals[interval] += bytes;
     }
 
     /// All bytes.
@@ -35,8 +37,6 @@ impl Meter {
 
     /// Bytes per interval, up to the last one that saw any.
     pub fn take_intervals(&mut self) -> Vec<u64> {
-        let used = self.intervals.iter().rposition(|&bytes| bytes > 0).map_or(0, |last| last + 1);
-        self.intervals.truncate(used);
         std::mem::take(&mut self.intervals)
     }
 }
@@ -48,12 +48,20 @@ mod tests {
     #[test]
     fn bytes_land_in_their_interval_and_none_is_lost() {
         let mut meter = Meter::default();
-        meter.begin(1_000, 1_000 + 350_000_000);
+        meter.begin(1_000);
         meter.add(1_000, 1);
         meter.add(1_000 + 99_999_999, 2);
         meter.add(1_000 + 100_000_000, 4);
-        meter.add(1_000 + 900_000_000, 8);
+        meter.add(1_000 + 300_000_000, 8);
         assert_eq!(meter.bytes(), 15);
         assert_eq!(meter.take_intervals(), [3, 4, 0, 8]);
+    }
+
+    #[test]
+    fn a_run_of_years_takes_no_more_room_than_one_of_a_day() {
+        let mut meter = Meter::default();
+        meter.begin(0);
+        meter.add(u64::MAX, 1);
+        assert_eq!(meter.take_intervals().len() as u64, INTERVALS_MAX);
     }
 }

@@ -93,6 +93,8 @@ pub struct HostsOutput {
     pub flows: Vec<FlowRecord>,
     /// Paced datagrams sent from this side, by workload.
     pub datagrams_sent: Vec<(String, u64)>,
+    /// Paced datagrams received on this side, by workload.
+    pub datagrams_received: Vec<(String, u64)>,
     /// Connections that failed on this side, by workload.
     pub failures: Vec<(String, u64)>,
     /// How late requests were written while their connection was free (ns), in order of time.

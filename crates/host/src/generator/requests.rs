@@ -240,9 +240,13 @@ impl Client {
             queued_behind: !asking.outstanding.is_empty(),
             finished_ns: None,
         });
-        asking.outstanding.push_back((self.next, request.size_bytes));
-        asking.unsent.push_back(self.next);
+        let index = self.next;
         self.next += 1;
+        if asking.failed {
+            return Ok(());
+        }
+        asking.outstanding.push_back((index, request.size_bytes));
+        asking.unsent.push_back(index);
         self.unfinished += 1;
         if asking.unsent.len() == 1 { self.write(reactor, request.connection) } else { Ok(()) }
     }
@@ -328,7 +332,7 @@ impl Endpoint for Client {
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
         self.started_ns = Some(started_ns);
-        self.meter.begin(started_ns, self.window.deadline_ns());
+        self.meter.begin(started_ns);
     }
 
     fn on_event(

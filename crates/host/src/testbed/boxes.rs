@@ -426,7 +426,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("x".repeat(200));
         fs::create_dir(&deep).unwrap();
-        let path = control_path(&deep, &File::open(&deep).unwrap(), "receivebox-253-forward");
+        let open = File::open(&deep).unwrap();
+        let path = control_path(&deep, &open, "receivebox-253-forward");
         assert!(path.as_os_str().len() <= SOCKET_PATH_MAX, "{path:?}");
         assert!(std::os::unix::net::UnixListener::bind(&path).is_ok());
         assert!(deep.join("receivebox-253-forward.sock").exists());

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::daemon::trace::TraceError;
+use crate::offload::OffloadError;
 use crate::record::RunRecord;
 use crate::scenario::{FaultTarget, Scenario};
 use lock::{Attempt, Lock};
@@ -84,11 +85,9 @@ pub enum TestbedError {
     /// A tool failed.
     #[error("{place}: {tool}: {message}")]
     Refused { tool: String, place: &'static str, message: String },
-    /// An offload is on although it was switched off.
-    #[error(
-        "{place}: {device}: {feature} is on: `ethtool -K {device} {feature} off` has no effect"
-    )]
-    Offload { place: &'static str, device: String, feature: &'static str },
+    /// An offload cannot be switched off.
+    #[error("{place}: {source}")]
+    Offload { place: &'static str, source: OffloadError },
     /// A program could not be started.
     #[error("{name}: {source}")]
     Start { name: String, source: io::Error },

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::emulator::{DevicePair, EmulatorSpec, LINKS_FILE};
 use crate::generator::{HostPair, HostsOutput, HostsSpec, Side};
 use crate::process::{self, MachineTime};
-use crate::record::{FlowRecord, HostRecord, LinkRecord, RunRecord};
+use crate::record::{HostRecord, LinkRecord, RunRecord};
 use crate::roles::Order;
 use crate::scenario::{Fault, Scenario};
 
@@ -137,7 +137,9 @@ impl<'a> Run<'a> {
             let total_ns = self.scenario.stop_ns;
             let phase = if elapsed_ns < total_ns { Phase::Running } else { Phase::Draining };
             progress(Progress { phase, elapsed_ns, total_ns });
-            if elapsed_ns > total_ns.saturating_add(self.scenario.drain_ns + DRAIN_SLACK_NS) {
+            if elapsed_ns
+                > total_ns.saturating_add(self.scenario.drain_ns).saturating_add(DRAIN_SLACK_NS)
+            {
                 let late = if drained[0] { &self.right } else { &self.left };
                 return Err(late.silent("drained", Duration::from_nanos(elapsed_ns)));
             }
@@ -314,26 +316,21 @@ fn describe_host(topology: &Topology) -> Result<HostRecord, TestbedError> {
 /// Adds what both sides saw, and what only both together know.
 fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
     let mut lateness_ns = Vec::new();
-    let mut sent = Vec::new();
-    let mut failures = Vec::new();
+    let [mut sent, mut received, mut failures] = [const { Vec::new() }; 3];
     for side in sides {
         record.requests.extend(side.requests);
         record.flows.extend(side.flows);
         lateness_ns.extend(side.lateness_ns);
         sent.extend(side.datagrams_sent);
+        received.extend(side.datagrams_received);
         failures.extend(side.failures);
     }
-    let flows_of = |flows: &mut Vec<FlowRecord>, name: &str, change: &dyn Fn(&mut FlowRecord)| {
-        flows.iter_mut().filter(|flow| flow.workload == name).for_each(change);
+    let sum = |rows: &[(String, u64)], workload: &str| -> u64 {
+        rows.iter().filter(|(name, _)| name == workload).map(|(_, count)| count).sum()
     };
-    for (workload, count) in sent {
-        flows_of(&mut record.flows, &workload, &|flow| {
-            // The receiver put what arrived there.
-            flow.lost = count.saturating_sub(flow.lost);
-        });
-    }
-    for (workload, _) in failures.into_iter().filter(|(_, count)| *count > 0) {
-        flows_of(&mut record.flows, &workload, &|flow| flow.failed = true);
+    for flow in &mut record.flows {
+        flow.lost += sum(&sent, &flow.workload).saturating_sub(sum(&received, &flow.workload));
+        flow.failed |= sum(&failures, &flow.workload) > 0;
     }
     record.host.generator_lateness_ns = quantiles(lateness_ns);
 }
@@ -360,6 +357,7 @@ fn sleep_until(at_ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::FlowRecord;
 
     #[test]
     fn quantiles_are_members_and_ordered() {
@@ -370,11 +368,8 @@ mod tests {
 
     #[test]
     fn losses_and_failures_of_one_side_mark_the_flows_of_the_other() {
-        let flow = |workload: &str, arrived| FlowRecord {
-            workload: workload.into(),
-            lost: arrived,
-            ..FlowRecord::default()
-        };
+        let flow =
+            |workload: &str| FlowRecord { workload: workload.into(), ..FlowRecord::default() };
         let left = HostsOutput {
             datagrams_sent: vec![("cbr".into(), 10)],
             failures: vec![("bulk".into(), 1), ("cbr".into(), 0)],
@@ -382,7 +377,8 @@ mod tests {
             ..HostsOutput::default()
         };
         let right = HostsOutput {
-            flows: vec![flow("cbr", 7), flow("bulk", 0)],
+            flows: vec![flow("cbr"), flow("bulk")],
+            datagrams_received: vec![("cbr".into(), 7)],
             lateness_ns: vec![3],
             ..HostsOutput::default()
         };

@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 
 use super::TestbedError;
 use super::namespace::Namespace;
+use crate::offload::{self, Offload, OffloadError};
 
 /// Most pairs of sites: the second byte of their addresses runs from 1 to 254.
 pub const PAIRS_MAX: usize = 254;
@@ -51,22 +52,6 @@ const HOST_SETTINGS: [(&str, &str); 8] = [
     // the kernel's bookkeeping of 2 to 3 bytes per byte: 12 MB; 32 MB leave it to the path.
     ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
     ("net/ipv4/tcp_wmem", "4096\t131072\t33554432"),
-];
-
-/// Offloads that merge or split packets, or leave checksums and tags to a device: a box sends
-/// each frame as it is, and so must have it as it is.
-///
-/// The names that `ethtool -K` takes, and those that `ethtool -k` prints.
-const OFFLOADS: [(&str, &str); 9] = [
-    ("rx", "rx-checksumming"),
-    ("tx", "tx-checksumming"),
-    ("sg", "scatter-gather"),
-    ("tso", "tcp-segmentation-offload"),
-    ("gso", "generic-segmentation-offload"),
-    ("gro", "generic-receive-offload"),
-    ("lro", "large-receive-offload"),
-    ("rxvlan", "rx-vlan-offload"),
-    ("txvlan", "tx-vlan-offload"),
 ];
 
 /// One endpoint of a pair's segment.
@@ -178,13 +163,13 @@ impl Topology {
         namespace.within(read).map_err(step("read settings", "left hosts"))
     }
 
-    /// Switches all [`OFFLOADS`] off again: the kernel switches GRO on where a program is attached
-    /// (`veth_enable_xdp`).
+    /// Switches all offloads off, again where programs have been attached since: attaching one to
+    /// a veth may switch GRO on (`veth_enable_xdp` in drivers/net/veth.c).
     pub fn disable_offloads(&self) -> Result<(), TestbedError> {
         self.devices().try_for_each(|device| device.disable_offloads())
     }
 
-    /// Offloads of all devices, as read back: `device: feature=off ..`.
+    /// Offloads of all devices, as read back: `device: feature=off ..`; an error if one is on.
     pub fn offloads(&self) -> Result<Vec<String>, TestbedError> {
         self.devices().map(|device| device.offloads()).collect()
     }
@@ -222,29 +207,23 @@ struct Device<'a> {
 
 impl Device<'_> {
     fn disable_offloads(&self) -> Result<(), TestbedError> {
-        let mut command = Command::new("ethtool");
-        command.args(["-K", &self.name]);
-        command.args(OFFLOADS.into_iter().flat_map(|(feature, _)| [feature, "off"]));
-        run(self.place, self.namespace, command, "").map(|_| ())
+        self.within(|| offload::disable_all(&self.name))
     }
 
-    /// The state of [`OFFLOADS`]; an error if one is on.
     fn offloads(&self) -> Result<String, TestbedError> {
-        let Self { pair, place, namespace, name } = self;
-        let mut command = Command::new("ethtool");
-        command.args(["-k", name]);
-        let output = run(place, namespace, command, "")?;
-        let mut state = format!("{place} {pair} {name}:");
-        for line in output.lines() {
-            let Some((long, value)) = line.split_once(": ") else { continue };
-            let found = OFFLOADS.iter().find(|(_, other)| *other == long);
-            let Some((feature, _)) = found else { continue };
-            if value.starts_with("on") {
-                return Err(TestbedError::Offload { place, device: name.clone(), feature });
-            }
-            state.push_str(&format!(" {feature}={}", value.split(' ').next().unwrap_or(value)));
-        }
-        Ok(state)
+        self.within(|| offload::check(&self.name))?;
+        let state: String = Offload::ALL.iter().map(|offload| format!(" {offload}=off")).collect();
+        Ok(format!("{} {} {}:{state}", self.place, self.pair, self.name))
+    }
+
+    fn within(
+        &self,
+        work: impl FnOnce() -> Result<(), OffloadError> + Send,
+    ) -> Result<(), TestbedError> {
+        let done = self.namespace.within(|| Ok(work()));
+        let place = self.place;
+        done.map_err(step("offloads", place))?
+            .map_err(|source| TestbedError::Offload { place, source })
     }
 }
 
@@ -349,16 +328,16 @@ fn set(key: &str, value: &str) -> io::Result<()> {
 fn ip(place: &'static str, namespace: &Namespace, batch: &str) -> Result<(), TestbedError> {
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]);
-    run(place, namespace, command, batch).map(|_| ())
+    run(place, namespace, command, batch)
 }
 
-/// Runs a tool inside `namespace` with `input` on stdin and returns its output.
+/// Runs a tool inside `namespace` with `input` on stdin.
 fn run(
     place: &'static str,
     namespace: &Namespace,
     mut command: Command,
     input: &str,
-) -> Result<String, TestbedError> {
+) -> Result<(), TestbedError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let start = || -> io::Result<std::process::Output> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -374,7 +353,7 @@ fn run(
     let output =
         { start }().map_err(|source| TestbedError::Tool { tool: name.clone(), place, source })?;
     if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
     Err(TestbedError::Refused { tool: name, place, message })
