@@ -260,6 +260,9 @@ pub struct BundleRecord {
     pub lateness_ns: [u64; 4],
     /// Packets lost by the box itself (a full ring).
     pub drops_ring: u64,
+    /// Rows missing above because the trace's writer was too slow: must be zero in a valid run.
+    #[serde(default)]
+    pub rows_lost: u64,
 }
 
 /// One matched boundary.

@@ -18,6 +18,7 @@ use super::topology::{PairSites, Site, Topology};
 use crate::daemon::config::{DEFAULT_PORT, Role};
 use crate::daemon::control::{self, Answer, Request};
 use crate::daemon::keys;
+use crate::daemon::status::Status;
 use crate::daemon::trace;
 use crate::record::BundleRecord;
 use crate::scenario::{BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, PairSpec, Scenario};
@@ -44,6 +45,8 @@ struct BoxProcess<'a> {
     earlier_traces: Vec<PathBuf>,
     /// CPU time of earlier incarnations (ns).
     earlier_cpu_ns: u64,
+    /// Trace rows that were left out, as far as known.
+    rows_lost: u64,
 }
 
 /// The files of one box in the folder of the run.
@@ -137,6 +140,7 @@ impl<'a> Boxes<'a> {
                         dead: false,
                         earlier_traces: Vec::new(),
                         earlier_cpu_ns: 0,
+                        rows_lost: 0,
                     });
                 }
             }
@@ -202,6 +206,7 @@ impl<'a> Boxes<'a> {
     pub fn stop(&mut self) -> Result<(), TestbedError> {
         for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
             for one in self.boxes.iter_mut().filter(|one| one.target.end == end && !one.dead) {
+                one.rows_lost += one.status().map_or(0, |status| status.trace_rows_lost);
                 one.program.stop(Some(Signal::SIGTERM))?;
             }
         }
@@ -216,11 +221,19 @@ impl<'a> Boxes<'a> {
 }
 
 impl BoxProcess<'_> {
+    /// What it says of itself; nothing while it starts or is stopped.
+    fn status(&self) -> Option<Box<Status>> {
+        match control::ask(&self.files.control, Request::Status) {
+            Ok(Answer::Status(status)) => Some(status),
+            _ => None,
+        }
+    }
+
     fn hears_peer(&self) -> bool {
-        let Ok(Answer::Status(status)) = control::ask(&self.files.control, Request::Status) else {
-            return false;
+        let heard = |status: Box<Status>| {
+            status.bundles.iter().all(|bundle| bundle.peer.heard_ns.is_some())
         };
-        status.bundles.iter().all(|bundle| bundle.peer.heard_ns.is_some())
+        self.status().is_some_and(heard)
     }
 
     fn restart(&mut self) -> Result<(), TestbedError> {
@@ -241,7 +254,11 @@ impl BoxProcess<'_> {
 
     /// All parts of the trace as one record.
     fn record(&self) -> Result<BundleRecord, TestbedError> {
-        let mut whole = BundleRecord { name: self.bundle.clone(), ..BundleRecord::default() };
+        let mut whole = BundleRecord {
+            name: self.bundle.clone(),
+            rows_lost: self.rows_lost,
+            ..BundleRecord::default()
+        };
         for path in self.earlier_traces.iter().chain(&self.files.trace) {
             for part in trace::read(path)? {
                 append(&mut whole, part);
