@@ -1,6 +1,7 @@
 //! Plans, back ends, metrics, store and reports.
 
 pub mod backend;
+pub mod demo;
 pub mod metrics;
 pub mod output;
 pub mod plan;

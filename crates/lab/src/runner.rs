@@ -52,6 +52,8 @@ pub struct Options {
     pub seeds: Option<Seeds>,
     /// Run again what is in the store.
     pub force: bool,
+    /// No further attempt of a run begins after this.
+    pub retry_until: Option<Instant>,
     /// Keep the packet logs below this folder.
     pub keep_logs: Option<PathBuf>,
 }
@@ -154,7 +156,8 @@ fn run_job(
         ids.extend(attempts.iter().map(|(id, _)| *id));
     }
     let mut failure = None;
-    while ids.len() < MAX_ATTEMPTS {
+    let may_retry = || options.retry_until.is_none_or(|until| Instant::now() < until);
+    while ids.is_empty() || (ids.len() < MAX_ATTEMPTS && may_retry()) {
         let attempt = ids.len() + 1;
         observer.begins(job, number, total, attempt);
         let (evaluation, host) = match attempt_job(job, backend, options, observer) {

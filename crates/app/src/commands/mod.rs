@@ -3,6 +3,7 @@
 mod check_config;
 mod compare;
 mod daemons;
+mod demo;
 mod doctor;
 mod export;
 mod keygen;
@@ -47,6 +48,8 @@ pub fn needs_host(command: &str) -> anyhow::Error {
 /// The subcommands, in the order of the help text.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Show in minutes what a bundle is worth, on real kernel TCP.
+    Demo(demo::Demo),
     /// Run plans and write results and a report.
     Run(run::Run),
     /// Write the report of a folder of results.
@@ -89,6 +92,7 @@ impl Command {
     /// Runs the subcommand.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Demo(arguments) => arguments.execute(),
             Self::Run(arguments) => arguments.execute(),
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),

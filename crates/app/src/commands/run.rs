@@ -70,6 +70,7 @@ impl Run {
             commit: COMMIT.into(),
             seeds: self.seeds.or(self.seed),
             force: self.force,
+            retry_until: None,
             keep_logs: self.keep_logs.clone(),
         };
         let mut all = Results::default();
@@ -97,7 +98,8 @@ pub struct Results {
     pub summaries: Vec<ArmSummary>,
     /// Every wanted run has a valid attempt.
     pub valid: bool,
-    report: Option<PathBuf>,
+    /// The report.
+    pub report: Option<PathBuf>,
 }
 
 impl Results {

@@ -88,7 +88,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         ("\"96Mbit/s\"", "96", "p.toml:5: bottleneck.rate = 96: allowed is a rate such as"),
         ("rtt =", "rttt =", "p.toml:6: bottleneck.rttt = \"50ms\": allowed is one of rate, trace"),
         ("stop = \"10s\"", "", "p.toml:1: stop is missing: allowed is a duration"),
-        ("\"3bdp\"", "\"0p\"", "p.toml:7: bottleneck.qdisc.limit = 0p: allowed is 1p"),
+        ("\"3bdp\"", "\"0p\"", "p.toml:7: bottleneck.qdisc.limit = \"0p\": allowed is 1p"),
         (
             "kind = \"fifo\"",
             "kind = \"fofi\"",

@@ -18,7 +18,7 @@ pub fn page(store: &Store, points: usize) -> Result<Page, StoreError> {
         if names.len() == 1 {
             page.title.clone_from(&plan.title);
         }
-        page.sections.extend(plan.sections(store, points)?);
+        page.sections.extend(plan.sections(store, points, names.len() == 1)?);
     }
     page.lead = lead(&runs);
     page.sections.push(Section {
@@ -95,29 +95,33 @@ impl<'a> PlanResults<'a> {
         self.runs.iter().copied().filter(move |run| run.key.cell == cell && run.is_valid())
     }
 
-    fn sections(&self, store: &Store, points: usize) -> Result<Vec<Section>, StoreError> {
+    /// `alone`: the page has no other plan and bears the title of this one.
+    fn sections(
+        &self,
+        store: &Store,
+        points: usize,
+        alone: bool,
+    ) -> Result<Vec<Section>, StoreError> {
+        let titled = |what: &str| match alone {
+            true => what.to_string(),
+            false => format!("{}: {}", self.title, what.to_lowercase()),
+        };
         let mut blocks = vec![Block::Text(self.description.clone())];
         blocks.push(tables::arms(self));
         blocks.push(tables::overview(self));
-        let mut sections = vec![Section { heading: self.title.clone(), blocks }];
+        let mut sections = vec![Section { heading: titled("At a glance"), blocks }];
         for cell in self.cells() {
             let mut blocks = Vec::new();
             blocks.extend(self.slowdowns(store, cell, points)?);
             blocks.extend(timeline::figures(self, store, cell, points)?);
             if !blocks.is_empty() {
                 let gap = if cell.is_empty() { "" } else { ", " };
-                let heading = format!("{}: figures{gap}{cell}", self.title);
+                let heading = format!("{}{gap}{cell}", titled("Figures"));
                 sections.push(Section { heading, blocks });
             }
         }
-        sections.push(Section {
-            heading: format!("{}: in numbers", self.title),
-            blocks: tables::numbers(self),
-        });
-        sections.push(Section {
-            heading: format!("{}: parameters", self.title),
-            blocks: tables::parameters(self),
-        });
+        sections.push(Section { heading: titled("In numbers"), blocks: tables::numbers(self) });
+        sections.push(Section { heading: titled("Parameters"), blocks: tables::parameters(self) });
         Ok(sections)
     }
 

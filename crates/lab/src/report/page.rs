@@ -42,7 +42,7 @@ pub enum Block {
     },
 }
 
-/// A table; the first column names the row, the others are right-aligned.
+/// A table. Columns of numbers are right-aligned, others left-aligned.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Column titles, with the unit.
@@ -133,14 +133,16 @@ impl Block {
 impl Table {
     fn render(&self, html: &mut String) {
         html.push_str("<div class=\"wide\"><table>\n<thead><tr>");
-        for column in &self.columns {
-            let _ = write!(html, "<th>{}</th>", escape(column));
+        let text: Vec<bool> = (0..self.columns.len()).map(|column| self.is_text(column)).collect();
+        let class = |column| if text.get(column) == Some(&true) { " class=\"text\"" } else { "" };
+        for (column, title) in self.columns.iter().enumerate() {
+            let _ = write!(html, "<th{}>{}</th>", class(column), escape(title));
         }
         html.push_str("</tr></thead>\n<tbody>\n");
         for row in &self.rows {
             html.push_str("<tr>");
-            for cell in row {
-                let _ = write!(html, "<td>{}</td>", escape(cell));
+            for (column, cell) in row.iter().enumerate() {
+                let _ = write!(html, "<td{}>{}</td>", class(column), escape(cell));
             }
             html.push_str("</tr>\n");
         }
@@ -149,6 +151,12 @@ impl Table {
             "</tbody></table></div>\n<p class=\"caption\">{}</p>",
             escape(&self.caption)
         );
+    }
+
+    /// Whether a column holds something that is no number and no `-` for an unknown one.
+    fn is_text(&self, column: usize) -> bool {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.into_iter().any(|cell| cell != "-" && cell.parse::<f64>().is_err())
     }
 }
 
@@ -205,6 +213,17 @@ mod tests {
         assert!(!html.contains("<img src=x"), "markup came through");
         let scripts = html.matches("</script>").count();
         assert_eq!(scripts, SCRIPTS.len() + 2, "a script element was ended early");
+    }
+
+    #[test]
+    fn columns_of_words_are_left_aligned() {
+        let row = |cells: [&str; 3]| cells.map(str::to_string).to_vec();
+        let table = Table {
+            columns: row(["arm", "p50", "verdict"]),
+            rows: vec![row(["a", "1.5", "valid"]), row(["b", "-", "2"])],
+            caption: String::new(),
+        };
+        assert_eq!([0, 1, 2].map(|column| table.is_text(column)), [true, false, true]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::metrics::statistics::mean;
 use crate::metrics::{LIMITS, Metrics};
 use crate::output::{cell, number, table};
 use crate::store::{Run, Store, StoreError};
-use crate::summary::ArmSummary;
+use crate::summary::{ArmSummary, STATUS_QUO};
 
 fn block(columns: &[&str], rows: Vec<Vec<String>>, caption: &str) -> Block {
     let columns = columns.iter().map(|column| column.to_string()).collect();
@@ -180,8 +180,9 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
 }
 
 fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
+    let others = plan.summaries.iter().filter(|arm| arm.arm != STATUS_QUO);
     metric_table(
-        plan.summaries.iter().map(|arm| (name(arm), &arm.metrics)),
+        others.map(|arm| (name(arm), &arm.metrics)),
         &[
             ("slowdown_p50_over_status_quo", "slowdown p50 / status quo"),
             ("slowdown_p99_over_status_quo", "p99 / status quo"),
