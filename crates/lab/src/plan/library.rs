@@ -20,7 +20,20 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/main",
     "bundler/draft",
     "bundler/queue_shift",
+    "bundler/queue_shift_both",
     "bundler/measurement",
+    "bundler/faults",
+    "bundler/dynamics/start",
+    "bundler/dynamics/cbr_then_greedy",
+    "bundler/dynamics/idle",
+    "bundler/dynamics/rtt_step",
+    "bundler/dynamics/rate_step",
+    "bundler/dynamics/long",
+    "bundler/dynamics/shallow",
+    "bundler/dynamics/reverse_path",
+    "bundler/dynamics/lossy_path",
+    "bundler/dynamics/two_bundles",
+    "bundler/dynamics/four_bundles",
 ];
 
 /// A text and where it came from.
