@@ -37,7 +37,8 @@ impl Series {
         values.retain(|value| value.is_finite());
         values.sort_by(f64::total_cmp);
         let n = values.len();
-        let keep = |index: usize| n <= POINTS_MAX || index % (n / 1000) == 0 || index + 1000 >= n;
+        let keep =
+            |index: usize| n <= POINTS_MAX || index.is_multiple_of(n / 1000) || index + 1000 >= n;
         let points = values.iter().enumerate().filter(|(index, _)| keep(*index));
         Self::new(name, points.map(|(i, &value)| (value, (i + 1) as f64 / n as f64)).collect())
     }

@@ -61,3 +61,6 @@ pub fn newest_runs(store: &Store) -> Result<Vec<Run>, StoreError> {
     runs.sort_by_key(|run| run.id);
     Ok(runs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use super::figure::{Axis, Series, bars, curves};
+use super::page::{Block, Figure, Page, Section};
+use super::*;
+use crate::metrics::evaluate;
+use crate::metrics::testing::{invented_rows, invented_run};
+use crate::plan::Plan;
+use crate::plan::library::Source;
+use crate::store::{NewRun, RunKey};
+
+/// What a browser says of a file.
+struct Seen {
+    dom: String,
+    log: String,
+}
+
+impl Seen {
+    /// Opens `html`; `None` without a browser.
+    fn in_browser(html: &str) -> Option<Self> {
+        let found = ["chromium", "chromium-browser", "google-chrome"]
+            .into_iter()
+            .find(|name| Command::new(name).arg("--version").output().is_ok());
+        let Some(chromium) = found else {
+            eprintln!("skipped: no Chromium on this machine (apt-get install chromium)");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report.html");
+        std::fs::write(&file, html).unwrap();
+        let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+        let output = Command::new(chromium)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"])
+            .args(["--no-first-run", "--disable-background-networking"])
+            .args(["--disable-component-update", "--disable-sync", "--enable-logging=stderr"])
+            .args(["--virtual-time-budget=60000", "--dump-dom", &profile])
+            .arg(format!("file://{}", file.display()))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Some(Self { dom: text(&output.stdout), log: text(&output.stderr) })
+    }
+
+    fn assert_all_drawn(&self, figures: usize) {
+        assert_eq!(self.dom.matches("data-drawn=\"yes\"").count(), figures, "{}", self.log);
+        assert_eq!(self.dom.matches("data-drawn=\"no\"").count(), 0, "{}", self.log);
+        assert_eq!(self.dom.matches("class=\"marks\"").count(), figures, "{}", self.log);
+        let console: Vec<&str> = self.log.lines().filter(|line| line.contains("CONSOLE")).collect();
+        assert!(console.is_empty(), "{console:?}");
+    }
+}
+
+#[test]
+fn every_kind_of_figure_is_drawn_without_a_console_error() {
+    let order = vec!["status_quo".to_string(), "copa_sfq".to_string()];
+    let line = |name: &str, slope: f64| {
+        let points = (1..5000).map(|i| (f64::from(i), f64::from(i) * slope)).collect();
+        Series::new(name, points)
+    };
+    let panels = [
+        line("status_quo", 1.0).in_panel("bottleneck"),
+        line("copa_sfq", 0.5).in_panel("bottleneck"),
+        line("copa_sfq", 2.0).in_panel("sendbox"),
+    ];
+    let distribution = [Series::distribution("copa_sfq", vec![1.0, 1.5, 3.0, 40.0])];
+    let bar = [("small".to_string(), "copa_sfq".to_string(), 1.1)];
+    let x = Axis::linear("time (s)");
+    let figures = [
+        curves(&panels, &order, x, Axis::linear("queue (packets)"), true),
+        curves(&distribution, &order, Axis::log("slowdown"), Axis::linear("share"), true),
+        bars(&bar, &order, Axis::linear("cores")),
+    ];
+    let blocks = figures
+        .into_iter()
+        .map(|spec| Block::Figure(Figure { caption: "a figure".into(), spec }))
+        .collect();
+    let section = Section { heading: "figures".into(), blocks };
+    let page = Page { title: "test".into(), lead: "test".into(), sections: vec![section] };
+    if let Some(seen) = Seen::in_browser(&page.render()) {
+        seen.assert_all_drawn(3);
+    }
+}
+
+/// A store with a plan of two arms, two seeds, one rejected attempt.
+fn store(folder: &Path) -> Store {
+    let mut store = Store::create(folder).unwrap();
+    let text = r#"
+        name = "invented"
+        title = "A title with <b>markup</b> & \"quotes\""
+        description = "</script><script>alert(1)</script>"
+        stop = "2s"
+        bottleneck = { rate = "96Mbit/s", rtt = "50ms", qdisc = "fifo" }
+        flow = [{ bundle = "a", traffic = { kind = "greedy" } }]
+        bundle = [{ name = "a", cc = "copa", qdisc = "sfq" }]
+        arm = [
+            { name = "status_quo", summary = "without", set = { bundle.a.enabled = false } },
+            { name = "copa_sfq", summary = "with" },
+            { name = "never_run" },
+        ]
+    "#;
+    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    store.put_plan(&Plan::from_source(source, &[]).unwrap()).unwrap();
+    for (arm, slowdown) in [("status_quo", 2.0), ("copa_sfq", 1.2)] {
+        for (seed, attempt, rejected) in [(1, 1, true), (1, 2, false), (2, 1, false)] {
+            let (mut experiment, _) = invented_run();
+            experiment.arm = arm.into();
+            experiment.seed = seed;
+            if arm == "status_quo" {
+                experiment.bundles.clear();
+                experiment.parameters.insert("bundle.a.enabled".into(), "false".into());
+            }
+            let rows = invented_rows(&experiment, slowdown);
+            let mut evaluation = evaluate(&experiment, &rows).unwrap();
+            if rejected {
+                evaluation.invalid.push("lateness of link forward: p99 2.00 ms".into());
+            }
+            let host = json!({
+                "kernel": "6.1", "wall_s": 3.5, "load": [0.5, 0.6], "steal": 0.0,
+                "cpu_cores": { "sendbox": 0.25, "link": 0.5 },
+                "realtime": ["link"], "settings": ["net.ipv4.tcp_ecn = 0"], "offloads": [],
+            });
+            let run = NewRun {
+                key: &RunKey::of(&experiment, "emu", "abc123"),
+                experiment: &experiment,
+                attempt,
+                evaluation: &evaluation,
+                host: &host,
+            };
+            store.put_run(&run).unwrap();
+        }
+    }
+    store
+}
+
+#[test]
+fn a_report_shows_everything_a_reader_asks_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&store(folder.path())).unwrap();
+    let html = std::fs::read_to_string(&path).unwrap();
+    assert!(html.len() <= BYTES_MAX);
+    for expected in [
+        "4 valid runs of 4",
+        "small requests, up to 10 KB",
+        "large requests, above 1 MB",
+        "at the bottleneck",
+        "at the sendbox of bundle a",
+        "the round trip as the sendbox estimates it",
+        "delivery rate, truth",
+        "slowdown p99",
+        "What differs between the arms",
+        "bundle.a.enabled",
+        "CPU of each process",
+        "6 of them, 2 rejected",
+        "rejected: lateness of link forward: p99 2.00 ms",
+        "abc123",
+        "net.ipv4.tcp_ecn = 0",
+    ] {
+        assert!(html.contains(expected), "{expected}");
+    }
+    assert!(!html.contains("<b>markup") && !html.contains("<script>alert"));
+    assert!(!html.contains("never_run"));
+    let body = html.rsplit("<body>").next().unwrap();
+    for reference in ["src=", "href=", "url("] {
+        assert!(!body.contains(reference), "{reference} would be loaded");
+    }
+    if let Some(seen) = Seen::in_browser(&html) {
+        seen.assert_all_drawn(html.matches("data-figure=").count());
+    }
+}
+
+#[test]
+fn the_newest_valid_run_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = newest_runs(&store(folder.path())).unwrap();
+    let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
+    assert_eq!(ids, [2, 3, 5, 6]);
+}
