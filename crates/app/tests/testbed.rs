@@ -48,6 +48,30 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
 }
 
 #[test]
+fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
+    if skip_without_root() {
+        return;
+    }
+    let mut scenario = scenario(vec![workload("bundled", WorkloadKind::Greedy { flows: 1 })]);
+    scenario.pairs[0].forward_bundle = Some(bundle("b"));
+    scenario.pairs.push(PairSpec {
+        name: "cross".into(),
+        forward_bundle: None,
+        reverse_bundle: None,
+        workloads: vec![workload("cross", WorkloadKind::Greedy { flows: 1 })],
+    });
+    let record = run(&scenario);
+    for (pair, workload) in ["bundled", "cross"].into_iter().enumerate() {
+        let flow = record.flows.iter().find(|flow| flow.workload == workload).unwrap();
+        assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
+        let packets = PacketRecord::read_file(&record.links[0].packets).unwrap();
+        let own = packets.iter().filter(|packet| usize::from(packet.pair()) == pair);
+        let bytes: u64 = own.map(|packet| u64::from(packet.frame_bytes())).sum();
+        assert!(bytes >= flow.bytes, "{bytes} bytes of frames carried {} of payload", flow.bytes);
+    }
+}
+
+#[test]
 fn an_unknown_congestion_control_is_named_with_what_there_is() {
     if skip_without_root() {
         return;
@@ -216,7 +240,8 @@ fn skip_without_root() -> bool {
     !root
 }
 
-fn run(scenario: &Scenario) -> RunRecord {
+/// Runs it and checks what holds for every run; the folder of its files lives with the result.
+fn run(scenario: &Scenario) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let record = testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap();
     for link in &record.links {
@@ -225,7 +250,19 @@ fn run(scenario: &Scenario) -> RunRecord {
         assert!(packets.iter().all(|packet| packet.frame_bytes() <= 1514));
         assert_eq!(link.records_lost, 0);
     }
-    record
+    Run { record, _dir: dir }
+}
+
+struct Run {
+    record: RunRecord,
+    _dir: tempfile::TempDir,
+}
+
+impl std::ops::Deref for Run {
+    type Target = RunRecord;
+    fn deref(&self) -> &RunRecord {
+        &self.record
+    }
 }
 
 fn forebay() -> PathBuf {

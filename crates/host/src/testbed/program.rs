@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ impl Program {
             let stderr = File::options().append(true).create(true).open(&log)?;
             let mut command = Command::new(binary);
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+            // An interrupt from the terminal is for the testbed, which ends its programs in order.
+            command.process_group(0);
             namespace.host(&mut command)?;
             let mut child = command.spawn()?;
             let stdout = child.stdout.take().expect("piped");
