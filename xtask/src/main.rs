@@ -1,5 +1,6 @@
 //! Repository chores that need an `if`. The Makefile is the index; see `cargo xtask help`.
 
+mod evaluate;
 mod fresh;
 
 use std::path::PathBuf;
@@ -8,11 +9,14 @@ use std::process::ExitCode;
 const HELP: &str = "usage: cargo xtask CHORE
 
 chores:
+  evaluate [PART..]   runs the plans of plans/bundler/claims.toml whose names contain a PART (all
+               without one) and says which claims hold (root, hours; `make build` first)
   test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)";
 
 fn main() -> ExitCode {
-    let chore = std::env::args().nth(1);
-    let done = match chore.as_deref() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.first().map(String::as_str) {
+        Some("evaluate") => evaluate::evaluate(&arguments[1..]),
         Some("test-fresh") => fresh::test_fresh(),
         Some("help" | "--help" | "-h") => {
             println!("{HELP}");
