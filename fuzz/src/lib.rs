@@ -5,6 +5,7 @@
 //! `cargo run -- <name> --seconds 600` (in this directory) mutates it. A failing input lands in
 //! `artifacts/<name>/`; once fixed, it moves to the corpus.
 
+mod config;
 pub mod coverage;
 pub mod mutate;
 mod packet;
@@ -19,6 +20,7 @@ pub type Target = fn(&[u8]);
 
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("config", config::run),
     ("packet", packet::run),
     ("qdisc_ops", qdisc_ops::run),
     ("session", session::run),

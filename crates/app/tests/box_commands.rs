@@ -1,0 +1,88 @@
+//! The commands around the boxes: exit codes and what they print.
+#![cfg(feature = "host")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const CONFIG: &str = r#"
+[box]
+role = "receivebox"
+wan = "wan0"
+listen = "192.0.2.2"
+
+[[bundle]]
+name = "b"
+id = 1
+peer = "192.0.2.1"
+to = ["10.1.2.0/24"]
+from = ["10.1.1.0/24"]
+key_file = "bundle.key"
+"#;
+
+fn forebay(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_configuration_is_checked_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
+    let check = || forebay(folder.path(), &["check-config", "box.toml"]);
+    let refused = check();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("bundle.key: No such file"), "{refused:?}");
+    let made = forebay(folder.path(), &["keygen", "bundle.key"]);
+    assert!(made.status.success() && made.stdout.is_empty(), "the secret is not printed");
+    let accepted = check();
+    assert!(accepted.status.success(), "{accepted:?}");
+    assert!(text(&accepted.stdout).contains("10.1.1.0/24 -> 10.1.2.0/24, peer 192.0.2.1:61475"));
+    assert_eq!(forebay(folder.path(), &["keygen", "bundle.key"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_wrong_file_ends_every_command_with_2_and_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("box.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();
+    for arguments in [
+        &["check-config", "box.toml"][..],
+        &["receivebox", "--config", "box.toml"],
+        &["doctor", "--config", "box.toml"],
+    ] {
+        let output = forebay(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains("box.toml:9: bundle.id = -1: allowed is"));
+        assert!(output.stdout.is_empty());
+    }
+    fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
+    let other = forebay(folder.path(), &["sendbox", "--config", "box.toml"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("box.role = \"receivebox\""), "{other:?}");
+}
+
+#[test]
+fn a_status_without_a_daemon_is_a_failure_that_names_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["status", "top", "reload"] {
+        let output = forebay(folder.path(), &[command, "--socket", "none.sock"]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert!(text(&output.stderr).contains("none.sock"), "{output:?}");
+    }
+}
+
+#[test]
+fn doctor_prints_one_document_and_fails_with_a_failed_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = forebay(folder.path(), &["doctor", "no-such-device", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["fit"], false);
+    let checks = document["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|check| check["name"].is_string() && check["found"].is_string()));
+    assert!(checks.iter().any(|check| check["verdict"] == "fail" && check["fix"] != ""));
+}

@@ -1,0 +1,37 @@
+//! Any configuration file of a box is accepted whole or refused with its place.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use forebay_host::daemon::{Config, Role};
+
+/// The bytes are a configuration file.
+pub fn run(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let file = Path::new("/etc/forebay/box.toml");
+    match Config::parse(file, &text) {
+        Ok(config) => check(&config),
+        Err(error) => {
+            let lines = text.lines().count().max(1) + 1;
+            assert!(error.line.is_none_or(|line| (1..=lines).contains(&line)), "{error}");
+            assert!(error.to_string().starts_with("/etc/forebay/box.toml:"), "{error}");
+        }
+    }
+}
+
+/// What the daemons rely on.
+fn check(config: &Config) {
+    let is_sendbox = config.role == Role::Sendbox;
+    assert_eq!(config.lan.is_some(), is_sendbox);
+    assert_ne!(config.lan.as_ref(), Some(&config.wan));
+    let ids: BTreeSet<_> = config.bundles.iter().map(|bundle| bundle.id).collect();
+    assert!(!ids.is_empty() && ids.len() == config.bundles.len());
+    for bundle in &config.bundles {
+        assert_eq!(bundle.shaping.is_some(), is_sendbox);
+        assert!(!bundle.to.is_empty() && (is_sendbox || !bundle.from.is_empty()));
+        assert!(bundle.to.iter().chain(&bundle.from).all(|prefix| *prefix == prefix.trunc()));
+        if let Some(shaping) = &bundle.shaping {
+            assert!(shaping.max_rate.is_none_or(|max| max >= shaping.min_rate));
+        }
+    }
+}
