@@ -53,7 +53,9 @@ const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at m
 const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
-                     limit = \"1200p\" }; a limit may also be \"3bdp\" of the plan's rate and rtt";
+                     limit = \"1200p\" }";
+const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
+                          limit = \"1200p\" }; a limit may also be \"3bdp\" of rate and rtt";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";
 const TRACE: &str = "the path of a mahimahi trace, relative to the plan";
@@ -119,7 +121,7 @@ pub static BOTTLENECK: Section = Section {
             "3",
             "how many later packets overtake a held one",
         ),
-        key("qdisc", QDISC, "", "the queue"),
+        key("qdisc", LINK_QDISC, "", "the queue"),
         key("change", TABLES, "none", "changes during the run"),
     ],
 };
@@ -139,7 +141,7 @@ pub static REVERSE: Section = Section {
             "3",
             "how many later packets overtake a held one",
         ),
-        key("qdisc", QDISC, "{ kind = \"fifo\", limit = \"10000p\" }", "the queue"),
+        key("qdisc", LINK_QDISC, "{ kind = \"fifo\", limit = \"10000p\" }", "the queue"),
         key("change", TABLES, "none", "changes during the run"),
     ],
 };

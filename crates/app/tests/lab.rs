@@ -1,0 +1,254 @@
+//! The commands around experiments: what they say, their exit codes, their JSON.
+
+#[cfg(feature = "host")]
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use std::process::{Command, Output, Stdio};
+
+fn forebay(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    forebay(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command that must succeed; gives its stdout.
+fn stdout_of(arguments: &[&str]) -> String {
+    let output = output(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Runs a command that must refuse its input; gives its stderr.
+fn refusal_of(arguments: &[&str]) -> String {
+    let output = output(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+#[cfg(feature = "host")]
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: network namespaces need root");
+    }
+    root
+}
+
+#[test]
+fn lists_name_what_can_be_asked_for() {
+    for (what, expected) in [
+        ("plans", "bundler/queue_shift"),
+        ("algorithms", "setpoint"),
+        ("qdiscs", "fq_codel"),
+        ("metrics", "slowdown_{class}_{q}"),
+    ] {
+        let list = stdout_of(&["list", what]);
+        assert!(list.contains(expected), "{list}");
+    }
+    assert!(refusal_of(&["list", "nothing"]).contains("algorithms"));
+}
+
+#[test]
+fn the_schema_and_the_check_of_plans_need_no_root() {
+    assert!(stdout_of(&["plan", "schema"]).contains("[[bottleneck.change]]"));
+    let check = stdout_of(&["plan", "check", "bundler/main"]);
+    assert!(check.contains("5 arms, 1 cells, 3 seeds: 15 runs"), "{check}");
+}
+
+#[test]
+fn a_wrong_plan_is_refused_with_file_line_key_value_and_what_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.toml");
+    let plan = "name = \"wrong\"\nstop = \"5s\"\n[bottleneck]\nrate = 96\nrtt = \"50ms\"\nqdisc = \"fifo\"\n";
+    std::fs::write(&file, plan).unwrap();
+    let file = file.to_str().unwrap();
+    for arguments in [&["plan", "check", file][..], &["run", file]] {
+        let error = refusal_of(arguments);
+        let expected = format!("{file}:4: bottleneck.rate = 96: allowed is a rate such as");
+        assert!(error.contains(&expected), "{error}");
+    }
+    let error = refusal_of(&["plan", "check", "bundler/main", "--set", "stop=1"]);
+    assert!(error.contains("--set: stop = 1: allowed is a duration"), "{error}");
+    let error = refusal_of(&["run", "bundler/main", "--arms", "nobody"]);
+    assert!(error.contains("no arm nobody: known are status_quo"), "{error}");
+    let error = refusal_of(&["run", "bundler/mian"]);
+    assert!(error.contains("bundler/mian") && error.contains("bundler/main"), "{error}");
+}
+
+#[test]
+fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |bottleneck: &str, traffic: &str| {
+        let file = folder.path().join("plan.toml");
+        let text = format!(
+            "name = \"p\"\nstop = \"5s\"\n[bottleneck]\n{bottleneck}\nrtt = \"50ms\"\nqdisc = \
+             \"fifo\"\n[[flow]]\ntraffic = {traffic}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        refusal_of(&["plan", "check", file.to_str().unwrap()])
+    };
+    std::fs::write(folder.path().join("bad.cdf"), "0 0\n100 0.5\n50 1\n").unwrap();
+    std::fs::write(folder.path().join("bad.trace"), "1\n2\nx\n").unwrap();
+    let error = plan(
+        "rate = \"10Mbit/s\"",
+        "{ kind = \"requests\", sizes = \"bad.cdf\", load = \"1Mbit/s\" }",
+    );
+    assert!(error.contains("bad.cdf:3: \"50\": allowed is bytes"), "{error}");
+    let error = plan("trace = \"bad.trace\"", "{ kind = \"greedy\" }");
+    assert!(error.contains("bad.trace:3: \"x\""), "{error}");
+}
+
+#[test]
+fn folders_without_results_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    for arguments in [&["report", path][..], &["export", path], &["compare", path, path]] {
+        assert!(refusal_of(arguments).contains("no results.sqlite in it"));
+    }
+}
+
+#[cfg(not(feature = "host"))]
+#[test]
+fn without_the_host_part_a_run_says_what_is_missing() {
+    for arguments in [&["run", "bundler/main"][..], &["demo", "--quick"]] {
+        assert!(refusal_of(arguments).contains("--no-default-features"));
+    }
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn a_run_prints_one_json_document_and_is_not_repeated() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let run = || {
+        let output = output(&[
+            "run",
+            "bundler/queue_shift",
+            "--arms",
+            "status_quo",
+            "--seed",
+            "1",
+            "--json",
+            "--set",
+            "stop=3s",
+            "--set",
+            "warmup=1s",
+            "--out",
+            out.to_str().unwrap(),
+        ]);
+        // A disturbed machine makes the run invalid, which is exit code 1 and no less a document.
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (document, text(&output.stderr))
+    };
+    let (document, _) = run();
+    let first = &document["runs"][0];
+    for key in [
+        "plan", "arm", "seed", "backend", "commit", "valid", "metrics", "flows", "links",
+        "bundles", "host",
+    ] {
+        assert!(!first[key].is_null(), "{key} is missing in {first}");
+    }
+    assert_eq!(first["flows"][0]["name"], "bulk");
+    assert_eq!(first["flows"][0]["cc"], "cubic");
+    assert!(first["metrics"]["goodput_mbps"].as_f64().unwrap() > 10.0, "{first}");
+    assert!(first["links"][0]["metrics"]["queue_mean_packets"].as_f64().unwrap() > 1.0);
+    assert!(out.join("report.html").is_file());
+    let (again, log) = run();
+    assert_eq!(again["runs"].as_array().unwrap().len(), document["runs"].as_array().unwrap().len());
+    assert!(!log.contains("attempt 2") || document["runs"][0]["valid"] == false, "{log}");
+    let files = stdout_of(&["export", out.to_str().unwrap()]);
+    assert!(files.contains("requests.csv"), "{files}");
+    let head = std::fs::read_to_string(out.join("csv/runs.csv")).unwrap();
+    assert!(head.lines().nth(1).unwrap().contains("queue_shift,status_quo"));
+}
+
+#[cfg(feature = "host")]
+/// The processes whose ancestor is `root`, by number.
+fn descendants(root: u32) -> Vec<u32> {
+    let mut parents: Vec<(u32, u32)> = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The name in parentheses may hold anything; the parent is the second word after it.
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        parents.extend(parent.and_then(|parent| Some((id, parent.parse().ok()?))));
+    }
+    let mut found = vec![root];
+    let mut index = 0;
+    while let Some(parent) = found.get(index).copied() {
+        found.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(id, _)| *id));
+        index += 1;
+    }
+    found.split_off(1)
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn a_killed_run_leaves_no_process_and_no_result() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut child = forebay(&[
+        "run",
+        "bundler/queue_shift",
+        "--arms",
+        "copa_sfq",
+        "--seed",
+        "1",
+        "--set",
+        "stop=60s",
+        "--out",
+        out.to_str().unwrap(),
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let began = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[1/1]")));
+    assert!(began.is_some());
+    // Until the programs of the run are there: the wait for another emulation may be long.
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let programs = loop {
+        let programs = descendants(child.id());
+        if programs.len() >= 4 || Instant::now() > deadline {
+            break programs;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(programs.len() >= 4, "the run did not begin");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let alive = |id: &&u32| Path::new(&format!("/proc/{id}")).exists();
+    while programs.iter().any(|id| alive(&id)) {
+        let left: Vec<&u32> = programs.iter().filter(alive).collect();
+        assert!(Instant::now() < deadline, "still alive: {left:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = std::fs::remove_dir_all(out.join("csv"));
+    stdout_of(&["export", out.to_str().unwrap()]);
+    let runs = std::fs::read_to_string(out.join("csv/runs.csv")).unwrap();
+    assert_eq!(runs.lines().count(), 1, "{runs}");
+}
