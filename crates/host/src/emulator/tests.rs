@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -48,7 +47,7 @@ impl Bench {
             emulator.run().unwrap();
             emulator.finish().unwrap()
         });
-        let orders = Some(OwnedFd::from(order_end).into());
+        let orders = Some(order_end.into());
         Some(Self { hosts, emulator: Some(emulator), orders, dir })
     }
 
