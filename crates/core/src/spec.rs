@@ -273,6 +273,80 @@ impl core::fmt::Display for Spec {
     }
 }
 
+/// How deep [`Spec::from_str`] follows nested kinds: deeper than any registry allows.
+const TEXT_DEPTH_MAX: usize = 8;
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    /// Reads the form that is printed: `sfq`, `sfq(limit=1200p)`,
+    /// `shaper(rate=1Mbit/s, inner=sfq(limit=10p))`. Lists and tables need a plan.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::from_text(text, TEXT_DEPTH_MAX)
+    }
+}
+
+impl Spec {
+    fn from_text(text: &str, depth: usize) -> Result<Self, SpecError> {
+        let text = text.trim();
+        let error = || {
+            let allowed = "a kind such as sfq or sfq(limit=1200p, perturb=10s)";
+            SpecError::new("kind", text, allowed)
+        };
+        let (kind, inside) = match text.split_once('(') {
+            None => (text, ""),
+            Some((kind, rest)) => (kind, rest.strip_suffix(')').ok_or_else(error)?),
+        };
+        let is_name = |name: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            !name.is_empty() && name.chars().all(allowed)
+        };
+        if depth == 0 || !is_name(kind) {
+            return Err(error());
+        }
+        let mut spec = Self::named(kind);
+        for part in split_outside_parentheses(inside) {
+            let (name, value) = part.split_once('=').ok_or_else(error)?;
+            let (name, value) = (name.trim(), value.trim());
+            if !is_name(name) || value.is_empty() || spec.params.contains_key(name) {
+                return Err(error());
+            }
+            let value = match (value.parse(), value.parse(), value.parse()) {
+                (Ok(switch), _, _) => Value::Bool(switch),
+                (_, Ok(whole), _) => Value::Integer(whole),
+                (_, _, Ok(number)) => Value::Float(number),
+                _ if value.contains(['(', ')']) => Value::Spec(Self::from_text(value, depth - 1)?),
+                _ => Value::Text(value.to_string()),
+            };
+            spec.params.insert(name.to_string(), value);
+        }
+        Ok(spec)
+    }
+}
+
+/// The parts of `text` between commas that stand in no parentheses; none of an empty text.
+fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = (!text.trim().is_empty()).then_some(text);
+    core::iter::from_fn(move || {
+        let all = rest?;
+        let mut depth = 0_usize;
+        let comma = all.char_indices().find(|(_, c)| {
+            match c {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            *c == ',' && depth == 0
+        });
+        let (part, after) = match comma {
+            Some((at, _)) => (&all[..at], Some(&all[at + 1..])),
+            None => (all, None),
+        };
+        rest = after;
+        Some(part)
+    })
+}
+
 /// Reads either a bare name (`"copa"`) or a table with a `kind`.
 #[cfg(feature = "serde")]
 impl<'de> serde::Deserialize<'de> for Spec {
@@ -323,5 +397,38 @@ mod tests {
         assert_eq!(spec.rate("absent"), Ok(None));
         assert!(spec.duration("flows").is_err());
         assert_eq!(spec.to_string(), "codel(ecn=true, flows=1024, limit=1000p, target=5ms)");
+    }
+    #[test]
+    fn what_is_printed_is_read_back() {
+        for text in [
+            "sfq",
+            "codel(ecn=true, flows=1024, limit=1000p, target=5ms)",
+            "shaper(inner=sfq(limit=10p, perturb=10s), rate=1.5Mbit/s)",
+            "copa(delta=0.5)",
+        ] {
+            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
+        }
+        let nested: Spec = "shaper( rate = 1Mbit/s , inner=sfq(limit=10p) )".parse().unwrap();
+        assert_eq!(nested.nested("inner").unwrap(), Some("sfq(limit=10p)".parse().unwrap()));
+        assert_eq!("fifo()".parse::<Spec>(), Ok(Spec::named("fifo")));
+    }
+
+    #[test]
+    fn texts_that_are_no_kind_are_refused() {
+        let deep = "a(b=".repeat(20) + &")".repeat(20);
+        for text in [
+            "",
+            "sfq(",
+            "sfq(limit)",
+            "sfq(=1p)",
+            "(a=1)",
+            "a b",
+            "a(b=1,b=2)",
+            "a(b=c))",
+            "a(b=)",
+            &deep,
+        ] {
+            assert!(text.parse::<Spec>().is_err(), "{text}");
+        }
     }
 }

@@ -93,6 +93,10 @@ pub struct LinkRecord {
     pub drops_ring: u64,
     /// How late packets were released after their due time (ns): p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
+    /// Time from arrival to departure of the packets that came through (ns): p50, p99, p99.9, max;
+    /// at most 1/16 too high.
+    #[serde(default)]
+    pub sojourn_ns: [u64; 4],
     /// Achieved over configured rate while the queue was backlogged: the time that backlogged
     /// packets had to take over the time they took. 1 if that time is too short to tell.
     pub rate_achieved: f64,

@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod export;
 mod keygen;
+mod link;
 mod list;
 mod man;
 mod plan;
@@ -78,6 +79,8 @@ pub enum Command {
     Reload(status::Reload),
     /// Examine whether this machine can carry a box, and say what to do where it cannot.
     Doctor(doctor::Doctor),
+    /// Run a command behind an emulated link.
+    Link(link::Link),
     /// Print a completion script for a shell.
     Completions(man::Completions),
     /// Print the manual page.
@@ -107,6 +110,7 @@ impl Command {
             Self::Top(arguments) => arguments.execute(),
             Self::Reload(arguments) => arguments.execute(),
             Self::Doctor(arguments) => arguments.execute(),
+            Self::Link(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
             #[cfg(feature = "host")]

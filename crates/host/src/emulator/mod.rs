@@ -19,6 +19,7 @@ mod engine;
 mod frame;
 mod log;
 mod path;
+pub mod shell;
 mod truth;
 
 use std::io;

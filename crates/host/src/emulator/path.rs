@@ -82,6 +82,7 @@ impl Path {
             truth.released(Released {
                 number: delivery.number,
                 bytes: frame.len().as_u64(),
+                arrived: delivery.arrived,
                 departed: delivery.departed,
                 due: delivery.due,
                 backlogged: delivery.backlogged,

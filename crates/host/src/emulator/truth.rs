@@ -32,6 +32,7 @@ pub(super) struct Truth {
     released: Vec<Released>,
     next_sample: Option<Timestamp>,
     lateness: Lateness,
+    sojourn: Lateness,
     rate: AchievedRate,
     record: LinkRecord,
 }
@@ -45,6 +46,7 @@ struct Pending {
 pub(super) struct Released {
     pub number: u64,
     pub bytes: u64,
+    pub arrived: Timestamp,
     pub departed: Timestamp,
     pub due: Timestamp,
     pub backlogged: bool,
@@ -64,6 +66,7 @@ impl Truth {
             released: Vec::new(),
             next_sample: None,
             lateness: Lateness::default(),
+            sojourn: Lateness::default(),
             rate: AchievedRate::default(),
             record: LinkRecord { name: name.to_string(), packets, ..LinkRecord::default() },
         })
@@ -136,10 +139,12 @@ impl Truth {
     /// What was handed to ports since the last call was on its way at `now`.
     pub fn stamp(&mut self, now: Timestamp) {
         for index in 0..self.released.len() {
-            let Released { number, bytes, departed, due, backlogged, sent } = self.released[index];
+            let Released { number, bytes, arrived, departed, due, backlogged, sent } =
+                self.released[index];
             if sent {
                 let late = now.saturating_since(due);
                 self.lateness.record(late);
+                self.sojourn.record(departed.saturating_since(arrived));
                 self.rate.add(departed, late, backlogged);
                 self.record.packets_out += 1;
                 self.record.bytes_out += bytes;
@@ -173,6 +178,7 @@ impl Truth {
             drops_loss: counters.lost,
             drops_ring: self.record.drops_ring + ring_drops,
             lateness_ns: self.lateness.percentiles(),
+            sojourn_ns: self.sojourn.percentiles(),
             rate_achieved: self.rate.achieved(),
             backlogged_ns: self.rate.backlogged_ns,
             ..self.record
@@ -258,9 +264,10 @@ mod tests {
             truth.arrived(Arrival { number, queue });
         }
         for (number, sent) in [(2, true), (0, false)] {
-            let (departed, due) = (ms(10 + number), ms(20));
-            let backlogged = false;
-            truth.released(Released { number, bytes: 100, departed, due, backlogged, sent });
+            let (arrived, departed, due) = (ms(number), ms(10 + number), ms(20));
+            let (bytes, backlogged) = (100, false);
+            let released = Released { number, bytes, arrived, departed, due, backlogged, sent };
+            truth.released(released);
         }
         truth.stamp(ms(21));
         let record = truth.finish(forebay_core::link::Counters::default(), 5).unwrap();
