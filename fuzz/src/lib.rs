@@ -5,12 +5,15 @@
 //! `cargo run -- <name> --seconds 600` (in this directory) mutates it. A failing input lands in
 //! `artifacts/<name>/`; once fixed, it moves to the corpus.
 
+mod cdf;
 mod config;
 pub mod coverage;
 pub mod mutate;
 mod packet;
 mod qdisc_ops;
 mod session;
+mod spec;
+mod trace;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -20,10 +23,13 @@ pub type Target = fn(&[u8]);
 
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("cdf", cdf::run),
     ("config", config::run),
     ("packet", packet::run),
     ("qdisc_ops", qdisc_ops::run),
     ("session", session::run),
+    ("spec", spec::run),
+    ("trace", trace::run),
     ("wire", wire::run),
 ];
 

@@ -1,0 +1,14 @@
+//! Any text is refused or is a kind with parameters, which is printed as it is read.
+
+use forebay_core::qdisc;
+use forebay_core::spec::Spec;
+use forebay_core::testing::qdisc::TestPacket;
+
+/// The bytes are a spec as on the command line.
+pub fn run(bytes: &[u8]) {
+    let Ok(spec) = String::from_utf8_lossy(bytes).parse::<Spec>() else { return };
+    let printed = spec.to_string();
+    let again: Spec = printed.parse().expect("what is printed is read");
+    assert_eq!(again.to_string(), printed);
+    let _ = qdisc::build::<TestPacket>(&spec);
+}
