@@ -1,0 +1,95 @@
+//! `forebay link` as people call it, on real traffic.
+#![cfg(feature = "host")]
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+fn link(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("link").args(arguments).output().expect("forebay starts")
+}
+
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        println!("skipped: network namespaces need root");
+    }
+    root
+}
+
+#[test]
+fn a_download_gets_the_rate_of_the_link_and_the_command_its_status() {
+    if !is_root() {
+        return;
+    }
+    let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        client.write_all(&vec![0; 2_000_000]).unwrap();
+    });
+    let script = format!("exec 3</dev/tcp/$FOREBAY_LINK_OUTSIDE/{port}; wc -c <&3; exit 7");
+    let started = Instant::now();
+    let output = link(&["--rate", "10Mbit/s", "--delay", "20ms", "--", "bash", "-c", &script]);
+    server.join().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "2000000");
+    // 16 Mbit of payload alone take 1.6 s.
+    assert!(started.elapsed() > Duration::from_millis(1_600));
+    let summary: Vec<&str> = stderr.lines().rev().take(2).collect();
+    assert!(summary[1].starts_with("out "), "{stderr}");
+    assert!(summary[0].starts_with("in  "), "{stderr}");
+}
+
+#[test]
+fn the_callers_loopback_is_out_of_reach() {
+    if !is_root() {
+        return;
+    }
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("exec 3</dev/tcp/127.0.0.1/{port}");
+    assert!(!link(&["--", "bash", "-c", &script]).status.success());
+}
+
+#[test]
+fn every_packet_is_recorded_when_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let script = "for n in 1 2 3; do echo $n >/dev/udp/$FOREBAY_LINK_OUTSIDE/9; done; sleep 0.1";
+    let output = link(&["--log", log.to_str().unwrap(), "--", "bash", "-c", script]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let links = std::fs::read(log.join("links.json")).unwrap();
+    let links: serde_json::Value = serde_json::from_slice(&links).unwrap();
+    assert_eq!(links[0]["packets_in"], 3);
+    let packets = std::fs::metadata(log.join("forward.packets")).unwrap();
+    assert_eq!(packets.len(), 3 * 64);
+}
+
+#[test]
+fn bad_input_is_refused_with_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("bad.trace");
+    std::fs::write(&trace, "1\n0\n").unwrap();
+    let trace = trace.to_str().unwrap();
+    for (arguments, expected) in [
+        (&["--rate", "10", "--", "true"][..], "is not a rate such as"),
+        (&["--loss", "2", "--", "true"], "a share from 0 to 1"),
+        (&["--qdisc", "cake", "--", "true"], "qdisc.kind = cake: allowed is one of"),
+        (&["--trace", trace, "--", "true"], "bad.trace:2: \"0\": allowed is a time"),
+        (&["--", "/no/such/command"], "/no/such/command: No such file"),
+        (&["--rate", "1Mbit/s"], "<CMD>"),
+    ] {
+        let output = link(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        let needs_root = stderr.contains("need root: run it with sudo");
+        assert!(stderr.contains(expected) || needs_root, "{stderr}");
+    }
+}
