@@ -6,6 +6,10 @@
 //! ```
 //! In the composed RTT the unknown offset between the clocks of the two boxes cancels, and the
 //! queues and delays of the way back drop out. A skew of 50 ppm costs at most 0.5 ms in 10 s.
+//!
+//! The least way back may change by more than skew explains: a route, or a queue that stood for
+//! longer than the memory. This says nothing of the way forth, so it comes out as a shift that
+//! applies to all earlier round trips too, and queueing delays stay what they are.
 
 use alloc::collections::VecDeque;
 
@@ -23,6 +27,11 @@ const TRAIN_SPAN_MIN: Duration = Duration::from_millis(5);
 /// Memory of the least way back and of the least round trip.
 const MEMORY_S: f64 = 10.0;
 
+/// A change of the least way back that is a jump: twice the noise assumed of it.
+const JUMP_S: f64 = 1e-3;
+/// Drift of one clock against another that is allowed for: twice that of ordinary quartz.
+const SKEW_MAX: f64 = 100e-6;
+
 /// One matched boundary.
 #[derive(Clone, Copy, Debug)]
 struct Matched {
@@ -38,8 +47,10 @@ struct Matched {
 pub struct Sample {
     /// Report arrival minus departure.
     pub raw_rtt: Duration,
-    /// Composed round trip, at most `raw_rtt`.
+    /// Composed round trip.
     pub rtt: Duration,
+    /// The way back has changed: earlier round trips count as longer by this many nanoseconds.
+    pub shift_ns: Option<i64>,
     /// Rates and losses; `None` for a boundary that left before one matched earlier.
     pub progress: Option<Progress>,
 }
@@ -74,6 +85,9 @@ pub struct Feedback {
     /// Ways back in seconds, relative to the first: the clocks may be any distance apart.
     returns: SlidingMin,
     first_return_ns: Option<i64>,
+    /// The way back that is part of every composed round trip.
+    reference_s: Option<f64>,
+    followed_at_s: f64,
     round_trips: SlidingMin,
     /// Sent minus received bytes at the first match, and the largest excess over it since.
     first_deficit_bytes: Option<i64>,
@@ -98,12 +112,15 @@ impl Feedback {
         let return_s = return_ns.saturating_sub(first_ns) as f64 * 1e-9;
         let now_s = now.as_secs_f64();
         self.returns.push(now_s, return_s, MEMORY_S, 1);
-        let excess_s = return_s - self.returns.value()?;
-        let rtt_s = raw_rtt.as_secs_f64() - excess_s;
+        let shift_s = self.follow_returns(now_s);
+        let rtt_s = raw_rtt.as_secs_f64() - (return_s - self.reference_s?);
         if rtt_s <= 0.0 {
-            // The receivebox's clock has jumped: start again from this report.
+            // The receivebox's clock has jumped: start again from the next report.
             self.forget_receivebox();
             return None;
+        }
+        if let Some(shift_s) = shift_s {
+            self.round_trips.shift(shift_s);
         }
         self.round_trips.push(now_s, rtt_s, MEMORY_S, 1);
         let rtt = duration(rtt_s);
@@ -111,7 +128,25 @@ impl Feedback {
             last.boundary.sent_bytes < boundary.sent_bytes && last.received_at <= report.received_at
         });
         let progress = if is_newest { self.progress(boundary, report) } else { None };
-        Some(Sample { raw_rtt, rtt, progress })
+        let shift_ns = shift_s.map(|shift_s| (shift_s * 1e9) as i64);
+        Some(Sample { raw_rtt, rtt, shift_ns, progress })
+    }
+
+    /// Moves the reference towards the least way back. As fast as clocks drift it moves unnoticed,
+    /// which takes the drift out of the way forth; a jump comes back as a shift (seconds).
+    fn follow_returns(&mut self, now_s: f64) -> Option<f64> {
+        let least_s = self.returns.value()?;
+        let reference_s = self.reference_s.unwrap_or(least_s);
+        let elapsed_s = now_s - self.followed_at_s;
+        self.followed_at_s = now_s;
+        let change_s = least_s - reference_s;
+        if libm::fabs(change_s) > JUMP_S {
+            self.reference_s = Some(least_s);
+            return Some(change_s);
+        }
+        let drift_max_s = SKEW_MAX * elapsed_s.max(0.0);
+        self.reference_s = Some(reference_s + change_s.clamp(-drift_max_s, drift_max_s));
+        None
     }
 
     fn progress(&mut self, boundary: &Boundary, report: &Report) -> Option<Progress> {
@@ -185,6 +220,7 @@ impl Feedback {
         self.history.clear();
         self.returns.clear();
         self.first_return_ns = None;
+        self.reference_s = None;
         self.first_deficit_bytes = None;
         self.deficit_max_bytes = 0;
     }

@@ -29,6 +29,9 @@ pub const TICK: Duration = Duration::from_millis(5);
 /// Reports count as missing after this and two loop times.
 const MISSING_MIN: Duration = Duration::from_millis(100);
 
+/// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
+/// what was sent a loop time ago: a correction by its latest value would feed that back.
+const MEAN_LOOPS: f64 = 2.0;
 /// Share of lost bytes that shows a buffer at its end and no mere random loss.
 const OVERFLOW_LOSS: f64 = 0.05;
 
@@ -161,6 +164,8 @@ pub struct Sendbox {
     loop_times: SlidingMin,
     bottleneck: BottleneckRate,
     delivery_rate: Rate,
+    /// Mean delivery rate of the last few loop times (bytes per second).
+    mean_bytes_per_s: f64,
     app_limited: bool,
     measured_at: Option<Timestamp>,
     outstanding: Outstanding,
@@ -238,6 +243,7 @@ impl Sendbox {
             loop_times: SlidingMin::default(),
             bottleneck: BottleneckRate::default(),
             delivery_rate: Rate::ZERO,
+            mean_bytes_per_s: 0.0,
             app_limited: true,
             measured_at: None,
             outstanding: Outstanding::default(),
@@ -305,6 +311,9 @@ impl Sendbox {
             return None;
         };
         self.counters.boundaries_matched += 1;
+        if let Some(nanos) = sample.shift_ns {
+            self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+        }
         match sample.progress {
             Some(progress) => {
                 self.measure(now, &boundary, &sample, &progress);
@@ -425,8 +434,10 @@ impl Sendbox {
         let raw_rtt_s = sample.raw_rtt.as_secs_f64();
         self.loop_times.push(now.as_secs_f64(), raw_rtt_s, 2.0 * least_s, 1);
         self.delivered += progress.acked;
+        let interval = self.measured_at.map_or(Duration::ZERO, |at| now.saturating_since(at));
         if let Some(rate) = progress.delivery_rate {
             self.delivery_rate = rate;
+            self.update_mean(interval);
         }
         // Bytes sent after the boundary, less what arrived while its report was late.
         let sent_since = if progress.loss > OVERFLOW_LOSS {
@@ -435,14 +446,13 @@ impl Sendbox {
             self.counters.bytes_sent.saturating_sub(boundary.sent_bytes).as_f64()
         };
         let late_s = raw_rtt_s - sample.rtt.as_secs_f64();
-        let arrived = self.delivery_rate.as_bytes_per_sec_f64() * late_s;
+        let arrived = self.mean_bytes_per_s * late_s;
         self.outstanding = Outstanding {
             bytes: (sent_since - arrived).max(0.0),
             updated_at: now,
             sent_bytes: self.counters.bytes_sent,
             credit_from: None,
         };
-        let interval = self.measured_at.map_or(Duration::ZERO, |at| now.saturating_since(at));
         self.measured_at = Some(now);
         let measurement = Measurement {
             interval,
@@ -467,6 +477,17 @@ impl Sendbox {
             self.bottleneck.push(rate, interval.as_secs_f64(), loop_s, self.app_limited);
         }
         self.cc.on_measurement(now, &measurement);
+    }
+
+    fn update_mean(&mut self, interval: Duration) {
+        let rate = self.delivery_rate.as_bytes_per_sec_f64();
+        let time_s = MEAN_LOOPS * self.loop_time().as_secs_f64();
+        if self.mean_bytes_per_s == 0.0 || time_s == 0.0 {
+            self.mean_bytes_per_s = rate;
+            return;
+        }
+        let gain = 1.0 - libm::exp(-interval.as_secs_f64() / time_s);
+        self.mean_bytes_per_s += gain * (rate - self.mean_bytes_per_s);
     }
 
     /// Derives the shaper's rate from the limits of the algorithm.

@@ -3,7 +3,7 @@
 //! ```text
 //! r = 0.2 S + 0.8 m - 0.5 m (x - x*) / (base + x) + b m
 //! m   bottleneck rate: mean delivery rate while a queue stands (x >= x*/4), its maximum otherwise
-//! b   probe: 0 while x >= x*/2; after 2 Tl below 0.5 x*/Tl, doubling every Tl, at most 0.25
+//! b   probe: 0 while x >= x*/2; after 2 Tl below 0.5 x*/Tl, doubling every Tl, at most 0.125
 //! ```
 //! S is the rate at which the acknowledged bytes were sent.
 //!
@@ -14,8 +14,8 @@
 //! - Cross traffic z is taken as 0: z = mu S/R - S makes S an integrator, which oscillates at
 //!   100 ms and above.
 //! - The target is the absolute x* and not a quarter of the base, which is 12 to 135 packets.
-//! - x > 4 x*: the window of what is delivered binds as well, and in a drain it binds alone, since
-//!   a rate does not empty a long queue in a few round trips.
+//! - x > 4 x*: the window of what is delivered binds as well, and in a drain and at the start it binds
+//!   alone, since a rate does not empty a long queue in a few round trips.
 
 use alloc::boxed::Box;
 
@@ -40,7 +40,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 const TOWARDS_BOTTLENECK: f64 = 0.8;
 const DELAY_GAIN: f64 = 0.5;
 /// Largest probe, as for the growth of a window.
-const PROBE_MAX: f64 = 0.25;
+const PROBE_MAX: f64 = 0.125;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
@@ -75,7 +75,7 @@ impl BasicDelay {
 }
 
 impl DelayLaw for BasicDelay {
-    fn steer(&mut self, path: &Path, _window: &Window) -> Steering {
+    fn steer(&mut self, path: &Path, window: &Window) -> Steering {
         self.update_probe(path);
         let is_queued = path.standing_s >= path.target_s / 4.0;
         let bottleneck =
@@ -92,8 +92,8 @@ impl DelayLaw for BasicDelay {
             "holding the delay"
         };
         Steering {
-            window_bytes: path.delivery_bytes_per_s * path.base_s + path.target_bytes,
-            rate_bytes_per_s: Some(rate),
+            window_bytes: window.content_bytes + path.target_bytes,
+            rate_bytes_per_s: (!window.is_fresh).then_some(rate),
             window_binds,
         }
     }

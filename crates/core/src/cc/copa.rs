@@ -130,8 +130,7 @@ impl DelayLaw for Copa {
         let mut window_bytes = (window.bytes + step).min(limit);
         if path.standing_s > 4.0 * path.target_s {
             self.reason = "queue above four targets: clamped to what is delivered";
-            let model = path.recent_bytes_per_s * path.base_s + path.target_bytes;
-            window_bytes = window_bytes.min(model);
+            window_bytes = window_bytes.min(window.content_bytes + path.target_bytes);
         }
         window_bytes = window_bytes.max(MIN_WINDOW_MSS * window.mss_bytes);
         self.update_velocity(path, window_bytes);

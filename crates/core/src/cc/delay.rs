@@ -46,8 +46,12 @@ pub struct Window {
     pub bytes: f64,
     /// It may grow up to this (bytes).
     pub growth_limit_bytes: f64,
+    /// What the path carries in a base, no queue included (bytes).
+    pub content_bytes: f64,
     /// Segment size (bytes).
     pub mss_bytes: f64,
+    /// Limits have begun to hold so recently that rates still show the slow start.
+    pub is_fresh: bool,
 }
 
 /// What a law decides.
@@ -80,6 +84,11 @@ const DRAIN_DEEP: f64 = 0.15;
 const DRAIN_SAMPLES: u32 = 8;
 /// Deep drains in a row before the question is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;
+/// Least window over what was recently delivered in a base: that of a deep drain.
+const WINDOW_FLOOR: f64 = 1.0 - DRAIN_DEEP;
+/// Loop times for which the first estimate of the capacity is held: one until its window shows in
+/// the delivery rate, one for the rate's span, one for the queue of the slow start to leave.
+const FIRST_LOOPS: f64 = 3.0;
 /// Largest window over what was recently delivered in a base: growth of a quarter a round trip,
 /// which is also what the ceiling of the rate allows.
 const GROWTH: f64 = 1.25;
@@ -120,16 +129,17 @@ pub struct DelayControl<L> {
     law: L,
     estimator: PathEstimator,
     phase: Phase,
-    /// When the limits began to hold.
+    /// When the limits began to hold, and the capacity that trains had shown by then.
     shaped_since_s: f64,
+    first_bytes_per_s: f64,
     window_bytes: f64,
     steering: Option<Steering>,
     min_window_mss: f64,
     drains: Stream,
     now_s: f64,
     next_drain_s: f64,
-    /// x > 4 x* since.
-    queueing_since_s: Option<f64>,
+    /// Time for which x > 4 x*, with the window enforced.
+    queueing_s: f64,
     /// Idle, and no sample near the base, since.
     detached_since_s: Option<f64>,
     loss: LossWatch,
@@ -174,13 +184,14 @@ impl<L: DelayLaw> DelayControl<L> {
             estimator: PathEstimator::new(ByteCount::new(1514)),
             phase: Phase::Measuring,
             shaped_since_s: f64::INFINITY,
+            first_bytes_per_s: 0.0,
             window_bytes: 0.0,
             steering: None,
             min_window_mss,
             drains: Streams::new(0).stream("drains"),
             now_s: 0.0,
             next_drain_s: f64::INFINITY,
-            queueing_since_s: None,
+            queueing_s: 0.0,
             detached_since_s: None,
             loss: LossWatch::default(),
             reason: "no measurement yet",
@@ -199,11 +210,23 @@ impl<L: DelayLaw> DelayControl<L> {
         }
         let delivery = path.delivery_bytes_per_s;
         let capacity = path.train_bytes_per_s.clamp(delivery, 4.0 * delivery);
+        self.first_bytes_per_s = capacity;
         self.set_window(capacity * path.base_s + path.target_bytes, path);
         self.phase = Phase::Steering;
         self.shaped_since_s = self.now_s;
         self.reason = "self-inflicted queue seen";
         self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
+    }
+
+    fn is_fresh(&self, path: &Path) -> bool {
+        self.now_s < self.shaped_since_s + FIRST_LOOPS * path.loop_s
+    }
+
+    /// What the path carries in a base. In the first loop times the delivery rate still shows what
+    /// the hosts sent in slow start.
+    fn content_bytes(&self, path: &Path) -> f64 {
+        let first = if self.is_fresh(path) { self.first_bytes_per_s } else { 0.0 };
+        path.recent_bytes_per_s.max(first) * path.base_s
     }
 
     fn set_window(&mut self, bytes: f64, path: &Path) {
@@ -217,15 +240,20 @@ impl<L: DelayLaw> DelayControl<L> {
             return;
         }
         let may_grow = self.now_s >= self.loss.no_growth_until_s;
-        let cap = GROWTH * path.recent_bytes_per_s * path.base_s + 2.0 * path.target_bytes;
+        let content_bytes = self.content_bytes(path);
+        let cap = GROWTH * content_bytes + 2.0 * path.target_bytes;
         let window = Window {
             bytes: self.window_bytes,
+            content_bytes,
             growth_limit_bytes: if may_grow { cap } else { self.window_bytes.min(cap) },
             mss_bytes: self.estimator.mss_bytes(),
+            is_fresh: self.is_fresh(path),
         };
         let steering = self.law.steer(path, &window);
-        self.window_bytes =
-            steering.window_bytes.max(self.min_window_mss * self.estimator.mss_bytes());
+        // A base that is too small makes every law lower the window without end, and the delivery
+        // rate with it: below this floor a drain has to decide.
+        let floor = (self.min_window_mss * window.mss_bytes).max(WINDOW_FLOOR * content_bytes);
+        self.window_bytes = steering.window_bytes.max(floor.min(self.window_bytes));
         self.steering = Some(steering);
         self.reason = self.law.reason();
     }
@@ -234,15 +262,14 @@ impl<L: DelayLaw> DelayControl<L> {
         let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
         // While more than the window is outstanding, the queue is still on its way out.
         let is_enforced = path.in_flight_bytes < 1.25 * self.window_bytes;
-        if path.standing_s > alarm_s && is_enforced {
-            let since_s = *self.queueing_since_s.get_or_insert(self.now_s);
-            if self.now_s - since_s >= 4.0 * path.loop_s {
-                self.queueing_since_s = None;
-                self.start_drain(path, true, 1, "standing queue");
-                return true;
-            }
-        } else {
-            self.queueing_since_s = None;
+        if path.standing_s <= alarm_s {
+            self.queueing_s = 0.0;
+        } else if is_enforced {
+            self.queueing_s += path.dt_s;
+        }
+        if self.queueing_s >= 4.0 * path.loop_s {
+            self.start_drain(path, true, 1, "standing queue");
+            return true;
         }
         if self.now_s >= self.next_drain_s && !path.app_limited {
             self.start_drain(path, false, 1, "periodic");
@@ -307,7 +334,7 @@ impl<L: DelayLaw> DelayControl<L> {
         let tolerance_s = (path.target_s / 2.0).max(path.noise_s + 0.25e-3);
         let least_s = drain.least_rtt_s;
         self.phase = Phase::Steering;
-        self.queueing_since_s = None;
+        self.queueing_s = 0.0;
         let resume = path.bottleneck_bytes_per_s * path.base_s + path.target_bytes / 2.0;
         if least_s <= path.base_s + tolerance_s {
             self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
@@ -324,7 +351,7 @@ impl<L: DelayLaw> DelayControl<L> {
         } else if !did_rtt_fall && drain.least_rate < 0.93 * drain.rate_before {
             self.estimator.set_base_s(least_s);
             self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
-            self.set_window(drain.rate_before * least_s, path);
+            self.set_window(drain.bottleneck_before * least_s, path);
             self.reason = "path longer";
         } else if drain.attempt < DRAIN_ATTEMPTS {
             self.start_drain(path, true, drain.attempt + 1, "queue not drained");
@@ -332,6 +359,21 @@ impl<L: DelayLaw> DelayControl<L> {
             self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
             self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
             self.reason = "others are queueing";
+        }
+    }
+
+    /// What is outstanding counts the way back: the window moves with it, the queue stays.
+    fn shift(&mut self, by_s: f64) {
+        self.estimator.shift_s(by_s);
+        let rate = self.estimator.path().recent_bytes_per_s;
+        let floor = self.min_window_mss * self.estimator.mss_bytes();
+        let shifted = |bytes: f64| (bytes + rate * by_s).max(floor);
+        self.window_bytes = shifted(self.window_bytes);
+        if let Phase::Draining(drain) = &mut self.phase {
+            drain.window_bytes = shifted(drain.window_bytes);
+            drain.reached_bytes = shifted(drain.reached_bytes);
+            drain.base_before_s += by_s;
+            drain.least_rtt_s += by_s;
         }
     }
 
@@ -394,12 +436,16 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     }
 
     fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
-        if event == CongestionEvent::FeedbackLost {
-            self.estimator.restart();
-            self.phase = Phase::Measuring;
-            self.shaped_since_s = f64::INFINITY;
-            self.steering = None;
-            self.reason = "feedback was lost";
+        match event {
+            CongestionEvent::FeedbackLost => {
+                self.estimator.restart();
+                self.phase = Phase::Measuring;
+                self.shaped_since_s = f64::INFINITY;
+                self.steering = None;
+                self.reason = "feedback was lost";
+            }
+            CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
+            _ => {}
         }
     }
 

@@ -91,6 +91,11 @@ impl SlidingMin {
         self.entries.front().map(|entry| entry.value)
     }
 
+    /// Adds `by` to all values.
+    pub fn shift(&mut self, by: f64) {
+        self.entries.iter_mut().for_each(|entry| entry.value += by);
+    }
+
     /// Values seen.
     pub fn count(&self) -> u64 {
         self.count
@@ -350,6 +355,15 @@ impl PathEstimator {
     /// Replaces the least round-trip time, for what a drain has shown.
     pub fn set_base_s(&mut self, base_s: f64) {
         self.base_s = Some(base_s);
+    }
+
+    /// All round trips seen before count as longer by this.
+    pub fn shift_s(&mut self, by_s: f64) {
+        self.base_s = self.base_s.map(|base_s| (base_s + by_s).max(0.0));
+        self.last_rtt_s = self.last_rtt_s.map(|rtt_s| rtt_s + by_s);
+        for window in [&mut self.round_trips, &mut self.fresh_round_trips, &mut self.recent_rtts] {
+            window.shift(by_s);
+        }
     }
 
     /// The least round trip of the last 10 s, in seconds.

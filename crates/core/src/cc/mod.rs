@@ -73,6 +73,9 @@ pub enum CongestionEvent {
     EcnCe,
     /// Sending resumes after an idle period.
     IdleRestart,
+    /// Round trips are composed anew: those seen before count as longer by this many nanoseconds
+    /// (negative: shorter), and so does the base.
+    RttShift(i64),
     /// No feedback for so long that the host enforced no limits: what is queued now is unknown.
     FeedbackLost,
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! e = Q - x R                                  queue missing at the bottleneck, in bytes
 //! x > 3 x*                W = min(W, Rmax base + Q/2)
-//! x < x*/2 for > 2 Tl     W += (dt / Tl) x boost,  boost = Q/2, doubling every Tl, at most W/4
+//! x < x*/2 for > 2 Tl     W += (dt / Tl) x boost,  boost = Q/2, doubling every Tl, at most W/8
 //! otherwise               W += (dt / Tl) x e / 4
 //! ```
 //! Why it is stable: W integrates at 0.25 / Tl and acts after tau + RTT + half the standing window,
@@ -50,7 +50,7 @@ impl Setpoint {
     fn boost(&mut self, path: &Path, window: &Window) -> f64 {
         let first = path.target_bytes / 2.0;
         let grown = self.boost_bytes * libm::exp2(path.dt_s / path.loop_s);
-        self.boost_bytes = grown.clamp(first, (window.bytes / 4.0).max(first));
+        self.boost_bytes = grown.clamp(first, (window.bytes / 8.0).max(first));
         self.boost_bytes
     }
 
@@ -89,8 +89,7 @@ impl DelayLaw for Setpoint {
         let window_bytes = if path.standing_s > 3.0 * path.target_s {
             self.reason = "queue above three set points: clamped to what is delivered";
             self.empty_s = 0.0;
-            let model = path.recent_bytes_per_s * path.base_s + path.target_bytes / 2.0;
-            window.bytes.min(model)
+            window.bytes.min(window.content_bytes + path.target_bytes / 2.0)
         } else {
             let step = self.step(path, window);
             let limit = window.growth_limit_bytes.max(window.bytes);
