@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! target rate   1 / (delta x)                        current rate   W / (base + x)
-//! step          W +- v / delta packets a round trip   1/delta = max(6 packets, 0.75 ms x mu)
+//! step          W +- v / (2 delta) packets a round trip   1/delta = max(6 packets, 0.75 ms x mu)
 //! v             doubles after 3 round trips in one direction, back to 1 at a change of direction
+//! x             least queueing delay of the last 4 samples
 //! ```
 //! Departures from the paper, with reasons:
 //! - delta follows the bottleneck rate: with 2 packets, or any fixed number, 1 ms of noise is a
 //!   multiple of the target at hundreds of Mbit/s, and utilisation collapses.
 //! - The window is enforced as bytes outstanding and not as 2 W / RTT of pacing (`bundle::rate`).
-//! - The standing delay is the least of a whole loop time: reports of a bundle are few.
-//! - x > 4 x*: W falls at once to what is delivered, instead of by steps over seven round trips. This
-//!   and the limit of growth are what makes an unlimited v safe.
+//! - The standing delay is the least of 4 samples and not of half a round trip: reports of a bundle
+//!   are few.
+//! - Steps are half of the paper's, and at most an eighth of the window a round trip.
+//! - x > 4 x*: W falls at once to what is delivered, instead of by steps over seven round trips.
 //! - No TCP-competitive mode: an aggregate has other means to detect buffer-filling traffic.
 
 use alloc::boxed::Box;
@@ -32,6 +34,11 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 /// Smallest window in segments: below it, loss recovery by duplicate ACKs would stall.
 const MIN_WINDOW_MSS: f64 = 4.0;
+/// Step per round trip over 1/delta at velocity 1. Queue and window oscillate by the steps of the
+/// two loop times that feedback takes; half of the paper's step halves that.
+const STEP: f64 = 0.5;
+/// Largest step per round trip over the window: what is added meanwhile becomes queue at once.
+const GROWTH: f64 = 0.125;
 /// Round trips in one direction after which the velocity doubles (paper, section 2.1).
 const SAME_DIRECTION: u32 = 3;
 
@@ -84,7 +91,8 @@ impl Copa {
         if self.direction == Some(direction) {
             self.lasted += 1;
             if self.lasted >= SAME_DIRECTION {
-                self.velocity *= 2.0;
+                let largest = GROWTH * window_bytes / (STEP * path.target_bytes);
+                self.velocity = (2.0 * self.velocity).min(largest.max(1.0));
             }
         } else {
             self.velocity = 1.0;
@@ -96,17 +104,17 @@ impl Copa {
     }
 
     fn step(&mut self, path: &Path, window: &Window) -> f64 {
-        let round_trip_s = path.base_s + path.standing_s;
+        let round_trip_s = path.base_s + path.fresh_s;
         let current = window.bytes / round_trip_s;
         // 1 / delta packets per x of delay; with no queue at all any rate is below target.
-        let is_below = path.standing_s * current <= path.target_bytes;
+        let is_below = path.fresh_s.max(0.0) * current <= path.target_bytes;
         let direction = if is_below { Direction::Up } else { Direction::Down };
         if self.direction.is_some_and(|seen| seen != direction) && self.velocity > 1.0 {
             self.velocity = 1.0;
             self.lasted = 0;
         }
         let acked_share = (path.acked_bytes / window.bytes).min(1.0);
-        let step = self.velocity * path.target_bytes * acked_share;
+        let step = STEP * self.velocity * path.target_bytes * acked_share;
         self.reason = if is_below { "below target rate" } else { "above target rate" };
         if !path.app_limited {
             return if is_below { step } else { -step };

@@ -258,6 +258,14 @@ impl<L: DelayLaw> DelayControl<L> {
         self.reason = self.law.reason();
     }
 
+    fn yield_to_loss(&mut self, path: &Path) {
+        let delivered = path.recent_bytes_per_s * (path.base_s + path.standing_s);
+        if 0.98 * delivered < self.window_bytes && self.phase == Phase::Steering {
+            self.set_window(0.98 * delivered, path);
+            self.reason = "sustained loss";
+        }
+    }
+
     fn wants_drain(&mut self, path: &Path) -> bool {
         let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
         // While more than the window is outstanding, the queue is still on its way out.
@@ -416,18 +424,16 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             return;
         };
         let rtt_s = measurement.rtt.map_or(path.base_s, |rtt| rtt.min.as_secs_f64());
-        let is_ours = path.sent_at_s >= shaped_since_s;
+        // What left in the first loop time may still have met the full buffer of the slow start.
+        let is_ours = path.sent_at_s >= shaped_since_s + path.loop_s;
         let lost_bytes = measurement.lost.filter(|_| is_ours).map_or(0.0, ByteCount::as_f64);
+        let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
         match self.phase {
             Phase::Measuring => self.measure(now, &path),
             Phase::Steering => {
                 self.steer(&path);
-                if self.loss.on_measurement(self.now_s, &path, lost_bytes) {
-                    let delivered = path.delivery_bytes_per_s * (path.base_s + path.standing_s);
-                    if 0.98 * delivered < self.window_bytes {
-                        self.set_window(0.98 * delivered, &path);
-                        self.reason = "sustained loss";
-                    }
+                if is_losing {
+                    self.yield_to_loss(&path);
                 }
             }
             Phase::Draining(drain) => self.drain(drain, &path, rtt_s),

@@ -330,7 +330,7 @@ impl PathEstimator {
     /// Shrinks the target where the buffer is too shallow for it, which loss shows.
     fn update_target(&mut self, now_s: f64, measurement: &Measurement, shaped_since_s: f64) {
         let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);
-        let is_ours = self.path.sent_at_s >= shaped_since_s;
+        let is_ours = self.path.sent_at_s >= shaped_since_s + self.path.loop_s;
         if has_lost && is_ours && !is_idle(measurement) {
             if now_s - self.share_cut_at_s >= self.path.loop_s {
                 self.share = (self.share * SHARE_CUT).max(SHARE_MIN);
