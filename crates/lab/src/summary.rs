@@ -262,12 +262,12 @@ mod tests {
             metrics(&[
                 ("queue_mean_packets", 1.0),
                 ("queue_max_packets", 5.0),
-                ("drops_queue_packets", 2.0),
+                ("flows_failed", 2.0),
             ]),
             metrics(&[
                 ("queue_mean_packets", 3.0),
                 ("queue_max_packets", 4.0),
-                ("drops_queue_packets", 2.0),
+                ("flows_failed", 2.0),
             ]),
         ];
         let pooled = pool_metrics(runs.iter());
@@ -276,7 +276,7 @@ mod tests {
             metrics(&[
                 ("queue_mean_packets", 2.0),
                 ("queue_max_packets", 5.0),
-                ("drops_queue_packets", 4.0)
+                ("flows_failed", 4.0)
             ])
         );
     }

@@ -21,6 +21,8 @@ const BOX_LATENESS_P99_NS: u64 = 1_000_000;
 const GENERATOR_LATENESS_P99_NS: u64 = 2_000_000;
 /// A backlogged link carries its rate within 1 %: less than what the arms may differ by.
 const RATE_ACHIEVED: std::ops::RangeInclusive<f64> = 0.99..=1.01;
+/// More stolen CPU time makes every figure of CPU use, and soon of time, one of the neighbours.
+const STEAL: f64 = 0.05;
 
 /// The limits, for the report.
 pub static LIMITS: &[Limit] = &[
@@ -30,6 +32,7 @@ pub static LIMITS: &[Limit] = &[
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
     Limit { name: "ring drops", text: "none: no packet is lost by the harness itself" },
     Limit { name: "packet log", text: "complete: the truth lacks no packet" },
+    Limit { name: "stolen CPU time", text: "at most 5 %: the hypervisor lets the machine run" },
     Limit { name: "offloads", text: "off on every device: one frame per packet" },
 ];
 
@@ -75,6 +78,10 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
             reasons.push(format!("{what} {name} lost {drops} packets in a ring, allowed is 0"));
         }
     }
+    if rows.host.steal > STEAL {
+        let percent = rows.host.steal * 100.0;
+        reasons.push(format!("{percent:.1} % of CPU time was stolen, allowed is 5 %"));
+    }
     for device in &rows.host.offloads {
         if device.contains("=on") {
             reasons.push(format!("offloads: {device}, allowed is off"));
@@ -109,7 +116,8 @@ mod tests {
         rows.bundles[0].lateness_ns[1] = 2_000_000;
         rows.bundles[0].drops_ring = 2;
         rows.host.generator_lateness_ns[1] = 3_000_000;
+        rows.host.steal = 0.2;
         rows.host.offloads.push("eth1: tso=on".into());
-        assert_eq!(reasons(&rows).len(), 8, "{:?}", reasons(&rows));
+        assert_eq!(reasons(&rows).len(), 9, "{:?}", reasons(&rows));
     }
 }

@@ -1,5 +1,7 @@
 //! What a report says of each plan, in the order in which a reader asks.
 
+use forebay_core::units::ByteCount;
+
 use super::page::{Block, Page, Section};
 use super::{newest_runs, tables, timeline};
 use crate::metrics::requests::{CLASSES, class};
@@ -104,7 +106,7 @@ impl<'a> PlanResults<'a> {
     ) -> Result<Vec<Section>, StoreError> {
         let titled = |what: &str| match alone {
             true => what.to_string(),
-            false => format!("{}: {}", self.title, what.to_lowercase()),
+            false => format!("{} \u{2013} {}", self.title, what.to_lowercase()),
         };
         let mut blocks = vec![Block::Text(self.description.clone())];
         blocks.push(tables::arms(self));
@@ -134,9 +136,9 @@ impl<'a> PlanResults<'a> {
     ) -> Result<Option<Block>, StoreError> {
         let mut series = Vec::new();
         for (size, largest) in CLASSES {
-            let panel = match size {
-                "large" => "large requests, above 1 MB".to_string(),
-                _ => format!("{size} requests, up to {} KB", largest / 1000),
+            let panel = match largest {
+                u64::MAX => format!("{size} requests, above that"),
+                bytes => format!("{size} requests, up to {}", ByteCount::new(bytes)),
             };
             for (arm, _) in &self.arms {
                 let mut values = Vec::new();

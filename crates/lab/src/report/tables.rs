@@ -55,23 +55,27 @@ fn name(arm: &ArmSummary) -> String {
     format!("{} {}", arm.arm, arm.cell).trim_end().to_string()
 }
 
-/// A table of the metrics `names` of `of` each arm; `None` if no arm has any.
+/// A table of the metrics `names`, one row an arm; rows and columns without any number are left
+/// out, and so is a table without any.
 fn metric_table<'a>(
     arms: impl Iterator<Item = (String, &'a Metrics)>,
     names: &[(&str, &str)],
     caption: &str,
 ) -> Option<Block> {
-    let row = |(name, metrics): (String, &Metrics)| {
-        let numbers: Vec<Option<f64>> =
-            names.iter().map(|(metric, _)| metrics.get(metric)).collect();
-        numbers.iter().any(Option::is_some).then(|| {
-            std::iter::once(name).chain(numbers.into_iter().map(cell)).collect::<Vec<String>>()
-        })
-    };
-    let rows: Vec<Vec<String>> = arms.filter_map(row).collect();
+    let rows: Vec<(String, &Metrics)> = arms
+        .filter(|(_, metrics)| names.iter().any(|(metric, _)| metrics.get(metric).is_some()))
+        .collect();
+    let shown: Vec<&(&str, &str)> = names
+        .iter()
+        .filter(|(metric, _)| rows.iter().any(|(_, metrics)| metrics.get(metric).is_some()))
+        .collect();
     let columns: Vec<&str> =
-        std::iter::once("").chain(names.iter().map(|(_, title)| *title)).collect();
-    (!rows.is_empty()).then(|| block(&columns, rows, caption))
+        std::iter::once("").chain(shown.iter().map(|(_, title)| *title)).collect();
+    let row = |(name, metrics): &(String, &Metrics)| {
+        let cells = shown.iter().map(|(metric, _)| cell(metrics.get(metric)));
+        std::iter::once(name.clone()).chain(cells).collect()
+    };
+    (!rows.is_empty()).then(|| block(&columns, rows.iter().map(row).collect(), caption))
 }
 
 fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
@@ -149,7 +153,8 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
             ("drops_queue_packets", "drops (packets)"),
             ("message_share", "message bytes"),
         ],
-        "The sendboxes. The share of all queueing is that of the sendbox in the sum of both queues.",
+        "The sendboxes. The share of all queueing is that of the sendbox in the sum of both queues; \
+         drops and messages are those of the whole run, warm-up included.",
     );
     links.into_iter().chain(bundles).collect()
 }

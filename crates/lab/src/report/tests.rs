@@ -144,8 +144,8 @@ fn a_report_shows_everything_a_reader_asks_for() {
     assert!(html.len() <= BYTES_MAX);
     for expected in [
         "4 valid runs of 4",
-        "small requests, up to 10 KB",
-        "large requests, above 1 MB",
+        "small requests, up to 10KB",
+        "large requests, above that",
         "at the bottleneck",
         "at the sendbox of bundle a",
         "the round trip as the sendbox estimates it",
