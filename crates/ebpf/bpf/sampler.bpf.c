@@ -82,7 +82,7 @@ struct {
 /* The box's own addresses. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
+	__uint(max_entries, 1024);
 	__type(key, struct address);
 	__type(value, __u8);
 } own SEC(".maps");

@@ -478,6 +478,9 @@ impl RawBundle {
     }
 }
 
+/// Most destination prefixes of a file, and most source prefixes: what the BPF programs' tables hold.
+const MAX_PREFIXES: usize = 4096;
+
 fn bundles(
     source: &Source<'_>,
     role: Role,
@@ -490,7 +493,23 @@ fn bundles(
             problem: format!("{} [[bundle]] tables: allowed are 1 to {MAX_BUNDLES}", raw.len()),
         });
     }
-    raw.iter().map(|bundle| bundle.get_ref().check(source, role)).collect()
+    let bundles: Vec<BundleConfig> =
+        raw.iter().map(|bundle| bundle.get_ref().check(source, role)).collect::<Result<_, _>>()?;
+    for (key, count) in [
+        ("to", bundles.iter().map(|bundle| bundle.to.len()).sum::<usize>()),
+        ("from", bundles.iter().map(|bundle| bundle.from.len()).sum()),
+    ] {
+        if count > MAX_PREFIXES {
+            return Err(ConfigError {
+                file: source.file.to_owned(),
+                line: None,
+                problem: format!(
+                    "bundle.{key}: {count} prefixes in all: allowed are {MAX_PREFIXES}"
+                ),
+            });
+        }
+    }
+    Ok(bundles)
 }
 
 /// Refuses what could not be told apart: equal names, numbers or prefixes.
@@ -597,12 +616,6 @@ fn prefixes(
     key: &str,
     list: &[Spanned<String>],
 ) -> Result<Vec<IpNet>, ConfigError> {
-    /// Most prefixes of one bundle, to bound the tables that a packet is looked up in.
-    const MAX_PREFIXES: usize = 256;
-    if let Some(extra) = list.get(MAX_PREFIXES) {
-        let value = format_args!("{} prefixes", list.len());
-        return Err(source.value(&extra.span(), key, value, format!("at most {MAX_PREFIXES}")));
-    }
     let mut prefixes = Vec::with_capacity(list.len());
     for text in list {
         let allowed = "a prefix such as \"10.1.2.0/24\" or \"2001:db8:2::/48\"";

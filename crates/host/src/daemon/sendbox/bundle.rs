@@ -44,6 +44,8 @@ const DECISIONS: usize = 64;
 const NOTICE_AGAIN: Duration = Duration::from_millis(50);
 /// Shortest time between two log lines about state changes of a bundle.
 const LOG_SPACING: Duration = Duration::from_secs(1);
+/// Bytes of headers around a message: Ethernet 14, IPv4 20, UDP 8.
+const MESSAGE_HEADERS: u64 = 42;
 
 /// What a bundle needs of the box while it is served.
 pub struct Outside<'a> {
@@ -57,12 +59,34 @@ pub struct Outside<'a> {
     pub tracer: &'a Tracer,
 }
 
+/// What holds for all bundles of a box.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    /// Nothing is shaped.
+    pub dry_run: bool,
+    /// Rows are written.
+    pub is_traced: bool,
+}
+
+/// How far a bundle is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stopping {
+    /// It is not.
+    No,
+    /// What is queued leaves at the rate in force.
+    Paced,
+    /// What is queued leaves at once.
+    AtOnce,
+}
+
 /// One bundle.
 pub struct Bundle {
     index: usize,
     config: BundleConfig,
     shaping: Shaping,
     dry_run: bool,
+    is_traced: bool,
+    stopping: Stopping,
     classifier: Classifier,
     shaper: Shaper<Frame>,
     control: Sendbox,
@@ -72,6 +96,8 @@ pub struct Bundle {
     peer_state: Option<BoxState>,
     notified: (Option<EpochSize>, Timestamp),
     peer_size: Option<EpochSize>,
+    /// The control loop has been asked something since its last decision was looked at.
+    is_undecided: bool,
     departed_at: Timestamp,
     drops_queue: u64,
     drops_ring: u64,
@@ -92,7 +118,7 @@ impl Bundle {
         shaping: &Shaping,
         keys: &KeyRing,
         seed: u64,
-        dry_run: bool,
+        mode: Mode,
     ) -> Result<Self, SpecError> {
         let now = clock::now();
         let streams = Streams::new(seed).part(&config.name);
@@ -107,7 +133,9 @@ impl Bundle {
             index,
             config: config.clone(),
             shaping: shaping.clone(),
-            dry_run,
+            dry_run: mode.dry_run,
+            is_traced: mode.is_traced,
+            stopping: Stopping::No,
             classifier: Classifier::from_spec(&qdisc)?,
             shaper: Shaper::new(qdisc::build(&qdisc)?, ShaperParams::default()),
             control: Sendbox::new(control, cc::build(&shaping.cc)?),
@@ -117,6 +145,7 @@ impl Bundle {
             peer_state: None,
             notified: (None, Timestamp::ZERO),
             peer_size: None,
+            is_undecided: true,
             departed_at: Timestamp::ZERO,
             drops_queue: 0,
             drops_ring: 0,
@@ -163,7 +192,6 @@ impl Bundle {
 
     /// Takes a datagram that claims to come from the peer.
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], tracer: &Tracer) -> bool {
-        self.message_bytes += datagram.len() as u64;
         let mut draw = || getrandom::u64().unwrap_or_else(|_| now.as_nanos());
         let opened = self.session.open(now, datagram, &mut draw);
         while let Some(event) = self.session.take_event() {
@@ -181,6 +209,9 @@ impl Bundle {
             }
             Ok(Some(_) | None) | Err(_) => {}
         }
+        if is_accepted {
+            self.message_bytes += datagram.len() as u64 + MESSAGE_HEADERS;
+        }
         // An answer to a stranger is no sign of life.
         if is_accepted && self.session.heard_at() == Some(now) {
             self.on_sign_of_life(now);
@@ -192,11 +223,11 @@ impl Bundle {
         if self.peer_state == Some(BoxState::Stopping) {
             if self.monitor.stopped(now) {
                 tracing::info!(bundle = %self.config.name, "receivebox stops");
-                self.control.on_peer(now, Peer::Silent);
+                self.tell_peer(now, Peer::Silent);
             }
         } else if self.monitor.heard(now) {
             tracing::info!(bundle = %self.config.name, "receivebox is there");
-            self.control.on_peer(now, Peer::Alive);
+            self.tell_peer(now, Peer::Alive);
         }
     }
 
@@ -207,7 +238,7 @@ impl Bundle {
                 tracing::info!(bundle = %self.config.name, "receivebox restarted");
                 self.peer_state = None;
                 self.monitor.heard(now);
-                self.control.on_peer(now, Peer::Restarted);
+                self.tell_peer(now, Peer::Restarted);
             }
             Event::SamplingKeyChanged => self.sampling_key = self.session.sampling_key(),
         }
@@ -217,8 +248,9 @@ impl Bundle {
 
     fn on_report(&mut self, now: Timestamp, report: &Report, tracer: &Tracer) {
         self.peer_size = Some(report.epoch_size);
+        self.is_undecided = true;
         if let Some(epoch) = self.control.on_report(now, report)
-            && tracer.is_on()
+            && self.is_traced
         {
             tracer.put(self.index, Row::Epoch(epoch_record(now, &epoch)));
         }
@@ -229,6 +261,7 @@ impl Bundle {
         self.judge_peer(now);
         if self.tick_at() <= now {
             self.control.on_tick(now, self.shaper.backlog());
+            self.is_undecided = true;
         }
         self.apply_rate(now);
         let is_done = self.send_packets(outside);
@@ -237,8 +270,8 @@ impl Bundle {
         if !is_done {
             return now;
         }
-        let shaper = self.shaper.next_timer().unwrap_or(Timestamp::MAX);
-        shaper.min(self.tick_at()).min(self.session.next_timer())
+        let sample = if self.is_traced { self.next_queue_sample } else { Timestamp::MAX };
+        self.next_departure().min(self.tick_at()).min(self.session.next_timer()).min(sample)
     }
 
     /// When the queue wants to be served; [`Timestamp::MAX`] while it is empty.
@@ -251,31 +284,36 @@ impl Bundle {
         self.shaper.backlog().packets
     }
 
-    /// The box stops: says so to the peer. With `at_once` the queue is no longer paced.
-    pub fn stop(&mut self, now: Timestamp, at_once: bool) {
-        let epoch_size = Some(self.control.epoch_size());
-        self.session.set_keepalive(Keepalive { state: BoxState::Stopping, epoch_size });
-        if at_once {
-            self.dry_run = true;
-            self.apply_rate(now);
-        }
+    /// The box stops: tells the peer, and empties the queue.
+    pub fn stop(&mut self, now: Timestamp, how: Stopping) {
+        self.stopping = how;
+        self.session.set_keepalive(self.keepalive());
+        self.apply_rate(now);
     }
 
     fn judge_peer(&mut self, now: Timestamp) {
         if self.monitor.poll(now, self.log.min_rtt()) {
             tracing::warn!(bundle = %self.config.name, "receivebox is silent: not shaped");
-            self.control.on_peer(now, Peer::Silent);
+            self.tell_peer(now, Peer::Silent);
         }
+    }
+
+    fn tell_peer(&mut self, now: Timestamp, peer: Peer) {
+        self.control.on_peer(now, peer);
+        self.is_undecided = true;
     }
 
     fn tick_at(&self) -> Timestamp {
         let at = self.control.next_timer();
-        let is_quiet = self.shaper.backlog().packets == 0 && at > self.departed_at + QUIET_AFTER;
+        let is_quiet = !self.is_traced
+            && self.shaper.backlog().packets == 0
+            && at > self.departed_at + QUIET_AFTER;
         if is_quiet { at + QUIET_TICK } else { at }
     }
 
     fn apply_rate(&mut self, now: Timestamp) {
-        let rate = if self.dry_run { None } else { self.control.rate() };
+        let is_free = self.dry_run || self.stopping == Stopping::AtOnce;
+        let rate = if is_free { None } else { self.control.rate() };
         if rate != self.shaper.rate() {
             self.shaper.set_rate(now, rate);
         }
@@ -314,7 +352,9 @@ impl Bundle {
         self.departed_at = now;
         let block = SampleBlock::from_frame(frame.bytes());
         let hash = block.map(|block| block.hash(&self.sampling_key));
-        let identity = block.map_or(0, |block| block.identity());
+        let is_boundary = hash.is_some_and(|hash| self.control.epoch_size().is_boundary(hash));
+        // Only boundaries are asked for their identity.
+        let identity = block.filter(|_| is_boundary).map_or(0, |block| block.identity());
         self.control.on_departure(now, hash, identity, frame.len());
     }
 
@@ -334,36 +374,40 @@ impl Bundle {
         if now < self.session.next_timer() {
             return;
         }
-        let state = match self.shaper.rate() {
-            _ if self.dry_run => BoxState::DryRun,
-            Some(_) => BoxState::Shaping,
-            None => BoxState::Measuring,
-        };
-        self.session.set_keepalive(Keepalive { state, epoch_size: Some(size) });
+        self.session.set_keepalive(self.keepalive());
         while self.session.poll(now, &mut self.scratch) {
             self.dispatch(messages);
         }
     }
 
+    fn keepalive(&self) -> Keepalive {
+        let state = match self.shaper.rate() {
+            _ if self.stopping != Stopping::No => BoxState::Stopping,
+            _ if self.dry_run => BoxState::DryRun,
+            Some(_) => BoxState::Shaping,
+            None => BoxState::Measuring,
+        };
+        Keepalive { state, epoch_size: Some(self.control.epoch_size()) }
+    }
+
     fn dispatch(&mut self, messages: &mut Messages) {
-        self.message_bytes += self.scratch.len() as u64;
+        self.message_bytes += self.scratch.len() as u64 + MESSAGE_HEADERS;
         messages.send(self.config.peer, &self.scratch);
     }
 
     fn record(&mut self, now: Timestamp, tracer: &Tracer) {
-        if let Some(decision) = self.log.note(now, self.control.decision(), &self.config.name)
-            && tracer.is_on()
+        if std::mem::take(&mut self.is_undecided)
+            && let Some(decision) = self.log.note(now, self.control.decision(), &self.config.name)
+            && self.is_traced
         {
             tracer.put(self.index, Row::Decision(decision_record(now, &decision)));
         }
-        if !tracer.is_on() {
-            return;
-        }
-        if now >= self.next_queue_sample {
+        if self.is_traced && now >= self.next_queue_sample {
             tracer.put(self.index, Row::Queue(self.queue_sample(now)));
-            self.next_queue_sample = now + QUEUE_SAMPLE;
+            // Evenly spaced, unless the box was held up for longer.
+            self.next_queue_sample = (self.next_queue_sample + QUEUE_SAMPLE).max(now);
         }
-        if now >= self.next_counter_row {
+        if self.is_traced && now >= self.next_counter_row {
             self.put_counters(tracer);
             self.next_counter_row = now + COUNTER_ROW;
         }

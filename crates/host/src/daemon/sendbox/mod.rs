@@ -29,7 +29,7 @@ use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use self::bundle::{Bundle, Outside};
+use self::bundle::{Bundle, Mode, Outside, Stopping};
 use self::checksum::ChecksumGuard;
 pub use self::frame::Frame;
 use self::frame::Pool;
@@ -100,10 +100,11 @@ impl SendboxWorker {
         let [lan, wan] = devices(config);
         check_ports(&lan, &wan)?;
         let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
+        let mode = Mode { dry_run, is_traced: config.trace.is_some() };
         let mut bundles = Vec::with_capacity(config.bundles.len());
         for (index, (bundle, keys)) in config.bundles.iter().zip(&keys).enumerate() {
             let shaping = bundle.shaping.as_ref().expect("a sendbox's bundles are shaped");
-            let built = Bundle::new(index, bundle, shaping, keys, seed, dry_run);
+            let built = Bundle::new(index, bundle, shaping, keys, seed, mode);
             bundles.push(built.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))?);
         }
         let messages = Messages::bind(config.listen).map_err(DaemonError::SetUp)?;
@@ -193,7 +194,7 @@ impl SendboxWorker {
         self.capture().stop_beating();
         let deadline = clock::now() + DRAIN;
         let mut at_once = false;
-        self.path.stop(false);
+        self.path.stop(Stopping::Paced);
         loop {
             let now = clock::now();
             let path = &mut self.path;
@@ -205,7 +206,7 @@ impl SendboxWorker {
             }
             if now > deadline && !at_once {
                 at_once = true;
-                path.stop(true);
+                path.stop(Stopping::AtOnce);
             }
             self.sleep(mailbox)?;
         }
@@ -361,10 +362,10 @@ impl Path {
         }
     }
 
-    fn stop(&mut self, at_once: bool) {
+    fn stop(&mut self, how: Stopping) {
         let now = clock::now();
         for (index, bundle) in self.bundles.iter_mut().enumerate() {
-            bundle.stop(now, at_once);
+            bundle.stop(now, how);
             self.schedule.set(index, now);
         }
     }
