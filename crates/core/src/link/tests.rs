@@ -2,6 +2,7 @@ use alloc::sync::Arc;
 use std::collections::VecDeque;
 
 use super::*;
+use crate::testing::qdisc::TestPacket;
 
 const PACKET: u64 = 1500;
 
@@ -123,6 +124,45 @@ fn departures_do_not_depend_on_when_the_host_polls() {
     let departures: Vec<u64> = late.iter().map(|(_, departed, _)| *departed).collect();
     assert_eq!(departures, [1_000, 2_000, 3_000, 4_000, 10_000, 11_000]);
     assert!(late.iter().all(|(_, departed, due)| due - departed == 5_000));
+}
+
+#[test]
+fn every_discipline_sees_virtual_time_however_late_the_host_is() {
+    let share = Ratio::new(0.05).unwrap();
+    for queue in ["codel", "fq_codel", "sfq(limit=50p)", "drr(limit=50p)", "fifo(limit=50p)"] {
+        let spec: crate::spec::Spec = queue.parse().unwrap();
+        let run = |poll_share: f64| {
+            let streams = Streams::new(7);
+            let [mut arrivals, mut polls] = ["arrivals", "polls"].map(|name| streams.stream(name));
+            let config = Config { loss: share, reorder: share, reorder_packets: 2, ..slow(20) };
+            let queue = crate::qdisc::build(&spec).unwrap();
+            let mut link = Link::new(config, queue, Timestamp::ZERO, &streams).unwrap();
+            let (mut out, mut gone) = (Vec::new(), Vec::new());
+            let mut now = 0;
+            for sequence in 0..5_000 {
+                // 10 % more than the link carries, so that AQM acts.
+                now += arrivals.below(1_800);
+                let flow = arrivals.below(10) as u32;
+                let packet = TestPacket { flow, sequence, ..TestPacket::default() };
+                let mut discard = |it: Discard<_>| gone.push((it.number, it.at, it.cause));
+                link.offer(us(now), packet, &mut discard);
+                while polls.chance(poll_share)
+                    && let Some(it) = link.poll(us(now), &mut discard)
+                {
+                    out.push((it.number, it.departed, it.due));
+                }
+            }
+            let mut discard = |it: Discard<_>| gone.push((it.number, it.at, it.cause));
+            while let Some(it) = link.poll(us(now + 10_000_000), &mut discard) {
+                out.push((it.number, it.departed, it.due));
+            }
+            (out, gone)
+        };
+        let (late, often) = (run(0.0), run(0.9));
+        assert_eq!(late, often, "{queue}");
+        let dropped = late.1.iter().filter(|(_, _, cause)| *cause != Cause::Lost).count();
+        assert!(dropped > 50, "{queue}: {dropped}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Frames inside the emulator, in buffers that are used again.
 
 use forebay_core::packet::{self, Ecn, Headers, Packet};
+use forebay_core::qdisc::Classifier;
 use forebay_core::units::ByteCount;
 
 /// Bytes of a buffer: the largest frame of AF_XDP, whose chunks are at most a page.
@@ -17,9 +18,15 @@ pub(super) struct Frame {
     /// The pair of sites that it belongs to.
     pub pair: u16,
     headers: Option<Headers>,
+    class: u8,
 }
 
 impl Frame {
+    /// Puts the frame into the class that `classifier` gives it; one that is not IP stays in 0.
+    pub fn classify(&mut self, classifier: &Classifier) {
+        self.class = self.headers.map_or(0, |headers| classifier.classify(&headers));
+    }
+
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[..self.len as usize]
     }
@@ -35,9 +42,8 @@ impl Packet for Frame {
         self.headers.map_or(0, |headers| headers.flow_hash(key))
     }
 
-    /// The emulated network does not classify.
     fn class(&self) -> u8 {
-        0
+        self.class
     }
 
     fn ecn(&self) -> Ecn {
@@ -74,7 +80,7 @@ impl Pool {
         };
         buffer[..bytes.len()].copy_from_slice(bytes);
         let headers = Headers::parse(bytes).ok();
-        Some(Frame { buffer, len: bytes.len() as u32, pair, headers })
+        Some(Frame { buffer, len: bytes.len() as u32, pair, headers, class: 0 })
     }
 
     /// Takes the buffer of a frame back.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_core::link::{Carried, Change, Config, Discard, Link, Service, Trace};
 use forebay_core::packet::Packet;
-use forebay_core::qdisc::{self, Qdisc};
+use forebay_core::qdisc::{self, Classifier, Qdisc};
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
@@ -21,6 +21,7 @@ type EmulatedLink = Link<Frame, Box<dyn Qdisc<Carried<Frame>> + Send>>;
 /// One direction.
 pub(super) struct Path {
     link: EmulatedLink,
+    classifier: Classifier,
     truth: Truth,
 }
 
@@ -36,10 +37,12 @@ impl Path {
         let config = config(spec).map_err(|error| error.at(name))?;
         let refused = |source: SpecError| EmulatorError::Link { name, source };
         let queue = qdisc::seeded(&spec.qdisc, streams.stream("qdisc").bits());
-        let queue = qdisc::build(&queue).map_err(|error| refused(error.within("qdisc")))?;
+        let in_qdisc = |error: SpecError| refused(error.within("qdisc"));
+        let classifier = Classifier::from_spec(&queue).map_err(in_qdisc)?;
+        let queue = qdisc::build(&queue).map_err(in_qdisc)?;
         let link = Link::new(config, queue, Timestamp::MAX, &streams).map_err(refused)?;
         let truth = Truth::new(name, out).map_err(EmulatorError::Log)?;
-        Ok(Self { link, truth })
+        Ok(Self { link, classifier, truth })
     }
 
     /// The run starts at `start`: changes, trace and samples count from there.
@@ -60,8 +63,9 @@ impl Path {
 
     /// A frame has arrived at `now`.
     pub fn offer(&mut self, now: Timestamp, bytes: &[u8], pair: u16, pool: &mut Pool) {
-        let Some(frame) = pool.frame(bytes, pair) else { return self.truth.turned_away() };
-        let Self { link, truth } = self;
+        let Self { link, classifier, truth } = self;
+        let Some(mut frame) = pool.frame(bytes, pair) else { return truth.turned_away() };
+        frame.classify(classifier);
         truth.arriving(now, &frame);
         let arrival = link.offer(now, frame, &mut |gone| give_up(gone, truth, pool));
         truth.arrived(arrival);
@@ -75,7 +79,7 @@ impl Path {
         pool: &mut Pool,
         mut send: impl FnMut(&[u8], u16) -> bool,
     ) -> bool {
-        let Self { link, truth } = self;
+        let Self { link, truth, .. } = self;
         let mut any = false;
         while let Some(delivery) = link.poll(now, &mut |gone| give_up(gone, truth, pool)) {
             let frame = delivery.packet;
