@@ -127,7 +127,11 @@ impl LinkTruth {
         metrics.put("drops_loss_packets", Some(dropped(Fate::Lost)));
         metrics.put("passed_packets", Some(passed.len() as f64));
         metrics.put("in_use_after_s", self.in_use_after(link, from, to));
-        metrics.put("standing_queue_until_s", self.standing_until(from, to));
+        let standing = self.standing(from, to);
+        let last = standing.iter().rposition(|stands| *stands).map_or(0, |bin| bin + 1);
+        metrics.put("standing_queue_until_s", Some(last as f64 * BIN_NS as f64 / 1e9));
+        let back = first_return(&standing).map(|bins| bins as f64 * BIN_NS as f64 / 1e9);
+        metrics.put("queue_back_after_s", back);
         self.pairs(experiment, passed, seconds, &mut metrics);
         metrics
     }
@@ -166,19 +170,20 @@ impl LinkTruth {
         None
     }
 
-    /// Seconds from `from` to the end of the last 100 ms whose mean queue was standing; 0: none.
-    fn standing_until(&self, from: u64, to: u64) -> Option<f64> {
-        let mut last = 0.0;
-        let mut start = from;
-        while start < to {
-            let end = (start + BIN_NS).min(to);
-            if self.queue.mean(start, end)? > STANDING_PACKETS {
-                last = (end - from) as f64 / 1e9;
-            }
-            start = end;
-        }
-        Some(last)
+    /// Whether the queue stood, by its mean, in each 100 ms.
+    fn standing(&self, from: u64, to: u64) -> Vec<bool> {
+        let starts = (from..to).step_by(BIN_NS as usize);
+        let mean = |start| self.queue.mean(start, (start + BIN_NS).min(to));
+        starts.map(|start| mean(start).is_some_and(|mean| mean > STANDING_PACKETS)).collect()
     }
+}
+
+/// Bins until the queue, having stood, has gone for two bins; 0 if it never stood, `None` if it did
+/// to the end.
+fn first_return(standing: &[bool]) -> Option<usize> {
+    let Some(first) = standing.iter().position(|stands| *stands) else { return Some(0) };
+    let gone = standing[first..].windows(2).position(|pair| pair == [false, false])?;
+    Some(first + gone)
 }
 
 /// The queue over time: what each arrival saw, less what began to be sent since. A packet begins
@@ -248,6 +253,14 @@ mod tests {
         assert_eq!(truth.queue.mean(15 * ms, 20 * ms), Some(1.0));
         assert_eq!(truth.queue.max(0, 30 * ms), Some(2.0));
         assert_eq!(truth.queue.quantile(0, 30 * ms, 0.95), Some(2.0));
+    }
+
+    #[test]
+    fn a_queue_is_back_once_it_has_gone_for_two_bins() {
+        let bins = |text: &str| text.chars().map(|c| c == '#').collect::<Vec<bool>>();
+        assert_eq!(first_return(&bins("....")), Some(0));
+        assert_eq!(first_return(&bins(".##.#..#")), Some(5));
+        assert_eq!(first_return(&bins(".###.")), None);
     }
 
     #[test]

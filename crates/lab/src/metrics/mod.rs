@@ -127,7 +127,7 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
         bundle_parts.push(Part { name: row.name.clone(), metrics });
     }
     for window in windows(experiment) {
-        run.put_all(&window.name, queues_together(rows, truth("forward"), &window));
+        run.put_all(&window.name, queues_together(rows, &truths, &window));
     }
     Ok(Evaluation {
         invalid: validity::reasons(rows),
@@ -189,16 +189,12 @@ fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::un
     reverse.or(experiment.forward.nominal_rate)
 }
 
-/// The queues of the bottleneck and of all sendboxes towards it, added.
-fn queues_together(rows: &RunRows, bottleneck: Option<&LinkTruth>, window: &Window) -> Metrics {
+/// The queues of both links and of all sendboxes, added.
+fn queues_together(rows: &RunRows, truths: &[LinkTruth], window: &Window) -> Metrics {
+    let at_links = truths.iter().filter_map(|truth| truth.mean_queue(window));
+    let at_sendboxes = rows.bundles.iter().filter_map(|bundle| bundles::mean_queue(bundle, window));
     let mut metrics = Metrics::default();
-    let at_bottleneck = bottleneck.and_then(|truth| truth.mean_queue(window));
-    let at_sendboxes: Option<f64> =
-        rows.bundles.iter().map(|bundle| bundles::mean_queue(bundle, window)).sum();
-    metrics.put(
-        "queue_total_mean_packets",
-        Some(at_bottleneck.unwrap_or(0.0) + at_sendboxes.unwrap_or(0.0)),
-    );
+    metrics.put("queue_total_mean_packets", Some(at_links.chain(at_sendboxes).sum()));
     metrics
 }
 
