@@ -130,6 +130,25 @@ fn without_the_host_part_a_run_says_what_is_missing() {
 
 #[cfg(feature = "host")]
 #[test]
+fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
+    use std::os::unix::process::CommandExt;
+
+    if !is_root() {
+        return;
+    }
+    // Nobody, on every Debian.
+    let output = forebay(&["demo", "--quick"]).uid(65534).gid(65534).output();
+    let Ok(output) = output else {
+        eprintln!("skipped: another user cannot run the binary where it stands");
+        return;
+    };
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("need root") && error.contains("make demo"), "{error}");
+}
+
+#[cfg(feature = "host")]
+#[test]
 fn a_run_prints_one_json_document_and_is_not_repeated() {
     if !is_root() {
         return;

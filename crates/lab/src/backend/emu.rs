@@ -27,6 +27,10 @@ impl Backend for Emu {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        // Said before a folder for results is made.
+        if !nix::unistd::geteuid().is_root() {
+            return Err(BackendError::Unavailable(TestbedError::NotRoot.to_string()));
+        }
         scenario(experiment).map(drop)
     }
 
