@@ -1,9 +1,9 @@
 //! `forebay link` as people call it, on real traffic.
 #![cfg(feature = "host")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn link(arguments: &[&str]) -> Output {
@@ -91,5 +91,49 @@ fn bad_input_is_refused_with_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         let needs_root = stderr.contains("need root: run it with sudo");
         assert!(stderr.contains(expected) || needs_root, "{stderr}");
+    }
+}
+
+/// The role is started as a testbed does, in a namespace with two devices.
+fn emulator(dir: &std::path::Path) -> std::process::Child {
+    let link = r#"{"rate_bps":1000000,"trace":null,"delay_ns":0,"loss":0.0,"reorder":0.0,
+        "reorder_packets":0,"qdisc":"fifo","changes":[]}"#;
+    let out = dir.display();
+    let spec = format!(
+        r#"{{"seed":1,"pairs":[{{"left":"left","right":"right"}}],"forward":{link},"reverse":{link},
+        "out":"{out}"}}"#
+    );
+    std::fs::write(dir.join("spec.json"), spec).unwrap();
+    let script = "ip link add left type veth peer name far0 && \
+        ip link add right type veth peer name far1 && \
+        exec \"$0\" role emulator --spec \"$1\"";
+    let binary = env!("CARGO_BIN_EXE_forebay");
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", script, binary]).arg(dir.join("spec.json"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    child
+}
+
+#[test]
+fn the_emulator_leaves_whole_results_at_sigterm_and_at_the_end_of_its_orders() {
+    if !is_root() {
+        return;
+    }
+    for by_signal in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = emulator(dir.path());
+        if by_signal {
+            let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        } else {
+            drop(child.stdin.take());
+        }
+        assert!(child.wait().unwrap().success());
+        let links = std::fs::read(dir.path().join("links.json")).unwrap();
+        let links: serde_json::Value = serde_json::from_slice(&links).unwrap();
+        assert_eq!(links[1]["name"], "reverse");
     }
 }

@@ -98,18 +98,10 @@ impl Emulator {
         Ok(())
     }
 
-    /// Ends the run when the process gets `SIGTERM`, which this blocks for the calling thread and
-    /// all that it starts later.
-    pub fn stop_on_sigterm(&mut self) -> Result<(), EmulatorError> {
-        let open = || -> io::Result<SignalFd> {
-            let mut signals = SigSet::empty();
-            signals.add(Signal::SIGTERM);
-            signals.thread_block()?;
-            Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
-        };
-        let signal = open().map_err(EmulatorError::os("handling signals"))?;
-        self.waiting.add(&signal).map_err(EmulatorError::os("waiting for signals"))?;
-        self.control.sigterm = Some(signal);
+    /// Ends the run when `sigterm` is readable, see [`block_sigterm`].
+    pub(super) fn stop_on(&mut self, sigterm: SignalFd) -> Result<(), EmulatorError> {
+        self.waiting.add(&sigterm).map_err(EmulatorError::os("waiting for signals"))?;
+        self.control.sigterm = Some(sigterm);
         Ok(())
     }
 
@@ -192,6 +184,18 @@ impl Emulator {
         reverse.stamp(now);
         Ok(worked)
     }
+}
+
+/// Turns `SIGTERM` into something to wait for. Comes before any thread is started: one that does
+/// not block the signal would end the process.
+pub(super) fn block_sigterm() -> Result<SignalFd, EmulatorError> {
+    let open = || -> io::Result<SignalFd> {
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGTERM);
+        signals.thread_block()?;
+        Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+    };
+    open().map_err(EmulatorError::os("handling signals"))
 }
 
 impl PortPair {

@@ -141,8 +141,9 @@ impl EmulatorError {
 /// Runs as the role `emulator` of a testbed, until stdin ends or `SIGTERM` comes, and then writes
 /// [`LINKS_FILE`].
 pub fn run(spec: &EmulatorSpec) -> Result<(), EmulatorError> {
+    let sigterm = engine::block_sigterm()?;
     let mut emulator = Emulator::open(spec)?;
-    emulator.stop_on_sigterm()?;
+    emulator.stop_on(sigterm)?;
     emulator.obey(&io::stdin())?;
     roles::tell("ready");
     emulator.run()?;

@@ -173,20 +173,13 @@ impl Cable {
         let (own_mac, peer_mac) = (cable.mac(1), cable.mac(2));
         let netns = middle.path();
         let netns = netns.display();
-        tool(
-            None,
-            &format!(
-                "ip link add {device} address {own_mac} type veth peer name right0 netns {netns}"
-            ),
-        )?;
+        let peer = format!("peer name right0 netns {netns}");
+        tool(None, &format!("ip link add {device} address {own_mac} type veth {peer}"))?;
         for (namespace, device, end) in [(None, device.as_str(), 1), (Some(inside), "eth0", 2)] {
             if end == 2 {
-                tool(
-                    namespace,
-                    &format!(
-                        "ip link add eth0 address {peer_mac} type veth peer name left0 netns {netns}"
-                    ),
-                )?;
+                let peer = format!("peer name left0 netns {netns}");
+                let line = format!("ip link add eth0 address {peer_mac} type veth {peer}");
+                tool(namespace, &line)?;
                 tool(namespace, "ip link set dev lo up")?;
             }
             // A frame must leave complete: nobody behind the emulator computes a checksum.
