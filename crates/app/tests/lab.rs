@@ -72,7 +72,8 @@ fn the_schema_and_the_check_of_plans_need_no_root() {
 fn a_wrong_plan_is_refused_with_file_line_key_value_and_what_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.toml");
-    let plan = "name = \"wrong\"\nstop = \"5s\"\n[bottleneck]\nrate = 96\nrtt = \"50ms\"\nqdisc = \"fifo\"\n";
+    let plan = "name = \"wrong\"\nstop = \"5s\"\n\
+                [bottleneck]\nrate = 96\nrtt = \"50ms\"\nqdisc = \"fifo\"\n";
     std::fs::write(&file, plan).unwrap();
     let file = file.to_str().unwrap();
     for arguments in [&["plan", "check", file][..], &["run", file]] {

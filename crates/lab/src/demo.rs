@@ -9,7 +9,7 @@ use crate::summary::{ArmSummary, IN_NETWORK, STATUS_QUO, summarise};
 
 /// The arm with the boxes.
 const BUNDLED: &str = "copa_sfq";
-/// The queue has moved if at least this share of it stands at the sendbox (bound of the evaluation).
+/// The queue has moved if at least this share stands at the sendbox (bound of the evaluation).
 const SHARE_MOVED: f64 = 0.85;
 /// Requests gain if their median falls at least to this share: half of the published gain of 61 %.
 const FCT_GAINED: f64 = 0.7;
@@ -142,8 +142,8 @@ fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
             let percent = (1.0 - ratio) * 100.0;
             let _ = writeln!(
                 text,
-                "-> Requests got faster: half are done {percent:.0} % sooner. No packet was touched, \
-                 no host changed."
+                "-> Requests got faster: half are done {percent:.0} % sooner. No packet was \
+                 touched, no host changed."
             );
             true
         }

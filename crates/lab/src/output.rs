@@ -16,6 +16,9 @@ pub fn document(runs: &[Run], summaries: &[ArmSummary]) -> Value {
 }
 
 fn run(run: &Run) -> Value {
+    let mut host = run.host.clone();
+    host["attempt"] = json!(run.attempt);
+    host["invalid_because"] = json!(run.invalid);
     let flows = run.flows.iter().map(|flow| {
         let kind = run.flow_kinds.get(&flow.name);
         json!({
@@ -32,14 +35,12 @@ fn run(run: &Run) -> Value {
         "seed": run.key.seed,
         "backend": run.key.backend,
         "commit": run.key.commit,
-        "attempt": run.attempt,
         "valid": run.is_valid(),
-        "invalid_because": run.invalid,
         "metrics": metrics(&run.metrics),
         "flows": flows.collect::<Vec<_>>(),
         "links": parts(&run.links),
         "bundles": parts(&run.bundles),
-        "host": run.host,
+        "host": host,
     })
 }
 

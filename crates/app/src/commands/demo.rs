@@ -57,8 +57,8 @@ impl Demo {
 fn explain(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<BadInput>() {
         Some(reason) => BadInput(format!(
-            "the demo cannot run here: {reason}\nIt needs Linux 5.15 or newer and root, for network \
-             namespaces and BPF: as root, `make demo` installs what is missing and runs it"
+            "the demo cannot run here: {reason}\nIt needs Linux 5.15 or newer and root, for \
+             network namespaces and BPF: as root, `make demo` installs what is missing and runs it"
         ))
         .into(),
         None => error,

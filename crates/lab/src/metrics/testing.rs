@@ -43,9 +43,11 @@ pub fn invented_run() -> (Experiment, Evaluation) {
         warmup = "500ms"
         bottleneck = { rate = "96Mbit/s", rtt = "50ms", qdisc = "fifo" }
         flow = [
-            { name = "web", bundle = "a", traffic = { kind = "requests", sizes = "caida", load = "30Mbit/s", connections = 20 } },
+            { name = "web", bundle = "a" },
             { name = "bulk", bundle = "a", traffic = { kind = "greedy" } },
         ]
+        arm = [{ name = "default", set = { flow.web.traffic = {
+            kind = "requests", sizes = "caida", load = "30Mbit/s", connections = 20 } } }]
         bundle = [{ name = "a", cc = "copa", qdisc = "sfq" }]
     "#;
     let source = Source { file: "test".into(), folder: None, text: text.into() };

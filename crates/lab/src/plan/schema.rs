@@ -1,4 +1,4 @@
-//! Every key that a plan may contain: the reader refuses all others, `forebay plan schema` prints it.
+//! Every key that a plan may contain: the reader refuses others, `forebay plan schema` prints them.
 
 use std::fmt::Write;
 
@@ -54,8 +54,8 @@ const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
                      limit = \"1200p\" }";
-const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
-                          limit = \"1200p\" }; a limit may also be \"3bdp\" of rate and rtt";
+const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \
+                          \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";
 const TRACE: &str = "the path of a mahimahi trace, relative to the plan";
@@ -310,10 +310,10 @@ pub static SECTIONS: [&Section; 13] = [
 /// The annotated listing of `forebay plan schema`.
 pub fn listing() -> String {
     let mut out = String::from(
-        "# Plans are TOML. Quantities carry their unit (\"96Mbit/s\", \"50ms\", \"1200p\", \"15KB\").\n\
+        "# Plans are TOML. Quantities have a unit (\"96Mbit/s\", \"50ms\", \"1200p\", \"15KB\").\n\
          # A bare number for a quantity and an unknown key are errors.\n\
          # Overrides (--set, arms, cells) name keys by dots, elements of lists by their name:\n\
-         #   --set bottleneck.rate=48Mbit/s   --set bundle.a.cc=setpoint   --set flow.web.count=4\n",
+         #   --set bottleneck.rate=48Mbit/s  --set bundle.a.cc=setpoint  --set flow.web.count=4\n",
     );
     for section in SECTIONS {
         let _ = write!(out, "\n{}\n  # {}\n", section.heading, section.summary);

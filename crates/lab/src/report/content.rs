@@ -36,8 +36,8 @@ fn lead(runs: &[Run]) -> String {
     commits.dedup();
     let valid = runs.iter().filter(|run| run.is_valid()).count();
     format!(
-        "{valid} valid runs of {}. Built from {}. Every arm of a plan meets the same link, the same \
-         traffic at the same times, and the same limits of the harness; the arms took turns.",
+        "{valid} valid runs of {}. Built from {}. Every arm of a plan meets the same link, the \
+         same traffic at the same times, and the same limits of the harness; the arms took turns.",
         runs.len(),
         commits.join(", ")
     )
@@ -157,8 +157,8 @@ impl<'a> PlanResults<'a> {
             return Ok(None);
         }
         let caption = "How much longer requests took than on an empty path: the share of requests \
-                       (upwards) whose slowdown is at most the value below. 1 is ideal; the further \
-                       left and the steeper a curve, the better. All seeds together.";
+                       (upwards) whose slowdown is at most the value below. 1 is ideal; the \
+                       further left and the steeper a curve, the better. All seeds together.";
         let spec = curves(
             &series,
             &self.order(),

@@ -33,8 +33,8 @@ pub fn overview(plan: &PlanResults<'_>) -> Block {
     }
     let caption = "Requests of all seeds are taken together; queues and throughput are means over \
                    time and seeds. Slowdown: completion time over the time on an empty path. Gap \
-                   closed: how much of the distance from status_quo to in_network_fq an arm covers, \
-                   1 is all of it. Quantiles interpolate between the closest ranks.";
+                   closed: how much of the distance from status_quo to in_network_fq an arm \
+                   covers, 1 is all of it. Quantiles interpolate between the closest ranks.";
     Block::Table(Table { columns, rows, caption: caption.into() })
 }
 
@@ -153,8 +153,8 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
             ("drops_queue_packets", "drops (packets)"),
             ("message_share", "message bytes"),
         ],
-        "The sendboxes. The share of all queueing is that of the sendbox in the sum of both queues; \
-         drops and messages are those of the whole run, warm-up included.",
+        "The sendboxes. The share of all queueing is that of the sendbox in the sum of both \
+         queues; drops and messages are those of the whole run, warm-up included.",
     );
     links.into_iter().chain(bundles).collect()
 }
@@ -179,8 +179,8 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
             ("epochs_without_truth", "not in the log"),
         ],
         "Estimates of the sendbox against the truth. True RTT: propagation, the boundary packet's \
-         time at the bottleneck, and the way back. True rate: bytes that left the bottleneck between \
-         the same two boundaries. No sample is left out, nothing is corrected.",
+         time at the bottleneck, and the way back. True rate: bytes that left the bottleneck \
+         between the same two boundaries. No sample is left out, nothing is corrected.",
     )
 }
 
@@ -277,8 +277,8 @@ pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
             let cells = by_arm.iter().map(|(_, p)| value(p, key).unwrap_or_else(|| "-".into()));
             std::iter::once(key.to_string()).chain(cells).collect()
         };
-        let caption = "What differs between the arms: this and nothing else. A `-` means not given. \
-                       Where a bundle is not enabled its other keys have no effect.";
+        let caption = "What differs between the arms: this and nothing else. A `-` means not \
+                       given. Where a bundle is not enabled its other keys have no effect.";
         blocks.push(block(&columns, differing.iter().map(row).collect(), caption));
     }
     let first = by_arm.first().map(|(_, params)| *params);

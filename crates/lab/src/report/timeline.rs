@@ -58,9 +58,9 @@ fn queues(
     }
     let seed = runs.first().map_or(0, |run| run.key.seed);
     let caption = format!(
-        "The queue over time, in packets (seed {seed}). A sendbox is worth its place when the queue \
-         that the status quo has at the bottleneck stands at the sendbox instead, where the site \
-         decides who waits. Mean over 10 ms at the bottleneck, every 10 ms at the sendbox."
+        "The queue over time, in packets (seed {seed}). A sendbox is worth its place when the \
+         queue that the status quo has at the bottleneck stands at the sendbox instead, where the \
+         site decides who waits. Mean over 10 ms at the bottleneck, every 10 ms at the sendbox."
     );
     Ok(figure(series, &plan.order(), Axis::linear("packets"), caption))
 }
@@ -105,8 +105,8 @@ fn round_trips(
     let quantities = [("rtt_ms", "estimate"), ("rtt_true_ms", "truth"), ("min_rtt_ms", "base RTT")];
     let (series, order) = of_bundle(store, run, bundle, points, &quantities)?;
     let caption = format!(
-        "{}, bundle {bundle}: the round trip as the sendbox estimates it, beside the truth from the \
-         link emulator's own log of the same packets. Where the curves cover each other, the \
+        "{}, bundle {bundle}: the round trip as the sendbox estimates it, beside the truth from \
+         the link emulator's own log of the same packets. Where the curves cover each other, the \
          estimate is right.",
         run.key.arm
     );
@@ -127,8 +127,8 @@ fn rates(
     ];
     let (series, order) = of_bundle(store, run, bundle, points, &quantities)?;
     let caption = format!(
-        "{}, bundle {bundle}: rates. The true delivery rate is what left the bottleneck between the \
-         same two boundary packets.",
+        "{}, bundle {bundle}: rates. The true delivery rate is what left the bottleneck between \
+         the same two boundary packets.",
         run.key.arm
     );
     Ok(figure(series, &order, Axis::linear("Mbit/s"), caption))

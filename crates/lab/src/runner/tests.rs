@@ -56,7 +56,8 @@ fn plan() -> Plan {
         warmup = "500ms"
         seeds = "1..2"
         bottleneck = { rate = "96Mbit/s", rtt = "50ms", qdisc = "fifo" }
-        flow = [{ name = "web", bundle = "a", traffic = { kind = "requests", sizes = "10KB", load = "10Mbit/s" } }]
+        flow = [{ name = "web", bundle = "a", traffic = {
+            kind = "requests", sizes = "10KB", load = "10Mbit/s" } }]
         bundle = [{ name = "a", cc = "copa", qdisc = "sfq" }]
         arm = [{ name = "x", set = { bundle.a.enabled = false } }, { name = "y" }]
     "#;

@@ -31,7 +31,7 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// There are no results.
-    #[error("{}: no {FILE} in it: allowed is a folder that `forebay run --out` wrote", .0.display())]
+    #[error("{}: no {FILE} in it: allowed is a folder that `forebay run` wrote", .0.display())]
     Absent(PathBuf),
     /// Another version wrote it.
     #[error(
