@@ -19,15 +19,17 @@ const LINK_LATENESS_P99_NS: u64 = 1_000_000;
 const BOX_LATENESS_P99_NS: u64 = 1_000_000;
 /// 99 of 100 requests are written within 2 ms of their arrival: 4 % of the least slowdown's time.
 const GENERATOR_LATENESS_P99_NS: u64 = 2_000_000;
-/// A backlogged link carries its rate within 1 %: less than what the arms may differ by.
-const RATE_ACHIEVED: std::ops::RangeInclusive<f64> = 0.99..=1.01;
+/// A backlogged link carries at least 99 % of its rate: less is missing than arms may differ by.
+/// There is no upper limit: departures are virtual, so a link can only seem faster by its first
+/// packets of a burst being late, which has its own limit.
+const RATE_ACHIEVED_MIN: f64 = 0.99;
 /// More stolen CPU time makes every figure of CPU use, and soon of time, one of the neighbours.
 const STEAL: f64 = 0.05;
 
 /// The limits, for the report.
 pub static LIMITS: &[Limit] = &[
     Limit { name: "link lateness", text: "p99 at most 1 ms: packets leave the emulator on time" },
-    Limit { name: "link rate", text: "within 1 % of the plan while backlogged" },
+    Limit { name: "link rate", text: "at least 99 % of the plan's while backlogged" },
     Limit { name: "sendbox lateness", text: "p99 at most 1 ms: the pacer keeps its times" },
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
     Limit { name: "ring drops", text: "none: no packet is lost by the harness itself" },
@@ -59,9 +61,9 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
     let generator = rows.host.generator_lateness_ns;
     late("lateness of the generator".into(), generator, GENERATOR_LATENESS_P99_NS);
     for link in &rows.links {
-        if !RATE_ACHIEVED.contains(&link.rate_achieved) {
+        if link.rate_achieved < RATE_ACHIEVED_MIN {
             reasons.push(format!(
-                "link {} carried {:.1} % of its rate while backlogged, allowed is 99 to 101 %",
+                "link {} carried {:.1} % of its rate while backlogged, allowed is 99 % or more",
                 link.name,
                 link.rate_achieved * 100.0
             ));
