@@ -9,7 +9,7 @@ use std::process::ExitCode;
 const HELP: &str = "usage: cargo xtask CHORE
 
 chores:
-  evaluate [PART..]   runs the plans of plans/bundler/claims.toml whose names contain a PART (all
+  evaluate [PART..]   runs the plans of docs/claims.toml whose names contain a PART (all
                without one) and says which claims hold (root, hours; `make build` first)
   test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)";
 

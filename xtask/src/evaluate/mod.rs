@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use claims::{Claims, Verdict};
 
 /// Every claim of `docs/evaluation.md`, as bounds on metrics.
-const CLAIMS: &str = "plans/bundler/claims.toml";
+const CLAIMS: &str = "docs/claims.toml";
 /// Where results and the table go; runs that are there already are not repeated.
 const OUT: &str = "out/evaluate";
 
