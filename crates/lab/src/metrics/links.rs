@@ -130,8 +130,8 @@ impl LinkTruth {
         let standing = self.standing(from, to);
         let last = standing.iter().rposition(|stands| *stands).map_or(0, |bin| bin + 1);
         metrics.put("standing_queue_until_s", Some(last as f64 * BIN_NS as f64 / 1e9));
-        let back = first_return(&standing).map(|bins| bins as f64 * BIN_NS as f64 / 1e9);
-        metrics.put("queue_back_after_s", back);
+        let back = first_return(&standing) as f64 * BIN_NS as f64 / 1e9;
+        metrics.put("queue_back_after_s", Some(back));
         self.pairs(experiment, passed, seconds, &mut metrics);
         metrics
     }
@@ -155,7 +155,8 @@ impl LinkTruth {
         }
     }
 
-    /// Seconds from `from` to the end of the first 100 ms in which the link was in use.
+    /// Seconds from `from` to the end of the first 100 ms in which the link was in use, or to `to`
+    /// if it never was.
     fn in_use_after(&self, link: &Link, from: u64, to: u64) -> Option<f64> {
         let mut start = from;
         while start + BIN_NS <= to {
@@ -167,7 +168,7 @@ impl LinkTruth {
             }
             start = end;
         }
-        None
+        Some((to - from) as f64 / 1e9)
     }
 
     /// Whether the queue stood, by its mean, in each 100 ms.
@@ -178,12 +179,12 @@ impl LinkTruth {
     }
 }
 
-/// Bins until the queue, having stood, has gone for two bins; 0 if it never stood, `None` if it did
-/// to the end.
-fn first_return(standing: &[bool]) -> Option<usize> {
-    let Some(first) = standing.iter().position(|stands| *stands) else { return Some(0) };
-    let gone = standing[first..].windows(2).position(|pair| pair == [false, false])?;
-    Some(first + gone)
+/// Bins until the queue, having stood, has gone for two bins; 0 if it never stood, all if it never
+/// went.
+fn first_return(standing: &[bool]) -> usize {
+    let Some(first) = standing.iter().position(|stands| *stands) else { return 0 };
+    let gone = standing[first..].windows(2).position(|pair| pair == [false, false]);
+    gone.map_or(standing.len(), |gone| first + gone)
 }
 
 /// The queue over time: what each arrival saw, less what began to be sent since. A packet begins
@@ -258,9 +259,9 @@ mod tests {
     #[test]
     fn a_queue_is_back_once_it_has_gone_for_two_bins() {
         let bins = |text: &str| text.chars().map(|c| c == '#').collect::<Vec<bool>>();
-        assert_eq!(first_return(&bins("....")), Some(0));
-        assert_eq!(first_return(&bins(".##.#..#")), Some(5));
-        assert_eq!(first_return(&bins(".###.")), None);
+        assert_eq!(first_return(&bins("....")), 0);
+        assert_eq!(first_return(&bins(".##.#..#")), 5);
+        assert_eq!(first_return(&bins(".###.")), 5);
     }
 
     #[test]
@@ -282,6 +283,6 @@ mod tests {
         assert!((get("throughput_mbps") - 0.36).abs() < 1e-9);
         assert!((get("utilisation") - 0.36 / 96.0).abs() < 1e-9);
         assert_eq!(get("standing_queue_until_s"), 0.0);
-        assert_eq!(metrics.get("in_use_after_s"), None);
+        assert_eq!(get("in_use_after_s"), 0.1);
     }
 }
