@@ -31,6 +31,10 @@ const MEMORY_S: f64 = 10.0;
 const JUMP_S: f64 = 1e-3;
 /// Drift of one clock against another that is allowed for: twice that of ordinary quartz.
 const SKEW_MAX: f64 = 100e-6;
+/// After a pause of this length clocks may have drifted by more than goes unnoticed between reports.
+const PAUSE_S: f64 = 1.0;
+/// Ways back that the least is taken of, at least; as many show the drift of a pause.
+const RETURNS_MIN: u64 = 32;
 
 /// One matched boundary.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +92,9 @@ pub struct Feedback {
     /// The way back that is part of every composed round trip.
     reference_s: Option<f64>,
     followed_at_s: f64,
+    /// What clocks may have drifted in the last pause, and the reports since then.
+    pause_drift_s: f64,
+    since_pause: u64,
     round_trips: SlidingMin,
     /// Sent minus received bytes at the first match, and the largest excess over it since.
     first_deficit_bytes: Option<i64>,
@@ -111,7 +118,7 @@ impl Feedback {
         let first_ns = *self.first_return_ns.get_or_insert(return_ns);
         let return_s = return_ns.saturating_sub(first_ns) as f64 * 1e-9;
         let now_s = now.as_secs_f64();
-        self.returns.push(now_s, return_s, MEMORY_S, 1);
+        self.returns.push(now_s, return_s, MEMORY_S, RETURNS_MIN);
         let shift_s = self.follow_returns(now_s);
         let rtt_s = raw_rtt.as_secs_f64() - (return_s - self.reference_s?);
         if rtt_s <= 0.0 {
@@ -137,14 +144,22 @@ impl Feedback {
     fn follow_returns(&mut self, now_s: f64) -> Option<f64> {
         let least_s = self.returns.value()?;
         let reference_s = self.reference_s.unwrap_or(least_s);
-        let elapsed_s = now_s - self.followed_at_s;
+        let elapsed_s = (now_s - self.followed_at_s).max(0.0);
         self.followed_at_s = now_s;
+        if elapsed_s > PAUSE_S {
+            self.pause_drift_s = SKEW_MAX * elapsed_s;
+            self.since_pause = 0;
+        }
+        self.since_pause += 1;
+        if self.since_pause > RETURNS_MIN {
+            self.pause_drift_s = 0.0;
+        }
+        let drift_max_s = SKEW_MAX * elapsed_s.min(PAUSE_S) + self.pause_drift_s;
         let change_s = least_s - reference_s;
-        if libm::fabs(change_s) > JUMP_S {
+        if libm::fabs(change_s) > JUMP_S + drift_max_s {
             self.reference_s = Some(least_s);
             return Some(change_s);
         }
-        let drift_max_s = SKEW_MAX * elapsed_s.max(0.0);
         self.reference_s = Some(reference_s + change_s.clamp(-drift_max_s, drift_max_s));
         None
     }

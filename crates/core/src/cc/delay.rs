@@ -5,15 +5,14 @@
 //! measuring ───────────────────────────────► steering ◄─────────────────────────────────► draining
 //! (no limits)   W = E x base + Q             (the law)   W = f x R x base for >= 3 Tl
 //! ```
-//! **Start.** Without limits until self-inflicted queueing is seen. E is the largest short-train
+//! **Start.** Without limits until self-inflicted queueing is seen, or found by a drain: a box that
+//! starts under load takes the standing queue for a part of the base, and all it can see is a
+//! delivery rate that stays the same. E is the largest short-train
 //! delivery rate of the last loop time: during slow start the rate over a round trip is far below
 //! the capacity, while trains that meet a queue leave the bottleneck at its rate.
 //!
 //! **Drain.** The base is the least round trip ever seen, and x is relative to it, so only a window
-//! small enough to empty the queue tells whether the base still holds. If the round trip returns to
-//! the base, it is confirmed. If it comes down but not that far, others are queueing: the base
-//! stands. If it does not react to a deep drain while the delivery rate falls with the window, there
-//! is no queue at all and the path has become longer: the base is raised to what was seen.
+//! small enough to empty the queue tells whether the base still holds; see [`super::drain`].
 //!
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
 //! and stops growth for 4 round trips; less never lowers it.
@@ -24,7 +23,8 @@
 
 use alloc::vec;
 
-use super::estimators::{Path, PathEstimator, duration};
+use super::drain::{Depth, Drain, UNDERSHOOT_DEEP, Verdict, tolerance_s};
+use super::estimators::{Path, PathEstimator, SlidingMax, SlidingMin, duration};
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
 use crate::units::{ByteCount, Rate, Timestamp};
@@ -71,51 +71,24 @@ const DRAIN_PERIOD_S: f64 = 10.0;
 const DRAIN_JITTER: f64 = 0.2;
 /// Time from the first limit to the first drain: other bundles may still be unshaped.
 const FIRST_DRAIN_S: f64 = 2.0;
-/// A drain leaves the path short of this many packets, to go below a base that is too high.
-const DRAIN_PACKETS: f64 = 6.0;
-/// But of no more than costs 0.2 % of the throughput, 3 loop times long and every 10 s ...
-const DRAIN_COST_S: f64 = 0.002 * DRAIN_PERIOD_S / 3.0;
-/// ... and of a share of its content that is neither lost in noise nor starves the hosts.
-const DRAIN_MIN: f64 = 0.03;
-const DRAIN_MAX: f64 = 0.5;
-/// Least such share of a drain that must tell a longer path from a queue.
-const DRAIN_DEEP: f64 = 0.15;
-/// Samples that a drain takes the least of.
-const DRAIN_SAMPLES: u32 = 8;
 /// Deep drains in a row before the question is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;
 /// Least window over what was recently delivered in a base: that of a deep drain.
-const WINDOW_FLOOR: f64 = 1.0 - DRAIN_DEEP;
+const WINDOW_FLOOR: f64 = 1.0 - UNDERSHOOT_DEEP;
 /// Loop times for which the first estimate of the capacity is held: one until its window shows in
 /// the delivery rate, one for the rate's span, one for the queue of the slow start to leave.
 const FIRST_LOOPS: f64 = 3.0;
 /// Largest window over what was recently delivered in a base: growth of a quarter a round trip,
 /// which is also what the ceiling of the rate allows.
 const GROWTH: f64 = 1.25;
+/// Shortest time for which a rate must stay the same to be called steady.
+const STEADY_S: f64 = 1.0;
+/// And how much of its maximum is the same: small packets and stamps are late.
+const STEADY_SHARE: f64 = 0.9;
 /// Loss as a share of the window that is taken for congestion.
 const LOSS_SHARE: f64 = 0.05;
 /// Shortest standing delay that starts a drain by itself: twice the noise assumed.
 const QUEUE_ALARM_S: f64 = 2e-3;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Drain {
-    /// When no more than the window was outstanding: what leaves later meets no queue of ours.
-    reached_s: Option<f64>,
-    first_sample_s: f64,
-    is_diagnostic: bool,
-    attempt: u32,
-    window_bytes: f64,
-    /// Halfway between the path's own content and the window.
-    reached_bytes: f64,
-    /// Before the drain: largest delivery rate, bottleneck rate, base and standing delay.
-    rate_before: f64,
-    bottleneck_before: f64,
-    base_before_s: f64,
-    standing_before_s: f64,
-    least_rtt_s: f64,
-    least_rate: f64,
-    samples: u32,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -138,12 +111,39 @@ pub struct DelayControl<L> {
     drains: Stream,
     now_s: f64,
     next_drain_s: f64,
-    /// Time for which x > 4 x*, with the window enforced.
+    steady: Steady,
+    is_steady: bool,
+    /// Time for which a queue has stood although the window is enforced.
     queueing_s: f64,
     /// Idle, and no sample near the base, since.
     detached_since_s: Option<f64>,
     loss: LossWatch,
     reason: &'static str,
+}
+
+/// Watches for a delivery rate that stays the same, as that of a saturated bottleneck does.
+#[derive(Clone, Debug, Default)]
+struct Steady {
+    least: SlidingMin,
+    largest: SlidingMax,
+    /// Rates have come without a long pause since, and the last one.
+    since_s: f64,
+    last_s: f64,
+}
+
+impl Steady {
+    /// Takes the rate at `now_s`; true once it has stayed within 10 % for a second and 10 loops.
+    fn on_rate(&mut self, now_s: f64, path: &Path) -> bool {
+        let window_s = STEADY_S.max(10.0 * path.loop_s);
+        if now_s - self.last_s > window_s / 4.0 {
+            self.since_s = now_s;
+        }
+        self.last_s = now_s;
+        self.least.push(now_s, path.delivery_bytes_per_s, window_s, 1);
+        self.largest.push(now_s, path.delivery_bytes_per_s, window_s);
+        let least = self.least.value().unwrap_or(0.0);
+        now_s - self.since_s >= window_s && least >= STEADY_SHARE * self.largest.value()
+    }
 }
 
 /// Watches for loss that is more than random.
@@ -190,7 +190,9 @@ impl<L: DelayLaw> DelayControl<L> {
             min_window_mss,
             drains: Streams::new(0).stream("drains"),
             now_s: 0.0,
-            next_drain_s: f64::INFINITY,
+            next_drain_s: 0.0,
+            steady: Steady::default(),
+            is_steady: false,
             queueing_s: 0.0,
             detached_since_s: None,
             loss: LossWatch::default(),
@@ -202,19 +204,45 @@ impl<L: DelayLaw> DelayControl<L> {
         seconds * (1.0 + DRAIN_JITTER * (2.0 * self.drains.unit() - 1.0))
     }
 
+    /// No limits until a queue is seen, and no probe for one before the rate has been steady.
+    fn unlimited(&mut self) {
+        self.phase = Phase::Measuring;
+        self.shaped_since_s = f64::INFINITY;
+        self.steering = None;
+        self.steady = Steady::default();
+        self.next_drain_s = self.now_s;
+        self.queueing_s = 0.0;
+        self.loss = LossWatch::default();
+    }
+
+    fn mss_bytes(&self) -> f64 {
+        self.estimator.mss_bytes()
+    }
+
+    fn min_window_bytes(&self) -> f64 {
+        self.min_window_mss * self.mss_bytes()
+    }
+
     fn measure(&mut self, now: Timestamp, path: &Path) {
         self.reason = "no self-inflicted queue seen";
-        let is_queueing = path.standing_s > 3.0 * path.target_s;
-        if !is_queueing || !self.estimator.is_standing_known(now) {
+        if !self.estimator.is_standing_known(now) {
             return;
         }
-        let delivery = path.delivery_bytes_per_s;
-        let capacity = path.train_bytes_per_s.clamp(delivery, 4.0 * delivery);
-        self.first_bytes_per_s = capacity;
-        self.set_window(capacity * path.base_s + path.target_bytes, path);
+        if path.standing_s > 3.0 * path.target_s {
+            let delivery = path.delivery_bytes_per_s;
+            self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), path);
+            self.reason = "self-inflicted queue seen";
+        } else if self.is_steady && self.now_s >= self.next_drain_s {
+            self.start_drain(path, Depth::Deep, "steady rate: is there a queue?");
+        }
+    }
+
+    /// Limits hold from now on.
+    fn begin(&mut self, capacity_bytes_per_s: f64, path: &Path) {
+        self.first_bytes_per_s = capacity_bytes_per_s;
+        self.set_window(capacity_bytes_per_s * path.base_s + path.target_bytes, path);
         self.phase = Phase::Steering;
         self.shaped_since_s = self.now_s;
-        self.reason = "self-inflicted queue seen";
         self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
     }
 
@@ -230,7 +258,7 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     fn set_window(&mut self, bytes: f64, path: &Path) {
-        self.window_bytes = bytes.max(self.min_window_mss * self.estimator.mss_bytes());
+        self.window_bytes = bytes.max(self.min_window_bytes());
         self.steering = None;
         self.law.restart(path);
     }
@@ -246,13 +274,13 @@ impl<L: DelayLaw> DelayControl<L> {
             bytes: self.window_bytes,
             content_bytes,
             growth_limit_bytes: if may_grow { cap } else { self.window_bytes.min(cap) },
-            mss_bytes: self.estimator.mss_bytes(),
+            mss_bytes: self.mss_bytes(),
             is_fresh: self.is_fresh(path),
         };
         let steering = self.law.steer(path, &window);
         // A base that is too small makes every law lower the window without end, and the delivery
         // rate with it: below this floor a drain has to decide.
-        let floor = (self.min_window_mss * window.mss_bytes).max(WINDOW_FLOOR * content_bytes);
+        let floor = self.min_window_bytes().max(WINDOW_FLOOR * content_bytes);
         self.window_bytes = steering.window_bytes.max(floor.min(self.window_bytes));
         self.steering = Some(steering);
         self.reason = self.law.reason();
@@ -270,124 +298,113 @@ impl<L: DelayLaw> DelayControl<L> {
         let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
         // While more than the window is outstanding, the queue is still on its way out.
         let is_enforced = path.in_flight_bytes < 1.25 * self.window_bytes;
-        if path.standing_s <= alarm_s {
+        // Behind a standing queue the delivery rate is the capacity. Where it is less, the capacity
+        // has fallen or there is no queue at all.
+        let is_contradiction = path.standing_s > 1.5 * path.target_s
+            && path.recent_bytes_per_s < 0.9 * path.bottleneck_bytes_per_s
+            && !path.app_limited;
+        let is_alarming = path.standing_s > alarm_s || is_contradiction;
+        if !is_alarming {
             self.queueing_s = 0.0;
         } else if is_enforced {
             self.queueing_s += path.dt_s;
         }
-        if self.queueing_s >= 4.0 * path.loop_s {
-            self.start_drain(path, true, 1, "standing queue");
+        let patience = if is_contradiction { 2.0 } else { 4.0 };
+        if self.queueing_s >= patience * path.loop_s {
+            self.start_drain(path, Depth::Deep, "standing queue");
             return true;
         }
-        if self.now_s >= self.next_drain_s && !path.app_limited {
-            self.start_drain(path, false, 1, "periodic");
+        // A bundle whose own queue is empty because it stands at the bottleneck, below a base that is
+        // too high, has a steady rate; one that has little to send need not be disturbed.
+        if self.now_s >= self.next_drain_s && (self.is_steady || !path.app_limited) {
+            self.start_drain(path, Depth::Shallow, "periodic");
             return true;
         }
         false
     }
 
-    fn start_drain(
-        &mut self,
-        path: &Path,
-        is_diagnostic: bool,
-        attempt: u32,
-        reason: &'static str,
-    ) {
-        let content = path.recent_bytes_per_s * path.base_s;
-        let wanted = DRAIN_PACKETS * self.estimator.mss_bytes() / content.max(1.0);
-        let affordable = DRAIN_COST_S / path.loop_s;
-        let undershoot = wanted.min(affordable).clamp(DRAIN_MIN, DRAIN_MAX);
-        let undershoot = if is_diagnostic { undershoot.max(DRAIN_DEEP) } else { undershoot };
-        let depth = 1.0 - undershoot;
-        let floor = self.min_window_mss * self.estimator.mss_bytes();
-        self.phase = Phase::Draining(Drain {
-            reached_s: None,
-            first_sample_s: 0.0,
-            is_diagnostic,
-            attempt,
-            window_bytes: (depth * content).max(floor),
-            reached_bytes: (0.5 * (1.0 + depth) * content).max(floor),
-            rate_before: path.recent_bytes_per_s,
-            bottleneck_before: path.bottleneck_bytes_per_s,
-            base_before_s: path.base_s,
-            standing_before_s: path.standing_s,
-            least_rtt_s: f64::INFINITY,
-            least_rate: f64::INFINITY,
-            samples: 0,
-        });
+    fn start_drain(&mut self, path: &Path, depth: Depth, reason: &'static str) {
+        self.phase = Phase::Draining(Drain::new(self.now_s, path, depth, self.mss_bytes()));
+        self.queueing_s = 0.0;
         self.reason = reason;
     }
 
     fn drain(&mut self, mut drain: Drain, path: &Path, rtt_s: f64) {
-        if path.in_flight_bytes <= drain.reached_bytes {
-            drain.reached_s.get_or_insert(self.now_s);
-        }
-        if drain.reached_s.is_some_and(|reached_s| path.sent_at_s >= reached_s) {
-            if drain.samples == 0 {
-                drain.first_sample_s = self.now_s;
-            }
-            drain.least_rtt_s = drain.least_rtt_s.min(rtt_s);
-            drain.least_rate = drain.least_rate.min(path.delivery_bytes_per_s);
-            drain.samples += 1;
-        }
+        let verdict = drain.on_measurement(self.now_s, path, rtt_s);
         self.phase = Phase::Draining(drain);
-        let is_complete =
-            drain.samples >= DRAIN_SAMPLES && self.now_s >= drain.first_sample_s + path.loop_s;
-        if is_complete {
-            self.conclude(&drain, path);
+        if let Some(verdict) = verdict {
+            self.finish_drain(&drain, verdict, path);
         }
     }
 
-    fn conclude(&mut self, drain: &Drain, path: &Path) {
-        let tolerance_s = (path.target_s / 2.0).max(path.noise_s + 0.25e-3);
-        let least_s = drain.least_rtt_s;
-        self.phase = Phase::Steering;
-        self.queueing_s = 0.0;
-        let resume = path.bottleneck_bytes_per_s * path.base_s + path.target_bytes / 2.0;
-        if least_s <= path.base_s + tolerance_s {
-            self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
-            self.set_window(resume, path);
-            self.reason = "base confirmed";
-            if drain.base_before_s - path.base_s > tolerance_s {
-                self.start_drain(path, drain.is_diagnostic, 1, "base fell");
-            }
-            return;
-        }
-        let did_rtt_fall = least_s < drain.base_before_s + drain.standing_before_s - tolerance_s;
-        if !drain.is_diagnostic {
-            self.start_drain(path, true, 1, "base in doubt");
-        } else if !did_rtt_fall && drain.least_rate < 0.93 * drain.rate_before {
-            self.estimator.set_base_s(least_s);
-            self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
-            self.set_window(drain.bottleneck_before * least_s, path);
-            self.reason = "path longer";
-        } else if drain.attempt < DRAIN_ATTEMPTS {
-            self.start_drain(path, true, drain.attempt + 1, "queue not drained");
+    fn finish_drain(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
+        self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
+        if self.shaped_since_s.is_finite() {
+            self.phase = Phase::Steering;
+            self.conclude(drain, verdict, path);
         } else {
-            self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
-            self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
-            self.reason = "others are queueing";
+            self.conclude_probe(verdict, path);
+        }
+    }
+
+    fn conclude(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
+        let content = path.bottleneck_bytes_per_s * path.base_s;
+        self.set_window(content + path.target_bytes / 2.0, path);
+        match verdict {
+            Verdict::Confirmed(fell_s) if fell_s > 3.0 * path.target_s => {
+                self.start_drain(path, Depth::Half, "base fell far");
+            }
+            Verdict::Confirmed(fell_s) if fell_s > tolerance_s(path) => {
+                self.start_drain(path, drain.depth, "base fell");
+            }
+            Verdict::Confirmed(_) => self.reason = "base confirmed",
+            Verdict::Longer(base_s) => {
+                self.estimator.set_base_s(base_s);
+                self.set_window(drain.bottleneck_before * base_s, path);
+                self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
+                self.reason = "path longer";
+            }
+            Verdict::Queueing if drain.depth == Depth::Shallow => {
+                self.start_drain(path, Depth::Deep, "base in doubt");
+            }
+            Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
+                self.start_drain(path, Depth::Deep, "queue not drained");
+                if let Phase::Draining(again) = &mut self.phase {
+                    again.attempt = drain.attempt + 1;
+                }
+            }
+            Verdict::Queueing => {
+                self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
+                self.reason = "others are queueing";
+            }
+            Verdict::Unknown => self.reason = "drain without traffic",
+        }
+    }
+
+    /// A drain before any limit: was a queue standing all the time?
+    fn conclude_probe(&mut self, verdict: Verdict, path: &Path) {
+        self.phase = Phase::Measuring;
+        if let Verdict::Confirmed(fell_s) = verdict
+            && fell_s > 3.0 * path.target_s
+        {
+            self.begin(path.recent_bytes_per_s, path);
+            self.start_drain(path, Depth::Half, "queue found by a drain");
         }
     }
 
     /// What is outstanding counts the way back: the window moves with it, the queue stays.
     fn shift(&mut self, by_s: f64) {
         self.estimator.shift_s(by_s);
-        let rate = self.estimator.path().recent_bytes_per_s;
-        let floor = self.min_window_mss * self.estimator.mss_bytes();
-        let shifted = |bytes: f64| (bytes + rate * by_s).max(floor);
-        self.window_bytes = shifted(self.window_bytes);
+        let by_bytes = by_s * self.estimator.path().recent_bytes_per_s;
+        self.window_bytes = (self.window_bytes + by_bytes).max(self.min_window_bytes());
         if let Phase::Draining(drain) = &mut self.phase {
-            drain.window_bytes = shifted(drain.window_bytes);
-            drain.reached_bytes = shifted(drain.reached_bytes);
-            drain.base_before_s += by_s;
-            drain.least_rtt_s += by_s;
+            drain.shift(by_s, by_bytes);
         }
     }
 
     /// Raises the base of a mostly idle bundle whose path has become longer: it cannot drain.
     fn follow_idle_base(&mut self, path: &Path, rtt_s: f64) {
-        let near_s = path.base_s + path.target_s.max(path.noise_s + 0.25e-3);
+        let near_s = path.base_s + 2.0 * tolerance_s(path);
         if path.idle <= 0.3 || rtt_s <= near_s {
             self.detached_since_s = None;
             return;
@@ -406,11 +423,8 @@ impl<L: DelayLaw> DelayControl<L> {
 impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     fn init(&mut self, now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
         self.estimator = PathEstimator::new(mss);
-        self.phase = Phase::Measuring;
-        self.shaped_since_s = f64::INFINITY;
-        self.steering = None;
         self.now_s = now.as_secs_f64();
-        self.loss = LossWatch::default();
+        self.unlimited();
     }
 
     fn set_seed(&mut self, seed: u64) {
@@ -428,6 +442,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_ours = path.sent_at_s >= shaped_since_s + path.loop_s;
         let lost_bytes = measurement.lost.filter(|_| is_ours).map_or(0.0, ByteCount::as_f64);
         let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
+        self.is_steady = self.steady.on_rate(self.now_s, &path);
         match self.phase {
             Phase::Measuring => self.measure(now, &path),
             Phase::Steering => {
@@ -445,9 +460,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         match event {
             CongestionEvent::FeedbackLost => {
                 self.estimator.restart();
-                self.phase = Phase::Measuring;
-                self.shaped_since_s = f64::INFINITY;
-                self.steering = None;
+                self.unlimited();
                 self.reason = "feedback was lost";
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
@@ -455,11 +468,30 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         }
     }
 
+    fn next_timer(&self) -> Option<Timestamp> {
+        match &self.phase {
+            Phase::Draining(drain) => Some(Timestamp::ZERO + duration(drain.deadline_s)),
+            _ => None,
+        }
+    }
+
+    fn on_timer(&mut self, now: Timestamp) {
+        self.now_s = now.as_secs_f64();
+        if let Phase::Draining(drain) = self.phase
+            && self.now_s >= drain.deadline_s
+        {
+            let path = *self.estimator.path();
+            self.finish_drain(&drain, Verdict::Unknown, &path);
+        }
+    }
+
     fn send_limits(&self) -> SendLimits {
         let cwnd = |bytes: f64| Some(ByteCount::new(bytes as u64));
         let (cwnd, pacing_rate) = match (self.phase, self.steering) {
             (Phase::Measuring, _) => (None, None),
-            (Phase::Draining(drain), _) => (cwnd(drain.window_bytes), None),
+            (Phase::Draining(drain), _) => {
+                (cwnd(drain.window_bytes.max(self.min_window_bytes())), None)
+            }
             (
                 Phase::Steering,
                 Some(Steering { rate_bytes_per_s: Some(rate), window_binds, .. }),
@@ -469,7 +501,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             }
             (Phase::Steering, _) => (cwnd(self.window_bytes), None),
         };
-        let app_limited = Some(self.estimator.path().app_limited);
+        // A drain that did not bind would show nothing.
+        let is_draining = matches!(self.phase, Phase::Draining(_));
+        let app_limited = Some(self.estimator.path().app_limited && !is_draining);
         SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited, law: Law::Hold }
     }
 

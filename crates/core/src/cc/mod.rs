@@ -4,6 +4,7 @@ pub mod basic_delay;
 pub mod constant;
 pub mod copa;
 pub mod delay;
+pub mod drain;
 pub mod estimators;
 pub mod setpoint;
 

@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use self::host::Host;
 use super::qdisc::TestPacket;
-use crate::bundle::sendbox::{Decision, Sendbox, SendboxConfig};
+use crate::bundle::sendbox::{Decision, Peer, Sendbox, SendboxConfig};
 use crate::bundle::{EpochSize, Report};
 use crate::cc;
 use crate::qdisc::{self, Backlog, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
@@ -48,6 +48,15 @@ pub struct Change {
     pub rate: Rate,
     /// Two-way propagation delay from then on.
     pub rtt: Duration,
+}
+
+/// A box of the first bundle that dies and comes back.
+#[derive(Clone, Copy, Debug)]
+pub enum Outage {
+    /// The sendbox forgets everything; meanwhile packets pass unshaped and unsampled.
+    Sendbox,
+    /// The receivebox forgets its counters and comes back with another clock.
+    Receivebox,
 }
 
 /// What feeds a bundle.
@@ -103,6 +112,8 @@ pub struct Plan {
     /// The sendbox wakes up late by an exponential time of this mean, and one time in 10,000 by
     /// fifty times as much: a process in user space.
     pub wake_delay: Duration,
+    /// A box that dies at the first time and is back at the second.
+    pub outage: Option<(Outage, Duration, Duration)>,
     /// The bundles.
     pub bundles: Vec<Bundle>,
     /// Length of the run.
@@ -126,6 +137,7 @@ impl Plan {
             report_loss: 0.0,
             data_loss: 0.0,
             wake_delay: Duration::ZERO,
+            outage: None,
             bundles: vec![Bundle { cc: Spec::named(cc), source: Source::Backlog }],
             stop: Duration::from_secs(40),
             seed: 1,
@@ -303,6 +315,9 @@ enum Event {
     AtSendbox(usize, Report),
     Notice(usize, EpochSize),
     Change(usize),
+    Down,
+    Silent,
+    Up,
     Bin,
 }
 
@@ -347,6 +362,9 @@ struct Site {
     line_free_at: Timestamp,
     wakes_at: Option<Timestamp>,
     notified: EpochSize,
+    is_sendbox_down: bool,
+    is_receivebox_down: bool,
+    clock_origin: Duration,
     // The receivebox.
     epoch_size: EpochSize,
     received_bytes: ByteCount,
@@ -371,9 +389,12 @@ struct Plant<'a> {
 }
 
 /// The receivebox's clock: another origin, and fast by 50 ppm.
-fn receivebox_clock(now: Timestamp) -> Timestamp {
-    Timestamp::from_nanos(77_000_000_000_000 + now.as_nanos() + now.as_nanos() / 20_000)
+fn receivebox_clock(now: Timestamp, origin: Duration) -> Timestamp {
+    now + origin + Duration::from_nanos(now.as_nanos() / 20_000)
 }
+
+/// A host's monitor calls a box silent after this.
+const SILENCE: Duration = Duration::from_millis(500);
 
 impl<'a> Plant<'a> {
     fn new(plan: &'a Plan) -> Self {
@@ -398,6 +419,11 @@ impl<'a> Plant<'a> {
         }
         for (index, change) in plan.changes.iter().enumerate() {
             plant.after(change.at, Event::Change(index));
+        }
+        if let Some((_, down, up)) = plan.outage {
+            plant.after(down, Event::Down);
+            plant.after(down + SILENCE, Event::Silent);
+            plant.after(up, Event::Up);
         }
         plant.after(Duration::ZERO, Event::Bin);
         plant
@@ -428,6 +454,9 @@ impl<'a> Plant<'a> {
             sendbox,
             shaper: Shaper::new(inner, ShaperParams::default()),
             hosts: flows.iter().map(Host::new).collect(),
+            is_sendbox_down: false,
+            is_receivebox_down: false,
+            clock_origin: Duration::from_secs(77_000),
             is_endless: matches!(bundle.source, Source::Backlog),
             line_free_at: Timestamp::ZERO,
             wakes_at: None,
@@ -483,7 +512,9 @@ impl<'a> Plant<'a> {
             Event::AtReceivebox(packet) => self.received(packet),
             Event::AtSendbox(site, report) => {
                 self.trace.reports += 1;
-                self.sites[site].sendbox.on_report(self.now, &report);
+                if !self.sites[site].is_sendbox_down {
+                    self.sites[site].sendbox.on_report(self.now, &report);
+                }
                 self.apply(site);
             }
             Event::Notice(site, size) => self.sites[site].epoch_size = size,
@@ -491,8 +522,54 @@ impl<'a> Plant<'a> {
                 let change = &self.plan.changes[index];
                 (self.rate, self.rtt) = (change.rate, change.rtt);
             }
+            Event::Down => self.down(),
+            Event::Silent => {
+                let site = &mut self.sites[0];
+                if site.is_receivebox_down {
+                    site.sendbox.on_peer(self.now, Peer::Silent);
+                    self.apply(0);
+                }
+            }
+            Event::Up => self.up(),
             Event::Bin => self.bin(),
         }
+    }
+
+    fn down(&mut self) {
+        let Some((outage, ..)) = self.plan.outage else { return };
+        let site = &mut self.sites[0];
+        match outage {
+            Outage::Receivebox => site.is_receivebox_down = true,
+            Outage::Sendbox => {
+                site.is_sendbox_down = true;
+                site.shaper.set_rate(self.now, None);
+                self.wake(0);
+            }
+        }
+    }
+
+    fn up(&mut self) {
+        let Some((outage, ..)) = self.plan.outage else { return };
+        let site = &mut self.sites[0];
+        match outage {
+            Outage::Receivebox => {
+                site.is_receivebox_down = false;
+                site.received_bytes = ByteCount::ZERO;
+                site.received_packets = 0;
+                site.clock_origin = Duration::from_secs(5);
+                site.sendbox.on_peer(self.now, Peer::Restarted);
+            }
+            Outage::Sendbox => {
+                site.is_sendbox_down = false;
+                let cc = cc::build(&self.plan.bundles[0].cc).expect("built before");
+                site.sendbox = Sendbox::new(SendboxConfig::default(), cc);
+            }
+        }
+        // Keepalives repeat the epoch size to a peer that has come back.
+        let size = site.sendbox.epoch_size();
+        site.notified = size;
+        self.after(self.rtt / 2, Event::Notice(0, size));
+        self.apply(0);
     }
 
     fn bin(&mut self) {
@@ -596,7 +673,9 @@ impl<'a> Plant<'a> {
         let site = &mut self.sites[index];
         while let Some(packet) = site.shaper.dequeue(self.now, &mut Drops::default()) {
             let hash = self.hashes.bits();
-            site.sendbox.on_departure(self.now, Some(hash), hash, packet.len);
+            if !site.is_sendbox_down {
+                site.sendbox.on_departure(self.now, Some(hash), hash, packet.len);
+            }
             let backlog = site.shaper.backlog();
             if backlog.packets == 0 {
                 site.sendbox.on_queue(self.now, backlog);
@@ -627,6 +706,9 @@ impl<'a> Plant<'a> {
     /// Hands the sendbox's decisions to the shaper and the receivebox.
     fn apply(&mut self, index: usize) {
         let site = &mut self.sites[index];
+        if site.is_sendbox_down {
+            return self.wake(index);
+        }
         if site.shaper.rate() != site.sendbox.rate() {
             site.shaper.set_rate(self.now, site.sendbox.rate());
         }
@@ -674,7 +756,7 @@ impl<'a> Plant<'a> {
         let site = &mut self.sites[bundle];
         site.received_bytes += packet.len;
         site.received_packets += 1;
-        if site.epoch_size.is_boundary(hash) {
+        if site.epoch_size.is_boundary(hash) && !site.is_receivebox_down {
             self.report(bundle, hash);
         }
         if packet.sequence != u64::MAX && !self.sites[bundle].is_endless {
@@ -700,7 +782,7 @@ impl<'a> Plant<'a> {
         let site = &self.sites[bundle];
         let report = Report {
             hash,
-            received_at: receivebox_clock(stamp),
+            received_at: receivebox_clock(stamp, site.clock_origin),
             received_bytes: site.received_bytes,
             received_packets: site.received_packets,
             received_ce: 0,

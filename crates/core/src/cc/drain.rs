@@ -1,0 +1,233 @@
+//! Active drains: a window small enough to empty the queue shows whether the base still holds.
+//!
+//! ```text
+//! least round trip of what left with the window enforced      verdict
+//! at the base, or below it                                    confirmed
+//! above it, but the queue has become shorter                  queueing: others, or not yet drained
+//! as long as before, and the delivery rate fell as well       longer: there is no queue, the path
+//!                                                             itself has this round trip
+//! ```
+//! A capacity that was halved and a path that has become longer look the same in window, rate and
+//! round trip; only their reaction to a smaller window tells them apart.
+
+use super::estimators::Path;
+
+/// A drain leaves the path short of this many packets, to go below a base that is too high.
+const UNDERSHOOT_PACKETS: f64 = 6.0;
+/// But of no more than costs 0.2 % of the throughput, 3 loop times long and every 10 s ...
+const COST_S: f64 = 0.002 * 10.0 / 3.0;
+/// ... and of a share of its content that is neither lost in noise nor starves the hosts.
+const UNDERSHOOT_MIN: f64 = 0.03;
+const UNDERSHOOT_MAX: f64 = 0.5;
+/// Least share of a drain that must tell a longer path from a queue.
+pub const UNDERSHOOT_DEEP: f64 = 0.15;
+/// Samples that a drain takes the least of.
+const SAMPLES: u32 = 8;
+/// The delivery rate has followed the window of a deep drain if it fell below this share.
+const RATE_FELL: f64 = 0.93;
+/// A drain gives up after so many loop times, and not before this time.
+const LOOPS_MAX: f64 = 20.0;
+const TIME_MAX_S: f64 = 2.0;
+
+/// How far a drain goes below the path's own content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// As little as confirms the base.
+    Shallow,
+    /// Enough to tell a longer path from a queue.
+    Deep,
+    /// Half of it, where the base is known to be far too high.
+    Half,
+}
+
+/// What a drain has shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// The base holds; it has come down by this much meanwhile (seconds).
+    Confirmed(f64),
+    /// The path's own round trip is this (seconds).
+    Longer(f64),
+    /// There is still a queue.
+    Queueing,
+    /// Too little was sent to tell.
+    Unknown,
+}
+
+/// One drain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drain {
+    /// How deep.
+    pub depth: Depth,
+    /// Drains in a row that found a queue.
+    pub attempt: u32,
+    /// Window while it lasts (bytes).
+    pub window_bytes: f64,
+    /// Delivery rate of a loop time before (bytes per second).
+    pub rate_before: f64,
+    /// Bottleneck rate before (bytes per second).
+    pub bottleneck_before: f64,
+    /// No more than this outstanding: what leaves from then on meets no queue of ours (bytes).
+    reached_bytes: f64,
+    /// Ends then, with or without a verdict (seconds).
+    pub deadline_s: f64,
+    reached_s: Option<f64>,
+    first_sample_s: f64,
+    samples: u32,
+    base_before_s: f64,
+    standing_before_s: f64,
+    least_rtt_s: f64,
+    least_rate: f64,
+}
+
+/// Round trips closer than this are the same (seconds).
+pub fn tolerance_s(path: &Path) -> f64 {
+    (path.target_s / 2.0).max(path.noise_s + 0.25e-3)
+}
+
+impl Drain {
+    /// Begins at `now_s` with packets of `mss_bytes`.
+    pub fn new(now_s: f64, path: &Path, depth: Depth, mss_bytes: f64) -> Self {
+        let content = path.recent_bytes_per_s * path.base_s;
+        let wanted = UNDERSHOOT_PACKETS * mss_bytes / content.max(1.0);
+        let shallow = wanted.min(COST_S / path.loop_s).clamp(UNDERSHOOT_MIN, UNDERSHOOT_MAX);
+        let undershoot = match depth {
+            Depth::Shallow => shallow,
+            Depth::Deep => shallow.max(UNDERSHOOT_DEEP),
+            Depth::Half => UNDERSHOOT_MAX,
+        };
+        Self {
+            depth,
+            attempt: 1,
+            window_bytes: (1.0 - undershoot) * content,
+            rate_before: path.recent_bytes_per_s,
+            bottleneck_before: path.bottleneck_bytes_per_s,
+            reached_bytes: ((1.0 - undershoot / 2.0) * content).max(mss_bytes),
+            deadline_s: now_s + TIME_MAX_S.max(LOOPS_MAX * path.loop_s),
+            reached_s: None,
+            first_sample_s: 0.0,
+            samples: 0,
+            base_before_s: path.base_s,
+            standing_before_s: path.standing_s,
+            least_rtt_s: f64::INFINITY,
+            least_rate: f64::INFINITY,
+        }
+    }
+
+    /// Takes a round trip; tells the verdict once it is known.
+    pub fn on_measurement(&mut self, now_s: f64, path: &Path, rtt_s: f64) -> Option<Verdict> {
+        if path.in_flight_bytes <= self.reached_bytes {
+            self.reached_s.get_or_insert(now_s);
+        }
+        if self.reached_s.is_some_and(|reached_s| path.sent_at_s >= reached_s) {
+            if self.samples == 0 {
+                self.first_sample_s = now_s;
+            }
+            self.least_rtt_s = self.least_rtt_s.min(rtt_s);
+            self.least_rate = self.least_rate.min(path.delivery_bytes_per_s);
+            self.samples += 1;
+        }
+        let is_complete = self.samples >= SAMPLES && now_s >= self.first_sample_s + path.loop_s;
+        if is_complete {
+            return Some(self.verdict(path));
+        }
+        (now_s >= self.deadline_s).then_some(Verdict::Unknown)
+    }
+
+    fn verdict(&self, path: &Path) -> Verdict {
+        let tolerance_s = tolerance_s(path);
+        if self.least_rtt_s <= path.base_s + tolerance_s {
+            return Verdict::Confirmed(self.base_before_s - path.base_s);
+        }
+        let before_s = self.base_before_s + self.standing_before_s;
+        let did_rtt_fall = self.least_rtt_s < before_s - tolerance_s;
+        let did_rate_fall = self.least_rate < RATE_FELL * self.rate_before;
+        if self.depth >= Depth::Deep && !did_rtt_fall && did_rate_fall {
+            return Verdict::Longer(self.least_rtt_s);
+        }
+        Verdict::Queueing
+    }
+
+    /// Round trips count as longer by `by_s`, and `by_bytes` more are outstanding.
+    pub fn shift(&mut self, by_s: f64, by_bytes: f64) {
+        self.window_bytes = (self.window_bytes + by_bytes).max(0.0);
+        self.reached_bytes = (self.reached_bytes + by_bytes).max(0.0);
+        self.base_before_s += by_s;
+        self.least_rtt_s += by_s;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: f64 = 1514.0;
+
+    /// 96 Mbit/s x 50 ms with a queue of `queue_s` on a path that is `longer_s` above the base.
+    fn path(queue_s: f64) -> Path {
+        Path {
+            dt_s: 0.005,
+            base_s: 0.05,
+            loop_s: 0.05,
+            standing_s: queue_s,
+            target_s: 0.75e-3,
+            target_bytes: 9_000.0,
+            delivery_bytes_per_s: 12e6,
+            recent_bytes_per_s: 12e6,
+            bottleneck_bytes_per_s: 12e6,
+            noise_s: 0.1e-3,
+            ..Path::default()
+        }
+    }
+
+    /// Runs a drain on a path of `rtt_s` without queue, of which `extra_s` is queue once more than
+    /// the content is outstanding.
+    fn run(drain: &mut Drain, mut path: Path, rtt_s: f64) -> Verdict {
+        path.in_flight_bytes = drain.window_bytes;
+        path.delivery_bytes_per_s = drain.window_bytes / rtt_s;
+        let mut now_s = 0.0;
+        loop {
+            now_s += 0.005;
+            path.sent_at_s = now_s - rtt_s;
+            path.base_s = path.base_s.min(rtt_s);
+            if let Some(verdict) = drain.on_measurement(now_s, &path, rtt_s) {
+                return verdict;
+            }
+        }
+    }
+
+    #[test]
+    fn an_emptied_queue_confirms_the_base() {
+        let path = path(1e-3);
+        let mut drain = Drain::new(0.0, &path, Depth::Shallow, MSS);
+        assert_eq!(drain.window_bytes, 0.97 * 600_000.0);
+        assert_eq!(run(&mut drain, path, 0.05), Verdict::Confirmed(0.0));
+    }
+
+    #[test]
+    fn a_base_learnt_behind_a_queue_comes_down() {
+        let path = path(0.0);
+        let mut drain = Drain::new(0.0, &path, Depth::Deep, MSS);
+        let Verdict::Confirmed(fell_s) = run(&mut drain, path, 0.0425) else { panic!() };
+        assert!((fell_s - 0.0075).abs() < 1e-9);
+    }
+
+    #[test]
+    fn only_a_deep_drain_without_effect_makes_the_path_longer() {
+        let path = path(0.03);
+        let mut shallow = Drain::new(0.0, &path, Depth::Shallow, MSS);
+        assert_eq!(run(&mut shallow, path, 0.08), Verdict::Queueing);
+        let mut deep = Drain::new(0.0, &path, Depth::Deep, MSS);
+        assert_eq!(run(&mut deep, path, 0.08), Verdict::Longer(0.08));
+        let mut others = Drain::new(0.0, &path, Depth::Deep, MSS);
+        assert_eq!(run(&mut others, path, 0.06), Verdict::Queueing, "it fell by 20 ms");
+    }
+
+    #[test]
+    fn without_traffic_nothing_is_concluded() {
+        let mut path = path(0.0);
+        let mut drain = Drain::new(0.0, &path, Depth::Shallow, MSS);
+        path.in_flight_bytes = 1e9;
+        assert_eq!(drain.on_measurement(1.9, &path, 0.05), None);
+        assert_eq!(drain.on_measurement(2.1, &path, 0.05), Some(Verdict::Unknown));
+    }
+}

@@ -1,0 +1,275 @@
+//! What the control of an aggregate must do, in the plant of `testing::plant`: one bottleneck, real
+//! epochs with geometric gaps, reports with +-1 ms of noise and up to half a round trip of
+//! additional delay, clocks that differ and drift. `examples/control_table.rs` prints the figures.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use forebay_core::testing::plant::{Flow, Outage, Plan, Trace, WayBack};
+use forebay_core::units::{Duration, Rate};
+
+const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
+
+/// Runs every plan on all processors and hands each trace to `check` with the plan's name.
+fn check_all(plans: Vec<(String, Plan)>, check: impl Fn(&str, &Trace) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((name, plan)) = plans.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    check(name, &plan.run());
+                }
+            });
+        }
+    });
+}
+
+fn for_each_law(plan: impl Fn(&'static str) -> Plan) -> Vec<(String, Plan)> {
+    LAWS.iter().map(|&law| (law.to_string(), plan(law))).collect()
+}
+
+fn greedy(flows: usize) -> Vec<Flow> {
+    vec![Flow::Tcp(Duration::ZERO, None); flows]
+}
+
+/// The bounds that hold wherever a bundle is backlogged on a path of at most 100 Mbit/s.
+fn assert_full_and_short(name: &str, trace: &Trace, from_s: f64, to_s: f64) {
+    let utilisation = trace.utilisation(from_s, to_s);
+    let queue = trace.mean_queue(from_s, to_s);
+    assert!(utilisation >= 0.95, "{name}: utilisation {utilisation:.3}");
+    assert!(queue <= 15.0, "{name}: mean queue {queue:.1} packets");
+}
+
+#[test]
+fn a_backlogged_bundle_fills_the_path_and_keeps_the_queue_short() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for mbit in [12, 24, 48, 96] {
+            for ms in [10, 20, 50, 100, 200] {
+                for extra in [0.0, 0.5] {
+                    let mut plan = Plan::new(law, mbit, ms).stop(25).seed(mbit + ms);
+                    plan.report_delay = plan.rtt.mul_f64(extra);
+                    plans.push((format!("{law} {mbit} Mbit/s x {ms} ms + {extra} RTT"), plan));
+                }
+            }
+        }
+    }
+    check_all(plans, |name, trace| assert_full_and_short(name, trace, 5.0, 25.0));
+}
+
+#[test]
+fn at_hundreds_of_mbit_the_queue_is_bounded_in_time() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for (mbit, ms) in [(300, 10), (300, 50), (300, 200), (1000, 50)] {
+            plans.push((mbit, format!("{law} {mbit} Mbit/s x {ms} ms"), law, ms));
+        }
+    }
+    for (mbit, name, law, ms) in plans {
+        check_all(vec![(name, Plan::new(law, mbit, ms).stop(15))], |name, trace| {
+            let queue_ms = trace.mean_queue(5.0, 15.0) * 1514.0 * 8e-3 / mbit as f64;
+            let utilisation = trace.utilisation(5.0, 15.0);
+            assert!(utilisation >= 0.95, "{name}: utilisation {utilisation:.3}");
+            assert!(queue_ms <= 1.2, "{name}: mean queue {queue_ms:.2} ms");
+        });
+    }
+}
+
+#[test]
+fn lost_late_and_noisy_reports_change_little() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        let plan = || Plan::new(law, 96, 50).flows(greedy(4)).stop(30);
+        let lost = Plan { report_loss: 0.5, ..plan() };
+        plans.push((format!("{law}, half of the reports lost"), lost));
+        let random = Plan { way_back: WayBack::Random(Duration::from_millis(50)), ..plan() };
+        plans.push((format!("{law}, each report 0-50 ms late"), random));
+        let period = Duration::from_secs(10);
+        let sine = Plan { way_back: WayBack::Sine(Duration::from_millis(50), period), ..plan() };
+        plans.push((format!("{law}, a queue of 50 ms on the way back"), sine));
+        let stamps = Plan { stamp_noise: Duration::from_millis(2), ..plan() };
+        plans.push((format!("{law}, receive stamps 0-2 ms late"), stamps));
+        let host = Plan { wake_delay: Duration::from_micros(100), ..plan() };
+        plans.push((format!("{law}, a sendbox that wakes up late"), host));
+    }
+    check_all(plans, |name, trace| assert_full_and_short(name, trace, 12.0, 30.0));
+}
+
+#[test]
+fn the_queue_of_one_flow_moves_to_the_sendbox() {
+    let status_quo = Plan::new("const", 96, 50).flows(greedy(1)).stop(40).run();
+    let status_quo = status_quo.mean_queue(5.0, 40.0);
+    check_all(
+        for_each_law(|law| Plan::new(law, 96, 50).flows(greedy(1)).stop(40)),
+        |name, trace| {
+            assert_full_and_short(name, trace, 5.0, 40.0);
+            let (bottleneck, sendbox) =
+                (trace.mean_queue(5.0, 40.0), trace.mean_sendbox_queue(5.0, 40.0));
+            assert!(sendbox >= 0.85 * (sendbox + bottleneck), "{name}: {sendbox} {bottleneck}");
+            let total = (sendbox + bottleneck) / status_quo;
+            assert!((0.7..1.1).contains(&total), "{name}: {total:.2} of the status quo");
+        },
+    );
+}
+
+#[test]
+fn slow_starts_lead_into_a_full_path() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for (mbit, ms) in [(12, 50), (96, 10), (96, 50), (96, 200)] {
+            let plan = Plan::new(law, mbit, ms).flows(greedy(4)).stop(10);
+            plans.push((format!("{law} {mbit} x {ms}"), plan));
+        }
+    }
+    check_all(plans, |name, trace| {
+        let utilisation = trace.utilisation(2.0, 4.0);
+        assert!(utilisation >= 0.9, "{name}: {utilisation:.3} in seconds 2 to 4");
+    });
+}
+
+#[test]
+fn steps_of_rate_and_round_trip_are_followed() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for (name, (mbit, ms), first) in [
+            ("rate 96-48-96 at 50 ms", (96, 50), (48, 50)),
+            ("rate 96-48-96 at 200 ms", (96, 200), (48, 200)),
+            ("RTT 50-80-50 at 96 Mbit/s", (96, 50), (96, 80)),
+            ("RTT 20-30-20 at 24 Mbit/s", (24, 20), (24, 30)),
+            ("RTT 50-80-50 at 12 Mbit/s", (12, 50), (12, 80)),
+        ] {
+            let plan = Plan::new(law, mbit, ms)
+                .flows(greedy(4))
+                .change(15, first.0, first.1)
+                .change(35, mbit, ms)
+                .stop(50);
+            plans.push((format!("{law}, {name}"), plan));
+        }
+    }
+    check_all(plans, |name, trace| {
+        for (from_s, to_s) in [(20.0, 35.0), (40.0, 50.0)] {
+            let utilisation = trace.utilisation(from_s, to_s);
+            let queue = trace.mean_queue(from_s, to_s);
+            assert!(utilisation >= 0.9, "{name} from {from_s} s: utilisation {utilisation:.3}");
+            assert!(queue <= 20.0, "{name} from {from_s} s: {queue:.1} packets");
+        }
+    });
+}
+
+#[test]
+fn a_box_that_restarts_under_load_finds_the_queue_again() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for (box_name, outage, up_s) in
+            [("sendbox", Outage::Sendbox, 15.5), ("receivebox", Outage::Receivebox, 17.0)]
+        {
+            for flows in [1, 20] {
+                let mut plan = Plan::new(law, 96, 50).flows(greedy(flows)).stop(35);
+                let up = Duration::from_secs_f64(up_s);
+                plan.outage = Some((outage, Duration::from_secs(15), up));
+                plans.push((format!("{law}, {box_name}, {flows} flows"), plan));
+            }
+        }
+    }
+    check_all(plans, |name, trace| {
+        let during = trace.utilisation(15.5, 25.0);
+        assert!(during >= 0.9, "{name}: {during:.3} while it comes back");
+        assert_full_and_short(name, trace, 25.0, 35.0);
+    });
+}
+
+#[test]
+fn idle_time_costs_the_next_request_nothing() {
+    check_all(
+        for_each_law(|law| {
+            let burst = Flow::Tcp(Duration::from_secs(45), None);
+            let mut flows = vec![
+                Flow::Tcp(Duration::ZERO, Some(35_000)),
+                Flow::Tcp(Duration::from_secs(40), Some(10)),
+            ];
+            flows.extend([burst; 4]);
+            Plan::new(law, 96, 50).flows(flows).stop(55)
+        }),
+        |name, trace| {
+            let done = trace.completions[0][1].expect("the request is answered");
+            let slowdown = (done.as_secs_f64() - 40.0) / (0.05 + 10.0 * 1514.0 * 8.0 / 96e6);
+            assert!(slowdown <= 1.1, "{name}: slowdown {slowdown:.3}");
+            assert_full_and_short(name, trace, 47.0, 55.0);
+        },
+    );
+}
+
+#[test]
+fn load_that_begins_after_a_constant_stream_is_controlled_within_seconds() {
+    check_all(
+        for_each_law(|law| {
+            let rate = Rate::from_mbit_per_sec(10);
+            let mut flows = vec![Flow::Cbr(rate, Duration::ZERO, Duration::from_secs(30))];
+            flows.extend([Flow::Tcp(Duration::from_secs(20), None); 10]);
+            Plan::new(law, 96, 50).flows(flows).stop(30)
+        }),
+        |name, trace| {
+            let used_s = trace
+                .first(20.0, 0.1, |trace, from_s, to_s| trace.utilisation(from_s, to_s) >= 0.9);
+            assert!(used_s.is_some_and(|used_s| used_s <= 1.0), "{name}: {used_s:?}");
+            let queue = trace.mean_queue(22.0, 24.0);
+            assert!(queue <= 30.0, "{name}: {queue:.1} packets");
+            let before = trace.utilisation(1.0, 20.0) * 96.0;
+            assert!((before - 10.0).abs() < 0.1, "{name}: the stream had {before:.2} Mbit/s");
+        },
+    );
+}
+
+#[test]
+fn shallow_buffers_lose_no_throughput() {
+    let mut plans = Vec::new();
+    for buffer in [10, 20, 40] {
+        for flows in [1, 20] {
+            let plan = |arm| {
+                let plan = Plan::new(arm, 96, 50).flows(greedy(flows)).stop(40);
+                Plan { buffer: Some(buffer), ..plan }
+            };
+            let status_quo = plan("const").run().utilisation(0.0, 40.0);
+            for law in LAWS {
+                plans.push((
+                    format!("{law} {buffer} packets {flows} flows"),
+                    plan(law),
+                    status_quo,
+                ));
+            }
+        }
+    }
+    for (name, plan, status_quo) in plans {
+        let utilisation = plan.run().utilisation(0.0, 40.0);
+        assert!(utilisation >= 0.95 * status_quo, "{name}: {utilisation:.3} of {status_quo:.3}");
+    }
+}
+
+#[test]
+fn two_bundles_share_the_bottleneck() {
+    check_all(for_each_law(|law| Plan::new(law, 96, 50).bundles(2).stop(40)), |name, trace| {
+        let queue = trace.mean_queue(15.0, 40.0);
+        assert!(queue <= 30.0, "{name}: {queue:.1} packets");
+        let share = trace.throughput_mbit(0, 15.0, 40.0);
+        assert!((43.2..52.8).contains(&share), "{name}: {share:.1} of 96 Mbit/s");
+    });
+}
+
+#[test]
+fn the_base_does_not_drift() {
+    check_all(
+        for_each_law(|law| Plan::new(law, 24, 50).flows(greedy(1)).stop(300)),
+        |name, trace| {
+            let base = trace.decisions[0].min_rtt.expect("known after 300 s").as_secs_f64();
+            assert!((base - 0.05).abs() <= 1e-3, "{name}: base {:.2} ms", base * 1e3);
+            assert_full_and_short(name, trace, 100.0, 300.0);
+        },
+    );
+}
+
+#[test]
+fn a_run_repeats_bit_for_bit() {
+    let run = || Plan::new("copa", 24, 20).flows(greedy(4)).stop(5).run();
+    assert_eq!(format!("{:?}", run()), format!("{:?}", run()));
+}
