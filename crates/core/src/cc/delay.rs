@@ -23,7 +23,7 @@
 
 use alloc::vec;
 
-use super::drain::{Depth, Drain, UNDERSHOOT_DEEP, Verdict, tolerance_s};
+use super::drain::{DEEP, Drain, SHALLOW, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, SlidingMax, SlidingMin, duration};
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
@@ -74,7 +74,7 @@ const FIRST_DRAIN_S: f64 = 2.0;
 /// Deep drains in a row before the question is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;
 /// Least window over what was recently delivered in a base: that of a deep drain.
-const WINDOW_FLOOR: f64 = 1.0 - UNDERSHOOT_DEEP;
+const WINDOW_FLOOR: f64 = 1.0 - DEEP;
 /// Loop times for which the first estimate of the capacity is held: one until its window shows in
 /// the delivery rate, one for the rate's span, one for the queue of the slow start to leave.
 const FIRST_LOOPS: f64 = 3.0;
@@ -233,7 +233,7 @@ impl<L: DelayLaw> DelayControl<L> {
             self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), path);
             self.reason = "self-inflicted queue seen";
         } else if self.is_steady && self.now_s >= self.next_drain_s {
-            self.start_drain(path, Depth::Deep, "steady rate: is there a queue?");
+            self.start_drain(path, DEEP, "steady rate: is there a queue?");
         }
     }
 
@@ -311,20 +311,20 @@ impl<L: DelayLaw> DelayControl<L> {
         }
         let patience = if is_contradiction { 2.0 } else { 4.0 };
         if self.queueing_s >= patience * path.loop_s {
-            self.start_drain(path, Depth::Deep, "standing queue");
+            self.start_drain(path, DEEP, "standing queue");
             return true;
         }
         // A bundle whose own queue is empty because it stands at the bottleneck, below a base that is
         // too high, has a steady rate; one that has little to send need not be disturbed.
         if self.now_s >= self.next_drain_s && (self.is_steady || !path.app_limited) {
-            self.start_drain(path, Depth::Shallow, "periodic");
+            self.start_drain(path, SHALLOW, "periodic");
             return true;
         }
         false
     }
 
-    fn start_drain(&mut self, path: &Path, depth: Depth, reason: &'static str) {
-        self.phase = Phase::Draining(Drain::new(self.now_s, path, depth, self.mss_bytes()));
+    fn start_drain(&mut self, path: &Path, undershoot: f64, reason: &'static str) {
+        self.phase = Phase::Draining(Drain::new(self.now_s, path, undershoot, self.mss_bytes()));
         self.queueing_s = 0.0;
         self.reason = reason;
     }
@@ -351,11 +351,8 @@ impl<L: DelayLaw> DelayControl<L> {
         let content = path.bottleneck_bytes_per_s * path.base_s;
         self.set_window(content + path.target_bytes / 2.0, path);
         match verdict {
-            Verdict::Confirmed(fell_s) if fell_s > 3.0 * path.target_s => {
-                self.start_drain(path, Depth::Half, "base fell far");
-            }
             Verdict::Confirmed(fell_s) if fell_s > tolerance_s(path) => {
-                self.start_drain(path, drain.depth, "base fell");
+                self.drain_again(fell_s, path);
             }
             Verdict::Confirmed(_) => self.reason = "base confirmed",
             Verdict::Longer(base_s) => {
@@ -364,11 +361,11 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
                 self.reason = "path longer";
             }
-            Verdict::Queueing if drain.depth == Depth::Shallow => {
-                self.start_drain(path, Depth::Deep, "base in doubt");
+            Verdict::Queueing if !drain.is_deep() => {
+                self.start_drain(path, DEEP, "base in doubt");
             }
             Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
-                self.start_drain(path, Depth::Deep, "queue not drained");
+                self.start_drain(path, DEEP, "queue not drained");
                 if let Phase::Draining(again) = &mut self.phase {
                     again.attempt = drain.attempt + 1;
                 }
@@ -388,8 +385,13 @@ impl<L: DelayLaw> DelayControl<L> {
             && fell_s > 3.0 * path.target_s
         {
             self.begin(path.recent_bytes_per_s, path);
-            self.start_drain(path, Depth::Half, "queue found by a drain");
+            self.drain_again(fell_s, path);
         }
+    }
+
+    /// The base has come down: it is not known how far it still has to go, so twice as far is tried.
+    fn drain_again(&mut self, fell_s: f64, path: &Path) {
+        self.start_drain(path, 2.0 * fell_s / path.base_s, "base fell");
     }
 
     /// What is outstanding counts the way back: the window moves with it, the queue stays.

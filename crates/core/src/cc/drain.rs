@@ -19,8 +19,10 @@ const COST_S: f64 = 0.002 * 10.0 / 3.0;
 /// ... and of a share of its content that is neither lost in noise nor starves the hosts.
 const UNDERSHOOT_MIN: f64 = 0.03;
 const UNDERSHOOT_MAX: f64 = 0.5;
-/// Least share of a drain that must tell a longer path from a queue.
-pub const UNDERSHOOT_DEEP: f64 = 0.15;
+/// Undershoot of a drain that must tell a longer path from a queue (share of the content).
+pub const DEEP: f64 = 0.15;
+/// As little as confirms the base.
+pub const SHALLOW: f64 = 0.0;
 /// Samples that a drain takes the least of.
 const SAMPLES: u32 = 8;
 /// The delivery rate has followed the window of a deep drain if it fell below this share.
@@ -28,17 +30,6 @@ const RATE_FELL: f64 = 0.93;
 /// A drain gives up after so many loop times, and not before this time.
 const LOOPS_MAX: f64 = 20.0;
 const TIME_MAX_S: f64 = 2.0;
-
-/// How far a drain goes below the path's own content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Depth {
-    /// As little as confirms the base.
-    Shallow,
-    /// Enough to tell a longer path from a queue.
-    Deep,
-    /// Half of it, where the base is known to be far too high.
-    Half,
-}
 
 /// What a drain has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,8 +47,8 @@ pub enum Verdict {
 /// One drain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drain {
-    /// How deep.
-    pub depth: Depth,
+    /// How far the window goes below the path's own content (share of it).
+    pub undershoot: f64,
     /// Drains in a row that found a queue.
     pub attempt: u32,
     /// Window while it lasts (bytes).
@@ -85,18 +76,16 @@ pub fn tolerance_s(path: &Path) -> f64 {
 }
 
 impl Drain {
-    /// Begins at `now_s` with packets of `mss_bytes`.
-    pub fn new(now_s: f64, path: &Path, depth: Depth, mss_bytes: f64) -> Self {
+    /// Begins at `now_s` with packets of `mss_bytes`; goes below the path's own content by at least
+    /// the share `undershoot` of it.
+    pub fn new(now_s: f64, path: &Path, undershoot: f64, mss_bytes: f64) -> Self {
         let content = path.recent_bytes_per_s * path.base_s;
         let wanted = UNDERSHOOT_PACKETS * mss_bytes / content.max(1.0);
-        let shallow = wanted.min(COST_S / path.loop_s).clamp(UNDERSHOOT_MIN, UNDERSHOOT_MAX);
-        let undershoot = match depth {
-            Depth::Shallow => shallow,
-            Depth::Deep => shallow.max(UNDERSHOOT_DEEP),
-            Depth::Half => UNDERSHOOT_MAX,
-        };
+        let affordable = (COST_S / path.loop_s).max(UNDERSHOOT_MIN);
+        let undershoot =
+            wanted.clamp(UNDERSHOOT_MIN, affordable).max(undershoot).min(UNDERSHOOT_MAX);
         Self {
-            depth,
+            undershoot,
             attempt: 1,
             window_bytes: (1.0 - undershoot) * content,
             rate_before: path.recent_bytes_per_s,
@@ -111,6 +100,11 @@ impl Drain {
             least_rtt_s: f64::INFINITY,
             least_rate: f64::INFINITY,
         }
+    }
+
+    /// Deep enough to tell a longer path from a queue.
+    pub fn is_deep(&self) -> bool {
+        self.undershoot >= DEEP
     }
 
     /// Takes a round trip; tells the verdict once it is known.
@@ -141,7 +135,7 @@ impl Drain {
         let before_s = self.base_before_s + self.standing_before_s;
         let did_rtt_fall = self.least_rtt_s < before_s - tolerance_s;
         let did_rate_fall = self.least_rate < RATE_FELL * self.rate_before;
-        if self.depth >= Depth::Deep && !did_rtt_fall && did_rate_fall {
+        if self.is_deep() && !did_rtt_fall && did_rate_fall {
             return Verdict::Longer(self.least_rtt_s);
         }
         Verdict::Queueing
@@ -198,7 +192,7 @@ mod tests {
     #[test]
     fn an_emptied_queue_confirms_the_base() {
         let path = path(1e-3);
-        let mut drain = Drain::new(0.0, &path, Depth::Shallow, MSS);
+        let mut drain = Drain::new(0.0, &path, SHALLOW, MSS);
         assert_eq!(drain.window_bytes, 0.97 * 600_000.0);
         assert_eq!(run(&mut drain, path, 0.05), Verdict::Confirmed(0.0));
     }
@@ -206,7 +200,7 @@ mod tests {
     #[test]
     fn a_base_learnt_behind_a_queue_comes_down() {
         let path = path(0.0);
-        let mut drain = Drain::new(0.0, &path, Depth::Deep, MSS);
+        let mut drain = Drain::new(0.0, &path, DEEP, MSS);
         let Verdict::Confirmed(fell_s) = run(&mut drain, path, 0.0425) else { panic!() };
         assert!((fell_s - 0.0075).abs() < 1e-9);
     }
@@ -214,18 +208,18 @@ mod tests {
     #[test]
     fn only_a_deep_drain_without_effect_makes_the_path_longer() {
         let path = path(0.03);
-        let mut shallow = Drain::new(0.0, &path, Depth::Shallow, MSS);
+        let mut shallow = Drain::new(0.0, &path, SHALLOW, MSS);
         assert_eq!(run(&mut shallow, path, 0.08), Verdict::Queueing);
-        let mut deep = Drain::new(0.0, &path, Depth::Deep, MSS);
+        let mut deep = Drain::new(0.0, &path, DEEP, MSS);
         assert_eq!(run(&mut deep, path, 0.08), Verdict::Longer(0.08));
-        let mut others = Drain::new(0.0, &path, Depth::Deep, MSS);
+        let mut others = Drain::new(0.0, &path, DEEP, MSS);
         assert_eq!(run(&mut others, path, 0.06), Verdict::Queueing, "it fell by 20 ms");
     }
 
     #[test]
     fn without_traffic_nothing_is_concluded() {
         let mut path = path(0.0);
-        let mut drain = Drain::new(0.0, &path, Depth::Shallow, MSS);
+        let mut drain = Drain::new(0.0, &path, SHALLOW, MSS);
         path.in_flight_bytes = 1e9;
         assert_eq!(drain.on_measurement(1.9, &path, 0.05), None);
         assert_eq!(drain.on_measurement(2.1, &path, 0.05), Some(Verdict::Unknown));
