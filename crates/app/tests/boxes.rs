@@ -114,6 +114,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
             workloads: vec![greedy],
         }],
         faults: Vec::new(),
+        attack: None,
     }
 }
 
@@ -123,6 +124,7 @@ fn link() -> LinkSpec {
         trace: None,
         delay_ns: 20_000_000,
         loss: 0.0,
+        message_loss: 0.0,
         reorder: 0.0,
         reorder_packets: 0,
         qdisc: Spec::named("fifo").with("limit", Value::Text("240p".into())),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{PacketRecord, RunRecord};
 use forebay_host::scenario::{
-    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec, Request, Scenario,
-    Workload, WorkloadKind,
+    Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec, Request,
+    Scenario, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, Progress};
 
@@ -159,6 +159,42 @@ fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
     assert!(decisions.iter().any(|decision| decision.at_ns > restarted_ns));
 }
 
+#[test]
+fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
+    if skip_without_root() {
+        return;
+    }
+    let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
+    scenario.stop_ns = 6 * SECOND;
+    scenario.pairs[0].workloads[0].stop_ns = scenario.stop_ns;
+    scenario.pairs[0].forward_bundle = Some(bundle("b"));
+    // A new session after the recorded one.
+    for (at_ns, action) in [(SECOND, FaultAction::Kill), (3 * SECOND / 2, FaultAction::Restart)] {
+        for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+            let target = FaultTarget { pair: 0, reverse: false, end };
+            scenario.faults.push(Fault { at_ns, target, action });
+        }
+    }
+    for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+        let target = FaultTarget { pair: 0, reverse: false, end };
+        scenario.attack = Some(Attack { at_ns: 4 * SECOND, target, messages: 5_000 });
+        let record = run(&scenario);
+        assert!(!record.flows[0].failed && record.flows[0].bytes > 0);
+        let attack = record.attack.as_ref().unwrap();
+        let sent = [attack.forged, attack.replayed, attack.recorded];
+        let sent: u64 = sent.iter().sum::<u64>() + attack.truncated + attack.oversized;
+        assert_eq!((sent, attack.refused), (5_000, 0));
+        assert!(attack.box_cores.is_some(), "{attack:?}");
+        // The peer's address lets all of them in as far as their own faults allow.
+        for reason in ["forged", "replayed", "unknown_session", "truncated", "oversized"] {
+            let counted = attack.rejected.iter().find(|(name, _)| name == reason);
+            assert!(counted.is_some_and(|(_, count)| *count > 0), "{end:?} {reason}: {attack:?}");
+        }
+        let rejected: u64 = attack.rejected.iter().map(|(_, count)| count).sum();
+        assert!(attack.received >= rejected, "{attack:?}");
+    }
+}
+
 /// The environment variable that makes [`orchestrator`] run, in this folder.
 const ORCHESTRATE: &str = "FOREBAY_TEST_ORCHESTRATE";
 
@@ -283,6 +319,7 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
             workloads,
         }],
         faults: Vec::new(),
+        attack: None,
     }
 }
 
@@ -306,6 +343,7 @@ fn link(rate_bps: u64) -> LinkSpec {
         trace: None,
         delay_ns: 10_000_000,
         loss: 0.0,
+        message_loss: 0.0,
         reorder: 0.0,
         reorder_packets: 0,
         qdisc: fifo("100p"),

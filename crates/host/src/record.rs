@@ -24,6 +24,9 @@ pub struct RunRecord {
     pub links: Vec<LinkRecord>,
     /// The bundles.
     pub bundles: Vec<BundleRecord>,
+    /// The attack, if there was one.
+    #[serde(default)]
+    pub attack: Option<AttackRecord>,
     /// The machine and the programs.
     pub host: HostRecord,
 }
@@ -267,6 +270,33 @@ pub struct BundleRecord {
     /// Rows missing above because the trace's writer was too slow: must be zero in a valid run.
     #[serde(default)]
     pub rows_lost: u64,
+}
+
+/// An attack on the messages of a bundle: what the attacker sent, and what the box made of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AttackRecord {
+    /// Messages of the running session with some bytes changed.
+    pub forged: u64,
+    /// Messages of the running session as they were.
+    pub replayed: u64,
+    /// Messages of the recorded session as they were: that of before the first fault, or the
+    /// running one if there was no fault.
+    pub recorded: u64,
+    /// Messages cut short.
+    pub truncated: u64,
+    /// Messages with bytes appended, up to the largest datagram.
+    pub oversized: u64,
+    /// Of all of these, those that the attacker's own socket refused.
+    pub refused: u64,
+    /// From the first to the last (ns).
+    pub took_ns: u64,
+    /// CPU time of the box from the first to the last, in cores, to 100 ms; `None`: the attack did
+    /// not end within the run.
+    pub box_cores: Option<f64>,
+    /// Datagrams that the box read, its peer's among them; those before a restart do not count.
+    pub received: u64,
+    /// Of them, those that it rejected, by its own reasons.
+    pub rejected: Vec<(String, u64)>,
 }
 
 /// One matched boundary.

@@ -7,6 +7,7 @@
 //! | `listening` (hosts only): every listening socket is open | `connect`: open the connections |
 //! | `ready`: traffic may start | `start NS`: the run starts at `NS` on `CLOCK_MONOTONIC` |
 //! | `drained` (hosts only): nothing is left to wait for | `finish` (hosts only): write the results |
+//! | `attacked` (hostile only): all messages are sent | |
 //! | `finished` (hosts only): they are written | end of file: write the results and exit 0 |
 //!
 //! The end of stdin also covers a testbed that died. Logs and errors go to stderr.
@@ -18,13 +19,13 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use crate::emulator;
-use crate::generator;
+use crate::generator::{self, hostile};
 
 /// A role that could not start or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// No such role.
-    #[error("role {0:?}: allowed is one of emulator, hosts")]
+    #[error("role {0:?}: allowed is one of emulator, hosts, hostile")]
     Unknown(String),
     /// The specification cannot be read.
     #[error("{}: {source}", path.display())]
@@ -48,6 +49,9 @@ pub enum RoleError {
     /// The traffic generator failed.
     #[error(transparent)]
     Hosts(#[from] generator::GeneratorError),
+    /// The attacker failed.
+    #[error(transparent)]
+    Hostile(#[from] hostile::HostileError),
 }
 
 /// Runs the role `name` until the testbed ends it.
@@ -55,6 +59,7 @@ pub fn run(name: &str, spec: &Path) -> Result<(), RoleError> {
     match name {
         "emulator" => Ok(emulator::run(&read_spec(spec)?)?),
         "hosts" => Ok(generator::run(read_spec(spec)?)?),
+        "hostile" => Ok(hostile::run(read_spec(spec)?)?),
         _ => Err(RoleError::Unknown(name.to_string())),
     }
 }
@@ -122,6 +127,9 @@ mod tests {
     #[test]
     fn an_unknown_role_names_the_allowed_ones() {
         let error = run("router", Path::new("/nonexistent")).unwrap_err();
-        assert!(error.to_string().contains("allowed is one of emulator, hosts"), "{error}");
+        assert!(
+            error.to_string().contains("allowed is one of emulator, hosts, hostile"),
+            "{error}"
+        );
     }
 }

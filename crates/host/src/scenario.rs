@@ -32,6 +32,21 @@ pub struct Scenario {
     /// Signals sent to the boxes during the run.
     #[serde(default)]
     pub faults: Vec<Fault>,
+    /// An attack on the messages of a bundle.
+    #[serde(default)]
+    pub attack: Option<Attack>,
+}
+
+/// Forged, replayed, truncated and oversized messages to a box in the name of its peer, sent over
+/// a real socket as fast as one process can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attack {
+    /// When it begins, since the start of the run (ns).
+    pub at_ns: u64,
+    /// The box that gets the messages.
+    pub target: FaultTarget,
+    /// How many messages.
+    pub messages: u64,
 }
 
 /// A signal to a box at a given time.
@@ -45,7 +60,7 @@ pub struct Fault {
     pub action: FaultAction,
 }
 
-/// The box that a [`Fault`] hits.
+/// The box that a [`Fault`] or an [`Attack`] hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultTarget {
     /// Place of the pair of sites in [`Scenario::pairs`].
@@ -54,6 +69,17 @@ pub struct FaultTarget {
     pub reverse: bool,
     /// Which end of the bundle.
     pub end: BundleEnd,
+}
+
+impl FaultTarget {
+    /// The other end of the same bundle.
+    pub fn peer(self) -> Self {
+        let end = match self.end {
+            BundleEnd::Sendbox => BundleEnd::Receivebox,
+            BundleEnd::Receivebox => BundleEnd::Sendbox,
+        };
+        Self { end, ..self }
+    }
 }
 
 /// One of the two ends of a bundle.
@@ -91,6 +117,10 @@ pub struct LinkSpec {
     pub delay_ns: u64,
     /// Probability that a packet is lost before the queue.
     pub loss: f64,
+    /// Probability that a message from one box to the other is lost before the queue, beside
+    /// `loss`.
+    #[serde(default)]
+    pub message_loss: f64,
     /// Probability that a packet is held back.
     pub reorder: f64,
     /// How many later packets overtake a held packet.

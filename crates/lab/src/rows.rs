@@ -19,6 +19,8 @@ pub struct RunRows {
     pub links: Vec<LinkRow>,
     /// The bundles.
     pub bundles: Vec<BundleRow>,
+    /// Hostile messages, if some were sent.
+    pub attack: Option<AttackRow>,
     /// The machine and the programs.
     pub host: HostRow,
 }
@@ -237,6 +239,23 @@ pub struct BundleRow {
     pub lateness_ns: [u64; 4],
     /// Packets lost by the box itself.
     pub drops_ring: u64,
+}
+
+/// Hostile messages to a box, and what it made of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttackRow {
+    /// Messages sent, by kind.
+    pub sent: Vec<(String, u64)>,
+    /// Of them, those that the attacker's own socket refused.
+    pub refused: u64,
+    /// From the first to the last.
+    pub took_ns: u64,
+    /// CPU time of the box meanwhile, in cores; `None`: the attack did not end within the run.
+    pub box_cores: Option<f64>,
+    /// Datagrams that the box read, its peer's among them.
+    pub received: u64,
+    /// Of them, those that it rejected, by its own reasons.
+    pub rejected: Vec<(String, u64)>,
 }
 
 /// One matched boundary.

@@ -140,6 +140,7 @@ impl Forward {
             trace: self.trace,
             delay_ns: nanos(self.delay),
             loss: self.loss.as_f64(),
+            message_loss: 0.0,
             reorder: self.reorder.as_f64(),
             reorder_packets: self.reorder_packets,
             qdisc: self.qdisc,

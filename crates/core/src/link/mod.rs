@@ -253,13 +253,34 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         packet: P,
         discard: &mut impl FnMut(Discard<P>),
     ) -> Arrival {
+        self.take(now, packet, false, discard)
+    }
+
+    /// Takes a packet that arrives at `now` and that the host has chosen to lose before the queue,
+    /// in addition to the link's own losses; otherwise like [`Link::offer`].
+    pub fn lose(
+        &mut self,
+        now: Timestamp,
+        packet: P,
+        discard: &mut impl FnMut(Discard<P>),
+    ) -> Arrival {
+        self.take(now, packet, true, discard)
+    }
+
+    fn take(
+        &mut self,
+        now: Timestamp,
+        packet: P,
+        chosen: bool,
+        discard: &mut impl FnMut(Discard<P>),
+    ) -> Arrival {
         self.advance(now, discard);
         let now = self.now;
         let number = self.counters.packets_in;
         self.counters.packets_in += 1;
         // Both are drawn for every packet: the n-th packet meets the same fate whatever the shares
         // were before it.
-        let lost = self.loss_stream.chance(self.loss.as_f64());
+        let lost = self.loss_stream.chance(self.loss.as_f64()) || chosen;
         let hold = self.reorder_stream.chance(self.reorder.as_f64());
         if lost {
             self.counters.lost += 1;

@@ -417,3 +417,28 @@ fn changes_out_of_order_or_against_a_trace_are_refused() {
     let changes = vec![change(7, Some(Rate::ZERO))];
     assert_eq!(Config { service, changes, ..slow(0) }.check().unwrap_err().value, "7ms");
 }
+
+#[test]
+fn a_packet_chosen_to_be_lost_changes_no_other_packets_fate() {
+    let share = Ratio::new(0.2).unwrap();
+    let config = Config { loss: share, reorder: share, ..slow(0) };
+    let run = |chosen: fn(u64) -> bool| {
+        let mut link = link(config.clone(), 1000);
+        let mut lost = Vec::new();
+        for number in 0..500 {
+            let mut discard = |gone: Discard<Sized>| lost.push((gone.number, gone.cause));
+            let at = us(number * 10);
+            let arrival = if chosen(number) {
+                link.lose(at, Sized(PACKET), &mut discard)
+            } else {
+                link.offer(at, Sized(PACKET), &mut discard)
+            };
+            assert_eq!(arrival.number, number);
+        }
+        assert_eq!((link.counters().packets_in, link.counters().lost), (500, lost.len() as u64));
+        lost
+    };
+    let (without, with) = (run(|_| false), run(|number| number % 7 == 0));
+    let expected = (0..500).filter(|n| n % 7 == 0 || without.contains(&(*n, Cause::Lost)));
+    assert!(with.into_iter().eq(expected.map(|number| (number, Cause::Lost))));
+}

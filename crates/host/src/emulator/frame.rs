@@ -4,12 +4,17 @@ use forebay_core::packet::{self, Ecn, Headers, Packet};
 use forebay_core::qdisc::Classifier;
 use forebay_core::units::ByteCount;
 
+use crate::daemon::config::DEFAULT_PORT;
+
 /// Bytes of a buffer: the largest frame of AF_XDP, whose chunks are at most a page.
 pub(super) const FRAME_BYTES_MAX: usize = 4096;
 
 /// Most frames inside the emulator, both directions together: 5 s of full frames at 150 Mbit/s,
 /// 256 MiB. What comes in beyond is lost and counted as the emulator's own loss.
 const FRAMES_MAX: usize = 1 << 16;
+
+/// UDP ports of the boxes' messages: the second where a pair of sites has a bundle each way.
+const MESSAGE_PORTS: [u16; 2] = [DEFAULT_PORT, DEFAULT_PORT + 1];
 
 /// One Ethernet frame without FCS.
 pub(super) struct Frame {
@@ -25,6 +30,15 @@ impl Frame {
     /// Puts the frame into the class that `classifier` gives it; one that is not IP stays in 0.
     pub fn classify(&mut self, classifier: &Classifier) {
         self.class = self.headers.map_or(0, |headers| classifier.classify(&headers));
+    }
+
+    /// Whether it carries a message of one box to the other.
+    pub fn is_message(&self) -> bool {
+        self.headers.is_some_and(|headers| {
+            i32::from(headers.protocol) == libc::IPPROTO_UDP
+                && MESSAGE_PORTS.contains(&headers.source_port)
+                && MESSAGE_PORTS.contains(&headers.destination_port)
+        })
     }
 
     pub fn bytes(&self) -> &[u8] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_core::link::{Carried, Change, Config, Discard, Link, Service, Trace};
 use forebay_core::packet::Packet;
 use forebay_core::qdisc::{self, Classifier, Qdisc};
-use forebay_core::random::Streams;
+use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
 
@@ -22,6 +22,8 @@ type EmulatedLink = Link<Frame, Box<dyn Qdisc<Carried<Frame>> + Send>>;
 pub(super) struct Path {
     link: EmulatedLink,
     classifier: Classifier,
+    message_loss: Ratio,
+    message_loss_stream: Stream,
     truth: Truth,
 }
 
@@ -41,8 +43,10 @@ impl Path {
         let classifier = Classifier::from_spec(&queue).map_err(in_qdisc)?;
         let queue = qdisc::build(&queue).map_err(in_qdisc)?;
         let link = Link::new(config, queue, Timestamp::MAX, &streams).map_err(refused)?;
+        let message_loss = ratio("message_loss", spec.message_loss).map_err(refused)?;
+        let message_loss_stream = streams.stream("message_loss");
         let truth = Truth::new(name, out).map_err(EmulatorError::Log)?;
-        Ok(Self { link, classifier, truth })
+        Ok(Self { link, classifier, message_loss, message_loss_stream, truth })
     }
 
     /// The run starts at `start`: changes, trace and samples count from there.
@@ -63,11 +67,18 @@ impl Path {
 
     /// A frame has arrived at `now`.
     pub fn offer(&mut self, now: Timestamp, bytes: &[u8], pair: u16, pool: &mut Pool) {
-        let Self { link, classifier, truth } = self;
+        let Self { link, classifier, message_loss, message_loss_stream, truth } = self;
         let Some(mut frame) = pool.frame(bytes, pair) else { return truth.turned_away() };
         frame.classify(classifier);
         truth.arriving(now, &frame);
-        let arrival = link.offer(now, frame, &mut |gone| give_up(gone, truth, pool));
+        // Drawn for messages only: the n-th of them meets the same fate whatever passes between.
+        let lost = frame.is_message() && message_loss_stream.chance(message_loss.as_f64());
+        let mut give_up = |gone| give_up(gone, truth, pool);
+        let arrival = if lost {
+            link.lose(now, frame, &mut give_up)
+        } else {
+            link.offer(now, frame, &mut give_up)
+        };
         truth.arrived(arrival);
     }
 

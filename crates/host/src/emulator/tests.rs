@@ -159,6 +159,7 @@ fn link(rate_mbit: Option<u64>, delay_ms: u64, limit: &str) -> LinkSpec {
         trace: None,
         delay_ns: delay_ms * 1_000_000,
         loss: 0.0,
+        message_loss: 0.0,
         reorder: 0.0,
         reorder_packets: 0,
         qdisc: Spec::named("fifo").with("limit", Value::Text(limit.into())),
@@ -258,6 +259,31 @@ fn changes_take_place_at_their_times_after_the_start() {
 }
 
 #[test]
+fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
+    let forward = LinkSpec { message_loss: 0.5, ..link(Some(96), 1, "1000p") };
+    let Some(mut bench) = Bench::new(1, forward, link(None, 0, "100p")) else { return };
+    bench.start();
+    bench.ping(0, 1);
+    let [left, _] = &bench.hosts[0];
+    for (from, to) in [(61_475, 61_475), (61_476, 61_476), (40_000, 61_475)] {
+        let socket = left.within(|| UdpSocket::bind(("0.0.0.0", from))).unwrap();
+        for _ in 0..200 {
+            // Refused now and then: nobody listens there.
+            let _ = socket.send_to(&[7; 100], ("10.9.0.2", to));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let [(forward, packets), (reverse, _)] = bench.finish();
+    let sent = packets.iter().filter(|packet| packet.frame_bytes() == 142).count();
+    assert!((500..=600).contains(&sent), "{sent} of 600 datagrams");
+    let lost = packets.iter().filter(|packet| packet.fate() == Some(Fate::Lost));
+    // Of 300 to 400 messages; 5 sigma are 50.
+    let lost = lost.inspect(|packet| assert_eq!(packet.frame_bytes(), 142)).count();
+    assert!((100..=250).contains(&lost), "{lost} lost");
+    assert_eq!((forward.drops_loss, reverse.drops_loss), (lost as u64, 0));
+}
+
+#[test]
 fn bad_links_are_refused_by_name() {
     let good = || link(Some(96), 10, "10p");
     let open = |forward: LinkSpec| {
@@ -270,6 +296,7 @@ fn bad_links_are_refused_by_name() {
     std::fs::write(&trace, "1\n0\n").unwrap();
     let cases = [
         (LinkSpec { loss: 1.5, ..good() }, "forward: loss = 1.5: allowed is a share from 0 to 1"),
+        (LinkSpec { message_loss: -0.1, ..good() }, "forward: message_loss = -0.1: allowed is"),
         (LinkSpec { trace: Some(trace.clone()), ..good() }, "rate = 96Mbit/s: allowed is either"),
         (LinkSpec { trace: Some(trace), rate_bps: None, ..good() }, "bad.trace:2: \"0\": allowed"),
         (LinkSpec { qdisc: Spec::named("cake"), ..good() }, "forward: qdisc.kind = cake: allowed"),

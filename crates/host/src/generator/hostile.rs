@@ -1,28 +1,41 @@
 //! An attacker beside a box: forged, replayed, truncated and oversized messages over a real socket.
 //!
-//! It listens on the box's own device from the start, so it has messages of the running session
-//! to replay and, where the boxes restarted since, of the session before. It has no key.
+//! It listens on the box's own device from before the first handshake, so it has messages of the
+//! running session to replay and, where the boxes restarted since, the whole session before. It
+//! sends in the name of the peer, without which no box would look further. It has no key.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use forebay_core::packet::Headers;
 use forebay_core::random::{Stream, Streams};
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::clock;
 use crate::port::{Direction, PacketPort, Port, PortError};
+use crate::record::AttackRecord;
 use crate::roles::{self, Order};
 
-/// Messages kept for replay, of the first ones as of the newest ones: seconds at 200 reports/s.
-const KEPT_MAX: usize = 512;
+/// Newest messages kept for replay: some seconds of the running session at 200 reports a second.
+const NEWEST_MAX: usize = 512;
+
+/// Messages kept of the recorded session: 40 s of it, at most 12 MB.
+const RECORDED_MAX: usize = 8192;
 
 /// How many messages are sent between two looks at the live ones.
 const BATCH: u64 = 64;
+
+/// What it tells the testbed when all messages are sent.
+pub const DONE: &str = "attacked";
+
+/// How often it looks at the live ones while it sends nothing.
+const IDLE: Duration = Duration::from_millis(1);
 
 /// Ethernet, IPv4 and UDP headers.
 const PAYLOAD_OFFSET: usize = 14 + 20 + 8;
@@ -33,37 +46,22 @@ const OVERSIZED_MAX: usize = 65_507;
 /// What the attacker does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostileSpec {
-    /// The device it listens on.
+    /// The device it listens on: one of the box under attack.
     pub device: String,
     /// The box under attack.
     pub target: SocketAddrV4,
-    /// When it begins (ns since the start of the run); it listens from the start.
+    /// The other box, in whose name it sends.
+    pub peer: SocketAddrV4,
+    /// What it hears before belongs to the recorded session (ns since the start of the run).
+    pub recorded_until_ns: u64,
+    /// When it begins (ns since the start of the run); it listens throughout.
     pub at_ns: u64,
     /// How many messages it sends, as fast as it can.
     pub messages: u64,
-    /// Where the [`HostileOutput`] goes (JSON).
+    /// Where the [`AttackRecord`] goes (JSON), without what only the box knows.
     pub output: PathBuf,
     /// Seed of the forged bytes.
     pub seed: u64,
-}
-
-/// What the attacker sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostileOutput {
-    /// A message with some bytes changed.
-    pub forged: u64,
-    /// One of the newest messages as it was.
-    pub replayed: u64,
-    /// One of the first messages of the run as it was.
-    pub recorded: u64,
-    /// A message cut short.
-    pub truncated: u64,
-    /// A message with bytes appended, up to the largest datagram.
-    pub oversized: u64,
-    /// Messages that the socket refused.
-    pub refused: u64,
-    /// From the first to the last (ns).
-    pub took_ns: u64,
 }
 
 /// An attacker that could not start.
@@ -103,27 +101,32 @@ pub fn run(spec: HostileSpec) -> Result<(), HostileError> {
         }
     });
     roles::tell("ready");
-    let mut begin = None;
-    let mut sent = 0;
+    let mut started = None;
+    let mut began = None;
+    let mut left = spec.messages;
     loop {
         match inbox.try_recv() {
             Ok(line) => {
-                if let Some(Order::Start(started_ns)) = Order::parse(&line) {
-                    begin = Some(started_ns.saturating_add(spec.at_ns));
+                if let Some(Order::Start(at)) = Order::parse(&line) {
+                    started = Some(at);
                 }
             }
             Err(mpsc::TryRecvError::Disconnected) => break,
             Err(mpsc::TryRecvError::Empty) => {}
         }
-        attacker.listen();
         let now = clock::now().as_nanos();
-        if begin.is_some_and(|begin| now >= begin) && sent < spec.messages {
-            let count = BATCH.min(spec.messages - sent);
-            attacker.attack(count);
-            sent += count;
-            attacker.output.took_ns = clock::now().as_nanos() - begin.unwrap_or(now);
+        let is_past = |at_ns| started.is_some_and(|started: u64| now >= started + at_ns);
+        attacker.listen(!is_past(spec.recorded_until_ns));
+        if left > 0 && is_past(spec.at_ns) && attacker.is_prepared() {
+            attacker.attack(BATCH.min(left));
+            left = left.saturating_sub(BATCH);
+            let began = *began.get_or_insert(now);
+            attacker.output.took_ns = clock::now().as_nanos() - began;
+            if left == 0 {
+                roles::tell(DONE);
+            }
         } else {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(IDLE);
         }
     }
     let json = serde_json::to_string(&attacker.output).expect("counters are JSON");
@@ -135,51 +138,52 @@ struct Attacker {
     port: PacketPort,
     socket: UdpSocket,
     target: SocketAddrV4,
-    /// The first messages of the run.
-    first: Vec<Vec<u8>>,
+    /// Messages of the recorded session, in order.
+    recorded: Vec<Vec<u8>>,
     /// The newest messages.
     newest: VecDeque<Vec<u8>>,
     random: Stream,
-    output: HostileOutput,
+    output: AttackRecord,
 }
 
 impl Attacker {
     fn new(spec: &HostileSpec) -> Result<Self, HostileError> {
-        let socket_error = |source| HostileError::Socket { target: spec.target, source };
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(socket_error)?;
-        socket.set_nonblocking(true).map_err(socket_error)?;
+        let socket = in_the_name_of(spec.peer)
+            .map_err(|source| HostileError::Socket { target: spec.target, source })?;
         Ok(Self {
             port: PacketPort::open(&spec.device, Direction::Receive)?,
             socket,
             target: spec.target,
-            first: Vec::new(),
+            recorded: Vec::new(),
             newest: VecDeque::new(),
             random: Streams::new(spec.seed).stream("hostile"),
-            output: HostileOutput::default(),
+            output: AttackRecord::default(),
         })
     }
 
     /// Keeps the messages to the target that have come since the last call.
-    fn listen(&mut self) {
-        let Self { port, target, first, newest, .. } = self;
+    fn listen(&mut self, is_recorded: bool) {
+        let Self { port, target, recorded, newest, .. } = self;
         // An error of the device only means fewer messages to replay.
         let _ = port.receive(usize::MAX, &mut |frame| {
             let Some(message) = message_to(*target, frame) else { return };
-            if first.len() < KEPT_MAX {
-                first.push(message.to_vec());
+            if is_recorded && recorded.len() < RECORDED_MAX {
+                recorded.push(message.to_vec());
             }
-            if newest.len() == KEPT_MAX {
+            if newest.len() == NEWEST_MAX {
                 newest.pop_front();
             }
             newest.push_back(message.to_vec());
         });
     }
 
+    /// Whether there is something to replay of both kinds.
+    fn is_prepared(&self) -> bool {
+        !self.recorded.is_empty() && !self.newest.is_empty()
+    }
+
     fn attack(&mut self, count: u64) {
         for _ in 0..count {
-            if self.newest.is_empty() {
-                return;
-            }
             let message = self.next_message();
             if self.socket.send_to(&message, self.target).is_err() {
                 self.output.refused += 1;
@@ -202,8 +206,8 @@ impl Attacker {
             1 => self.output.replayed += 1,
             2 => {
                 self.output.recorded += 1;
-                let index = self.random.below(self.first.len() as u64) as usize;
-                message.clone_from(&self.first[index]);
+                let index = self.random.below(self.recorded.len() as u64) as usize;
+                message.clone_from(&self.recorded[index]);
             }
             3 => {
                 self.output.truncated += 1;
@@ -221,6 +225,16 @@ impl Attacker {
     }
 }
 
+/// A socket whose datagrams come from `peer`, an address that need not be ours (`IP_TRANSPARENT`
+/// in ip(7)); what is sent to an address of this namespace still arrives, over loopback.
+fn in_the_name_of(peer: SocketAddrV4) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_ip_transparent_v4(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SocketAddr::from(peer).into())?;
+    Ok(socket.into())
+}
+
 /// The payload of `frame` if it is a UDP datagram to `target`. The boxes' datagrams have neither
 /// IP options nor padding.
 fn message_to(target: SocketAddrV4, frame: &[u8]) -> Option<&[u8]> {
@@ -229,4 +243,75 @@ fn message_to(target: SocketAddrV4, frame: &[u8]) -> Option<&[u8]> {
         && headers.destination == IpAddr::from(*target.ip())
         && headers.destination_port == target.port();
     frame.get(PAYLOAD_OFFSET..).filter(|message| to_target && !message.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::namespace::Namespace;
+    use crate::testbed::tests::skip_without_root;
+
+    fn attacker(peer: SocketAddrV4, target: SocketAddrV4) -> Attacker {
+        let spec = HostileSpec {
+            device: "lo".into(),
+            target,
+            peer,
+            recorded_until_ns: 0,
+            at_ns: 0,
+            messages: 0,
+            output: PathBuf::new(),
+            seed: 1,
+        };
+        Attacker::new(&spec).unwrap()
+    }
+
+    #[test]
+    fn every_kind_arrives_in_the_name_of_the_peer_and_is_counted() {
+        if skip_without_root() {
+            return;
+        }
+        let namespace = Namespace::new().unwrap();
+        let mut up = std::process::Command::new("ip");
+        up.args(["link", "set", "dev", "lo", "up"]);
+        namespace.host(&mut up).unwrap();
+        assert!(up.status().unwrap().success());
+        let sent = namespace.within(|| {
+            let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
+            victim.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let std::net::SocketAddr::V4(target) = victim.local_addr().unwrap() else { panic!() };
+            // No address of this namespace.
+            let peer = SocketAddrV4::new([10, 1, 3, 2].into(), 61_475);
+            let mut attacker = attacker(peer, target);
+            let genuine = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (old, new) = ([1; 64], [2; 64]);
+            for (message, is_recorded) in [(old, true), (new, false)] {
+                genuine.send_to(&message, target).unwrap();
+                victim.recv(&mut [0; 64]).unwrap();
+                attacker.listen(is_recorded);
+            }
+            assert_eq!((attacker.recorded.len(), attacker.newest.len()), (1, 2));
+            let mut buffer = vec![0; 1 << 16];
+            let mut seen = AttackRecord::default();
+            for _ in 0..100 {
+                attacker.attack(1);
+                let (len, source) = victim.recv_from(&mut buffer).unwrap();
+                assert_eq!(source, peer.into());
+                seen.truncated += u64::from(len < 64);
+                seen.oversized += u64::from(len > 64);
+                // Recorded ones are the old one; newest ones either.
+                seen.recorded += u64::from(buffer[..len] == old);
+            }
+            let sent = attacker.output;
+            assert_eq!((sent.truncated, sent.oversized), (seen.truncated, seen.oversized));
+            assert!(seen.recorded >= sent.recorded);
+            Ok(sent)
+        });
+        let sent = sent.unwrap();
+        let kinds = [sent.forged, sent.replayed, sent.recorded, sent.truncated, sent.oversized];
+        assert!(
+            kinds.iter().all(|count| *count > 0) && kinds.iter().sum::<u64>() == 100,
+            "{sent:?}"
+        );
+        assert_eq!(sent.refused, 0);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use super::topology::{PairSites, Site, Topology};
 use crate::daemon::config::{DEFAULT_PORT, Role};
 use crate::daemon::control::{self, Answer, Request};
 use crate::daemon::keys;
-use crate::daemon::status::Status;
+use crate::daemon::status::{MessageCounters, Status};
 use crate::daemon::trace;
 use crate::record::BundleRecord;
 use crate::scenario::{BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, PairSpec, Scenario};
@@ -192,6 +193,18 @@ impl<'a> Boxes<'a> {
         }
     }
 
+    /// What the box at `target` says of its messages since its start; nothing if it does not answer.
+    pub fn messages(&self, target: FaultTarget) -> Option<MessageCounters> {
+        let found = self.boxes.iter().find(|one| one.target == target);
+        found.and_then(BoxProcess::status).map(|status| status.messages)
+    }
+
+    /// CPU time (ns) of the box at `target` since its start; nothing if it is dead.
+    pub fn cpu_time_ns(&self, target: FaultTarget) -> Option<u64> {
+        let found = self.boxes.iter().find(|one| one.target == target && !one.dead);
+        found.and_then(|one| one.program.cpu_time_ns())
+    }
+
     /// Name, process and CPU time so far (ns) of each box; no process for one that is dead.
     pub fn processes(&self) -> Vec<(String, Option<u32>, u64)> {
         let rows = self.boxes.iter().map(|one| {
@@ -333,9 +346,6 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
     let FaultTarget { pair, reverse, end } = target;
     let (from, to) =
         if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
-    let (own, other) = if end == BundleEnd::Sendbox { (from, to) } else { (to, from) };
-    // Both directions may have their boxes in the same two namespaces.
-    let port = DEFAULT_PORT + u16::from(reverse);
     let sendbox = end == BundleEnd::Sendbox;
     let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
     let file = ConfigFile {
@@ -343,14 +353,14 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
             role: if sendbox { Role::Sendbox } else { Role::Receivebox },
             lan: sendbox.then_some("lan"),
             wan: "wan",
-            listen: format!("{}:{port}", own.address(pair)),
+            listen: messages_at(target).to_string(),
             control: &files.control,
         },
         trace: files.trace.as_deref().map(|file| TraceTable { file, limit: TRACE_LIMIT }),
         bundle: [BundleTable {
             name: &bundle.name,
             id: u16::from(reverse) + 1,
-            peer: format!("{}:{port}", other.address(pair)),
+            peer: messages_at(target.peer()).to_string(),
             to: [to.host_prefix(pair)],
             from: [from.host_prefix(pair)],
             key_file: key,
@@ -385,9 +395,20 @@ fn bundles(pair: &PairSpec) -> impl Iterator<Item = (bool, &BundleSpec)> {
     forward.chain(pair.reverse_bundle.iter().map(|bundle| (true, bundle)))
 }
 
-fn namespace(sites: &PairSites, target: FaultTarget) -> &Namespace {
-    let left = (target.end == BundleEnd::Sendbox) != target.reverse;
-    if left { &sites.left_box } else { &sites.right_box }
+/// The namespace of a box.
+pub(super) fn namespace(sites: &PairSites, target: FaultTarget) -> &Namespace {
+    if is_left(target) { &sites.left_box } else { &sites.right_box }
+}
+
+/// Where a box takes messages.
+pub(super) fn messages_at(target: FaultTarget) -> SocketAddrV4 {
+    let site = if is_left(target) { Site::LeftBox } else { Site::RightBox };
+    // Both directions may have their boxes in the same two namespaces.
+    SocketAddrV4::new(site.address(target.pair), DEFAULT_PORT + u16::from(target.reverse))
+}
+
+fn is_left(target: FaultTarget) -> bool {
+    (target.end == BundleEnd::Sendbox) != target.reverse
 }
 
 fn file_name(target: FaultTarget) -> String {

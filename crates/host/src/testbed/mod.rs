@@ -4,6 +4,7 @@
 //! with their last user, and programs are killed when their parent dies. So nothing is left
 //! behind, also after `kill -9`.
 
+mod attacker;
 mod boxes;
 mod lock;
 pub mod namespace;
@@ -106,8 +107,8 @@ pub enum TestbedError {
     /// A program cannot be signalled.
     #[error("{name}: {signal}: {source}")]
     Signal { name: String, signal: Signal, source: io::Error },
-    /// A fault for a box that does not exist.
-    #[error("fault: {target:?}: the pair has no such bundle")]
+    /// A fault or an attack for a box that does not exist.
+    #[error("fault or attack: {target:?}: the pair has no such bundle")]
     FaultTarget { target: FaultTarget },
     /// A restart of a running box.
     #[error("fault: restart of {name}, which is not dead: a kill must come before")]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::attacker::Attacker;
 use super::boxes::Boxes;
 use super::namespace::Namespace;
 use super::program::Program;
@@ -22,7 +23,7 @@ use crate::roles::Order;
 use crate::scenario::{Fault, Scenario};
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The run starts this long after everything is ready (ns): the order to start has arrived
 /// everywhere by then, and the handshakes' last packets have left the link.
@@ -41,6 +42,7 @@ pub(super) struct Run<'a> {
     dir: &'a Path,
     emulator: Program,
     boxes: Boxes<'a>,
+    attacker: Option<Attacker>,
     left: Program,
     right: Program,
     /// Faults still to come, in order of time.
@@ -75,6 +77,11 @@ impl<'a> Run<'a> {
             &emulator_spec(scenario, dir),
         )?;
         emulator.await_line("ready", READY_TIMEOUT)?;
+        // Before the boxes: it records their first handshake too.
+        let attacker = scenario
+            .attack
+            .map(|attack| Attacker::start(attack, scenario, topology, &start))
+            .transpose()?;
         let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
         boxes.await_peers()?;
         topology.disable_offloads()?;
@@ -104,6 +111,7 @@ impl<'a> Run<'a> {
             dir,
             emulator,
             boxes,
+            attacker,
             left,
             right,
             faults,
@@ -118,7 +126,9 @@ impl<'a> Run<'a> {
     pub fn go(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), TestbedError> {
         self.started_ns = clock::now().as_nanos() + LEAD_NS;
         let order = Order::Start(self.started_ns).to_string();
-        for program in [&mut self.emulator, &mut self.left, &mut self.right] {
+        let attacker = self.attacker.as_mut().map(|attacker| &mut attacker.program);
+        let programs = [&mut self.emulator, &mut self.left, &mut self.right];
+        for program in programs.into_iter().chain(attacker) {
             program.tell(&order)?;
         }
         sleep_until(self.started_ns);
@@ -130,6 +140,9 @@ impl<'a> Run<'a> {
             self.wait_for_tick()?;
             self.emulator.check()?;
             self.boxes.check()?;
+            if let Some(attacker) = &mut self.attacker {
+                attacker.watch(self.started_ns, &self.boxes)?;
+            }
             for (drained, side) in drained.iter_mut().zip([&mut self.left, &mut self.right]) {
                 *drained |= side.has_said("drained")?;
             }
@@ -157,6 +170,8 @@ impl<'a> Run<'a> {
         await_both([&mut self.left, &mut self.right], "finished")?;
         self.left.stop(None)?;
         self.right.stop(None)?;
+        let attacker = self.attacker.take();
+        let attack = attacker.map(|attacker| attacker.finish(&self.boxes)).transpose()?;
         self.boxes.stop()?;
         self.emulator.stop(None)?;
         let left: HostsOutput = read_json(&hosts_output(self.dir, Side::Left))?;
@@ -167,6 +182,7 @@ impl<'a> Run<'a> {
             finished_ns: self.finished_ns,
             links,
             bundles: self.boxes.collect()?,
+            attack,
             host: self.host,
             ..RunRecord::default()
         };
@@ -191,11 +207,12 @@ impl<'a> Run<'a> {
     }
 
     fn snapshot(&self) -> Result<Snapshot, TestbedError> {
-        let own = [&self.emulator, &self.left, &self.right];
+        let attacker = self.attacker.as_ref().map(|attacker| &attacker.program);
+        let own = [&self.emulator, &self.left, &self.right].into_iter().chain(attacker);
         let own = own.map(|program| (program.name.clone(), program.cpu_time_ns().unwrap_or(0)));
         let boxes = self.boxes.processes().into_iter().map(|(name, _, cpu_ns)| (name, cpu_ns));
         let machine = MachineTime::now().map_err(TestbedError::Proc)?;
-        Ok(Snapshot { cpu_ns: own.into_iter().chain(boxes).collect(), machine: Some(machine) })
+        Ok(Snapshot { cpu_ns: own.chain(boxes).collect(), machine: Some(machine) })
     }
 
     /// Notes what the run cost, while the programs still live.
@@ -226,14 +243,15 @@ impl<'a> Run<'a> {
 }
 
 /// What all programs have in common.
-struct Starter<'a> {
+pub(super) struct Starter<'a> {
     binary: &'a Path,
-    dir: &'a Path,
+    /// The folder of the run.
+    pub dir: &'a Path,
 }
 
 impl Starter<'_> {
     /// Starts `forebay role ROLE` under `name` with its specification in the folder of the run.
-    fn role(
+    pub fn role(
         &self,
         role: &str,
         namespace: &Namespace,
@@ -342,7 +360,7 @@ fn quantiles(mut values: Vec<u64>) -> [u64; 4] {
     [500, 990, 999, 1000].map(|per_mille| values[last * per_mille / 1000])
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, TestbedError> {
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, TestbedError> {
     let text =
         fs::read(path).map_err(|source| TestbedError::File { path: path.to_path_buf(), source })?;
     serde_json::from_slice(&text)

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_host::record::{BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord};
+use forebay_host::record::{
+    AttackRecord, BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord,
+};
 use forebay_host::scenario::{
-    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkChange, LinkSpec, PairSpec,
+    Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkChange, LinkSpec, PairSpec,
     Request, Scenario, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, TestbedError};
@@ -14,8 +16,8 @@ use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
 use crate::rows::{
-    BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow, RequestRow,
-    RunRows,
+    AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow,
+    RequestRow, RunRows,
 };
 
 /// The back end.
@@ -95,6 +97,11 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         });
     }
     let faults = experiment.faults.iter().map(|fault| fault_spec(experiment, fault)).collect();
+    let attack = experiment.attack.as_ref().map(|attack| Attack {
+        at_ns: ns(attack.at),
+        target: target(experiment, &attack.bundle, attack.end),
+        messages: attack.messages,
+    });
     let scenario = Scenario {
         seed: experiment.seed,
         stop_ns: ns(experiment.stop),
@@ -103,6 +110,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         reverse: link_spec(&experiment.reverse),
         pairs,
         faults,
+        attack,
     };
     Ok(Plan { scenario, flows })
 }
@@ -119,6 +127,7 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
         trace: link.trace.clone(),
         delay_ns: ns(link.delay),
         loss: link.loss,
+        message_loss: link.message_loss,
         reorder: link.reorder,
         reorder_packets: link.reorder_packets,
         qdisc: link.qdisc.clone(),
@@ -173,23 +182,27 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
 }
 
 fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
-    let bundle = experiment.bundle(&fault.bundle).expect("faults name bundles of the experiment");
-    let pair = experiment.pairs.iter().position(|pair| *pair == bundle.pair);
     Fault {
         at_ns: ns(fault.at),
-        target: FaultTarget {
-            pair: pair.expect("every bundle's pair is listed"),
-            reverse: bundle.reversed,
-            end: match fault.end {
-                plan::FaultEnd::Sendbox => BundleEnd::Sendbox,
-                plan::FaultEnd::Receivebox => BundleEnd::Receivebox,
-            },
-        },
+        target: target(experiment, &fault.bundle, fault.end),
         action: match fault.action {
             plan::FaultAction::Kill => FaultAction::Kill,
             plan::FaultAction::Stop => FaultAction::Stop,
             plan::FaultAction::Continue => FaultAction::Continue,
             plan::FaultAction::Restart => FaultAction::Restart,
+        },
+    }
+}
+
+fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarget {
+    let bundle = experiment.bundle(bundle).expect("what hits a box names one of the experiment");
+    let pair = experiment.pairs.iter().position(|pair| *pair == bundle.pair);
+    FaultTarget {
+        pair: pair.expect("every bundle's pair is listed"),
+        reverse: bundle.reversed,
+        end: match end {
+            plan::BoxEnd::Sendbox => BundleEnd::Sendbox,
+            plan::BoxEnd::Receivebox => BundleEnd::Receivebox,
         },
     }
 }
@@ -232,6 +245,7 @@ fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, Backend
         flows: record.flows.into_iter().map(flow).collect::<Result<_, BackendError>>()?,
         links: record.links.into_iter().map(|link| link_row(link, record.started_ns)).collect(),
         bundles: record.bundles.into_iter().map(|bundle| bundle_row(bundle, &since)).collect(),
+        attack: record.attack.map(attack_row),
         host: host_row(record.host),
     })
 }
@@ -292,6 +306,24 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
         message_bytes: bundle.message_bytes,
         lateness_ns: bundle.lateness_ns,
         drops_ring: bundle.drops_ring,
+    }
+}
+
+fn attack_row(attack: AttackRecord) -> AttackRow {
+    let sent = [
+        ("forged", attack.forged),
+        ("replayed", attack.replayed),
+        ("recorded", attack.recorded),
+        ("truncated", attack.truncated),
+        ("oversized", attack.oversized),
+    ];
+    AttackRow {
+        sent: sent.map(|(kind, count)| (kind.to_string(), count)).to_vec(),
+        refused: attack.refused,
+        took_ns: attack.took_ns,
+        box_cores: attack.box_cores,
+        received: attack.received,
+        rejected: attack.rejected,
     }
 }
 

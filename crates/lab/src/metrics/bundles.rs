@@ -227,6 +227,25 @@ fn control(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
     metrics.put("transitions", Some(transitions as f64));
     let steps = row.decisions.iter().map(|d| (d.at_ns, u32::from(d.rate_bps.is_some()))).collect();
     metrics.put("shaped_share", Timeline::new(steps).mean(from, to));
+    shaper_rate(row, from, to, metrics);
+}
+
+/// The range of the shaper's rate; without one, the rate before goes on.
+fn shaper_rate(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
+    let kbps = |bps: u64| u32::try_from(bps / 1000).unwrap_or(u32::MAX);
+    let steps = row.decisions.iter().filter_map(|d| Some((d.at_ns, kbps(d.rate_bps?))));
+    let steps: Vec<(u64, u32)> = steps.collect();
+    let Some((first, _)) = steps.first() else { return };
+    let from = from.max(*first);
+    let rate = Timeline::new(steps);
+    for (name, share) in [
+        ("rate_min_mbps", 0.0),
+        ("rate_p5_mbps", 0.05),
+        ("rate_p95_mbps", 0.95),
+        ("rate_max_mbps", 1.0),
+    ] {
+        metrics.put(name, rate.quantile(from, to, share).map(|kbps| kbps / 1e3));
+    }
 }
 
 fn whole_run(row: &BundleRow, metrics: &mut Metrics) {
@@ -281,7 +300,9 @@ mod tests {
             ],
             decisions: vec![
                 decision(0, None, 50_000_000, "measuring"),
-                decision(25, Some(5), 50_200_000, "shaping"),
+                decision(25, Some(5_000_000), 50_200_000, "shaping"),
+                decision(90, Some(9_000_000), 50_200_000, "shaping"),
+                decision(98, Some(7_000_000), 50_200_000, "shaping"),
             ],
             boundaries_sent: 4,
             boundaries_matched: 3,
@@ -341,6 +362,9 @@ mod tests {
         assert!(get("queue_share_at_sendbox") > 0.99);
         assert_eq!(get("shaped_share"), 0.75);
         assert_eq!(get("transitions"), 1.0);
+        // 5 for 65 ms, 9 for 8 ms, 7 for 2 ms.
+        assert_eq!([get("rate_min_mbps"), get("rate_p5_mbps")], [5.0, 5.0]);
+        assert_eq!([get("rate_p95_mbps"), get("rate_max_mbps")], [9.0, 9.0]);
         assert!((get("min_rtt_drift_ms") - 0.2).abs() < 1e-9);
     }
 }

@@ -42,6 +42,8 @@ pub struct Experiment {
     pub windows: Vec<Window>,
     /// Signals to boxes.
     pub faults: Vec<Fault>,
+    /// Hostile messages to a box.
+    pub attack: Option<Attack>,
     /// Every parameter by its dotted key, as written.
     pub parameters: BTreeMap<String, String>,
     /// SHA-256 over the parameters and the contents of all named files, in hex.
@@ -73,6 +75,8 @@ pub struct Link {
     pub delay: Duration,
     /// Probability of random loss.
     pub loss: f64,
+    /// Probability of random loss of the boxes' messages, beside it.
+    pub message_loss: f64,
     /// Probability that a packet is held back.
     pub reorder: f64,
     /// How many packets overtake a held one.
@@ -203,14 +207,27 @@ pub struct Fault {
     /// Whose box.
     pub bundle: String,
     /// Which end.
-    pub end: FaultEnd,
+    pub end: BoxEnd,
     /// What happens.
     pub action: FaultAction,
 }
 
-/// The end of a bundle that a [`Fault`] hits.
+/// Forged, replayed, truncated and oversized messages to a box in the name of its peer.
+#[derive(Clone, Debug)]
+pub struct Attack {
+    /// When it begins.
+    pub at: Duration,
+    /// Whose box.
+    pub bundle: String,
+    /// Which end.
+    pub end: BoxEnd,
+    /// How many messages.
+    pub messages: u64,
+}
+
+/// The end of a bundle that a [`Fault`] or an [`Attack`] hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultEnd {
+pub enum BoxEnd {
     /// Where the traffic enters the bundle.
     Sendbox,
     /// Where it leaves it.
@@ -244,6 +261,7 @@ mod tests {
             trace: None,
             delay: Duration::from_millis(25),
             loss: 0.0,
+            message_loss: 0.0,
             reorder: 0.0,
             reorder_packets: 3,
             qdisc: Spec::named("fifo"),

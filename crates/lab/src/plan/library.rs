@@ -23,6 +23,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/queue_shift_both",
     "bundler/measurement",
     "bundler/faults",
+    "bundler/hostile_messages",
     "bundler/dynamics/start",
     "bundler/dynamics/cbr_then_greedy",
     "bundler/dynamics/idle",

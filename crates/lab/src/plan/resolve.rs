@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::PlanError;
 use super::experiment::{
-    Bundle, Change, Experiment, Fault, FaultAction, FaultEnd, Flow, Link, Traffic, Window,
+    Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Traffic, Window,
 };
 use super::library::Source;
 use super::reader::Reader;
@@ -54,6 +54,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         }
     }
     let faults = faults(&plan, stop, &declared)?;
+    let attack = attack(&plan, stop, &declared)?;
     let mut parameters = flatten(tree);
     parameters
         .retain(|key, _| !ABOUT_THE_PLAN.contains(&key.split('.').next().unwrap_or_default()));
@@ -73,6 +74,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         flows,
         windows: windows(&plan, stop)?,
         faults,
+        attack,
         sha256: files.finish(&parameters),
         parameters,
     })
@@ -142,6 +144,7 @@ fn links(plan: &Reader<'_>, files: &mut Files<'_>) -> Result<(Duration, Link, Li
             trace: None,
             delay: rtt / 2,
             loss: 0.0,
+            message_loss: 0.0,
             reorder: 0.0,
             reorder_packets: 3,
             qdisc: unnoticed_queue(),
@@ -182,6 +185,7 @@ fn link(
         trace,
         delay,
         loss: table.share("loss")?.unwrap_or(0.0),
+        message_loss: table.share("message_loss")?.unwrap_or(0.0),
         reorder: table.share("reorder")?.unwrap_or(0.0),
         reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
         qdisc,
@@ -414,24 +418,54 @@ fn faults(
             let allowed = "a time within the run, not before the previous fault";
             return Err(table.wrong_because("at", allowed));
         }
-        let bundle = table.require("bundle", table.name("bundle")?)?;
-        let Some(known) = bundles.iter().find(|known| known.bundle.name == bundle) else {
-            let allowed = format!("one of {}", bundle_names(bundles));
-            return Err(table.wrong_because("bundle", &allowed));
-        };
-        let ends = [("sendbox", FaultEnd::Sendbox), ("receivebox", FaultEnd::Receivebox)];
+        let known = bundle_of(&table, bundles)?;
         let actions = [
             ("kill", FaultAction::Kill),
             ("stop", FaultAction::Stop),
             ("continue", FaultAction::Continue),
             ("restart", FaultAction::Restart),
         ];
-        let end = table.require("end", table.choice("end", &ends)?)?;
+        let end = table.require("end", table.choice("end", &ENDS)?)?;
         let action = table.require("action", table.choice("action", &actions)?)?;
         // An arm without the bundle has no box to hit: the same plan, nothing happens.
         if known.enabled {
-            faults.push(Fault { at, bundle, end, action });
+            faults.push(Fault { at, bundle: known.bundle.name.clone(), end, action });
         }
     }
     Ok(faults)
+}
+
+const ENDS: [(&str, BoxEnd); 2] =
+    [("sendbox", BoxEnd::Sendbox), ("receivebox", BoxEnd::Receivebox)];
+
+/// The bundle that `table` must name.
+fn bundle_of<'a>(
+    table: &Reader<'_>,
+    bundles: &'a [DeclaredBundle],
+) -> Result<&'a DeclaredBundle, PlanError> {
+    let name = table.require("bundle", table.name("bundle")?)?;
+    bundles
+        .iter()
+        .find(|known| known.bundle.name == name)
+        .ok_or_else(|| table.wrong_because("bundle", &format!("one of {}", bundle_names(bundles))))
+}
+
+fn attack(
+    plan: &Reader<'_>,
+    stop: Duration,
+    bundles: &[DeclaredBundle],
+) -> Result<Option<Attack>, PlanError> {
+    let Some(table) = plan.table("attack", &schema::ATTACK)? else { return Ok(None) };
+    let at = table.require("at", table.duration("at")?)?;
+    // Before, there is nothing to replay yet.
+    if at.is_zero() || at >= stop {
+        return Err(table.wrong_because("at", "a time after the start and before the plan's stop"));
+    }
+    let known = bundle_of(&table, bundles)?;
+    let end = table.require("target", table.choice("target", &ENDS)?)?;
+    let messages = u64::from(table.count("messages", 1..=1_000_000_000)?.unwrap_or(1_000_000));
+    // An arm without the bundle has no box to attack.
+    let happens = table.switch("enabled")?.unwrap_or(true) && known.enabled;
+    let bundle = known.bundle.name.clone();
+    Ok(happens.then_some(Attack { at, bundle, end, messages }))
 }

@@ -102,6 +102,7 @@ pub static PLAN: Section = Section {
         ),
         key("window", TABLES, "none", "further intervals over which metrics are taken"),
         key("fault", TABLES, "none", "signals sent to the boxes"),
+        key("attack", TABLE, "none", "hostile messages sent to a box"),
     ],
 };
 
@@ -114,6 +115,7 @@ pub static BOTTLENECK: Section = Section {
         key("trace", TRACE, "none", "capacity over time instead of `rate`"),
         key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction"),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        key("message_loss", SHARE, "0", "the same of a message of a sendbox, beside `loss`"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
         key(
             "reorder_packets",
@@ -134,6 +136,7 @@ pub static REVERSE: Section = Section {
         key("rate", RATE, "unlimited", "rate of layer-2 frames without FCS"),
         key("trace", TRACE, "none", "capacity over time instead of `rate`"),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        key("message_loss", SHARE, "0", "the same of a message of a receivebox, beside `loss`"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
         key(
             "reorder_packets",
@@ -290,8 +293,23 @@ pub static FAULT: Section = Section {
     ],
 };
 
+/// `[attack]`.
+pub static ATTACK: Section = Section {
+    heading: "[attack]",
+    summary: "Forged, replayed, truncated and oversized messages to a box in its peer's name, as \
+              fast as a socket takes them. Replayed are the newest messages and the session \
+              before the first fault.",
+    keys: &[
+        key("at", DURATION, "", "when it begins, since the start of the run"),
+        key("bundle", "the name of a bundle", "", "whose box"),
+        key("target", "\"sendbox\" or \"receivebox\"", "", "which box"),
+        key("messages", "a whole number, 1 to 1000000000", "1000000", "how many"),
+        key("enabled", "true or false", "true", "false: no attack"),
+    ],
+};
+
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 13] = [
+pub static SECTIONS: [&Section; 14] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -305,6 +323,7 @@ pub static SECTIONS: [&Section; 13] = [
     &ARM,
     &WINDOW,
     &FAULT,
+    &ATTACK,
 ];
 
 /// The annotated listing of `forebay plan schema`.

@@ -1,4 +1,4 @@
-use super::experiment::Traffic;
+use super::experiment::{BoxEnd, Traffic};
 use super::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -143,6 +143,28 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
 }
 
 #[test]
+fn an_attack_needs_a_box_and_a_time_within_the_run() {
+    let attack = |lines: &str| format!("{PLAN}[attack]\n{lines}");
+    let good = "at = \"5s\"\nbundle = \"a\"\ntarget = \"sendbox\"\n";
+    let plan = load(&attack(good), &[]).unwrap();
+    assert!(experiment(&plan, 0).attack.is_none(), "an arm without boxes");
+    assert_eq!(experiment(&plan, 1).attack.unwrap().messages, 1_000_000);
+    let off = load(&attack(good), &["attack.enabled=false"]).unwrap();
+    assert!(experiment(&off, 1).attack.is_none());
+    for (from, to, expected) in [
+        ("5s", "0s", "attack.at = \"0s\": allowed is a time after the start"),
+        ("5s", "10s", "attack.at = \"10s\": allowed is a time after the start"),
+        ("\"a\"", "\"b\"", "attack.bundle = \"b\": allowed is one of a"),
+        ("sendbox", "host", "attack.target = \"host\": allowed is"),
+        ("target", "end", "attack.end = \"sendbox\": allowed is one of at, bundle, target"),
+        ("at =", "messages = 0\nat =", "attack.messages = 0: allowed is a whole number"),
+    ] {
+        let error = load(&attack(&good.replace(from, to)), &[]).expect_err(to).to_string();
+        assert!(error.contains(expected), "{error}\nlacks\n{expected}");
+    }
+}
+
+#[test]
 fn errors_of_the_command_line_name_it() {
     let error = load(PLAN, &["bottleneck.rate=96"]).unwrap_err().to_string();
     assert!(error.starts_with("--set: bottleneck.rate = 96: allowed is a rate"), "{error}");
@@ -215,6 +237,7 @@ cells = { bottleneck.rate = ["10Mbit/s"] }
 rate = "96Mbit/s"
 rtt = "50ms"
 loss = "1%"
+message_loss = "50%"
 reorder = 0.01
 reorder_packets = 4
 qdisc = "fifo"
@@ -222,6 +245,7 @@ change = [{ at = "2s", rate = "5Mbit/s" }, { at = "3s", rtt = "80ms" }, { at = "
 [reverse]
 rate = "1Mbit/s"
 loss = 0.1
+message_loss = 0.1
 reorder = 0.1
 reorder_packets = 2
 qdisc = { kind = "fifo", limit = "50p" }
@@ -265,6 +289,12 @@ at = "7s"
 bundle = "a"
 end = "receivebox"
 action = "kill"
+[attack]
+at = "8s"
+bundle = "a"
+target = "receivebox"
+messages = 5000
+enabled = true
 "#;
     let plan = load(text, &[]).unwrap();
     let all = experiment(&plan, 0);
@@ -273,6 +303,11 @@ action = "kill"
     assert_eq!(all.reverse.changes.len(), 2);
     assert_eq!(all.reverse.changes[0].delay, Some(Duration::from_millis(40)));
     assert_eq!(all.faults.len(), 1);
+    assert_eq!((all.forward.message_loss, all.reverse.message_loss), (0.5, 0.1));
+    assert_eq!(
+        all.attack.map(|attack| (attack.end, attack.messages)),
+        Some((BoxEnd::Receivebox, 5000))
+    );
     let given = |key: &str| text.contains(&format!("{key} = "));
     for section in schema::SECTIONS {
         for key in section.keys {
@@ -286,6 +321,7 @@ action = "kill"
                 "arm",
                 "window",
                 "fault",
+                "attack",
             ];
             assert!(given(key.name) || elsewhere.contains(&key.name), "{}", key.name);
             assert!(schema::listing().contains(key.allowed));
