@@ -21,7 +21,7 @@ use alloc::boxed::Box;
 
 use super::delay::{DelayControl, DelayLaw, Steering, Window};
 use super::estimators::Path;
-use super::{Algorithm, CongestionControl};
+use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
 
 /// The registry entry.
@@ -33,6 +33,9 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "github.com/ccp-project/nimbus, branch queue-control",
     ],
     params: &[],
+    needs: &[Field::Rtt, Field::DeliveryRate],
+    min_window_mss: 1.0,
+    batch_tolerance: 0.05,
     build,
 };
 

@@ -25,6 +25,9 @@ pub const ALGORITHM: Algorithm = Algorithm {
             allowed: "a size, 1514B or more",
         },
     ],
+    needs: &[],
+    min_window_mss: 1.0,
+    batch_tolerance: 0.0,
     build,
 };
 

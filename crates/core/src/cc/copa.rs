@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 
 use super::delay::{DelayControl, DelayLaw, Steering, Window};
 use super::estimators::Path;
-use super::{Algorithm, CongestionControl};
+use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
 
 /// The registry entry.
@@ -29,6 +29,11 @@ pub const ALGORITHM: Algorithm = Algorithm {
     summary: "Copa with a target that follows the bottleneck rate",
     sources: &["Arun, Balakrishnan: Copa, NSDI 2018"],
     params: &[],
+    needs: &[Field::Rtt, Field::DeliveryRate],
+    min_window_mss: MIN_WINDOW_MSS,
+    // Fed once a round trip, the least of four samples covers four of them: the window oscillates
+    // more slowly and more widely, and its mean is 5 % higher on a path of 79 packets.
+    batch_tolerance: 0.1,
     build,
 };
 

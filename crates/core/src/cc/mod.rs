@@ -148,6 +148,29 @@ pub struct State {
     pub numbers: Vec<(&'static str, f64)>,
 }
 
+/// A field of [`Measurement`] that not every host can fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// [`Measurement::lost`].
+    Lost,
+    /// [`Measurement::ecn_ce`].
+    EcnCe,
+    /// [`Measurement::rtt`].
+    Rtt,
+    /// [`Measurement::feedback_delay`].
+    FeedbackDelay,
+    /// [`Measurement::send_rate`].
+    SendRate,
+    /// [`Measurement::delivery_rate`].
+    DeliveryRate,
+    /// [`Measurement::train_rate`].
+    TrainRate,
+    /// [`Measurement::in_flight`].
+    InFlight,
+    /// [`Measurement::idle`].
+    Idle,
+}
+
 /// One entry of the registry.
 pub struct Algorithm {
     /// Name as written in plans.
@@ -158,6 +181,13 @@ pub struct Algorithm {
     pub sources: &'static [&'static str],
     /// Parameters.
     pub params: &'static [Param],
+    /// Fields it cannot do without; all others it uses where they are known.
+    pub needs: &'static [Field],
+    /// Smallest window it ever sets, in segments.
+    pub min_window_mss: f64,
+    /// How far its mean window may move (share of it) when it is fed once a round trip or every
+    /// 10 ms instead of once a packet: at most 0.05 without a reason in its file, never above 0.2.
+    pub batch_tolerance: f64,
     /// Builds an instance; refuses parameters out of range.
     pub build: fn(&Spec) -> Result<Box<dyn CongestionControl>, SpecError>,
 }

@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 
 use super::delay::{DelayControl, DelayLaw, Steering, Window};
 use super::estimators::Path;
-use super::{Algorithm, CongestionControl};
+use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
 
 /// The registry entry.
@@ -24,6 +24,9 @@ pub const ALGORITHM: Algorithm = Algorithm {
     summary: "holds a queue of 6 packets or 0.75 ms by an integral law",
     sources: &["this project: cc/setpoint.rs"],
     params: &[],
+    needs: &[Field::Rtt, Field::DeliveryRate],
+    min_window_mss: 1.0,
+    batch_tolerance: 0.05,
     build,
 };
 

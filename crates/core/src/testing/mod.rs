@@ -2,6 +2,7 @@
 //! operations one at a time. Property tests draw the operations, fuzz targets decode them from
 //! bytes. The models panic where a rule is broken.
 
+pub mod cc;
 pub mod plant;
 pub mod qdisc;
 pub mod session;

@@ -1,0 +1,439 @@
+//! The rules of [`CongestionControl`] and of the sendbox around it.
+//!
+//! - Whatever is measured, with any optional field unknown: no panic, a window of at least the
+//!   registry's minimum, finite numbers.
+//! - The same algorithm fed once a packet, once a round trip or every 10 ms keeps nearly the same
+//!   window, with every field that it does not need unknown.
+//! - Parameters that are unknown or out of range are refused.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use crate::bundle::sendbox::{Peer, Sendbox, SendboxConfig};
+use crate::bundle::{EpochSize, Report};
+use crate::cc::{Algorithm, CongestionControl, CongestionEvent, Field, Measurement, RttSample};
+use crate::qdisc::Backlog;
+use crate::spec::Spec;
+use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+
+const MSS: ByteCount = ByteCount::new(1514);
+
+/// One call of an algorithm.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Time passes, then this is measured.
+    Measure(Duration, Measurement),
+    /// This happens.
+    Event(CongestionEvent),
+    /// Time passes, then the timer is served if it is due.
+    Timer(Duration),
+}
+
+/// An algorithm under test.
+pub struct Model {
+    algorithm: &'static Algorithm,
+    cc: Box<dyn CongestionControl>,
+    now: Timestamp,
+}
+
+impl Model {
+    /// The algorithm with its defaults, started.
+    pub fn new(algorithm: &'static Algorithm) -> Self {
+        let mut cc = (algorithm.build)(&Spec::named(algorithm.name)).expect("defaults are valid");
+        cc.set_seed(1);
+        let now = Timestamp::from_nanos(5_000_000_000);
+        cc.init(now, MSS, MSS * 10);
+        Self { algorithm, cc, now }
+    }
+
+    /// Applies one call and checks the rules.
+    pub fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Measure(elapsed, measurement) => {
+                self.now += *elapsed;
+                self.cc.on_measurement(self.now, measurement);
+            }
+            Operation::Event(event) => self.cc.on_event(self.now, *event),
+            Operation::Timer(elapsed) => {
+                self.now += *elapsed;
+                if self.cc.next_timer().is_some_and(|at| at <= self.now) {
+                    self.cc.on_timer(self.now);
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        let name = self.algorithm.name;
+        let limits = self.cc.send_limits();
+        if let Some(cwnd) = limits.cwnd {
+            let least = self.algorithm.min_window_mss * MSS.as_f64();
+            assert!(cwnd.as_f64() >= least - 1.0, "{name}: window of {cwnd}");
+        }
+        let state = self.cc.state();
+        for (number, value) in state.numbers {
+            assert!(value.is_finite(), "{name}: {number} = {value}");
+        }
+        assert!(!state.phase.is_empty(), "{name}: no phase");
+    }
+}
+
+fn bytes() -> impl Strategy<Value = ByteCount> {
+    prop_oneof![0u64..100_000, Just(0), Just(u64::MAX), any::<u64>()].prop_map(ByteCount::new)
+}
+
+fn rates() -> impl Strategy<Value = Rate> {
+    prop_oneof![1_000_000u64..1_000_000_000, Just(0), Just(u64::MAX), any::<u64>()]
+        .prop_map(Rate::from_bits_per_sec)
+}
+
+fn durations() -> impl Strategy<Value = Duration> {
+    prop_oneof![0u64..200_000_000, Just(0), Just(u64::MAX / 4), any::<u64>()]
+        .prop_map(Duration::from_nanos)
+}
+
+fn shares() -> impl Strategy<Value = Ratio> {
+    (0.0..=1.0).prop_map(|share| Ratio::new(share).expect("a share"))
+}
+
+prop_compose! {
+    fn measurements()(
+        (interval, acked, lost) in (durations(), bytes(), prop::option::of(bytes())),
+        rtt in prop::option::of((durations(), durations())),
+        feedback_delay in prop::option::of(durations()),
+        (send_rate, delivery_rate, train_rate) in (
+            prop::option::of(rates()),
+            prop::option::weighted(0.8, rates()),
+            prop::option::of(rates()),
+        ),
+        in_flight in prop::option::of(bytes()),
+        (delivered, prior_delivered) in (bytes(), bytes()),
+        (app_limited, idle) in (any::<bool>(), prop::option::of(shares())),
+    ) -> Measurement {
+        Measurement {
+            interval, acked, lost, feedback_delay, send_rate, delivery_rate, train_rate,
+            in_flight, delivered, prior_delivered, app_limited, idle,
+            ecn_ce: None,
+            rtt: rtt.map(|(latest, min)| RttSample { latest, min }),
+        }
+    }
+}
+
+fn events() -> impl Strategy<Value = CongestionEvent> {
+    prop_oneof![
+        Just(CongestionEvent::Loss),
+        Just(CongestionEvent::RecoveryEnd),
+        Just(CongestionEvent::Rto),
+        Just(CongestionEvent::Spurious),
+        Just(CongestionEvent::EcnCe),
+        Just(CongestionEvent::IdleRestart),
+        Just(CongestionEvent::FeedbackLost),
+        any::<i64>().prop_map(CongestionEvent::RttShift),
+        (-50_000_000i64..50_000_000).prop_map(CongestionEvent::RttShift),
+    ]
+}
+
+/// Sequences of calls, sensible ones and others.
+pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let steps = || (0u64..50_000_000).prop_map(Duration::from_nanos);
+    let operation = prop_oneof![
+        8 => (steps(), measurements()).prop_map(|(at, what)| Operation::Measure(at, what)),
+        4 => (steps(), sane()).prop_map(|(at, what)| Operation::Measure(at, what)),
+        1 => events().prop_map(Operation::Event),
+        1 => steps().prop_map(Operation::Timer),
+    ];
+    prop::collection::vec(operation, 1..200)
+}
+
+prop_compose! {
+    /// What a path of 50 ms with a queue would give: gets an algorithm past its first phase.
+    fn sane()(
+        rtt_us in 50_000u64..90_000,
+        mbit in 80u64..100,
+        in_flight in 100_000u64..2_000_000,
+    ) -> Measurement {
+        let rtt = Duration::from_micros(rtt_us);
+        Measurement {
+            interval: Duration::from_millis(5),
+            acked: ByteCount::new(60_000),
+            rtt: Some(RttSample { latest: rtt, min: rtt }),
+            delivery_rate: Some(Rate::from_mbit_per_sec(mbit)),
+            in_flight: Some(ByteCount::new(in_flight)),
+            ..Measurement::default()
+        }
+    }
+}
+
+/// How often an algorithm is fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feeding {
+    /// With every acknowledgement.
+    Packet,
+    /// Every so often.
+    Every(Duration),
+}
+
+/// Bottleneck and two-way delay of [`mean_window`]: 79 packets.
+const PATH_RATE: Rate = Rate::from_mbit_per_sec(24);
+const PATH_RTT: Duration = Duration::from_millis(40);
+/// Window of the hosts before the algorithm sets one.
+const HOST_WINDOW_PACKETS: u64 = 240;
+
+/// Mean window in packets of a sender that always has data, on a fixed path, from 20 s to 60 s.
+/// Every field that the algorithm does not need is unknown.
+pub fn mean_window(algorithm: &'static Algorithm, feeding: Feeding) -> Option<f64> {
+    let mut sender = Sender::new(algorithm, feeding);
+    let gap = MSS.time_at(PATH_RATE).expect("a positive rate");
+    let (mut sum, mut samples) = (0.0, 0u32);
+    while sender.now.as_secs_f64() < 60.0 {
+        sender.now += gap;
+        sender.acknowledge();
+        let cwnd = sender.cc.send_limits().cwnd;
+        sender.send(cwnd);
+        if sender.now.as_secs_f64() > 20.0 {
+            sum += cwnd?.as_f64() / MSS.as_f64();
+            samples += 1;
+        }
+    }
+    Some(sum / f64::from(samples))
+}
+
+/// A window-limited sender whose packets queue at one bottleneck; time goes by one service time.
+struct Sender {
+    algorithm: &'static Algorithm,
+    cc: Box<dyn CongestionControl>,
+    feeding: Feeding,
+    now: Timestamp,
+    /// Departure and time of acknowledgement of what is outstanding.
+    outstanding: VecDeque<(Timestamp, Timestamp)>,
+    bottleneck_free_at: Timestamp,
+    /// Acknowledgements of the last round trip, for the delivery rate.
+    acknowledged: VecDeque<Timestamp>,
+    pending: Measurement,
+    fed_at: Timestamp,
+}
+
+impl Sender {
+    fn new(algorithm: &'static Algorithm, feeding: Feeding) -> Self {
+        let mut cc = (algorithm.build)(&Spec::named(algorithm.name)).expect("defaults are valid");
+        cc.set_seed(1);
+        cc.init(Timestamp::ZERO, MSS, MSS * 10);
+        Self {
+            algorithm,
+            cc,
+            feeding,
+            now: Timestamp::ZERO,
+            outstanding: VecDeque::new(),
+            bottleneck_free_at: Timestamp::ZERO,
+            acknowledged: VecDeque::new(),
+            pending: Measurement::default(),
+            fed_at: Timestamp::ZERO,
+        }
+    }
+
+    fn send(&mut self, cwnd: Option<ByteCount>) {
+        let window = cwnd.map_or(HOST_WINDOW_PACKETS, |cwnd| cwnd.as_u64() / MSS.as_u64());
+        // A window that opens is not sent as one burst: two packets for each service time.
+        for _ in 0..2 {
+            if self.outstanding.len() as u64 >= window {
+                break;
+            }
+            let served = self.bottleneck_free_at.max(self.now + PATH_RTT / 2)
+                + MSS.time_at(PATH_RATE).expect("a positive rate");
+            self.bottleneck_free_at = served;
+            self.outstanding.push_back((self.now, served + PATH_RTT / 2));
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        while self.outstanding.front().is_some_and(|(_, at)| *at <= self.now) {
+            let (sent_at, acked_at) = self.outstanding.pop_front().expect("there is a front");
+            self.acknowledged.push_back(acked_at);
+            while self.acknowledged.front().is_some_and(|at| *at + PATH_RTT < acked_at) {
+                self.acknowledged.pop_front();
+            }
+            let rtt = acked_at.saturating_since(sent_at);
+            let least = self.pending.rtt.map_or(rtt, |pending| pending.min.min(rtt));
+            self.pending.rtt = Some(RttSample { latest: rtt, min: least });
+            self.pending.acked += MSS;
+            self.pending.delivered += MSS;
+        }
+        let is_due = match self.feeding {
+            Feeding::Packet => self.pending.rtt.is_some(),
+            Feeding::Every(period) => self.now.saturating_since(self.fed_at) >= period,
+        };
+        if is_due && self.pending.rtt.is_some() {
+            self.feed();
+        }
+        if self.cc.next_timer().is_some_and(|at| at <= self.now) {
+            self.cc.on_timer(self.now);
+        }
+    }
+
+    fn feed(&mut self) {
+        let needs = |field| self.algorithm.needs.contains(&field);
+        let mut measurement = self.pending;
+        measurement.interval = self.now.saturating_since(self.fed_at);
+        let span = self.acknowledged.front().zip(self.acknowledged.back());
+        measurement.delivery_rate = span
+            .and_then(|(first, last)| {
+                let bytes = MSS * (self.acknowledged.len() as u64 - 1);
+                bytes.per(last.saturating_since(*first))
+            })
+            .filter(|_| needs(Field::DeliveryRate));
+        measurement.rtt = measurement.rtt.filter(|_| needs(Field::Rtt));
+        self.cc.on_measurement(self.now, &measurement);
+        let delivered = self.pending.delivered;
+        self.pending = Measurement { delivered, ..Measurement::default() };
+        self.fed_at = self.now;
+    }
+}
+
+/// One call of a sendbox.
+#[derive(Clone, Debug)]
+pub enum SendboxOperation {
+    /// A packet with this hash leaves.
+    Depart(u64),
+    /// A report of the boundary that left this many before arrives, with these claims.
+    Report(usize, Report),
+    /// Time passes, then the tick, with this many packets in the queue.
+    Tick(Duration, u64),
+    /// The host's judgement of the receivebox changes.
+    Peer(Peer),
+}
+
+/// Sequences of calls of a sendbox, reports of hostile content among them.
+pub fn sendbox_operations() -> impl Strategy<Value = Vec<SendboxOperation>> {
+    let report = (any::<u64>(), bytes(), any::<u64>(), any::<u64>(), 0u8..=20).prop_map(
+        |(received_ns, received_bytes, received_packets, received_ce, log2)| Report {
+            hash: 0,
+            received_at: Timestamp::from_nanos(received_ns),
+            received_bytes,
+            received_packets,
+            received_ce,
+            epoch_size: EpochSize::from_log2(log2).expect("at most 20"),
+        },
+    );
+    let operation = prop_oneof![
+        8 => any::<u64>().prop_map(|hash| SendboxOperation::Depart(hash << 20)),
+        4 => (0usize..20, report).prop_map(|(age, report)| SendboxOperation::Report(age, report)),
+        2 => (0u64..200_000_000, 0u64..3)
+            .prop_map(|(ns, packets)| SendboxOperation::Tick(Duration::from_nanos(ns), packets)),
+        1 => prop_oneof![Just(Peer::Alive), Just(Peer::Silent), Just(Peer::Restarted)]
+            .prop_map(SendboxOperation::Peer),
+    ];
+    prop::collection::vec(operation, 1..300)
+}
+
+/// A sendbox under test: whatever is reported, its rate stays within the configured bounds.
+pub struct SendboxModel {
+    sendbox: Sendbox,
+    config: SendboxConfig,
+    now: Timestamp,
+    boundaries: Vec<u64>,
+}
+
+impl SendboxModel {
+    /// A sendbox steered by `algorithm`.
+    pub fn new(algorithm: &'static Algorithm) -> Self {
+        let cc = (algorithm.build)(&Spec::named(algorithm.name)).expect("defaults are valid");
+        let config = SendboxConfig {
+            min_rate: Some(Rate::from_mbit_per_sec(1)),
+            max_rate: Some(Rate::from_mbit_per_sec(500)),
+            seed: 1,
+        };
+        let now = Timestamp::from_nanos(1_000_000_000);
+        Self { sendbox: Sendbox::new(config, cc), config, now, boundaries: Vec::new() }
+    }
+
+    /// Applies one call and checks the rules.
+    pub fn apply(&mut self, operation: &SendboxOperation) {
+        match operation {
+            SendboxOperation::Depart(hash) => {
+                if self.sendbox.on_departure(self.now, Some(*hash), *hash, MSS) {
+                    self.boundaries.push(*hash);
+                }
+            }
+            SendboxOperation::Report(age, report) => {
+                let at = self.boundaries.len().checked_sub(age + 1);
+                let hash = at.map_or(report.hash, |at| self.boundaries[at]);
+                let epoch = self.sendbox.on_report(self.now, &Report { hash, ..*report });
+                if let Some(epoch) = epoch {
+                    assert_eq!(epoch.identity, hash);
+                    assert!(epoch.rtt > Duration::ZERO);
+                }
+            }
+            SendboxOperation::Tick(elapsed, packets) => {
+                self.now += *elapsed;
+                let backlog = Backlog { packets: *packets, bytes: MSS * *packets };
+                self.sendbox.on_tick(self.now, backlog);
+                assert!(self.sendbox.next_timer() > self.now);
+            }
+            SendboxOperation::Peer(peer) => self.sendbox.on_peer(self.now, *peer),
+        }
+        let rate = self.sendbox.rate().expect("a configured maximum always holds");
+        assert!(self.config.min_rate <= Some(rate) && Some(rate) <= self.config.max_rate);
+        let counters = self.sendbox.counters();
+        assert!(counters.boundaries_matched <= counters.packets_sent);
+        assert!(!self.sendbox.decision().state.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::ALGORITHMS;
+    use crate::spec::Value;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_measurements_leave_a_valid_window(operations in operations()) {
+            for algorithm in ALGORITHMS {
+                let mut model = Model::new(algorithm);
+                operations.iter().for_each(|operation| model.apply(operation));
+            }
+        }
+
+        #[test]
+        fn any_reports_leave_the_rate_within_its_bounds(operations in sendbox_operations()) {
+            for algorithm in ALGORITHMS {
+                let mut model = SendboxModel::new(algorithm);
+                operations.iter().for_each(|operation| model.apply(operation));
+            }
+        }
+    }
+
+    #[test]
+    fn how_often_an_algorithm_is_fed_hardly_moves_its_window() {
+        for algorithm in ALGORITHMS {
+            assert!(algorithm.batch_tolerance <= 0.2, "{}", algorithm.name);
+            let Some(packet) = mean_window(algorithm, Feeding::Packet) else {
+                continue; // It sets a rate and no window.
+            };
+            for period in [Duration::from_millis(10), PATH_RTT] {
+                let batch = mean_window(algorithm, Feeding::Every(period)).expect("as above");
+                let moved = (batch / packet - 1.0).abs();
+                let name = algorithm.name;
+                assert!(
+                    moved <= algorithm.batch_tolerance,
+                    "{name}: {packet:.1} packets per packet, {batch:.1} every {period:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_parameters_are_refused_by_every_algorithm() {
+        for algorithm in ALGORITHMS {
+            let spec = Spec::named(algorithm.name).with("wrong", Value::Integer(1));
+            let error = (algorithm.build)(&spec).err().expect("refused");
+            assert_eq!(error.key, "wrong", "{}", algorithm.name);
+        }
+    }
+}
