@@ -1,5 +1,4 @@
 //! A sendbox that is told to stop sends what it has queued, and the kernel carries on.
-#![cfg(feature = "host")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,9 @@
 //! Sendbox and receivebox as processes on real traffic. Function only: no figure is judged here.
 #![cfg(feature = "host")]
 
+mod clean_stop;
+mod flood;
+
 use std::path::PathBuf;
 
 use forebay_core::spec::{Spec, Value};
