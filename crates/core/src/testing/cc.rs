@@ -22,6 +22,7 @@ use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 const MSS: ByteCount = ByteCount::new(1514);
 
 /// One call of an algorithm.
+#[expect(clippy::large_enum_variant, reason = "most operations are measurements")]
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Time passes, then this is measured.
