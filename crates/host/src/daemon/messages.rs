@@ -67,7 +67,7 @@ impl Messages {
         }
     }
 
-    /// Sends one datagram. A full socket buffer or an unreachable peer loses it, as the network may.
+    /// Sends one datagram. A full socket buffer or an unreachable peer loses it, as a network may.
     pub fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
         if self.socket.send_to(datagram, to).is_ok() {
             self.counters.sent += 1;

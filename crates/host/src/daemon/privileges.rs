@@ -1,12 +1,13 @@
 //! What the daemons may do, and when they give it up.
 //!
-//! | capability | for what | kept while running |
+//! | capability | for what | kept |
 //! |---|---|---|
-//! | CAP_NET_ADMIN | attaching XDP programs, UMEM beyond the memory lock limit, large socket buffers | no |
+//! | CAP_NET_ADMIN | attaching XDP programs, large socket buffers | no |
 //! | CAP_NET_RAW | AF_XDP sockets | no |
-//! | CAP_BPF | loading programs, creating maps; later reading counters and setting epoch sizes in maps, which kernels with `unprivileged_bpf_disabled` refuse otherwise | yes |
+//! | CAP_BPF | loading programs, making maps; later reading and setting maps | yes |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
 //!
+//! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it.
 //! The user stays as it is, so that a reload can read the key files of that user. A daemon started
 //! as root keeps no other power of root: the bounding set is emptied too, and `no_new_privs` keeps
 //! any child from getting it back.

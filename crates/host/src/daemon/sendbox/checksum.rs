@@ -2,8 +2,8 @@
 //!
 //! A veth or virtio device hands a packet of a local sender over with only the pseudo-header summed
 //! up in its checksum field, and a note beside the packet that the rest is to be done
-//! (`CHECKSUM_PARTIAL`). AF_XDP knows no such note: sent on as it is, the packet would be dropped by
-//! its receiver. The device at fault stands in another machine or namespace, where it cannot be
+//! (`CHECKSUM_PARTIAL`). AF_XDP knows no such note: sent on as it is, the packet would be dropped
+//! by its receiver. The device at fault stands in another machine or namespace, where it cannot be
 //! asked; so the packets are looked at.
 
 /// Packets looked at together.

@@ -10,6 +10,7 @@
 
 mod bundle;
 mod checksum;
+mod decisions;
 mod frame;
 
 use std::collections::BTreeMap;

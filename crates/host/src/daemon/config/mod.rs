@@ -1,0 +1,318 @@
+//! The configuration file of a box.
+//!
+//! ```toml
+//! [box]
+//! role    = "sendbox"                 # or "receivebox"
+//! lan     = "s0"                      # port towards the site's hosts (sendbox only)
+//! wan     = "s1"                      # port towards the Internet
+//! listen  = "10.1.3.1"                # own address for messages; ":PORT" may follow
+//! control = "/run/forebay/sendbox.sock"
+//!
+//! [[bundle]]
+//! name     = "b"
+//! id       = 1                        # the same at both boxes, unique in each
+//! peer     = "10.1.3.2"               # address of the other box
+//! to       = ["10.1.2.0/24"]          # destinations of the bundle's packets
+//! from     = ["10.1.1.0/24"]          # their sources (a receivebox needs them)
+//! key_file = "bundle.key"             # made by `forebay keygen`; relative to this file
+//! cc       = "copa"                   # sendbox only, as the rest
+//! qdisc    = { kind = "sfq", limit = "1200p" }
+//! min_rate = "2Mbit/s"
+//! max_rate = "900Mbit/s"
+//! ```
+//! Every value carries its unit, and a key that is not known here is an error: a mistyped limit
+//! must not become a default.
+
+mod raw;
+mod value;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use forebay_core::bundle::BundleId;
+use forebay_core::spec::Spec;
+use forebay_core::units::{ByteCount, Rate};
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use raw::RawConfig;
+use value::Source;
+
+/// UDP port of the messages where none is given. It lies in the range that IANA never assigns
+/// (RFC 6335 section 6: 49152 to 65535) and above Linux's default `ip_local_port_range` (up to
+/// 60999), so that no outgoing connection of the box takes it first.
+pub const DEFAULT_PORT: u16 = 61475;
+
+/// Most bundles in one file: what the tables of the receivebox's BPF program hold.
+pub const MAX_BUNDLES: usize = 256;
+
+/// Longest configuration file: `MAX_BUNDLES` generous entries.
+const MAX_FILE: u64 = 4 << 20;
+
+/// What a box does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Queues, schedules and paces.
+    Sendbox,
+    /// Watches and reports.
+    Receivebox,
+}
+
+impl Role {
+    /// The name in files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sendbox => "sendbox",
+            Self::Receivebox => "receivebox",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Sendbox, Self::Receivebox].into_iter().find(|role| role.name() == text).ok_or(())
+    }
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The file it came from.
+    pub file: PathBuf,
+    /// What the box does.
+    pub role: Role,
+    /// Port towards the site's hosts; present exactly in a sendbox.
+    pub lan: Option<String>,
+    /// Port towards the Internet.
+    pub wan: String,
+    /// Own address and port of the messages.
+    pub listen: SocketAddr,
+    /// Path of the control socket.
+    pub control: PathBuf,
+    /// Run the packet thread under SCHED_FIFO where the kernel allows it.
+    pub realtime: bool,
+    /// Rows of every epoch, decision and queue sample, for experiments.
+    pub trace: Option<TraceConfig>,
+    /// The bundles; at least one.
+    pub bundles: Vec<BundleConfig>,
+}
+
+/// Where the trace goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceConfig {
+    /// The file; truncated at start.
+    pub file: PathBuf,
+    /// At this size the file is renamed to `FILE.1`, replacing an older one, and begun anew.
+    pub limit: ByteCount,
+}
+
+/// One bundle as one box sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BundleConfig {
+    /// Name in logs, status and rows.
+    pub name: String,
+    /// Number in the messages, the same at both boxes and unique in each.
+    pub id: BundleId,
+    /// Address and port of the other box.
+    pub peer: SocketAddr,
+    /// Destination prefixes.
+    pub to: Vec<IpNet>,
+    /// Source prefixes; empty: any (sendbox only). What comes from elsewhere is in no bundle.
+    pub from: Vec<IpNet>,
+    /// File of the shared key.
+    pub key_file: PathBuf,
+    /// What only a sendbox has.
+    pub shaping: Option<Shaping>,
+}
+
+/// How a sendbox treats a bundle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shaping {
+    /// Congestion-control algorithm.
+    pub cc: Spec,
+    /// Queueing discipline below the shaper.
+    pub qdisc: Spec,
+    /// The shaper is never set lower.
+    pub min_rate: Rate,
+    /// The shaper is never set higher, not even while the bundle is not shaped.
+    pub max_rate: Option<Rate>,
+}
+
+/// `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
+/// effect late, because boundaries, and with them reports, become rare.
+pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+
+impl Config {
+    /// Reads and checks `file`.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let unreadable = |reason: String| ConfigError {
+            file: file.to_owned(),
+            line: None,
+            problem: format!("cannot read it: {reason}"),
+        };
+        let length = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?.len();
+        if length > MAX_FILE {
+            return Err(unreadable(format!("{length} bytes, allowed are at most {MAX_FILE}")));
+        }
+        let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks `text` as the contents of `file`, which relative paths start from.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source { file, text };
+        let raw: RawConfig = toml::from_str(text).map_err(|error| source.syntax(&error))?;
+        let config = raw.check(&source)?;
+        Ok(config)
+    }
+
+    /// Refuses a file that is meant for the other box.
+    pub fn expect_role(&self, role: Role) -> Result<(), ConfigError> {
+        if self.role == role {
+            return Ok(());
+        }
+        Err(ConfigError {
+            file: self.file.clone(),
+            line: None,
+            problem: format!(
+                "box.role = \"{}\", but this is `forebay {role}`: allowed is \"{role}\"",
+                self.role
+            ),
+        })
+    }
+}
+
+/// What is wrong with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1, where it can be told.
+    pub line: Option<usize>,
+    /// The key, its value and what is allowed.
+    pub problem: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.file.display(), self.problem),
+            None => write!(f, "{}: {}", self.file.display(), self.problem),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENDBOX: &str = r#"
+[box]
+role = "sendbox"
+lan = "s0"
+wan = "s1"
+listen = "10.1.3.1"
+
+[[bundle]]
+name = "b"
+id = 1
+peer = "10.1.3.2:7000"
+to = ["10.1.2.0/24", "2001:db8:2::/48"]
+key_file = "bundle.key"
+cc = "copa"
+qdisc = { kind = "sfq", limit = "1200p" }
+min_rate = "2Mbit/s"
+"#;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(Path::new("/etc/forebay/a.toml"), text)
+    }
+
+    #[test]
+    fn a_complete_file_is_read_with_its_defaults() {
+        let config = parse(SENDBOX).unwrap();
+        assert_eq!(config.listen.port(), DEFAULT_PORT);
+        assert_eq!(config.control, Path::new("/run/forebay/sendbox.sock"));
+        let bundle = &config.bundles[0];
+        assert_eq!(bundle.peer.port(), 7000);
+        assert_eq!(bundle.key_file, Path::new("/etc/forebay/bundle.key"));
+        let shaping = bundle.shaping.as_ref().unwrap();
+        assert_eq!(shaping.min_rate, Rate::from_mbit_per_sec(2));
+        assert_eq!(shaping.max_rate, None);
+        assert_eq!(shaping.qdisc.kind, "sfq");
+        assert!(config.expect_role(Role::Receivebox).is_err());
+    }
+
+    /// Each row: what is replaced, by what, and what the message must name.
+    #[test]
+    fn an_error_names_line_key_value_and_what_is_allowed() {
+        let rows: &[(&str, &str, &[&str])] = &[
+            ("role = \"sendbox\"", "role = \"relay\"", &[":3:", "box.role", "relay", "receivebox"]),
+            ("lan = \"s0\"", "lann = \"s0\"", &[":4:", "lann", "s0", "`lan`"]),
+            ("lan = \"s0\"", "lan = \"s1\"", &[":4:", "box.lan", "s1", "other than"]),
+            ("lan = \"s0\"\n", "", &["box.lan is missing"]),
+            ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),
+            ("\"10.1.3.1\"", "\"0.0.0.0\"", &[":6:", "box.listen", "0.0.0.0", "one host's"]),
+            ("\"10.1.3.1\"", "10", &[":6:", "listen = 10", "string"]),
+            ("name = \"b\"", "name = \"a b\"", &[":9:", "bundle.name", "a b", "letters"]),
+            ("id = 1", "id = 70000", &[":10:", "bundle.id", "70000", "65535"]),
+            ("id = 1\n", "", &[":8:", "missing field `id`"]),
+            ("10.1.3.2:7000", "10.1.3.1:61475", &[":11:", "bundle.peer", "other box"]),
+            ("10.1.3.2:7000", "[::1]:7000", &[":11:", "bundle.peer", "same IP version"]),
+            ("10.1.2.0/24", "10.1.2.1/24", &[":12:", "bundle.to", "10.1.2.1/24", "10.1.2.0/24"]),
+            ("10.1.2.0/24", "10.1.2.0", &[":12:", "bundle.to", "10.1.2.0", "prefix such as"]),
+            ("2Mbit/s", "2", &[":16:", "bundle.min_rate", "\"2\"", "such as"]),
+            ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "100kbit/s"]),
+            ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "string"]),
+            ("cc = \"copa\"\n", "", &["bundle \"b\"", "cc"]),
+            ("\"copa\"", "\"vegas\"", &[":14:", "bundle.cc: kind", "vegas", "copa"]),
+            ("1200p", "0p", &[":15:", "bundle.qdisc: limit", "0p", "1p to"]),
+            ("limit", "limmit", &[":15:", "bundle.qdisc: limmit", "limit"]),
+        ];
+        for (from, to, named) in rows {
+            let text = SENDBOX.replace(from, to);
+            assert_ne!(text, SENDBOX, "{from} stands in the sample");
+            let error = parse(&text).expect_err(to).to_string();
+            assert!(error.starts_with("/etc/forebay/a.toml:"), "{error}");
+            for part in *named {
+                assert!(error.contains(part), "{to}: {error:?} does not name {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bundles_that_could_not_be_told_apart_are_refused() {
+        let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
+        let twice = format!("{SENDBOX}{second}");
+        assert!(parse(&twice).unwrap_err().to_string().contains("no other bundle has"));
+        let renamed = format!("{SENDBOX}{}", second.replace("\"b\"", "\"c\""));
+        assert!(parse(&renamed).unwrap_err().to_string().contains("bundle.id = 1"));
+        let renumbered =
+            format!("{SENDBOX}{}", second.replace("\"b\"", "\"c\"").replace("id = 1", "id = 2"));
+        assert!(parse(&renumbered).unwrap_err().to_string().contains("bundle.to = 10.1.2.0/24"));
+    }
+
+    #[test]
+    fn a_receivebox_takes_no_shaping_and_needs_sources() {
+        let text = SENDBOX.replace("\"sendbox\"", "\"receivebox\"").replace("lan = \"s0\"\n", "");
+        let error = parse(&text.replace("cc = \"copa\"\n", "")).unwrap_err().to_string();
+        assert!(error.contains("from is missing"), "{error}");
+        let text = text.replace("key_file", "from = [\"10.1.1.0/24\"]\nkey_file");
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains("bundle.cc = \"copa\": allowed is nothing"), "{error}");
+        let start = text.find("cc = ").unwrap();
+        let config = parse(&text[..start]).unwrap();
+        assert_eq!(config.role, Role::Receivebox);
+        assert!(config.bundles[0].shaping.is_none());
+    }
+}
