@@ -29,6 +29,8 @@ pub struct Boundary {
     pub idle: Duration,
     /// Bytes known to be delivered at the departure.
     pub delivered: ByteCount,
+    /// A report was expected at the departure, by what was known of the peer then.
+    pub is_expected: bool,
 }
 
 /// Why a report found no boundary.

@@ -277,6 +277,8 @@ impl Sendbox {
         let boundary_hash = hash.filter(|hash| size.is_boundary(*hash));
         self.sizer.on_departure(now, len, boundary_hash.is_some());
         let Some(hash) = boundary_hash else { return false };
+        let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
+        self.counters.boundaries_sent += u64::from(is_expected);
         self.boundaries.insert(Boundary {
             hash,
             identity,
@@ -285,9 +287,8 @@ impl Sendbox {
             accepted_bytes: self.accepted.bytes,
             idle: self.idle.idle,
             delivered: self.delivered,
+            is_expected,
         });
-        let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
-        self.counters.boundaries_sent += u64::from(is_expected);
         true
     }
 
@@ -311,6 +312,8 @@ impl Sendbox {
             return None;
         };
         self.counters.boundaries_matched += 1;
+        // The peer took up a smaller size before its reports said so: both counts are of one set.
+        self.counters.boundaries_sent += u64::from(!boundary.is_expected);
         if let Some(nanos) = sample.shift_ns {
             self.cc.on_event(now, CongestionEvent::RttShift(nanos));
         }
