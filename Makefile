@@ -14,7 +14,7 @@ test: packages lint ## every test; as root also those on real traffic
 	$(CARGO) test --workspace --locked
 	cd fuzz && $(CARGO) test --locked && $(CARGO) run --locked -- all --seconds 10
 
-evaluate: build ## reproduces every figure in docs/evaluation.md (root, hours)
+evaluate: build ## runs the plans and judges every claim of docs/claims.toml (root, hours)
 	$(CARGO) xtask evaluate
 
 bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second
