@@ -21,6 +21,8 @@ const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const IPV4_HEADER: usize = 20;
 /// Bytes of the fixed IPv6 header (RFC 8200 section 3).
 const IPV6_HEADER: usize = 40;
+/// Next header of hop-by-hop options (RFC 8200 section 4.3).
+const HOP_BY_HOP: u8 = 0;
 /// More extension headers than RFC 8200 section 4.1 lists for one packet: the rest is hostile.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
@@ -148,6 +150,21 @@ impl Headers {
     }
 }
 
+/// Bytes of a frame without the padding behind its IP packet. Devices pad short frames or do not,
+/// so two boxes that compare what was sent with what came must both leave it out. All of the frame
+/// where the IP header does not say how long the packet is: no whole IP packet, or an IPv6
+/// jumbogram (RFC 2675).
+pub fn unpadded_len(frame: &[u8]) -> ByteCount {
+    let len = match Network::parse(frame) {
+        Ok(Network::V6 { header, payload: [] }) if header[6] == HOP_BY_HOP => frame.len(),
+        Ok(Network::V4 { header, payload } | Network::V6 { header, payload }) => {
+            ETHERNET_HEADER + header.len() + payload.len()
+        }
+        Err(_) => frame.len(),
+    };
+    ByteCount::new(len as u64)
+}
+
 /// The ECN field of an IPv4 or IPv6 frame; [`Ecn::NotEct`] for any other.
 pub fn ecn(frame: &[u8]) -> Ecn {
     let tos = match ethertype(frame) {
@@ -253,7 +270,6 @@ struct Transport<'a> {
 impl<'a> Transport<'a> {
     /// Walks the IPv6 extension headers (RFC 8200 section 4, RFC 4302 section 2.2 for AH).
     fn after_extensions(mut protocol: u8, mut payload: &'a [u8]) -> Self {
-        const HOP_BY_HOP: u8 = 0;
         const ROUTING: u8 = 43;
         const FRAGMENT: u8 = 44;
         const AUTHENTICATION: u8 = 51;
@@ -483,6 +499,25 @@ mod tests {
         let mut frame = V4 { protocol: 17, payload: &[1, 2], ..V4::default() }.frame();
         frame.resize(60, 0xff);
         assert_eq!(Headers::parse(&frame).unwrap().source_port, 0);
+    }
+
+    #[test]
+    fn padding_is_not_counted() {
+        let len = |frame: &[u8]| unpadded_len(frame).as_u64() as usize;
+        let options = V4 { options: &[1; 8], ..V4::default() }.frame();
+        let empty = v6(0, 59, &[]);
+        for frame in [V4::default().frame(), options, v6(0, 6, &tcp(1)), empty] {
+            let mut padded = frame.clone();
+            padded.resize(frame.len() + 6, 0);
+            assert_eq!((len(&frame), len(&padded)), (frame.len(), frame.len()));
+        }
+        // Jumbogram, other protocols, cut off.
+        let whole = V4 { payload: &tcp(1), ..V4::default() }.frame();
+        let mut jumbo = v6(0, HOP_BY_HOP, &[]);
+        jumbo.resize(80_000, 0);
+        for frame in [&jumbo[..], &ethernet(0x0806, &[0; 46]), &whole[..50], &whole[..7], &[]] {
+            assert_eq!(len(frame), frame.len());
+        }
     }
 
     #[test]

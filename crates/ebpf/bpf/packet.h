@@ -12,6 +12,7 @@
 
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
+#define IPPROTO_HOPOPTS 0
 #define IPPROTO_ICMPV6 58
 #define INET_ECN_CE 3
 
@@ -71,6 +72,8 @@ struct packet {
 	void *payload;
 	/* The frame holds all of the payload, and Ethernet padding after it. */
 	__u16 payload_len;
+	/* Of the frame without the padding, which not every device adds. */
+	__u32 frame_len;
 	/* As on the wire; zero for IPv6. */
 	__be16 id;
 	__be16 frag_off;
@@ -105,7 +108,8 @@ static __always_inline enum parsed parse_ipv4(void *data, void *data_end, struct
 	packet->payload = (void *)ip + header_len;
 	packet->payload_len = total_len - header_len;
 	/* In numbers, not pointers: verifiers up to 6.1 lose the bounds of the length. */
-	if (sizeof(struct ethhdr) + total_len > (__u64)(data_end - data))
+	packet->frame_len = sizeof(struct ethhdr) + total_len;
+	if (packet->frame_len > (__u64)(data_end - data))
 		return PARSED_MALFORMED;
 	packet->id = ip->id;
 	packet->frag_off = ip->frag_off;
@@ -127,8 +131,12 @@ static __always_inline enum parsed parse_ipv6(void *data, void *data_end, struct
 	__builtin_memcpy(packet->destination.word, ip->daddr, sizeof(ip->daddr));
 	packet->payload = ip + 1;
 	packet->payload_len = be16(ip->payload_len);
-	if (sizeof(struct ethhdr) + sizeof(*ip) + packet->payload_len > (__u64)(data_end - data))
+	packet->frame_len = sizeof(struct ethhdr) + sizeof(*ip) + packet->payload_len;
+	if (packet->frame_len > (__u64)(data_end - data))
 		return PARSED_MALFORMED;
+	/* A jumbogram says its length in an option (RFC 2675). */
+	if (!packet->payload_len && ip->nexthdr == IPPROTO_HOPOPTS)
+		packet->frame_len = data_end - data;
 	packet->id = 0;
 	packet->frag_off = 0;
 	packet->protocol = ip->nexthdr;

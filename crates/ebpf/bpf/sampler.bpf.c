@@ -255,7 +255,7 @@ int sampler(struct xdp_md *ctx)
 	if (!(record.hash & mask))
 		record.received_at_ns = bpf_ktime_get_ns();
 	bpf_spin_lock(&count->lock);
-	record.received_bytes = count->bytes += data_end - data;
+	record.received_bytes = count->bytes += packet.frame_len;
 	record.received_packets = count->packets += 1;
 	record.received_ce = count->ce += packet.ecn == INET_ECN_CE;
 	bpf_spin_unlock(&count->lock);

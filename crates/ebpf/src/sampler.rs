@@ -51,7 +51,8 @@ pub struct Boundary {
 /// Packets of a bundle seen since it was set for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BundleCounters {
-    /// Bytes of Ethernet frames without FCS.
+    /// Bytes of Ethernet frames without FCS and without padding
+    /// ([`unpadded_len`](forebay_core::packet::unpadded_len)).
     pub bytes: ByteCount,
     /// Packets.
     pub packets: u64,
@@ -340,6 +341,7 @@ fn parse_record(bytes: &[u8]) -> Option<Boundary> {
 mod tests {
     use super::*;
     use crate::program::tests::{loaded, run};
+    use forebay_core::packet::unpadded_len;
 
     const VECTORS: &str = include_str!("../../core/tests/data/sample_vectors.txt");
     const KEY: SamplingKey = SamplingKey([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
@@ -412,7 +414,7 @@ mod tests {
             assert_eq!(hashes, Vec::from_iter(hash), "{frame:02x?}");
             if let [boundary] = seen[..] {
                 packets += 1;
-                bytes += frame.len() as u64;
+                bytes += unpadded_len(&frame).as_u64();
                 assert_eq!(boundary.bundle, BundleId(7));
                 assert_eq!(boundary.report.received_packets, packets);
                 assert_eq!(boundary.report.received_bytes, ByteCount::new(bytes));
@@ -422,16 +424,40 @@ mod tests {
     }
 
     #[test]
-    fn hashes_do_not_depend_on_how_long_the_frame_is_beyond_the_packet() {
+    fn neither_hashes_nor_bytes_depend_on_how_long_the_frame_is_beyond_the_packet() {
         let Some(mut sampler) = sampler() else { return };
         sampler.set_bundle(BundleId(1), bundle("0.0.0.0/0", "0.0.0.0/0")).unwrap();
+        let mut bytes = ByteCount::ZERO;
         for payload in 0..40 {
             let mut frame = udp([10, 0, 0, 1], [10, 1, 0, 1], 0, 34 + payload);
             frame[34..].fill(0xa5);
-            let bare = boundaries(&mut sampler, &frame)[0].report.hash;
+            let bare = boundaries(&mut sampler, &frame)[0].report;
             frame.resize(100, 0x5a);
-            assert_eq!(boundaries(&mut sampler, &frame)[0].report.hash, bare, "{payload} bytes");
+            let padded = boundaries(&mut sampler, &frame)[0].report;
+            assert_eq!(padded.hash, bare.hash, "{payload} bytes");
+            for report in [bare, padded] {
+                bytes += ByteCount::new(34 + payload as u64);
+                assert_eq!(report.received_bytes, bytes, "{payload} bytes");
+            }
         }
+    }
+
+    #[test]
+    fn both_boxes_count_the_same_bytes_of_ipv6() {
+        let Some(mut sampler) = sampler() else { return };
+        sampler.set_bundle(BundleId(1), bundle("::/0", "::/0")).unwrap();
+        let mut bytes = ByteCount::ZERO;
+        // Payload length and next header: TCP, nothing, options, a jumbogram.
+        for (payload, next_header) in [(20, 6), (0, 59), (8, 0), (0, 0)] {
+            let mut frame = vec![0; 90];
+            frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+            frame[14] = 0x60;
+            (frame[19], frame[20]) = (payload, next_header);
+            bytes += unpadded_len(&frame);
+            let report = boundaries(&mut sampler, &frame)[0].report;
+            assert_eq!(report.received_bytes, bytes, "{payload} {next_header}");
+        }
+        assert_eq!(bytes, ByteCount::new(74 + 54 + 62 + 90));
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub struct Report {
     pub hash: u64,
     /// When it was seen, on the receivebox's clock.
     pub received_at: Timestamp,
-    /// Bytes of the bundle seen since the receivebox's start, this packet included.
+    /// Bytes of the bundle seen since the receivebox's start, this packet included: frames without
+    /// FCS and padding.
     pub received_bytes: ByteCount,
     /// Packets of the bundle seen since the receivebox's start, this one included.
     pub received_packets: u64,

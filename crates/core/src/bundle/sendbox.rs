@@ -253,7 +253,8 @@ impl Sendbox {
         }
     }
 
-    /// A packet of `len` bytes left after the shaper. `hash` is its keyed sampling hash, `None` for
+    /// A packet of `len` bytes, padding left out as at the receivebox
+    /// ([`unpadded_len`](crate::packet::unpadded_len)), left after the shaper. `hash` is its keyed sampling hash, `None` for
     /// a kind of packet that is not sampled; `identity` comes back in [`Epoch`]. True if the packet
     /// is a boundary.
     pub fn on_departure(

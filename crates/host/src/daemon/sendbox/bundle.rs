@@ -9,7 +9,7 @@ use forebay_core::bundle::sendbox::{Epoch, Peer, Sendbox, SendboxConfig};
 use forebay_core::bundle::session::{Event, Role as SessionRole, Session};
 use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
 use forebay_core::bundle::{EpochSize, Report, SampleBlock, SamplingKey};
-use forebay_core::packet::Packet;
+use forebay_core::packet::unpadded_len;
 use forebay_core::qdisc::{self, Classifier, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Timestamp};
@@ -349,7 +349,7 @@ impl Bundle {
         let is_boundary = hash.is_some_and(|hash| self.control.epoch_size().is_boundary(hash));
         // Only boundaries are asked for their identity.
         let identity = block.filter(|_| is_boundary).map_or(0, |block| block.identity());
-        self.control.on_departure(now, hash, identity, frame.len());
+        self.control.on_departure(now, hash, identity, unpadded_len(frame.bytes()));
     }
 
     fn send_messages(&mut self, now: Timestamp, messages: &mut Messages) {
