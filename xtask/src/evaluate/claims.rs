@@ -6,6 +6,11 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::wanted::Wanted;
+
+/// Arms that the metrics of the other arms are compared with, see `forebay list metrics`.
+const BASELINES: [&str; 2] = ["status_quo", "in_network_fq"];
+
 /// All claims, by plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,13 +45,32 @@ pub struct Claim {
     pub value: Vec<String>,
     /// Divide by the same value of this arm.
     pub over: Option<String>,
-    /// Every valid run must meet it, not only the pooled seeds.
+    /// Divide by these metrics of that arm, added up, instead.
+    #[serde(default)]
+    pub over_value: Vec<String>,
+    /// Every run must meet it, not only the pooled seeds.
     #[serde(default)]
     pub each_run: bool,
+    /// Only a figure, without a bound.
+    #[serde(default)]
+    pub report_only: bool,
     /// Lower bound.
     pub at_least: Option<f64>,
     /// Upper bound.
     pub at_most: Option<f64>,
+}
+
+/// What became of a claim at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The figure is within its bounds.
+    Holds,
+    /// It is not.
+    Fails,
+    /// There is no figure, or one of fewer valid runs than the plan has seeds.
+    NotRun,
+    /// There is a figure, and nothing is claimed of it.
+    Reported,
 }
 
 /// A claim, the place where it was looked up, and what was found there.
@@ -62,8 +86,12 @@ pub struct Verdict {
     pub value: Option<f64>,
     /// The bounds in words.
     pub bound: String,
-    /// The figure is there and within its bounds.
-    pub holds: bool,
+    /// Valid runs behind the figure, and how many there should be.
+    pub runs: (usize, usize),
+    /// The commit of these runs.
+    pub commit: String,
+    /// Whether it holds.
+    pub outcome: Outcome,
 }
 
 impl Claims {
@@ -72,9 +100,16 @@ impl Claims {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let claims: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
         for claim in claims.plan.iter().flat_map(|plan| &plan.claim) {
+            let is_bounded = claim.at_least.is_some() || claim.at_most.is_some();
             ensure!(
-                claim.at_least.is_some() || claim.at_most.is_some(),
-                "{}: claim {:?}: one of at_least, at_most is needed",
+                is_bounded != claim.report_only,
+                "{}: claim {:?}: one of at_least, at_most, or report_only is needed",
+                path.display(),
+                claim.text
+            );
+            ensure!(
+                claim.over.is_some() || claim.over_value.is_empty(),
+                "{}: claim {:?}: over_value needs over",
                 path.display(),
                 claim.text
             );
@@ -84,66 +119,133 @@ impl Claims {
 }
 
 impl PlanClaims {
-    /// Judges the document that `forebay run --json` printed.
-    pub fn judge(&self, document: &Value) -> Vec<Verdict> {
-        self.claim.iter().flat_map(|claim| claim.judge(&self.name, document)).collect()
+    /// Judges the document that `forebay run --json` printed (`Null`: none) against the runs that
+    /// the plan asks for.
+    pub fn judge(&self, document: &Value, wanted: &Wanted) -> Vec<Verdict> {
+        let results = Results { document, wanted };
+        self.claim.iter().flat_map(|claim| claim.judge(&self.name, &results)).collect()
+    }
+}
+
+/// What is there, and what should be.
+struct Results<'a> {
+    document: &'a Value,
+    wanted: &'a Wanted,
+}
+
+impl<'a> Results<'a> {
+    /// The pooled seeds of an arm, or one valid run of it.
+    fn row(&self, arm: &str, cell: &str, seed: Option<u64>) -> Option<&'a Value> {
+        let list = if seed.is_some() { "runs" } else { "summary" };
+        self.document[list].as_array()?.iter().find(|row| {
+            let is_seed = seed.is_none_or(|seed| row["seed"] == seed && row["valid"] == true);
+            row["arm"] == *arm && row["cell"] == *cell && is_seed
+        })
+    }
+
+    fn valid_runs(&self, arm: &str, cell: &str) -> impl Iterator<Item = &'a Value> {
+        let runs = self.document["runs"].as_array().into_iter().flatten();
+        runs.filter(move |row| row["arm"] == *arm && row["cell"] == *cell && row["valid"] == true)
+    }
+
+    /// How many of the wanted seeds have a valid run.
+    fn seeds_judged(&self, arm: &str, cell: &str) -> usize {
+        let has_run = |seed: &&u64| self.valid_runs(arm, cell).any(|row| row["seed"] == **seed);
+        self.wanted.seeds.iter().filter(has_run).count()
+    }
+
+    fn commit(&self, arm: &str, cell: &str) -> String {
+        let mut commits: Vec<&str> =
+            self.valid_runs(arm, cell).filter_map(|row| row["commit"].as_str()).collect();
+        commits.sort_unstable();
+        commits.dedup();
+        commits.join(", ")
     }
 }
 
 impl Claim {
-    fn judge(&self, plan: &str, document: &Value) -> Vec<Verdict> {
-        let rows = if self.each_run { &document["runs"] } else { &document["summary"] };
-        let rows: Vec<&Value> = rows.as_array().into_iter().flatten().collect();
+    fn judge(&self, plan: &str, results: &Results<'_>) -> Vec<Verdict> {
+        let seeds: Vec<Option<u64>> = match self.each_run {
+            true => results.wanted.seeds.iter().copied().map(Some).collect(),
+            false => vec![None],
+        };
+        let is_meant = |cell: &&String| self.cells.is_empty() || self.cells.contains(cell);
         let mut verdicts = Vec::new();
         for arm in &self.arms {
-            let wanted: Vec<&&Value> = rows
-                .iter()
-                .filter(|row| row["arm"] == **arm && row["valid"] != Value::Bool(false))
-                .filter(|row| {
-                    self.cells.is_empty() || self.cells.iter().any(|cell| row["cell"] == **cell)
-                })
-                .collect();
-            if wanted.is_empty() {
-                verdicts.push(self.verdict(plan, arm.clone(), None));
-            }
-            for row in wanted {
-                let words = ["cell", "seed"].map(|key| match &row[key] {
-                    Value::String(text) => text.clone(),
-                    Value::Number(number) => format!("seed {number}"),
-                    _ => String::new(),
-                });
-                let place = [arm.as_str(), &words[0], &words[1]].join(" ");
-                let value = self.value_of(row, &rows);
-                verdicts.push(self.verdict(plan, place.trim().to_string(), value));
+            for cell in results.wanted.cells.iter().filter(is_meant) {
+                verdicts.extend(seeds.iter().map(|seed| self.at(plan, results, arm, cell, *seed)));
             }
         }
         verdicts
     }
 
-    fn value_of(&self, row: &Value, rows: &[&Value]) -> Option<f64> {
-        let value: f64 = self.value.iter().map(|path| look_up(row, path)).sum::<Option<f64>>()?;
-        let Some(over) = &self.over else { return Some(value) };
-        let other = rows.iter().find(|other| {
-            other["arm"] == **over && other["cell"] == row["cell"] && other["seed"] == row["seed"]
-        })?;
-        let other: f64 = self.value.iter().map(|path| look_up(other, path)).sum::<Option<f64>>()?;
-        (other != 0.0).then(|| value / other)
-    }
-
-    fn verdict(&self, plan: &str, place: String, value: Option<f64>) -> Verdict {
+    /// Judges one arm in one cell: one run of it, or all seeds pooled.
+    fn at(
+        &self,
+        plan: &str,
+        results: &Results<'_>,
+        arm: &str,
+        cell: &str,
+        seed: Option<u64>,
+    ) -> Verdict {
+        let row = results.row(arm, cell, seed);
+        let base = self.over.as_ref().and_then(|over| results.row(over, cell, seed));
+        let value = row.and_then(|row| self.value_of(row, base));
+        let runs = match seed {
+            Some(_) => (usize::from(row.is_some()), 1),
+            None => (self.judged(results, arm, cell), results.wanted.seeds.len()),
+        };
+        let words = [arm, cell, &seed.map(|seed| format!("seed {seed}")).unwrap_or_default()];
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let bound = [(self.at_least, "≥"), (self.at_most, "≤")]
             .iter()
             .filter_map(|(bound, sign)| Some(format!("{sign} {}", (*bound)?)))
             .collect::<Vec<_>>()
             .join(", ");
-        let within = |value: f64| {
-            self.at_least.is_none_or(|least| value >= least)
-                && self.at_most.is_none_or(|most| value <= most)
-        };
-        let plan = plan.to_string();
-        let holds = value.is_some_and(within);
-        Verdict { plan, text: self.text.clone(), place, value, bound, holds }
+        Verdict {
+            plan: plan.into(),
+            text: self.text.clone(),
+            place: words.join(" "),
+            value,
+            bound,
+            runs,
+            commit: results.commit(arm, cell),
+            outcome: self.outcome(value, runs),
+        }
     }
+
+    /// Seeds behind a pooled figure; one that compares arms has no more than its baseline.
+    fn judged(&self, results: &Results<'_>, arm: &str, cell: &str) -> usize {
+        let compared =
+            BASELINES.iter().copied().filter(|base| results.row(base, cell, None).is_some());
+        let arms = compared.chain(self.over.as_deref()).chain([arm]);
+        arms.map(|arm| results.seeds_judged(arm, cell)).min().unwrap_or(0)
+    }
+
+    fn value_of(&self, row: &Value, base: Option<&Value>) -> Option<f64> {
+        let value = sum(row, &self.value)?;
+        if self.over.is_none() {
+            return Some(value);
+        }
+        let paths = if self.over_value.is_empty() { &self.value } else { &self.over_value };
+        let base = sum(base?, paths)?;
+        (base != 0.0).then(|| value / base)
+    }
+
+    fn outcome(&self, value: Option<f64>, (judged, wanted): (usize, usize)) -> Outcome {
+        let Some(value) = value.filter(|_| judged == wanted) else { return Outcome::NotRun };
+        let is_within = self.at_least.is_none_or(|least| value >= least)
+            && self.at_most.is_none_or(|most| value <= most);
+        match (self.report_only, is_within) {
+            (true, _) => Outcome::Reported,
+            (false, true) => Outcome::Holds,
+            (false, false) => Outcome::Fails,
+        }
+    }
+}
+
+fn sum(row: &Value, paths: &[String]) -> Option<f64> {
+    paths.iter().map(|path| look_up(row, path)).sum()
 }
 
 /// `metric`, `links/forward/metric` or `host/cpu_cores/program`.
@@ -165,28 +267,58 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const QUEUE: &str = "links/forward/queue_mean_packets";
+
     fn claim(json: Value) -> Claim {
         serde_json::from_value(json).unwrap()
     }
 
+    fn wanted(seeds: &[u64], cells: &[&str]) -> Wanted {
+        Wanted { seeds: seeds.to_vec(), cells: cells.iter().map(|cell| cell.to_string()).collect() }
+    }
+
+    fn row(arm: &str, cell: &str, queue: f64) -> Value {
+        json!({ "arm": arm, "cell": cell, "metrics": { "goodput_mbps": 90.0 },
+                "links": [{ "name": "forward", "metrics": { "queue_mean_packets": queue } }] })
+    }
+
+    fn run(arm: &str, cell: &str, seed: u64, valid: bool) -> Value {
+        let mut run = row(arm, cell, 9.0);
+        run["seed"] = json!(seed);
+        run["valid"] = json!(valid);
+        run["commit"] = json!("abc");
+        run
+    }
+
     fn document() -> Value {
-        let arm = |arm: &str, queue: f64| {
-            json!({ "arm": arm, "cell": "", "metrics": { "goodput_mbps": 90.0 },
-                    "links": [{ "name": "forward", "metrics": { "queue_mean_packets": queue } }] })
-        };
-        json!({ "runs": [], "summary": [arm("status_quo", 900.0), arm("copa_sfq", 9.0)] })
+        let runs = ["status_quo", "copa_sfq"].map(|arm| run(arm, "", 1, true));
+        json!({ "runs": runs, "summary": [row("status_quo", "", 900.0), row("copa_sfq", "", 9.0)] })
+    }
+
+    fn judge(claim: &Claim, document: &Value, wanted: &Wanted) -> Vec<Verdict> {
+        claim.judge("p", &Results { document, wanted })
     }
 
     #[test]
     fn a_bound_is_judged_on_values_and_on_ratios() {
-        let path = "links/forward/queue_mean_packets";
-        let below = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [path],
-                                  "at_most": 15.0 }));
-        assert!(below.judge("p", &document())[0].holds);
-        let ratio = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [path],
+        let below =
+            claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 }));
+        let verdict = &judge(&below, &document(), &wanted(&[1], &[""]))[0];
+        assert_eq!((verdict.outcome, verdict.runs), (Outcome::Holds, (1, 1)));
+        assert_eq!((verdict.commit.as_str(), verdict.place.as_str()), ("abc", "copa_sfq"));
+        let ratio = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
                                   "over": "status_quo", "at_least": 0.02 }));
-        let verdict = &ratio.judge("p", &document())[0];
-        assert_eq!((verdict.value, verdict.holds), (Some(0.01), false));
+        let verdict = &judge(&ratio, &document(), &wanted(&[1], &[""]))[0];
+        assert_eq!((verdict.value, verdict.outcome), (Some(0.01), Outcome::Fails));
+    }
+
+    #[test]
+    fn a_ratio_may_have_another_denominator_and_a_figure_no_bound() {
+        let ratio = claim(json!({ "text": "t", "arms": ["copa_sfq"], "over": "status_quo",
+                                  "value": [QUEUE, QUEUE], "over_value": [QUEUE],
+                                  "report_only": true }));
+        let verdict = &judge(&ratio, &document(), &wanted(&[1], &[""]))[0];
+        assert_eq!((verdict.value, verdict.outcome), (Some(0.02), Outcome::Reported));
     }
 
     #[test]
@@ -194,15 +326,60 @@ mod tests {
         for (arm, value) in [("copa_sfq", "no_such_metric"), ("no_such_arm", "goodput_mbps")] {
             let claim = claim(json!({ "text": "t", "arms": [arm], "value": [value],
                                       "at_least": 0.0 }));
-            let verdicts = claim.judge("p", &document());
-            assert_eq!(verdicts.len(), 1);
-            assert!(!verdicts[0].holds);
+            for document in [document(), Value::Null] {
+                let verdicts = judge(&claim, &document, &wanted(&[1], &[""]));
+                assert_eq!(verdicts.len(), 1);
+                assert_eq!(verdicts[0].outcome, Outcome::NotRun);
+            }
         }
     }
 
     #[test]
-    fn the_claims_of_the_repository_can_be_read() {
-        let claims = Claims::load(&crate::repository().join(super::super::CLAIMS)).unwrap();
+    fn a_seed_without_a_valid_run_leaves_the_claim_open() {
+        let mut document = document();
+        let runs = document["runs"].as_array_mut().unwrap();
+        runs.push(run("copa_sfq", "", 2, false));
+        runs.push(run("status_quo", "", 2, true));
+        let mut bound = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
+                                      "at_most": 15.0 }));
+        let verdict = &judge(&bound, &document, &wanted(&[1, 2], &[""]))[0];
+        assert_eq!((verdict.outcome, verdict.runs), (Outcome::NotRun, (1, 2)));
+        bound.each_run = true;
+        let verdicts = judge(&bound, &document, &wanted(&[1, 2], &[""]));
+        let outcomes: Vec<Outcome> = verdicts.iter().map(|verdict| verdict.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Holds, Outcome::NotRun]);
+    }
+
+    #[test]
+    fn a_baseline_with_a_seed_missing_leaves_the_claim_open() {
+        let mut document = document();
+        document["runs"].as_array_mut().unwrap().push(run("copa_sfq", "", 2, true));
+        let bound =
+            claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 }));
+        assert_eq!(judge(&bound, &document, &wanted(&[1, 2], &[""]))[0].runs, (1, 2));
+    }
+
+    #[test]
+    fn a_cell_that_is_missing_is_seen() {
+        let bound =
+            claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 }));
+        let document = json!({ "runs": [run("copa_sfq", "rate=1", 1, true)],
+                               "summary": [row("copa_sfq", "rate=1", 9.0)] });
+        let verdicts = judge(&bound, &document, &wanted(&[1], &["rate=1", "rate=2"]));
+        let outcomes: Vec<Outcome> = verdicts.iter().map(|verdict| verdict.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Holds, Outcome::NotRun]);
+    }
+
+    #[test]
+    fn the_claims_of_the_repository_name_cells_that_their_plans_have() {
+        let root = crate::repository();
+        let claims = Claims::load(&root.join(super::super::CLAIMS)).unwrap();
         assert!(claims.plan.len() > 5);
+        for plan in &claims.plan {
+            let wanted = Wanted::of(&root, &plan.name).unwrap();
+            for cell in plan.claim.iter().flat_map(|claim| &claim.cells) {
+                assert!(wanted.cells.contains(cell), "{}: {cell}", plan.name);
+            }
+        }
     }
 }

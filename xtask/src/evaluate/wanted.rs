@@ -1,0 +1,72 @@
+//! The runs that a plan asks for, read from its file and not from what happened to be run.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use toml::{Table, Value};
+
+/// Seeds and cells of a plan: every arm has a run of each seed in each cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// Names of the cells; one without a name where the plan has no grid.
+    pub cells: Vec<String>,
+}
+
+impl Wanted {
+    /// What the plan called `name` asks for.
+    pub fn of(root: &Path, name: &str) -> Result<Self> {
+        let path = root.join("plans").join(name).with_extension("toml");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let plan: Table = toml::from_str(text)?;
+        let seeds = plan.get("seeds").and_then(Value::as_str).context("seeds: missing")?;
+        let (first, last) = seeds.split_once("..").unwrap_or((seeds, seeds));
+        let seeds = (first.trim().parse()?..=last.trim().parse()?).collect();
+        let cells = match plan.get("cells") {
+            None => vec![String::new()],
+            Some(Value::Table(grid)) => cells(grid)?,
+            Some(_) => bail!("cells: not a table"),
+        };
+        Ok(Self { seeds, cells })
+    }
+}
+
+/// Every combination, named as the plan reader names it: `last part of the key=value`, by key.
+fn cells(grid: &Table) -> Result<Vec<String>> {
+    let mut cells = vec![String::new()];
+    for (key, values) in grid {
+        let short = key.rsplit('.').next().unwrap_or(key);
+        let values = values.as_array().with_context(|| format!("cells.{key}: not a list"))?;
+        let with = |cell: &String, value: &Value| {
+            let gap = if cell.is_empty() { "" } else { " " };
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+            format!("{cell}{gap}{short}={value}")
+        };
+        cells =
+            cells.iter().flat_map(|cell| values.iter().map(|value| with(cell, value))).collect();
+    }
+    Ok(cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_and_every_combination_is_wanted() {
+        let wanted = Wanted::parse(
+            "seeds = \"2..4\"\n[cells]\n\"link.rtt\" = [\"20ms\", \"50ms\"]\n\"link.rate\" = [1, 2]",
+        );
+        let cells = ["rate=1 rtt=20ms", "rate=1 rtt=50ms", "rate=2 rtt=20ms", "rate=2 rtt=50ms"];
+        let wanted = wanted.unwrap();
+        assert_eq!((wanted.seeds, wanted.cells), (vec![2, 3, 4], cells.map(String::from).to_vec()));
+        let wanted = Wanted::parse("seeds = \"7\"").unwrap();
+        assert_eq!((wanted.seeds, wanted.cells), (vec![7], vec![String::new()]));
+        assert!(Wanted::parse("").is_err());
+    }
+}
