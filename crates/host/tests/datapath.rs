@@ -200,6 +200,41 @@ fn a_port_in_the_wire_forwards_byte_for_byte_past_the_bridge() {
 }
 
 #[test]
+fn a_port_whose_device_takes_nothing_fills_up_waits_and_loses_nothing() {
+    across_a_bridge(|| {
+        let mut wan = XdpPort::open("wan", Direction::Transmit).unwrap();
+        let mut sink = open_all("sink", Direction::Receive).unwrap();
+        run("ip link set wan down");
+        let mut sent = Vec::new();
+        while wan.has_room() {
+            sent.push(frame(sent.len() as u32, 1, 0, 60));
+            assert!(wan.send(sent.last().unwrap()));
+            wan.flush().unwrap();
+        }
+        assert!(!wan.send(&frame(0, 1, 0, 60)), "no room, nothing taken");
+        assert_eq!(wan.pending() as usize, sent.len());
+        assert!(wan.is_worth_polling());
+        let poll_out = |wan: &XdpPort, ms: u16| {
+            let fd = nix::poll::PollFd::new(wan.as_fd(), nix::poll::PollFlags::POLLOUT);
+            nix::poll::poll(&mut [fd], ms).unwrap()
+        };
+        assert_eq!(poll_out(&wan, 20), 0, "nobody is woken for nothing");
+
+        run("ip link set wan up");
+        assert_eq!(poll_out(&wan, 5000), 1);
+        let mut arrived = Vec::new();
+        while wan.pending() > 0 {
+            wan.flush().unwrap();
+            arrived.extend(receive(sink.as_mut(), 32));
+        }
+        assert!(wan.has_room());
+        arrived.extend(receive(sink.as_mut(), sent.len() - arrived.len()));
+        assert_eq!(arrived, sent);
+        assert_eq!(wan.ring_drops(), 0);
+    });
+}
+
+#[test]
 fn the_sampler_counts_each_byte_that_came_and_reports_the_packets_that_the_sender_would() {
     across_a_bridge(|| {
         let mut source = PacketPort::open("source", Direction::Transmit).unwrap();

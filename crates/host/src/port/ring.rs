@@ -163,17 +163,21 @@ impl<T: Copy> Producer<T> {
     /// Puts one entry into the ring, unseen by the kernel until [`Producer::publish`]; false if
     /// the ring is full.
     pub(super) fn push(&mut self, entry: T) -> bool {
-        let ring = &mut self.0;
-        if ring.own.wrapping_sub(ring.seen) > ring.mask {
-            ring.seen = ring.word(ring.consumer).load(Ordering::Acquire);
-            if ring.own.wrapping_sub(ring.seen) > ring.mask {
-                return false;
-            }
+        if !self.has_room() {
+            return false;
         }
+        let ring = &mut self.0;
         // SAFETY: the entry lies beyond the published position: the kernel does not read it yet.
         unsafe { ring.entry(ring.own).write(entry) };
         ring.own = ring.own.wrapping_add(1);
         true
+    }
+
+    /// Whether one more entry fits.
+    pub(super) fn has_room(&mut self) -> bool {
+        let ring = &self.0;
+        // What was last seen of the kernel's position may do.
+        ring.own.wrapping_sub(ring.seen) <= ring.mask || self.pending() <= self.0.mask
     }
 
     /// Hands all entries pushed so far to the kernel.
@@ -214,6 +218,11 @@ impl<T: Copy> Consumer<T> {
         let entry = unsafe { ring.entry(ring.own).read() };
         ring.own = ring.own.wrapping_add(1);
         Some(entry)
+    }
+
+    /// Entries that the kernel has put in and that were not taken yet.
+    pub(super) fn waiting(&self) -> u32 {
+        self.0.word(self.0.producer).load(Ordering::Acquire).wrapping_sub(self.0.own)
     }
 
     /// Gives the places of all popped entries back to the kernel.

@@ -110,6 +110,31 @@ impl XdpPort {
         self.capture = Some(capture);
     }
 
+    /// Whether a frame could be sent now. Places come back when the device has taken frames, which
+    /// may need a [`Port::flush`].
+    pub fn has_room(&mut self) -> bool {
+        self.transmit.as_mut().is_some_and(TransmitSide::has_room)
+    }
+
+    /// Frames sent that the kernel has not taken yet. They are lost if the port is closed.
+    pub fn pending(&mut self) -> u32 {
+        self.transmit.as_mut().map_or(0, |transmit| transmit.tx.pending())
+    }
+
+    /// Whether poll(2) would wait for the device: the kernel says POLLOUT while the tx ring is at
+    /// most half full (xsk_tx_writeable), though all frames may still be on their way. Polling
+    /// also has the kernel send, as [`Port::flush`] does.
+    pub fn is_worth_polling(&mut self) -> bool {
+        self.pending() > TRANSMIT_FRAMES / 2
+    }
+
+    /// Whether the receive ring is at least three quarters full. It hovers about its end while
+    /// more comes than is taken: what does not fit is lost.
+    pub fn is_overrun(&self) -> bool {
+        let waiting = self.receive.as_ref().map_or(0, |receive| receive.rx.waiting());
+        waiting >= RECEIVE_FRAMES / 4 * 3
+    }
+
     fn statistics(&self) -> io::Result<libc::xdp_statistics> {
         // SAFETY: plain numbers, for which zero is valid.
         let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
@@ -157,15 +182,14 @@ impl Port for XdpPort {
             self.oversized += 1;
             return true;
         }
-        if transmit.free.is_empty() {
-            transmit.reclaim();
+        if !transmit.has_room() {
+            return false;
         }
         let Some(address) = transmit.free.pop() else { return false };
         // SAFETY: a free frame belongs to us, and nobody keeps slices of free frames.
         let written = unsafe { self.umem.write(address as usize, frame) };
         debug_assert!(written, "free frames lie inside the umem");
         let descriptor = libc::xdp_desc { addr: address, len: frame.len() as u32, options: 0 };
-        // There is room: the ring is as large as the number of transmit frames.
         transmit.tx.push(descriptor)
     }
 
@@ -200,6 +224,14 @@ impl Port for XdpPort {
 }
 
 impl TransmitSide {
+    /// Whether there is a free frame, and a place for it in the ring.
+    fn has_room(&mut self) -> bool {
+        if self.free.is_empty() {
+            self.reclaim();
+        }
+        !self.free.is_empty() && self.tx.has_room()
+    }
+
     fn reclaim(&mut self) {
         let before = self.free.len();
         while let Some(address) = self.completion.pop() {
