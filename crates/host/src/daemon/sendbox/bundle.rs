@@ -313,10 +313,14 @@ impl Bundle {
         }
     }
 
-    /// Sends what may leave now; false: there is more.
+    /// Sends what may leave now; false: there is more. What the WAN has no room for stays in the
+    /// queue, where the discipline still sees it.
     fn send_packets(&mut self, outside: &mut Outside<'_>) -> bool {
         for _ in 0..BUDGET {
             let now = clock::now();
+            if !outside.wan.has_room() {
+                return self.next_departure() > now;
+            }
             let mut drops = Drops { pool: outside.pool, count: &mut self.drops_queue };
             let Some(frame) = self.shaper.dequeue(now, &mut drops) else { return true };
             self.send(now, &frame, outside.wan);
@@ -334,12 +338,8 @@ impl Bundle {
         if self.shaper.rate().is_some() {
             self.lateness.record(self.shaper.lateness());
         }
-        let mut is_taken = wan.send(frame.bytes());
-        if !is_taken {
-            // The ring is full: what the kernel has sent by now makes room.
-            is_taken = wan.flush().is_ok() && wan.send(frame.bytes());
-        }
-        if !is_taken {
+        // There was room.
+        if !wan.send(frame.bytes()) {
             self.drops_ring += 1;
             return;
         }

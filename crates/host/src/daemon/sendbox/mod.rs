@@ -12,6 +12,7 @@ mod bundle;
 mod checksum;
 mod decisions;
 mod frame;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,6 +35,7 @@ use self::bundle::{Bundle, Mode, Outside, Stopping};
 use self::checksum::ChecksumGuard;
 pub use self::frame::Frame;
 use self::frame::Pool;
+use self::progress::{Change, Progress};
 use super::config::{Config, Role};
 use super::messages::Messages;
 use super::schedule::Schedule;
@@ -53,6 +55,9 @@ const RECEIVE_BATCH: usize = 64;
 const COALESCE: Duration = Duration::from_micros(50);
 /// Longest sleep: a tenth of the heartbeat's patience.
 const IDLE: Duration = Duration::from_millis(20);
+/// Retry of a WAN port without room, should poll(2) not tell: its ring is not empty after this
+/// time below 24 Gbit/s of full frames.
+const WAN_RETRY: Duration = Duration::from_millis(1);
 /// At a clean stop the queues are paced for this long, then sent at once.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -70,6 +75,7 @@ struct SendboxWorker {
     lan: XdpPort,
     messages: Messages,
     path: Path,
+    progress: Progress,
     names: [String; 2],
     realtime: bool,
     dry_run: bool,
@@ -92,6 +98,8 @@ struct Path {
     /// Some device leaves checksums unfinished: the kernel must forward instead.
     is_refused: bool,
     unclaimed: u64,
+    /// Those of them that the WAN's ring had no room for.
+    unclaimed_lost: u64,
     oversized: u64,
 }
 
@@ -129,8 +137,10 @@ impl SendboxWorker {
                 guard: ChecksumGuard::default(),
                 is_refused: false,
                 unclaimed: 0,
+                unclaimed_lost: 0,
                 oversized: 0,
             },
+            progress: Progress::new(STALE_AFTER),
             names: [lan, wan],
             realtime: config.realtime,
             dry_run,
@@ -143,9 +153,32 @@ impl SendboxWorker {
         self.lan.capture().expect("set up by open_lan")
     }
 
-    /// One round: what has come in, what is due, and proof of life.
+    /// One round of the loop, and proof of life.
     fn round(&mut self) -> io::Result<usize> {
         let now = clock::now();
+        self.judge_progress(now);
+        let received = self.work(now)?;
+        if self.progress.is_made() {
+            self.capture().beat();
+        }
+        Ok(received)
+    }
+
+    /// Leaves the traffic to the kernel while packets do not get on.
+    fn judge_progress(&mut self, now: Timestamp) {
+        let (is_blocked, is_overrun) = (!self.path.wan.has_room(), self.lan.is_overrun());
+        match self.progress.judge(now, is_blocked, is_overrun) {
+            Some(Change::HandBack(stall)) => {
+                self.capture().stop_beating();
+                tracing::warn!("{stall}: new ones are left to the kernel, unshaped");
+            }
+            Some(Change::TakeAgain) => tracing::info!("packets get on: they are taken again"),
+            None => {}
+        }
+    }
+
+    /// What has come in, and what is due; answers the number of packets received.
+    fn work(&mut self, now: Timestamp) -> io::Result<usize> {
         let path = &mut self.path;
         let received = self.lan.receive(RECEIVE_BATCH, &mut |bytes| path.take(now, bytes))?;
         self.messages.receive(|source, datagram, counters| {
@@ -158,20 +191,27 @@ impl SendboxWorker {
         });
         path.serve_due(&mut self.messages);
         path.wan.flush()?;
-        self.capture().beat();
         Ok(received)
     }
 
-    fn sleep(&self, mailbox: &Mailbox) -> io::Result<()> {
+    fn sleep(&mut self, mailbox: &Mailbox) -> io::Result<()> {
         let now = clock::now();
         let due = self.path.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
-        if due.is_zero() {
+        // Then whoever is due waits for the WAN, and the loop must not spin meanwhile.
+        let is_blocked = !self.path.wan.has_room();
+        if due.is_zero() && !is_blocked {
             return Ok(());
         }
-        let timeout = TimeSpec::from(due.clamp(COALESCE, IDLE));
-        let mut fds = [self.lan.as_fd(), self.messages.as_fd(), mailbox.as_fd()]
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match ppoll(&mut fds, Some(timeout), None) {
+        let shortest = if is_blocked { WAN_RETRY } else { COALESCE };
+        let timeout = TimeSpec::from(due.clamp(shortest, IDLE));
+        let polled = if is_blocked && self.path.wan.is_worth_polling() { 4 } else { 3 };
+        let mut fds = [
+            PollFd::new(self.lan.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.messages.as_fd(), PollFlags::POLLIN),
+            PollFd::new(mailbox.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.path.wan.as_fd(), PollFlags::POLLOUT),
+        ];
+        match ppoll(&mut fds[..polled], Some(timeout), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -243,6 +283,7 @@ impl SendboxWorker {
             ("captured".into(), fates.redirected),
             ("ring_drops".into(), self.lan.ring_drops()),
             ("unclaimed".into(), self.path.unclaimed),
+            ("unclaimed_lost".into(), self.path.unclaimed_lost),
             ("oversized".into(), self.path.oversized),
             ("passed_not_ip".into(), fates.not_ip),
             ("passed_malformed".into(), fates.malformed),
@@ -250,6 +291,7 @@ impl SendboxWorker {
             ("passed_own".into(), fates.own),
             ("passed_outside".into(), fates.outside),
             ("passed_stale".into(), fates.stale),
+            ("handed_back".into(), self.progress.hand_backs()),
             ("passed_no_socket".into(), fates.no_socket),
         ];
         let wan = vec![("ring_drops".into(), self.path.wan.ring_drops())];
@@ -299,9 +341,10 @@ impl Path {
         let Some(index) = self.bundle_of(&frame) else {
             // The program knows destinations only: another source goes its way at once.
             self.unclaimed += 1;
-            if !self.wan.send(frame.bytes()) && self.wan.flush().is_ok() {
-                self.wan.send(frame.bytes());
-            }
+            // What the kernel has sent by now makes room.
+            let is_taken = self.wan.send(frame.bytes())
+                || self.wan.flush().is_ok() && self.wan.send(frame.bytes());
+            self.unclaimed_lost += u64::from(!is_taken);
             self.pool.give_back(frame);
             return;
         };
@@ -351,7 +394,7 @@ impl Path {
                 tracer: &self.tracer,
             };
             let next = self.bundles[index].serve(now, &mut outside);
-            self.schedule.set(index, next);
+            self.schedule.set(index, next.max(now + Duration::from_nanos(1)));
         }
     }
 
