@@ -1,8 +1,8 @@
-//! A sendbox that is told to stop sends what it has queued, and the kernel carries on.
+//! A sendbox that is told to stop, or cannot send: no captured packet is lost, and the kernel
+//! carries on.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,69 +10,215 @@ use std::time::{Duration, Instant};
 use forebay_host::daemon::control::{self, Answer, Request};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
+use forebay_host::port::{Direction, PacketPort, Port};
 use forebay_host::testbed::namespace::Namespace;
 use forebay_host::testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+const PORT: u16 = 7000;
+/// Stands in the queue when the sendbox is told to stop: 0.6 s at 10 Mbit/s.
 const BURST: u32 = 600;
-const AFTERWARDS: u32 = 200;
+/// What the kernel may overtake with at the hand-over: the packets of one receive poll (NAPI).
+const HAND_OVER: usize = 64;
 
 #[test]
-fn a_clean_stop_loses_no_packet() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
-        return;
-    }
-    let topology = Topology::build(1).unwrap();
-    connect_the_sites(&topology.emulator);
-    let sites = &topology.pairs[0];
-    let folder = tempfile::tempdir().unwrap();
-    let config = write_config(folder.path());
-    let mut sendbox = start(&sites.left_box, &config);
-    let status = await_status(&folder.path().join("box.sock"));
-    assert_eq!(status.bundles[0].peer.state, "waiting", "there is no receivebox");
-
-    let receiver = socket(&sites.right_hosts, Site::RightHosts);
-    let sender = socket(&sites.left_hosts, Site::LeftHosts);
-    let target = receiver.local_addr().unwrap();
-    let reader = std::thread::spawn(move || receive_all(&receiver));
-    let send = |number: u32| {
-        let mut datagram = [0; 1200];
-        datagram[..4].copy_from_slice(&number.to_be_bytes());
-        sender.send_to(&datagram, target).unwrap();
-    };
-    (0..BURST).for_each(send);
-    // At 10 Mbit/s the burst takes 0.6 s: most of it stands in the queue now.
-    let queued = await_status(&folder.path().join("box.sock")).bundles[0].clone();
-    let queued = queued.shaping.unwrap().queue.packets;
+fn a_clean_stop_sends_the_queue_at_its_rate_and_hands_over_in_order() {
+    let Some(mut scene) = Scene::set_up("10Mbit/s") else { return };
+    let arrivals = scene.receive();
+    (0..BURST).for_each(|number| scene.send(number));
+    let queued = scene.status().bundles[0].shaping.clone().unwrap().queue.packets;
     assert!(queued > 0, "nothing is queued");
-    kill(Pid::from_raw(sendbox.id() as i32), Signal::SIGTERM).unwrap();
-    for number in BURST..BURST + AFTERWARDS {
-        send(number);
+    scene.stop();
+    // For a second, which is longer than the queue stands.
+    let count = BURST + 200;
+    for number in BURST..count {
+        scene.send(number);
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(sendbox.wait().unwrap().success());
-    assert!(!folder.path().join("box.sock").exists(), "the control socket goes too");
-    let received = reader.join().unwrap();
-    let missing: Vec<u32> = (0..BURST + AFTERWARDS).filter(|n| !received.contains(n)).collect();
-    assert!(missing.is_empty(), "{} of {queued} queued: {missing:?}", missing.len());
+    scene.assert_ended();
+    assert_complete(&arrivals.join().unwrap(), count);
 }
 
-/// A bridge in the place of the emulator.
-fn connect_the_sites(emulator: &Namespace) {
-    let script = "link add name br type bridge forward_delay 0\nlink set dev br up\n\
-                  link set dev left0 master br\nlink set dev right0 master br\n";
+#[test]
+fn a_clean_stop_under_lasting_load_ends_and_loses_no_packet() {
+    let Some(mut scene) = Scene::set_up("10Mbit/s") else { return };
+    let arrivals = scene.receive();
+    (0..BURST).for_each(|number| scene.send(number));
+    scene.stop();
+    // Told twice, it does the same.
+    scene.stop();
+    // 12 Mbit/s for 4 s: the queue never empties at its rate.
+    let (started, count) = (Instant::now(), BURST + 4800);
+    for number in BURST..count {
+        let due = started + Duration::from_micros(833) * (number - BURST);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        scene.send(number);
+    }
+    scene.assert_ended();
+    assert_complete(&arrivals.join().unwrap(), count);
+}
+
+#[test]
+fn while_the_wan_takes_nothing_packets_wait_in_the_queue_and_the_kernel_takes_over() {
+    let Some(scene) = Scene::set_up("400Mbit/s") else { return };
+    // Seen where the wire ends: the bridges need a moment after the device is up again.
+    let tap = || PacketPort::open("left0", Direction::Receive).map_err(std::io::Error::other);
+    let mut tap = scene.topology.emulator.within(tap).unwrap();
+    scene.ip("link set dev wan down");
+    // More than the ring holds, and less than ring and queue.
+    for number in 0..2800 {
+        scene.send(number);
+        if number % 16 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    await_that("traffic is handed back", || scene.counter("handed_back") == 1);
+    let shaping = scene.status().bundles[0].shaping.clone().unwrap();
+    assert!(shaping.queue.packets > 0, "{shaping:?}");
+    assert_eq!((shaping.drops_queue, shaping.drops_ring), (0, 0));
+    let captured = scene.counter("captured");
+    scene.send(u32::MAX);
+    assert_eq!(scene.counter("captured"), captured, "the kernel forwards");
+
+    scene.ip("link set dev wan up");
+    let mut arrived = Vec::new();
+    await_that("the queue leaves", || {
+        tap.receive(4096, &mut |frame| arrived.extend(number_in(frame))).unwrap();
+        arrived.len() as u64 >= captured
+    });
+    assert!(arrived.is_sorted_by(|a, b| a < b), "in order, each once");
+    await_that("traffic is taken again", || {
+        scene.send(u32::MAX);
+        scene.counter("captured") > captured
+    });
+    assert_eq!(scene.counter("handed_back"), 1);
+}
+
+/// All numbers below `count` have come, each once, and in order but for the hand-over.
+fn assert_complete(arrived: &[u32], count: u32) {
+    let mut sorted = arrived.to_vec();
+    sorted.sort_unstable();
+    let missing: Vec<u32> = (0..count).filter(|n| sorted.binary_search(n).is_err()).collect();
+    assert!(missing.is_empty(), "{} of {count}: {missing:?}", missing.len());
+    assert_eq!(sorted.len(), count as usize, "packets came twice");
+    let mut newest = 0;
+    let mut overtaken = arrived.to_vec();
+    overtaken.retain(|number| {
+        newest = newest.max(*number);
+        *number < newest
+    });
+    println!("{} of {count} overtaken", overtaken.len());
+    assert!(overtaken.len() <= HAND_OVER, "{}: {overtaken:?}", overtaken.len());
+}
+
+/// A sendbox without a receivebox between two hosts, which shapes to a fixed rate.
+struct Scene {
+    topology: Topology,
+    folder: tempfile::TempDir,
+    sendbox: Child,
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    target: SocketAddr,
+}
+
+impl Scene {
+    /// `None` without the privilege to do so.
+    fn set_up(max_rate: &str) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return None;
+        }
+        let topology = Topology::build(1).unwrap();
+        // A bridge in the place of the emulator.
+        let bridge = "link add name br type bridge forward_delay 0\nlink set dev br up\n\
+                      link set dev left0 master br\nlink set dev right0 master br";
+        ip(&topology.emulator, bridge);
+        let sites = &topology.pairs[0];
+        let folder = tempfile::tempdir().unwrap();
+        let config = write_config(folder.path(), max_rate);
+        let sendbox = start(&sites.left_box, &config);
+        let receiver = socket(&sites.right_hosts, Site::RightHosts);
+        let scene = Self {
+            sender: socket(&sites.left_hosts, Site::LeftHosts),
+            target: receiver.local_addr().unwrap(),
+            receiver,
+            topology,
+            folder,
+            sendbox,
+        };
+        assert_eq!(scene.status().bundles[0].peer.state, "waiting", "there is no receivebox");
+        Some(scene)
+    }
+
+    fn ip(&self, script: &str) {
+        ip(&self.topology.pairs[0].left_box, script);
+    }
+
+    fn send(&self, number: u32) {
+        let mut datagram = [0; 1200];
+        datagram[..4].copy_from_slice(&number.to_be_bytes());
+        self.sender.send_to(&datagram, self.target).unwrap();
+    }
+
+    /// Collects the numbers as they come, until nothing comes for 3 s.
+    fn receive(&self) -> std::thread::JoinHandle<Vec<u32>> {
+        let receiver = self.receiver.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut numbers = Vec::new();
+            let mut datagram = [0; 2000];
+            while receiver.recv(&mut datagram).is_ok() {
+                numbers.push(u32::from_be_bytes(datagram[..4].try_into().unwrap()));
+            }
+            numbers
+        })
+    }
+
+    fn stop(&self) {
+        kill(Pid::from_raw(self.sendbox.id() as i32), Signal::SIGTERM).unwrap();
+    }
+
+    /// It has ended while packets were still coming, as it should.
+    fn assert_ended(&mut self) {
+        let status = self.sendbox.try_wait().unwrap().expect("it has ended");
+        assert!(status.success());
+        assert!(!self.control().exists(), "the control socket goes too");
+    }
+
+    fn control(&self) -> PathBuf {
+        self.folder.path().join("box.sock")
+    }
+
+    fn status(&self) -> Status {
+        let mut answer = None;
+        await_that("an answer", || {
+            if let Ok(Answer::Status(status)) = control::ask(&self.control(), Request::Status) {
+                answer = Some(*status);
+            }
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// A counter of the LAN port.
+    fn counter(&self, name: &str) -> u64 {
+        let status = self.status();
+        let mut counters = status.ports[0].counters.iter();
+        counters.find(|(key, _)| key == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+}
+
+fn ip(namespace: &Namespace, script: &str) {
     let work = || {
         let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
         std::io::Write::write_all(&mut ip.stdin.take().unwrap(), script.as_bytes())?;
         assert!(ip.wait()?.success());
         Ok(())
     };
-    emulator.within(work).unwrap();
+    namespace.within(work).unwrap();
 }
 
-fn write_config(folder: &Path) -> PathBuf {
+fn write_config(folder: &Path, max_rate: &str) -> PathBuf {
     keys::generate(&folder.join("bundle.key")).unwrap();
     let text = format!(
         r#"
@@ -91,7 +237,7 @@ to = ["{}"]
 key_file = "bundle.key"
 cc = "copa"
 qdisc = {{ kind = "sfq", limit = "1200p" }}
-max_rate = "10Mbit/s"
+max_rate = "{max_rate}"
 "#,
         Site::LeftBox.address(0),
         Site::RightBox.address(0),
@@ -109,32 +255,26 @@ fn start(namespace: &Namespace, config: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-fn await_status(socket: &Path) -> Status {
+fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Ok(Answer::Status(status)) = control::ask(socket, Request::Status) {
-            return *status;
-        }
-        assert!(Instant::now() < deadline, "no answer on {}", socket.display());
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited 30 s until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 fn socket(namespace: &Namespace, site: Site) -> UdpSocket {
-    let socket = namespace.within(|| UdpSocket::bind((site.address(0), 7000))).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let socket = namespace.within(|| UdpSocket::bind((site.address(0), PORT))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     // All datagrams at once: on a loaded machine the reader may have to wait for a core.
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(16 << 20))
         .unwrap();
     socket
 }
 
-/// The numbers of all datagrams, until nothing comes for 5 s or all have come.
-fn receive_all(socket: &UdpSocket) -> BTreeSet<u32> {
-    let mut numbers = BTreeSet::new();
-    let mut datagram = [0; 2000];
-    while numbers.len() < (BURST + AFTERWARDS) as usize && socket.recv(&mut datagram).is_ok() {
-        numbers.insert(u32::from_be_bytes(datagram[..4].try_into().unwrap()));
-    }
-    numbers
+/// The number that a frame of ours carries behind Ethernet, IPv4 and UDP headers.
+fn number_in(frame: &[u8]) -> Option<u32> {
+    let is_ours = frame.get(36..38)? == PORT.to_be_bytes();
+    let number = frame.get(42..46).filter(|_| is_ours)?;
+    Some(u32::from_be_bytes(number.try_into().unwrap()))
 }
