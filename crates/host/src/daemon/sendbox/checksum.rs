@@ -5,29 +5,90 @@
 //! (`CHECKSUM_PARTIAL`). AF_XDP knows no such note: sent on as it is, the packet would be dropped
 //! by its receiver. The device at fault stands in another machine or namespace, where it cannot be
 //! asked; so the packets are looked at.
+//!
+//! Such packets can also be made on purpose. So the box refuses to run only if they are at least
+//! half of what comes right after its start, and whoever wants that must send as much as the site.
+//! Afterwards they are counted and forwarded like any other.
 
-/// Packets looked at together.
+use std::time::Duration;
+
+use forebay_core::units::Timestamp;
+
+/// TCP and UDP packets looked at together.
 const WINDOW: u32 = 1024;
 /// That many of them tell a device at fault from chance: a right checksum equals the sum of the
 /// pseudo-header once in 65,536 packets.
 const AT_FAULT: u32 = 8;
+/// The trial ends after so long, however little has come: one that waited for traffic would let a
+/// handful of packets stop an idle box at any time.
+const TRIAL: Duration = Duration::from_secs(60);
+/// Shortest time between two warnings.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// Counts packets with an unfinished checksum.
-#[derive(Debug, Default)]
+/// Judges the packets that come first, and counts those with an unfinished checksum for ever.
+#[derive(Debug)]
 pub struct ChecksumGuard {
     seen: u32,
     unfinished: u32,
+    /// `None`: it is over, with the box running.
+    trial_until: Option<Timestamp>,
+    total: u64,
+    next_warning: Timestamp,
+}
+
+/// What the packets so far ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Nothing.
+    Fine,
+    /// A word to the operator.
+    Warn,
+    /// To let the kernel forward instead.
+    Refuse,
 }
 
 impl ChecksumGuard {
-    /// Looks at a frame; true once it is clear that some device leaves checksums unfinished.
-    pub fn is_at_fault(&mut self, frame: &[u8]) -> bool {
-        if self.seen == WINDOW {
-            *self = Self::default();
+    /// The guard of a box that starts at `now`.
+    pub fn new(now: Timestamp) -> Self {
+        let trial_until = Some(now + TRIAL);
+        Self { seen: 0, unfinished: 0, trial_until, total: 0, next_warning: now }
+    }
+
+    /// Packets with an unfinished checksum so far.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Looks at a frame.
+    pub fn look(&mut self, now: Timestamp, frame: &[u8]) -> Finding {
+        if self.trial_until.is_some_and(|until| now >= until) && self.end_trial() {
+            return Finding::Refuse;
         }
+        let Some(is_unfinished) = is_unfinished(frame) else { return Finding::Fine };
         self.seen += 1;
-        self.unfinished += u32::from(is_unfinished(frame));
-        self.unfinished >= AT_FAULT
+        self.unfinished += u32::from(is_unfinished);
+        self.total += u64::from(is_unfinished);
+        if self.trial_until.is_some() {
+            let is_refused = self.seen == WINDOW && self.end_trial();
+            return if is_refused { Finding::Refuse } else { Finding::Fine };
+        }
+        let is_worth_a_word = self.unfinished >= AT_FAULT && now >= self.next_warning;
+        if self.seen == WINDOW {
+            (self.seen, self.unfinished) = (0, 0);
+        }
+        if !is_worth_a_word {
+            return Finding::Fine;
+        }
+        self.next_warning = now + WARN_AGAIN;
+        Finding::Warn
+    }
+
+    /// Whether the packets of the trial speak against running.
+    fn end_trial(&mut self) -> bool {
+        let is_at_fault = self.unfinished >= AT_FAULT && self.unfinished >= self.seen.div_ceil(2);
+        self.trial_until = None;
+        (self.seen, self.unfinished) = (0, 0);
+        is_at_fault
     }
 }
 
@@ -36,18 +97,18 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Whether the checksum field of a TCP or UDP packet holds the sum of the pseudo-header alone
-/// (RFC 9293 section 3.1, RFC 768, RFC 8200 section 8.1).
-fn is_unfinished(frame: &[u8]) -> bool {
-    let Some((addresses, protocol, segment)) = segment(frame) else { return false };
+/// (RFC 9293 section 3.1, RFC 768, RFC 8200 section 8.1); `None`: the frame is no such packet.
+fn is_unfinished(frame: &[u8]) -> Option<bool> {
+    let (addresses, protocol, segment) = segment(frame)?;
     let at = if protocol == TCP { 16 } else { 6 };
-    let Some(field) = segment.get(at..at + 2) else { return false };
+    let field = segment.get(at..at + 2)?;
     let length = segment.len() as u32;
     let mut sum = u32::from(protocol) + (length >> 16) + (length & 0xffff);
     sum += addresses.chunks_exact(2).map(word).sum::<u32>();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    sum == word(field)
+    Some(sum == word(field))
 }
 
 /// Addresses, protocol and segment of a whole, unfragmented TCP or UDP packet.
@@ -91,15 +152,15 @@ mod tests {
 
     #[test]
     fn the_sum_of_the_pseudo_header_alone_is_unfinished() {
-        assert!(is_unfinished(&udp(PSEUDO_HEADER)));
-        assert!(!is_unfinished(&udp(!PSEUDO_HEADER)));
-        assert!(!is_unfinished(&udp(0)), "UDP without a checksum");
+        assert_eq!(is_unfinished(&udp(PSEUDO_HEADER)), Some(true));
+        assert_eq!(is_unfinished(&udp(!PSEUDO_HEADER)), Some(false));
+        assert_eq!(is_unfinished(&udp(0)), Some(false), "UDP without a checksum");
         let mut fragment = udp(PSEUDO_HEADER);
         fragment[20] = 0x20;
-        assert!(!is_unfinished(&fragment));
+        assert_eq!(is_unfinished(&fragment), None);
         let whole = udp(PSEUDO_HEADER);
         for len in 0..whole.len() {
-            assert!(!is_unfinished(&whole[..len]), "cut at {len}");
+            assert_eq!(is_unfinished(&whole[..len]), None, "cut at {len}");
         }
     }
 
@@ -110,16 +171,86 @@ mod tests {
         frame.extend([0; 15].iter().chain(&[1]).chain(&[0; 15]).chain(&[2]));
         frame.extend([0; 16]);
         frame.extend([0, 1 + 2 + TCP + 20, 0, 0]);
-        assert!(is_unfinished(&frame));
+        assert_eq!(is_unfinished(&frame), Some(true));
+    }
+
+    const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
+    const BAD: u16 = PSEUDO_HEADER;
+    const GOOD: u16 = 1;
+
+    /// What a guard finds in packets with these checksums, all at `now`.
+    fn findings(guard: &mut ChecksumGuard, now: Timestamp, sums: &[u16]) -> Vec<Finding> {
+        sums.iter().map(|checksum| guard.look(now, &udp(*checksum))).collect()
+    }
+
+    /// Checksums of a whole window with `bad` unfinished ones, which come first.
+    fn window(bad: u32) -> Vec<u16> {
+        (0..WINDOW).map(|n| if n < bad { BAD } else { GOOD }).collect()
     }
 
     #[test]
-    fn chance_is_no_fault_and_a_fault_shows_soon() {
-        let mut guard = ChecksumGuard::default();
-        let mut frames = (0..100_000).map(|i| if i % 1000 == 0 { PSEUDO_HEADER } else { 1 });
-        assert!(!frames.any(|checksum| guard.is_at_fault(&udp(checksum))));
-        let mut guard = ChecksumGuard::default();
-        let bad = udp(PSEUDO_HEADER);
-        assert_eq!((0..100).position(|_| guard.is_at_fault(&bad)), Some(AT_FAULT as usize - 1));
+    fn half_of_the_first_window_is_refused_and_less_is_not() {
+        for (bad, last) in [(WINDOW / 2, Finding::Refuse), (WINDOW / 2 - 1, Finding::Fine)] {
+            let mut guard = ChecksumGuard::new(START);
+            let found = findings(&mut guard, START, &window(bad));
+            assert_eq!(found.last(), Some(&last), "{bad}");
+            assert!(found[..found.len() - 1].iter().all(|found| *found == Finding::Fine));
+            assert_eq!(guard.total(), u64::from(bad));
+        }
+    }
+
+    #[test]
+    fn a_slow_device_at_fault_is_refused_when_the_trial_ends() {
+        let refused = |bad: u32, good: u32| {
+            let mut guard = ChecksumGuard::new(START);
+            let sums = [vec![BAD; bad as usize], vec![GOOD; good as usize]].concat();
+            findings(&mut guard, START, &sums);
+            guard.look(START + TRIAL, &[]) == Finding::Refuse
+        };
+        assert!(refused(AT_FAULT, AT_FAULT));
+        assert!(!refused(AT_FAULT, AT_FAULT + 1), "less than half");
+        assert!(!refused(AT_FAULT - 1, 0), "too few to tell");
+    }
+
+    #[test]
+    fn after_the_trial_a_flood_is_only_counted() {
+        let quiet = {
+            let mut guard = ChecksumGuard::new(START);
+            guard.look(START + TRIAL, &[]);
+            guard
+        };
+        let busy = {
+            let mut guard = ChecksumGuard::new(START);
+            findings(&mut guard, START, &window(0));
+            guard
+        };
+        for mut guard in [quiet, busy] {
+            let flood = vec![BAD; 5 * WINDOW as usize];
+            let warnings = |guard: &mut ChecksumGuard, now| {
+                let found = findings(guard, now, &flood);
+                assert!(!found.contains(&Finding::Refuse));
+                found.iter().filter(|found| **found == Finding::Warn).count()
+            };
+            let later = START + TRIAL;
+            assert_eq!(warnings(&mut guard, later), 1);
+            assert_eq!(warnings(&mut guard, later + WARN_AGAIN / 2), 0);
+            assert_eq!(warnings(&mut guard, later + WARN_AGAIN), 1);
+            assert_eq!(guard.total(), 3 * flood.len() as u64);
+        }
+    }
+
+    #[test]
+    fn chance_is_worth_no_word_and_other_packets_do_not_dilute() {
+        let mut guard = ChecksumGuard::new(START);
+        let sums = (0..100_000).map(|n| if n % 1000 == 0 { BAD } else { GOOD });
+        let sums: Vec<u16> = sums.collect();
+        let later = START + TRIAL;
+        assert!(findings(&mut guard, later, &sums).iter().all(|found| *found == Finding::Fine));
+        let mut guard = ChecksumGuard::new(START);
+        for _ in 0..WINDOW - 1 {
+            assert_eq!(guard.look(START, &udp(BAD)), Finding::Fine);
+            assert_eq!(guard.look(START, &[0; 60]), Finding::Fine, "not IP");
+        }
+        assert_eq!(guard.look(START, &udp(BAD)), Finding::Refuse);
     }
 }
