@@ -2,7 +2,7 @@
 /*
  * Hands frames to the AF_XDP socket of their receive queue: all of them (the link emulator, behind
  * which there is no kernel path), or those towards a bundle (a sendbox, a bump in the wire). What
- * is not handed over goes on through the kernel, where a bridge or routes carry it.
+ * is not handed over goes on through the kernel, where a bridge carries it.
  *
  * A process that died has no socket in the map. A process that hangs does not beat, and after
  * `stale_after_ns` its traffic takes the kernel's path again: it must never be a black hole.

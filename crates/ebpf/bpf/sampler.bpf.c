@@ -4,8 +4,8 @@
  * epoch. It only watches: every frame passes.
  *
  * A packet belongs to the bundle that lists the longest destination prefix holding it, among the
- * bundles with a source prefix that holds it. Packets to the box's own addresses, which carry the
- * boxes' messages, belong to none.
+ * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. Packets to the
+ * box's own addresses, which carry the boxes' messages, belong to none.
  *
  * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
  * boundary's record must say how many bytes, packets and marks had come when this packet was

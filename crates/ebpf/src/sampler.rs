@@ -339,6 +339,9 @@ fn parse_record(bytes: &[u8]) -> Option<Boundary> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::bundle::table::BundleTable;
+    use forebay_core::random::Streams;
+
     use super::*;
     use crate::program::tests::{loaded, run};
     use forebay_core::packet::unpadded_len;
@@ -515,6 +518,31 @@ mod tests {
         };
         assert_eq!(bundle_of([10, 1, 0, 1], [10, 2, 7, 200]), Some(1));
         assert_eq!(bundle_of([192, 0, 2, 1], [192, 0, 2, 2]), None);
+    }
+
+    #[test]
+    fn both_boxes_find_the_same_bundle_however_prefixes_nest() {
+        let destinations = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32"];
+        let sources = ["192.0.2.0/24", "192.0.2.0/25", "192.0.2.128/25", "198.51.100.0/24"];
+        let mut random = Streams::new(1).stream("bundles");
+        for _ in 0..50 {
+            let Some(mut sampler) = sampler() else { return };
+            let mut pick = || sources[random.below(sources.len() as u64) as usize];
+            let bundles = destinations.map(|to| bundle(&[pick(), pick()].join(" "), to));
+            for (id, bundle) in (0..).zip(&bundles) {
+                sampler.set_bundle(BundleId(id), bundle.clone()).unwrap();
+            }
+            let sites = bundles.iter().map(|bundle| (&bundle.source[..], &bundle.destination[..]));
+            let table = BundleTable::new(sites).unwrap();
+            for source in [[192, 0, 2, 1], [192, 0, 2, 200], [198, 51, 100, 1], [203, 0, 113, 1]] {
+                for destination in [[10, 2, 0, 1], [10, 1, 0, 1], [10, 1, 2, 1], [10, 1, 2, 3]] {
+                    let seen = boundaries(&mut sampler, &udp(source, destination, 0, 60));
+                    let sampled = seen.first().map(|boundary| usize::from(boundary.bundle.0));
+                    let found = table.find(source.into(), destination.into());
+                    assert_eq!(sampled, found, "{source:?} to {destination:?} of {bundles:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,9 @@
-//! Which bundle a packet belongs to: the longest destination prefix that holds its address.
+//! Which bundle a packet belongs to: of those with a source prefix that holds its source, the one
+//! with the longest destination prefix that holds its destination.
+//!
+//! Sources come first because a receivebox may serve several sites, none of which knows the others'
+//! bundles: a longer prefix of another site must not claim a packet. The sampler's BPF program
+//! follows the same rule.
 //!
 //! The prefixes are flattened once into disjoint address ranges in ascending order, so that the
 //! lookup of a packet is one binary search however the prefixes nest: 11 steps for 1,000 of them.
@@ -31,7 +36,7 @@ pub enum TableError {
     TooMany(usize),
 }
 
-/// Maps addresses to what was given with the longest prefix that holds them.
+/// Maps addresses to what was given with the prefixes that hold them.
 #[derive(Clone, Debug)]
 pub struct PrefixTable<T> {
     v4: Ranges<u32, T>,
@@ -70,64 +75,105 @@ impl<T: Copy> PrefixTable<T> {
         Ok(Self { v4, v6 })
     }
 
-    /// What belongs to the longest prefix that holds `destination`.
-    pub fn lookup(&self, destination: IpAddr) -> Option<T> {
-        match destination {
-            IpAddr::V4(address) => self.v4.lookup(address.to_bits()),
-            IpAddr::V6(address) => self.v6.lookup(address.to_bits()),
-        }
+    /// What belongs to the prefixes that hold `destination`, the longest first.
+    pub fn lookup(&self, destination: IpAddr) -> impl Iterator<Item = T> {
+        let (intervals, innermost) = match destination {
+            IpAddr::V4(address) => (&self.v4.intervals, self.v4.lookup(address.to_bits())),
+            IpAddr::V6(address) => (&self.v6.intervals, self.v6.lookup(address.to_bits())),
+        };
+        let around = |index: &usize| intervals[*index].1;
+        core::iter::successors(innermost, around).map(|index| intervals[index].0)
     }
 }
 
-/// Disjoint ranges: `values[i]` holds from `starts[i]` up to `starts[i + 1]`.
+/// Finds the bundle of a packet; bundles are numbered in the order in which they were given.
+#[derive(Clone, Debug)]
+pub struct BundleTable {
+    prefixes: PrefixTable<usize>,
+    sources: Vec<Vec<IpNet>>,
+}
+
+impl BundleTable {
+    /// From the source and destination prefixes of each bundle. No source prefixes: any source.
+    pub fn new<'a>(
+        bundles: impl Iterator<Item = (&'a [IpNet], &'a [IpNet])>,
+    ) -> Result<Self, TableError> {
+        let (mut prefixes, mut sources) = (Vec::new(), Vec::new());
+        for (index, (from, to)) in bundles.enumerate() {
+            prefixes.extend(to.iter().map(|prefix| (*prefix, index)));
+            sources.push(from.to_vec());
+        }
+        Ok(Self { prefixes: PrefixTable::new(&prefixes)?, sources })
+    }
+
+    /// The bundle of packets from `source` to `destination`.
+    pub fn find(&self, source: IpAddr, destination: IpAddr) -> Option<usize> {
+        self.prefixes.lookup(destination).find(|index| {
+            let sources = &self.sources[*index];
+            sources.is_empty() || sources.iter().any(|prefix| prefix.contains(&source))
+        })
+    }
+}
+
+/// Disjoint ranges: the interval `innermost[i]` holds from `starts[i]` up to `starts[i + 1]`.
 #[derive(Clone, Debug)]
 struct Ranges<A, T> {
     starts: Vec<A>,
-    values: Vec<Option<T>>,
+    innermost: Vec<Option<usize>>,
+    /// Value of each interval, and the interval around it.
+    intervals: Vec<(T, Option<usize>)>,
 }
 
 impl<A: Ord + Copy, T: Copy> Ranges<A, T> {
     /// From nested or disjoint intervals (first, last, value), sorted by first address, outer
     /// before inner.
     fn new(intervals: &[(A, A, T)], next: impl Fn(A) -> Option<A>) -> Self {
-        let mut ranges = Self { starts: Vec::new(), values: Vec::new() };
-        // Intervals that hold the current address, the innermost last.
-        let mut open: Vec<(A, T)> = Vec::new();
-        for &(first, last, value) in intervals {
+        let (starts, innermost) = (Vec::new(), Vec::new());
+        let mut ranges = Self { starts, innermost, intervals: Vec::new() };
+        // Last addresses of the intervals that hold the current one, the innermost last.
+        let mut open: Vec<(A, usize)> = Vec::new();
+        for (index, &(first, last, value)) in intervals.iter().enumerate() {
             ranges.close(&mut open, Some(first), &next);
-            ranges.push(first, Some(value));
-            open.push((last, value));
+            ranges.push(first, Some(index));
+            ranges.intervals.push((value, open.last().map(|(_, around)| *around)));
+            open.push((last, index));
         }
         ranges.close(&mut open, None, &next);
         ranges
     }
 
     /// Closes the intervals that end before `until`, the innermost first.
-    fn close(&mut self, open: &mut Vec<(A, T)>, until: Option<A>, next: &impl Fn(A) -> Option<A>) {
+    fn close(
+        &mut self,
+        open: &mut Vec<(A, usize)>,
+        until: Option<A>,
+        next: &impl Fn(A) -> Option<A>,
+    ) {
         while let Some(&(last, _)) = open.last() {
             if until.is_some_and(|until| last >= until) {
                 return;
             }
             open.pop();
             if let Some(after) = next(last) {
-                self.push(after, open.last().map(|(_, value)| *value));
+                self.push(after, open.last().map(|(_, around)| *around));
             }
         }
     }
 
-    fn push(&mut self, start: A, value: Option<T>) {
+    fn push(&mut self, start: A, interval: Option<usize>) {
         // An interval that begins where another begins or ends takes its place.
         if self.starts.last() == Some(&start) {
-            self.values.pop();
+            self.innermost.pop();
         } else {
             self.starts.push(start);
         }
-        self.values.push(value);
+        self.innermost.push(interval);
     }
 
-    fn lookup(&self, address: A) -> Option<T> {
+    /// The innermost interval that holds `address`.
+    fn lookup(&self, address: A) -> Option<usize> {
         let after = self.starts.partition_point(|start| *start <= address);
-        after.checked_sub(1).and_then(|index| self.values[index])
+        after.checked_sub(1).and_then(|index| self.innermost[index])
     }
 }
 
@@ -147,7 +193,7 @@ mod tests {
 
     fn check(table: &PrefixTable<usize>, cases: &[(&str, Option<usize>)]) {
         for (address, expected) in cases {
-            assert_eq!(table.lookup(address.parse().unwrap()), *expected, "{address}");
+            assert_eq!(table.lookup(address.parse().unwrap()).next(), *expected, "{address}");
         }
     }
 
@@ -190,6 +236,32 @@ mod tests {
     }
 
     #[test]
+    fn a_longer_prefix_of_another_source_claims_nothing() {
+        let prefixes = |texts: &[&str]| -> Vec<IpNet> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let bundles = [
+            (prefixes(&["192.0.2.0/25"]), prefixes(&["10.0.0.0/8"])),
+            (prefixes(&["192.0.2.128/25", "198.51.100.0/24"]), prefixes(&["10.1.0.0/16"])),
+            (prefixes(&[]), prefixes(&["10.1.2.0/24"])),
+        ];
+        let table = BundleTable::new(bundles.iter().map(|(from, to)| (&from[..], &to[..])));
+        let table = table.unwrap();
+        for (source, destination, bundle) in [
+            ("192.0.2.1", "10.2.0.1", Some(0)),
+            ("192.0.2.1", "10.1.0.1", Some(0)),
+            ("192.0.2.200", "10.1.0.1", Some(1)),
+            ("198.51.100.1", "10.1.0.1", Some(1)),
+            ("192.0.2.200", "10.2.0.1", None),
+            ("203.0.113.1", "10.1.0.1", None),
+            ("203.0.113.1", "10.1.2.1", Some(2)),
+        ] {
+            let found = table.find(source.parse().unwrap(), destination.parse().unwrap());
+            assert_eq!(found, bundle, "{source} to {destination}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_table_is_refused_by_name() {
         let error = table(&["10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8"]).unwrap_err();
         assert!(error.to_string().contains("10.0.0.0/8 is given twice"));
@@ -206,7 +278,8 @@ mod tests {
             .collect();
         let table = PrefixTable::new(&prefixes).unwrap();
         for n in 0..MAX_PREFIXES as u32 {
-            assert_eq!(table.lookup(Ipv4Addr::from_bits(n << 12 | 0xfff).into()), Some(n));
+            let found = table.lookup(Ipv4Addr::from_bits(n << 12 | 0xfff).into());
+            assert_eq!(found.collect::<Vec<_>>(), [n]);
         }
     }
 
@@ -229,11 +302,11 @@ mod tests {
             for low in 0..300_u32 {
                 let v6 = Ipv6Addr::from_bits(low.into());
                 for address in [IpAddr::V4(Ipv4Addr::from_bits(low)), IpAddr::V6(v6)] {
-                    let longest = prefixes
-                        .iter()
-                        .filter(|(prefix, _)| prefix.contains(&address))
-                        .max_by_key(|(prefix, _)| prefix.prefix_len());
-                    prop_assert_eq!(table.lookup(address), longest.map(|(_, value)| *value));
+                    let mut all: Vec<&(IpNet, usize)> =
+                        prefixes.iter().filter(|(prefix, _)| prefix.contains(&address)).collect();
+                    all.sort_by_key(|(prefix, _)| core::cmp::Reverse(prefix.prefix_len()));
+                    let found = table.lookup(address);
+                    prop_assert!(found.eq(all.into_iter().map(|(_, value)| *value)));
                 }
             }
         }

@@ -20,6 +20,9 @@
 //! min_rate = "2Mbit/s"
 //! max_rate = "900Mbit/s"
 //! ```
+//! A packet belongs to the bundle with the longest `to` prefix that holds its destination, among the
+//! bundles whose `from` holds its source. Prefixes of different bundles may lie in each other.
+//!
 //! Every value carries its unit, and a key that is not known here is an error: a mistyped limit
 //! must not become a default.
 

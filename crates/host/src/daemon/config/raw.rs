@@ -283,7 +283,7 @@ fn check_peers(
             return Err(source.value(&raw.peer.span(), "bundle.peer", value, allowed));
         }
         let any = IpNet::from(IpAddr::from([0; 16]));
-        // A sendbox finds the bundle by destination alone.
+        // A sendbox's table holds each destination prefix once, whatever the sources.
         let is_sendbox = config.role == Role::Sendbox;
         let from = if is_sendbox { vec![any] } else { bundle.from.clone() };
         for (prefix, raw) in bundle.to.iter().zip(&raw.to) {

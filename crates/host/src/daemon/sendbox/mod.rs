@@ -22,12 +22,11 @@ use std::time::Duration;
 
 use forebay_core::bundle::BundleId;
 use forebay_core::bundle::keys::KeyRing;
-use forebay_core::bundle::table::PrefixTable;
+use forebay_core::bundle::table::BundleTable;
 use forebay_core::bundle::wire::{Reject, Sealed};
 use forebay_core::packet::ETHERNET_HEADER;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, CaptureOptions, XdpMode};
-use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -92,9 +91,7 @@ struct Path {
     tracer: Tracer,
     bundles: Vec<Bundle>,
     schedule: Schedule,
-    /// Bundle by destination, and the sources that each takes.
-    prefixes: PrefixTable<usize>,
-    sources: Vec<Vec<IpNet>>,
+    table: BundleTable,
     by_id: BTreeMap<BundleId, usize>,
     guard: ChecksumGuard,
     /// Some device leaves checksums unfinished: the kernel must forward instead.
@@ -132,8 +129,7 @@ impl SendboxWorker {
                 pool: Pool::new(frame_bytes(&lan)?, RECEIVE_BATCH),
                 tracer,
                 schedule: Schedule::new(bundles.len()),
-                prefixes: prefix_table(config)?,
-                sources: config.bundles.iter().map(|bundle| bundle.from.clone()).collect(),
+                table: bundle_table(config)?,
                 by_id: config.bundles.iter().enumerate().map(|(i, b)| (b.id, i)).collect(),
                 bundles,
                 guard: ChecksumGuard::new(clock::now()),
@@ -398,11 +394,7 @@ impl Path {
 
     fn bundle_of(&self, frame: &Frame) -> Option<usize> {
         let headers = frame.headers()?;
-        let index = self.prefixes.lookup(headers.destination)?;
-        let sources = &self.sources[index];
-        let is_ours =
-            sources.is_empty() || sources.iter().any(|prefix| prefix.contains(&headers.source));
-        is_ours.then_some(index)
+        self.table.find(headers.source, headers.destination)
     }
 
     /// Takes a datagram; `Ok`: whether its session accepted it.
@@ -468,12 +460,9 @@ fn devices(config: &Config) -> [String; 2] {
     [lan, config.wan.clone()]
 }
 
-fn prefix_table(config: &Config) -> Result<PrefixTable<usize>, DaemonError> {
-    let bundles = config.bundles.iter().enumerate();
-    let prefixes: Vec<(IpNet, usize)> = bundles
-        .flat_map(|(index, bundle)| bundle.to.iter().map(move |prefix| (*prefix, index)))
-        .collect();
-    PrefixTable::new(&prefixes).map_err(|error| DaemonError::SetUp(io::Error::other(error)))
+fn bundle_table(config: &Config) -> Result<BundleTable, DaemonError> {
+    let bundles = config.bundles.iter().map(|bundle| (&bundle.from[..], &bundle.to[..]));
+    BundleTable::new(bundles).map_err(|error| DaemonError::SetUp(io::Error::other(error)))
 }
 
 /// Attaches the capture program to the LAN port. Nothing is captured before the first heartbeat.
