@@ -1,4 +1,4 @@
-//! Frames in the box's queues, in buffers that are used again and again.
+//! Frames in the box's queues, in buffers of about their size that are used again and again.
 
 use forebay_core::packet::{self, Ecn, Headers, Packet};
 use forebay_core::units::ByteCount;
@@ -52,18 +52,31 @@ impl Packet for Frame {
     }
 }
 
-/// Buffers that are not in use. It grows to the most that were ever in use at once, which the
-/// queues' limits bound.
+/// Smallest buffer, in bytes: bulk acknowledgements and the like fit. Each further size is twice
+/// the one before, so that a queue of small frames takes no more than about twice its bytes.
+const SMALLEST: usize = 128;
+
+/// Unused buffers kept of each size. They bridge the swings of a queue, in which a round takes and
+/// gives back a few hundred; what a longer queue held goes back to the allocator.
+const SPARE_MAX: usize = 1024;
+
+/// Buffers that are not in use, by size.
 pub struct Pool {
-    free: Vec<Box<[u8]>>,
+    /// Of `SMALLEST << index` bytes each, the last of exactly `frame_bytes`.
+    spare: Vec<Vec<Box<[u8]>>>,
     frame_bytes: usize,
 }
 
 impl Pool {
-    /// Buffers for frames of up to `frame_bytes`, `reserve` of them ready.
+    /// Buffers for frames of up to `frame_bytes`, `reserve` of each size ready.
     pub fn new(frame_bytes: usize, reserve: usize) -> Self {
-        let buffer = || vec![0; frame_bytes].into_boxed_slice();
-        Self { free: std::iter::repeat_with(buffer).take(reserve).collect(), frame_bytes }
+        let mut pool = Self { spare: Vec::new(), frame_bytes };
+        for size in 0..=pool.size_for(frame_bytes) {
+            let mut spare = Vec::with_capacity(SPARE_MAX);
+            spare.extend(std::iter::repeat_with(|| pool.buffer(size)).take(reserve));
+            pool.spare.push(spare);
+        }
+        pool
     }
 
     /// A copy of a received frame; `None` if it is longer than any that the devices may carry.
@@ -71,15 +84,27 @@ impl Pool {
         if bytes.len() > self.frame_bytes {
             return None;
         }
-        let mut buffer =
-            self.free.pop().unwrap_or_else(|| vec![0; self.frame_bytes].into_boxed_slice());
+        let size = self.size_for(bytes.len());
+        let mut buffer = self.spare[size].pop().unwrap_or_else(|| self.buffer(size));
         buffer[..bytes.len()].copy_from_slice(bytes);
         Some(Frame { buffer, len: bytes.len(), class: 0, headers: Headers::parse(bytes).ok() })
     }
 
     /// Takes back the buffer of a frame that left.
     pub fn give_back(&mut self, frame: Frame) {
-        self.free.push(frame.buffer);
+        let size = self.size_for(frame.buffer.len());
+        if self.spare[size].len() < SPARE_MAX {
+            self.spare[size].push(frame.buffer);
+        }
+    }
+
+    /// Index of the smallest buffers that hold `len` bytes.
+    fn size_for(&self, len: usize) -> usize {
+        len.div_ceil(SMALLEST).next_power_of_two().ilog2() as usize
+    }
+
+    fn buffer(&self, size: usize) -> Box<[u8]> {
+        vec![0; (SMALLEST << size).min(self.frame_bytes)].into_boxed_slice()
     }
 }
 
@@ -87,16 +112,44 @@ impl Pool {
 mod tests {
     use super::*;
 
+    const FRAME_BYTES: usize = 1518;
+
     #[test]
     fn a_buffer_is_used_again_and_never_shows_old_bytes() {
-        let mut pool = Pool::new(64, 1);
-        let first = pool.copy(&[7; 60]).unwrap();
-        let address = first.bytes().as_ptr();
-        pool.give_back(first);
-        let second = pool.copy(&[1, 2, 3]).unwrap();
-        assert_eq!(second.bytes(), [1, 2, 3]);
-        assert_eq!(second.bytes().as_ptr(), address);
-        assert_eq!(Packet::len(&second), ByteCount::new(3));
-        assert!(pool.copy(&[0; 65]).is_none());
+        let mut pool = Pool::new(FRAME_BYTES, 1);
+        for (long, short) in [(60, 3), (1518, 1100)] {
+            let first = pool.copy(&vec![7; long]).unwrap();
+            let address = first.bytes().as_ptr();
+            pool.give_back(first);
+            let second = pool.copy(&vec![1; short]).unwrap();
+            assert_eq!(second.bytes(), vec![1; short]);
+            assert_eq!(second.bytes().as_ptr(), address);
+            assert_eq!(Packet::len(&second), ByteCount::new(short as u64));
+        }
+    }
+
+    #[test]
+    fn frames_of_every_length_up_to_the_longest_are_held_in_about_their_bytes() {
+        for frame_bytes in [64, 1518, 3840] {
+            let mut pool = Pool::new(frame_bytes, 2);
+            for len in 0..=frame_bytes {
+                let frame = pool.copy(&vec![1; len]).unwrap();
+                assert_eq!(frame.bytes().len(), len);
+                let most = (2 * len).max(SMALLEST);
+                assert!(frame.buffer.len() <= most, "{} for {len}", frame.buffer.len());
+                pool.give_back(frame);
+            }
+            assert!(pool.copy(&vec![0; frame_bytes + 1]).is_none());
+            assert!(pool.spare.iter().all(|spare| spare.len() == 2), "none changed its size");
+        }
+    }
+
+    #[test]
+    fn what_a_long_queue_held_is_let_go() {
+        let mut pool = Pool::new(FRAME_BYTES, 0);
+        let queue: Vec<Frame> = (0..2 * SPARE_MAX).map(|_| pool.copy(&[0; 60]).unwrap()).collect();
+        queue.into_iter().for_each(|frame| pool.give_back(frame));
+        assert_eq!(pool.spare[0].len(), SPARE_MAX);
+        assert_eq!(pool.spare[0].capacity(), SPARE_MAX, "the list itself never grows");
     }
 }
