@@ -29,6 +29,11 @@ const COMMANDS: usize = 8;
 /// few tens of milliseconds. A worker that takes longer hangs, and that is the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long the worker may take to stop. A sendbox paces what it queues for a second and then sends
+/// the rest at once; a trace may have to reach the disk. A worker that takes longer hangs, and the
+/// process ends without it: the kernel detaches its programs, and the bridge forwards.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What the main thread asks of the worker.
 pub enum Command {
     /// Its state.
@@ -119,6 +124,22 @@ impl Handle {
         receiver.recv_timeout(PATIENCE).map_err(|_| "the packet thread does not answer: it hangs")
     }
 
+    /// Tells the worker to stop, and waits for it no longer than `patience`. A thread that hangs is
+    /// left to the end of the process.
+    fn stop(self, patience: Duration) -> io::Result<Status> {
+        // A worker that takes no command may still have ended by itself.
+        let told = self.send(Command::Stop);
+        let mut fds = [PollFd::new(self.ended.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(patience).map_err(io::Error::other)?;
+        if poll(&mut fds, timeout)? > 0 {
+            return self.join();
+        }
+        let told = told.err().unwrap_or("the packet thread was told to stop and hangs");
+        Err(io::Error::other(format!(
+            "{told}; ended without it after {patience:?}: what it had queued is lost"
+        )))
+    }
+
     fn join(self) -> io::Result<Status> {
         match self.thread.join() {
             Ok(result) => result,
@@ -168,11 +189,7 @@ pub fn supervise(config: &Config, signals: SignalFd, worker: impl Worker) -> io:
                 continue;
             }
             notify_systemd("STOPPING=1");
-            // A worker that takes no command has ended or hangs; then the process ends anyway.
-            if worker.send(Command::Stop).is_err() {
-                return Err(io::Error::other("the packet thread takes no commands"));
-            }
-            return worker.join();
+            return worker.stop(STOP_PATIENCE);
         }
     }
 }
@@ -244,8 +261,26 @@ mod tests {
         assert_eq!(handle.status().unwrap().trace_rows_lost, 1);
         handle.send(Command::Keys(vec![])).unwrap();
         assert_eq!(received.recv().unwrap(), "keys");
-        handle.send(Command::Stop).unwrap();
-        assert_eq!(handle.join().unwrap().trace_rows_lost, 1);
+        assert_eq!(handle.stop(Duration::from_secs(10)).unwrap().trace_rows_lost, 1);
+    }
+
+    /// Takes no command until the test lets it go.
+    struct Hung(Receiver<()>);
+
+    impl Worker for Hung {
+        fn run(self, _mailbox: Mailbox) -> io::Result<Status> {
+            let _ = self.0.recv();
+            Ok(Status::new(Role::Receivebox, false))
+        }
+    }
+
+    #[test]
+    fn a_worker_that_hangs_is_not_waited_for() {
+        let (release, held) = channel();
+        let handle = Handle::start(Hung(held)).unwrap();
+        let error = handle.stop(Duration::from_millis(1)).unwrap_err().to_string();
+        assert!(error.contains("hangs") && error.contains("1ms"), "{error}");
+        drop(release);
     }
 
     #[test]
