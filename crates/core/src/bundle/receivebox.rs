@@ -100,6 +100,13 @@ impl Receivebox {
         }
     }
 
+    /// Begins again under other keys, as [`Receivebox::new`] does; what was counted stays.
+    pub fn restart(&mut self, keys: &KeyRing, session_id: u64, nonce: u64, now: Timestamp) {
+        self.session.restart(keys, session_id, nonce, now);
+        (self.epoch_size, self.sendbox_state) = (None, None);
+        self.waiting.clear();
+    }
+
     /// Takes a datagram from the sendbox; `draw` as for [`Session::open`]. Afterwards set the
     /// sampler to [`Receivebox::epoch_size`] and [`Receivebox::sampling_key`] if they changed, and
     /// send what [`Receivebox::poll`] has.
@@ -417,6 +424,25 @@ mod tests {
             epoch_size: size(3),
         };
         assert_eq!(bench.reports, [(bench.now, vec![report])]);
+    }
+
+    #[test]
+    fn other_keys_begin_a_session_and_keep_what_was_counted() {
+        let mut bench = Bench::new();
+        bench.announce(3);
+        bench.see(8, 1500);
+        bench.poll_receivebox();
+        bench.see(8, 1500);
+        assert_eq!(bench.give_receivebox(&[0; 100]), Err(Reject::NotOurs));
+        let (counters, rejects) = (bench.counters(), *bench.receivebox.rejects());
+        assert_eq!((counters.reports, rejects.total()), (1, 1));
+        let other = KeyRing::new(PresharedKey::new([6; 32]), None);
+        bench.receivebox.restart(&other, 11, 12, bench.now);
+        assert_eq!((bench.counters(), *bench.receivebox.rejects()), (counters, rejects));
+        assert_eq!((bench.receivebox.epoch_size(), bench.receivebox.heard_at()), (None, None));
+        let mut datagram = Vec::new();
+        bench.sendbox.seal(bench.now, &Message::EpochNotice(size(3)), &mut datagram);
+        assert_eq!(bench.give_receivebox(&datagram), Err(Reject::Forged), "the key is gone");
     }
 
     #[test]

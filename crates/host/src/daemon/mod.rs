@@ -67,6 +67,11 @@ impl DaemonError {
     }
 }
 
+/// A number that nobody can guess, for session ids and nonces.
+fn unguessable() -> u64 {
+    getrandom::u64().expect("the kernel's random numbers are ready once booted")
+}
+
 /// Addresses whose traffic belongs to no bundle: this machine's own, and those of the other boxes,
 /// so that the two boxes of a bundle leave out the same packets.
 fn own_addresses(config: &Config) -> io::Result<BTreeSet<IpAddr>> {

@@ -25,7 +25,7 @@ use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, own_addresses, privileges};
+use super::{DaemonError, own_addresses, privileges, unguessable};
 use crate::{clock, offload};
 
 /// Longest sleep.
@@ -186,7 +186,7 @@ impl ReceiveboxWorker {
     fn set_keys(&mut self, keys: &[KeyRing]) {
         let now = clock::now();
         for (index, (watch, keys)) in self.bundles.iter_mut().zip(keys).enumerate() {
-            watch.receivebox = new_receivebox(&watch.config, keys, now);
+            watch.receivebox.restart(keys, unguessable(), unguessable(), now);
             self.schedule.set(index, now);
         }
     }
@@ -291,7 +291,7 @@ impl Worker for ReceiveboxWorker {
 
 impl Watch {
     fn new(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Self {
-        let receivebox = new_receivebox(config, keys, now);
+        let receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
         Self {
             config: config.clone(),
             sampled_with: (receivebox.sampling_key(), None),
@@ -350,11 +350,6 @@ impl Watch {
         self.sampled_with = wanted;
         Ok(())
     }
-}
-
-fn new_receivebox(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Receivebox {
-    let random = || getrandom::u64().expect("the kernel's random numbers are ready once booted");
-    Receivebox::new(config.id, keys, random(), random(), now)
 }
 
 /// `Ok`: the bundle whose session accepted the datagram, if it did.

@@ -176,6 +176,13 @@ impl Session {
         }
     }
 
+    /// Begins again under other keys, as [`Session::new`] does; rejected datagrams stay counted.
+    pub fn restart(&mut self, keys: &KeyRing, session_id: u64, nonce: u64, now: Timestamp) {
+        let rejects = self.rejects;
+        *self = Self::new(self.role, self.bundle, keys, session_id, nonce, now);
+        self.rejects = rejects;
+    }
+
     /// Replaces `out` by the datagram that carries `message`, to be sent now.
     pub fn seal(&mut self, now: Timestamp, message: &Message, out: &mut Vec<u8>) {
         self.sequence += 1;

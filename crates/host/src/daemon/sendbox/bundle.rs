@@ -23,6 +23,7 @@ use crate::daemon::lateness::Lateness;
 use crate::daemon::messages::Messages;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
 use crate::daemon::trace::{self, Row, Tracer};
+use crate::daemon::unguessable;
 use crate::port::{Port, XdpPort};
 use crate::record::{EpochRecord, QueueSample};
 
@@ -122,7 +123,8 @@ impl Bundle {
             max_rate: shaping.max_rate,
             seed: streams.stream("control").bits(),
         };
-        let session = new_session(config, keys, now);
+        let (id, nonce) = (unguessable(), unguessable());
+        let session = Session::new(SessionRole::Sendbox, config.id, keys, id, nonce, now);
         let mut bundle = Self {
             index,
             config: config.clone(),
@@ -167,7 +169,7 @@ impl Bundle {
 
     /// Begins a new session under other keys.
     pub fn set_keys(&mut self, now: Timestamp, keys: &KeyRing) {
-        self.session = new_session(&self.config, keys, now);
+        self.session.restart(keys, unguessable(), unguessable(), now);
         self.notified.0 = None;
         self.sampling_key = self.session.sampling_key();
     }
@@ -461,11 +463,6 @@ impl Bundle {
             watching: None,
         }
     }
-}
-
-fn new_session(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Session {
-    let random = || getrandom::u64().expect("the kernel's random numbers are ready once booted");
-    Session::new(SessionRole::Sendbox, config.id, keys, random(), random(), now)
 }
 
 /// Takes the buffers of dropped packets back.
