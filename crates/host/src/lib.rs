@@ -1,5 +1,6 @@
 //! Linux user space of forebay: boxes, link emulator, testbed and traffic generators.
 
+pub mod bridge;
 pub mod clock;
 pub mod daemon;
 pub mod emulator;

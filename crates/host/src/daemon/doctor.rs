@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::config::Config;
 use super::{keys, privileges};
+use crate::bridge::{self, BridgeError};
 use crate::offload;
 use crate::port::{Direction, Port, XdpPort};
 
@@ -80,6 +81,9 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
     names.dedup();
     for device in &names {
         checks.extend(examine_device(device));
+    }
+    if let Some((lan, wan)) = config.and_then(|config| Some((config.lan.as_ref()?, &config.wan))) {
+        checks.push(common_bridge(lan, wan));
     }
     checks
 }
@@ -250,6 +254,15 @@ fn examine_device(device: &str) -> Vec<Check> {
     checks
 }
 
+fn common_bridge(lan: &str, wan: &str) -> Check {
+    let name = format!("{lan}, {wan}: bridge");
+    match bridge::check(lan, wan) {
+        Ok(bridge) => Check::ok(&name, bridge),
+        Err(BridgeError::Apart(apart)) => Check::fail(&name, apart.found(), apart.fix()),
+        Err(error) => Check::fail(&name, error.to_string(), "look at `ip link`"),
+    }
+}
+
 fn offloads(name: &str, device: &str) -> Check {
     match offload::active(device) {
         Ok(active) if active.is_empty() => Check::ok(name, "off"),
@@ -325,13 +338,16 @@ mod tests {
             let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
             ip("link add left type veth peer name right");
             ip("link set dev left mtu 9000");
-            examine_device("left")
+            let mut checks = examine_device("left");
+            checks.push(common_bridge("left", "right"));
+            checks
         });
         let checks = checks.join().unwrap();
         let check = |what: &str| checks.iter().find(|check| check.name.ends_with(what)).unwrap();
         assert!(check("MTU").fix.contains("mtu 3822"), "{checks:?}");
         assert!(check("offloads").fix.starts_with("ethtool -K left tso off"), "{checks:?}");
         assert_eq!(check("XDP").verdict, Verdict::Ok);
+        assert!(check("bridge").fix.ends_with("dev right master br0"), "{checks:?}");
         assert!(check("carrier").fix.contains("dev left up"), "{checks:?}");
     }
 

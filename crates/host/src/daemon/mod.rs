@@ -28,6 +28,7 @@ use nix::ifaddrs::getifaddrs;
 
 pub use config::{BundleConfig, Config, ConfigError, Role};
 
+use crate::bridge::BridgeError;
 use crate::offload::OffloadError;
 use crate::port::PortError;
 
@@ -49,6 +50,9 @@ pub enum DaemonError {
     /// A device does to frames what a box cannot bear.
     #[error(transparent)]
     Offload(#[from] OffloadError),
+    /// The ports are not those of one bridge.
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
     /// A BPF program.
     #[error(transparent)]
     Ebpf(#[from] forebay_ebpf::Error),

@@ -4,7 +4,7 @@
 //! [box]
 //! role    = "sendbox"                 # or "receivebox"
 //! lan     = "s0"                      # port towards the site's hosts (sendbox only)
-//! wan     = "s1"                      # port towards the Internet
+//! wan     = "s1"                      # port towards the Internet; a sendbox's are of one bridge
 //! listen  = "10.1.3.1"                # own address for messages; ":PORT" may follow
 //! control = "/run/forebay/sendbox.sock"
 //!

@@ -43,7 +43,7 @@ use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supe
 use super::trace::{self, Tracer};
 use super::{DaemonError, own_addresses, privileges};
 use crate::port::{Direction, Port, XdpPort};
-use crate::{clock, offload};
+use crate::{bridge, clock, offload};
 
 /// Age of the heartbeat from which the kernel takes the traffic back.
 const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -484,8 +484,9 @@ fn open_lan(config: &Config, device: &str) -> Result<XdpPort, DaemonError> {
     Ok(port)
 }
 
-/// Refuses ports between which frames would be lost or changed.
+/// Refuses ports between which frames would be lost or changed, by us or whenever we are not there.
 fn check_ports(lan: &str, wan: &str) -> Result<(), DaemonError> {
+    bridge::check(lan, wan)?;
     offload::check(lan)?;
     offload::check(wan)?;
     let mtu = |device: &str| offload::mtu(device).map_err(|error| named(device, error));
