@@ -18,12 +18,24 @@ use super::feedback::{Feedback, Progress, Sample};
 use super::rate::{LoopState, window_to_rate};
 use super::{EpochSize, Report};
 use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
-use crate::cc::{CongestionControl, CongestionEvent, Measurement, RttSample, SendLimits};
+use crate::cc::{CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits};
 use crate::qdisc::Backlog;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Frame bytes of a full segment on Ethernet without FCS.
 const MSS: ByteCount = ByteCount::new(1514);
+/// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all of it.
+pub const SUPPLIED: &[Field] = &[
+    Field::Lost,
+    Field::EcnCe,
+    Field::Rtt,
+    Field::FeedbackDelay,
+    Field::SendRate,
+    Field::DeliveryRate,
+    Field::TrainRate,
+    Field::InFlight,
+    Field::Idle,
+];
 /// Longest time between ticks.
 pub const TICK: Duration = Duration::from_millis(5);
 /// Reports count as missing after this and two loop times.
@@ -545,5 +557,73 @@ impl Sendbox {
         // Counted from the first departure after an empty path: silence of an idle bundle is none.
         let since = self.outstanding.credit_from.unwrap_or(measured_at).max(measured_at);
         self.outstanding.bytes > 0.0 && now.saturating_since(since) > patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::bundle::Report;
+    use crate::cc::{Law, State};
+
+    /// Keeps the last measurement.
+    struct Listener(Arc<Mutex<Measurement>>);
+
+    impl CongestionControl for Listener {
+        fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
+        fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
+            *self.0.lock().unwrap() = *measurement;
+        }
+        fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+        fn send_limits(&self) -> SendLimits {
+            SendLimits { law: Law::Hold, ..SendLimits::default() }
+        }
+        fn state(&self) -> State {
+            State::default()
+        }
+    }
+
+    fn is_filled(measurement: &Measurement, field: Field) -> bool {
+        match field {
+            Field::Lost => measurement.lost.is_some(),
+            Field::EcnCe => measurement.ecn_ce.is_some(),
+            Field::Rtt => measurement.rtt.is_some(),
+            Field::FeedbackDelay => measurement.feedback_delay.is_some(),
+            Field::SendRate => measurement.send_rate.is_some(),
+            Field::DeliveryRate => measurement.delivery_rate.is_some(),
+            Field::TrainRate => measurement.train_rate.is_some(),
+            Field::InFlight => measurement.in_flight.is_some(),
+            Field::Idle => measurement.idle.is_some(),
+        }
+    }
+
+    #[test]
+    fn every_field_said_to_be_supplied_is_filled_once_reports_span_a_round_trip() {
+        let heard = Arc::new(Mutex::new(Measurement::default()));
+        let mut sendbox =
+            Sendbox::new(SendboxConfig::default(), Box::new(Listener(Arc::clone(&heard))));
+        let start = Timestamp::from_nanos(1_000_000_000);
+        let one_way = Duration::from_millis(10);
+        for packet in 1..=10 {
+            let sent_at = start + Duration::from_millis(10) * packet as u32;
+            // A hash of zeros at its end is a boundary under every epoch size.
+            let hash = packet << 40;
+            assert!(sendbox.on_departure(sent_at, Some(hash), hash, MSS));
+            let report = Report {
+                hash,
+                received_at: sent_at + one_way,
+                received_bytes: MSS * packet,
+                received_packets: packet,
+                received_ce: 0,
+                epoch_size: sendbox.epoch_size(),
+            };
+            sendbox.on_report(sent_at + one_way * 2, &report).expect("a plausible report");
+        }
+        let measurement = heard.lock().unwrap();
+        for field in SUPPLIED {
+            assert!(is_filled(&measurement, *field), "{}", field.name());
+        }
     }
 }

@@ -171,6 +171,23 @@ pub enum Field {
     Idle,
 }
 
+impl Field {
+    /// The field as it is called in [`Measurement`].
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::EcnCe => "ecn_ce",
+            Self::Rtt => "rtt",
+            Self::FeedbackDelay => "feedback_delay",
+            Self::SendRate => "send_rate",
+            Self::DeliveryRate => "delivery_rate",
+            Self::TrainRate => "train_rate",
+            Self::InFlight => "in_flight",
+            Self::Idle => "idle",
+        }
+    }
+}
+
 /// One entry of the registry.
 pub struct Algorithm {
     /// Name as written in plans.
@@ -196,14 +213,41 @@ pub struct Algorithm {
 pub const ALGORITHMS: &[Algorithm] =
     &[basic_delay::ALGORITHM, constant::ALGORITHM, copa::ALGORITHM, setpoint::ALGORITHM];
 
-/// Builds the algorithm that `spec` names.
-pub fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+/// Builds the algorithm that `spec` names, for a host that fills the fields of `supplied`. Refuses
+/// one that needs more.
+pub fn build(spec: &Spec, supplied: &[Field]) -> Result<Box<dyn CongestionControl>, SpecError> {
+    let lacks = |algorithm: &Algorithm| algorithm.needs.iter().any(|need| !supplied.contains(need));
     match ALGORITHMS.iter().find(|algorithm| algorithm.name == spec.kind) {
-        Some(algorithm) => (algorithm.build)(spec),
-        None => {
-            let names: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
-            let allowed = alloc::format!("one of {}", names.join(", "));
+        Some(algorithm) if !lacks(algorithm) => (algorithm.build)(spec),
+        unfit => {
+            let fit = ALGORITHMS.iter().filter(|algorithm| !lacks(algorithm));
+            let names: Vec<&str> = fit.map(|algorithm| algorithm.name).collect();
+            let mut allowed = alloc::format!("one of {}", names.join(", "));
+            if let Some(algorithm) = unfit {
+                let missing = algorithm.needs.iter().filter(|need| !supplied.contains(need));
+                let missing: Vec<&str> = missing.map(|field| field.name()).collect();
+                let missing = missing.join(", ");
+                allowed += &alloc::format!("; {} needs {missing}, not known here", spec.kind);
+            }
             Err(SpecError::new("kind", &spec.kind.to_string(), &allowed))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_cannot_supply_what_an_algorithm_needs_is_refused() {
+        let spec = Spec::named(copa::ALGORITHM.name);
+        assert!(build(&spec, &[Field::DeliveryRate, Field::Rtt, Field::Lost]).is_ok());
+        let error = build(&spec, &[Field::DeliveryRate]).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "kind = copa: allowed is one of const; copa needs rtt, not known here"
+        );
+        let error = build(&Spec::named("vegas"), &[Field::DeliveryRate]).err().unwrap();
+        assert_eq!(error.to_string(), "kind = vegas: allowed is one of const");
     }
 }

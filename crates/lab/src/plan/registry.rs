@@ -1,5 +1,6 @@
 //! Checks of algorithms and qdiscs against core's registries, before anything is run.
 
+use forebay_core::bundle::sendbox::SUPPLIED;
 use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc;
 use forebay_core::spec::{Spec, SpecError};
@@ -31,7 +32,7 @@ pub fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
     qdisc::build::<NoPacket>(spec).map(drop)
 }
 
-/// Refuses an algorithm that cannot be built.
+/// Refuses an algorithm that cannot be built, or that a sendbox cannot serve.
 pub fn check_cc(spec: &Spec) -> Result<(), SpecError> {
-    forebay_core::cc::build(spec).map(drop)
+    forebay_core::cc::build(spec, SUPPLIED).map(drop)
 }

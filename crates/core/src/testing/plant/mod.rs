@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use self::host::Host;
 use super::qdisc::TestPacket;
-use crate::bundle::sendbox::{Decision, Peer, Sendbox, SendboxConfig};
+use crate::bundle::sendbox::{Decision, Peer, SUPPLIED, Sendbox, SendboxConfig};
 use crate::bundle::{EpochSize, Report};
 use crate::cc;
 use crate::qdisc::{self, Backlog, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
@@ -431,7 +431,7 @@ impl<'a> Plant<'a> {
 
     fn add_site(&mut self, index: usize, bundle: &Bundle) {
         let seed = self.plan.seed.wrapping_mul(31).wrapping_add(index as u64);
-        let cc = cc::build(&bundle.cc).expect("the plan names a known algorithm");
+        let cc = cc::build(&bundle.cc, SUPPLIED).expect("the plan names a known algorithm");
         let config = SendboxConfig { seed, ..SendboxConfig::default() };
         let limit = self.plan.buffer_packets().max(1200);
         let sfq = Spec::named("sfq").with("limit", crate::spec::Value::Text(format!("{limit}p")));
@@ -561,7 +561,7 @@ impl<'a> Plant<'a> {
             }
             Outage::Sendbox => {
                 site.is_sendbox_down = false;
-                let cc = cc::build(&self.plan.bundles[0].cc).expect("built before");
+                let cc = cc::build(&self.plan.bundles[0].cc, SUPPLIED).expect("built before");
                 site.sendbox = Sendbox::new(SendboxConfig::default(), cc);
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use forebay_core::bundle::BundleId;
+use forebay_core::bundle::sendbox::SUPPLIED;
 use forebay_core::cc;
 use forebay_core::qdisc::{self, Classifier};
 use forebay_core::spec::{Spec, SpecError};
@@ -300,7 +301,7 @@ fn check_peers(
 }
 
 fn check_cc(spec: &Spec) -> Result<(), SpecError> {
-    cc::build(spec).map(|_| ())
+    cc::build(spec, SUPPLIED).map(|_| ())
 }
 
 fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::monitor::Monitor;
-use forebay_core::bundle::sendbox::{Epoch, Peer, Sendbox, SendboxConfig};
+use forebay_core::bundle::sendbox::{Epoch, Peer, SUPPLIED, Sendbox, SendboxConfig};
 use forebay_core::bundle::session::{Event, Role as SessionRole, Session};
 use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
 use forebay_core::bundle::{EpochSize, Report, SampleBlock, SamplingKey};
@@ -134,7 +134,7 @@ impl Bundle {
             stopping: Stopping::No,
             classifier: Classifier::from_spec(&qdisc)?,
             shaper: Shaper::new(qdisc::build(&qdisc)?, ShaperParams::default()),
-            control: Sendbox::new(control, cc::build(&shaping.cc)?),
+            control: Sendbox::new(control, cc::build(&shaping.cc, SUPPLIED)?),
             sampling_key: session.sampling_key(),
             session,
             monitor: Monitor::new(now),
