@@ -147,7 +147,7 @@ impl Bundle {
             drops_ring: 0,
             message_bytes: 0,
             lateness: Lateness::default(),
-            log: DecisionLog::default(),
+            log: DecisionLog::new(mode.dry_run),
             next_queue_sample: now,
             next_counter_row: now + COUNTER_ROW,
             scratch: Vec::new(),
