@@ -265,8 +265,13 @@ pub struct BundleRecord {
     pub message_bytes: u64,
     /// How late packets left after their due time (ns): p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
-    /// Packets lost by the box itself (a full ring).
+    /// Packets lost by the sendbox itself, in the rings of either port or as too long for them, and
+    /// not while a fault had stopped it: must be zero in a valid run.
     pub drops_ring: u64,
+    /// Boundaries that the receivebox saw but could not report, as its process was too slow; not
+    /// while a fault had stopped it. Must be zero in a valid run.
+    #[serde(default)]
+    pub boundaries_lost: u64,
     /// Rows missing above because the trace's writer was too slow: must be zero in a valid run.
     #[serde(default)]
     pub rows_lost: u64,

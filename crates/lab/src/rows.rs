@@ -239,6 +239,10 @@ pub struct BundleRow {
     pub lateness_ns: [u64; 4],
     /// Packets lost by the box itself.
     pub drops_ring: u64,
+    /// Boundaries lost by the receivebox itself.
+    pub boundaries_lost: u64,
+    /// Rows missing above.
+    pub rows_lost: u64,
 }
 
 /// Hostile messages to a box, and what it made of them.

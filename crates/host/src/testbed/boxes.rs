@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use super::TestbedError;
+use super::losses::Losses;
 use super::namespace::Namespace;
 use super::program::Program;
 use super::topology::{PairSites, Site, Topology};
@@ -40,14 +41,24 @@ struct BoxProcess<'a> {
     namespace: &'a Namespace,
     files: BoxFiles,
     program: Program,
-    /// Killed by a fault and not restarted.
-    dead: bool,
+    condition: Condition,
     /// Parts of the trace that earlier incarnations wrote.
     earlier_traces: Vec<PathBuf>,
     /// CPU time of earlier incarnations (ns).
     earlier_cpu_ns: u64,
-    /// Trace rows that were left out, as far as known.
-    rows_lost: u64,
+    losses: Losses,
+    /// What of its losses the running incarnation had said when it was last asked.
+    told: Losses,
+}
+
+/// What faults have done to a box.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Running,
+    /// Stopped by a signal, and not continued.
+    Frozen,
+    /// Killed, and not restarted.
+    Dead,
 }
 
 /// The files of one box in the folder of the run.
@@ -138,10 +149,11 @@ impl<'a> Boxes<'a> {
                         namespace,
                         files,
                         program,
-                        dead: false,
+                        condition: Condition::Running,
                         earlier_traces: Vec::new(),
                         earlier_cpu_ns: 0,
-                        rows_lost: 0,
+                        losses: Losses::default(),
+                        told: Losses::default(),
                     });
                 }
             }
@@ -170,7 +182,7 @@ impl<'a> Boxes<'a> {
 
     /// An error if a box ended without a fault that explains it.
     pub fn check(&mut self) -> Result<(), TestbedError> {
-        for one in self.boxes.iter_mut().filter(|one| !one.dead) {
+        for one in self.boxes.iter_mut().filter(|one| !one.is_dead()) {
             one.program.check()?;
         }
         Ok(())
@@ -182,13 +194,14 @@ impl<'a> Boxes<'a> {
         let one = found.ok_or(TestbedError::FaultTarget { target: fault.target })?;
         match fault.action {
             FaultAction::Kill => {
+                one.note_losses();
                 one.earlier_cpu_ns += one.program.cpu_time_ns().unwrap_or(0);
                 one.program.kill();
-                one.dead = true;
+                one.condition = Condition::Dead;
                 Ok(())
             }
-            FaultAction::Stop => one.program.signal(Signal::SIGSTOP),
-            FaultAction::Continue => one.program.signal(Signal::SIGCONT),
+            FaultAction::Stop => one.freeze(),
+            FaultAction::Continue => one.thaw(),
             FaultAction::Restart => one.restart(),
         }
     }
@@ -201,14 +214,14 @@ impl<'a> Boxes<'a> {
 
     /// CPU time (ns) of the box at `target` since its start; nothing if it is dead.
     pub fn cpu_time_ns(&self, target: FaultTarget) -> Option<u64> {
-        let found = self.boxes.iter().find(|one| one.target == target && !one.dead);
+        let found = self.boxes.iter().find(|one| one.target == target && !one.is_dead());
         found.and_then(|one| one.program.cpu_time_ns())
     }
 
     /// Name, process and CPU time so far (ns) of each box; no process for one that is dead.
     pub fn processes(&self) -> Vec<(String, Option<u32>, u64)> {
         let rows = self.boxes.iter().map(|one| {
-            let pid = (!one.dead).then(|| one.program.pid());
+            let pid = (!one.is_dead()).then(|| one.program.pid());
             let cpu_ns = one.earlier_cpu_ns + one.program.cpu_time_ns().unwrap_or(0);
             (one.program.name.clone(), pid, cpu_ns)
         });
@@ -218,8 +231,8 @@ impl<'a> Boxes<'a> {
     /// Ends all boxes, sendboxes first: a report that finds nobody is harmless.
     pub fn stop(&mut self) -> Result<(), TestbedError> {
         for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
-            for one in self.boxes.iter_mut().filter(|one| one.target.end == end && !one.dead) {
-                one.rows_lost += one.status().map_or(0, |status| status.trace_rows_lost);
+            for one in self.boxes.iter_mut().filter(|one| one.target.end == end && !one.is_dead()) {
+                one.note_losses();
                 one.program.stop(Some(Signal::SIGTERM))?;
             }
         }
@@ -228,8 +241,15 @@ impl<'a> Boxes<'a> {
 
     /// What the sendboxes wrote, by bundle; after [`Self::stop`].
     pub fn collect(&self) -> Result<Vec<BundleRecord>, TestbedError> {
-        let sendboxes = self.boxes.iter().filter(|one| one.target.end == BundleEnd::Sendbox);
-        sendboxes.map(BoxProcess::record).collect()
+        let of_end = |end| self.boxes.iter().filter(move |one| one.target.end == end);
+        let record = |sendbox: &BoxProcess<'_>| {
+            let mut record = sendbox.record()?;
+            let peer = sendbox.target.peer();
+            let receiveboxes = of_end(BundleEnd::Receivebox).filter(|one| one.target == peer);
+            record.boundaries_lost = receiveboxes.map(|one| one.losses.boundaries).sum();
+            Ok(record)
+        };
+        of_end(BundleEnd::Sendbox).map(record).collect()
     }
 }
 
@@ -249,8 +269,39 @@ impl BoxProcess<'_> {
         self.status().is_some_and(heard)
     }
 
+    fn is_dead(&self) -> bool {
+        self.condition == Condition::Dead
+    }
+
+    /// Adds what the box has lost since this was last done.
+    fn note_losses(&mut self) {
+        if self.condition == Condition::Running
+            && let Some(status) = self.status()
+        {
+            let said = Losses::said_by(&status);
+            self.losses.add_since(self.told, said);
+            self.told = said;
+        }
+    }
+
+    fn freeze(&mut self) -> Result<(), TestbedError> {
+        self.note_losses();
+        self.condition = Condition::Frozen;
+        self.program.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on. What its rings lost meanwhile is the fault's doing.
+    fn thaw(&mut self) -> Result<(), TestbedError> {
+        self.program.signal(Signal::SIGCONT)?;
+        self.condition = Condition::Running;
+        if let Some(status) = self.status() {
+            self.told = Losses::said_by(&status);
+        }
+        Ok(())
+    }
+
     fn restart(&mut self) -> Result<(), TestbedError> {
-        if !self.dead {
+        if !self.is_dead() {
             return Err(TestbedError::NotDead { name: self.program.name.clone() });
         }
         if let Some(trace) = &self.files.trace {
@@ -261,7 +312,8 @@ impl BoxProcess<'_> {
             self.earlier_traces.push(earlier);
         }
         self.program = launch(self.target, self.binary, &self.files, self.namespace, self.dir)?;
-        self.dead = false;
+        self.condition = Condition::Running;
+        self.told = Losses::default();
         Ok(())
     }
 
@@ -269,7 +321,8 @@ impl BoxProcess<'_> {
     fn record(&self) -> Result<BundleRecord, TestbedError> {
         let mut whole = BundleRecord {
             name: self.bundle.clone(),
-            rows_lost: self.rows_lost,
+            rows_lost: self.losses.rows,
+            drops_ring: self.losses.packets,
             ..BundleRecord::default()
         };
         for path in self.earlier_traces.iter().chain(&self.files.trace) {

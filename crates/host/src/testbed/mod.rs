@@ -7,6 +7,7 @@
 mod attacker;
 mod boxes;
 mod lock;
+mod losses;
 pub mod namespace;
 mod program;
 mod run;

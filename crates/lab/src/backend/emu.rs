@@ -306,6 +306,8 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
         message_bytes: bundle.message_bytes,
         lateness_ns: bundle.lateness_ns,
         drops_ring: bundle.drops_ring,
+        boundaries_lost: bundle.boundaries_lost,
+        rows_lost: bundle.rows_lost,
     }
 }
 
