@@ -293,12 +293,15 @@ pub struct AttackRecord {
     pub oversized: u64,
     /// Of all of these, those that the attacker's own socket refused.
     pub refused: u64,
+    /// When the first was sent; 0: none was.
+    #[serde(default)]
+    pub began_ns: u64,
     /// From the first to the last (ns).
     pub took_ns: u64,
     /// CPU time of the box from the first to the last, in cores, to 100 ms; `None`: the attack did
     /// not end within the run.
     pub box_cores: Option<f64>,
-    /// Datagrams that the box read, its peer's among them; those before a restart do not count.
+    /// Datagrams that the box read since the attack began, its peer's among them.
     pub received: u64,
     /// Of them, those that it rejected, by its own reasons.
     pub rejected: Vec<(String, u64)>,

@@ -67,6 +67,15 @@ pub struct MessageCounters {
 }
 
 impl MessageCounters {
+    /// Rejected since `earlier`, by reason.
+    pub fn rejected_since(&self, earlier: &Self) -> Vec<(String, u64)> {
+        let before = |reason: &str| {
+            earlier.rejected.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
+        };
+        let rejected = self.rejected.iter();
+        rejected.map(|(name, count)| (name.clone(), count.saturating_sub(before(name)))).collect()
+    }
+
     /// Counts rejected datagrams under `reason`, one of a fixed few.
     pub fn add_rejected(&mut self, reason: &'static str, count: u64) {
         match self.rejected.iter_mut().find(|(name, _)| name == reason) {

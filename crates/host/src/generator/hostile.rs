@@ -1,8 +1,9 @@
 //! An attacker beside a box: forged, replayed, truncated and oversized messages over a real socket.
 //!
 //! It listens on the box's own device from before the first handshake, so it has messages of the
-//! running session to replay and, where the boxes restarted since, the whole session before. It
-//! sends in the name of the peer, without which no box would look further. It has no key.
+//! running session to replay and, where the boxes restarted since, the whole session before: that
+//! it replays once in order, then all kinds in turn by chance. It sends in the name of the peer,
+//! without which no box would look further. It has no key.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -117,11 +118,12 @@ pub fn run(spec: HostileSpec) -> Result<(), HostileError> {
         let now = clock::now().as_nanos();
         let is_past = |at_ns| started.is_some_and(|started: u64| now >= started + at_ns);
         attacker.listen(!is_past(spec.recorded_until_ns));
-        if left > 0 && is_past(spec.at_ns) && attacker.is_prepared() {
+        if left > 0 && is_past(spec.at_ns) && attacker.repertoire.is_ready() {
             attacker.attack(BATCH.min(left));
             left = left.saturating_sub(BATCH);
             let began = *began.get_or_insert(now);
-            attacker.output.took_ns = clock::now().as_nanos() - began;
+            let sent = &mut attacker.repertoire.sent;
+            (sent.began_ns, sent.took_ns) = (began, clock::now().as_nanos() - began);
             if left == 0 {
                 roles::tell(DONE);
             }
@@ -129,21 +131,100 @@ pub fn run(spec: HostileSpec) -> Result<(), HostileError> {
             std::thread::sleep(IDLE);
         }
     }
-    let json = serde_json::to_string(&attacker.output).expect("counters are JSON");
+    let json = serde_json::to_string(&attacker.repertoire.sent).expect("counters are JSON");
     fs::write(&spec.output, json)
         .map_err(|source| HostileError::File { path: spec.output.clone(), source })
+}
+
+/// What there is to send, and what was sent of it.
+struct Repertoire {
+    /// Messages of the recorded session, in order.
+    recorded: Vec<Vec<u8>>,
+    /// How many of them have been replayed in order.
+    replayed_in_order: usize,
+    /// The newest messages.
+    newest: VecDeque<Vec<u8>>,
+    random: Stream,
+    sent: AttackRecord,
+}
+
+impl Repertoire {
+    fn new(seed: u64) -> Self {
+        Self {
+            recorded: Vec::new(),
+            replayed_in_order: 0,
+            newest: VecDeque::new(),
+            random: Streams::new(seed).stream("hostile"),
+            sent: AttackRecord::default(),
+        }
+    }
+
+    fn keep(&mut self, message: &[u8], is_recorded: bool) {
+        if is_recorded && self.recorded.len() < RECORDED_MAX {
+            self.recorded.push(message.to_vec());
+        }
+        if self.newest.len() == NEWEST_MAX {
+            self.newest.pop_front();
+        }
+        self.newest.push_back(message.to_vec());
+    }
+
+    /// Whether there is something to replay of both kinds.
+    fn is_ready(&self) -> bool {
+        !self.recorded.is_empty() && !self.newest.is_empty()
+    }
+
+    /// The recorded session in order, then any kind.
+    fn next_message(&mut self) -> Vec<u8> {
+        match self.recorded.get(self.replayed_in_order) {
+            Some(message) => {
+                self.replayed_in_order += 1;
+                self.sent.recorded += 1;
+                message.clone()
+            }
+            None => self.random_message(),
+        }
+    }
+
+    fn random_message(&mut self) -> Vec<u8> {
+        let index = self.random.below(self.newest.len() as u64) as usize;
+        let mut message = self.newest[index].clone();
+        let len = message.len() as u64;
+        match self.random.below(5) {
+            0 => {
+                self.sent.forged += 1;
+                for _ in 0..=self.random.below(8) {
+                    let index = self.random.below(len) as usize;
+                    message[index] ^= 1 + self.random.below(255) as u8;
+                }
+            }
+            1 => self.sent.replayed += 1,
+            2 => {
+                self.sent.recorded += 1;
+                let index = self.random.below(self.recorded.len() as u64) as usize;
+                message.clone_from(&self.recorded[index]);
+            }
+            3 => {
+                self.sent.truncated += 1;
+                message.truncate(self.random.below(len) as usize);
+            }
+            _ => {
+                self.sent.oversized += 1;
+                // Mostly a few bytes too many; one in 64 as large as UDP allows.
+                let largest = self.random.below(64) == 0;
+                let extra = len + 1 + self.random.below(64);
+                message.resize(if largest { OVERSIZED_MAX } else { extra as usize }, 0);
+            }
+        }
+        message
+    }
 }
 
 struct Attacker {
     port: PacketPort,
     socket: UdpSocket,
     target: SocketAddrV4,
-    /// Messages of the recorded session, in order.
-    recorded: Vec<Vec<u8>>,
-    /// The newest messages.
-    newest: VecDeque<Vec<u8>>,
-    random: Stream,
-    output: AttackRecord,
+    repertoire: Repertoire,
 }
 
 impl Attacker {
@@ -154,74 +235,28 @@ impl Attacker {
             port: PacketPort::open(&spec.device, Direction::Receive)?,
             socket,
             target: spec.target,
-            recorded: Vec::new(),
-            newest: VecDeque::new(),
-            random: Streams::new(spec.seed).stream("hostile"),
-            output: AttackRecord::default(),
+            repertoire: Repertoire::new(spec.seed),
         })
     }
 
     /// Keeps the messages to the target that have come since the last call.
     fn listen(&mut self, is_recorded: bool) {
-        let Self { port, target, recorded, newest, .. } = self;
+        let Self { port, target, repertoire, .. } = self;
         // An error of the device only means fewer messages to replay.
         let _ = port.receive(usize::MAX, &mut |frame| {
-            let Some(message) = message_to(*target, frame) else { return };
-            if is_recorded && recorded.len() < RECORDED_MAX {
-                recorded.push(message.to_vec());
+            if let Some(message) = message_to(*target, frame) {
+                repertoire.keep(message, is_recorded);
             }
-            if newest.len() == NEWEST_MAX {
-                newest.pop_front();
-            }
-            newest.push_back(message.to_vec());
         });
-    }
-
-    /// Whether there is something to replay of both kinds.
-    fn is_prepared(&self) -> bool {
-        !self.recorded.is_empty() && !self.newest.is_empty()
     }
 
     fn attack(&mut self, count: u64) {
         for _ in 0..count {
-            let message = self.next_message();
+            let message = self.repertoire.next_message();
             if self.socket.send_to(&message, self.target).is_err() {
-                self.output.refused += 1;
+                self.repertoire.sent.refused += 1;
             }
         }
-    }
-
-    fn next_message(&mut self) -> Vec<u8> {
-        let index = self.random.below(self.newest.len() as u64) as usize;
-        let mut message = self.newest[index].clone();
-        let len = message.len() as u64;
-        match self.random.below(5) {
-            0 => {
-                self.output.forged += 1;
-                for _ in 0..=self.random.below(8) {
-                    let index = self.random.below(len) as usize;
-                    message[index] ^= 1 + self.random.below(255) as u8;
-                }
-            }
-            1 => self.output.replayed += 1,
-            2 => {
-                self.output.recorded += 1;
-                let index = self.random.below(self.recorded.len() as u64) as usize;
-                message.clone_from(&self.recorded[index]);
-            }
-            3 => {
-                self.output.truncated += 1;
-                message.truncate(self.random.below(len) as usize);
-            }
-            _ => {
-                self.output.oversized += 1;
-                // Mostly a few bytes too many; one in 64 as large as UDP allows.
-                let largest = self.random.below(64) == 0;
-                let extra = len + 1 + self.random.below(64);
-                message.resize(if largest { OVERSIZED_MAX } else { extra as usize }, 0);
-            }
-        }
-        message
     }
 }
 
@@ -289,7 +324,8 @@ mod tests {
                 victim.recv(&mut [0; 64]).unwrap();
                 attacker.listen(is_recorded);
             }
-            assert_eq!((attacker.recorded.len(), attacker.newest.len()), (1, 2));
+            let heard = &attacker.repertoire;
+            assert_eq!((heard.recorded.len(), heard.newest.len()), (1, 2));
             let mut buffer = vec![0; 1 << 16];
             let mut seen = AttackRecord::default();
             for _ in 0..100 {
@@ -301,7 +337,7 @@ mod tests {
                 // Recorded ones are the old one; newest ones either.
                 seen.recorded += u64::from(buffer[..len] == old);
             }
-            let sent = attacker.output;
+            let sent = attacker.repertoire.sent;
             assert_eq!((sent.truncated, sent.oversized), (seen.truncated, seen.oversized));
             assert!(seen.recorded >= sent.recorded);
             Ok(sent)
@@ -313,5 +349,24 @@ mod tests {
             "{sent:?}"
         );
         assert_eq!(sent.refused, 0);
+    }
+
+    #[test]
+    fn the_recorded_session_is_replayed_once_in_order_before_anything_else() {
+        let mut repertoire = Repertoire::new(1);
+        assert!(!repertoire.is_ready());
+        for number in 0..5 {
+            repertoire.keep(&[number; 40], number < 3);
+        }
+        assert!(repertoire.is_ready());
+        let first: Vec<Vec<u8>> = (0..3).map(|_| repertoire.next_message()).collect();
+        assert_eq!(first, [vec![0; 40], vec![1; 40], vec![2; 40]]);
+        assert_eq!(repertoire.sent, AttackRecord { recorded: 3, ..AttackRecord::default() });
+        for _ in 0..97 {
+            repertoire.next_message();
+        }
+        let AttackRecord { forged, replayed, recorded, truncated, oversized, .. } = repertoire.sent;
+        let kinds = [forged, replayed, recorded, truncated, oversized];
+        assert!(kinds.iter().all(|count| *count > 0) && kinds.iter().sum::<u64>() == 100);
     }
 }

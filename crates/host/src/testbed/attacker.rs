@@ -8,9 +8,13 @@ use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter, read_json};
 use super::topology::Topology;
 use crate::clock;
+use crate::daemon::status::MessageCounters;
 use crate::generator::hostile::{self, HostileSpec};
 use crate::record::AttackRecord;
 use crate::scenario::{Attack, Scenario};
+
+/// The box is asked for its counters this long (ns) before the attack: some ticks of the testbed.
+const LOOK_NS: u64 = 500_000_000;
 
 /// A running attacker.
 pub(super) struct Attacker {
@@ -20,6 +24,8 @@ pub(super) struct Attacker {
     output: PathBuf,
     /// The clock and the CPU time of the box (ns) when the attack began.
     before: Option<(u64, u64)>,
+    /// What the box had counted by then.
+    seen_before: Option<MessageCounters>,
     /// CPU time of the box during the attack, in cores.
     box_cores: Option<f64>,
 }
@@ -52,14 +58,18 @@ impl Attacker {
         let namespace = namespace(&topology.pairs[target.pair], target);
         let mut program = start.role("hostile", namespace, "attacker", &spec)?;
         program.await_line("ready", READY_TIMEOUT)?;
-        Ok(Self { program, attack, output, before: None, box_cores: None })
+        Ok(Self { program, attack, output, before: None, seen_before: None, box_cores: None })
     }
 
     /// Looks after it, and notes what the attack costs the box; to be called at every tick.
     pub fn watch(&mut self, started_ns: u64, boxes: &Boxes<'_>) -> Result<(), TestbedError> {
         self.program.check()?;
         let now = clock::now().as_nanos();
-        if self.box_cores.is_some() || now < started_ns.saturating_add(self.attack.at_ns) {
+        let begins_ns = started_ns.saturating_add(self.attack.at_ns);
+        if self.seen_before.is_none() && now + LOOK_NS >= begins_ns {
+            self.seen_before = boxes.messages(self.attack.target);
+        }
+        if self.box_cores.is_some() || now < begins_ns {
             return Ok(());
         }
         let Some(cpu_ns) = boxes.cpu_time_ns(self.attack.target) else { return Ok(()) };
@@ -77,10 +87,11 @@ impl Attacker {
         self.program.stop(None)?;
         let sent: AttackRecord = read_json(&self.output)?;
         let seen = boxes.messages(self.attack.target).unwrap_or_default();
+        let before = self.seen_before.unwrap_or_default();
         Ok(AttackRecord {
             box_cores: self.box_cores,
-            received: seen.received,
-            rejected: seen.rejected,
+            received: seen.received.saturating_sub(before.received),
+            rejected: seen.rejected_since(&before),
             ..sent
         })
     }
