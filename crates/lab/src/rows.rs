@@ -237,11 +237,11 @@ pub struct BundleRow {
     pub message_bytes: u64,
     /// How late packets left: p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
-    /// Packets lost by the box itself.
+    /// Packets lost by the box itself, in its rings to and from the devices.
     pub drops_ring: u64,
     /// Boundaries lost by the receivebox itself.
     pub boundaries_lost: u64,
-    /// Rows missing above.
+    /// Rows missing above because the trace's writer was too slow.
     pub rows_lost: u64,
 }
 
@@ -252,11 +252,13 @@ pub struct AttackRow {
     pub sent: Vec<(String, u64)>,
     /// Of them, those that the attacker's own socket refused.
     pub refused: u64,
+    /// The first was sent.
+    pub began_ns: u64,
     /// From the first to the last.
     pub took_ns: u64,
     /// CPU time of the box meanwhile, in cores; `None`: the attack did not end within the run.
     pub box_cores: Option<f64>,
-    /// Datagrams that the box read, its peer's among them.
+    /// Datagrams that the box read since the attack began, its peer's among them.
     pub received: u64,
     /// Of them, those that it rejected, by its own reasons.
     pub rejected: Vec<(String, u64)>,

@@ -229,10 +229,16 @@ fn host_json(rows: &RunRows) -> Value {
         let figures = json!({
             "lateness": lateness(&bundle.lateness_ns),
             "drops_ring_packets": bundle.drops_ring,
+            "boundaries_lost": bundle.boundaries_lost,
+            "trace_rows_lost": bundle.rows_lost,
         });
         (bundle.name.clone(), figures)
     });
+    let attack = rows.attack.as_ref().map(
+        |attack| json!({ "box_cores": attack.box_cores, "took_s": attack.took_ns as f64 / 1e9 }),
+    );
     json!({
+        "attack": attack,
         "kernel": host.kernel,
         "load": host.load,
         "steal": host.steal,

@@ -143,6 +143,7 @@ fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
             Pooling::Requests => None,
             Pooling::Mean => mean(values.into_iter()),
             Pooling::Sum => Some(values.into_iter().sum()),
+            Pooling::Min => values.into_iter().reduce(f64::min),
             Pooling::Max => values.into_iter().reduce(f64::max),
         };
         pooled.put(name, value);
@@ -262,11 +263,13 @@ mod tests {
             metrics(&[
                 ("queue_mean_packets", 1.0),
                 ("queue_max_packets", 5.0),
+                ("rate_min_mbps", 80.0),
                 ("flows_failed", 2.0),
             ]),
             metrics(&[
                 ("queue_mean_packets", 3.0),
                 ("queue_max_packets", 4.0),
+                ("rate_min_mbps", 70.0),
                 ("flows_failed", 2.0),
             ]),
         ];
@@ -276,6 +279,7 @@ mod tests {
             metrics(&[
                 ("queue_mean_packets", 2.0),
                 ("queue_max_packets", 5.0),
+                ("rate_min_mbps", 70.0),
                 ("flows_failed", 4.0)
             ])
         );

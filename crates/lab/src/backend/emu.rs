@@ -245,7 +245,7 @@ fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, Backend
         flows: record.flows.into_iter().map(flow).collect::<Result<_, BackendError>>()?,
         links: record.links.into_iter().map(|link| link_row(link, record.started_ns)).collect(),
         bundles: record.bundles.into_iter().map(|bundle| bundle_row(bundle, &since)).collect(),
-        attack: record.attack.map(attack_row),
+        attack: record.attack.map(|attack| attack_row(attack, &since)),
         host: host_row(record.host),
     })
 }
@@ -311,7 +311,7 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
     }
 }
 
-fn attack_row(attack: AttackRecord) -> AttackRow {
+fn attack_row(attack: AttackRecord, since: &Since) -> AttackRow {
     let sent = [
         ("forged", attack.forged),
         ("replayed", attack.replayed),
@@ -322,6 +322,7 @@ fn attack_row(attack: AttackRecord) -> AttackRow {
     AttackRow {
         sent: sent.map(|(kind, count)| (kind.to_string(), count)).to_vec(),
         refused: attack.refused,
+        began_ns: since.start(attack.began_ns),
         took_ns: attack.took_ns,
         box_cores: attack.box_cores,
         received: attack.received,

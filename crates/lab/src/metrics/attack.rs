@@ -1,7 +1,18 @@
 //! What was sent to a box in its peer's name, and what it made of it.
 
 use super::Metrics;
+use super::statistics::share;
 use crate::rows::AttackRow;
+
+/// The reasons of a box (`forebay_core::bundle::wire::Reject`) that count as a kind of message. A
+/// changed byte may hit any field; a session recorded before a restart has strange handshakes too.
+const REASONS: [(&str, &[&str]); 5] = [
+    ("forged", &["forged", "not_ours", "version", "unknown_bundle", "unknown_type", "malformed"]),
+    ("replayed", &["replayed"]),
+    ("recorded", &["unknown_session", "stale_nonce", "limited"]),
+    ("truncated", &["truncated"]),
+    ("oversized", &["oversized"]),
+];
 
 /// The metrics of an attack.
 pub fn metrics(row: &AttackRow) -> Metrics {
@@ -10,13 +21,23 @@ pub fn metrics(row: &AttackRow) -> Metrics {
         for (kind, count) in counts {
             metrics.put(&format!("{name}[{kind}]"), Some(*count as f64));
         }
-        metrics.put(name, Some(counts.iter().map(|(_, count)| *count as f64).sum()));
+        metrics.put(name, Some(sum(counts, |_| true)));
     }
     metrics.put("attack_refused", Some(row.refused as f64));
     metrics.put("attack_received", Some(row.received as f64));
-    metrics.put("attack_box_cores", row.box_cores);
-    metrics.put("attack_took_s", Some(row.took_ns as f64 / 1e9));
+    // A socket loses what comes too fast, whatever kind it is of.
+    let sent = sum(&row.sent, |_| true) - row.refused as f64;
+    let arrived = share(row.received as f64, sent).map_or(0.0, |arrived| arrived.min(1.0));
+    for (kind, reasons) in REASONS {
+        let sent = sum(&row.sent, |name| name == kind);
+        let rejected = sum(&row.rejected, |name| reasons.contains(&name));
+        metrics.put(&format!("attack_counted[{kind}]"), share(rejected, sent * arrived));
+    }
     metrics
+}
+
+fn sum(counts: &[(String, u64)], keep: impl Fn(&str) -> bool) -> f64 {
+    counts.iter().filter(|(name, _)| keep(name)).map(|(_, count)| *count as f64).sum()
 }
 
 #[cfg(test)]
@@ -30,20 +51,30 @@ mod tests {
             kinds.iter().map(|(kind, count)| (kind.to_string(), *count)).collect()
         };
         let metrics = metrics(&AttackRow {
-            sent: counts(&[("forged", 5), ("replayed", 7)]),
+            sent: counts(&[("forged", 5), ("replayed", 7), ("recorded", 9)]),
             refused: 1,
-            took_ns: 2_500_000_000,
-            box_cores: Some(0.5),
-            received: 20,
-            rejected: counts(&[("forged", 4), ("unknown_session", 6)]),
+            received: 10,
+            rejected: counts(&[("forged", 1), ("version", 1), ("unknown_session", 3)]),
+            ..AttackRow::default()
         });
         let get = |name: &str| metrics.get(name);
-        assert_eq!((get("attack_sent"), get("attack_sent[replayed]")), (Some(12.0), Some(7.0)));
-        assert_eq!(get("attack_rejected"), Some(10.0));
-        assert_eq!(get("attack_rejected[unknown_session]"), Some(6.0));
-        assert_eq!((get("attack_took_s"), get("attack_received")), (Some(2.5), Some(20.0)));
+        assert_eq!((get("attack_sent"), get("attack_sent[replayed]")), (Some(21.0), Some(7.0)));
+        assert_eq!(get("attack_rejected"), Some(5.0));
+        assert_eq!(get("attack_rejected[unknown_session]"), Some(3.0));
+        // Half of what was sent arrived: 2 of 2.5 forged ones are seen as such.
+        assert_eq!(get("attack_counted[forged]"), Some(0.8));
+        assert_eq!(get("attack_counted[replayed]"), Some(0.0));
+        assert_eq!(get("attack_counted[truncated]"), None);
         for name in metrics.0.keys() {
             assert!(describe(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_reasons_are_those_of_the_boxes() {
+        let names = forebay_core::bundle::wire::Reject::ALL.map(|reject| reject.name());
+        for reason in REASONS.iter().flat_map(|(_, reasons)| *reasons) {
+            assert!(names.contains(reason), "{reason}");
         }
     }
 }

@@ -4,7 +4,11 @@
 //! packet. Its RTT is the propagation delay there and back, the packet's sojourn at the bottleneck,
 //! and what a packet entering the return link at that moment waited there. Its rate is the bytes of
 //! the pair of sites that left the bottleneck between the two boundaries, over the time between
-//! their departures. Nothing is corrected and no estimate is left out for being late.
+//! their departures.
+//!
+//! Nothing is corrected and no estimate is left out: shares are of all matched boundaries, so one
+//! without a truth, or without a rate because it was overtaken, counts as wrong. A report that gives
+//! no round trip above zero matches nothing and counts against `boundaries_matched`.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -78,10 +82,7 @@ pub fn judge_epochs(
         return Vec::new();
     };
     let boundaries = boundaries(row, there, pair as u16);
-    let (there_link, back_link) = match bundle.reversed {
-        false => (&experiment.forward, &experiment.reverse),
-        true => (&experiment.reverse, &experiment.forward),
-    };
+    let (there_link, back_link) = links(experiment, bundle);
     let mut returns: Vec<(u64, u64)> =
         back.passed.iter().map(|packet| (packet.arrived_ns, packet.sojourn_ns())).collect();
     returns.sort_unstable();
@@ -102,6 +103,14 @@ pub fn judge_epochs(
         JudgedEpoch { estimate: *epoch, rtt_ms, rate_mbps }
     };
     row.epochs.iter().map(judge).collect()
+}
+
+/// The links there and back.
+fn links<'a>(experiment: &'a Experiment, bundle: &Bundle) -> (&'a Link, &'a Link) {
+    match bundle.reversed {
+        false => (&experiment.forward, &experiment.reverse),
+        true => (&experiment.reverse, &experiment.forward),
+    }
 }
 
 fn boundaries(row: &BundleRow, there: &LinkTruth, pair: u16) -> HashMap<u64, Vec<Boundary>> {
@@ -174,6 +183,7 @@ pub fn metrics(
         judged.iter().filter(|epoch| (from..to).contains(&epoch.estimate.at_ns)).collect();
     accuracy(&in_window, (to - from) as f64 / 1e6, &mut metrics);
     control(row, from, to, &mut metrics);
+    base(row, links(experiment, bundle), from, to, &mut metrics);
     if window.name.is_empty() {
         whole_run(row, &mut metrics);
     }
@@ -183,8 +193,9 @@ pub fn metrics(
 fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
     let errors: Vec<f64> = epochs.iter().filter_map(|epoch| epoch.rtt_error_ms()).collect();
     let close = errors.iter().filter(|error| error.abs() <= RTT_CLOSE_MS).count();
-    metrics.put("rtt_within_1ms", share(close as f64, errors.len() as f64));
-    let absolute = Sorted::new(errors.iter().map(|error| error.abs()));
+    metrics.put("rtt_within_1ms", share(close as f64, epochs.len() as f64));
+    let distance = |epoch: &&JudgedEpoch| epoch.rtt_error_ms().map_or(f64::INFINITY, f64::abs);
+    let absolute = Sorted::new(epochs.iter().map(distance));
     metrics.put("rtt_error_abs_p50_ms", absolute.quantile(0.5));
     metrics.put("rtt_error_abs_p80_ms", absolute.quantile(0.8));
     let signed = Sorted::new(errors.iter().copied());
@@ -196,8 +207,9 @@ fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
     let rates: Vec<(f64, f64)> = epochs.iter().filter_map(|epoch| epoch.rates()).collect();
     let close = |close: fn(f64, f64) -> bool| {
         let hits = rates.iter().filter(|(estimate, truth)| close(*estimate, *truth)).count();
-        share(hits as f64, rates.len() as f64)
+        share(hits as f64, epochs.len() as f64)
     };
+    metrics.put("epochs_with_rate", share(rates.len() as f64, epochs.len() as f64));
     let relative = |(estimate, truth): &(f64, f64)| estimate / truth - 1.0;
     metrics.put("rate_within_4pct", close(|e, t| (e / t - 1.0).abs() <= RATE_CLOSE_SHARE));
     metrics.put("rate_within_2mbps", close(|e, t| (e - t).abs() <= RATE_CLOSE_MBPS));
@@ -217,17 +229,33 @@ fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
 fn control(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
     let decisions: Vec<&DecisionRow> =
         row.decisions.iter().filter(|decision| (from..to).contains(&decision.at_ns)).collect();
-    let bases =
-        Sorted::new(decisions.iter().filter_map(|d| d.min_rtt_ns).map(|base| base as f64 / 1e6));
-    if let (Some(least), Some(most)) = (bases.quantile(0.0), bases.quantile(1.0)) {
-        metrics.put("min_rtt_ms", Some(least));
-        metrics.put("min_rtt_drift_ms", Some(most - least));
-    }
-    let transitions = decisions.windows(2).filter(|pair| pair[0].state != pair[1].state).count();
+    let before = row.decisions.iter().rfind(|decision| decision.at_ns < from);
+    let states: Vec<&str> =
+        before.into_iter().chain(decisions).map(|decision| decision.state.as_str()).collect();
+    let transitions = states.windows(2).filter(|pair| pair[0] != pair[1]).count();
     metrics.put("transitions", Some(transitions as f64));
     let steps = row.decisions.iter().map(|d| (d.at_ns, u32::from(d.rate_bps.is_some()))).collect();
     metrics.put("shaped_share", Timeline::new(steps).mean(from, to));
     shaper_rate(row, from, to, metrics);
+}
+
+/// What the sendbox takes for the round trip of an empty path, from when it first shaped.
+fn base(row: &BundleRow, links: (&Link, &Link), from: u64, to: u64, metrics: &mut Metrics) {
+    let shaped = row.decisions.iter().skip_while(|decision| decision.rate_bps.is_none());
+    let in_window = shaped.filter(|decision| (from..to).contains(&decision.at_ns));
+    let bases: Vec<(u64, f64)> =
+        in_window.filter_map(|d| Some((d.at_ns, d.min_rtt_ns? as f64 / 1e6))).collect();
+    let sorted = Sorted::new(bases.iter().map(|(_, base)| *base));
+    if let (Some(least), Some(most)) = (sorted.quantile(0.0), sorted.quantile(1.0)) {
+        metrics.put("min_rtt_ms", Some(least));
+        metrics.put("min_rtt_drift_ms", Some(most - least));
+    }
+    let error = |(at, base): &(u64, f64)| {
+        let at = Duration::from_nanos(*at);
+        let truth = links.0.delay_at(at) + links.1.delay_at(at);
+        (base - truth.as_secs_f64() * 1e3).abs()
+    };
+    metrics.put("min_rtt_error_max_ms", bases.iter().map(error).reduce(f64::max));
 }
 
 /// The range of the shaper's rate; without one, the rate before goes on.
@@ -299,9 +327,9 @@ mod tests {
                 QueueRow { at_ns: 50 * MS, packets: 30 },
             ],
             decisions: vec![
-                decision(0, None, 50_000_000, "measuring"),
+                decision(0, None, 58_000_000, "measuring"),
                 decision(25, Some(5_000_000), 50_200_000, "shaping"),
-                decision(90, Some(9_000_000), 50_200_000, "shaping"),
+                decision(90, Some(9_000_000), 50_400_000, "shaping"),
                 decision(98, Some(7_000_000), 50_200_000, "shaping"),
             ],
             boundaries_sent: 4,
@@ -341,6 +369,13 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_state_at_the_start_of_a_window_is_a_transition() {
+        let mut metrics = Metrics::default();
+        control(&bundle_row(), 25 * MS, 100 * MS, &mut metrics);
+        assert_eq!(metrics.get("transitions"), Some(1.0));
+    }
+
+    #[test]
     fn estimates_are_counted_against_the_truth() {
         let (experiment, there, judged) = judged();
         let window =
@@ -348,11 +383,13 @@ mod tests {
         let row = bundle_row();
         let metrics = metrics(&experiment, &experiment.bundles[0], &row, &there, &judged, &window);
         let get = |name: &str| metrics.get(name).unwrap();
-        // Errors are 0.4 and 2.0 ms.
-        assert_eq!(get("rtt_within_1ms"), 0.5);
-        assert!((get("rtt_error_abs_p50_ms") - 1.2).abs() < 1e-9);
+        // Errors are 0.4 and 2.0 ms; that of the third is unknown.
+        assert_eq!(get("rtt_within_1ms"), 1.0 / 3.0);
+        assert!((get("rtt_error_abs_p50_ms") - 2.0).abs() < 1e-9);
+        assert_eq!(metrics.get("rtt_error_abs_p80_ms"), None);
         assert_eq!(get("epochs_without_truth"), 1.0);
         // Only the first has both rates: 12.3 against 4.
+        assert_eq!(get("epochs_with_rate"), 1.0 / 3.0);
         assert_eq!(get("rate_within_4pct"), 0.0);
         assert!((get("rate_error_p50") - 2.075).abs() < 1e-9);
         // Two samples in 100 ms of round trips of 54.5 ms.
@@ -365,6 +402,9 @@ mod tests {
         // 5 for 65 ms, 9 for 8 ms, 7 for 2 ms.
         assert_eq!([get("rate_min_mbps"), get("rate_p5_mbps")], [5.0, 5.0]);
         assert_eq!([get("rate_p95_mbps"), get("rate_max_mbps")], [9.0, 9.0]);
+        // 50.2, 50.4 and 50.2 ms of 50 ms since it was first shaped at 25 ms.
+        assert!((get("min_rtt_ms") - 50.2).abs() < 1e-9);
         assert!((get("min_rtt_drift_ms") - 0.2).abs() < 1e-9);
+        assert!((get("min_rtt_error_max_ms") - 0.4).abs() < 1e-9);
     }
 }

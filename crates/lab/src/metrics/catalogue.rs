@@ -9,6 +9,8 @@ pub enum Pooling {
     Mean,
     /// Sum over the runs.
     Sum,
+    /// Smallest of the runs.
+    Min,
     /// Largest of the runs.
     Max,
 }
@@ -20,6 +22,7 @@ impl Pooling {
             Self::Requests => "all requests together",
             Self::Mean => "mean of the runs",
             Self::Sum => "sum of the runs",
+            Self::Min => "smallest of the runs",
             Self::Max => "largest of the runs",
         }
     }
@@ -50,10 +53,10 @@ const fn entry(
     Entry { name, of, unit, pooling, summary }
 }
 
-use Pooling::{Max, Mean, Requests, Sum};
+use Pooling::{Max, Mean, Min, Requests, Sum};
 
 /// All metrics, in the order in which they are listed to people. In a run each may also appear as
-/// `window.metric` for the plan's own windows.
+/// `window.metric` for the plan's own windows, and for `attack`: an attack and the second after it.
 #[rustfmt::skip]
 pub static CATALOGUE: &[Entry] = &[
     entry("slowdown_{q}", "run flow arm", "", Requests,
@@ -99,8 +102,9 @@ pub static CATALOGUE: &[Entry] = &[
         "datagrams that the attacked box read, its peer's among them"),
     entry("attack_rejected", "run arm", "", Sum,
         "of them, those that it rejected; also by [reason]"),
-    entry("attack_box_cores", "run arm", "cores", Max, "CPU time of the attacked box meanwhile"),
-    entry("attack_took_s", "run arm", "s", Max, "from the first hostile message to the last"),
+    entry("attack_counted", "run arm", "", Min,
+        "by [kind]: those rejected for a reason of that kind over those that arrived, reckoned \
+         by its share of what was sent"),
     entry("queue_total_mean_packets", "run arm", "packets", Mean,
         "queues of both links and all sendboxes, added, mean over time"),
     entry("queue_mean_packets", "link bundle", "packets", Mean, "packets waiting, mean over time"),
@@ -126,9 +130,12 @@ pub static CATALOGUE: &[Entry] = &[
         "until the queue last exceeded 30 packets for 100 ms; 0: never"),
     entry("queue_back_after_s", "link", "s", Max,
         "until the queue, once above 30 packets, was first below for 200 ms, at most to the end"),
+    entry("queue_back_after_use_s", "link", "s", Max,
+        "the same from when the link first carried 90 %, see in_use_after_s"),
     entry("queue_share_at_sendbox", "bundle", "", Mean,
         "mean queue at the sendbox over the mean of both queues"),
-    entry("rtt_within_1ms", "bundle", "", Mean, "share of RTT estimates within 1 ms of the truth"),
+    entry("rtt_within_1ms", "bundle", "", Mean,
+        "share of matched boundaries whose RTT estimate is within 1 ms of the truth"),
     entry("rtt_error_abs_p50_ms", "bundle", "ms", Mean,
         "median distance of RTT estimate and truth"),
     entry("rtt_error_abs_p80_ms", "bundle", "ms", Mean, "its 80th percentile"),
@@ -136,23 +143,28 @@ pub static CATALOGUE: &[Entry] = &[
     entry("rtt_error_p50_ms", "bundle", "ms", Mean, "its median"),
     entry("rtt_error_p90_ms", "bundle", "ms", Mean, "its 90th percentile"),
     entry("rate_within_4pct", "bundle", "", Mean,
-        "share of rate estimates within 4 % of the truth"),
+        "share of matched boundaries whose rate estimate is within 4 % of the truth"),
     entry("rate_within_2mbps", "bundle", "", Mean, "the same within 2 Mbit/s"),
     entry("rate_error_p50", "bundle", "", Mean, "median of rate estimate over truth, less 1"),
+    entry("epochs_with_rate", "bundle", "", Mean,
+        "share of matched boundaries with an estimate and a truth of the rate"),
     entry("samples_per_rtt", "bundle", "", Mean, "matched boundaries per true round trip"),
     entry("epochs_without_truth", "bundle", "", Sum,
         "matched boundaries that are not in the emulator's log"),
     entry("epoch_size_changes", "bundle", "", Mean, "changes of the epoch size"),
-    entry("boundaries_sent", "bundle", "", Mean, "boundary packets sent"),
+    entry("boundaries_sent", "bundle", "", Mean, 
+        "boundary packets sent while the peer was heard, at the epoch size that it reported last"),
     entry("boundaries_matched", "bundle", "", Mean, "share of them matched by a report"),
-    entry("message_share", "bundle", "", Mean, "bytes of messages over bytes sent"),
-    entry("min_rtt_ms", "bundle", "ms", Mean, "smallest base RTT"),
-    entry("min_rtt_drift_ms", "bundle", "ms", Max, "largest less smallest base RTT"),
+    entry("message_share", "bundle", "", Mean, "bytes of messages both ways over bytes sent"),
+    entry("min_rtt_ms", "bundle", "ms", Mean, "smallest base RTT since the bundle was first shaped"),
+    entry("min_rtt_drift_ms", "bundle", "ms", Max, "largest less smallest of them"),
+    entry("min_rtt_error_max_ms", "bundle", "ms", Max,
+        "largest distance of them from the links' propagation delays"),
     entry("transitions", "bundle", "", Sum, "changes of the bundle's state"),
-    entry("rate_min_mbps", "bundle", "Mbit/s", Mean, "lowest rate of the shaper while it had one"),
+    entry("rate_min_mbps", "bundle", "Mbit/s", Min, "lowest rate of the shaper while it had one"),
     entry("rate_p5_mbps", "bundle", "Mbit/s", Mean, "not exceeded 5 % of the time"),
     entry("rate_p95_mbps", "bundle", "Mbit/s", Mean, "exceeded 5 % of the time"),
-    entry("rate_max_mbps", "bundle", "Mbit/s", Mean, "highest rate of the shaper"),
+    entry("rate_max_mbps", "bundle", "Mbit/s", Max, "highest rate of the shaper"),
     entry("shaped_share", "bundle", "", Mean, "share of the time with a rate in force"),
     entry("slowdown_p50_over_status_quo", "arm", "", Mean,
         "median slowdown over that of status_quo"),

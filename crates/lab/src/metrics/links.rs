@@ -126,12 +126,14 @@ impl LinkTruth {
         metrics.put("total_qdisc_drops_l2", Some(dropped(Fate::QueueDrop)));
         metrics.put("drops_loss_packets", Some(dropped(Fate::Lost)));
         metrics.put("passed_packets", Some(passed.len() as f64));
-        metrics.put("in_use_after_s", self.in_use_after(link, from, to));
+        let in_use = self.in_use_after(link, from, to);
+        metrics.put("in_use_after_s", in_use);
         let standing = self.standing(from, to);
         let last = standing.iter().rposition(|stands| *stands).map_or(0, |bin| bin + 1);
         metrics.put("standing_queue_until_s", Some(last as f64 * BIN_NS as f64 / 1e9));
         let back = first_return(&standing) as f64 * BIN_NS as f64 / 1e9;
         metrics.put("queue_back_after_s", Some(back));
+        metrics.put("queue_back_after_use_s", in_use.map(|in_use| (back - in_use).max(0.0)));
         self.pairs(experiment, passed, seconds, &mut metrics);
         metrics
     }
@@ -265,6 +267,34 @@ mod tests {
     }
 
     #[test]
+    fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
+        // 96 Mbit/s are 8 packets a millisecond. From 100 ms on it is full, and 40 wait until 400 ms.
+        let packets = (100..600).flat_map(|at| (0..8).map(move |number| (at, number)));
+        let packets = packets.map(|(at, number): (u64, u64)| {
+            let departed = at * 1_000_000 + number * 125_000;
+            let waits = at < 400;
+            PacketRow {
+                queue_packets: if waits { 40 } else { 0 },
+                ..packet(at * 8 + number, departed - if waits { 5_000_000 } else { 0 }, departed)
+            }
+        });
+        let row = LinkRow {
+            name: "forward".into(),
+            packets: PacketLog::Rows(packets.collect()),
+            ..Default::default()
+        };
+        let window = Window {
+            name: String::new(),
+            from: std::time::Duration::ZERO,
+            to: std::time::Duration::from_millis(600),
+        };
+        let metrics = LinkTruth::read(&row).unwrap().metrics(&experiment(), &row, &window);
+        let get = |name: &str| metrics.get(name).unwrap();
+        assert_eq!([get("in_use_after_s"), get("queue_back_after_s")], [0.2, 0.4]);
+        assert!((get("queue_back_after_use_s") - 0.2).abs() < 1e-9);
+    }
+
+    #[test]
     fn delays_drops_and_rates_are_those_of_the_log() {
         let (row, truth) = truth();
         let experiment = experiment();
@@ -284,5 +314,6 @@ mod tests {
         assert!((get("utilisation") - 0.36 / 96.0).abs() < 1e-9);
         assert_eq!(get("standing_queue_until_s"), 0.0);
         assert_eq!(get("in_use_after_s"), 0.1);
+        assert_eq!(get("queue_back_after_use_s"), 0.0);
     }
 }

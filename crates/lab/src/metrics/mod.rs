@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Experiment;
 use crate::plan::experiment::{Flow, Window};
-use crate::rows::{RequestRow, RunRows};
+use crate::rows::{AttackRow, RequestRow, RunRows};
 pub use catalogue::{CATALOGUE, Entry, Pooling, describe};
 use links::LinkTruth;
 pub use requests::Outcome;
@@ -112,7 +112,7 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
     let mut link_parts = Vec::new();
     for truth in &truths {
         let row = rows.link(&truth.name).expect("read from it");
-        let metrics = per_window(experiment, |window| truth.metrics(experiment, row, window));
+        let metrics = per_window(experiment, rows, |window| truth.metrics(experiment, row, window));
         link_parts.push(Part { name: truth.name.clone(), metrics });
     }
     let mut bundle_parts = Vec::new();
@@ -123,12 +123,12 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
         let (Some(there), Some(back)) = (truth(there), truth(back)) else { continue };
         let judged = bundles::judge_epochs(experiment, bundle, row, there, back);
         series.extend(samples::of_bundle(row, &judged));
-        let metrics = per_window(experiment, |window| {
+        let metrics = per_window(experiment, rows, |window| {
             bundles::metrics(experiment, bundle, row, there, &judged, window)
         });
         bundle_parts.push(Part { name: row.name.clone(), metrics });
     }
-    for window in windows(experiment) {
+    for window in windows(experiment, rows) {
         run.put_all(&window.name, queues_together(rows, &truths, &window));
     }
     Ok(Evaluation {
@@ -142,14 +142,28 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
     })
 }
 
-/// The counted interval and the plan's own.
-fn windows(experiment: &Experiment) -> impl Iterator<Item = Window> + '_ {
-    std::iter::once(experiment.counted()).chain(experiment.windows.iter().cloned())
+/// The counted interval, the plan's own, and that of an attack.
+fn windows(experiment: &Experiment, rows: &RunRows) -> impl Iterator<Item = Window> {
+    let attack = rows.attack.as_ref().and_then(|attack| attack_window(experiment, attack));
+    let own = experiment.windows.iter().cloned();
+    std::iter::once(experiment.counted()).chain(own).chain(attack)
 }
 
-fn per_window(experiment: &Experiment, mut metrics: impl FnMut(&Window) -> Metrics) -> Metrics {
+/// An attack and the second after it; `None` if it never began.
+fn attack_window(experiment: &Experiment, attack: &AttackRow) -> Option<Window> {
+    let from = Duration::from_nanos(attack.began_ns);
+    let to = from + Duration::from_nanos(attack.took_ns) + Duration::from_secs(1);
+    let window = Window { name: "attack".into(), from, to: to.min(experiment.stop) };
+    (attack.took_ns > 0 && window.from < window.to).then_some(window)
+}
+
+fn per_window(
+    experiment: &Experiment,
+    rows: &RunRows,
+    mut metrics: impl FnMut(&Window) -> Metrics,
+) -> Metrics {
     let mut all = Metrics::default();
-    for window in windows(experiment) {
+    for window in windows(experiment, rows) {
         all.put_all(&window.name, metrics(&window));
     }
     all
@@ -203,4 +217,26 @@ fn queues_together(rows: &RunRows, truths: &[LinkTruth], window: &Window) -> Met
 /// The ends of a window in nanoseconds since the start.
 fn bounds_ns(window: &Window) -> (u64, u64) {
     (window.from.as_nanos() as u64, window.to.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_of_an_attack_ends_a_second_after_it() {
+        let mut experiment = testing::experiment();
+        experiment.stop = Duration::from_secs(9);
+        let attack = |began_s: u64, took_s: u64| AttackRow {
+            began_ns: began_s * 1_000_000_000,
+            took_ns: took_s * 1_000_000_000,
+            ..AttackRow::default()
+        };
+        let bounds = |attack: &AttackRow| {
+            attack_window(&experiment, attack).map(|w| (w.from.as_secs(), w.to.as_secs()))
+        };
+        assert_eq!(bounds(&attack(3, 4)), Some((3, 8)));
+        assert_eq!(bounds(&attack(3, 6)), Some((3, 9)));
+        assert_eq!(bounds(&attack(0, 0)), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! Whether a run may be used: decided from the harness's own figures, with the same limits for
 //! every arm, never from results.
 
-use crate::rows::RunRows;
+use crate::rows::{BundleRow, RunRows};
 
 /// A limit of the harness.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,7 @@ pub static LIMITS: &[Limit] = &[
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
     Limit { name: "ring drops", text: "none: no packet is lost by the harness itself" },
     Limit { name: "packet log", text: "complete: the truth lacks no packet" },
+    Limit { name: "box trace", text: "complete: no estimate or decision is left out" },
     Limit { name: "stolen CPU time", text: "at most 5 %: the hypervisor lets the machine run" },
     Limit { name: "offloads", text: "off on every device: one frame per packet" },
 ];
@@ -80,6 +81,17 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
             reasons.push(format!("{what} {name} lost {drops} packets in a ring, allowed is 0"));
         }
     }
+    for bundle in &rows.bundles {
+        let BundleRow { name, boundaries_lost, rows_lost, .. } = bundle;
+        if *boundaries_lost > 0 {
+            reasons.push(format!(
+                "receivebox {name} lost {boundaries_lost} boundaries in a ring, allowed is 0"
+            ));
+        }
+        if *rows_lost > 0 {
+            reasons.push(format!("trace of sendbox {name} lacks {rows_lost} rows, allowed is 0"));
+        }
+    }
     if rows.host.steal > STEAL {
         let percent = rows.host.steal * 100.0;
         reasons.push(format!("{percent:.1} % of CPU time was stolen, allowed is 5 %"));
@@ -95,7 +107,7 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{BundleRow, HostRow, LinkRow};
+    use crate::rows::{HostRow, LinkRow};
 
     #[test]
     fn every_limit_of_the_harness_is_checked() {
@@ -117,9 +129,11 @@ mod tests {
         rows.links[0].drops_ring = 1;
         rows.bundles[0].lateness_ns[1] = 2_000_000;
         rows.bundles[0].drops_ring = 2;
+        rows.bundles[0].boundaries_lost = 1;
+        rows.bundles[0].rows_lost = 1;
         rows.host.generator_lateness_ns[1] = 3_000_000;
         rows.host.steal = 0.2;
         rows.host.offloads.push("eth1: tso=on".into());
-        assert_eq!(reasons(&rows).len(), 9, "{:?}", reasons(&rows));
+        assert_eq!(reasons(&rows).len(), 11, "{:?}", reasons(&rows));
     }
 }

@@ -298,7 +298,8 @@ pub static ATTACK: Section = Section {
     heading: "[attack]",
     summary: "Forged, replayed, truncated and oversized messages to a box in its peer's name, as \
               fast as a socket takes them. Replayed are the newest messages and the session \
-              before the first fault.",
+              before the first fault, that one first as a whole. Its time and the second after it \
+              are a window called `attack`.",
     keys: &[
         key("at", DURATION, "", "when it begins, since the start of the run"),
         key("bundle", "the name of a bundle", "", "whose box"),
