@@ -5,11 +5,13 @@
 //! measuring ───────────────────────────────► steering ◄─────────────────────────────────► draining
 //! (no limits)   W = E x base + Q             (the law)   W = f x R x base for >= 3 Tl
 //! ```
-//! **Start.** Without limits until self-inflicted queueing is seen, or found by a drain: a box that
-//! starts under load takes the standing queue for a part of the base, and all it can see is a
-//! delivery rate that stays the same. E is the largest short-train
-//! delivery rate of the last loop time: during slow start the rate over a round trip is far below
-//! the capacity, while trains that meet a queue leave the bottleneck at its rate.
+//! **Start.** Without limits until self-inflicted queueing is seen, or found by a drain, the probe: a
+//! box that starts under load takes the standing queue for a part of the base, and all it can see is
+//! a delivery rate that stays the same. E is the largest short-train delivery rate of the last loop
+//! time: during slow start the rate over a round trip is far below the capacity, while trains that
+//! meet a queue leave the bottleneck at its rate. A probe that finds no queue confirms the base for
+//! rates up to its own, and lets go little by little what it has held back: buffers too shallow for
+//! a queue to be seen would drop it.
 //!
 //! **Drain.** The base is the least round trip ever seen, and x is relative to it, so only a window
 //! small enough to empty the queue tells whether the base still holds; see [`super::drain`].
@@ -23,7 +25,7 @@
 
 use alloc::vec;
 
-use super::drain::{DEEP, Drain, SHALLOW, Verdict, tolerance_s};
+use super::drain::{DEEP, Drain, Release, SHALLOW, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, SlidingMax, SlidingMin, duration};
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
@@ -95,6 +97,7 @@ enum Phase {
     Measuring,
     Steering,
     Draining(Drain),
+    Releasing(Release),
 }
 
 /// A [`DelayLaw`] as a congestion-control algorithm.
@@ -113,6 +116,8 @@ pub struct DelayControl<L> {
     next_drain_s: f64,
     steady: Steady,
     is_steady: bool,
+    /// Largest delivery rate at which a probe has found no queue.
+    confirmed_bytes_per_s: f64,
     /// Time for which a queue has stood although the window is enforced.
     queueing_s: f64,
     /// Idle, and no sample near the base, since.
@@ -193,6 +198,7 @@ impl<L: DelayLaw> DelayControl<L> {
             next_drain_s: 0.0,
             steady: Steady::default(),
             is_steady: false,
+            confirmed_bytes_per_s: 0.0,
             queueing_s: 0.0,
             detached_since_s: None,
             loss: LossWatch::default(),
@@ -210,6 +216,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.shaped_since_s = f64::INFINITY;
         self.steering = None;
         self.steady = Steady::default();
+        self.confirmed_bytes_per_s = 0.0;
         self.next_drain_s = self.now_s;
         self.queueing_s = 0.0;
         self.loss = LossWatch::default();
@@ -232,9 +239,14 @@ impl<L: DelayLaw> DelayControl<L> {
             let delivery = path.delivery_bytes_per_s;
             self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), path);
             self.reason = "self-inflicted queue seen";
-        } else if self.is_steady && self.now_s >= self.next_drain_s {
+        } else if self.is_steady && self.now_s >= self.next_drain_s && !self.is_base_known(path) {
             self.start_drain(path, DEEP, "steady rate: is there a queue?");
         }
+    }
+
+    /// A probe has confirmed the base at about this rate: a queue that came since would show.
+    fn is_base_known(&self, path: &Path) -> bool {
+        STEADY_SHARE * path.recent_bytes_per_s <= self.confirmed_bytes_per_s
     }
 
     /// Limits hold from now on.
@@ -343,7 +355,7 @@ impl<L: DelayLaw> DelayControl<L> {
             self.phase = Phase::Steering;
             self.conclude(drain, verdict, path);
         } else {
-            self.conclude_probe(verdict, path);
+            self.conclude_probe(drain, verdict, path);
         }
     }
 
@@ -379,13 +391,26 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     /// A drain before any limit: was a queue standing all the time?
-    fn conclude_probe(&mut self, verdict: Verdict, path: &Path) {
-        self.phase = Phase::Measuring;
+    fn conclude_probe(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
+        self.phase = Phase::Releasing(Release::new(self.now_s, drain.rate_before));
         if let Verdict::Confirmed(fell_s) = verdict
             && fell_s > 3.0 * path.target_s
         {
             self.begin(path.recent_bytes_per_s, path);
             self.drain_again(fell_s, path);
+        } else if let Verdict::Confirmed(fell_s) = verdict
+            && fell_s <= tolerance_s(path)
+        {
+            self.confirmed_bytes_per_s = self.confirmed_bytes_per_s.max(drain.rate_before);
+        }
+    }
+
+    fn release(&mut self, mut release: Release, now: Timestamp, path: &Path) {
+        let is_over = release.on_measurement(self.now_s, path);
+        self.phase = if is_over { Phase::Measuring } else { Phase::Releasing(release) };
+        self.measure(now, path);
+        if matches!(self.phase, Phase::Releasing(_)) {
+            self.reason = "letting go what the probe held back";
         }
     }
 
@@ -454,6 +479,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 }
             }
             Phase::Draining(drain) => self.drain(drain, &path, rtt_s),
+            Phase::Releasing(release) => self.release(release, now, &path),
         }
         self.follow_idle_base(&path, rtt_s);
     }
@@ -491,6 +517,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let cwnd = |bytes: f64| Some(ByteCount::new(bytes as u64));
         let (cwnd, pacing_rate) = match (self.phase, self.steering) {
             (Phase::Measuring, _) => (None, None),
+            (Phase::Releasing(release), _) => {
+                (None, Some(Rate::from_bytes_per_sec_f64(release.bytes_per_s)))
+            }
             (Phase::Draining(drain), _) => {
                 (cwnd(drain.window_bytes.max(self.min_window_bytes())), None)
             }
@@ -517,6 +546,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 Phase::Steering if path.app_limited => "app_limited",
                 Phase::Steering => "shaping",
                 Phase::Draining(_) => "draining",
+                Phase::Releasing(_) => "releasing",
             },
             reason: self.reason,
             min_rtt: self.estimator.min_rtt(),

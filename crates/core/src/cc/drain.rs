@@ -30,6 +30,9 @@ const RATE_FELL: f64 = 0.93;
 /// A drain gives up after so many loop times, and not before this time.
 const LOOPS_MAX: f64 = 20.0;
 const TIME_MAX_S: f64 = 2.0;
+/// Excess of the rate of a release over that before the drain, one loop time later: nothing at first
+/// and then doubling every loop time, so that a release binds only for a moment.
+const RELEASE_EXCESS: f64 = 0.05;
 
 /// What a drain has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,6 +153,30 @@ impl Drain {
     }
 }
 
+/// The time after a drain that no limits follow: what it has held back leaves without a burst.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Release {
+    since_s: f64,
+    rate_before: f64,
+    /// Rate now (bytes per second).
+    pub bytes_per_s: f64,
+}
+
+impl Release {
+    /// Begins at `now_s`; the delivery rate was `rate_before` bytes per second before the drain.
+    pub fn new(now_s: f64, rate_before: f64) -> Self {
+        Self { since_s: now_s, rate_before, bytes_per_s: rate_before }
+    }
+
+    /// Takes a measurement; true once nothing is held back any more.
+    pub fn on_measurement(&mut self, now_s: f64, path: &Path) -> bool {
+        let doublings = (now_s - self.since_s) / path.loop_s;
+        let excess = RELEASE_EXCESS * (libm::exp2(doublings) - 1.0);
+        self.bytes_per_s = (1.0 + excess) * self.rate_before;
+        path.idle > 0.0 && path.sent_at_s >= self.since_s
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,5 +250,21 @@ mod tests {
         path.in_flight_bytes = 1e9;
         assert_eq!(drain.on_measurement(1.9, &path, 0.05), None);
         assert_eq!(drain.on_measurement(2.1, &path, 0.05), Some(Verdict::Unknown));
+    }
+
+    #[test]
+    fn a_release_begins_at_the_rate_before_and_ends_with_the_queue() {
+        let mut path = path(0.0);
+        let mut release = Release::new(10.0, 10e6);
+        assert_eq!(release.bytes_per_s, 10e6);
+        path.sent_at_s = 10.0;
+        assert!(!release.on_measurement(10.05, &path));
+        assert!((release.bytes_per_s - 10.5e6).abs() < 1.0);
+        assert!(!release.on_measurement(10.30, &path));
+        assert!(release.bytes_per_s > 40e6, "it does not bind for long");
+        (path.idle, path.sent_at_s) = (0.1, 9.99);
+        assert!(!release.on_measurement(10.31, &path), "that was idle before");
+        path.sent_at_s = 10.26;
+        assert!(release.on_measurement(10.31, &path));
     }
 }
