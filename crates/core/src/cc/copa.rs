@@ -3,7 +3,7 @@
 //! ```text
 //! target rate   1 / (delta x)                        current rate   W / (base + x)
 //! step          W +- v / (2 delta) packets a round trip   1/delta = max(6 packets, 0.75 ms x mu)
-//! v             doubles after 3 round trips in one direction, back to 1 at a change of direction
+//! v             doubles after 3, 5, 7, .. round trips in one direction, back to 1 at a change of it
 //! x             least queueing delay of the last 4 samples
 //! ```
 //! Departures from the paper, with reasons:
@@ -12,6 +12,7 @@
 //! - The window is enforced as bytes outstanding and not as 2 W / RTT of pacing (`bundle::rate`).
 //! - The standing delay is the least of 4 samples and not of half a round trip: reports of a bundle
 //!   are few.
+//! - The velocity doubles every second round trip, for what it does is seen two of them later.
 //! - Steps are half of the paper's, and at most an eighth of the window a round trip.
 //! - x > 4 x*: W falls at once to what is delivered, instead of by steps over seven round trips.
 //! - No TCP-competitive mode: an aggregate has other means to detect buffer-filling traffic.
@@ -46,6 +47,9 @@ const STEP: f64 = 0.5;
 const GROWTH: f64 = 0.125;
 /// Round trips in one direction after which the velocity doubles (paper, section 2.1).
 const SAME_DIRECTION: u32 = 3;
+/// And round trips from one doubling to the next: the queue that a step makes is seen two loop
+/// times later. Doubling sooner overshoots by more than a shallow buffer holds.
+const DOUBLING: u32 = 2;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
@@ -95,7 +99,7 @@ impl Copa {
         let direction = if window_bytes > compared { Direction::Up } else { Direction::Down };
         if self.direction == Some(direction) {
             self.lasted += 1;
-            if self.lasted >= SAME_DIRECTION {
+            if self.doubles() {
                 let largest = GROWTH * window_bytes / (STEP * path.target_bytes);
                 self.velocity = (2.0 * self.velocity).min(largest.max(1.0));
             }
@@ -106,6 +110,10 @@ impl Copa {
         self.direction = Some(direction);
         self.compared_bytes = Some(window_bytes);
         self.since_compared_s = 0.0;
+    }
+
+    fn doubles(&self) -> bool {
+        self.lasted.checked_sub(SAME_DIRECTION).is_some_and(|more| more.is_multiple_of(DOUBLING))
     }
 
     fn step(&mut self, path: &Path, window: &Window) -> f64 {
