@@ -317,7 +317,7 @@ fn shallow() {
                 print!(
                     "  {:5.1}/{:5.0}",
                     100.0 * least(&traces, |trace| trace.utilisation(0.0, 60.0)),
-                    worst(&traces, |trace| trace.drops as f64),
+                    worst(&traces, |trace| trace.drops(0.0, 60.0) as f64),
                 );
             }
             println!();

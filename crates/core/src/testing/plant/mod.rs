@@ -196,6 +196,8 @@ pub struct Bin {
     pub queue_packets: usize,
     /// Bytes that the bottleneck could have sent.
     pub capacity_bytes: f64,
+    /// Packets dropped by the bottleneck's queue.
+    pub drops: u64,
     /// Per bundle.
     pub bundles: Vec<BundleBin>,
 }
@@ -218,8 +220,6 @@ pub struct BundleBin {
 pub struct Trace {
     /// In order of time.
     pub bins: Vec<Bin>,
-    /// Packets dropped by the bottleneck's queue.
-    pub drops: u64,
     /// Completion of each finite flow, per bundle and flow.
     pub completions: Vec<Vec<Option<Duration>>>,
     /// Reports that arrived, over all bundles.
@@ -266,6 +266,11 @@ impl Trace {
     /// Longest queue at the bottleneck (packets).
     pub fn peak_queue(&self, from_s: f64, to_s: f64) -> usize {
         self.between(from_s, to_s).iter().map(|bin| bin.queue_packets).max().unwrap_or(0)
+    }
+
+    /// Packets dropped by the bottleneck's queue.
+    pub fn drops(&self, from_s: f64, to_s: f64) -> u64 {
+        self.between(from_s, to_s).iter().map(|bin| bin.drops).sum()
     }
 
     /// Throughput of one bundle (Mbit/s).
@@ -582,6 +587,7 @@ impl<'a> Plant<'a> {
         let bin = Bin {
             queue_packets: self.queue.len(),
             capacity_bytes: self.rate.as_bytes_per_sec_f64() * BIN.as_secs_f64(),
+            drops: 0,
             bundles: bundles.collect(),
         };
         if let Some(last) = self.trace.bins.last_mut() {
@@ -727,7 +733,9 @@ impl<'a> Plant<'a> {
             return;
         }
         if self.queue.len() >= self.buffer_packets {
-            self.trace.drops += 1;
+            if let Some(bin) = self.trace.bins.last_mut() {
+                bin.drops += 1;
+            }
             return;
         }
         self.queue.push_back(packet);
