@@ -4,13 +4,16 @@
 //! cryptography: what comes from elsewhere costs a receive and a comparison. Datagrams are read a
 //! few at a time, so that a flood delays no packet by more than a batch.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use forebay_core::bundle::wire::{MAX_DATAGRAM, RejectCounts};
+use forebay_core::bundle::BundleId;
+use forebay_core::bundle::wire::{MAX_DATAGRAM, Reject, RejectCounts, Sealed};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::config::Config;
 use super::status::MessageCounters;
 
 /// Datagrams read in a row: about 50 us of tag checks.
@@ -23,13 +26,15 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 /// The socket and what went through it.
 pub struct Messages {
     socket: UdpSocket,
+    peers: Peers,
     buffer: Box<[u8; MAX_DATAGRAM + 1]>,
     counters: MessageCounters,
 }
 
 impl Messages {
     /// Binds the socket.
-    pub fn bind(listen: SocketAddr) -> io::Result<Self> {
+    pub fn bind(config: &Config) -> io::Result<Self> {
+        let listen = config.listen;
         let bound = || {
             let socket =
                 Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
@@ -44,20 +49,27 @@ impl Messages {
         };
         Ok(Self {
             socket: bound().map_err(named)?.into(),
+            peers: Peers::new(config.bundles.iter().map(|bundle| (bundle.id, bundle.peer))),
             buffer: Box::new([0; MAX_DATAGRAM + 1]),
             counters: MessageCounters::default(),
         })
     }
 
-    /// Reads up to [`BATCH`] datagrams. One that is longer than any message arrives cut, and still
-    /// longer than any message.
-    pub fn receive(&mut self, mut take: impl FnMut(SocketAddr, &[u8], &mut MessageCounters)) {
+    /// Reads up to [`BATCH`] datagrams and hands those that may be of a peer to `take`, with the
+    /// place of its bundle in the configuration. It answers whether the session accepted it; what a
+    /// session rejects it counts itself.
+    pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8]) -> bool) {
         for _ in 0..BATCH {
             match self.socket.recv_from(&mut self.buffer[..]) {
                 Ok((len, source)) => {
                     self.counters.received += 1;
                     self.counters.received_bytes += len as u64;
-                    take(source, &self.buffer[..len], &mut self.counters);
+                    // A longer one arrives cut, and still longer than any message.
+                    let datagram = &self.buffer[..len];
+                    match self.peers.bundle_of(source, datagram) {
+                        Ok(index) => self.counters.accepted += u64::from(take(index, datagram)),
+                        Err(reason) => self.counters.add_rejected(reason, 1),
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // ECONNREFUSED and the like: an ICMP error for an earlier datagram. The peer's
@@ -94,6 +106,26 @@ impl AsFd for Messages {
     }
 }
 
+/// Who sends messages about which bundle.
+struct Peers(BTreeMap<BundleId, (usize, SocketAddr)>);
+
+impl Peers {
+    fn new(peers: impl Iterator<Item = (BundleId, SocketAddr)>) -> Self {
+        Self(peers.enumerate().map(|(index, (id, peer))| (id, (index, peer))).collect())
+    }
+
+    /// The bundle of a datagram; `Err`: why it cannot be a message of a peer.
+    fn bundle_of(&self, source: SocketAddr, datagram: &[u8]) -> Result<usize, &'static str> {
+        let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
+        let peer = self.0.get(&sealed.bundle());
+        let (index, peer) = peer.ok_or(Reject::UnknownBundle.name())?;
+        if *peer != source {
+            return Err("not_the_peer");
+        }
+        Ok(*index)
+    }
+}
+
 /// Beyond `net.core.rmem_max` where the process may, up to it otherwise.
 fn force_receive_buffer(socket: &Socket) -> io::Result<()> {
     let bytes = RECEIVE_BUFFER as libc::c_int;
@@ -112,31 +144,80 @@ fn force_receive_buffer(socket: &Socket) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+    use forebay_core::bundle::session::{Role, Session};
+    use forebay_core::units::Timestamp;
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
 
+    /// A socket at `listen` for bundle 7, whose peer is `peer`, and bundle 8 of somebody else.
+    fn bind(listen: &str, peer: SocketAddr) -> io::Result<Messages> {
+        let bundle = |id, peer| {
+            format!(
+                "[[bundle]]\nname = \"b{id}\"\nid = {id}\npeer = \"{peer}\"\n\
+                 to = [\"10.{id}.0.0/16\"]\nfrom = [\"192.0.2.0/24\"]\nkey_file = \"key\"\n"
+            )
+        };
+        let other = "192.0.2.9:9".parse().unwrap();
+        let node = "[box]\nrole = \"receivebox\"\nwan = \"s0\"\nlisten = \"127.0.0.1:9\"\n";
+        let text = [node.into(), bundle(8, other), bundle(7, peer)].concat();
+        let config = Config::parse(Path::new("box.toml"), &text).unwrap();
+        // A free port is none that a file may ask for.
+        Messages::bind(&Config { listen: listen.parse().unwrap(), ..config })
+    }
+
+    fn challenge(bundle: u16) -> Vec<u8> {
+        let keys = KeyRing::new(PresharedKey::new([1; 32]), None);
+        let now = Timestamp::from_nanos(1);
+        let mut session = Session::new(Role::Sendbox, BundleId(bundle), &keys, 1, 2, now);
+        let mut datagram = Vec::new();
+        assert!(session.poll(now, &mut datagram));
+        datagram
+    }
+
     #[test]
-    fn datagrams_arrive_with_their_source_and_too_long_ones_stay_too_long() {
-        let mut messages = Messages::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    fn only_what_the_peer_of_a_bundle_may_have_sent_is_handed_over() {
+        let [peer, stranger] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut messages = bind("127.0.0.1:0", peer.local_addr().unwrap()).unwrap();
         let address = messages.socket.local_addr().unwrap();
-        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        sender.send_to(&[1; 5], address).unwrap();
-        sender.send_to(&[2; 9000], address).unwrap();
+        let genuine = challenge(7);
+        for (socket, datagram) in [
+            (&peer, &genuine[..]),
+            (&peer, &genuine),
+            (&stranger, &genuine),
+            (&peer, &challenge(8)),
+            (&peer, &challenge(9)),
+            (&peer, &[1; 5]),
+            (&peer, &[2; 9000]),
+        ] {
+            socket.send_to(datagram, address).unwrap();
+        }
         let mut seen = Vec::new();
-        while seen.len() < 2 {
+        while messages.counters.received < 7 {
             let mut fds = [PollFd::new(messages.as_fd(), PollFlags::POLLIN)];
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
-            messages.receive(|source, datagram, _| seen.push((source, datagram.len())));
+            messages.receive(|index, datagram| {
+                seen.push((index, datagram.to_vec()));
+                seen.len() == 1
+            });
         }
-        let source = sender.local_addr().unwrap();
-        assert_eq!(seen, [(source, 5), (source, MAX_DATAGRAM + 1)]);
-        assert_eq!(messages.counters(std::iter::empty()).received, 2);
+        assert_eq!(seen, [(1, genuine.clone()), (1, genuine)]);
+        let counters = messages.counters(std::iter::empty());
+        assert_eq!(counters.accepted, 1, "the session did not accept the second");
+        let mut rejected = counters.rejected;
+        rejected.sort();
+        let expected =
+            [("not_the_peer", 2), ("oversized", 1), ("truncated", 1), ("unknown_bundle", 1)];
+        assert_eq!(rejected, expected.map(|(reason, count)| (reason.to_string(), count)));
     }
 
     #[test]
     fn an_address_of_another_machine_is_refused_by_name() {
-        let error = Messages::bind("192.0.2.1:61475".parse().unwrap()).err().unwrap().to_string();
+        let peer = "192.0.2.2:61475".parse().unwrap();
+        let error = bind("192.0.2.1:61475", peer).err().unwrap().to_string();
         assert!(error.contains("192.0.2.1:61475") && error.contains("box.listen"), "{error}");
     }
 }

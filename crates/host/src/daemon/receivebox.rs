@@ -5,14 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::monitor::Monitor;
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
-use forebay_core::bundle::wire::{BoxState, Reject, Sealed};
+use forebay_core::bundle::wire::BoxState;
 use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Boundary, Sampler, SamplerBundle, XdpMode};
@@ -59,7 +58,7 @@ struct ReceiveboxWorker {
     by_id: BTreeMap<BundleId, usize>,
     schedule: Schedule,
     tracer: Tracer,
-    trace_writer: Option<std::thread::JoinHandle<()>>,
+    trace_writer: trace::Writer,
     next_counter_row: Timestamp,
     wan: String,
     realtime: bool,
@@ -77,7 +76,7 @@ impl ReceiveboxWorker {
             .zip(&keys)
             .map(|(bundle, keys)| Watch::new(bundle, keys, now))
             .collect();
-        let messages = Messages::bind(config.listen).map_err(DaemonError::SetUp)?;
+        let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         offload::check(&config.wan)?;
         let mut sampler = Sampler::attach(crate::port::ifindex(&config.wan)?)?;
         // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what
@@ -89,9 +88,7 @@ impl ReceiveboxWorker {
         for bundle in &bundles {
             sampler.set_bundle(bundle.config.id, bundle.sampling())?;
         }
-        let names = config.bundles.iter().map(|bundle| bundle.name.clone()).collect();
-        let (tracer, trace_writer) =
-            trace::start(config.trace.as_ref(), names).map_err(DaemonError::SetUp)?;
+        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::SetUp)?;
         Ok(Self {
             sampler,
             messages,
@@ -119,16 +116,12 @@ impl ReceiveboxWorker {
                 }
             })
             .map_err(io::Error::other)?;
-        messages.receive(|source, datagram, counters| {
-            match on_datagram(bundles, by_id, now, source, datagram) {
-                Ok(Some(index)) => {
-                    counters.accepted += 1;
-                    schedule.set(index, now);
-                }
-                // Counted by the session.
-                Ok(None) => {}
-                Err(reason) => counters.add_rejected(reason, 1),
+        messages.receive(|index, datagram| {
+            let is_accepted = bundles[index].on_datagram(now, datagram);
+            if is_accepted {
+                schedule.set(index, now);
             }
+            is_accepted
         });
         self.serve_due(now)?;
         if self.tracer.is_on() && now >= self.next_counter_row {
@@ -282,9 +275,7 @@ impl Worker for ReceiveboxWorker {
         let status = self.status();
         self.put_counters();
         drop(std::mem::take(&mut self.tracer));
-        if let Some(writer) = self.trace_writer {
-            writer.join().map_err(|_| io::Error::other("the trace writer panicked"))?;
-        }
+        self.trace_writer.finish()?;
         Ok(status)
     }
 }
@@ -350,21 +341,4 @@ impl Watch {
         self.sampled_with = wanted;
         Ok(())
     }
-}
-
-/// `Ok`: the bundle whose session accepted the datagram, if it did.
-fn on_datagram(
-    bundles: &mut [Watch],
-    by_id: &BTreeMap<BundleId, usize>,
-    now: Timestamp,
-    source: SocketAddr,
-    datagram: &[u8],
-) -> Result<Option<usize>, &'static str> {
-    let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
-    let index = *by_id.get(&sealed.bundle()).ok_or(Reject::UnknownBundle.name())?;
-    let watch = &mut bundles[index];
-    if watch.config.peer != source {
-        return Err("not_the_peer");
-    }
-    Ok(watch.on_datagram(now, datagram).then_some(index))
 }

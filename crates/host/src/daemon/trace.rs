@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::config::TraceConfig;
+use super::config::{Config, TraceConfig};
 use super::privileges::drop_unneeded;
 use crate::record::{BundleRecord, DecisionRecord, EpochRecord, QueueSample};
 
@@ -85,13 +85,28 @@ impl Tracer {
     }
 }
 
+/// The thread that writes the rows, if there is a trace.
+pub struct Writer(Option<JoinHandle<()>>);
+
+impl Writer {
+    /// Waits until all rows are in the file. Drop every [`Tracer`] before.
+    pub fn finish(self) -> io::Result<()> {
+        let Some(thread) = self.0 else { return Ok(()) };
+        thread.join().map_err(|_| io::Error::other("the trace writer panicked"))
+    }
+}
+
 /// Creates the trace file and starts its writer, which ends when the last [`Tracer`] is dropped.
+pub fn start(config: &Config) -> io::Result<(Tracer, Writer)> {
+    let names = config.bundles.iter().map(|bundle| bundle.name.clone()).collect();
+    match &config.trace {
+        Some(trace) => start_writer(trace, names),
+        None => Ok((Tracer::default(), Writer(None))),
+    }
+}
+
 /// `names` are the bundles in the order of the configuration.
-pub fn start(
-    config: Option<&TraceConfig>,
-    names: Vec<String>,
-) -> io::Result<(Tracer, Option<JoinHandle<()>>)> {
-    let Some(config) = config else { return Ok((Tracer::default(), None)) };
+fn start_writer(config: &TraceConfig, names: Vec<String>) -> io::Result<(Tracer, Writer)> {
     let mut file = TraceFile::create(config).map_err(|error| {
         io::Error::new(error.kind(), format!("trace {}: {error}", config.file.display()))
     })?;
@@ -103,7 +118,7 @@ pub fn start(
             tracing::error!(%error, "trace {} ends", file.path.display());
         }
     })?;
-    Ok((Tracer { rows: Some(sender), lost: Arc::default() }, Some(writer)))
+    Ok((Tracer { rows: Some(sender), lost: Arc::default() }, Writer(Some(writer))))
 }
 
 struct TraceFile {
@@ -247,14 +262,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
-        let (tracer, writer) = start(Some(&config), vec!["a".into(), "b".into()]).unwrap();
+        let (tracer, writer) = start_writer(&config, vec!["a".into(), "b".into()]).unwrap();
         tracer.put(1, queue(10));
         tracer.put(0, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
         tracer.put(1, Row::Counters(Counters { drops_queue: 2, ..Counters::default() }));
         tracer.put(1, Row::Counters(Counters { drops_queue: 5, ..Counters::default() }));
         assert_eq!(tracer.lost(), 0);
         drop(tracer);
-        writer.unwrap().join().unwrap();
+        writer.finish().unwrap();
         let mut text = std::fs::read(&file).unwrap();
         text.extend_from_slice(b"{\"bundle\":\"b\",\"que");
         std::fs::write(&file, &text).unwrap();

@@ -1,6 +1,5 @@
 //! One bundle at the sendbox: its queue and shaper, its control loop and its session.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
@@ -155,11 +154,6 @@ impl Bundle {
         // Nothing is known of the peer before it answers.
         bundle.control.on_peer(now, Peer::Silent);
         Ok(bundle)
-    }
-
-    /// Address of the peer.
-    pub fn peer(&self) -> SocketAddr {
-        self.config.peer
     }
 
     /// The session, for its counters.

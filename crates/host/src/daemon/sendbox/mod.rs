@@ -14,16 +14,12 @@ mod decisions;
 mod frame;
 mod progress;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use forebay_core::bundle::BundleId;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::table::BundleTable;
-use forebay_core::bundle::wire::{Reject, Sealed};
 use forebay_core::packet::ETHERNET_HEADER;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, CaptureOptions, XdpMode};
@@ -81,7 +77,7 @@ struct SendboxWorker {
     realtime: bool,
     dry_run: bool,
     started: Timestamp,
-    trace_writer: Option<std::thread::JoinHandle<()>>,
+    trace_writer: trace::Writer,
 }
 
 /// What a packet passes on its way, apart from the port it comes from.
@@ -92,7 +88,6 @@ struct Path {
     bundles: Vec<Bundle>,
     schedule: Schedule,
     table: BundleTable,
-    by_id: BTreeMap<BundleId, usize>,
     guard: ChecksumGuard,
     /// Some device leaves checksums unfinished: the kernel must forward instead.
     is_refused: bool,
@@ -115,12 +110,10 @@ impl SendboxWorker {
             let built = Bundle::new(index, bundle, shaping, keys, seed, mode);
             bundles.push(built.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))?);
         }
-        let messages = Messages::bind(config.listen).map_err(DaemonError::SetUp)?;
+        let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         let wan_port = XdpPort::open(&wan, Direction::Transmit)?;
         let lan_port = open_lan(config, &lan)?;
-        let names = config.bundles.iter().map(|bundle| bundle.name.clone()).collect();
-        let (tracer, trace_writer) =
-            trace::start(config.trace.as_ref(), names).map_err(DaemonError::SetUp)?;
+        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::SetUp)?;
         Ok(Self {
             lan: lan_port,
             messages,
@@ -130,7 +123,6 @@ impl SendboxWorker {
                 tracer,
                 schedule: Schedule::new(bundles.len()),
                 table: bundle_table(config)?,
-                by_id: config.bundles.iter().enumerate().map(|(i, b)| (b.id, i)).collect(),
                 bundles,
                 guard: ChecksumGuard::new(clock::now()),
                 is_refused: false,
@@ -179,14 +171,7 @@ impl SendboxWorker {
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
         let path = &mut self.path;
         let received = self.lan.receive(RECEIVE_BATCH, &mut |bytes| path.take(now, bytes))?;
-        self.messages.receive(|source, datagram, counters| {
-            match path.on_datagram(now, source, datagram) {
-                Ok(true) => counters.accepted += 1,
-                // Counted by the session.
-                Ok(false) => {}
-                Err(reason) => counters.add_rejected(reason, 1),
-            }
-        });
+        self.messages.receive(|index, datagram| path.on_datagram(now, index, datagram));
         path.serve_due(&mut self.messages);
         path.wan.flush()?;
         Ok(received)
@@ -355,9 +340,7 @@ impl Worker for SendboxWorker {
         let status = self.status();
         self.path.bundles.iter().for_each(|bundle| bundle.put_counters(&self.path.tracer));
         drop(std::mem::take(&mut self.path.tracer));
-        if let Some(writer) = self.trace_writer {
-            writer.join().map_err(|_| io::Error::other("the trace writer panicked"))?;
-        }
+        self.trace_writer.finish()?;
         Ok(status)
     }
 }
@@ -397,24 +380,13 @@ impl Path {
         self.table.find(headers.source, headers.destination)
     }
 
-    /// Takes a datagram; `Ok`: whether its session accepted it.
-    fn on_datagram(
-        &mut self,
-        now: Timestamp,
-        source: SocketAddr,
-        datagram: &[u8],
-    ) -> Result<bool, &'static str> {
-        let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
-        let index = self.by_id.get(&sealed.bundle()).ok_or(Reject::UnknownBundle.name())?;
-        let bundle = &mut self.bundles[*index];
-        if bundle.peer() != source {
-            return Err("not_the_peer");
-        }
-        let is_accepted = bundle.on_datagram(now, datagram, &self.tracer);
+    /// Takes a datagram about a bundle; whether its session accepted it.
+    fn on_datagram(&mut self, now: Timestamp, index: usize, datagram: &[u8]) -> bool {
+        let is_accepted = self.bundles[index].on_datagram(now, datagram, &self.tracer);
         if is_accepted {
-            self.schedule.set(*index, now);
+            self.schedule.set(index, now);
         }
-        Ok(is_accepted)
+        is_accepted
     }
 
     fn serve_due(&mut self, messages: &mut Messages) {
