@@ -55,9 +55,14 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
     }
     let faults = faults(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
-    let mut parameters = flatten(tree);
-    parameters
-        .retain(|key, _| !ABOUT_THE_PLAN.contains(&key.split('.').next().unwrap_or_default()));
+    let all = flatten(tree);
+    // Windows change no run, but what is known of it.
+    let sha256 = files.finish(all.iter().filter(|(key, _)| {
+        let part = first_part(key);
+        part == "window" || !ABOUT_THE_PLAN.contains(&part)
+    }));
+    let mut parameters = all;
+    parameters.retain(|key, _| !ABOUT_THE_PLAN.contains(&first_part(key)));
     Ok(Experiment {
         plan: String::new(),
         arm: String::new(),
@@ -75,9 +80,13 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         windows: windows(&plan, stop)?,
         faults,
         attack,
-        sha256: files.finish(&parameters),
+        sha256,
         parameters,
     })
+}
+
+fn first_part(key: &str) -> &str {
+    key.split('.').next().unwrap_or_default()
 }
 
 /// The files that a plan names; their contents are part of what identifies an experiment.
@@ -87,7 +96,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    fn finish(mut self, parameters: &std::collections::BTreeMap<String, String>) -> String {
+    fn finish<'p>(mut self, parameters: impl Iterator<Item = (&'p String, &'p String)>) -> String {
         for (key, value) in parameters {
             // Lengths keep `a = "b"` apart from `ab = ""`.
             self.digest.update(format!("{}:{key}{}:{value}", key.len(), value.len()));

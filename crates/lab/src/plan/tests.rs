@@ -59,6 +59,18 @@ fn arms_differ_in_what_they_set_and_in_nothing_else() {
 }
 
 #[test]
+fn another_window_makes_another_experiment_but_no_difference_between_arms() {
+    let windowed = |to: &str| {
+        let text = format!("{PLAN}\n[[window]]\nname = \"w\"\nfrom = \"1s\"\nto = \"{to}\"\n");
+        experiment(&load(&text, &[]).unwrap(), 1)
+    };
+    let (short, long) = (windowed("2s"), windowed("3s"));
+    assert_ne!(short.sha256, long.sha256);
+    assert_eq!(short.sha256, windowed("2s").sha256);
+    assert_eq!(short.parameters, long.parameters);
+}
+
+#[test]
 fn the_users_overrides_win() {
     let plan = load(PLAN, &["bundle.a.qdisc.limit=9p", "bottleneck.rate=48Mbit/s"]).unwrap();
     let with = experiment(&plan, 1);
