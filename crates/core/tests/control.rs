@@ -180,6 +180,49 @@ fn a_box_that_restarts_under_load_finds_the_queue_again() {
 }
 
 #[test]
+fn a_second_without_reports_costs_nothing() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for (flows, at_ms) in [(1, 15_000), (4, 15_300), (20, 15_600)] {
+            let mut plan = Plan::new(law, 96, 50).flows(greedy(flows)).stop(30);
+            let at = Duration::from_millis(at_ms);
+            plan.outage = Some((Outage::Reports, at, at + Duration::from_secs(1)));
+            plans.push((format!("{law}, {flows} flows"), plan));
+        }
+    }
+    check_all(plans, |name, trace| {
+        let during = trace.utilisation(15.0, 17.0);
+        assert!(during >= 0.95, "{name}: {during:.3} without reports");
+        let states = trace.bins[1500..1700].iter().filter_map(|bin| bin.bundles[0].decision);
+        assert!(states.clone().all(|it| it.state != "silent" && it.rate.is_some()), "{name}");
+        assert_full_and_short(name, trace, 20.0, 30.0);
+    });
+}
+
+#[test]
+fn a_peer_that_lives_and_reports_nothing_is_not_waited_for() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for flows in [1, 20] {
+            let mut plan = Plan::new(law, 96, 50).flows(greedy(flows)).stop(40);
+            plan.outage = Some((Outage::Reports, Duration::from_secs(15), Duration::from_secs(20)));
+            plans.push((format!("{law}, {flows} flows"), plan));
+        }
+    }
+    check_all(plans, |name, trace| {
+        let during = trace.utilisation(15.0, 20.0);
+        assert!(during >= 0.95, "{name}: {during:.3} without reports");
+        let rates =
+            |from: usize, to| trace.bins[from..to].iter().map(|bin| bin.bundles[0].rate_bps);
+        let frozen = rates(1500, 1800).map(|rate| rate.expect("shaped") as f64 / 96e6);
+        let least = frozen.fold(f64::MAX, f64::min);
+        assert!(least >= 0.85, "{name}: {least:.3} of the bottleneck's rate");
+        assert!(rates(1830, 2000).all(|rate| rate.is_none()), "{name}");
+        assert_full_and_short(name, trace, 25.0, 40.0);
+    });
+}
+
+#[test]
 fn idle_time_costs_the_next_request_nothing() {
     check_all(
         for_each_law(|law| {

@@ -7,8 +7,10 @@
 //!                                                                    │ SendLimits
 //!               rate of the shaper ◄── window_to_rate ◄──────────────┘
 //! ```
-//! A missing report freezes the rate and never lowers it: fewer packets would mean fewer boundaries
-//! and still fewer reports. Whether the receivebox is alive is the host's judgement ([`Peer`]).
+//! A missing report freezes the rate: fewer packets would mean fewer boundaries and still fewer
+//! reports. Only what exceeds the rates that the path was seen to carry is taken back, since nothing
+//! would show the queue that grows of it. Whether the receivebox is alive is the host's judgement
+//! ([`Peer`]); one that is alive and reports nothing of what leaves is as good as silent.
 
 use alloc::boxed::Box;
 
@@ -40,6 +42,12 @@ pub const SUPPLIED: &[Field] = &[
 pub const TICK: Duration = Duration::from_millis(5);
 /// Reports count as missing after this and two loop times.
 const MISSING_MIN: Duration = Duration::from_millis(100);
+/// Control is given up after so long without a report, and so many loop times: a frozen rate knows
+/// nothing of a path that has changed since.
+const BLIND_MIN: Duration = Duration::from_secs(3);
+const BLIND_LOOPS: u32 = 10;
+/// Boundaries without a report, for the same: at half of the reports lost one chance in a thousand.
+const BLIND_BOUNDARIES: u64 = 10;
 
 /// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
 /// what was sent a loop time ago: a correction by its latest value would feed that back.
@@ -182,8 +190,20 @@ pub struct Sendbox {
     measured_at: Option<Timestamp>,
     outstanding: Outstanding,
     accepted: Accepted,
+    unanswered: Option<Unanswered>,
+    /// Packets leave and no report of them comes, though the receivebox is there.
+    is_blind: bool,
+    /// The rate that control asks for, without the operator's bounds.
+    wanted_rate: Option<Rate>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
+}
+
+/// The boundaries that left since the last report and should have been reported.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    since: Timestamp,
+    boundaries: u64,
 }
 
 /// Bytes outstanding, estimated between reports by crediting the acknowledgements to be expected.
@@ -260,15 +280,18 @@ impl Sendbox {
             measured_at: None,
             outstanding: Outstanding::default(),
             accepted: Accepted::default(),
+            unanswered: None,
+            is_blind: false,
+            wanted_rate: None,
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
         }
     }
 
     /// A packet of `len` bytes, padding left out as at the receivebox
-    /// ([`unpadded_len`](crate::packet::unpadded_len)), left after the shaper. `hash` is its keyed sampling hash, `None` for
-    /// a kind of packet that is not sampled; `identity` comes back in [`Epoch`]. True if the packet
-    /// is a boundary.
+    /// ([`unpadded_len`](crate::packet::unpadded_len)), left after the shaper. `hash` is its keyed
+    /// sampling hash, `None` for a kind of packet that is not sampled; `identity` comes back in
+    /// [`Epoch`]. True if the packet is a boundary.
     pub fn on_departure(
         &mut self,
         now: Timestamp,
@@ -292,6 +315,10 @@ impl Sendbox {
         let Some(hash) = boundary_hash else { return false };
         let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
         self.counters.boundaries_sent += u64::from(is_expected);
+        if is_expected {
+            let first = Unanswered { since: now, boundaries: 0 };
+            self.unanswered.get_or_insert(first).boundaries += 1;
+        }
         self.boundaries.insert(Boundary {
             hash,
             identity,
@@ -325,6 +352,8 @@ impl Sendbox {
             return None;
         };
         self.counters.boundaries_matched += 1;
+        self.unanswered = None;
+        self.is_blind = false;
         // The peer took up a smaller size before its reports said so: both counts are of one set.
         self.counters.boundaries_sent += u64::from(!boundary.is_expected);
         if let Some(nanos) = sample.shift_ns {
@@ -363,6 +392,7 @@ impl Sendbox {
         if self.cc.next_timer().is_some_and(|at| at <= now) {
             self.cc.on_timer(now);
         }
+        self.judge_reports(now);
         self.enforce(now);
     }
 
@@ -374,6 +404,11 @@ impl Sendbox {
             Peer::Silent if self.peer == Peer::Silent => {}
             Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
             Peer::Restarted => self.feedback.forget_receivebox(),
+        }
+        if peer != Peer::Alive {
+            // What left before will not be reported.
+            self.unanswered = None;
+            self.is_blind = false;
         }
         self.peer = if peer == Peer::Silent { Peer::Silent } else { Peer::Alive };
         self.enforce(now);
@@ -398,7 +433,11 @@ impl Sendbox {
     /// What is enforced now, and why.
     pub fn decision(&self) -> Decision {
         let state = self.cc.state();
-        let is_silent = self.peer == Peer::Silent;
+        let (phase, reason) = match self.peer {
+            Peer::Silent => ("silent", "no authentic message"),
+            _ if self.is_blind => ("silent", "packets leave, no report of them"),
+            _ => (state.phase, state.reason),
+        };
         Decision {
             rate: self.rate,
             cwnd: self.cc.send_limits().cwnd,
@@ -406,8 +445,8 @@ impl Sendbox {
             min_rtt: state.min_rtt.or(self.feedback.least_rtt()),
             queue_delay: state.queue_delay,
             bottleneck_rate: state.bottleneck_rate.or(self.bottleneck_rate()),
-            state: if is_silent { "silent" } else { state.phase },
-            reason: if is_silent { "no authentic message" } else { state.reason },
+            state: phase,
+            reason,
         }
     }
 
@@ -510,16 +549,17 @@ impl Sendbox {
     fn enforce(&mut self, now: Timestamp) {
         self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
         let limits = self.cc.send_limits();
-        let rate = if self.peer == Peer::Silent {
+        self.wanted_rate = if self.peer == Peer::Silent || self.is_blind {
             None
         } else if self.is_report_missing(now) {
-            // Frozen: at most what was last seen to arrive, and no further cut.
-            self.rate.map(|rate| rate.min(self.delivery_rate.max(self.floor(&limits))))
+            // Of an app-limited bundle the delivery rate says only what its hosts sent.
+            let carried = self.bottleneck_rate().unwrap_or(Rate::ZERO).max(self.delivery_rate);
+            self.wanted_rate.map(|rate| rate.min(carried))
         } else {
             self.limited_rate(&limits)
         };
         let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
-        self.rate = match (rate, self.config.max_rate) {
+        self.rate = match (self.wanted_rate, self.config.max_rate) {
             (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
             (Some(rate), None) => Some(rate.max(floor)),
             (None, max) => max,
@@ -537,93 +577,35 @@ impl Sendbox {
             };
             Some(window_to_rate(cwnd, &state))
         });
-        let paced = limits.pacing_rate.map(|rate| rate.max(self.floor(limits)));
+        let paced = limits.pacing_rate.map(|rate| {
+            // While the law calls the bundle app-limited no rate may bind below what is known.
+            let floor = limits.app_limited.filter(|limited| *limited);
+            rate.max(floor.and(self.bottleneck_rate()).unwrap_or(Rate::ZERO))
+        });
         match (from_window, paced) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
     }
 
-    /// The rate below which nothing may bind while the bundle is app-limited.
-    fn floor(&self, limits: &SendLimits) -> Rate {
-        let app_limited = limits.app_limited.unwrap_or(false);
-        if app_limited { self.bottleneck_rate().unwrap_or(Rate::ZERO) } else { Rate::ZERO }
+    /// Boundaries have left, yet nothing has been heard of them for longer than the loop takes.
+    fn is_report_missing(&self, now: Timestamp) -> bool {
+        let patience = MISSING_MIN.max(self.loop_time() * 2);
+        self.unanswered.is_some_and(|it| now.saturating_since(it.since) > patience)
     }
 
-    /// Packets have left, yet nothing has been heard of them for longer than the loop takes.
-    fn is_report_missing(&self, now: Timestamp) -> bool {
-        let Some(measured_at) = self.measured_at else { return false };
-        let patience = MISSING_MIN.max(self.loop_time() * 2);
-        // Counted from the first departure after an empty path: silence of an idle bundle is none.
-        let since = self.outstanding.credit_from.unwrap_or(measured_at).max(measured_at);
-        self.outstanding.bytes > 0.0 && now.saturating_since(since) > patience
+    /// Gives control up if nothing has been heard of many boundaries for long.
+    fn judge_reports(&mut self, now: Timestamp) {
+        let patience = BLIND_MIN.max(self.loop_time() * BLIND_LOOPS);
+        let is_blind = self.unanswered.is_some_and(|it| {
+            it.boundaries >= BLIND_BOUNDARIES && now.saturating_since(it.since) > patience
+        });
+        if is_blind && !self.is_blind {
+            self.is_blind = true;
+            self.cc.on_event(now, CongestionEvent::FeedbackLost);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-    use crate::bundle::Report;
-    use crate::cc::{Law, State};
-
-    /// Keeps the last measurement.
-    struct Listener(Arc<Mutex<Measurement>>);
-
-    impl CongestionControl for Listener {
-        fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
-        fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
-            *self.0.lock().unwrap() = *measurement;
-        }
-        fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
-        fn send_limits(&self) -> SendLimits {
-            SendLimits { law: Law::Hold, ..SendLimits::default() }
-        }
-        fn state(&self) -> State {
-            State::default()
-        }
-    }
-
-    fn is_filled(measurement: &Measurement, field: Field) -> bool {
-        match field {
-            Field::Lost => measurement.lost.is_some(),
-            Field::EcnCe => measurement.ecn_ce.is_some(),
-            Field::Rtt => measurement.rtt.is_some(),
-            Field::FeedbackDelay => measurement.feedback_delay.is_some(),
-            Field::SendRate => measurement.send_rate.is_some(),
-            Field::DeliveryRate => measurement.delivery_rate.is_some(),
-            Field::TrainRate => measurement.train_rate.is_some(),
-            Field::InFlight => measurement.in_flight.is_some(),
-            Field::Idle => measurement.idle.is_some(),
-        }
-    }
-
-    #[test]
-    fn every_field_said_to_be_supplied_is_filled_once_reports_span_a_round_trip() {
-        let heard = Arc::new(Mutex::new(Measurement::default()));
-        let mut sendbox =
-            Sendbox::new(SendboxConfig::default(), Box::new(Listener(Arc::clone(&heard))));
-        let start = Timestamp::from_nanos(1_000_000_000);
-        let one_way = Duration::from_millis(10);
-        for packet in 1..=10 {
-            let sent_at = start + Duration::from_millis(10) * packet as u32;
-            // A hash of zeros at its end is a boundary under every epoch size.
-            let hash = packet << 40;
-            assert!(sendbox.on_departure(sent_at, Some(hash), hash, MSS));
-            let report = Report {
-                hash,
-                received_at: sent_at + one_way,
-                received_bytes: MSS * packet,
-                received_packets: packet,
-                received_ce: 0,
-                epoch_size: sendbox.epoch_size(),
-            };
-            sendbox.on_report(sent_at + one_way * 2, &report).expect("a plausible report");
-        }
-        let measurement = heard.lock().unwrap();
-        for field in SUPPLIED {
-            assert!(is_filled(&measurement, *field), "{}", field.name());
-        }
-    }
-}
+mod tests;

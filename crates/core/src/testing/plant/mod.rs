@@ -57,6 +57,8 @@ pub enum Outage {
     Sendbox,
     /// The receivebox forgets its counters and comes back with another clock.
     Receivebox,
+    /// Not the receivebox, which stays alive to the sendbox, but all of its reports.
+    Reports,
 }
 
 /// What feeds a bundle.
@@ -369,6 +371,7 @@ struct Site {
     notified: EpochSize,
     is_sendbox_down: bool,
     is_receivebox_down: bool,
+    are_reports_lost: bool,
     clock_origin: Duration,
     // The receivebox.
     epoch_size: EpochSize,
@@ -461,6 +464,7 @@ impl<'a> Plant<'a> {
             hosts: flows.iter().map(Host::new).collect(),
             is_sendbox_down: false,
             is_receivebox_down: false,
+            are_reports_lost: false,
             clock_origin: Duration::from_secs(77_000),
             is_endless: matches!(bundle.source, Source::Backlog),
             line_free_at: Timestamp::ZERO,
@@ -545,6 +549,7 @@ impl<'a> Plant<'a> {
         let site = &mut self.sites[0];
         match outage {
             Outage::Receivebox => site.is_receivebox_down = true,
+            Outage::Reports => site.are_reports_lost = true,
             Outage::Sendbox => {
                 site.is_sendbox_down = true;
                 site.shaper.set_rate(self.now, None);
@@ -568,6 +573,10 @@ impl<'a> Plant<'a> {
                 site.is_sendbox_down = false;
                 let cc = cc::build(&self.plan.bundles[0].cc, SUPPLIED).expect("built before");
                 site.sendbox = Sendbox::new(SendboxConfig::default(), cc);
+            }
+            Outage::Reports => {
+                site.are_reports_lost = false;
+                return;
             }
         }
         // Keepalives repeat the epoch size to a peer that has come back.
@@ -788,6 +797,9 @@ impl<'a> Plant<'a> {
             return;
         }
         let site = &self.sites[bundle];
+        if site.are_reports_lost {
+            return;
+        }
         let report = Report {
             hash,
             received_at: receivebox_clock(stamp, site.clock_origin),
