@@ -223,6 +223,32 @@ fn a_peer_that_lives_and_reports_nothing_is_not_waited_for() {
 }
 
 #[test]
+fn boundaries_are_unmatched_only_for_want_of_a_report() {
+    let mut plans = Vec::new();
+    for loss in [0.0, 0.1] {
+        for (mbit, ms) in [(24, 50), (48, 50), (96, 20), (96, 50)] {
+            let plan = Plan::new("copa", mbit, ms).flows(greedy(1)).stop(20);
+            let plan = Plan { report_loss: loss, ..plan };
+            plans.push((format!("{mbit} Mbit/s x {ms} ms, {loss} lost"), plan));
+        }
+    }
+    check_all(plans, |name, trace| {
+        let counters = trace.counters[0];
+        let (sent, matched) = (counters.boundaries_sent, counters.boundaries_matched);
+        let drops = trace.drops(0.0, 20.0);
+        assert!(drops == 0 && sent > 2000, "{name}: {drops} drops, {sent} sent");
+        assert_eq!(counters.reports_unmatched, 0, "{name}");
+        if name.ends_with("0 lost") {
+            // Steps of the epoch size cost no match: what lacks one is still in flight.
+            assert!(sent - matched <= 12, "{name}: {matched} of {sent}");
+        } else {
+            let share = matched as f64 / sent as f64;
+            assert!((0.88..0.92).contains(&share), "{name}: {matched} of {sent}");
+        }
+    });
+}
+
+#[test]
 fn idle_time_costs_the_next_request_nothing() {
     check_all(
         for_each_law(|law| {

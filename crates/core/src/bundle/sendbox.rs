@@ -125,6 +125,7 @@ pub struct Counters {
     /// Bytes that left.
     pub bytes_sent: ByteCount,
     /// Boundaries sent whose report could be expected: under the coarser of both boxes' sizes.
+    /// A notice of a coarser size that overtakes packets on the way leaves boundaries unmatched.
     pub boundaries_sent: u64,
     /// Boundaries matched by a report.
     pub boundaries_matched: u64,

@@ -5,8 +5,8 @@
 //!            sendbox ◄───────── RTT/2 + noise + extra delay ◄───────── reports
 //! ```
 //! Deterministic: one seed. Boundaries are drawn by real 64-bit hashes, so gaps between them are
-//! geometric; epoch sizes travel with the delay of the path; the clocks of the boxes differ by an
-//! arbitrary offset and drift. What the hosts do is in [`host`].
+//! geometric; notices of epoch sizes wait in the same queue as packets; the clocks of the boxes
+//! differ by an arbitrary offset and drift. What the hosts do is in [`host`].
 
 pub mod host;
 
@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use self::host::Host;
 use super::qdisc::TestPacket;
-use crate::bundle::sendbox::{Decision, Peer, SUPPLIED, Sendbox, SendboxConfig};
+use crate::bundle::sendbox::{Counters, Decision, Peer, SUPPLIED, Sendbox, SendboxConfig};
 use crate::bundle::{EpochSize, Report};
 use crate::cc;
 use crate::qdisc::{self, Backlog, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
@@ -228,6 +228,8 @@ pub struct Trace {
     pub reports: u64,
     /// The state at the end, per bundle.
     pub decisions: Vec<Decision>,
+    /// What the sendboxes have counted, per bundle.
+    pub counters: Vec<Counters>,
 }
 
 impl Trace {
@@ -320,6 +322,7 @@ enum Event {
     Served,
     AtReceivebox(InFlight),
     AtSendbox(usize, Report),
+    NoticeAtBottleneck(usize, EpochSize),
     Notice(usize, EpochSize),
     Change(usize),
     Down,
@@ -495,6 +498,7 @@ impl<'a> Plant<'a> {
             self.now = at;
             self.handle(event);
         }
+        self.trace.counters = self.sites.iter().map(|site| site.sendbox.counters()).collect();
         self.trace.decisions = self.sites.iter().map(|site| site.sendbox.decision()).collect();
         self.trace
     }
@@ -525,6 +529,12 @@ impl<'a> Plant<'a> {
                     self.sites[site].sendbox.on_report(self.now, &report);
                 }
                 self.apply(site);
+            }
+            Event::NoticeAtBottleneck(site, size) => {
+                // It is short, but no packet overtakes another.
+                let service = PACKET.time_at(self.rate).expect("a positive rate");
+                let wait = service * self.queue.len() as u32;
+                self.after(wait + self.rtt / 4, Event::Notice(site, size));
             }
             Event::Notice(site, size) => self.sites[site].epoch_size = size,
             Event::Change(index) => {
@@ -582,7 +592,7 @@ impl<'a> Plant<'a> {
         // Keepalives repeat the epoch size to a peer that has come back.
         let size = site.sendbox.epoch_size();
         site.notified = size;
-        self.after(self.rtt / 2, Event::Notice(0, size));
+        self.after(self.rtt / 4, Event::NoticeAtBottleneck(0, size));
         self.apply(0);
     }
 
@@ -730,7 +740,7 @@ impl<'a> Plant<'a> {
         let size = site.sendbox.epoch_size();
         if size != site.notified {
             site.notified = size;
-            self.after(self.rtt / 2, Event::Notice(index, size));
+            self.after(self.rtt / 4, Event::NoticeAtBottleneck(index, size));
         }
         self.wake(index);
     }
