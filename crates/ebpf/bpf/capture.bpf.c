@@ -9,10 +9,6 @@
  */
 #include "packet.h"
 
-/* ICMPv6 133 to 137: neighbour discovery and redirects (RFC 4861 section 4). */
-#define ND_FIRST 133
-#define ND_LAST 137
-
 /* Receive queues; more than any device we drive has. */
 #define MAX_QUEUES 64
 
@@ -86,15 +82,6 @@ static __always_inline bool beating(void)
 		return false;
 	/* Signed: the beat may come between reading the clock and reading the word. */
 	return (__s64)(bpf_ktime_get_ns() - *(volatile __u64 *)beat) < (__s64)stale_after_ns;
-}
-
-static __always_inline bool is_discovery(const struct packet *packet, void *data_end)
-{
-	__u8 *type = packet->payload;
-
-	if (packet->source.family != AF_INET6 || packet->protocol != IPPROTO_ICMPV6)
-		return false;
-	return (void *)(type + 1) <= data_end && *type >= ND_FIRST && *type <= ND_LAST;
 }
 
 static __always_inline enum fate classify(struct xdp_md *ctx)

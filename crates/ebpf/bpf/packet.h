@@ -16,6 +16,10 @@
 #define IPPROTO_ICMPV6 58
 #define INET_ECN_CE 3
 
+/* ICMPv6 133 to 137: neighbour discovery and redirects (RFC 4861 section 4). */
+#define ND_FIRST 133
+#define ND_LAST 137
+
 #define be16(x) __builtin_bswap16(x)
 
 struct ethhdr {
@@ -155,6 +159,16 @@ static __always_inline enum parsed parse(void *data, void *data_end, struct pack
 	if (eth->h_proto == be16(ETH_P_IPV6))
 		return parse_ipv6(data, data_end, packet);
 	return PARSED_OTHER;
+}
+
+/* Of the link and no part of a bundle, though both ends may have addresses of one. */
+static __always_inline bool is_discovery(const struct packet *packet, void *data_end)
+{
+	__u8 *type = packet->payload;
+
+	if (packet->source.family != AF_INET6 || packet->protocol != IPPROTO_ICMPV6)
+		return false;
+	return (void *)(type + 1) <= data_end && *type >= ND_FIRST && *type <= ND_LAST;
 }
 
 /* The value of the longest prefix in `trie` that holds `address`. */

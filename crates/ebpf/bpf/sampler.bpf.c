@@ -5,7 +5,8 @@
  *
  * A packet belongs to the bundle that lists the longest destination prefix holding it, among the
  * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. Packets to the
- * box's own addresses, which carry the boxes' messages, belong to none.
+ * box's own addresses, which carry the boxes' messages, belong to none, nor does neighbour
+ * discovery, which a sendbox leaves to the kernel.
  *
  * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
  * boundary's record must say how many bytes, packets and marks had come when this packet was
@@ -237,7 +238,7 @@ int sampler(struct xdp_md *ctx)
 	__u32 index, mask;
 	int found;
 
-	if (parse(data, data_end, &packet) != PARSED_IP)
+	if (parse(data, data_end, &packet) != PARSED_IP || is_discovery(&packet, data_end))
 		return XDP_PASS;
 	found = find_bundle(&packet);
 	if (found < 0 || bpf_map_lookup_elem(&own, &packet.destination))

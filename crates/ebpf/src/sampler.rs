@@ -464,6 +464,20 @@ mod tests {
     }
 
     #[test]
+    fn neighbour_discovery_is_no_part_of_a_bundle() {
+        let Some(mut sampler) = sampler() else { return };
+        sampler.set_bundle(BundleId(1), bundle("::/0", "::/0")).unwrap();
+        // ICMPv6: an echo request, then router solicitation to redirect.
+        for (kind, counted) in [(128, 1), (133, 0), (135, 0), (136, 0), (137, 0), (138, 1)] {
+            let mut frame = vec![0; 78];
+            frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+            frame[14] = 0x60;
+            (frame[19], frame[20], frame[54]) = (24, 58, kind);
+            assert_eq!(boundaries(&mut sampler, &frame).len(), counted, "type {kind}");
+        }
+    }
+
+    #[test]
     fn boundaries_are_the_packets_whose_hash_the_epoch_size_divides() {
         let Some(mut sampler) = sampler() else { return };
         let eight = EpochSize::from_log2(3).unwrap();
