@@ -4,10 +4,9 @@
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use forebay_host::daemon::control::{self, Answer, Request};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
 use forebay_host::port::{Direction, PacketPort, Port};
@@ -15,6 +14,8 @@ use forebay_host::testbed::namespace::Namespace;
 use forebay_host::testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::by_hand::{await_status, await_that, connect_the_sites, ip, start};
 
 const PORT: u16 = 7000;
 /// Stands in the queue when the sendbox is told to stop: 0.6 s at 10 Mbit/s.
@@ -130,14 +131,11 @@ impl Scene {
             return None;
         }
         let topology = Topology::build(1).unwrap();
-        // A bridge in the place of the emulator.
-        let bridge = "link add name br type bridge forward_delay 0\nlink set dev br up\n\
-                      link set dev left0 master br\nlink set dev right0 master br";
-        ip(&topology.emulator, bridge);
+        connect_the_sites(&topology.emulator);
         let sites = &topology.pairs[0];
         let folder = tempfile::tempdir().unwrap();
         let config = write_config(folder.path(), max_rate);
-        let sendbox = start(&sites.left_box, &config);
+        let sendbox = start(&sites.left_box, "sendbox", &config);
         let receiver = socket(&sites.right_hosts, Site::RightHosts);
         let scene = Self {
             sender: socket(&sites.left_hosts, Site::LeftHosts),
@@ -190,14 +188,7 @@ impl Scene {
     }
 
     fn status(&self) -> Status {
-        let mut answer = None;
-        await_that("an answer", || {
-            if let Ok(Answer::Status(status)) = control::ask(&self.control(), Request::Status) {
-                answer = Some(*status);
-            }
-            answer.is_some()
-        });
-        answer.unwrap()
+        await_status(&self.control())
     }
 
     /// A counter of the LAN port.
@@ -206,16 +197,6 @@ impl Scene {
         let mut counters = status.ports[0].counters.iter();
         counters.find(|(key, _)| key == name).unwrap_or_else(|| panic!("no {name}")).1
     }
-}
-
-fn ip(namespace: &Namespace, script: &str) {
-    let work = || {
-        let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
-        std::io::Write::write_all(&mut ip.stdin.take().unwrap(), script.as_bytes())?;
-        assert!(ip.wait()?.success());
-        Ok(())
-    };
-    namespace.within(work).unwrap();
 }
 
 fn write_config(folder: &Path, max_rate: &str) -> PathBuf {
@@ -246,21 +227,6 @@ max_rate = "{max_rate}"
     let file = folder.join("sendbox.toml");
     fs::write(&file, text).unwrap();
     file
-}
-
-fn start(namespace: &Namespace, config: &Path) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.args(["sendbox", "--config"]).arg(config);
-    namespace.host(&mut command).unwrap();
-    command.spawn().unwrap()
-}
-
-fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited 30 s until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn socket(namespace: &Namespace, site: Site) -> UdpSocket {

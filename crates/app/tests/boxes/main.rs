@@ -1,8 +1,10 @@
 //! Sendbox and receivebox as processes on real traffic. Function only: no figure is judged here.
 #![cfg(feature = "host")]
 
+mod by_hand;
 mod clean_stop;
 mod flood;
+mod two_bundles;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,60 @@
+//! Two sites joined by a bridge, and boxes that a test starts itself: without link and lock of the
+//! testbed.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use forebay_host::daemon::control::{self, Answer, Request};
+use forebay_host::daemon::status::Status;
+use forebay_host::testbed::namespace::Namespace;
+
+/// A bridge in the place of the emulator.
+pub fn connect_the_sites(emulator: &Namespace) {
+    ip(
+        emulator,
+        "link add name br type bridge forward_delay 0\nlink set dev br up\n\
+         link set dev left0 master br\nlink set dev right0 master br\n",
+    );
+}
+
+/// Runs these lines of `ip -batch`.
+pub fn ip(namespace: &Namespace, lines: &str) {
+    let work = || {
+        let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
+        ip.stdin.take().unwrap().write_all(lines.as_bytes())?;
+        assert!(ip.wait()?.success(), "{lines}");
+        Ok(())
+    };
+    namespace.within(work).unwrap();
+}
+
+/// Starts a box.
+pub fn start(namespace: &Namespace, role: &str, config: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args([role, "--config"]).arg(config);
+    namespace.host(&mut command).unwrap();
+    command.spawn().unwrap()
+}
+
+/// What the box says of itself, as soon as it answers.
+pub fn await_status(socket: &Path) -> Status {
+    let mut answer = None;
+    await_that("a box answers", || {
+        if let Ok(Answer::Status(status)) = control::ask(socket, Request::Status) {
+            answer = Some(*status);
+        }
+        answer.is_some()
+    });
+    answer.unwrap()
+}
+
+/// Waits until it is so.
+pub fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited 30 s until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

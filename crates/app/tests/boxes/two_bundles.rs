@@ -1,0 +1,179 @@
+//! Two bundles between two boxes: what is whose is told by prefix alone, in either IP version.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use forebay_host::daemon::keys;
+use forebay_host::daemon::status::Status;
+use forebay_host::testbed::topology::{PairSites, Site, Topology};
+
+use crate::by_hand::{await_status, connect_the_sites, ip, start};
+
+const PORT: u16 = 7000;
+/// Shapers of the two bundles (bit/s).
+const RATES: [u64; 2] = [8_000_000, 4_000_000];
+/// For how long a sender sends: hundreds of packets and dozens of epochs for each bundle.
+const SENDING: Duration = Duration::from_secs(3);
+
+#[test]
+fn two_bundles_of_one_pair_of_boxes_are_told_apart_by_prefix() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: network namespaces need root");
+        return;
+    }
+    let topology = Topology::build(1).unwrap();
+    connect_the_sites(&topology.emulator);
+    let sites = &topology.pairs[0];
+    give_ipv6(sites);
+    let folder = tempfile::tempdir().unwrap();
+    let [receivebox, sendbox] = write_configs(folder.path());
+    let mut boxes = [
+        start(&sites.right_box, "receivebox", &receivebox),
+        start(&sites.left_box, "sendbox", &sendbox),
+    ];
+    let sockets = ["receivebox.sock", "sendbox.sock"].map(|name| folder.path().join(name));
+    await_both(&sockets, |both| {
+        both.iter().flat_map(|one| &one.bundles).all(|bundle| bundle.peer.state == "alive")
+    });
+
+    let began = Instant::now();
+    let hosts = [IpAddr::V4(Site::RightHosts.address(0)), IpAddr::V6(ipv6(Site::RightHosts))];
+    let flows = hosts.map(|host| flow(sites, SocketAddr::new(host, PORT)));
+    let bytes = flows.map(|(sender, receiver)| {
+        let sent = sender.join().unwrap();
+        assert_eq!(receiver.join().unwrap(), sent);
+        sent
+    });
+    let elapsed = began.elapsed();
+
+    let [watched, sent] = settled(&sockets);
+    for (index, bundle) in sent.bundles.iter().enumerate() {
+        let name = &bundle.name;
+        let shaping = bundle.shaping.as_ref().unwrap();
+        assert!(bundle.bytes > bytes[index], "{name}: {bundle:?} carried {} bytes", bytes[index]);
+        // A bucket of some packets, whatever the shaper's is.
+        let most = RATES[index] as f64 / 8.0 * elapsed.as_secs_f64() + 20_000.0;
+        assert!(bundle.bytes as f64 <= most, "{name}: {} bytes in {elapsed:?}", bundle.bytes);
+        assert!(shaping.boundaries_matched > 10, "{name}: {shaping:?}");
+        assert!(2 * shaping.boundaries_matched > shaping.boundaries_sent, "{name}: {shaping:?}");
+        assert!(shaping.decision.min_rtt_ns.is_some(), "{name}: {shaping:?}");
+        assert!(watched.bundles[index].watching.as_ref().unwrap().reports > 10, "{name}");
+    }
+    for one in &mut boxes {
+        one.kill().unwrap();
+        one.wait().unwrap();
+    }
+}
+
+/// The site's host in IPv6.
+fn ipv6(site: Site) -> Ipv6Addr {
+    let part = if site == Site::LeftHosts { 1 } else { 2 };
+    Ipv6Addr::new(0xfd00, 0, part, 0, 0, 0, 0, 1)
+}
+
+/// The testbed has IPv6 switched off.
+fn give_ipv6(sites: &PairSites) {
+    for (site, namespace) in
+        [(Site::LeftHosts, &sites.left_hosts), (Site::RightHosts, &sites.right_hosts)]
+    {
+        let switch_on = || fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0");
+        namespace.within(switch_on).unwrap();
+        let address = ipv6(site);
+        ip(namespace, &format!("address add {address}/32 dev eth0 nodad\n"));
+    }
+}
+
+fn write_configs(folder: &Path) -> [PathBuf; 2] {
+    let laws = [
+        "cc = \"copa\"\nqdisc = { kind = \"sfq\", limit = \"400p\" }",
+        "cc = \"setpoint\"\nqdisc = { kind = \"fq_codel\", limit = \"400p\" }",
+    ];
+    let [from, to] = [Site::LeftHosts, Site::RightHosts].map(|site| {
+        let part = ipv6(site).segments()[2];
+        [site.host_prefix(0), format!("fd00:0:{part}::/48")]
+    });
+    let config = |role: &str, lan: &str, [own, peer]: [Site; 2], shaping: [&str; 2]| {
+        let mut text = format!(
+            "[box]\nrole = \"{role}\"\n{lan}wan = \"wan\"\nlisten = \"{}\"\ncontrol = \
+             \"{role}.sock\"\n",
+            own.address(0)
+        );
+        for (index, name) in ["four", "six"].into_iter().enumerate() {
+            text += &format!(
+                "[[bundle]]\nname = \"{name}\"\nid = {}\npeer = \"{}\"\nto = [\"{}\"]\nfrom = \
+                 [\"{}\"]\nkey_file = \"{name}.key\"\n{}\n",
+                index + 1,
+                peer.address(0),
+                to[index],
+                from[index],
+                shaping[index],
+            );
+        }
+        let file = folder.join(format!("{role}.toml"));
+        fs::write(&file, text).unwrap();
+        file
+    };
+    for name in ["four", "six"] {
+        keys::generate(&folder.join(format!("{name}.key"))).unwrap();
+    }
+    let shaping: Vec<String> = laws
+        .iter()
+        .zip(RATES)
+        .map(|(law, rate)| format!("{law}\nmax_rate = \"{}Mbit/s\"", rate / 1_000_000))
+        .collect();
+    [
+        config("receivebox", "", [Site::RightBox, Site::LeftBox], ["", ""]),
+        config(
+            "sendbox",
+            "lan = \"lan\"\n",
+            [Site::LeftBox, Site::RightBox],
+            [&shaping[0], &shaping[1]],
+        ),
+    ]
+}
+
+/// Sends to `target` for a while; both threads answer how many bytes.
+fn flow(sites: &PairSites, target: SocketAddr) -> (JoinHandle<u64>, JoinHandle<u64>) {
+    let listener = sites.right_hosts.within(|| TcpListener::bind(target)).unwrap();
+    let mut sender = sites.left_hosts.within(|| TcpStream::connect(target)).unwrap();
+    let mut receiver = listener.accept().unwrap().0;
+    let send = move || {
+        let (chunk, deadline) = ([7; 16_384], Instant::now() + SENDING);
+        let mut sent = 0;
+        while Instant::now() < deadline {
+            sender.write_all(&chunk).unwrap();
+            sent += chunk.len() as u64;
+        }
+        sender.shutdown(Shutdown::Write).unwrap();
+        // What is still in the socket's buffer arrives before this end of the other direction.
+        assert_eq!(sender.read(&mut [0; 1]).unwrap(), 0);
+        sent
+    };
+    let receive = move || std::io::copy(&mut receiver, &mut std::io::sink()).unwrap();
+    (thread::spawn(send), thread::spawn(receive))
+}
+
+/// What the boxes say once every packet that left the one has come to the other.
+fn settled(sockets: &[PathBuf; 2]) -> [Status; 2] {
+    let counts = |status: &Status| -> Vec<(u64, u64)> {
+        status.bundles.iter().map(|bundle| (bundle.packets, bundle.bytes)).collect()
+    };
+    await_both(sockets, |[watched, sent]| counts(watched) == counts(sent))
+}
+
+/// What the boxes say as soon as `is_it` accepts both answers.
+fn await_both(sockets: &[PathBuf; 2], is_it: impl Fn(&[Status; 2]) -> bool) -> [Status; 2] {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let both = [await_status(&sockets[0]), await_status(&sockets[1])];
+        if is_it(&both) {
+            return both;
+        }
+        assert!(Instant::now() < deadline, "{both:#?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
