@@ -22,7 +22,7 @@ impl Losses {
         };
         Self {
             rows: status.trace_rows_lost,
-            packets: sum("ring_drops") + sum("oversized"),
+            packets: sum("ring_drops") + sum("oversized") + sum("unclaimed_lost"),
             boundaries: sum("boundaries_lost"),
         }
     }
@@ -55,9 +55,15 @@ mod tests {
 
     #[test]
     fn every_loss_of_either_port_counts_and_packets_for_the_kernel_do_not() {
-        let lan = [("captured", 90), ("ring_drops", 3), ("oversized", 4), ("passed_stale", 5)];
+        let lan = [
+            ("captured", 90),
+            ("passed_stale", 80),
+            ("ring_drops", 3),
+            ("oversized", 4),
+            ("unclaimed_lost", 5),
+        ];
         let sendbox = Losses::said_by(&status(2, &[&lan, &[("ring_drops", 10)]]));
-        assert_eq!(sendbox, Losses { rows: 2, packets: 17, boundaries: 0 });
+        assert_eq!(sendbox, Losses { rows: 2, packets: 22, boundaries: 0 });
         let receivebox = Losses::said_by(&status(0, &[&[("boundaries_lost", 6)]]));
         assert_eq!(receivebox, Losses { rows: 0, packets: 0, boundaries: 6 });
     }
