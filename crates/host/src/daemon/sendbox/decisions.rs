@@ -74,7 +74,7 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.decision.state, self.decision.reason)?;
         if self.untold > 0 {
-            write!(f, " (after {} more changes)", self.untold)?;
+            write!(f, " (changes in between: {})", self.untold)?;
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ mod tests {
         ];
         let expected = [
             (0, "10Mbit/s measuring: test".to_owned()),
-            (1000, "23Mbit/s shaping: test (after 2 more changes)".to_owned()),
+            (1000, "23Mbit/s shaping: test (changes in between: 2)".to_owned()),
             (9005, "99Mbit/s silent: test".to_owned()),
         ];
         assert_eq!(lines(false, &decisions), expected);
