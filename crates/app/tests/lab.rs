@@ -2,8 +2,9 @@
 
 #[cfg(feature = "host")]
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -222,11 +223,72 @@ fn descendants(root: u32) -> Vec<u32> {
 }
 
 #[cfg(feature = "host")]
+/// The temporary folders of a process.
+fn scratch_of(process: u32) -> Vec<PathBuf> {
+    let prefix = format!("forebay-run-{process}-");
+    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    let ours =
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix)));
+    ours.map(|entry| entry.path()).collect()
+}
+
+#[cfg(feature = "host")]
+/// The BPF links that these processes hold.
+fn links_of(processes: &[u32]) -> BTreeSet<u32> {
+    let folders = processes.iter().map(|process| format!("/proc/{process}/fdinfo"));
+    let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let link = |text: String| -> Option<u32> {
+        text.lines().find_map(|line| line.strip_prefix("link_id:"))?.trim().parse().ok()
+    };
+    texts.filter_map(link).collect()
+}
+
+#[cfg(feature = "host")]
+/// Whether there is such a BPF link, whoever holds it, a pin included.
+fn link_exists(link: u32) -> bool {
+    use nix::libc;
+
+    /// `BPF_LINK_GET_NEXT_ID` and its arguments (include/uapi/linux/bpf.h).
+    const NEXT_ID: libc::c_long = 31;
+    #[repr(C)]
+    struct Arguments {
+        start: u32,
+        next: u32,
+        open_flags: u32,
+    }
+    let mut arguments = Arguments { start: link - 1, next: 0, open_flags: 0 };
+    // SAFETY: the arguments outlive the call, which writes to `next` alone.
+    let status = unsafe {
+        libc::syscall(libc::SYS_bpf, NEXT_ID, &raw mut arguments, size_of::<Arguments>())
+    };
+    status == 0 && arguments.next == link
+}
+
+#[cfg(feature = "host")]
+/// The network devices in sight, and the mounts, which may hold a namespace or a BPF object.
+fn devices_and_mounts() -> (BTreeSet<String>, usize) {
+    let devices = std::fs::read_dir("/sys/class/net").unwrap().flatten();
+    let devices = devices.filter_map(|entry| entry.file_name().into_string().ok());
+    (devices.collect(), std::fs::read_to_string("/proc/mounts").unwrap().lines().count())
+}
+
+#[cfg(feature = "host")]
+fn wait_until(what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited {seconds} s: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[cfg(feature = "host")]
 #[test]
-fn a_killed_run_leaves_no_process_and_no_result() {
+fn a_killed_run_leaves_nothing_behind() {
     if !is_root() {
         return;
     }
+    let before = devices_and_mounts();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let mut child = forebay(&[
@@ -248,25 +310,20 @@ fn a_killed_run_leaves_no_process_and_no_result() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let began = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[1/1]")));
     assert!(began.is_some());
-    // Until the programs of the run are there: the wait for another emulation may be long.
-    let deadline = Instant::now() + Duration::from_secs(300);
-    let programs = loop {
-        let programs = descendants(child.id());
-        if programs.len() >= 4 || Instant::now() > deadline {
-            break programs;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
-    assert!(programs.len() >= 4, "the run did not begin");
+    // Emulator, two boxes, two sides' hosts and the watcher of the folder; the wait for another
+    // emulation may be long.
+    wait_until("the programs run", 900, || descendants(child.id()).len() >= 6);
+    let (programs, scratch) = (descendants(child.id()), scratch_of(child.id()));
+    let links = links_of(&programs);
+    assert_eq!(scratch.len(), 1, "{scratch:?}");
+    assert!(links.len() >= 4 && links.iter().all(|link| link_exists(*link)), "{links:?}");
     child.kill().unwrap();
     child.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let alive = |id: &&u32| Path::new(&format!("/proc/{id}")).exists();
-    while programs.iter().any(|id| alive(&id)) {
-        let left: Vec<&u32> = programs.iter().filter(alive).collect();
-        assert!(Instant::now() < deadline, "still alive: {left:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let is_alive = |id: &u32| Path::new(&format!("/proc/{id}")).exists();
+    wait_until("the programs die", 10, || !programs.iter().any(is_alive));
+    wait_until("the folder goes", 10, || !scratch[0].exists());
+    wait_until("the BPF links go", 10, || !links.iter().any(|link| link_exists(*link)));
+    assert_eq!(devices_and_mounts(), before);
     let _ = std::fs::remove_dir_all(out.join("csv"));
     stdout_of(&["export", out.to_str().unwrap()]);
     let runs = std::fs::read_to_string(out.join("csv/runs.csv")).unwrap();

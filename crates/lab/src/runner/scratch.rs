@@ -1,6 +1,8 @@
 //! Folders for the files of one attempt.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use super::{Job, Options, RunnerError};
 
@@ -9,8 +11,13 @@ const PREFIX: &str = "forebay-run-";
 
 /// Where the files of one attempt go.
 pub enum Scratch {
-    /// Removed after the attempt.
-    Temporary(tempfile::TempDir),
+    /// Removed after the attempt, and after the death of this process.
+    Temporary {
+        /// The folder.
+        folder: tempfile::TempDir,
+        /// Removes it if we cannot; `None` where there is no shell.
+        _watcher: Option<Watcher>,
+    },
     /// Kept.
     Kept(PathBuf),
 }
@@ -21,7 +28,9 @@ impl Scratch {
         let Some(folder) = &options.keep_logs else {
             sweep();
             let prefix = format!("{PREFIX}{}-", std::process::id());
-            return Ok(Self::Temporary(tempfile::Builder::new().prefix(&prefix).tempdir()?));
+            let folder = tempfile::Builder::new().prefix(&prefix).tempdir()?;
+            let _watcher = Watcher::start(folder.path()).ok();
+            return Ok(Self::Temporary { folder, _watcher });
         };
         let name = job.name().replace([' ', '/'], "_");
         // An earlier attempt's files stay.
@@ -41,13 +50,47 @@ impl Scratch {
     /// Its path.
     pub fn folder(&self) -> &Path {
         match self {
-            Self::Temporary(folder) => folder.path(),
+            Self::Temporary { folder, .. } => folder.path(),
             Self::Kept(folder) => folder,
         }
     }
 }
 
-/// Removes what killed processes could not: temporary folders whose process is gone.
+/// A process that removes a folder when this one has ended, also by `kill -9`.
+pub struct Watcher {
+    shell: Child,
+}
+
+/// Waits for the end of stdin, whose other end this process alone holds. The programs of a run die
+/// with it as well, but perhaps a moment later, and may still write. Signals from the terminal are
+/// for the run.
+const WATCH: &str = r#"
+trap '' INT TERM HUP
+read -r _
+for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf -- "$1" && exit
+    sleep 0.2
+done
+"#;
+
+impl Watcher {
+    fn start(folder: &Path) -> io::Result<Self> {
+        let mut command = Command::new("sh");
+        command.args(["-c", WATCH, "forebay-scratch"]).arg(folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self { shell: command.spawn()? })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Waiting closes its stdin first.
+        let _ = self.shell.wait();
+    }
+}
+
+/// Removes what neither killed processes nor their watchers could: temporary folders whose process
+/// is gone.
 fn sweep() {
     let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
@@ -58,5 +101,22 @@ fn sweep() {
             // Somebody else may be sweeping too; what stays is swept the next time.
             let _ = std::fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_goes_with_the_last_hold_on_its_watcher() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("it's a run");
+        std::fs::create_dir_all(run.join("deep")).unwrap();
+        std::fs::write(run.join("deep/log"), "text").unwrap();
+        let watcher = Watcher::start(&run).unwrap();
+        assert!(run.exists(), "not before");
+        drop(watcher);
+        assert!(!run.exists() && folder.path().exists());
     }
 }
