@@ -114,6 +114,8 @@ pub struct DelayControl<L> {
     drains: Stream,
     now_s: f64,
     next_drain_s: f64,
+    /// The base that the last drain has left, or for which one is due.
+    drained_base_s: f64,
     steady: Steady,
     is_steady: bool,
     /// Largest delivery rate at which a probe has found no queue.
@@ -196,6 +198,7 @@ impl<L: DelayLaw> DelayControl<L> {
             drains: Streams::new(0).stream("drains"),
             now_s: 0.0,
             next_drain_s: 0.0,
+            drained_base_s: 0.0,
             steady: Steady::default(),
             is_steady: false,
             confirmed_bytes_per_s: 0.0,
@@ -217,6 +220,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.steering = None;
         self.steady = Steady::default();
         self.confirmed_bytes_per_s = 0.0;
+        self.drained_base_s = 0.0;
         self.next_drain_s = self.now_s;
         self.queueing_s = 0.0;
         self.loss = LossWatch::default();
@@ -306,7 +310,17 @@ impl<L: DelayLaw> DelayControl<L> {
         }
     }
 
+    /// A base that falls while limits hold, as on a path that has become shorter, was too high, and
+    /// has fallen only as far as the queue has let it: a drain is due once the rates have followed.
+    fn follow_base(&mut self, path: &Path) {
+        if path.base_s < self.drained_base_s - 2.0 * tolerance_s(path) {
+            self.drained_base_s = path.base_s;
+            self.next_drain_s = self.now_s + STEADY_S.max(10.0 * path.loop_s);
+        }
+    }
+
     fn wants_drain(&mut self, path: &Path) -> bool {
+        self.follow_base(path);
         let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
         // While more than the window is outstanding, the queue is still on its way out.
         let is_enforced = path.in_flight_bytes < 1.25 * self.window_bytes;
@@ -360,6 +374,7 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     fn conclude(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
+        self.drained_base_s = path.base_s;
         let content = path.bottleneck_bytes_per_s * path.base_s;
         self.set_window(content + path.target_bytes / 2.0, path);
         match verdict {
@@ -369,6 +384,7 @@ impl<L: DelayLaw> DelayControl<L> {
             Verdict::Confirmed(_) => self.reason = "base confirmed",
             Verdict::Longer(base_s) => {
                 self.estimator.set_base_s(base_s);
+                self.drained_base_s = base_s;
                 self.set_window(drain.bottleneck_before * base_s, path);
                 self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
                 self.reason = "path longer";
