@@ -10,7 +10,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{PacketRecord, RunRecord};
 use forebay_host::scenario::{
     Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec, Request,
-    Scenario, Workload, WorkloadKind,
+    Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, Progress};
 
@@ -27,10 +27,12 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
         workload("bulk", WorkloadKind::Greedy { flows: 2 }),
         reversed,
         workload("web", requests(5, 40, 20_000)),
-        workload("cbr", WorkloadKind::Cbr { rate_bps: 1_000_000, packet_bytes: 1250 }),
+        workload("cbr", datagrams(Timing::Even)),
+        workload("poisson", datagrams(Timing::Poisson)),
+        workload("on_off", datagrams(Timing::OnOff { on_ns: SECOND / 10, off_ns: SECOND / 10 })),
         workload("ping", WorkloadKind::Ping { loops: 2 }),
     ]));
-    assert_eq!(record.flows.len(), 2 + 1 + 1 + 1 + 2);
+    assert_eq!(record.flows.len(), 2 + 1 + 1 + 3 + 2);
     for flow in &record.flows {
         assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
         assert_eq!(flow.bytes, flow.bytes_per_100ms.iter().sum::<u64>(), "{flow:?}");
@@ -363,6 +365,10 @@ fn workload(name: &str, kind: WorkloadKind) -> Workload {
 }
 
 /// `count` requests, evenly over the first 2 s.
+fn datagrams(timing: Timing) -> WorkloadKind {
+    WorkloadKind::Datagrams { rate_bps: 1_000_000, packet_bytes: 1250, timing, seed: 1 }
+}
+
 fn requests(connections: u32, count: u32, size_bytes: u64) -> WorkloadKind {
     let request = |i: u32| Request {
         at_ns: u64::from(i) * 2 * SECOND / u64::from(count),

@@ -206,17 +206,38 @@ pub enum WorkloadKind {
         /// The schedule, in order of time.
         schedule: Vec<Request>,
     },
-    /// UDP datagrams at a constant rate.
-    Cbr {
-        /// Rate of layer-2 frames (bits per second).
+    /// UDP datagrams.
+    Datagrams {
+        /// Rate of layer-2 frames (bits per second); with on and off times that of the on times.
         rate_bps: u64,
         /// Bytes of a frame.
         packet_bytes: u32,
+        /// When they are sent.
+        timing: Timing,
+        /// Seed of random times.
+        seed: u64,
     },
     /// Closed-loop UDP request and response of 40 bytes each.
     Ping {
         /// Loops in parallel.
         loops: u32,
+    },
+}
+
+/// When datagrams are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timing {
+    /// At equal distances.
+    Even,
+    /// At the arrivals of a Poisson process.
+    Poisson,
+    /// At equal distances in exponentially distributed on times, not at all between.
+    OnOff {
+        /// Mean on time (ns).
+        on_ns: u64,
+        /// Mean off time (ns).
+        off_ns: u64,
     },
 }
 

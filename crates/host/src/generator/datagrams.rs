@@ -1,7 +1,11 @@
-//! UDP: datagrams at a constant rate, and closed-loop pings.
+//! UDP: datagrams in open loop, and closed-loop pings.
 
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
+use forebay_core::random::Streams;
+use forebay_core::traffic::{SendTimes, Source};
+use forebay_core::units::{ByteCount, Rate};
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{MsgFlags, SockaddrIn, recvfrom, sendto};
 use socket2::Socket;
@@ -13,7 +17,7 @@ use super::sockets::{failed, udp};
 use super::{GeneratorError, HostsOutput, SiteEnd};
 use crate::clock;
 use crate::record::FlowRecord;
-use crate::scenario::Workload;
+use crate::scenario::{Timing, Workload};
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP headers around a payload.
 const HEADER_BYTES: u32 = 14 + 20 + 8;
@@ -31,13 +35,44 @@ const PING_TIMEOUT_NS: u64 = 1_000_000_000;
 /// How long datagrams are awaited after the last one was due (ns), for the same reason.
 const LINGER_NS: u64 = 1_000_000_000;
 
-/// Sends at a constant rate.
+/// What a [`Pacer`] follows; refuses what cannot be sent.
+pub(super) fn source(
+    workload: &Workload,
+    rate_bps: u64,
+    packet_bytes: u32,
+    timing: Timing,
+) -> Result<Source, GeneratorError> {
+    let wrong = |key, value, allowed| {
+        let workload = workload.name.clone();
+        Err(GeneratorError::Workload { workload, key, value, allowed })
+    };
+    if !(HEADER_BYTES..=FRAME_BYTES_MAX).contains(&packet_bytes) {
+        return wrong("packet_bytes", u64::from(packet_bytes), "42 to 1514");
+    }
+    if rate_bps == 0 {
+        return wrong("rate_bps", rate_bps, "more than zero");
+    }
+    let rate = Rate::from_bits_per_sec(rate_bps);
+    let packet = ByteCount::new(u64::from(packet_bytes));
+    Ok(match timing {
+        Timing::Even => Source::Cbr { rate, packet },
+        Timing::Poisson => Source::Poisson { rate, packet },
+        Timing::OnOff { on_ns: 0, .. } => return wrong("on_ns", 0, "more than zero"),
+        Timing::OnOff { on_ns, off_ns } => {
+            let [on, off] = [on_ns, off_ns].map(Duration::from_nanos);
+            Source::OnOff { rate, packet, on, off }
+        }
+    })
+}
+
+/// Sends at the times of a source.
 pub(super) struct Pacer {
     workload: String,
     socket: Socket,
     payload: Vec<u8>,
-    frame_bits: u64,
-    rate_bps: u64,
+    times: SendTimes,
+    /// When the next datagram is due, since the start of the flow.
+    next: Duration,
     sent: u64,
     window: Window,
     started: bool,
@@ -47,36 +82,26 @@ impl Pacer {
     pub fn open(
         workload: &Workload,
         site: &SiteEnd,
-        rate_bps: u64,
+        source: Source,
         packet_bytes: u32,
+        seed: u64,
     ) -> Result<Self, GeneratorError> {
-        let wrong = |key, value, allowed| {
-            let workload = workload.name.clone();
-            Err(GeneratorError::Workload { workload, key, value, allowed })
-        };
-        if !(HEADER_BYTES..=FRAME_BYTES_MAX).contains(&packet_bytes) {
-            return wrong("packet_bytes", u64::from(packet_bytes), "42 to 1514");
-        }
-        if rate_bps == 0 {
-            return wrong("rate_bps", rate_bps, "more than zero");
-        }
+        let mut times = source.send_times(&Streams::new(seed)).expect("checked, and not greedy");
         Ok(Self {
             workload: workload.name.clone(),
             socket: udp(workload, site.any_port(), Some(site.receiver()))?,
             payload: vec![0; (packet_bytes - HEADER_BYTES) as usize],
-            frame_bits: u64::from(packet_bytes) * 8,
-            rate_bps,
+            next: times.next().unwrap_or(Duration::MAX),
+            times,
             sent: 0,
             window: site.window,
             started: false,
         })
     }
 
-    /// When the next datagram is due: computed from the first, so that no rounding adds up.
     fn due_ns(&self) -> u64 {
-        let bits = u128::from(self.sent) * u128::from(self.frame_bits);
-        let after = bits * 1_000_000_000 / u128::from(self.rate_bps);
-        self.window.start_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX))
+        let after = u64::try_from(self.next.as_nanos()).unwrap_or(u64::MAX);
+        self.window.start_ns.saturating_add(after)
     }
 }
 
@@ -103,6 +128,7 @@ impl Endpoint for Pacer {
             // Counted even if the kernel refuses it: the receiver will miss it.
             let _ = self.socket.send(&self.payload);
             self.sent += 1;
+            self.next = self.times.next().unwrap_or(Duration::MAX);
         }
         Ok(())
     }
@@ -364,4 +390,80 @@ impl Endpoint for Echo {
     }
 
     fn finish(&mut self, _: &mut HostsOutput) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::scenario::WorkloadKind;
+
+    const MS: u64 = 1_000_000;
+    const START: u64 = 1_000 * MS;
+
+    fn workload(timing: Timing) -> Workload {
+        Workload {
+            name: "w".into(),
+            cc: "cubic".into(),
+            reversed: false,
+            start_ns: 0,
+            stop_ns: 1_000 * MS,
+            kind: WorkloadKind::Datagrams {
+                rate_bps: 1_200_000,
+                packet_bytes: 1500,
+                timing,
+                seed: 1,
+            },
+        }
+    }
+
+    /// When datagrams are due in a second that begins 5 ms after the start (ms).
+    fn due_ms(timing: Timing, seed: u64) -> Vec<f64> {
+        let workload = workload(timing);
+        let local = Ipv4Addr::LOCALHOST;
+        let [start_ns, stop_ns] = [5 * MS, 1_005 * MS];
+        let window = Window { start_ns, stop_ns, end_ns: stop_ns, drain_ns: 0 };
+        let site = SiteEnd { local, remote: local, port: 9, sends: true, window };
+        let source = source(&workload, 1_200_000, 1500, timing).unwrap();
+        let mut pacer = Pacer::open(&workload, &site, source, 1500, seed).unwrap();
+        assert_eq!(pacer.next_timer(), None, "not before the start");
+        pacer.begin(START);
+        let reactor = Reactor::new().unwrap();
+        let mut due = Vec::new();
+        while let Some(at) = pacer.next_timer() {
+            due.push((at - START) as f64 / MS as f64);
+            pacer.on_timer(&reactor, at).unwrap();
+        }
+        assert_eq!(pacer.sent as usize, due.len());
+        due
+    }
+
+    #[test]
+    fn datagrams_are_due_when_their_source_says() {
+        let even: Vec<f64> = (0..100).map(|number| 5.0 + 10.0 * f64::from(number)).collect();
+        assert_eq!(due_ms(Timing::Even, 1), even);
+        let poisson = due_ms(Timing::Poisson, 1);
+        assert!(poisson[0] > 5.0 && (60..140).contains(&poisson.len()), "{poisson:?}");
+        assert_eq!(poisson, due_ms(Timing::Poisson, 1));
+        assert_ne!(poisson, due_ms(Timing::Poisson, 2));
+        let bursts = due_ms(Timing::OnOff { on_ns: 50 * MS, off_ns: 150 * MS }, 1);
+        assert!((5..70).contains(&bursts.len()), "{bursts:?}");
+        let gaps: Vec<f64> = bursts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.contains(&10.0) && gaps.iter().any(|gap| *gap > 10.0), "{gaps:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_by_its_key() {
+        let never = Timing::OnOff { on_ns: 0, off_ns: MS };
+        for (rate_bps, packet_bytes, timing, key) in [
+            (0, 1500, Timing::Even, "rate_bps"),
+            (1, 41, Timing::Poisson, "packet_bytes"),
+            (1, 1515, Timing::Poisson, "packet_bytes"),
+            (1, 1500, never, "on_ns"),
+        ] {
+            let error = source(&workload(timing), rate_bps, packet_bytes, timing).unwrap_err();
+            assert!(error.to_string().contains(key), "{error}");
+        }
+    }
 }

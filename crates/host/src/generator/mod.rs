@@ -366,10 +366,11 @@ fn open_endpoint(
             let schedule = schedule.clone();
             Box::new(requests::Client::open(key, workload, site, *connections, schedule)?)
         }
-        (WorkloadKind::Cbr { rate_bps, packet_bytes }, true) => {
-            Box::new(datagrams::Pacer::open(workload, site, *rate_bps, *packet_bytes)?)
+        (WorkloadKind::Datagrams { rate_bps, packet_bytes, timing, seed }, true) => {
+            let source = datagrams::source(workload, *rate_bps, *packet_bytes, *timing)?;
+            Box::new(datagrams::Pacer::open(workload, site, source, *packet_bytes, *seed)?)
         }
-        (WorkloadKind::Cbr { .. }, false) => {
+        (WorkloadKind::Datagrams { .. }, false) => {
             Box::new(datagrams::Counter::open(reactor, key, workload, site)?)
         }
         (WorkloadKind::Ping { loops }, true) => {

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_core::random::Streams;
 use forebay_host::record::{
     AttackRecord, BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord,
 };
 use forebay_host::scenario::{
     Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkChange, LinkSpec, PairSpec,
-    Request, Scenario, Workload, WorkloadKind,
+    Request, Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, TestbedError};
 
@@ -158,12 +159,20 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
     match &flow.traffic {
         plan::Traffic::Greedy { flows } => one(WorkloadKind::Greedy { flows: *flows }),
         plan::Traffic::Ping { loops } => one(WorkloadKind::Ping { loops: *loops }),
-        plan::Traffic::Cbr { flows, rate, packet_bytes } => {
-            let kind =
-                WorkloadKind::Cbr { rate_bps: rate.as_bits_per_sec(), packet_bytes: *packet_bytes };
-            // A name that no plan can contain, so it meets no other workload's.
-            let name = |number| format!("{}#{number}", flow.name);
-            Ok((0..*flows).map(|number| workload(name(number), kind.clone())).collect())
+        plan::Traffic::Datagrams { flows, rate, packet_bytes, timing } => {
+            let streams = Streams::new(experiment.seed).part("datagrams");
+            let one = |number| {
+                // A name that no plan can contain, so it meets no other workload's.
+                let name = format!("{}#{number}", flow.name);
+                let kind = WorkloadKind::Datagrams {
+                    rate_bps: rate.as_bits_per_sec(),
+                    packet_bytes: *packet_bytes,
+                    timing: timing_spec(*timing),
+                    seed: streams.stream(&name).bits(),
+                };
+                workload(name, kind)
+            };
+            Ok((0..*flows).map(one).collect())
         }
         plan::Traffic::Requests(load) => {
             let schedule = experiment
@@ -178,6 +187,14 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
             let schedule = requests.collect();
             one(WorkloadKind::Requests { connections: load.connections, schedule })
         }
+    }
+}
+
+fn timing_spec(timing: plan::Timing) -> Timing {
+    match timing {
+        plan::Timing::Even => Timing::Even,
+        plan::Timing::Poisson => Timing::Poisson,
+        plan::Timing::OnOff { on, off } => Timing::OnOff { on_ns: ns(on), off_ns: ns(off) },
     }
 }
 

@@ -172,19 +172,37 @@ pub enum Traffic {
     },
     /// Open-loop requests over persistent TCP connections.
     Requests(RequestLoad),
-    /// UDP at a constant rate.
-    Cbr {
+    /// UDP in open loop.
+    Datagrams {
         /// How many.
         flows: u32,
-        /// Rate of frames of each.
+        /// Rate of frames of each; with on and off times that of the on times.
         rate: Rate,
         /// Bytes of a frame.
         packet_bytes: u32,
+        /// When they are sent.
+        timing: Timing,
     },
     /// Closed-loop UDP request and response.
     Ping {
         /// Loops in parallel.
         loops: u32,
+    },
+}
+
+/// When datagrams are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// At equal distances.
+    Even,
+    /// At the arrivals of a Poisson process.
+    Poisson,
+    /// At equal distances in exponentially distributed on times, not at all between.
+    OnOff {
+        /// Mean on time.
+        on: Duration,
+        /// Mean off time.
+        off: Duration,
     },
 }
 

@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::error::PlanError;
 use super::experiment::{
-    Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Traffic, Window,
+    Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Timing, Traffic,
+    Window,
 };
 use super::library::Source;
 use super::reader::Reader;
@@ -346,6 +347,8 @@ fn traffic(
         Some("\"greedy\"") => &schema::GREEDY,
         Some("\"requests\"") => &schema::REQUESTS,
         Some("\"cbr\"") => &schema::CBR,
+        Some("\"poisson\"") => &schema::POISSON,
+        Some("\"on_off\"") => &schema::ON_OFF,
         Some("\"ping\"") => &schema::PING,
         _ => return Err(flow.wrong("traffic")),
     };
@@ -355,15 +358,15 @@ fn traffic(
     match kind.as_deref() {
         Some("\"greedy\"") => Ok(("greedy", Traffic::Greedy { flows })),
         Some("\"ping\"") => Ok(("ping", Traffic::Ping { loops: flows })),
-        Some("\"cbr\"") => {
-            let rate = table.require("rate", table.rate("rate")?)?;
-            let packet = table.parsed::<ByteCount>("packet")?;
-            let packet_bytes = packet.map_or(1514, |packet| packet.as_u64());
-            // An Ethernet frame without FCS: 60 bytes at least, 64 keep a sequence number inside.
-            if !(64..=1514).contains(&packet_bytes) {
-                return Err(table.wrong("packet"));
+        Some("\"cbr\"") => Ok(("cbr", datagrams(&table, flows, Timing::Even)?)),
+        Some("\"poisson\"") => Ok(("poisson", datagrams(&table, flows, Timing::Poisson)?)),
+        Some("\"on_off\"") => {
+            let on = table.require("on", table.duration("on")?)?;
+            let off = table.require("off", table.duration("off")?)?;
+            if on.is_zero() {
+                return Err(table.wrong_because("on", "a duration above zero"));
             }
-            Ok(("cbr", Traffic::Cbr { flows, rate, packet_bytes: packet_bytes as u32 }))
+            Ok(("on_off", datagrams(&table, flows, Timing::OnOff { on, off })?))
         }
         _ => {
             if count.is_some() {
@@ -373,6 +376,17 @@ fn traffic(
             Ok(("requests", requests(&table, forward, files)?))
         }
     }
+}
+
+fn datagrams(table: &Reader<'_>, flows: u32, timing: Timing) -> Result<Traffic, PlanError> {
+    let rate = table.require("rate", table.rate("rate")?)?;
+    let packet = table.parsed::<ByteCount>("packet")?;
+    let packet_bytes = packet.map_or(1514, |packet| packet.as_u64());
+    // An Ethernet frame without FCS: 60 bytes at least, 64 keep a sequence number inside.
+    if !(64..=1514).contains(&packet_bytes) {
+        return Err(table.wrong("packet"));
+    }
+    Ok(Traffic::Datagrams { flows, rate, packet_bytes: packet_bytes as u32, timing })
 }
 
 fn requests(

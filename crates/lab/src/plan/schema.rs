@@ -56,6 +56,7 @@ const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { k
                      limit = \"1200p\" }";
 const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \
                           \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt";
+const FRAME: &str = "a size of a frame, \"64B\" to \"1514B\"";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";
 const TRACE: &str = "the path of a mahimahi trace, relative to the plan";
@@ -167,14 +168,19 @@ pub static FLOW: Section = Section {
     summary: "Traffic of one kind between the two sites of a pair, from A to B unless reversed.",
     keys: &[
         key("name", NAME, "the kind of traffic", "names its rows; unique"),
-        key("traffic", "a table with kind = greedy, requests, cbr or ping", "", "what is sent"),
+        key(
+            "traffic",
+            "a table with kind = greedy, requests, cbr, poisson, on_off or ping",
+            "",
+            "what is sent",
+        ),
         key(
             "cc",
             "a congestion control of the hosts' kernel such as \"cubic\"",
             "\"cubic\"",
             "congestion control of its TCP sockets",
         ),
-        key("count", "a whole number, 1 to 10000", "1", "how many alike (greedy, cbr, ping)"),
+        key("count", "a whole number, 1 to 10000", "1", "how many alike (not requests)"),
         key("start", DURATION, "\"0s\"", "first byte"),
         key("stop", DURATION, "the plan's stop", "last byte or arrival"),
         key("bundle", "the name of a bundle", "none", "runs between the sites of that bundle"),
@@ -227,7 +233,31 @@ pub static CBR: Section = Section {
     keys: &[
         key("kind", "\"cbr\"", "", "the kind of traffic"),
         key("rate", RATE, "", "rate of layer-2 frames"),
-        key("packet", "a size of a frame, \"64B\" to \"1514B\"", "\"1514B\"", "bytes of a frame"),
+        key("packet", FRAME, "\"1514B\"", "bytes of a frame"),
+    ],
+};
+
+/// `traffic = { kind = "poisson", .. }`.
+pub static POISSON: Section = Section {
+    heading: "traffic = { kind = \"poisson\", .. }",
+    summary: "UDP datagrams at the arrivals of a Poisson process.",
+    keys: &[
+        key("kind", "\"poisson\"", "", "the kind of traffic"),
+        key("rate", RATE, "", "mean rate of layer-2 frames"),
+        key("packet", FRAME, "\"1514B\"", "bytes of a frame"),
+    ],
+};
+
+/// `traffic = { kind = "on_off", .. }`.
+pub static ON_OFF: Section = Section {
+    heading: "traffic = { kind = \"on_off\", .. }",
+    summary: "UDP datagrams at a constant rate in random on times (exponential), none between.",
+    keys: &[
+        key("kind", "\"on_off\"", "", "the kind of traffic"),
+        key("rate", RATE, "", "rate of layer-2 frames in the on times"),
+        key("on", DURATION, "", "mean on time"),
+        key("off", DURATION, "", "mean off time"),
+        key("packet", FRAME, "\"1514B\"", "bytes of a frame"),
     ],
 };
 
@@ -310,7 +340,7 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 14] = [
+pub static SECTIONS: [&Section; 16] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -319,6 +349,8 @@ pub static SECTIONS: [&Section; 14] = [
     &GREEDY,
     &REQUESTS,
     &CBR,
+    &POISSON,
+    &ON_OFF,
     &PING,
     &BUNDLE,
     &ARM,

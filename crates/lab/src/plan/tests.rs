@@ -1,4 +1,4 @@
-use super::experiment::{BoxEnd, Traffic};
+use super::experiment::{BoxEnd, Timing, Traffic};
 use super::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,6 +120,11 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "\"greedy\"",
             "\"cbr\", rate = \"0Mbit/s\"",
             "p.toml:11: flow.bulk.traffic.rate = \"0Mbit/s\": allowed is a rate",
+        ),
+        (
+            "\"greedy\"",
+            "\"on_off\", rate = \"1Mbit/s\", on = \"0s\", off = \"1s\"",
+            "p.toml:11: flow.bulk.traffic.on = \"0s\": allowed is a duration above zero",
         ),
         (
             "bundle.a.qdisc.limit",
@@ -278,6 +283,10 @@ traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sa
 count = 2
 traffic = { kind = "cbr", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
+traffic = { kind = "poisson", rate = "1Mbit/s", packet = "100B" }
+[[flow]]
+traffic = { kind = "on_off", rate = "1Mbit/s", on = "1s", off = "2s", packet = "100B" }
+[[flow]]
 traffic = { kind = "ping" }
 [[bundle]]
 name = "a"
@@ -311,7 +320,16 @@ enabled = true
     let plan = load(text, &[]).unwrap();
     let all = experiment(&plan, 0);
     assert_eq!(all.pairs, ["sites", "other", "cross"]);
-    assert_eq!(all.flows.len(), 4);
+    assert_eq!(all.flows.len(), 6);
+    let timings = all.flows.iter().filter_map(|flow| match flow.traffic {
+        Traffic::Datagrams { timing, .. } => Some(timing),
+        _ => None,
+    });
+    let (on, off) = (Duration::from_secs(1), Duration::from_secs(2));
+    assert_eq!(
+        timings.collect::<Vec<_>>(),
+        [Timing::Even, Timing::Poisson, Timing::OnOff { on, off }]
+    );
     assert_eq!(all.reverse.changes.len(), 2);
     assert_eq!(all.reverse.changes[0].delay, Some(Duration::from_millis(40)));
     assert_eq!(all.faults.len(), 1);
