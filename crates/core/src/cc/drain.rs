@@ -4,8 +4,8 @@
 //! least round trip of what left with the window enforced      verdict
 //! at the base, or below it                                    confirmed
 //! above it, but the queue has become shorter                  queueing: others, or not yet drained
-//! as long as before, and the delivery rate fell as well       longer: there is no queue, the path
-//!                                                             itself has this round trip
+//! as long as before, the same twice, and the delivery         longer: there is no queue, the path
+//! rate fell as well                                           itself has this round trip
 //! ```
 //! A capacity that was halved and a path that has become longer look the same in window, rate and
 //! round trip; only their reaction to a smaller window tells them apart.
@@ -71,11 +71,18 @@ pub struct Drain {
     standing_before_s: f64,
     least_rtt_s: f64,
     least_rate: f64,
+    /// Least round trip of a first look at a path that seems longer.
+    longer_s: Option<f64>,
 }
 
-/// Round trips closer than this are the same (seconds).
+/// Least round trips closer than this may be the same (seconds).
+fn noise_s(path: &Path) -> f64 {
+    path.noise_s + 0.25e-3
+}
+
+/// Round trips closer than this are the same to a law (seconds).
 pub fn tolerance_s(path: &Path) -> f64 {
-    (path.target_s / 2.0).max(path.noise_s + 0.25e-3)
+    (path.target_s / 2.0).max(noise_s(path))
 }
 
 impl Drain {
@@ -102,6 +109,7 @@ impl Drain {
             standing_before_s: path.standing_s,
             least_rtt_s: f64::INFINITY,
             least_rate: f64::INFINITY,
+            longer_s: None,
         }
     }
 
@@ -125,9 +133,24 @@ impl Drain {
         }
         let is_complete = self.samples >= SAMPLES && now_s >= self.first_sample_s + path.loop_s;
         if is_complete {
-            return Some(self.verdict(path));
+            match (self.verdict(path), self.longer_s) {
+                (Verdict::Longer(rtt_s), None) => self.look_again(rtt_s),
+                (Verdict::Longer(rtt_s), Some(before_s))
+                    if libm::fabs(rtt_s - before_s) > noise_s(path) =>
+                {
+                    return Some(Verdict::Queueing);
+                }
+                (verdict, _) => return Some(verdict),
+            }
         }
         (now_s >= self.deadline_s).then_some(Verdict::Unknown)
+    }
+
+    /// A path has one round trip. What others queue looks as unmoved by this drain, yet it varies.
+    fn look_again(&mut self, rtt_s: f64) {
+        self.longer_s = Some(rtt_s);
+        self.samples = 0;
+        self.least_rtt_s = f64::INFINITY;
     }
 
     fn verdict(&self, path: &Path) -> Verdict {
@@ -150,6 +173,7 @@ impl Drain {
         self.reached_bytes = (self.reached_bytes + by_bytes).max(0.0);
         self.base_before_s += by_s;
         self.least_rtt_s += by_s;
+        self.longer_s = self.longer_s.map(|rtt_s| rtt_s + by_s);
     }
 }
 
@@ -241,6 +265,20 @@ mod tests {
         assert_eq!(run(&mut deep, path, 0.08), Verdict::Longer(0.08));
         let mut others = Drain::new(0.0, &path, DEEP, MSS);
         assert_eq!(run(&mut others, path, 0.06), Verdict::Queueing, "it fell by 20 ms");
+    }
+
+    #[test]
+    fn a_round_trip_that_varies_is_a_queue_of_others() {
+        let mut path = path(0.03);
+        let mut drain = Drain::new(0.0, &path, DEEP, MSS);
+        path.in_flight_bytes = drain.window_bytes;
+        path.delivery_bytes_per_s = 6e6;
+        let verdict = (1..).find_map(|report| {
+            let now_s = f64::from(report) * 0.005;
+            path.sent_at_s = now_s - 0.05;
+            drain.on_measurement(now_s, &path, 0.08 + 0.1 * now_s)
+        });
+        assert_eq!(verdict, Some(Verdict::Queueing));
     }
 
     #[test]
