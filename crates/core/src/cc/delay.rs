@@ -315,7 +315,8 @@ impl<L: DelayLaw> DelayControl<L> {
     fn follow_base(&mut self, path: &Path) {
         if path.base_s < self.drained_base_s - 2.0 * tolerance_s(path) {
             self.drained_base_s = path.base_s;
-            self.next_drain_s = self.now_s + STEADY_S.max(10.0 * path.loop_s);
+            let due_s = self.now_s + STEADY_S.max(10.0 * path.loop_s);
+            self.next_drain_s = self.next_drain_s.min(due_s);
         }
     }
 
