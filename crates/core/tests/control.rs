@@ -320,6 +320,19 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
 }
 
 #[test]
+fn random_loss_costs_the_bundle_nothing() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        // Fewer flows could not fill the path by themselves.
+        for flows in [40, 200] {
+            let plan = Plan::new(law, 96, 50).flows(greedy(flows)).stop(30);
+            plans.push((format!("{law}, {flows} flows"), Plan { data_loss: 0.01, ..plan }));
+        }
+    }
+    check_all(plans, |name, trace| assert_full_and_short(name, trace, 5.0, 30.0));
+}
+
+#[test]
 fn two_bundles_share_the_bottleneck() {
     check_all(for_each_law(|law| Plan::new(law, 96, 50).bundles(2).stop(40)), |name, trace| {
         let queue = trace.mean_queue(15.0, 40.0);

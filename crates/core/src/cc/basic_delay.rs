@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! r = 0.2 S + 0.8 m - 0.5 m (x - x*) / (base + x) + b m
-//! m   bottleneck rate: mean delivery rate while a queue stands (x >= x*/4), its maximum otherwise
+//! m   bottleneck rate: mean delivery rate while a queue stands (x >= x*/4), its maximum otherwise;
+//!     below x* divided by the share that is not lost
 //! b   probe: 0 while x >= x*/2; after 2 Tl below 0.5 x*/Tl, doubling every Tl, at most 0.125
 //! ```
 //! S is the rate at which the acknowledged bytes were sent.
@@ -84,6 +85,10 @@ impl DelayLaw for BasicDelay {
         let bottleneck =
             if is_queued { path.mean_bytes_per_s } else { path.bottleneck_bytes_per_s };
         let excess = (path.standing_s - path.target_s) / (path.base_s + path.standing_s);
+        // The bottleneck's rate is a rate of arrival; what is lost on the way has to be sent as well,
+        // or else each round trip is slower than the one before. Unless the loss is a buffer's.
+        let loss = if path.standing_s < path.target_s { window.loss } else { 0.0 };
+        let bottleneck = bottleneck / (1.0 - loss);
         let rate = (1.0 - TOWARDS_BOTTLENECK) * path.send_bytes_per_s
             + bottleneck * (TOWARDS_BOTTLENECK - DELAY_GAIN * excess + self.probe);
         let window_binds = path.standing_s > 4.0 * path.target_s;

@@ -52,6 +52,8 @@ pub struct Window {
     pub content_bytes: f64,
     /// Segment size (bytes).
     pub mss_bytes: f64,
+    /// Share of late that was lost, as long as it is too little to be taken for congestion.
+    pub loss: f64,
     /// Limits have begun to hold so recently that rates still show the slow start.
     pub is_fresh: bool,
 }
@@ -163,6 +165,12 @@ struct LossWatch {
 }
 
 impl LossWatch {
+    /// Share of the sent bytes that was lost of late, 0 where it is more than random.
+    fn random_share(&self) -> f64 {
+        let is_random = self.lost_bytes > 0.0 && self.lost_bytes <= LOSS_SHARE * self.sent_bytes;
+        if is_random { self.lost_bytes / self.sent_bytes } else { 0.0 }
+    }
+
     /// Takes a measurement; true once loss has exceeded the threshold for 1.5 round trips.
     fn on_measurement(&mut self, now_s: f64, path: &Path, lost_bytes: f64) -> bool {
         // Both sums forget with a time constant of a loop time: their ratio is the loss share.
@@ -291,6 +299,7 @@ impl<L: DelayLaw> DelayControl<L> {
             content_bytes,
             growth_limit_bytes: if may_grow { cap } else { self.window_bytes.min(cap) },
             mss_bytes: self.mss_bytes(),
+            loss: self.loss.random_share(),
             is_fresh: self.is_fresh(path),
         };
         let steering = self.law.steer(path, &window);
