@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use forebay_core::testing::plant::{Flow, Outage, Plan, Trace, WayBack};
+use forebay_core::testing::plant::{Flow, Outage, Plan, Source, Trace, WayBack};
 use forebay_core::units::{Duration, Rate};
 
 const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
@@ -319,6 +319,8 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
     }
 }
 
+/// Bundles that start at different times, when the others may still be unshaped, meet queues that
+/// none of them has made alone.
 #[test]
 fn random_loss_costs_the_bundle_nothing() {
     let mut plans = Vec::new();
@@ -334,10 +336,22 @@ fn random_loss_costs_the_bundle_nothing() {
 
 #[test]
 fn two_bundles_share_the_bottleneck() {
-    check_all(for_each_law(|law| Plan::new(law, 96, 50).bundles(2).stop(40)), |name, trace| {
-        let queue = trace.mean_queue(15.0, 40.0);
+    let mut plans = Vec::new();
+    for law in LAWS {
+        plans.push((format!("{law}, backlogs"), Plan::new(law, 96, 50).bundles(2).stop(40)));
+        for later_ms in [0, 60, 120, 180, 240, 300, 360] {
+            let mut plan = Plan::new(law, 96, 50).bundles(2).stop(40).seed(1 + later_ms);
+            for (bundle, start_ms) in plan.bundles.iter_mut().zip([0, later_ms]) {
+                let start = Duration::from_millis(start_ms);
+                bundle.source = Source::Flows(vec![Flow::Tcp(start, None); 4]);
+            }
+            plans.push((format!("{law}, the second {later_ms} ms later"), plan));
+        }
+    }
+    check_all(plans, |name, trace| {
+        let queue = trace.mean_queue(5.0, 40.0);
         assert!(queue <= 30.0, "{name}: {queue:.1} packets");
-        let share = trace.throughput_mbit(0, 15.0, 40.0);
+        let share = trace.throughput_mbit(0, 10.0, 40.0);
         assert!((43.2..52.8).contains(&share), "{name}: {share:.1} of 96 Mbit/s");
     });
 }

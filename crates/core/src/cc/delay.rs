@@ -14,7 +14,8 @@
 //! a queue to be seen would drop it.
 //!
 //! **Drain.** The base is the least round trip ever seen, and x is relative to it, so only a window
-//! small enough to empty the queue tells whether the base still holds; see [`super::drain`].
+//! small enough to empty the queue tells whether the base still holds; see [`super::drain`]. One of
+//! another bundle refills what a shallow drain takes from a common queue: some go below the base.
 //!
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
 //! and stops growth for 4 round trips; less never lowers it.
@@ -25,7 +26,7 @@
 
 use alloc::vec;
 
-use super::drain::{DEEP, Drain, Release, SHALLOW, Verdict, tolerance_s};
+use super::drain::{DEEP, DEEPER, Drain, Release, SHALLOW, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, SlidingMax, SlidingMin, duration};
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
@@ -75,6 +76,10 @@ const DRAIN_PERIOD_S: f64 = 10.0;
 const DRAIN_JITTER: f64 = 0.2;
 /// Time from the first limit to the first drain: other bundles may still be unshaped.
 const FIRST_DRAIN_S: f64 = 2.0;
+/// Of the periodic drains the first goes below the base by this much, and every fourth: bundles that
+/// have learnt the same base behind their common queue make up for each other's shallow drains.
+const BELOW_BASE_S: f64 = 7.5e-3;
+const BELOW_BASE_EVERY: u32 = 4;
 /// Deep drains in a row before the question is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;
 /// Least window over what was recently delivered in a base: that of a deep drain.
@@ -107,9 +112,12 @@ pub struct DelayControl<L> {
     law: L,
     estimator: PathEstimator,
     phase: Phase,
-    /// When the limits began to hold, and the capacity that trains had shown by then.
+    /// When the limits began to hold.
     shaped_since_s: f64,
-    first_bytes_per_s: f64,
+    /// The capacity that trains had shown by then, or that was there before a drain; rates count from
+    /// the other time on.
+    known_bytes_per_s: f64,
+    known_until_s: f64,
     window_bytes: f64,
     steering: Option<Steering>,
     min_window_mss: f64,
@@ -118,6 +126,9 @@ pub struct DelayControl<L> {
     next_drain_s: f64,
     /// The base that the last drain has left, or for which one is due.
     drained_base_s: f64,
+    periodic_drains: u32,
+    /// Round trip that a deep drain took for that of a longer path.
+    longer_s: f64,
     steady: Steady,
     is_steady: bool,
     /// Largest delivery rate at which a probe has found no queue.
@@ -199,7 +210,8 @@ impl<L: DelayLaw> DelayControl<L> {
             estimator: PathEstimator::new(ByteCount::new(1514)),
             phase: Phase::Measuring,
             shaped_since_s: f64::INFINITY,
-            first_bytes_per_s: 0.0,
+            known_bytes_per_s: 0.0,
+            known_until_s: 0.0,
             window_bytes: 0.0,
             steering: None,
             min_window_mss,
@@ -207,6 +219,8 @@ impl<L: DelayLaw> DelayControl<L> {
             now_s: 0.0,
             next_drain_s: 0.0,
             drained_base_s: 0.0,
+            periodic_drains: 0,
+            longer_s: 0.0,
             steady: Steady::default(),
             is_steady: false,
             confirmed_bytes_per_s: 0.0,
@@ -230,6 +244,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.confirmed_bytes_per_s = 0.0;
         self.drained_base_s = 0.0;
         self.next_drain_s = self.now_s;
+        self.periodic_drains = 0;
         self.queueing_s = 0.0;
         self.loss = LossWatch::default();
     }
@@ -263,10 +278,11 @@ impl<L: DelayLaw> DelayControl<L> {
 
     /// Limits hold from now on.
     fn begin(&mut self, capacity_bytes_per_s: f64, path: &Path) {
-        self.first_bytes_per_s = capacity_bytes_per_s;
+        self.known_bytes_per_s = capacity_bytes_per_s;
         self.set_window(capacity_bytes_per_s * path.base_s + path.target_bytes, path);
         self.phase = Phase::Steering;
         self.shaped_since_s = self.now_s;
+        self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
         self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
     }
 
@@ -275,10 +291,10 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     /// What the path carries in a base. In the first loop times the delivery rate still shows what
-    /// the hosts sent in slow start.
+    /// the hosts sent in slow start, and after a drain what the drain let through.
     fn content_bytes(&self, path: &Path) -> f64 {
-        let first = if self.is_fresh(path) { self.first_bytes_per_s } else { 0.0 };
-        path.recent_bytes_per_s.max(first) * path.base_s
+        let known = if self.now_s < self.known_until_s { self.known_bytes_per_s } else { 0.0 };
+        path.recent_bytes_per_s.max(known) * path.base_s
     }
 
     fn set_window(&mut self, bytes: f64, path: &Path) {
@@ -353,7 +369,10 @@ impl<L: DelayLaw> DelayControl<L> {
         // A bundle whose own queue is empty because it stands at the bottleneck, below a base that is
         // too high, has a steady rate; one that has little to send need not be disturbed.
         if self.now_s >= self.next_drain_s && (self.is_steady || !path.app_limited) {
-            self.start_drain(path, SHALLOW, "periodic");
+            let goes_below = self.periodic_drains.is_multiple_of(BELOW_BASE_EVERY);
+            let undershoot = if goes_below { BELOW_BASE_S / path.base_s } else { SHALLOW };
+            self.periodic_drains += 1;
+            self.start_drain(path, undershoot.min(DEEP), "periodic");
             return true;
         }
         false
@@ -385,30 +404,41 @@ impl<L: DelayLaw> DelayControl<L> {
 
     fn conclude(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
         self.drained_base_s = path.base_s;
-        let content = path.bottleneck_bytes_per_s * path.base_s;
-        self.set_window(content + path.target_bytes / 2.0, path);
+        // A long drain outlasts the memory of the rates before it.
+        self.known_bytes_per_s = path.bottleneck_bytes_per_s.max(drain.rate_before);
+        self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
+        let window_before = self.window_bytes;
+        self.set_window(self.content_bytes(path) + path.target_bytes / 2.0, path);
         match verdict {
             Verdict::Confirmed(fell_s) if fell_s > tolerance_s(path) => {
                 self.drain_again(fell_s, path);
             }
-            Verdict::Confirmed(_) => self.reason = "base confirmed",
-            Verdict::Longer(base_s) => {
+            Verdict::Confirmed(_) => {
+                // What the law had found is truer than a maximum of noisy rates.
+                self.set_window(self.window_bytes.min(window_before), path);
+                self.reason = "base confirmed";
+            }
+            Verdict::Longer(base_s) if !drain.is_deeper() => {
+                self.start_drain(path, DEEPER, "path longer?");
+                self.longer_s = base_s;
+            }
+            Verdict::Longer(base_s) if (base_s - self.longer_s).abs() <= tolerance_s(path) => {
                 self.estimator.set_base_s(base_s);
                 self.drained_base_s = base_s;
-                self.set_window(drain.bottleneck_before * base_s, path);
+                self.set_window(drain.rate_before * base_s, path);
                 self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
                 self.reason = "path longer";
             }
             Verdict::Queueing if !drain.is_deep() => {
                 self.start_drain(path, DEEP, "base in doubt");
             }
-            Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
+            Verdict::Longer(_) | Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
                 self.start_drain(path, DEEP, "queue not drained");
                 if let Phase::Draining(again) = &mut self.phase {
                     again.attempt = drain.attempt + 1;
                 }
             }
-            Verdict::Queueing => {
+            Verdict::Longer(_) | Verdict::Queueing => {
                 self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
                 self.reason = "others are queueing";
             }

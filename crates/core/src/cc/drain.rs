@@ -21,6 +21,9 @@ const UNDERSHOOT_MIN: f64 = 0.03;
 const UNDERSHOOT_MAX: f64 = 0.5;
 /// Undershoot of a drain that must tell a longer path from a queue (share of the content).
 pub const DEEP: f64 = 0.15;
+/// Undershoot of the second drain that a longer path has to withstand: who shares the bottleneck can
+/// make up for one drain by chance, when it grows just then, but not for both by the same.
+pub const DEEPER: f64 = 0.3;
 /// As little as confirms the base.
 pub const SHALLOW: f64 = 0.0;
 /// Samples that a drain takes the least of.
@@ -116,6 +119,11 @@ impl Drain {
     /// Deep enough to tell a longer path from a queue.
     pub fn is_deep(&self) -> bool {
         self.undershoot >= DEEP
+    }
+
+    /// Deep enough to confirm what another deep drain has found.
+    pub fn is_deeper(&self) -> bool {
+        self.undershoot >= DEEPER
     }
 
     /// Takes a round trip; tells the verdict once it is known.
