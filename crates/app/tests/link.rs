@@ -33,9 +33,9 @@ fn a_download_gets_the_rate_of_the_link_and_the_command_its_status() {
     let script = format!("exec 3</dev/tcp/$FOREBAY_LINK_OUTSIDE/{port}; wc -c <&3; exit 7");
     let started = Instant::now();
     let output = link(&["--rate", "10Mbit/s", "--delay", "20ms", "--", "bash", "-c", &script]);
-    server.join().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{stderr}");
+    server.join().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "2000000");
     // 16 Mbit of payload alone take 1.6 s.
     assert!(started.elapsed() > Duration::from_millis(1_600));

@@ -70,7 +70,6 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
         bridge_filter(),
         tcp_algorithms(),
         tool("ip", "iproute2", "-V"),
-        tool("ethtool", "ethtool", "--version"),
     ];
     let configured = config.into_iter().flat_map(|config| {
         checks.extend(config.bundles.iter().map(key_file));

@@ -22,11 +22,11 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::unistd::{geteuid, pipe};
 
 use super::{DevicePair, Emulator, EmulatorError, EmulatorSpec};
-use crate::clock;
 use crate::record::LinkRecord;
 use crate::roles::Order;
 use crate::scenario::LinkSpec;
 use crate::testbed::namespace::Namespace;
+use crate::{clock, offload};
 
 /// Keeps two callers from taking the same addresses.
 const LOCK_FILE: &str = "/run/forebay-link.lock";
@@ -183,7 +183,8 @@ impl Cable {
                 tool(namespace, "ip link set dev lo up")?;
             }
             // A frame must leave complete: nobody behind the emulator computes a checksum.
-            tool(namespace, &format!("ethtool -K {device} tx off sg off tso off gso off gro off"))?;
+            within(namespace, || offload::disable_all(device).map_err(io::Error::other))
+                .map_err(os("switching offloads off"))?;
             quiet_ipv6(namespace, device)?;
             let address = cable.address(end);
             tool(namespace, &format!("ip address add {address}/30 dev {device}"))?;
@@ -253,11 +254,18 @@ fn quiet_ipv6(namespace: Option<&Namespace>, device: &str) -> Result<(), ShellEr
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     };
-    let result = match namespace {
-        Some(namespace) => namespace.within(write),
-        None => write(),
-    };
-    result.map_err(os("switching IPv6 off"))
+    within(namespace, write).map_err(os("switching IPv6 off"))
+}
+
+/// Does `work` in `namespace` or here.
+fn within<T: Send>(
+    namespace: Option<&Namespace>,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    match namespace {
+        Some(namespace) => namespace.within(work),
+        None => work(),
+    }
 }
 
 /// Runs a tool, in `namespace` or here.

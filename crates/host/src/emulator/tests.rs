@@ -1,6 +1,6 @@
 //! Real kernel TCP and UDP over an emulated link, between network namespaces.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread::JoinHandle;
@@ -10,10 +10,10 @@ use forebay_core::spec::{Spec, Value};
 use nix::unistd::{Uid, pipe};
 
 use super::*;
-use crate::clock;
 use crate::record::{Fate, PacketRecord};
 use crate::scenario::LinkChange;
 use crate::testbed::namespace::Namespace;
+use crate::{clock, offload};
 
 /// Two hosts, 10.9.PAIR.1 on the left and 10.9.PAIR.2 on the right, per pair.
 struct Bench {
@@ -61,7 +61,7 @@ impl Bench {
                 &format!("link add eth0 type veth peer name {device} netns {}", middle.display()),
             );
             ip(host, &format!("address add 10.9.{pair}.{}/24 dev eth0", number + 1));
-            tool(host, "ethtool -K eth0 tx off tso off gso off gro off");
+            host.within(|| offload::disable_all("eth0").map_err(io::Error::other)).unwrap();
             ip(host, "link set eth0 up");
         }
         for side in ["left", "right"] {
