@@ -194,6 +194,7 @@ fn a_second_without_reports_costs_nothing() {
         let during = trace.utilisation(15.0, 17.0);
         assert!(during >= 0.95, "{name}: {during:.3} without reports");
         let states = trace.bins[1500..1700].iter().filter_map(|bin| bin.bundles[0].decision);
+        assert!(states.clone().count() > 0, "{name}: no decision");
         assert!(states.clone().all(|it| it.state != "silent" && it.rate.is_some()), "{name}");
         assert_full_and_short(name, trace, 20.0, 30.0);
     });
@@ -319,8 +320,6 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
     }
 }
 
-/// Bundles that start at different times, when the others may still be unshaped, meet queues that
-/// none of them has made alone.
 #[test]
 fn random_loss_costs_the_bundle_nothing() {
     let mut plans = Vec::new();
@@ -334,6 +333,8 @@ fn random_loss_costs_the_bundle_nothing() {
     check_all(plans, |name, trace| assert_full_and_short(name, trace, 5.0, 30.0));
 }
 
+/// Bundles that start at different times, when the others may still be unshaped, meet queues that
+/// none of them has made alone.
 #[test]
 fn two_bundles_share_the_bottleneck() {
     let mut plans = Vec::new();

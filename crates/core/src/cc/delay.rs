@@ -4,6 +4,8 @@
 //!             x > 3 x* for a full window               every 10 s, or x > 4 x* for 4 Tl
 //! measuring ───────────────────────────────► steering ◄─────────────────────────────────► draining
 //! (no limits)   W = E x base + Q             (the law)   W = f x R x base for >= 3 Tl
+//!     ▲                                                                                    │
+//!     └──────── releasing ◄──── a probe that found no queue, before any limit ─────────────┘
 //! ```
 //! **Start.** Without limits until self-inflicted queueing is seen, or found by a drain, the probe: a
 //! box that starts under load takes the standing queue for a part of the base, and all it can see is
@@ -76,8 +78,9 @@ const DRAIN_PERIOD_S: f64 = 10.0;
 const DRAIN_JITTER: f64 = 0.2;
 /// Time from the first limit to the first drain: other bundles may still be unshaped.
 const FIRST_DRAIN_S: f64 = 2.0;
-/// Of the periodic drains the first goes below the base by this much, and every fourth: bundles that
-/// have learnt the same base behind their common queue make up for each other's shallow drains.
+/// Of the periodic drains the first goes below the base by this much, though no deeper than [`DEEP`],
+/// and every fourth: bundles that have learnt the same base behind their common queue make up for
+/// each other's shallow drains.
 const BELOW_BASE_S: f64 = 7.5e-3;
 const BELOW_BASE_EVERY: u32 = 4;
 /// Deep drains in a row before the question is left open until the next period.
@@ -128,7 +131,7 @@ pub struct DelayControl<L> {
     drained_base_s: f64,
     periodic_drains: u32,
     /// Round trip that a deep drain took for that of a longer path.
-    longer_s: f64,
+    longer_s: Option<f64>,
     steady: Steady,
     is_steady: bool,
     /// Largest delivery rate at which a probe has found no queue.
@@ -220,7 +223,7 @@ impl<L: DelayLaw> DelayControl<L> {
             next_drain_s: 0.0,
             drained_base_s: 0.0,
             periodic_drains: 0,
-            longer_s: 0.0,
+            longer_s: None,
             steady: Steady::default(),
             is_steady: false,
             confirmed_bytes_per_s: 0.0,
@@ -243,6 +246,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.steady = Steady::default();
         self.confirmed_bytes_per_s = 0.0;
         self.drained_base_s = 0.0;
+        self.longer_s = None;
         self.next_drain_s = self.now_s;
         self.periodic_drains = 0;
         self.queueing_s = 0.0;
@@ -384,6 +388,15 @@ impl<L: DelayLaw> DelayControl<L> {
         self.reason = reason;
     }
 
+    /// Another drain right after `before`. It is sized by the rate that that one has left: drains in a
+    /// row go deeper together, below what the others at the bottleneck make up for.
+    fn follow_up(&mut self, before: &Drain, path: &Path, undershoot: f64, reason: &'static str) {
+        self.start_drain(path, undershoot, reason);
+        if let Phase::Draining(again) = &mut self.phase {
+            again.attempt = before.attempt + 1;
+        }
+    }
+
     fn drain(&mut self, mut drain: Drain, path: &Path, rtt_s: f64) {
         let verdict = drain.on_measurement(self.now_s, path, rtt_s);
         self.phase = Phase::Draining(drain);
@@ -409,6 +422,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
         let window_before = self.window_bytes;
         self.set_window(self.content_bytes(path) + path.target_bytes / 2.0, path);
+        let longer_s = self.longer_s.take();
         match verdict {
             Verdict::Confirmed(fell_s) if fell_s > tolerance_s(path) => {
                 self.drain_again(fell_s, path);
@@ -418,11 +432,9 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.set_window(self.window_bytes.min(window_before), path);
                 self.reason = "base confirmed";
             }
-            Verdict::Longer(base_s) if !drain.is_deeper() => {
-                self.start_drain(path, DEEPER, "path longer?");
-                self.longer_s = base_s;
-            }
-            Verdict::Longer(base_s) if (base_s - self.longer_s).abs() <= tolerance_s(path) => {
+            Verdict::Longer(base_s)
+                if longer_s.is_some_and(|it| (base_s - it).abs() <= tolerance_s(path)) =>
+            {
                 self.estimator.set_base_s(base_s);
                 self.drained_base_s = base_s;
                 self.set_window(drain.rate_before * base_s, path);
@@ -430,13 +442,14 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.reason = "path longer";
             }
             Verdict::Queueing if !drain.is_deep() => {
-                self.start_drain(path, DEEP, "base in doubt");
+                self.follow_up(drain, path, DEEP, "base in doubt");
+            }
+            Verdict::Longer(base_s) if longer_s.is_none() => {
+                self.follow_up(drain, path, DEEPER, "path longer?");
+                self.longer_s = Some(base_s);
             }
             Verdict::Longer(_) | Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
-                self.start_drain(path, DEEP, "queue not drained");
-                if let Phase::Draining(again) = &mut self.phase {
-                    again.attempt = drain.attempt + 1;
-                }
+                self.follow_up(drain, path, DEEP, "queue not drained");
             }
             Verdict::Longer(_) | Verdict::Queueing => {
                 self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
@@ -478,6 +491,8 @@ impl<L: DelayLaw> DelayControl<L> {
     /// What is outstanding counts the way back: the window moves with it, the queue stays.
     fn shift(&mut self, by_s: f64) {
         self.estimator.shift_s(by_s);
+        self.drained_base_s += by_s;
+        self.longer_s = self.longer_s.map(|longer_s| longer_s + by_s);
         let by_bytes = by_s * self.estimator.path().recent_bytes_per_s;
         self.window_bytes = (self.window_bytes + by_bytes).max(self.min_window_bytes());
         if let Phase::Draining(drain) = &mut self.phase {

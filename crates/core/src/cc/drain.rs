@@ -36,6 +36,9 @@ const TIME_MAX_S: f64 = 2.0;
 /// Excess of the rate of a release over that before the drain, one loop time later: nothing at first
 /// and then doubling every loop time, so that a release binds only for a moment.
 const RELEASE_EXCESS: f64 = 0.05;
+/// A release ends at this multiple of the rate before it: a queue that it has not emptied by then is
+/// fed by the hosts.
+const RELEASE_MAX: f64 = 8.0;
 
 /// What a drain has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,8 +64,6 @@ pub struct Drain {
     pub window_bytes: f64,
     /// Delivery rate of a loop time before (bytes per second).
     pub rate_before: f64,
-    /// Bottleneck rate before (bytes per second).
-    pub bottleneck_before: f64,
     /// No more than this outstanding: what leaves from then on meets no queue of ours (bytes).
     reached_bytes: f64,
     /// Ends then, with or without a verdict (seconds).
@@ -102,7 +103,6 @@ impl Drain {
             attempt: 1,
             window_bytes: (1.0 - undershoot) * content,
             rate_before: path.recent_bytes_per_s,
-            bottleneck_before: path.bottleneck_bytes_per_s,
             reached_bytes: ((1.0 - undershoot / 2.0) * content).max(mss_bytes),
             deadline_s: now_s + TIME_MAX_S.max(LOOPS_MAX * path.loop_s),
             reached_s: None,
@@ -119,11 +119,6 @@ impl Drain {
     /// Deep enough to tell a longer path from a queue.
     pub fn is_deep(&self) -> bool {
         self.undershoot >= DEEP
-    }
-
-    /// Deep enough to confirm what another deep drain has found.
-    pub fn is_deeper(&self) -> bool {
-        self.undershoot >= DEEPER
     }
 
     /// Takes a round trip; tells the verdict once it is known.
@@ -205,7 +200,8 @@ impl Release {
         let doublings = (now_s - self.since_s) / path.loop_s;
         let excess = RELEASE_EXCESS * (libm::exp2(doublings) - 1.0);
         self.bytes_per_s = (1.0 + excess) * self.rate_before;
-        path.idle > 0.0 && path.sent_at_s >= self.since_s
+        let is_empty = path.idle > 0.0 && path.sent_at_s >= self.since_s;
+        is_empty || self.bytes_per_s > RELEASE_MAX * self.rate_before
     }
 }
 
@@ -296,6 +292,14 @@ mod tests {
         path.in_flight_bytes = 1e9;
         assert_eq!(drain.on_measurement(1.9, &path, 0.05), None);
         assert_eq!(drain.on_measurement(2.1, &path, 0.05), Some(Verdict::Unknown));
+    }
+
+    #[test]
+    fn a_release_ends_although_the_queue_never_does() {
+        let path = path(0.0);
+        let mut release = Release::new(10.0, 10e6);
+        assert!(!release.on_measurement(10.3, &path));
+        assert!(release.on_measurement(10.5, &path));
     }
 
     #[test]
