@@ -27,6 +27,10 @@ const TRAIN_SPAN_MIN: Duration = Duration::from_millis(5);
 /// Memory of the least way back and of the least round trip.
 const MEMORY_S: f64 = 10.0;
 
+/// That many bytes more have arrived than left here: not reordering, the kernel has forwarded some
+/// past this box. Unless they are taken off, as much could be lost unseen.
+const PASSED_BY_BYTES: i64 = 256 * 1514;
+
 /// A change of the least way back that is a jump: twice the noise assumed of it.
 const JUMP_S: f64 = 1e-3;
 /// Drift of one clock against another that is allowed for: twice that of ordinary quartz.
@@ -220,6 +224,9 @@ impl Feedback {
         let deficit = signed(matched.boundary.sent_bytes) - signed(matched.received_bytes);
         let first = *self.first_deficit_bytes.get_or_insert(deficit);
         let excess = deficit.saturating_sub(first);
+        if excess < self.deficit_max_bytes.saturating_sub(PASSED_BY_BYTES) {
+            self.deficit_max_bytes = excess;
+        }
         let lost = excess.saturating_sub(self.deficit_max_bytes).max(0);
         self.deficit_max_bytes = self.deficit_max_bytes.max(excess);
         ByteCount::new(lost as u64)
@@ -274,5 +281,43 @@ impl Matched {
             return ByteCount::ZERO;
         }
         ByteCount::new((acked.as_f64() * marked as f64 / packets as f64) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matched(sent_bytes: u64, received_bytes: u64) -> Matched {
+        let boundary = Boundary {
+            hash: 0,
+            identity: 0,
+            sent_at: Timestamp::ZERO,
+            sent_bytes: ByteCount::new(sent_bytes),
+            accepted_bytes: 0.0,
+            idle: Duration::ZERO,
+            delivered: ByteCount::ZERO,
+            is_expected: true,
+        };
+        Matched {
+            boundary,
+            received_at: Timestamp::ZERO,
+            received_bytes: ByteCount::new(received_bytes),
+            received_packets: 0,
+            received_ce: 0,
+        }
+    }
+
+    #[test]
+    fn loss_is_seen_also_after_packets_went_past_the_box() {
+        let mut feedback = Feedback::default();
+        let mut lost = |sent, received| feedback.newly_lost(&matched(sent, received)).as_u64();
+        assert_eq!(lost(1_000_000, 900_000), 0, "on the way when counting began");
+        assert_eq!(lost(2_000_000, 1_880_000), 20_000);
+        assert_eq!(lost(3_000_000, 2_890_000), 0, "late packets arrive");
+        assert_eq!(lost(4_000_000, 3_880_000), 0, "reordering is counted once");
+        // The kernel has forwarded 50 MB meanwhile.
+        assert_eq!(lost(5_000_000, 54_880_000), 0);
+        assert_eq!(lost(6_000_000, 55_850_000), 30_000);
     }
 }

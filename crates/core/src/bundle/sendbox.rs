@@ -205,6 +205,8 @@ pub struct Sendbox {
 struct Unanswered {
     since: Timestamp,
     boundaries: u64,
+    /// When they became enough to prove something.
+    many_since: Option<Timestamp>,
 }
 
 /// Bytes outstanding, estimated between reports by crediting the acknowledgements to be expected.
@@ -317,8 +319,12 @@ impl Sendbox {
         let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
         self.counters.boundaries_sent += u64::from(is_expected);
         if is_expected {
-            let first = Unanswered { since: now, boundaries: 0 };
-            self.unanswered.get_or_insert(first).boundaries += 1;
+            let first = Unanswered { since: now, boundaries: 0, many_since: None };
+            let unanswered = self.unanswered.get_or_insert(first);
+            unanswered.boundaries += 1;
+            if unanswered.boundaries == BLIND_BOUNDARIES {
+                unanswered.many_since = Some(now);
+            }
         }
         self.boundaries.insert(Boundary {
             hash,
@@ -344,6 +350,10 @@ impl Sendbox {
                     Mismatch::Unknown => self.counters.reports_unmatched += 1,
                     Mismatch::Duplicate => self.counters.reports_duplicate += 1,
                     Mismatch::Ambiguous => self.counters.reports_ambiguous += 1,
+                }
+                if mismatch != Mismatch::Unknown {
+                    // Of no use to control, yet a report of what left here.
+                    self.unanswered = None;
                 }
                 return None;
             }
@@ -591,15 +601,21 @@ impl Sendbox {
 
     /// Boundaries have left, yet nothing has been heard of them for longer than the loop takes.
     fn is_report_missing(&self, now: Timestamp) -> bool {
-        let patience = MISSING_MIN.max(self.loop_time() * 2);
-        self.unanswered.is_some_and(|it| now.saturating_since(it.since) > patience)
+        self.unanswered.is_some_and(|it| now.saturating_since(it.since) > self.report_patience())
+    }
+
+    /// A report that has not come for so long is missing.
+    fn report_patience(&self) -> Duration {
+        MISSING_MIN.max(self.loop_time() * 2)
     }
 
     /// Gives control up if nothing has been heard of many boundaries for long.
     fn judge_reports(&mut self, now: Timestamp) {
         let patience = BLIND_MIN.max(self.loop_time() * BLIND_LOOPS);
         let is_blind = self.unanswered.is_some_and(|it| {
-            it.boundaries >= BLIND_BOUNDARIES && now.saturating_since(it.since) > patience
+            let many = it.many_since.map(|at| now.saturating_since(at));
+            many.is_some_and(|age| age > self.report_patience())
+                && now.saturating_since(it.since) > patience
         });
         if is_blind && !self.is_blind {
             self.is_blind = true;

@@ -217,6 +217,18 @@ fn little_traffic_proves_nothing() {
 }
 
 #[test]
+fn a_burst_after_silence_has_its_round_trip() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    bench.run(1000, 1);
+    bench.are_reports_lost = true;
+    bench.run(2, 1);
+    bench.run(5000, 60_000);
+    bench.are_reports_lost = false;
+    bench.run(40, 1);
+    assert_eq!(bench.sendbox.decision().state, "constant");
+}
+
+#[test]
 fn a_peer_that_comes_back_owes_no_report_of_what_left_before() {
     let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
     bench.run(1000, 1);
