@@ -15,7 +15,10 @@ pub struct Limit {
 /// 99 of 100 packets leave the emulator within 1 ms of their time: 2 % of a round trip of 50 ms,
 /// and what the prototype's own evaluation allowed for its emulator (0.8 ms).
 const LINK_LATENESS_P99_NS: u64 = 1_000_000;
-/// The same for the pacing of a sendbox.
+/// And 999 of 1000 within 5 ms, a tenth of it: what stalls the emulator stalls the boxes too, and
+/// control takes it for the path's doing. Not asked of a sendbox, which faults stop on purpose.
+const LINK_LATENESS_P999_NS: u64 = 5_000_000;
+/// 99 of 100 packets leave a sendbox within 1 ms of their time, too.
 const BOX_LATENESS_P99_NS: u64 = 1_000_000;
 /// 99 of 100 requests are written within 2 ms of their arrival: 4 % of the least slowdown's time.
 const GENERATOR_LATENESS_P99_NS: u64 = 2_000_000;
@@ -28,7 +31,10 @@ const STEAL: f64 = 0.05;
 
 /// The limits, for the report.
 pub static LIMITS: &[Limit] = &[
-    Limit { name: "link lateness", text: "p99 at most 1 ms: packets leave the emulator on time" },
+    Limit {
+        name: "link lateness",
+        text: "p99 at most 1 ms, p99.9 at most 5 ms: packets leave the emulator on time",
+    },
     Limit { name: "link rate", text: "at least 99 % of the plan's while backlogged" },
     Limit { name: "sendbox lateness", text: "p99 at most 1 ms: the pacer keeps its times" },
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
@@ -42,25 +48,23 @@ pub static LIMITS: &[Limit] = &[
 /// Why the run must not be used; empty if it may.
 pub fn reasons(rows: &RunRows) -> Vec<String> {
     let mut reasons = Vec::new();
-    let mut late = |what: String, lateness: [u64; 4], limit: u64| {
-        if lateness[1] > limit {
-            let ms = |ns: u64| ns as f64 / 1e6;
-            reasons.push(format!(
-                "{what}: p99 {:.2} ms, allowed is {:.2} ms",
-                ms(lateness[1]),
-                ms(limit)
-            ));
+    let mut late = |what: String, percentile: &str, value: u64, limit: u64| {
+        if value > limit {
+            let [value, limit] = [value, limit].map(|ns| ns as f64 / 1e6);
+            reasons.push(format!("{what}: {percentile} {value:.2} ms, allowed is {limit:.2} ms"));
         }
     };
     for link in &rows.links {
-        late(format!("lateness of link {}", link.name), link.lateness_ns, LINK_LATENESS_P99_NS);
+        let what = format!("lateness of link {}", link.name);
+        late(what.clone(), "p99", link.lateness_ns[1], LINK_LATENESS_P99_NS);
+        late(what, "p99.9", link.lateness_ns[2], LINK_LATENESS_P999_NS);
     }
     for bundle in &rows.bundles {
         let what = format!("lateness of sendbox {}", bundle.name);
-        late(what, bundle.lateness_ns, BOX_LATENESS_P99_NS);
+        late(what, "p99", bundle.lateness_ns[1], BOX_LATENESS_P99_NS);
     }
-    let generator = rows.host.generator_lateness_ns;
-    late("lateness of the generator".into(), generator, GENERATOR_LATENESS_P99_NS);
+    let generator = rows.host.generator_lateness_ns[1];
+    late("lateness of the generator".into(), "p99", generator, GENERATOR_LATENESS_P99_NS);
     for link in &rows.links {
         if link.rate_achieved < RATE_ACHIEVED_MIN {
             reasons.push(format!(
@@ -114,7 +118,7 @@ mod tests {
         let mut rows = RunRows {
             links: vec![LinkRow {
                 name: "forward".into(),
-                lateness_ns: [0, 1_000_000, 9_000_000, 9_000_000],
+                lateness_ns: [0, 1_000_000, 5_000_000, 9_000_000],
                 rate_achieved: 0.995,
                 ..LinkRow::default()
             }],
@@ -124,6 +128,7 @@ mod tests {
         };
         assert_eq!(reasons(&rows), Vec::<String>::new());
         rows.links[0].lateness_ns[1] += 1;
+        rows.links[0].lateness_ns[2] += 1;
         rows.links[0].rate_achieved = 0.97;
         rows.links[0].records_lost = 4;
         rows.links[0].drops_ring = 1;
@@ -134,6 +139,6 @@ mod tests {
         rows.host.generator_lateness_ns[1] = 3_000_000;
         rows.host.steal = 0.2;
         rows.host.offloads.push("eth1: tso=on".into());
-        assert_eq!(reasons(&rows).len(), 11, "{:?}", reasons(&rows));
+        assert_eq!(reasons(&rows).len(), 12, "{:?}", reasons(&rows));
     }
 }
