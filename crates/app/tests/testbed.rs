@@ -364,11 +364,11 @@ fn workload(name: &str, kind: WorkloadKind) -> Workload {
     }
 }
 
-/// `count` requests, evenly over the first 2 s.
 fn datagrams(timing: Timing) -> WorkloadKind {
     WorkloadKind::Datagrams { rate_bps: 1_000_000, packet_bytes: 1250, timing, seed: 1 }
 }
 
+/// `count` requests, evenly over the first 2 s.
 fn requests(connections: u32, count: u32, size_bytes: u64) -> WorkloadKind {
     let request = |i: u32| Request {
         at_ns: u64::from(i) * 2 * SECOND / u64::from(count),

@@ -147,7 +147,8 @@ impl Capture {
         self.heartbeat.words()[0].store(monotonic_now().as_nanos(), Ordering::Relaxed);
     }
 
-    /// Lets all traffic pass to the kernel at once, before a clean stop.
+    /// Lets all traffic pass to the kernel from now on: at a clean stop once the queues are empty,
+    /// and while the daemon gets nothing out.
     pub fn stop_beating(&self) {
         self.heartbeat.words()[0].store(0, Ordering::Relaxed);
     }

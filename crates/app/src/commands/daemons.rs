@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 /// Arguments of `forebay sendbox`.
 ///
-/// Ends cleanly on SIGTERM and SIGINT: the kernel takes over and what is queued is sent. SIGHUP
+/// Its two ports must be of one bridge, which forwards whatever this process does not take. Ends
+/// cleanly on SIGTERM and SIGINT: what is queued is sent and the kernel takes over. SIGHUP
 /// reads the key files again.
 #[derive(clap::Args)]
 pub struct Sendbox {

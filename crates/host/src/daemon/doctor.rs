@@ -275,7 +275,9 @@ fn offloads(name: &str, device: &str) -> Check {
                 format!("ethtool -K {device}{}", list(" off")),
             )
         }
-        Err(error) => Check::fail(name, error.to_string(), "look at `ethtool -k`"),
+        Err(error) => {
+            Check::fail(name, error.to_string(), "look at `ethtool -k` (package ethtool)")
+        }
     }
 }
 

@@ -136,7 +136,7 @@ impl Handle {
         }
         let told = told.err().unwrap_or("the packet thread was told to stop and hangs");
         Err(io::Error::other(format!(
-            "{told}; ended without it after {patience:?}: what it had queued is lost"
+            "{told}; ended without it after {patience:?}: what it had queued may be lost"
         )))
     }
 

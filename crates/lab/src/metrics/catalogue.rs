@@ -152,7 +152,7 @@ pub static CATALOGUE: &[Entry] = &[
     entry("epochs_without_truth", "bundle", "", Sum,
         "matched boundaries that are not in the emulator's log"),
     entry("epoch_size_changes", "bundle", "", Mean, "changes of the epoch size"),
-    entry("boundaries_sent", "bundle", "", Mean, 
+    entry("boundaries_sent", "bundle", "", Mean,
         "boundary packets sent while the peer was heard, at the epoch size that it reported last"),
     entry("boundaries_matched", "bundle", "", Mean, "share of them matched by a report"),
     entry("message_share", "bundle", "", Mean, "bytes of messages both ways over bytes sent"),

@@ -48,7 +48,7 @@ const RECEIVE_BATCH: usize = 64;
 /// Packets due within this time of a wake-up leave together: at high rates a wake-up for each one
 /// would cost a core (`timer` floor of 16 to 20 us each).
 const COALESCE: Duration = Duration::from_micros(50);
-/// Longest sleep: a tenth of the heartbeat's patience.
+/// Longest sleep: a small part of the heartbeat's patience.
 const IDLE: Duration = Duration::from_millis(20);
 /// Retry of a WAN port without room, should poll(2) not tell: its ring is not empty after this
 /// time below 24 Gbit/s of full frames.
