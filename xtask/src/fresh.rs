@@ -35,7 +35,8 @@ fn in_root(system: &Path, command: &str) -> Result<()> {
         "cd /src/forebay && export HOME=/root DEBIAN_FRONTEND=noninteractive CI=true \
          PATH=/root/.cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin && {command}"
     );
-    run(Command::new("chroot").arg(system).args(["/bin/sh", "-ec", &script]).env_clear())
+    // By its path: without an environment there is none to look it up in.
+    run(Command::new("/usr/sbin/chroot").arg(system).args(["/bin/sh", "-ec", &script]).env_clear())
 }
 
 fn run(command: &mut Command) -> Result<()> {
