@@ -219,7 +219,12 @@ impl Claim {
         let compared =
             BASELINES.iter().copied().filter(|base| results.row(base, cell, None).is_some());
         let arms = compared.chain(self.over.as_deref()).chain([arm]);
-        arms.map(|arm| results.seeds_judged(arm, cell)).min().unwrap_or(0)
+        let seeds = arms.map(|arm| results.seeds_judged(arm, cell)).min().unwrap_or(0);
+        // A pooled figure passes over the runs that have none; those between arms no run has.
+        match results.valid_runs(arm, cell).filter(|run| sum(run, &self.value).is_some()).count() {
+            0 => seeds,
+            with_figure => seeds.min(with_figure),
+        }
     }
 
     fn value_of(&self, row: &Value, base: Option<&Value>) -> Option<f64> {
@@ -310,6 +315,19 @@ mod tests {
                                   "over": "status_quo", "at_least": 0.02 }));
         let verdict = &judge(&ratio, &document(), &wanted(&[1], &[""]))[0];
         assert_eq!((verdict.value, verdict.outcome), (Some(0.01), Outcome::Fails));
+    }
+
+    #[test]
+    fn a_run_without_the_figure_is_not_behind_the_pooled_one() {
+        let below =
+            claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 }));
+        let mut document = document();
+        let mut bare = run("copa_sfq", "", 2, true);
+        bare["links"] = json!([]);
+        let baseline = run("status_quo", "", 2, true);
+        document["runs"].as_array_mut().unwrap().extend([bare, baseline]);
+        let verdict = &judge(&below, &document, &wanted(&[1, 2], &[""]))[0];
+        assert_eq!((verdict.outcome, verdict.runs), (Outcome::NotRun, (1, 2)));
     }
 
     #[test]
