@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod keys;
 pub mod lateness;
 mod messages;
+mod peer;
 pub mod privileges;
 pub mod receivebox;
 mod schedule;
@@ -50,7 +51,7 @@ pub enum DaemonError {
     /// A device does to frames what a box cannot bear.
     #[error(transparent)]
     Offload(#[from] OffloadError),
-    /// The ports are not those of one bridge.
+    /// The ports are not those of one bridge, or it does not forward.
     #[error(transparent)]
     Bridge(#[from] BridgeError),
     /// A BPF program.

@@ -9,9 +9,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
-use forebay_core::bundle::monitor::Monitor;
+use forebay_core::bundle::monitor::{Liveness, Monitor};
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
-use forebay_core::bundle::wire::BoxState;
 use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Boundary, Sampler, SamplerBundle, XdpMode};
@@ -24,7 +23,7 @@ use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, own_addresses, privileges, unguessable};
+use super::{DaemonError, own_addresses, peer, privileges, unguessable};
 use crate::{clock, offload};
 
 /// Longest sleep.
@@ -318,13 +317,20 @@ impl Watch {
         let mut draw = || getrandom::u64().unwrap_or_else(|_| now.as_nanos());
         let is_accepted = self.receivebox.on_datagram(now, datagram, &mut draw).is_ok();
         // An answer to a stranger is no sign of life.
-        if is_accepted && self.receivebox.heard_at() == Some(now) && self.monitor.heard(now) {
-            tracing::info!(bundle = %self.config.name, "sendbox is there");
-        }
-        if is_accepted && self.receivebox.sendbox_state() == Some(BoxState::Stopping) {
-            self.monitor.stopped(now);
+        if is_accepted && self.receivebox.heard_at() == Some(now) {
+            self.on_sign_of_life(now);
         }
         is_accepted
+    }
+
+    fn on_sign_of_life(&mut self, now: Timestamp) {
+        match peer::hear(&mut self.monitor, now, self.receivebox.sendbox_state()) {
+            Some(Liveness::Alive) => {
+                tracing::info!(bundle = %self.config.name, "sendbox is there");
+            }
+            Some(_) => tracing::info!(bundle = %self.config.name, "sendbox stops"),
+            None => {}
+        }
     }
 
     /// Sets the sampler to the sendbox's epoch size and key.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
-use forebay_core::bundle::monitor::Monitor;
+use forebay_core::bundle::monitor::{Liveness, Monitor};
 use forebay_core::bundle::sendbox::{Epoch, Peer, SUPPLIED, Sendbox, SendboxConfig};
 use forebay_core::bundle::session::{Event, Role as SessionRole, Session};
 use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
@@ -22,7 +22,7 @@ use crate::daemon::lateness::Lateness;
 use crate::daemon::messages::Messages;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
 use crate::daemon::trace::{self, Row, Tracer};
-use crate::daemon::unguessable;
+use crate::daemon::{peer, unguessable};
 use crate::port::{Port, XdpPort};
 use crate::record::{EpochRecord, QueueSample};
 
@@ -210,14 +210,16 @@ impl Bundle {
     }
 
     fn on_sign_of_life(&mut self, now: Timestamp) {
-        if self.peer_state == Some(BoxState::Stopping) {
-            if self.monitor.stopped(now) {
+        match peer::hear(&mut self.monitor, now, self.peer_state) {
+            Some(Liveness::Alive) => {
+                tracing::info!(bundle = %self.config.name, "receivebox is there");
+                self.tell_peer(now, Peer::Alive);
+            }
+            Some(_) => {
                 tracing::info!(bundle = %self.config.name, "receivebox stops");
                 self.tell_peer(now, Peer::Silent);
             }
-        } else if self.monitor.heard(now) {
-            tracing::info!(bundle = %self.config.name, "receivebox is there");
-            self.tell_peer(now, Peer::Alive);
+            None => {}
         }
     }
 
