@@ -1,10 +1,11 @@
-//! Which bridge a network device is a port of.
+//! Which bridge a network device is a port of, and whether that bridge forwards.
 //!
 //! The kernel is asked over rtnetlink(7): sysfs shows the devices of the network namespace in which
 //! it was mounted, which need not be ours.
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::socket::{
@@ -22,6 +23,13 @@ pub enum BridgeError {
         .0.fix()
     )]
     Apart(Apart),
+    /// Their bridge does not forward between them.
+    #[error(
+        "{}: the bridge could not carry the traffic while the sendbox does not; {}",
+        .0.found(),
+        .0.fix()
+    )]
+    Idle(Idle),
     /// The kernel did not say.
     #[error("asking for the bridge of {device}: {source}")]
     Os {
@@ -56,33 +64,139 @@ impl Apart {
     }
 }
 
-/// The bridge of two devices of the current network namespace, which must be ports of the same.
-pub fn check(lan: &str, wan: &str) -> Result<String, BridgeError> {
-    let of = |device: &str| match bridge_of(device) {
-        Ok(bridge) => Ok((device.to_string(), bridge)),
-        Err(source) => Err(BridgeError::Os { device: device.to_string(), source }),
-    };
-    match [of(lan)?, of(wan)?] {
-        [(_, Some(bridge)), (_, Some(other))] if bridge == other => Ok(bridge),
-        ports => Err(BridgeError::Apart(Apart(ports))),
+/// Why a bridge does not forward between two of its ports.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// These devices, bridge or ports, are switched off.
+    Down(Vec<String>),
+    /// Nothing is connected to this port.
+    NoCarrier(String),
+    /// This port is held in another state than forwarding.
+    Held(String, PortState),
+}
+
+impl Idle {
+    /// What keeps the bridge from forwarding.
+    pub fn found(&self) -> String {
+        match self {
+            Self::Down(devices) if devices.len() == 1 => format!("{} is down", devices[0]),
+            Self::Down(devices) => format!("{} are down", devices.join(" and ")),
+            Self::NoCarrier(port) => format!("{port} has no carrier"),
+            Self::Held(port, state) => {
+                format!("the bridge holds its port {port} in the state {}", state.name())
+            }
+        }
+    }
+
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Down(devices) => {
+                let up = devices.iter().map(|device| format!("ip link set dev {device} up"));
+                format!("run `{}`", up.collect::<Vec<_>>().join(" && "))
+            }
+            Self::NoCarrier(port) => format!("plug {port} in, or put its other end up"),
+            Self::Held(port, _) => {
+                format!("wait for its spanning tree, or look at `bridge link show dev {port}`")
+            }
+        }
     }
 }
 
-/// Name of the bridge that `device` is a port of; `None`: of none.
-fn bridge_of(device: &str) -> io::Result<Option<String>> {
-    let answer = ask(if_nametoindex(device)?)?;
-    let Some(master) = bridge_index(&answer)? else { return Ok(None) };
-    let name = if_indextoname(master)?;
-    Ok(Some(name.to_string_lossy().into_owned()))
+/// State of a port of a bridge (`BR_STATE_*` in include/uapi/linux/if_bridge.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortState(u8);
+
+impl PortState {
+    const FORWARDING: Self = Self(3);
+
+    /// The name that bridge(8) shows.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            0 => "disabled",
+            1 => "listening",
+            2 => "learning",
+            3 => "forwarding",
+            4 => "blocking",
+            _ => "unknown",
+        }
+    }
 }
 
-// include/uapi/linux/netlink.h, rtnetlink.h and if_link.h
+/// The bridge of two devices of the current network namespace, which must be ports of the same and
+/// forwarding.
+pub fn check(lan: &str, wan: &str) -> Result<String, BridgeError> {
+    let os = |device: &str| {
+        let device = device.to_string();
+        move |source| BridgeError::Os { device, source }
+    };
+    let links = [Link::of(lan).map_err(os(lan))?, Link::of(wan).map_err(os(wan))?];
+    let [lan_bridge, wan_bridge] = [links[0].bridge, links[1].bridge];
+    let name = |device: &str, bridge: Option<u32>| {
+        bridge.map(|index| bridge_name(index).map_err(os(device))).transpose()
+    };
+    let names = [name(lan, lan_bridge)?, name(wan, wan_bridge)?];
+    let bridge = match names {
+        [Some(bridge), Some(other)] if bridge == other => bridge,
+        [at_lan, at_wan] => {
+            return Err(BridgeError::Apart(Apart([(lan.into(), at_lan), (wan.into(), at_wan)])));
+        }
+    };
+    let own = Link::of(&bridge).map_err(os(&bridge))?;
+    let [lan_link, wan_link] = links;
+    match idle([(&bridge, own), (lan, lan_link), (wan, wan_link)]) {
+        Some(idle) => Err(BridgeError::Idle(idle)),
+        None => Ok(bridge),
+    }
+}
+
+/// A bridge that was just put up forwards soon: the kernel tells it of its ports' carrier up to a
+/// second later (net/core/link_watch.c).
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// As [`check`], but waits up to 2 s for a bridge that does not forward yet.
+pub fn await_forwarding(lan: &str, wan: &str) -> Result<String, BridgeError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match check(lan, wan) {
+            Err(BridgeError::Idle(_)) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            checked => return checked,
+        }
+    }
+}
+
+/// What keeps a bridge, named first, from forwarding between two of its ports.
+fn idle(links: [(&str, Link); 3]) -> Option<Idle> {
+    let down = links.iter().filter(|(_, link)| !link.has(IFF_UP));
+    let down: Vec<String> = down.map(|(device, _)| (*device).to_string()).collect();
+    if !down.is_empty() {
+        return Some(Idle::Down(down));
+    }
+    let [_, ports @ ..] = links;
+    if let Some((port, _)) = ports.iter().find(|(_, link)| !link.has(IFF_LOWER_UP)) {
+        return Some(Idle::NoCarrier((*port).to_string()));
+    }
+    let held = ports.iter().find_map(|(port, link)| Some((*port, link.held()?)));
+    held.map(|(port, state)| Idle::Held(port.to_string(), state))
+}
+
+fn bridge_name(index: u32) -> io::Result<String> {
+    Ok(if_indextoname(index)?.to_string_lossy().into_owned())
+}
+
+// include/uapi/linux/netlink.h, rtnetlink.h, if.h, if_link.h
 const NLMSG_ERROR: u16 = 2;
 const RTM_GETLINK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_STATE: u16 = 1;
+const IFF_UP: u32 = 1;
+const IFF_LOWER_UP: u32 = 1 << 16;
 /// `struct nlmsghdr`, and `struct ifinfomsg` behind it.
 const HEADER: usize = 16;
 const LINK_HEADER: usize = 16;
@@ -108,23 +222,54 @@ fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Index of the bridge in a message about a link.
-fn bridge_index(message: &[u8]) -> io::Result<Option<u32>> {
-    let header = message.get(..HEADER).ok_or(io::ErrorKind::InvalidData)?;
-    if u16::from_ne_bytes([header[4], header[5]]) == NLMSG_ERROR {
-        let code = message.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok());
-        let code = i32::from_ne_bytes(code.ok_or(io::ErrorKind::InvalidData)?);
-        return Err(io::Error::from_raw_os_error(-code));
+/// What matters here of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Link {
+    /// `IFF_*`.
+    flags: u32,
+    /// Index of the bridge that it is a port of.
+    bridge: Option<u32>,
+    /// Its state there.
+    state: Option<PortState>,
+}
+
+impl Link {
+    fn of(device: &str) -> io::Result<Self> {
+        Self::parse(&ask(if_nametoindex(device)?)?)
     }
-    let link = message.get(HEADER + LINK_HEADER..).unwrap_or_default();
-    // Bonds and the like are masters too.
-    let kind =
-        attribute(link, IFLA_LINKINFO).and_then(|info| attribute(info, IFLA_INFO_SLAVE_KIND));
-    if kind.is_none_or(|kind| !kind.starts_with(b"bridge\0")) {
-        return Ok(None);
+
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
     }
-    let master = attribute(link, IFLA_MASTER).and_then(|index| index.try_into().ok());
-    Ok(master.map(u32::from_ne_bytes))
+
+    /// Its state, unless it forwards or the kernel does not say.
+    fn held(&self) -> Option<PortState> {
+        self.state.filter(|state| *state != PortState::FORWARDING)
+    }
+
+    /// Reads the kernel's message about a link.
+    fn parse(message: &[u8]) -> io::Result<Self> {
+        let header = message.get(..HEADER).ok_or(io::ErrorKind::InvalidData)?;
+        if u16::from_ne_bytes([header[4], header[5]]) == NLMSG_ERROR {
+            let code = message.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok());
+            let code = i32::from_ne_bytes(code.ok_or(io::ErrorKind::InvalidData)?);
+            return Err(io::Error::from_raw_os_error(-code));
+        }
+        // Behind family, type and index.
+        let flags = message.get(HEADER + 8..HEADER + 12).and_then(|flags| flags.try_into().ok());
+        let flags = u32::from_ne_bytes(flags.ok_or(io::ErrorKind::InvalidData)?);
+        let link = message.get(HEADER + LINK_HEADER..).unwrap_or_default();
+        let info = attribute(link, IFLA_LINKINFO).unwrap_or_default();
+        // Bonds and the like are masters too.
+        let kind = attribute(info, IFLA_INFO_SLAVE_KIND);
+        if kind.is_none_or(|kind| !kind.starts_with(b"bridge\0")) {
+            return Ok(Self { flags, bridge: None, state: None });
+        }
+        let master = attribute(link, IFLA_MASTER).and_then(|index| index.try_into().ok());
+        let port = attribute(info, IFLA_INFO_SLAVE_DATA);
+        let state = port.and_then(|port| attribute(port, IFLA_BRPORT_STATE)?.first().copied());
+        Ok(Self { flags, bridge: master.map(u32::from_ne_bytes), state: state.map(PortState) })
+    }
 }
 
 /// The payload of the attribute `wanted` (`struct rtattr`: length, type, payload, padding to 4).
@@ -173,6 +318,33 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_bridge_that_does_not_forward_is_refused_with_what_is_down() {
+        on_a_veth_pair(|| {
+            for command in [
+                "ip link add br0 type bridge",
+                "ip link set dev left master br0",
+                "ip link add more type veth peer name less",
+                "ip link set dev more master br0",
+            ] {
+                run(command);
+            }
+            let error = check("left", "more").unwrap_err().to_string();
+            assert!(error.starts_with("br0 and more are down"), "{error}");
+            let (_, line) = error.split_once('`').unwrap();
+            line.trim_end_matches('`').split(" && ").for_each(run);
+            let error = check("left", "more").unwrap_err().to_string();
+            assert!(error.starts_with("more has no carrier"), "{error}");
+            run("ip link set dev less up");
+            assert_eq!(await_forwarding("left", "more").unwrap(), "br0");
+            run("ip link set dev left type bridge_slave state 2");
+            let error = check("left", "more").unwrap_err().to_string();
+            assert!(error.contains("port left in the state learning"), "{error}");
+            run("ip link set dev left type bridge_slave state 3");
+            assert_eq!(check("left", "more").unwrap(), "br0");
+        });
+    }
+
     fn attribute_of(kind: u16, payload: &[u8]) -> Vec<u8> {
         let header = [(payload.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
         let mut bytes = [&header[..], payload].concat();
@@ -189,13 +361,14 @@ mod tests {
             [vec![0; HEADER + LINK_HEADER], link.concat(), attribute_of(IFLA_LINKINFO, &info)]
                 .concat()
         };
-        assert_eq!(bridge_index(&message(b"bridge\0")).unwrap(), Some(7));
+        let bridge_index = |message: &[u8]| Link::parse(message).unwrap().bridge;
+        assert_eq!(bridge_index(&message(b"bridge\0")), Some(7));
         for kind in [&b"bond\0"[..], b"bridge2\0", b""] {
-            assert_eq!(bridge_index(&message(kind)).unwrap(), None);
+            assert_eq!(bridge_index(&message(kind)), None);
         }
         let mut endless = message(b"bridge\0");
         endless[HEADER + LINK_HEADER..][..2].fill(0);
-        assert_eq!(bridge_index(&endless).unwrap(), None, "an attribute of no length");
+        assert_eq!(bridge_index(&endless), None, "an attribute of no length");
         assert!(matches!(check("no-such-left", "lo"), Err(BridgeError::Os { .. })));
     }
 
@@ -206,12 +379,17 @@ mod tests {
             run("ip link set dev left master br0");
             let answer = ask(if_nametoindex("left").unwrap()).unwrap();
             let bridge = if_nametoindex("br0").unwrap();
-            assert_eq!(bridge_index(&answer).unwrap(), Some(bridge));
+            let whole = Link::parse(&answer).unwrap();
+            assert_eq!(
+                (whole.bridge, whole.held().map(PortState::name)),
+                (Some(bridge), Some("disabled"))
+            );
             for len in 0..answer.len() {
-                let found = bridge_index(&answer[..len]).ok().flatten();
-                assert!(found.is_none_or(|found| found == bridge), "cut at {len}");
+                let Ok(found) = Link::parse(&answer[..len]) else { continue };
+                assert!(found.bridge.is_none_or(|found| found == bridge), "cut at {len}");
+                assert!(found.state.is_none() || found.state == whole.state, "cut at {len}");
             }
-            assert!(bridge_index(&ask(9999).unwrap()).is_err(), "no such device");
+            assert!(Link::parse(&ask(9999).unwrap()).is_err(), "no such device");
         });
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::config::Config;
 use super::{keys, privileges};
 use crate::bridge::{self, BridgeError};
-use crate::offload;
+use crate::offload::{self, Offload};
 use crate::port::{Direction, Port, XdpPort};
 
 /// How a check ended.

@@ -458,7 +458,7 @@ fn open_lan(config: &Config, device: &str) -> Result<XdpPort, DaemonError> {
 
 /// Refuses ports between which frames would be lost or changed, by us or whenever we are not there.
 fn check_ports(lan: &str, wan: &str) -> Result<(), DaemonError> {
-    bridge::check(lan, wan)?;
+    bridge::await_forwarding(lan, wan)?;
     offload::check(lan)?;
     offload::check(wan)?;
     let mtu = |device: &str| offload::mtu(device).map_err(|error| named(device, error));
