@@ -203,7 +203,8 @@ fn tcp_gets_the_rate_and_every_packet_the_delay() {
     assert!(samples.windows(2).all(|pair| pair[1].at_ns - pair[0].at_ns == 10_000_000));
     for sample in samples {
         let at_ns = sample.at_ns;
-        let waits = |packet: &&PacketRecord| (packet.arrived_ns..packet.departed_ns).contains(&at_ns);
+        let waits =
+            |packet: &&PacketRecord| (packet.arrived_ns..packet.departed_ns).contains(&at_ns);
         // The packet that is being sent is in the log and no longer in the queue.
         let waiting = packets.iter().filter(waits).count() as u64;
         assert_eq!(sample.packets, waiting.saturating_sub(1), "{at_ns}");
