@@ -6,7 +6,7 @@ use super::config::Role;
 use crate::record::{DecisionRecord, QueueSample};
 
 /// Version of [`Status`]; it grows when a field changes its meaning or goes.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The state of a box.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,8 +133,6 @@ pub struct ShapingStatus {
     pub queue: QueueSample,
     /// Packets dropped by the own queue.
     pub drops_queue: u64,
-    /// Packets dropped because the transmit ring was full.
-    pub drops_ring: u64,
     /// Boundaries sent while reports could be expected back.
     pub boundaries_sent: u64,
     /// Of them, those matched by a report.
@@ -250,7 +248,7 @@ impl BundleStatus {
         row("state", format!("{}: {}", decision.state, decision.reason))?;
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
         row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;
-        row("drops", format!("{} queue, {} ring", shaping.drops_queue, shaping.drops_ring))?;
+        row("drops", format!("{} packets", shaping.drops_queue))?;
         row("bottleneck", decision.bottleneck_bps.map_or("unknown".into(), mbit))?;
         row("min RTT", millis(decision.min_rtt_ns))?;
         row("queueing delay", millis(decision.queue_delay_ns))?;

@@ -47,7 +47,6 @@ pub struct Counters {
     pub bytes_sent: u64,
     pub message_bytes: u64,
     pub lateness_ns: [u64; 4],
-    pub drops_ring: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -242,7 +241,6 @@ fn apply(record: &mut BundleRecord, row: Row) {
             record.bytes_sent = counters.bytes_sent;
             record.message_bytes = counters.message_bytes;
             record.lateness_ns = counters.lateness_ns;
-            record.drops_ring = counters.drops_ring;
         }
     }
 }
@@ -296,6 +294,16 @@ mod tests {
         }
         let times: Vec<u64> = read(&file).unwrap()[0].queue.iter().map(|s| s.at_ns).collect();
         assert!(times.is_sorted() && times.last() == Some(&59) && times.len() < 60, "{times:?}");
+    }
+
+    #[test]
+    fn a_counter_that_is_no_longer_kept_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace");
+        let row = serde_json::to_string(&Counters { drops_queue: 7, ..Counters::default() });
+        let row = row.unwrap().replacen('{', "{\"drops_ring\":0,", 1);
+        std::fs::write(&file, format!("{{\"bundle\":\"b\",\"counters\":{row}}}\n")).unwrap();
+        assert_eq!(read(&file).unwrap()[0].drops_queue, 7);
     }
 
     #[test]

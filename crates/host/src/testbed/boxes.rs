@@ -345,7 +345,6 @@ fn append(whole: &mut BundleRecord, part: BundleRecord) {
     whole.packets_sent += part.packets_sent;
     whole.bytes_sent += part.bytes_sent;
     whole.message_bytes += part.message_bytes;
-    whole.drops_ring += part.drops_ring;
     for (worst, other) in whole.lateness_ns.iter_mut().zip(part.lateness_ns) {
         *worst = (*worst).max(other);
     }

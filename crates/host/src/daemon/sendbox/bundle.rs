@@ -74,6 +74,16 @@ pub enum Stopping {
 }
 
 /// One bundle.
+/// What became of the packets that may leave.
+enum Sent {
+    /// All have left.
+    AllDue,
+    /// As many as fit a turn or the WAN.
+    Some,
+    /// None: the WAN has no room.
+    NoRoom,
+}
+
 pub struct Bundle {
     index: usize,
     config: BundleConfig,
@@ -94,7 +104,6 @@ pub struct Bundle {
     is_undecided: bool,
     departed_at: Timestamp,
     drops_queue: u64,
-    drops_ring: u64,
     message_bytes: u64,
     lateness: Lateness,
     log: DecisionLog,
@@ -326,21 +335,18 @@ impl Bundle {
             let backlog = self.shaper.backlog();
             if backlog.packets == 0 {
                 self.control.on_queue(now, backlog);
-                return true;
+                return Sent::AllDue;
             }
         }
-        false
+        Sent::Some
     }
 
     fn send(&mut self, now: Timestamp, frame: &Frame, wan: &mut XdpPort) {
         if self.shaper.rate().is_some() {
             self.lateness.record(self.shaper.lateness());
         }
-        // There was room.
-        if !wan.send(frame.bytes()) {
-            self.drops_ring += 1;
-            return;
-        }
+        let is_sent = wan.send(frame.bytes());
+        debug_assert!(is_sent, "a packet leaves its queue only when the WAN has room");
         self.departed_at = now;
         let block = SampleBlock::from_frame(frame.bytes());
         let hash = block.map(|block| block.hash(&self.sampling_key));
