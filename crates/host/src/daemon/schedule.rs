@@ -2,6 +2,7 @@
 //! only at those that are due.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use forebay_core::units::Timestamp;
 
@@ -10,6 +11,17 @@ use forebay_core::units::Timestamp;
 pub struct Schedule {
     order: BTreeSet<(Timestamp, usize)>,
     due: Vec<Timestamp>,
+    /// Empty between rounds; kept for its memory.
+    served: Vec<(Timestamp, usize)>,
+}
+
+/// When a bundle that was served wants to be served again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At this time.
+    At(Timestamp),
+    /// Next of all: what it wanted was used up by others before it.
+    InTurn,
 }
 
 impl Schedule {
@@ -18,6 +30,7 @@ impl Schedule {
         Self {
             order: (0..bundles).map(|bundle| (Timestamp::ZERO, bundle)).collect(),
             due: vec![Timestamp::ZERO; bundles],
+            served: Vec::with_capacity(bundles),
         }
     }
 
@@ -28,13 +41,35 @@ impl Schedule {
 
     /// A bundle that is due at `now`. The caller serves it and then calls [`Schedule::set`].
     pub fn pop(&mut self, now: Timestamp) -> Option<usize> {
+        self.pop_due(now).map(|(_, bundle)| bundle)
+    }
+
+    fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, usize)> {
         let (at, bundle) = *self.order.first()?;
         if at > now {
             return None;
         }
         self.order.pop_first();
         self.due[bundle] = Timestamp::MAX;
-        Some(bundle)
+        Some((at, bundle))
+    }
+
+    /// Serves every bundle that is due at `now` once, so that a busy one leaves the others their
+    /// turn. One that comes away empty keeps its place before those that got something, however
+    /// little there is for each round.
+    pub fn round(&mut self, now: Timestamp, mut serve: impl FnMut(usize) -> Next) {
+        let mut served = std::mem::take(&mut self.served);
+        while let Some((wanted, bundle)) = self.pop_due(now) {
+            let again = match serve(bundle) {
+                Next::At(at) => at.max(now + Duration::from_nanos(1)),
+                Next::InTurn => wanted,
+            };
+            served.push((again, bundle));
+        }
+        for (again, bundle) in served.drain(..) {
+            self.set(bundle, again);
+        }
+        self.served = served;
     }
 
     /// Has `bundle` served at `at`, unless it is served earlier anyway.
@@ -80,6 +115,38 @@ mod tests {
         assert_eq!(schedule.pop(at(1000)), None, "each bundle is served once");
         schedule.set(0, at(2000));
         assert_eq!(schedule.pop(at(2000)), Some(0));
+    }
+
+    #[test]
+    fn room_for_one_goes_round_among_those_that_always_want_it() {
+        let (mut schedule, mut sent) = (Schedule::new(3), [0; 3]);
+        for now in (1..=300).map(|round| at(round * 1000)) {
+            let mut room = 1;
+            schedule.round(now, |bundle| {
+                if room == 0 {
+                    return Next::InTurn;
+                }
+                (room, sent[bundle]) = (0, sent[bundle] + 1);
+                Next::At(now)
+            });
+        }
+        assert_eq!(sent, [100; 3]);
+    }
+
+    #[test]
+    fn a_round_serves_each_bundle_once_whatever_it_asks_for() {
+        let mut schedule = Schedule::new(3);
+        for next in [Next::InTurn, Next::At(at(7)), Next::At(Timestamp::ZERO), Next::At(at(20))] {
+            let mut served = Vec::new();
+            schedule.round(at(10), |bundle| {
+                served.push(bundle);
+                next
+            });
+            assert_eq!(served, [0, 1, 2]);
+            schedule = Schedule::new(3);
+        }
+        schedule.round(at(10), |_| Next::At(at(20)));
+        assert_eq!(schedule.next(), Some(at(20)));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::clock;
 use crate::daemon::config::{BundleConfig, Shaping};
 use crate::daemon::lateness::Lateness;
 use crate::daemon::messages::Messages;
+use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
 use crate::daemon::trace::{self, Row, Tracer};
 use crate::daemon::{peer, unguessable};
@@ -73,7 +74,6 @@ pub enum Stopping {
     AtOnce,
 }
 
-/// One bundle.
 /// What became of the packets that may leave.
 enum Sent {
     /// All have left.
@@ -84,6 +84,7 @@ enum Sent {
     NoRoom,
 }
 
+/// One bundle.
 pub struct Bundle {
     index: usize,
     config: BundleConfig,
@@ -152,7 +153,6 @@ impl Bundle {
             is_undecided: true,
             departed_at: Timestamp::ZERO,
             drops_queue: 0,
-            drops_ring: 0,
             message_bytes: 0,
             lateness: Lateness::default(),
             log: DecisionLog::new(mode.dry_run),
@@ -258,21 +258,24 @@ impl Bundle {
     }
 
     /// Does what is due and answers when to come back.
-    pub fn serve(&mut self, now: Timestamp, outside: &mut Outside<'_>) -> Timestamp {
+    pub fn serve(&mut self, now: Timestamp, outside: &mut Outside<'_>) -> Next {
         self.judge_peer(now);
         if self.tick_at() <= now {
             self.control.on_tick(now, self.shaper.backlog());
             self.is_undecided = true;
         }
         self.apply_rate(now);
-        let is_done = self.send_packets(outside);
+        let sent = self.send_packets(outside);
         self.send_messages(now, outside.messages);
         self.record(now, outside.tracer);
-        if !is_done {
-            return now;
+        match sent {
+            Sent::AllDue => {}
+            Sent::Some => return Next::At(now),
+            Sent::NoRoom => return Next::InTurn,
         }
         let sample = if self.is_traced { self.next_queue_sample } else { Timestamp::MAX };
-        self.next_departure().min(self.tick_at()).min(self.session.next_timer()).min(sample)
+        let timers = self.tick_at().min(self.session.next_timer()).min(sample);
+        Next::At(self.next_departure().min(timers))
     }
 
     /// When the queue wants to be served; [`Timestamp::MAX`] while it is empty.
@@ -320,16 +323,20 @@ impl Bundle {
         }
     }
 
-    /// Sends what may leave now; false: there is more. What the WAN has no room for stays in the
-    /// queue, where the discipline still sees it.
-    fn send_packets(&mut self, outside: &mut Outside<'_>) -> bool {
-        for _ in 0..BUDGET {
+    /// Sends what may leave now. What the WAN has no room for stays in the queue, where the
+    /// discipline still sees it.
+    fn send_packets(&mut self, outside: &mut Outside<'_>) -> Sent {
+        for sent in 0..BUDGET {
             let now = clock::now();
             if !outside.wan.has_room() {
-                return self.next_departure() > now;
+                return match self.next_departure() {
+                    at if at > now => Sent::AllDue,
+                    _ if sent == 0 => Sent::NoRoom,
+                    _ => Sent::Some,
+                };
             }
             let mut drops = Drops { pool: outside.pool, count: &mut self.drops_queue };
-            let Some(frame) = self.shaper.dequeue(now, &mut drops) else { return true };
+            let Some(frame) = self.shaper.dequeue(now, &mut drops) else { return Sent::AllDue };
             self.send(now, &frame, outside.wan);
             outside.pool.give_back(frame);
             let backlog = self.shaper.backlog();
@@ -422,7 +429,6 @@ impl Bundle {
             bytes_sent: counters.bytes_sent.as_u64(),
             message_bytes: self.message_bytes,
             lateness_ns: self.lateness.percentiles(),
-            drops_ring: self.drops_ring,
         };
         tracer.put(self.index, Row::Counters(row));
     }
@@ -455,7 +461,6 @@ impl Bundle {
                 decision: decision_record(now, &self.control.decision()),
                 queue: self.queue_sample(now),
                 drops_queue: self.drops_queue,
-                drops_ring: self.drops_ring,
                 boundaries_sent: counters.boundaries_sent,
                 boundaries_matched: counters.boundaries_matched,
                 reports_unmatched: counters.reports_unmatched,

@@ -372,7 +372,8 @@ impl Path {
         };
         let bundle = &mut self.bundles[index];
         bundle.enqueue(now, frame, &mut self.pool);
-        self.schedule.set(index, bundle.next_departure());
+        // What has long been due comes behind those that have waited for the WAN.
+        self.schedule.set(index, bundle.next_departure().max(now));
     }
 
     fn bundle_of(&self, frame: &Frame) -> Option<usize> {
@@ -391,18 +392,11 @@ impl Path {
 
     fn serve_due(&mut self, messages: &mut Messages) {
         let now = clock::now();
-        // Each bundle once a round, so that a busy one leaves the others and the ring their turn.
-        for _ in 0..self.bundles.len() {
-            let Some(index) = self.schedule.pop(now) else { break };
-            let mut outside = Outside {
-                wan: &mut self.wan,
-                pool: &mut self.pool,
-                messages,
-                tracer: &self.tracer,
-            };
-            let next = self.bundles[index].serve(now, &mut outside);
-            self.schedule.set(index, next.max(now + Duration::from_nanos(1)));
-        }
+        let Self { bundles, schedule, wan, pool, tracer, .. } = self;
+        schedule.round(now, |index| {
+            let mut outside = Outside { wan, pool, messages, tracer };
+            bundles[index].serve(now, &mut outside)
+        });
     }
 
     fn set_keys(&mut self, keys: &[KeyRing]) {
