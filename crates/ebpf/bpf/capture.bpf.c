@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hands frames to the AF_XDP socket of their receive queue: all of them (the link emulator, behind
- * which there is no kernel path), or those towards a bundle (a sendbox, a bump in the wire). What
- * is not handed over goes on through the kernel, where a bridge carries it.
+ * Hands frames to the AF_XDP socket of their receive queue: all of them with the time of their
+ * arrival (the link emulator, behind which there is no kernel path), or those towards a bundle (a
+ * sendbox, a bump in the wire). What is not handed over goes on through the kernel, where a bridge
+ * carries it.
  *
  * A process that died has no socket in the map. A process that hangs does not beat, and after
  * `stale_after_ns` its traffic takes the kernel's path again: it must never be a black hole.
@@ -22,6 +23,7 @@ enum fate {
 	FATE_OUTSIDE,
 	FATE_STALE,
 	FATE_NO_SOCKET,
+	FATE_NO_STAMP,
 	FATES,
 };
 
@@ -70,6 +72,23 @@ struct {
 	__type(value, __u64);
 } fates SEC(".maps");
 
+/*
+ * Puts the time (CLOCK_MONOTONIC) in front of the frame, where it travels to the socket. A reader
+ * that wakes up late still knows when and in which order frames came.
+ */
+static __always_inline bool stamp(struct xdp_md *ctx)
+{
+	__u64 *arrived;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*arrived)))
+		return false;
+	arrived = (void *)(long)ctx->data_meta;
+	if ((void *)(arrived + 1) > (void *)(long)ctx->data)
+		return false;
+	*arrived = bpf_ktime_get_ns();
+	return true;
+}
+
 static __always_inline bool beating(void)
 {
 	__u32 zero = 0;
@@ -110,7 +129,7 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 SEC("xdp")
 int capture(struct xdp_md *ctx)
 {
-	__u32 fate = capture_all ? FATE_REDIRECTED : classify(ctx);
+	__u32 fate = !capture_all ? classify(ctx) : stamp(ctx) ? FATE_REDIRECTED : FATE_NO_STAMP;
 	int action = XDP_PASS;
 	__u64 *count;
 

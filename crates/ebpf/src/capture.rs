@@ -22,11 +22,16 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/capture.skel.rs"));
 }
 
+/// Bytes of a time of arrival, see [`CaptureOptions::All`].
+pub const STAMP_LEN: usize = size_of::<u64>();
+
 /// Which frames are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureOptions {
     /// Every frame, whatever it carries: the link emulator, behind which there is no kernel path.
-    /// A queue without a socket passes its frames to the kernel.
+    /// A queue without a socket passes its frames to the kernel. The [`STAMP_LEN`] bytes in front
+    /// of a frame in the socket's memory say when it arrived: nanoseconds of `CLOCK_MONOTONIC`, a
+    /// `u64` in the machine's byte order.
     All,
     /// IP packets towards the prefixes given to [`Capture::add_prefix`], as long as
     /// [`Capture::beat`] was called less than `stale_after` ago. All else passes to the kernel.
@@ -55,6 +60,8 @@ pub struct CaptureCounters {
     pub stale: u64,
     /// Passed: no socket for the receive queue.
     pub no_socket: u64,
+    /// Passed: all frames are wanted, and the driver has no room for the time of arrival.
+    pub no_stamp: u64,
 }
 
 /// The attached capture program of one device. Dropping it detaches.
@@ -67,6 +74,7 @@ pub struct Capture {
     heartbeat: MappedWords,
     program: OwnedFd,
     link: Option<XdpLink>,
+    is_stamping: bool,
 }
 
 impl Capture {
@@ -105,6 +113,7 @@ impl Capture {
             heartbeat,
             program: program::descriptor("capture", loaded.progs.capture.as_fd())?,
             link: None,
+            is_stamping: options == CaptureOptions::All,
         })
     }
 
@@ -112,6 +121,11 @@ impl Capture {
     /// merged would be handed over as one: GRO must be off on the device.
     pub fn mode(&self) -> Option<XdpMode> {
         self.link.as_ref().map(|link| link.mode)
+    }
+
+    /// Whether each frame comes with the time of its arrival, see [`CaptureOptions::All`].
+    pub fn is_stamping(&self) -> bool {
+        self.is_stamping
     }
 
     /// Gives the frames of a receive queue to an AF_XDP socket that is bound to this queue.
@@ -166,6 +180,7 @@ impl Capture {
             outside: count(5)?,
             stale: count(6)?,
             no_socket: count(7)?,
+            no_stamp: count(8)?,
         })
     }
 }

@@ -19,6 +19,6 @@ mod program;
 mod sampler;
 
 pub use attach::XdpMode;
-pub use capture::{Capture, CaptureCounters, CaptureOptions};
+pub use capture::{Capture, CaptureCounters, CaptureOptions, STAMP_LEN};
 pub use error::Error;
 pub use sampler::{Boundary, BundleCounters, Sampler, SamplerBundle};

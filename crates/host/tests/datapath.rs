@@ -51,7 +51,7 @@ fn wait_until_the_bridge_forwards() {
         assert!(started.elapsed() < Duration::from_secs(5), "the bridge does not forward");
         assert!(source.send(&frame(0, 1, 0, 60)));
         std::thread::sleep(Duration::from_millis(10));
-        sink.receive(64, &mut |frame| forwarded |= frame[6..12] == SOURCE).unwrap();
+        sink.receive(64, &mut |frame, _| forwarded |= frame[6..12] == SOURCE).unwrap();
     }
 }
 
@@ -96,7 +96,7 @@ fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
     while frames.len() < count && last.elapsed() < Duration::from_secs(1) {
         let before = frames.len();
         // The kernel sends multicast of its own.
-        port.receive(64, &mut |frame| {
+        port.receive(64, &mut |frame, _| {
             if frame[6..12] == SOURCE {
                 frames.push(frame.to_vec());
             }
@@ -152,7 +152,7 @@ fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
         std::thread::sleep(STALE_AFTER);
         send(&mut source, &bundled);
         assert_eq!(receive(sink.as_mut(), 2), bundled);
-        assert_eq!(lan.receive(1, &mut |_| ()).unwrap(), 0);
+        assert_eq!(lan.receive(1, &mut |_, _| ()).unwrap(), 0);
 
         // It goes on.
         capture.beat();
@@ -190,7 +190,7 @@ fn a_port_in_the_wire_forwards_byte_for_byte_past_the_bridge() {
             let started = Instant::now();
             while forwarded < frames.len() && started.elapsed() < Duration::from_secs(1) {
                 capture.beat();
-                forwarded += lan.receive(64, &mut |frame| assert!(wan.send(frame))).unwrap();
+                forwarded += lan.receive(64, &mut |frame, _| assert!(wan.send(frame))).unwrap();
                 wan.flush().unwrap();
             }
             assert_eq!(receive(sink.as_mut(), frames.len()), frames, "round {round}");
@@ -386,7 +386,7 @@ fn cost_of_forwarding_a_packet() {
                 capture.beat();
                 let fd = nix::poll::PollFd::new(lan.as_fd(), nix::poll::PollFlags::POLLIN);
                 nix::poll::poll(&mut [fd], 100_u16).unwrap();
-                packets += lan.receive(64, &mut |frame| assert!(wan.send(frame))).unwrap();
+                packets += lan.receive(64, &mut |frame, _| assert!(wan.send(frame))).unwrap();
                 wan.flush().unwrap();
             }
             let spent = cpu() - before;

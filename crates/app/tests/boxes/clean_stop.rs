@@ -85,7 +85,7 @@ fn while_the_wan_takes_nothing_packets_wait_in_the_queue_and_the_kernel_takes_ov
     scene.ip("link set dev wan up");
     let mut arrived = Vec::new();
     await_that("the queue leaves", || {
-        tap.receive(4096, &mut |frame| arrived.extend(number_in(frame))).unwrap();
+        tap.receive(4096, &mut |frame, _| arrived.extend(number_in(frame))).unwrap();
         arrived.len() as u64 >= captured
     });
     assert!(arrived.is_sorted_by(|a, b| a < b), "in order, each once");

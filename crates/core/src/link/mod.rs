@@ -314,6 +314,11 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         self.qdisc.backlog()
     }
 
+    /// How far the link has come in virtual time: nothing can arrive before.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// When to poll next: no packet reaches the far end before. `None`: not before an offer.
     pub fn next_timer(&self) -> Option<Timestamp> {
         let departure = self.next_departure().map(|at| self.line.due(at));

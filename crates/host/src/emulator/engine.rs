@@ -34,8 +34,9 @@ pub const QUANTUM: Duration = Duration::from_micros(50);
 /// Above boxes and generators: all of them depend on the time that packets spend here.
 const REALTIME_PRIORITY: i32 = 10;
 
-/// Frames that are taken from a port before the next one has its turn.
-const RECEIVE_BATCH: usize = 64;
+/// Frames that are taken from a port in a round: all that its ring holds, since the link does not
+/// go back in time for what came earlier and was left there.
+const RECEIVE_BATCH: usize = 4096;
 
 /// How often the orders are looked at while packets leave no time to wait for them.
 const CONTROL_EVERY: Duration = Duration::from_millis(10);
@@ -49,8 +50,6 @@ pub struct Emulator {
     forward: Path,
     reverse: Path,
     pool: Pool,
-    /// The pair that is served first, so that none is favoured.
-    turn: usize,
     waiting: Waiting,
     control: Control,
     realtime: bool,
@@ -77,7 +76,6 @@ impl Emulator {
             forward,
             reverse,
             pool: Pool::default(),
-            turn: 0,
             waiting,
             control: Control::default(),
             realtime: false,
@@ -154,20 +152,19 @@ impl Emulator {
 
     /// Takes in what has arrived and lets out what is due at `now`; false if there was nothing.
     fn round(&mut self, now: Timestamp) -> io::Result<bool> {
-        let Self { ports, forward, reverse, pool, turn, .. } = self;
-        forward.sample(now, pool);
-        reverse.sample(now, pool);
+        let Self { ports, forward, reverse, pool, .. } = self;
         let mut worked = false;
-        *turn = (*turn + 1) % ports.len();
-        for index in (*turn..ports.len()).chain(0..*turn) {
-            let PortPair { left, right } = &mut ports[index];
-            let pair = index as u16;
-            let from_left =
-                left.receive(RECEIVE_BATCH, &mut |bytes| forward.offer(now, bytes, pair, pool))?;
-            let from_right =
-                right.receive(RECEIVE_BATCH, &mut |bytes| reverse.offer(now, bytes, pair, pool))?;
+        for (pair, PortPair { left, right }) in (0..).zip(ports.iter_mut()) {
+            let from_left = left.receive(RECEIVE_BATCH, &mut |bytes, arrived| {
+                forward.receive(arrived, bytes, pair, pool);
+            })?;
+            let from_right = right.receive(RECEIVE_BATCH, &mut |bytes, arrived| {
+                reverse.receive(arrived, bytes, pair, pool);
+            })?;
             worked |= from_left + from_right > 0;
         }
+        forward.admit(now, pool);
+        reverse.admit(now, pool);
         let to_right = forward
             .release(now, pool, |bytes, pair| send(ports[usize::from(pair)].right.as_mut(), bytes));
         let to_left = reverse

@@ -25,6 +25,8 @@ pub(super) struct Path {
     message_loss: Ratio,
     message_loss_stream: Stream,
     truth: Truth,
+    /// Frames of this round with the times at which they came.
+    arrivals: Vec<(Timestamp, Frame)>,
 }
 
 impl Path {
@@ -46,7 +48,8 @@ impl Path {
         let message_loss = ratio("message_loss", spec.message_loss).map_err(refused)?;
         let message_loss_stream = streams.stream("message_loss");
         let truth = Truth::new(name, out).map_err(EmulatorError::Log)?;
-        Ok(Self { link, classifier, message_loss, message_loss_stream, truth })
+        let arrivals = Vec::new();
+        Ok(Self { link, classifier, message_loss, message_loss_stream, truth, arrivals })
     }
 
     /// The run starts at `start`: changes, trace and samples count from there.
@@ -55,9 +58,30 @@ impl Path {
         self.truth.sample_from(start);
     }
 
-    /// Takes the samples of the queue that are due by `now`. Comes before all arrivals at `now`, so
-    /// that the samples show the queue at their own times, however late this call is.
-    pub fn sample(&mut self, now: Timestamp, pool: &mut Pool) {
+    /// A frame has arrived. Comes before [`Path::admit`], in any order.
+    pub fn receive(&mut self, arrived: Timestamp, bytes: &[u8], pair: u16, pool: &mut Pool) {
+        match pool.frame(bytes, pair) {
+            Some(frame) => self.arrivals.push((arrived, frame)),
+            None => self.truth.turned_away(),
+        }
+    }
+
+    /// Lets the link live up to `now` with what was received since the last call, in the order in
+    /// which it came at all ports. However late this call is, each frame finds the queue, and each
+    /// sample shows it, as it was at that time.
+    pub fn admit(&mut self, now: Timestamp, pool: &mut Pool) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        arrivals.sort_by_key(|(arrived, _)| *arrived);
+        for (arrived, frame) in arrivals.drain(..) {
+            self.sample(arrived, pool);
+            self.offer(arrived, frame, pool);
+        }
+        self.arrivals = arrivals;
+        self.sample(now, pool);
+    }
+
+    /// Takes the samples of the queue that are due by `now`.
+    fn sample(&mut self, now: Timestamp, pool: &mut Pool) {
         while let Some(at) = self.truth.sample_due(now) {
             let truth = &mut self.truth;
             let queue = self.link.queue_at(at, &mut |gone| give_up(gone, truth, pool));
@@ -65,11 +89,11 @@ impl Path {
         }
     }
 
-    /// A frame has arrived at `now`.
-    pub fn offer(&mut self, now: Timestamp, bytes: &[u8], pair: u16, pool: &mut Pool) {
-        let Self { link, classifier, message_loss, message_loss_stream, truth } = self;
-        let Some(mut frame) = pool.frame(bytes, pair) else { return truth.turned_away() };
+    fn offer(&mut self, arrived: Timestamp, mut frame: Frame, pool: &mut Pool) {
+        let Self { link, classifier, message_loss, message_loss_stream, truth, .. } = self;
         frame.classify(classifier);
+        // A frame that was on its way from the kernel during the last round comes in this one.
+        let now = arrived.max(link.now());
         truth.arriving(now, &frame);
         // Drawn for messages only: the n-th of them meets the same fate whatever passes between.
         let lost = frame.is_message() && message_loss_stream.chance(message_loss.as_f64());
@@ -186,4 +210,73 @@ fn read_trace(path: &FilePath) -> Result<Trace, Refusal> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Refusal::Read { path: path.to_path_buf(), source })?;
     Trace::parse(&path.display().to_string(), &text).map_err(Refusal::Trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::spec::{Spec, Value};
+
+    use super::*;
+    use crate::record::PacketRecord;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    /// What happened to frames of 1000 bytes that came at `arrivals` (ms, pair) on a link of
+    /// 1 Mbit/s with a queue of two packets, if the emulator looked at `rounds` (ms).
+    fn log(arrivals: &[(u64, u16)], rounds: &[u64]) -> (LinkRecord, Vec<PacketRecord>) {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = LinkSpec {
+            rate_bps: Some(1_000_000),
+            trace: None,
+            delay_ns: 0,
+            loss: 0.0,
+            message_loss: 0.0,
+            reorder: 0.0,
+            reorder_packets: 0,
+            qdisc: Spec::named("fifo").with("limit", Value::Text("2p".into())),
+            changes: Vec::new(),
+        };
+        let mut path = Path::new("forward", &spec, 1, Some(dir.path())).ok().unwrap();
+        let mut pool = Pool::default();
+        path.start(ms(0));
+        let mut seen = 0;
+        for round in rounds {
+            // Port by port, as the emulator reads them.
+            let came = arrivals.iter().filter(|(at, _)| (seen..*round).contains(at));
+            let mut came: Vec<_> = came.collect();
+            came.sort_by_key(|(_, pair)| *pair);
+            for (at, pair) in came {
+                path.receive(ms(*at), &[*pair as u8; 1000], *pair, &mut pool);
+            }
+            path.admit(ms(*round), &mut pool);
+            path.release(ms(*round), &mut pool, |_, _| true);
+            path.stamp(ms(*round));
+            seen = *round;
+        }
+        let record = path.finish(0).ok().unwrap();
+        let packets = PacketRecord::read_file(&record.packets).unwrap();
+        (record, packets)
+    }
+
+    #[test]
+    fn a_late_emulator_finds_the_same_queue_and_the_same_drops() {
+        // A frame takes 8 ms: the queue of two is full in between.
+        let arrivals = [(1, 1), (2, 0), (3, 1), (4, 0), (12, 0), (13, 1), (40, 1), (41, 0)];
+        let every_ms: Vec<u64> = (1..=80).collect();
+        let (in_time, packets) = log(&arrivals, &every_ms);
+        let (late, late_packets) = log(&arrivals, &[80]);
+        let truth = |packets: &[PacketRecord]| -> Vec<_> {
+            let of = |packet: &PacketRecord| {
+                (packet.arrived_ns, packet.departed_ns, packet.packed, packet.queue_packets)
+            };
+            packets.iter().map(of).collect()
+        };
+        assert_eq!(truth(&late_packets), truth(&packets));
+        assert_eq!(late.queue, in_time.queue);
+        assert_eq!((late.drops_queue, in_time.drops_queue), (2, 2));
+        let queue: Vec<u64> = in_time.queue.iter().map(|sample| sample.packets).collect();
+        assert_eq!(queue, [0, 1, 1, 0, 0, 0, 0, 0, 0], "every 10 ms");
+    }
 }

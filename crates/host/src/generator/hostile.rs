@@ -243,7 +243,7 @@ impl Attacker {
     fn listen(&mut self, is_recorded: bool) {
         let Self { port, target, repertoire, .. } = self;
         // An error of the device only means fewer messages to replay.
-        let _ = port.receive(usize::MAX, &mut |frame| {
+        let _ = port.receive(usize::MAX, &mut |frame, _| {
             if let Some(message) = message_to(*target, frame) {
                 repertoire.keep(message, is_recorded);
             }

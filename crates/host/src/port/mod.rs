@@ -7,6 +7,7 @@ mod xdp;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, CaptureOptions};
 
 pub use packet::PacketPort;
@@ -17,8 +18,10 @@ pub const ETHERNET_HEADER_LEN: usize = 14;
 
 /// Sends and receives frames (Ethernet header to payload, without FCS) on one device.
 pub trait Port: Send {
-    /// Hands up to `max` received frames to `f`; returns how many.
-    fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8])) -> io::Result<usize>;
+    /// Hands up to `max` received frames to `f`, with the time of their arrival; returns how many.
+    /// The time is the kernel's, who puts it on what [`open_all`] captures with AF_XDP, or else
+    /// that of this call.
+    fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8], Timestamp)) -> io::Result<usize>;
     /// Queues one frame for transmission; false: the ring is full, nothing was taken. A frame that
     /// is longer than the device can carry is taken, lost and counted in [`Port::ring_drops`].
     fn send(&mut self, frame: &[u8]) -> bool;
@@ -169,6 +172,7 @@ pub(crate) mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::clock;
 
     /// Runs `test` in a network namespace of its own that holds the veth pair `left` and `right`.
     /// The kernel removes all of it when the thread and its sockets have gone.
@@ -217,7 +221,7 @@ pub(crate) mod tests {
         let mut frames = Vec::new();
         let mut last = Instant::now();
         while frames.len() < count && last.elapsed() < Duration::from_secs(1) {
-            let got = port.receive(64, &mut |frame| {
+            let got = port.receive(64, &mut |frame, _| {
                 if number(frame).is_some() {
                     frames.push(frame.to_vec());
                 }
@@ -259,6 +263,35 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn frames_say_when_they_arrived_however_late_they_are_read() {
+        on_a_veth_pair(|| {
+            let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
+            let mut right = open_all_xdp("right", Direction::Receive).unwrap();
+            let started = clock::now();
+            let mut between = Vec::new();
+            for index in 0..2 {
+                assert!(left.send(&frame(index, 100)));
+                left.flush().unwrap();
+                // Readable: the first one has arrived. The second is waited for below.
+                let fd = nix::poll::PollFd::new(right.as_fd(), nix::poll::PollFlags::POLLIN);
+                assert_eq!(nix::poll::poll(&mut [fd], 5000_u16), Ok(1));
+                between.push(clock::now());
+            }
+            let mut arrivals = Vec::new();
+            while arrivals.len() < 2 {
+                right
+                    .receive(64, &mut |frame, arrived| {
+                        arrivals.extend(number(frame).map(|number| (number, arrived)));
+                    })
+                    .unwrap();
+            }
+            let [(0, first), (1, second)] = arrivals[..] else { panic!("{arrivals:?}") };
+            assert!(started <= first && first <= between[0], "{first:?}");
+            assert!(between[0] <= second && second <= clock::now(), "{second:?}");
+        });
+    }
+
+    #[test]
     fn packet_sockets_carry_frames_of_all_sizes_both_ways_in_order() {
         on_a_veth_pair(|| {
             let mut left = PacketPort::open("left", Direction::Both).unwrap();
@@ -277,7 +310,7 @@ pub(crate) mod tests {
             assert!(!right.send(&frame(8, 100)));
             left.flush().unwrap();
             assert_eq!(receive(&mut right, 1), [frame(7, 100)]);
-            assert_eq!(left.receive(1, &mut |_| panic!("a frame")).unwrap(), 0);
+            assert_eq!(left.receive(1, &mut |_, _| panic!("a frame")).unwrap(), 0);
         });
     }
 

@@ -4,7 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_core::units::Timestamp;
+
 use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, last_os_error, os_error};
+use crate::clock;
 use crate::offload::mtu;
 
 /// Room for a VLAN tag that the kernel leaves in the frame.
@@ -65,7 +68,7 @@ impl PacketPort {
 }
 
 impl Port for PacketPort {
-    fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+    fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8], Timestamp)) -> io::Result<usize> {
         if !self.direction.receives() {
             return Ok(0);
         }
@@ -90,7 +93,7 @@ impl Port for PacketPort {
             }
             // MSG_TRUNC: the length is the frame's, though the buffer be shorter.
             match self.buffer.get(..len as usize) {
-                Some(frame) => f(frame),
+                Some(frame) => f(frame, clock::now()),
                 None => self.lost += 1,
             }
             count += 1;

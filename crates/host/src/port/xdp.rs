@@ -4,10 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use forebay_ebpf::Capture;
+use forebay_core::units::Timestamp;
+use forebay_ebpf::{Capture, STAMP_LEN};
 
 use super::ring::{Consumer, Mapping, Producer, RingLayout};
 use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, last_os_error, os_error};
+use crate::clock;
 use crate::offload::{mtu, receive_queues};
 
 /// Frames in the receive ring: 98 ms of full frames at 500 Mbit/s, longer than a loaded machine
@@ -154,17 +156,19 @@ impl XdpPort {
 }
 
 impl Port for XdpPort {
-    fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+    fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8], Timestamp)) -> io::Result<usize> {
         let Some(receive) = self.receive.as_mut() else { return Ok(0) };
         let frame_mask = !u64::from(self.frame_size - 1);
+        let is_stamping = self.capture.as_ref().is_some_and(Capture::is_stamping);
+        let stamp_len = if is_stamping { STAMP_LEN } else { 0 };
+        let now = clock::now();
         let mut count = 0;
         while count < max {
             let Some(descriptor) = receive.rx.pop() else { break };
             // SAFETY: the kernel gave this frame up with the entry and gets it back below.
-            let frame =
-                unsafe { self.umem.frame(descriptor.addr as usize, descriptor.len as usize) };
-            f(frame
-                .ok_or_else(|| io::Error::other("the kernel named a frame outside the umem"))?);
+            let (arrived, frame) = unsafe { stamped(&self.umem, &descriptor, stamp_len) }
+                .ok_or_else(|| io::Error::other("the kernel named a frame outside the umem"))?;
+            f(frame, arrived.unwrap_or(now));
             // There is room: the ring is as large as the number of receive frames.
             receive.fill.push(descriptor.addr & frame_mask);
             count += 1;
@@ -219,7 +223,8 @@ impl Port for XdpPort {
             // An empty fill ring counts as a dropped frame too, so it is not added.
             statistics.rx_dropped + statistics.rx_ring_full + statistics.tx_invalid_descs
         });
-        of_kernel + self.oversized
+        let capture = self.capture.as_ref().and_then(|capture| capture.counters().ok());
+        of_kernel + self.oversized + capture.map_or(0, |counters| counters.no_stamp)
     }
 }
 
@@ -241,6 +246,25 @@ impl TransmitSide {
             self.completion.release();
         }
     }
+}
+
+/// The frame that a descriptor names, and the time of arrival that `stamp_len` bytes in front of it
+/// hold; `None` if they are not inside the umem.
+///
+/// # Safety
+///
+/// As for [`Mapping::frame`].
+unsafe fn stamped<'a>(
+    umem: &'a Mapping,
+    descriptor: &libc::xdp_desc,
+    stamp_len: usize,
+) -> Option<(Option<Timestamp>, &'a [u8])> {
+    let start = (descriptor.addr as usize).checked_sub(stamp_len)?;
+    // SAFETY: by the caller's promise.
+    let bytes = unsafe { umem.frame(start, stamp_len + descriptor.len as usize) }?;
+    let (stamp, frame) = bytes.split_at(stamp_len);
+    let stamp = stamp.try_into().ok().map(u64::from_ne_bytes);
+    Some((stamp.map(Timestamp::from_nanos), frame))
 }
 
 /// Makes the kernel look at the tx ring. An error that passes by itself is no error.

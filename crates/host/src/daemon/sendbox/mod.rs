@@ -170,7 +170,7 @@ impl SendboxWorker {
     /// What has come in, and what is due; answers the number of packets received.
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
         let path = &mut self.path;
-        let received = self.lan.receive(RECEIVE_BATCH, &mut |bytes| path.take(now, bytes))?;
+        let received = self.lan.receive(RECEIVE_BATCH, &mut |bytes, _| path.take(now, bytes))?;
         self.messages.receive(|index, datagram| path.on_datagram(now, index, datagram));
         path.serve_due(&mut self.messages);
         path.wan.flush()?;
