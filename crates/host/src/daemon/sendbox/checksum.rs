@@ -6,9 +6,15 @@
 //! by its receiver. The device at fault stands in another machine or namespace, where it cannot be
 //! asked; so the packets are looked at.
 //!
-//! Such packets can also be made on purpose. So the box refuses to run only if they are at least
-//! half of what comes right after its start, and whoever wants that must send as much as the site.
-//! Afterwards they are counted and forwarded like any other.
+//! Such packets can also be made on purpose, by whoever is on the LAN. So the box refuses to run
+//! only right after its start, and only if they are at least half of no few packets of its bundles:
+//! those with a source outside the bundles' prefixes say nothing. On fewer, and at any later time,
+//! it warns and forwards them like any other.
+//!
+//! What is left to an attacker who sends from (or forges) a source inside a prefix: to send as much
+//! as the site in the first minute, on an idle site 256 packets, and so to end the box. Then
+//! the kernel forwards, unshaped. No packet of others is lost or slowed by that, and one who can
+//! send that much can do the site more harm by filling its link.
 
 use std::time::Duration;
 
@@ -16,12 +22,16 @@ use forebay_core::units::Timestamp;
 
 /// TCP and UDP packets looked at together.
 const WINDOW: u32 = 1024;
-/// That many of them tell a device at fault from chance: a right checksum equals the sum of the
-/// pseudo-header once in 65,536 packets.
+/// That many unfinished ones tell a device at fault from chance: a right checksum equals the sum of
+/// the pseudo-header once in 65,536 packets.
 const AT_FAULT: u32 = 8;
-/// The trial ends after so long, however little has come: one that waited for traffic would let a
-/// handful of packets stop an idle box at any time.
+/// The trial ends after so long, however little has come: one that waited for traffic would let
+/// an idle box be stopped at any time.
 const TRIAL: Duration = Duration::from_secs(60);
+/// Fewest packets that a verdict rests on when the trial ends. Behind a device at fault nothing
+/// gets through, so that little comes: first packets of connections, each sent some six times in a
+/// minute (tcp_syn_retries, tcp(7)). This is what some dozens of them make.
+const ENOUGH: u32 = 256;
 /// Shortest time between two warnings.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
@@ -59,19 +69,29 @@ impl ChecksumGuard {
         self.total
     }
 
-    /// Looks at a frame.
-    pub fn look(&mut self, now: Timestamp, frame: &[u8]) -> Finding {
-        if self.trial_until.is_some_and(|until| now >= until) && self.end_trial() {
-            return Finding::Refuse;
+    /// Looks at a frame, which may be of a bundle or not.
+    pub fn look(&mut self, now: Timestamp, frame: &[u8], is_bundled: bool) -> Finding {
+        if self.trial_until.is_some_and(|until| now >= until) {
+            self.trial_until = None;
+            if self.seen >= ENOUGH && self.is_half() {
+                return Finding::Refuse;
+            }
         }
         let Some(is_unfinished) = is_unfinished(frame) else { return Finding::Fine };
+        self.total += u64::from(is_unfinished);
+        let is_trial = self.trial_until.is_some();
+        if is_trial && !is_bundled {
+            return Finding::Fine;
+        }
         self.seen += 1;
         self.unfinished += u32::from(is_unfinished);
-        self.total += u64::from(is_unfinished);
-        if self.trial_until.is_some() {
-            let is_refused = self.seen == WINDOW && self.end_trial();
-            return if is_refused { Finding::Refuse } else { Finding::Fine };
+        if is_trial && self.seen < WINDOW {
+            return Finding::Fine;
         }
+        if is_trial && self.is_half() {
+            return Finding::Refuse;
+        }
+        self.trial_until = None;
         let is_worth_a_word = self.unfinished >= AT_FAULT && now >= self.next_warning;
         if self.seen == WINDOW {
             (self.seen, self.unfinished) = (0, 0);
@@ -83,12 +103,9 @@ impl ChecksumGuard {
         Finding::Warn
     }
 
-    /// Whether the packets of the trial speak against running.
-    fn end_trial(&mut self) -> bool {
-        let is_at_fault = self.unfinished >= AT_FAULT && self.unfinished >= self.seen.div_ceil(2);
-        self.trial_until = None;
-        (self.seen, self.unfinished) = (0, 0);
-        is_at_fault
+    /// Whether at least half of the packets are unfinished.
+    fn is_half(&self) -> bool {
+        self.unfinished >= self.seen.div_ceil(2)
     }
 }
 
@@ -180,7 +197,7 @@ mod tests {
 
     /// What a guard finds in packets with these checksums, all at `now`.
     fn findings(guard: &mut ChecksumGuard, now: Timestamp, sums: &[u16]) -> Vec<Finding> {
-        sums.iter().map(|checksum| guard.look(now, &udp(*checksum))).collect()
+        sums.iter().map(|checksum| guard.look(now, &udp(*checksum), true)).collect()
     }
 
     /// Checksums of a whole window with `bad` unfinished ones, which come first.
@@ -190,7 +207,7 @@ mod tests {
 
     #[test]
     fn half_of_the_first_window_is_refused_and_less_is_not() {
-        for (bad, last) in [(WINDOW / 2, Finding::Refuse), (WINDOW / 2 - 1, Finding::Fine)] {
+        for (bad, last) in [(WINDOW / 2, Finding::Refuse), (WINDOW / 2 - 1, Finding::Warn)] {
             let mut guard = ChecksumGuard::new(START);
             let found = findings(&mut guard, START, &window(bad));
             assert_eq!(found.last(), Some(&last), "{bad}");
@@ -201,22 +218,37 @@ mod tests {
 
     #[test]
     fn a_slow_device_at_fault_is_refused_when_the_trial_ends() {
-        let refused = |bad: u32, good: u32| {
+        let after = |bad: u32, good: u32| {
             let mut guard = ChecksumGuard::new(START);
             let sums = [vec![BAD; bad as usize], vec![GOOD; good as usize]].concat();
-            findings(&mut guard, START, &sums);
-            guard.look(START + TRIAL, &[]) == Finding::Refuse
+            let found = findings(&mut guard, START, &sums);
+            assert!(found.iter().all(|found| *found == Finding::Fine));
+            guard.look(START + TRIAL, &udp(GOOD), true)
         };
-        assert!(refused(AT_FAULT, AT_FAULT));
-        assert!(!refused(AT_FAULT, AT_FAULT + 1), "less than half");
-        assert!(!refused(AT_FAULT - 1, 0), "too few to tell");
+        assert_eq!(after(ENOUGH / 2, ENOUGH / 2), Finding::Refuse);
+        assert_eq!(after(ENOUGH / 2, ENOUGH / 2 + 1), Finding::Warn, "less than half");
+        assert_eq!(after(ENOUGH - 1, 0), Finding::Warn, "too few to end for");
+        assert_eq!(after(AT_FAULT, 0), Finding::Warn);
+        assert_eq!(after(AT_FAULT - 1, 0), Finding::Fine, "too few to tell");
+    }
+
+    #[test]
+    fn packets_of_no_bundle_neither_end_the_box_nor_excuse_a_device() {
+        let mut guard = ChecksumGuard::new(START);
+        for checksum in [BAD, GOOD] {
+            for _ in 0..5 * WINDOW {
+                assert_eq!(guard.look(START, &udp(checksum), false), Finding::Fine);
+            }
+        }
+        assert_eq!(guard.total(), 5 * u64::from(WINDOW));
+        assert_eq!(findings(&mut guard, START, &window(WINDOW)).last(), Some(&Finding::Refuse));
     }
 
     #[test]
     fn after_the_trial_a_flood_is_only_counted() {
         let quiet = {
             let mut guard = ChecksumGuard::new(START);
-            guard.look(START + TRIAL, &[]);
+            guard.look(START + TRIAL, &[], true);
             guard
         };
         let busy = {
@@ -248,9 +280,9 @@ mod tests {
         assert!(findings(&mut guard, later, &sums).iter().all(|found| *found == Finding::Fine));
         let mut guard = ChecksumGuard::new(START);
         for _ in 0..WINDOW - 1 {
-            assert_eq!(guard.look(START, &udp(BAD)), Finding::Fine);
-            assert_eq!(guard.look(START, &[0; 60]), Finding::Fine, "not IP");
+            assert_eq!(guard.look(START, &udp(BAD), true), Finding::Fine);
+            assert_eq!(guard.look(START, &[0; 60], true), Finding::Fine, "not IP");
         }
-        assert_eq!(guard.look(START, &udp(BAD)), Finding::Refuse);
+        assert_eq!(guard.look(START, &udp(BAD), true), Finding::Refuse);
     }
 }

@@ -348,19 +348,21 @@ impl Worker for SendboxWorker {
 impl Path {
     /// Takes a captured frame.
     fn take(&mut self, now: Timestamp, bytes: &[u8]) {
-        match self.guard.look(now, bytes) {
-            Finding::Fine => {}
-            Finding::Warn => tracing::warn!(
-                count = self.guard.total(),
-                "packets come in with unfinished checksums and will be dropped by their receivers"
-            ),
-            Finding::Refuse => self.is_refused = true,
-        }
         let Some(frame) = self.pool.copy(bytes) else {
             self.oversized += 1;
             return;
         };
-        let Some(index) = self.bundle_of(&frame) else {
+        let bundle = self.bundle_of(&frame);
+        match self.guard.look(now, bytes, bundle.is_some()) {
+            Finding::Fine => {}
+            Finding::Warn => tracing::warn!(
+                count = self.guard.total(),
+                "packets come in with unfinished checksums and will be dropped by their \
+                 receivers; run `ethtool -K DEVICE tx off` at the sending end of the link"
+            ),
+            Finding::Refuse => self.is_refused = true,
+        }
+        let Some(index) = bundle else {
             // The program knows destinations only: another source goes its way at once.
             self.unclaimed += 1;
             // What the kernel has sent by now makes room.
