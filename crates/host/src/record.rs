@@ -345,7 +345,7 @@ pub struct DecisionRecord {
     pub queue_delay_ns: Option<u64>,
     /// Estimated bottleneck rate (bits per second).
     pub bottleneck_bps: Option<u64>,
-    /// State of the bundle (`measuring`, `shaping`, `draining`, `silent`, ...).
+    /// State of the bundle (`measuring`, `shaping`, `draining`, `silent`, `handed_back`, ...).
     pub state: String,
     /// Why.
     pub reason: String,

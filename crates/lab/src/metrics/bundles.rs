@@ -376,6 +376,19 @@ mod tests {
     }
 
     #[test]
+    fn time_handed_back_to_the_kernel_is_not_shaped() {
+        let mut row = bundle_row();
+        let handed_back =
+            DecisionRow { at_ns: 50 * MS, state: "handed_back".into(), ..DecisionRow::default() };
+        row.decisions.insert(2, handed_back);
+        let mut metrics = Metrics::default();
+        control(&row, 0, 100 * MS, &mut metrics);
+        // From 25 to 50 and from 90 to 100 ms.
+        assert_eq!(metrics.get("shaped_share"), Some(0.35));
+        assert_eq!(metrics.get("transitions"), Some(3.0));
+    }
+
+    #[test]
     fn estimates_are_counted_against_the_truth() {
         let (experiment, there, judged) = judged();
         let window =

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::monitor::{Liveness, Monitor};
-use forebay_core::bundle::sendbox::{Epoch, Peer, SUPPLIED, Sendbox, SendboxConfig};
+use forebay_core::bundle::sendbox::{Decision, Epoch, Peer, SUPPLIED, Sendbox, SendboxConfig};
 use forebay_core::bundle::session::{Event, Role as SessionRole, Session};
 use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
 use forebay_core::bundle::{EpochSize, Report, SampleBlock, SamplingKey};
@@ -16,6 +16,7 @@ use forebay_core::{cc, random::Streams};
 
 use super::decisions::{DecisionLog, decision_record, nanos};
 use super::frame::{Frame, Pool};
+use super::progress::Stall;
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Shaping};
 use crate::daemon::lateness::Lateness;
@@ -92,6 +93,8 @@ pub struct Bundle {
     dry_run: bool,
     is_traced: bool,
     stopping: Stopping,
+    /// Why the kernel forwards what comes, unshaped.
+    handed_back: Option<Stall>,
     classifier: Classifier,
     shaper: Shaper<Frame>,
     control: Sendbox,
@@ -141,6 +144,7 @@ impl Bundle {
             dry_run: mode.dry_run,
             is_traced: mode.is_traced,
             stopping: Stopping::No,
+            handed_back: None,
             classifier: Classifier::from_spec(&qdisc)?,
             shaper: Shaper::new(qdisc::build(&qdisc)?, ShaperParams::default()),
             control: Sendbox::new(control, cc::build(&shaping.cc, SUPPLIED)?),
@@ -295,6 +299,23 @@ impl Bundle {
         self.apply_rate(now);
     }
 
+    /// The kernel forwards what comes, for this reason; `None`: it passes the queue again.
+    pub fn set_handed_back(&mut self, stall: Option<Stall>) {
+        self.handed_back = stall;
+        self.is_undecided = true;
+    }
+
+    /// What holds for the packets of the bundle, be it the control loop's decision or not.
+    fn decision(&self) -> Decision {
+        let decision = self.control.decision();
+        match self.handed_back {
+            Some(stall) => {
+                Decision { rate: None, state: "handed_back", reason: stall.reason(), ..decision }
+            }
+            None => decision,
+        }
+    }
+
     fn judge_peer(&mut self, now: Timestamp) {
         if self.monitor.poll(now, self.log.min_rtt()) {
             tracing::warn!(bundle = %self.config.name, "receivebox is silent: not shaped");
@@ -389,8 +410,8 @@ impl Bundle {
         let state = match self.shaper.rate() {
             _ if self.stopping != Stopping::No => BoxState::Stopping,
             _ if self.dry_run => BoxState::DryRun,
-            Some(_) => BoxState::Shaping,
-            None => BoxState::Measuring,
+            Some(_) if self.handed_back.is_none() => BoxState::Shaping,
+            _ => BoxState::Measuring,
         };
         Keepalive { state, epoch_size: Some(self.control.epoch_size()) }
     }
@@ -402,7 +423,7 @@ impl Bundle {
 
     fn record(&mut self, now: Timestamp, tracer: &Tracer) {
         if std::mem::take(&mut self.is_undecided)
-            && let Some(decision) = self.log.note(now, self.control.decision(), &self.config.name)
+            && let Some(decision) = self.log.note(now, self.decision(), &self.config.name)
             && self.is_traced
         {
             tracer.put(self.index, Row::Decision(decision_record(now, &decision)));
@@ -458,7 +479,7 @@ impl Bundle {
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
                 qdisc: self.shaping.qdisc.to_string(),
-                decision: decision_record(now, &self.control.decision()),
+                decision: decision_record(now, &self.decision()),
                 queue: self.queue_sample(now),
                 drops_queue: self.drops_queue,
                 boundaries_sent: counters.boundaries_sent,
@@ -495,5 +516,76 @@ fn epoch_record(now: Timestamp, epoch: &Epoch) -> EpochRecord {
         raw_rtt_ns: nanos(epoch.raw_rtt),
         delivery_rate_bps: epoch.delivery_rate.map_or(0, Rate::as_bits_per_sec),
         epoch_packets: epoch.epoch_size.packets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::daemon::config::Config;
+    use crate::daemon::keys;
+
+    /// A configuration whose bundle has a rate before anything is known of its peer.
+    fn config(folder: &Path) -> Config {
+        keys::generate(&folder.join("bundle.key")).unwrap();
+        let text = r#"
+[box]
+role = "sendbox"
+lan = "s0"
+wan = "s1"
+listen = "10.1.3.1"
+
+[trace]
+file = "trace"
+
+[[bundle]]
+name = "b"
+id = 1
+peer = "10.1.3.2"
+to = ["10.1.2.0/24"]
+key_file = "bundle.key"
+cc = "copa"
+qdisc = { kind = "sfq", limit = "1200p" }
+max_rate = "10Mbit/s"
+"#;
+        let file = folder.join("box.toml");
+        fs::write(&file, text).unwrap();
+        Config::load(&file).unwrap()
+    }
+
+    #[test]
+    fn while_the_kernel_forwards_status_trace_and_peer_are_told_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path());
+        let bundle = &config.bundles[0];
+        let keys = keys::load(&bundle.key_file).unwrap();
+        let mode = Mode { dry_run: false, is_traced: true };
+        let shaping = bundle.shaping.as_ref().unwrap();
+        let mut bundle = Bundle::new(0, bundle, shaping, &keys, 1, mode).unwrap();
+        let (tracer, writer) = trace::start(&config).unwrap();
+        let now = clock::now();
+        bundle.apply_rate(now);
+        let mut said = Vec::new();
+        for stall in [None, Some(Stall::Wan), Some(Stall::Lan), None] {
+            bundle.set_handed_back(stall);
+            bundle.record(now, &tracer);
+            let decision = bundle.status(now).shaping.unwrap().decision;
+            let is_shaped = bundle.keepalive().state == BoxState::Shaping;
+            assert_eq!(decision.rate_bps.is_some(), is_shaped, "{decision:?}");
+            assert_eq!(stall.is_none(), is_shaped, "{decision:?}");
+            said.push((decision.state, decision.reason));
+        }
+        assert_eq!(said[1], ("handed_back".into(), "the WAN port takes no packets".into()));
+        drop(tracer);
+        writer.finish().unwrap();
+        let rows = &trace::read(&folder.path().join("trace")).unwrap()[0].decisions;
+        let traced: Vec<_> =
+            rows.iter().map(|row| (row.state.clone(), row.reason.clone())).collect();
+        assert_eq!(traced, said);
+        let shaped: Vec<bool> = rows.iter().map(|row| row.rate_bps.is_some()).collect();
+        assert_eq!(shaped, [true, false, false, true]);
     }
 }

@@ -30,7 +30,7 @@ use self::bundle::{Bundle, Mode, Outside, Stopping};
 use self::checksum::{ChecksumGuard, Finding};
 pub use self::frame::Frame;
 use self::frame::Pool;
-use self::progress::{Change, Progress};
+use self::progress::{Change, Progress, Stall};
 use super::config::{Config, Role};
 use super::messages::Messages;
 use super::schedule::Schedule;
@@ -160,9 +160,13 @@ impl SendboxWorker {
         match self.progress.judge(now, is_blocked, is_overrun) {
             Some(Change::HandBack(stall)) => {
                 self.capture().stop_beating();
-                tracing::warn!("{stall}: new ones are left to the kernel, unshaped");
+                tracing::warn!("{}: new ones are left to the kernel, unshaped", stall.reason());
+                self.path.set_handed_back(now, Some(stall));
             }
-            Some(Change::TakeAgain) => tracing::info!("packets get on: they are taken again"),
+            Some(Change::TakeAgain) => {
+                tracing::info!("packets get on: they are taken again");
+                self.path.set_handed_back(now, None);
+            }
             None => {}
         }
     }
@@ -405,6 +409,14 @@ impl Path {
         let now = clock::now();
         for (index, (bundle, keys)) in self.bundles.iter_mut().zip(keys).enumerate() {
             bundle.set_keys(now, keys);
+            self.schedule.set(index, now);
+        }
+    }
+
+    /// The kernel forwards what comes, for this reason; `None`: the bundles do again.
+    fn set_handed_back(&mut self, now: Timestamp, stall: Option<Stall>) {
+        for (index, bundle) in self.bundles.iter_mut().enumerate() {
+            bundle.set_handed_back(stall);
             self.schedule.set(index, now);
         }
     }

@@ -1,7 +1,6 @@
 //! Whether the packet path gets on, so that the heartbeat tells the truth: a box that cannot send,
 //! or does not keep up with what comes, must leave the traffic to the kernel though its loop turns.
 
-use std::fmt;
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
@@ -19,12 +18,13 @@ pub enum Stall {
     Lan,
 }
 
-impl fmt::Display for Stall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Stall {
+    /// What is wrong, for people.
+    pub const fn reason(self) -> &'static str {
+        match self {
             Self::Wan => "the WAN port takes no packets",
             Self::Lan => "packets come in faster than they can be handled",
-        })
+        }
     }
 }
 
