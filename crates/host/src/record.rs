@@ -268,6 +268,10 @@ pub struct BundleRecord {
     /// Packets lost by the sendbox itself, in the rings of either port or as too long for them, and
     /// not while a fault had stopped it: must be zero in a valid run.
     pub drops_ring: u64,
+    /// Times that the sendbox left its traffic to the kernel, since it got nothing out or did not
+    /// keep up with what came; not after a fault had stopped it. Must be zero in a valid run.
+    #[serde(default)]
+    pub hand_backs: u64,
     /// Boundaries that the receivebox saw but could not report, as its process was too slow; not
     /// while a fault had stopped it. Must be zero in a valid run.
     #[serde(default)]

@@ -239,6 +239,8 @@ pub struct BundleRow {
     pub lateness_ns: [u64; 4],
     /// Packets lost by the box itself, in its rings to and from the devices.
     pub drops_ring: u64,
+    /// Times that the sendbox left its traffic to the kernel, since it did not keep up.
+    pub hand_backs: u64,
     /// Boundaries lost by the receivebox itself.
     pub boundaries_lost: u64,
     /// Rows missing above because the trace's writer was too slow.

@@ -229,6 +229,7 @@ fn host_json(rows: &RunRows) -> Value {
         let figures = json!({
             "lateness": lateness(&bundle.lateness_ns),
             "drops_ring_packets": bundle.drops_ring,
+            "hand_backs": bundle.hand_backs,
             "boundaries_lost": bundle.boundaries_lost,
             "trace_rows_lost": bundle.rows_lost,
         });

@@ -42,6 +42,8 @@ struct BoxProcess<'a> {
     files: BoxFiles,
     program: Program,
     condition: Condition,
+    /// The running incarnation was frozen at some time.
+    was_frozen: bool,
     /// Parts of the trace that earlier incarnations wrote.
     earlier_traces: Vec<PathBuf>,
     /// CPU time of earlier incarnations (ns).
@@ -150,6 +152,7 @@ impl<'a> Boxes<'a> {
                         files,
                         program,
                         condition: Condition::Running,
+                        was_frozen: false,
                         earlier_traces: Vec::new(),
                         earlier_cpu_ns: 0,
                         losses: Losses::default(),
@@ -279,6 +282,7 @@ impl BoxProcess<'_> {
             && let Some(status) = self.status()
         {
             let said = Losses::said_by(&status);
+            let said = if self.was_frozen { said.explained_by_a_freeze() } else { said };
             self.losses.add_since(self.told, said);
             self.told = said;
         }
@@ -287,6 +291,7 @@ impl BoxProcess<'_> {
     fn freeze(&mut self) -> Result<(), TestbedError> {
         self.note_losses();
         self.condition = Condition::Frozen;
+        self.was_frozen = true;
         self.program.signal(Signal::SIGSTOP)
     }
 
@@ -313,6 +318,7 @@ impl BoxProcess<'_> {
         }
         self.program = launch(self.target, self.binary, &self.files, self.namespace, self.dir)?;
         self.condition = Condition::Running;
+        self.was_frozen = false;
         self.told = Losses::default();
         Ok(())
     }
@@ -323,6 +329,7 @@ impl BoxProcess<'_> {
             name: self.bundle.clone(),
             rows_lost: self.losses.rows,
             drops_ring: self.losses.packets,
+            hand_backs: self.losses.hand_backs,
             ..BundleRecord::default()
         };
         for path in self.earlier_traces.iter().chain(&self.files.trace) {

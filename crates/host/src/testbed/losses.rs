@@ -11,6 +11,8 @@ pub(super) struct Losses {
     pub packets: u64,
     /// Boundaries, between the receivebox's program and its process.
     pub boundaries: u64,
+    /// Times that it left its traffic to the kernel, since it did not keep up.
+    pub hand_backs: u64,
 }
 
 impl Losses {
@@ -24,7 +26,14 @@ impl Losses {
             rows: status.trace_rows_lost,
             packets: sum("ring_drops") + sum("oversized") + sum("unclaimed_lost"),
             boundaries: sum("boundaries_lost"),
+            hand_backs: sum("handed_back"),
         }
+    }
+
+    /// The same of a box that was frozen and goes on. What it finds in its rings then may make it
+    /// leave its traffic to the kernel once more, at no time that could be told.
+    pub fn explained_by_a_freeze(self) -> Self {
+        Self { hand_backs: 0, ..self }
     }
 
     /// Adds what came between two answers of a box.
@@ -32,6 +41,7 @@ impl Losses {
         self.rows += after.rows.saturating_sub(before.rows);
         self.packets += after.packets.saturating_sub(before.packets);
         self.boundaries += after.boundaries.saturating_sub(before.boundaries);
+        self.hand_backs += after.hand_backs.saturating_sub(before.hand_backs);
     }
 }
 
@@ -61,11 +71,12 @@ mod tests {
             ("ring_drops", 3),
             ("oversized", 4),
             ("unclaimed_lost", 5),
+            ("handed_back", 1),
         ];
         let sendbox = Losses::said_by(&status(2, &[&lan, &[("ring_drops", 10)]]));
-        assert_eq!(sendbox, Losses { rows: 2, packets: 22, boundaries: 0 });
+        assert_eq!(sendbox, Losses { rows: 2, packets: 22, boundaries: 0, hand_backs: 1 });
         let receivebox = Losses::said_by(&status(0, &[&[("boundaries_lost", 6)]]));
-        assert_eq!(receivebox, Losses { rows: 0, packets: 0, boundaries: 6 });
+        assert_eq!(receivebox, Losses { boundaries: 6, ..Losses::default() });
     }
 
     #[test]
@@ -76,5 +87,14 @@ mod tests {
         // Frozen at 2, 900 when it goes on.
         losses.add_since(said(900), said(901));
         assert_eq!(losses, said(3));
+    }
+
+    #[test]
+    fn leaving_traffic_to_the_kernel_counts_until_a_freeze_may_explain_it() {
+        let said = |packets, hand_backs| Losses { packets, hand_backs, ..Losses::default() };
+        let mut losses = Losses::default();
+        losses.add_since(said(0, 0), said(0, 1));
+        losses.add_since(said(0, 1), said(5, 3).explained_by_a_freeze());
+        assert_eq!(losses, said(5, 1));
     }
 }

@@ -323,6 +323,7 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
         message_bytes: bundle.message_bytes,
         lateness_ns: bundle.lateness_ns,
         drops_ring: bundle.drops_ring,
+        hand_backs: bundle.hand_backs,
         boundaries_lost: bundle.boundaries_lost,
         rows_lost: bundle.rows_lost,
     }

@@ -39,6 +39,7 @@ pub static LIMITS: &[Limit] = &[
     Limit { name: "sendbox lateness", text: "p99 at most 1 ms: the pacer keeps its times" },
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
     Limit { name: "ring drops", text: "none: no packet is lost by the harness itself" },
+    Limit { name: "hand-backs", text: "none: a sendbox keeps up, unless a fault had stopped it" },
     Limit { name: "packet log", text: "complete: the truth lacks no packet" },
     Limit { name: "box trace", text: "complete: no estimate or decision is left out" },
     Limit { name: "stolen CPU time", text: "at most 5 %: the hypervisor lets the machine run" },
@@ -86,7 +87,13 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
         }
     }
     for bundle in &rows.bundles {
-        let BundleRow { name, boundaries_lost, rows_lost, .. } = bundle;
+        let BundleRow { name, hand_backs, boundaries_lost, rows_lost, .. } = bundle;
+        if *hand_backs > 0 {
+            reasons.push(format!(
+                "sendbox {name} did not keep up and left its traffic to the kernel {hand_backs} \
+                 times, allowed is 0"
+            ));
+        }
         if *boundaries_lost > 0 {
             reasons.push(format!(
                 "receivebox {name} lost {boundaries_lost} boundaries in a ring, allowed is 0"
@@ -134,11 +141,12 @@ mod tests {
         rows.links[0].drops_ring = 1;
         rows.bundles[0].lateness_ns[1] = 2_000_000;
         rows.bundles[0].drops_ring = 2;
+        rows.bundles[0].hand_backs = 1;
         rows.bundles[0].boundaries_lost = 1;
         rows.bundles[0].rows_lost = 1;
         rows.host.generator_lateness_ns[1] = 3_000_000;
         rows.host.steal = 0.2;
         rows.host.offloads.push("eth1: tso=on".into());
-        assert_eq!(reasons(&rows).len(), 12, "{:?}", reasons(&rows));
+        assert_eq!(reasons(&rows).len(), 13, "{:?}", reasons(&rows));
     }
 }
