@@ -78,6 +78,9 @@ fn while_the_wan_takes_nothing_packets_wait_in_the_queue_and_the_kernel_takes_ov
     let shaping = scene.status().bundles[0].shaping.clone().unwrap();
     assert!(shaping.queue.packets > 0, "{shaping:?}");
     assert_eq!(shaping.drops_queue, 0);
+    let decision = &shaping.decision;
+    assert_eq!((decision.state.as_str(), decision.rate_bps), ("handed_back", None));
+    assert!(scene.status().table().contains("handed_back: the WAN port takes no packets"));
     let captured = scene.counter("captured");
     scene.send(u32::MAX);
     assert_eq!(scene.counter("captured"), captured, "the kernel forwards");
@@ -94,6 +97,8 @@ fn while_the_wan_takes_nothing_packets_wait_in_the_queue_and_the_kernel_takes_ov
         scene.counter("captured") > captured
     });
     assert_eq!(scene.counter("handed_back"), 1);
+    let shaping = scene.status().bundles[0].shaping.clone().unwrap();
+    assert_ne!(shaping.decision.state, "handed_back");
 }
 
 /// All numbers below `count` have come, each once, and in order but for the hand-over.
