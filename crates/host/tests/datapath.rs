@@ -13,7 +13,8 @@ use forebay_core::units::ByteCount;
 use forebay_ebpf::{Capture, CaptureOptions, Sampler, SamplerBundle, XdpMode};
 use forebay_host::port::{Direction, PacketPort, Port, XdpPort, open_all};
 
-const STALE_AFTER: Duration = Duration::from_millis(500);
+/// Longer than a loaded machine lets a test wait between a beat and its packets.
+const STALE_AFTER: Duration = Duration::from_secs(3);
 
 /// Runs `test` behind a bridge in a network namespace of its own. The kernel removes all of it
 /// when the thread and its sockets have gone.
@@ -41,17 +42,22 @@ fn across_a_bridge(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A port forwards once the kernel has noticed its carrier, up to a second after it came up.
+/// A port forwards once the kernel has noticed its carrier, up to a second after it came up. The
+/// last frame sent here has come when this returns, and so have all before it that ever will.
 fn wait_until_the_bridge_forwards() {
     let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
     let mut sink = PacketPort::open("sink", Direction::Receive).unwrap();
     let started = Instant::now();
-    let mut forwarded = false;
-    while !forwarded {
-        assert!(started.elapsed() < Duration::from_secs(5), "the bridge does not forward");
-        assert!(source.send(&frame(0, 1, 0, 60)));
+    for number in 0.. {
+        assert!(started.elapsed() < Duration::from_secs(30), "the bridge does not forward");
+        let probe = frame(number, 1, 0, 60);
+        assert!(source.send(&probe));
         std::thread::sleep(Duration::from_millis(10));
-        sink.receive(64, &mut |frame, _| forwarded |= frame[6..12] == SOURCE).unwrap();
+        let mut forwarded = false;
+        sink.receive(usize::MAX, &mut |frame, _| forwarded |= frame == probe).unwrap();
+        if forwarded {
+            return;
+        }
     }
 }
 
@@ -93,7 +99,9 @@ fn frame(number: u32, host: u8, tos: u8, len: usize) -> Vec<u8> {
 fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut last = Instant::now();
-    while frames.len() < count && last.elapsed() < Duration::from_secs(1) {
+    while frames.len() < count {
+        // Before the look at the port: it may be this thread that was late.
+        let waited = last.elapsed();
         let before = frames.len();
         // The kernel sends multicast of its own.
         port.receive(64, &mut |frame, _| {
@@ -104,6 +112,8 @@ fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
         .unwrap();
         if frames.len() > before {
             last = Instant::now();
+        } else if waited > Duration::from_secs(1) {
+            break;
         }
     }
     frames
@@ -159,14 +169,23 @@ fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
         send(&mut source, &bundled);
         assert_eq!(receive(&mut lan, 2), bundled);
 
-        // It is gone, first the socket, then the program.
-        capture.beat();
-        drop(lan);
-        send(&mut source, &bundled);
-        assert_eq!(receive(sink.as_mut(), 2), bundled);
         let counters = capture.counters().unwrap();
         assert_eq!((counters.redirected, counters.own), (4, 1));
-        assert_eq!((counters.stale, counters.no_socket), (4, 2));
+        assert_eq!((counters.stale, counters.no_socket), (4, 0));
+
+        // It is gone, first the socket, then the program. A child that another test starts holds
+        // the socket until it has become its own program.
+        drop(lan);
+        let started = Instant::now();
+        loop {
+            capture.beat();
+            send(&mut source, &bundled);
+            if receive(sink.as_mut(), 2) == bundled {
+                break;
+            }
+            assert!(started.elapsed() < Duration::from_secs(30), "still handed to nobody");
+        }
+        assert!(capture.counters().unwrap().no_socket >= 2);
         drop(capture);
         send(&mut source, &bundled);
         assert_eq!(receive(sink.as_mut(), 2), bundled);
@@ -188,7 +207,7 @@ fn a_port_in_the_wire_forwards_byte_for_byte_past_the_bridge() {
             send(&mut source, &frames);
             let mut forwarded = 0;
             let started = Instant::now();
-            while forwarded < frames.len() && started.elapsed() < Duration::from_secs(1) {
+            while forwarded < frames.len() && started.elapsed() < Duration::from_secs(10) {
                 capture.beat();
                 forwarded += lan.receive(64, &mut |frame, _| assert!(wan.send(frame))).unwrap();
                 wan.flush().unwrap();
@@ -221,7 +240,7 @@ fn a_port_whose_device_takes_nothing_fills_up_waits_and_loses_nothing() {
         assert_eq!(poll_out(&wan, 20), 0, "nobody is woken for nothing");
 
         run("ip link set wan up");
-        assert_eq!(poll_out(&wan, 5000), 1);
+        assert_eq!(poll_out(&wan, 30_000), 1);
         let mut arrived = Vec::new();
         while wan.pending() > 0 {
             wan.flush().unwrap();
@@ -310,7 +329,7 @@ fn a_boundary_wakes_its_reader() {
                     send(&mut source, &[frame(number, 1, 0, 60)]);
                 });
                 let fd = nix::poll::PollFd::new(sampler.as_fd(), nix::poll::PollFlags::POLLIN);
-                assert_eq!(nix::poll::poll(&mut [fd], 5000_u16), Ok(1), "woken in time");
+                assert_eq!(nix::poll::poll(&mut [fd], 30_000_u16), Ok(1), "woken");
                 sender.join()
             });
             sender.unwrap();
@@ -348,7 +367,7 @@ fn nothing_of_a_killed_process_stays() {
         // Links are freed a grace period after their holder.
         let started = Instant::now();
         while Sampler::attach(ifindex("lan")).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(5), "still attached");
+            assert!(started.elapsed() < Duration::from_secs(30), "still attached");
             std::thread::sleep(Duration::from_millis(20));
         }
     });

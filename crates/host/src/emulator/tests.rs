@@ -2,11 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_core::spec::{Spec, Value};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{Uid, pipe};
 
 use super::*;
@@ -20,6 +22,8 @@ struct Bench {
     hosts: Vec<[Namespace; 2]>,
     emulator: Option<JoinHandle<[LinkRecord; 2]>>,
     orders: Option<std::fs::File>,
+    /// The emulator's end of the orders.
+    order_end: OwnedFd,
     dir: tempfile::TempDir,
 }
 
@@ -39,16 +43,17 @@ impl Bench {
             .collect();
         let out = Some(dir.path().to_path_buf());
         let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out };
-        let (orders, order_end) = pipe().unwrap();
+        let (order_end, orders) = pipe().unwrap();
+        let obeyed = order_end.try_clone().unwrap();
         let mut emulator = middle.within(|| Ok(Emulator::open(&spec).unwrap())).unwrap();
         let emulator = std::thread::spawn(move || {
-            emulator.obey(&orders).unwrap();
-            drop(orders);
+            emulator.obey(&obeyed).unwrap();
+            drop(obeyed);
             emulator.run().unwrap();
             emulator.finish().unwrap()
         });
-        let orders = Some(order_end.into());
-        Some(Self { hosts, emulator: Some(emulator), orders, dir })
+        let orders = Some(orders.into());
+        Some(Self { hosts, emulator: Some(emulator), orders, order_end, dir })
     }
 
     fn hosts(pair: usize, middle: &Namespace) -> [Namespace; 2] {
@@ -70,12 +75,18 @@ impl Bench {
         hosts
     }
 
-    /// Starts the run now and returns when that was.
+    /// Starts the run now and returns when that was. The order comes before all later packets.
     fn start(&mut self) -> u64 {
         let now = clock::now().as_nanos();
         writeln!(self.orders.as_mut().unwrap(), "start {now}").unwrap();
-        // The order is read within 10 ms.
-        std::thread::sleep(Duration::from_millis(50));
+        let is_unread = || {
+            let mut fds = [PollFd::new(self.order_end.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, 0_u16).unwrap() > 0
+        };
+        while is_unread() {
+            assert!(!self.emulator.as_ref().unwrap().is_finished());
+            std::thread::sleep(Duration::from_millis(1));
+        }
         now
     }
 
@@ -88,7 +99,11 @@ impl Bench {
         }
         links.map(|link| {
             let packets = PacketRecord::read_file(&link.packets).unwrap();
+            let count = |fate| packets.iter().filter(|it| it.fate() == Some(fate)).count() as u64;
             assert_eq!(link.packets_in, packets.len() as u64);
+            assert_eq!(link.packets_out, count(Fate::Delivered));
+            assert_eq!(link.drops_queue, count(Fate::QueueDrop));
+            assert_eq!(link.drops_loss, count(Fate::Lost));
             assert_eq!((link.drops_ring, link.records_lost), (0, 0));
             (link, packets)
         })
@@ -100,7 +115,7 @@ impl Bench {
         let listener = right.within(|| TcpListener::bind(("0.0.0.0", 7000))).unwrap();
         let address = format!("10.9.{pair}.2:7000");
         let mut sender = left.within(|| TcpStream::connect(&address)).unwrap();
-        socket2::SockRef::from(&sender).set_tcp_congestion(b"cubic").unwrap();
+        socket2::SockRef::from(&sender).set_tcp_congestion(b"reno").unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         let started = Instant::now();
         let writer = std::thread::spawn(move || sender.write_all(&vec![0; bytes]).unwrap());
@@ -113,30 +128,49 @@ impl Bench {
         started.elapsed()
     }
 
-    /// Round trips of UDP datagrams, one after the other.
+    /// Round trips of UDP datagrams, one after the other. What was sent from the left before has
+    /// then come to the emulator.
     fn ping(&self, pair: usize, count: usize) -> Vec<Duration> {
         let [left, right] = &self.hosts[pair];
-        let echo = right.within(|| UdpSocket::bind(("0.0.0.0", 7001))).unwrap();
+        // Not one port for all: a child that another test starts may hold a closed socket.
+        let echo = right.within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();
+        let port = echo.local_addr().unwrap().port();
         let client = left.within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();
-        client.connect(format!("10.9.{pair}.2:7001")).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        client.connect(format!("10.9.{pair}.2:{port}")).unwrap();
+        for socket in [&echo, &client] {
+            socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        }
         let answers = std::thread::spawn(move || {
             let mut buffer = [0; 100];
             for _ in 0..count {
-                let (len, from) = echo.recv_from(&mut buffer).unwrap();
+                let (len, from) = uninterrupted(|| echo.recv_from(&mut buffer));
                 echo.send_to(&buffer[..len], from).unwrap();
             }
         });
         let mut buffer = [0; 100];
         let round_trips = (0..count).map(|_| {
             let sent = Instant::now();
-            client.send(&[7; 40]).unwrap();
-            client.recv(&mut buffer).unwrap();
+            client.send(&[7; DATAGRAM_BYTES]).unwrap();
+            uninterrupted(|| client.recv(&mut buffer));
             sent.elapsed()
         });
         let round_trips = round_trips.collect();
         answers.join().unwrap();
         round_trips
+    }
+}
+
+/// Payload of most datagrams here, and the frame that carries it.
+const DATAGRAM_BYTES: usize = 40;
+const FRAME_BYTES: u32 = 14 + 20 + 8 + DATAGRAM_BYTES as u32;
+
+/// A socket with a timeout may fail with EINTR instead of being restarted (signal(7)).
+fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> T {
+    loop {
+        match receive() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result.unwrap(),
+        }
     }
 }
 
@@ -167,30 +201,15 @@ fn link(rate_mbit: Option<u64>, delay_ms: u64, limit: &str) -> LinkSpec {
     }
 }
 
-/// Bytes that departed per second between two virtual times.
-fn rate_mbit(packets: &[PacketRecord], from_ns: u64, to_ns: u64) -> f64 {
-    let inside = packets.iter().filter(|packet| (from_ns..to_ns).contains(&packet.departed_ns));
-    let bytes: u64 = inside.map(|packet| u64::from(packet.frame_bytes())).sum();
-    bytes as f64 * 8e3 / (to_ns - from_ns) as f64
-}
-
 #[test]
 fn tcp_gets_the_rate_and_every_packet_the_delay() {
     let Some(mut bench) = Bench::new(1, link(Some(20), 10, "100p"), link(None, 15, "1000p")) else {
         return;
     };
     let start = bench.start();
-    // 2 s at 20 Mbit/s.
-    bench.transfer(0, 5_000_000);
+    // Never faster than 2 s at 20 Mbit/s; how much slower is the machine's affair.
+    assert!(bench.transfer(0, 5_000_000) >= Duration::from_secs(2));
     let [(forward, packets), (reverse, acks)] = bench.finish();
-    let busy = packets.iter().filter(|packet| packet.queue_packets > 0);
-    let busy: Vec<u64> = busy.map(|packet| packet.departed_ns).filter(|at| *at > 0).collect();
-    let (from, to) = (busy[busy.len() / 4], busy[busy.len() * 3 / 4]);
-    let rate = rate_mbit(&packets, from, to);
-    assert!((19.8..=20.2).contains(&rate), "{rate} Mbit/s");
-    assert!(forward.drops_queue > 0, "Cubic fills 100 packets");
-    assert!(forward.backlogged_ns > 1_000_000_000);
-    assert!(forward.rate_achieved > 0.9, "{}", forward.rate_achieved);
     for (packets, delay_ns) in [(&packets, 10_000_000), (&acks, 15_000_000)] {
         for packet in packets.iter().filter(|packet| packet.fate() == Some(Fate::Delivered)) {
             assert!(packet.departed_ns >= packet.arrived_ns);
@@ -198,13 +217,50 @@ fn tcp_gets_the_rate_and_every_packet_the_delay() {
         }
     }
     assert_eq!(reverse.drops_queue, 0);
-    let samples = &forward.queue;
-    assert_eq!(samples[0].at_ns, start);
+    assert_departures_at(20, &forward, &packets);
+    assert!(forward.drops_queue > 0, "slow start fills 100 packets");
+    let full = packets.iter().filter(|packet| packet.fate() == Some(Fate::QueueDrop));
+    assert!(full.into_iter().all(|packet| packet.queue_packets == 100));
+    assert!(packets.iter().all(|packet| packet.queue_packets <= 100));
+    assert_samples_from(start, &forward, &packets);
+}
+
+/// Each packet of a FIFO at `mbit` takes its own time on the wire, from its arrival or from the
+/// departure before it, and what the record says of the rate follows.
+fn assert_departures_at(mbit: u64, link: &LinkRecord, packets: &[PacketRecord]) {
+    let delivered = packets.iter().filter(|packet| packet.fate() == Some(Fate::Delivered));
+    let mut last: Option<&PacketRecord> = None;
+    let (mut backlogged_ns, mut took_ns) = (0, 0);
+    for packet in delivered {
+        let free_ns = last.map_or(0, |last| last.departed_ns);
+        let own_ns = u64::from(packet.frame_bytes()) * 8_000 / mbit;
+        assert_eq!(packet.departed_ns, free_ns.max(packet.arrived_ns) + own_ns);
+        if let Some(last) = last
+            && packet.arrived_ns < last.departed_ns
+        {
+            backlogged_ns += packet.departed_ns - last.departed_ns;
+            took_ns += packet.released_ns - last.released_ns;
+        }
+        last = Some(packet);
+    }
+    assert_eq!(link.backlogged_ns, backlogged_ns);
+    assert!(backlogged_ns > 0);
+    let achieved = backlogged_ns as f64 / took_ns as f64;
+    assert!((link.rate_achieved - achieved).abs() < 1e-9, "{} {achieved}", link.rate_achieved);
+}
+
+/// The queue is sampled every 10 ms from `start_ns` on, each sample as the log has it.
+fn assert_samples_from(start_ns: u64, link: &LinkRecord, packets: &[PacketRecord]) {
+    let samples = &link.queue;
+    assert_eq!(samples[0].at_ns, start_ns);
     assert!(samples.windows(2).all(|pair| pair[1].at_ns - pair[0].at_ns == 10_000_000));
-    for sample in samples {
+    // The log does not know when a packet departed that was still inside at the end.
+    let inside = packets.iter().find(|packet| packet.fate() == Some(Fate::Inside));
+    let known_ns = inside.map_or(u64::MAX, |packet| packet.arrived_ns);
+    for sample in samples.iter().filter(|sample| sample.at_ns <= known_ns) {
         let at_ns = sample.at_ns;
         let waits =
-            |packet: &&PacketRecord| (packet.arrived_ns..packet.departed_ns).contains(&at_ns);
+            |packet: &&PacketRecord| packet.arrived_ns < at_ns && at_ns < packet.departed_ns;
         // The packet that is being sent is in the log and no longer in the queue.
         let waiting = packets.iter().filter(waits).count() as u64;
         assert_eq!(sample.packets, waiting.saturating_sub(1), "{at_ns}");
@@ -240,28 +296,34 @@ fn changes_take_place_at_their_times_after_the_start() {
         ..LinkChange::default()
     };
     let mut forward = link(Some(96), 5, "100p");
-    forward.changes = vec![change(0, Some(60), None), change(3_000, None, Some(1.0))];
+    let changes = [(0, Some(60), None), (200, None, Some(1.0)), (1_200, None, Some(0.0))];
+    forward.changes = changes.map(|(at, delay, loss)| change(at, delay, loss)).into();
     let Some(mut bench) = Bench::new(1, forward, link(None, 0, "100p")) else { return };
-    let before = *bench.ping(0, 5).iter().min().unwrap();
+    bench.ping(0, 10);
     let start = bench.start();
-    let after = *bench.ping(0, 5).iter().min().unwrap();
-    assert!(before < Duration::from_millis(60) && after >= Duration::from_millis(60));
-    while clock::now().as_nanos() < start + 3_000_000_000 {
-        std::thread::sleep(Duration::from_millis(10));
-    }
     let client = bench.hosts[0][0].within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();
-    client.connect("10.9.0.2:7001").unwrap();
-    for _ in 0..10 {
-        // Refused: an answer of the right host would come by the reverse link only.
-        client.send(&[7; 40]).unwrap();
+    while clock::now().as_nanos() < start + 1_300_000_000 {
+        // To nobody.
+        client.send_to(&[7; DATAGRAM_BYTES], "10.9.0.2:9").unwrap();
+        std::thread::sleep(Duration::from_millis(5));
     }
-    std::thread::sleep(Duration::from_millis(100));
-    let [(forward, packets), _] = bench.finish();
-    let lost = packets.iter().filter(|packet| packet.fate() == Some(Fate::Lost)).count();
-    assert!(lost >= 10);
-    assert_eq!(forward.drops_loss, lost as u64);
-    let first_lost = packets.iter().find(|packet| packet.fate() == Some(Fate::Lost)).unwrap();
-    assert!(first_lost.arrived_ns >= start + 3_000_000_000);
+    bench.ping(0, 1);
+    let [(forward, mut packets), _] = bench.finish();
+    // None of the kernel's own.
+    packets.retain(|packet| packet.frame_bytes() == FRAME_BYTES);
+    assert!(forward.drops_loss > 0);
+    for packet in &packets {
+        let is_lost = (start + 200_000_000..start + 1_200_000_000).contains(&packet.arrived_ns);
+        assert_eq!(packet.fate() == Some(Fate::Lost), is_lost, "{packet:?}");
+    }
+    let delivered = packets.iter().filter(|packet| packet.fate() == Some(Fate::Delivered));
+    let (before, after): (Vec<_>, Vec<_>) = delivered.partition(|it| it.departed_ns < start);
+    let fastest = |packets: &[&PacketRecord]| {
+        let delays = packets.iter().map(|packet| packet.released_ns - packet.departed_ns);
+        delays.min().map(Duration::from_nanos).unwrap()
+    };
+    let (slow, long) = (Duration::from_millis(5), Duration::from_millis(60));
+    assert!((slow..long).contains(&fastest(&before)) && fastest(&after) >= long);
 }
 
 #[test]
@@ -270,18 +332,19 @@ fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
     let Some(mut bench) = Bench::new(1, forward, link(None, 0, "100p")) else { return };
     bench.start();
     bench.ping(0, 1);
-    let [left, _] = &bench.hosts[0];
     for (from, to) in [(61_475, 61_475), (61_476, 61_476), (40_000, 61_475)] {
-        let socket = left.within(|| UdpSocket::bind(("0.0.0.0", from))).unwrap();
-        for _ in 0..200 {
-            // Refused now and then: nobody listens there.
-            let _ = socket.send_to(&[7; 100], ("10.9.0.2", to));
+        let socket = bench.hosts[0][0].within(|| UdpSocket::bind(("0.0.0.0", from))).unwrap();
+        for number in 0..200 {
+            socket.send_to(&[7; 100], ("10.9.0.2", to)).unwrap();
+            // A veth holds 256 packets, however late its softirq runs.
+            if number % 50 == 49 {
+                bench.ping(0, 1);
+            }
         }
     }
-    std::thread::sleep(Duration::from_millis(200));
     let [(forward, packets), (reverse, _)] = bench.finish();
     let sent = packets.iter().filter(|packet| packet.frame_bytes() == 142).count();
-    assert!((500..=600).contains(&sent), "{sent} of 600 datagrams");
+    assert_eq!(sent, 600);
     let lost = packets.iter().filter(|packet| packet.fate() == Some(Fate::Lost));
     // Of 300 to 400 messages; 5 sigma are 50.
     let lost = lost.inspect(|packet| assert_eq!(packet.frame_bytes(), 142)).count();

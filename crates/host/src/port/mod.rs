@@ -196,10 +196,27 @@ pub(crate) mod tests {
         }
     }
 
+    /// Only our frames from here on, none of the kernel's own IPv6 ones.
+    fn quiet_ipv6() {
+        run("ip link set left down");
+        run("ip link set right addrgenmode none");
+        run("ip link set left addrgenmode none up");
+    }
+
     pub(crate) fn run(command: &str) {
         let words: Vec<&str> = command.split(' ').collect();
         let status = Command::new(words[0]).args(&words[1..]).status().expect("iproute2 is here");
         assert!(status.success(), "{command}");
+    }
+
+    /// Frames that a device was to send and dropped: its `tx_dropped`, which `/proc/net/dev` shows
+    /// for the network namespace of the thread.
+    fn sent_drops(device: &str) -> u64 {
+        let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let row =
+            table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
+        // Eight columns of what was received, then bytes, packets and errors of what was sent.
+        row.unwrap().split_whitespace().nth(8 + 3).unwrap().parse().unwrap()
     }
 
     /// A frame of an experimental EtherType (IEEE 802) that carries `number`.
@@ -220,7 +237,9 @@ pub(crate) mod tests {
     fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut last = Instant::now();
-        while frames.len() < count && last.elapsed() < Duration::from_secs(1) {
+        while frames.len() < count {
+            // Before the look at the port: it may be this thread that was late.
+            let waited = last.elapsed();
             let got = port.receive(64, &mut |frame, _| {
                 if number(frame).is_some() {
                     frames.push(frame.to_vec());
@@ -228,9 +247,26 @@ pub(crate) mod tests {
             });
             if got.unwrap() > 0 {
                 last = Instant::now();
+            } else if waited > Duration::from_secs(1) {
+                break;
             }
         }
         frames
+    }
+
+    /// What `open` gives once the program before is detached: a child that another test starts
+    /// holds its descriptors until it has become its own program.
+    fn once_detached<T>(mut open: impl FnMut() -> Result<T, PortError>) -> T {
+        let started = Instant::now();
+        loop {
+            match open() {
+                Err(error) if error.to_string().contains("already runs the XDP program") => {
+                    assert!(started.elapsed() < Duration::from_secs(30), "{error}");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                result => return result.unwrap(),
+            }
+        }
     }
 
     fn exchange(left: &mut dyn Port, right: &mut dyn Port) {
@@ -265,6 +301,7 @@ pub(crate) mod tests {
     #[test]
     fn frames_say_when_they_arrived_however_late_they_are_read() {
         on_a_veth_pair(|| {
+            quiet_ipv6();
             let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
             let mut right = open_all_xdp("right", Direction::Receive).unwrap();
             let started = clock::now();
@@ -274,7 +311,7 @@ pub(crate) mod tests {
                 left.flush().unwrap();
                 // Readable: the first one has arrived. The second is waited for below.
                 let fd = nix::poll::PollFd::new(right.as_fd(), nix::poll::PollFlags::POLLIN);
-                assert_eq!(nix::poll::poll(&mut [fd], 5000_u16), Ok(1));
+                assert_eq!(nix::poll::poll(&mut [fd], 30_000_u16), Ok(1));
                 between.push(clock::now());
             }
             let mut arrivals = Vec::new();
@@ -322,10 +359,7 @@ pub(crate) mod tests {
             |device| Box::new(PacketPort::open(device, Direction::Receive).unwrap()),
         ] {
             on_a_veth_pair(move || {
-                // Only our frames, none of the kernel's own IPv6 ones.
-                run("ip link set left down");
-                run("ip link set right addrgenmode none");
-                run("ip link set left addrgenmode none up");
+                quiet_ipv6();
                 let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
                 let mut right = open("right");
                 std::thread::sleep(Duration::from_millis(100));
@@ -342,7 +376,13 @@ pub(crate) mod tests {
                 let received = receive(right.as_mut(), sent as usize).len();
                 let drops = right.ring_drops();
                 assert!(drops > 0);
-                assert_eq!(received as u64 + drops, u64::from(sent), "{received} + {drops}");
+                // What the veth itself dropped, where its softirq came late.
+                let before = sent_drops("left");
+                assert_eq!(
+                    received as u64 + drops + before,
+                    u64::from(sent),
+                    "{received} + {drops} + {before}"
+                );
             });
         }
     }
@@ -357,7 +397,7 @@ pub(crate) mod tests {
             let text = error.to_string();
             assert!(text.contains("left already runs the XDP program with id "), "{text}");
             drop((first, held));
-            assert!(open_all("left", Direction::Receive).is_ok(), "detached with its holder");
+            once_detached(|| open_all("left", Direction::Receive));
         });
     }
 
@@ -365,7 +405,7 @@ pub(crate) mod tests {
     fn a_queue_is_free_again_soon_after_its_port_has_gone() {
         on_a_veth_pair(|| {
             for _ in 0..5 {
-                drop(open_all_xdp("left", Direction::Both).unwrap());
+                drop(once_detached(|| open_all_xdp("left", Direction::Both)));
             }
         });
     }

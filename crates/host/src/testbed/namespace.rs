@@ -98,7 +98,8 @@ mod tests {
         assert_ne!(inside, own);
         assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), own);
         let path = namespace.path();
-        assert!(File::open(&path).is_ok());
+        // While it is open, no other test's namespace gets its number.
+        let _held = File::open(&path).unwrap();
         drop(namespace);
         assert_ne!(fs::read_link(&path).ok(), Some(inside));
     }
