@@ -6,16 +6,18 @@ use forebay_host::scenario::{Attack, BundleEnd, FaultTarget};
 
 use crate::{SECOND, bundle, run, scenario};
 
-/// Sent within the run by an unoptimized build too; the plan `bundler/hostile_messages` sends more.
+/// Sent within 6 s by an unoptimized build; the plan `bundler/hostile_messages` sends more.
 const MESSAGES: u64 = 200_000;
 /// The start's own overshoot is over by then.
 const BEGINS_NS: u64 = 10 * SECOND;
+/// Reports leave as at most so many datagrams a second (`docs/architecture.md`).
+const REPORTS_PER_SECOND: u64 = 200;
 /// The time before the flood that it is compared with.
 const CALM_NS: u64 = 2 * SECOND;
 
 #[test]
 fn a_flood_of_bad_messages_is_counted_and_changes_nothing() {
-    let mut scenario = scenario(20, bundle("copa", "sfq"), None);
+    let mut scenario = scenario(30, bundle("copa", "sfq"), None);
     let target = FaultTarget { pair: 0, reverse: false, end: BundleEnd::Sendbox };
     scenario.attack = Some(Attack { at_ns: BEGINS_NS, target, messages: MESSAGES });
     let Some(record) = run(&scenario) else { return };
@@ -30,6 +32,10 @@ fn a_flood_of_bad_messages_is_counted_and_changes_nothing() {
         let count = rejected.get(kind).copied().unwrap_or(0);
         assert!(count > MESSAGES / 20, "{kind}: {attack:?}");
     }
+    // What was not rejected was the peer's: a twentieth of the flood would already be more.
+    let accepted = attack.received - attack.rejected.iter().map(|(_, count)| count).sum::<u64>();
+    let seconds = (record.finished_ns - attack.began_ns) / SECOND + 2;
+    assert!(accepted <= 2 * REPORTS_PER_SECOND * seconds, "{accepted} in {seconds} s: {attack:?}");
     // While the flood lasts, and some round trips later, the bundle is shaped as before.
     let rates = |from_ns: u64, to_ns: u64| -> Vec<u64> {
         let decisions = record.bundles[0].decisions.iter();

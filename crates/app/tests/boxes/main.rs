@@ -7,6 +7,7 @@ mod flood;
 mod two_bundles;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{QueueSample, RunRecord};
@@ -142,8 +143,16 @@ fn run(scenario: &Scenario) -> Option<RunRecord> {
         eprintln!("skipped: network namespaces need root");
         return None;
     }
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     Some(testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap())
+}
+
+/// Traffic of two tests at once would disturb the times of both; the lock of the testbed is for
+/// its own runs only.
+fn alone() -> MutexGuard<'static, ()> {
+    static TRAFFIC: Mutex<()> = Mutex::new(());
+    TRAFFIC.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn forebay() -> PathBuf {

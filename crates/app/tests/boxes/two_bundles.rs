@@ -11,6 +11,7 @@ use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
 use forebay_host::testbed::topology::{PairSites, Site, Topology};
 
+use crate::alone;
 use crate::by_hand::{await_status, connect_the_sites, ip, start};
 
 const PORT: u16 = 7000;
@@ -25,6 +26,7 @@ fn two_bundles_of_one_pair_of_boxes_are_told_apart_by_prefix() {
         eprintln!("skipped: network namespaces need root");
         return;
     }
+    let _alone = alone();
     let topology = Topology::build(1).unwrap();
     connect_the_sites(&topology.emulator);
     let sites = &topology.pairs[0];
