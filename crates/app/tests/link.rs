@@ -2,7 +2,7 @@
 #![cfg(feature = "host")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -62,14 +62,28 @@ fn every_packet_is_recorded_when_asked_for() {
     }
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
-    let script = "for n in 1 2 3; do echo $n >/dev/udp/$FOREBAY_LINK_OUTSIDE/9; done; sleep 0.1";
-    let output = link(&["--log", log.to_str().unwrap(), "--", "bash", "-c", script]);
+    let echo = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+    let port = echo.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut line = [0; 100];
+        while let Ok((_, from)) = echo.recv_from(&mut line) {
+            // One byte: bash reads no more of a datagram.
+            echo.send_to(b"\n", from).unwrap();
+        }
+    });
+    // What was answered has passed both links.
+    let script = format!(
+        "exec 3<>/dev/udp/$FOREBAY_LINK_OUTSIDE/{port}
+        for n in 1 2 3; do echo $n >&3; read -r -t 60 <&3 || exit; done"
+    );
+    let output = link(&["--log", log.to_str().unwrap(), "--", "bash", "-c", &script]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let links = std::fs::read(log.join("links.json")).unwrap();
     let links: serde_json::Value = serde_json::from_slice(&links).unwrap();
-    assert_eq!(links[0]["packets_in"], 3);
-    let packets = std::fs::metadata(log.join("forward.packets")).unwrap();
-    assert_eq!(packets.len(), 3 * 64);
+    for (link, file) in [(0, "forward.packets"), (1, "reverse.packets")] {
+        assert_eq!(links[link]["packets_in"], 3);
+        assert_eq!(std::fs::metadata(log.join(file)).unwrap().len(), 3 * 64);
+    }
 }
 
 #[test]

@@ -234,11 +234,14 @@ fn kill_9_of_the_orchestrator_leaves_no_program_and_no_lock() {
     let programs = processes_with(mark);
     assert_eq!(programs.len(), 5, "{programs:?}");
     let namespaces: Vec<PathBuf> = programs.iter().map(|pid| namespace_of(*pid)).collect();
+    // While they are open, no other test's namespace gets one of their numbers.
+    let path = |pid: &u32| format!("/proc/{pid}/ns/net");
+    let _held: Vec<_> = programs.iter().map(|pid| fs::File::open(path(pid)).unwrap()).collect();
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_until("the programs to die", 10, || processes_with(mark).is_empty());
+    wait_until("the programs to die", 60, || processes_with(mark).is_empty());
     // A dying process loses its command line first and its namespace after its sockets and devices.
-    wait_until("the namespaces to be left", 10, || {
+    wait_until("the namespaces to be left", 60, || {
         all_processes().into_iter().map(namespace_of).all(|it| !namespaces.contains(&it))
     });
     run(&scenario(vec![workload("ping", WorkloadKind::Ping { loops: 1 })]));
