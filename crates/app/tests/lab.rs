@@ -66,7 +66,7 @@ fn lists_name_what_can_be_asked_for() {
 fn the_schema_and_the_check_of_plans_need_no_root() {
     assert!(stdout_of(&["plan", "schema"]).contains("[[bottleneck.change]]"));
     let check = stdout_of(&["plan", "check", "bundler/main"]);
-    assert!(check.contains("5 arms, 1 cells, 3 seeds: 15 runs"), "{check}");
+    assert!(check.contains("5 arms, 1 cells, 10 seeds: 50 runs"), "{check}");
 }
 
 #[test]
@@ -188,8 +188,11 @@ fn a_run_prints_one_json_document_and_is_not_repeated() {
     }
     assert_eq!(first["flows"][0]["name"], "bulk");
     assert_eq!(first["flows"][0]["cc"], "cubic");
-    assert!(first["metrics"]["goodput_mbps"].as_f64().unwrap() > 10.0, "{first}");
-    assert!(first["links"][0]["metrics"]["queue_mean_packets"].as_f64().unwrap() > 1.0);
+    // How much of it the flow gets in two seconds is its own affair.
+    let goodput_mbps = first["metrics"]["goodput_mbps"].as_f64().unwrap();
+    assert!((1.0..96.0).contains(&goodput_mbps), "{first}");
+    let queue_packets = first["links"][0]["metrics"]["queue_mean_packets"].as_f64().unwrap();
+    assert!((0.0..=1200.0).contains(&queue_packets), "{first}");
     assert!(out.join("report.html").is_file());
     let (again, log) = run();
     assert_eq!(again["runs"].as_array().unwrap().len(), document["runs"].as_array().unwrap().len());
@@ -266,11 +269,13 @@ fn link_exists(link: u32) -> bool {
 }
 
 #[cfg(feature = "host")]
-/// The network devices in sight, and the mounts, which may hold a namespace or a BPF object.
+/// The network devices in sight, and the mounts that hold a namespace or a BPF object.
 fn devices_and_mounts() -> (BTreeSet<String>, usize) {
     let devices = std::fs::read_dir("/sys/class/net").unwrap().flatten();
     let devices = devices.filter_map(|entry| entry.file_name().into_string().ok());
-    (devices.collect(), std::fs::read_to_string("/proc/mounts").unwrap().lines().count())
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let kinds = mounts.lines().filter_map(|line| line.split(' ').nth(2));
+    (devices.collect(), kinds.filter(|kind| matches!(*kind, "nsfs" | "bpf")).count())
 }
 
 #[cfg(feature = "host")]
@@ -320,9 +325,9 @@ fn a_killed_run_leaves_nothing_behind() {
     child.kill().unwrap();
     child.wait().unwrap();
     let is_alive = |id: &u32| Path::new(&format!("/proc/{id}")).exists();
-    wait_until("the programs die", 10, || !programs.iter().any(is_alive));
-    wait_until("the folder goes", 10, || !scratch[0].exists());
-    wait_until("the BPF links go", 10, || !links.iter().any(|link| link_exists(*link)));
+    wait_until("the programs die", 60, || !programs.iter().any(is_alive));
+    wait_until("the folder goes", 60, || !scratch[0].exists());
+    wait_until("the BPF links go", 60, || !links.iter().any(|link| link_exists(*link)));
     assert_eq!(devices_and_mounts(), before);
     let _ = std::fs::remove_dir_all(out.join("csv"));
     stdout_of(&["export", out.to_str().unwrap()]);
