@@ -394,6 +394,8 @@ struct Plant<'a> {
     buffer_packets: usize,
     queue: VecDeque<InFlight>,
     is_serving: bool,
+    /// When the packet in service leaves.
+    served_at: Timestamp,
     noise: Stream,
     hashes: Stream,
     trace: Trace,
@@ -421,6 +423,7 @@ impl<'a> Plant<'a> {
             buffer_packets: plan.buffer_packets(),
             queue: VecDeque::new(),
             is_serving: false,
+            served_at: Timestamp::ZERO,
             noise: streams.stream("noise"),
             hashes: streams.stream("hashes"),
             trace: Trace::default(),
@@ -531,9 +534,12 @@ impl<'a> Plant<'a> {
                 self.apply(site);
             }
             Event::NoticeAtBottleneck(site, size) => {
-                // It is short, but no packet overtakes another.
+                // It is short, but overtakes neither packets nor earlier notices.
                 let service = PACKET.time_at(self.rate).expect("a positive rate");
-                let wait = service * self.queue.len() as u32;
+                let behind = self.queue.len().saturating_sub(1) as u32;
+                let wait = self.served_at.saturating_since(self.now) + service * behind;
+                // Right after the packet ahead of it, which leaves at that very time.
+                let wait = wait + Duration::from_nanos(1);
                 self.after(wait + self.rtt / 4, Event::Notice(site, size));
             }
             Event::Notice(site, size) => self.sites[site].epoch_size = size,
@@ -765,7 +771,9 @@ impl<'a> Plant<'a> {
 
     fn serve(&mut self) {
         self.is_serving = true;
-        self.after(PACKET.time_at(self.rate).expect("a positive rate"), Event::Served);
+        let service = PACKET.time_at(self.rate).expect("a positive rate");
+        self.served_at = self.now + service;
+        self.after(service, Event::Served);
     }
 
     fn served(&mut self) {
