@@ -333,6 +333,39 @@ fn random_loss_costs_the_bundle_nothing() {
     check_all(plans, |name, trace| assert_full_and_short(name, trace, 5.0, 30.0));
 }
 
+/// An endless backlog does not slow down by itself, so what it sends is the law's doing. The buffer
+/// never fills: only the loss tells that the path carries less.
+#[test]
+fn sustained_loss_lowers_the_rate_unless_it_is_little() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for (mbit, ms) in [(24, 50), (96, 50), (96, 200)] {
+            for loss in [0.01, 0.03, 0.1] {
+                let plan = Plan::new(law, mbit, ms).stop(20);
+                let data_loss_from = Duration::from_secs(15);
+                let plan = Plan { data_loss: loss, data_loss_from, ..plan };
+                plans.push((format!("{law} {mbit} x {ms}, {loss} lost"), plan));
+            }
+        }
+    }
+    check_all(plans, |name, trace| {
+        // What the shaper lets through is lowered, not only what arrives of it.
+        let mean_rate = |from: usize, to: usize| {
+            let bins = &trace.bins[from..to];
+            let rates = bins.iter().map(|bin| bin.bundles[0].rate_bps.expect("shaped") as f64);
+            rates.sum::<f64>() / bins.len() as f64
+        };
+        let kept = mean_rate(1900, 2000) / mean_rate(1300, 1500);
+        if name.ends_with("0.1 lost") {
+            let earlier = mean_rate(1700, 1800) / mean_rate(1300, 1500);
+            assert!(kept < 0.75 && kept < earlier, "{name}: {kept:.2} after {earlier:.2}");
+        } else {
+            assert!(kept > 0.9, "{name}: {kept:.2} of the rate before");
+        }
+        assert_eq!(trace.drops(5.0, 20.0), 0, "{name}: the buffer overflowed");
+    });
+}
+
 /// Bundles that start at different times, when the others may still be unshaped, meet queues that
 /// none of them has made alone.
 #[test]

@@ -111,6 +111,8 @@ pub struct Plan {
     pub report_loss: f64,
     /// Probability that a packet is lost before the bottleneck.
     pub data_loss: f64,
+    /// From when on packets are lost.
+    pub data_loss_from: Duration,
     /// The sendbox wakes up late by an exponential time of this mean, and one time in 10,000 by
     /// fifty times as much: a process in user space.
     pub wake_delay: Duration,
@@ -138,6 +140,7 @@ impl Plan {
             way_back: WayBack::Clear,
             report_loss: 0.0,
             data_loss: 0.0,
+            data_loss_from: Duration::ZERO,
             wake_delay: Duration::ZERO,
             outage: None,
             bundles: vec![Bundle { cc: Spec::named(cc), source: Source::Backlog }],
@@ -754,7 +757,8 @@ impl<'a> Plant<'a> {
     // The bottleneck and the receivebox.
 
     fn arrive(&mut self, packet: InFlight) {
-        if self.noise.chance(self.plan.data_loss) {
+        let is_lossy = self.now >= Timestamp::ZERO + self.plan.data_loss_from;
+        if self.noise.chance(if is_lossy { self.plan.data_loss } else { 0.0 }) {
             return;
         }
         if self.queue.len() >= self.buffer_packets {
