@@ -7,9 +7,10 @@
 //! In the composed RTT the unknown offset between the clocks of the two boxes cancels, and the
 //! queues and delays of the way back drop out. A skew of 50 ppm costs at most 0.5 ms in 10 s.
 //!
-//! The least way back may change by more than skew explains: a route, or a queue that stood for
-//! longer than the memory. This says nothing of the way forth, so it comes out as a shift that
-//! applies to all earlier round trips too, and queueing delays stay what they are.
+//! The least way back may change by more than skew explains: a route, a queue that stood for longer
+//! than the memory, or the first reports, whose least is still that of a few. This says nothing of
+//! the way forth, so it comes out as a shift that applies to all earlier round trips too, and
+//! queueing delays stay what they are.
 
 use alloc::collections::VecDeque;
 
@@ -37,7 +38,8 @@ const JUMP_S: f64 = 1e-3;
 const SKEW_MAX: f64 = 100e-6;
 /// After a pause of this length clocks may have drifted by more than goes unnoticed between reports.
 const PAUSE_S: f64 = 1.0;
-/// Ways back that the least is taken of, at least; as many show the drift of a pause.
+/// Ways back that the least is taken of, at least; as many show the drift of a pause, and until so
+/// many are known every better one counts at once.
 const RETURNS_MIN: u64 = 32;
 
 /// One matched boundary.
@@ -160,7 +162,9 @@ impl Feedback {
         }
         let drift_max_s = SKEW_MAX * elapsed_s.min(PAUSE_S) + self.pause_drift_s;
         let change_s = least_s - reference_s;
-        if libm::fabs(change_s) > JUMP_S + drift_max_s {
+        // The first report's luck, let out as slowly as clocks drift, would become queue for 10 s.
+        let jump_s = if self.returns.count() <= RETURNS_MIN { 0.0 } else { JUMP_S };
+        if libm::fabs(change_s) > jump_s + drift_max_s {
             self.reference_s = Some(least_s);
             return Some(change_s);
         }
@@ -319,5 +323,32 @@ mod tests {
         // The kernel has forwarded 50 MB meanwhile.
         assert_eq!(lost(5_000_000, 54_880_000), 0);
         assert_eq!(lost(6_000_000, 55_850_000), 30_000);
+    }
+
+    #[test]
+    fn a_first_report_that_is_late_leaves_no_trace_in_round_trips() {
+        let mut feedback = Feedback::default();
+        // 5 ms there and 5 ms back; the clock of the other box is an hour ahead.
+        let mut round_trip = |number: u64, late_us: u64| {
+            let sent_at = Timestamp::from_nanos(number * 5_000_000);
+            let now = sent_at + Duration::from_micros(10_000 + late_us);
+            let boundary = Boundary { sent_at, ..matched(number * 100_000, 0).boundary };
+            let report = Report {
+                hash: 0,
+                received_at: sent_at + Duration::from_secs(3600) + Duration::from_millis(5),
+                received_bytes: ByteCount::new(number * 100_000),
+                received_packets: number * 70,
+                received_ce: 0,
+                epoch_size: crate::bundle::EpochSize::MAX,
+            };
+            let sample = feedback.on_match(now, &boundary, &report).expect("plausible");
+            (sample.rtt.as_micros(), sample.shift_ns)
+        };
+        assert_eq!(round_trip(1, 900), (10_900, None), "nothing better is known");
+        let (rtt_us, shift_ns) = round_trip(2, 0);
+        assert_eq!(rtt_us, 10_000);
+        assert_eq!(shift_ns.map(|nanos| nanos / 1_000), Some(-900), "the base follows");
+        // From 32 reports on, what comes as slowly as clocks drift is taken for drift.
+        assert!((3..40).all(|number| round_trip(number, 300) == (10_000, None)));
     }
 }
