@@ -15,13 +15,14 @@ chores:
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_help = |argument: &String| ["help", "--help", "-h"].contains(&argument.as_str());
+    if arguments.iter().any(is_help) {
+        println!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let done = match arguments.first().map(String::as_str) {
         Some("evaluate") => evaluate::evaluate(&arguments[1..]),
         Some("test-fresh") => fresh::test_fresh(),
-        Some("help" | "--help" | "-h") => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);

@@ -28,7 +28,12 @@ pub fn evaluate(only: &[String]) -> Result<()> {
     let claims = Claims::load(&root.join(CLAIMS))?;
     let is_wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
     let plans: Vec<&PlanClaims> = claims.plan.iter().filter(|p| is_wanted(&p.name)).collect();
-    ensure!(!plans.is_empty(), "no plan of {CLAIMS} is called like that: {}", only.join(", "));
+    ensure!(
+        !plans.is_empty(),
+        "no plan of {CLAIMS} is called like {}; there are {}",
+        only.join(", "),
+        claims.plan.iter().map(|plan| plan.name.as_str()).collect::<Vec<_>>().join(", ")
+    );
     let file = root.join(OUT).join("claims.md");
     std::fs::create_dir_all(root.join(OUT))?;
     // A plan that has not had its turn yet is one without results.
