@@ -98,7 +98,7 @@ impl LinkTruth {
     /// The metrics of one interval.
     pub fn metrics(&self, experiment: &Experiment, row: &LinkRow, window: &Window) -> Metrics {
         let (from, to) = bounds_ns(window);
-        let link = if row.name == "reverse" { &experiment.reverse } else { &experiment.forward };
+        let link = experiment.link(&row.name);
         let mut metrics = Metrics::default();
         let mean = self.queue.mean(from, to);
         metrics.put("queue_mean_packets", mean);

@@ -132,7 +132,7 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
         run.put_all(&window.name, queues_together(rows, &truths, &window));
     }
     Ok(Evaluation {
-        invalid: validity::reasons(rows),
+        invalid: validity::reasons(experiment, rows),
         run,
         flows: flow_parts,
         links: link_parts,

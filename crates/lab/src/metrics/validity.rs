@@ -1,6 +1,7 @@
 //! Whether a run may be used: decided from the harness's own figures, with the same limits for
 //! every arm, never from results.
 
+use crate::plan::Experiment;
 use crate::rows::{BundleRow, RunRows};
 
 /// A limit of the harness.
@@ -18,6 +19,9 @@ const LINK_LATENESS_P99_NS: u64 = 1_000_000;
 /// And 999 of 1000 within 5 ms, a tenth of it: what stalls the emulator stalls the boxes too, and
 /// control takes it for the path's doing. Not asked of a sendbox, which faults stop on purpose.
 const LINK_LATENESS_P999_NS: u64 = 5_000_000;
+/// Nor later than half the time that the link's buffer lasts: a machine that stops for longer lets
+/// hosts and boxes send in bursts that a shallow buffer drops, whatever controls them.
+const LATENESS_OF_BUFFER: u32 = 2;
 /// 99 of 100 packets leave a sendbox within 1 ms of their time, too.
 const BOX_LATENESS_P99_NS: u64 = 1_000_000;
 /// 99 of 100 requests are written within 2 ms of their arrival: 4 % of the least slowdown's time.
@@ -33,7 +37,8 @@ const STEAL: f64 = 0.05;
 pub static LIMITS: &[Limit] = &[
     Limit {
         name: "link lateness",
-        text: "p99 at most 1 ms, p99.9 at most 5 ms: packets leave the emulator on time",
+        text: "p99 at most 1 ms, p99.9 at most 5 ms and half of what the buffer lasts: packets leave \
+               the emulator on time",
     },
     Limit { name: "link rate", text: "at least 99 % of the plan's while backlogged" },
     Limit { name: "sendbox lateness", text: "p99 at most 1 ms: the pacer keeps its times" },
@@ -47,7 +52,7 @@ pub static LIMITS: &[Limit] = &[
 ];
 
 /// Why the run must not be used; empty if it may.
-pub fn reasons(rows: &RunRows) -> Vec<String> {
+pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut late = |what: String, percentile: &str, value: u64, limit: u64| {
         if value > limit {
@@ -58,7 +63,7 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
     for link in &rows.links {
         let what = format!("lateness of link {}", link.name);
         late(what.clone(), "p99", link.lateness_ns[1], LINK_LATENESS_P99_NS);
-        late(what, "p99.9", link.lateness_ns[2], LINK_LATENESS_P999_NS);
+        late(what, "p99.9", link.lateness_ns[2], lateness_p999_ns(experiment, &link.name));
     }
     for bundle in &rows.bundles {
         let what = format!("lateness of sendbox {}", bundle.name);
@@ -115,9 +120,19 @@ pub fn reasons(rows: &RunRows) -> Vec<String> {
     reasons
 }
 
+fn lateness_p999_ns(experiment: &Experiment, link: &str) -> u64 {
+    let buffer = experiment.link(link).buffer_time();
+    let of_buffer = buffer.map(|time| (time / LATENESS_OF_BUFFER).as_nanos());
+    of_buffer.map_or(LINK_LATENESS_P999_NS, |ns| LINK_LATENESS_P999_NS.min(ns as u64))
+}
+
 #[cfg(test)]
 mod tests {
+    use forebay_core::spec::{Spec, Value};
+    use forebay_core::units::Rate;
+
     use super::*;
+    use crate::metrics::testing;
     use crate::rows::{HostRow, LinkRow};
 
     #[test]
@@ -133,6 +148,8 @@ mod tests {
             host: HostRow { offloads: vec!["eth0: tso=off gso=off".into()], ..HostRow::default() },
             ..RunRows::default()
         };
+        let experiment = testing::experiment();
+        let reasons = |rows: &RunRows| reasons(&experiment, rows);
         assert_eq!(reasons(&rows), Vec::<String>::new());
         rows.links[0].lateness_ns[1] += 1;
         rows.links[0].lateness_ns[2] += 1;
@@ -148,5 +165,21 @@ mod tests {
         rows.host.steal = 0.2;
         rows.host.offloads.push("eth1: tso=on".into());
         assert_eq!(reasons(&rows).len(), 13, "{:?}", reasons(&rows));
+    }
+
+    #[test]
+    fn a_shallow_buffer_asks_for_a_machine_that_stops_for_less() {
+        let mut experiment = testing::experiment();
+        let limit = |packets: &str| Spec::named("fifo").with("limit", Value::Text(packets.into()));
+        let rate = Rate::from_mbit_per_sec(96);
+        experiment.forward.nominal_rate = Some(rate);
+        experiment.reverse.nominal_rate = Some(rate);
+        experiment.reverse.qdisc = limit("1200p");
+        // 1514 bytes take 126 us.
+        for (packets, limit_ns) in [("10p", 630_833), ("79p", 4_983_583), ("1200p", 5_000_000)] {
+            experiment.forward.qdisc = limit(packets);
+            assert_eq!(lateness_p999_ns(&experiment, "forward"), limit_ns, "{packets}");
+            assert_eq!(lateness_p999_ns(&experiment, "reverse"), 5_000_000);
+        }
     }
 }

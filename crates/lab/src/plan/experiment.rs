@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::spec::Spec;
-use forebay_core::units::Rate;
+use forebay_core::units::{ByteCount, Limit, Rate};
 
 use super::schedule::RequestLoad;
 
@@ -56,11 +56,19 @@ impl Experiment {
         Window { name: String::new(), from: self.warmup, to: self.stop }
     }
 
+    /// The link whose rows are called `name`: `forward` or `reverse`.
+    pub fn link(&self, name: &str) -> &Link {
+        if name == "reverse" { &self.reverse } else { &self.forward }
+    }
+
     /// The bundle called `name`.
     pub fn bundle(&self, name: &str) -> Option<&Bundle> {
         self.bundles.iter().find(|bundle| bundle.name == name)
     }
 }
+
+/// An Ethernet frame of 1500 bytes of IP, without FCS.
+const FULL_FRAME: ByteCount = ByteCount::new(1514);
 
 /// A one-way link.
 #[derive(Clone, Debug)]
@@ -92,6 +100,15 @@ impl Link {
     pub fn delay_at(&self, at: Duration) -> Duration {
         let past = self.changes.iter().take_while(|change| change.at <= at);
         past.filter_map(|change| change.delay).last().unwrap_or(self.delay)
+    }
+
+    /// How long the link takes to send a full queue of full frames; `None` without a rate or limit.
+    pub fn buffer_time(&self) -> Option<Duration> {
+        let bytes = match self.qdisc.limit("limit").ok()?? {
+            Limit::Packets(packets) => FULL_FRAME * packets,
+            Limit::Bytes(bytes) => bytes,
+        };
+        bytes.time_at(self.nominal_rate?)
     }
 
     /// Bits that the link can carry in `from..to`; `None` without a configured rate.
