@@ -1,0 +1,442 @@
+//! What window-based algorithms share: slow start, growth by bytes acknowledged, the answers to
+//! loss, timeouts, marks and idleness, and the state that a spurious loss restores. An algorithm
+//! is a [`WindowLaw`]: how the window grows above ssthresh and what ssthresh becomes at a loss.
+//!
+//! ```text
+//! slow start    cwnd < ssthresh: cwnd += bytes acknowledged, up to ssthresh         (RFC 5681, 3.1)
+//! avoidance     the law's bytes per window acknowledged, remainder carried          (RFC 3465, 2.1)
+//! Loss          ssthresh = law, at least 2 mss; cwnd = ssthresh                     (RFC 5681, 3.2)
+//! Rto           ssthresh likewise; cwnd = 1 mss; slow start                         (RFC 5681, 3.1)
+//! Spurious      cwnd = max(cwnd, saved), ssthresh and law as saved                  (RFC 4015, 3.2)
+//! EcnCe         as Loss, at most once a window                                      (RFC 3168, 6.1.2)
+//! IdleRestart   ssthresh = max(ssthresh, 3/4 cwnd); cwnd = min(cwnd, initial)       (RFC 2861; 5681, 4.1)
+//! ```
+//! States: open; recovery, from `Loss` to `RecoveryEnd`, without growth; loss, from `Rto` to
+//! `RecoveryEnd`, growing; reduced, without growth until a window has been acknowledged.
+//!
+//! Departures, with reasons:
+//! - Slow start has no limit L on the bytes counted per acknowledgement (RFC 3465, 2.2): one
+//!   measurement may cover many. Bursts are the host's to pace.
+//! - A timeout within an episode whose loss lowered ssthresh already leaves it, as Linux does:
+//!   the flight size of RFC 5681 is then still that of before the loss.
+//! - Bytes reported as lost without an event count as a mark does: some hosts (a sendbox) see losses
+//!   and repair none, so no event begins or ends an episode there.
+//! - A sender that did not fill its window does not grow it (RFC 9438, 5.8; RFC 7661 is experimental).
+//!
+//! Ranges: windows of 1 mss to [`CWND_MAX`], mss of 1 B to 64 KiB, all in integers; a measurement
+//! counts for at most [`WINDOWS_PER_MEASUREMENT`] windows.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Timestamp};
+
+/// Largest window, 4 GiB: four times what TCP can announce, 100 Gbit/s over 340 ms. Products of two
+/// windows, a sixteenth among them, then fit in 64 bits.
+pub const CWND_MAX: u64 = 1 << 32;
+/// Largest segment.
+const MSS_MAX: u64 = 1 << 16;
+/// Windows acknowledged by one measurement beyond which nothing is counted.
+pub const WINDOWS_PER_MEASUREMENT: u64 = 16;
+/// Part of a window over which the growth law counts as constant.
+const PARTS_OF_WINDOW: u64 = 16;
+/// Least ssthresh in segments (RFC 5681, equation 4).
+const SSTHRESH_MIN_MSS: u64 = 2;
+/// Smallest window that these algorithms set, in segments.
+pub const MIN_WINDOW_MSS: f64 = 1.0;
+
+/// How ns-3 departs from the standards, in every algorithm alike. `stack = "ns3"` sets all
+/// parameters whose names begin with `ns3_`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ns3 {
+    /// Growth counts acknowledgements and not bytes, and is rounded down to a byte, at least one.
+    pub growth: bool,
+    /// ssthresh is a share of the bytes in flight and not of the window.
+    pub flight: bool,
+}
+
+impl Ns3 {
+    /// The parameter of [`Ns3::growth`].
+    pub const GROWTH: Param = Param {
+        name: "ns3_growth",
+        summary: "grow per acknowledgement, not per byte, rounded down to bytes, as ns-3 does",
+        default: "false",
+        allowed: "true or false",
+    };
+    /// The parameter of [`Ns3::flight`].
+    pub const FLIGHT: Param = Param {
+        name: "ns3_flight",
+        summary: "take ssthresh from the bytes in flight, not from cwnd, as ns-3 does",
+        default: "false",
+        allowed: "true or false",
+    };
+
+    /// Reads both; what is not given is off.
+    pub fn read(spec: &Spec) -> Result<Self, SpecError> {
+        let growth = spec.switch(Self::GROWTH.name)?.unwrap_or(false);
+        let flight = spec.switch(Self::FLIGHT.name)?.unwrap_or(false);
+        Ok(Self { growth, flight })
+    }
+}
+
+/// The window of a sender. All sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    mss: u64,
+    initial: u64,
+    cwnd: u64,
+    ssthresh: u64,
+    /// Growth not yet a byte, in parts of 1/cwnd byte.
+    remainder: u64,
+    in_flight: Option<u64>,
+    ns3: Ns3,
+}
+
+impl Window {
+    fn new(ns3: Ns3) -> Self {
+        let mut window =
+            Self { mss: 1, initial: 1, cwnd: 1, ssthresh: CWND_MAX, remainder: 0, in_flight: None, ns3 };
+        window.start(ByteCount::new(1514), ByteCount::new(15_140));
+        window
+    }
+
+    fn start(&mut self, mss: ByteCount, initial: ByteCount) {
+        self.mss = mss.as_u64().clamp(1, MSS_MAX);
+        self.initial = initial.as_u64().clamp(self.mss, CWND_MAX);
+        self.cwnd = self.initial;
+        self.ssthresh = CWND_MAX;
+        self.remainder = 0;
+        self.in_flight = None;
+    }
+
+    /// Segment size, 1 B to 64 KiB.
+    pub fn mss(&self) -> u64 {
+        self.mss
+    }
+
+    /// The window, 1 mss to [`CWND_MAX`].
+    pub fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// Whole segments in the window, at least 1.
+    pub fn segments(&self) -> u64 {
+        self.cwnd / self.mss
+    }
+
+    /// Slow-start threshold, [`CWND_MAX`] before the first loss.
+    pub fn ssthresh(&self) -> u64 {
+        self.ssthresh
+    }
+
+    /// The window is below ssthresh.
+    pub fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// Bytes outstanding as last measured.
+    pub fn in_flight(&self) -> Option<u64> {
+        self.in_flight
+    }
+
+    /// ns-3's departures in force.
+    pub fn ns3(&self) -> Ns3 {
+        self.ns3
+    }
+
+    /// What ssthresh is a share of at a loss: the window, or, as in ns-3, the bytes in flight where
+    /// they are known.
+    pub fn at_loss(&self) -> u64 {
+        self.in_flight.filter(|_| self.ns3.flight).unwrap_or(self.cwnd)
+    }
+
+    /// Sets the window, within its range.
+    pub fn set_cwnd(&mut self, bytes: u64) {
+        self.cwnd = bytes.clamp(self.mss, CWND_MAX);
+        self.remainder = self.remainder.min(self.cwnd - 1);
+    }
+
+    /// Sets ssthresh, within its range.
+    pub fn set_ssthresh(&mut self, bytes: u64) {
+        self.ssthresh = bytes.clamp(SSTHRESH_MIN_MSS * self.mss, CWND_MAX);
+    }
+
+    /// Slow start: grows by `acked`, up to ssthresh. Returns the bytes left for avoidance.
+    pub fn slow_start(&mut self, acked: u64) -> u64 {
+        if self.ns3.growth {
+            self.set_cwnd(self.cwnd + self.mss);
+            return acked.saturating_sub(self.mss);
+        }
+        let grown = acked.min(self.ssthresh.saturating_sub(self.cwnd));
+        self.set_cwnd(self.cwnd + grown);
+        acked - grown
+    }
+
+    /// Avoidance: grows by `per_window(cwnd)` bytes for each window acknowledged, never faster than
+    /// slow start would. The law is taken anew for each sixteenth of a window, so that it
+    /// matters little how many acknowledgements come as one.
+    pub fn grow(&mut self, acked: u64, mut per_window: impl FnMut(u64) -> u64) {
+        if self.ns3.growth {
+            let bytes = self.mss * per_window(self.cwnd).min(self.cwnd) / self.cwnd;
+            return self.set_cwnd(self.cwnd + bytes.max(1));
+        }
+        let mut left = acked;
+        while left > 0 {
+            let part = left.min((self.cwnd / PARTS_OF_WINDOW).max(self.mss));
+            let growth = part * per_window(self.cwnd).min(self.cwnd) + self.remainder;
+            self.remainder = growth % self.cwnd;
+            self.set_cwnd(self.cwnd + growth / self.cwnd);
+            left -= part;
+        }
+    }
+
+    /// Whether what the sender had to send filled the window.
+    fn was_filled(&self, measurement: &Measurement) -> bool {
+        let Some(in_flight) = self.in_flight else { return !measurement.app_limited };
+        // A window that slow start has just doubled cannot be full yet: half of it counts
+        // (Linux, tcp_is_cwnd_limited).
+        let doubled = if self.in_slow_start() { 2 } else { 1 };
+        let before = in_flight.saturating_add(measurement.acked.as_u64());
+        !measurement.app_limited || before.saturating_mul(doubled).saturating_add(self.mss) > self.cwnd
+    }
+}
+
+/// How one algorithm steers a window. `acked` is in bytes, above 0 and at most
+/// [`WINDOWS_PER_MEASUREMENT`] windows. A clone of the law is what a spurious loss restores.
+pub trait WindowLaw: Clone + Send {
+    /// Begins with the first window.
+    fn start(&mut self, now: Timestamp, window: &Window) {
+        let _ = (now, window);
+    }
+    /// Sees every measurement before the window grows, those of recovery and without anything
+    /// acknowledged among them. A delay-based law may move the window here.
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
+        let _ = (now, measurement, window);
+    }
+    /// Grows the window below ssthresh; returns the bytes left for avoidance.
+    fn slow_start(&mut self, now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        let _ = now;
+        window.slow_start(acked)
+    }
+    /// Grows the window at or above ssthresh.
+    fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window);
+    /// Loss was detected: the new ssthresh in bytes (raised to 2 mss where it is less).
+    fn on_loss(&mut self, now: Timestamp, window: &Window) -> u64;
+    /// A timeout: the new ssthresh in bytes.
+    fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
+        self.on_loss(now, window)
+    }
+    /// A mark, the first in a window: the new ssthresh, or `None` to leave everything.
+    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
+        Some(self.on_loss(now, window))
+    }
+    /// The losses of the episode are repaired.
+    fn on_recovery_end(&mut self, now: Timestamp, window: &mut Window) {
+        let _ = (now, window);
+    }
+    /// The last reduction was for nothing; `saved` is the law as it was before.
+    fn undo(&mut self, saved: Self) {
+        *self = saved;
+    }
+    /// Sending resumes after a pause.
+    fn on_idle_restart(&mut self, now: Timestamp, window: &Window) {
+        let _ = (now, window);
+    }
+    /// Round trips seen before count as longer by this many nanoseconds.
+    fn shift_rtt(&mut self, nanos: i64) {
+        let _ = nanos;
+    }
+    /// Pacing rate where the law sets one.
+    fn pacing_rate(&self, window: &Window) -> Option<crate::units::Rate> {
+        let _ = window;
+        None
+    }
+    /// Why the window moves as it does, for logs.
+    fn reason(&self) -> &'static str {
+        ""
+    }
+    /// Named numbers for logs.
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// From `Loss` to `RecoveryEnd`.
+    Recovery,
+    /// From `Rto` to `RecoveryEnd`.
+    Loss,
+    /// After a reduction that no `RecoveryEnd` will end: bytes yet to be acknowledged.
+    Reduced(u64),
+}
+
+/// A [`WindowLaw`] as a [`CongestionControl`].
+pub struct WindowControl<L> {
+    law: L,
+    window: Window,
+    phase: Phase,
+    /// cwnd, ssthresh and law before the last reduction.
+    saved: Option<(u64, u64, L)>,
+    /// Something was acknowledged since the last timeout.
+    progressed: bool,
+}
+
+impl<L: WindowLaw> WindowControl<L> {
+    /// Runs `law` with ns-3's departures as given.
+    pub fn new(law: L, ns3: Ns3) -> Self {
+        Self { law, window: Window::new(ns3), phase: Phase::Open, saved: None, progressed: true }
+    }
+
+    /// The same, boxed for a registry entry.
+    pub fn boxed(law: L, ns3: Ns3) -> Box<dyn CongestionControl>
+    where
+        L: 'static,
+    {
+        Box::new(Self::new(law, ns3))
+    }
+
+    fn save(&mut self) {
+        self.saved = Some((self.window.cwnd, self.window.ssthresh, self.law.clone()));
+    }
+
+    fn on_loss(&mut self, now: Timestamp) {
+        // The reduction of a window that was just reduced (a mark before the loss) stands for both.
+        if !matches!(self.phase, Phase::Reduced(_)) {
+            self.save();
+            let ssthresh = self.law.on_loss(now, &self.window);
+            self.reduce_to(ssthresh);
+        }
+        self.phase = Phase::Recovery;
+    }
+
+    fn on_mark(&mut self, now: Timestamp) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        let before = self.window.cwnd;
+        let law = self.law.clone();
+        if let Some(ssthresh) = self.law.on_mark(now, &self.window) {
+            self.saved = Some((before, self.window.ssthresh, law));
+            self.reduce_to(ssthresh);
+            self.phase = Phase::Reduced(before);
+        }
+    }
+
+    fn reduce_to(&mut self, ssthresh: u64) {
+        self.window.set_ssthresh(ssthresh);
+        self.window.set_cwnd(self.window.ssthresh);
+    }
+
+    fn on_rto(&mut self, now: Timestamp) {
+        let is_repeated = self.phase == Phase::Loss && !self.progressed;
+        let in_episode = self.phase != Phase::Open && !self.window.ns3.flight;
+        if !is_repeated && !in_episode {
+            self.save();
+            let ssthresh = self.law.on_rto(now, &self.window);
+            self.window.set_ssthresh(ssthresh);
+        }
+        self.window.set_cwnd(self.window.mss);
+        self.phase = Phase::Loss;
+        self.progressed = false;
+    }
+
+    fn on_spurious(&mut self) {
+        if let Some((cwnd, ssthresh, law)) = self.saved.take() {
+            self.window.set_cwnd(self.window.cwnd.max(cwnd));
+            self.window.set_ssthresh(ssthresh);
+            self.law.undo(law);
+        }
+        self.phase = Phase::Open;
+    }
+
+    fn on_idle_restart(&mut self, now: Timestamp) {
+        let kept = self.window.cwnd / 4 * 3;
+        self.window.set_ssthresh(self.window.ssthresh.max(kept));
+        self.window.set_cwnd(self.window.cwnd.min(self.window.initial));
+        self.law.on_idle_restart(now, &self.window);
+    }
+
+    fn may_grow(&mut self, acked: u64) -> bool {
+        match &mut self.phase {
+            Phase::Open | Phase::Loss => true,
+            Phase::Recovery => false,
+            Phase::Reduced(left) => {
+                *left = left.saturating_sub(acked);
+                if *left == 0 {
+                    self.phase = Phase::Open;
+                }
+                false
+            }
+        }
+    }
+}
+
+impl<L: WindowLaw> CongestionControl for WindowControl<L> {
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        self.window.start(mss, initial_cwnd);
+        self.law.start(now, &self.window);
+    }
+
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.window.in_flight = measurement.in_flight.map(ByteCount::as_u64);
+        self.law.observe(now, measurement, &mut self.window);
+        if measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO) {
+            self.on_mark(now);
+        }
+        let most = WINDOWS_PER_MEASUREMENT * self.window.cwnd;
+        let acked = measurement.acked.as_u64().min(most);
+        if acked == 0 {
+            return;
+        }
+        self.progressed = true;
+        if !self.may_grow(acked) || !self.window.was_filled(measurement) {
+            return;
+        }
+        let mut left = acked;
+        if self.window.in_slow_start() {
+            left = self.law.slow_start(now, acked, &mut self.window);
+        }
+        if left > 0 && !self.window.in_slow_start() {
+            self.law.avoid(now, left, &mut self.window);
+        }
+    }
+
+    fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
+        match event {
+            CongestionEvent::Loss => self.on_loss(now),
+            CongestionEvent::Rto => self.on_rto(now),
+            CongestionEvent::EcnCe => self.on_mark(now),
+            CongestionEvent::Spurious => self.on_spurious(),
+            CongestionEvent::RecoveryEnd => {
+                self.phase = Phase::Open;
+                self.law.on_recovery_end(now, &mut self.window);
+            }
+            CongestionEvent::IdleRestart | CongestionEvent::FeedbackLost => self.on_idle_restart(now),
+            CongestionEvent::RttShift(nanos) => self.law.shift_rtt(nanos),
+        }
+    }
+
+    fn send_limits(&self) -> SendLimits {
+        let ssthresh = (self.window.ssthresh < CWND_MAX).then(|| ByteCount::new(self.window.ssthresh));
+        SendLimits {
+            cwnd: Some(ByteCount::new(self.window.cwnd)),
+            ssthresh,
+            pacing_rate: self.law.pacing_rate(&self.window),
+            ..SendLimits::default()
+        }
+    }
+
+    fn state(&self) -> State {
+        let phase = match self.phase {
+            Phase::Recovery => "recovery",
+            Phase::Reduced(_) => "reduced",
+            Phase::Open | Phase::Loss if self.window.in_slow_start() => "slow_start",
+            Phase::Open | Phase::Loss => "avoidance",
+        };
+        State { phase, reason: self.law.reason(), numbers: self.law.numbers(), ..State::default() }
+    }
+}
