@@ -3,13 +3,14 @@
 //! is a [`WindowLaw`]: how the window grows above ssthresh and what ssthresh becomes at a loss.
 //!
 //! ```text
-//! slow start    cwnd < ssthresh: cwnd += bytes acknowledged, up to ssthresh         (RFC 5681, 3.1)
-//! avoidance     the law's bytes per window acknowledged, remainder carried          (RFC 3465, 2.1)
-//! Loss          ssthresh = law, at least 2 mss; cwnd = ssthresh                     (RFC 5681, 3.2)
-//! Rto           ssthresh likewise; cwnd = 1 mss; slow start                         (RFC 5681, 3.1)
-//! Spurious      cwnd = max(cwnd, saved), ssthresh and law as saved                  (RFC 4015, 3.2)
-//! EcnCe         as Loss, at most once a window                                      (RFC 3168, 6.1.2)
-//! IdleRestart   ssthresh = max(ssthresh, 3/4 cwnd); cwnd = min(cwnd, initial)       (RFC 2861; 5681, 4.1)
+//! slow start    cwnd < ssthresh: cwnd += bytes acknowledged, up to ssthresh     (RFC 5681, 3.1)
+//! avoidance     the law's bytes per window acknowledged, remainder carried      (RFC 3465, 2.1)
+//! Loss          ssthresh = law, at least 2 mss; cwnd = ssthresh                 (RFC 5681, 3.2)
+//! Rto           ssthresh likewise; cwnd = 1 mss; slow start                     (RFC 5681, 3.1)
+//! Spurious      cwnd = max(cwnd, saved), ssthresh and law as saved              (RFC 4015, 3.2)
+//! EcnCe         as Loss, at most once a window                                  (RFC 3168, 6.1.2)
+//! IdleRestart   cwnd = min(cwnd, initial)                                       (RFC 5681, 4.1)
+//!               ssthresh = max(ssthresh, 3/4 cwnd)                              (RFC 2861, 3)
 //! ```
 //! States: open; recovery, from `Loss` to `RecoveryEnd`, without growth; loss, from `Rto` to
 //! `RecoveryEnd`, growing; reduced, without growth until a window has been acknowledged.
@@ -19,9 +20,10 @@
 //!   measurement may cover many. Bursts are the host's to pace.
 //! - A timeout within an episode whose loss lowered ssthresh already leaves it, as Linux does:
 //!   the flight size of RFC 5681 is then still that of before the loss.
-//! - Bytes reported as lost without an event count as a mark does: some hosts (a sendbox) see losses
-//!   and repair none, so no event begins or ends an episode there.
-//! - A sender that did not fill its window does not grow it (RFC 9438, 5.8; RFC 7661 is experimental).
+//! - Bytes reported as lost without an event count as a mark does: some hosts (a sendbox) see
+//!   losses and repair none, so no event begins or ends an episode there.
+//! - A sender that did not fill its window does not grow it, as Linux does and RFC 9438, 5.8, asks
+//!   for; to lower it then (RFC 7661) is experimental.
 //!
 //! Ranges: windows of 1 mss to [`CWND_MAX`], mss of 1 B to 64 KiB, all in integers; a measurement
 //! counts for at most [`WINDOWS_PER_MEASUREMENT`] windows.
@@ -31,7 +33,7 @@ use alloc::vec::Vec;
 
 use super::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Timestamp};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Largest window, 4 GiB: four times what TCP can announce, 100 Gbit/s over 340 ms. Products of two
 /// windows, a sixteenth among them, then fit in 64 bits.
@@ -96,8 +98,15 @@ pub struct Window {
 
 impl Window {
     fn new(ns3: Ns3) -> Self {
-        let mut window =
-            Self { mss: 1, initial: 1, cwnd: 1, ssthresh: CWND_MAX, remainder: 0, in_flight: None, ns3 };
+        let mut window = Self {
+            mss: 1,
+            initial: 1,
+            cwnd: 1,
+            ssthresh: CWND_MAX,
+            remainder: 0,
+            in_flight: None,
+            ns3,
+        };
         window.start(ByteCount::new(1514), ByteCount::new(15_140));
         window
     }
@@ -149,13 +158,25 @@ impl Window {
     /// What ssthresh is a share of at a loss: the window, or, as in ns-3, the bytes in flight where
     /// they are known.
     pub fn at_loss(&self) -> u64 {
-        self.in_flight.filter(|_| self.ns3.flight).unwrap_or(self.cwnd)
+        self.in_flight.filter(|_| self.ns3.flight).unwrap_or(self.cwnd).min(CWND_MAX)
     }
 
     /// Sets the window, within its range.
     pub fn set_cwnd(&mut self, bytes: u64) {
         self.cwnd = bytes.clamp(self.mss, CWND_MAX);
         self.remainder = self.remainder.min(self.cwnd - 1);
+    }
+
+    /// Adds whole segments and drops what is left of one, as ns-3 counts.
+    pub fn add_segments(&mut self, segments: u64) {
+        if segments > 0 {
+            self.set_cwnd((self.segments() + segments) * self.mss);
+        }
+    }
+
+    /// Bytes of `segments`, at least 2 of them.
+    pub fn whole_segments(&self, segments: u64) -> u64 {
+        segments.max(SSTHRESH_MIN_MSS) * self.mss
     }
 
     /// Sets ssthresh, within its range.
@@ -199,7 +220,36 @@ impl Window {
         // (Linux, tcp_is_cwnd_limited).
         let doubled = if self.in_slow_start() { 2 } else { 1 };
         let before = in_flight.saturating_add(measurement.acked.as_u64());
-        !measurement.app_limited || before.saturating_mul(doubled).saturating_add(self.mss) > self.cwnd
+        !measurement.app_limited
+            || before.saturating_mul(doubled).saturating_add(self.mss) > self.cwnd
+    }
+}
+
+/// Least round trip seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MinRtt(Option<Duration>);
+
+impl MinRtt {
+    /// Takes the least round trip of a measurement, if it has one; zero is none.
+    pub fn observe(&mut self, measurement: &Measurement) {
+        if let Some(rtt) = measurement.rtt.map(|rtt| rtt.min).filter(|rtt| !rtt.is_zero()) {
+            self.0 = Some(self.0.map_or(rtt, |least| least.min(rtt)));
+        }
+    }
+
+    /// The least so far, above zero.
+    pub fn get(&self) -> Option<Duration> {
+        self.0
+    }
+
+    /// Counts what was seen as longer by `nanos`.
+    pub fn shift(&mut self, nanos: i64) {
+        self.0 = self.0.map(|least| {
+            let length = Duration::from_nanos(nanos.unsigned_abs());
+            let shifted =
+                if nanos < 0 { least.saturating_sub(length) } else { least.saturating_add(length) };
+            shifted.max(Duration::from_nanos(1))
+        });
     }
 }
 
@@ -249,7 +299,7 @@ pub trait WindowLaw: Clone + Send {
         let _ = nanos;
     }
     /// Pacing rate where the law sets one.
-    fn pacing_rate(&self, window: &Window) -> Option<crate::units::Rate> {
+    fn pacing_rate(&self, window: &Window) -> Option<Rate> {
         let _ = window;
         None
     }
@@ -415,13 +465,16 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
                 self.phase = Phase::Open;
                 self.law.on_recovery_end(now, &mut self.window);
             }
-            CongestionEvent::IdleRestart | CongestionEvent::FeedbackLost => self.on_idle_restart(now),
+            CongestionEvent::IdleRestart | CongestionEvent::FeedbackLost => {
+                self.on_idle_restart(now)
+            }
             CongestionEvent::RttShift(nanos) => self.law.shift_rtt(nanos),
         }
     }
 
     fn send_limits(&self) -> SendLimits {
-        let ssthresh = (self.window.ssthresh < CWND_MAX).then(|| ByteCount::new(self.window.ssthresh));
+        let ssthresh =
+            (self.window.ssthresh < CWND_MAX).then(|| ByteCount::new(self.window.ssthresh));
         SendLimits {
             cwnd: Some(ByteCount::new(self.window.cwnd)),
             ssthresh,
@@ -438,5 +491,220 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             Phase::Open | Phase::Loss => "avoidance",
         };
         State { phase, reason: self.law.reason(), numbers: self.law.numbers(), ..State::default() }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::cc::{Algorithm, RttSample};
+
+    pub(crate) const MSS: u64 = 1000;
+
+    /// An algorithm with segments of [`MSS`] and a first window of ten, fed by hand.
+    pub(crate) struct Fed {
+        pub(crate) cc: Box<dyn CongestionControl>,
+        pub(crate) now: Timestamp,
+        /// Time from one acknowledgement to the next.
+        pub(crate) gap: Duration,
+        pub(crate) rtt: Option<RttSample>,
+    }
+
+    impl Fed {
+        /// With parameters as written in a plan: `cubic(ns3_growth=true)`.
+        pub(crate) fn new(algorithm: &'static Algorithm, params: &[(&str, &str)]) -> Self {
+            let mut spec = Spec::named(algorithm.name);
+            for (name, value) in params {
+                spec = spec.with(name, crate::spec::Value::Text((*value).into()));
+            }
+            let mut cc = (algorithm.build)(&spec).expect("valid parameters");
+            let now = Timestamp::from_nanos(1_000_000_000);
+            cc.init(now, ByteCount::new(MSS), ByteCount::new(10 * MSS));
+            Self { cc, now, gap: Duration::ZERO, rtt: None }
+        }
+
+        pub(crate) fn cwnd(&self) -> u64 {
+            self.cc.send_limits().cwnd.expect("a window").as_u64()
+        }
+
+        pub(crate) fn ssthresh(&self) -> Option<u64> {
+            self.cc.send_limits().ssthresh.map(ByteCount::as_u64)
+        }
+
+        pub(crate) fn number(&self, name: &str) -> f64 {
+            let numbers = self.cc.state().numbers;
+            numbers.iter().find(|(found, _)| *found == name).expect("such a number").1
+        }
+
+        /// One measurement of so many bytes.
+        pub(crate) fn measure(&mut self, acked: u64) {
+            self.now += self.gap;
+            let measurement = Measurement {
+                interval: self.gap,
+                acked: ByteCount::new(acked),
+                rtt: self.rtt,
+                ..Measurement::default()
+            };
+            self.cc.on_measurement(self.now, &measurement);
+        }
+
+        /// So many segments, each with a measurement of its own.
+        pub(crate) fn ack(&mut self, segments: u64) {
+            (0..segments).for_each(|_| self.measure(MSS));
+        }
+
+        /// So many windows, segment by segment.
+        pub(crate) fn ack_windows(&mut self, windows: u64) {
+            for _ in 0..windows {
+                self.ack(self.cwnd() / MSS);
+            }
+        }
+
+        pub(crate) fn event(&mut self, event: CongestionEvent) {
+            self.cc.on_event(self.now, event);
+        }
+
+        /// A loss that is repaired at once.
+        pub(crate) fn lose(&mut self) {
+            self.event(CongestionEvent::Loss);
+            self.event(CongestionEvent::RecoveryEnd);
+        }
+    }
+
+    fn newreno(params: &[(&str, &str)]) -> Fed {
+        Fed::new(&crate::cc::newreno::ALGORITHM, params)
+    }
+
+    #[test]
+    fn slow_start_doubles_and_avoidance_adds_one_segment_a_window() {
+        let mut fed = newreno(&[]);
+        fed.ack_windows(2);
+        assert_eq!(fed.cwnd(), 40 * MSS);
+        fed.lose();
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (20 * MSS, Some(20 * MSS)));
+        fed.ack_windows(10);
+        // A window acknowledged segment by segment adds w ln(1 + 1/w) and not quite 1.
+        assert!((29 * MSS..30 * MSS).contains(&fed.cwnd()), "{}", fed.cwnd());
+    }
+
+    #[test]
+    fn a_batch_grows_the_window_as_its_acknowledgements_would() {
+        let (mut one, mut batch) = (newreno(&[]), newreno(&[]));
+        for fed in [&mut one, &mut batch] {
+            fed.ack(70);
+            fed.lose();
+        }
+        one.ack(400);
+        (0..10).for_each(|_| batch.measure(40 * MSS));
+        assert!(one.cwnd().abs_diff(batch.cwnd()) < MSS / 20, "{} {}", one.cwnd(), batch.cwnd());
+        // The bytes beyond ssthresh count for avoidance.
+        let mut fed = newreno(&[]);
+        fed.lose();
+        fed.event(CongestionEvent::Rto);
+        let ssthresh = fed.ssthresh().unwrap();
+        fed.measure(ssthresh - MSS + ssthresh);
+        assert!(fed.cwnd().abs_diff(ssthresh + MSS) < MSS / 5, "{}", fed.cwnd());
+    }
+
+    #[test]
+    fn recovery_neither_grows_nor_reduces_again_for_marks_and_bytes_lost() {
+        let mut fed = newreno(&[]);
+        fed.ack(30);
+        fed.event(CongestionEvent::Loss);
+        let limits = (fed.cwnd(), fed.ssthresh());
+        fed.event(CongestionEvent::EcnCe);
+        fed.ack(100);
+        assert_eq!((fed.cwnd(), fed.ssthresh()), limits);
+        fed.event(CongestionEvent::RecoveryEnd);
+        fed.ack(1);
+        assert!(fed.cwnd() > limits.0);
+    }
+
+    #[test]
+    fn marks_and_losses_without_an_episode_reduce_once_a_window() {
+        let mut fed = newreno(&[]);
+        fed.ack(30);
+        fed.event(CongestionEvent::EcnCe);
+        assert_eq!(fed.cwnd(), 20 * MSS);
+        fed.event(CongestionEvent::EcnCe);
+        fed.ack(39);
+        fed.event(CongestionEvent::EcnCe);
+        assert_eq!(fed.cwnd(), 20 * MSS);
+        fed.ack(1);
+        let lost = Some(ByteCount::new(1));
+        fed.cc.on_measurement(fed.now, &Measurement { lost, ..Measurement::default() });
+        assert_eq!(fed.cwnd(), 10 * MSS);
+    }
+
+    #[test]
+    fn a_timeout_restarts_from_one_segment_and_repeats_keep_ssthresh() {
+        let mut fed = newreno(&[]);
+        fed.ack(30);
+        fed.event(CongestionEvent::Rto);
+        fed.event(CongestionEvent::Rto);
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (MSS, Some(20 * MSS)));
+        fed.ack(19);
+        assert_eq!(fed.cwnd(), 20 * MSS);
+        // One that follows a loss of the same episode does not halve twice.
+        fed.event(CongestionEvent::RecoveryEnd);
+        fed.event(CongestionEvent::Loss);
+        fed.event(CongestionEvent::Rto);
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (MSS, Some(10 * MSS)));
+    }
+
+    #[test]
+    fn a_spurious_loss_or_timeout_restores_window_and_threshold() {
+        for event in [CongestionEvent::Loss, CongestionEvent::Rto] {
+            let mut fed = newreno(&[]);
+            fed.ack(30);
+            fed.event(event);
+            fed.event(CongestionEvent::Spurious);
+            assert_eq!((fed.cwnd(), fed.ssthresh()), (40 * MSS, None));
+            fed.event(CongestionEvent::Spurious);
+            assert_eq!(fed.cwnd(), 40 * MSS);
+        }
+    }
+
+    #[test]
+    fn a_pause_falls_back_to_the_first_window_and_keeps_three_quarters_as_threshold() {
+        let mut fed = newreno(&[]);
+        fed.ack(90);
+        fed.lose();
+        fed.event(CongestionEvent::IdleRestart);
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (10 * MSS, Some(50 * MSS)));
+        fed.ack(40);
+        fed.ack_windows(30);
+        let before = fed.cwnd();
+        fed.event(CongestionEvent::IdleRestart);
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (10 * MSS, Some(before / 4 * 3)));
+    }
+
+    #[test]
+    fn a_sender_that_does_not_fill_its_window_does_not_grow_it() {
+        let mut fed = newreno(&[]);
+        let mut measurement = Measurement {
+            acked: ByteCount::new(MSS),
+            app_limited: true,
+            in_flight: Some(ByteCount::new(2 * MSS)),
+            ..Measurement::default()
+        };
+        fed.cc.on_measurement(fed.now, &measurement);
+        assert_eq!(fed.cwnd(), 10 * MSS);
+        measurement.in_flight = Some(ByteCount::new(5 * MSS));
+        fed.cc.on_measurement(fed.now, &measurement);
+        assert_eq!(fed.cwnd(), 11 * MSS);
+    }
+
+    #[test]
+    fn ns3_counts_acknowledgements_and_takes_ssthresh_from_the_bytes_in_flight() {
+        let mut fed = newreno(&[("ns3_growth", "true"), ("ns3_flight", "true")]);
+        fed.measure(5 * MSS);
+        assert_eq!(fed.cwnd(), 11 * MSS); // one acknowledgement, one segment
+        let in_flight = Some(ByteCount::new(30 * MSS));
+        fed.cc.on_measurement(fed.now, &Measurement { in_flight, ..Measurement::default() });
+        fed.lose();
+        assert_eq!(fed.cwnd(), 15 * MSS);
+        fed.measure(2 * MSS);
+        assert_eq!(fed.cwnd(), 15 * MSS + MSS / 15); // mss^2 / cwnd, rounded down
     }
 }

@@ -1,0 +1,459 @@
+//! CUBIC (RFC 9438): a window that is a cubic function of the time since the last loss, flat where
+//! that loss was.
+//!
+//! ```text
+//! W(t)    C (t - K)^3 + W_max                  C = 0.4 segments / s^3          (equation 1)
+//! K       cbrt((W_max - W_epoch) / C)                                          (equation 2)
+//! growth  W(t + RTT), within cwnd and 1.5 cwnd, less cwnd, a window            (4.2, 4.4, 4.5)
+//! W_est   += a mss for each window acknowledged, from W_epoch on; cwnd is at least that
+//!         a = 3 (1 - b) / (1 + b) = 9/17 until W_est reaches the window of the last loss, then 1
+//!                                                                              (4.3, equation 4)
+//! loss    W_max = cwnd, or 0.85 cwnd where cwnd < W_max (fast convergence, 4.7)
+//!         ssthresh = b cwnd, b = 0.7                                           (4.6)
+//! Rto     the same, and no W_max: K = 0, W_max = W_epoch in the next epoch     (4.8)
+//! ```
+//! An epoch begins with the first growth above ssthresh after a loss. t leaves out times in which
+//! the sender had nothing to send (5.8). Slow start: standard, HyStart++ or HyStart
+//! ([`super::hystart`]). States else as in [`super::window`].
+//!
+//! Departures, with reasons:
+//! - b of cwnd and not of the flight size, as 4.6 allows: the window does not grow unless filled.
+//! - RTT is the least seen, 0 if none is known: a queue need not hasten growth.
+//! - In a measurement over an interval t is that of its middle: what it acknowledges came then.
+//! - `ns3_growth`: whole segments, by counting acknowledgements with the integer divisions of Linux
+//!   and ns-3, at most one segment for two of them, and 5 % a window before any loss;
+//!   `ns3_hystart`.
+//!
+//! Ranges, all in integers: time from K up to 2^20 / 1024 s = 17 minutes (beyond that W stays), in
+//! 1/1024 s; K up to 34 minutes; W_est in 1/256 byte.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::hystart::{HyStart, Kind};
+use super::window::{CWND_MAX, MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{Duration, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "cubic",
+    summary: "a cubic function of the time since the last loss",
+    sources: &["RFC 9438", "RFC 9406"],
+    params: &[
+        Kind::PARAM,
+        Param {
+            name: "fast_convergence",
+            summary: "aim lower after a loss below the last, to make room for others",
+            default: "true",
+            allowed: "true or false",
+        },
+        Param {
+            name: "reno_friendly",
+            summary: "at least the window that Reno would have",
+            default: "true",
+            allowed: "true or false",
+        },
+        Ns3::GROWTH,
+        Kind::NS3_PARAM,
+    ],
+    needs: &[],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+/// Ticks of the cubic function in a second.
+const TICKS_PER_SEC: u64 = 1 << 10;
+/// Largest distance from K whose cube is taken: its square and a thousandth of its cube fit.
+const TICKS_MAX: u64 = 1 << 20;
+/// Fraction bits of W_est.
+const EST_BITS: u32 = 8;
+/// ns-3: most acknowledgements for a segment before any loss (`CntClamp`, 5 % a window).
+const NS3_EARLY_COUNT: u64 = 20;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let filled = spec.with_defaults(ALGORITHM.params);
+    let law = Cubic {
+        fast_convergence: filled.switch("fast_convergence")?.unwrap_or(true),
+        reno_friendly: filled.switch("reno_friendly")?.unwrap_or(true),
+        hystart: HyStart::new(Kind::read(spec)?),
+        ..Cubic::default()
+    };
+    // CUBIC's ssthresh is a share of the window in ns-3 too.
+    let growth = spec.switch(Ns3::GROWTH.name)?.unwrap_or(false);
+    Ok(WindowControl::boxed(law, Ns3 { growth, flight: false }))
+}
+
+/// From the first growth after a loss to the next loss.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    began_at: Timestamp,
+    /// K in ticks.
+    k: u64,
+    /// Where the function is flat, bytes.
+    origin: u64,
+    /// W_est in 1/256 byte.
+    estimate: u64,
+    /// ns-3: W_est in segments, and acknowledgements towards the next.
+    reno_segments: u64,
+    reno_counted: u64,
+}
+
+#[derive(Clone, Default)]
+struct Cubic {
+    fast_convergence: bool,
+    reno_friendly: bool,
+    hystart: HyStart,
+    min_rtt: MinRtt,
+    /// Interval of the last measurement.
+    interval: Duration,
+    /// Bytes; 0 if there was no loss.
+    w_max: u64,
+    /// Window before the last loss, bytes.
+    before_loss: u64,
+    epoch: Option<Epoch>,
+    /// ns-3: segments acknowledged since the last one added.
+    counted: u64,
+}
+
+/// Greatest integer whose cube is at most `value`.
+fn cube_root(value: u64) -> u64 {
+    let mut root = 0_u64;
+    // The root of a 64-bit number has 22 bits at most; bit by bit, from the top.
+    for bit in (0..22).rev() {
+        let candidate = root | 1 << bit;
+        if candidate.checked_pow(3).is_some_and(|cube| cube <= value) {
+            root = candidate;
+        }
+    }
+    root
+}
+
+/// cbrt(`bytes` / C) in ticks, C being 0.4 mss / s^3.
+fn ticks_to_origin(bytes: u64, mss: u64) -> u64 {
+    let cube = (bytes << 10) / mss * 5 / 2; // s^3 in 1/2^10, below 2^44
+    cube_root(cube.min(u64::MAX >> 20) << 20)
+}
+
+/// C `ticks`^3 in bytes, C being 0.4 mss / s^3.
+fn cubic_bytes(ticks: u64, mss: u64) -> u64 {
+    let ticks = ticks.min(TICKS_MAX);
+    let cube = (ticks * ticks * ticks) >> 20; // s^3 in 1/2^10, at most 2^40
+    (cube * mss * 2 / 5) >> 10
+}
+
+fn ticks(duration: Duration) -> u64 {
+    let fraction = u64::from(duration.subsec_nanos()) * TICKS_PER_SEC / 1_000_000_000;
+    duration.as_secs().min(TICKS_MAX) * TICKS_PER_SEC + fraction
+}
+
+impl Epoch {
+    /// W(`at`) in bytes, below 2^46.
+    fn window_at(&self, at: u64, mss: u64) -> u64 {
+        let distance = cubic_bytes(at.abs_diff(self.k), mss);
+        if at < self.k { self.origin.saturating_sub(distance) } else { self.origin + distance }
+    }
+}
+
+impl Cubic {
+    fn epoch(&mut self, now: Timestamp, window: &Window) -> Epoch {
+        *self.epoch.get_or_insert_with(|| {
+            let (cwnd, mss) = (window.cwnd(), window.mss());
+            Epoch {
+                began_at: now,
+                k: ticks_to_origin(self.w_max.saturating_sub(cwnd), mss),
+                origin: self.w_max.max(cwnd),
+                estimate: cwnd << EST_BITS,
+                reno_segments: window.segments(),
+                reno_counted: 0,
+            }
+        })
+    }
+
+    /// t + RTT in ticks.
+    fn ticks_ahead(&self, now: Timestamp, epoch: &Epoch) -> u64 {
+        let rtt = self.min_rtt.get().unwrap_or(Duration::ZERO);
+        let middle = now - self.interval / 2;
+        ticks(middle.saturating_since(epoch.began_at).saturating_add(rtt))
+    }
+
+    /// W_est after `acked` bytes, in bytes.
+    fn reno_window(&mut self, epoch: Epoch, acked: u64, window: &Window) -> u64 {
+        // 9 acked mss 256 < 2^64: acked is below 2^36 and mss at most 2^16.
+        let growth = (acked * window.mss()) << EST_BITS;
+        let is_slower = (epoch.estimate >> EST_BITS) < self.before_loss;
+        let growth = if is_slower { growth * 9 / 17 } else { growth } / window.cwnd();
+        let estimate = (epoch.estimate + growth).min(CWND_MAX << EST_BITS);
+        self.epoch = Some(Epoch { estimate, ..epoch });
+        estimate >> EST_BITS
+    }
+
+    /// The segments that ns-3 wants acknowledged for one more.
+    fn ns3_count(&mut self, now: Timestamp, acked: u64, window: &Window) -> u64 {
+        let mut epoch = self.epoch(now, window);
+        let segments = window.segments();
+        let target = epoch.window_at(self.ticks_ahead(now, &epoch), window.mss()) / window.mss();
+        let mut count = match target.checked_sub(segments) {
+            None | Some(0) => 100 * segments,
+            Some(more) => segments / more,
+        };
+        if self.w_max == 0 {
+            count = count.min(NS3_EARLY_COUNT);
+        }
+        if self.reno_friendly {
+            epoch.reno_counted += acked;
+            let each = (segments * 17 / 9).max(1);
+            epoch.reno_segments += epoch.reno_counted / each;
+            epoch.reno_counted %= each;
+            if let Some(more) = epoch.reno_segments.checked_sub(segments).filter(|more| *more > 0) {
+                count = count.min(segments / more);
+            }
+            self.epoch = Some(epoch);
+        }
+        count.max(2)
+    }
+}
+
+impl WindowLaw for Cubic {
+    fn start(&mut self, _now: Timestamp, _window: &Window) {
+        self.hystart.restart();
+        let (fast_convergence, reno_friendly) = (self.fast_convergence, self.reno_friendly);
+        let hystart = self.hystart.clone();
+        *self = Self { fast_convergence, reno_friendly, hystart, ..Self::default() };
+    }
+
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
+        self.interval = measurement.interval;
+        self.min_rtt.observe(measurement);
+        self.hystart.observe(now, measurement, window);
+        if let Some(epoch) = self.epoch.as_mut().filter(|_| measurement.app_limited) {
+            epoch.began_at = (epoch.began_at + measurement.interval).min(now);
+        }
+    }
+
+    fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        // Counted in bytes in ns-3 too, where Reno counts acknowledgements.
+        let counted = self.hystart.counted(acked);
+        let room = window.ssthresh().saturating_sub(window.cwnd());
+        window.set_cwnd(window.cwnd() + counted.min(room));
+        if self.hystart.is_conservative() { 0 } else { acked.saturating_sub(room) }
+    }
+
+    fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
+        let mss = window.mss();
+        if window.ns3().growth {
+            let segments = acked / mss;
+            self.counted += segments;
+            let count = self.ns3_count(now, segments, window);
+            if self.counted >= count {
+                window.add_segments(1);
+                self.counted -= count;
+            }
+            return;
+        }
+        let epoch = self.epoch(now, window);
+        let target = epoch.window_at(self.ticks_ahead(now, &epoch), mss);
+        let reno = self.reno_window(epoch, acked, window);
+        window.grow(acked, |cwnd| target.clamp(cwnd, cwnd / 2 * 3) - cwnd);
+        if self.reno_friendly && window.cwnd() < reno {
+            window.set_cwnd(reno);
+        }
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        let cwnd = window.cwnd();
+        let is_below = self.fast_convergence && cwnd < self.w_max;
+        self.w_max = if is_below { cwnd * 17 / 20 } else { cwnd };
+        self.before_loss = cwnd;
+        self.epoch = None;
+        if window.ns3().growth {
+            return window.whole_segments(window.segments() * 7 / 10);
+        }
+        cwnd * 7 / 10
+    }
+
+    fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
+        let ssthresh = self.on_loss(now, window);
+        self.w_max = 0;
+        self.counted = 0;
+        self.hystart.restart();
+        ssthresh
+    }
+
+    fn on_idle_restart(&mut self, _now: Timestamp, _window: &Window) {
+        self.epoch = None;
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        self.min_rtt.shift(nanos);
+        self.hystart.shift_rtt(nanos);
+    }
+
+    fn reason(&self) -> &'static str {
+        if self.w_max == 0 { "no loss yet" } else { "the window of the last loss" }
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        let k = self.epoch.map_or(0, |epoch| epoch.k);
+        let estimate = self.epoch.map_or(0, |epoch| epoch.estimate >> EST_BITS);
+        alloc::vec![
+            ("w_max_bytes", self.w_max as f64),
+            ("k_s", k as f64 / TICKS_PER_SEC as f64),
+            ("w_est_bytes", estimate as f64),
+            ("conservative", f64::from(u8::from(self.hystart.is_conservative()))),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::window::tests::{Fed, MSS};
+
+    #[test]
+    fn the_cube_root_is_exact_to_the_unit() {
+        for root in [0, 1, 2, 1000, 123_456, 2_642_245] {
+            let cube: u64 = root * root * root;
+            assert_eq!(cube_root(cube), root);
+            if root > 1 {
+                assert_eq!(cube_root(cube - 1), root - 1);
+            }
+        }
+        assert_eq!(cube_root(u64::MAX), 2_642_245);
+    }
+
+    #[test]
+    fn the_function_follows_equations_1_and_2_of_rfc_9438() {
+        for segments in [1, 30, 300, 30_000, 2_000_000] {
+            let k = ticks_to_origin(segments * 1448, 1448) as f64 / TICKS_PER_SEC as f64;
+            let expected = libm::cbrt(segments as f64 / 0.4);
+            assert!((k - expected).abs() < 0.002, "{segments} segments: K = {k}, {expected}");
+        }
+        for ms in [100_u64, 1_000, 4_217, 60_000, 1_000_000] {
+            let ticks = ms * TICKS_PER_SEC / 1000;
+            let s = ticks as f64 / TICKS_PER_SEC as f64;
+            let expected = 0.4 * s * s * s * 1448.0;
+            let bytes = cubic_bytes(ticks, 1448) as f64;
+            assert!(
+                (bytes - expected).abs() < expected * 1e-3 + 2.0,
+                "{ms} ms: {bytes}, {expected}"
+            );
+        }
+        // The largest values do not overflow.
+        assert!(cubic_bytes(u64::MAX, 1 << 16) > CWND_MAX);
+        assert!(ticks_to_origin(CWND_MAX, 1) > 0);
+    }
+
+    /// A loss at so many segments, then acknowledgements of one window each 100 ms for `secs`.
+    fn after_loss(fed: &mut Fed, segments: u64, secs: f64) {
+        fed.ack(segments - 10);
+        fed.lose();
+        let rounds = (secs * 10.0) as u64;
+        for _ in 0..rounds {
+            let packets = fed.cwnd() / MSS;
+            fed.gap = Duration::from_millis(100) / packets as u32;
+            fed.ack(packets);
+        }
+    }
+
+    #[test]
+    fn the_window_is_back_at_that_of_the_loss_after_k() {
+        // 1000 segments: K = cbrt(300 / 0.4) = 9.09 s; W(6 s) = 1000 - 0.4 x 3.09^3 = 988.
+        let mut fed = Fed::new(&ALGORITHM, &[("reno_friendly", "false")]);
+        after_loss(&mut fed, 1000, 6.0);
+        assert!((fed.number("k_s") - 9.086).abs() < 0.01);
+        let segments = fed.cwnd() as f64 / MSS as f64;
+        assert!((segments - 988.2).abs() < 2.0, "{segments}");
+        let mut fed = Fed::new(&ALGORITHM, &[("reno_friendly", "false")]);
+        after_loss(&mut fed, 1000, 12.0);
+        let segments = fed.cwnd() as f64 / MSS as f64;
+        assert!((segments - 1009.9).abs() < 2.5, "{segments}"); // 1000 + 0.4 x 2.91^3
+    }
+
+    #[test]
+    fn small_windows_grow_as_reno_with_the_same_mean_would() {
+        // From 7 of 10 segments, 9/17 a window: 10 again after 5.7 windows, then 1 a window.
+        let mut fed = Fed::new(&ALGORITHM, &[]);
+        fed.lose();
+        fed.gap = Duration::from_micros(10);
+        fed.ack_windows(5);
+        let segments = fed.cwnd() as f64 / MSS as f64;
+        assert!((9.2..9.8).contains(&segments), "{segments}");
+        fed.ack_windows(6);
+        let segments = fed.cwnd() as f64 / MSS as f64;
+        assert!((14.2..15.4).contains(&segments), "{segments}");
+    }
+
+    #[test]
+    fn a_second_loss_below_the_first_aims_at_85_percent() {
+        let mut fed = Fed::new(&ALGORITHM, &[]);
+        fed.ack(90);
+        fed.lose();
+        assert_eq!(fed.cwnd(), 70 * MSS);
+        assert_eq!(fed.number("w_max_bytes"), 100_000.0);
+        fed.lose();
+        assert_eq!(fed.cwnd(), 49 * MSS);
+        assert_eq!(fed.number("w_max_bytes"), 59_500.0);
+        let mut fed = Fed::new(&ALGORITHM, &[("fast_convergence", "false")]);
+        fed.ack(90);
+        fed.lose();
+        fed.lose();
+        assert_eq!(fed.number("w_max_bytes"), 70_000.0);
+    }
+
+    #[test]
+    fn a_window_grows_by_half_at_most() {
+        let mut fed = Fed::new(&ALGORITHM, &[]);
+        fed.ack(90);
+        fed.lose();
+        fed.ack(1);
+        fed.now += Duration::from_secs(1000);
+        let before = fed.cwnd();
+        fed.measure(before);
+        assert!(fed.cwnd().abs_diff(before / 2 * 3) < MSS / 10, "{}", fed.cwnd());
+    }
+
+    #[test]
+    fn a_spurious_loss_restores_the_function_and_not_only_the_window() {
+        let mut fed = Fed::new(&ALGORITHM, &[]);
+        after_loss(&mut fed, 500, 2.0);
+        let (cwnd, k) = (fed.cwnd(), fed.number("k_s"));
+        fed.event(crate::cc::CongestionEvent::Loss);
+        fed.event(crate::cc::CongestionEvent::Spurious);
+        assert_eq!((fed.cwnd(), fed.number("k_s")), (cwnd, k));
+        assert_eq!(fed.number("w_max_bytes"), 500_000.0);
+    }
+
+    #[test]
+    fn pauses_do_not_count_as_time_since_the_loss() {
+        let mut fed = Fed::new(&ALGORITHM, &[("reno_friendly", "false")]);
+        after_loss(&mut fed, 1000, 2.0);
+        let before = fed.cwnd();
+        fed.now += Duration::from_secs(5);
+        let pause = Measurement {
+            interval: Duration::from_secs(5),
+            app_limited: true,
+            ..Measurement::default()
+        };
+        fed.cc.on_measurement(fed.now, &pause);
+        fed.gap = Duration::from_micros(100);
+        fed.ack(100);
+        assert!(fed.cwnd() - before < 10 * MSS, "{}", fed.cwnd() - before);
+    }
+
+    #[test]
+    fn ns3_adds_whole_segments_at_least_two_acknowledgements_apart() {
+        let mut fed = Fed::new(&ALGORITHM, &[("ns3_growth", "true")]);
+        fed.ack(90);
+        fed.lose();
+        assert_eq!(fed.cwnd(), 70 * MSS);
+        fed.ack(1);
+        fed.now += Duration::from_secs(100);
+        let before = fed.cwnd();
+        fed.ack(10);
+        assert_eq!(fed.cwnd(), before + 5 * MSS);
+    }
+}

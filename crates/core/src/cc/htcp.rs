@@ -1,0 +1,261 @@
+//! H-TCP (Leith and Shorten, PFLDnet 2004; draft-leith-tcp-htcp-06): growth by the time since the
+//! last loss, reduction by the share of the round trip that is queue.
+//!
+//! ```text
+//! D      time since the last loss
+//! a(D)   1 for D <= 1 s, else 1 + 10 (D - 1 s) + (D - 1 s)^2 / 4         segments, D in s
+//! growth 2 (1 - b) a(D) segments a window
+//! b      min_rtt / max_rtt, within 0.5 to 0.8, if the greatest rates before the last two losses
+//!        differ by at most a fifth; else 0.5
+//! loss   ssthresh = b cwnd
+//! ```
+//! States as in [`super::window`]. The rate of a round trip is what was acknowledged over at least
+//! one min_rtt, smoothed by 1/4. Without round trips known b is 0.5.
+//!
+//! Departures, with reasons:
+//! - After a loss max_rtt fades by 5 % of what exceeds min_rtt, as in Linux: a path that changed is
+//!   forgotten.
+//! - No scaling of a(D) by the round trip (an option of the draft): it makes a path below 50 ms
+//!   Reno.
+//! - `ns3_growth` adds 2 (1 - b) a(D), at least 1, *bytes* per acknowledgement to Reno's growth, as
+//!   ns-3 does; `ns3_backoff`: b is min_rtt / max_rtt since the last loss, within no bounds,
+//!   whenever the mean rate since the last loss is above and below twice that before it.
+//!
+//! Ranges: D up to 10^6 ms, a(D) in 1/1000, b in 1/1024. All in integers.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::window::{MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "htcp",
+    summary: "growth by the time since the last loss, reduction by the share of queue",
+    sources: &["Leith, Shorten: H-TCP, PFLDnet 2004", "draft-leith-tcp-htcp-06"],
+    params: &[
+        Ns3::GROWTH,
+        Ns3::FLIGHT,
+        Param {
+            name: "ns3_backoff",
+            summary: "reduce to min_rtt / max_rtt by ns-3's rule",
+            default: "false",
+            allowed: "true or false",
+        },
+    ],
+    needs: &[],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+/// Time after a loss in which H-TCP is Reno (draft, Delta_L).
+const RENO_FOR: Duration = Duration::from_secs(1);
+/// Beyond this a(D) stays: 2.6 * 10^5 segments.
+const MS_MAX: u64 = 1_000_000;
+/// One, of b.
+const ONE: u64 = 1024;
+const BACKOFF_MIN: u64 = ONE / 2;
+const BACKOFF_MAX: u64 = ONE * 4 / 5;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let ns3_backoff = spec.switch("ns3_backoff")?.unwrap_or(false);
+    Ok(WindowControl::boxed(HTcp::new(ns3_backoff), Ns3::read(spec)?))
+}
+
+#[derive(Clone)]
+struct HTcp {
+    ns3_backoff: bool,
+    lost_at: Timestamp,
+    /// b in 1/1024.
+    backoff: u64,
+    min_rtt: MinRtt,
+    max_rtt: Duration,
+    rates: Rates,
+}
+
+/// Rates of delivery in bit/s.
+#[derive(Clone, Default)]
+struct Rates {
+    began_at: Timestamp,
+    acked: ByteCount,
+    acked_since_loss: ByteCount,
+    smoothed: u64,
+    greatest: u64,
+    /// What was compared at the loss before.
+    before: u64,
+}
+
+impl Rates {
+    fn observe(&mut self, now: Timestamp, acked: ByteCount, min_rtt: Option<Duration>) {
+        self.acked += acked;
+        self.acked_since_loss += acked;
+        let elapsed = now.saturating_since(self.began_at);
+        if min_rtt.is_none_or(|min_rtt| elapsed < min_rtt) {
+            return;
+        }
+        let rate = self.acked.per(elapsed).map_or(0, |rate| rate.as_bits_per_sec());
+        // The first round trip stands alone: there is nothing to smooth it with.
+        self.smoothed = match self.smoothed {
+            0 => rate,
+            smoothed => smoothed - smoothed / 4 + rate / 4,
+        };
+        self.greatest = self.greatest.max(self.smoothed);
+        self.acked = ByteCount::ZERO;
+        self.began_at = now;
+    }
+
+    /// The greatest rates before this loss and the last: within a fifth?
+    fn is_steady(&self) -> bool {
+        self.before > 0 && self.greatest.abs_diff(self.before) <= self.before / 5
+    }
+
+    fn on_loss(&mut self, now: Timestamp, compared: u64) {
+        *self = Self { began_at: now, before: compared, ..Self::default() };
+    }
+}
+
+impl HTcp {
+    fn new(ns3_backoff: bool) -> Self {
+        Self {
+            ns3_backoff,
+            lost_at: Timestamp::ZERO,
+            backoff: BACKOFF_MIN,
+            min_rtt: MinRtt::default(),
+            max_rtt: Duration::ZERO,
+            rates: Rates::default(),
+        }
+    }
+
+    /// 2 (1 - b) a(D) in 1/1000 segments, at most 5.3 * 10^8.
+    fn growth(&self, now: Timestamp) -> u64 {
+        let beyond = now.saturating_since(self.lost_at).saturating_sub(RENO_FOR);
+        let ms = u64::try_from(beyond.as_millis()).unwrap_or(MS_MAX).min(MS_MAX);
+        2 * (ONE - self.backoff) * (1000 + 10 * ms + ms * ms / 4000) / ONE
+    }
+
+    /// min_rtt / max_rtt in 1/1024, if there are any.
+    fn rtt_ratio(&self) -> Option<u64> {
+        let min_rtt = self.min_rtt.get().filter(|least| *least <= self.max_rtt)?;
+        let ratio = min_rtt.as_nanos() * u128::from(ONE) / self.max_rtt.as_nanos();
+        u64::try_from(ratio).ok()
+    }
+
+    fn update_backoff(&mut self, now: Timestamp) {
+        if self.ns3_backoff {
+            let rate = self.rates.acked_since_loss.per(now.saturating_since(self.lost_at));
+            let rate = rate.map_or(0, |rate| rate.as_bits_per_sec());
+            let before = self.rates.before;
+            let follows = before > 0 && rate > before && rate / 2 < before;
+            self.backoff = self.rtt_ratio().filter(|_| follows).unwrap_or(BACKOFF_MIN);
+            self.min_rtt = MinRtt::default();
+            self.max_rtt = Duration::ZERO;
+            return self.rates.on_loss(now, rate);
+        }
+        let ratio = self.rtt_ratio().filter(|_| self.rates.is_steady());
+        self.backoff = ratio.map_or(BACKOFF_MIN, |ratio| ratio.clamp(BACKOFF_MIN, BACKOFF_MAX));
+        if let Some(min_rtt) = self.min_rtt.get() {
+            let queue = self.max_rtt.saturating_sub(min_rtt);
+            self.max_rtt = min_rtt + queue - queue / 20;
+        }
+        self.rates.on_loss(now, self.rates.greatest);
+    }
+}
+
+impl WindowLaw for HTcp {
+    fn start(&mut self, now: Timestamp, _window: &Window) {
+        *self = Self::new(self.ns3_backoff);
+        self.lost_at = now;
+        self.rates.began_at = now;
+    }
+
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, _window: &mut Window) {
+        self.min_rtt.observe(measurement);
+        if let Some(rtt) = measurement.rtt {
+            self.max_rtt = self.max_rtt.max(rtt.latest);
+        }
+        self.rates.observe(now, measurement.acked, self.min_rtt.get());
+    }
+
+    fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
+        let (mss, growth) = (window.mss(), self.growth(now));
+        if window.ns3().growth {
+            return window.grow(acked, |cwnd| mss + cwnd / mss * growth.max(1000) / 1000);
+        }
+        window.grow(acked, |_| mss * growth / 1000);
+    }
+
+    fn on_loss(&mut self, now: Timestamp, window: &Window) -> u64 {
+        self.update_backoff(now);
+        self.lost_at = now;
+        window.at_loss() * self.backoff / ONE
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        self.min_rtt.shift(nanos);
+    }
+
+    fn reason(&self) -> &'static str {
+        "growth by the time since the last loss"
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        alloc::vec![("backoff", self.backoff as f64 / ONE as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::RttSample;
+    use crate::cc::window::tests::{Fed, MSS};
+
+    #[test]
+    fn growth_follows_the_time_since_the_last_loss() {
+        let law = HTcp::new(false);
+        let at = |ms: u64| law.growth(Timestamp::from_nanos(ms * 1_000_000)) as f64 / 1000.0;
+        assert_eq!(at(1000), 1.0);
+        assert_eq!(at(2000), 1.0 + 10.0 + 0.25);
+        assert_eq!(at(5000), 1.0 + 40.0 + 4.0);
+        assert_eq!(at(u64::MAX / 1_000_000), law.growth(Timestamp::MAX) as f64 / 1000.0);
+    }
+
+    /// A path with round trips of 50 to `most_ms`, at one rate, with a loss every 500 ms.
+    fn backoff_after_losses(most_ms: u64) -> f64 {
+        let mut fed = Fed::new(&ALGORITHM, &[]);
+        fed.gap = Duration::from_millis(1);
+        for _ in 0..10 {
+            for ms in 0..500 {
+                let rtt = Duration::from_millis(50 + (most_ms - 50) * ms / 499);
+                fed.rtt = Some(RttSample { latest: rtt, min: rtt });
+                fed.measure(MSS);
+            }
+            fed.lose();
+        }
+        fed.number("backoff")
+    }
+
+    #[test]
+    fn a_steady_rate_reduces_by_the_share_of_queue_within_bounds() {
+        let backoff = backoff_after_losses(75);
+        assert!((0.65..0.70).contains(&backoff), "{backoff}"); // 50 / 75, max_rtt fading a little
+        assert!((backoff_after_losses(51) - 0.8).abs() < 0.001);
+        assert_eq!(backoff_after_losses(200), 0.5);
+    }
+
+    #[test]
+    fn without_round_trips_a_loss_halves() {
+        let mut fed = Fed::new(&ALGORITHM, &[]);
+        fed.gap = Duration::from_millis(1);
+        fed.ack(30);
+        fed.lose();
+        assert_eq!(fed.cwnd(), 20 * MSS);
+        fed.ack(100);
+        fed.lose();
+        assert_eq!(fed.number("backoff"), 0.5);
+    }
+}

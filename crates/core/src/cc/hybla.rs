@@ -1,0 +1,178 @@
+//! TCP Hybla (Caini and Firrincieli, Int. J. Satellite Communications 22(5), 2004): a long path
+//! grows its window as fast in time as a reference path of 25 ms would.
+//!
+//! ```text
+//! rho           max(1, min_rtt / rtt0)                     rtt0 = 25 ms
+//! slow start    cwnd += (2^rho - 1) acked                  (equation 10)
+//! avoidance     cwnd += rho^2 mss for each window acknowledged
+//! loss          ssthresh = cwnd / 2
+//! ```
+//! States as in [`super::window`].
+//!
+//! Departures, with reasons:
+//! - rho comes from the least round trip, not the latest: a queue of one's own is no reason to grow
+//!   faster.
+//! - Avoidance at most doubles the window in a round trip (rho^2 <= w): a single one would
+//!   otherwise overflow any buffer.
+//! - rho is at most 16 (400 ms): 2^rho of a longer path says nothing but "at once".
+//! - `ns3_rtt0`: the reference path of ns-3 has 50 ms; `ns3_growth` adds whole segments.
+//!
+//! Ranges: rho in 1/256, 1 to 16; 2^rho - 1 in 1/256, 1 to 65535. A float only where rho changes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::window::{MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Field, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{Duration, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "hybla",
+    summary: "grows over a long path as fast in time as Reno over 25 ms",
+    sources: &["Caini, Firrincieli: TCP Hybla, Int. J. Satellite Communications 22(5), 2004"],
+    params: &[
+        Ns3::GROWTH,
+        Ns3::FLIGHT,
+        Param {
+            name: "ns3_rtt0",
+            summary: "a reference round trip of 50 ms, as in ns-3, not 25 ms",
+            default: "false",
+            allowed: "true or false",
+        },
+    ],
+    needs: &[Field::Rtt],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+/// Reference round trip (paper, section 3).
+const RTT0: Duration = Duration::from_millis(25);
+/// That of ns-3 (`RRTT`).
+const NS3_RTT0: Duration = Duration::from_millis(50);
+/// One, of rho and of 2^rho - 1.
+const ONE: u64 = 256;
+const RHO_MAX: u64 = 16 * ONE;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let rtt0 = if spec.switch("ns3_rtt0")?.unwrap_or(false) { NS3_RTT0 } else { RTT0 };
+    Ok(WindowControl::boxed(Hybla::new(rtt0), Ns3::read(spec)?))
+}
+
+#[derive(Clone)]
+struct Hybla {
+    rtt0: Duration,
+    min_rtt: MinRtt,
+    /// In 1/256.
+    rho: u64,
+    /// 2^rho - 1 in 1/256.
+    slow_start_gain: u64,
+    /// ns-3: growth below a segment, in 1/2^16 segments.
+    counted: u64,
+}
+
+impl Hybla {
+    fn new(rtt0: Duration) -> Self {
+        Self { rtt0, min_rtt: MinRtt::default(), rho: ONE, slow_start_gain: ONE, counted: 0 }
+    }
+
+    fn update_rho(&mut self) {
+        let Some(min_rtt) = self.min_rtt.get() else { return };
+        let rho = min_rtt.as_nanos() * u128::from(ONE) / self.rtt0.as_nanos();
+        let rho = u64::try_from(rho).unwrap_or(RHO_MAX).clamp(ONE, RHO_MAX);
+        if rho != self.rho {
+            self.rho = rho;
+            let gain = libm::exp2(rho as f64 / ONE as f64) - 1.0;
+            self.slow_start_gain = (gain * ONE as f64) as u64;
+        }
+    }
+}
+
+impl WindowLaw for Hybla {
+    fn observe(&mut self, _now: Timestamp, measurement: &Measurement, _window: &mut Window) {
+        self.min_rtt.observe(measurement);
+        self.update_rho();
+    }
+
+    fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        let counted = if window.ns3().growth { window.mss() } else { acked };
+        let grown = window.cwnd() + counted * self.slow_start_gain / ONE;
+        window.set_cwnd(grown.min(window.ssthresh()));
+        grown.saturating_sub(window.ssthresh()) * ONE / self.slow_start_gain
+    }
+
+    fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
+        let mss = window.mss();
+        let rho_squared = self.rho * self.rho;
+        if window.ns3().growth {
+            self.counted += acked / mss * rho_squared / window.segments();
+            window.add_segments(self.counted / (ONE * ONE));
+            self.counted %= ONE * ONE;
+            return;
+        }
+        window.grow(acked, |_| mss * rho_squared / (ONE * ONE));
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        window.at_loss() / 2
+    }
+
+    fn undo(&mut self, saved: Self) {
+        self.counted = saved.counted;
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        self.min_rtt.shift(nanos);
+        self.update_rho();
+    }
+
+    fn reason(&self) -> &'static str {
+        "as fast in time as the reference path"
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        alloc::vec![("rho", self.rho as f64 / ONE as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::RttSample;
+    use crate::cc::window::tests::{Fed, MSS};
+
+    fn at_rtt(ms: u64) -> Fed {
+        let mut fed = Fed::new(&ALGORITHM, &[]);
+        let rtt = Duration::from_millis(ms);
+        fed.rtt = Some(RttSample { latest: rtt, min: rtt });
+        fed
+    }
+
+    #[test]
+    fn a_path_of_the_reference_round_trip_is_reno() {
+        let mut fed = at_rtt(25);
+        fed.ack(10);
+        assert_eq!(fed.cwnd(), 20 * MSS);
+        fed.lose();
+        let before = fed.cwnd();
+        fed.ack_windows(1);
+        assert!(fed.cwnd().abs_diff(before + MSS) < MSS / 10);
+    }
+
+    #[test]
+    fn four_times_the_round_trip_grows_sixteen_segments_a_window() {
+        let mut fed = at_rtt(100);
+        fed.ack(1);
+        assert_eq!(fed.cwnd(), (10 + 15) * MSS); // 2^4 - 1 for one acknowledged
+        fed.ack(10);
+        fed.lose();
+        let before = fed.cwnd();
+        fed.ack_windows(1);
+        let grown = (fed.cwnd() - before) as f64 / MSS as f64;
+        // Less than 16 by what the window grows meanwhile.
+        assert!((14.0..=16.0).contains(&grown), "{grown}");
+    }
+}

@@ -1,0 +1,54 @@
+//! NewReno: one segment a window, half of it at a loss (RFC 5681, RFC 6582), counted in bytes
+//! (RFC 3465).
+//!
+//! ```text
+//! avoidance     cwnd += mss for each cwnd bytes acknowledged        (RFC 3465, 2.1)
+//! loss          ssthresh = max(cwnd / 2, 2 mss)                     (RFC 5681, equation 4)
+//! ```
+//! States, slow start and all else as in [`super::window`]; recovery after partial acknowledgements
+//! (RFC 6582) is the host's.
+//!
+//! Departure: half of cwnd and not of the flight size, as Linux does: a window that is not filled
+//! does not grow either, so both are the same but for what a lost segment leaves. All in integers.
+
+use alloc::boxed::Box;
+
+use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl};
+use crate::spec::{Spec, SpecError};
+use crate::units::Timestamp;
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "newreno",
+    summary: "one segment a round trip, half the window at a loss",
+    sources: &["RFC 5681", "RFC 6582", "RFC 3465"],
+    params: &[Ns3::GROWTH, Ns3::FLIGHT],
+    needs: &[],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    Ok(WindowControl::boxed(NewReno, Ns3::read(spec)?))
+}
+
+#[derive(Clone)]
+struct NewReno;
+
+impl WindowLaw for NewReno {
+    fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
+        let mss = window.mss();
+        window.grow(acked, |_| mss);
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        window.at_loss() / 2
+    }
+
+    fn reason(&self) -> &'static str {
+        "one segment a round trip"
+    }
+}
