@@ -2,12 +2,12 @@
 //! that loss was.
 //!
 //! ```text
-//! W(t)    C (t - K)^3 + W_max                  C = 0.4 segments / s^3          (equation 1)
-//! K       cbrt((W_max - W_epoch) / C)                                          (equation 2)
+//! W(t)    C (t - K)^3 + W_max                  C = 0.4 segments / s^3            (4.2, figure 1)
+//! K       cbrt((W_max - W_epoch) / C)                                            (4.2, figure 2)
 //! growth  W(t + RTT), within cwnd and 1.5 cwnd, less cwnd, a window            (4.2, 4.4, 4.5)
 //! W_est   += a mss for each window acknowledged, from W_epoch on; cwnd is at least that
 //!         a = 3 (1 - b) / (1 + b) = 9/17 until W_est reaches the window of the last loss, then 1
-//!                                                                              (4.3, equation 4)
+//!                                                                              (4.3)
 //! loss    W_max = cwnd, or 0.85 cwnd where cwnd < W_max (fast convergence, 4.7)
 //!         ssthresh = b cwnd, b = 0.7                                           (4.6)
 //! Rto     the same, and no W_max: K = 0, W_max = W_epoch in the next epoch     (4.8)
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_function_follows_equations_1_and_2_of_rfc_9438() {
+    fn the_function_follows_figures_1_and_2_of_rfc_9438() {
         for segments in [1, 30, 300, 30_000, 2_000_000] {
             let k = ticks_to_origin(segments * 1448, 1448) as f64 / TICKS_PER_SEC as f64;
             let expected = libm::cbrt(segments as f64 / 0.4);

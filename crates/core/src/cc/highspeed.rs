@@ -114,11 +114,12 @@ mod tests {
 
     #[test]
     fn the_table_follows_the_formula_of_rfc_3649() {
-        for (row, (window, decrease)) in TABLE.iter().enumerate() {
+        // The first row is Reno's, by definition.
+        for (row, (window, decrease)) in TABLE.iter().enumerate().skip(1) {
             let (a, b) = formula(*window as f64);
             let n = row as f64 + 1.0;
-            assert!((a / n - 1.0).abs() < 0.02, "a({window}) = {a}, row {n}");
-            assert!((b * 100.0 - *decrease as f64).abs() < 0.7, "b({window}) = {b}");
+            assert!((a / n - 1.0).abs() < 0.01, "a({window}) = {a}, row {n}");
+            assert!((b * 100.0 - *decrease as f64).abs() < 0.55, "b({window}) = {b}");
         }
     }
 

@@ -7,7 +7,7 @@
 //! avoidance     the law's bytes per window acknowledged, remainder carried      (RFC 3465, 2.1)
 //! Loss          ssthresh = law, at least 2 mss; cwnd = ssthresh                 (RFC 5681, 3.2)
 //! Rto           ssthresh likewise; cwnd = 1 mss; slow start                     (RFC 5681, 3.1)
-//! Spurious      cwnd = max(cwnd, saved), ssthresh and law as saved              (RFC 4015, 3.2)
+//! Spurious      cwnd = max(cwnd, saved), ssthresh and law as saved              (RFC 9438, 4.9)
 //! EcnCe         as Loss, at most once a window                                  (RFC 3168, 6.1.2)
 //! IdleRestart   cwnd = min(cwnd, initial)                                       (RFC 5681, 4.1)
 //!               ssthresh = max(ssthresh, 3/4 cwnd)                              (RFC 2861, 3)
