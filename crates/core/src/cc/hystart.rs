@@ -181,13 +181,13 @@ impl HyStart {
     }
 
     fn plus_plus(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
-        if self.begins_round(now, measurement, window) {
-            if let Some(conservative) = &mut self.conservative {
-                // The part of a round in which it began counts as one.
-                conservative.rounds += 1;
-                if conservative.rounds >= CONSERVATIVE_ROUNDS {
-                    return true;
-                }
+        if self.begins_round(now, measurement, window)
+            && let Some(conservative) = &mut self.conservative
+        {
+            // The part of a round in which it began counts as one.
+            conservative.rounds += 1;
+            if conservative.rounds >= CONSERVATIVE_ROUNDS {
+                return true;
             }
         }
         self.sample(measurement, window);
