@@ -14,7 +14,9 @@ use proptest::prelude::*;
 
 use crate::bundle::sendbox::{Peer, Sendbox, SendboxConfig};
 use crate::bundle::{EpochSize, Report};
-use crate::cc::{Algorithm, CongestionControl, CongestionEvent, Field, Measurement, RttSample};
+use crate::cc::{
+    Algorithm, CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits,
+};
 use crate::qdisc::Backlog;
 use crate::spec::Spec;
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
@@ -114,11 +116,12 @@ prop_compose! {
         in_flight in prop::option::of(bytes()),
         (delivered, prior_delivered) in (bytes(), bytes()),
         (app_limited, idle) in (any::<bool>(), prop::option::of(shares())),
+        ecn_ce in prop::option::of(bytes()),
     ) -> Measurement {
         Measurement {
             interval, acked, lost, feedback_delay, send_rate, delivery_rate, train_rate,
             in_flight, delivered, prior_delivered, app_limited, idle,
-            ecn_ce: None,
+            ecn_ce,
             rtt: rtt.map(|(latest, min)| RttSample { latest, min }),
         }
     }
@@ -181,10 +184,16 @@ pub enum Feeding {
 /// Bottleneck and two-way delay of [`mean_window`]: 79 packets.
 const PATH_RATE: Rate = Rate::from_mbit_per_sec(24);
 const PATH_RTT: Duration = Duration::from_millis(40);
+/// Packets that the bottleneck holds: half of what fills the path, so that an algorithm that fills
+/// the buffer loses every few seconds.
+const PATH_BUFFER_PACKETS: u64 = 40;
+/// Packets waiting from which one is marked, for algorithms that need marks.
+const PATH_MARKED_PACKETS: u64 = 10;
 /// Window of the hosts before the algorithm sets one.
 const HOST_WINDOW_PACKETS: u64 = 240;
 
-/// Mean window in packets of a sender that always has data, on a fixed path, from 20 s to 60 s.
+/// Mean window in packets of a sender that always has data, on a fixed path with a drop-tail
+/// buffer, from 20 s to 60 s. Events come at once, with what was measured until then before them.
 /// Every field that the algorithm does not need is unknown.
 pub fn mean_window(algorithm: &'static Algorithm, feeding: Feeding) -> Option<f64> {
     let mut sender = Sender::new(algorithm, feeding);
@@ -193,8 +202,9 @@ pub fn mean_window(algorithm: &'static Algorithm, feeding: Feeding) -> Option<f6
     while sender.now.as_secs_f64() < 60.0 {
         sender.now += gap;
         sender.acknowledge();
-        let cwnd = sender.cc.send_limits().cwnd;
-        sender.send(cwnd);
+        let limits = sender.cc.send_limits();
+        let cwnd = limits.cwnd;
+        sender.send(&limits);
         if sender.now.as_secs_f64() > 20.0 {
             sum += cwnd?.as_f64() / MSS.as_f64();
             samples += 1;
@@ -203,14 +213,30 @@ pub fn mean_window(algorithm: &'static Algorithm, feeding: Feeding) -> Option<f6
     Some(sum / f64::from(samples))
 }
 
-/// A window-limited sender whose packets queue at one bottleneck; time goes by one service time.
+/// A packet on its way.
+#[derive(Clone, Copy)]
+struct Outstanding {
+    sent_at: Timestamp,
+    /// When it is acknowledged, or, if it was dropped, missed.
+    known_at: Timestamp,
+    dropped: bool,
+    marked: bool,
+    /// Bytes delivered when it was sent.
+    prior_delivered: ByteCount,
+}
+
+/// A sender limited by window and pacing whose packets queue at one bottleneck; time goes by one
+/// service time.
 struct Sender {
     algorithm: &'static Algorithm,
     cc: Box<dyn CongestionControl>,
     feeding: Feeding,
     now: Timestamp,
-    /// Departure and time of acknowledgement of what is outstanding.
-    outstanding: VecDeque<(Timestamp, Timestamp)>,
+    outstanding: VecDeque<Outstanding>,
+    /// When the episode of loss under way was noticed.
+    recovering_since: Option<Timestamp>,
+    /// The next packet may leave.
+    paced_until: Timestamp,
     bottleneck_free_at: Timestamp,
     /// Acknowledgements of the last round trip, for the delivery rate.
     acknowledged: VecDeque<Timestamp>,
@@ -229,6 +255,8 @@ impl Sender {
             feeding,
             now: Timestamp::ZERO,
             outstanding: VecDeque::new(),
+            recovering_since: None,
+            paced_until: Timestamp::ZERO,
             bottleneck_free_at: Timestamp::ZERO,
             acknowledged: VecDeque::new(),
             pending: Measurement::default(),
@@ -236,23 +264,70 @@ impl Sender {
         }
     }
 
-    fn send(&mut self, cwnd: Option<ByteCount>) {
-        let window = cwnd.map_or(HOST_WINDOW_PACKETS, |cwnd| cwnd.as_u64() / MSS.as_u64());
+    fn send(&mut self, limits: &SendLimits) {
+        let window = limits.cwnd.map_or(HOST_WINDOW_PACKETS, |cwnd| cwnd.as_u64() / MSS.as_u64());
+        let service = MSS.time_at(PATH_RATE).expect("a positive rate");
         // A window that opens is not sent as one burst: two packets for each service time.
         for _ in 0..2 {
-            if self.outstanding.len() as u64 >= window {
+            if self.outstanding.len() as u64 >= window || !self.is_paced(limits, service) {
                 break;
             }
-            let served = self.bottleneck_free_at.max(self.now + PATH_RTT / 2)
-                + MSS.time_at(PATH_RATE).expect("a positive rate");
-            self.bottleneck_free_at = served;
-            self.outstanding.push_back((self.now, served + PATH_RTT / 2));
+            let arrives_at = self.now + PATH_RTT / 2;
+            let waits = self.bottleneck_free_at.saturating_since(arrives_at);
+            let dropped = waits > service * PATH_BUFFER_PACKETS as u32;
+            if !dropped {
+                self.bottleneck_free_at = self.bottleneck_free_at.max(arrives_at) + service;
+            }
+            self.outstanding.push_back(Outstanding {
+                sent_at: self.now,
+                known_at: self.bottleneck_free_at + PATH_RTT / 2,
+                dropped,
+                marked: waits > service * PATH_MARKED_PACKETS as u32,
+                prior_delivered: self.pending.delivered,
+            });
         }
     }
 
+    /// Whether pacing lets a packet go, which then counts as gone.
+    fn is_paced(&mut self, limits: &SendLimits, service: Duration) -> bool {
+        let Some(gap) = limits.pacing_rate.and_then(|rate| MSS.time_at(rate)) else {
+            return true;
+        };
+        let may_go = self.paced_until <= self.now;
+        if may_go {
+            // What a step of time is late by does not lower the rate.
+            self.paced_until = self.paced_until.max(self.now - service) + gap;
+        }
+        may_go
+    }
+
+    /// One loss an episode; it ends with the first acknowledgement of what was sent after it.
+    fn notice(&mut self, packet: Outstanding) {
+        let event = match self.recovering_since {
+            None if packet.dropped => {
+                self.recovering_since = Some(self.now);
+                CongestionEvent::Loss
+            }
+            Some(since) if !packet.dropped && packet.sent_at > since => {
+                self.recovering_since = None;
+                CongestionEvent::RecoveryEnd
+            }
+            _ => return,
+        };
+        if self.pending.rtt.is_some() {
+            self.feed();
+        }
+        self.cc.on_event(self.now, event);
+    }
+
     fn acknowledge(&mut self) {
-        while self.outstanding.front().is_some_and(|(_, at)| *at <= self.now) {
-            let (sent_at, acked_at) = self.outstanding.pop_front().expect("there is a front");
+        while self.outstanding.front().is_some_and(|packet| packet.known_at <= self.now) {
+            let packet = self.outstanding.pop_front().expect("there is a front");
+            self.notice(packet);
+            if packet.dropped {
+                continue;
+            }
+            let (sent_at, acked_at) = (packet.sent_at, packet.known_at);
             self.acknowledged.push_back(acked_at);
             while self.acknowledged.front().is_some_and(|at| *at + PATH_RTT < acked_at) {
                 self.acknowledged.pop_front();
@@ -262,6 +337,9 @@ impl Sender {
             self.pending.rtt = Some(RttSample { latest: rtt, min: least });
             self.pending.acked += MSS;
             self.pending.delivered += MSS;
+            self.pending.prior_delivered = packet.prior_delivered;
+            let marked = if packet.marked { MSS } else { ByteCount::ZERO };
+            self.pending.ecn_ce = Some(self.pending.ecn_ce.unwrap_or_default() + marked);
         }
         let is_due = match self.feeding {
             Feeding::Packet => self.pending.rtt.is_some(),
@@ -287,6 +365,9 @@ impl Sender {
             })
             .filter(|_| needs(Field::DeliveryRate));
         measurement.rtt = measurement.rtt.filter(|_| needs(Field::Rtt));
+        measurement.ecn_ce = measurement.ecn_ce.filter(|_| needs(Field::EcnCe));
+        let in_flight = MSS * self.outstanding.len() as u64;
+        measurement.in_flight = needs(Field::InFlight).then_some(in_flight);
         self.cc.on_measurement(self.now, &measurement);
         let delivered = self.pending.delivered;
         self.pending = Measurement { delivered, ..Measurement::default() };
@@ -412,6 +493,7 @@ mod tests {
 
     #[test]
     fn how_often_an_algorithm_is_fed_hardly_moves_its_window() {
+        let mut moved = Vec::new();
         for algorithm in ALGORITHMS {
             assert!(algorithm.batch_tolerance <= 0.2, "{}", algorithm.name);
             let Some(packet) = mean_window(algorithm, Feeding::Packet) else {
@@ -419,14 +501,15 @@ mod tests {
             };
             for period in [Duration::from_millis(10), PATH_RTT] {
                 let batch = mean_window(algorithm, Feeding::Every(period)).expect("as above");
-                let moved = (batch / packet - 1.0).abs();
-                let name = algorithm.name;
-                assert!(
-                    moved <= algorithm.batch_tolerance,
-                    "{name}: {packet:.1} packets per packet, {batch:.1} every {period:?}"
-                );
+                if (batch / packet - 1.0).abs() > algorithm.batch_tolerance {
+                    let name = algorithm.name;
+                    moved.push(alloc::format!(
+                        "{name}: {packet:.1} packets per packet, {batch:.1} every {period:?}"
+                    ));
+                }
             }
         }
+        assert!(moved.is_empty(), "{moved:#?}");
     }
 
     #[test]
