@@ -1,22 +1,33 @@
 //! Congestion control: one trait, one file per algorithm, one registry.
 
 pub mod basic_delay;
+pub mod bbr;
 pub mod bic;
 pub mod constant;
 pub mod copa;
 pub mod cubic;
+pub mod dctcp;
 pub mod delay;
 pub mod drain;
 pub mod estimators;
+#[cfg(test)]
+mod flow;
 pub mod highspeed;
 pub mod htcp;
 pub mod hybla;
 pub mod hystart;
 pub mod illinois;
+pub mod ledbat;
+pub mod lp;
 pub mod newreno;
+pub mod rounds;
 pub mod scalable;
 pub mod setpoint;
+pub mod vegas;
+pub mod veno;
+pub mod westwood;
 pub mod window;
+pub mod yeah;
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -222,17 +233,25 @@ pub struct Algorithm {
 /// Every algorithm there is.
 pub const ALGORITHMS: &[Algorithm] = &[
     basic_delay::ALGORITHM,
+    bbr::ALGORITHM,
     bic::ALGORITHM,
     constant::ALGORITHM,
     copa::ALGORITHM,
     cubic::ALGORITHM,
+    dctcp::ALGORITHM,
     highspeed::ALGORITHM,
     htcp::ALGORITHM,
     hybla::ALGORITHM,
     illinois::ALGORITHM,
+    ledbat::ALGORITHM,
+    lp::ALGORITHM,
     newreno::ALGORITHM,
     scalable::ALGORITHM,
     setpoint::ALGORITHM,
+    vegas::ALGORITHM,
+    veno::ALGORITHM,
+    westwood::ALGORITHM,
+    yeah::ALGORITHM,
 ];
 
 /// Builds the algorithm that `spec` names, for a host that fills the fields of `supplied`. Refuses

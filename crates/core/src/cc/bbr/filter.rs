@@ -1,0 +1,80 @@
+//! The largest value of the last rounds, exactly.
+
+use alloc::collections::VecDeque;
+
+use crate::units::Rate;
+
+/// The largest rate of the last `length` rounds. Holds at most one entry a round: those that can
+/// still become the largest, in order of time, so that rates fall from front to back.
+#[derive(Clone, Debug)]
+pub struct RoundMax {
+    length: u64,
+    entries: VecDeque<(u64, Rate)>,
+}
+
+impl RoundMax {
+    /// Over `length` rounds, at least one.
+    pub fn new(length: u64) -> Self {
+        Self { length: length.max(1), entries: VecDeque::new() }
+    }
+
+    /// Adds the rate of a sample in `round`; rounds must not decrease.
+    pub fn push(&mut self, round: u64, rate: Rate) {
+        while self.entries.back().is_some_and(|(_, smaller)| *smaller <= rate) {
+            self.entries.pop_back();
+        }
+        // A later and smaller sample of a round that is already here can never become the largest.
+        if self.entries.back().is_none_or(|(last, _)| *last != round) {
+            self.entries.push_back((round, rate));
+        }
+        while self.entries.front().is_some_and(|(first, _)| round - first >= self.length) {
+            self.entries.pop_front();
+        }
+    }
+
+    /// The largest rate, zero before the first.
+    pub fn value(&self) -> Rate {
+        self.entries.front().map_or(Rate::ZERO, |(_, rate)| *rate)
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_rate_is_forgotten_after_its_rounds_and_the_next_one_takes_over() {
+        let mut filter = RoundMax::new(10);
+        filter.push(0, Rate::from_mbit_per_sec(50));
+        filter.push(4, Rate::from_mbit_per_sec(30));
+        for round in 5..10 {
+            filter.push(round, Rate::from_mbit_per_sec(10));
+            assert_eq!(filter.value(), Rate::from_mbit_per_sec(50), "round {round}");
+        }
+        filter.push(10, Rate::from_mbit_per_sec(10));
+        assert_eq!(filter.value(), Rate::from_mbit_per_sec(30));
+        filter.push(14, Rate::from_mbit_per_sec(5));
+        assert_eq!(filter.value(), Rate::from_mbit_per_sec(10));
+    }
+
+    #[test]
+    fn it_agrees_with_the_plain_maximum_and_holds_no_more_than_an_entry_a_round() {
+        let mut filter = RoundMax::new(10);
+        let mut all = alloc::vec::Vec::new();
+        let mut bits = 1u64;
+        for sample in 0..10_000u64 {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (round, rate) = (sample / 7, Rate::from_bits_per_sec(bits >> 40));
+            all.push((round, rate));
+            filter.push(round, rate);
+            let recent = all.iter().rev().take_while(|(seen, _)| round - seen < 10);
+            assert_eq!(Some(filter.value()), recent.map(|(_, rate)| *rate).max());
+            assert!(filter.entries.len() <= 10);
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! BBR, version 1.
+//!
+//! ```text
+//! B   largest delivery rate of the last 10 rounds        T   least round trip of the last 10 s
+//! pacing = 0.99 g B           window = c B T + 3 send quanta
+//!
+//!             B grew by < 25 % in          in flight <= B T
+//!             each of 3 rounds
+//! startup ──────────────────────► drain ──────────────────► probe_bw ◄───────┐
+//! g = c = 2.885                   g = 1/2.885               g = 5/4, 3/4,    │
+//!    ▲                            c = 2.885                 1 x 6; c = 2     │ once 4 segments have
+//!    └───── (pipe not full) ─── probe_rtt ◄── from any, T not seen for 10 s  │ been in flight for a
+//!                               window 4 segments ───────────────────────────┘ round and 200 ms
+//! ```
+//! A round ends when a packet is acknowledged that was sent after the round began ([`super::rounds`]). A gain of probe_bw holds for T; that of
+//! 5/4 besides until the window is full or a packet is lost, that of 3/4 no longer than until B T is
+//! in flight. The first of them is drawn, but for 3/4.
+//!
+//! **Loss.** The draft's: entering recovery, as many bytes may be sent as arrive, for a round; what is
+//! lost leaves the window; at its end the window from before comes back. There is no `ssthresh`: a
+//! host whose own recovery lowers the window to it has to leave BBR's window alone.
+//!
+//! Departures from draft-cardwell-iccrg-bbr-congestion-control-00, with reasons:
+//! - `pacing_margin`: 1 % below the gain times B, as Linux and ns-3 have it, since a sender that
+//!   paces at exactly B never empties a queue; 0 gives the draft's.
+//! - In the phase of 5/4 the window is 2 segments larger (tcp_bbr.c), or else a path of few segments
+//!   would not be probed.
+//! - What is sent in probe_rtt counts as app-limited here and not in the host: 200 ms are more than
+//!   ten rounds on a short path, and B would be forgotten.
+//! - No long-term sampling of policed rates and no ACK aggregation: the draft has neither.
+//!
+//! ns-3 differs by `ns3_quantum`, a send quantum of one segment whatever the rate, and
+//! `ns3_extra_acked`: it means to measure ACK aggregation, but counts elapsed time in whole seconds and
+//! ends an epoch at 4096 bytes, so that what it adds to the window is two segments.
+//!
+//! Ranges: rates 8 bit/s to 18 Ebit/s, windows and products saturate at 2^64 - 1 bytes. Gains are in
+//! 1/256, the margin in 1/1024.
+
+mod filter;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use self::filter::RoundMax;
+use super::rounds::Rounds;
+use super::{
+    Algorithm, CongestionControl, CongestionEvent, Field, Law, Measurement, SendLimits, State,
+};
+use crate::random::{Stream, Streams};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "bbr",
+    summary: "BBR version 1: paced at the bottleneck rate, two bandwidth-delay products outstanding",
+    sources: &[
+        "draft-cardwell-iccrg-bbr-congestion-control-00",
+        "Cardwell et al.: BBR: Congestion-based congestion control, ACM Queue 14(5), 2016",
+        "linux/net/ipv4/tcp_bbr.c",
+    ],
+    params: &[
+        Param {
+            name: "pacing_margin",
+            summary: "share by which pacing stays below the gain times the bottleneck rate",
+            default: "1%",
+            allowed: "a share, 0 to 50%",
+        },
+        Param {
+            name: "ns3_quantum",
+            summary: "send quantum of one segment whatever the rate, as in ns-3",
+            default: "false",
+            allowed: "true or false",
+        },
+        Param {
+            name: "ns3_extra_acked",
+            summary: "two segments more in the window for aggregated ACKs, as in ns-3",
+            default: "false",
+            allowed: "true or false",
+        },
+    ],
+    needs: &[Field::Rtt, Field::DeliveryRate, Field::InFlight],
+    min_window_mss: 1.0,
+    batch_tolerance: 0.05,
+    build,
+};
+
+/// Gains are multiples of 1/256.
+const UNIT: u64 = 256;
+/// 2 / ln 2: the least gain that doubles the delivery rate each round (draft, section 4.1.1.2).
+const HIGH_GAIN: u64 = 739;
+/// Its inverse: drains in about one round what startup has queued (draft, section 4.3.3).
+const DRAIN_GAIN: u64 = 88;
+/// The gains of probe_bw, one for about a round trip each (draft, section 4.3.4).
+const CYCLE: [u64; 8] = [320, 192, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
+/// Window gain of probe_bw: room for delayed and aggregated ACKs (draft, section 4.2.3.2).
+const CWND_GAIN: u64 = 2 * UNIT;
+/// Rounds over which the bottleneck rate is a maximum (draft, section 4.1.1.3).
+const BANDWIDTH_ROUNDS: u64 = 10;
+/// A round trip not seen again for this long is measured anew (draft, section 4.1.2.3).
+const MIN_RTT_LIFE: Duration = Duration::from_secs(10);
+/// Shortest stay in probe_rtt (draft, section 4.3.5).
+const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
+/// Segments outstanding in probe_rtt, and the smallest target (draft, section 4.2.3.1).
+const MIN_PIPE_SEGMENTS: u64 = 4;
+/// Rounds without a quarter more after which the pipe counts as full (draft, section 4.3.2.2).
+const FULL_ROUNDS: u32 = 3;
+/// Denominator of the pacing margin.
+const MARGIN_UNIT: u64 = 1024;
+/// Largest pacing margin.
+const MARGIN_MAX: f64 = 0.5;
+/// Segments of `ns3_extra_acked`.
+const NS3_EXTRA_ACKED: u64 = 2;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let spec = spec.with_defaults(ALGORITHM.params);
+    let margin = spec.ratio("pacing_margin")?.unwrap_or_default().as_f64();
+    if margin > MARGIN_MAX {
+        let shown = alloc::format!("{}%", 100.0 * margin);
+        return Err(SpecError::new("pacing_margin", &shown, ALGORITHM.params[0].allowed));
+    }
+    Ok(Box::new(Bbr::new(Config {
+        paced: MARGIN_UNIT - (margin * MARGIN_UNIT as f64) as u64,
+        ns3_quantum: spec.switch("ns3_quantum")?.unwrap_or(false),
+        ns3_extra_acked: spec.switch("ns3_extra_acked")?.unwrap_or(false),
+    })))
+}
+
+/// Parameters.
+#[derive(Clone, Copy, Debug)]
+struct Config {
+    /// Pacing rate over gain times bottleneck rate, in 1/1024.
+    paced: u64,
+    ns3_quantum: bool,
+    ns3_extra_acked: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Startup,
+    Drain,
+    ProbeBw,
+    ProbeRtt,
+}
+
+/// Where loss recovery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recovery {
+    Open,
+    /// A loss was announced; its measurement has not come.
+    Entering,
+    /// As much may be sent as arrives, until a packet is acknowledged that was sent after this
+    /// many bytes had been delivered.
+    Conserving(ByteCount),
+    Recovering,
+}
+
+struct Bbr {
+    config: Config,
+    mss: ByteCount,
+    initial_cwnd: ByteCount,
+    phase: Phase,
+    recovery: Recovery,
+    bandwidth: RoundMax,
+    min_rtt: Option<Duration>,
+    min_rtt_at: Timestamp,
+    is_min_rtt_expired: bool,
+    rounds: Rounds,
+    round_count: u64,
+    is_round_start: bool,
+    /// Bottleneck rate that startup last saw grow, and rounds since.
+    full_bandwidth: Rate,
+    full_rounds: u32,
+    is_pipe_full: bool,
+    cycle_index: usize,
+    cycle_at: Timestamp,
+    /// In probe_rtt: when it may end, and whether a round has gone by.
+    probe_rtt_until: Option<Timestamp>,
+    is_probe_rtt_round_done: bool,
+    /// Packets sent before this much was delivered were held back by probe_rtt.
+    held_back_until: Option<ByteCount>,
+    is_idle_restart: bool,
+    in_flight: ByteCount,
+    cwnd: ByteCount,
+    prior_cwnd: ByteCount,
+    pacing_rate: Rate,
+    draws: Stream,
+    reason: &'static str,
+}
+
+fn scale(value: u64, by: u64, unit: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(by) / u128::from(unit)).unwrap_or(u64::MAX)
+}
+
+impl Bbr {
+    fn new(config: Config) -> Self {
+        Self {
+            config,
+            mss: ByteCount::new(1460),
+            initial_cwnd: ByteCount::new(14_600),
+            phase: Phase::Startup,
+            recovery: Recovery::Open,
+            bandwidth: RoundMax::new(BANDWIDTH_ROUNDS),
+            min_rtt: None,
+            min_rtt_at: Timestamp::ZERO,
+            is_min_rtt_expired: false,
+            rounds: Rounds::default(),
+            round_count: 0,
+            is_round_start: false,
+            full_bandwidth: Rate::ZERO,
+            full_rounds: 0,
+            is_pipe_full: false,
+            cycle_index: 0,
+            cycle_at: Timestamp::ZERO,
+            probe_rtt_until: None,
+            is_probe_rtt_round_done: false,
+            held_back_until: None,
+            is_idle_restart: false,
+            in_flight: ByteCount::ZERO,
+            cwnd: ByteCount::new(14_600),
+            prior_cwnd: ByteCount::ZERO,
+            pacing_rate: Rate::ZERO,
+            draws: Streams::new(0).stream("bbr"),
+            reason: "no measurement yet",
+        }
+    }
+
+    fn pacing_gain(&self) -> u64 {
+        match self.phase {
+            Phase::Startup => HIGH_GAIN,
+            Phase::Drain => DRAIN_GAIN,
+            Phase::ProbeBw => CYCLE[self.cycle_index],
+            Phase::ProbeRtt => UNIT,
+        }
+    }
+
+    fn cwnd_gain(&self) -> u64 {
+        match self.phase {
+            Phase::Startup | Phase::Drain => HIGH_GAIN,
+            Phase::ProbeBw => CWND_GAIN,
+            Phase::ProbeRtt => UNIT,
+        }
+    }
+
+    /// How much is handed over at once (draft, section 4.2.2): what 1 ms carries, at most 64 KiB.
+    fn send_quantum(&self) -> ByteCount {
+        let bits = self.pacing_rate.as_bits_per_sec();
+        if self.config.ns3_quantum || bits < 1_200_000 {
+            self.mss
+        } else if bits < 24_000_000 {
+            self.mss * 2
+        } else {
+            self.pacing_rate.bytes_in(Duration::from_millis(1)).min(ByteCount::new(64 * 1024))
+        }
+    }
+
+    /// Bytes that keep the path full at `gain` (draft, section 4.2.3.2).
+    fn inflight_at(&self, gain: u64) -> ByteCount {
+        let Some(min_rtt) = self.min_rtt else {
+            return self.initial_cwnd;
+        };
+        let product = self.bandwidth.value().bytes_in(min_rtt);
+        let mut bytes = ByteCount::new(scale(product.as_u64(), gain, UNIT));
+        bytes += self.send_quantum() * 3;
+        if self.phase == Phase::ProbeBw && self.cycle_index == 0 {
+            bytes += self.mss * 2;
+        }
+        bytes
+    }
+
+    fn update_round(&mut self, measurement: &Measurement) {
+        self.is_round_start = self.rounds.on_measurement(measurement);
+        self.round_count += u64::from(self.is_round_start);
+        if let Recovery::Conserving(from) = self.recovery
+            && measurement.prior_delivered >= from
+        {
+            self.recovery = Recovery::Recovering;
+        }
+    }
+
+    fn is_app_limited(&self, measurement: &Measurement) -> bool {
+        let is_held_back = |until| measurement.prior_delivered <= until;
+        measurement.app_limited || self.held_back_until.is_some_and(is_held_back)
+    }
+
+    fn update_bandwidth(&mut self, measurement: &Measurement) {
+        let Some(rate) = measurement.delivery_rate.filter(|rate| *rate > Rate::ZERO) else {
+            return;
+        };
+        // A sender that had too little to send shows less than the path carries.
+        if rate >= self.bandwidth.value() || !self.is_app_limited(measurement) {
+            self.bandwidth.push(self.round_count, rate);
+        }
+    }
+
+    fn check_cycle(&mut self, now: Timestamp, measurement: &Measurement) {
+        if self.phase != Phase::ProbeBw {
+            return;
+        }
+        let lost = measurement.lost.unwrap_or_default();
+        let before = self.in_flight + measurement.acked + lost;
+        let min_rtt = self.min_rtt.unwrap_or_default();
+        let has_lasted = now.saturating_since(self.cycle_at) > min_rtt;
+        let gain = self.pacing_gain();
+        let is_over = if gain > UNIT {
+            has_lasted && (lost > ByteCount::ZERO || before >= self.inflight_at(gain))
+        } else if gain < UNIT {
+            has_lasted || before <= self.inflight_at(UNIT)
+        } else {
+            has_lasted
+        };
+        if is_over {
+            self.enter_cycle(now, self.cycle_index + 1);
+        }
+    }
+
+    fn enter_cycle(&mut self, now: Timestamp, index: usize) {
+        self.cycle_index = index % CYCLE.len();
+        self.cycle_at = now;
+    }
+
+    fn check_full_pipe(&mut self, measurement: &Measurement) {
+        if self.is_pipe_full || !self.is_round_start || self.is_app_limited(measurement) {
+            return;
+        }
+        let bandwidth = self.bandwidth.value();
+        let grown = scale(self.full_bandwidth.as_bits_per_sec(), 5, 4);
+        if bandwidth.as_bits_per_sec() >= grown {
+            self.full_bandwidth = bandwidth;
+            self.full_rounds = 0;
+            return;
+        }
+        self.full_rounds += 1;
+        self.is_pipe_full = self.full_rounds >= FULL_ROUNDS;
+    }
+
+    fn check_drain(&mut self, now: Timestamp) {
+        if self.phase == Phase::Startup && self.is_pipe_full {
+            self.phase = Phase::Drain;
+            self.reason = "rate no longer grows";
+        }
+        if self.phase == Phase::Drain && self.in_flight <= self.inflight_at(UNIT) {
+            self.enter_probe_bw(now);
+        }
+    }
+
+    fn enter_probe_bw(&mut self, now: Timestamp) {
+        self.phase = Phase::ProbeBw;
+        self.reason = "probing for bandwidth";
+        // Any of the gains but 3/4: flows that probe together would drain each other's queues only.
+        let drawn = self.draws.below(CYCLE.len() as u64 - 1) as usize;
+        self.enter_cycle(now, if drawn == 0 { 0 } else { drawn + 1 });
+    }
+
+    fn update_min_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.is_min_rtt_expired =
+            self.min_rtt.is_some() && now.saturating_since(self.min_rtt_at) > MIN_RTT_LIFE;
+        let Some(rtt) = measurement.rtt.map(|rtt| rtt.min).filter(|rtt| !rtt.is_zero()) else {
+            return;
+        };
+        if self.min_rtt.is_none() {
+            let nominal = self.cwnd.per(rtt).unwrap_or(Rate::MAX);
+            self.pacing_rate = self.paced(nominal);
+        }
+        if self.is_min_rtt_expired || self.min_rtt.is_none_or(|least| rtt <= least) {
+            self.min_rtt = Some(rtt);
+            self.min_rtt_at = now;
+        }
+    }
+
+    fn check_probe_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
+        if self.phase != Phase::ProbeRtt && self.is_min_rtt_expired && !self.is_idle_restart {
+            self.save_cwnd();
+            self.phase = Phase::ProbeRtt;
+            self.reason = "round trip is old";
+            self.probe_rtt_until = None;
+        }
+        if self.phase == Phase::ProbeRtt {
+            self.probe_rtt(now, measurement);
+        }
+        if measurement.acked > ByteCount::ZERO {
+            self.is_idle_restart = false;
+        }
+    }
+
+    fn probe_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.held_back_until = Some(measurement.delivered + self.in_flight);
+        let Some(until) = self.probe_rtt_until else {
+            if self.in_flight <= self.mss * MIN_PIPE_SEGMENTS {
+                self.probe_rtt_until = Some(now + PROBE_RTT_TIME);
+                self.is_probe_rtt_round_done = false;
+                self.rounds.restart(measurement);
+            }
+            return;
+        };
+        self.is_probe_rtt_round_done |= self.is_round_start;
+        if self.is_probe_rtt_round_done && now > until {
+            self.min_rtt_at = now;
+            self.restore_cwnd();
+            if self.is_pipe_full {
+                self.enter_probe_bw(now);
+            } else {
+                self.phase = Phase::Startup;
+            }
+        }
+    }
+
+    fn save_cwnd(&mut self) {
+        let is_whole = self.recovery == Recovery::Open && self.phase != Phase::ProbeRtt;
+        self.prior_cwnd = if is_whole { self.cwnd } else { self.prior_cwnd.max(self.cwnd) };
+    }
+
+    fn restore_cwnd(&mut self) {
+        self.cwnd = self.cwnd.max(self.prior_cwnd);
+    }
+
+    fn paced(&self, rate: Rate) -> Rate {
+        let bits = scale(rate.as_bits_per_sec(), self.pacing_gain(), UNIT);
+        Rate::from_bits_per_sec(scale(bits, self.config.paced, MARGIN_UNIT))
+    }
+
+    fn set_pacing_rate(&mut self) {
+        let rate = self.paced(self.bandwidth.value());
+        if rate > Rate::ZERO && (self.is_pipe_full || rate > self.pacing_rate) {
+            self.pacing_rate = rate;
+        }
+    }
+
+    fn set_cwnd(&mut self, measurement: &Measurement) {
+        let acked = measurement.acked;
+        let lost = measurement.lost.unwrap_or_default();
+        match self.recovery {
+            Recovery::Entering => {
+                self.cwnd = self.in_flight + acked.max(self.mss);
+                self.recovery = Recovery::Conserving(measurement.delivered);
+                self.rounds.restart(measurement);
+            }
+            Recovery::Open => {}
+            Recovery::Conserving(_) | Recovery::Recovering => {
+                self.cwnd = self.cwnd.saturating_sub(lost).max(self.mss);
+            }
+        }
+        if let Recovery::Conserving(_) = self.recovery {
+            self.cwnd = self.cwnd.max(self.in_flight + acked);
+        } else if acked > ByteCount::ZERO {
+            let mut target = self.inflight_at(self.cwnd_gain());
+            if self.is_pipe_full {
+                if self.config.ns3_extra_acked {
+                    target += self.mss * NS3_EXTRA_ACKED;
+                }
+                self.cwnd = (self.cwnd + acked).min(target);
+            } else if self.cwnd < target || measurement.delivered < self.initial_cwnd {
+                self.cwnd += acked;
+            }
+            self.cwnd = self.cwnd.max(self.mss * MIN_PIPE_SEGMENTS);
+        }
+        if self.phase == Phase::ProbeRtt {
+            self.cwnd = self.cwnd.min(self.mss * MIN_PIPE_SEGMENTS);
+        }
+    }
+
+    /// Searches for the bottleneck rate anew; the round trip stays.
+    fn restart(&mut self) {
+        self.phase = Phase::Startup;
+        self.recovery = Recovery::Open;
+        self.bandwidth.clear();
+        self.full_bandwidth = Rate::ZERO;
+        self.full_rounds = 0;
+        self.is_pipe_full = false;
+        self.held_back_until = None;
+        self.cwnd = self.cwnd.max(self.initial_cwnd);
+        self.reason = "feedback was lost";
+    }
+}
+
+impl CongestionControl for Bbr {
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        self.mss = mss.max(ByteCount::new(1));
+        self.initial_cwnd = initial_cwnd.max(self.mss);
+        self.cwnd = self.initial_cwnd;
+        self.min_rtt_at = now;
+        // Until a round trip is known, the draft's nominal one of 1 ms.
+        let nominal = self.cwnd.per(Duration::from_millis(1)).unwrap_or(Rate::MAX);
+        self.pacing_rate = self.paced(nominal);
+    }
+
+    fn set_seed(&mut self, seed: u64) {
+        self.draws = Streams::new(seed).stream("bbr");
+    }
+
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.in_flight = measurement.in_flight.unwrap_or(self.in_flight);
+        self.update_round(measurement);
+        self.update_bandwidth(measurement);
+        self.check_cycle(now, measurement);
+        self.check_full_pipe(measurement);
+        self.check_drain(now);
+        self.update_min_rtt(now, measurement);
+        self.check_probe_rtt(now, measurement);
+        self.set_pacing_rate();
+        self.set_cwnd(measurement);
+    }
+
+    fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
+        match event {
+            CongestionEvent::Loss => {
+                self.save_cwnd();
+                self.recovery = Recovery::Entering;
+            }
+            CongestionEvent::Rto => {
+                self.save_cwnd();
+                self.recovery = Recovery::Recovering;
+                self.cwnd = self.mss;
+                // The rate of a path that has just lost everything is no rate to compare with.
+                self.full_bandwidth = Rate::ZERO;
+            }
+            CongestionEvent::RecoveryEnd => {
+                self.recovery = Recovery::Open;
+                self.restore_cwnd();
+            }
+            CongestionEvent::Spurious => {
+                self.recovery = Recovery::Open;
+                self.restore_cwnd();
+                self.full_bandwidth = Rate::ZERO;
+                self.full_rounds = 0;
+            }
+            CongestionEvent::IdleRestart => {
+                self.is_idle_restart = true;
+                if self.phase == Phase::ProbeBw {
+                    // The pipe is empty: anything above the bottleneck rate would only queue.
+                    let bits = self.bandwidth.value().as_bits_per_sec();
+                    let rate = scale(bits, self.config.paced, MARGIN_UNIT);
+                    self.pacing_rate = Rate::from_bits_per_sec(rate.max(1));
+                }
+            }
+            CongestionEvent::RttShift(nanos) => {
+                self.min_rtt = self.min_rtt.map(|rtt| {
+                    let rtt = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
+                    Duration::from_nanos(rtt.saturating_add_signed(nanos).max(1))
+                });
+            }
+            CongestionEvent::FeedbackLost => self.restart(),
+            CongestionEvent::EcnCe => {}
+        }
+    }
+
+    fn send_limits(&self) -> SendLimits {
+        SendLimits {
+            cwnd: Some(self.cwnd),
+            ssthresh: None,
+            pacing_rate: Some(self.pacing_rate),
+            app_limited: None,
+            law: Law::Hold,
+        }
+    }
+
+    fn state(&self) -> State {
+        State {
+            phase: match self.phase {
+                Phase::Startup => "startup",
+                Phase::Drain => "drain",
+                Phase::ProbeBw => "probe_bw",
+                Phase::ProbeRtt => "probe_rtt",
+            },
+            reason: self.reason,
+            min_rtt: self.min_rtt,
+            queue_delay: None,
+            bottleneck_rate: Some(self.bandwidth.value()).filter(|rate| *rate > Rate::ZERO),
+            numbers: vec![
+                ("pacing_gain", self.pacing_gain() as f64 / UNIT as f64),
+                ("cwnd_gain", self.cwnd_gain() as f64 / UNIT as f64),
+                ("rounds", self.round_count as f64),
+                ("prior_cwnd_bytes", self.prior_cwnd.as_f64()),
+            ],
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! LEDBAT: a background transport that holds the queueing delay at a target and yields above it.
+//!
+//! ```text
+//! base      least delay of the last ten minutes, kept by the minute
+//! current   least delay of the last four measurements, as far as they are of the last round trip
+//! off       (target - (current - base)) / target                    at most 1, negative above it
+//! cwnd     += off x acked x mss / cwnd        at least 2 mss, at most in flight + acked + 1 mss
+//! loss      cwnd / 2, at least 2 mss
+//! ```
+//! States: those of [`super::window`]. There is no slow start: the RFC's algorithm is the same from
+//! the first window on.
+//!
+//! Departures from RFC 6817, with reasons:
+//! - The delay is the round trip, since no host here knows one-way delays at the sender: a queue on
+//!   the way back makes it yield as well.
+//! - Measurements older than a round trip leave the filter of the current delay, but for the newest:
+//!   four of them are otherwise four round trips where a measurement covers one.
+//!
+//! ns-3 differs by `ns3_slow_start`: Reno's slow start, once, up to ssthresh.
+//!
+//! Ranges: delays 1 ns to 584 years, target 1 to 100 ms, windows as in [`super::window`].
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::rounds::least;
+use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Field, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{Duration, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "ledbat",
+    summary: "LEDBAT: yields to a queueing delay above its target",
+    sources: &["RFC 6817"],
+    params: &[
+        Param {
+            name: "target",
+            summary: "queueing delay to hold",
+            default: "100ms",
+            allowed: "a duration, 1ms to 100ms",
+        },
+        Ns3::GROWTH,
+        Ns3::FLIGHT,
+        NS3_SLOW_START,
+    ],
+    needs: &[Field::Rtt],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+const NS3_SLOW_START: Param = Param {
+    name: "ns3_slow_start",
+    summary: "begin with Reno's slow start, as ns-3 does",
+    default: "false",
+    allowed: "true or false",
+};
+
+/// Minutes of base delays (RFC 6817, BASE_HISTORY).
+const BASE_MINUTES: usize = 10;
+const MINUTE: Duration = Duration::from_secs(60);
+/// Measurements of the current delay (RFC 6817, CURRENT_FILTER).
+const CURRENT_SAMPLES: usize = 4;
+/// Least window in segments (RFC 6817, MIN_CWND).
+const MIN_SEGMENTS: u64 = 2;
+/// What the window may exceed the bytes in flight by, in segments (RFC 6817, ALLOWED_INCREASE).
+const ALLOWED_SEGMENTS: u64 = 1;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let spec = spec.with_defaults(ALGORITHM.params);
+    let target = spec.duration("target")?.unwrap_or_default();
+    if !(Duration::from_millis(1)..=Duration::from_millis(100)).contains(&target) {
+        let Param { name, allowed, .. } = ALGORITHM.params[0];
+        return Err(SpecError::new(name, &crate::units::format_duration(target), allowed));
+    }
+    let law = Ledbat {
+        target: target.as_nanos() as u64,
+        has_slow_start: spec.switch(NS3_SLOW_START.name)?.unwrap_or(false),
+        bases: VecDeque::new(),
+        minute_began: Timestamp::ZERO,
+        current: VecDeque::new(),
+        shrunk: 0,
+    };
+    Ok(WindowControl::boxed(law, Ns3::read(&spec)?))
+}
+
+#[derive(Clone, Debug)]
+struct Ledbat {
+    /// In nanoseconds.
+    target: u64,
+    /// ns-3's slow start has not ended.
+    has_slow_start: bool,
+    /// Least delay of each minute, the newest last, in nanoseconds.
+    bases: VecDeque<u64>,
+    minute_began: Timestamp,
+    /// Time and delay of the newest measurements.
+    current: VecDeque<(Timestamp, u64)>,
+    /// Shrinkage not yet a byte, in parts of 1/(target cwnd) byte.
+    shrunk: u128,
+}
+
+impl Ledbat {
+    fn update_base(&mut self, now: Timestamp, delay: u64) {
+        let is_new = now.saturating_since(self.minute_began) >= MINUTE;
+        match self.bases.back_mut() {
+            Some(newest) if !is_new => *newest = delay.min(*newest),
+            _ => {
+                self.bases.push_back(delay);
+                self.minute_began = now;
+            }
+        }
+        if self.bases.len() > BASE_MINUTES {
+            self.bases.pop_front();
+        }
+    }
+
+    fn update_current(&mut self, now: Timestamp, delay: u64) {
+        self.current.push_back((now, delay));
+        let oldest = now - Duration::from_nanos(delay);
+        let is_old = |(at, _): &(Timestamp, u64)| *at <= oldest;
+        while self.current.len() > CURRENT_SAMPLES
+            || self.current.len() > 1 && self.current.front().is_some_and(is_old)
+        {
+            self.current.pop_front();
+        }
+    }
+
+    /// Queueing delay in nanoseconds; `None` before the first delay.
+    fn queueing(&self) -> Option<u64> {
+        let base = self.bases.iter().min()?;
+        let current = self.current.iter().map(|(_, delay)| delay).min()?;
+        Some(current.saturating_sub(*base))
+    }
+
+    fn shrink(&mut self, acked: u64, excess: u64, window: &mut Window) {
+        let unit = u128::from(self.target) * u128::from(window.cwnd());
+        // Products below 2^36 x 2^16 x 2^64: delays beyond that count as no longer.
+        let bytes = u128::from(acked) * u128::from(window.mss()) * u128::from(excess) + self.shrunk;
+        self.shrunk = bytes % unit;
+        let least = MIN_SEGMENTS * window.mss();
+        let bytes = u64::try_from(bytes / unit).unwrap_or(u64::MAX);
+        window.set_cwnd(window.cwnd().saturating_sub(bytes).max(least));
+    }
+
+    fn steer(&mut self, acked: u64, window: &mut Window) {
+        let (mss, before) = (window.mss(), window.cwnd());
+        let queueing = self.queueing().unwrap_or(0);
+        if queueing <= self.target {
+            let missing = self.target - queueing;
+            let gain = u128::from(mss) * u128::from(missing) / u128::from(self.target);
+            self.shrunk = 0;
+            window.grow(acked, |_| gain as u64);
+        } else {
+            self.shrink(acked, queueing - self.target, window);
+        }
+        if let Some(in_flight) = window.in_flight() {
+            let most = in_flight.saturating_add(acked + ALLOWED_SEGMENTS * mss);
+            window.set_cwnd(window.cwnd().min(most.max(before)));
+        }
+        window.set_cwnd(window.cwnd().max(MIN_SEGMENTS * mss));
+    }
+}
+
+impl WindowLaw for Ledbat {
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, _window: &mut Window) {
+        if let Some(delay) = least(measurement) {
+            self.update_base(now, delay);
+            self.update_current(now, delay);
+        }
+    }
+
+    fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        if self.has_slow_start {
+            return window.slow_start(acked);
+        }
+        self.steer(acked, window);
+        0
+    }
+
+    fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
+        self.has_slow_start = false;
+        self.steer(acked, window);
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        window.at_loss() / 2
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        let shifted = |delay: &mut u64| *delay = delay.saturating_add_signed(nanos).max(1);
+        self.bases.iter_mut().for_each(shifted);
+        self.current.iter_mut().map(|(_, delay)| delay).for_each(shifted);
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.queueing() {
+            Some(queueing) if queueing > self.target => "delay above target",
+            Some(_) => "delay below target",
+            None => "no delay yet",
+        }
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        alloc::vec![("queueing_ns", self.queueing().unwrap_or(0) as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::CongestionEvent;
+    use crate::cc::rounds::{MSS, RoundSender};
+    use crate::spec::Value;
+
+    fn sender() -> RoundSender {
+        RoundSender::new(build(&Spec::named("ledbat")))
+    }
+
+    #[test]
+    fn an_empty_queue_grows_the_window_by_a_segment_a_round_and_half_the_target_by_half() {
+        let mut sender = sender();
+        let grown = sender.round(40_000) - 10 * MSS;
+        assert!((MSS * 9 / 10..=MSS).contains(&grown), "{grown}");
+        let before = sender.cwnd();
+        let grown = sender.round(90_000) - before;
+        assert!((MSS * 9 / 20..=MSS / 2).contains(&grown), "{grown}");
+    }
+
+    #[test]
+    fn half_the_target_too_much_shrinks_it_by_half_a_segment_a_round_down_to_two() {
+        let mut sender = sender();
+        let before = sender.round(40_000);
+        assert_eq!(before - sender.round(190_000), MSS / 2);
+        for _ in 0..100 {
+            sender.round(5_000_000);
+        }
+        assert_eq!(sender.cwnd(), 2 * MSS);
+    }
+
+    #[test]
+    fn a_base_is_forgotten_after_ten_minutes() {
+        let mut sender = sender();
+        sender.round(40_000);
+        let grows_at = |sender: &mut RoundSender, seconds: u64| {
+            while sender.now < Timestamp::from_nanos(seconds * 1_000_000_000) {
+                sender.round(1_000_000);
+            }
+            let before = sender.cwnd();
+            sender.round(1_000_000) > before
+        };
+        assert!(!grows_at(&mut sender, 500), "1 s is 960 ms too long");
+        assert!(grows_at(&mut sender, 700), "1 s is the base");
+    }
+
+    #[test]
+    fn a_loss_halves_and_only_ns3_has_a_slow_start() {
+        let mut plain = sender();
+        assert_eq!(plain.event(CongestionEvent::Loss), 5 * MSS);
+        let spec = Spec::named("ledbat").with("ns3_slow_start", Value::Bool(true));
+        let mut ns3 = RoundSender::new(build(&spec));
+        assert_eq!(ns3.round(40_000), 20 * MSS);
+        ns3.event(CongestionEvent::Loss);
+        ns3.event(CongestionEvent::RecoveryEnd);
+        assert!(ns3.round(40_000) <= 11 * MSS);
+    }
+}

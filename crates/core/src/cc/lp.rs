@@ -1,0 +1,296 @@
+//! TCP-LP: a background transport that takes a rise of the delay for congestion, before any loss.
+//!
+//! ```text
+//! D          delay smoothed by 1/8 a packet           least, largest: of all delays seen
+//! indication D > least + 0.15 (largest - least), at most one a round
+//! on it      first: cwnd / 2, and an inference phase of 3 round trips without growth
+//!            again within the phase: cwnd = 1 mss
+//! else       Reno: a segment a window; a loss halves
+//! ```
+//! States: inference or not, within those of [`super::window`].
+//!
+//! Departures from the paper, with reasons:
+//! - The delay is the round trip, since no host here knows one-way delays at the sender.
+//! - An indication counts once a round, and D begins anew after it: the delay cannot have followed
+//!   the reduction any sooner, and every indication would else lead to a window of one segment.
+//! - Nothing is an indication before the first loss: the largest delay is not known until slow start
+//!   has filled the buffer, and a threshold within its first rise would never be left again.
+//! - An indication sets ssthresh, so that slow start after a timeout does not undo it.
+//!
+//! ns-3 (as Linux) differs by `ns3_delays`: whole milliseconds; indications from the first delay on; after an indication D and 2 D become
+//! least and largest, instead of once a round; the delay is one-way, here the round trip without half
+//! of its least; and by `ns3_ssthresh`: an indication leaves ssthresh, so that slow start goes on.
+//!
+//! Ranges: delays 1 ns to 9 years (longer ones count as that), windows as in [`super::window`].
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::rounds::Rounds;
+use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Field, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{Duration, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "lp",
+    summary: "TCP-LP: halves at a rise of the delay, goes to one segment at the next",
+    sources: &["Kuzmanovic, Knightly: TCP-LP, IEEE/ACM ToN 14(4), 2006", "linux/net/ipv4/tcp_lp.c"],
+    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_DELAYS, NS3_SSTHRESH],
+    needs: &[Field::Rtt],
+    min_window_mss: MIN_WINDOW_MSS,
+    // The window falls to a half or to one segment, and which of them turns on a round: a delay seen
+    // a round later moves the mean by a part of a sawtooth.
+    batch_tolerance: 0.2,
+    build,
+};
+
+const NS3_DELAYS: Param = Param {
+    name: "ns3_delays",
+    summary: "delays one-way, in whole ms, begun anew at each indication, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+const NS3_SSTHRESH: Param = Param {
+    name: "ns3_ssthresh",
+    summary: "an indication leaves ssthresh, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+
+/// Threshold between least and largest delay, in percent (paper, delta).
+const THRESHOLD_PERCENT: u64 = 15;
+/// Length of an inference phase in round trips (paper, itt).
+const INFERENCE_ROUND_TRIPS: u32 = 3;
+/// Smoothing of the delay is 1/8 (paper, gamma).
+const SMOOTHING: u64 = 8;
+/// Packets after which a smoothed value is as good as the newest.
+const SMOOTHED_PACKETS_MAX: u64 = 64;
+/// Longest delay, so that eight of it and one more fit in 64 bits.
+const DELAY_MAX: u64 = u64::MAX / 64;
+const MILLISECOND: u64 = 1_000_000;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let law = Lp {
+        ns3_delays: spec.switch(NS3_DELAYS.name)?.unwrap_or(false),
+        ns3_ssthresh: spec.switch(NS3_SSTHRESH.name)?.unwrap_or(false),
+        rounds: Rounds::default(),
+        has_counted: false,
+        has_lost: false,
+        base: None,
+        smoothed: None,
+        least: u64::MAX,
+        largest: 0,
+        reserve: 0,
+        indicated_at: None,
+        inference_until: None,
+        reason: "no delay yet",
+    };
+    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+}
+
+#[derive(Clone, Debug)]
+struct Lp {
+    ns3_delays: bool,
+    ns3_ssthresh: bool,
+    rounds: Rounds,
+    /// An indication has counted in this round.
+    has_counted: bool,
+    /// The buffer has been full once.
+    has_lost: bool,
+    /// Least round trip in nanoseconds.
+    base: Option<u64>,
+    /// Delays, in nanoseconds or in ms: smoothed, least, largest.
+    smoothed: Option<u64>,
+    least: u64,
+    largest: u64,
+    /// ns-3's candidate for the largest: one outlier alone does not become it.
+    reserve: u64,
+    indicated_at: Option<Timestamp>,
+    inference_until: Option<Timestamp>,
+    reason: &'static str,
+}
+
+impl Lp {
+    /// The delay that a round trip stands for.
+    fn delay(&self, rtt: u64, base: u64) -> u64 {
+        let rtt = rtt.min(DELAY_MAX);
+        if self.ns3_delays { rtt.saturating_sub(base / 2) / MILLISECOND } else { rtt }
+    }
+
+    fn update_delays(&mut self, packets: u64, delay: u64) {
+        self.least = self.least.min(delay);
+        if delay > self.largest {
+            if self.ns3_delays && delay > self.reserve {
+                self.largest = if self.reserve == 0 { delay } else { self.reserve };
+                self.reserve = delay;
+            } else {
+                self.largest = delay;
+            }
+        }
+        // Eight times the smoothed value, so that a small difference is not rounded away.
+        let first = delay.saturating_mul(SMOOTHING);
+        let mut smoothed = self.smoothed.unwrap_or(first);
+        for _ in 0..packets.clamp(1, SMOOTHED_PACKETS_MAX) {
+            smoothed = smoothed - smoothed / SMOOTHING + delay;
+        }
+        self.smoothed = Some(smoothed);
+    }
+
+    fn is_above_threshold(&self) -> bool {
+        let range = u128::from(self.largest.saturating_sub(self.least));
+        let part = (range * u128::from(THRESHOLD_PERCENT) / 100) as u64;
+        let smoothed = self.smoothed.unwrap_or(0) / SMOOTHING;
+        smoothed > self.least.saturating_add(part)
+    }
+
+    fn is_inferring(&self, now: Timestamp) -> bool {
+        self.inference_until.is_some_and(|until| now < until)
+    }
+
+    fn on_indication(&mut self, now: Timestamp, rtt: Duration, window: &mut Window) {
+        if self.is_inferring(now) {
+            self.reason = "delay still high: one segment";
+            window.set_cwnd(window.mss());
+        } else {
+            self.reason = "delay has risen: half";
+            window.set_cwnd(window.cwnd() / 2);
+        }
+        if !self.ns3_ssthresh {
+            window.set_ssthresh(window.cwnd());
+        }
+        if self.ns3_delays {
+            let smoothed = self.smoothed.unwrap_or(0) / SMOOTHING;
+            (self.least, self.largest) = (smoothed, 2 * smoothed);
+            self.reserve = self.largest;
+        }
+        self.indicated_at = Some(now);
+        self.inference_until = Some(now + rtt * INFERENCE_ROUND_TRIPS);
+    }
+}
+
+impl WindowLaw for Lp {
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
+        if self.rounds.on_measurement(measurement)
+            && core::mem::take(&mut self.has_counted)
+            && !self.ns3_delays
+        {
+            self.smoothed = None;
+        }
+        let Some(sample) = measurement.rtt.filter(|rtt| !rtt.latest.is_zero()) else {
+            return;
+        };
+        let nanos = |rtt: Duration| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
+        let rtt = nanos(sample.latest).min(DELAY_MAX);
+        let base = self.base.map_or(rtt, |base| base.min(rtt));
+        self.base = Some(base);
+        let packets = measurement.acked.as_u64() / window.mss();
+        self.update_delays(packets, self.delay(rtt, base));
+        let may_count = self.ns3_delays || self.has_lost && !self.has_counted;
+        if may_count && self.is_above_threshold() {
+            self.has_counted = true;
+            self.rounds.restart(measurement);
+            self.on_indication(now, Duration::from_nanos(rtt), window);
+        } else if !self.is_inferring(now) {
+            self.reason = "growing";
+        }
+    }
+
+    fn slow_start(&mut self, now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        if self.is_inferring(now) && !self.ns3_ssthresh {
+            return 0;
+        }
+        window.slow_start(acked)
+    }
+
+    fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
+        if !self.is_inferring(now) {
+            let mss = window.mss();
+            window.grow(acked, |_| mss);
+        }
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        self.has_lost = true;
+        window.at_loss() / 2
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        let by = if self.ns3_delays { nanos / MILLISECOND as i64 } else { nanos };
+        let shifted = |delay: u64, by: i64| delay.saturating_add_signed(by).clamp(1, DELAY_MAX);
+        self.base = self.base.map(|base| shifted(base, nanos));
+        self.smoothed =
+            self.smoothed.map(|it| shifted(it / SMOOTHING, by).saturating_mul(SMOOTHING));
+        if self.largest > 0 {
+            (self.least, self.largest) = (shifted(self.least, by), shifted(self.largest, by));
+            self.reserve = shifted(self.reserve, by);
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        let smoothed = self.smoothed.unwrap_or(0) / SMOOTHING;
+        alloc::vec![("delay", smoothed as f64), ("largest_delay", self.largest as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::CongestionEvent;
+    use crate::cc::rounds::{MSS, RoundSender};
+    use crate::spec::Value;
+
+    /// 80 segments; delays of 40 to 60 ms have been seen, the threshold is 43 ms.
+    fn grown(spec: &Spec) -> RoundSender {
+        let mut sender = RoundSender::new(build(spec));
+        sender.round(60_000);
+        sender.event(CongestionEvent::Loss);
+        sender.event(CongestionEvent::RecoveryEnd);
+        while sender.cwnd() < 80 * MSS {
+            sender.round(40_000);
+        }
+        sender
+    }
+
+    #[test]
+    fn a_delay_above_the_threshold_halves_once_and_the_next_goes_to_one_segment() {
+        let mut sender = grown(&Spec::named("lp"));
+        let before = sender.cwnd();
+        assert_eq!(sender.round(44_000), before / 2);
+        assert_eq!(sender.round(44_000), MSS);
+    }
+
+    #[test]
+    fn an_inference_phase_lasts_three_round_trips_without_growth() {
+        let mut sender = grown(&Spec::named("lp"));
+        let halved = sender.round(44_000);
+        assert_eq!([sender.round(40_000), sender.round(40_000), sender.round(40_000)], [halved; 3]);
+        let grown = sender.round(40_000) - halved;
+        assert!((MSS * 9 / 10..=MSS).contains(&grown), "{grown}");
+    }
+
+    #[test]
+    fn a_delay_below_the_threshold_is_no_congestion() {
+        let mut sender = grown(&Spec::named("lp"));
+        let before = sender.cwnd();
+        assert!(sender.round(42_500) > before);
+    }
+
+    #[test]
+    fn with_ns3_ssthresh_slow_start_goes_on_after_an_indication() {
+        let on = || Value::Bool(true);
+        let spec = Spec::named("lp").with("ns3_ssthresh", on()).with("ns3_delays", on());
+        let mut sender = RoundSender::new(build(&spec));
+        sender.round(40_000);
+        let before = sender.cwnd();
+        let grown = before / 2 + before;
+        assert_eq!(sender.round(80_000), grown, "halved, then grown by what was acknowledged");
+        assert_eq!(sender.ssthresh(), None);
+    }
+}

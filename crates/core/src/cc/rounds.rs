@@ -1,0 +1,181 @@
+//! Rounds of a connection, and the round trips seen in them.
+//!
+//! A round ends with the acknowledgement of a packet that was sent after the round began: the bytes
+//! delivered at its departure (`prior_delivered`) then reach those of the round's beginning. Counted
+//! like this, rounds do not depend on how many packets an acknowledgement covers.
+
+#[cfg(test)]
+use alloc::boxed::Box;
+
+use super::Measurement;
+#[cfg(test)]
+use super::{CongestionControl, CongestionEvent, RttSample};
+#[cfg(test)]
+use crate::spec::SpecError;
+use crate::units::ByteCount;
+#[cfg(test)]
+use crate::units::{Duration, Timestamp};
+
+/// Tells where a round ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rounds {
+    began: ByteCount,
+}
+
+impl Rounds {
+    /// Takes a measurement; true if a round ends with it. The first always does.
+    pub fn on_measurement(&mut self, measurement: &Measurement) -> bool {
+        let is_over = measurement.prior_delivered >= self.began;
+        if is_over {
+            self.restart(measurement);
+        }
+        is_over
+    }
+
+    /// A round begins with this measurement, whatever was before.
+    pub fn restart(&mut self, measurement: &Measurement) {
+        self.began = measurement.delivered;
+    }
+}
+
+/// Least round trips, of all time and of one round, in nanoseconds from 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundTrips {
+    rounds: Rounds,
+    base: Option<u64>,
+    current: Option<u64>,
+}
+
+impl RoundTrips {
+    /// Takes a measurement. At the end of a round: the least round trip of it, this measurement's
+    /// among them; `None` where none was measured.
+    pub fn on_measurement(&mut self, measurement: &Measurement) -> Option<u64> {
+        if let Some(rtt) = least(measurement) {
+            self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
+            self.current = Some(self.current.map_or(rtt, |current| current.min(rtt)));
+        }
+        if self.rounds.on_measurement(measurement) { self.current.take() } else { None }
+    }
+
+    /// The least of all time.
+    pub fn base(&self) -> Option<u64> {
+        self.base
+    }
+
+    /// Forgets the round trips of this round: they were those of another window.
+    pub fn forget_round(&mut self) {
+        self.current = None;
+    }
+
+    /// Round trips seen before count as longer by this many nanoseconds.
+    pub fn shift(&mut self, nanos: i64) {
+        let shifted = |rtt: u64| rtt.saturating_add_signed(nanos).max(1);
+        self.base = self.base.map(shifted);
+        self.current = self.current.map(shifted);
+    }
+}
+
+/// The least round trip of a measurement in nanoseconds; zero, which clocks of 1 ms give, is none.
+pub fn least(measurement: &Measurement) -> Option<u64> {
+    let nanos = measurement.rtt?.min.as_nanos();
+    u64::try_from(nanos).ok().filter(|nanos| *nanos > 0)
+}
+
+/// Bytes of `window` that stand in queues when the round trip is `rtt` and would be `base` without:
+/// `window (rtt - base) / rtt`, in Vegas' words the expected minus the actual rate, times the base.
+pub fn queued(window: u64, base: u64, rtt: u64) -> u64 {
+    let waiting = u128::from(rtt.saturating_sub(base));
+    (u128::from(window) * waiting / u128::from(rtt.max(1))) as u64
+}
+
+/// Segment of [`RoundSender`].
+#[cfg(test)]
+pub(super) const MSS: u64 = 1000;
+
+/// A sender for the tests of algorithms: a whole window is acknowledged at once, with the round trip
+/// that the test says.
+#[cfg(test)]
+pub(super) struct RoundSender {
+    pub cc: Box<dyn CongestionControl>,
+    pub now: Timestamp,
+    /// What else the measurements say.
+    pub extra: Measurement,
+    delivered: ByteCount,
+}
+
+#[cfg(test)]
+impl RoundSender {
+    /// With ten segments.
+    pub fn new(cc: Result<Box<dyn CongestionControl>, SpecError>) -> Self {
+        let mut cc = cc.unwrap();
+        cc.init(Timestamp::ZERO, ByteCount::new(MSS), ByteCount::new(10 * MSS));
+        let (extra, delivered) = (Measurement::default(), ByteCount::ZERO);
+        Self { cc, now: Timestamp::ZERO, extra, delivered }
+    }
+
+    pub fn cwnd(&self) -> u64 {
+        self.cc.send_limits().cwnd.unwrap().as_u64()
+    }
+
+    pub fn ssthresh(&self) -> Option<u64> {
+        self.cc.send_limits().ssthresh.map(ByteCount::as_u64)
+    }
+
+    pub fn event(&mut self, event: CongestionEvent) -> u64 {
+        self.cc.on_event(self.now, event);
+        self.cwnd()
+    }
+
+    /// A window is acknowledged after this round trip; the window that follows.
+    pub fn round(&mut self, rtt_us: u64) -> u64 {
+        let rtt = Duration::from_micros(rtt_us);
+        self.now += rtt;
+        let (prior_delivered, acked) = (self.delivered, ByteCount::new(self.cwnd()));
+        self.delivered += acked;
+        let measurement = Measurement {
+            interval: rtt,
+            acked,
+            rtt: Some(RttSample { latest: rtt, min: rtt }),
+            delivered: self.delivered,
+            prior_delivered,
+            ..self.extra
+        };
+        self.cc.on_measurement(self.now, &measurement);
+        self.cwnd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::RttSample;
+
+    fn measured(delivered: u64, prior: u64, rtt_ms: u64) -> Measurement {
+        let rtt = Duration::from_millis(rtt_ms);
+        Measurement {
+            delivered: ByteCount::new(delivered),
+            prior_delivered: ByteCount::new(prior),
+            rtt: Some(RttSample { latest: rtt, min: rtt }),
+            ..Measurement::default()
+        }
+    }
+
+    #[test]
+    fn a_round_ends_with_the_first_packet_sent_after_it_began() {
+        let mut trips = RoundTrips::default();
+        assert_eq!(trips.on_measurement(&measured(10, 0, 40)), Some(40_000_000));
+        assert_eq!(trips.on_measurement(&measured(20, 0, 60)), None);
+        assert_eq!(trips.on_measurement(&measured(30, 9, 50)), None);
+        assert_eq!(trips.on_measurement(&measured(40, 10, 55)), Some(50_000_000));
+        assert_eq!(trips.on_measurement(&measured(50, 39, 70)), None);
+        assert_eq!(trips.on_measurement(&measured(60, 40, 80)), Some(70_000_000));
+        assert_eq!(trips.base(), Some(40_000_000));
+    }
+
+    #[test]
+    fn a_round_trip_a_quarter_longer_than_the_base_means_a_fifth_of_the_window_is_queued() {
+        assert_eq!(queued(100_000, 40, 50), 20_000);
+        assert_eq!(queued(100_000, 50, 40), 0);
+        assert_eq!(queued(u64::MAX, 0, u64::MAX), u64::MAX);
+    }
+}

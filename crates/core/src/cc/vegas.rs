@@ -1,0 +1,271 @@
+//! TCP Vegas: holds between two and four segments in the queue.
+//!
+//! ```text
+//! N = cwnd (r - base) / r                     r: least round trip of the round; once a round:
+//! slow start    doubles each round; N > 1 mss: cwnd -= N, ssthresh = cwnd - 1 mss
+//! avoidance     N < 2 mss: cwnd += 1 mss      N > 4 mss: cwnd -= 1 mss      else as it is
+//! always        ssthresh = max(ssthresh, 3/4 cwnd)
+//! ```
+//! States: those of [`super::window`]; from a loss or timeout to its repair the rounds decide
+//! nothing and growth is Reno's.
+//!
+//! Departures from the paper, with reasons:
+//! - The window doubles every round and not every other one, as in Linux and ns-3: with ten segments
+//!   to begin with, a check once a round is enough.
+//! - A loss halves the window (RFC 5681); the paper's earlier retransmission is the host's.
+//! - N = cwnd - cwnd base / r takes cwnd for what was sent in the round, as Linux does.
+//! - A window that the sender did not fill is not raised: it says nothing about the queue.
+//!
+//! ns-3 differs by `ns3_loss`: a loss takes a segment, not half; and by `ns3_whole_segments`: N is
+//! rounded up to whole segments before it is compared, so that the window grows while N <= 1.
+//!
+//! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`]; least window 2 segments
+//! while it is the rounds that decide.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::rounds::{RoundTrips, queued};
+use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Field, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::Timestamp;
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "vegas",
+    summary: "TCP Vegas: two to four segments in the queue",
+    sources: &["Brakmo, Peterson: TCP Vegas, IEEE JSAC 13(8), 1995", "linux/net/ipv4/tcp_vegas.c"],
+    params: &[
+        Param {
+            name: "alpha",
+            summary: "segments in the queue below which the window grows",
+            default: "2",
+            allowed: "a whole number, 1 to 1000, at most beta",
+        },
+        Param {
+            name: "beta",
+            summary: "segments in the queue above which the window shrinks",
+            default: "4",
+            allowed: "a whole number, 1 to 1000",
+        },
+        Param {
+            name: "gamma",
+            summary: "segments in the queue above which slow start ends",
+            default: "1",
+            allowed: "a whole number, 1 to 1000",
+        },
+        Ns3::GROWTH,
+        NS3_LOSS,
+        NS3_WHOLE_SEGMENTS,
+    ],
+    needs: &[Field::Rtt],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+const NS3_LOSS: Param = Param {
+    name: "ns3_loss",
+    summary: "a loss takes one segment and not half of the window, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+/// Of Veno too.
+pub(super) const NS3_WHOLE_SEGMENTS: Param = Param {
+    name: "ns3_whole_segments",
+    summary: "round the queue up to whole segments before comparing it, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+
+/// Least window of the rounds in segments.
+const LEAST_SEGMENTS: u64 = 2;
+/// Largest threshold in segments.
+const THRESHOLD_MAX: u64 = 1000;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let spec = spec.with_defaults(ALGORITHM.params);
+    let threshold = |index: usize, largest: u64| {
+        let Param { name, allowed, .. } = ALGORITHM.params[index];
+        match spec.count(name)?.unwrap_or_default() {
+            found if (1..=largest).contains(&found) => Ok(found),
+            found => Err(SpecError::new(name, &alloc::format!("{found}"), allowed)),
+        }
+    };
+    let beta = threshold(1, THRESHOLD_MAX)?;
+    let config = Config {
+        alpha: threshold(0, beta)?,
+        beta,
+        gamma: threshold(2, THRESHOLD_MAX)?,
+        ns3_loss: spec.switch(NS3_LOSS.name)?.unwrap_or(false),
+        ns3_whole_segments: spec.switch(NS3_WHOLE_SEGMENTS.name)?.unwrap_or(false),
+    };
+    Ok(WindowControl::boxed(Vegas::new(config), Ns3::read(&spec)?))
+}
+
+/// Thresholds in segments, and ns-3's departures.
+#[derive(Clone, Copy, Debug)]
+struct Config {
+    alpha: u64,
+    beta: u64,
+    gamma: u64,
+    ns3_loss: bool,
+    ns3_whole_segments: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Vegas {
+    config: Config,
+    trips: RoundTrips,
+    /// From a loss or timeout to its repair.
+    is_repairing: bool,
+    queued: u64,
+    reason: &'static str,
+}
+
+impl Vegas {
+    fn new(config: Config) -> Self {
+        let trips = RoundTrips::default();
+        Self { config, trips, is_repairing: false, queued: 0, reason: "no round yet" }
+    }
+
+    fn lower(&mut self, bytes: u64, window: &mut Window) {
+        window.set_cwnd(bytes.max(LEAST_SEGMENTS * window.mss()));
+        window.set_ssthresh(window.ssthresh().min(window.cwnd() - window.mss()));
+    }
+
+    fn decide(&mut self, rtt: u64, base: u64, is_idle: bool, window: &mut Window) {
+        let (cwnd, mss) = (window.cwnd(), window.mss());
+        self.queued = queued(cwnd, base, rtt);
+        let compared = if self.config.ns3_whole_segments {
+            self.queued.div_ceil(mss) * mss
+        } else {
+            self.queued
+        };
+        if window.in_slow_start() {
+            self.reason = "slow start without a queue";
+            if compared > self.config.gamma * mss {
+                self.reason = "slow start has made a queue";
+                let kept = cwnd - self.queued.min(cwnd);
+                let is_whole = self.config.ns3_whole_segments;
+                self.lower(if is_whole { (kept / mss + 1) * mss } else { kept }, window);
+            }
+        } else if compared > self.config.beta * mss {
+            self.reason = "queue above beta";
+            self.lower(cwnd - mss.min(cwnd), window);
+        } else if compared < self.config.alpha * mss && !is_idle {
+            self.reason = "queue below alpha";
+            window.set_cwnd(cwnd + mss);
+        } else {
+            self.reason = "queue as wanted";
+        }
+        window.set_ssthresh(window.ssthresh().max(window.cwnd() / 4 * 3));
+    }
+}
+
+impl WindowLaw for Vegas {
+    fn observe(&mut self, _now: Timestamp, measurement: &Measurement, window: &mut Window) {
+        let round = self.trips.on_measurement(measurement);
+        if let (Some(rtt), Some(base)) = (round, self.trips.base())
+            && !self.is_repairing
+        {
+            self.decide(rtt, base, measurement.app_limited, window);
+        }
+    }
+
+    fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
+        if self.is_repairing {
+            let mss = window.mss();
+            window.grow(acked, |_| mss);
+        }
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        self.is_repairing = true;
+        self.reason = "loss";
+        if self.config.ns3_loss {
+            return window.ssthresh().min(window.cwnd() - window.mss());
+        }
+        window.cwnd() / 2
+    }
+
+    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
+        let ssthresh = self.on_loss(now, window);
+        // Nothing is repaired after a mark: no event would end it.
+        self.is_repairing = false;
+        Some(ssthresh)
+    }
+
+    fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {
+        self.is_repairing = false;
+        self.trips.forget_round();
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        self.trips.shift(nanos);
+    }
+
+    fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        alloc::vec![("queued_bytes", self.queued as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::CongestionEvent;
+    use crate::cc::rounds::{MSS, RoundSender};
+    use crate::spec::Value;
+
+    #[test]
+    fn slow_start_doubles_until_a_segment_stands_in_the_queue() {
+        let mut sender = RoundSender::new(build(&Spec::named("vegas")));
+        assert_eq!([sender.round(40_000), sender.round(40_000)], [20_000, 40_000]);
+        // 40 segments for 44 ms: 3.6 stand in the queue.
+        assert_eq!(sender.round(44_000), 40_000 - 3_636);
+        assert_eq!(sender.ssthresh(), Some(36_364 - MSS));
+    }
+
+    #[test]
+    fn avoidance_holds_two_to_four_segments_in_the_queue() {
+        let mut sender = RoundSender::new(build(&Spec::named("vegas")));
+        [40_000, 40_000, 44_000].iter().for_each(|rtt| _ = sender.round(*rtt));
+        let cwnd = sender.cwnd();
+        let with_queue = |segments: u64, cwnd: u64| 40_000 * cwnd / (cwnd - segments * MSS);
+        assert_eq!(sender.round(with_queue(1, cwnd)), cwnd + MSS);
+        assert_eq!(sender.round(with_queue(3, cwnd)), cwnd + MSS);
+        assert_eq!(sender.round(with_queue(5, cwnd)), cwnd);
+    }
+
+    #[test]
+    fn a_loss_halves_the_window_and_with_ns3_loss_takes_a_segment() {
+        let mut plain = RoundSender::new(build(&Spec::named("vegas")));
+        plain.cc.on_event(Timestamp::ZERO, CongestionEvent::Loss);
+        assert_eq!(plain.cwnd(), 5 * MSS);
+        let spec = Spec::named("vegas").with("ns3_loss", Value::Bool(true));
+        let mut ns3 = RoundSender::new(build(&spec));
+        ns3.cc.on_event(Timestamp::ZERO, CongestionEvent::Loss);
+        assert_eq!(ns3.cwnd(), 9 * MSS);
+    }
+
+    #[test]
+    fn with_whole_segments_one_and_a_half_in_the_queue_are_two() {
+        let spec = Spec::named("vegas").with("ns3_whole_segments", Value::Bool(true));
+        let mut sender = RoundSender::new(build(&spec));
+        [40_000, 40_000, 44_000].iter().for_each(|rtt| _ = sender.round(*rtt));
+        let cwnd = sender.cwnd();
+        assert_eq!(sender.round(40_000 * cwnd / (cwnd - MSS - MSS / 2)), cwnd);
+    }
+
+    #[test]
+    fn thresholds_out_of_order_are_refused() {
+        let spec = Spec::named("vegas").with("alpha", Value::Integer(5));
+        assert_eq!(build(&spec).err().unwrap().key, "alpha");
+    }
+}

@@ -1,0 +1,192 @@
+//! TCP Westwood+: Reno whose ssthresh after a loss is what the path has delivered in a base round trip.
+//!
+//! ```text
+//! b      bytes acknowledged / time, once a round
+//! B      0.9 B + 0.1 b                      the first b alone
+//! loss   ssthresh = B x base                cwnd = ssthresh; Rto: cwnd = 1 mss
+//! ```
+//! States: those of [`super::window`]; growth is Reno's, a segment a window.
+//!
+//! Departures from the paper, with reasons:
+//! - The first sample is taken whole, as in Linux: a B that grows from 0 by a tenth a round is far
+//!   too small at the loss that ends slow start.
+//! - A loss before the first round trip halves the window (RFC 5681): there is nothing to go by.
+//! - ssthresh is at most the window: B counts what others' retransmissions have delayed, too.
+//!
+//! ns-3 differs by `ns3_filter`: B begins at 0, and each b is the mean of the last two (Tustin).
+//!
+//! Ranges: B 8 bit/s to 18 Ebit/s, windows as in [`super::window`].
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::rounds::{RoundTrips, Rounds};
+use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Field, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "westwood",
+    summary: "TCP Westwood+: Reno that falls to the delivered rate times the base round trip",
+    sources: &[
+        "Grieco, Mascolo: Performance evaluation of Westwood+ TCP, ACM CCR 34(2), 2004",
+        "linux/net/ipv4/tcp_westwood.c",
+    ],
+    params: &[Ns3::GROWTH, NS3_FILTER],
+    needs: &[Field::Rtt],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+const NS3_FILTER: Param = Param {
+    name: "ns3_filter",
+    summary: "begin the rate at zero and average two samples (Tustin), as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let law = Westwood {
+        ns3_filter: spec.switch(NS3_FILTER.name)?.unwrap_or(false),
+        trips: RoundTrips::default(),
+        rounds: Rounds::default(),
+        began: None,
+        acked: ByteCount::ZERO,
+        sample: Rate::ZERO,
+        rate: Rate::ZERO,
+    };
+    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+}
+
+#[derive(Clone, Debug)]
+struct Westwood {
+    ns3_filter: bool,
+    trips: RoundTrips,
+    rounds: Rounds,
+    /// When the round began; `None` before the first acknowledgement.
+    began: Option<Timestamp>,
+    /// Acknowledged since.
+    acked: ByteCount,
+    /// b of the last round, and B.
+    sample: Rate,
+    rate: Rate,
+}
+
+/// `(9 a + b) / 10`.
+fn filtered(a: Rate, b: Rate) -> Rate {
+    let sum = 9 * u128::from(a.as_bits_per_sec()) + u128::from(b.as_bits_per_sec());
+    Rate::from_bits_per_sec((sum / 10) as u64)
+}
+
+impl Westwood {
+    fn on_round(&mut self, sample: Rate) {
+        let before = core::mem::replace(&mut self.sample, sample);
+        self.rate = if self.ns3_filter {
+            let (a, b) = (before.as_bits_per_sec(), sample.as_bits_per_sec());
+            filtered(self.rate, Rate::from_bits_per_sec(a / 2 + b / 2))
+        } else if self.rate == Rate::ZERO {
+            sample
+        } else {
+            filtered(self.rate, sample)
+        };
+    }
+}
+
+impl WindowLaw for Westwood {
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, _window: &mut Window) {
+        self.trips.on_measurement(measurement);
+        let is_over = self.rounds.on_measurement(measurement);
+        let Some(began) = self.began else {
+            // What came before it took an unknown time.
+            self.began = (measurement.acked > ByteCount::ZERO).then_some(now);
+            return;
+        };
+        self.acked += measurement.acked;
+        if is_over && let Some(sample) = self.acked.per(now.saturating_since(began)) {
+            self.on_round(sample);
+            self.began = Some(now);
+            self.acked = ByteCount::ZERO;
+        }
+    }
+
+    fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
+        let mss = window.mss();
+        window.grow(acked, |_| mss);
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        let base = self.trips.base().map(Duration::from_nanos);
+        let carried = base.map(|base| self.rate.bytes_in(base).as_u64());
+        match carried.filter(|_| self.rate > Rate::ZERO) {
+            Some(bytes) => bytes.min(window.cwnd()),
+            None => window.cwnd() / 2,
+        }
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        self.trips.shift(nanos);
+    }
+
+    fn reason(&self) -> &'static str {
+        "a loss leaves what the path delivers"
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        alloc::vec![("rate_bits_per_s", self.rate.as_bits_per_sec() as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::CongestionEvent;
+    use crate::cc::rounds::{MSS, RoundSender};
+    use crate::spec::Value;
+
+    #[test]
+    fn a_loss_leaves_the_delivered_rate_times_the_base() {
+        let mut sender = RoundSender::new(build(&Spec::named("westwood")));
+        sender.round(40_000);
+        sender.event(CongestionEvent::Loss);
+        sender.event(CongestionEvent::RecoveryEnd);
+        let cwnd = sender.cwnd();
+        assert_eq!(cwnd, 10 * MSS, "half of 20: no rate is known yet");
+        // A queue that makes the round trip 80 ms: half of the window is in the path.
+        sender.extra.app_limited = true;
+        for _ in 0..100 {
+            sender.round(80_000);
+        }
+        let before = sender.cwnd();
+        let after = sender.event(CongestionEvent::Loss);
+        assert!((before * 49 / 100..=before * 51 / 100).contains(&after), "{before} {after}");
+    }
+
+    #[test]
+    fn a_random_loss_without_a_queue_costs_little() {
+        let mut sender = RoundSender::new(build(&Spec::named("westwood")));
+        sender.round(40_000);
+        sender.event(CongestionEvent::Loss);
+        sender.event(CongestionEvent::RecoveryEnd);
+        for _ in 0..60 {
+            sender.round(40_000);
+        }
+        let before = sender.cwnd();
+        // The filter lags by nine rounds, in each of which the window has grown a segment.
+        let after = sender.event(CongestionEvent::Loss);
+        assert!(after > before - 12 * MSS && after <= before, "{before} {after}");
+    }
+
+    #[test]
+    fn the_filter_of_ns3_begins_at_zero() {
+        let spec = Spec::named("westwood").with("ns3_filter", Value::Bool(true));
+        let mut sender = RoundSender::new(build(&spec));
+        sender.round(40_000);
+        sender.round(40_000);
+        // A tenth of half of the one sample: a twentieth of 20 segments, hence the least of 2.
+        assert_eq!(sender.event(CongestionEvent::Loss), 2 * MSS);
+    }
+}

@@ -1,0 +1,255 @@
+//! YeAH-TCP: Scalable TCP while the queue is short, Reno while it is not.
+//!
+//! ```text
+//! Q = cwnd (r - base) / r     r: least round trip of the round; once a round:
+//! fast    Q <= 80 mss and r - base <= base / 8      growth max(1 mss, cwnd / 100) a window
+//! slow    otherwise                                 growth 1 mss a window
+//!         Q > 80 mss and cwnd > R: cwnd -= min(Q, cwnd / 2), at least R; ssthresh = cwnd
+//! R       the window that Reno would have: cwnd / 2 at the first slow round, 1 mss more each
+//! loss    fewer than 16 slow rounds in a row: cwnd -= max(Q, cwnd / 8), at most half; else half
+//!         R = R / 2
+//! ```
+//! States: fast and slow within those of [`super::window`]. After 50 fast rounds without a loss R is
+//! forgotten: nobody greedy competes.
+//!
+//! Departures from the paper: none that is meant; r of a round needs no three samples, as one
+//! measurement may cover many packets.
+//!
+//! ns-3 differs by `ns3_any_delay`: it divides 1 by 8 in integers, so that any r above the base is
+//! slow.
+//!
+//! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`]; R 2 segments to the
+//! largest window.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::rounds::{RoundTrips, queued};
+use super::window::{CWND_MAX, MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::{Algorithm, CongestionControl, Field, Measurement};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::Timestamp;
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "yeah",
+    summary: "YeAH-TCP: Scalable TCP below a queue of 80 segments, Reno above",
+    sources: &[
+        "Baiocchi, Castellani, Vacirca: YeAH-TCP, PFLDnet 2007",
+        "linux/net/ipv4/tcp_yeah.c",
+    ],
+    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_ANY_DELAY],
+    needs: &[Field::Rtt],
+    min_window_mss: MIN_WINDOW_MSS,
+    batch_tolerance: 0.05,
+    build,
+};
+
+const NS3_ANY_DELAY: Param = Param {
+    name: "ns3_any_delay",
+    summary: "any queueing delay makes a round slow, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+
+/// Longest queue of fast rounds in segments (paper, Q max).
+const ALPHA: u64 = 80;
+/// Longest delay of fast rounds as a part of the base (paper, 1 / phi).
+const PHI: u64 = 8;
+/// Least part of the window that a loss takes, 1 / 2^delta.
+const DELTA: u32 = 3;
+/// Largest part of the window that an early reduction takes, 1 / 2^epsilon.
+const EPSILON: u32 = 1;
+/// Slow rounds in a row from which Reno flows are taken to compete.
+const RHO: u32 = 16;
+/// Fast rounds after which R is forgotten.
+const ZETA: u32 = 50;
+/// Growth of fast rounds: a hundredth of the window (Scalable TCP).
+const SCALABLE: u64 = 100;
+/// Least R in segments.
+const RENO_SEGMENTS_MIN: u64 = 2;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    let law = Yeah {
+        ns3_any_delay: spec.switch(NS3_ANY_DELAY.name)?.unwrap_or(false),
+        trips: RoundTrips::default(),
+        is_repairing: false,
+        queued: 0,
+        reno: 0,
+        slow_rounds: 0,
+        fast_rounds: 0,
+        reason: "no round yet",
+    };
+    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+}
+
+#[derive(Clone, Debug)]
+struct Yeah {
+    ns3_any_delay: bool,
+    trips: RoundTrips,
+    /// From a loss or timeout to its repair.
+    is_repairing: bool,
+    /// Queue of the last round in bytes.
+    queued: u64,
+    /// R in bytes, the least while unknown.
+    reno: u64,
+    slow_rounds: u32,
+    fast_rounds: u32,
+    reason: &'static str,
+}
+
+impl Yeah {
+    fn decide(&mut self, rtt: u64, base: u64, window: &mut Window) {
+        self.queued = queued(window.cwnd(), base, rtt);
+        let delay_max = if self.ns3_any_delay { 0 } else { base / PHI };
+        let is_long = self.queued > ALPHA * window.mss();
+        if is_long || rtt - base > delay_max {
+            self.slow_round(is_long, window);
+        } else {
+            self.reason = "fast";
+            self.slow_rounds = 0;
+            self.fast_rounds += 1;
+            if self.fast_rounds > ZETA {
+                self.reno = RENO_SEGMENTS_MIN * window.mss();
+                self.fast_rounds = 0;
+            }
+        }
+    }
+
+    fn slow_round(&mut self, is_long: bool, window: &mut Window) {
+        self.reason = "slow";
+        let least = RENO_SEGMENTS_MIN * window.mss();
+        if is_long && window.cwnd() > self.reno {
+            self.reason = "slow: taking the queue back";
+            let taken = self.queued.min(window.cwnd() >> EPSILON);
+            window.set_cwnd((window.cwnd() - taken).max(self.reno));
+            window.set_ssthresh(window.cwnd());
+        }
+        self.reno = if self.reno <= least {
+            (window.cwnd() / 2).max(least)
+        } else {
+            (self.reno + window.mss()).min(CWND_MAX)
+        };
+        self.slow_rounds = self.slow_rounds.saturating_add(1);
+    }
+}
+
+impl WindowLaw for Yeah {
+    fn start(&mut self, _now: Timestamp, window: &Window) {
+        self.reno = RENO_SEGMENTS_MIN * window.mss();
+    }
+
+    fn observe(&mut self, _now: Timestamp, measurement: &Measurement, window: &mut Window) {
+        let round = self.trips.on_measurement(measurement);
+        if let (Some(rtt), Some(base)) = (round, self.trips.base())
+            && !self.is_repairing
+        {
+            self.decide(rtt, base, window);
+        }
+    }
+
+    fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
+        let mss = window.mss();
+        let is_fast = self.slow_rounds == 0;
+        window.grow(acked, |cwnd| if is_fast { mss.max(cwnd / SCALABLE) } else { mss });
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        self.is_repairing = true;
+        self.fast_rounds = 0;
+        self.reno = (self.reno / 2).max(RENO_SEGMENTS_MIN * window.mss());
+        let bytes = window.at_loss();
+        if self.slow_rounds >= RHO {
+            return bytes / 2;
+        }
+        bytes - self.queued.max(bytes >> DELTA).min(bytes / 2)
+    }
+
+    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
+        let ssthresh = self.on_loss(now, window);
+        // Nothing is repaired after a mark: no event would end it.
+        self.is_repairing = false;
+        Some(ssthresh)
+    }
+
+    fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {
+        self.is_repairing = false;
+        self.trips.forget_round();
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        self.trips.shift(nanos);
+    }
+
+    fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        alloc::vec![("queued_bytes", self.queued as f64), ("reno_bytes", self.reno as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::CongestionEvent;
+    use crate::cc::rounds::{MSS, RoundSender};
+    use crate::spec::Value;
+
+    /// 640 segments of slow start, base 40 ms.
+    fn grown(spec: &Spec) -> RoundSender {
+        let mut sender = RoundSender::new(build(spec));
+        for _ in 0..6 {
+            sender.round(40_000);
+        }
+        assert_eq!(sender.cwnd(), 640 * MSS);
+        sender
+    }
+
+    #[test]
+    fn a_queue_above_80_segments_is_taken_back_at_once() {
+        let mut sender = grown(&Spec::named("yeah"));
+        // 640 segments for 50 ms: 128 stand in the queue. Growth of the round follows: a segment.
+        let cwnd = sender.round(50_000);
+        assert!((512 * MSS..=514 * MSS).contains(&cwnd), "{cwnd}");
+        assert_eq!(sender.ssthresh(), Some(512 * MSS));
+    }
+
+    #[test]
+    fn growth_is_a_hundredth_of_the_window_while_fast_and_a_segment_while_slow() {
+        let mut sender = grown(&Spec::named("yeah"));
+        sender.round(50_000);
+        let before = sender.cwnd();
+        let fast = sender.round(40_000) - before;
+        assert!((before / 102..=before / 98).contains(&fast), "{fast}");
+        let before = sender.cwnd();
+        // 5.5 ms of delay, above an eighth of the base, and 62 segments: slow, but not too long.
+        let slow = sender.round(45_500) - before;
+        assert!((MSS * 9 / 10..=MSS).contains(&slow), "{slow}");
+    }
+
+    #[test]
+    fn a_loss_takes_an_eighth_and_half_once_reno_flows_compete() {
+        let mut alone = grown(&Spec::named("yeah"));
+        assert_eq!(alone.event(CongestionEvent::Loss), 560 * MSS);
+        let mut competing = grown(&Spec::named("yeah"));
+        competing.round(50_000);
+        for _ in 0..RHO {
+            competing.round(45_500);
+        }
+        let before = competing.cwnd();
+        assert_eq!(competing.event(CongestionEvent::Loss), before / 2);
+    }
+
+    #[test]
+    fn with_ns3_any_delay_a_millisecond_is_slow() {
+        let spec = Spec::named("yeah").with("ns3_any_delay", Value::Bool(true));
+        let mut sender = grown(&spec);
+        sender.round(50_000);
+        let before = sender.cwnd();
+        let slow = sender.round(41_000) - before;
+        assert!((MSS * 9 / 10..=MSS).contains(&slow), "{slow}");
+    }
+}
