@@ -20,7 +20,7 @@
 
 use alloc::boxed::Box;
 
-use super::delay::{DelayControl, DelayLaw, Steering, Window};
+use super::delay::{DelayControl, DelayLaw, FLOW, Steering, Window};
 use super::estimators::Path;
 use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
@@ -33,7 +33,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Goyal et al.: Elasticity detection, SIGCOMM 2022, section 4",
         "github.com/ccp-project/nimbus, branch queue-control",
     ],
-    params: &[],
+    params: &[FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
@@ -48,7 +48,7 @@ const PROBE_MAX: f64 = 0.125;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    Ok(Box::new(DelayControl::new(BasicDelay::default(), 1.0)))
+    Ok(Box::new(DelayControl::new(BasicDelay::default(), 1.0).with_host(spec)?))
 }
 
 /// State of the law.

@@ -19,7 +19,7 @@
 
 use alloc::boxed::Box;
 
-use super::delay::{DelayControl, DelayLaw, Steering, Window};
+use super::delay::{DelayControl, DelayLaw, FLOW, Steering, Window};
 use super::estimators::Path;
 use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
@@ -29,7 +29,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "copa",
     summary: "Copa with a target that follows the bottleneck rate",
     sources: &["Arun, Balakrishnan: Copa, NSDI 2018"],
-    params: &[],
+    params: &[FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: MIN_WINDOW_MSS,
     // Fed once a round trip, the least of four samples covers four of them: the window oscillates
@@ -53,7 +53,7 @@ const DOUBLING: u32 = 2;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    Ok(Box::new(DelayControl::new(Copa::default(), MIN_WINDOW_MSS)))
+    Ok(Box::new(DelayControl::new(Copa::default(), MIN_WINDOW_MSS).with_host(spec)?))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

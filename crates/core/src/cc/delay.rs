@@ -15,6 +15,12 @@
 //! rates up to its own, and lets go little by little what it has held back: buffers too shallow for
 //! a queue to be seen would drop it.
 //!
+//! **Start of a single flow** (`flow = true`, for a TCP sender). No hosts behind it have a window of
+//! their own, so what is "without limits" for a bundle is slow start here: from the initial window,
+//! doubling each round trip. It ends as the limits of a bundle begin, or at the first loss. A timeout
+//! leaves the least window, from which slow start begins anew. A law that sets a rate gets a window
+//! besides, twice the one it steers for: a rate alone would send into a path that has stopped.
+//!
 //! **Drain.** The base is the least round trip ever seen, and x is relative to it, so only a window
 //! small enough to empty the queue tells whether the base still holds; see [`super::drain`]. One of
 //! another bundle refills what a shallow drain takes from a common queue: some go below the base.
@@ -32,6 +38,7 @@ use super::drain::{DEEP, DEEPER, Drain, Release, SHALLOW, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, SlidingMax, SlidingMin, duration};
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
+use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Rate, Timestamp};
 
 /// A steering function around a queue of [`Path::target_bytes`].
@@ -72,6 +79,16 @@ pub struct Steering {
     pub window_binds: bool,
 }
 
+/// The parameter that makes of a law for bundles one for a single flow.
+pub const FLOW: Param = Param {
+    name: "flow",
+    summary: "for the sender of a single flow: slow start instead of no limits",
+    default: "false",
+    allowed: "true or false",
+};
+
+/// Window of a flow over the one steered for, where a rate is what binds.
+const FLOW_WINDOW: f64 = 2.0;
 /// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr, section 2.13.1).
 const DRAIN_PERIOD_S: f64 = 10.0;
 /// Jitter of that time: bundles that started together must not drain together for ever.
@@ -124,6 +141,9 @@ pub struct DelayControl<L> {
     window_bytes: f64,
     steering: Option<Steering>,
     min_window_mss: f64,
+    /// Window of a single flow's slow start in bytes; `None` for an aggregate.
+    slow_start_bytes: Option<f64>,
+    initial_bytes: f64,
     drains: Stream,
     now_s: f64,
     next_drain_s: f64,
@@ -218,6 +238,8 @@ impl<L: DelayLaw> DelayControl<L> {
             window_bytes: 0.0,
             steering: None,
             min_window_mss,
+            slow_start_bytes: None,
+            initial_bytes: 0.0,
             drains: Streams::new(0).stream("drains"),
             now_s: 0.0,
             next_drain_s: 0.0,
@@ -232,6 +254,12 @@ impl<L: DelayLaw> DelayControl<L> {
             loss: LossWatch::default(),
             reason: "no measurement yet",
         }
+    }
+
+    /// Reads [`FLOW`].
+    pub fn with_host(mut self, spec: &Spec) -> Result<Self, SpecError> {
+        self.slow_start_bytes = spec.switch(FLOW.name)?.unwrap_or(false).then_some(0.0);
+        Ok(self)
     }
 
     fn jittered(&mut self, seconds: f64) -> f64 {
@@ -251,6 +279,33 @@ impl<L: DelayLaw> DelayControl<L> {
         self.periodic_drains = 0;
         self.queueing_s = 0.0;
         self.loss = LossWatch::default();
+        self.slow_start_bytes = self.slow_start_bytes.map(|_| self.initial_bytes);
+    }
+
+    fn slow_start(&mut self, measurement: &Measurement) {
+        if let Some(bytes) = &mut self.slow_start_bytes
+            && !measurement.app_limited
+        {
+            // Twice what is delivered in a window is as fast as slow start goes.
+            *bytes += measurement.acked.as_f64().min(*bytes);
+        }
+    }
+
+    /// A loss or timeout of a single flow; a bundle's hosts have their own answers.
+    fn on_flow_loss(&mut self, is_timeout: bool) {
+        if self.slow_start_bytes.is_none() {
+            return;
+        }
+        let path = *self.estimator.path();
+        if is_timeout {
+            self.unlimited();
+            self.slow_start_bytes = Some(self.min_window_bytes());
+            self.reason = "timeout";
+        } else if self.phase == Phase::Measuring && path.bottleneck_bytes_per_s > 0.0 {
+            let delivery = path.delivery_bytes_per_s;
+            self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), &path);
+            self.reason = "loss in slow start";
+        }
     }
 
     fn mss_bytes(&self) -> f64 {
@@ -519,9 +574,10 @@ impl<L: DelayLaw> DelayControl<L> {
 }
 
 impl<L: DelayLaw> CongestionControl for DelayControl<L> {
-    fn init(&mut self, now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
         self.estimator = PathEstimator::new(mss);
         self.now_s = now.as_secs_f64();
+        self.initial_bytes = initial_cwnd.as_f64().max(self.min_window_bytes());
         self.unlimited();
     }
 
@@ -542,7 +598,10 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
         self.is_steady = self.steady.on_rate(self.now_s, &path);
         match self.phase {
-            Phase::Measuring => self.measure(now, &path),
+            Phase::Measuring => {
+                self.slow_start(measurement);
+                self.measure(now, &path);
+            }
             Phase::Steering => {
                 self.steer(&path);
                 if is_losing {
@@ -563,6 +622,8 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 self.reason = "feedback was lost";
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
+            CongestionEvent::Loss => self.on_flow_loss(false),
+            CongestionEvent::Rto => self.on_flow_loss(true),
             _ => {}
         }
     }
@@ -587,9 +648,10 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     fn send_limits(&self) -> SendLimits {
         let cwnd = |bytes: f64| Some(ByteCount::new(bytes as u64));
         let (cwnd, pacing_rate) = match (self.phase, self.steering) {
-            (Phase::Measuring, _) => (None, None),
+            (Phase::Measuring, _) => (self.slow_start_bytes.and_then(cwnd), None),
             (Phase::Releasing(release), _) => {
-                (None, Some(Rate::from_bytes_per_sec_f64(release.bytes_per_s)))
+                let rate = Rate::from_bytes_per_sec_f64(release.bytes_per_s);
+                (self.slow_start_bytes.and_then(cwnd), Some(rate))
             }
             (Phase::Draining(drain), _) => {
                 (cwnd(drain.window_bytes.max(self.min_window_bytes())), None)
@@ -598,7 +660,11 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 Phase::Steering,
                 Some(Steering { rate_bytes_per_s: Some(rate), window_binds, .. }),
             ) => {
-                let cwnd = if window_binds { cwnd(self.window_bytes) } else { None };
+                let cwnd = if window_binds {
+                    cwnd(self.window_bytes)
+                } else {
+                    self.slow_start_bytes.and_then(|_| cwnd(FLOW_WINDOW * self.window_bytes))
+                };
                 (cwnd, Some(Rate::from_bytes_per_sec_f64(rate)))
             }
             (Phase::Steering, _) => (cwnd(self.window_bytes), None),
@@ -631,5 +697,70 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 ("noise_s", path.noise_s),
             ],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::flow::{Flow, MSS};
+    use crate::cc::{basic_delay, copa, setpoint};
+    use crate::spec::Value;
+    use crate::units::Duration;
+
+    fn flow(name: &str, buffer: u32) -> Flow {
+        let algorithms = [basic_delay::ALGORITHM, copa::ALGORITHM, setpoint::ALGORITHM];
+        let algorithm = algorithms.into_iter().find(|algorithm| algorithm.name == name).unwrap();
+        let spec = Spec::named(name).with("flow", Value::Bool(true));
+        let rate = Rate::from_mbit_per_sec(16);
+        let mut flow = Flow::new((algorithm.build)(&spec), rate, Duration::from_millis(40));
+        flow.buffer = buffer;
+        flow
+    }
+
+    #[test]
+    fn a_single_flow_fills_a_path_of_16_mbits_with_a_short_queue() {
+        for name in ["basic_delay", "copa", "setpoint"] {
+            let mut flow = flow(name, 100);
+            flow.run(5, |_| {});
+            let (before, dropped) = (flow.delivered.0, flow.dropped);
+            let (mut sum, mut samples) = (0.0, 0u32);
+            flow.run(35, |flow| {
+                sum += flow.in_flight().as_f64() / MSS.as_f64();
+                samples += 1;
+            });
+            let carried = (flow.delivered.0 - before).as_f64() * 8.0 / 30.0 / 16e6;
+            assert!(carried > 0.9, "{name}: {carried}");
+            let queue = sum / f64::from(samples) - 54.0;
+            assert!(queue < 15.0, "{name}: {queue}");
+            assert_eq!(flow.dropped, dropped, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_single_flow_begins_with_the_initial_window_and_doubles_it() {
+        let mut flow = flow("copa", 10_000);
+        assert_eq!(flow.cc.send_limits().cwnd, Some(MSS * 10));
+        let mut windows = alloc::vec![];
+        flow.run(1, |flow| windows.push(flow.cc.send_limits().cwnd.unwrap().as_u64()));
+        let doubled = windows.iter().position(|cwnd| *cwnd == 2 * 15_000).unwrap();
+        assert_eq!(doubled, 9, "by the tenth acknowledgement");
+    }
+
+    #[test]
+    fn a_shallow_buffer_ends_slow_start_by_a_loss() {
+        let mut flow = flow("copa", 8);
+        flow.run(20, |_| {});
+        assert_eq!(flow.names()[..2], ["measuring", "shaping"]);
+        let carried = flow.delivered.0.as_f64() * 8.0 / 20.0 / 16e6;
+        assert!(carried > 0.8, "{carried}");
+    }
+
+    #[test]
+    fn a_timeout_of_a_single_flow_leaves_the_least_window() {
+        let mut flow = flow("copa", 100);
+        flow.run(5, |_| {});
+        flow.cc.on_event(flow.now, CongestionEvent::Rto);
+        assert_eq!(flow.cc.send_limits().cwnd, Some(MSS * 4));
     }
 }

@@ -13,7 +13,7 @@
 
 use alloc::boxed::Box;
 
-use super::delay::{DelayControl, DelayLaw, Steering, Window};
+use super::delay::{DelayControl, DelayLaw, FLOW, Steering, Window};
 use super::estimators::Path;
 use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
@@ -23,7 +23,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "setpoint",
     summary: "holds a queue of 6 packets or 0.75 ms by an integral law",
     sources: &["this project: cc/setpoint.rs"],
-    params: &[],
+    params: &[FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
@@ -35,7 +35,7 @@ const GAIN: f64 = 0.25;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    Ok(Box::new(DelayControl::new(Setpoint::default(), 1.0)))
+    Ok(Box::new(DelayControl::new(Setpoint::default(), 1.0).with_host(spec)?))
 }
 
 /// State of the law.
