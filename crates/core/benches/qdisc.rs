@@ -19,6 +19,13 @@ fn default_spec(kind: &str) -> Spec {
     match kind {
         // Never the bottleneck: a packet of 1514 bytes is due every 121 ns, one leaves every us.
         "shaper" => spec.with("rate", Value::Text("100Gbit/s".into())),
+        // Its average stays below: nothing is dropped of what this bench keeps standing.
+        "red" => {
+            let thresholds = [("min_th", "800p"), ("max_th", "900p")];
+            thresholds
+                .into_iter()
+                .fold(spec, |spec, (name, value)| spec.with(name, Value::Text(value.into())))
+        }
         "prio" => {
             let bands = ["sfq", "fifo"].map(|kind| Value::Spec(Spec::named(kind)));
             spec.with("bands", Value::List(bands.to_vec()))

@@ -25,7 +25,7 @@ use self::server::Server;
 pub use self::server::Service;
 pub use self::trace::{OPPORTUNITY, Trace};
 use crate::packet::{Ecn, Packet};
-use crate::qdisc::{Backlog, DropReason, DropSink, Qdisc};
+use crate::qdisc::{Backlog, ByReason, DropReason, DropSink, Qdisc};
 use crate::random::{Stream, Streams};
 use crate::spec::SpecError;
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp, format_duration};
@@ -179,8 +179,12 @@ pub struct Counters {
     pub bytes_out: ByteCount,
     /// Packets lost on purpose.
     pub lost: u64,
-    /// Packets dropped by the queue.
+    /// Packets dropped by the queue, for whatever reason.
     pub dropped: u64,
+    /// The same by reason.
+    pub drops: ByReason,
+    /// Packets that the queue marked instead.
+    pub marks: ByReason,
 }
 
 /// A one-way link for packets `P` with the queue `Q`.
@@ -288,7 +292,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
             return Arrival { number, queue: self.qdisc.backlog() };
         }
         let carried = Carried { packet, number, arrived: now, hold };
-        let mut drops = Drops { at: now, count: &mut self.counters.dropped, discard };
+        let mut drops = Drops { at: now, counters: &mut self.counters, discard };
         self.qdisc.enqueue(now, carried, &mut drops);
         if self.sending.is_none() {
             self.schedule(now);
@@ -398,7 +402,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
             return;
         }
         let before = self.qdisc.backlog();
-        let mut drops = Drops { at: self.now, count: &mut self.counters.dropped, discard };
+        let mut drops = Drops { at: self.now, counters: &mut self.counters, discard };
         match self.qdisc.dequeue(self.now, &mut drops) {
             Some(carried) => {
                 self.ask_at = None;
@@ -426,19 +430,24 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     }
 }
 
-/// Hands the drops of the queue on.
+/// Counts what the queue gives up and hands its drops on.
 struct Drops<'a, F> {
     at: Timestamp,
-    count: &'a mut u64,
+    counters: &'a mut Counters,
     discard: &'a mut F,
 }
 
 impl<P, F: FnMut(Discard<P>)> DropSink<Carried<P>> for Drops<'_, F> {
     fn dropped(&mut self, carried: Carried<P>, reason: DropReason) {
-        *self.count += 1;
+        self.counters.dropped += 1;
+        self.counters.drops.add(reason);
         let Carried { packet, number, .. } = carried;
         let cause = Cause::Queue(reason);
         (self.discard)(Discard { packet, number, at: self.at, cause });
+    }
+
+    fn marked(&mut self, reason: DropReason) {
+        self.counters.marks.add(reason);
     }
 }
 

@@ -129,7 +129,8 @@ fn departures_do_not_depend_on_when_the_host_polls() {
 #[test]
 fn every_discipline_sees_virtual_time_however_late_the_host_is() {
     let share = Ratio::new(0.05).unwrap();
-    for queue in ["codel", "fq_codel", "sfq(limit=50p)", "drr(limit=50p)", "fifo(limit=50p)"] {
+    let full = ["sfq(limit=50p)", "drr(limit=50p)", "fifo(limit=50p)"];
+    for queue in ["codel", "fq_codel", "pie", "red"].into_iter().chain(full) {
         let spec: crate::spec::Spec = queue.parse().unwrap();
         let run = |poll_share: f64| {
             let streams = Streams::new(7);
@@ -163,6 +164,24 @@ fn every_discipline_sees_virtual_time_however_late_the_host_is() {
         let dropped = late.1.iter().filter(|(_, _, cause)| *cause != Cause::Lost).count();
         assert!(dropped > 50, "{queue}: {dropped}");
     }
+}
+
+#[test]
+fn drops_and_marks_are_counted_by_reason() {
+    let spec: crate::spec::Spec =
+        "red(limit=6p, min_th=2p, max_th=2p, weight=1, ecn=true)".parse().unwrap();
+    let queue = crate::qdisc::build(&spec).unwrap();
+    let mut link = Link::new(slow(0), queue, Timestamp::ZERO, &Streams::new(1)).unwrap();
+    let mut discarded = 0;
+    // One is being sent and two wait when the fourth arrives.
+    for ecn in [[Ecn::Ect0; 5], [Ecn::NotEct; 5], [Ecn::Ect1; 5]].concat() {
+        let packet = TestPacket { ecn, ..TestPacket::default() };
+        link.offer(us(0), packet, &mut |_| discarded += 1);
+    }
+    let counters = link.counters();
+    assert_eq!(counters.marks, ByReason { forced: 4, ..ByReason::default() });
+    assert_eq!(counters.drops, ByReason { forced: 5, overlimit: 3, ..ByReason::default() });
+    assert_eq!((counters.dropped, discarded), (8, 8));
 }
 
 #[test]

@@ -18,10 +18,10 @@
 
 use alloc::collections::VecDeque;
 
-use crate::packet::{Ecn, Packet};
+use crate::packet::Packet;
 use crate::qdisc::params::{self, LIMIT_ALLOWED, MTU};
 use crate::qdisc::pool::Queued;
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
+use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Timestamp};
 
@@ -124,7 +124,7 @@ impl Codel {
             if !may_drop {
                 return Some(packet);
             }
-            let is_marked = params.ecn && mark(&mut packet);
+            let is_marked = params.ecn && mark(&mut packet, DropReason::Codel, drops);
             self.enter(now, params);
             if is_marked {
                 return Some(packet);
@@ -135,7 +135,7 @@ impl Codel {
         while may_drop && now >= self.drop_next {
             self.count = self.count.saturating_add(1);
             self.drop_next += spacing(params.interval, self.count);
-            if params.ecn && mark(&mut packet) {
+            if params.ecn && mark(&mut packet, DropReason::Codel, drops) {
                 return Some(packet);
             }
             drops.dropped(packet, DropReason::Codel);
@@ -187,16 +187,6 @@ fn spacing(interval: Duration, count: u32) -> Duration {
     let nanos = interval.as_nanos().min(u128::from(u64::MAX));
     let spacing = (nanos * nanos / u128::from(count.max(1))).isqrt();
     Duration::from_nanos(spacing as u64)
-}
-
-/// Whether `packet` now carries the mark.
-fn mark<P: Packet>(packet: &mut P) -> bool {
-    match packet.ecn() {
-        Ecn::NotEct => return false,
-        Ecn::Ect0 | Ecn::Ect1 => packet.set_ce(),
-        Ecn::Ce => {}
-    }
-    true
 }
 
 /// One queue under CoDel.
@@ -255,6 +245,7 @@ impl<P: Packet> Qdisc<P> for CodelQueue<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::Ecn;
     use crate::testing::qdisc::{Dropped, TestPacket};
     use alloc::vec::Vec;
 
@@ -342,6 +333,7 @@ mod tests {
             .collect();
         assert_eq!(marked, [105, 205, 276, 334, 384, 429, 469]);
         assert_eq!(drops.packets, []);
+        assert_eq!(drops.marks, [DropReason::Codel; 7]);
         let mut queue = filled(CodelParams { ecn: true, ..PARAMS }, 1000, Ecn::NotEct);
         assert_eq!(drop_times(&mut queue, 0..210), [105, 205]);
     }

@@ -10,8 +10,10 @@ mod fifo;
 mod fq_codel;
 mod longest;
 mod params;
+mod pie;
 mod pool;
 mod prio;
+mod red;
 mod round;
 mod sfq;
 mod shaper;
@@ -20,7 +22,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::packet::Packet;
+use crate::packet::{Ecn, Packet};
 use crate::spec::{Param, Spec, SpecError, Value};
 use crate::units::{ByteCount, Limit, Timestamp};
 
@@ -29,25 +31,77 @@ pub use codel::{CodelParams, CodelQueue};
 pub use drr::{Drr, DrrParams};
 pub use fifo::Fifo;
 pub use fq_codel::{FqCodel, FqCodelParams};
+pub use pie::{Pie, PieParams};
 pub use prio::Prio;
+pub use red::{Red, RedParams};
 pub use sfq::{Sfq, SfqParams};
 pub use shaper::{Burst, Shaper, ShaperParams};
 
-/// Why a queue gave up a packet.
+/// Why a queue gave up a packet: dropped it or, where that is said, marked it instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// The queue was at its limit.
     Overlimit,
     /// CoDel's control law (RFC 8289 section 5).
     Codel,
-    /// An active queue management other than CoDel.
+    /// Drawn by PIE (RFC 8033 section 4.1) or by RED below its upper threshold.
     Early,
+    /// RED's average length was above its upper threshold.
+    Forced,
+}
+
+/// Packets counted by [`DropReason`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByReason {
+    /// Of [`DropReason::Overlimit`].
+    pub overlimit: u64,
+    /// Of [`DropReason::Codel`].
+    pub codel: u64,
+    /// Of [`DropReason::Early`].
+    pub early: u64,
+    /// Of [`DropReason::Forced`].
+    pub forced: u64,
+}
+
+impl ByReason {
+    /// Counts one packet.
+    pub fn add(&mut self, reason: DropReason) {
+        let count = match reason {
+            DropReason::Overlimit => &mut self.overlimit,
+            DropReason::Codel => &mut self.codel,
+            DropReason::Early => &mut self.early,
+            DropReason::Forced => &mut self.forced,
+        };
+        *count += 1;
+    }
+
+    /// For whatever reason.
+    pub fn total(self) -> u64 {
+        self.overlimit + self.codel + self.early + self.forced
+    }
 }
 
 /// Takes the packets that a qdisc drops, so that every host counts them the same way.
 pub trait DropSink<P> {
     /// `packet` left the queue unsent.
     fn dropped(&mut self, packet: P, reason: DropReason);
+    /// A packet that would have been dropped for `reason` was marked congestion experienced and
+    /// goes on. Hosts that count no marks need not care.
+    fn marked(&mut self, reason: DropReason) {
+        let _ = reason;
+    }
+}
+
+/// Marks `packet` and tells `drops`; `false` if it is not ECN-capable and must be dropped. One
+/// that came with a mark counts like one that gets it (Linux' INET_ECN_set_ce).
+fn mark<P: Packet>(packet: &mut P, reason: DropReason, drops: &mut dyn DropSink<P>) -> bool {
+    match packet.ecn() {
+        Ecn::NotEct => return false,
+        Ecn::Ect0 | Ecn::Ect1 => packet.set_ce(),
+        Ecn::Ce => {}
+    }
+    drops.marked(reason);
+    true
 }
 
 /// What stands in a queue, children included.
@@ -138,6 +192,8 @@ pub const DISCIPLINES: &[Discipline] = &[
     drr::DISCIPLINE,
     codel::DISCIPLINE,
     fq_codel::DISCIPLINE,
+    pie::DISCIPLINE,
+    red::DISCIPLINE,
     prio::DISCIPLINE,
     shaper::DISCIPLINE,
 ];
@@ -207,6 +263,8 @@ fn build_nested<P: Packet + Send + 'static>(
         "drr" => Box::new(Drr::from_spec(spec)?),
         "codel" => Box::new(CodelQueue::from_spec(spec)?),
         "fq_codel" => Box::new(FqCodel::from_spec(spec)?),
+        "pie" => Box::new(Pie::from_spec(spec)?),
+        "red" => Box::new(Red::from_spec(spec)?),
         "prio" => Box::new(Prio::new(build_bands(spec, levels)?)),
         "shaper" => {
             let inner = params::given(spec, "inner", spec.nested("inner"))?;
@@ -261,7 +319,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_and_parameters_are_refused_with_what_is_allowed() {
-        assert!(refusal(&Spec::named("red")).contains("one of fifo, sfq, drr"));
+        assert!(refusal(&Spec::named("cake")).contains("one of fifo, sfq, drr"));
         let spec = Spec::named("fifo").with("limmit", Value::Text("10p".into()));
         assert!(refusal(&spec).contains("one of limit"));
         let spec = Spec::named("fifo").with("limit", Value::Integer(10));

@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use core::ops::RangeInclusive;
 
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Duration, Limit, format_duration};
+use crate::units::{ByteCount, Duration, Limit, Ratio, format_duration};
 
 /// An Ethernet frame of 1500 bytes of IP, without FCS.
 pub(super) const MTU: u64 = 1514;
@@ -27,6 +27,10 @@ pub(super) const SEED: Param = Param {
     default: "0",
     allowed: "a whole number",
 };
+
+/// The parameter of every discipline that drops at random.
+pub(super) const RANDOM_SEED: Param =
+    Param { summary: "seed of the draws; the host draws it from the seed of the run", ..SEED };
 
 /// The parameter of every discipline that serves flows in turn.
 pub(super) const QUANTUM_PARAM: Param = Param {
@@ -88,6 +92,10 @@ pub(super) fn duration(
         let [low, high] = [*range.start(), *range.end()].map(format_duration);
         Err(refused(spec, name, &format!("a duration, {low} to {high}")))
     }
+}
+
+pub(super) fn ratio(spec: &Spec, name: &str) -> Result<Ratio, SpecError> {
+    given(spec, name, spec.ratio(name))
 }
 
 pub(super) fn switch(spec: &Spec, name: &str) -> Result<bool, SpecError> {

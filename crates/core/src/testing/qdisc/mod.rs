@@ -71,6 +71,8 @@ impl Packet for TestPacket {
 pub struct Dropped {
     /// In order.
     pub packets: Vec<(TestPacket, DropReason)>,
+    /// Why packets were marked instead, in order.
+    pub marks: Vec<DropReason>,
 }
 
 impl Dropped {
@@ -84,6 +86,10 @@ impl DropSink<TestPacket> for Dropped {
     fn dropped(&mut self, packet: TestPacket, reason: DropReason) {
         self.packets.push((packet, reason));
     }
+
+    fn marked(&mut self, reason: DropReason) {
+        self.marks.push(reason);
+    }
 }
 
 /// A discipline under test with all that is known about it from outside.
@@ -95,6 +101,8 @@ pub struct Model {
     /// What must stand in the queue, by sequence number.
     queued: BTreeMap<u64, TestPacket>,
     backlog: Backlog,
+    /// Marks that the discipline told of and that were not yet found on a packet.
+    marks: u64,
     /// The last packet that left each stream whose order must be kept.
     last_out: BTreeMap<Stream, u64>,
     shaper_params: ShaperParams,
@@ -150,6 +158,7 @@ impl Model {
             sequence: 0,
             queued: BTreeMap::new(),
             backlog: Backlog::default(),
+            marks: 0,
             last_out: BTreeMap::new(),
             meter,
         })
@@ -214,10 +223,18 @@ impl Model {
         self.queued.insert(packet.sequence, packet.clone());
         let (now, mut drops) = (self.now, Dropped::default());
         self.qdisc().enqueue(now, packet, &mut drops);
+        self.marks += drops.marks.len() as u64;
         for (packet, reason) in drops.packets {
-            assert_eq!(reason, DropReason::Overlimit, "an arrival can only overfill the queue");
-            if let Some(limit) = self.rules.drops_above {
-                assert!(self.backlog.exceeds(limit), "dropped although there was room");
+            match reason {
+                DropReason::Overlimit => {
+                    if let Some(limit) = self.rules.drops_above {
+                        assert!(self.backlog.exceeds(limit), "dropped although there was room");
+                    }
+                }
+                DropReason::Codel => panic!("CoDel drops at the head, not on arrival"),
+                DropReason::Early | DropReason::Forced => {
+                    assert!(self.rules.drops_early, "an arrival can only overfill the queue");
+                }
             }
             self.leaves(&packet);
         }
@@ -227,6 +244,7 @@ impl Model {
         let (now, before, mut drops) = (self.now, self.backlog, Dropped::default());
         let is_due = self.qdisc().next_timer().is_some_and(|timer| timer <= now);
         let out = self.qdisc().dequeue(now, &mut drops);
+        self.marks += drops.marks.len() as u64;
         for (packet, _) in &drops.packets {
             self.leaves(packet);
         }
@@ -247,6 +265,9 @@ impl Model {
     fn leaves(&mut self, packet: &TestPacket) {
         let mut known = self.queued.remove(&packet.sequence).expect("left twice or never came");
         if packet.ecn == Ecn::Ce && known.ecn != Ecn::NotEct {
+            if known.ecn != Ecn::Ce {
+                self.marks = self.marks.checked_sub(1).expect("a mark that nobody was told of");
+            }
             known.ecn = Ecn::Ce;
         }
         assert_eq!(*packet, known, "changed in the queue");
@@ -319,6 +340,8 @@ struct Rules {
     /// The limit above which alone arrivals are dropped; `None` where flows have limits of their
     /// own, drops come in batches, or children decide.
     drops_above: Option<Limit>,
+    /// Arrivals may be dropped although there is room.
+    drops_early: bool,
     order: Order,
 }
 
@@ -361,7 +384,7 @@ impl Rules {
             None => Capacity { packets: None, bytes: memory },
         };
         let drops_singly = match spec.kind.as_str() {
-            "fifo" | "codel" | "drr" => true,
+            "fifo" | "codel" | "pie" | "red" | "drr" => true,
             "sfq" => !spec.params.contains_key("depth"),
             _ => false,
         };
@@ -372,6 +395,8 @@ impl Rules {
             is_work_conserving: spec.kind != "shaper"
                 && children.iter().all(|child| child.is_work_conserving),
             drops_above: limit.filter(|_| drops_singly),
+            drops_early: matches!(spec.kind.as_str(), "pie" | "red")
+                || children.iter().any(|child| child.drops_early),
             order: Order::of(spec, children),
         }
     }
@@ -383,7 +408,7 @@ impl Order {
         match spec.kind.as_str() {
             "prio" => Self::Bands(children),
             "shaper" => children.pop().expect("a shaper has an inner discipline"),
-            "fifo" | "codel" => Self::Queue,
+            "fifo" | "codel" | "pie" | "red" => Self::Queue,
             _ => Self::Flows,
         }
     }
@@ -507,8 +532,10 @@ mod tests {
                     let spec = Spec { kind: spec.kind, params };
                     if let Err(error) = qdisc::build::<TestPacket>(&spec) {
                         let is_named = error.key.split(['.', '[']).next() == Some(param.name);
-                        // A prio lacks its bands, and an interval must not be below the target.
-                        let is_related = matches!(error.key.as_str(), "bands" | "interval");
+                        // A prio lacks its bands, an interval must not be below the target, nor
+                        // one threshold below the other.
+                        let related = ["bands", "interval", "max_th"];
+                        let is_related = related.contains(&error.key.as_str());
                         prop_assert!(is_named || is_related, "{spec}: {error}");
                         prop_assert!(!error.allowed.is_empty());
                     }

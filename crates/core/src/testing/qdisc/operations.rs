@@ -73,7 +73,23 @@ pub fn specs() -> Vec<Spec> {
         named("prio").with("bands", bands(&[&sfq, &drr, &named("fifo")])),
         named("prio").with("bands", bands(&[&codel, &fq_codel])),
         named("prio").with("bands", bands(&[&shaper, &sfq])),
-        shaper.clone().with("burst", text("64KB")).with("inner", Value::Spec(shaper)),
+        shaper.clone().with("burst", text("64KB")).with("inner", Value::Spec(shaper.clone())),
+    ]);
+    // Behind the others, since the corpus of fuzzing names disciplines by their places.
+    let pie = named("pie").with("limit", text("30p")).with("burst", text("0s"));
+    let pie = pie.with("target", text("1ms")).with("tupdate", text("5ms"));
+    let red = named("red").with("limit", text("30p")).with("weight", text("0.5"));
+    let step = named("red").with("weight", text("1")).with("ecn", Value::Bool(true));
+    let step = step.with("min_th", text("8KB")).with("max_th", text("8KB"));
+    let pie_ecn = pie.clone().with("ecn", Value::Bool(true)).with("ecn_threshold", text("50%"));
+    specs.extend([
+        pie.clone().with("derandomize", Value::Bool(false)).with("limit", text("100KB")),
+        pie_ecn.clone(),
+        red.clone(),
+        red.clone().with("gentle", Value::Bool(true)).with("ecn", Value::Bool(true)),
+        step.with("limit", text("20KB")),
+        shaper.with("inner", Value::Spec(pie_ecn)),
+        named("prio").with("bands", bands(&[&pie, &red])),
     ]);
     specs
 }

@@ -1,0 +1,599 @@
+//! Proportional integral controller enhanced: arrivals are dropped or marked with a probability
+//! that a controller of the queueing delay sets.
+//!
+//! ```text
+//! each tupdate : p += (alpha x (d - target) + beta x (d - d_old)) / scale(p);  d_old = d
+//!                at most + 2 % where p >= 10 %;  p -= p / 64 where d = d_old = 0;  0 <= p <= 1
+//! scale(p)     : 1 from 10 % on, then 2, 8, 32, 128, 512 a power of ten, 2048 below 0.0001 %
+//! burst        : the whole allowance while p = 0 and d, d_old < target / 2, else - tupdate
+//! an arrival   : passes with allowance left, or where d < target / 2 and p < 20 %, or where less
+//!                than two full packets wait; otherwise it is given up with probability p
+//! given up     : marked if ECN-capable and p <= ecn_threshold, else dropped
+//! ```
+//! d is the sojourn time of the packet that left last, 0 if it left nothing behind.
+//!
+//! Source: RFC 8033, sections 4.1 (random dropping), 4.2 (probability), 4.3 (delay by timestamps
+//! instead of a departure rate), 4.4 (bursts), 5.1 (ECN), 5.4 (derandomisation: between two drops
+//! the probabilities of the arrivals add up to at least 0.85 and at most 8.5), 5.5 (the 2 %).
+//! Linux net/sched/sch_pie.c for the units of the gains and the defaults. With derandomisation p
+//! is not the share of drops, which is lower; the controller finds the p that it takes.
+//!
+//! Departures:
+//! - there is no timer: what is due is worked out at the next arrival or departure. Nothing else
+//!   changes d in between, so the outcome is that of a timer, up to 4096 periods in one go;
+//! - Linux adds 2 % a period above 250 ms, and can scale p by the length of a packet; RFC 8033
+//!   does neither by default, nor does this;
+//! - Linux spends the burst allowance by the time between departures, RFC 8033 by the period;
+//! - decay rounds up, so that p comes to 0 whatever the gains are.
+//!
+//! Ranges: probabilities are multiples of 2^-56, times are whole nanoseconds.
+
+use alloc::collections::VecDeque;
+
+use crate::packet::Packet;
+use crate::qdisc::params::{self, LIMIT_ALLOWED, MTU, RANDOM_SEED};
+use crate::qdisc::pool::Queued;
+use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
+use crate::random::{Stream, Streams};
+use crate::spec::{Param, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Limit, Ratio, Timestamp};
+
+/// Probability 1.
+const ONE: u64 = 1 << 56;
+/// RFC 8033 section 5.4: no drop while the probabilities since the last one add up to less ...
+const ACCUMULATED_LOW: u64 = ONE / 100 * 85;
+/// ... and one for certain once they add up to this.
+const ACCUMULATED_HIGH: u64 = ONE / 2 * 17;
+/// Most periods that are made up for at once (61 s of the default): what came before a pause as
+/// long has been forgotten, and the work of one call must be bounded.
+const PERIODS_MAX: u128 = 4096;
+/// tc-pie(8): the gains are given in 1/16 Hz.
+const GAIN_UNITS_PER_HZ: i128 = 16;
+const NANOS_PER_SEC: i128 = 1_000_000_000;
+
+/// Registry entry.
+pub(super) const DISCIPLINE: Discipline = Discipline {
+    name: "pie",
+    summary: "one queue that drops or marks arrivals with a probability set by the delay",
+    sources: &["RFC 8033", "Linux net/sched/sch_pie.c"],
+    params: &[
+        Param {
+            name: "limit",
+            summary: "what the queue holds (Linux: 1000 packets)",
+            default: "1000p",
+            allowed: LIMIT_ALLOWED,
+        },
+        Param {
+            name: "target",
+            summary: "delay that is held (RFC 8033 section 4.2: QDELAY_REF)",
+            default: "15ms",
+            allowed: "a duration, 100us to 1s",
+        },
+        Param {
+            name: "tupdate",
+            summary: "time between changes of the probability (section 4.2: T_UPDATE)",
+            default: "15ms",
+            allowed: "a duration, 1ms to 1s",
+        },
+        Param {
+            name: "alpha",
+            summary: "gain on the distance from the target, in 1/16 Hz (tc-pie(8))",
+            default: "2",
+            allowed: "a whole number, 0 to 32",
+        },
+        Param {
+            name: "beta",
+            summary: "gain on the change of the delay, in 1/16 Hz (tc-pie(8))",
+            default: "20",
+            allowed: "a whole number, 0 to 32",
+        },
+        Param {
+            name: "burst",
+            summary: "how long a burst passes untouched (section 4.4: MAX_BURST)",
+            default: "150ms",
+            allowed: "a duration, 0s to 10s",
+        },
+        Param {
+            name: "ecn",
+            summary: "mark ECN-capable packets instead of dropping them",
+            default: "false",
+            allowed: "true or false",
+        },
+        Param {
+            name: "ecn_threshold",
+            summary: "probability above which they are dropped all the same (section 5.1)",
+            default: "0.1",
+            allowed: "a share from 0 to 1",
+        },
+        Param {
+            name: "derandomize",
+            summary: "keep drops from coming too close or too far apart (section 5.4; Linux does)",
+            default: "true",
+            allowed: "true or false",
+        },
+        RANDOM_SEED,
+    ],
+};
+
+/// Parameters of [`Pie`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PieParams {
+    /// What the queue holds.
+    pub limit: Limit,
+    /// Delay that is held.
+    pub target: Duration,
+    /// Time between changes of the probability, above 0.
+    pub tupdate: Duration,
+    /// Gain on the distance from the target, 1/16 Hz, 0 to 32.
+    pub alpha: u8,
+    /// Gain on the change of the delay, 1/16 Hz, 0 to 32.
+    pub beta: u8,
+    /// How long a burst passes untouched.
+    pub burst: Duration,
+    /// Mark ECN-capable packets instead of dropping them.
+    pub ecn: bool,
+    /// Probability above which they are dropped all the same.
+    pub ecn_threshold: Ratio,
+    /// Keep drops from coming too close or too far apart.
+    pub derandomize: bool,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+impl PieParams {
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let [second, ten_seconds] = [1, 10].map(Duration::from_secs);
+        let shortest = Duration::from_micros(100);
+        Ok(Self {
+            limit: params::limit(spec, "limit")?,
+            target: params::duration(spec, "target", shortest..=second)?,
+            tupdate: params::duration(spec, "tupdate", Duration::from_millis(1)..=second)?,
+            alpha: params::count(spec, "alpha", 0..=32)? as u8,
+            beta: params::count(spec, "beta", 0..=32)? as u8,
+            burst: params::duration(spec, "burst", Duration::ZERO..=ten_seconds)?,
+            ecn: params::switch(spec, "ecn")?,
+            ecn_threshold: params::ratio(spec, "ecn_threshold")?,
+            derandomize: params::switch(spec, "derandomize")?,
+            seed: params::seed(spec)?,
+        })
+    }
+}
+
+/// The controller.
+#[derive(Clone, Debug, PartialEq)]
+struct Law {
+    /// Drop probability, in units of 1 / [`ONE`].
+    probability: u64,
+    /// Sojourn time of the packet that left last.
+    delay: Duration,
+    /// The same at the last update.
+    delay_old: Duration,
+    /// Burst allowance left.
+    allowance: Duration,
+    /// Sum of the probabilities of the arrivals since the last drop.
+    accumulated: u64,
+}
+
+impl Law {
+    fn new(params: &PieParams) -> Self {
+        Self {
+            probability: 0,
+            delay: Duration::ZERO,
+            delay_old: Duration::ZERO,
+            allowance: params.burst,
+            accumulated: 0,
+        }
+    }
+
+    /// What is done each `tupdate` (RFC 8033 sections 4.2, 4.4 and 5.5).
+    fn update(&mut self, params: &PieParams) {
+        let mut step = self.step(params);
+        if self.probability >= ONE / 10 {
+            step = step.min(i128::from(ONE / 50));
+        }
+        let probability = i128::from(self.probability) + step;
+        self.probability = probability.clamp(0, i128::from(ONE)) as u64;
+        if self.delay.is_zero() && self.delay_old.is_zero() {
+            self.probability -= self.probability.div_ceil(64);
+        }
+        let is_low = |delay| delay < params.target / 2;
+        let is_calm = self.probability == 0 && is_low(self.delay) && is_low(self.delay_old);
+        self.allowance =
+            if is_calm { params.burst } else { self.allowance.saturating_sub(params.tupdate) };
+        self.delay_old = self.delay;
+    }
+
+    /// `(alpha x (d - target) + beta x (d - d_old)) / scale`. No overflow: gains below 2^6, times
+    /// below 2^64 ns and probabilities of 2^56 make less than 2^127.
+    fn step(&self, params: &PieParams) -> i128 {
+        let [delay, old, target] =
+            [self.delay, self.delay_old, params.target].map(|time| time.as_nanos() as i128);
+        let pull =
+            i128::from(params.alpha) * (delay - target) + i128::from(params.beta) * (delay - old);
+        pull * i128::from(ONE) / (GAIN_UNITS_PER_HZ * NANOS_PER_SEC * scale(self.probability))
+    }
+
+    /// Whether an arrival that finds `waiting` bytes is given up (sections 4.1, 4.4 and 5.4).
+    fn gives_up(&mut self, params: &PieParams, waiting: ByteCount, random: &mut Stream) -> bool {
+        let is_light = self.delay < params.target / 2 && self.probability < ONE / 5;
+        if !self.allowance.is_zero() || is_light || waiting < ByteCount::new(2 * MTU) {
+            return false;
+        }
+        if params.derandomize {
+            self.accumulated =
+                if self.probability == 0 { 0 } else { self.accumulated + self.probability };
+            if self.accumulated < ACCUMULATED_LOW {
+                return false;
+            }
+            if self.accumulated >= ACCUMULATED_HIGH {
+                return true;
+            }
+        }
+        random.bits() >> 8 < self.probability
+    }
+}
+
+/// By what the gains are divided: the smaller the probability, the smaller its steps must be
+/// (RFC 8033 section 4.2).
+fn scale(probability: u64) -> i128 {
+    match probability {
+        p if p < ONE / 1_000_000 => 2048,
+        p if p < ONE / 100_000 => 512,
+        p if p < ONE / 10_000 => 128,
+        p if p < ONE / 1000 => 32,
+        p if p < ONE / 100 => 8,
+        p if p < ONE / 10 => 2,
+        _ => 1,
+    }
+}
+
+/// One queue under PIE.
+pub struct Pie<P> {
+    params: PieParams,
+    law: Law,
+    ecn_threshold: u64,
+    random: Stream,
+    /// `None` until the first packet says what time it is.
+    next_update: Option<Timestamp>,
+    packets: VecDeque<Queued<P>>,
+    backlog: Backlog,
+}
+
+impl<P: Packet> Pie<P> {
+    /// An empty queue.
+    pub fn new(params: PieParams) -> Self {
+        Self {
+            law: Law::new(&params),
+            ecn_threshold: (params.ecn_threshold.as_f64() * ONE as f64) as u64,
+            random: Streams::new(params.seed).stream("pie"),
+            next_update: None,
+            packets: VecDeque::new(),
+            backlog: Backlog::default(),
+            params,
+        }
+    }
+
+    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        Ok(Self::new(PieParams::from_spec(spec)?))
+    }
+
+    /// Makes the updates that are due at `now`.
+    fn update(&mut self, now: Timestamp) {
+        let period = self.params.tupdate;
+        let next = *self.next_update.get_or_insert(now + period);
+        let Some(late) = now.checked_since(next) else { return };
+        let due = late.as_nanos() / period.as_nanos() + 1;
+        for _ in 0..due.min(PERIODS_MAX) {
+            let before = self.law.clone();
+            self.law.update(&self.params);
+            // The same input again leaves it as it is: so would all the other updates.
+            if self.law == before {
+                break;
+            }
+        }
+        let elapsed = u64::try_from(due * period.as_nanos()).unwrap_or(u64::MAX);
+        self.next_update = Some(next + Duration::from_nanos(elapsed));
+    }
+
+    fn may_mark(&self) -> bool {
+        self.params.ecn && self.law.probability <= self.ecn_threshold
+    }
+}
+
+impl<P: Packet> Qdisc<P> for Pie<P> {
+    fn enqueue(&mut self, now: Timestamp, mut packet: P, drops: &mut dyn DropSink<P>) {
+        self.update(now);
+        if self.backlog.with(packet.len()).exceeds(self.params.limit) {
+            self.law.accumulated = 0;
+            return drops.dropped(packet, DropReason::Overlimit);
+        }
+        if self.law.gives_up(&self.params, self.backlog.bytes, &mut self.random) {
+            self.law.accumulated = 0;
+            if !(self.may_mark() && mark(&mut packet, DropReason::Early, drops)) {
+                return drops.dropped(packet, DropReason::Early);
+            }
+        }
+        self.backlog.add(packet.len());
+        self.packets.push_back(Queued { packet, enqueued: now });
+    }
+
+    fn dequeue(&mut self, now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
+        self.update(now);
+        let Queued { packet, enqueued } = self.packets.pop_front()?;
+        self.backlog.remove(packet.len());
+        self.law.delay =
+            if self.packets.is_empty() { Duration::ZERO } else { now.saturating_since(enqueued) };
+        Some(packet)
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.backlog.ready()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Ecn;
+    use crate::testing::qdisc::{Dropped, TestPacket};
+    use alloc::vec::Vec;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO + ms(millis)
+    }
+
+    fn params() -> PieParams {
+        PieParams::from_spec(&Spec::named("pie").with_defaults(DISCIPLINE.params)).unwrap()
+    }
+
+    fn of_one(probability: f64) -> u64 {
+        (probability * ONE as f64) as u64
+    }
+
+    /// A controller at `probability` that sees delays of `delay_ms` now and `old_ms` before.
+    fn law(probability: f64, delay_ms: u64, old_ms: u64) -> Law {
+        Law {
+            probability: of_one(probability),
+            delay: ms(delay_ms),
+            delay_old: ms(old_ms),
+            allowance: Duration::ZERO,
+            accumulated: 0,
+        }
+    }
+
+    /// The probability after an update.
+    fn updated(mut law: Law) -> f64 {
+        law.update(&params());
+        law.probability as f64 / ONE as f64
+    }
+
+    #[track_caller]
+    fn assert_near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn a_step_is_the_formula_over_the_scale_of_section_4_2() {
+        // 0.125 Hz x (35 - 15) ms + 1.25 Hz x (35 - 25) ms = 0.015.
+        for (probability, scale) in [
+            (0.2, 1.0),
+            (0.1001, 1.0),
+            (0.0999, 2.0),
+            (0.01001, 2.0),
+            (0.00999, 8.0),
+            (0.000_999, 32.0),
+            (0.000_099_9, 128.0),
+            (0.000_009_99, 512.0),
+            (0.000_000_999, 2048.0),
+            (0.0, 2048.0),
+        ] {
+            assert_near(updated(law(probability, 35, 25)), probability + 0.015 / scale);
+        }
+        // Falling, though above the target: 0.125 x 5 ms - 1.25 x 20 ms = -0.024375.
+        assert_near(updated(law(0.5, 20, 40)), 0.5 - 0.024_375);
+    }
+
+    #[test]
+    fn a_step_adds_at_most_2_percent_from_10_percent_on() {
+        // 0.125 x 185 ms + 1.25 x 200 ms = 0.273125.
+        assert_near(updated(law(0.1, 200, 0)), 0.12);
+        assert_near(updated(law(0.05, 200, 0)), 0.05 + 0.273_125 / 2.0);
+        assert_near(updated(law(0.99, 200, 0)), 1.0);
+    }
+
+    #[test]
+    fn without_delay_the_probability_decays_by_a_64th_and_reaches_zero() {
+        assert_near(updated(law(0.5, 0, 0)), (0.5 - 0.125 * 0.015) * 63.0 / 64.0);
+        let still = PieParams { alpha: 0, beta: 0, ..params() };
+        let mut law = law(1.0, 0, 0);
+        for _ in 0..3000 {
+            law.update(&still);
+        }
+        assert_eq!(law.probability, 0);
+        assert_eq!(law.allowance, still.burst);
+    }
+
+    /// Feeds `pie` a packet every `arrival_us` and asks for one every `departure_us`, calling
+    /// `each` after every arrival with the time and whether it was dropped.
+    fn load(
+        pie: &mut Pie<TestPacket>,
+        arrival_us: u64,
+        departure_us: u64,
+        secs: u64,
+        mut each: impl FnMut(&Pie<TestPacket>, Timestamp, bool),
+    ) {
+        let mut next_departure = departure_us;
+        for now_us in (0..secs * 1_000_000).step_by(arrival_us as usize) {
+            let at = |us: u64| Timestamp::from_nanos(us * 1000);
+            while next_departure <= now_us {
+                pie.dequeue(at(next_departure), &mut Dropped::default());
+                next_departure += departure_us;
+            }
+            let mut drops = Dropped::default();
+            pie.enqueue(at(now_us), TestPacket::default(), &mut drops);
+            each(pie, at(now_us), !drops.packets.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_constant_overload_is_held_at_the_target_with_its_share_dropped() {
+        for derandomize in [false, true] {
+            let mut pie = Pie::new(PieParams { derandomize, seed: 1, ..params() });
+            let (mut arrivals, mut dropped, mut delay, mut probability) = (0, 0, 0.0, 0.0);
+            // Three arrivals for two departures: a third is too much.
+            load(&mut pie, 80, 120, 40, |pie, now, is_dropped| {
+                if now >= at(10_000) {
+                    arrivals += 1;
+                    dropped += u32::from(is_dropped);
+                    delay += pie.law.delay.as_secs_f64();
+                    probability += pie.law.probability as f64 / ONE as f64;
+                }
+            });
+            let mean = |sum: f64| sum / f64::from(arrivals);
+            let share = mean(f64::from(dropped));
+            assert!((share - 1.0 / 3.0).abs() < 0.005, "{share}");
+            let delay = mean(delay);
+            assert!((0.0135..0.0165).contains(&delay), "{delay}");
+            // Derandomised, every other arrival is safe: 1 + 1 / p = 3 arrivals for a drop.
+            let expected = if derandomize { 0.5 } else { 1.0 / 3.0 };
+            let probability = mean(probability);
+            assert!((probability - expected).abs() < 0.05, "{probability}");
+        }
+    }
+
+    #[test]
+    fn a_burst_passes_and_what_lasts_longer_is_dropped() {
+        let first_drop = |burst| {
+            let limit = Limit::Packets(100_000);
+            let mut pie = Pie::new(PieParams { limit, burst, derandomize: false, ..params() });
+            let mut first = None;
+            load(&mut pie, 100, 1000, 5, |_, now, is_dropped| {
+                first = first.or(is_dropped.then_some(now));
+            });
+            first.expect("a tenfold overload")
+        };
+        assert!(first_drop(ms(0)) < at(150));
+        assert!(first_drop(ms(150)) >= at(150));
+        assert!(first_drop(ms(1000)) >= at(1000));
+    }
+
+    #[test]
+    fn a_link_that_keeps_up_loses_nothing() {
+        let mut pie = Pie::new(PieParams { burst: Duration::ZERO, ..params() });
+        load(&mut pie, 1000, 999, 30, |_, now, is_dropped| assert!(!is_dropped, "{now:?}"));
+        assert_eq!(pie.law.probability, 0);
+    }
+
+    /// A queue of 10 packets under a controller at `probability` and 20 ms.
+    fn standing(params: PieParams, probability: f64) -> Pie<TestPacket> {
+        let mut pie = Pie::new(params);
+        for _ in 0..10 {
+            pie.enqueue(at(0), TestPacket::default(), &mut Dropped::default());
+        }
+        pie.law = law(probability, 20, 20);
+        pie
+    }
+
+    /// Which of `arrivals` packets with the field `ecn` were given up.
+    fn given_up(pie: &mut Pie<TestPacket>, ecn: Ecn, arrivals: u64) -> (Vec<u64>, Dropped) {
+        let (mut chosen, mut drops) = (Vec::new(), Dropped::default());
+        for sequence in 0..arrivals {
+            let before = drops.packets.len() + drops.marks.len();
+            pie.enqueue(at(0), TestPacket { sequence, ecn, ..TestPacket::default() }, &mut drops);
+            if drops.packets.len() + drops.marks.len() > before {
+                chosen.push(sequence);
+            }
+        }
+        (chosen, drops)
+    }
+
+    #[test]
+    fn derandomised_drops_are_neither_close_nor_far_apart() {
+        let limit = Limit::Packets(1_000_000);
+        let gaps = |derandomize| {
+            let params = PieParams { derandomize, limit, ..params() };
+            let (chosen, _) = given_up(&mut standing(params, 0.1), Ecn::NotEct, 50_000);
+            let gaps: Vec<u64> = chosen.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            (*gaps.iter().min().unwrap(), *gaps.iter().max().unwrap())
+        };
+        let (closest, farthest) = gaps(true);
+        // Nine tenths are the first sum of 0.85 or more, 85 of them that of 8.5.
+        assert_eq!(closest, 9);
+        assert!(farthest <= 85, "{farthest}");
+        let (closest, farthest) = gaps(false);
+        assert!(closest == 1 && farthest > 60, "{closest} to {farthest}");
+    }
+
+    #[test]
+    fn packets_are_marked_up_to_the_threshold_and_dropped_above() {
+        let params = PieParams { ecn: true, ..params() };
+        for (probability, ecn, is_marked) in [
+            (0.05, Ecn::Ect0, true),
+            (0.05, Ecn::Ect1, true),
+            (0.05, Ecn::NotEct, false),
+            (0.11, Ecn::Ect0, false),
+        ] {
+            let (chosen, drops) = given_up(&mut standing(params, probability), ecn, 900);
+            let (marks, dropped) = (drops.marks.len(), drops.packets.len());
+            assert!(chosen.len() > 10 && (marks == 0) != (dropped == 0));
+            assert_eq!(marks > 0, is_marked, "{probability} {ecn:?}");
+            let mut reasons = drops.reasons().into_iter().chain(drops.marks);
+            assert!(reasons.all(|reason| reason == DropReason::Early));
+        }
+        let (_, drops) =
+            given_up(&mut standing(PieParams { ecn: false, ..params }, 0.05), Ecn::Ect0, 900);
+        assert!(drops.marks.is_empty() && !drops.packets.is_empty());
+    }
+
+    #[test]
+    fn little_delay_or_a_short_queue_keeps_arrivals_safe() {
+        let random = || Streams::new(1).stream("pie");
+        let params = PieParams { derandomize: false, ..params() };
+        let full = ByteCount::new(2 * MTU);
+        let gives_up = |mut law: Law, waiting| {
+            let mut random = random();
+            (0..200).any(|_| law.gives_up(&params, waiting, &mut random))
+        };
+        assert!(gives_up(law(0.19, 8, 8), full));
+        assert!(!gives_up(law(0.19, 7, 7), full));
+        assert!(gives_up(law(0.21, 7, 7), full));
+        assert!(!gives_up(law(1.0, 20, 20), full.saturating_sub(ByteCount::new(1))));
+        assert!(!gives_up(Law { allowance: ms(1), ..law(1.0, 20, 20) }, full));
+    }
+
+    #[test]
+    fn a_queue_that_nobody_asks_ends_where_a_timer_would_have_brought_it() {
+        for (probability, delay) in [(0.7, 0), (0.7, 40), (0.000_01, 16)] {
+            let [mut often, mut once] = [(); 2].map(|()| standing(params(), probability));
+            often.law.delay = ms(delay);
+            once.law.delay = ms(delay);
+            (0..2000).for_each(|step| often.update(at(step * 15)));
+            once.update(at(1999 * 15));
+            assert_eq!((often.law, often.next_update), (once.law, once.next_update));
+        }
+    }
+
+    #[test]
+    fn a_call_after_ages_takes_no_ages() {
+        let mut pie = standing(params(), 0.5);
+        assert!(pie.dequeue(Timestamp::MAX, &mut Dropped::default()).is_some());
+        assert!(pie.dequeue(Timestamp::MAX, &mut Dropped::default()).is_some());
+        assert_eq!(pie.law.probability, ONE);
+    }
+
+    #[test]
+    fn the_seed_decides_which_packets_go() {
+        let chosen =
+            |seed| given_up(&mut standing(PieParams { seed, ..params() }, 0.1), Ecn::NotEct, 900).0;
+        assert_eq!(chosen(1), chosen(1));
+        assert_ne!(chosen(1), chosen(2));
+    }
+}
