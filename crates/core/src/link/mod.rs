@@ -12,6 +12,7 @@
 //! arrival. So a host that polls late delivers late, and neither slows the link down nor shows
 //! CoDel another sojourn time.
 
+mod generate;
 mod line;
 mod server;
 mod trace;
@@ -19,6 +20,7 @@ mod trace;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+pub use self::generate::{OPPORTUNITIES_MAX, PoissonTrace};
 use self::line::DelayLine;
 pub use self::line::MAX_HOLD;
 use self::server::Server;

@@ -1,6 +1,7 @@
 //! Mahimahi link traces: when a link of varying rate may send.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::text::{TextError, data_lines};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -11,7 +12,7 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 pub const OPPORTUNITY: ByteCount = ByteCount::new(1514);
 
 /// Bytes of IP packet in an opportunity, in which rates of traces are quoted.
-const OPPORTUNITY_IP: ByteCount = ByteCount::new(1500);
+pub(super) const OPPORTUNITY_IP: ByteCount = ByteCount::new(1500);
 
 const NANOS_PER_MS: i128 = 1_000_000;
 
@@ -47,22 +48,25 @@ impl Trace {
                 return Err(error());
             }
             let at_ms: u32 = value.parse().map_err(|_| error())?;
-            match bursts.last_mut() {
-                Some(burst) if burst.at_ms > at_ms => return Err(error()),
-                Some(burst) if burst.at_ms == at_ms => {
-                    burst.count = burst.count.checked_add(1).ok_or_else(error)?;
-                }
-                _ => bursts.push(Burst { at_ms, count: 1 }),
-            }
+            append(&mut bursts, at_ms).ok_or_else(error)?;
             last = (line, value);
         }
-        let period_ms = bursts.last().map_or(0, |burst| u64::from(burst.at_ms));
-        if period_ms == 0 {
-            let allowed = "at least one time above 0 ms: the last line is the period of the trace";
-            return Err(TextError::new(file, last.0, last.1, allowed));
-        }
+        let allowed = "at least one time above 0 ms: the last line is the period of the trace";
+        Self::of_bursts(bursts).ok_or_else(|| TextError::new(file, last.0, last.1, allowed))
+    }
+
+    /// A trace with opportunities at `times_ms`, which must not decrease and must end above 0.
+    pub(super) fn from_times(times_ms: impl IntoIterator<Item = u32>) -> Option<Self> {
+        let mut bursts = Vec::new();
+        times_ms.into_iter().try_for_each(|at_ms| append(&mut bursts, at_ms))?;
+        Self::of_bursts(bursts)
+    }
+
+    /// `None` where the period would be 0.
+    fn of_bursts(bursts: Vec<Burst>) -> Option<Self> {
+        let period_ms = bursts.last().map(|burst| u64::from(burst.at_ms)).filter(|ms| *ms > 0)?;
         let opportunities = bursts.iter().map(|burst| u64::from(burst.count)).sum();
-        Ok(Self { bursts, period_ms, opportunities })
+        Some(Self { bursts, period_ms, opportunities })
     }
 
     /// Time after which the trace repeats.
@@ -98,6 +102,28 @@ impl Trace {
         let at = i128::from(after.as_nanos()) - into + i128::from(burst.at_ms) * NANOS_PER_MS;
         let at = Timestamp::from_nanos(u64::try_from(at).unwrap_or(u64::MAX));
         (at, OPPORTUNITY * count)
+    }
+}
+
+/// Adds an opportunity; `None` where it comes before the last one.
+fn append(bursts: &mut Vec<Burst>, at_ms: u32) -> Option<()> {
+    match bursts.last_mut() {
+        Some(burst) if burst.at_ms > at_ms => return None,
+        Some(burst) if burst.at_ms == at_ms => burst.count = burst.count.checked_add(1)?,
+        _ => bursts.push(Burst { at_ms, count: 1 }),
+    }
+    Some(())
+}
+
+/// The form that [`Trace::parse`] and mahimahi read: one line per opportunity, no comments.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for burst in &self.bursts {
+            for _ in 0..burst.count {
+                writeln!(f, "{}", burst.at_ms)?;
+            }
+        }
+        Ok(())
     }
 }
 
