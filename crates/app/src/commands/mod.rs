@@ -16,6 +16,7 @@ mod report;
 mod role;
 mod run;
 mod status;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -81,6 +82,8 @@ pub enum Command {
     Doctor(doctor::Doctor),
     /// Run a command behind an emulated link.
     Link(link::Link),
+    /// Make a trace, which says when a link may send.
+    Trace(trace::Trace),
     /// Print a completion script for a shell.
     Completions(man::Completions),
     /// Print the manual page.
@@ -111,6 +114,7 @@ impl Command {
             Self::Reload(arguments) => arguments.execute(),
             Self::Doctor(arguments) => arguments.execute(),
             Self::Link(arguments) => arguments.execute(),
+            Self::Trace(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
