@@ -90,6 +90,9 @@ pub struct LinkRecord {
     pub bytes_out: u64,
     /// Packets dropped by the queue.
     pub drops_queue: u64,
+    /// Packets that the queue marked instead.
+    #[serde(default)]
+    pub marks_queue: u64,
     /// Packets lost on purpose.
     pub drops_loss: u64,
     /// Packets lost by the emulator itself (a full ring): must be zero in a valid run.
@@ -124,13 +127,17 @@ pub struct PacketRecord {
     pub identity: u64,
     /// Flow hash under key 0.
     pub flow: u64,
-    /// Frame bytes (low 32 bits), pair of sites (bits 32 to 47), fate (bits 48 to 63; see [`Fate`]).
+    /// Frame bytes (low 32 bits), pair of sites (bits 32 to 47), fate (bits 48 to 62; see [`Fate`]),
+    /// whether the queue marked it congestion experienced (bit 63).
     pub packed: u64,
     /// Packets in the queue after the arrival.
     pub queue_packets: u64,
     /// Bytes in the queue after the arrival.
     pub queue_bytes: u64,
 }
+
+/// The mark in [`PacketRecord::packed`].
+const MARKED: u64 = 1 << 63;
 
 impl PacketRecord {
     /// Bytes of a record in a file.
@@ -139,6 +146,16 @@ impl PacketRecord {
     /// The word `packed` of a frame of `frame_bytes` that entered at `pair` and met `fate`.
     pub const fn pack(frame_bytes: u32, pair: u16, fate: Fate) -> u64 {
         frame_bytes as u64 | (pair as u64) << 32 | (fate as u64) << 48
+    }
+
+    /// Notes that the queue marked it.
+    pub const fn mark(&mut self) {
+        self.packed |= MARKED;
+    }
+
+    /// Whether the queue marked it.
+    pub const fn is_marked(&self) -> bool {
+        self.packed & MARKED != 0
     }
 
     /// Bytes of the frame.
@@ -153,7 +170,7 @@ impl PacketRecord {
 
     /// What became of it; `None` for a number that is no [`Fate`].
     pub const fn fate(&self) -> Option<Fate> {
-        match self.packed >> 48 {
+        match (self.packed & !MARKED) >> 48 {
             0 => Some(Fate::Delivered),
             1 => Some(Fate::QueueDrop),
             2 => Some(Fate::Lost),
@@ -384,7 +401,7 @@ mod tests {
 
     #[test]
     fn packet_records_survive_a_file() {
-        let record = PacketRecord {
+        let mut record = PacketRecord {
             arrived_ns: 1,
             departed_ns: 2,
             released_ns: 3,
@@ -394,6 +411,9 @@ mod tests {
             queue_packets: 8,
             queue_bytes: 9,
         };
+        assert!(!record.is_marked());
+        record.mark();
+        assert!(record.is_marked());
         assert_eq!((record.frame_bytes(), record.pair()), (1514, 7));
         assert_eq!(record.fate(), Some(Fate::EmulatorDrop));
         let dir = tempfile::tempdir().unwrap();

@@ -142,9 +142,14 @@ pub struct PacketRow {
     pub pair: u16,
     /// What became of it.
     pub fate: Fate,
+    /// The queue marked it congestion experienced.
+    pub marked: bool,
     /// Packets in the queue after its arrival, without the one being sent.
     pub queue_packets: u32,
 }
+
+/// The word of the fate also says whether the queue marked the packet.
+const MARKED: u64 = 1 << 63;
 
 /// Bytes of a record: eight little-endian words of 64 bits.
 const RECORD_BYTES: usize = 64;
@@ -165,7 +170,8 @@ impl PacketRow {
             identity: word(3),
             bytes: packed as u32,
             pair: (packed >> 32) as u16,
-            fate: match packed >> 48 {
+            marked: packed & MARKED != 0,
+            fate: match (packed & !MARKED) >> 48 {
                 0 => Fate::Delivered,
                 1 => Fate::QueueDrop,
                 2 => Fate::Lost,
@@ -334,7 +340,9 @@ mod tests {
     fn records_are_read_as_the_emulator_writes_them() {
         let packed = 1514_u64 | (3 << 32) | (1 << 48);
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        for words in [[1_100, 1_300, 1_400, 7, 8, 1514, 5, 7570], [1_200, 0, 0, 9, 8, packed, 1, 0]]
+        let marked = 1514 | MARKED;
+        for words in
+            [[1_100, 1_300, 1_400, 7, 8, marked, 5, 7570], [1_200, 0, 0, 9, 8, packed, 1, 0]]
         {
             words.iter().for_each(|word: &u64| file.write_all(&word.to_le_bytes()).unwrap());
         }
@@ -344,6 +352,7 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert_eq!([rows[0].arrived_ns, rows[0].departed_ns, rows[0].released_ns], [100, 300, 400]);
         assert_eq!((rows[0].bytes, rows[0].queue_packets), (1514, 5));
+        assert_eq!((rows[0].fate, rows[0].marked, rows[1].marked), (Fate::Delivered, true, false));
         assert_eq!((rows[1].pair, rows[1].fate, rows[1].departed_ns), (3, Fate::QueueDrop, 0));
     }
 }

@@ -184,6 +184,9 @@ fn summary(name: &str, link: &forebay_host::record::LinkRecord, elapsed: Duratio
          {sojourn_max:.1} ms (most); late by {late_p99:.2} ms (p99), {late_max:.2} ms (most)",
         link.packets_out, link.drops_queue, link.drops_loss,
     );
+    if link.marks_queue > 0 {
+        line += &format!("; the queue marked {} packets", link.marks_queue);
+    }
     if link.drops_ring > 0 {
         line += &format!("; the emulator itself lost {} packets", link.drops_ring);
     }

@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use forebay_core::link::{Carried, Change, Config, Discard, Link, Service, Trace};
-use forebay_core::packet::Packet;
+use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc::{self, Classifier, Qdisc};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
@@ -125,6 +125,7 @@ impl Path {
                 departed: delivery.departed,
                 due: delivery.due,
                 backlogged: delivery.backlogged,
+                marked: frame.ecn() == Ecn::Ce,
                 sent: send(frame.bytes(), frame.pair),
             });
             pool.recycle(frame);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_core::bundle::SampleBlock;
 use forebay_core::link::{Arrival, Cause};
-use forebay_core::packet::Packet;
+use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::Timestamp;
 
@@ -39,6 +39,8 @@ pub(super) struct Truth {
 
 struct Pending {
     record: PacketRecord,
+    /// It came with a mark.
+    came_marked: bool,
     settled: bool,
 }
 
@@ -50,6 +52,8 @@ pub(super) struct Released {
     pub departed: Timestamp,
     pub due: Timestamp,
     pub backlogged: bool,
+    /// It carries a mark.
+    pub marked: bool,
     /// False if the port had no room.
     pub sent: bool,
 }
@@ -104,7 +108,8 @@ impl Truth {
             packed: PacketRecord::pack(bytes.len() as u32, frame.pair, Fate::Inside),
             ..PacketRecord::default()
         };
-        self.pending.push_back(Pending { record, settled: false });
+        let came_marked = frame.ecn() == Ecn::Ce;
+        self.pending.push_back(Pending { record, came_marked, settled: false });
     }
 
     /// It was offered.
@@ -139,7 +144,7 @@ impl Truth {
     /// What was handed to ports since the last call was on its way at `now`.
     pub fn stamp(&mut self, now: Timestamp) {
         for index in 0..self.released.len() {
-            let Released { number, bytes, arrived, departed, due, backlogged, sent } =
+            let Released { number, bytes, arrived, departed, due, backlogged, marked, sent } =
                 self.released[index];
             if sent {
                 let late = now.saturating_since(due);
@@ -152,9 +157,12 @@ impl Truth {
                 self.record.drops_ring += 1;
             }
             let fate = if sent { Fate::Delivered } else { Fate::EmulatorDrop };
-            self.settle(number, fate, |record| {
+            self.settle(number, fate, |Pending { record, came_marked, .. }| {
                 record.departed_ns = departed.as_nanos();
                 record.released_ns = if sent { now.as_nanos() } else { 0 };
+                if marked && !*came_marked {
+                    record.mark();
+                }
             });
         }
         self.released.clear();
@@ -175,6 +183,7 @@ impl Truth {
         Ok(LinkRecord {
             packets_in: counters.packets_in,
             drops_queue: counters.dropped,
+            marks_queue: counters.marks.total(),
             drops_loss: counters.lost,
             drops_ring: self.record.drops_ring + ring_drops,
             lateness_ns: self.lateness.percentiles(),
@@ -190,11 +199,11 @@ impl Truth {
         self.pending.get_mut(usize::try_from(index).ok()?)
     }
 
-    fn settle(&mut self, number: u64, fate: Fate, complete: impl FnOnce(&mut PacketRecord)) {
+    fn settle(&mut self, number: u64, fate: Fate, complete: impl FnOnce(&mut Pending)) {
         if let Some(pending) = self.pending_at(number) {
             let record = &mut pending.record;
             record.packed = PacketRecord::pack(record.frame_bytes(), record.pair(), fate);
-            complete(record);
+            complete(pending);
             pending.settled = true;
         }
     }
@@ -265,8 +274,9 @@ mod tests {
         }
         for (number, sent) in [(2, true), (0, false)] {
             let (arrived, departed, due) = (ms(number), ms(10 + number), ms(20));
-            let (bytes, backlogged) = (100, false);
-            let released = Released { number, bytes, arrived, departed, due, backlogged, sent };
+            let (bytes, backlogged, marked) = (100, false, sent);
+            let released =
+                Released { number, bytes, arrived, departed, due, backlogged, marked, sent };
             truth.released(released);
         }
         truth.stamp(ms(21));
@@ -275,6 +285,8 @@ mod tests {
         let packets = PacketRecord::read_file(&record.packets).unwrap();
         let fates: Vec<_> = packets.iter().map(|packet| packet.fate().unwrap()).collect();
         assert_eq!(fates, [Fate::EmulatorDrop, Fate::QueueDrop, Fate::Delivered, Fate::Inside]);
+        let marks: Vec<_> = packets.iter().map(PacketRecord::is_marked).collect();
+        assert_eq!(marks, [false, false, true, false]);
         let queues: Vec<_> = packets.iter().map(|packet| packet.queue_packets).collect();
         assert_eq!(queues, [0, 1, 2, 3]);
         assert_eq!((packets[2].departed_ns, packets[2].released_ns), (12_000_000, 21_000_000));

@@ -122,6 +122,7 @@ pub static CATALOGUE: &[Entry] = &[
     entry("utilisation", "link", "", Mean, "frames that left over what the rate allows"),
     entry("drops_queue_packets", "link bundle", "packets", Mean, "dropped by the queue"),
     entry("total_qdisc_drops_l2", "link", "packets", Mean, "drops_queue_packets of a link"),
+    entry("marks_queue_packets", "link", "packets", Mean, "marked by the queue instead"),
     entry("drops_loss_packets", "link", "packets", Mean, "lost on purpose"),
     entry("passed_packets", "link", "packets", Mean, "packets that left"),
     entry("in_use_after_s", "link", "s", Max,

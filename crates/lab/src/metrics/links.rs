@@ -31,6 +31,8 @@ pub struct Passed {
     pub bytes: u32,
     /// Its pair of sites.
     pub pair: u16,
+    /// The queue marked it.
+    pub marked: bool,
 }
 
 impl Passed {
@@ -71,6 +73,7 @@ impl LinkTruth {
                     identity: packet.identity,
                     bytes: packet.bytes,
                     pair: packet.pair,
+                    marked: packet.marked,
                 }),
                 Fate::Inside => {}
                 fate => drops.push((packet.arrived_ns, fate)),
@@ -124,6 +127,8 @@ impl LinkTruth {
         };
         metrics.put("drops_queue_packets", Some(dropped(Fate::QueueDrop)));
         metrics.put("total_qdisc_drops_l2", Some(dropped(Fate::QueueDrop)));
+        let marked = passed.iter().filter(|packet| packet.marked).count() as f64;
+        metrics.put("marks_queue_packets", Some(marked));
         metrics.put("drops_loss_packets", Some(dropped(Fate::Lost)));
         metrics.put("passed_packets", Some(passed.len() as f64));
         let in_use = self.in_use_after(link, from, to);
@@ -234,7 +239,7 @@ mod tests {
         let ms = 1_000_000;
         let packets = vec![
             PacketRow { queue_packets: 0, ..packet(1, 10 * ms, 15 * ms) },
-            PacketRow { queue_packets: 1, ..packet(2, 10 * ms, 20 * ms) },
+            PacketRow { queue_packets: 1, marked: true, ..packet(2, 10 * ms, 20 * ms) },
             PacketRow { queue_packets: 2, ..packet(3, 10 * ms, 25 * ms) },
             PacketRow { queue_packets: 2, fate: Fate::QueueDrop, ..packet(4, 10 * ms, 0) },
         ];
@@ -308,6 +313,7 @@ mod tests {
         assert_eq!(get("mean_qdisc_delay_l2"), 10.0);
         assert_eq!(get("sojourn_p50_ms"), 10.0);
         assert_eq!(get("drops_queue_packets"), 1.0);
+        assert_eq!(get("marks_queue_packets"), 1.0);
         assert_eq!(get("passed_packets"), 3.0);
         // 3 x 1500 bytes in 100 ms are 0.36 Mbit/s, of 96.
         assert!((get("throughput_mbps") - 0.36).abs() < 1e-9);
