@@ -278,7 +278,7 @@ min_rate = "2Mbit/s"
             ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "100kbit/s"]),
             ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "string"]),
             ("cc = \"copa\"\n", "", &["bundle \"b\"", "cc"]),
-            ("\"copa\"", "\"vegas\"", &[":14:", "bundle.cc: kind", "vegas", "copa"]),
+            ("\"copa\"", "\"nonesuch\"", &[":14:", "bundle.cc: kind", "nonesuch", "copa"]),
             ("1200p", "0p", &[":15:", "bundle.qdisc: limit", "0p", "1p to"]),
             ("limit", "limmit", &[":15:", "bundle.qdisc: limmit", "limit"]),
         ];
