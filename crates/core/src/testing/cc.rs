@@ -18,7 +18,7 @@ use crate::cc::{
     Algorithm, CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits,
 };
 use crate::qdisc::Backlog;
-use crate::spec::Spec;
+use crate::spec::{Spec, Value};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
 const MSS: ByteCount = ByteCount::new(1514);
@@ -45,7 +45,20 @@ pub struct Model {
 impl Model {
     /// The algorithm with its defaults, started.
     pub fn new(algorithm: &'static Algorithm) -> Self {
-        let mut cc = (algorithm.build)(&Spec::named(algorithm.name)).expect("defaults are valid");
+        Self::with(algorithm, &Spec::named(algorithm.name))
+    }
+
+    /// The algorithm with every switch turned that is off by default, started.
+    pub fn switched(algorithm: &'static Algorithm) -> Self {
+        let switches = algorithm.params.iter().filter(|param| param.default == "false");
+        let spec = switches.fold(Spec::named(algorithm.name), |spec, switch| {
+            spec.with(switch.name, Value::Bool(true))
+        });
+        Self::with(algorithm, &spec)
+    }
+
+    fn with(algorithm: &'static Algorithm, spec: &Spec) -> Self {
+        let mut cc = (algorithm.build)(spec).expect("defaults and switches are valid");
         cc.set_seed(1);
         let now = Timestamp::from_nanos(5_000_000_000);
         cc.init(now, MSS, MSS * 10);
@@ -469,7 +482,6 @@ impl SendboxModel {
 mod tests {
     use super::*;
     use crate::cc::ALGORITHMS;
-    use crate::spec::Value;
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
@@ -477,8 +489,9 @@ mod tests {
         #[test]
         fn any_measurements_leave_a_valid_window(operations in operations()) {
             for algorithm in ALGORITHMS {
-                let mut model = Model::new(algorithm);
-                operations.iter().for_each(|operation| model.apply(operation));
+                for mut model in [Model::new(algorithm), Model::switched(algorithm)] {
+                    operations.iter().for_each(|operation| model.apply(operation));
+                }
             }
         }
 
