@@ -21,9 +21,10 @@ fn stderr(output: &Output) -> String {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("forebay-core", &[]),
     ("forebay-ebpf", &["forebay-core"]),
+    ("forebay-sim", &["forebay-core"]),
     ("forebay-host", &["forebay-core", "forebay-ebpf"]),
     ("forebay-lab", &["forebay-core", "forebay-host"]),
     ("forebay", &["forebay-core", "forebay-host", "forebay-lab"]),

@@ -1,0 +1,235 @@
+//! The event queue: integer time, and a total order of (time, insertion number).
+//!
+//! Sources that produce events in order of time (a link, a delay line) keep them in a ring of their
+//! own and have at most one pending entry here, and so has each timer. So a dumbbell of 16 flows has
+//! well under 64 pending entries, where a binary heap is as fast as anything.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use forebay_core::units::Timestamp;
+
+/// What happens next. The number is an index: of the flow, the path or the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A flow begins.
+    Start(u32),
+    /// The bottleneck has sent a packet.
+    Departure,
+    /// The bottleneck's queue wants to be asked again.
+    Queue,
+    /// The first packet of a path's forward delay line has come through.
+    Forward(u32),
+    /// The first packet of a path's reverse delay line has come through.
+    Reverse(u32),
+    /// A retransmission timer may have expired.
+    Rto(u32),
+    /// A paced sender may send again.
+    Pacing(u32),
+    /// An algorithm wants to be called without an acknowledgement.
+    Algorithm(u32),
+    /// A delayed acknowledgement may be due.
+    DelayedAck(u32),
+    /// A source sends its next datagram.
+    Datagram(u32),
+    /// The bottleneck changes.
+    Change(u32),
+}
+
+impl Event {
+    /// Kind and index as one number, for the hash of the event stream.
+    pub fn code(self) -> u64 {
+        let (kind, index) = match self {
+            Self::Start(index) => (0, index),
+            Self::Departure => (1, 0),
+            Self::Queue => (2, 0),
+            Self::Forward(index) => (3, index),
+            Self::Reverse(index) => (4, index),
+            Self::Rto(index) => (5, index),
+            Self::Pacing(index) => (6, index),
+            Self::Algorithm(index) => (7, index),
+            Self::DelayedAck(index) => (8, index),
+            Self::Datagram(index) => (9, index),
+            Self::Change(index) => (10, index),
+        };
+        (kind << 32) | u64::from(index)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    at: Timestamp,
+    number: u64,
+    event: Event,
+}
+
+impl Ord for Entry {
+    /// Reversed: the heap gives the greatest first, and that is to be the earliest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Pending events.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    heap: BinaryHeap<Entry>,
+    inserted: u64,
+}
+
+impl Events {
+    /// Plans `event` for `at`; events of the same time happen in the order in which they were planned.
+    pub fn add(&mut self, at: Timestamp, event: Event) {
+        self.heap.push(Entry { at, number: self.inserted, event });
+        self.inserted += 1;
+    }
+
+    /// The next event, unless it lies after `until`.
+    pub fn pop(&mut self, until: Timestamp) -> Option<(Timestamp, Event)> {
+        if self.heap.peek()?.at > until {
+            return None;
+        }
+        self.heap.pop().map(|entry| (entry.at, entry.event))
+    }
+
+    /// Events that are pending.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+}
+
+/// `nanos` nanoseconds after `at`, [`Timestamp::MAX`] where that is out of range.
+pub(crate) fn after(at: Timestamp, nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(at.as_nanos().saturating_add(nanos))
+}
+
+/// Nanoseconds from `earlier` to `later`, zero where the order is the other way round.
+pub(crate) fn nanos_between(earlier: Timestamp, later: Timestamp) -> u64 {
+    later.as_nanos().saturating_sub(earlier.as_nanos())
+}
+
+/// A timer with at most one useful entry in the queue. Moving the deadline back costs nothing: the
+/// entry fires at the old time and is planned anew. Nothing is ever cancelled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer {
+    deadline: Timestamp,
+    /// Time of the pending entry that counts; [`Timestamp::MAX`]: there is none.
+    planned: Timestamp,
+}
+
+impl Timer {
+    /// Stopped.
+    pub const STOPPED: Self = Self { deadline: Timestamp::MAX, planned: Timestamp::MAX };
+
+    /// Sets the deadline, [`Timestamp::MAX`] to stop the timer.
+    pub fn set(&mut self, deadline: Timestamp) {
+        self.deadline = deadline;
+    }
+
+    /// Stops the timer.
+    pub fn stop(&mut self) {
+        self.deadline = Timestamp::MAX;
+    }
+
+    /// The timer has a deadline.
+    pub fn is_running(&self) -> bool {
+        self.deadline != Timestamp::MAX
+    }
+
+    /// Plans `event` if no pending entry is early enough.
+    pub fn plan(&mut self, events: &mut Events, event: Event) {
+        if self.deadline < self.planned {
+            self.planned = self.deadline;
+            events.add(self.deadline, event);
+        }
+    }
+
+    /// An entry has fired at `now`: true if the deadline is reached, and then the timer is stopped.
+    pub fn fired(&mut self, now: Timestamp, events: &mut Events, event: Event) -> bool {
+        if self.planned != now {
+            return false;
+        }
+        self.planned = Timestamp::MAX;
+        if self.deadline <= now {
+            self.stop();
+            return true;
+        }
+        self.plan(events, event);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Timestamp {
+        Timestamp::from_nanos(nanos)
+    }
+
+    #[test]
+    fn events_come_by_time_and_then_in_the_order_of_planning() {
+        let mut events = Events::default();
+        for (time, index) in [(5, 0), (3, 1), (5, 2), (3, 3), (4, 4)] {
+            events.add(at(time), Event::Start(index));
+        }
+        let order = std::iter::from_fn(|| events.pop(Timestamp::MAX));
+        let order: Vec<u64> = order.map(|(_, event)| event.code()).collect();
+        assert_eq!(order, [1, 3, 4, 0, 2]);
+    }
+
+    #[test]
+    fn nothing_comes_after_the_end() {
+        let mut events = Events::default();
+        events.add(at(7), Event::Departure);
+        assert_eq!(events.pop(at(6)), None);
+        assert_eq!(events.pop(at(7)), Some((at(7), Event::Departure)));
+    }
+
+    #[test]
+    fn a_timer_that_is_moved_back_a_thousand_times_has_one_entry() {
+        let (mut events, mut timer) = (Events::default(), Timer::STOPPED);
+        for now in 0..1000 {
+            timer.set(at(now + 100));
+            timer.plan(&mut events, Event::Rto(0));
+        }
+        assert_eq!(events.len(), 1);
+        let (now, event) = events.pop(Timestamp::MAX).unwrap();
+        assert_eq!(now, at(100));
+        assert!(!timer.fired(now, &mut events, event), "the deadline has moved to 1099");
+        let (now, event) = events.pop(Timestamp::MAX).unwrap();
+        assert_eq!(now, at(1099));
+        assert!(timer.fired(now, &mut events, event));
+        assert!(!timer.is_running() && events.len() == 0);
+    }
+
+    #[test]
+    fn a_timer_that_is_moved_forward_fires_once_and_early() {
+        let (mut events, mut timer) = (Events::default(), Timer::STOPPED);
+        for deadline in [100, 50] {
+            timer.set(at(deadline));
+            timer.plan(&mut events, Event::Rto(0));
+        }
+        let (now, event) = events.pop(Timestamp::MAX).unwrap();
+        assert!(now == at(50) && timer.fired(now, &mut events, event));
+        let (now, event) = events.pop(Timestamp::MAX).unwrap();
+        assert!(now == at(100) && !timer.fired(now, &mut events, event), "a stale entry");
+    }
+
+    #[test]
+    fn a_stopped_timer_does_not_fire() {
+        let (mut events, mut timer) = (Events::default(), Timer::STOPPED);
+        timer.set(at(10));
+        timer.plan(&mut events, Event::Rto(0));
+        timer.stop();
+        let (now, event) = events.pop(Timestamp::MAX).unwrap();
+        assert!(!timer.fired(now, &mut events, event) && events.len() == 0);
+    }
+}

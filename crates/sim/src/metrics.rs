@@ -1,0 +1,337 @@
+//! Metrics as integrals over time, brought up to date when a value changes, and what is made of them
+//! at the end. Names and definitions are those of ccperf's tables: `<statistic>_<quantity>_<layer>`.
+//!
+//! ```text
+//! mean_x = integral of x dt / time, each value held until the next       (integers: exact, no drift)
+//! cov_x  = sqrt(mean of x² − mean²) / mean
+//! ```
+//! Rates by bins of [`BIN_NS`]: covariance of the throughput, network power and utility are means over
+//! bins; empty bins are left out of the logarithm.
+
+use forebay_core::units::{ByteCount, Duration, Timestamp};
+
+use crate::event::{after, nanos_between};
+
+/// Width of the bins: ccperf's own lies between 15 and 50 ms.
+pub const BIN_NS: u64 = 50_000_000;
+/// Weight of the newest gap in the mean of inter-departure times, as a shift: 1/8.
+const GAP_SHIFT: u32 = 3;
+
+/// The integral of a value over time, from its first value on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Integral {
+    value: u64,
+    first: Timestamp,
+    since: Timestamp,
+    sum: u128,
+}
+
+impl Integral {
+    /// No value yet.
+    pub const NONE: Self = Self { value: 0, first: Timestamp::MAX, since: Timestamp::MAX, sum: 0 };
+
+    /// The value from `now` on.
+    #[inline]
+    pub fn set(&mut self, now: Timestamp, value: u64) {
+        if value == self.value && self.first != Timestamp::MAX {
+            return;
+        }
+        self.first = self.first.min(now);
+        self.sum += u128::from(self.value) * u128::from(nanos_between(self.since, now));
+        (self.value, self.since) = (value, now);
+    }
+
+    /// The mean up to `now`, 0 where there was no time.
+    pub fn mean(&self, now: Timestamp) -> f64 {
+        let held = u128::from(self.value) * u128::from(nanos_between(self.since, now));
+        match nanos_between(self.first, now) {
+            0 => 0.0,
+            nanos => (self.sum + held) as f64 / nanos as f64,
+        }
+    }
+}
+
+/// What arrived in a bin, and the smoothed round-trip time at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bin {
+    /// Payload bytes.
+    pub bytes: u32,
+    /// Microseconds, 0 before the first sample.
+    pub srtt_us: u32,
+}
+
+/// What is measured of one connection while it runs.
+#[derive(Debug)]
+pub(crate) struct FlowMeter {
+    start: Timestamp,
+    cwnd: Integral,
+    in_flight: Integral,
+    in_flight_squares: Integral,
+    srtt: Integral,
+    gap: Integral,
+    gap_ns: u64,
+    last_sent: Option<Timestamp>,
+    bins: Vec<Bin>,
+    bin_end: Timestamp,
+    bin_bytes: u32,
+    received_bytes: u64,
+    completed: Option<Timestamp>,
+}
+
+/// State of a sender, as the meter takes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Observed {
+    /// Window in bytes.
+    pub cwnd: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Smoothed round-trip time, 0 for none.
+    pub srtt_ns: u64,
+}
+
+impl FlowMeter {
+    /// For a flow that lives from `start` to `stop`.
+    pub fn new(start: Timestamp, stop: Timestamp) -> Self {
+        let bins = nanos_between(start, stop).div_ceil(BIN_NS);
+        Self {
+            start,
+            cwnd: Integral::NONE,
+            in_flight: Integral::NONE,
+            in_flight_squares: Integral::NONE,
+            srtt: Integral::NONE,
+            gap: Integral::NONE,
+            gap_ns: 0,
+            last_sent: None,
+            bins: Vec::with_capacity(bins as usize),
+            bin_end: after(start, BIN_NS),
+            bin_bytes: 0,
+            received_bytes: 0,
+            completed: None,
+        }
+    }
+
+    /// The sender's state has changed.
+    #[inline]
+    pub fn observe(&mut self, now: Timestamp, seen: Observed) {
+        self.close_bins(now);
+        if seen.cwnd > 0 {
+            self.cwnd.set(now, seen.cwnd);
+            self.in_flight.set(now, seen.in_flight);
+            self.in_flight_squares.set(now, seen.in_flight * seen.in_flight);
+        }
+        if seen.srtt_ns > 0 {
+            self.srtt.set(now, seen.srtt_ns);
+        }
+    }
+
+    /// A segment was sent.
+    #[inline]
+    pub fn on_send(&mut self, now: Timestamp) {
+        if let Some(last) = self.last_sent.replace(now) {
+            let gap_ns = nanos_between(last, now);
+            let kept = self.gap_ns - (self.gap_ns >> GAP_SHIFT);
+            self.gap_ns = if self.gap_ns == 0 { gap_ns } else { kept + (gap_ns >> GAP_SHIFT) };
+            self.gap.set(now, self.gap_ns);
+        }
+    }
+
+    /// New payload has arrived.
+    #[inline]
+    pub fn on_receive(&mut self, now: Timestamp, bytes: u32) {
+        self.close_bins(now);
+        self.bin_bytes += bytes;
+        self.received_bytes += u64::from(bytes);
+    }
+
+    /// The last byte was read.
+    pub fn on_complete(&mut self, now: Timestamp) {
+        self.completed.get_or_insert(now);
+    }
+
+    #[inline]
+    fn close_bins(&mut self, now: Timestamp) {
+        while now >= self.bin_end {
+            let srtt_us = (self.srtt.value / 1_000) as u32;
+            self.bins.push(Bin { bytes: self.bin_bytes, srtt_us });
+            self.bin_bytes = 0;
+            self.bin_end = after(self.bin_end, BIN_NS);
+        }
+    }
+
+    /// The metrics at `now`; those of the sender's own counts are added by the caller.
+    pub fn metrics(&mut self, now: Timestamp, mss: u64) -> FlowMetrics {
+        self.close_bins(now);
+        let life = now.saturating_since(self.start);
+        let mss = mss as f64;
+        let in_flight = self.in_flight.mean(now);
+        let variance = (self.in_flight_squares.mean(now) - in_flight * in_flight).max(0.0);
+        let throughput = Spread::of(self.bins.iter().map(|bin| mbit_per_s(bin.bytes.into(), BIN)));
+        let with_srtt = self.bins.iter().filter(|bin| bin.srtt_us > 0);
+        let power = Spread::of(
+            with_srtt
+                .map(|bin| mbit_per_s(bin.bytes.into(), BIN) / (f64::from(bin.srtt_us) * 1e-6)),
+        );
+        let not_empty = self.bins.iter().filter(|bin| bin.bytes > 0);
+        let utility = Spread::of(not_empty.map(|bin| libm::log(mbit_per_s(bin.bytes.into(), BIN))));
+        FlowMetrics {
+            mean_cwnd_l4: self.cwnd.mean(now) / mss,
+            mean_in_flight_l4: in_flight / mss,
+            cov_in_flight_l4: ratio(libm::sqrt(variance), in_flight),
+            mean_srtt_l4: self.srtt.mean(now) * 1e-6,
+            mean_idt_ewma_l4: self.gap.mean(now) * 1e-6,
+            mean_throughput_l4: mbit_per_s(self.received_bytes, life),
+            cov_throughput_l4: ratio(throughput.deviation(), throughput.mean()),
+            mean_network_power_l4: power.mean(),
+            mean_utility_pf_l4: utility.mean(),
+            received_bytes: self.received_bytes,
+            completed: self.completed,
+            ..FlowMetrics::default()
+        }
+    }
+
+    /// The bins that have ended.
+    pub fn bins(&self) -> &[Bin] {
+        &self.bins
+    }
+}
+
+const BIN: Duration = Duration::from_nanos(BIN_NS);
+
+/// 10^6 bits per second, 0 over no time.
+pub(crate) fn mbit_per_s(bytes: u64, time: Duration) -> f64 {
+    ByteCount::new(bytes).per(time).map_or(0.0, |rate| rate.as_mbit_per_sec_f64())
+}
+
+/// `share` / `whole`, 0 for a whole of 0.
+pub(crate) fn ratio(share: f64, whole: f64) -> f64 {
+    if whole > 0.0 { share / whole } else { 0.0 }
+}
+
+/// Mean and spread of a few thousand numbers.
+struct Spread {
+    count: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Spread {
+    fn of(numbers: impl Iterator<Item = f64>) -> Self {
+        numbers.fold(Self { count: 0.0, sum: 0.0, squares: 0.0 }, |it, number| Self {
+            count: it.count + 1.0,
+            sum: it.sum + number,
+            squares: it.squares + number * number,
+        })
+    }
+
+    fn mean(&self) -> f64 {
+        ratio(self.sum, self.count)
+    }
+
+    fn deviation(&self) -> f64 {
+        let mean = self.mean();
+        libm::sqrt((ratio(self.squares, self.count) - mean * mean).max(0.0))
+    }
+}
+
+/// What one connection did, from its start to the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FlowMetrics {
+    /// Window, segments.
+    pub mean_cwnd_l4: f64,
+    /// Outstanding and not SACKed or lost, segments.
+    pub mean_in_flight_l4: f64,
+    /// Standard deviation / mean of the same.
+    pub cov_in_flight_l4: f64,
+    /// Smoothed round-trip time, ms.
+    pub mean_srtt_l4: f64,
+    /// Moving mean (weight 1/8) of the time between departures, ms.
+    pub mean_idt_ewma_l4: f64,
+    /// New payload at the receiver, Mbit/s.
+    pub mean_throughput_l4: f64,
+    /// Standard deviation / mean of the same, in bins.
+    pub cov_throughput_l4: f64,
+    /// Payload sent, repairs included, Mbit/s.
+    pub mean_sending_rate_l4: f64,
+    /// Payload that the application wrote, the full send buffer included, Mbit/s.
+    pub mean_sending_rate_l7: f64,
+    /// Throughput / smoothed round-trip time, Mbit/s per s.
+    pub mean_network_power_l4: f64,
+    /// ln(throughput in Mbit/s).
+    pub mean_utility_pf_l4: f64,
+    /// Length of a loss recovery, ms.
+    pub mean_recovery_time_l4: f64,
+    /// Loss recoveries that ended.
+    pub recovery_episodes: u64,
+    /// Segments sent again.
+    pub total_retransmissions_l4: u64,
+    /// Timeouts.
+    pub total_rtos_l4: u64,
+    /// Segments sent, repairs included.
+    pub data_packets_sent: u64,
+    /// New payload at the receiver, bytes.
+    pub received_bytes: u64,
+    /// When the last byte was read.
+    pub completed: Option<Timestamp>,
+}
+
+/// What the bottleneck did in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkMetrics {
+    /// Packets in the qdisc, without those in the device.
+    pub mean_qdisc_length_l2: f64,
+    /// Time in the qdisc of the packet that left it last, ms.
+    pub mean_qdisc_delay_l2: f64,
+    /// Mean time in the qdisc of all packets that left it, ms.
+    pub mean_qdisc_delay_l2_per_packet: f64,
+    /// Frames that left, Mbit/s.
+    pub mean_sending_rate_l1: f64,
+    /// Packets that the qdisc dropped.
+    pub total_qdisc_drops_l2: u64,
+    /// Packets lost on the wire.
+    pub total_loss_drops: u64,
+    /// Packets that left.
+    pub packets: u64,
+    /// Most packets that ever stood in the qdisc.
+    pub max_qdisc_length_l2: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_mean_weighs_values_by_the_time_they_held() {
+        let mut integral = Integral::NONE;
+        integral.set(at(100), 10);
+        integral.set(at(200), 40);
+        // 100 ms of 10 and 300 ms of 40; the time before the first value does not count.
+        assert_eq!(integral.mean(at(500)), 32.5);
+        integral.set(at(500), 0);
+        assert_eq!(integral.mean(at(900)), 16.25);
+        assert_eq!(Integral::NONE.mean(at(5)), 0.0);
+    }
+
+    #[test]
+    fn bins_without_an_event_are_closed_too() {
+        let mut meter = FlowMeter::new(at(0), at(1000));
+        meter.on_receive(at(10), 1000);
+        meter.observe(at(20), Observed { cwnd: 1, in_flight: 0, srtt_ns: 7_000_000 });
+        meter.on_receive(at(160), 500);
+        let bytes: Vec<u32> = meter.bins().iter().map(|bin| bin.bytes).collect();
+        assert_eq!(bytes, [1000, 0, 0]);
+        assert!(meter.bins().iter().all(|bin| bin.srtt_us == 7000));
+        let metrics = meter.metrics(at(200), 1000);
+        assert_eq!((metrics.received_bytes, meter.bins().len()), (1500, 4));
+        assert_eq!(metrics.mean_throughput_l4, 0.06);
+    }
+
+    #[test]
+    fn spread_of_a_constant_is_zero_and_of_two_values_half_their_distance() {
+        assert_eq!(Spread::of([3.0; 4].into_iter()).deviation(), 0.0);
+        assert_eq!(Spread::of([2.0, 4.0].into_iter()).deviation(), 1.0);
+    }
+}

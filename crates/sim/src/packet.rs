@@ -1,0 +1,170 @@
+//! Packets: 32 bytes by value, payload never exists. What few acknowledgements carry, SACK blocks,
+//! stands in a side array.
+
+use forebay_core::packet::{Ecn, Packet as QueuedPacket};
+use forebay_core::units::{ByteCount, Timestamp};
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A connection request.
+    Syn,
+    /// Its answer.
+    SynAck,
+    /// A segment.
+    Data,
+    /// An acknowledgement.
+    Ack,
+    /// A datagram of a source without a transport.
+    Datagram,
+}
+
+/// A packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    /// When it was sent; in an acknowledgement the send time that it echoes (RFC 7323 section 4).
+    pub sent: Timestamp,
+    /// When it came to the queue it stands in.
+    pub arrived: Timestamp,
+    /// The flow that it belongs to.
+    pub flow: u32,
+    /// Number of the segment; in an acknowledgement of the next one expected.
+    pub number: u32,
+    /// Its SACK blocks in [`SackTable`].
+    pub sack: SackHandle,
+    /// Bytes on the wire.
+    pub len: u16,
+    /// What it is.
+    pub kind: Kind,
+}
+
+const _: () = assert!(size_of::<Packet>() == 32);
+
+impl QueuedPacket for Packet {
+    fn len(&self) -> ByteCount {
+        ByteCount::new(u64::from(self.len))
+    }
+    fn flow_hash(&self, key: u64) -> u64 {
+        mix(key ^ mix(u64::from(self.flow)))
+    }
+    fn class(&self) -> u8 {
+        0
+    }
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+    fn set_ce(&mut self) {
+        debug_assert!(false, "no packet of the simulator is ECN-capable");
+    }
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014): every bit depends on every other.
+pub(crate) fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Segments `start..end`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// The first.
+    pub start: u32,
+    /// Behind the last.
+    pub end: u32,
+}
+
+/// Blocks that fit beside a timestamp: 4 + 8 n bytes in the 28 that are left (RFC 2018 section 3).
+pub(crate) const SACK_BLOCKS: usize = 3;
+
+/// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SackBlocks {
+    blocks: [Range; SACK_BLOCKS],
+    len: u8,
+}
+
+impl SackBlocks {
+    /// Adds a block; more than [`SACK_BLOCKS`] are left out.
+    pub fn push(&mut self, block: Range) {
+        if let Some(place) = self.blocks.get_mut(usize::from(self.len)) {
+            *place = block;
+            self.len += 1;
+        }
+    }
+
+    /// The blocks.
+    pub fn as_slice(&self) -> &[Range] {
+        &self.blocks[..usize::from(self.len)]
+    }
+}
+
+/// Place of SACK blocks in a [`SackTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SackHandle(u32);
+
+impl SackHandle {
+    /// No blocks.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
+/// The SACK blocks of all acknowledgements on their way.
+#[derive(Debug, Default)]
+pub(crate) struct SackTable {
+    entries: Vec<SackBlocks>,
+    free: Vec<u32>,
+}
+
+impl SackTable {
+    /// Stores `blocks`.
+    pub fn put(&mut self, blocks: SackBlocks) -> SackHandle {
+        if blocks.len == 0 {
+            return SackHandle::NONE;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(SackBlocks::default());
+            (self.entries.len() - 1) as u32
+        });
+        self.entries[index as usize] = blocks;
+        SackHandle(index)
+    }
+
+    /// Takes the blocks out; a handle is good for once.
+    pub fn take(&mut self, handle: SackHandle) -> SackBlocks {
+        if handle == SackHandle::NONE {
+            return SackBlocks::default();
+        }
+        self.free.push(handle.0);
+        self.entries[handle.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_sack_blocks_are_used_again() {
+        let mut table = SackTable::default();
+        let mut blocks = SackBlocks::default();
+        blocks.push(Range { start: 3, end: 5 });
+        for _ in 0..10 {
+            let handle = table.put(blocks);
+            assert_eq!(table.take(handle), blocks);
+        }
+        assert_eq!(table.entries.len(), 1);
+        assert_eq!(table.put(SackBlocks::default()), SackHandle::NONE);
+        assert_eq!(table.take(SackHandle::NONE), SackBlocks::default());
+    }
+
+    #[test]
+    fn a_fourth_block_does_not_fit() {
+        let mut blocks = SackBlocks::default();
+        for start in 0..4 {
+            blocks.push(Range { start, end: start + 1 });
+        }
+        assert_eq!(blocks.as_slice().len(), 3);
+    }
+}

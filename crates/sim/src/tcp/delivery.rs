@@ -1,0 +1,126 @@
+//! Delivery-rate samples: how fast the path delivered what an acknowledgement reports.
+//!
+//! ```text
+//! rate = delivered since the segment was sent / max(send elapsed, ack elapsed)
+//! ```
+//! where the segment is the newly delivered one that was sent last, send elapsed is the time over
+//! which what was delivered had been sent, and ack elapsed the time over which it was acknowledged:
+//! neither a burst of data nor one of acknowledgements makes the rate too high.
+//!
+//! Source: draft-ietf-ccwg-bbr section 4.1 (the algorithm of Linux net/ipv4/tcp_rate.c). A sample over
+//! less than the least round-trip time is not given, as there.
+
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
+
+use super::scoreboard::Sent;
+use crate::event::nanos_between;
+
+/// What a connection counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    /// Segments delivered, 2^32 at most.
+    delivered: u32,
+    delivered_at: Timestamp,
+    first_sent: Timestamp,
+}
+
+/// A sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// Segments delivered when the newest delivered segment was sent.
+    pub prior_delivered: u32,
+    /// Rate at which segments were delivered.
+    pub delivery_rate: Option<Rate>,
+    /// Rate at which they had been sent.
+    pub send_rate: Option<Rate>,
+}
+
+impl Delivery {
+    /// Nothing delivered.
+    pub fn new() -> Self {
+        Self { delivered: 0, delivered_at: Timestamp::ZERO, first_sent: Timestamp::ZERO }
+    }
+
+    /// Segments delivered so far.
+    pub fn delivered(&self) -> u32 {
+        self.delivered
+    }
+
+    /// The record of a segment that leaves at `now`, with nothing in flight before it or not.
+    pub fn on_send(&mut self, now: Timestamp, is_first_in_flight: bool) -> Sent {
+        if is_first_in_flight {
+            (self.first_sent, self.delivered_at) = (now, now);
+        }
+        Sent {
+            at: now,
+            delivered_at: self.delivered_at,
+            first_sent: self.first_sent,
+            delivered: self.delivered,
+            ..Sent::default()
+        }
+    }
+
+    /// Takes an acknowledgement that delivered `segments` of `mss` bytes, `newest` sent last.
+    pub fn on_ack(
+        &mut self,
+        now: Timestamp,
+        segments: u32,
+        newest: Sent,
+        mss: ByteCount,
+        min_rtt_ns: u64,
+    ) -> Sample {
+        self.delivered += segments;
+        self.delivered_at = now;
+        self.first_sent = newest.at;
+        let send_ns = nanos_between(newest.first_sent, newest.at);
+        let interval_ns = send_ns.max(nanos_between(newest.delivered_at, now));
+        let bytes = mss * u64::from(self.delivered - newest.delivered);
+        let is_long_enough = interval_ns >= min_rtt_ns;
+        let rate = |nanos| bytes.per(Duration::from_nanos(nanos)).filter(|_| is_long_enough);
+        let (delivery_rate, send_rate) = (rate(interval_ns), rate(send_ns));
+        Sample { prior_delivered: newest.delivered, delivery_rate, send_rate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: ByteCount = ByteCount::new(1000);
+    const MS: u64 = 1_000_000;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * MS)
+    }
+
+    #[test]
+    fn a_burst_is_measured_by_the_pace_of_its_acknowledgements() {
+        let mut delivery = Delivery::new();
+        let sent: Vec<Sent> = (0..10).map(|index| delivery.on_send(at(0), index == 0)).collect();
+        // One acknowledgement a millisecond from 100 ms on: 8 Mbit/s on top of the first round trip.
+        let samples: Vec<Sample> = (0..10)
+            .map(|index| delivery.on_ack(at(100 + index), 1, sent[index as usize], MSS, 100 * MS))
+            .collect();
+        let last = samples[9].delivery_rate.unwrap();
+        assert_eq!(last, (MSS * 10).per(Duration::from_millis(109)).unwrap());
+        assert_eq!(samples[9].send_rate, None, "all were sent in no time");
+    }
+
+    #[test]
+    fn a_burst_of_acknowledgements_does_not_raise_the_rate() {
+        let mut delivery = Delivery::new();
+        // A segment a millisecond, all acknowledged at once after 100 ms.
+        let sent: Vec<Sent> =
+            (0..50).map(|index| delivery.on_send(at(index), index == 0)).collect();
+        let sample = delivery.on_ack(at(149), 50, sent[49], MSS, 100 * MS);
+        assert_eq!(sample.delivery_rate, (MSS * 50).per(Duration::from_millis(149)));
+    }
+
+    #[test]
+    fn samples_over_less_than_a_round_trip_are_not_given() {
+        let mut delivery = Delivery::new();
+        let sent = delivery.on_send(at(0), true);
+        let sample = delivery.on_ack(at(50), 1, sent, MSS, 100 * MS);
+        assert_eq!((sample.delivery_rate, delivery.delivered()), (None, 1));
+    }
+}

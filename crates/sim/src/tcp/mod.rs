@@ -1,0 +1,21 @@
+//! TCP, one mechanism a file. Sequence space counts segments; payload is never stored.
+//!
+//! | file | mechanism | source |
+//! |---|---|---|
+//! | `scoreboard` | what is outstanding, SACKed, lost, sent again; what to send next | RFC 6675 section 4 |
+//! | `recovery` | duplicate acknowledgements, limited transmit, recovery, its end | RFC 6675 section 5, 3042, 6582 |
+//! | `prr` | how much is sent in a recovery | RFC 6937 |
+//! | `rto` | round-trip time and timeout | RFC 6298 |
+//! | `delivery` | delivery-rate samples | draft-ietf-ccwg-bbr |
+//! | `receiver` | reassembly, delayed acknowledgements, SACK blocks | RFC 1122, 2018, 5681, 7323 |
+//! | `sender` | handshake, buffers, pacing; feeds the algorithm | RFC 9293, 6928 |
+//! | `stack` | how the switches stand | |
+
+mod delivery;
+mod prr;
+pub(crate) mod receiver;
+mod recovery;
+mod rto;
+mod scoreboard;
+pub(crate) mod sender;
+pub(crate) mod stack;

@@ -1,0 +1,267 @@
+//! The receiving side: reassembly, acknowledgements and their SACK blocks.
+//!
+//! ```text
+//! in order, nothing missing   ACK every `ack_every` segments, or after `ack_delay` (RFC 1122, 4.2.3.2)
+//! gap, repair or duplicate    ACK at once                                           (RFC 5681, 4.2)
+//! SACK blocks                 first the one with the newest segment, then those
+//!                             reported last before                                  (RFC 2018, 4)
+//! echoed time                 that of the segment that was next to be acknowledged  (RFC 7323, 4.3)
+//! ```
+//! The application reads at once, so what is in order is read. Segments above a gap stand as sorted
+//! ranges: new data joins the last one and repairs take the first one away, both in constant time.
+
+use std::collections::VecDeque;
+
+use forebay_core::units::Timestamp;
+
+use super::stack::Stack;
+use crate::event::{Timer, after};
+use crate::packet::{Range, SACK_BLOCKS, SackBlocks};
+
+/// An acknowledgement to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    /// The next segment expected.
+    pub number: u32,
+    /// The send time that it echoes.
+    pub echo: Timestamp,
+    /// Its SACK blocks.
+    pub sack: SackBlocks,
+}
+
+/// One connection's receiver.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    next: u32,
+    /// What has come above `next`, in order, no two touching.
+    ranges: VecDeque<Range>,
+    /// Blocks reported last, newest first; each is one of `ranges`.
+    recent: [Range; SACK_BLOCKS],
+    echo: Timestamp,
+    last_acked: u32,
+    /// Segments in order since the last acknowledgement.
+    unacked: u32,
+    quick_acks: u32,
+    ack_every: u32,
+    ack_delay_ns: u64,
+    /// When a delayed acknowledgement is due.
+    pub timer: Timer,
+}
+
+impl Receiver {
+    /// Nothing received.
+    pub fn new(stack: &Stack) -> Self {
+        Self {
+            next: 0,
+            ranges: VecDeque::new(),
+            recent: [Range::default(); SACK_BLOCKS],
+            echo: Timestamp::ZERO,
+            last_acked: 0,
+            unacked: 0,
+            quick_acks: stack.quick_acks,
+            ack_every: stack.ack_every,
+            ack_delay_ns: stack.ack_delay_ns,
+            timer: Timer::STOPPED,
+        }
+    }
+
+    /// The next segment expected; all before it have been read.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Takes segment `number`, sent at `sent`. `is_new` in the answer: it had not come before.
+    pub fn on_data(&mut self, now: Timestamp, number: u32, sent: Timestamp) -> (Option<Ack>, bool) {
+        if number <= self.last_acked {
+            self.echo = sent;
+        }
+        if number == self.next && self.ranges.is_empty() {
+            self.next += 1;
+            self.unacked += 1;
+            return (self.acknowledge_in_order(now), true);
+        }
+        let is_new = self.insert(number);
+        (Some(self.acknowledge()), is_new)
+    }
+
+    fn acknowledge_in_order(&mut self, now: Timestamp) -> Option<Ack> {
+        let is_quick = self.quick_acks > 0;
+        self.quick_acks = self.quick_acks.saturating_sub(1);
+        if is_quick || self.unacked >= self.ack_every {
+            return Some(self.acknowledge());
+        }
+        if !self.timer.is_running() {
+            self.timer.set(after(now, self.ack_delay_ns));
+        }
+        None
+    }
+
+    /// The acknowledgement of what has come; also when [`Receiver::timer`] has expired.
+    pub fn acknowledge(&mut self) -> Ack {
+        self.timer.stop();
+        self.unacked = 0;
+        self.last_acked = self.next;
+        let mut sack = SackBlocks::default();
+        if !self.ranges.is_empty() {
+            self.recent.iter().filter(|range| range.end > 0).for_each(|range| sack.push(*range));
+        }
+        Ack { number: self.next, echo: self.echo, sack }
+    }
+
+    /// Puts `number` in its place; false if it was there already.
+    fn insert(&mut self, number: u32) -> bool {
+        if number < self.next {
+            return false;
+        }
+        if number == self.next {
+            self.next += 1;
+            if self.ranges.front().is_some_and(|first| first.start == self.next) {
+                self.next = self.ranges.pop_front().map_or(self.next, |first| first.end);
+            }
+            let next = self.next;
+            self.remember(|range| range.start >= next, None);
+            return true;
+        }
+        let place = match self.ranges.back() {
+            Some(last) if last.start <= number => self.ranges.len(),
+            _ => self.ranges.partition_point(|range| range.start <= number),
+        };
+        if place > 0 && number < self.ranges[place - 1].end {
+            let range = self.ranges[place - 1];
+            self.remember(|other| other.start != range.start, Some(range));
+            return false;
+        }
+        let range = self.join(place, number);
+        self.remember(|other| other.end <= range.start || other.start >= range.end, Some(range));
+        true
+    }
+
+    /// Adds `number` before the range at `place`, joined with its neighbours where they touch.
+    fn join(&mut self, place: usize, number: u32) -> Range {
+        let touches_left = place > 0 && self.ranges[place - 1].end == number;
+        let right = self.ranges.get(place).copied().filter(|range| range.start == number + 1);
+        match (touches_left, right) {
+            (true, Some(right)) => {
+                self.ranges.remove(place);
+                self.ranges[place - 1].end = right.end;
+                self.ranges[place - 1]
+            }
+            (true, None) => {
+                self.ranges[place - 1].end = number + 1;
+                self.ranges[place - 1]
+            }
+            (false, Some(_)) => {
+                self.ranges[place].start = number;
+                self.ranges[place]
+            }
+            (false, None) => {
+                let range = Range { start: number, end: number + 1 };
+                self.ranges.insert(place, range);
+                range
+            }
+        }
+    }
+
+    /// Keeps the recent blocks that `keep` accepts, behind `first`.
+    fn remember(&mut self, keep: impl Fn(&Range) -> bool, first: Option<Range>) {
+        let kept = self.recent.into_iter().filter(|range| range.end > 0 && keep(range));
+        let mut all = first.into_iter().chain(kept);
+        let mut recent = [Range::default(); SACK_BLOCKS];
+        recent.iter_mut().for_each(|place| *place = all.next().unwrap_or_default());
+        self.recent = recent;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000);
+
+    fn receiver(ack_every: u32) -> Receiver {
+        Receiver::new(&Stack { ack_every, quick_acks: 0, ..Stack::NS3 })
+    }
+
+    fn feed(receiver: &mut Receiver, numbers: &[u32]) -> Vec<Option<Ack>> {
+        numbers.iter().map(|number| receiver.on_data(NOW, *number, NOW).0).collect()
+    }
+
+    fn blocks(ack: &Option<Ack>) -> Vec<(u32, u32)> {
+        let sack = ack.as_ref().unwrap().sack;
+        sack.as_slice().iter().map(|range| (range.start, range.end)).collect()
+    }
+
+    #[test]
+    fn the_block_of_the_newest_segment_comes_first() {
+        // RFC 2018 section 4, example "Case 3": segments 2, 4, 6 and 8 of 8 are lost.
+        let mut receiver = receiver(1);
+        let acks = feed(&mut receiver, &[0, 2, 4, 6]);
+        assert_eq!(blocks(&acks[1]), [(2, 3)]);
+        assert_eq!(blocks(&acks[2]), [(4, 5), (2, 3)]);
+        assert_eq!(blocks(&acks[3]), [(6, 7), (4, 5), (2, 3)]);
+        // Case 3 goes on: the fourth is received, then the second.
+        let acks = feed(&mut receiver, &[3, 1]);
+        assert_eq!(blocks(&acks[0]), [(2, 5), (6, 7)]);
+        assert_eq!((acks[1].unwrap().number, blocks(&acks[1])), (5, vec![(6, 7)]));
+    }
+
+    #[test]
+    fn a_gap_and_its_repair_are_acknowledged_at_once_in_spite_of_delaying() {
+        let mut receiver = receiver(2);
+        let acks = feed(&mut receiver, &[0, 1, 2, 4, 3, 5]);
+        let numbers: Vec<Option<u32>> = acks.iter().map(|ack| ack.map(|ack| ack.number)).collect();
+        assert_eq!(numbers, [None, Some(2), None, Some(3), Some(5), None]);
+        assert!(receiver.timer.is_running());
+        assert_eq!(receiver.acknowledge().number, 6);
+        assert!(!receiver.timer.is_running());
+    }
+
+    #[test]
+    fn the_first_segments_are_acknowledged_one_by_one() {
+        let mut receiver = Receiver::new(&Stack { ack_every: 2, quick_acks: 3, ..Stack::NS3 });
+        let acks = feed(&mut receiver, &[0, 1, 2, 3, 4]);
+        let sent: Vec<bool> = acks.iter().map(Option::is_some).collect();
+        assert_eq!(sent, [true, true, true, false, true]);
+    }
+
+    #[test]
+    fn the_echo_is_that_of_the_segment_that_was_due() {
+        // RFC 7323 section 4.3: (A) delayed acknowledgements echo the first of the segments, (B) above a
+        // gap the last one in order, and (C) the repair itself.
+        let mut receiver = receiver(2);
+        let mut arrive = |number, sent| {
+            let sent = Timestamp::from_nanos(sent);
+            receiver.on_data(NOW, number, sent).0.map(|ack| ack.echo.as_nanos())
+        };
+        assert_eq!([arrive(0, 10), arrive(1, 11)], [None, Some(10)]);
+        assert_eq!([arrive(3, 13), arrive(4, 14)], [Some(10), Some(10)]);
+        assert_eq!(arrive(2, 20), Some(20));
+    }
+
+    #[test]
+    fn what_has_come_before_is_not_new() {
+        let mut receiver = receiver(1);
+        let new: Vec<bool> =
+            [0, 2, 2, 0, 1, 2].iter().map(|number| receiver.on_data(NOW, *number, NOW).1).collect();
+        assert_eq!(new, [true, true, false, false, true, false]);
+        assert_eq!(receiver.next(), 3);
+    }
+
+    #[test]
+    fn any_order_of_arrival_ends_with_everything_read() {
+        let mut stream = forebay_core::random::Streams::new(5).stream("order");
+        for _ in 0..50 {
+            let mut numbers: Vec<u32> = (0..200).collect();
+            stream.shuffle(&mut numbers);
+            let mut receiver = receiver(1);
+            for (count, number) in numbers.iter().enumerate() {
+                receiver.on_data(NOW, *number, NOW);
+                let above: u32 = receiver.ranges.iter().map(|range| range.end - range.start).sum();
+                assert_eq!((receiver.next + above) as usize, count + 1);
+                let blocks = receiver.acknowledge().sack;
+                assert!(blocks.as_slice().iter().all(|block| receiver.ranges.contains(block)));
+            }
+            assert!(receiver.next == 200 && receiver.ranges.is_empty());
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! When a loss recovery begins and ends.
+//!
+//! ```text
+//!            new SACK                     3 of them, or the head lost
+//!   Open ─────────────────► Disorder ─────────────────────────────────► Recovery
+//!    ▲ ◄──── SND.UNA moves ────┘                                          │
+//!    └──────── SND.UNA reaches RecoveryPoint ──────── Loss ◄── timeout ───┘
+//! ```
+//! Source: RFC 6675 section 5. A duplicate acknowledgement is one that SACKs something new (its section
+//! 2). RecoveryPoint is SND.NXT at the entry, also after a timeout, and no recovery begins before it is
+//! reached (section 5.1).
+//!
+//! Limited transmit (RFC 3042) needs no switch: a SACKed segment leaves the pipe, so in Disorder each
+//! duplicate lets one new segment out without a change of the window (RFC 6675 section 5, step 3).
+
+use forebay_core::units::Timestamp;
+
+use super::scoreboard::{DUP_THRESH, Scoreboard};
+use crate::event::nanos_between;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing is missing.
+    Open,
+    /// Something was SACKed above a hole.
+    Disorder,
+    /// Lost segments are being repaired.
+    Recovery,
+    /// Everything is sent anew after a timeout.
+    Loss,
+}
+
+/// What an acknowledgement changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing of this.
+    None,
+    /// A recovery begins.
+    Enter,
+    /// SND.UNA moved within a recovery, the first time or again.
+    Partial {
+        /// The first time.
+        is_first: bool,
+    },
+    /// All losses of the episode are repaired.
+    End,
+}
+
+/// The states, and how long they were left for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    phase: Phase,
+    point: u32,
+    duplicates: usize,
+    is_first_partial: bool,
+    since: Timestamp,
+    /// Episodes that have ended.
+    pub episodes: u64,
+    /// Their length in all.
+    pub episodes_ns: u64,
+}
+
+impl Recovery {
+    /// Nothing is missing.
+    pub fn new() -> Self {
+        Self {
+            phase: Phase::Open,
+            point: 0,
+            duplicates: 0,
+            is_first_partial: true,
+            since: Timestamp::ZERO,
+            episodes: 0,
+            episodes_ns: 0,
+        }
+    }
+
+    /// The state.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Takes an acknowledgement that `board` has taken. `is_duplicate`: it SACKed something new;
+    /// `has_advanced`: SND.UNA moved.
+    pub fn on_ack(
+        &mut self,
+        now: Timestamp,
+        board: &Scoreboard,
+        is_duplicate: bool,
+        has_advanced: bool,
+    ) -> Turn {
+        match self.phase {
+            Phase::Open if !is_duplicate => Turn::None,
+            Phase::Open | Phase::Disorder => {
+                self.count_duplicates(is_duplicate, has_advanced);
+                if self.duplicates >= DUP_THRESH || board.is_head_lost() {
+                    self.enter(now, Phase::Recovery, board);
+                    return Turn::Enter;
+                }
+                let is_repaired = has_advanced && !is_duplicate;
+                self.phase = if is_repaired { Phase::Open } else { Phase::Disorder };
+                Turn::None
+            }
+            Phase::Recovery | Phase::Loss if board.una() >= self.point => {
+                self.phase = Phase::Open;
+                self.duplicates = 0;
+                self.episodes += 1;
+                self.episodes_ns += nanos_between(self.since, now);
+                Turn::End
+            }
+            Phase::Recovery if has_advanced => {
+                Turn::Partial { is_first: std::mem::take(&mut self.is_first_partial) }
+            }
+            Phase::Recovery | Phase::Loss => Turn::None,
+        }
+    }
+
+    fn count_duplicates(&mut self, is_duplicate: bool, has_advanced: bool) {
+        if is_duplicate {
+            self.duplicates += 1;
+        } else if has_advanced {
+            self.duplicates = 0;
+        }
+    }
+
+    /// Takes a timeout.
+    pub fn on_timeout(&mut self, now: Timestamp, board: &Scoreboard) {
+        self.enter(now, Phase::Loss, board);
+    }
+
+    fn enter(&mut self, now: Timestamp, phase: Phase, board: &Scoreboard) {
+        if matches!(self.phase, Phase::Open | Phase::Disorder) {
+            self.since = now;
+        }
+        self.phase = phase;
+        self.point = board.next();
+        self.duplicates = 0;
+        self.is_first_partial = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Range;
+    use crate::tcp::scoreboard::Sent;
+
+    struct Connection {
+        board: Scoreboard,
+        recovery: Recovery,
+        now_ns: u64,
+    }
+
+    impl Connection {
+        fn new(segments: u32) -> Self {
+            let mut board = Scoreboard::new();
+            (0..segments).for_each(|_| {
+                board.send_new(Sent::default());
+            });
+            Self { board, recovery: Recovery::new(), now_ns: 0 }
+        }
+
+        fn ack(&mut self, number: u32, blocks: &[(u32, u32)]) -> Turn {
+            self.now_ns += 10;
+            let blocks: Vec<Range> =
+                blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
+            let before = self.board.una();
+            let progress = self.board.acknowledge(number, &blocks);
+            let has_advanced = self.board.una() > before;
+            let now = Timestamp::from_nanos(self.now_ns);
+            self.recovery.on_ack(now, &self.board, progress.sacked > 0, has_advanced)
+        }
+    }
+
+    #[test]
+    fn the_third_duplicate_begins_a_recovery_that_ends_at_the_recovery_point() {
+        let mut it = Connection::new(10);
+        assert_eq!([it.ack(1, &[]), it.ack(1, &[(2, 3)]), it.ack(1, &[(2, 4)])], [Turn::None; 3]);
+        assert_eq!(it.recovery.phase(), Phase::Disorder);
+        assert_eq!(it.ack(1, &[(2, 5)]), Turn::Enter);
+        assert_eq!(it.ack(1, &[(2, 5), (6, 10)]), Turn::None);
+        assert_eq!(it.ack(5, &[(6, 10)]), Turn::Partial { is_first: true });
+        assert_eq!(it.ack(10, &[]), Turn::End);
+        assert_eq!((it.recovery.episodes, it.recovery.episodes_ns), (1, 30));
+    }
+
+    #[test]
+    fn one_acknowledgement_with_three_segments_above_the_hole_is_enough() {
+        let mut it = Connection::new(10);
+        assert_eq!(it.ack(0, &[(1, 4)]), Turn::Enter);
+    }
+
+    #[test]
+    fn reordering_of_two_segments_passes() {
+        let mut it = Connection::new(10);
+        assert_eq!([it.ack(0, &[(1, 2)]), it.ack(0, &[(1, 3)]), it.ack(3, &[])], [Turn::None; 3]);
+        assert_eq!(it.recovery.phase(), Phase::Open);
+    }
+
+    #[test]
+    fn a_repeated_block_is_no_duplicate() {
+        let mut it = Connection::new(10);
+        for _ in 0..5 {
+            assert_eq!(it.ack(0, &[(1, 2)]), Turn::None);
+        }
+    }
+
+    #[test]
+    fn after_a_timeout_no_recovery_begins_before_the_recovery_point() {
+        let mut it = Connection::new(10);
+        it.board.mark_all_lost();
+        it.recovery.on_timeout(Timestamp::from_nanos(5), &it.board);
+        assert_eq!([it.ack(1, &[(2, 6)]), it.ack(6, &[(7, 10)])], [Turn::None; 2]);
+        assert_eq!(it.recovery.phase(), Phase::Loss);
+        assert_eq!(it.ack(10, &[]), Turn::End);
+    }
+}

@@ -1,0 +1,492 @@
+//! The sender's record of what is outstanding (RFC 6675 section 4): a ring of segment states.
+//!
+//! ```text
+//!   una ............ frontier ............ next
+//!    │ judged: SACKed or lost │ outstanding │ not yet sent
+//! in flight = next − una − sacked − lost + retransmitted                     (SetPipe)
+//! lost      = not SACKed, and 3 or more segments above it are SACKed         (IsLost, DupThresh 3)
+//! ```
+//! Counters are kept as states change, so that an acknowledgement costs O(newly acknowledged):
+//! - SACK blocks repeat what earlier ones said. Runs of SACKed segments are skipped by links that
+//!   are shortened whenever they are followed (union-find; Tarjan 1975).
+//! - A segment is lost when it lies below the third-highest SACKed one. That frontier only rises, so
+//!   each segment is judged once.
+//! - The cursor of NextSeg only rises too, except where the head or everything is marked lost.
+//!
+//! A retransmission stays lost for the count until it is acknowledged: its own loss shows only in a
+//! timeout (RFC 6675 section 5.1). A SACKed segment counts no longer as retransmitted.
+//!
+//! Departures: NextSeg's rule 4 (a rescue retransmission, a MAY) is left out; IsLost counts segments
+//! and not bytes, which is the same for full-sized ones.
+//!
+//! Ranges: 2^32 − 1 segments a connection (6 TB of 1448 B); numbers do not wrap.
+
+use forebay_core::units::Timestamp;
+
+use crate::packet::Range;
+
+/// Segments SACKed above a hole from which it counts as lost (RFC 6675 section 2).
+pub(crate) const DUP_THRESH: usize = 3;
+
+/// SACKed.
+const SACKED: u8 = 1;
+/// Considered lost; cleared when it is SACKed.
+const LOST: u8 = 2;
+/// Lost and sent again; cleared when it is SACKed and by a timeout.
+const RESENT: u8 = 4;
+/// Ever sent again: no round-trip time can be told from it (RFC 6298 section 3).
+const AMBIGUOUS: u8 = 8;
+
+/// What a segment remembers of the time it was last sent at, for the delivery-rate sample
+/// (draft-ietf-ccwg-bbr, section 4.1.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    /// When.
+    pub at: Timestamp,
+    /// When the newest segment known to be delivered then had been acknowledged.
+    pub delivered_at: Timestamp,
+    /// When that one had been sent.
+    pub first_sent: Timestamp,
+    /// Segments delivered until then.
+    pub delivered: u32,
+    /// Of a SACKed segment: none between it and this one is not SACKed.
+    pub(super) skip: u32,
+}
+
+/// What one acknowledgement told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Segments newly acknowledged or SACKed.
+    pub delivered: u32,
+    /// Of these, newly SACKed.
+    pub sacked: u32,
+    /// Segments newly considered lost.
+    pub lost: u32,
+    /// The newly delivered segment that was sent last.
+    pub newest: Option<Sent>,
+    /// When the last of the newly delivered segments was sent that were sent only once.
+    pub unambiguous: Option<Timestamp>,
+}
+
+/// The ring and its counters, all in segments.
+#[derive(Debug)]
+pub(crate) struct Scoreboard {
+    flags: Vec<u8>,
+    sent: Vec<Sent>,
+    mask: u32,
+    una: u32,
+    next: u32,
+    /// Every segment below is SACKed or lost.
+    frontier: u32,
+    /// No segment below is lost and not yet sent again.
+    cursor: u32,
+    /// No segment below is left for rule 3.
+    rescue: u32,
+    /// The highest SACKed segments, highest first, each plus one; 0: none.
+    top: [u32; DUP_THRESH],
+    sacked: u32,
+    lost: u32,
+    resent: u32,
+}
+
+/// Room for a short flow.
+const RING_MIN: usize = 16;
+
+impl Scoreboard {
+    /// Nothing sent.
+    pub fn new() -> Self {
+        Self {
+            flags: vec![0; RING_MIN],
+            sent: vec![Sent::default(); RING_MIN],
+            mask: RING_MIN as u32 - 1,
+            una: 0,
+            next: 0,
+            frontier: 0,
+            cursor: 0,
+            rescue: 0,
+            top: [0; DUP_THRESH],
+            sacked: 0,
+            lost: 0,
+            resent: 0,
+        }
+    }
+
+    /// The first segment not acknowledged (SND.UNA).
+    pub fn una(&self) -> u32 {
+        self.una
+    }
+
+    /// The first segment never sent (HighData + 1).
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Segments sent and not acknowledged, SACKed or not (FlightSize).
+    pub fn outstanding(&self) -> u32 {
+        self.next - self.una
+    }
+
+    /// Segments thought to be in the network (pipe).
+    pub fn in_flight(&self) -> u32 {
+        self.next - self.una - self.sacked - self.lost + self.resent
+    }
+
+    /// The first segment not acknowledged is considered lost.
+    pub fn is_head_lost(&self) -> bool {
+        self.una < self.next && self.flag(self.una) & LOST != 0
+    }
+
+    /// The first segment not acknowledged has been sent again.
+    pub fn is_head_resent(&self) -> bool {
+        self.una < self.next && self.flag(self.una) & RESENT != 0
+    }
+
+    fn flag(&self, number: u32) -> u8 {
+        self.flags[(number & self.mask) as usize]
+    }
+
+    fn flag_mut(&mut self, number: u32) -> &mut u8 {
+        &mut self.flags[(number & self.mask) as usize]
+    }
+
+    /// Sends the next new segment; `sent.skip` does not matter.
+    pub fn send_new(&mut self, sent: Sent) -> u32 {
+        if self.outstanding() as usize == self.flags.len() {
+            self.grow();
+        }
+        let number = self.next;
+        *self.flag_mut(number) = 0;
+        self.sent[(number & self.mask) as usize] = sent;
+        self.next += 1;
+        number
+    }
+
+    /// Sends segment `number`, which is outstanding, again.
+    pub fn send_again(&mut self, number: u32, sent: Sent) {
+        debug_assert!((self.una..self.next).contains(&number));
+        let place = (number & self.mask) as usize;
+        self.sent[place] = sent;
+        let flag = &mut self.flags[place];
+        debug_assert!(*flag & SACKED == 0, "a SACKed segment is not sent again");
+        if *flag & LOST == 0 {
+            *flag |= LOST;
+            self.lost += 1;
+        }
+        if *flag & RESENT == 0 {
+            self.resent += 1;
+        }
+        *flag |= RESENT | AMBIGUOUS;
+    }
+
+    fn grow(&mut self) {
+        let len = self.flags.len();
+        let (mut flags, mut sent) = (vec![0; 2 * len], vec![Sent::default(); 2 * len]);
+        let mask = 2 * len as u32 - 1;
+        for number in self.una..self.next {
+            flags[(number & mask) as usize] = self.flags[(number & self.mask) as usize];
+            sent[(number & mask) as usize] = self.sent[(number & self.mask) as usize];
+        }
+        (self.flags, self.sent, self.mask) = (flags, sent, mask);
+    }
+
+    /// Takes an acknowledgement of everything below `ack` with SACK `blocks` (Update). `ack` must
+    /// not lie below [`Scoreboard::una`].
+    pub fn acknowledge(&mut self, ack: u32, blocks: &[Range]) -> Progress {
+        let mut progress = Progress::default();
+        let ack = ack.min(self.next);
+        while self.una < ack {
+            self.remove_head(&mut progress);
+        }
+        self.frontier = self.frontier.max(ack);
+        self.cursor = self.cursor.max(ack);
+        self.rescue = self.rescue.max(ack);
+        for block in blocks {
+            self.sack(*block, &mut progress);
+        }
+        if progress.sacked > 0 {
+            self.raise_frontier(&mut progress);
+        }
+        progress
+    }
+
+    fn remove_head(&mut self, progress: &mut Progress) {
+        let number = self.una;
+        let flag = self.flag(number);
+        if flag & SACKED != 0 {
+            self.sacked -= 1;
+        } else {
+            self.note_delivered(number, progress);
+        }
+        self.lost -= u32::from(flag & LOST != 0);
+        self.resent -= u32::from(flag & RESENT != 0);
+        self.una += 1;
+    }
+
+    fn note_delivered(&mut self, number: u32, progress: &mut Progress) {
+        let place = (number & self.mask) as usize;
+        let sent = self.sent[place];
+        progress.delivered += 1;
+        if progress.newest.is_none_or(|newest| sent.at >= newest.at) {
+            progress.newest = Some(sent);
+        }
+        if self.flags[place] & AMBIGUOUS == 0 {
+            progress.unambiguous = progress.unambiguous.max(Some(sent.at));
+        }
+    }
+
+    fn sack(&mut self, block: Range, progress: &mut Progress) {
+        let end = block.end.min(self.next);
+        let mut number = self.first_unsacked(block.start.max(self.una), end);
+        while number < end {
+            self.note_delivered(number, progress);
+            progress.sacked += 1;
+            let flag = self.flag_mut(number);
+            let old = std::mem::replace(flag, (*flag & !(LOST | RESENT)) | SACKED);
+            self.sacked += 1;
+            self.lost -= u32::from(old & LOST != 0);
+            self.resent -= u32::from(old & RESENT != 0);
+            self.sent[(number & self.mask) as usize].skip = number + 1;
+            self.note_high(number + 1);
+            number = self.first_unsacked(number + 1, end);
+        }
+    }
+
+    /// The first segment from `from` on that is not SACKed, or `end` or more.
+    fn first_unsacked(&mut self, from: u32, end: u32) -> u32 {
+        let mut number = from;
+        while number < end && self.flag(number) & SACKED != 0 {
+            let skip = self.sent[(number & self.mask) as usize].skip;
+            if skip < end && self.flag(skip) & SACKED != 0 {
+                let further = self.sent[(skip & self.mask) as usize].skip;
+                self.sent[(number & self.mask) as usize].skip = further;
+            }
+            number = skip;
+        }
+        number
+    }
+
+    fn note_high(&mut self, mut number: u32) {
+        for place in &mut self.top {
+            if number > *place {
+                std::mem::swap(place, &mut number);
+            }
+        }
+    }
+
+    fn raise_frontier(&mut self, progress: &mut Progress) {
+        let below = self.top[DUP_THRESH - 1].saturating_sub(1);
+        while self.frontier < below {
+            let flag = self.flag_mut(self.frontier);
+            if *flag & (SACKED | LOST) == 0 {
+                *flag |= LOST;
+                self.lost += 1;
+                progress.lost += 1;
+            }
+            self.frontier += 1;
+        }
+    }
+
+    /// Considers the first segment not acknowledged lost, for duplicate acknowledgements whose SACK
+    /// blocks alone do not say so. True if that is new.
+    pub fn mark_head_lost(&mut self) -> bool {
+        if self.una == self.next || self.flag(self.una) & (LOST | SACKED) != 0 {
+            return false;
+        }
+        *self.flag_mut(self.una) |= LOST;
+        self.lost += 1;
+        self.cursor = self.una;
+        true
+    }
+
+    /// A timeout: all that is not SACKed is lost, and nothing of it sent again (RFC 6675 section
+    /// 5.1; SACK information is kept, as errata 1610 allows). Returns the segments newly lost.
+    pub fn mark_all_lost(&mut self) -> u32 {
+        let before = self.lost;
+        for number in self.una..self.next {
+            let flag = self.flag_mut(number);
+            *flag &= !RESENT;
+            if *flag & (SACKED | LOST) == 0 {
+                *flag |= LOST;
+                self.lost += 1;
+            }
+        }
+        self.resent = 0;
+        (self.frontier, self.cursor, self.rescue) = (self.next, self.una, self.next);
+        self.lost - before
+    }
+
+    /// NextSeg rule 1: the first segment that is lost and not yet sent again.
+    pub fn next_lost(&mut self) -> Option<u32> {
+        if self.lost == self.resent {
+            return None;
+        }
+        while self.cursor < self.next {
+            if self.flag(self.cursor) & (LOST | RESENT) == LOST {
+                return Some(self.cursor);
+            }
+            self.cursor += 1;
+        }
+        debug_assert!(false, "a lost segment lies below the cursor");
+        None
+    }
+
+    /// NextSeg rule 3: the first segment above the retransmitted ones that is not SACKed and has
+    /// something SACKed above it.
+    pub fn next_unsacked(&mut self) -> Option<u32> {
+        let highest = self.top[0].saturating_sub(1);
+        self.rescue = self.rescue.max(self.cursor);
+        while self.rescue < highest {
+            if self.flag(self.rescue) & (SACKED | RESENT) == 0 {
+                return Some(self.rescue);
+            }
+            self.rescue += 1;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(segments: u32) -> Scoreboard {
+        let mut board = Scoreboard::new();
+        for number in 0..segments {
+            let at = Timestamp::from_nanos(u64::from(number));
+            board.send_new(Sent { at, ..Sent::default() });
+        }
+        board
+    }
+
+    fn block(start: u32, end: u32) -> Range {
+        Range { start, end }
+    }
+
+    /// The counters, counted anew from the states.
+    fn recount(board: &Scoreboard) -> (u32, u32, u32) {
+        let count = |wanted: u8| {
+            (board.una..board.next).filter(|number| board.flag(*number) & wanted != 0).count()
+        };
+        (count(SACKED) as u32, count(LOST) as u32, count(RESENT) as u32)
+    }
+
+    fn check(board: &Scoreboard) {
+        assert_eq!(recount(board), (board.sacked, board.lost, board.resent));
+    }
+
+    #[test]
+    fn three_segments_sacked_above_a_hole_make_it_lost() {
+        let mut board = board(10);
+        assert_eq!(board.acknowledge(0, &[block(1, 3)]).lost, 0);
+        assert!(!board.is_head_lost());
+        let progress = board.acknowledge(0, &[block(1, 4)]);
+        assert_eq!((progress.sacked, progress.lost), (1, 1));
+        assert!(board.is_head_lost());
+        assert_eq!(board.in_flight(), 10 - 3 - 1);
+        // The hole from 4 to 6 lies below 7 and 8 only: not lost before 9 has come.
+        assert_eq!(board.acknowledge(0, &[block(7, 9), block(1, 4)]).lost, 0);
+        assert_eq!(board.acknowledge(0, &[block(7, 10), block(1, 4)]).lost, 3);
+        assert_eq!(board.next_lost(), Some(0));
+        check(&board);
+    }
+
+    #[test]
+    fn next_seg_gives_the_holes_in_order_and_each_once() {
+        let mut board = board(12);
+        board.acknowledge(0, &[block(1, 2), block(4, 5), block(8, 12)]);
+        let mut holes = Vec::new();
+        while let Some(hole) = board.next_lost() {
+            holes.push(hole);
+            board.send_again(hole, Sent::default());
+        }
+        assert_eq!(holes, [0, 2, 3, 5, 6, 7]);
+        assert_eq!(board.in_flight(), 6);
+        assert_eq!(board.next_unsacked(), None);
+        check(&board);
+    }
+
+    #[test]
+    fn rule_3_takes_what_is_not_yet_lost_below_the_highest_sack() {
+        let mut board = board(8);
+        board.acknowledge(0, &[block(3, 4), block(6, 7)]);
+        assert_eq!(board.next_lost(), None);
+        assert_eq!(board.next_unsacked(), Some(0));
+    }
+
+    #[test]
+    fn a_sacked_retransmission_leaves_the_pipe() {
+        let mut board = board(6);
+        board.acknowledge(0, &[block(2, 5)]);
+        for hole in [0, 1] {
+            assert_eq!(board.next_lost(), Some(hole));
+            board.send_again(hole, Sent::default());
+        }
+        assert_eq!(board.in_flight(), 3);
+        board.acknowledge(0, &[block(1, 5)]);
+        assert_eq!(board.in_flight(), 2);
+        check(&board);
+    }
+
+    #[test]
+    fn a_timeout_loses_all_but_the_sacked_and_repairs_from_the_head() {
+        let mut board = board(6);
+        board.acknowledge(0, &[block(3, 5)]);
+        assert_eq!(board.mark_all_lost(), 4);
+        assert_eq!(board.in_flight(), 0);
+        assert_eq!(board.next_lost(), Some(0));
+        board.send_again(0, Sent::default());
+        assert_eq!(board.acknowledge(2, &[]).delivered, 2);
+        assert_eq!(board.next_lost(), Some(2));
+        check(&board);
+    }
+
+    #[test]
+    fn a_cumulative_acknowledgement_clears_every_counter() {
+        let mut board = board(9);
+        board.acknowledge(0, &[block(4, 9)]);
+        board.send_again(0, Sent::default());
+        let progress = board.acknowledge(9, &[]);
+        assert_eq!((progress.delivered, board.in_flight(), board.outstanding()), (4, 0, 0));
+        check(&board);
+    }
+
+    #[test]
+    fn only_segments_sent_once_tell_a_round_trip_time() {
+        let mut board = board(5);
+        board.acknowledge(0, &[block(1, 4)]);
+        board.send_again(0, Sent { at: Timestamp::from_nanos(90), ..Sent::default() });
+        let progress = board.acknowledge(5, &[]);
+        assert_eq!(progress.unambiguous, Some(Timestamp::from_nanos(4)));
+        assert_eq!(progress.newest.unwrap().at, Timestamp::from_nanos(90));
+    }
+
+    #[test]
+    fn the_ring_grows_without_losing_a_state() {
+        let mut board = board(14);
+        board.acknowledge(10, &[block(12, 13)]);
+        for _ in 0..40 {
+            board.send_new(Sent::default());
+        }
+        assert_eq!((board.in_flight(), board.flag(12) & SACKED), (43, SACKED));
+        check(&board);
+    }
+
+    #[test]
+    fn repeated_blocks_over_a_long_run_are_skipped() {
+        let segments = 4096;
+        let mut board = board(segments);
+        for end in 2..=segments {
+            let progress = board.acknowledge(0, &[block(1, end)]);
+            assert_eq!(progress.sacked, 1);
+        }
+        // Links point over the run: at most a few steps lead from its start to its end.
+        let mut steps = 0;
+        let mut number = 1;
+        while number < segments {
+            number = board.sent[(number & board.mask) as usize].skip;
+            steps += 1;
+        }
+        assert!(steps < 32, "{steps} links from end to end");
+        check(&board);
+    }
+}

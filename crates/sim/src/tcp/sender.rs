@@ -1,0 +1,624 @@
+//! The sending side of a connection: what is sent when, and what the algorithm is told.
+//!
+//! ```text
+//! SYN ── one round trip ──► window min(cwnd or PRR, buffers), paced if the algorithm wants it
+//! send    while pipe + 1 segment ≤ cwnd: lost segments first, then new ones, then rule 3   (RFC 6675, 5 C)
+//! ACK     scoreboard → round-trip time → recovery → algorithm → window
+//! RTO     all lost, window as the algorithm says (one segment), back off                   (RFC 6298, 5)
+//! ```
+//! What an algorithm is told, besides a measurement for every acknowledgement:
+//! - Before `Loss` and `Rto` a measurement of the bytes in flight alone: FlightSize at the time of the
+//!   loss is what RFC 5681 (equation 4) halves.
+//! - Bytes of a duplicate acknowledgement wait for the one that moves SND.UNA: the window does not grow
+//!   on duplicates (RFC 3042 section 2).
+//!
+//! An algorithm that gives an ssthresh is governed by PRR in a recovery; one that gives none (a fixed
+//! window, a rate) keeps its own window. Without a window what the buffers hold may be outstanding.
+
+use forebay_core::cc::{
+    CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits,
+};
+use forebay_core::units::{ByteCount, Duration, Timestamp};
+
+use super::delivery::{Delivery, Sample};
+use super::prr::Prr;
+use super::recovery::{Phase, Recovery, Turn};
+use super::rto::RttEstimator;
+use super::scoreboard::{Progress, Scoreboard};
+use super::stack::{RttSource, Stack};
+use crate::event::{Timer, after, nanos_between};
+use crate::packet::{Kind, Range};
+
+/// What the simulator's sender can tell an algorithm.
+pub(crate) const SUPPLIED: &[Field] = &[
+    Field::Lost,
+    Field::Rtt,
+    Field::FeedbackDelay,
+    Field::SendRate,
+    Field::DeliveryRate,
+    Field::InFlight,
+];
+
+/// Window of an algorithm that sets none: the buffers bound it.
+const UNBOUNDED: u64 = u64::MAX / 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handshake {
+    Closed,
+    Requested { is_ambiguous: bool },
+    Established,
+}
+
+/// A packet that leaves the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outgoing {
+    /// [`Kind::Syn`] or [`Kind::Data`].
+    pub kind: Kind,
+    /// Number of the segment.
+    pub number: u32,
+    /// Bytes on the wire.
+    pub len: u16,
+}
+
+/// Where the next segment comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Again(u32),
+    New,
+}
+
+/// What a sender counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    /// Segments sent, those sent again among them.
+    pub sent: u64,
+    /// Segments sent again.
+    pub resent: u64,
+    /// Timeouts of data.
+    pub timeouts: u64,
+}
+
+/// One connection's sender.
+pub(crate) struct Sender {
+    board: Scoreboard,
+    recovery: Recovery,
+    prr: Option<Prr>,
+    rtt: RttEstimator,
+    delivery: Delivery,
+    algorithm: Box<dyn CongestionControl>,
+    limits: SendLimits,
+    /// The window in force, in bytes.
+    cwnd: u64,
+    mss: u64,
+    buffered_segments: u32,
+    /// Segments of the flow, [`u32::MAX`] without end.
+    end: u32,
+    /// Bytes on the wire of the last of them.
+    last_len: u16,
+    stack: Stack,
+    handshake: Handshake,
+    /// A request is to be sent.
+    is_request_due: bool,
+    /// One segment is to be sent whatever the window says.
+    is_forced: bool,
+    /// There was room in the window and nothing to send.
+    has_run_dry: bool,
+    /// Segments delivered by duplicate acknowledgements, not yet told.
+    untold: u32,
+    measured_at: Timestamp,
+    paced_until: Timestamp,
+    /// The retransmission timer.
+    pub rto_timer: Timer,
+    /// When pacing lets the next segment go.
+    pub pacing_timer: Timer,
+    /// When the algorithm wants to be called.
+    pub algorithm_timer: Timer,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+impl Sender {
+    /// A sender of `bytes` of payload, without end for `None`.
+    pub fn new(stack: Stack, algorithm: Box<dyn CongestionControl>, bytes: Option<u64>) -> Self {
+        let mss = u64::from(stack.mss);
+        let segments = bytes.map_or(u64::from(u32::MAX), |bytes| bytes.div_ceil(mss));
+        let payload = match bytes {
+            Some(bytes) if bytes > 0 => (bytes - 1) % mss + 1,
+            _ => mss,
+        };
+        Self {
+            board: Scoreboard::new(),
+            recovery: Recovery::new(),
+            prr: None,
+            rtt: RttEstimator::new(&stack),
+            delivery: Delivery::new(),
+            algorithm,
+            limits: SendLimits::default(),
+            cwnd: 0,
+            mss,
+            buffered_segments: stack.buffered_segments(),
+            end: u32::try_from(segments).unwrap_or(u32::MAX),
+            last_len: payload as u16 + stack.overhead,
+            stack,
+            handshake: Handshake::Closed,
+            is_request_due: false,
+            is_forced: false,
+            has_run_dry: false,
+            untold: 0,
+            measured_at: Timestamp::ZERO,
+            paced_until: Timestamp::ZERO,
+            rto_timer: Timer::STOPPED,
+            pacing_timer: Timer::STOPPED,
+            algorithm_timer: Timer::STOPPED,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Opens the connection.
+    pub fn start(&mut self) {
+        self.handshake = Handshake::Requested { is_ambiguous: false };
+        self.is_request_due = true;
+    }
+
+    /// The request is answered; `echo` is when it was sent.
+    pub fn on_syn_ack(&mut self, now: Timestamp, echo: Timestamp) {
+        let Handshake::Requested { is_ambiguous } = self.handshake else { return };
+        self.handshake = Handshake::Established;
+        self.rto_timer.stop();
+        match self.stack.rtt_source {
+            RttSource::Timestamps { tick_ns } => {
+                self.rtt.on_sample(ticked(now, echo, tick_ns));
+            }
+            RttSource::Segments if !is_ambiguous => self.rtt.on_sample(nanos_between(echo, now)),
+            RttSource::Segments => {}
+        }
+        self.measured_at = now;
+        let mss = ByteCount::new(self.mss);
+        self.algorithm.init(now, mss, mss * u64::from(self.stack.initial_window));
+        self.take_limits();
+    }
+
+    /// Takes an acknowledgement.
+    pub fn on_ack(&mut self, now: Timestamp, number: u32, echo: Timestamp, blocks: &[Range]) {
+        let before = self.board.una();
+        if number < before || self.handshake != Handshake::Established {
+            return;
+        }
+        let mut progress = self.board.acknowledge(number, blocks);
+        let has_advanced = self.board.una() > before;
+        let sample = self.take_sample(now, &progress);
+        let rtt_ns = self.take_rtt(now, echo, has_advanced, &progress);
+        if has_advanced {
+            self.rtt.reset_backoff();
+        }
+        let is_duplicate = progress.sacked > 0;
+        let turn = self.recovery.on_ack(now, &self.board, is_duplicate, has_advanced);
+        self.turn(now, turn, &mut progress);
+        self.measure(now, &progress, sample, rtt_ns, has_advanced);
+        self.take_limits();
+        self.reduce_proportionally(progress.delivered);
+        if has_advanced && self.restarts_timer(turn) {
+            self.restart_rto(now);
+        }
+    }
+
+    fn take_sample(&mut self, now: Timestamp, progress: &Progress) -> Sample {
+        let Some(newest) = progress.newest else { return Sample::default() };
+        let mss = ByteCount::new(self.mss);
+        self.delivery.on_ack(now, progress.delivered, newest, mss, self.rtt.min_ns())
+    }
+
+    fn take_rtt(
+        &mut self,
+        now: Timestamp,
+        echo: Timestamp,
+        has_advanced: bool,
+        progress: &Progress,
+    ) -> Option<u64> {
+        let rtt_ns = match self.stack.rtt_source {
+            RttSource::Timestamps { tick_ns } if has_advanced => ticked(now, echo, tick_ns),
+            RttSource::Timestamps { .. } => return None,
+            RttSource::Segments => nanos_between(progress.unambiguous?, now),
+        };
+        self.rtt.on_sample(rtt_ns);
+        Some(rtt_ns)
+    }
+
+    fn turn(&mut self, now: Timestamp, turn: Turn, progress: &mut Progress) {
+        match turn {
+            Turn::None => {}
+            Turn::Enter => {
+                progress.lost += u32::from(self.board.mark_head_lost());
+                self.tell_loss(now, CongestionEvent::Loss);
+                let ssthresh = self.algorithm.send_limits().ssthresh;
+                let outstanding = u64::from(self.board.outstanding()) * self.mss;
+                self.prr = ssthresh.map(|ssthresh| Prr::enter(ssthresh.as_u64(), outstanding));
+                self.is_forced = true;
+            }
+            Turn::Partial { .. } => {
+                let is_due = self.stack.newreno_partial_acks && !self.board.is_head_resent();
+                self.is_forced |= is_due;
+            }
+            Turn::End => {
+                self.prr = None;
+                self.is_forced = false;
+                self.algorithm.on_event(now, CongestionEvent::RecoveryEnd);
+            }
+        }
+    }
+
+    /// Tells of a loss, with the bytes in flight at this moment.
+    fn tell_loss(&mut self, now: Timestamp, event: CongestionEvent) {
+        let measurement = Measurement {
+            in_flight: Some(self.in_flight_bytes()),
+            delivered: self.delivered_bytes(),
+            prior_delivered: self.delivered_bytes(),
+            ..Measurement::default()
+        };
+        self.algorithm.on_measurement(now, &measurement);
+        self.algorithm.on_event(now, event);
+    }
+
+    fn measure(
+        &mut self,
+        now: Timestamp,
+        progress: &Progress,
+        sample: Sample,
+        rtt_ns: Option<u64>,
+        has_advanced: bool,
+    ) {
+        let mut acked = progress.delivered + self.untold;
+        if has_advanced || self.recovery.phase() == Phase::Recovery {
+            self.untold = 0;
+        } else {
+            (self.untold, acked) = (acked, 0);
+        }
+        let rtt = rtt_ns.map(Duration::from_nanos);
+        let measurement = Measurement {
+            interval: now.saturating_since(self.measured_at),
+            acked: self.bytes(acked),
+            lost: Some(self.bytes(progress.lost)),
+            ecn_ce: None,
+            rtt: rtt.map(|rtt| RttSample { latest: rtt, min: rtt }),
+            feedback_delay: progress.newest.map(|newest| now.saturating_since(newest.at)),
+            send_rate: sample.send_rate,
+            delivery_rate: sample.delivery_rate,
+            train_rate: None,
+            in_flight: Some(self.in_flight_bytes()),
+            delivered: self.delivered_bytes(),
+            prior_delivered: self.bytes(sample.prior_delivered),
+            app_limited: std::mem::take(&mut self.has_run_dry),
+            idle: None,
+        };
+        self.measured_at = now;
+        self.algorithm.on_measurement(now, &measurement);
+    }
+
+    fn take_limits(&mut self) {
+        self.limits = self.algorithm.send_limits();
+        if self.prr.is_none() {
+            self.cwnd = self.limits.cwnd.map_or(UNBOUNDED, ByteCount::as_u64);
+        }
+        if let Some(at) = self.algorithm.next_timer() {
+            self.algorithm_timer.set(at);
+        }
+    }
+
+    fn reduce_proportionally(&mut self, delivered: u32) {
+        let in_flight = self.in_flight_bytes().as_u64();
+        let is_news = delivered > 0;
+        if let Some(prr) = self.prr.as_mut().filter(|_| is_news) {
+            self.cwnd = prr.on_ack(u64::from(delivered) * self.mss, in_flight, self.mss);
+        }
+    }
+
+    fn restarts_timer(&self, turn: Turn) -> bool {
+        !self.stack.newreno_partial_acks || turn != Turn::Partial { is_first: false }
+    }
+
+    fn restart_rto(&mut self, now: Timestamp) {
+        if self.board.outstanding() == 0 {
+            self.rto_timer.stop();
+        } else {
+            self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        }
+    }
+
+    /// The retransmission timer has expired.
+    pub fn on_timeout(&mut self, now: Timestamp) {
+        self.rtt.back_off();
+        if self.handshake != Handshake::Established {
+            self.handshake = Handshake::Requested { is_ambiguous: true };
+            self.is_request_due = true;
+            return;
+        }
+        if self.board.outstanding() == 0 {
+            return;
+        }
+        self.counters.timeouts += 1;
+        self.tell_loss(now, CongestionEvent::Rto);
+        self.board.mark_all_lost();
+        self.recovery.on_timeout(now, &self.board);
+        self.prr = None;
+        self.is_forced = false;
+        self.untold = 0;
+        self.paced_until = now;
+        self.take_limits();
+    }
+
+    /// The algorithm's own timer has expired.
+    pub fn on_algorithm_timer(&mut self, now: Timestamp) {
+        self.algorithm.on_timer(now);
+        self.take_limits();
+    }
+
+    /// The next packet to send at `now`; `None` when the window, the pace or the flow has no more.
+    pub fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
+        if self.handshake != Handshake::Established {
+            return self.request(now);
+        }
+        if std::mem::take(&mut self.is_forced) {
+            let next = self.next_segment().unwrap_or(Next::Again(self.board.una()));
+            return Some(self.send(now, next));
+        }
+        if u64::from(self.board.in_flight() + 1) * self.mss > self.cwnd {
+            return None;
+        }
+        if self.paced_until > now && self.limits.pacing_rate.is_some() {
+            self.pacing_timer.set(self.paced_until);
+            return None;
+        }
+        let next = self.next_segment();
+        self.has_run_dry |= next.is_none() && self.board.next() == self.end;
+        next.map(|next| self.send(now, next))
+    }
+
+    fn request(&mut self, now: Timestamp) -> Option<Outgoing> {
+        if !std::mem::take(&mut self.is_request_due) {
+            return None;
+        }
+        self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        Some(Outgoing { kind: Kind::Syn, number: 0, len: self.stack.overhead })
+    }
+
+    fn next_segment(&mut self) -> Option<Next> {
+        if let Some(number) = self.board.next_lost() {
+            return Some(Next::Again(number));
+        }
+        let has_room = self.board.outstanding() < self.buffered_segments;
+        if self.board.next() < self.end && has_room {
+            return Some(Next::New);
+        }
+        if self.recovery.phase() != Phase::Recovery {
+            return None;
+        }
+        self.board.next_unsacked().map(Next::Again)
+    }
+
+    fn send(&mut self, now: Timestamp, next: Next) -> Outgoing {
+        let sent = self.delivery.on_send(now, self.board.in_flight() == 0);
+        let number = match next {
+            Next::New => self.board.send_new(sent),
+            Next::Again(number) => {
+                self.board.send_again(number, sent);
+                self.counters.resent += 1;
+                number
+            }
+        };
+        self.counters.sent += 1;
+        if let Some(prr) = &mut self.prr {
+            prr.on_send(self.mss);
+        }
+        if !self.rto_timer.is_running() {
+            self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        }
+        let is_last = number + 1 == self.end;
+        let len = if is_last { self.last_len } else { self.stack.mss + self.stack.overhead };
+        if let Some(rate) = self.limits.pacing_rate {
+            let time = ByteCount::new(u64::from(len)).time_at(rate).unwrap_or(Duration::MAX);
+            self.paced_until = self.paced_until.max(now) + time;
+        }
+        Outgoing { kind: Kind::Data, number, len }
+    }
+
+    fn bytes(&self, segments: u32) -> ByteCount {
+        ByteCount::new(u64::from(segments) * self.mss)
+    }
+
+    fn delivered_bytes(&self) -> ByteCount {
+        self.bytes(self.delivery.delivered())
+    }
+
+    /// Bytes thought to be in the network.
+    pub fn in_flight_bytes(&self) -> ByteCount {
+        self.bytes(self.board.in_flight())
+    }
+
+    /// The window in force in bytes; 0 before the connection is open.
+    pub fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// Smoothed round-trip time in nanoseconds, 0 before the first sample.
+    pub fn srtt_ns(&self) -> u64 {
+        self.rtt.srtt_ns()
+    }
+
+    /// Bytes that the application has written, where it always has more: what is acknowledged and
+    /// what the send buffer holds.
+    pub fn written_bytes(&self) -> u64 {
+        if self.handshake != Handshake::Established {
+            return 0;
+        }
+        let all = u64::from(self.end).saturating_mul(self.mss);
+        (u64::from(self.board.una()) * self.mss + self.stack.send_buffer).min(all)
+    }
+
+    /// Loss recoveries that have ended, and their length in all.
+    pub fn recoveries(&self) -> (u64, u64) {
+        (self.recovery.episodes, self.recovery.episodes_ns)
+    }
+}
+
+/// The time between two timestamps of `tick_ns` each, at least a microsecond.
+fn ticked(now: Timestamp, echo: Timestamp, tick_ns: u64) -> u64 {
+    let ticks = (now.as_nanos() / tick_ns).saturating_sub(echo.as_nanos() / tick_ns);
+    (ticks * tick_ns).max(1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use forebay_core::cc::State;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * MS)
+    }
+
+    /// A window with ssthresh 5 after a loss, and a log of what it was told.
+    struct Fixed(Arc<Mutex<Vec<String>>>, u64, u64);
+
+    impl CongestionControl for Fixed {
+        fn init(&mut self, _now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+            (self.1, self.2) = (initial_cwnd.as_u64(), mss.as_u64());
+        }
+        fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
+            let segments = |bytes: ByteCount| bytes.as_u64() / self.2;
+            let in_flight = segments(measurement.in_flight.unwrap());
+            let acked = segments(measurement.acked);
+            self.0.lock().unwrap().push(format!("acked {acked} in flight {in_flight}"));
+        }
+        fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
+            self.0.lock().unwrap().push(format!("{event:?}"));
+            if event == CongestionEvent::Rto {
+                self.1 = self.2;
+            }
+        }
+        fn send_limits(&self) -> SendLimits {
+            let ssthresh = Some(ByteCount::new(5 * self.2));
+            SendLimits { cwnd: Some(ByteCount::new(self.1)), ssthresh, ..SendLimits::default() }
+        }
+        fn state(&self) -> State {
+            State::default()
+        }
+    }
+
+    struct Bench {
+        sender: Sender,
+        told: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Bench {
+        /// A connection that is open since 10 ms and has sent its first window.
+        fn new(stack: Stack, bytes: Option<u64>) -> (Self, Vec<u32>) {
+            let told = Arc::default();
+            let algorithm = Fixed(Arc::clone(&told), 0, 0);
+            let mut sender = Sender::new(stack, Box::new(algorithm), bytes);
+            sender.start();
+            assert_eq!(sender.transmit(at(0)).unwrap().kind, Kind::Syn);
+            assert_eq!(sender.transmit(at(0)), None);
+            sender.on_syn_ack(at(10), at(0));
+            let mut bench = Self { sender, told };
+            let sent = bench.sent(10);
+            (bench, sent)
+        }
+
+        fn sent(&mut self, ms: u64) -> Vec<u32> {
+            std::iter::from_fn(|| self.sender.transmit(at(ms))).map(|out| out.number).collect()
+        }
+
+        fn ack(&mut self, ms: u64, number: u32, blocks: &[(u32, u32)]) -> Vec<u32> {
+            let blocks: Vec<Range> =
+                blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
+            self.sender.on_ack(at(ms), number, at(10), &blocks);
+            self.sent(ms)
+        }
+
+        fn told(&self) -> Vec<String> {
+            std::mem::take(&mut self.told.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn the_initial_window_leaves_after_one_round_trip() {
+        let (bench, sent) = Bench::new(Stack::NS3, None);
+        assert_eq!(sent, (0..10).collect::<Vec<_>>());
+        assert_eq!(bench.sender.srtt_ns(), 10 * MS);
+    }
+
+    #[test]
+    fn a_recovery_repairs_tells_and_reduces() {
+        let (mut bench, _) = Bench::new(Stack::NS3, None);
+        // Segment 0 is lost. Two duplicates: limited transmit lets 10 and 11 out, nothing is told.
+        assert_eq!([bench.ack(20, 0, &[(1, 2)]), bench.ack(20, 0, &[(1, 3)])], [[10], [11]]);
+        assert_eq!(bench.told(), ["acked 0 in flight 9"; 2]);
+        // The third: 12 outstanding, 3 SACKed, 1 lost.
+        assert_eq!(bench.ack(20, 0, &[(1, 4)]), [0]);
+        let told = ["acked 0 in flight 8", "Loss", "acked 3 in flight 8"];
+        assert_eq!(bench.told(), told);
+        // PRR towards 5: every second or third duplicate lets one out.
+        let sent: Vec<usize> = (5..=10).map(|end| bench.ack(21, 0, &[(1, end)]).len()).collect();
+        assert_eq!(sent.iter().sum::<usize>(), 2, "{sent:?}");
+        // The window is the algorithm's again: 10, of which 2 are in flight.
+        assert_eq!(bench.ack(30, 12, &[]).len(), 8);
+        assert!(bench.told().contains(&"RecoveryEnd".to_string()));
+    }
+
+    #[test]
+    fn a_partial_acknowledgement_sends_the_next_hole_in_ns3_whatever_the_window_says() {
+        let by_prr = Stack { newreno_partial_acks: false, ..Stack::NS3 };
+        for (stack, repaired) in [(Stack::NS3, vec![1]), (by_prr, vec![])] {
+            let (mut bench, _) = Bench::new(stack, None);
+            // Segments 0 and 1 are lost; the first goes out again with the third duplicate.
+            let sent = [3, 4, 5].map(|end| bench.ack(20, 0, &[(2, end)]));
+            assert_eq!(sent[2], [0]);
+            assert_eq!(bench.ack(30, 1, &[(2, 5)]), repaired);
+        }
+    }
+
+    #[test]
+    fn a_timeout_begins_anew_with_one_segment_and_doubles() {
+        let (mut bench, _) = Bench::new(Stack::NS3, None);
+        bench.sender.on_timeout(at(1010));
+        assert_eq!(bench.told(), ["acked 0 in flight 10", "Rto"]);
+        assert_eq!(bench.sent(1010), [0]);
+        assert_eq!(bench.sender.counters.timeouts, 1);
+        assert_eq!(bench.sender.rtt.rto_ns(), 2000 * MS);
+        assert_eq!(bench.ack(1020, 1, &[]), [1]);
+        assert!(bench.sender.rtt.rto_ns() < 2000 * MS, "something new ends the backing off");
+    }
+
+    #[test]
+    fn a_flow_ends_with_the_bytes_it_has() {
+        let (mut bench, sent) = Bench::new(Stack::NS3, Some(1448 * 2 + 100));
+        assert_eq!(sent, [0, 1, 2]);
+        assert_eq!(bench.sender.last_len, 154);
+        assert_eq!(bench.ack(20, 3, &[]), [0; 0]);
+        assert!(!bench.sender.rto_timer.is_running());
+    }
+
+    #[test]
+    fn a_lost_request_is_sent_again_after_the_stack_s_first_timeout() {
+        let algorithm = Fixed(Arc::default(), 0, 0);
+        let mut sender = Sender::new(Stack::LINUX, Box::new(algorithm), None);
+        sender.start();
+        sender.transmit(at(0)).unwrap();
+        sender.on_timeout(at(1000));
+        assert_eq!(sender.transmit(at(1000)).unwrap().kind, Kind::Syn);
+        sender.on_syn_ack(at(1020), at(1000));
+        assert_eq!(sender.srtt_ns(), 0, "Karn: which of the two was answered?");
+        assert!(sender.transmit(at(1020)).is_some());
+    }
+
+    #[test]
+    fn timestamps_count_whole_ticks() {
+        let nanos = Timestamp::from_nanos;
+        assert_eq!(ticked(nanos(15_900_000), nanos(999_999), MS), 15 * MS);
+        assert_eq!(ticked(nanos(16_000_000), nanos(999_999), MS), 16 * MS);
+        assert_eq!(ticked(nanos(999_999), nanos(1), MS), 1_000);
+    }
+}

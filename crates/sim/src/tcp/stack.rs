@@ -1,0 +1,146 @@
+//! Presets: how the switches stand, and why. A run chooses a stack and nothing below it.
+//!
+//! | | `ns3` | `linux` |
+//! |---|---|---|
+//! | wire | PPP: 54 B beside the payload | Ethernet without FCS: 66 B |
+//! | device under the qdisc | one packet beside the one being sent | none: the emulator's qdisc is all |
+//! | round-trip times | timestamps of 1 ms, one for each ACK that advances | send times, Karn's rule |
+//! | least timeout | 1 s (RFC 6298) | 200 ms under 4 RTTVAR |
+//! | first timeout | 3 s (TcpSocket::ConnTimeout) | 1 s |
+//! | acknowledgements | each segment | every second, 40 ms; the first 16 at once |
+//! | partial ACK | sends the next hole at once; only the first restarts the timer | as PRR allows; each does |
+//! | send buffer | 4,000,000 B | 12 MB |
+//!
+//! `ns3` agrees with ccperf's settings (delayed acknowledgements off, buffers of 4,000,000 B and
+//! 6 MiB) and ns-3.37's code. `linux` is the testbed's kernel as far as the mechanisms here go: no RACK-TLP,
+//! no F-RTO, no window auto-tuning, so tail losses and lost retransmissions wait for a timeout.
+
+/// Where the minimum of the timeout is applied, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinRto {
+    /// Under SRTT + 4 RTTVAR (RFC 6298 section 2.4).
+    OfSum(u64),
+    /// Under 4 RTTVAR (Linux, TCP_RTO_MIN).
+    OfVariation(u64),
+}
+
+/// What round-trip times are taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RttSource {
+    /// Timestamps (RFC 7323) that count ticks of this many nanoseconds, on each acknowledgement that
+    /// advances SND.UNA.
+    Timestamps {
+        /// Length of a tick.
+        tick_ns: u64,
+    },
+    /// Send times of newly delivered segments that were sent once (RFC 6298 section 3).
+    Segments,
+}
+
+/// A TCP and the device below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Name as written in plans.
+    pub name: &'static str,
+    /// Payload bytes of a full segment; two timestamps leave 1448 of 1460.
+    pub mss: u16,
+    /// Bytes on the wire beside the payload, and those of an acknowledgement without SACK blocks.
+    pub overhead: u16,
+    /// Segments sent before the first acknowledgement (RFC 6928).
+    pub initial_window: u32,
+    /// Bytes that may be sent and not acknowledged, or wait for it.
+    pub send_buffer: u64,
+    /// Bytes that the receiver announces.
+    pub receive_buffer: u64,
+    /// What round-trip times are taken from.
+    pub rtt_source: RttSource,
+    /// Least timeout.
+    pub min_rto: MinRto,
+    /// Timeout before the first round-trip time.
+    pub initial_rto_ns: u64,
+    /// Clock granularity G of RFC 6298.
+    pub rto_granularity_ns: u64,
+    /// In-order segments that share an acknowledgement (RFC 1122 section 4.2.3.2).
+    pub ack_every: u32,
+    /// The longest that an acknowledgement waits for them.
+    pub ack_delay_ns: u64,
+    /// First segments of a connection that are acknowledged one by one.
+    pub quick_acks: u32,
+    /// A partial acknowledgement in recovery sends the next hole at once, whatever the window says
+    /// (RFC 6582 section 3.2, step 5), and only the first one restarts the timer (the "impatient"
+    /// variant of its section 4).
+    pub newreno_partial_acks: bool,
+    /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
+    pub device_packets: usize,
+}
+
+impl Stack {
+    /// ns-3.37 as ccperf sets it up.
+    pub const NS3: Self = Self {
+        name: "ns3",
+        mss: 1448,
+        overhead: 54,
+        initial_window: 10,
+        send_buffer: 4_000_000,
+        receive_buffer: 6 << 20,
+        rtt_source: RttSource::Timestamps { tick_ns: 1_000_000 },
+        min_rto: MinRto::OfSum(1_000_000_000),
+        initial_rto_ns: 3_000_000_000,
+        rto_granularity_ns: 1_000_000,
+        ack_every: 1,
+        ack_delay_ns: 200_000_000,
+        quick_acks: 1,
+        newreno_partial_acks: true,
+        device_packets: 1,
+    };
+
+    /// The testbed's kernel, within the mechanisms that are here.
+    pub const LINUX: Self = Self {
+        name: "linux",
+        mss: 1448,
+        overhead: 66,
+        initial_window: 10,
+        send_buffer: 12_000_000,
+        receive_buffer: 12_000_000,
+        rtt_source: RttSource::Segments,
+        min_rto: MinRto::OfVariation(200_000_000),
+        initial_rto_ns: 1_000_000_000,
+        rto_granularity_ns: 1_000_000,
+        ack_every: 2,
+        ack_delay_ns: 40_000_000,
+        quick_acks: 16,
+        newreno_partial_acks: false,
+        device_packets: 0,
+    };
+
+    /// All presets.
+    pub const ALL: [Self; 2] = [Self::NS3, Self::LINUX];
+
+    /// The preset `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stack| stack.name == name)
+    }
+
+    /// Segments that may be outstanding: what both buffers hold, at least one.
+    pub(crate) fn buffered_segments(&self) -> u32 {
+        let segments = self.send_buffer.min(self.receive_buffer) / u64::from(self.mss);
+        u32::try_from(segments).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wire_sizes_are_those_of_the_two_worlds() {
+        assert_eq!(Stack::NS3.mss + Stack::NS3.overhead, 1502);
+        assert_eq!(Stack::LINUX.mss + Stack::LINUX.overhead, 1514);
+    }
+
+    #[test]
+    fn stacks_are_found_by_name() {
+        assert_eq!(Stack::named("ns3"), Some(Stack::NS3));
+        assert_eq!(Stack::named("ns4"), None);
+    }
+}
