@@ -63,6 +63,16 @@ fn lists_name_what_can_be_asked_for() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_of_a_list_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = command.args(["list", "algorithms"]).stdout(writer).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
 fn the_schema_and_the_check_of_plans_need_no_root() {
     assert!(stdout_of(&["plan", "schema"]).contains("[[bottleneck.change]]"));
     let check = stdout_of(&["plan", "check", "bundler/main"]);

@@ -1,13 +1,16 @@
 //! `forebay list`.
 
+use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Param;
 use forebay_lab::metrics::CATALOGUE;
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
 
+use super::print;
 use super::run::bad_plan;
 
 /// Arguments of `forebay list`.
@@ -32,65 +35,72 @@ enum What {
 impl List {
     /// Prints the list on stdout.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let mut list = String::new();
         match self.what {
-            What::Plans => plans()?,
+            What::Plans => plans(&mut list)?,
             What::Algorithms => {
                 for algorithm in forebay_core::cc::ALGORITHMS {
-                    kind(algorithm.name, algorithm.summary, algorithm.params, algorithm.sources);
+                    let (params, sources) = (algorithm.params, algorithm.sources);
+                    kind(&mut list, algorithm.name, algorithm.summary, params, sources)?;
                 }
             }
             What::Qdiscs => {
                 for discipline in DISCIPLINES {
-                    kind(
-                        discipline.name,
-                        discipline.summary,
-                        discipline.params,
-                        discipline.sources,
-                    );
+                    let (params, sources) = (discipline.params, discipline.sources);
+                    kind(&mut list, discipline.name, discipline.summary, params, sources)?;
                 }
             }
-            What::Metrics => metrics(),
+            What::Metrics => metrics(&mut list)?,
         }
+        print(list.as_bytes()).context("cannot write to stdout")?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn plans() -> anyhow::Result<()> {
+fn plans(list: &mut String) -> anyhow::Result<()> {
     for name in runnable_plans() {
         let plan = Plan::load(name, &[]).map_err(bad_plan)?;
         let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
-        println!("{name}\n    {}\n    arms: {}", plan.title, arms.join(", "));
+        writeln!(list, "{name}\n    {}\n    arms: {}", plan.title, arms.join(", "))?;
         if plan.cells.len() > 1 {
-            println!("    cells: {}", plan.cells.len());
+            writeln!(list, "    cells: {}", plan.cells.len())?;
         }
     }
     Ok(())
 }
 
-fn kind(name: &str, summary: &str, params: &[Param], sources: &[&str]) {
-    println!("{name}\n    {summary}");
+fn kind(
+    list: &mut String,
+    name: &str,
+    summary: &str,
+    params: &[Param],
+    sources: &[&str],
+) -> fmt::Result {
+    writeln!(list, "{name}\n    {summary}")?;
     for param in params {
         let default = match param.default {
             "" => String::new(),
             default => format!(" [{default}]"),
         };
-        println!("    {}{default}: {}; {}", param.name, param.summary, param.allowed);
+        writeln!(list, "    {}{default}: {}; {}", param.name, param.summary, param.allowed)?;
     }
-    println!("    sources: {}", sources.join("; "));
+    writeln!(list, "    sources: {}", sources.join("; "))
 }
 
-fn metrics() {
-    println!("{{q}} is p25, p50, p75, p95 or p99; {{class}} is small, medium or large.");
-    println!("Metrics of a plan's own windows are called window.metric.\n");
+fn metrics(list: &mut String) -> fmt::Result {
+    writeln!(list, "{{q}} is p25, p50, p75, p95 or p99; {{class}} is small, medium or large.")?;
+    writeln!(list, "Metrics of a plan's own windows are called window.metric.\n")?;
     for entry in CATALOGUE {
         let unit = if entry.unit.is_empty() { "" } else { " in " };
-        println!(
+        writeln!(
+            list,
             "{}{unit}{}\n    {}\n    of: {}; over seeds: {}",
             entry.name,
             entry.unit,
             entry.summary,
             entry.of.replace(' ', ", "),
             entry.pooling.as_str()
-        );
+        )?;
     }
+    Ok(())
 }

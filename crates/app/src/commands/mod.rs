@@ -18,6 +18,7 @@ mod run;
 mod status;
 mod trace;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What the input got wrong; ends the program with exit code 2.
@@ -120,5 +121,14 @@ impl Command {
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
         }
+    }
+}
+
+/// Prints on stdout. A reader that has seen enough, such as `head`, is no failure.
+fn print(text: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
     }
 }

@@ -1,7 +1,7 @@
 //! `forebay trace`: link traces made to measure.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, parse_duration};
 
-use super::BadInput;
+use super::{BadInput, print};
 
 /// Arguments of `forebay trace`.
 ///
@@ -95,15 +95,6 @@ impl Trace {
 fn refused(error: SpecError) -> BadInput {
     let option = error.key.replace('_', "-");
     BadInput(format!("--{option} {}: allowed is {}", error.value, error.allowed))
-}
-
-/// A reader that has seen enough, such as `head`, is no failure.
-fn print(text: &[u8]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
-    }
 }
 
 /// Writes `text` beside `path` and then gives it that name: whoever opens the file finds all of
