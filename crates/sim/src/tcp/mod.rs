@@ -8,6 +8,7 @@
 //! | `rto` | round-trip time and timeout | RFC 6298 |
 //! | `delivery` | delivery-rate samples | draft-ietf-ccwg-bbr |
 //! | `receiver` | reassembly, delayed acknowledgements, SACK blocks | RFC 1122, 2018, 5681, 7323 |
+//! | `stream` | what was written, in segments | |
 //! | `sender` | handshake, buffers, pacing; feeds the algorithm | RFC 9293, 6928 |
 //! | `stack` | how the switches stand | |
 
@@ -19,3 +20,4 @@ mod rto;
 mod scoreboard;
 pub(crate) mod sender;
 pub(crate) mod stack;
+mod stream;

@@ -26,6 +26,7 @@ use super::recovery::{Phase, Recovery, Turn};
 use super::rto::RttEstimator;
 use super::scoreboard::{Progress, Scoreboard};
 use super::stack::{RttSource, Stack};
+use super::stream::Stream;
 use crate::event::{Timer, after, nanos_between};
 use crate::packet::{Kind, Range};
 
@@ -91,10 +92,7 @@ pub(crate) struct Sender {
     cwnd: u64,
     mss: u64,
     buffered_segments: u32,
-    /// Segments of the flow, [`u32::MAX`] without end.
-    end: u32,
-    /// Bytes on the wire of the last of them.
-    last_len: u16,
+    stream: Stream,
     stack: Stack,
     handshake: Handshake,
     /// A request is to be sent.
@@ -120,12 +118,6 @@ pub(crate) struct Sender {
 impl Sender {
     /// A sender of `bytes` of payload, without end for `None`.
     pub fn new(stack: Stack, algorithm: Box<dyn CongestionControl>, bytes: Option<u64>) -> Self {
-        let mss = u64::from(stack.mss);
-        let segments = bytes.map_or(u64::from(u32::MAX), |bytes| bytes.div_ceil(mss));
-        let payload = match bytes {
-            Some(bytes) if bytes > 0 => (bytes - 1) % mss + 1,
-            _ => mss,
-        };
         Self {
             board: Scoreboard::new(),
             recovery: Recovery::new(),
@@ -135,10 +127,9 @@ impl Sender {
             algorithm,
             limits: SendLimits::default(),
             cwnd: 0,
-            mss,
+            mss: u64::from(stack.mss),
             buffered_segments: stack.buffered_segments(),
-            end: u32::try_from(segments).unwrap_or(u32::MAX),
-            last_len: payload as u16 + stack.overhead,
+            stream: Stream::new(stack.mss, bytes),
             stack,
             handshake: Handshake::Closed,
             is_request_due: false,
@@ -160,6 +151,26 @@ impl Sender {
         self.is_request_due = true;
     }
 
+    /// The connection has been open since before the run: its handshake took `rtt_ns`.
+    #[allow(dead_code, reason = "requests come next")]
+    pub fn establish(&mut self, now: Timestamp, rtt_ns: u64) {
+        self.handshake = Handshake::Established;
+        self.rtt.on_sample(rtt_ns);
+        self.begin(now);
+    }
+
+    /// The application writes `bytes` more. Gives the number behind the segment with the last of them.
+    #[allow(dead_code, reason = "requests come next")]
+    pub fn write(&mut self, bytes: u64) -> u32 {
+        self.stream.write(bytes, self.board.next())
+    }
+
+    /// The application of a flow without end writes no more: what has been sent is all.
+    #[allow(dead_code, reason = "requests come next")]
+    pub fn close(&mut self) {
+        self.stream.close(self.board.next());
+    }
+
     /// The request is answered; `echo` is when it was sent.
     pub fn on_syn_ack(&mut self, now: Timestamp, echo: Timestamp) {
         let Handshake::Requested { is_ambiguous } = self.handshake else { return };
@@ -172,6 +183,10 @@ impl Sender {
             RttSource::Segments if !is_ambiguous => self.rtt.on_sample(nanos_between(echo, now)),
             RttSource::Segments => {}
         }
+        self.begin(now);
+    }
+
+    fn begin(&mut self, now: Timestamp) {
         self.measured_at = now;
         let mss = ByteCount::new(self.mss);
         self.algorithm.init(now, mss, mss * u64::from(self.stack.initial_window));
@@ -190,6 +205,7 @@ impl Sender {
         let rtt_ns = self.take_rtt(now, echo, has_advanced, &progress);
         if has_advanced {
             self.rtt.reset_backoff();
+            self.stream.forget(number);
         }
         let is_duplicate = progress.sacked > 0;
         let turn = self.recovery.on_ack(now, &self.board, is_duplicate, has_advanced);
@@ -369,7 +385,7 @@ impl Sender {
             return None;
         }
         let next = self.next_segment();
-        self.has_run_dry |= next.is_none() && self.board.next() == self.end;
+        self.has_run_dry |= next.is_none() && self.board.next() == self.stream.end();
         next.map(|next| self.send(now, next))
     }
 
@@ -386,7 +402,7 @@ impl Sender {
             return Some(Next::Again(number));
         }
         let has_room = self.board.outstanding() < self.buffered_segments;
-        if self.board.next() < self.end && has_room {
+        if self.board.next() < self.stream.end() && has_room {
             return Some(Next::New);
         }
         if self.recovery.phase() != Phase::Recovery {
@@ -412,8 +428,7 @@ impl Sender {
         if !self.rto_timer.is_running() {
             self.rto_timer.set(after(now, self.rtt.rto_ns()));
         }
-        let is_last = number + 1 == self.end;
-        let len = if is_last { self.last_len } else { self.stack.mss + self.stack.overhead };
+        let len = self.stream.payload(number) + self.stack.overhead;
         if let Some(rate) = self.limits.pacing_rate {
             let time = ByteCount::new(u64::from(len)).time_at(rate).unwrap_or(Duration::MAX);
             self.paced_until = self.paced_until.max(now) + time;
@@ -450,7 +465,7 @@ impl Sender {
         if self.handshake != Handshake::Established {
             return 0;
         }
-        let all = u64::from(self.end).saturating_mul(self.mss);
+        let all = u64::from(self.stream.end()).saturating_mul(self.mss);
         (u64::from(self.board.una()) * self.mss + self.stack.send_buffer).min(all)
     }
 
@@ -596,9 +611,34 @@ mod tests {
     fn a_flow_ends_with_the_bytes_it_has() {
         let (mut bench, sent) = Bench::new(Stack::NS3, Some(1448 * 2 + 100));
         assert_eq!(sent, [0, 1, 2]);
-        assert_eq!(bench.sender.last_len, 154);
+        assert_eq!(bench.sender.stream.payload(2), 100);
         assert_eq!(bench.ack(20, 3, &[]), [0; 0]);
         assert!(!bench.sender.rto_timer.is_running());
+    }
+
+    #[test]
+    fn messages_are_sent_as_they_are_written() {
+        let mut sender = Sender::new(Stack::LINUX, Box::new(Fixed(Arc::default(), 0, 0)), Some(0));
+        sender.establish(at(0), 50 * MS);
+        assert_eq!((sender.transmit(at(0)), sender.srtt_ns()), (None, 50 * MS));
+        assert_eq!(sender.write(1448 + 16), 2);
+        let lens = |sender: &mut Sender, ms| -> Vec<u16> {
+            std::iter::from_fn(|| sender.transmit(at(ms))).map(|out| out.len).collect()
+        };
+        assert_eq!(lens(&mut sender, 5), [1514, 82]);
+        assert_eq!(sender.write(100), 3);
+        assert_eq!(lens(&mut sender, 6), [166]);
+        sender.on_ack(at(60), 3, at(5), &[]);
+        assert!(sender.transmit(at(60)).is_none() && !sender.rto_timer.is_running());
+    }
+
+    #[test]
+    fn a_closed_flow_repairs_what_it_sent_and_no_more() {
+        let (mut bench, _) = Bench::new(Stack::NS3, None);
+        bench.sender.close();
+        let sent = [2, 3, 4].map(|end| bench.ack(20, 0, &[(1, end)]));
+        assert_eq!(sent, [vec![], vec![], vec![0]]);
+        assert_eq!(bench.ack(30, 10, &[]), [0; 0]);
     }
 
     #[test]
