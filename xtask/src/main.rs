@@ -2,6 +2,7 @@
 
 mod evaluate;
 mod fresh;
+mod reference;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ const HELP: &str = "usage: cargo xtask CHORE
 chores:
   evaluate [PART..]   runs the plans of docs/claims.toml whose names contain a PART (all
                without one) and says which claims hold (root, hours; `make build` first)
+  reference    writes docs/reference.md from the registries of algorithms and qdiscs
   test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)";
 
 fn main() -> ExitCode {
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     }
     let done = match arguments.first().map(String::as_str) {
         Some("evaluate") => evaluate::evaluate(&arguments[1..]),
+        Some("reference") => reference::write(),
         Some("test-fresh") => fresh::test_fresh(),
         _ => {
             eprintln!("{HELP}");

@@ -1,0 +1,77 @@
+//! `docs/reference.md`: the algorithms and queueing disciplines as their registries describe them.
+
+use std::fmt::Write as _;
+
+use anyhow::Context;
+use forebay_core::cc::ALGORITHMS;
+use forebay_core::qdisc::DISCIPLINES;
+use forebay_core::spec::Param;
+
+use crate::repository;
+
+const FILE: &str = "docs/reference.md";
+
+const HEAD: &str = "\
+# Reference
+
+Written by `cargo xtask reference` from the registries in `crates/core`; `forebay list algorithms` and
+`forebay list qdiscs` print the same. A name stands alone (`cc = \"cubic\"`) or with its parameters
+(`cc = { kind = \"cubic\", hystart = \"classic\" }`).
+";
+
+/// Writes the file.
+pub fn write() -> anyhow::Result<()> {
+    let file = repository().join(FILE);
+    std::fs::write(&file, text()).with_context(|| file.display().to_string())
+}
+
+fn text() -> String {
+    let mut text = String::from(HEAD);
+    text.push_str("\n## Congestion control\n");
+    for algorithm in ALGORITHMS {
+        entry(&mut text, algorithm.name, algorithm.summary, algorithm.params, algorithm.sources);
+        if !algorithm.needs.is_empty() {
+            let needs: Vec<&str> = algorithm.needs.iter().map(|field| field.name()).collect();
+            let _ = writeln!(text, "\nRuns only where these are measured: {}.", needs.join(", "));
+        }
+    }
+    text.push_str("\n## Queueing disciplines\n");
+    for discipline in DISCIPLINES {
+        entry(
+            &mut text,
+            discipline.name,
+            discipline.summary,
+            discipline.params,
+            discipline.sources,
+        );
+    }
+    text
+}
+
+fn entry(text: &mut String, name: &str, summary: &str, params: &[Param], sources: &[&str]) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "\n### {name}\n\n{summary}.");
+    if !sources.is_empty() {
+        let _ = writeln!(text, "\nSources: {}.", sources.join("; "));
+    }
+    if params.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n| parameter | default | allowed | |\n|---|---|---|---|");
+    for param in params {
+        let (name, default) = (param.name, param.default);
+        let (allowed, summary) = (param.allowed, param.summary);
+        let _ = writeln!(text, "| `{name}` | {default} | {allowed} | {summary} |");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_is_that_of_the_registries() {
+        let written = std::fs::read_to_string(repository().join(FILE)).unwrap();
+        assert!(written == text(), "{FILE} is out of date: run `cargo xtask reference`");
+    }
+}
