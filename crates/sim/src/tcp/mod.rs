@@ -4,7 +4,12 @@
 //! |---|---|---|
 //! | `scoreboard` | what is outstanding, SACKed, lost, sent again; what to send next | RFC 6675 section 4 |
 //! | `recovery` | duplicate acknowledgements, limited transmit, recovery, its end | RFC 6675 section 5, 3042, 6582 |
-//! | `prr` | how much is sent in a recovery | RFC 6937 |
+//! | `rack`, `scoreboard::by_time` | losses told from send times | RFC 8985 section 6 |
+//! | `tlp`, `sender::alarms` | tail loss probe, one timer for all | RFC 8985 sections 7 and 8 |
+//! | `undo`, `sender::doubts` | reductions taken back | RFC 3522, 3708, 4015 |
+//! | `frto` | spurious timeouts | RFC 5682 |
+//! | `dsack` | duplicates that the receiver reports | RFC 2883 |
+//! | `prr` | how much is sent in a recovery | RFC 6937, 9937 |
 //! | `rto` | round-trip time and timeout | RFC 6298 |
 //! | `delivery` | delivery-rate samples | draft-ietf-ccwg-bbr |
 //! | `receiver` | reassembly, delayed acknowledgements, SACK blocks | RFC 1122, 2018, 5681, 7323 |
@@ -13,7 +18,10 @@
 //! | `stack` | how the switches stand | |
 
 mod delivery;
+mod dsack;
+mod frto;
 mod prr;
+mod rack;
 pub(crate) mod receiver;
 mod recovery;
 mod rto;
@@ -21,3 +29,5 @@ mod scoreboard;
 pub(crate) mod sender;
 pub(crate) mod stack;
 mod stream;
+mod tlp;
+mod undo;

@@ -5,6 +5,7 @@
 //! gap, repair or duplicate    ACK at once                                           (RFC 5681, 4.2)
 //! SACK blocks                 first the one with the newest segment, then those
 //!                             reported last before                                  (RFC 2018, 4)
+//! duplicate                   told in a block before these, if the stack does so    (RFC 2883)
 //! echoed time                 that of the segment that was next to be acknowledged  (RFC 7323, 4.3)
 //! ```
 //! The application reads at once, so what is in order is read. Segments above a gap stand as sorted
@@ -44,6 +45,7 @@ pub(crate) struct Receiver {
     quick_acks: u32,
     ack_every: u32,
     ack_delay_ns: u64,
+    dsack: bool,
     /// When a delayed acknowledgement is due.
     pub timer: Timer,
 }
@@ -61,6 +63,7 @@ impl Receiver {
             quick_acks: stack.quick_acks,
             ack_every: stack.ack_every,
             ack_delay_ns: stack.ack_delay_ns,
+            dsack: stack.dsack,
             timer: Timer::STOPPED,
         }
     }
@@ -81,7 +84,9 @@ impl Receiver {
             return (self.acknowledge_in_order(now), true);
         }
         let is_new = self.insert(number);
-        (Some(self.acknowledge()), is_new)
+        let is_told = self.dsack && !is_new;
+        let duplicate = is_told.then_some(Range { start: number, end: number + 1 });
+        (Some(self.acknowledge_with(duplicate)), is_new)
     }
 
     fn acknowledge_in_order(&mut self, now: Timestamp) -> Option<Ack> {
@@ -98,10 +103,15 @@ impl Receiver {
 
     /// The acknowledgement of what has come; also when [`Receiver::timer`] has expired.
     pub fn acknowledge(&mut self) -> Ack {
+        self.acknowledge_with(None)
+    }
+
+    fn acknowledge_with(&mut self, duplicate: Option<Range>) -> Ack {
         self.timer.stop();
         self.unacked = 0;
         self.last_acked = self.next;
         let mut sack = SackBlocks::default();
+        duplicate.into_iter().for_each(|block| sack.push(block));
         if !self.ranges.is_empty() {
             self.recent.iter().filter(|range| range.end > 0).for_each(|range| sack.push(*range));
         }

@@ -10,6 +10,8 @@
 //! 2). RecoveryPoint is SND.NXT at the entry, also after a timeout, and no recovery begins before it is
 //! reached (section 5.1).
 //!
+//! Where RACK tells losses (RFC 8985), the first one begins a recovery, and duplicates are not counted.
+//!
 //! Limited transmit (RFC 3042) needs no switch: a SACKed segment leaves the pipe, so in Disorder each
 //! duplicate lets one new segment out without a change of the window (RFC 6675 section 5, step 3).
 
@@ -90,6 +92,7 @@ impl Recovery {
         has_advanced: bool,
     ) -> Turn {
         match self.phase {
+            Phase::Open | Phase::Disorder if board.has_rack() => self.on_losses(now, board),
             Phase::Open if !is_duplicate => Turn::None,
             Phase::Open | Phase::Disorder => {
                 self.count_duplicates(is_duplicate, has_advanced);
@@ -102,10 +105,7 @@ impl Recovery {
                 Turn::None
             }
             Phase::Recovery | Phase::Loss if board.una() >= self.point => {
-                self.phase = Phase::Open;
-                self.duplicates = 0;
-                self.episodes += 1;
-                self.episodes_ns += nanos_between(self.since, now);
+                self.end(now);
                 Turn::End
             }
             Phase::Recovery if has_advanced => {
@@ -113,6 +113,45 @@ impl Recovery {
             }
             Phase::Recovery | Phase::Loss => Turn::None,
         }
+    }
+
+    /// Where RACK judges: any loss begins a recovery, unless one is under way.
+    pub fn on_losses(&mut self, now: Timestamp, board: &Scoreboard) -> Turn {
+        if matches!(self.phase, Phase::Recovery | Phase::Loss) {
+            return Turn::None;
+        }
+        if board.has_lost() {
+            self.enter(now, Phase::Recovery, board);
+            return Turn::Enter;
+        }
+        self.phase = if board.sacked() > 0 { Phase::Disorder } else { Phase::Open };
+        Turn::None
+    }
+
+    /// All that was sent before the timeout, and after it until a spurious one was looked for, lies
+    /// below.
+    pub fn point(&self) -> u32 {
+        self.point
+    }
+
+    /// New segments follow that are to tell whether the timeout was spurious (RFC 5682).
+    pub fn raise_point(&mut self, board: &Scoreboard) {
+        self.point = board.next();
+    }
+
+    /// The episode was for nothing and ends.
+    pub fn take_back(&mut self, now: Timestamp, board: &Scoreboard) {
+        if matches!(self.phase, Phase::Recovery | Phase::Loss) {
+            self.end(now);
+        }
+        self.phase = if board.sacked() > 0 { Phase::Disorder } else { Phase::Open };
+    }
+
+    fn end(&mut self, now: Timestamp) {
+        self.phase = Phase::Open;
+        self.duplicates = 0;
+        self.episodes += 1;
+        self.episodes_ns += nanos_between(self.since, now);
     }
 
     fn count_duplicates(&mut self, is_duplicate: bool, has_advanced: bool) {

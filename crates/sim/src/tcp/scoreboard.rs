@@ -16,13 +16,24 @@
 //! A retransmission stays lost for the count until it is acknowledged: its own loss shows only in a
 //! timeout (RFC 6675 section 5.1). A SACKed segment counts no longer as retransmitted.
 //!
+//! Where [`Rack`] judges, neither the frontier nor DupThresh does. It may find a segment lost below the
+//! cursor, again or for the first time; those wait in a heap of their own, so that the cursor never
+//! turns back.
+//!
 //! Departures: NextSeg's rule 4 (a rescue retransmission, a MAY) is left out; IsLost counts segments
 //! and not bytes, which is the same for full-sized ones.
 //!
 //! Ranges: 2^32 − 1 segments a connection (6 TB of 1448 B); numbers do not wrap.
 
+mod by_time;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use forebay_core::units::Timestamp;
 
+use self::by_time::is_listed;
+use super::rack::Rack;
 use crate::packet::Range;
 
 /// Segments SACKed above a hole from which it counts as lost (RFC 6675 section 2).
@@ -36,6 +47,8 @@ const LOST: u8 = 2;
 const RESENT: u8 = 4;
 /// Ever sent again: no round-trip time can be told from it (RFC 6298 section 3).
 const AMBIGUOUS: u8 = 8;
+/// Sent again as a probe and not as lost, though it counts as both until it is delivered or lost.
+const PROBED: u8 = 16;
 
 /// What a segment remembers of the time it was last sent at, for the delivery-rate sample
 /// (draft-ietf-ccwg-bbr, section 4.1.1).
@@ -66,6 +79,8 @@ pub(crate) struct Progress {
     pub newest: Option<Sent>,
     /// When the last of the newly delivered segments was sent that were sent only once.
     pub unambiguous: Option<Timestamp>,
+    /// The lowest of these.
+    pub lowest_original: Option<u32>,
 }
 
 /// The ring and its counters, all in segments.
@@ -87,6 +102,11 @@ pub(crate) struct Scoreboard {
     sacked: u32,
     lost: u32,
     resent: u32,
+    /// Of the lost ones, those that are only [`PROBED`].
+    probed: u32,
+    /// Lost segments below the cursor; some of them are delivered or sent again by now.
+    behind: BinaryHeap<Reverse<u32>>,
+    rack: Option<Rack>,
 }
 
 /// Room for a short flow.
@@ -108,6 +128,9 @@ impl Scoreboard {
             sacked: 0,
             lost: 0,
             resent: 0,
+            probed: 0,
+            behind: BinaryHeap::new(),
+            rack: None,
         }
     }
 
@@ -158,6 +181,9 @@ impl Scoreboard {
         *self.flag_mut(number) = 0;
         self.sent[(number & self.mask) as usize] = sent;
         self.next += 1;
+        if let Some(rack) = &mut self.rack {
+            rack.append(number, sent.at);
+        }
         number
     }
 
@@ -168,6 +194,12 @@ impl Scoreboard {
         self.sent[place] = sent;
         let flag = &mut self.flags[place];
         debug_assert!(*flag & SACKED == 0, "a SACKed segment is not sent again");
+        if let Some(rack) = &mut self.rack {
+            if is_listed(*flag) {
+                rack.remove(number);
+            }
+            rack.append(number, sent.at);
+        }
         if *flag & LOST == 0 {
             *flag |= LOST;
             self.lost += 1;
@@ -187,6 +219,9 @@ impl Scoreboard {
             sent[(number & mask) as usize] = self.sent[(number & self.mask) as usize];
         }
         (self.flags, self.sent, self.mask) = (flags, sent, mask);
+        if let Some(rack) = &mut self.rack {
+            rack.grow(self.una..self.next);
+        }
     }
 
     /// Takes an acknowledgement of everything below `ack` with SACK `blocks` (Update). `ack` must
@@ -203,7 +238,7 @@ impl Scoreboard {
         for block in blocks {
             self.sack(*block, &mut progress);
         }
-        if progress.sacked > 0 {
+        if progress.sacked > 0 && self.rack.is_none() {
             self.raise_frontier(&mut progress);
         }
         progress
@@ -219,6 +254,7 @@ impl Scoreboard {
         }
         self.lost -= u32::from(flag & LOST != 0);
         self.resent -= u32::from(flag & RESENT != 0);
+        self.probed -= u32::from(flag & PROBED != 0);
         self.una += 1;
     }
 
@@ -229,8 +265,17 @@ impl Scoreboard {
         if progress.newest.is_none_or(|newest| sent.at >= newest.at) {
             progress.newest = Some(sent);
         }
-        if self.flags[place] & AMBIGUOUS == 0 {
+        let flag = self.flags[place];
+        if flag & AMBIGUOUS == 0 {
             progress.unambiguous = progress.unambiguous.max(Some(sent.at));
+            let lowest = progress.lowest_original.map_or(number, |lowest| lowest.min(number));
+            progress.lowest_original = Some(lowest);
+        }
+        if let Some(rack) = &mut self.rack {
+            if is_listed(flag) {
+                rack.remove(number);
+            }
+            rack.deliver(number, sent.at, flag & AMBIGUOUS != 0);
         }
     }
 
@@ -241,10 +286,11 @@ impl Scoreboard {
             self.note_delivered(number, progress);
             progress.sacked += 1;
             let flag = self.flag_mut(number);
-            let old = std::mem::replace(flag, (*flag & !(LOST | RESENT)) | SACKED);
+            let old = std::mem::replace(flag, (*flag & !(LOST | RESENT | PROBED)) | SACKED);
             self.sacked += 1;
             self.lost -= u32::from(old & LOST != 0);
             self.resent -= u32::from(old & RESENT != 0);
+            self.probed -= u32::from(old & PROBED != 0);
             self.sent[(number & self.mask) as usize].skip = number + 1;
             self.note_high(number + 1);
             number = self.first_unsacked(number + 1, end);
@@ -320,6 +366,12 @@ impl Scoreboard {
         if self.lost == self.resent {
             return None;
         }
+        while let Some(Reverse(number)) = self.behind.peek().copied() {
+            if number >= self.una && self.flag(number) & (LOST | RESENT) == LOST {
+                return Some(number);
+            }
+            self.behind.pop();
+        }
         while self.cursor < self.next {
             if self.flag(self.cursor) & (LOST | RESENT) == LOST {
                 return Some(self.cursor);
@@ -331,8 +383,11 @@ impl Scoreboard {
     }
 
     /// NextSeg rule 3: the first segment above the retransmitted ones that is not SACKed and has
-    /// something SACKed above it.
+    /// something SACKed above it. Nothing where RACK judges, which repairs only what is lost.
     pub fn next_unsacked(&mut self) -> Option<u32> {
+        if self.rack.is_some() {
+            return None;
+        }
         let highest = self.top[0].saturating_sub(1);
         self.rescue = self.rescue.max(self.cursor);
         while self.rescue < highest {

@@ -15,18 +15,28 @@
 //! An algorithm that gives an ssthresh is governed by PRR in a recovery; one that gives none (a fixed
 //! window, a rate) keeps its own window. Without a window what the buffers hold may be outstanding.
 
+mod alarms;
+mod doubts;
+#[cfg(test)]
+mod script;
+
 use forebay_core::cc::{
     CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits,
 };
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
+use self::alarms::Alarm;
 use super::delivery::{Delivery, Sample};
+use super::dsack;
+use super::frto::Frto;
 use super::prr::Prr;
 use super::recovery::{Phase, Recovery, Turn};
 use super::rto::RttEstimator;
 use super::scoreboard::{Progress, Scoreboard};
 use super::stack::{RttSource, Stack};
 use super::stream::Stream;
+use super::tlp::Probe;
+use super::undo::Undo;
 use crate::event::{Timer, after, nanos_between};
 use crate::packet::{Kind, Range};
 
@@ -66,6 +76,8 @@ pub(crate) struct Outgoing {
 enum Next {
     Again(u32),
     New,
+    /// The last one again.
+    Probe,
 }
 
 /// What a sender counts.
@@ -77,6 +89,8 @@ pub(crate) struct Counters {
     pub resent: u64,
     /// Timeouts of data.
     pub timeouts: u64,
+    /// Reductions of the window that were taken back.
+    pub undone: u64,
 }
 
 /// One connection's sender.
@@ -99,13 +113,22 @@ pub(crate) struct Sender {
     is_request_due: bool,
     /// One segment is to be sent whatever the window says.
     is_forced: bool,
+    /// A tail loss probe is to be sent.
+    probing: Option<Next>,
+    /// The probe that is not answered yet.
+    probe: Option<Probe>,
+    alarm: Alarm,
+    undo: Undo,
+    frto: Frto,
+    /// New segments go before repairs, until the next acknowledgement.
+    prefers_new: bool,
     /// There was room in the window and nothing to send.
     has_run_dry: bool,
     /// Segments delivered by duplicate acknowledgements, not yet told.
     untold: u32,
     measured_at: Timestamp,
     paced_until: Timestamp,
-    /// The retransmission timer.
+    /// The timer of retransmissions, and of probes and RACK.
     pub rto_timer: Timer,
     /// When pacing lets the next segment go.
     pub pacing_timer: Timer,
@@ -118,8 +141,9 @@ pub(crate) struct Sender {
 impl Sender {
     /// A sender of `bytes` of payload, without end for `None`.
     pub fn new(stack: Stack, algorithm: Box<dyn CongestionControl>, bytes: Option<u64>) -> Self {
+        let board = if stack.rack { Scoreboard::with_rack() } else { Scoreboard::new() };
         Self {
-            board: Scoreboard::new(),
+            board,
             recovery: Recovery::new(),
             prr: None,
             rtt: RttEstimator::new(&stack),
@@ -134,6 +158,12 @@ impl Sender {
             handshake: Handshake::Closed,
             is_request_due: false,
             is_forced: false,
+            probing: None,
+            probe: None,
+            alarm: Alarm::Timeout,
+            undo: Undo::default(),
+            frto: Frto::default(),
+            prefers_new: false,
             has_run_dry: false,
             untold: 0,
             measured_at: Timestamp::ZERO,
@@ -199,6 +229,8 @@ impl Sender {
         if number < before || self.handshake != Handshake::Established {
             return;
         }
+        let duplicate = dsack::duplicate(number, blocks);
+        self.board.begin_ack(now, self.rtt.min_ns());
         let mut progress = self.board.acknowledge(number, blocks);
         let has_advanced = self.board.una() > before;
         let sample = self.take_sample(now, &progress);
@@ -207,14 +239,20 @@ impl Sender {
             self.rtt.reset_backoff();
             self.stream.forget(number);
         }
+        self.prefers_new = false;
+        self.judge_probe(now, &progress, duplicate, has_advanced);
+        self.doubt(now, echo, &progress, duplicate, has_advanced);
+        let look_again = self.judge(now, &mut progress, duplicate);
         let is_duplicate = progress.sacked > 0;
         let turn = self.recovery.on_ack(now, &self.board, is_duplicate, has_advanced);
-        self.turn(now, turn, &mut progress);
+        if !self.doubt_recovery(now, echo, turn) {
+            self.turn(now, turn, &mut progress);
+        }
         self.measure(now, &progress, sample, rtt_ns, has_advanced);
         self.take_limits();
-        self.reduce_proportionally(progress.delivered);
-        if has_advanced && self.restarts_timer(turn) {
-            self.restart_rto(now);
+        self.reduce_proportionally(progress.delivered, has_advanced && progress.lost == 0);
+        if look_again.is_some() || (has_advanced && self.restarts_timer(turn)) {
+            self.set_alarm(now, look_again);
         }
     }
 
@@ -244,12 +282,20 @@ impl Sender {
         match turn {
             Turn::None => {}
             Turn::Enter => {
-                progress.lost += u32::from(self.board.mark_head_lost());
+                if !self.board.has_rack() {
+                    progress.lost += u32::from(self.board.mark_head_lost());
+                }
+                let cwnd = self.cwnd;
+                if self.stack.undo {
+                    self.undo.arm(self.board.una());
+                }
                 self.tell_loss(now, CongestionEvent::Loss);
                 let ssthresh = self.algorithm.send_limits().ssthresh;
                 let outstanding = u64::from(self.board.outstanding()) * self.mss;
-                self.prr = ssthresh.map(|ssthresh| Prr::enter(ssthresh.as_u64(), outstanding));
+                let flight = if self.stack.linux_prr { cwnd } else { outstanding };
+                self.prr = ssthresh.map(|ssthresh| Prr::enter(ssthresh.as_u64(), flight));
                 self.is_forced = true;
+                self.probe = None;
             }
             Turn::Partial { .. } => {
                 let is_due = self.stack.newreno_partial_acks && !self.board.is_head_resent();
@@ -258,6 +304,7 @@ impl Sender {
             Turn::End => {
                 self.prr = None;
                 self.is_forced = false;
+                self.board.on_recovery_end();
                 self.algorithm.on_event(now, CongestionEvent::RecoveryEnd);
             }
         }
@@ -320,11 +367,13 @@ impl Sender {
         }
     }
 
-    fn reduce_proportionally(&mut self, delivered: u32) {
+    /// `is_safe`: SND.UNA moved and nothing more was lost.
+    fn reduce_proportionally(&mut self, delivered: u32, is_safe: bool) {
         let in_flight = self.in_flight_bytes().as_u64();
         let is_news = delivered > 0;
         if let Some(prr) = self.prr.as_mut().filter(|_| is_news) {
-            self.cwnd = prr.on_ack(u64::from(delivered) * self.mss, in_flight, self.mss);
+            let is_safe = is_safe || !self.stack.linux_prr;
+            self.cwnd = prr.on_ack(u64::from(delivered) * self.mss, in_flight, self.mss, is_safe);
         }
     }
 
@@ -333,15 +382,22 @@ impl Sender {
     }
 
     fn restart_rto(&mut self, now: Timestamp) {
+        self.alarm = Alarm::Timeout;
         if self.board.outstanding() == 0 {
             self.rto_timer.stop();
-        } else {
-            self.rto_timer.set(after(now, self.rtt.rto_ns()));
+            return;
+        }
+        let rto_at = after(now, self.rtt.rto_ns());
+        if !self.plan_probe(now, rto_at) {
+            self.rto_timer.set(rto_at);
         }
     }
 
     /// The retransmission timer has expired.
     pub fn on_timeout(&mut self, now: Timestamp) {
+        if self.serve_alarm(now) {
+            return;
+        }
         self.rtt.back_off();
         if self.handshake != Handshake::Established {
             self.handshake = Handshake::Requested { is_ambiguous: true };
@@ -353,10 +409,18 @@ impl Sender {
         }
         self.counters.timeouts += 1;
         self.tell_loss(now, CongestionEvent::Rto);
-        self.board.mark_all_lost();
+        self.arm_undo();
+        self.frto.on_timeout(if self.stack.frto { self.recovery.phase() } else { Phase::Recovery });
+        // The head goes out again even where young segments, which RACK spares, fill the window.
+        self.is_forced = self.board.has_rack();
+        if self.board.has_rack() {
+            self.board.lose_timed_out(now);
+        } else {
+            self.board.mark_all_lost();
+        }
         self.recovery.on_timeout(now, &self.board);
         self.prr = None;
-        self.is_forced = false;
+        self.probe = None;
         self.untold = 0;
         self.paced_until = now;
         self.take_limits();
@@ -372,6 +436,9 @@ impl Sender {
     pub fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
         if self.handshake != Handshake::Established {
             return self.request(now);
+        }
+        if let Some(next) = self.probing.take() {
+            return Some(self.send(now, next));
         }
         if std::mem::take(&mut self.is_forced) {
             let next = self.next_segment().unwrap_or(Next::Again(self.board.una()));
@@ -397,12 +464,19 @@ impl Sender {
         Some(Outgoing { kind: Kind::Syn, number: 0, len: self.stack.overhead })
     }
 
+    fn has_new_segment(&self) -> bool {
+        let has_room = self.board.outstanding() < self.buffered_segments;
+        self.board.next() < self.stream.end() && has_room
+    }
+
     fn next_segment(&mut self) -> Option<Next> {
+        if self.prefers_new && self.has_new_segment() {
+            return Some(Next::New);
+        }
         if let Some(number) = self.board.next_lost() {
             return Some(Next::Again(number));
         }
-        let has_room = self.board.outstanding() < self.buffered_segments;
-        if self.board.next() < self.stream.end() && has_room {
+        if self.has_new_segment() {
             return Some(Next::New);
         }
         if self.recovery.phase() != Phase::Recovery {
@@ -417,16 +491,23 @@ impl Sender {
             Next::New => self.board.send_new(sent),
             Next::Again(number) => {
                 self.board.send_again(number, sent);
-                self.counters.resent += 1;
                 number
             }
+            Next::Probe => self.board.send_probe(sent),
         };
         self.counters.sent += 1;
+        if next != Next::New {
+            self.counters.resent += 1;
+            self.undo.on_resend(now);
+        }
         if let Some(prr) = &mut self.prr {
             prr.on_send(self.mss);
         }
         if !self.rto_timer.is_running() {
             self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        }
+        if self.stack.tlp && next == Next::New && self.probe.is_none() {
+            self.replan_probe(now);
         }
         let len = self.stream.payload(number) + self.stack.overhead;
         if let Some(rate) = self.limits.pacing_rate {

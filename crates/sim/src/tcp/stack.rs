@@ -9,11 +9,16 @@
 //! | first timeout | 3 s (TcpSocket::ConnTimeout) | 1 s |
 //! | acknowledgements | each segment | every second, 40 ms; the first 16 at once |
 //! | partial ACK | sends the next hole at once; only the first restarts the timer | as PRR allows; each does |
+//! | losses told by | 3 duplicates (RFC 6675) | send times (RACK), without a timeout also of repairs |
+//! | tail loss probe | none | after 2 SRTT |
+//! | recovery | PRR with slow-start bound (RFC 6937) | the same on safe acknowledgements only (RFC 9937) |
+//! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
+//! | duplicates | not reported | reported (RFC 2883) |
 //! | send buffer | 4,000,000 B | 12 MB |
 //!
 //! `ns3` agrees with ccperf's settings (delayed acknowledgements off, buffers of 4,000,000 B and
-//! 6 MiB) and ns-3.37's code. `linux` is the testbed's kernel as far as the mechanisms here go: no RACK-TLP,
-//! no F-RTO, no window auto-tuning, so tail losses and lost retransmissions wait for a timeout.
+//! 6 MiB) and ns-3.37's code. `linux` is the testbed's kernel as far as the mechanisms here go: no
+//! window auto-tuning, and no batches of segments (TSO, GRO, TCP small queues).
 
 /// Where the minimum of the timeout is applied, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +75,19 @@ pub struct Stack {
     /// (RFC 6582 section 3.2, step 5), and only the first one restarts the timer (the "impatient"
     /// variant of its section 4).
     pub newreno_partial_acks: bool,
+    /// Losses are told from send times (RFC 8985) and not from duplicates.
+    pub rack: bool,
+    /// A probe is sent where the end of a flight is not acknowledged (RFC 8985 section 7).
+    pub tlp: bool,
+    /// Rate reduction as in Linux and RFC 9937: towards ssthresh from the window, not from the bytes in
+    /// flight, and below it faster than deliveries only on safe acknowledgements.
+    pub linux_prr: bool,
+    /// Timeouts are doubted until something tells that they were right (RFC 5682); needs [`Stack::undo`].
+    pub frto: bool,
+    /// Reductions that were for nothing are taken back (RFC 4015, RFC 3708).
+    pub undo: bool,
+    /// The receiver reports duplicates (RFC 2883).
+    pub dsack: bool,
     /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
     pub device_packets: usize,
 }
@@ -91,6 +109,12 @@ impl Stack {
         ack_delay_ns: 200_000_000,
         quick_acks: 1,
         newreno_partial_acks: true,
+        rack: false,
+        tlp: false,
+        linux_prr: false,
+        frto: false,
+        undo: false,
+        dsack: false,
         device_packets: 1,
     };
 
@@ -110,6 +134,12 @@ impl Stack {
         ack_delay_ns: 40_000_000,
         quick_acks: 16,
         newreno_partial_acks: false,
+        rack: true,
+        tlp: true,
+        linux_prr: true,
+        frto: true,
+        undo: true,
+        dsack: true,
         device_packets: 0,
     };
 

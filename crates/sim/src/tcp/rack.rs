@@ -1,0 +1,346 @@
+//! RACK: losses told from send times, those of retransmissions too (RFC 8985).
+//!
+//! ```text
+//! segment   the delivered one that was sent last; rtt its round trip              (6.2, step 2)
+//! lost      sent before it, and sent + rtt + reo_wnd <= now                       (6.2, step 5)
+//! reo_wnd   0 until reordering is seen, in a recovery or with 3 segments SACKed;
+//!           else min(mult min_rtt / 4, SRTT)                                      (6.2, step 4)
+//! mult      1; one more for a round with a D-SACK; 1 again after 16 recoveries    (6.2, step 4)
+//! timer     when the last of those sent before the segment would be lost          (6.2, step 5)
+//! ```
+//! Segments in flight stand in a list in the order in which they were last sent, linked by their
+//! places in the scoreboard's ring. Losses are taken from its front, and a cursor at the last one sent
+//! before the segment only moves on, so that an acknowledgement costs O(newly delivered + newly lost).
+//!
+//! As in Linux (net/ipv4/tcp_recovery.c), not as in the RFC: a retransmission's delivery counts unless it
+//! took less than the least round trip, whatever timestamp is echoed, since the acknowledgement of a
+//! SACKed one echoes an earlier segment; and a D-SACK widens the window only once reordering was seen.
+
+use forebay_core::units::Timestamp;
+
+use super::scoreboard::DUP_THRESH;
+use crate::event::{after, nanos_between};
+
+/// No segment.
+const NONE: u32 = u32::MAX;
+/// Recoveries without a D-SACK after which the window is what it was (RFC 8985 section 6.2, step 4).
+const PERSISTENCE: u32 = 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    at: Timestamp,
+    earlier: u32,
+    later: u32,
+}
+
+const UNLINKED: Link = Link { at: Timestamp::ZERO, earlier: NONE, later: NONE };
+
+/// What the window depends on beside RACK's own state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conditions {
+    /// A recovery is under way, after a timeout or not.
+    pub is_recovering: bool,
+    /// Segments SACKed.
+    pub sacked: u32,
+    /// Least round trip, [`u64::MAX`] for none.
+    pub min_rtt_ns: u64,
+    /// Smoothed round trip.
+    pub srtt_ns: u64,
+}
+
+/// The list and what was learnt from deliveries.
+#[derive(Debug)]
+pub(crate) struct Rack {
+    links: Vec<Link>,
+    mask: u32,
+    first: u32,
+    last: u32,
+    /// The last one sent before the segment; [`NONE`]: there is none.
+    older: u32,
+    segment: (Timestamp, u32),
+    rtt_ns: u64,
+    reo_wnd_ns: u64,
+    /// Behind the highest segment delivered before this acknowledgement, and with it.
+    fack: u32,
+    highest: u32,
+    is_reordering_seen: bool,
+    multiplier: u32,
+    persistence: u32,
+    /// SND.NXT when the round of the last D-SACK began.
+    dsack_round: Option<u32>,
+    now: Timestamp,
+    min_rtt_ns: u64,
+}
+
+impl Rack {
+    /// Nothing sent, for a ring of `places`.
+    pub fn new(places: usize) -> Self {
+        Self {
+            links: vec![UNLINKED; places],
+            mask: places as u32 - 1,
+            first: NONE,
+            last: NONE,
+            older: NONE,
+            segment: (Timestamp::ZERO, 0),
+            rtt_ns: 0,
+            reo_wnd_ns: 0,
+            fack: 0,
+            highest: 0,
+            is_reordering_seen: false,
+            multiplier: 1,
+            persistence: 0,
+            dsack_round: None,
+            now: Timestamp::ZERO,
+            min_rtt_ns: u64::MAX,
+        }
+    }
+
+    fn link(&self, number: u32) -> Link {
+        self.links[(number & self.mask) as usize]
+    }
+
+    fn link_mut(&mut self, number: u32) -> &mut Link {
+        &mut self.links[(number & self.mask) as usize]
+    }
+
+    /// Follows the ring, which holds `numbers`, to twice the places.
+    pub fn grow(&mut self, numbers: std::ops::Range<u32>) {
+        let mut links = vec![UNLINKED; 2 * self.links.len()];
+        let mask = links.len() as u32 - 1;
+        for number in numbers {
+            links[(number & mask) as usize] = self.link(number);
+        }
+        (self.links, self.mask) = (links, mask);
+    }
+
+    /// `number` was sent, as the last of all.
+    pub fn append(&mut self, number: u32, at: Timestamp) {
+        let earlier = self.last;
+        *self.link_mut(number) = Link { at, earlier, later: NONE };
+        match earlier {
+            NONE => self.first = number,
+            _ => self.link_mut(earlier).later = number,
+        }
+        self.last = number;
+    }
+
+    /// `number` is delivered or lost.
+    pub fn remove(&mut self, number: u32) {
+        let Link { earlier, later, .. } = self.link(number);
+        match earlier {
+            NONE => self.first = later,
+            _ => self.link_mut(earlier).later = later,
+        }
+        match later {
+            NONE => self.last = earlier,
+            _ => self.link_mut(later).earlier = earlier,
+        }
+        if self.older == number {
+            self.older = earlier;
+        }
+    }
+
+    /// Lists anew what is in flight after a loss was taken back; `sent` is sorted here.
+    pub fn relist(&mut self, mut sent: Vec<(Timestamp, u32)>) {
+        sent.sort_unstable();
+        (self.first, self.last, self.older) = (NONE, NONE, NONE);
+        sent.into_iter().for_each(|(at, number)| self.append(number, at));
+        self.follow();
+    }
+
+    /// An acknowledgement comes; its deliveries follow.
+    pub fn begin(&mut self, now: Timestamp, min_rtt_ns: u64) {
+        (self.now, self.min_rtt_ns) = (now, min_rtt_ns);
+    }
+
+    /// It delivers `number`, last sent at `at` and, if `is_resent`, not for the first time.
+    pub fn deliver(&mut self, number: u32, at: Timestamp, is_resent: bool) {
+        self.highest = self.highest.max(number + 1);
+        self.is_reordering_seen |= !is_resent && number + 1 < self.fack;
+        let rtt_ns = nanos_between(at, self.now);
+        if is_resent && rtt_ns < self.min_rtt_ns {
+            return;
+        }
+        self.rtt_ns = rtt_ns;
+        self.segment = self.segment.max((at, number));
+    }
+
+    /// Its deliveries are told: updates the reordering window. `round` is there with a D-SACK that
+    /// counts: SND.NXT.
+    pub fn finish(&mut self, una: u32, round: Option<u32>, conditions: Conditions) {
+        self.fack = self.highest;
+        self.follow();
+        if self.dsack_round.is_some_and(|end| una >= end) {
+            self.dsack_round = None;
+        }
+        if self.dsack_round.is_none() && round.is_some() && self.is_reordering_seen {
+            self.dsack_round = round;
+            self.multiplier += 1;
+            self.persistence = PERSISTENCE;
+        }
+        self.reo_wnd_ns = self.reordering_window(conditions);
+    }
+
+    fn reordering_window(&self, conditions: Conditions) -> u64 {
+        let is_short = conditions.is_recovering || conditions.sacked as usize >= DUP_THRESH;
+        if (!self.is_reordering_seen && is_short) || conditions.min_rtt_ns == u64::MAX {
+            return 0;
+        }
+        (conditions.min_rtt_ns / 4 * u64::from(self.multiplier)).min(conditions.srtt_ns)
+    }
+
+    /// A recovery has ended.
+    pub fn on_recovery_end(&mut self) {
+        self.persistence = self.persistence.saturating_sub(1);
+        if self.persistence == 0 {
+            self.multiplier = 1;
+        }
+    }
+
+    fn follow(&mut self) {
+        loop {
+            let next = if self.older == NONE { self.first } else { self.link(self.older).later };
+            if next == NONE || (self.link(next).at, next) >= self.segment {
+                return;
+            }
+            self.older = next;
+        }
+    }
+
+    fn lost_at(&self, number: u32) -> Timestamp {
+        after(self.link(number).at, self.rtt_ns + self.reo_wnd_ns)
+    }
+
+    /// The next segment that is lost at `now`; it is then to be removed.
+    pub fn overdue(&self, now: Timestamp) -> Option<u32> {
+        (self.older != NONE && self.lost_at(self.first) <= now).then_some(self.first)
+    }
+
+    /// The next segment that a timeout at `now` takes for lost (6.3).
+    pub fn timed_out(&self, now: Timestamp) -> Option<u32> {
+        (self.first != NONE && self.lost_at(self.first) <= now).then_some(self.first)
+    }
+
+    /// When everything sent before the segment will be lost.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        (self.older != NONE).then(|| self.lost_at(self.older))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * MS)
+    }
+
+    const CALM: Conditions =
+        Conditions { is_recovering: false, sacked: 1, min_rtt_ns: 40 * MS, srtt_ns: 50 * MS };
+
+    /// Segments 0 to 9, sent a millisecond apart from 0 ms on.
+    fn rack() -> Rack {
+        let mut rack = Rack::new(16);
+        (0..10).for_each(|number| rack.append(number, at(u64::from(number))));
+        rack
+    }
+
+    fn deliver(rack: &mut Rack, ms: u64, numbers: &[u32], conditions: Conditions) -> Vec<u32> {
+        rack.begin(at(ms), 40 * MS);
+        for number in numbers {
+            let sent = rack.link(*number).at;
+            rack.remove(*number);
+            rack.deliver(*number, sent, false);
+        }
+        rack.finish(0, None, conditions);
+        lost(rack, ms)
+    }
+
+    fn lost(rack: &mut Rack, ms: u64) -> Vec<u32> {
+        let mut lost = Vec::new();
+        while let Some(number) = rack.overdue(at(ms)) {
+            rack.remove(number);
+            lost.push(number);
+        }
+        lost
+    }
+
+    #[test]
+    fn a_hole_waits_a_quarter_of_the_least_round_trip_and_then_is_lost() {
+        let mut rack = rack();
+        // Segment 3 comes after 40 ms: 0 to 2 are given until sent + 40 + 10 ms.
+        assert_eq!(deliver(&mut rack, 43, &[3], CALM), []);
+        assert_eq!(rack.deadline(), Some(at(2 + 50)));
+        assert_eq!(lost(&mut rack, 51), [0, 1]);
+        assert_eq!(lost(&mut rack, 52), [2]);
+        assert_eq!(rack.deadline(), None, "nothing else was sent before segment 3");
+    }
+
+    #[test]
+    fn three_sacked_segments_or_a_recovery_need_no_waiting() {
+        let conditions = Conditions { sacked: 3, ..CALM };
+        assert_eq!(deliver(&mut rack(), 43, &[1, 2, 3], conditions), [0]);
+        let conditions = Conditions { is_recovering: true, ..CALM };
+        assert_eq!(deliver(&mut rack(), 43, &[3], conditions), [0, 1, 2]);
+    }
+
+    #[test]
+    fn reordering_that_was_seen_keeps_the_window_open() {
+        let mut rack = rack();
+        deliver(&mut rack, 43, &[3], CALM);
+        deliver(&mut rack, 44, &[2], CALM);
+        let conditions = Conditions { sacked: 5, is_recovering: true, ..CALM };
+        assert_eq!(deliver(&mut rack, 46, &[4, 5, 6], conditions), []);
+        assert_eq!(rack.deadline(), Some(at(1 + 40 + 10)));
+    }
+
+    #[test]
+    fn each_round_with_a_d_sack_adds_a_quarter_up_to_the_smoothed_round_trip() {
+        let mut rack = rack();
+        rack.is_reordering_seen = true;
+        let mut windows = Vec::new();
+        for round in 1..6 {
+            rack.finish(10 * round, Some(10 * round + 10), CALM);
+            rack.finish(10 * round + 5, Some(10 * round + 15), CALM);
+            windows.push(rack.reo_wnd_ns / MS);
+        }
+        assert_eq!(windows, [20, 30, 40, 50, 50]);
+        (0..16).for_each(|_| rack.on_recovery_end());
+        rack.finish(100, None, CALM);
+        assert_eq!(rack.reo_wnd_ns, 10 * MS);
+    }
+
+    #[test]
+    fn a_retransmission_that_is_answered_too_soon_tells_nothing() {
+        let mut rack = rack();
+        rack.remove(0);
+        rack.append(0, at(30));
+        rack.begin(at(42), 40 * MS);
+        rack.remove(0);
+        rack.deliver(0, at(30), true);
+        rack.finish(0, None, CALM);
+        assert_eq!(rack.deadline(), None);
+        // A second one that took long enough shows that all sent before it are late.
+        rack.remove(1);
+        rack.append(1, at(60));
+        rack.begin(at(100), 40 * MS);
+        rack.remove(1);
+        rack.deliver(1, at(60), true);
+        rack.finish(0, None, CALM);
+        assert_eq!(lost(&mut rack, 100), [2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn a_timeout_spares_what_was_sent_a_round_trip_ago_or_less() {
+        let mut rack = rack();
+        deliver(&mut rack, 40, &[0], CALM);
+        let mut lost = Vec::new();
+        while let Some(number) = rack.timed_out(at(55)) {
+            rack.remove(number);
+            lost.push(number);
+        }
+        assert_eq!(lost, [1, 2, 3, 4, 5]);
+    }
+}

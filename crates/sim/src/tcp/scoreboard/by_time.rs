@@ -1,0 +1,252 @@
+//! The scoreboard where RACK judges and not DupThresh (RFC 8985), with probes and losses taken back.
+
+use std::cmp::Reverse;
+
+use forebay_core::units::Timestamp;
+
+use super::super::rack::{Conditions, Rack};
+use super::{LOST, PROBED, RESENT, RING_MIN, SACKED, Scoreboard, Sent};
+
+impl Scoreboard {
+    /// Nothing sent; losses are told from send times (RFC 8985).
+    pub fn with_rack() -> Self {
+        Self { rack: Some(Rack::new(RING_MIN)), ..Self::new() }
+    }
+
+    /// Losses are told from send times.
+    pub fn has_rack(&self) -> bool {
+        self.rack.is_some()
+    }
+
+    /// Something is considered lost, sent again since or not.
+    pub fn has_lost(&self) -> bool {
+        self.lost > self.probed
+    }
+
+    /// Segments SACKed.
+    pub fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Segments sent again and not delivered.
+    pub fn resent(&self) -> u32 {
+        self.resent
+    }
+
+    /// When the first segment not acknowledged was last sent.
+    pub fn head_sent_at(&self) -> Timestamp {
+        self.sent[(self.una & self.mask) as usize].at
+    }
+
+    /// Sends the last segment, which nothing is SACKed beside, again and not as lost. Its number.
+    pub fn send_probe(&mut self, sent: Sent) -> u32 {
+        let number = self.next - 1;
+        let flag = self.flag(number);
+        self.send_again(number, sent);
+        if flag & LOST == 0 {
+            *self.flag_mut(number) |= PROBED;
+            self.probed += 1;
+        }
+        number
+    }
+
+    /// RACK, before [`Scoreboard::acknowledge`] at `now`; nothing without it.
+    pub fn begin_ack(&mut self, now: Timestamp, min_rtt_ns: u64) {
+        if let Some(rack) = &mut self.rack {
+            rack.begin(now, min_rtt_ns);
+        }
+    }
+
+    /// RACK, behind it: `has_dsack` if a D-SACK came that counts; `conditions.sacked` is set here.
+    pub fn finish_ack(&mut self, has_dsack: bool, conditions: Conditions) {
+        let round = has_dsack.then_some(self.next);
+        let conditions = Conditions { sacked: self.sacked, ..conditions };
+        if let Some(rack) = &mut self.rack {
+            rack.finish(self.una, round, conditions);
+        }
+    }
+
+    /// RACK: considers lost what is overdue at `now`; how many segments, and when to look again.
+    pub fn lose_overdue(&mut self, now: Timestamp) -> (u32, Option<Timestamp>) {
+        let mut lost = 0;
+        while let Some(number) = self.rack.as_ref().and_then(|rack| rack.overdue(now)) {
+            self.lose(number);
+            lost += 1;
+        }
+        (lost, self.rack.as_ref().and_then(Rack::deadline))
+    }
+
+    /// RACK: a recovery has ended.
+    pub fn on_recovery_end(&mut self) {
+        if let Some(rack) = &mut self.rack {
+            rack.on_recovery_end();
+        }
+    }
+
+    /// A timeout where RACK judges: the head is lost and what is overdue, and nothing else (RFC 8985
+    /// section 6.3).
+    pub fn lose_timed_out(&mut self, now: Timestamp) {
+        while let Some(number) = self.rack.as_ref().and_then(|rack| rack.timed_out(now)) {
+            self.lose(number);
+        }
+        if self.una < self.next && is_listed(self.flag(self.una)) {
+            self.lose(self.una);
+        }
+    }
+
+    /// Considers `number`, which is in flight, lost.
+    fn lose(&mut self, number: u32) {
+        let old = self.flag(number);
+        *self.flag_mut(number) = (old & !(RESENT | PROBED)) | LOST;
+        self.lost += u32::from(old & LOST == 0);
+        self.resent -= u32::from(old & RESENT != 0);
+        self.probed -= u32::from(old & PROBED != 0);
+        if let Some(rack) = &mut self.rack {
+            rack.remove(number);
+        }
+        if number < self.cursor {
+            self.behind.push(Reverse(number));
+        }
+    }
+
+    /// Nothing is lost after all: what is not SACKED is in flight, once (Linux, tcp_undo_cwnd_reduction).
+    pub fn take_losses_back(&mut self) {
+        let mut sent = Vec::new();
+        for number in self.una..self.next {
+            let flag = self.flag_mut(number);
+            *flag &= !(LOST | RESENT | PROBED);
+            if *flag & SACKED == 0 {
+                sent.push((self.sent[(number & self.mask) as usize].at, number));
+            }
+        }
+        (self.lost, self.resent, self.probed) = (0, 0, 0);
+        (self.frontier, self.cursor) = (self.una, self.una);
+        self.behind.clear();
+        if let Some(rack) = &mut self.rack {
+            rack.relist(sent);
+        }
+    }
+}
+
+/// A segment with these flags stands in RACK's list: it is thought to be in the network.
+pub(super) fn is_listed(flag: u8) -> bool {
+    flag & SACKED == 0 && flag & (LOST | RESENT) != LOST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Range;
+
+    const MS: u64 = 1_000_000;
+    const MIN_RTT: u64 = 40 * MS;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * MS)
+    }
+
+    fn sent(ms: u64) -> Sent {
+        Sent { at: at(ms), ..Sent::default() }
+    }
+
+    /// Segments a millisecond apart from 0 ms on.
+    fn board(segments: u64) -> Scoreboard {
+        let mut board = Scoreboard::with_rack();
+        for ms in 0..segments {
+            board.send_new(sent(ms));
+        }
+        board
+    }
+
+    /// Takes an acknowledgement in a recovery; the segments that are to be sent again.
+    fn ack(board: &mut Scoreboard, ms: u64, number: u32, blocks: &[(u32, u32)]) -> Vec<u32> {
+        let blocks: Vec<Range> =
+            blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
+        board.begin_ack(at(ms), MIN_RTT);
+        board.acknowledge(number, &blocks);
+        let (is_recovering, min_rtt_ns, srtt_ns) = (true, MIN_RTT, MIN_RTT);
+        let conditions = Conditions { is_recovering, sacked: 0, min_rtt_ns, srtt_ns };
+        board.finish_ack(false, conditions);
+        board.lose_overdue(at(ms));
+        resend(board, ms)
+    }
+
+    fn resend(board: &mut Scoreboard, ms: u64) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        while let Some(number) = board.next_lost() {
+            board.send_again(number, sent(ms));
+            numbers.push(number);
+        }
+        check(board);
+        numbers
+    }
+
+    fn check(board: &Scoreboard) {
+        let count = |wanted: u8| {
+            let numbers = board.una..board.next;
+            numbers.filter(|number| board.flag(*number) & wanted != 0).count() as u32
+        };
+        let counted = [count(SACKED), count(LOST), count(RESENT), count(PROBED)];
+        assert_eq!(counted, [board.sacked, board.lost, board.resent, board.probed]);
+        assert!(board.in_flight() <= board.outstanding());
+    }
+
+    #[test]
+    fn a_lost_retransmission_is_lost_again_when_a_later_one_is_delivered() {
+        let mut board = board(10);
+        assert_eq!(ack(&mut board, 50, 0, &[(3, 10)]), [0, 1, 2]);
+        // The first repair is lost too, the second comes.
+        assert_eq!(ack(&mut board, 100, 0, &[(1, 2), (3, 10)]), [0]);
+        assert_eq!(ack(&mut board, 101, 0, &[(1, 10)]), []);
+        // And once more.
+        board.send_new(sent(110));
+        assert_eq!(ack(&mut board, 160, 0, &[(1, 11)]), [0]);
+        assert_eq!(ack(&mut board, 210, 11, &[]), []);
+        assert_eq!((board.in_flight(), board.outstanding()), (0, 0));
+    }
+
+    #[test]
+    fn a_probe_is_neither_a_loss_nor_a_second_segment_in_flight_until_it_is_lost() {
+        let mut board = board(4);
+        assert_eq!(board.send_probe(sent(100)), 3);
+        assert!(!board.has_lost() && board.in_flight() == 4 && board.next_lost().is_none());
+        check(&board);
+        assert_eq!(ack(&mut board, 150, 0, &[(3, 4)]), [0, 1, 2]);
+        let mut board = self::board(4);
+        board.send_probe(sent(100));
+        board.send_new(sent(120));
+        assert_eq!(ack(&mut board, 170, 3, &[(4, 5)]), [3]);
+        assert!(board.has_lost());
+    }
+
+    #[test]
+    fn losses_taken_back_are_in_flight_and_can_be_lost_again() {
+        let mut board = board(10);
+        assert_eq!(ack(&mut board, 50, 0, &[(5, 6)]), [0, 1, 2, 3, 4]);
+        board.take_losses_back();
+        check(&board);
+        assert_eq!((board.in_flight(), board.has_lost()), (9, false));
+        assert_eq!(ack(&mut board, 60, 5, &[(5, 6), (8, 9)]), [6, 7]);
+    }
+
+    #[test]
+    fn a_timeout_resends_the_head_and_what_is_overdue() {
+        let mut board = board(10);
+        ack(&mut board, 41, 1, &[]);
+        board.lose_timed_out(at(45));
+        assert_eq!(resend(&mut board, 45), [1, 2, 3, 4]);
+        assert_eq!(board.in_flight(), 9);
+        // The retransmissions are young, the next timeout takes the head again all the same.
+        board.lose_timed_out(at(46));
+        assert_eq!(resend(&mut board, 46), [1, 5]);
+    }
+
+    #[test]
+    fn the_list_follows_a_ring_that_grows() {
+        let mut board = board(100);
+        assert_eq!(ack(&mut board, 150, 0, &[(90, 91)]), (0..90).collect::<Vec<_>>());
+        // What left between the losses and their repair is older than the latter: lost as well.
+        assert_eq!(ack(&mut board, 200, 91, &[]), (91..100).collect::<Vec<_>>());
+        assert_eq!(board.in_flight(), 9);
+    }
+}

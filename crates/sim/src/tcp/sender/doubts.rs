@@ -1,0 +1,178 @@
+//! Reductions that turn out to have been for nothing: what [`Undo`](crate::tcp::undo) and
+//! [`Frto`](crate::tcp::frto) find is put into force here.
+
+use forebay_core::cc::CongestionEvent;
+use forebay_core::units::Timestamp;
+
+use super::Sender;
+use crate::packet::Range;
+use crate::tcp::frto::Finding;
+use crate::tcp::recovery::{Phase, Turn};
+use crate::tcp::scoreboard::Progress;
+
+impl Sender {
+    /// A reduction begins, by a loss or a timeout; one within an episode stands for both.
+    pub(super) fn arm_undo(&mut self) {
+        if self.stack.undo && matches!(self.recovery.phase(), Phase::Open | Phase::Disorder) {
+            self.undo.arm(self.board.una());
+        }
+    }
+
+    /// What an acknowledgement says of a timeout, or of a recovery that has ended. Comes before
+    /// [`super::Recovery::on_ack`].
+    pub(super) fn doubt(
+        &mut self,
+        now: Timestamp,
+        echo: Timestamp,
+        progress: &Progress,
+        duplicate: Option<Range>,
+        has_advanced: bool,
+    ) {
+        if !self.stack.undo {
+            return;
+        }
+        if let Some(range) = duplicate {
+            self.undo.on_duplicate(range.end);
+        }
+        match self.recovery.phase() {
+            Phase::Loss => self.doubt_timeout(now, echo, progress, has_advanced),
+            Phase::Open | Phase::Disorder
+                if duplicate.is_some() && self.undo.is_refuted_by_duplicates() =>
+            {
+                self.take_back(now)
+            }
+            _ => {}
+        }
+    }
+
+    fn doubt_timeout(
+        &mut self,
+        now: Timestamp,
+        echo: Timestamp,
+        progress: &Progress,
+        has_advanced: bool,
+    ) {
+        let is_refuted = self.undo.is_refuted_by(echo) || self.undo.is_refuted_by_duplicates();
+        if has_advanced && is_refuted {
+            return self.take_back(now);
+        }
+        let numbers = (self.board.una(), self.board.next(), self.recovery.point());
+        match self.frto.on_ack(progress, has_advanced, numbers) {
+            Finding::None => {}
+            Finding::Spurious => self.take_back(now),
+            Finding::TryNew if self.has_new_segment() => {
+                self.recovery.raise_point(&self.board);
+                self.prefers_new = true;
+            }
+            Finding::TryNew => self.frto.give_up(),
+        }
+    }
+
+    /// Whether a turn of the recovery shows that it was for nothing; it is then taken back.
+    pub(super) fn doubt_recovery(&mut self, now: Timestamp, echo: Timestamp, turn: Turn) -> bool {
+        let is_over = match turn {
+            Turn::End => true,
+            // Retransmissions that are still out may have been needed.
+            Turn::Partial { .. } => self.board.resent() == 0,
+            _ => return false,
+        };
+        let by_echo = self.undo.is_refuted_by(echo);
+        let by_duplicates = turn == Turn::End && self.undo.is_refuted_by_duplicates();
+        let is_refuted = self.stack.undo && is_over && (by_echo || by_duplicates);
+        if is_refuted {
+            self.take_back(now);
+        }
+        is_refuted
+    }
+
+    fn take_back(&mut self, now: Timestamp) {
+        self.undo.disarm();
+        self.frto.give_up();
+        self.board.take_losses_back();
+        self.recovery.take_back(now, &self.board);
+        self.prr = None;
+        self.is_forced = false;
+        self.counters.undone += 1;
+        self.algorithm.on_event(now, CongestionEvent::Spurious);
+        self.take_limits();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::script::Script;
+    use crate::tcp::recovery::Phase;
+    use crate::tcp::stack::Stack;
+
+    /// Without probes, so that the timeout comes at 300 ms.
+    const STACK: Stack = Stack { tlp: false, ..Stack::LINUX };
+
+    /// A timeout at 300 ms took ten segments for lost, which were only late.
+    fn timed_out() -> Script {
+        let mut it = Script::new(STACK, None);
+        assert_eq!(it.wait(320.0), [(300.0, vec![0])]);
+        assert_eq!(it.window(), (1, Some(5)));
+        it
+    }
+
+    #[test]
+    fn an_echo_of_the_original_takes_a_timeout_back() {
+        let mut it = timed_out();
+        // The original's acknowledgement: 9 are in flight again, the window is 10 + 1.
+        assert_eq!(it.ack(330.0, 1, &[]), [10, 11]);
+        assert_eq!((it.window(), it.sender.counters.undone), ((11, None), 1));
+        assert_eq!(it.sender.recovery.phase(), Phase::Open);
+    }
+
+    #[test]
+    fn new_segments_after_a_timeout_tell_that_it_was_spurious_without_timestamps() {
+        let mut it = timed_out();
+        // As if the echo were the retransmission's: two new segments instead of repairs.
+        assert_eq!(it.ack_echoing(330.0, 300.0, 1, &[]), [10, 11]);
+        assert_eq!(it.sender.counters.undone, 0);
+        // 1 was sent once and is acknowledged: nothing was lost.
+        it.ack_echoing(331.0, 300.0, 2, &[]);
+        assert_eq!((it.sender.counters.undone, it.window().1), (1, None));
+        assert!(it.window().0 >= 10);
+        assert_eq!(it.sender.in_flight_bytes().as_u64() / 1448, it.window().0);
+    }
+
+    #[test]
+    fn a_new_segment_above_the_hole_confirms_the_timeout() {
+        let mut it = timed_out();
+        assert_eq!(it.ack_echoing(350.0, 300.0, 1, &[]), [10, 11]);
+        assert_eq!(it.ack_echoing(400.0, 300.0, 1, &[(10, 11)]).first(), Some(&1));
+        assert_eq!((it.sender.counters.undone, it.window().1), (0, Some(5)));
+    }
+
+    #[test]
+    fn duplicates_of_all_retransmissions_take_a_recovery_back() {
+        let mut it = Script::new(STACK, None);
+        assert_eq!(it.ack(100.0, 0, &[(1, 4)]), [0]);
+        assert_eq!(it.window(), (5, Some(5)));
+        // The original comes late; it fills the hole, but its tick is the retransmission's.
+        it.ack_echoing(104.0, 100.0, 10, &[]);
+        let before = it.window();
+        assert_eq!((before.1, it.sender.counters.undone), (Some(5), 0));
+        // Then the retransmission comes: a duplicate.
+        it.ack_echoing(150.0, 100.0, 10, &[(0, 1)]);
+        assert_eq!((it.window().1, it.sender.counters.undone), (None, 1));
+        assert!(it.window().0 >= 10 && before.0 < 10, "{before:?}");
+    }
+
+    #[test]
+    fn an_echo_from_before_the_retransmission_ends_a_recovery_as_if_it_had_not_been() {
+        let mut it = Script::new(STACK, None);
+        it.ack(100.0, 0, &[(1, 4)]);
+        it.ack(104.0, 10, &[]);
+        assert_eq!((it.window().1, it.sender.counters.undone), (None, 1));
+    }
+
+    #[test]
+    fn ns3_takes_nothing_back() {
+        let mut it = Script::new(Stack::NS3, None);
+        it.ack(100.0, 0, &[(1, 4)]);
+        it.ack(104.0, 10, &[]);
+        assert_eq!((it.window().1, it.sender.counters.undone), (Some(5), 0));
+    }
+}

@@ -1,0 +1,133 @@
+//! How the stacks repair losses, end to end. Losses at set times come from changes of the loss rate.
+
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::Source;
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio};
+use forebay_sim::{Change, Dumbbell, Flow, FlowMetrics, Simulation, Stack};
+
+const MSS: u64 = 1448;
+
+/// 16 Mbit/s, 40 ms, a deep queue: a full segment of Ethernet takes 0.757 ms.
+fn dumbbell(cc: Spec, segments: Option<u64>, stack: Stack) -> Dumbbell {
+    let bytes = segments.map(|segments| ByteCount::new(segments * MSS));
+    let source = Source::Greedy { bytes };
+    Dumbbell {
+        stop: Duration::from_secs(30),
+        seed: 1,
+        stack,
+        rate: Rate::from_mbit_per_sec(16),
+        rtt: Duration::from_millis(40),
+        loss: Ratio::ZERO,
+        qdisc: Spec::named("fifo").with("limit", Value::Text("1000p".into())),
+        changes: Vec::new(),
+        flows: vec![Flow { cc, source, start: Duration::ZERO, rtt: None }],
+    }
+}
+
+fn run(plan: &Dumbbell) -> FlowMetrics {
+    let mut simulation = Simulation::new(plan).unwrap();
+    simulation.run();
+    simulation.flow_metrics(0).unwrap()
+}
+
+fn ms(metrics: &FlowMetrics) -> f64 {
+    metrics.completed.unwrap().as_nanos() as f64 / 1e6
+}
+
+fn loss(at_us: u64, share: f64) -> Change {
+    let at = Duration::from_micros(at_us);
+    Change { at, loss: Ratio::new(share), ..Change::default() }
+}
+
+fn window(segments: u64) -> Spec {
+    Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * MSS)))
+}
+
+const BY_COUNT: Stack =
+    Stack { rack: false, tlp: false, frto: false, undo: false, dsack: false, ..Stack::LINUX };
+
+#[test]
+fn a_lost_tail_costs_two_round_trips_and_not_a_timeout() {
+    // Ten segments leave 1.514 ms apart from 40.033 ms on; the last three, from 50.6 ms on, are lost.
+    let lose = |stack| {
+        let cc = Spec::named("const").with("rate", Value::Text("8Mbit/s".into()));
+        let mut plan = dumbbell(cc, Some(10), stack);
+        plan.changes = vec![loss(50_200, 1.0), loss(60_000, 0.0)];
+        run(&plan)
+    };
+    let metrics = lose(Stack::LINUX);
+    // The last acknowledgement comes at 89.9 ms, the probe leaves 2 SRTT + 2 ms later; its answer
+    // takes a round trip, and the repair of the other two half of one.
+    assert_eq!((metrics.total_rtos_l4, metrics.total_retransmissions_l4), (0, 3));
+    let expected_ms = 89.9 + 2.0 * 40.8 + 2.0 + 1.5 * 40.8 + 2.0;
+    assert!((ms(&metrics) - expected_ms).abs() < 3.0, "{} {expected_ms}", ms(&metrics));
+    let metrics = lose(BY_COUNT);
+    assert_eq!(metrics.total_rtos_l4, 1);
+    assert!(ms(&metrics) > 89.9 + 240.0, "{} ms", ms(&metrics));
+}
+
+#[test]
+fn lost_retransmissions_cost_no_timeout_while_anything_is_delivered() {
+    let lose = |stack| {
+        let mut plan = dumbbell(window(40), None, stack);
+        plan.loss = Ratio::new(0.05).unwrap();
+        run(&plan)
+    };
+    let (by_time, by_count) = (lose(Stack::LINUX), lose(BY_COUNT));
+    // Every twentieth repair is lost: some 60 timeouts where nothing else tells of it.
+    assert!(by_count.total_rtos_l4 > 20, "{by_count:?}");
+    assert_eq!(by_time.total_rtos_l4, 0, "{by_time:?}");
+    let (faster, slower) = (by_time.received_bytes, by_count.received_bytes);
+    assert!(faster > slower, "{faster} {slower}");
+}
+
+#[test]
+fn a_timeout_that_a_longer_path_provokes_is_taken_back() {
+    // The path grows from 40 to 1000 ms: a probe and then the timer of 45 + 200 ms expire, and nothing
+    // is lost. The receiver's window of 60 segments just filled the path.
+    let delay = |stack| {
+        let stack = Stack { receive_buffer: 60 * MSS, ..stack };
+        let mut plan = dumbbell(Spec::named("cubic"), Some(2000), stack);
+        let rtt = Some(Duration::from_millis(1000));
+        plan.changes = vec![Change { at: Duration::from_secs(1), rtt, ..Change::default() }];
+        run(&plan)
+    };
+    let (linux, standing) = (delay(Stack::LINUX), delay(BY_COUNT));
+    assert!(linux.total_rtos_l4 > 0 && standing.total_rtos_l4 > 0, "{linux:?} {standing:?}");
+    assert!(linux.total_retransmissions_l4 <= 4, "{linux:?}");
+    assert!(standing.total_retransmissions_l4 > 40, "{standing:?}");
+    assert!(ms(&linux) < ms(&standing), "{} {}", ms(&linux), ms(&standing));
+}
+
+#[test]
+fn reordering_within_a_quarter_of_the_round_trip_costs_no_retransmissions() {
+    // Every half second the path is shorter by 3 ms each way for a while: what is sent then overtakes.
+    let reorder = |stack| {
+        let mut plan = dumbbell(window(60), None, stack);
+        let change = |at_ms: u64, rtt_ms: u64| Change {
+            at: Duration::from_millis(at_ms),
+            rtt: Some(Duration::from_millis(rtt_ms)),
+            ..Change::default()
+        };
+        plan.changes = (1..58)
+            .flat_map(|half| [change(500 * half, 34), change(500 * half + 100, 40)])
+            .collect();
+        run(&plan)
+    };
+    let by_time = Stack { rack: true, tlp: true, undo: true, dsack: true, ..Stack::NS3 };
+    let (by_time, by_count) = (reorder(by_time), reorder(Stack::NS3));
+    assert!(by_count.total_retransmissions_l4 >= 50, "{by_count:?}");
+    assert_eq!(by_time.total_retransmissions_l4, 0, "{by_time:?}");
+}
+
+#[test]
+fn a_queue_that_overflows_is_repaired_once_and_without_a_timeout() {
+    let mut plan = dumbbell(Spec::named("newreno"), None, Stack::LINUX);
+    plan.qdisc = Spec::named("fifo").with("limit", Value::Text("50p".into()));
+    let mut simulation = Simulation::new(&plan).unwrap();
+    simulation.run();
+    let (drops, metrics) =
+        (simulation.link_metrics().total_qdisc_drops_l2, simulation.flow_metrics(0).unwrap());
+    assert!(drops > 20, "{drops}");
+    assert_eq!((metrics.total_retransmissions_l4, metrics.total_rtos_l4), (drops, 0));
+}
