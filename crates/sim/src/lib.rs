@@ -13,6 +13,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub mod bench;
 mod bottleneck;
 mod event;
 mod metrics;

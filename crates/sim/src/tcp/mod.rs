@@ -25,7 +25,7 @@ mod rack;
 pub(crate) mod receiver;
 mod recovery;
 mod rto;
-mod scoreboard;
+pub(crate) mod scoreboard;
 pub(crate) mod sender;
 pub(crate) mod stack;
 mod stream;

@@ -1,13 +1,23 @@
-//! The event queue: integer time, and a total order of (time, insertion number).
+//! Planned events: integer time, and a total order of (time, order of planning).
 //!
 //! Sources that produce events in order of time (a link, a delay line) keep them in a ring of their
 //! own and have at most one pending entry here, and so has each timer. So a dumbbell of 16 flows has
-//! well under 64 pending entries, where a binary heap is as fast as anything.
+//! well under 64 pending entries, most of them timers that lie far away.
+//!
+//! ```text
+//!  near   sorted, at most 32: what is planned falls between the last few      (near.rs)
+//!  ────── horizon: all of near before, all of the wheel at or after it ──────
+//!  far    wheel: a place by time alone, whatever their number                 (wheel.rs)
+//! ```
+//! Neither part compares insertion numbers: both keep what has the same time in order of arrival.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+mod near;
+mod wheel;
 
 use forebay_core::units::Timestamp;
+
+use self::near::Near;
+use self::wheel::Wheel;
 
 /// What happens next. The number is an index: of the flow, the path or the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,54 +64,95 @@ impl Event {
         };
         (kind << 32) | u64::from(index)
     }
-}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    at: Timestamp,
-    number: u64,
-    event: Event,
-}
-
-impl Ord for Entry {
-    /// Reversed: the heap gives the greatest first, and that is to be the earliest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+    /// The event of a [`Event::code`].
+    #[inline]
+    fn from_code(code: u64) -> Self {
+        let index = code as u32;
+        match code >> 32 {
+            0 => Self::Start(index),
+            1 => Self::Departure,
+            2 => Self::Queue,
+            3 => Self::Forward(index),
+            4 => Self::Reverse(index),
+            5 => Self::Rto(index),
+            6 => Self::Pacing(index),
+            7 => Self::Algorithm(index),
+            8 => Self::DelayedAck(index),
+            9 => Self::Datagram(index),
+            _ => Self::Change(index),
+        }
     }
 }
 
 /// Pending events.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    heap: BinaryHeap<Entry>,
-    inserted: u64,
+    near: Near,
+    far: Wheel,
+    /// Lower bound of what lies in `far`.
+    horizon: Horizon,
+    /// Time of the last event taken.
+    now: u64,
+}
+
+/// Nanoseconds; [`u64::MAX`] while nothing is far.
+#[derive(Clone, Copy, Debug)]
+struct Horizon(u64);
+
+impl Default for Horizon {
+    fn default() -> Self {
+        Self(u64::MAX)
+    }
 }
 
 impl Events {
-    /// Plans `event` for `at`; events of the same time happen in the order in which they were planned.
+    /// Plans `event` for `at`, which is not over; events of the same time happen in the order in
+    /// which they were planned.
+    #[inline]
     pub fn add(&mut self, at: Timestamp, event: Event) {
-        self.heap.push(Entry { at, number: self.inserted, event });
-        self.inserted += 1;
+        debug_assert!(at.as_nanos() >= self.now, "an event in the past");
+        let (at, code) = (at.as_nanos().max(self.now), event.code());
+        if at < self.horizon.0 && self.near.is_full() {
+            self.spill();
+        }
+        if at < self.horizon.0 {
+            self.near.add(at, code);
+        } else {
+            self.far.add(at, code);
+        }
+    }
+
+    /// Moves the latest of the near events, with all of the same time, to the far ones.
+    #[cold]
+    fn spill(&mut self) {
+        let Self { near, far, horizon, .. } = self;
+        near.spill(|at, code| {
+            horizon.0 = at;
+            far.add(at, code);
+        });
     }
 
     /// The next event, unless it lies after `until`.
+    #[inline]
     pub fn pop(&mut self, until: Timestamp) -> Option<(Timestamp, Event)> {
-        if self.heap.peek()?.at > until {
-            return None;
-        }
-        self.heap.pop().map(|entry| (entry.at, entry.event))
+        let (at, code) = match self.near.first() {
+            Some(at) if at > until.as_nanos() => return None,
+            Some(at) => (at, self.near.pop()),
+            None => {
+                let first = self.far.pop(until.as_nanos())?;
+                self.horizon.0 = self.far.lower_bound();
+                first
+            }
+        };
+        self.now = at;
+        Some((Timestamp::from_nanos(at), Event::from_code(code)))
     }
 
     /// Events that are pending.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.near.len() + self.far.len()
     }
 }
 
@@ -168,7 +219,10 @@ impl Timer {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use forebay_core::random::Streams;
 
     fn at(nanos: u64) -> Timestamp {
         Timestamp::from_nanos(nanos)
@@ -183,6 +237,53 @@ mod tests {
         let order = std::iter::from_fn(|| events.pop(Timestamp::MAX));
         let order: Vec<u64> = order.map(|(_, event)| event.code()).collect();
         assert_eq!(order, [1, 3, 4, 0, 2]);
+    }
+
+    /// What a simulation does: takes the first, plans some more, short and long delays and equal
+    /// times mixed. The order is that of a sort by time which keeps equal ones as they came.
+    #[test]
+    fn the_order_is_that_of_a_stable_sort_however_many_are_pending() {
+        for (pending, longest_ns) in [(3, 50), (40, 30), (500, 3), (5_000, 1 << 40), (200, 1 << 13)]
+        {
+            let mut events = Events::default();
+            let mut model: BTreeMap<(u64, u32), ()> = BTreeMap::new();
+            let mut random = Streams::new(pending).stream("events");
+            let (mut now, mut planned) = (0, 0);
+            for step in 0..20_000_u64 {
+                let wanted = if step < 15_000 { pending } else { 0 };
+                while (model.len() as u64) < wanted {
+                    let delay = random.below(longest_ns) >> random.below(20);
+                    events.add(at(now + delay), Event::Start(planned));
+                    model.insert((now + delay, planned), ());
+                    planned += 1;
+                }
+                let expected = model.pop_first().map(|(key, ())| key);
+                let Some((time, index)) = expected else { break };
+                // Asking too early takes nothing and spoils nothing.
+                assert!(time == 0 || events.pop(at(time - 1)).is_none());
+                assert_eq!(events.pop(Timestamp::MAX), Some((at(time), Event::Start(index))));
+                now = time;
+            }
+            assert_eq!(events.len(), 0);
+        }
+    }
+
+    #[test]
+    fn codes_tell_events_apart() {
+        let events = [
+            Event::Start(7),
+            Event::Departure,
+            Event::Queue,
+            Event::Forward(u32::MAX),
+            Event::Reverse(1),
+            Event::Rto(2),
+            Event::Pacing(3),
+            Event::Algorithm(4),
+            Event::DelayedAck(5),
+            Event::Datagram(6),
+            Event::Change(0),
+        ];
+        assert!(events.iter().all(|event| Event::from_code(event.code()) == *event));
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! Runs one of the scenarios again and again and prints what each run cost, as a line of JSON.
+//!
+//! ```text
+//! cargo run --release -p forebay-sim --example speed -- b2 5
+//! ```
+
+mod scenarios;
+
+use std::process::ExitCode;
+
+use forebay_core::units::Duration;
+use forebay_sim::{Dumbbell, Simulation};
+use nix::time::{ClockId, clock_gettime};
+
+/// Names that [`named`] knows.
+const NAMES: &str = "b1|b2|overshoot";
+
+fn named(name: &str) -> Option<Dumbbell> {
+    match name {
+        "b1" => Some(scenarios::rate_step()),
+        "b2" => Some(scenarios::many(10, Duration::from_secs(30))),
+        "overshoot" => Some(scenarios::overshoot(Duration::from_secs(3))),
+        _ => None,
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let name = arguments.first().map_or("", String::as_str);
+    let repetitions = arguments.get(1).map_or(Ok(5), |count| count.parse::<u32>());
+    let (Some(dumbbell), Ok(repetitions)) = (named(name), repetitions) else {
+        eprintln!("usage: speed {NAMES} [REPETITIONS]");
+        return ExitCode::from(2);
+    };
+    for _ in 0..repetitions {
+        let before_ns = cpu_ns();
+        let mut simulation = Simulation::new(&dumbbell).expect("a valid scenario");
+        simulation.run();
+        let flows = 0..dumbbell.flows.len();
+        let metrics: Vec<_> = flows.filter_map(|flow| simulation.flow_metrics(flow)).collect();
+        let link = simulation.link_metrics();
+        let cpu_s = (cpu_ns() - before_ns) as f64 * 1e-9;
+        let resent: u64 = metrics.iter().map(|flow| flow.total_retransmissions_l4).sum();
+        let timeouts: u64 = metrics.iter().map(|flow| flow.total_rtos_l4).sum();
+        println!(
+            "{{\"scenario\":\"{name}\",\"cpu_s\":{cpu_s:.6},\"packets\":{},\"events\":{},\
+             \"drops\":{},\"retransmissions\":{resent},\"timeouts\":{timeouts},\"rss_mb\":{:.1}}}",
+            simulation.packets(),
+            simulation.events(),
+            link.total_qdisc_drops_l2,
+            peak_mb(),
+        );
+    }
+    ExitCode::SUCCESS
+}
+
+/// Time that this process has run on a processor; from `/proc` it would come in ticks of 4 ms.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every Unix has this clock");
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// Most memory that this process has had.
+fn peak_mb() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .map_or(0.0, |kb: f64| kb / 1024.0)
+}

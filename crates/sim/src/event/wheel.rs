@@ -1,0 +1,226 @@
+//! A radix wheel: events by the highest six-bit digit in which their time differs from the wheel's.
+//!
+//! ```text
+//! level   highest of 11 digits in which time and wheel's time differ
+//! slot    that digit of the time
+//! ```
+//! All of a lower level come before all of a higher one, and within a level the slots come in order;
+//! so the first is found in two bit scans, exact to the nanosecond. A slot above level 0 that has its
+//! turn and holds several is spread over the levels below. Each event moves down at most once a
+//! level, whatever else is pending: the cost does not depend on the number of events.
+//!
+//! Source: Ahuja, Mehlhorn, Orlin, Tarjan, Faster algorithms for the shortest path problem, JACM 1990
+//! (radix heap), with digits of six bits as in hashed hierarchical timing wheels (Varghese, Lauck,
+//! SOSP 1987).
+
+const DIGIT_BITS: u32 = 6;
+const SLOTS: usize = 1 << DIGIT_BITS;
+const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
+/// End of a list.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    at: u64,
+    code: u64,
+    next: u32,
+}
+
+/// A list in order of arrival. What has the same time never stands in two.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    head: u32,
+    tail: u32,
+}
+
+/// The wheel.
+#[derive(Debug)]
+pub(super) struct Wheel {
+    /// No pending event lies before; the last one taken lies here.
+    now: u64,
+    /// A bit for each level that is not empty.
+    levels: u32,
+    /// A bit for each slot that is not empty.
+    occupied: [u64; LEVELS],
+    slots: Vec<Slot>,
+    nodes: Vec<Node>,
+    /// First of the nodes that are not in use.
+    free: u32,
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Self {
+            now: 0,
+            levels: 0,
+            occupied: [0; LEVELS],
+            // Made with the first event: most simulations have none here.
+            slots: Vec::new(),
+            nodes: Vec::new(),
+            free: NONE,
+        }
+    }
+}
+
+impl Wheel {
+    /// Takes an event that lies not before the last one taken.
+    pub fn add(&mut self, at: u64, code: u64) {
+        if self.slots.is_empty() {
+            self.slots = vec![Slot { head: NONE, tail: NONE }; LEVELS * SLOTS];
+        }
+        let node = Node { at, code, next: NONE };
+        let index = if self.free == NONE {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as u32
+        } else {
+            let index = self.free;
+            self.free = std::mem::replace(&mut self.nodes[index as usize], node).next;
+            index
+        };
+        self.link(index, at);
+    }
+
+    fn link(&mut self, index: u32, at: u64) {
+        let level = level_of(at ^ self.now);
+        let digit = digit(at, level);
+        let slot = &mut self.slots[level * SLOTS + digit];
+        if slot.head == NONE {
+            slot.head = index;
+            self.occupied[level] |= 1 << digit;
+            self.levels |= 1 << level;
+        } else {
+            self.nodes[slot.tail as usize].next = index;
+        }
+        slot.tail = index;
+    }
+
+    /// Level and digit of the slot with the first event.
+    fn first_slot(&self) -> Option<(usize, usize)> {
+        if self.levels == 0 {
+            return None;
+        }
+        let level = self.levels.trailing_zeros() as usize;
+        Some((level, self.occupied[level].trailing_zeros() as usize))
+    }
+
+    /// Takes the first event, unless it lies after `until`: its time and code.
+    pub fn pop(&mut self, until: u64) -> Option<(u64, u64)> {
+        let (mut level, mut digit) = self.first_slot()?;
+        let mut slot = self.slots[level * SLOTS + digit];
+        if level > 0 && slot.head != slot.tail {
+            let first = self.earliest(slot.head);
+            if first > until {
+                return None;
+            }
+            self.spread(level, digit, first);
+            (level, digit) = self.first_slot()?;
+            slot = self.slots[level * SLOTS + digit];
+        }
+        // Alone in its slot, or on level 0 with others of the same time behind it.
+        let Node { at, code, next } = self.nodes[slot.head as usize];
+        if at > until {
+            return None;
+        }
+        self.now = at;
+        self.slots[level * SLOTS + digit].head = next;
+        if next == NONE {
+            self.clear(level, digit);
+        }
+        self.nodes[slot.head as usize].next = self.free;
+        self.free = slot.head;
+        Some((at, code))
+    }
+
+    fn earliest(&self, head: u32) -> u64 {
+        self.list(head).map(|index| self.nodes[index as usize].at).min().unwrap_or(u64::MAX)
+    }
+
+    fn list(&self, head: u32) -> impl Iterator<Item = u32> {
+        let next = |index: &u32| self.nodes[*index as usize].next;
+        std::iter::successors(Some(head), move |index| Some(next(index)).filter(|it| *it != NONE))
+    }
+
+    /// Distributes a slot anew, seen from its earliest time, `now`: that goes to level 0.
+    fn spread(&mut self, level: usize, digit: usize, now: u64) {
+        let mut index = self.slots[level * SLOTS + digit].head;
+        self.clear(level, digit);
+        self.now = now;
+        while index != NONE {
+            let node = &mut self.nodes[index as usize];
+            let (at, next) = (node.at, std::mem::replace(&mut node.next, NONE));
+            self.link(index, at);
+            index = next;
+        }
+    }
+
+    fn clear(&mut self, level: usize, digit: usize) {
+        self.slots[level * SLOTS + digit] = Slot { head: NONE, tail: NONE };
+        self.occupied[level] &= !(1 << digit);
+        if self.occupied[level] == 0 {
+            self.levels &= !(1 << level);
+        }
+    }
+
+    /// A time before which nothing is pending, [`u64::MAX`] where nothing is at all.
+    pub fn lower_bound(&self) -> u64 {
+        let Some((level, digit)) = self.first_slot() else { return u64::MAX };
+        let shift = DIGIT_BITS * level as u32;
+        let above = u64::MAX.checked_shl(shift + DIGIT_BITS).unwrap_or(0);
+        (self.now & above) | (digit as u64) << shift
+    }
+
+    /// Events that are pending.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        let heads = self.slots.iter().map(|slot| slot.head).filter(|head| *head != NONE);
+        heads.map(|head| self.list(head).count()).sum()
+    }
+}
+
+/// The highest digit in which a time differs from another, given the bits that differ.
+fn level_of(difference: u64) -> usize {
+    ((u64::BITS - 1 - (difference | 1).leading_zeros()) / DIGIT_BITS) as usize
+}
+
+fn digit(at: u64, level: usize) -> usize {
+    (at >> (DIGIT_BITS * level as u32)) as usize % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_digits_of_six_bits() {
+        let levels = [0, 1, 63, 64, 4095, 4096, u64::MAX].map(level_of);
+        assert_eq!(levels, [0, 0, 0, 1, 1, 2, 10]);
+        assert_eq!(digit(u64::MAX, 10), 15);
+    }
+
+    #[test]
+    fn the_lower_bound_lies_not_after_the_first() {
+        let mut wheel = Wheel::default();
+        assert_eq!(wheel.lower_bound(), u64::MAX);
+        for at in [u64::MAX, 1 << 40, 70, 5] {
+            wheel.add(at, 0);
+            assert!(wheel.lower_bound() <= at, "{at}");
+        }
+        for at in [5, 70, 1 << 40, u64::MAX] {
+            assert_eq!(wheel.pop(at - 1), None);
+            assert!(wheel.lower_bound() <= at && wheel.lower_bound() >= at >> 1, "{at}");
+            assert_eq!(wheel.pop(at), Some((at, 0)));
+        }
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let mut wheel = Wheel::default();
+        for now in 0..1000_u64 {
+            wheel.add(now * 1000 + 5, now);
+            wheel.add(now * 1000 + 5, now + 1);
+            assert_eq!(wheel.pop(u64::MAX), Some((now * 1000 + 5, now)));
+            assert_eq!(wheel.pop(u64::MAX), Some((now * 1000 + 5, now + 1)));
+        }
+        assert_eq!((wheel.nodes.len(), wheel.len()), (2, 0));
+    }
+}
