@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-use nix::unistd::{SysconfVar, sysconf};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// Puts the calling thread under `SCHED_FIFO` with `priority` (1 to 99); false if not allowed.
 pub fn try_realtime(priority: i32) -> bool {
@@ -12,6 +13,18 @@ pub fn try_realtime(priority: i32) -> bool {
     parameter.sched_priority = priority;
     // SAFETY: the parameter lives through the call; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0 }
+}
+
+/// Keeps the calling thread on the processor `cpu`; false if that is not allowed.
+pub fn try_keep_to(cpu: usize) -> bool {
+    let mut only = CpuSet::new();
+    only.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only)).is_ok()
+}
+
+/// The processors on which the calling thread may run, ascending.
+pub fn processors() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(Pid::from_raw(0))?;
+    Ok((0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect())
 }
 
 /// User and system time of process `pid` with all its threads (ns). It includes the packet work

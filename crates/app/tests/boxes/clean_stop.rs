@@ -122,7 +122,7 @@ impl Scene {
             return None;
         }
         let alone = alone();
-        let topology = Topology::build(1).unwrap();
+        let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         let sites = &topology.pairs[0];
         let folder = tempfile::tempdir().unwrap();

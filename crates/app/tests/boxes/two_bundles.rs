@@ -27,7 +27,7 @@ fn two_bundles_of_one_pair_of_boxes_are_told_apart_by_prefix() {
         return;
     }
     let _alone = alone();
-    let topology = Topology::build(1).unwrap();
+    let topology = Topology::build(1, None).unwrap();
     connect_the_sites(&topology.emulator);
     let sites = &topology.pairs[0];
     give_ipv6(sites);

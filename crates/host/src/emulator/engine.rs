@@ -22,7 +22,7 @@ use super::{DevicePair, EmulatorError, EmulatorSpec};
 use crate::clock;
 use crate::offload::mtu;
 use crate::port::{Direction, ETHERNET_HEADER_LEN, Port, open_all};
-use crate::process::try_realtime;
+use crate::process::{try_keep_to, try_realtime};
 use crate::record::LinkRecord;
 use crate::roles::Order;
 
@@ -52,6 +52,7 @@ pub struct Emulator {
     pool: Pool,
     waiting: Waiting,
     control: Control,
+    cpu: Option<usize>,
     realtime: bool,
 }
 
@@ -78,6 +79,7 @@ impl Emulator {
             pool: Pool::default(),
             waiting,
             control: Control::default(),
+            cpu: spec.cpu,
             realtime: false,
         })
     }
@@ -106,6 +108,11 @@ impl Emulator {
     /// Forwards on the calling thread until the orders end or `SIGTERM` comes.
     pub fn run(&mut self) -> Result<(), EmulatorError> {
         self.realtime = try_realtime(REALTIME_PRIORITY);
+        if let Some(cpu) = self.cpu
+            && !try_keep_to(cpu)
+        {
+            tracing::warn!(cpu, "not allowed to keep to this processor");
+        }
         // Best effort: under SCHED_FIFO timers have no slack anyway.
         let _ = prctl::set_timerslack(1);
         let mut control_at = Timestamp::ZERO;

@@ -49,6 +49,9 @@ pub struct EmulatorSpec {
     /// Directory for `forward.packets`, `reverse.packets` and, at the end, [`LINKS_FILE`]; without
     /// it no packet is recorded and the queue is not sampled.
     pub out: Option<PathBuf>,
+    /// The processor that it keeps to; `None`: any.
+    #[serde(default)]
+    pub cpu: Option<usize>,
 }
 
 /// The file of the [`LinkRecord`]s, forward then reverse, as a JSON list.

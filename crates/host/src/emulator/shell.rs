@@ -117,7 +117,8 @@ pub fn run_behind(spec: &ShellSpec, mut command: Command) -> Result<ShellOutcome
     let cable = Cable::lay(&inside, &middle)?;
     let pairs = vec![DevicePair { left: "left0".into(), right: "right0".into() }];
     let (forward, reverse) = (spec.forward.clone(), spec.reverse.clone());
-    let emulator = EmulatorSpec { seed: spec.seed, pairs, forward, reverse, out: spec.out.clone() };
+    let out = spec.out.clone();
+    let emulator = EmulatorSpec { seed: spec.seed, pairs, forward, reverse, out, cpu: None };
     let opened = middle.within(|| Ok(Emulator::open(&emulator)));
     let mut emulator = opened.map_err(os("entering a namespace"))??;
 

@@ -42,7 +42,7 @@ impl Bench {
             .map(|pair| DevicePair { left: device("left", pair), right: device("right", pair) })
             .collect();
         let out = Some(dir.path().to_path_buf());
-        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out };
+        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out, cpu: None };
         let (order_end, orders) = pipe().unwrap();
         let obeyed = order_end.try_clone().unwrap();
         let mut emulator = middle.within(|| Ok(Emulator::open(&spec).unwrap())).unwrap();
@@ -357,7 +357,8 @@ fn bad_links_are_refused_by_name() {
     let good = || link(Some(96), 10, "10p");
     let open = |forward: LinkSpec| {
         let pairs = vec![DevicePair { left: "nowhere".into(), right: "nowhere".into() }];
-        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse: good(), out: None };
+        let (reverse, out) = (good(), None);
+        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out, cpu: None };
         Emulator::open(&spec).err().expect("refused")
     };
     let dir = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ mod boxes;
 mod lock;
 mod losses;
 pub mod namespace;
+pub mod processors;
 mod program;
 mod run;
 pub mod topology;
@@ -24,6 +25,7 @@ use crate::offload::OffloadError;
 use crate::record::RunRecord;
 use crate::scenario::{FaultTarget, Scenario};
 use lock::{Attempt, Lock};
+use processors::Processors;
 use run::Run;
 use topology::Topology;
 
@@ -157,8 +159,9 @@ pub fn run_with(
     let dir = dir
         .canonicalize()
         .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
-    let topology = Topology::build(scenario.pairs.len())?;
-    let mut run = Run::prepare(scenario, &topology, binary, &dir)?;
+    let processors = Processors::split().map_err(TestbedError::Proc)?;
+    let topology = Topology::build(scenario.pairs.len(), processors.as_ref())?;
+    let mut run = Run::prepare(scenario, &topology, processors.as_ref(), binary, &dir)?;
     run.go(progress)?;
     progress(Progress { phase: Phase::Collecting, elapsed_ns: total_ns, total_ns });
     run.finish()

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::attacker::Attacker;
 use super::boxes::Boxes;
 use super::namespace::Namespace;
+use super::processors::Processors;
 use super::program::Program;
 use super::topology::{Site, Topology, left_port, right_port};
 use super::{Phase, Progress, TICK, TestbedError};
@@ -66,6 +67,7 @@ impl<'a> Run<'a> {
     pub fn prepare(
         scenario: &'a Scenario,
         topology: &'a Topology,
+        processors: Option<&Processors>,
         binary: &'a Path,
         dir: &'a Path,
     ) -> Result<Self, TestbedError> {
@@ -74,7 +76,7 @@ impl<'a> Run<'a> {
             "emulator",
             &topology.emulator,
             "emulator",
-            &emulator_spec(scenario, dir),
+            &emulator_spec(scenario, processors, dir),
         )?;
         emulator.await_line("ready", READY_TIMEOUT)?;
         // Before the boxes: it records their first handshake too.
@@ -85,7 +87,7 @@ impl<'a> Run<'a> {
         let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
         boxes.await_peers()?;
         topology.disable_offloads()?;
-        let host = describe_host(topology)?;
+        let host = describe_host(topology, processors)?;
 
         let hosts = |side, name| {
             let namespace = match side {
@@ -284,7 +286,7 @@ fn await_both(mut programs: [&mut Program; 2], line: &str) -> Result<(), Testbed
     Ok(())
 }
 
-fn emulator_spec(scenario: &Scenario, dir: &Path) -> EmulatorSpec {
+fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Path) -> EmulatorSpec {
     let devices = |pair| DevicePair { left: left_port(pair), right: right_port(pair) };
     EmulatorSpec {
         seed: scenario.seed,
@@ -292,6 +294,7 @@ fn emulator_spec(scenario: &Scenario, dir: &Path) -> EmulatorSpec {
         forward: scenario.forward.clone(),
         reverse: scenario.reverse.clone(),
         out: Some(dir.to_path_buf()),
+        cpu: processors.map(|processors| processors.emulator),
     }
 }
 
@@ -321,12 +324,18 @@ fn hosts_output(dir: &Path, side: Side) -> PathBuf {
     dir.join(if side == Side::Left { "left-output.json" } else { "right-output.json" })
 }
 
-fn describe_host(topology: &Topology) -> Result<HostRecord, TestbedError> {
+fn describe_host(
+    topology: &Topology,
+    processors: Option<&Processors>,
+) -> Result<HostRecord, TestbedError> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").map_err(TestbedError::Proc)?;
+    let mut settings = topology.settings()?;
+    let cpu = processors.map_or("any".into(), |processors| processors.emulator.to_string());
+    settings.push(format!("processor of the emulator = {cpu}"));
     Ok(HostRecord {
         kernel: kernel.trim().to_string(),
         offloads: topology.offloads()?,
-        settings: topology.settings()?,
+        settings,
         ..HostRecord::default()
     })
 }

@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 
 use super::TestbedError;
 use super::namespace::Namespace;
+use super::processors::Processors;
 use crate::offload::{self, Offload, OffloadError};
 
 /// Most pairs of sites: the second byte of their addresses runs from 1 to 254.
@@ -53,6 +54,9 @@ const HOST_SETTINGS: [(&str, &str); 8] = [
     ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
     ("net/ipv4/tcp_wmem", "4096\t131072\t33554432"),
 ];
+
+/// Processors that take up what comes in at the devices made after it, in hexadecimal.
+const STEERING: &str = "net/core/rps_default_mask";
 
 /// One endpoint of a pair's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,14 +136,15 @@ pub fn right_port(pair: usize) -> String {
 
 impl Topology {
     /// Builds everything for `pairs` pairs of sites; dropping it removes everything.
-    pub fn build(pairs: usize) -> Result<Self, TestbedError> {
+    /// With `processors` they have their parts of the work.
+    pub fn build(pairs: usize, processors: Option<&Processors>) -> Result<Self, TestbedError> {
         if pairs == 0 || pairs > PAIRS_MAX {
             return Err(TestbedError::Pairs { pairs });
         }
         let emulator = plain("emulator", &[])?;
         let mut built = Vec::new();
         for pair in 0..pairs {
-            built.push(PairSites::build(pair, &emulator)?);
+            built.push(PairSites::build(pair, &emulator, processors)?);
         }
         let ports = (0..pairs).flat_map(|pair| [left_port(pair), right_port(pair)]);
         let up = ports.map(|port| format!("link set dev {port} up\n")).collect::<String>();
@@ -149,18 +154,17 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The hosts' settings, as read back from the first pair's left side: all have the same.
+    /// The settings of hosts and boxes, as read back from the first pair's left side: all have the
+    /// same.
     pub fn settings(&self) -> Result<Vec<String>, TestbedError> {
-        let namespace = &self.pairs[0].left_hosts;
-        let read = || {
-            let keys = HOST_SETTINGS.iter().map(|(key, _)| *key);
-            keys.map(|key| {
-                let value = std::fs::read_to_string(format!("/proc/sys/{key}"))?;
-                Ok(format!("{} = {}", key.replace('/', "."), value.trim()))
-            })
-            .collect::<io::Result<Vec<_>>>()
-        };
-        namespace.within(read).map_err(step("read settings", "left hosts"))
+        let PairSites { left_hosts, left_box, .. } = &self.pairs[0];
+        let hosts = || HOST_SETTINGS.iter().map(|(key, _)| get(key)).collect::<io::Result<_>>();
+        let mut settings: Vec<String> =
+            left_hosts.within(hosts).map_err(step("read settings", "left hosts"))?;
+        // A kernel before 6.3 has none.
+        let steering = left_box.within(|| Ok(get(STEERING).ok()));
+        settings.extend(steering.map_err(step("read settings", "left box"))?);
+        Ok(settings)
     }
 
     /// Switches all offloads off, again where programs have been attached since: attaching one to
@@ -228,11 +232,16 @@ impl Device<'_> {
 }
 
 impl PairSites {
-    fn build(pair: usize, emulator: &Namespace) -> Result<Self, TestbedError> {
+    fn build(
+        pair: usize,
+        emulator: &Namespace,
+        processors: Option<&Processors>,
+    ) -> Result<Self, TestbedError> {
+        let others = processors.map(|processors| (STEERING, processors.others.as_str()));
         let sites = Self {
             left_hosts: plain("left hosts", &HOST_SETTINGS)?,
-            left_box: plain("left box", &[])?,
-            right_box: plain("right box", &[])?,
+            left_box: plain("left box", others.as_slice())?,
+            right_box: plain("right box", others.as_slice())?,
             right_hosts: plain("right hosts", &HOST_SETTINGS)?,
         };
         let left = (Site::LeftBox, "left box", &sites.left_box, left_port(pair));
@@ -315,6 +324,11 @@ fn plain(place: &'static str, settings: &[(&str, &str)]) -> Result<Namespace, Te
     Ok(namespace)
 }
 
+fn get(key: &str) -> io::Result<String> {
+    let value = std::fs::read_to_string(format!("/proc/sys/{key}"))?;
+    Ok(format!("{} = {}", key.replace('/', "."), value.trim()))
+}
+
 fn set(key: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/{key}"), value) {
         // No such feature in this kernel: nothing to switch off.
@@ -362,4 +376,30 @@ fn run(
 /// An error of `action` at `place`.
 fn step(action: &'static str, place: &'static str) -> impl FnOnce(io::Error) -> TestbedError {
     move |source| TestbedError::Setup { action, place, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::tests::skip_without_root;
+
+    #[test]
+    fn what_the_boxes_receive_is_work_for_the_other_processors() {
+        if skip_without_root() {
+            return;
+        }
+        let processors = Processors { emulator: 1, others: "00000001".into() };
+        let steering = |processors| {
+            let settings = Topology::build(1, processors).unwrap().settings().unwrap();
+            settings
+                .into_iter()
+                .find_map(|row| Some(row.split_once("rps_default_mask = ")?.1.into()))
+        };
+        let Some(nowhere) = steering(None) else {
+            eprintln!("skipped: this kernel has no {STEERING}");
+            return;
+        };
+        let mask = |text: String| u32::from_str_radix(&text.replace(',', ""), 16).unwrap();
+        assert_eq!((mask(nowhere), steering(Some(&processors)).map(mask)), (0, Some(1)));
+    }
 }
