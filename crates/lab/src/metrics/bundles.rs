@@ -24,6 +24,9 @@ use crate::rows::{BundleRow, DecisionRow, EpochRow, RunRows};
 const RTT_CLOSE_MS: f64 = 1.0;
 const RATE_CLOSE_SHARE: f64 = 0.04;
 const RATE_CLOSE_MBPS: f64 = 2.0;
+/// A sendbox writes a decision at least every 100 ms, a tick of 5 ms late at most. One that has been
+/// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
+const DECISION_HOLDS_NS: u64 = 250_000_000;
 
 /// The bundles that ran, with what they are configured as.
 pub fn declared<'a>(
@@ -234,9 +237,23 @@ fn control(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
         before.into_iter().chain(decisions).map(|decision| decision.state.as_str()).collect();
     let transitions = states.windows(2).filter(|pair| pair[0] != pair[1]).count();
     metrics.put("transitions", Some(transitions as f64));
-    let steps = row.decisions.iter().map(|d| (d.at_ns, u32::from(d.rate_bps.is_some()))).collect();
-    metrics.put("shaped_share", Timeline::new(steps).mean(from, to));
+    metrics.put("shaped_share", shaped(row).mean(from, to));
     shaper_rate(row, from, to, metrics);
+}
+
+/// 1 while a rate was in force, 0 otherwise: also once a sendbox that is not heard of any more cannot
+/// have had one.
+fn shaped(row: &BundleRow) -> Timeline {
+    let mut steps = Vec::new();
+    let next = row.decisions.iter().skip(1).map(|next| next.at_ns).chain([u64::MAX]);
+    for (decision, next) in row.decisions.iter().zip(next) {
+        steps.push((decision.at_ns, u32::from(decision.rate_bps.is_some())));
+        let until = decision.at_ns.saturating_add(DECISION_HOLDS_NS);
+        if next > until {
+            steps.push((until, 0));
+        }
+    }
+    Timeline::new(steps)
 }
 
 /// What the sendbox takes for the round trip of an empty path, from when it first shaped.
@@ -386,6 +403,27 @@ mod tests {
         // From 25 to 50 and from 90 to 100 ms.
         assert_eq!(metrics.get("shaped_share"), Some(0.35));
         assert_eq!(metrics.get("transitions"), Some(3.0));
+    }
+
+    #[test]
+    fn a_sendbox_that_says_nothing_does_not_shape() {
+        let decision = |at, rate_bps| DecisionRow { at_ns: at * MS, rate_bps, ..<_>::default() };
+        let shaped = Some(9_000_000);
+        // Rows as they come, then 650 ms without any, and nothing after 1.2 s.
+        let times = [0, 100, 205, 855, 955, 1200];
+        let decisions = times.map(|at| decision(at, shaped)).to_vec();
+        let mut row = BundleRow { decisions, ..BundleRow::default() };
+        let share = |row: &BundleRow, from, to| {
+            let mut metrics = Metrics::default();
+            control(row, from * MS, to * MS, &mut metrics);
+            metrics.get("shaped_share").unwrap()
+        };
+        assert_eq!(share(&row, 0, 455), 1.0);
+        assert_eq!(share(&row, 455, 855), 0.0);
+        assert_eq!(share(&row, 0, 1000), 0.6);
+        assert_eq!(share(&row, 1200, 1700), 0.5);
+        row.decisions.clear();
+        assert_eq!(share(&row, 0, 1000), 0.0);
     }
 
     #[test]
