@@ -1,5 +1,8 @@
 //! The `forebay` command: one binary, the daemons are subcommands.
 
+// A closed pipe makes these macros panic; see `commands::print`.
+#![deny(clippy::print_stdout)]
+
 mod commands;
 
 use std::io::IsTerminal;

@@ -63,13 +63,21 @@ fn lists_name_what_can_be_asked_for() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_of_a_list_is_no_failure() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-    let output = command.args(["list", "algorithms"]).stdout(writer).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert!(output.stderr.is_empty(), "{output:?}");
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    for arguments in [
+        &["list", "algorithms"][..],
+        &["plan", "schema"],
+        &["plan", "check", "bundler/main"],
+        &["completions", "bash"],
+        &["man"],
+        &["trace", "constant", "--rate", "12Mbit/s"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = forebay(arguments).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `forebay compare`.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ use forebay_lab::report::newest_runs;
 use forebay_lab::store::Store;
 use forebay_lab::summary::{ArmSummary, summarise};
 
+use super::print;
 use super::run::store_error;
 
 /// Arguments of `forebay compare`.
@@ -36,23 +38,25 @@ impl Compare {
             anyhow::Ok(summarise(&store, &runs)?)
         });
         let (before, after) = (before?, after?);
+        let mut text = String::new();
         for old in &before {
             let same = |new: &&ArmSummary| {
                 (&new.plan, &new.cell, &new.arm) == (&old.plan, &old.cell, &old.arm)
             };
             let title = format!("{} {} {}", old.plan, old.arm, old.cell);
             let Some(new) = after.iter().find(same) else {
-                println!("{title}: only in {}\n", self.before.display());
+                writeln!(text, "{title}: only in {}\n", self.before.display())?;
                 continue;
             };
             let rows = self.differences(old, new);
             if rows.is_empty() {
-                println!("{title}: nothing differs by {} or more\n", self.above);
+                writeln!(text, "{title}: nothing differs by {} or more\n", self.above)?;
                 continue;
             }
             let titles = ["metric", "before", "after", "after / before"].map(str::to_string);
-            println!("{title}\n{}", text_table(&titles, &rows));
+            writeln!(text, "{title}\n{}", text_table(&titles, &rows))?;
         }
+        print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 

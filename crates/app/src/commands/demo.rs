@@ -9,8 +9,8 @@ use forebay_lab::plan::Seeds;
 use forebay_lab::runner::Options;
 use forebay_lab::store::Store;
 
-use super::BadInput;
 use super::run::{COMMIT, bad_plan, run_plans, store_error};
+use super::{BadInput, print};
 
 /// A disturbed run is tried again only if the demo still ends within three minutes.
 const RETRY_FOR: Duration = Duration::from_secs(90);
@@ -45,10 +45,10 @@ impl Demo {
         let results = run_plans(&plans, "emu", self.out.clone(), &options).map_err(explain)?;
         let store = Store::open(&self.out).map_err(store_error)?;
         let verdict = demo::judge(&store, &results.runs)?;
-        println!("{}", verdict.text);
-        if let Some(report) = results.report {
-            println!("Figures and all numbers: {}", report.display());
-        }
+        let report = results.report.map_or_else(String::new, |report| {
+            format!("Figures and all numbers: {}\n", report.display())
+        });
+        print(&format!("{}\n{report}", verdict.text))?;
         Ok(if verdict.gained { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -22,27 +22,34 @@ pub struct Doctor {
 impl Doctor {
     /// Prints every check with its fix.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
+        use std::fmt::Write as _;
+
         use forebay_host::daemon::Config;
         use forebay_host::daemon::doctor::{Verdict, examine, is_fit};
+
+        use super::print;
 
         let config = self.config.as_deref().map(Config::load).transpose();
         let config = config.map_err(|error| super::BadInput(error.to_string()))?;
         let checks = examine(&self.devices, config.as_ref());
         let fit = is_fit(&checks);
         if self.json {
-            println!("{}", serde_json::json!({ "fit": fit, "checks": checks }));
+            let document = serde_json::json!({ "fit": fit, "checks": checks });
+            print(&format!("{document}\n"))?;
         } else {
+            let mut text = String::new();
             for check in &checks {
                 let mark = match check.verdict {
                     Verdict::Ok => "ok  ",
                     Verdict::Warn => "warn",
                     Verdict::Fail => "FAIL",
                 };
-                println!("{mark}  {:<20} {}", check.name, check.found);
+                writeln!(text, "{mark}  {:<20} {}", check.name, check.found)?;
                 if !check.fix.is_empty() {
-                    println!("      {:<20} fix: {}", "", check.fix);
+                    writeln!(text, "      {:<20} fix: {}", "", check.fix)?;
                 }
             }
+            print(&text)?;
         }
         Ok(if fit { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

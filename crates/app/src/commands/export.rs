@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use forebay_lab::store::{Store, TABLES};
 
+use super::print;
 use super::run::store_error;
 
 /// Arguments of `forebay export`.
@@ -42,7 +43,7 @@ impl Export {
             let mut writer = BufWriter::new(file);
             store.csv(table, &mut writer)?;
             writer.flush()?;
-            println!("{}", path.display());
+            print(&format!("{}\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -3,7 +3,6 @@
 use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Param;
 use forebay_lab::metrics::CATALOGUE;
@@ -52,7 +51,7 @@ impl List {
             }
             What::Metrics => metrics(&mut list)?,
         }
-        print(list.as_bytes()).context("cannot write to stdout")?;
+        print(&list)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,9 +1,10 @@
 //! `forebay completions` and `forebay man`.
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+
+use super::print;
 
 /// Arguments of `forebay completions`.
 #[derive(clap::Args)]
@@ -15,12 +16,9 @@ pub struct Completions {
 impl Completions {
     /// Prints the script on stdout.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        clap_complete::generate(
-            self.shell,
-            &mut crate::Cli::command(),
-            "forebay",
-            &mut io::stdout(),
-        );
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut crate::Cli::command(), "forebay", &mut script);
+        print(&String::from_utf8(script)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -32,7 +30,9 @@ pub struct Man {}
 impl Man {
     /// Prints the manual page in roff on stdout.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        clap_mangen::Man::new(crate::Cli::command()).render(&mut io::stdout())?;
+        let mut page = Vec::new();
+        clap_mangen::Man::new(crate::Cli::command()).render(&mut page)?;
+        print(&String::from_utf8(page)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -21,6 +21,8 @@ mod trace;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
+
 /// What the input got wrong; ends the program with exit code 2.
 #[derive(Debug)]
 pub struct BadInput(pub String);
@@ -124,11 +126,12 @@ impl Command {
     }
 }
 
-/// Prints on stdout. A reader that has seen enough, such as `head`, is no failure.
-fn print(text: &[u8]) -> io::Result<()> {
+/// Prints on stdout, for all commands. A reader that has seen enough, such as `head`, is no failure:
+/// false if it has gone.
+fn print(text: &str) -> anyhow::Result<bool> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true).context("cannot write to stdout"),
     }
 }

@@ -1,9 +1,11 @@
 //! `forebay plan`.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use forebay_lab::plan::{Plan as LabPlan, schema};
 
+use super::print;
 use super::run::{bad_plan, parse_sets};
 
 /// Arguments of `forebay plan`.
@@ -34,24 +36,23 @@ impl Plan {
             Action::Check { file, sets } => {
                 let plan = LabPlan::load(&file, &parse_sets(&sets)?).map_err(bad_plan)?;
                 let seeds = plan.seeds.iter().count();
-                let runs = plan.arms.len() * plan.cells.len() * seeds;
-                println!(
-                    "{}: {} arms, {} cells, {seeds} seeds: {runs} runs",
-                    plan.name,
-                    plan.arms.len(),
-                    plan.cells.len()
-                );
+                let (name, arms, cells) = (&plan.name, plan.arms.len(), plan.cells.len());
+                let runs = arms * cells * seeds;
+                let mut text =
+                    format!("{name}: {arms} arms, {cells} cells, {seeds} seeds: {runs} runs\n");
                 for arm in &plan.arms {
                     let experiment =
                         plan.experiment(arm, &plan.cells[0], plan.seeds.first).map_err(bad_plan)?;
-                    println!("\n{} ({})", arm.name, arm.summary);
-                    println!("    bottleneck: {}", experiment.forward.qdisc);
+                    writeln!(text, "\n{} ({})", arm.name, arm.summary)?;
+                    writeln!(text, "    bottleneck: {}", experiment.forward.qdisc)?;
                     for bundle in &experiment.bundles {
-                        println!("    bundle {}: {}, {}", bundle.name, bundle.cc, bundle.qdisc);
+                        let (name, cc, qdisc) = (&bundle.name, &bundle.cc, &bundle.qdisc);
+                        writeln!(text, "    bundle {name}: {cc}, {qdisc}")?;
                     }
                 }
+                print(&text)?;
             }
-            Action::Schema => print!("{}", schema::listing()),
+            Action::Schema => drop(print(&schema::listing())?),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use forebay_lab::report;
 use forebay_lab::store::Store;
 
+use super::print;
 use super::run::store_error;
 
 /// Arguments of `forebay report`.
@@ -20,7 +21,7 @@ impl Report {
     /// Writes `report.html` into the folder and prints its path.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let store = Store::open(&self.folder).map_err(store_error)?;
-        println!("{}", report::write(&store)?.display());
+        print(&format!("{}\n", report::write(&store)?.display()))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,5 +1,6 @@
 //! `forebay run`.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,7 +11,7 @@ use forebay_lab::store::{Run as StoredRun, Store, StoreError};
 use forebay_lab::summary::{ArmSummary, summarise};
 use forebay_lab::{output, progress, report};
 
-use super::BadInput;
+use super::{BadInput, print};
 
 /// The commit that this program was built from.
 pub const COMMIT: &str = env!("FOREBAY_COMMIT");
@@ -78,12 +79,12 @@ impl Run {
             let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&plan.name));
             let results = run_plans(std::slice::from_ref(plan), &self.backend, folder, &options)?;
             if !self.json {
-                results.print();
+                results.print()?;
             }
             all.add(results);
         }
         if self.json {
-            println!("{:#}", output::document(&all.runs, &all.summaries));
+            print(&format!("{:#}\n", output::document(&all.runs, &all.summaries)))?;
         }
         Ok(if all.valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -110,7 +111,8 @@ impl Results {
     }
 
     /// A table a plan and cell, and where the report is.
-    fn print(&self) {
+    fn print(&self) -> anyhow::Result<()> {
+        let mut text = String::new();
         let mut rest: Vec<&ArmSummary> = self.summaries.iter().collect();
         while let Some(first) = rest.first() {
             let title = (first.plan.clone(), first.cell.clone());
@@ -118,12 +120,14 @@ impl Results {
                 rest.into_iter().partition(|arm| (&arm.plan, &arm.cell) == (&title.0, &title.1));
             rest = others;
             let (titles, rows) = output::table(&group);
-            println!("{} {}", title.0, title.1);
-            println!("{}", output::text_table(&titles, &rows));
+            let table = output::text_table(&titles, &rows);
+            writeln!(text, "{} {}\n{table}", title.0, title.1)?;
         }
         if let Some(report) = &self.report {
-            println!("report: {}", report.display());
+            writeln!(text, "report: {}", report.display())?;
         }
+        print(&text)?;
+        Ok(())
     }
 }
 

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 #[cfg(feature = "host")]
 use std::time::Duration;
 
+#[cfg(feature = "host")]
+use super::print;
+
 /// Which daemon is asked.
 #[derive(clap::Args)]
 struct Target {
@@ -87,10 +90,10 @@ impl Status {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let boxes = self.target.status()?;
         if self.json {
-            println!("{}", serde_json::json!({ "boxes": boxes }));
+            print(&format!("{}\n", serde_json::json!({ "boxes": boxes })))?;
         } else {
             let tables: Vec<String> = boxes.iter().map(|status| status.table()).collect();
-            print!("{}", tables.join("\n"));
+            print(&tables.join("\n"))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -103,11 +106,10 @@ impl Top {
         loop {
             let boxes = self.target.status()?;
             // ECMA-48: home, erase the display.
-            print!("\x1b[H\x1b[2J");
-            for status in &boxes {
-                println!("{}", status.table());
+            let tables: String = boxes.iter().map(|status| status.table() + "\n").collect();
+            if !print(&format!("\x1b[H\x1b[2J{tables}"))? {
+                return Ok(ExitCode::SUCCESS);
             }
-            std::io::Write::flush(&mut std::io::stdout())?;
             std::thread::sleep(Duration::from_secs(1));
         }
     }

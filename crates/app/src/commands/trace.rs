@@ -85,7 +85,7 @@ impl Trace {
         match out {
             Some(path) => replace(&path, text.as_bytes())
                 .with_context(|| format!("cannot write {}", path.display()))?,
-            None => print(text.as_bytes()).context("cannot write to stdout")?,
+            None => drop(print(&text)?),
         }
         Ok(ExitCode::SUCCESS)
     }
