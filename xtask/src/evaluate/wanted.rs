@@ -1,4 +1,6 @@
 //! The runs that a plan asks for, read from its file and not from what happened to be run.
+//!
+//! A reader of its own, of no more than this, since xtask must not know `lab`.
 
 use std::path::Path;
 
@@ -55,7 +57,23 @@ fn cells(grid: &Table) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_lab::plan::Plan;
+    use forebay_lab::plan::library::runnable_plans;
+
     use super::*;
+
+    #[test]
+    fn the_reader_of_the_lab_wants_the_same_of_every_plan() {
+        let root = crate::repository();
+        assert!(runnable_plans().count() > 10);
+        for name in runnable_plans() {
+            let path = root.join("plans").join(name).with_extension("toml");
+            let plan = Plan::load(path.to_str().unwrap(), &[]).unwrap();
+            let seeds = plan.seeds.iter().collect();
+            let cells = plan.cells.iter().map(|cell| cell.name.clone()).collect();
+            assert_eq!(Wanted::of(&root, name).unwrap(), Wanted { seeds, cells }, "{name}");
+        }
+    }
 
     #[test]
     fn every_seed_and_every_combination_is_wanted() {
