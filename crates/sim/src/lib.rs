@@ -1,30 +1,38 @@
-//! A deterministic packet simulator: TCP connections and datagrams over one bottleneck, with the
-//! algorithms and disciplines of `forebay-core`.
+//! A deterministic packet simulator: TCP connections and datagrams over links, with the algorithms and
+//! disciplines of `forebay-core`.
 //!
-//! Time is integer nanoseconds and events have a total order, so a run depends on its [`Dumbbell`]
-//! alone. Nothing here reads a clock, starts a thread or touches a file.
+//! Time is integer nanoseconds and events have a total order, so a run depends on its
+//! [`network::Network`] alone; a [`Dumbbell`] becomes one. Nothing here reads a clock, starts a thread
+//! or touches a file.
 //!
 //! ```text
 //!  simulation ── event      (time, insertion number)
 //!      ├── tcp/              sender and receiver, one mechanism a file
-//!      ├── bottleneck        qdisc of core, device, server, loss
-//!      ├── pipe              propagation
+//!      ├── route             what follows what, worked out before the run
+//!      ├── link, server      qdisc of core, device, loss; rate or trace
+//!      ├── line              propagation
 //!      └── metrics           integrals over time
 //! ```
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
 pub mod bench;
-mod bottleneck;
 mod event;
+mod line;
+mod link;
 mod metrics;
+pub mod network;
 mod packet;
-mod pipe;
+mod packet_log;
+mod route;
+mod server;
 mod simulation;
 mod tcp;
 mod topology;
+mod walk;
 
 pub use self::metrics::{BIN_NS, Bin, FlowMetrics, LinkMetrics};
-pub use self::simulation::Simulation;
+pub use self::packet_log::{Fate, Owner, PacketRecord};
+pub use self::simulation::{Read, Simulation};
 pub use self::tcp::stack::{MinRto, RttSource, Stack};
 pub use self::topology::{Change, Dumbbell, Flow};

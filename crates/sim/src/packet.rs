@@ -25,8 +25,8 @@ pub(crate) enum Kind {
 pub(crate) struct Packet {
     /// When it was sent; in an acknowledgement the send time that it echoes (RFC 7323 section 4).
     pub sent: Timestamp,
-    /// When it came to the queue it stands in.
-    pub arrived: Timestamp,
+    /// When it came to the queue it stands in, in nanoseconds; on a link with a log its row there.
+    pub queued: u64,
     /// The flow that it belongs to.
     pub flow: u32,
     /// Number of the segment; in an acknowledgement of the next one expected.
@@ -41,12 +41,26 @@ pub(crate) struct Packet {
 
 const _: () = assert!(size_of::<Packet>() == 32);
 
+impl Packet {
+    /// A number of its flow: datagrams are counted apart from connections.
+    fn owner(&self) -> u64 {
+        u64::from(self.flow) | u64::from(self.kind == Kind::Datagram) << 32
+    }
+
+    /// A hash of what is the same all along the route and differs between packets: a segment that is
+    /// sent again has another send time, and acknowledgements of the same number other SACK blocks.
+    pub fn identity(&self) -> u64 {
+        let number = u64::from(self.number) << 32 | u64::from(self.sack.0);
+        mix(self.sent.as_nanos() ^ mix(number ^ mix(self.owner() | (self.kind as u64) << 40)))
+    }
+}
+
 impl QueuedPacket for Packet {
     fn len(&self) -> ByteCount {
         ByteCount::new(u64::from(self.len))
     }
     fn flow_hash(&self, key: u64) -> u64 {
-        mix(key ^ mix(u64::from(self.flow)))
+        mix(key ^ mix(self.owner()))
     }
     fn class(&self) -> u8 {
         0
@@ -129,6 +143,16 @@ impl SackTable {
         });
         self.entries[index as usize] = blocks;
         SackHandle(index)
+    }
+
+    /// The next blocks need a new place.
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Frees the places of packets that will not come.
+    pub fn reclaim(&mut self, orphans: &mut Vec<SackHandle>) {
+        self.free.extend(orphans.drain(..).map(|handle| handle.0));
     }
 
     /// Takes the blocks out; a handle is good for once.

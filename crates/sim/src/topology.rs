@@ -1,4 +1,4 @@
-//! What is simulated: flows over one bottleneck, each with its own round-trip time.
+//! A dumbbell: flows over one bottleneck, each with its own round-trip time.
 //!
 //! ```text
 //!  senders ──► bottleneck ── rtt/2 ──► receivers
@@ -7,10 +7,12 @@
 //! The access links are so fast that they are no delay; all propagation lies behind the bottleneck and
 //! on the way back. Acknowledgements meet neither a queue nor a loss.
 
-use forebay_core::spec::{Spec, SpecError};
+use forebay_core::link;
+use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
-use forebay_core::units::{Duration, Rate, Ratio, format_duration};
+use forebay_core::units::{Duration, Rate, Ratio};
 
+use crate::network::{self, Hop, Link, Network, Traffic};
 use crate::tcp::stack::Stack;
 
 /// A dumbbell.
@@ -63,15 +65,52 @@ pub struct Flow {
     pub rtt: Option<Duration>,
 }
 
-impl Dumbbell {
-    /// Refuses changes out of order and sources that cannot send.
-    pub(crate) fn check(&self) -> Result<(), SpecError> {
-        for pair in self.changes.windows(2) {
-            if pair[1].at < pair[0].at {
-                let allowed = "not before the change above it";
-                return Err(SpecError::new("at", &format_duration(pair[1].at), allowed));
+impl From<&Network> for Network {
+    fn from(network: &Network) -> Self {
+        network.clone()
+    }
+}
+
+/// Link 0 is the bottleneck; the propagation of flows without their own is two links more.
+impl From<&Dumbbell> for Network {
+    fn from(dumbbell: &Dumbbell) -> Self {
+        let half = dumbbell.rtt / 2;
+        let mut bottleneck = link::Config::at_rate(dumbbell.rate, Duration::ZERO);
+        bottleneck.loss = dumbbell.loss;
+        let mut out = Link::delay("out", half);
+        let mut back = Link::delay("back", dumbbell.rtt - half);
+        for Change { at, rate, rtt, loss } in &dumbbell.changes {
+            let change = link::Change { at: *at, ..link::Change::default() };
+            if rate.is_some() || loss.is_some() {
+                bottleneck.changes.push(link::Change { rate: *rate, loss: *loss, ..change });
+            }
+            if let Some(rtt) = *rtt {
+                let delays = [rtt / 2, rtt - rtt / 2];
+                for (link, delay) in [&mut out, &mut back].into_iter().zip(delays) {
+                    link.config.changes.push(link::Change { delay: Some(delay), ..change });
+                }
             }
         }
-        self.flows.iter().try_for_each(|flow| flow.source.check())
+        let flows = dumbbell.flows.iter().map(|flow| {
+            let (out, back) = match flow.rtt {
+                None => (Hop::Link(1), Hop::Link(2)),
+                Some(rtt) => (Hop::Delay(rtt / 2), Hop::Delay(rtt - rtt / 2)),
+            };
+            network::Flow {
+                cc: flow.cc.clone(),
+                traffic: Traffic::Source(flow.source),
+                start: flow.start,
+                stop: None,
+                data: vec![Hop::Link(0), out],
+                back: vec![back],
+            }
+        });
+        Self {
+            stop: dumbbell.stop,
+            seed: dumbbell.seed,
+            stack: dumbbell.stack,
+            links: vec![Link::new("bottleneck", bottleneck, dumbbell.qdisc.clone()), out, back],
+            flows: flows.collect(),
+        }
     }
 }

@@ -127,7 +127,7 @@ fn a_queue_that_overflows_is_repaired_once_and_without_a_timeout() {
     let mut simulation = Simulation::new(&plan).unwrap();
     simulation.run();
     let (drops, metrics) =
-        (simulation.link_metrics().total_qdisc_drops_l2, simulation.flow_metrics(0).unwrap());
+        (simulation.link_metrics(0).total_qdisc_drops_l2, simulation.flow_metrics(0).unwrap());
     assert!(drops > 20, "{drops}");
     assert_eq!((metrics.total_retransmissions_l4, metrics.total_rtos_l4), (drops, 0));
 }

@@ -17,7 +17,8 @@ pub enum Service {
 }
 
 /// The transmitter of a link: one packet at a time, in virtual time.
-pub(super) struct Server {
+#[derive(Clone, Debug)]
+pub struct Server {
     service: Service,
     start: Timestamp,
     /// Part of a nanosecond that the packet sent before still owes, see
@@ -30,26 +31,27 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(service: Service, start: Timestamp) -> Self {
+    /// An idle server whose trace counts from `start`.
+    pub fn new(service: Service, start: Timestamp) -> Self {
         let free_at = Timestamp::ZERO;
         Self { service, start, carry: 0, free_at, credit: ByteCount::ZERO }
     }
 
     /// Moves the phase of the trace.
-    pub(super) fn set_start(&mut self, start: Timestamp) {
+    pub fn set_start(&mut self, start: Timestamp) {
         self.start = start;
     }
 
     /// The next packet, and every one after it, is sent at `rate`; the one being sent is not
     /// affected.
-    pub(super) fn set_rate(&mut self, rate: Rate) {
+    pub fn set_rate(&mut self, rate: Rate) {
         self.service = Service::Rate(rate);
         self.carry = 0;
     }
 
     /// The earliest time from `from` at which a packet may be taken; `None` while the link is
     /// stopped.
-    pub(super) fn ready_at(&self, from: Timestamp) -> Option<Timestamp> {
+    pub fn ready_at(&self, from: Timestamp) -> Option<Timestamp> {
         match &self.service {
             Service::Unlimited => Some(from),
             Service::Rate(Rate::ZERO) => None,
@@ -63,7 +65,7 @@ impl Server {
 
     /// Sends a packet of `len` taken at `at`, a time that [`Server::ready_at`] gave; returns when
     /// its last byte has left.
-    pub(super) fn send(&mut self, at: Timestamp, len: ByteCount) -> Timestamp {
+    pub fn send(&mut self, at: Timestamp, len: ByteCount) -> Timestamp {
         let departed = match &self.service {
             Service::Unlimited => at,
             Service::Rate(rate) => {
@@ -93,7 +95,7 @@ impl Server {
     }
 
     /// The queue ran empty: what is left of the current opportunity is lost.
-    pub(super) fn idle(&mut self) {
+    pub fn idle(&mut self) {
         self.credit = ByteCount::ZERO;
     }
 }

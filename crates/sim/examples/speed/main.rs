@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         simulation.run();
         let flows = 0..dumbbell.flows.len();
         let metrics: Vec<_> = flows.filter_map(|flow| simulation.flow_metrics(flow)).collect();
-        let link = simulation.link_metrics();
+        let link = simulation.link_metrics(0);
         let cpu_s = (cpu_ns() - before_ns) as f64 * 1e-9;
         let resent: u64 = metrics.iter().map(|flow| flow.total_retransmissions_l4).sum();
         let timeouts: u64 = metrics.iter().map(|flow| flow.total_rtos_l4).sum();

@@ -19,19 +19,19 @@ use forebay_core::units::Timestamp;
 use self::near::Near;
 use self::wheel::Wheel;
 
-/// What happens next. The number is an index: of the flow, the path or the change.
+/// What happens next. The number is an index: of the connection, the source, the link or the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A flow begins.
+    /// A connection begins.
     Start(u32),
-    /// The bottleneck has sent a packet.
-    Departure,
-    /// The bottleneck's queue wants to be asked again.
-    Queue,
-    /// The first packet of a path's forward delay line has come through.
-    Forward(u32),
-    /// The first packet of a path's reverse delay line has come through.
-    Reverse(u32),
+    /// A link has sent a packet.
+    Departure(u32),
+    /// A link's queue wants to be asked again.
+    Queue(u32),
+    /// The first packet of a delay line has come through.
+    Line(u32),
+    /// A link may have held a packet back for long enough.
+    Held(u32),
     /// A retransmission timer may have expired.
     Rto(u32),
     /// A paced sender may send again.
@@ -42,8 +42,10 @@ pub(crate) enum Event {
     DelayedAck(u32),
     /// A source sends its next datagram.
     Datagram(u32),
-    /// The bottleneck changes.
+    /// A link changes.
     Change(u32),
+    /// Nothing more is written to a connection.
+    Stop(u32),
 }
 
 impl Event {
@@ -51,16 +53,17 @@ impl Event {
     pub fn code(self) -> u64 {
         let (kind, index) = match self {
             Self::Start(index) => (0, index),
-            Self::Departure => (1, 0),
-            Self::Queue => (2, 0),
-            Self::Forward(index) => (3, index),
-            Self::Reverse(index) => (4, index),
+            Self::Departure(index) => (1, index),
+            Self::Queue(index) => (2, index),
+            Self::Line(index) => (3, index),
+            Self::Held(index) => (4, index),
             Self::Rto(index) => (5, index),
             Self::Pacing(index) => (6, index),
             Self::Algorithm(index) => (7, index),
             Self::DelayedAck(index) => (8, index),
             Self::Datagram(index) => (9, index),
             Self::Change(index) => (10, index),
+            Self::Stop(index) => (11, index),
         };
         (kind << 32) | u64::from(index)
     }
@@ -71,16 +74,17 @@ impl Event {
         let index = code as u32;
         match code >> 32 {
             0 => Self::Start(index),
-            1 => Self::Departure,
-            2 => Self::Queue,
-            3 => Self::Forward(index),
-            4 => Self::Reverse(index),
+            1 => Self::Departure(index),
+            2 => Self::Queue(index),
+            3 => Self::Line(index),
+            4 => Self::Held(index),
             5 => Self::Rto(index),
             6 => Self::Pacing(index),
             7 => Self::Algorithm(index),
             8 => Self::DelayedAck(index),
             9 => Self::Datagram(index),
-            _ => Self::Change(index),
+            10 => Self::Change(index),
+            _ => Self::Stop(index),
         }
     }
 }
@@ -272,16 +276,17 @@ mod tests {
     fn codes_tell_events_apart() {
         let events = [
             Event::Start(7),
-            Event::Departure,
-            Event::Queue,
-            Event::Forward(u32::MAX),
-            Event::Reverse(1),
+            Event::Departure(1),
+            Event::Queue(0),
+            Event::Line(u32::MAX),
+            Event::Held(1),
             Event::Rto(2),
             Event::Pacing(3),
             Event::Algorithm(4),
             Event::DelayedAck(5),
             Event::Datagram(6),
             Event::Change(0),
+            Event::Stop(3),
         ];
         assert!(events.iter().all(|event| Event::from_code(event.code()) == *event));
     }
@@ -289,9 +294,9 @@ mod tests {
     #[test]
     fn nothing_comes_after_the_end() {
         let mut events = Events::default();
-        events.add(at(7), Event::Departure);
+        events.add(at(7), Event::Departure(0));
         assert_eq!(events.pop(at(6)), None);
-        assert_eq!(events.pop(at(7)), Some((at(7), Event::Departure)));
+        assert_eq!(events.pop(at(7)), Some((at(7), Event::Departure(0))));
     }
 
     #[test]

@@ -190,13 +190,11 @@ impl Sender {
     }
 
     /// The application writes `bytes` more. Gives the number behind the segment with the last of them.
-    #[allow(dead_code, reason = "requests come next")]
     pub fn write(&mut self, bytes: u64) -> u32 {
         self.stream.write(bytes, self.board.next())
     }
 
     /// The application of a flow without end writes no more: what has been sent is all.
-    #[allow(dead_code, reason = "requests come next")]
     pub fn close(&mut self) {
         self.stream.close(self.board.next());
     }

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | wire | PPP: 54 B beside the payload | Ethernet without FCS: 66 B |
 //! | device under the qdisc | one packet beside the one being sent | none: the emulator's qdisc is all |
+//! | losses, shorter delay | at the far end; later packets overtake | before the queue; they wait |
 //! | round-trip times | timestamps of 1 ms, one for each ACK that advances | send times, Karn's rule |
 //! | least timeout | 1 s (RFC 6298) | 200 ms under 4 RTTVAR |
 //! | first timeout | 3 s (TcpSocket::ConnTimeout) | 1 s |
@@ -90,6 +91,11 @@ pub struct Stack {
     pub dsack: bool,
     /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
     pub device_packets: usize,
+    /// Packets are lost before the queue (the testbed's emulator), not at the far end (ns-3).
+    pub loses_before_queue: bool,
+    /// Behind a decrease of a link's delay packets overtake those before it (ns-3); otherwise they wait
+    /// for them (the emulator).
+    pub packets_overtake: bool,
 }
 
 impl Stack {
@@ -116,6 +122,8 @@ impl Stack {
         undo: false,
         dsack: false,
         device_packets: 1,
+        loses_before_queue: false,
+        packets_overtake: true,
     };
 
     /// The testbed's kernel, within the mechanisms that are here.
@@ -141,6 +149,8 @@ impl Stack {
         undo: true,
         dsack: true,
         device_packets: 0,
+        loses_before_queue: true,
+        packets_overtake: false,
     };
 
     /// All presets.

@@ -54,7 +54,6 @@ impl Stream {
     }
 
     /// Ends a stream without end before segment `next`.
-    #[allow(dead_code, reason = "requests come next")]
     pub fn close(&mut self, next: u32) {
         self.end = self.end.min(next);
     }

@@ -1,0 +1,130 @@
+//! A delay line: packets in the order in which they come out, with one pending event.
+
+use std::collections::VecDeque;
+
+use forebay_core::units::Timestamp;
+
+use crate::event::{Event, Events, after};
+use crate::packet::Packet;
+use crate::route::Step;
+
+/// The delay line.
+#[derive(Debug)]
+pub(crate) struct Line {
+    packets: VecDeque<(Timestamp, Packet)>,
+    event: Event,
+    /// Time of the pending event that counts.
+    planned: Timestamp,
+    delay_ns: u64,
+    /// Of the delay what does not change with its link's.
+    extra_ns: u64,
+    /// After a decrease of the delay, later packets come out before earlier ones.
+    overtakes: bool,
+    last_due: Timestamp,
+    /// Where its packets go.
+    pub next: Step,
+}
+
+impl Line {
+    /// An empty line whose packets come out with `event`, after `extra_ns` and the delay of its link.
+    pub fn new(event: Event, extra_ns: u64, overtakes: bool, next: Step) -> Self {
+        Self {
+            packets: VecDeque::new(),
+            event,
+            planned: Timestamp::MAX,
+            delay_ns: extra_ns,
+            extra_ns,
+            overtakes,
+            last_due: Timestamp::ZERO,
+            next,
+        }
+    }
+
+    /// The delay of its link, for packets that come from now on.
+    pub fn set_delay(&mut self, delay_ns: u64) {
+        self.delay_ns = delay_ns.saturating_add(self.extra_ns);
+    }
+
+    /// Takes a packet; returns when it comes to the end of the link.
+    pub fn push(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Timestamp {
+        let mut due = after(now, self.delay_ns);
+        if self.packets.back().is_none_or(|last| last.0 <= due) {
+            self.packets.push_back((due, packet));
+        } else if self.overtakes {
+            let place = self.packets.partition_point(|other| other.0 <= due);
+            self.packets.insert(place, (due, packet));
+        } else {
+            due = self.last_due;
+            self.packets.push_back((due, packet));
+        }
+        self.last_due = due;
+        if due < self.planned {
+            self.planned = due;
+            events.add(due, self.event);
+        }
+        Timestamp::from_nanos(due.as_nanos().saturating_sub(self.extra_ns))
+    }
+
+    /// The packet whose event has fired; `None` for an event that was overtaken.
+    pub fn pop(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
+        if self.planned != now {
+            return None;
+        }
+        let (_, packet) = self.packets.pop_front()?;
+        self.planned = self.packets.front().map_or(Timestamp::MAX, |next| next.0);
+        if self.planned != Timestamp::MAX {
+            events.add(self.planned, self.event);
+        }
+        Some(packet)
+    }
+
+    /// Packets on the line.
+    pub fn len(&self) -> u64 {
+        self.packets.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Kind, SackHandle};
+
+    fn packet(number: u32) -> Packet {
+        let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
+        Packet { sent, queued, flow: 0, number, sack, len: 1, kind: Kind::Data }
+    }
+
+    /// Pushes packets at these times with these delays; when and in which order they come out.
+    fn run(overtakes: bool, pushes: &[(u64, u64)]) -> Vec<(u64, u32)> {
+        let mut events = Events::default();
+        let mut line = Line::new(Event::Line(0), 0, overtakes, Step::Deliver);
+        for (number, (at, delay_ns)) in pushes.iter().enumerate() {
+            line.set_delay(*delay_ns);
+            line.push(Timestamp::from_nanos(*at), packet(number as u32), &mut events);
+        }
+        assert_eq!(line.len(), pushes.len() as u64);
+        let mut out = Vec::new();
+        while let Some((now, _)) = events.pop(Timestamp::MAX) {
+            out.extend(line.pop(now, &mut events).map(|it| (now.as_nanos(), it.number)));
+        }
+        out
+    }
+
+    #[test]
+    fn after_a_decrease_later_packets_overtake_or_wait() {
+        let pushes = [(0, 100), (10, 100), (11, 39), (12, 98), (21, 99)];
+        assert_eq!(run(true, &pushes), [(50, 2), (100, 0), (110, 1), (110, 3), (120, 4)]);
+        assert_eq!(run(false, &pushes), [(100, 0), (110, 1), (110, 2), (110, 3), (120, 4)]);
+    }
+
+    #[test]
+    fn one_event_is_pending_however_many_packets_are() {
+        let mut events = Events::default();
+        let mut line = Line::new(Event::Line(0), 7, false, Step::Deliver);
+        for now in 0..1000 {
+            let end = line.push(Timestamp::from_nanos(now), packet(0), &mut events);
+            assert_eq!(end.as_nanos(), now, "the extra delay lies behind the end of the link");
+        }
+        assert_eq!(events.len(), 1);
+    }
+}

@@ -1,0 +1,586 @@
+//! A link: losses, a qdisc, the device below it, a server; the delay line behind is another file.
+//!
+//! ```text
+//!  offer ──► loss (a) ──► qdisc ──► device (n packets) ──► server (1 packet) ──► loss (b) ──► depart
+//! ```
+//! `ns3`: one packet in the device and losses at (b), and its figures count the qdisc alone. `linux`: the
+//! emulator's link, without a device and with losses at (a). A packet leaves the qdisc as soon as the
+//! device has room and is sent at the rate in force when its transmission begins. `core::link` is no part
+//! of this: it has neither device nor overtaking, and works departures out when it is polled, where a
+//! simulator has an event at each of them anyway.
+
+use std::collections::VecDeque;
+
+use forebay_core::link::MAX_HOLD;
+use forebay_core::qdisc::{self, Backlog, DropReason, DropSink, Fifo, Qdisc};
+use forebay_core::random::{Stream, Streams};
+use forebay_core::spec::SpecError;
+use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
+
+use crate::event::{Event, Events, Timer, nanos_between};
+use crate::metrics::{Integral, LinkMetrics, mbit_per_s, ratio};
+use crate::network;
+use crate::packet::{Packet, SackHandle};
+use crate::packet_log::{Fate, PacketLog};
+use crate::server::Server;
+use crate::tcp::stack::Stack;
+
+/// First in, first out is what most runs have: it costs no call through a table.
+enum Queue {
+    Fifo(Fifo<Packet>),
+    Other(Box<dyn Qdisc<Packet> + Send>),
+}
+
+/// What remains of packets that go no further.
+#[derive(Default)]
+struct Ended {
+    /// Dropped by the qdisc.
+    dropped: u64,
+    log: Option<PacketLog>,
+    /// Their SACK blocks, to be freed.
+    orphans: Vec<SackHandle>,
+}
+
+impl Ended {
+    fn add(&mut self, packet: &Packet, fate: Fate) {
+        if packet.sack != SackHandle::NONE {
+            self.orphans.push(packet.sack);
+        }
+        if let Some(log) = &mut self.log {
+            log.on_end(packet.queued, fate);
+        }
+    }
+}
+
+impl DropSink<Packet> for Ended {
+    fn dropped(&mut self, packet: Packet, _reason: DropReason) {
+        self.dropped += 1;
+        self.add(&packet, Fate::QueueDrop);
+    }
+}
+
+impl Queue {
+    fn enqueue(&mut self, now: Timestamp, packet: Packet, drops: &mut Ended) {
+        match self {
+            Self::Fifo(fifo) => fifo.enqueue(now, packet, drops),
+            Self::Other(other) => other.enqueue(now, packet, drops),
+        }
+    }
+
+    fn dequeue(&mut self, now: Timestamp, drops: &mut Ended) -> Option<Packet> {
+        match self {
+            Self::Fifo(fifo) => fifo.dequeue(now, drops),
+            Self::Other(other) => other.dequeue(now, drops),
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        match self {
+            Self::Fifo(fifo) => fifo.backlog(),
+            Self::Other(other) => other.backlog(),
+        }
+    }
+}
+
+/// Random losses of a link; draws nothing where there are none in the whole run.
+struct Losses {
+    is_possible: bool,
+    share: f64,
+    stream: Stream,
+}
+
+impl Losses {
+    /// Drawn for every packet: the n-th meets the same fate whatever the share was before.
+    #[inline]
+    fn is_lost(&mut self) -> bool {
+        self.is_possible && self.stream.chance(self.share)
+    }
+}
+
+/// A packet that is held back, and until when.
+struct Held {
+    packet: Packet,
+    until_passed: u64,
+    until: Timestamp,
+}
+
+/// Packets held back behind the server, to be overtaken.
+struct Reorder {
+    share: f64,
+    stream: Stream,
+    overtakers: u64,
+    /// In order of entry, so in order of both limits.
+    held: VecDeque<Held>,
+    /// Packets that were not held.
+    passed: u64,
+    timer: Timer,
+}
+
+/// What happened on a link so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    /// Packets that came.
+    pub offered: u64,
+    /// Packets that the server has sent.
+    pub departed: u64,
+    /// Packets lost before the queue.
+    pub lost_before: u64,
+    /// Packets lost behind the server.
+    pub lost_behind: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets that left the qdisc, and their time in it.
+    dequeued: u64,
+    sojourns_ns: u64,
+}
+
+/// A link.
+pub(crate) struct Link {
+    index: u32,
+    queue: Queue,
+    queue_timer: Timer,
+    device: VecDeque<Packet>,
+    device_packets: usize,
+    server: Server,
+    serving: Option<Packet>,
+    is_loss_before: bool,
+    losses: Losses,
+    reorder: Option<Box<Reorder>>,
+    ended: Ended,
+    length: Integral,
+    max_length: u64,
+    sojourn: Integral,
+    counters: Counters,
+}
+
+impl Link {
+    /// An idle link. `changes` are all that will happen to it, walks included.
+    pub fn new(
+        index: u32,
+        link: &network::Link,
+        stack: &Stack,
+        changes: &[forebay_core::link::Change],
+        stop: Duration,
+        streams: &Streams,
+    ) -> Result<Self, SpecError> {
+        let config = &link.config;
+        let spec = qdisc::seeded(&link.qdisc, streams.stream("qdisc").bits() >> 1);
+        let other = qdisc::build(&spec)?;
+        let queue = match spec.limit("limit")? {
+            Some(limit) if spec.kind == "fifo" => Queue::Fifo(Fifo::new(limit)),
+            _ => Queue::Other(other),
+        };
+        let losses = Losses {
+            is_possible: config.loss > Ratio::ZERO || changes.iter().any(|it| it.loss.is_some()),
+            share: config.loss.as_f64(),
+            stream: streams.stream("loss"),
+        };
+        let reorder = || Reorder {
+            share: config.reorder.as_f64(),
+            stream: streams.stream("reorder"),
+            overtakers: u64::from(config.reorder_packets),
+            held: VecDeque::new(),
+            passed: 0,
+            timer: Timer::STOPPED,
+        };
+        let reorders = config.reorder > Ratio::ZERO && config.reorder_packets > 0;
+        let rate = match &config.service {
+            forebay_core::link::Service::Unlimited => Rate::ZERO,
+            forebay_core::link::Service::Rate(rate) => *rate,
+            forebay_core::link::Service::Trace(trace) => trace.mean_rate(),
+        };
+        let mut link = Self {
+            index,
+            queue,
+            queue_timer: Timer::STOPPED,
+            device: VecDeque::with_capacity(stack.device_packets),
+            device_packets: stack.device_packets,
+            server: Server::new(&config.service),
+            serving: None,
+            is_loss_before: stack.loses_before_queue,
+            losses,
+            reorder: reorders.then(reorder).map(Box::new),
+            ended: Ended { log: link.log.then(|| PacketLog::new(rate, stop)), ..Ended::default() },
+            length: Integral::NONE,
+            max_length: 0,
+            sojourn: Integral::NONE,
+            counters: Counters::default(),
+        };
+        link.length.set(Timestamp::ZERO, 0);
+        Ok(link)
+    }
+
+    /// Takes a packet; gives it back if it has left at once.
+    pub fn offer(
+        &mut self,
+        now: Timestamp,
+        mut packet: Packet,
+        events: &mut Events,
+    ) -> Option<Packet> {
+        self.counters.offered += 1;
+        packet.queued = match &mut self.ended.log {
+            Some(log) => log.on_arrival(now, &packet),
+            None => now.as_nanos(),
+        };
+        if self.is_loss_before && self.losses.is_lost() {
+            self.counters.lost_before += 1;
+            self.ended.add(&packet, Fate::Lost);
+            return None;
+        }
+        if matches!(self.server, Server::Unlimited) {
+            return self.leave(now, packet);
+        }
+        self.queue.enqueue(now, packet, &mut self.ended);
+        self.max_length = self.max_length.max(self.queue.backlog().packets);
+        self.fill(now, events);
+        if let Some(log) = &mut self.ended.log {
+            log.set_queue(self.queue.backlog().packets);
+        }
+        None
+    }
+
+    /// The server has sent its packet; `None` if that was lost on the wire.
+    pub fn depart(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
+        let packet = self.serving.take()?;
+        self.fill(now, events);
+        self.leave(now, packet)
+    }
+
+    fn leave(&mut self, now: Timestamp, packet: Packet) -> Option<Packet> {
+        self.counters.departed += 1;
+        self.counters.bytes += u64::from(packet.len);
+        if let Some(log) = &mut self.ended.log {
+            log.on_departure(now, &packet);
+        }
+        if !self.is_loss_before && self.losses.is_lost() {
+            self.counters.lost_behind += 1;
+            self.ended.add(&packet, Fate::Lost);
+            return None;
+        }
+        Some(packet)
+    }
+
+    /// `packet`, which has departed, comes to the far end at `at`.
+    #[inline]
+    pub fn on_release(&mut self, packet: &Packet, at: Timestamp) {
+        if let Some(log) = &mut self.ended.log {
+            log.on_release(packet.queued, at);
+        }
+    }
+
+    /// The link has a log and wants [`Link::on_release`].
+    pub fn is_logged(&self) -> bool {
+        self.ended.log.is_some()
+    }
+
+    /// The link holds packets back: what departs goes through [`Link::hold`].
+    #[inline]
+    pub fn reorders(&self) -> bool {
+        self.reorder.is_some()
+    }
+
+    /// Holds a packet that has departed back, or gives it back.
+    pub fn hold(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Option<Packet> {
+        let Some(reorder) = &mut self.reorder else { return Some(packet) };
+        if reorder.stream.chance(reorder.share) {
+            let until_passed = reorder.passed + reorder.overtakers;
+            let until = now + MAX_HOLD;
+            reorder.held.push_back(Held { packet, until_passed, until });
+            if !reorder.timer.is_running() {
+                reorder.timer.set(until);
+                reorder.timer.plan(events, Event::Held(self.index));
+            }
+            return None;
+        }
+        reorder.passed += 1;
+        Some(packet)
+    }
+
+    /// The next held packet that has been overtaken or has waited long enough.
+    pub fn release(&mut self, now: Timestamp) -> Option<Packet> {
+        let reorder = self.reorder.as_mut()?;
+        let passed = reorder.passed;
+        let is_over = |held: &mut Held| held.until_passed <= passed || held.until <= now;
+        reorder.held.pop_front_if(is_over).map(|held| held.packet)
+    }
+
+    /// Held packets may have waited long enough.
+    pub fn on_held_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
+        let event = Event::Held(self.index);
+        let Some(reorder) = &mut self.reorder else { return false };
+        let has_fired = reorder.timer.fired(now, events, event);
+        let left = reorder.held.iter().find(|held| held.until > now);
+        if let Some(held) = left.filter(|_| has_fired) {
+            reorder.timer.set(held.until);
+            reorder.timer.plan(events, event);
+        }
+        has_fired
+    }
+
+    /// The qdisc's own timer has fired, or a trace has an opportunity.
+    pub fn on_queue_timer(&mut self, now: Timestamp, events: &mut Events) {
+        if self.queue_timer.fired(now, events, Event::Queue(self.index)) {
+            self.fill(now, events);
+        }
+    }
+
+    /// The next packet, and each after it, is sent at `rate`; zero stops the server.
+    pub fn set_rate(&mut self, now: Timestamp, rate: Rate, events: &mut Events) {
+        self.server.set_rate(rate);
+        self.fill(now, events);
+    }
+
+    /// Share of the packets lost from now on.
+    pub fn set_loss(&mut self, loss: Ratio) {
+        self.losses.share = loss.as_f64();
+    }
+
+    /// Moves packets down as far as there is room.
+    fn fill(&mut self, now: Timestamp, events: &mut Events) {
+        loop {
+            let is_free = self.serving.is_none() && self.is_ready(now);
+            if is_free && let Some(packet) = self.device.pop_front() {
+                self.serve(now, packet, events);
+                continue;
+            }
+            if !is_free && self.device.len() >= self.device_packets {
+                break;
+            }
+            let Some(packet) = self.dequeue(now) else {
+                self.plan_queue(now, events);
+                break;
+            };
+            if is_free { self.serve(now, packet, events) } else { self.device.push_back(packet) }
+        }
+        let packets = self.queue.backlog().packets;
+        self.length.set(now, packets);
+        if self.serving.is_none()
+            && let Server::Trace(server) = &mut self.server
+        {
+            if packets == 0 && self.device.is_empty() {
+                server.idle();
+            } else if let Some(at) = server.ready_at(now).filter(|at| *at > now) {
+                self.queue_timer.set(at);
+                self.queue_timer.plan(events, Event::Queue(self.index));
+            }
+        }
+    }
+
+    /// A packet that waits may be sent now. A trace is asked only if one waits.
+    #[inline]
+    fn is_ready(&mut self, now: Timestamp) -> bool {
+        match &self.server {
+            Server::Trace(_) if self.device.is_empty() && self.queue.backlog().packets == 0 => {
+                false
+            }
+            _ => self.server.is_ready(now),
+        }
+    }
+
+    fn dequeue(&mut self, now: Timestamp) -> Option<Packet> {
+        let packet = self.queue.dequeue(now, &mut self.ended)?;
+        let arrived = match &self.ended.log {
+            Some(log) => log.arrived(packet.queued),
+            None => Timestamp::from_nanos(packet.queued),
+        };
+        let sojourn_ns = nanos_between(arrived, now);
+        self.sojourn.set(now, sojourn_ns);
+        self.counters.dequeued += 1;
+        self.counters.sojourns_ns += sojourn_ns;
+        Some(packet)
+    }
+
+    fn serve(&mut self, now: Timestamp, packet: Packet, events: &mut Events) {
+        let departs = self.server.send(now, packet.len);
+        self.serving = Some(packet);
+        events.add(departs, Event::Departure(self.index));
+    }
+
+    /// A qdisc that holds packets back is asked again when it says so.
+    fn plan_queue(&mut self, now: Timestamp, events: &mut Events) {
+        if let Queue::Other(other) = &self.queue
+            && let Some(at) = other.next_timer().filter(|at| *at > now)
+        {
+            self.queue_timer.set(at);
+            self.queue_timer.plan(events, Event::Queue(self.index));
+        }
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Packets that the qdisc dropped.
+    pub fn dropped(&self) -> u64 {
+        self.ended.dropped
+    }
+
+    /// SACK blocks of packets that went no further.
+    pub fn orphans(&mut self) -> &mut Vec<SackHandle> {
+        &mut self.ended.orphans
+    }
+
+    /// The log, if there is one.
+    pub fn log(&self) -> Option<&PacketLog> {
+        self.ended.log.as_ref()
+    }
+
+    /// Packets in queue, device and server.
+    #[cfg(any(test, debug_assertions))]
+    pub fn queued_packets(&self) -> u64 {
+        let sending = u64::from(self.serving.is_some());
+        self.queue.backlog().packets + self.device.len() as u64 + sending
+    }
+
+    /// Packets held back on purpose.
+    #[cfg(debug_assertions)]
+    pub fn held_packets(&self) -> u64 {
+        self.reorder.as_ref().map_or(0, |reorder| reorder.held.len() as u64)
+    }
+
+    /// The metrics at `now`.
+    pub fn metrics(&self, now: Timestamp) -> LinkMetrics {
+        let counters = &self.counters;
+        let time = now.saturating_since(Timestamp::ZERO);
+        LinkMetrics {
+            mean_qdisc_length_l2: self.length.mean(now),
+            mean_qdisc_delay_l2: self.sojourn.mean(now) * 1e-6,
+            mean_qdisc_delay_l2_per_packet: ratio(
+                counters.sojourns_ns as f64 * 1e-6,
+                counters.dequeued as f64,
+            ),
+            mean_sending_rate_l1: mbit_per_s(counters.bytes, time),
+            total_qdisc_drops_l2: self.ended.dropped,
+            total_loss_drops: counters.lost_before + counters.lost_behind,
+            packets: counters.departed,
+            max_qdisc_length_l2: self.max_length,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Kind;
+    use forebay_core::link::{Config, Service, Trace};
+    use forebay_core::spec::{Spec, Value};
+    use std::sync::Arc;
+
+    const RATE: Rate = Rate::from_mbit_per_sec(16);
+
+    fn link_of(device_packets: usize, change: impl Fn(&mut network::Link)) -> Link {
+        let spec = Spec::named("fifo").with("limit", Value::Text("20p".into()));
+        let mut link = network::Link::new("l", Config::at_rate(RATE, Duration::ZERO), spec);
+        change(&mut link);
+        let stack = Stack { device_packets, ..Stack::NS3 };
+        Link::new(0, &link, &stack, &[], Duration::from_secs(1), &Streams::new(1)).unwrap()
+    }
+
+    fn link(device_packets: usize) -> Link {
+        link_of(device_packets, |_| {})
+    }
+
+    fn packet(len: u16) -> Packet {
+        let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
+        Packet { sent, queued, flow: 0, number: 0, sack, len, kind: Kind::Data }
+    }
+
+    #[test]
+    fn qdisc_device_and_server_hold_22_packets() {
+        let mut events = Events::default();
+        for (device_packets, held) in [(1, 22), (0, 21)] {
+            let mut link = link(device_packets);
+            for _ in 0..100 {
+                link.offer(Timestamp::ZERO, packet(1502), &mut events);
+            }
+            assert_eq!((link.queued_packets(), link.ended.dropped), (held, 100 - held));
+            assert_eq!(link.max_length, 20);
+        }
+    }
+
+    #[test]
+    fn a_busy_server_keeps_its_rate_to_the_nanosecond() {
+        let (mut link, mut events) = (link(1), Events::default());
+        link.set_rate(Timestamp::ZERO, Rate::from_bits_per_sec(7_000_003), &mut events);
+        let mut now = Timestamp::ZERO;
+        for index in 0..1000_u64 {
+            link.offer(now, packet(if index % 3 == 0 { 1502 } else { 54 }), &mut events);
+            link.offer(now, packet(1000), &mut events);
+            for _ in 0..2 {
+                now = events.pop(Timestamp::MAX).unwrap().0;
+                link.depart(now, &mut events);
+            }
+        }
+        // The server idles never: the next pair comes at the instant of the last departure.
+        let exact = (link.counters.bytes * 8) as f64 / 7_000_003.0 * 1e9;
+        assert!((now.as_nanos() as f64 - exact).abs() < 1.0, "{now:?} {exact}");
+    }
+
+    #[test]
+    fn a_change_of_the_rate_spares_the_packet_that_is_being_sent() {
+        let (mut link, mut events) = (link(1), Events::default());
+        for _ in 0..2 {
+            link.offer(Timestamp::ZERO, packet(1502), &mut events);
+        }
+        link.set_rate(Timestamp::from_nanos(1), Rate::from_mbit_per_sec(8), &mut events);
+        let first = events.pop(Timestamp::MAX).unwrap().0;
+        assert_eq!(first.as_nanos(), 751_000);
+        link.depart(first, &mut events);
+        assert_eq!(events.pop(Timestamp::MAX).unwrap().0.as_nanos(), 751_000 + 1_502_000);
+    }
+
+    #[test]
+    fn a_stopped_server_goes_on_when_the_rate_comes_back() {
+        let (mut link, mut events) = (link(0), Events::default());
+        link.set_rate(Timestamp::ZERO, Rate::ZERO, &mut events);
+        link.offer(Timestamp::ZERO, packet(1502), &mut events);
+        assert_eq!((events.len(), link.queued_packets()), (0, 1));
+        link.set_rate(Timestamp::from_nanos(5), RATE, &mut events);
+        assert_eq!(events.pop(Timestamp::MAX).unwrap().0.as_nanos(), 751_005);
+    }
+
+    #[test]
+    fn a_backlogged_trace_carries_a_packet_an_opportunity() {
+        let trace = Trace::parse("t", "2\n2\n5\n10\n").unwrap();
+        let service = Service::Trace(Arc::new(trace));
+        let mut link = link_of(0, |link| link.config.service = service.clone());
+        let mut events = Events::default();
+        for _ in 0..7 {
+            link.offer(Timestamp::ZERO, packet(1514), &mut events);
+        }
+        let mut left = Vec::new();
+        while let Some((now, event)) = events.pop(Timestamp::MAX) {
+            match event {
+                Event::Queue(0) => link.on_queue_timer(now, &mut events),
+                _ => left.extend(link.depart(now, &mut events).map(|_| now.as_nanos() / 1_000_000)),
+            }
+        }
+        assert_eq!(left, [2, 2, 5, 10, 12, 12, 15]);
+    }
+
+    #[test]
+    fn a_held_packet_goes_behind_those_that_overtake_it_or_after_a_while() {
+        let mut link = link_of(0, |link| {
+            link.config.reorder = Ratio::ONE;
+            link.config.reorder_packets = 2;
+        });
+        let mut events = Events::default();
+        let now = Timestamp::from_nanos(5);
+        assert_eq!(link.hold(now, packet(1), &mut events), None);
+        link.reorder.as_mut().unwrap().share = 0.0;
+        assert_eq!(link.hold(now, packet(2), &mut events), Some(packet(2)));
+        assert_eq!(link.release(now), None);
+        assert_eq!(link.hold(now, packet(3), &mut events), Some(packet(3)));
+        assert_eq!((link.release(now), link.release(now)), (Some(packet(1)), None));
+        link.reorder.as_mut().unwrap().share = 1.0;
+        assert_eq!(link.hold(now, packet(4), &mut events), None);
+        let mut released = Vec::new();
+        while let Some((now, _)) = events.pop(Timestamp::MAX) {
+            if link.on_held_timer(now, &mut events) {
+                released.extend(link.release(now).map(|packet| (now, packet.len)));
+            }
+        }
+        assert_eq!(released, [(now + MAX_HOLD, 4)]);
+    }
+}

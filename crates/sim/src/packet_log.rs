@@ -1,0 +1,161 @@
+//! A record of every packet of a link, for those who ask for it.
+
+use forebay_core::packet::{Ecn, Packet as _};
+use forebay_core::units::{Duration, Rate, Timestamp};
+
+use crate::packet::{Kind, Packet};
+
+/// Rows that are reserved at once at most: 32 MB.
+const RESERVED_MAX: u64 = 1 << 19;
+/// Mean length of packets that the reservation counts with, full segments and acknowledgements.
+const MEAN_LEN: u64 = 800;
+
+/// What became of a packet on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It reached the far end.
+    Delivered,
+    /// The queue dropped it.
+    QueueDrop,
+    /// It was lost on purpose.
+    Lost,
+    /// It is still on the link.
+    Inside,
+}
+
+/// Whose packet it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Of the flow of this index, in either direction.
+    Flow(usize),
+}
+
+/// One packet on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketRecord {
+    /// Arrival at the queue.
+    pub arrived: Timestamp,
+    /// When its last byte left the server.
+    pub departed: Option<Timestamp>,
+    /// When it reached the far end.
+    pub released: Option<Timestamp>,
+    /// Its identity: the same on every link, and no other packet's but by a chance of 2^-64.
+    pub identity: u64,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Bytes on the wire.
+    pub bytes: u16,
+    /// What became of it.
+    pub fate: Fate,
+    /// The queue marked it congestion experienced.
+    pub is_marked: bool,
+    /// Packets in the queue after its arrival, without the one being sent.
+    pub queue_packets: u32,
+}
+
+#[derive(Debug)]
+struct Row {
+    arrived: Timestamp,
+    departed: Timestamp,
+    released: Timestamp,
+    identity: u64,
+    flow: u32,
+    queue_packets: u32,
+    len: u16,
+    kind: Kind,
+    fate: Fate,
+    ecn: Ecn,
+}
+
+/// The log of a link. A packet on the link carries the number of its row.
+#[derive(Debug)]
+pub(crate) struct PacketLog {
+    rows: Vec<Row>,
+}
+
+impl PacketLog {
+    /// Room for the packets of `time` at `rate`, within reason.
+    pub fn new(rate: Rate, time: Duration) -> Self {
+        let bytes = u128::from(rate.as_bits_per_sec() / 8) * time.as_millis() / 1000;
+        let rows = (bytes / u128::from(MEAN_LEN)).min(u128::from(RESERVED_MAX));
+        Self { rows: Vec::with_capacity(rows as usize) }
+    }
+
+    /// A packet comes; returns its row.
+    pub fn on_arrival(&mut self, now: Timestamp, packet: &Packet) -> u64 {
+        let (departed, released) = (Timestamp::MAX, Timestamp::MAX);
+        let (identity, ecn) = (packet.identity(), packet.ecn());
+        let Packet { flow, len, kind, .. } = *packet;
+        let (arrived, fate, queue_packets) = (now, Fate::Inside, 0);
+        let row = Row {
+            arrived,
+            departed,
+            released,
+            identity,
+            flow,
+            queue_packets,
+            len,
+            kind,
+            fate,
+            ecn,
+        };
+        self.rows.push(row);
+        self.rows.len() as u64 - 1
+    }
+
+    /// The queue after the arrival of the last packet.
+    pub fn set_queue(&mut self, packets: u64) {
+        if let Some(row) = self.rows.last_mut() {
+            row.queue_packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// When the packet of `row` arrived.
+    pub fn arrived(&self, row: u64) -> Timestamp {
+        self.rows[row as usize].arrived
+    }
+
+    /// The packet of `row` comes no further.
+    pub fn on_end(&mut self, row: u64, fate: Fate) {
+        self.rows[row as usize].fate = fate;
+    }
+
+    /// The packet has left the server.
+    pub fn on_departure(&mut self, now: Timestamp, packet: &Packet) {
+        let row = &mut self.rows[packet.queued as usize];
+        row.departed = now;
+        let is_marked = packet.ecn() == Ecn::Ce && row.ecn != Ecn::Ce;
+        // From here on only this is of interest.
+        row.ecn = if is_marked { Ecn::Ce } else { Ecn::NotEct };
+    }
+
+    /// The packet of `row` reaches the far end at `at`.
+    pub fn on_release(&mut self, row: u64, at: Timestamp) {
+        let row = &mut self.rows[row as usize];
+        (row.released, row.fate) = (at, Fate::Delivered);
+    }
+
+    /// The records as they stand at `now`; `owner` says whose a packet of a flow number is.
+    pub fn records(
+        &self,
+        now: Timestamp,
+        owner: impl Fn(Kind, u32) -> Owner,
+    ) -> impl Iterator<Item = PacketRecord> {
+        self.rows.iter().map(move |row| {
+            let past = |at: Timestamp| (at <= now).then_some(at);
+            let is_released = row.released <= now;
+            let is_inside = row.fate == Fate::Delivered && !is_released;
+            PacketRecord {
+                arrived: row.arrived,
+                departed: past(row.departed),
+                released: past(row.released),
+                identity: row.identity,
+                owner: owner(row.kind, row.flow),
+                bytes: row.len,
+                fate: if is_inside { Fate::Inside } else { row.fate },
+                is_marked: row.departed <= now && row.ecn == Ecn::Ce,
+                queue_packets: row.queue_packets,
+            }
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! Routes worked out before the run: what follows each element for each packet, with as few delay lines
+//! and look-ups as can be.
+//!
+//! Delays that follow each other are one line, and so is the delay of a link with what follows it. Packets
+//! that come to a line all go the same way behind it, so a line costs no look-up; a link does only where
+//! its packets part ways.
+
+use std::collections::BTreeMap;
+
+use forebay_core::units::Duration;
+
+use crate::event::Event;
+use crate::line::Line;
+use crate::network::{Hop, Network};
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// To the end of its route.
+    Deliver,
+    /// Onto a delay line.
+    Line(u32),
+    /// To a link.
+    Link(u32),
+    /// To one of several steps in turn.
+    Spread(u32),
+}
+
+/// What follows a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The same for all packets.
+    Always(Step),
+    /// What [`Routes::after`] says.
+    ByRoute,
+}
+
+/// Steps that are taken in turn.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    steps: Vec<Step>,
+    next: usize,
+}
+
+impl Spread {
+    /// The next step.
+    pub fn take(&mut self) -> Step {
+        let step = self.steps[self.next];
+        self.next = (self.next + 1) % self.steps.len();
+        step
+    }
+}
+
+/// The routes of a network.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    /// What follows links on each route.
+    after: Vec<Vec<(u32, Step)>>,
+    first: Vec<Step>,
+    numbers: BTreeMap<Vec<Hop>, u32>,
+    line_numbers: BTreeMap<(Option<u32>, u64, Step), u32>,
+    /// The delay lines.
+    pub lines: Vec<Line>,
+    /// The lines whose delay is that of each link.
+    pub lines_of: Vec<Vec<u32>>,
+    /// The places where packets take turns.
+    pub spreads: Vec<Spread>,
+}
+
+impl Routes {
+    /// No routes yet.
+    pub fn new(network: &Network) -> Self {
+        Self { lines_of: vec![Vec::new(); network.links.len()], ..Self::default() }
+    }
+
+    /// The number of the route `hops`; equal ones have the same.
+    pub fn add(&mut self, network: &Network, hops: &[Hop]) -> u32 {
+        if let Some(number) = self.numbers.get(hops) {
+            return *number;
+        }
+        let mut after = Vec::new();
+        let first = self.compile(network, hops, Step::Deliver, &mut after);
+        let number = self.first.len() as u32;
+        self.first.push(first);
+        self.after.push(after);
+        self.numbers.insert(hops.to_vec(), number);
+        number
+    }
+
+    /// The first step of a route. It never delivers at once: what is sent arrives in another event.
+    pub fn first(&self, route: u32) -> Step {
+        self.first[route as usize]
+    }
+
+    /// What follows `link` on `route`.
+    pub fn after(&self, route: u32, link: u32) -> Step {
+        let after = &self.after[route as usize];
+        after.iter().find(|entry| entry.0 == link).map_or(Step::Deliver, |entry| entry.1)
+    }
+
+    /// What follows each link.
+    pub fn after_links(&self) -> Vec<After> {
+        let mut all = vec![None; self.lines_of.len()];
+        for (link, step) in self.after.iter().flatten() {
+            let known = &mut all[*link as usize];
+            *known = match known {
+                None => Some(After::Always(*step)),
+                Some(After::Always(other)) if other == step => continue,
+                Some(_) => Some(After::ByRoute),
+            };
+        }
+        all.into_iter().map(|after| after.unwrap_or(After::Always(Step::Deliver))).collect()
+    }
+
+    /// Works a route out from its end, which is followed by `step`.
+    fn compile(
+        &mut self,
+        network: &Network,
+        hops: &[Hop],
+        mut step: Step,
+        after: &mut Vec<(u32, Step)>,
+    ) -> Step {
+        // Delay before `step` that stands in no line yet.
+        let mut extra_ns = 0;
+        for hop in hops.iter().rev() {
+            match hop {
+                Hop::Delay(delay) => extra_ns += nanos(*delay),
+                Hop::Link(index) => {
+                    let (link, number) = (&network.links[*index], *index as u32);
+                    let delay_ns = nanos(link.config.delay);
+                    if link.is_delay() && link.is_constant() {
+                        extra_ns += delay_ns;
+                        continue;
+                    }
+                    let is_unlimited =
+                        link.config.service == forebay_core::link::Service::Unlimited;
+                    let is_instant = extra_ns == 0 && delay_ns == 0 && link.is_constant();
+                    if is_unlimited || !is_instant {
+                        step = self.line(network, Some(number), extra_ns, step);
+                    }
+                    extra_ns = 0;
+                    if !link.is_delay() {
+                        after.push((number, step));
+                        step = Step::Link(number);
+                    }
+                }
+                Hop::Spread(routes) => {
+                    if extra_ns > 0 {
+                        step = self.line(network, None, extra_ns, step);
+                        extra_ns = 0;
+                    }
+                    let steps =
+                        routes.iter().map(|it| self.compile(network, it, step, after)).collect();
+                    step = Step::Spread(self.spreads.len() as u32);
+                    self.spreads.push(Spread { steps, next: 0 });
+                }
+            }
+        }
+        if extra_ns > 0 || step == Step::Deliver {
+            step = self.line(network, None, extra_ns, step);
+        }
+        step
+    }
+
+    fn line(&mut self, network: &Network, link: Option<u32>, extra_ns: u64, next: Step) -> Step {
+        let number = self.lines.len() as u32;
+        let found = *self.line_numbers.entry((link, extra_ns, next)).or_insert(number);
+        if found == number {
+            let overtakes = network.stack.packets_overtake;
+            let mut line = Line::new(Event::Line(number), extra_ns, overtakes, next);
+            if let Some(link) = link {
+                line.set_delay(nanos(network.links[link as usize].config.delay));
+                self.lines_of[link as usize].push(number);
+            }
+            self.lines.push(line);
+        }
+        Step::Line(found)
+    }
+}
+
+/// `duration` in nanoseconds, at most 584 years.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

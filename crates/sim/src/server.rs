@@ -1,0 +1,122 @@
+//! What a link sends at. A constant rate is worked out here, a trace by core.
+
+use forebay_core::link;
+use forebay_core::units::{ByteCount, Rate, Timestamp};
+
+use crate::event::after;
+
+/// The transmitter of a link.
+#[derive(Debug)]
+pub(crate) enum Server {
+    /// A rate; zero stops it.
+    Rate(RateServer),
+    /// The opportunities of a trace.
+    Trace(TraceServer),
+    /// Every packet has left at once.
+    Unlimited,
+}
+
+impl Server {
+    /// An idle server; a trace begins at time zero.
+    pub fn new(service: &link::Service) -> Self {
+        match service {
+            link::Service::Unlimited => Self::Unlimited,
+            link::Service::Rate(rate) => Self::Rate(RateServer::new(*rate)),
+            link::Service::Trace(_) => {
+                let server = link::Server::new(service.clone(), Timestamp::ZERO);
+                Self::Trace(TraceServer { server: Box::new(server), ready_at: None })
+            }
+        }
+    }
+
+    /// The packet that waits may be taken at `now`; none is being sent.
+    #[inline]
+    pub fn is_ready(&mut self, now: Timestamp) -> bool {
+        match self {
+            Self::Rate(server) => server.rate > Rate::ZERO,
+            Self::Trace(server) => server.ready_at(now).is_some_and(|at| at <= now),
+            Self::Unlimited => true,
+        }
+    }
+
+    /// When a packet of `len` bytes taken at `now` has left. The server is ready.
+    #[inline]
+    pub fn send(&mut self, now: Timestamp, len: u16) -> Timestamp {
+        match self {
+            Self::Rate(server) => server.send(now, len),
+            Self::Trace(server) => {
+                server.ready_at = None;
+                server.server.send(now, ByteCount::new(u64::from(len)))
+            }
+            Self::Unlimited => now,
+        }
+    }
+
+    /// Packets are sent at `rate` from now on; the one being sent is not affected.
+    pub fn set_rate(&mut self, rate: Rate) {
+        *self = Self::Rate(RateServer::new(rate));
+    }
+}
+
+/// The transmitter of a trace.
+#[derive(Debug)]
+pub(crate) struct TraceServer {
+    server: Box<link::Server>,
+    /// When the packet that waits may be taken: asked once for each.
+    ready_at: Option<Timestamp>,
+}
+
+impl TraceServer {
+    /// When the packet that waits at `now` may be taken.
+    pub fn ready_at(&mut self, now: Timestamp) -> Option<Timestamp> {
+        self.ready_at = self.ready_at.or_else(|| self.server.ready_at(now));
+        self.ready_at
+    }
+
+    /// No packet waits: what is left of an opportunity is lost.
+    pub fn idle(&mut self) {
+        self.server.idle();
+        self.ready_at = None;
+    }
+}
+
+/// A transmitter of constant rate. Service times are whole nanoseconds with the remainder carried, so a
+/// busy one keeps its rate.
+#[derive(Debug)]
+pub(crate) struct RateServer {
+    rate: Rate,
+    /// Part of a nanosecond still owed, in bit nanoseconds per second, below the rate.
+    carry: u64,
+    /// Last departure.
+    free_at: Timestamp,
+    /// Service time and remainder of packets of `len`: most have the same length.
+    len: u16,
+    service_ns: u64,
+    remainder: u64,
+}
+
+impl RateServer {
+    const fn new(rate: Rate) -> Self {
+        let free_at = Timestamp::ZERO;
+        Self { rate, carry: 0, free_at, len: 0, service_ns: 0, remainder: 0 }
+    }
+
+    fn send(&mut self, now: Timestamp, len: u16) -> Timestamp {
+        if now > self.free_at {
+            self.carry = 0;
+        }
+        if len != self.len {
+            let bytes = ByteCount::new(u64::from(len));
+            (self.len, self.remainder) = (len, 0);
+            let time = bytes.time_at_carrying(self.rate, &mut self.remainder);
+            self.service_ns = time.map_or(u64::MAX, |time| time.as_nanos() as u64);
+        }
+        self.carry += self.remainder;
+        let is_due = self.carry >= self.rate.as_bits_per_sec();
+        if is_due {
+            self.carry -= self.rate.as_bits_per_sec();
+        }
+        self.free_at = after(now, self.service_ns + u64::from(is_due));
+        self.free_at
+    }
+}

@@ -1,0 +1,329 @@
+//! The ends of the routes: connections and sources of datagrams.
+
+use forebay_core::cc;
+use forebay_core::random::Streams;
+use forebay_core::spec::SpecError;
+use forebay_core::traffic::{SendTimes, Source};
+use forebay_core::units::{ByteCount, Timestamp};
+
+use super::Simulation;
+use crate::event::Event;
+use crate::metrics::{FlowMeter, Observed};
+use crate::network::{Flow, Network, Traffic};
+use crate::packet::{Kind, Packet, SackHandle};
+use crate::route::Step;
+use crate::tcp::receiver::{Ack, Receiver};
+use crate::tcp::sender::{SUPPLIED, Sender};
+
+/// A route as an endpoint knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    /// Its number.
+    pub route: u32,
+    /// Its first step.
+    pub first: Step,
+}
+
+/// Where a flow of the network is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// Among the connections.
+    Connection(usize),
+    /// Among the sources of datagrams.
+    Source(usize),
+}
+
+/// A TCP connection, both ends of it.
+pub(super) struct Connection {
+    pub sender: Sender,
+    pub receiver: Receiver,
+    pub data: Way,
+    pub back: Way,
+    /// Place among the flows of the network.
+    pub flow: u32,
+    pub start: Timestamp,
+    /// Segments that the receiver has read when the flow is complete.
+    segments: Option<u32>,
+    /// It is written to while the run goes on.
+    is_written: bool,
+    pub meter: FlowMeter,
+}
+
+/// A source of datagrams.
+pub(super) struct DatagramSource {
+    times: SendTimes,
+    pub start: Timestamp,
+    stop: Timestamp,
+    len: u16,
+    pub data: Way,
+    /// Place among the flows of the network.
+    pub flow: u32,
+    pub sent: u64,
+    pub meter: FlowMeter,
+}
+
+/// The receiver of a flow has read more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Place of the flow in the network.
+    pub flow: usize,
+    /// Segments read since the start of the connection: all that is written up to the write for which
+    /// [`Simulation::write`] gave this number, or less.
+    pub segments: u32,
+}
+
+impl Simulation {
+    pub(super) fn add_flow(
+        &mut self,
+        network: &Network,
+        flow: &Flow,
+        streams: &Streams,
+    ) -> Result<(), SpecError> {
+        match flow.traffic {
+            Traffic::Written => self.add_connection(network, flow, Some(0), streams),
+            Traffic::Source(Source::Greedy { bytes }) => {
+                self.add_connection(network, flow, bytes.map(ByteCount::as_u64), streams)
+            }
+            Traffic::Source(
+                source @ (Source::Cbr { packet, .. }
+                | Source::Poisson { packet, .. }
+                | Source::OnOff { packet, .. }),
+            ) => self.add_source(network, flow, &source, packet, streams),
+        }
+    }
+
+    fn add_connection(
+        &mut self,
+        network: &Network,
+        flow: &Flow,
+        bytes: Option<u64>,
+        streams: &Streams,
+    ) -> Result<(), SpecError> {
+        let mut algorithm = cc::build(&flow.cc, SUPPLIED)?;
+        algorithm.set_seed(streams.stream("algorithm").bits());
+        let (mss, start) = (u64::from(self.stack.mss), Timestamp::ZERO + flow.start);
+        let is_written = flow.traffic == Traffic::Written;
+        let finite = bytes.filter(|_| !is_written);
+        let number = self.places.len() as u32;
+        let index = self.connections.len() as u32;
+        self.places.push(Place::Connection(index as usize));
+        let (data, back) = (self.way(network, &flow.data), self.way(network, &flow.back));
+        self.connections.push(Connection {
+            sender: Sender::new(self.stack, algorithm, bytes),
+            receiver: Receiver::new(&self.stack),
+            data,
+            back,
+            flow: number,
+            start,
+            segments: finite.and_then(|bytes| u32::try_from(bytes.div_ceil(mss)).ok()),
+            is_written,
+            meter: FlowMeter::new(start, self.stop),
+        });
+        self.events.add(start, Event::Start(index));
+        if let Some(stop) = flow.stop {
+            self.events.add(Timestamp::ZERO + stop, Event::Stop(index));
+        }
+        Ok(())
+    }
+
+    fn add_source(
+        &mut self,
+        network: &Network,
+        flow: &Flow,
+        source: &Source,
+        packet: ByteCount,
+        streams: &Streams,
+    ) -> Result<(), SpecError> {
+        let refused = || SpecError::new("packet", &packet.to_string(), "1B to 65535B on the wire");
+        let len = u16::try_from(packet.as_u64()).map_err(|_| refused())?;
+        let times = source.send_times(streams).ok_or_else(refused)?;
+        let start = Timestamp::ZERO + flow.start;
+        let stop = flow.stop.map_or(Timestamp::MAX, |stop| Timestamp::ZERO + stop);
+        let (index, number) = (self.sources.len(), self.places.len() as u32);
+        let data = self.way(network, &flow.data);
+        let meter = FlowMeter::new(start, self.stop);
+        self.places.push(Place::Source(index));
+        self.sources.push(DatagramSource {
+            times,
+            start,
+            stop,
+            len,
+            data,
+            flow: number,
+            sent: 0,
+            meter,
+        });
+        self.plan_datagram(index);
+        Ok(())
+    }
+
+    fn way(&mut self, network: &Network, hops: &[crate::network::Hop]) -> Way {
+        let route = self.routes.add(network, hops);
+        Way { route, first: self.routes.first(route) }
+    }
+
+    /// Writes `bytes` to the connection of flow `flow`, one of [`Traffic::Written`]. Gives the number of
+    /// segments at the end of which the last of these bytes is read, see [`Read`]; `None` for another
+    /// flow. What is written before the connection is open waits for that.
+    pub fn write(&mut self, flow: usize, bytes: u64) -> Option<u32> {
+        let Some(Place::Connection(index)) = self.places.get(flow).copied() else { return None };
+        let connection = &mut self.connections[index];
+        if !connection.is_written {
+            return None;
+        }
+        let segments = connection.sender.write(bytes);
+        self.transmit(index as u32);
+        Some(segments)
+    }
+
+    pub(super) fn handle_connection(&mut self, event: Event) {
+        let (now, events) = (self.now, &mut self.events);
+        match event {
+            Event::Rto(flow) => {
+                let sender = &mut self.connections[flow as usize].sender;
+                if sender.rto_timer.fired(now, events, event) {
+                    sender.on_timeout(now);
+                    self.transmit(flow);
+                }
+            }
+            Event::Pacing(flow) => {
+                let sender = &mut self.connections[flow as usize].sender;
+                if sender.pacing_timer.fired(now, events, event) {
+                    self.transmit(flow);
+                }
+            }
+            Event::Algorithm(flow) => {
+                let sender = &mut self.connections[flow as usize].sender;
+                if sender.algorithm_timer.fired(now, events, event) {
+                    sender.on_algorithm_timer(now);
+                    self.transmit(flow);
+                }
+            }
+            Event::DelayedAck(flow) => {
+                let receiver = &mut self.connections[flow as usize].receiver;
+                if receiver.timer.fired(now, events, event) {
+                    let ack = receiver.acknowledge();
+                    self.send_ack(flow, ack);
+                }
+            }
+            Event::Start(flow) => {
+                self.connections[flow as usize].sender.start();
+                self.transmit(flow);
+            }
+            Event::Stop(flow) => self.connections[flow as usize].sender.close(),
+            _ => debug_assert!(false, "no event of a connection: {event:?}"),
+        }
+    }
+
+    /// Sends what a connection may send now, and takes its state down.
+    pub(super) fn transmit(&mut self, flow: u32) {
+        let now = self.now;
+        loop {
+            let connection = &mut self.connections[flow as usize];
+            let Some(out) = connection.sender.transmit(now) else { break };
+            if out.kind == Kind::Data {
+                connection.meter.on_send(now);
+            }
+            let (kind, number, len, sack) = (out.kind, out.number, out.len, SackHandle::NONE);
+            let first = connection.data.first;
+            self.sent += 1;
+            self.pass(first, Packet { sent: now, queued: 0, flow, number, sack, len, kind });
+        }
+        let (connection, events) = (&mut self.connections[flow as usize], &mut self.events);
+        let sender = &mut connection.sender;
+        sender.rto_timer.plan(events, Event::Rto(flow));
+        sender.pacing_timer.plan(events, Event::Pacing(flow));
+        sender.algorithm_timer.plan(events, Event::Algorithm(flow));
+        let in_flight = sender.in_flight_bytes().as_u64();
+        let (cwnd, srtt_ns) = (sender.cwnd(), sender.srtt_ns());
+        connection.meter.observe(now, Observed { cwnd, in_flight, srtt_ns });
+    }
+
+    /// A packet reaches the end of its route.
+    #[inline]
+    pub(super) fn deliver(&mut self, packet: Packet) {
+        self.delivered += 1;
+        match packet.kind {
+            Kind::Data => self.receive(packet),
+            Kind::Ack | Kind::SynAck => self.receive_answer(packet),
+            Kind::Syn => self.send_back(Packet { kind: Kind::SynAck, ..packet }),
+            Kind::Datagram => {
+                let source = &mut self.sources[packet.flow as usize];
+                source.meter.on_receive(self.now, packet.len.into());
+            }
+        }
+    }
+
+    fn receive(&mut self, packet: Packet) {
+        let connection = &mut self.connections[packet.flow as usize];
+        let before = connection.receiver.next();
+        let (ack, is_new) = connection.receiver.on_data(self.now, packet.number, packet.sent);
+        if is_new {
+            let payload = packet.len - self.stack.overhead;
+            connection.meter.on_receive(self.now, payload.into());
+            let next = connection.receiver.next();
+            if connection.segments == Some(next) {
+                connection.meter.on_complete(self.now);
+            }
+            if connection.is_written && next > before {
+                self.reads.push_back(Read { flow: connection.flow as usize, segments: next });
+            }
+        }
+        match ack {
+            Some(ack) => self.send_ack(packet.flow, ack),
+            None => {
+                let event = Event::DelayedAck(packet.flow);
+                connection.receiver.timer.plan(&mut self.events, event);
+            }
+        }
+    }
+
+    fn send_ack(&mut self, flow: u32, ack: Ack) {
+        let blocks = ack.sack.as_slice().len() as u16;
+        // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
+        let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
+        if blocks > 0 && self.sacks.is_full() {
+            self.links.iter_mut().for_each(|link| self.sacks.reclaim(link.orphans()));
+        }
+        let sack = self.sacks.put(ack.sack);
+        let len = self.stack.overhead + option;
+        let (sent, queued, kind) = (ack.echo, 0, Kind::Ack);
+        self.send_back(Packet { sent, queued, flow, number: ack.number, sack, len, kind });
+    }
+
+    fn send_back(&mut self, packet: Packet) {
+        let first = self.connections[packet.flow as usize].back.first;
+        self.sent += 1;
+        self.pass(first, packet);
+    }
+
+    /// An answer reaches its sender.
+    fn receive_answer(&mut self, packet: Packet) {
+        let sender = &mut self.connections[packet.flow as usize].sender;
+        if packet.kind == Kind::SynAck {
+            sender.on_syn_ack(self.now, packet.sent);
+        } else {
+            let blocks = self.sacks.take(packet.sack);
+            sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice());
+        }
+        self.transmit(packet.flow);
+    }
+
+    fn plan_datagram(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        let next = source.times.next().map(|offset| source.start + offset);
+        if let Some(at) = next.filter(|at| *at < source.stop) {
+            self.events.add(at, Event::Datagram(index as u32));
+        }
+    }
+
+    pub(super) fn send_datagram(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        source.sent += 1;
+        let (sent, sack, len, first) = (self.now, SackHandle::NONE, source.len, source.data.first);
+        let (flow, kind) = (index as u32, Kind::Datagram);
+        self.sent += 1;
+        self.pass(first, Packet { sent, queued: 0, flow, number: 0, sack, len, kind });
+        self.plan_datagram(index);
+    }
+}

@@ -1,0 +1,102 @@
+//! What a run has to tell.
+
+use forebay_core::units::Timestamp;
+
+use super::Simulation;
+use super::endpoints::Place;
+use crate::metrics::{Bin, FlowMetrics, LinkMetrics, mbit_per_s, ratio};
+use crate::packet::Kind;
+use crate::packet_log::{Owner, PacketRecord};
+
+impl Simulation {
+    /// Every packet that was sent has been dropped, lost or delivered, or is on its way; and so at
+    /// every link.
+    #[cfg(debug_assertions)]
+    pub(super) fn check_conservation(&self) {
+        let mut ended = 0;
+        let mut inside = 0;
+        for link in &self.links {
+            let (counters, queued) = (link.counters(), link.queued_packets());
+            let before = counters.lost_before + link.dropped();
+            assert_eq!(counters.offered, before + queued + counters.departed);
+            ended += before + counters.lost_behind;
+            inside += queued + link.held_packets();
+        }
+        inside += self.routes.lines.iter().map(|line| line.len()).sum::<u64>();
+        assert_eq!(self.sent, ended + inside + self.delivered);
+    }
+
+    /// Simulated time.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Events handled so far.
+    pub fn events(&self) -> u64 {
+        self.handled
+    }
+
+    /// Packets that have reached the end of their route, acknowledgements among them.
+    pub fn packets(&self) -> u64 {
+        self.delivered
+    }
+
+    /// A hash of every event so far, its time and its order: equal for equal runs.
+    pub fn event_hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// What flow `index` did; of a source of datagrams only what was sent and received, and the bytes
+    /// are those on the wire. `None` if there is no such flow.
+    pub fn flow_metrics(&mut self, index: usize) -> Option<FlowMetrics> {
+        let (now, mss) = (self.now, u64::from(self.stack.mss));
+        let index = match *self.places.get(index)? {
+            Place::Connection(index) => index,
+            Place::Source(index) => {
+                let source = &mut self.sources[index];
+                let data_packets_sent = source.sent;
+                return Some(FlowMetrics { data_packets_sent, ..source.meter.metrics(now, mss) });
+            }
+        };
+        let connection = &mut self.connections[index];
+        let life = now.saturating_since(connection.start);
+        let sender = &connection.sender;
+        let counters = sender.counters;
+        let (episodes, episodes_ns) = sender.recoveries();
+        Some(FlowMetrics {
+            mean_sending_rate_l4: mbit_per_s(counters.sent * mss, life),
+            mean_sending_rate_l7: mbit_per_s(sender.written_bytes(), life),
+            mean_recovery_time_l4: ratio(episodes_ns as f64 * 1e-6, episodes as f64),
+            recovery_episodes: episodes,
+            total_retransmissions_l4: counters.resent,
+            total_rtos_l4: counters.timeouts,
+            data_packets_sent: counters.sent,
+            ..connection.meter.metrics(now, mss)
+        })
+    }
+
+    /// Throughput and round-trip time of flow `index` in bins of [`crate::BIN_NS`] from its start on;
+    /// datagrams count with their bytes on the wire. Empty if there is no such flow.
+    pub fn flow_bins(&self, index: usize) -> &[Bin] {
+        match self.places.get(index) {
+            Some(Place::Connection(index)) => self.connections[*index].meter.bins(),
+            Some(Place::Source(index)) => self.sources[*index].meter.bins(),
+            None => &[],
+        }
+    }
+
+    /// What link `index` did; zeros for a link that is a mere delay. Panics if there is no such link.
+    pub fn link_metrics(&self, index: usize) -> LinkMetrics {
+        self.links[index].metrics(self.now)
+    }
+
+    /// Every packet of link `index` so far, in order of arrival; nothing for a link without a log.
+    pub fn packet_log(&self, index: usize) -> impl Iterator<Item = PacketRecord> {
+        let owner = |kind, flow: u32| match kind {
+            Kind::Datagram => Owner::Flow(self.sources[flow as usize].flow as usize),
+            _ => Owner::Flow(self.connections[flow as usize].flow as usize),
+        };
+        let log = self.links.get(index).and_then(|link| link.log());
+        log.into_iter().flat_map(move |log| log.records(self.now, owner))
+    }
+}

@@ -1,0 +1,318 @@
+//! Links, routes and what meets on them.
+
+use std::sync::Arc;
+
+use forebay_core::link::{self, Service};
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::Source;
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_sim::network::{Flow, Hop, Link, Network, Property, Traffic, Walk};
+use forebay_sim::{Fate, Owner, Simulation, Stack};
+
+const MS: Duration = Duration::from_millis(1);
+const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
+
+fn fifo(limit: &str) -> Spec {
+    Spec::named("fifo").with("limit", Value::Text(limit.into()))
+}
+
+fn window(segments: u64) -> Spec {
+    Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * 1448)))
+}
+
+fn link(name: &str, mbit: u64, delay: Duration, limit: &str) -> Link {
+    Link::new(name, link::Config::at_rate(Rate::from_mbit_per_sec(mbit), delay), fifo(limit))
+}
+
+fn flow(cc: Spec, traffic: Traffic, data: &[Hop], back: &[Hop]) -> Flow {
+    let (data, back) = (data.to_vec(), back.to_vec());
+    Flow { cc, traffic, start: Duration::ZERO, stop: None, data, back }
+}
+
+fn network(links: Vec<Link>, flows: Vec<Flow>) -> Network {
+    let (stop, seed, stack) = (Duration::from_secs(10), 1, Stack::LINUX);
+    Network { stop, seed, stack, links, flows }
+}
+
+fn run(network: &Network) -> Simulation {
+    let mut simulation = Simulation::new(network).unwrap();
+    simulation.run();
+    simulation
+}
+
+fn seconds(secs: f64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs_f64(secs)
+}
+
+#[test]
+fn delays_are_one_line_however_they_are_written() {
+    let bottleneck = || link("bottleneck", 16, 5 * MS, "40p");
+    let hash = |links: Vec<Link>, data: &[Hop], back: &[Hop]| {
+        let simulation = run(&network(links, vec![flow(window(30), GREEDY, data, back)]));
+        (simulation.event_hash(), simulation.link_metrics(0).packets)
+    };
+    let bare = |delay| {
+        let mut bottleneck = bottleneck();
+        bottleneck.config.delay = delay;
+        vec![bottleneck, Link::delay("out", 3 * MS), Link::delay("back", 8 * MS)]
+    };
+    let (one, packets) =
+        hash(vec![bottleneck()], &[Hop::Link(0), Hop::Delay(3 * MS)], &[Hop::Delay(8 * MS)]);
+    assert!(packets > 10_000);
+    assert_eq!(hash(bare(5 * MS), &[Hop::Link(0), Hop::Link(1)], &[Hop::Link(2)]).0, one);
+    let parts = [Hop::Link(0), Hop::Delay(6 * MS), Hop::Delay(2 * MS)];
+    assert_eq!(
+        hash(bare(Duration::ZERO), &parts, &[Hop::Delay(2 * MS), Hop::Delay(6 * MS)]).0,
+        one
+    );
+}
+
+#[test]
+fn acknowledgements_wait_in_the_queue_of_the_way_back() {
+    // The way back carries 66 bytes an acknowledgement, of two segments each: 0.2 Mbit/s are 379 of
+    // them a second, and so 8.78 Mbit/s of payload, less than the way out has.
+    let links = vec![link("out", 16, 10 * MS, "200p"), link("back", 0, 10 * MS, "100p")];
+    let mut plan = network(links, vec![flow(window(60), GREEDY, &[Hop::Link(0)], &[Hop::Link(1)])]);
+    plan.links[1].config.service = Service::Rate(Rate::from_bits_per_sec(200_000));
+    plan.stop = Duration::from_secs(30);
+    let mut simulation = run(&plan);
+    let goodput = simulation.flow_metrics(0).unwrap().mean_throughput_l4;
+    let expected = 2.0 * 1448.0 * 8.0 * 200_000.0 / (66.0 * 8.0) / 1e6;
+    assert!((goodput / expected - 1.0).abs() < 0.02, "{goodput} {expected}");
+    let [out, back] = [0, 1].map(|index| simulation.link_metrics(index));
+    assert!(back.mean_qdisc_length_l2 > 15.0 && out.mean_qdisc_length_l2 < 5.0, "{out:?} {back:?}");
+}
+
+#[test]
+fn flows_both_ways_meet_each_other_s_acknowledgements() {
+    let links = vec![link("out", 16, 10 * MS, "300p"), link("back", 8, 10 * MS, "300p")];
+    let (out, back) = ([Hop::Link(0)], [Hop::Link(1)]);
+    let flows = vec![flow(window(162), GREEDY, &out, &back), flow(window(80), GREEDY, &back, &out)];
+    let mut simulation = run(&network(links, flows));
+    let [out, back] = [0, 1].map(|index| simulation.link_metrics(index));
+    // Both have the same round trip, and windows in the ratio of the rates.
+    assert!(out.mean_sending_rate_l1 > 15.0 && back.mean_sending_rate_l1 > 7.2, "{out:?} {back:?}");
+    let received: f64 =
+        (0..2).map(|flow| simulation.flow_metrics(flow).unwrap().mean_throughput_l4).sum();
+    // Of 24 Mbit/s at most 1448/1514 are payload, less the acknowledgements of the other flow.
+    assert!((20.0..22.96).contains(&received), "{received}");
+}
+
+#[test]
+fn every_byte_arrives_once_over_links_that_lose_and_reorder() {
+    let bytes = 3_000_000;
+    let traffic = Traffic::Source(Source::Greedy { bytes: Some(ByteCount::new(bytes)) });
+    for (seed, stack) in [(1, Stack::NS3), (2, Stack::LINUX)] {
+        let mut links = vec![link("out", 16, 10 * MS, "50p"), link("back", 16, 10 * MS, "50p")];
+        for link in &mut links {
+            link.config.loss = Ratio::new(0.02).unwrap();
+            link.config.reorder = Ratio::new(0.03).unwrap();
+            link.config.reorder_packets = 2;
+        }
+        let mut plan =
+            network(links, vec![flow(window(20), traffic, &[Hop::Link(0)], &[Hop::Link(1)])]);
+        (plan.seed, plan.stack, plan.stop) = (seed, stack, Duration::from_secs(300));
+        let mut simulation = run(&plan);
+        let metrics = simulation.flow_metrics(0).unwrap();
+        assert_eq!(metrics.received_bytes, bytes, "{metrics:?}");
+        assert!(metrics.completed.is_some() && metrics.total_retransmissions_l4 > 20);
+        let link = simulation.link_metrics(0);
+        let lost = link.total_loss_drops as f64 / (link.total_loss_drops + link.packets) as f64;
+        assert!((0.012..0.03).contains(&lost), "{link:?}");
+    }
+}
+
+#[test]
+fn the_log_of_a_link_agrees_with_its_metrics() {
+    let mut bottleneck = link("bottleneck", 16, 10 * MS, "20p");
+    bottleneck.log = true;
+    bottleneck.config.loss = Ratio::new(0.01).unwrap();
+    let route = [Hop::Link(0), Hop::Delay(5 * MS)];
+    let datagrams = Traffic::Source(Source::Poisson {
+        rate: Rate::from_mbit_per_sec(3),
+        packet: ByteCount::new(500),
+    });
+    let flows = vec![
+        flow(window(60), GREEDY, &route, &[Hop::Delay(15 * MS)]),
+        flow(Spec::named("const"), datagrams, &route, &[]),
+    ];
+    let mut plan = network(vec![bottleneck], flows);
+    let mut simulation = run(&plan);
+    let records: Vec<_> = simulation.packet_log(0).collect();
+    let link = simulation.link_metrics(0);
+    let count = |fate| records.iter().filter(|it| it.fate == fate).count() as u64;
+    assert_eq!(count(Fate::QueueDrop), link.total_qdisc_drops_l2);
+    assert_eq!(count(Fate::Lost), link.total_loss_drops);
+    assert!(count(Fate::Delivered) + count(Fate::Inside) <= link.packets + 22);
+    let inside: Vec<_> = records.iter().filter(|it| it.fate == Fate::Inside).collect();
+    assert!(!inside.is_empty() && inside.iter().all(|it| it.released.is_none()));
+    assert_eq!(records.iter().map(|it| it.queue_packets).max(), Some(20));
+    for record in records.iter().filter(|it| it.fate == Fate::Delivered) {
+        let (departed, released) = (record.departed.unwrap(), record.released.unwrap());
+        assert_eq!(released.saturating_since(departed), 10 * MS);
+        assert!(record.arrived < departed);
+    }
+    let mut identities: Vec<u64> = records.iter().map(|it| it.identity).collect();
+    identities.sort_unstable();
+    assert!(identities.windows(2).all(|pair| pair[0] != pair[1]), "two packets, one identity");
+    let of_datagrams = records.iter().filter(|it| it.owner == Owner::Flow(1));
+    assert!(of_datagrams.clone().count() > 7000 && of_datagrams.clone().all(|it| it.bytes == 500));
+    let sent = simulation.flow_metrics(1).unwrap().data_packets_sent;
+    assert_eq!(of_datagrams.count() as u64, sent);
+    // A log changes nothing.
+    let hash = simulation.event_hash();
+    plan.links[0].log = false;
+    assert_eq!(run(&plan).event_hash(), hash);
+}
+
+#[test]
+fn a_trace_is_the_rate_of_its_link() {
+    // Opportunities of 1514 bytes, one a millisecond on the average, three in each third one.
+    let trace = link::Trace::parse("t", "3\n3\n3\n").unwrap();
+    let mut bottleneck = link("bottleneck", 0, 10 * MS, "100p");
+    bottleneck.config.service = Service::Trace(Arc::new(trace));
+    let route = [Hop::Link(0)];
+    let plan =
+        network(vec![bottleneck], vec![flow(window(60), GREEDY, &route, &[Hop::Delay(10 * MS)])]);
+    let mut simulation = Simulation::new(&plan).unwrap();
+    let mut received = |secs| {
+        simulation.run_until(seconds(secs));
+        simulation.flow_metrics(0).unwrap().received_bytes
+    };
+    let (first, last) = (received(1.0), received(10.0));
+    assert_eq!((last - first) / 1448, 9000);
+}
+
+#[test]
+fn a_connection_that_is_written_to_tells_what_is_read_and_when() {
+    let links = vec![link("out", 8, 10 * MS, "100p")];
+    let route = [Hop::Link(0)];
+    let plan =
+        network(links, vec![flow(window(10), Traffic::Written, &route, &[Hop::Delay(10 * MS)])]);
+    let mut simulation = Simulation::new(&plan).unwrap();
+    assert_eq!(simulation.run_until_read(seconds(1.0)), None);
+    assert_eq!(simulation.now(), seconds(1.0));
+    assert_eq!(simulation.write(0, 2000), Some(2));
+    assert_eq!(simulation.write(0, 100), Some(3));
+    let mut reads = Vec::new();
+    while let Some(read) = simulation.run_until_read(seconds(2.0)) {
+        reads.push((read.segments, simulation.now()));
+    }
+    // 1514, 618 and 166 bytes at 8 Mbit/s, and 10 ms.
+    let expected = [(1, 1.011514), (2, 1.012132), (3, 1.012298)];
+    assert_eq!(reads, expected.map(|(segments, secs)| (segments, seconds(secs))));
+    let end = simulation.write(0, 5_000_000);
+    let mut last = 3;
+    while let Some(read) = simulation.run_until_read(seconds(10.0)) {
+        assert!(read.flow == 0 && read.segments > last);
+        last = read.segments;
+    }
+    assert_eq!(Some(last), end);
+    assert_eq!(simulation.flow_metrics(0).unwrap().received_bytes, 5_002_100);
+    assert_eq!(simulation.write(7, 1000), None);
+}
+
+#[test]
+fn a_flow_ends_when_it_is_told_to() {
+    let cbr = Traffic::Source(Source::Cbr {
+        rate: Rate::from_mbit_per_sec(4),
+        packet: ByteCount::new(1000),
+    });
+    let route = [Hop::Link(0)];
+    let mut flows = vec![
+        flow(Spec::named("const"), cbr, &route, &[]),
+        flow(window(10), GREEDY, &route, &[Hop::Delay(10 * MS)]),
+    ];
+    flows[0].stop = Some(Duration::from_secs(2));
+    flows[1].stop = Some(Duration::from_secs(3));
+    let plan = network(vec![link("out", 40, 10 * MS, "100p")], flows);
+    let mut simulation = Simulation::new(&plan).unwrap();
+    simulation.run_until(seconds(3.1));
+    let events = simulation.events();
+    assert_eq!(simulation.flow_metrics(0).unwrap().data_packets_sent, 1000);
+    assert!(simulation.flow_metrics(1).unwrap().received_bytes > 1_000_000);
+    simulation.run();
+    assert!(simulation.events() - events < 3, "something went on");
+}
+
+#[test]
+fn packets_that_take_turns_use_both_paths_and_flows_on_one_path_do_not_notice() {
+    let links = vec![link("upper", 8, 10 * MS, "100p"), link("lower", 8, 10 * MS, "100p")];
+    let both = [Hop::Spread(vec![vec![Hop::Link(0)], vec![Hop::Link(1)]])];
+    let plan = network(links, vec![flow(window(60), GREEDY, &both, &[Hop::Delay(10 * MS)])]);
+    let mut simulation = run(&plan);
+    let [upper, lower] = [0, 1].map(|index| simulation.link_metrics(index).packets);
+    assert!(upper.abs_diff(lower) <= 60, "{upper} {lower}");
+    // The paths are alike, so packets come out in order and both are full.
+    assert!(simulation.flow_metrics(0).unwrap().mean_throughput_l4 > 15.0);
+}
+
+#[test]
+fn a_link_where_flows_part_ways_sends_each_on_its_own() {
+    let links = vec![link("shared", 16, 5 * MS, "50p"), link("far", 100, 30 * MS, "50p")];
+    let flows = vec![
+        flow(window(5), GREEDY, &[Hop::Link(0)], &[Hop::Delay(5 * MS)]),
+        flow(window(5), GREEDY, &[Hop::Link(0), Hop::Link(1)], &[Hop::Delay(5 * MS)]),
+        flow(window(5), GREEDY, &[Hop::Link(0), Hop::Delay(50 * MS)], &[Hop::Delay(5 * MS)]),
+    ];
+    let mut simulation = run(&network(links, flows));
+    let mut srtt = |flow| simulation.flow_metrics(flow).unwrap().mean_srtt_l4;
+    for (flow, least_ms) in [(0, 10.0), (1, 40.0), (2, 60.0)] {
+        // Up to 15 packets of 0.757 ms before each in the shared queue.
+        assert!((least_ms..least_ms + 12.0).contains(&srtt(flow)), "{flow}: {}", srtt(flow));
+    }
+    let far = simulation.link_metrics(1).packets;
+    let sent = simulation.flow_metrics(1).unwrap().data_packets_sent;
+    assert!(sent.abs_diff(far) <= 5, "{sent} {far}");
+}
+
+#[test]
+fn a_walking_rate_is_met_by_the_flow_over_it() {
+    let mut bottleneck = link("bottleneck", 16, 5 * MS, "100p");
+    bottleneck.walks.push(Walk {
+        property: Property::Rate,
+        interval: 100 * MS,
+        correlation: 0.5,
+        deviation: 1e6,
+        min: 4e6,
+        max: 16e6,
+    });
+    let plan = network(
+        vec![bottleneck],
+        vec![flow(window(80), GREEDY, &[Hop::Link(0)], &[Hop::Delay(5 * MS)])],
+    );
+    let simulation = run(&plan);
+    let bins = simulation.flow_bins(0);
+    let rates: Vec<f64> = bins.iter().map(|bin| f64::from(bin.bytes) * 8.0 * 20.0 / 1e6).collect();
+    let least = rates.iter().skip(10).fold(f64::MAX, |least, rate| least.min(*rate));
+    let most = rates.iter().fold(0.0, |most: f64, rate| most.max(*rate));
+    assert!(least > 3.4 && least < 9.0 && most > 10.0 && most < 15.6, "{least} {most}");
+    assert_eq!(run(&plan).event_hash(), simulation.event_hash());
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let good = || {
+        let route = [Hop::Link(0)];
+        network(vec![link("l", 16, 5 * MS, "10p")], vec![flow(window(5), GREEDY, &route, &[])])
+    };
+    assert!(Simulation::new(good()).is_ok());
+    let refused = |change: &dyn Fn(&mut Network)| {
+        let mut plan = good();
+        change(&mut plan);
+        Simulation::new(&plan).err().map(|error| error.key)
+    };
+    assert_eq!(refused(&|it| it.flows[0].data = vec![Hop::Link(1)]), Some("route".into()));
+    assert_eq!(refused(&|it| it.flows[0].data.push(Hop::Link(0))), Some("route".into()));
+    assert_eq!(refused(&|it| it.flows[0].back = vec![Hop::Spread(vec![])]), Some("spread".into()));
+    assert_eq!(refused(&|it| it.links.push(it.links[0].clone())), Some("name".into()));
+    let walk = Walk {
+        property: Property::Loss,
+        interval: MS,
+        correlation: 0.0,
+        deviation: 0.1,
+        min: 0.0,
+        max: 1.5,
+    };
+    assert_eq!(refused(&|it| it.links[0].walks.push(walk)), Some("l.max".into()));
+}
