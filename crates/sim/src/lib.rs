@@ -11,12 +11,16 @@
 //!      ├── route             what follows what, worked out before the run
 //!      ├── link, server      qdisc of core, device, loss; rate or trace
 //!      ├── line              propagation
+//!      ├── bundle            sendbox and receivebox of core with their shaper, sessions and messages
 //!      └── metrics           integrals over time
 //! ```
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
 pub mod bench;
+mod bundle;
+mod bundle_log;
+mod ended;
 mod event;
 mod line;
 mod link;
@@ -24,6 +28,7 @@ mod metrics;
 pub mod network;
 mod packet;
 mod packet_log;
+mod reorder;
 mod route;
 mod server;
 mod simulation;
@@ -31,6 +36,8 @@ mod tcp;
 mod topology;
 mod walk;
 
+pub use self::bundle::BundleMetrics;
+pub use self::bundle_log::BundleLog;
 pub use self::metrics::{BIN_NS, Bin, FlowMetrics, LinkMetrics};
 pub use self::packet_log::{Fate, Owner, PacketRecord};
 pub use self::simulation::{Read, Simulation};

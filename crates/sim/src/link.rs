@@ -11,17 +11,18 @@
 
 use std::collections::VecDeque;
 
-use forebay_core::link::MAX_HOLD;
-use forebay_core::qdisc::{self, Backlog, DropReason, DropSink, Fifo, Qdisc};
+use forebay_core::qdisc::{self, Backlog, Fifo, Qdisc};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
 
+use crate::ended::Ended;
 use crate::event::{Event, Events, Timer, nanos_between};
 use crate::metrics::{Integral, LinkMetrics, mbit_per_s, ratio};
 use crate::network;
-use crate::packet::{Packet, SackHandle};
+use crate::packet::{Kind, Packet};
 use crate::packet_log::{Fate, PacketLog};
+use crate::reorder::Reorder;
 use crate::server::Server;
 use crate::tcp::stack::Stack;
 
@@ -29,34 +30,6 @@ use crate::tcp::stack::Stack;
 enum Queue {
     Fifo(Fifo<Packet>),
     Other(Box<dyn Qdisc<Packet> + Send>),
-}
-
-/// What remains of packets that go no further.
-#[derive(Default)]
-struct Ended {
-    /// Dropped by the qdisc.
-    dropped: u64,
-    log: Option<PacketLog>,
-    /// Their SACK blocks, to be freed.
-    orphans: Vec<SackHandle>,
-}
-
-impl Ended {
-    fn add(&mut self, packet: &Packet, fate: Fate) {
-        if packet.sack != SackHandle::NONE {
-            self.orphans.push(packet.sack);
-        }
-        if let Some(log) = &mut self.log {
-            log.on_end(packet.queued, fate);
-        }
-    }
-}
-
-impl DropSink<Packet> for Ended {
-    fn dropped(&mut self, packet: Packet, _reason: DropReason) {
-        self.dropped += 1;
-        self.add(&packet, Fate::QueueDrop);
-    }
 }
 
 impl Queue {
@@ -97,25 +70,6 @@ impl Losses {
     }
 }
 
-/// A packet that is held back, and until when.
-struct Held {
-    packet: Packet,
-    until_passed: u64,
-    until: Timestamp,
-}
-
-/// Packets held back behind the server, to be overtaken.
-struct Reorder {
-    share: f64,
-    stream: Stream,
-    overtakers: u64,
-    /// In order of entry, so in order of both limits.
-    held: VecDeque<Held>,
-    /// Packets that were not held.
-    passed: u64,
-    timer: Timer,
-}
-
 /// What happened on a link so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
@@ -145,6 +99,7 @@ pub(crate) struct Link {
     serving: Option<Packet>,
     is_loss_before: bool,
     losses: Losses,
+    message_losses: Losses,
     reorder: Option<Box<Reorder>>,
     ended: Ended,
     length: Integral,
@@ -175,15 +130,11 @@ impl Link {
             share: config.loss.as_f64(),
             stream: streams.stream("loss"),
         };
-        let reorder = || Reorder {
-            share: config.reorder.as_f64(),
-            stream: streams.stream("reorder"),
-            overtakers: u64::from(config.reorder_packets),
-            held: VecDeque::new(),
-            passed: 0,
-            timer: Timer::STOPPED,
+        let message_losses = Losses {
+            is_possible: link.message_loss > Ratio::ZERO,
+            share: link.message_loss.as_f64(),
+            stream: streams.stream("message_loss"),
         };
-        let reorders = config.reorder > Ratio::ZERO && config.reorder_packets > 0;
         let rate = match &config.service {
             forebay_core::link::Service::Unlimited => Rate::ZERO,
             forebay_core::link::Service::Rate(rate) => *rate,
@@ -199,7 +150,8 @@ impl Link {
             serving: None,
             is_loss_before: stack.loses_before_queue,
             losses,
-            reorder: reorders.then(reorder).map(Box::new),
+            message_losses,
+            reorder: Reorder::new(config, Event::Held(index), streams).map(Box::new),
             ended: Ended { log: link.log.then(|| PacketLog::new(rate, stop)), ..Ended::default() },
             length: Integral::NONE,
             max_length: 0,
@@ -211,6 +163,7 @@ impl Link {
     }
 
     /// Takes a packet; gives it back if it has left at once.
+    #[inline]
     pub fn offer(
         &mut self,
         now: Timestamp,
@@ -222,7 +175,8 @@ impl Link {
             Some(log) => log.on_arrival(now, &packet),
             None => now.as_nanos(),
         };
-        if self.is_loss_before && self.losses.is_lost() {
+        let is_message_lost = packet.kind == Kind::Message && self.message_losses.is_lost();
+        if is_message_lost || (self.is_loss_before && self.losses.is_lost()) {
             self.counters.lost_before += 1;
             self.ended.add(&packet, Fate::Lost);
             return None;
@@ -240,6 +194,7 @@ impl Link {
     }
 
     /// The server has sent its packet; `None` if that was lost on the wire.
+    #[inline]
     pub fn depart(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
         let packet = self.serving.take()?;
         self.fill(now, events);
@@ -261,60 +216,20 @@ impl Link {
     }
 
     /// `packet`, which has departed, comes to the far end at `at`.
-    #[inline]
     pub fn on_release(&mut self, packet: &Packet, at: Timestamp) {
         if let Some(log) = &mut self.ended.log {
             log.on_release(packet.queued, at);
         }
     }
 
-    /// The link has a log and wants [`Link::on_release`].
-    pub fn is_logged(&self) -> bool {
-        self.ended.log.is_some()
+    /// What departs goes through [`Link::reorder`] and [`Link::on_release`].
+    pub fn is_watched(&self) -> bool {
+        self.reorder.is_some() || self.ended.log.is_some()
     }
 
-    /// The link holds packets back: what departs goes through [`Link::hold`].
-    #[inline]
-    pub fn reorders(&self) -> bool {
-        self.reorder.is_some()
-    }
-
-    /// Holds a packet that has departed back, or gives it back.
-    pub fn hold(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Option<Packet> {
-        let Some(reorder) = &mut self.reorder else { return Some(packet) };
-        if reorder.stream.chance(reorder.share) {
-            let until_passed = reorder.passed + reorder.overtakers;
-            let until = now + MAX_HOLD;
-            reorder.held.push_back(Held { packet, until_passed, until });
-            if !reorder.timer.is_running() {
-                reorder.timer.set(until);
-                reorder.timer.plan(events, Event::Held(self.index));
-            }
-            return None;
-        }
-        reorder.passed += 1;
-        Some(packet)
-    }
-
-    /// The next held packet that has been overtaken or has waited long enough.
-    pub fn release(&mut self, now: Timestamp) -> Option<Packet> {
-        let reorder = self.reorder.as_mut()?;
-        let passed = reorder.passed;
-        let is_over = |held: &mut Held| held.until_passed <= passed || held.until <= now;
-        reorder.held.pop_front_if(is_over).map(|held| held.packet)
-    }
-
-    /// Held packets may have waited long enough.
-    pub fn on_held_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
-        let event = Event::Held(self.index);
-        let Some(reorder) = &mut self.reorder else { return false };
-        let has_fired = reorder.timer.fired(now, events, event);
-        let left = reorder.held.iter().find(|held| held.until > now);
-        if let Some(held) = left.filter(|_| has_fired) {
-            reorder.timer.set(held.until);
-            reorder.timer.plan(events, event);
-        }
-        has_fired
+    /// Where packets that have departed are held back, if they are.
+    pub fn reorder(&mut self) -> Option<&mut Reorder> {
+        self.reorder.as_deref_mut()
     }
 
     /// The qdisc's own timer has fired, or a trace has an opportunity.
@@ -416,9 +331,9 @@ impl Link {
         self.ended.dropped
     }
 
-    /// SACK blocks of packets that went no further.
-    pub fn orphans(&mut self) -> &mut Vec<SackHandle> {
-        &mut self.ended.orphans
+    /// What remains of packets that went no further.
+    pub fn ended(&mut self) -> &mut Ended {
+        &mut self.ended
     }
 
     /// The log, if there is one.
@@ -436,7 +351,7 @@ impl Link {
     /// Packets held back on purpose.
     #[cfg(debug_assertions)]
     pub fn held_packets(&self) -> u64 {
-        self.reorder.as_ref().map_or(0, |reorder| reorder.held.len() as u64)
+        self.reorder.as_ref().map_or(0, |reorder| reorder.len())
     }
 
     /// The metrics at `now`.
@@ -462,7 +377,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::Kind;
+    use crate::packet::SackHandle;
     use forebay_core::link::{Config, Service, Trace};
     use forebay_core::spec::{Spec, Value};
     use std::sync::Arc;
@@ -557,30 +472,5 @@ mod tests {
             }
         }
         assert_eq!(left, [2, 2, 5, 10, 12, 12, 15]);
-    }
-
-    #[test]
-    fn a_held_packet_goes_behind_those_that_overtake_it_or_after_a_while() {
-        let mut link = link_of(0, |link| {
-            link.config.reorder = Ratio::ONE;
-            link.config.reorder_packets = 2;
-        });
-        let mut events = Events::default();
-        let now = Timestamp::from_nanos(5);
-        assert_eq!(link.hold(now, packet(1), &mut events), None);
-        link.reorder.as_mut().unwrap().share = 0.0;
-        assert_eq!(link.hold(now, packet(2), &mut events), Some(packet(2)));
-        assert_eq!(link.release(now), None);
-        assert_eq!(link.hold(now, packet(3), &mut events), Some(packet(3)));
-        assert_eq!((link.release(now), link.release(now)), (Some(packet(1)), None));
-        link.reorder.as_mut().unwrap().share = 1.0;
-        assert_eq!(link.hold(now, packet(4), &mut events), None);
-        let mut released = Vec::new();
-        while let Some((now, _)) = events.pop(Timestamp::MAX) {
-            if link.on_held_timer(now, &mut events) {
-                released.extend(link.release(now).map(|packet| (now, packet.len)));
-            }
-        }
-        assert_eq!(released, [(now + MAX_HOLD, 4)]);
     }
 }

@@ -28,8 +28,44 @@ pub struct Network {
     pub stack: Stack,
     /// The links.
     pub links: Vec<Link>,
+    /// The bundles.
+    pub bundles: Vec<Bundle>,
     /// The flows.
     pub flows: Vec<Flow>,
+}
+
+/// A bundle: a sendbox, a receivebox and the path between. Flows whose routes have it as a [`Hop`]
+/// belong to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bundle {
+    /// Its name, unique in a network: its random numbers follow from it and the seed alone.
+    pub name: String,
+    /// Algorithm of the sendbox.
+    pub cc: Spec,
+    /// Queue of the sendbox.
+    pub qdisc: Spec,
+    /// The shaper is never slower.
+    pub min_rate: Option<Rate>,
+    /// The shaper is never faster, in whatever state.
+    pub max_rate: Option<Rate>,
+    /// From the sendbox to the receivebox; no bundles.
+    pub path: Vec<Hop>,
+    /// From the receivebox to the sendbox, for messages; no bundles.
+    pub back: Vec<Hop>,
+    /// Keeps epochs, decisions and samples of the queue.
+    pub log: bool,
+}
+
+impl Bundle {
+    /// What the daemons take as the least rate of the shaper where none is given: at lower ones
+    /// boundaries, and with them reports, become rare.
+    pub const MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+
+    /// A bundle over `path` with the daemons' least rate.
+    pub fn new(name: &str, cc: Spec, qdisc: Spec, path: Vec<Hop>, back: Vec<Hop>) -> Self {
+        let (min_rate, max_rate) = (Some(Self::MIN_RATE), None);
+        Self { name: name.into(), cc, qdisc, min_rate, max_rate, path, back, log: false }
+    }
 }
 
 /// A one-way link.
@@ -91,6 +127,8 @@ pub enum Hop {
     Link(usize),
     /// Propagation over something that never delays by a queue.
     Delay(Duration),
+    /// The bundle of this index: its sendbox, its path and its receivebox.
+    Bundle(usize),
     /// The packets of all flows with this route take these in turn.
     Spread(Vec<Vec<Hop>>),
 }
@@ -119,6 +157,16 @@ pub struct Flow {
     pub data: Vec<Hop>,
     /// From the receiver to the sender; unused by datagrams.
     pub back: Vec<Hop>,
+}
+
+impl Hop {
+    fn has_bundle(&self) -> bool {
+        match self {
+            Self::Bundle(_) => true,
+            Self::Spread(routes) => routes.iter().flatten().any(Self::has_bundle),
+            Self::Link(_) | Self::Delay(_) => false,
+        }
+    }
 }
 
 impl Link {
@@ -189,7 +237,7 @@ impl Link {
 }
 
 impl Network {
-    /// Refuses links of equal names, changes out of order, routes over links that do not exist or over
+    /// Refuses links or bundles of equal names, changes out of order, routes over links that do not exist or over
     /// one twice, and sources that cannot send.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         let mut names = BTreeSet::new();
@@ -198,6 +246,18 @@ impl Network {
             if !names.insert(&link.name) {
                 return Err(SpecError::new("name", &link.name, "each name once among the links"));
             }
+        }
+        for bundle in &self.bundles {
+            if !names.insert(&bundle.name) {
+                let allowed = "each name once among links and bundles";
+                return Err(SpecError::new("name", &bundle.name, allowed));
+            }
+            if bundle.path.iter().chain(&bundle.back).any(Hop::has_bundle) {
+                let allowed = "no bundle on the path of a bundle";
+                return Err(SpecError::new("path", &bundle.name, allowed));
+            }
+            self.check_route(&bundle.path, &mut BTreeSet::new())?;
+            self.check_route(&bundle.back, &mut BTreeSet::new())?;
         }
         for flow in &self.flows {
             self.check_route(&flow.data, &mut BTreeSet::new())?;
@@ -217,6 +277,13 @@ impl Network {
                     return Err(SpecError::new("route", &link.to_string(), allowed));
                 }
                 Hop::Link(_) | Hop::Delay(_) => {}
+                Hop::Bundle(index) => {
+                    let Some(bundle) = self.bundles.get(*index) else {
+                        let allowed = "the index of a bundle";
+                        return Err(SpecError::new("route", &index.to_string(), allowed));
+                    };
+                    self.check_route(&bundle.path, links)?;
+                }
                 Hop::Spread(routes) if routes.is_empty() => {
                     return Err(SpecError::new("spread", "0 routes", "at least one route"));
                 }

@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Ack,
     /// A datagram of a source without a transport.
     Datagram,
+    /// A message between the boxes of a bundle; its number is its place in a [`MessageTable`].
+    Message,
 }
 
 /// A packet on its way.
@@ -42,9 +44,14 @@ pub(crate) struct Packet {
 const _: () = assert!(size_of::<Packet>() == 32);
 
 impl Packet {
-    /// A number of its flow: datagrams are counted apart from connections.
+    /// A number of its flow: connections, datagrams and messages are counted apart.
     fn owner(&self) -> u64 {
-        u64::from(self.flow) | u64::from(self.kind == Kind::Datagram) << 32
+        let space = match self.kind {
+            Kind::Datagram => 1,
+            Kind::Message => 2,
+            Kind::Syn | Kind::SynAck | Kind::Data | Kind::Ack => 0,
+        };
+        u64::from(self.flow) | space << 32
     }
 
     /// A hash of what is the same all along the route and differs between packets: a segment that is
@@ -150,9 +157,9 @@ impl SackTable {
         self.free.is_empty()
     }
 
-    /// Frees the places of packets that will not come.
-    pub fn reclaim(&mut self, orphans: &mut Vec<SackHandle>) {
-        self.free.extend(orphans.drain(..).map(|handle| handle.0));
+    /// Frees the place of a packet that will not come.
+    pub fn reclaim(&mut self, handle: SackHandle) {
+        self.free.push(handle.0);
     }
 
     /// Takes the blocks out; a handle is good for once.
@@ -162,6 +169,48 @@ impl SackTable {
         }
         self.free.push(handle.0);
         self.entries[handle.0 as usize]
+    }
+}
+
+/// The messages on their way.
+#[derive(Debug, Default)]
+pub(crate) struct MessageTable {
+    entries: Vec<Vec<u8>>,
+    free: Vec<u32>,
+}
+
+impl MessageTable {
+    /// Stores a copy of `message`; returns its place.
+    pub fn put(&mut self, message: &[u8]) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Vec::new());
+            (self.entries.len() - 1) as u32
+        });
+        let entry = &mut self.entries[place as usize];
+        entry.clear();
+        entry.extend_from_slice(message);
+        place
+    }
+
+    /// Takes the message at `place`, which is free once it comes back by [`MessageTable::give_back`].
+    pub fn take(&mut self, place: u32) -> Vec<u8> {
+        std::mem::take(&mut self.entries[place as usize])
+    }
+
+    /// Frees `place` and keeps the memory of the message that was taken from it.
+    pub fn give_back(&mut self, place: u32, message: Vec<u8>) {
+        self.entries[place as usize] = message;
+        self.free.push(place);
+    }
+
+    /// Frees the place of a packet that will not come.
+    pub fn reclaim(&mut self, place: u32) {
+        self.free.push(place);
+    }
+
+    /// The next message needs a new place.
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Fate {
 pub enum Owner {
     /// Of the flow of this index, in either direction.
     Flow(usize),
+    /// A message between the boxes of the bundle of this index, in either direction.
+    Bundle(usize),
 }
 
 /// One packet on a link.

@@ -24,15 +24,42 @@ pub(crate) enum Step {
     Link(u32),
     /// To one of several steps in turn.
     Spread(u32),
+    /// To a sendbox.
+    Sendbox(u32),
+    /// To a receivebox.
+    Receivebox(u32),
 }
 
-/// What follows a link.
+/// The number that a link or a box has as an element of routes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Elements {
+    links: u32,
+    bundles: u32,
+}
+
+impl Elements {
+    pub fn link(self, link: u32) -> u32 {
+        link
+    }
+
+    pub fn receivebox(self, bundle: u32) -> u32 {
+        self.links + bundle
+    }
+
+    pub fn sendbox(self, bundle: u32) -> u32 {
+        self.links + self.bundles + bundle
+    }
+}
+
+/// What follows an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// The same for all packets.
     Always(Step),
     /// What [`Routes::after`] says.
     ByRoute,
+    /// The same, of a link that keeps a log or holds packets back.
+    Watched,
 }
 
 /// Steps that are taken in turn.
@@ -54,7 +81,9 @@ impl Spread {
 /// The routes of a network.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    /// What follows links on each route.
+    /// The numbers of the elements.
+    pub elements: Elements,
+    /// What follows the elements on each route.
     after: Vec<Vec<(u32, Step)>>,
     first: Vec<Step>,
     numbers: BTreeMap<Vec<Hop>, u32>,
@@ -70,7 +99,9 @@ pub(crate) struct Routes {
 impl Routes {
     /// No routes yet.
     pub fn new(network: &Network) -> Self {
-        Self { lines_of: vec![Vec::new(); network.links.len()], ..Self::default() }
+        let elements =
+            Elements { links: network.links.len() as u32, bundles: network.bundles.len() as u32 };
+        Self { elements, lines_of: vec![Vec::new(); network.links.len()], ..Self::default() }
     }
 
     /// The number of the route `hops`; equal ones have the same.
@@ -92,17 +123,17 @@ impl Routes {
         self.first[route as usize]
     }
 
-    /// What follows `link` on `route`.
-    pub fn after(&self, route: u32, link: u32) -> Step {
+    /// What follows `element` on `route`.
+    pub fn after(&self, route: u32, element: u32) -> Step {
         let after = &self.after[route as usize];
-        after.iter().find(|entry| entry.0 == link).map_or(Step::Deliver, |entry| entry.1)
+        after.iter().find(|entry| entry.0 == element).map_or(Step::Deliver, |entry| entry.1)
     }
 
-    /// What follows each link.
-    pub fn after_links(&self) -> Vec<After> {
-        let mut all = vec![None; self.lines_of.len()];
-        for (link, step) in self.after.iter().flatten() {
-            let known = &mut all[*link as usize];
+    /// What follows each element.
+    pub fn after_elements(&self) -> Vec<After> {
+        let mut all = vec![None; (self.elements.links + 2 * self.elements.bundles) as usize];
+        for (element, step) in self.after.iter().flatten() {
+            let known = &mut all[*element as usize];
             *known = match known {
                 None => Some(After::Always(*step)),
                 Some(After::Always(other)) if other == step => continue,
@@ -140,9 +171,24 @@ impl Routes {
                     }
                     extra_ns = 0;
                     if !link.is_delay() {
-                        after.push((number, step));
+                        after.push((self.elements.link(number), step));
                         step = Step::Link(number);
                     }
+                }
+                Hop::Bundle(index) => {
+                    if extra_ns > 0 {
+                        step = self.line(network, None, extra_ns, step);
+                        extra_ns = 0;
+                    }
+                    let bundle = *index as u32;
+                    after.push((self.elements.receivebox(bundle), step));
+                    step = Step::Receivebox(bundle);
+                    step = self.compile(network, &network.bundles[*index].path, step, after);
+                    if step == Step::Receivebox(bundle) {
+                        step = self.line(network, None, 0, step);
+                    }
+                    after.push((self.elements.sendbox(bundle), step));
+                    step = Step::Sendbox(bundle);
                 }
                 Hop::Spread(routes) => {
                     if extra_ns > 0 {

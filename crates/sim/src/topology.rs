@@ -110,6 +110,7 @@ impl From<&Dumbbell> for Network {
             seed: dumbbell.seed,
             stack: dumbbell.stack,
             links: vec![Link::new("bottleneck", bottleneck, dumbbell.qdisc.clone()), out, back],
+            bundles: Vec::new(),
             flows: flows.collect(),
         }
     }

@@ -46,6 +46,10 @@ pub(crate) enum Event {
     Change(u32),
     /// Nothing more is written to a connection.
     Stop(u32),
+    /// Something is due at a sendbox.
+    Sendbox(u32),
+    /// Something is due at a receivebox.
+    Receivebox(u32),
 }
 
 impl Event {
@@ -64,6 +68,8 @@ impl Event {
             Self::Datagram(index) => (9, index),
             Self::Change(index) => (10, index),
             Self::Stop(index) => (11, index),
+            Self::Sendbox(index) => (12, index),
+            Self::Receivebox(index) => (13, index),
         };
         (kind << 32) | u64::from(index)
     }
@@ -84,7 +90,9 @@ impl Event {
             8 => Self::DelayedAck(index),
             9 => Self::Datagram(index),
             10 => Self::Change(index),
-            _ => Self::Stop(index),
+            11 => Self::Stop(index),
+            12 => Self::Sendbox(index),
+            _ => Self::Receivebox(index),
         }
     }
 }
@@ -287,6 +295,8 @@ mod tests {
             Event::Datagram(6),
             Event::Change(0),
             Event::Stop(3),
+            Event::Sendbox(4),
+            Event::Receivebox(5),
         ];
         assert!(events.iter().all(|event| Event::from_code(event.code()) == *event));
     }

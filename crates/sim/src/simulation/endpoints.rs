@@ -157,7 +157,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn way(&mut self, network: &Network, hops: &[crate::network::Hop]) -> Way {
+    pub(super) fn way(&mut self, network: &Network, hops: &[crate::network::Hop]) -> Way {
         let route = self.routes.add(network, hops);
         Way { route, first: self.routes.first(route) }
     }
@@ -218,6 +218,7 @@ impl Simulation {
     /// Sends what a connection may send now, and takes its state down.
     pub(super) fn transmit(&mut self, flow: u32) {
         let now = self.now;
+        let first = self.connections[flow as usize].data.first;
         loop {
             let connection = &mut self.connections[flow as usize];
             let Some(out) = connection.sender.transmit(now) else { break };
@@ -225,7 +226,6 @@ impl Simulation {
                 connection.meter.on_send(now);
             }
             let (kind, number, len, sack) = (out.kind, out.number, out.len, SackHandle::NONE);
-            let first = connection.data.first;
             self.sent += 1;
             self.pass(first, Packet { sent: now, queued: 0, flow, number, sack, len, kind });
         }
@@ -247,6 +247,7 @@ impl Simulation {
             Kind::Data => self.receive(packet),
             Kind::Ack | Kind::SynAck => self.receive_answer(packet),
             Kind::Syn => self.send_back(Packet { kind: Kind::SynAck, ..packet }),
+            Kind::Message => self.deliver_message(packet),
             Kind::Datagram => {
                 let source = &mut self.sources[packet.flow as usize];
                 source.meter.on_receive(self.now, packet.len.into());
@@ -283,7 +284,7 @@ impl Simulation {
         // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
         let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
         if blocks > 0 && self.sacks.is_full() {
-            self.links.iter_mut().for_each(|link| self.sacks.reclaim(link.orphans()));
+            self.reclaim();
         }
         let sack = self.sacks.put(ack.sack);
         let len = self.stack.overhead + option;

@@ -4,6 +4,7 @@
 //! reaches the receiver, and its acknowledgement reaches the sender. What follows at the same instant
 //! (an arrival at a link, an acknowledgement leaving) is a call and no event.
 
+mod boxes;
 mod endpoints;
 mod results;
 
@@ -15,11 +16,13 @@ use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
 
 pub use self::endpoints::Read;
-use self::endpoints::{Connection, DatagramSource, Place};
+use self::endpoints::{Connection, DatagramSource, Place, Way};
+use crate::bundle::{Receivebox, Sendbox};
+use crate::ended::Ended;
 use crate::event::{Event, Events};
 use crate::link::Link;
 use crate::network::Network;
-use crate::packet::{Kind, Packet, SackTable, mix};
+use crate::packet::{Kind, MessageTable, Packet, SackTable, mix};
 use crate::route::{After, Routes, Step, nanos};
 use crate::tcp::stack::Stack;
 use crate::walk;
@@ -42,7 +45,14 @@ pub struct Simulation {
     after: Vec<After>,
     routes: Routes,
     schedules: Vec<Schedule>,
+    sendboxes: Vec<Sendbox>,
+    receiveboxes: Vec<Receivebox>,
+    /// The ways of messages of each bundle: to the receivebox and to the sendbox.
+    message_ways: Vec<[Way; 2]>,
     sacks: SackTable,
+    messages: MessageTable,
+    /// The datagram that is being made.
+    scratch: Vec<u8>,
     connections: Vec<Connection>,
     sources: Vec<DatagramSource>,
     /// Where each flow of the network is.
@@ -73,7 +83,12 @@ impl Simulation {
             after: Vec::new(),
             routes: Routes::new(&network),
             schedules: Vec::with_capacity(network.links.len()),
+            sendboxes: Vec::new(),
+            receiveboxes: Vec::new(),
+            message_ways: Vec::new(),
             sacks: SackTable::default(),
+            messages: MessageTable::default(),
+            scratch: Vec::new(),
             connections: Vec::new(),
             sources: Vec::new(),
             places: Vec::new(),
@@ -84,10 +99,18 @@ impl Simulation {
         for index in 0..network.links.len() {
             simulation.add_link(&network, index, &streams)?;
         }
+        for index in 0..network.bundles.len() {
+            simulation.add_bundle(&network, index, &streams)?;
+        }
         for (index, flow) in network.flows.iter().enumerate() {
             simulation.add_flow(&network, flow, &streams.part(&format!("flow {index}")))?;
         }
-        simulation.after = simulation.routes.after_links();
+        simulation.after = simulation.routes.after_elements();
+        for (after, link) in simulation.after.iter_mut().zip(&simulation.links) {
+            if link.is_watched() {
+                *after = After::Watched;
+            }
+        }
         Ok(simulation)
     }
 
@@ -157,11 +180,14 @@ impl Simulation {
                 self.links[link as usize].on_queue_timer(self.now, &mut self.events);
             }
             Event::Held(link) => {
-                if self.links[link as usize].on_held_timer(self.now, &mut self.events) {
+                let reorder = self.links[link as usize].reorder();
+                if reorder.is_some_and(|it| it.on_timer(self.now, &mut self.events)) {
                     self.release_held(link);
                 }
             }
             Event::Change(link) => self.change(link as usize),
+            Event::Sendbox(bundle) => self.wake_sendbox(bundle),
+            Event::Receivebox(bundle) => self.wake_receivebox(bundle),
             Event::Datagram(source) => self.send_datagram(source as usize),
             Event::Start(_)
             | Event::Stop(_)
@@ -186,14 +212,19 @@ impl Simulation {
                     self.leave(link, packet);
                 }
             }
-            Step::Spread(spread) => {
-                let step = self.routes.spreads[spread as usize].take();
-                self.pass(step, packet);
-            }
+            Step::Spread(spread) => self.spread(spread, packet),
+            Step::Sendbox(bundle) => self.enter_bundle(bundle, packet),
+            Step::Receivebox(bundle) => self.leave_bundle(bundle, packet),
         }
     }
 
+    fn spread(&mut self, spread: u32, packet: Packet) {
+        let step = self.routes.spreads[spread as usize].take();
+        self.pass(step, packet);
+    }
+
     /// A link has sent a packet.
+    #[inline]
     fn depart(&mut self, link: u32) {
         let departed = self.links[link as usize].depart(self.now, &mut self.events);
         if let Some(packet) = departed {
@@ -201,39 +232,51 @@ impl Simulation {
         }
     }
 
-    /// A packet comes out of a link's server, and may be held back there.
+    /// A packet comes out of a link's server.
     #[inline]
     fn leave(&mut self, link: u32, packet: Packet) {
-        let here = &mut self.links[link as usize];
-        if !here.reorders() {
-            self.go_on(link, packet);
-        } else if let Some(packet) = here.hold(self.now, packet, &mut self.events) {
-            self.go_on(link, packet);
+        match self.after[link as usize] {
+            After::Always(step) => self.pass(step, packet),
+            After::ByRoute => {
+                let step = self.routes.after(self.route_of(&packet), link);
+                self.pass(step, packet);
+            }
+            After::Watched => self.leave_watched(link, packet),
+        }
+    }
+
+    /// The packet may be held back.
+    fn leave_watched(&mut self, link: u32, packet: Packet) {
+        let passed = match self.links[link as usize].reorder() {
+            Some(reorder) => reorder.hold(self.now, packet, &mut self.events),
+            None => Some(packet),
+        };
+        if let Some(packet) = passed {
+            self.go_on_watched(link, packet);
             self.release_held(link);
         }
     }
 
     fn release_held(&mut self, link: u32) {
-        while let Some(packet) = self.links[link as usize].release(self.now) {
-            self.go_on(link, packet);
+        let now = self.now;
+        let next = |it: &mut Self| it.links[link as usize].reorder()?.release(now);
+        while let Some(packet) = next(self) {
+            self.go_on_watched(link, packet);
         }
     }
 
-    /// A packet goes on to what follows a link on its route.
+    /// What follows an element on the route of a packet.
     #[inline]
-    fn go_on(&mut self, link: u32, packet: Packet) {
-        let step = match self.after[link as usize] {
+    fn step_after(&self, element: u32, packet: &Packet) -> Step {
+        match self.after[element as usize] {
             After::Always(step) => step,
-            After::ByRoute => self.routes.after(self.route_of(&packet), link),
-        };
-        if self.links[link as usize].is_logged() {
-            self.go_on_logged(link, step, packet);
-        } else {
-            self.pass(step, packet);
+            After::ByRoute | After::Watched => self.routes.after(self.route_of(packet), element),
         }
     }
 
-    fn go_on_logged(&mut self, link: u32, step: Step, packet: Packet) {
+    /// A packet goes on to what follows a link, which is told when it comes to its far end.
+    fn go_on_watched(&mut self, link: u32, packet: Packet) {
+        let step = self.routes.after(self.route_of(&packet), link);
         let here = &mut self.links[link as usize];
         match step {
             Step::Line(line) if self.routes.lines_of[link as usize].contains(&line) => {
@@ -253,6 +296,21 @@ impl Simulation {
             Kind::Data | Kind::Syn => self.connections[packet.flow as usize].data.route,
             Kind::Ack | Kind::SynAck => self.connections[packet.flow as usize].back.route,
             Kind::Datagram => self.sources[packet.flow as usize].data.route,
+            Kind::Message => self.message_way(packet.flow).route,
+        }
+    }
+
+    /// Frees what packets left behind that came no further.
+    fn reclaim(&mut self) {
+        let links = self.links.iter_mut().map(Link::ended);
+        for ended in links.chain(self.sendboxes.iter_mut().map(Sendbox::ended)) {
+            let Ended { orphans, .. } = ended;
+            for packet in orphans.drain(..) {
+                match packet.kind {
+                    Kind::Message => self.messages.reclaim(packet.number),
+                    _ => self.sacks.reclaim(packet.sack),
+                }
+            }
         }
     }
 

@@ -4,6 +4,8 @@ use forebay_core::units::Timestamp;
 
 use super::Simulation;
 use super::endpoints::Place;
+use crate::bundle::BundleMetrics;
+use crate::bundle_log::BundleLog;
 use crate::metrics::{Bin, FlowMetrics, LinkMetrics, mbit_per_s, ratio};
 use crate::packet::Kind;
 use crate::packet_log::{Owner, PacketRecord};
@@ -21,6 +23,12 @@ impl Simulation {
             assert_eq!(counters.offered, before + queued + counters.departed);
             ended += before + counters.lost_behind;
             inside += queued + link.held_packets();
+        }
+        for sendbox in &self.sendboxes {
+            let [offered, dropped, queued] = sendbox.balance();
+            assert!(offered >= dropped + queued);
+            ended += dropped;
+            inside += queued;
         }
         inside += self.routes.lines.iter().map(|line| line.len()).sum::<u64>();
         assert_eq!(self.sent, ended + inside + self.delivered);
@@ -90,10 +98,21 @@ impl Simulation {
         self.links[index].metrics(self.now)
     }
 
+    /// What bundle `index` did. Panics if there is no such bundle.
+    pub fn bundle_metrics(&self, index: usize) -> BundleMetrics {
+        self.receiveboxes[index].add_metrics(self.sendboxes[index].metrics(self.now))
+    }
+
+    /// The log of bundle `index` so far; `None` if it keeps none, or there is no such bundle.
+    pub fn bundle_log(&mut self, index: usize) -> Option<&BundleLog> {
+        self.sendboxes.get_mut(index)?.log(self.now)
+    }
+
     /// Every packet of link `index` so far, in order of arrival; nothing for a link without a log.
     pub fn packet_log(&self, index: usize) -> impl Iterator<Item = PacketRecord> {
         let owner = |kind, flow: u32| match kind {
             Kind::Datagram => Owner::Flow(self.sources[flow as usize].flow as usize),
+            Kind::Message => Owner::Bundle(flow as usize / 2),
             _ => Owner::Flow(self.connections[flow as usize].flow as usize),
         };
         let log = self.links.get(index).and_then(|link| link.log());

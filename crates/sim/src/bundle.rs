@@ -1,0 +1,440 @@
+//! A bundle in the run: what both boxes' hosts do around the logic of `core::bundle`.
+//!
+//! ```text
+//!  packets ──► qdisc, shaper ──► path of the bundle ──► receivebox counts, samples ──►
+//!                 ▲    control ◄── reports, keepalives ◄── way back ◄──┤
+//!                 └──────┘  notices, keepalives ──► path of the bundle ┘
+//! ```
+//! As in the daemons: messages are sealed datagrams of a session that has to be opened first, bypass the
+//! bundle's queue and are not sampled; a peer that says nothing is silent. Only time is ideal: a box acts
+//! at the very instant at which something is due.
+
+use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+use forebay_core::bundle::monitor::{Liveness, Monitor};
+use forebay_core::bundle::receivebox::{self, Seen};
+use forebay_core::bundle::sendbox::{self, Peer, SUPPLIED, SendboxConfig};
+use forebay_core::bundle::session::{Event as SessionEvent, Role, Session};
+use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
+use forebay_core::bundle::{BundleId, EpochSize, Report, SamplingKey};
+use forebay_core::cc;
+use forebay_core::packet::{Ecn, Packet as _};
+use forebay_core::qdisc::{self, Qdisc, Shaper, ShaperParams};
+use forebay_core::random::{Stream, Streams};
+use forebay_core::spec::SpecError;
+use forebay_core::units::{ByteCount, Duration, Timestamp};
+
+use crate::bundle_log::BundleLog;
+use crate::ended::Ended;
+use crate::event::{Event, Events, Timer};
+use crate::metrics::Integral;
+use crate::network;
+use crate::packet::{Packet, mix};
+
+/// Bytes of headers around a message: Ethernet 14, IPv4 20, UDP 8.
+pub(crate) const MESSAGE_HEADERS: usize = 42;
+/// Shortest time between two repeated notices, while the receivebox works with another size.
+const NOTICE_AGAIN: Duration = Duration::from_millis(50);
+
+/// The sendbox of a bundle.
+pub(crate) struct Sendbox {
+    index: u32,
+    shaper: Shaper<Packet>,
+    control: sendbox::Sendbox,
+    session: Session,
+    sampling: Sampling,
+    monitor: Monitor,
+    peer_state: Option<BoxState>,
+    notified: (Option<EpochSize>, Timestamp),
+    peer_size: Option<EpochSize>,
+    random: Stream,
+    timer: Timer,
+    ended: Ended,
+    length: Integral,
+    max_length: u64,
+    offered: u64,
+    message_bytes: u64,
+    log: Option<Box<BundleLog>>,
+}
+
+/// The receivebox of a bundle.
+pub(crate) struct Receivebox {
+    index: u32,
+    control: receivebox::Receivebox,
+    sampling: Sampling,
+    epoch_size: EpochSize,
+    random: Stream,
+    timer: Timer,
+    bytes: u64,
+    packets: u64,
+    ce: u64,
+}
+
+/// A sampling key, ready for the packets of the simulator, which have no header bytes to hash.
+struct Sampling {
+    key: SamplingKey,
+    words: [u64; 2],
+}
+
+impl Sampling {
+    fn new(key: SamplingKey) -> Self {
+        let (low, high) = key.0.split_at(8);
+        let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        Self { key, words: [word(low), word(high)] }
+    }
+
+    fn follow(&mut self, key: SamplingKey) {
+        if self.key != key {
+            *self = Self::new(key);
+        }
+    }
+
+    /// Uniform, and the same at both boxes.
+    fn hash(&self, identity: u64) -> u64 {
+        mix(self.words[0] ^ mix(identity ^ self.words[1]))
+    }
+}
+
+/// What a sendbox did in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BundleMetrics {
+    /// Packets in the sendbox's queue.
+    pub mean_queue_packets: f64,
+    /// Most packets that ever stood in it.
+    pub max_queue_packets: u64,
+    /// Packets that the queue dropped.
+    pub drops_queue: u64,
+    /// Packets that left.
+    pub packets_sent: u64,
+    /// Bytes that left.
+    pub bytes_sent: u64,
+    /// Boundaries sent while reports could be expected.
+    pub boundaries_sent: u64,
+    /// Of them, those matched.
+    pub boundaries_matched: u64,
+    /// Bytes of messages that the sendbox sent or took, headers included.
+    pub message_bytes: u64,
+    /// Boundaries that the receivebox reported.
+    pub reports: u64,
+    /// Reports that it gave up, since too many waited.
+    pub reports_dropped: u64,
+}
+
+/// Both boxes of `bundle`, which know nothing of each other yet.
+pub(crate) fn boxes(
+    index: u32,
+    bundle: &network::Bundle,
+    streams: &Streams,
+) -> Result<(Sendbox, Receivebox), SpecError> {
+    let mut random = streams.stream("session");
+    let mut key = [0; 32];
+    key.chunks_mut(8).for_each(|part| part.copy_from_slice(&random.bits().to_le_bytes()));
+    let keys = KeyRing::new(PresharedKey::new(key), None);
+    let (id, now) = (BundleId(index as u16), Timestamp::ZERO);
+    let spec = qdisc::seeded(&bundle.qdisc, streams.stream("qdisc").bits() >> 1);
+    let config = SendboxConfig {
+        min_rate: bundle.min_rate,
+        max_rate: bundle.max_rate,
+        seed: streams.stream("control").bits(),
+    };
+    let session = Session::new(Role::Sendbox, id, &keys, random.bits(), random.bits(), now);
+    let mut sendbox = Sendbox {
+        index,
+        shaper: Shaper::new(qdisc::build(&spec)?, ShaperParams::default()),
+        control: sendbox::Sendbox::new(config, cc::build(&bundle.cc, SUPPLIED)?),
+        sampling: Sampling::new(session.sampling_key()),
+        session,
+        monitor: Monitor::new(now),
+        peer_state: None,
+        notified: (None, now),
+        peer_size: None,
+        random: streams.stream("sendbox"),
+        timer: Timer::STOPPED,
+        ended: Ended::default(),
+        length: Integral::NONE,
+        max_length: 0,
+        offered: 0,
+        message_bytes: 0,
+        log: bundle.log.then(Box::default),
+    };
+    sendbox.length.set(now, 0);
+    // Nothing is known of the peer before it answers.
+    sendbox.control.on_peer(now, Peer::Silent);
+    let (session, nonce) = (random.bits(), random.bits());
+    let control = receivebox::Receivebox::new(id, &keys, session, nonce, now);
+    let receivebox = Receivebox {
+        index,
+        sampling: Sampling::new(control.sampling_key()),
+        epoch_size: EpochSize::MAX,
+        control,
+        random: streams.stream("receivebox"),
+        timer: Timer::STOPPED,
+        bytes: 0,
+        packets: 0,
+        ce: 0,
+    };
+    Ok((sendbox, receivebox))
+}
+
+impl Sendbox {
+    /// Takes a packet of the bundle into the queue; then ask [`Sendbox::dequeue`].
+    pub fn enqueue(&mut self, now: Timestamp, packet: Packet) {
+        self.offered += 1;
+        self.log_queue(now);
+        let was_empty = self.shaper.backlog().packets == 0;
+        self.shaper.enqueue(now, packet, &mut self.ended);
+        let backlog = self.shaper.backlog();
+        self.length.set(now, backlog.packets);
+        self.max_length = self.max_length.max(backlog.packets);
+        if was_empty {
+            self.control.on_queue(now, backlog);
+        }
+    }
+
+    /// The next packet that may leave; call until there is none, and then [`Sendbox::plan`].
+    pub fn dequeue(&mut self, now: Timestamp) -> Option<Packet> {
+        if self.shaper.next_timer().is_none_or(|at| at > now) {
+            return None;
+        }
+        self.log_queue(now);
+        let packet = self.shaper.dequeue(now, &mut self.ended);
+        let backlog = self.shaper.backlog();
+        self.length.set(now, backlog.packets);
+        let packet = packet?;
+        let identity = packet.identity();
+        let hash = self.sampling.hash(identity);
+        self.control.on_departure(now, Some(hash), identity, packet.len());
+        if backlog.packets == 0 {
+            self.control.on_queue(now, backlog);
+        }
+        Some(packet)
+    }
+
+    /// Plans the next [`Event::Sendbox`].
+    pub fn plan(&mut self, now: Timestamp, events: &mut Events) {
+        let departure = self.shaper.next_timer().unwrap_or(Timestamp::MAX);
+        let at = departure.min(self.control.next_timer()).min(self.session.next_timer());
+        self.timer.set(at.max(now));
+        self.timer.plan(events, Event::Sendbox(self.index));
+    }
+
+    /// The event has fired: true if something is due, and then it is done but for packets and messages.
+    pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
+        if !self.timer.fired(now, events, Event::Sendbox(self.index)) {
+            return false;
+        }
+        self.judge_peer(now);
+        if self.control.next_timer() <= now {
+            self.control.on_tick(now, self.shaper.backlog());
+            self.decide(now);
+        }
+        true
+    }
+
+    fn judge_peer(&mut self, now: Timestamp) {
+        let patience_rtt = self.control.decision().min_rtt;
+        if self.monitor.poll(now, patience_rtt) {
+            self.tell_peer(now, Peer::Silent);
+        }
+    }
+
+    fn tell_peer(&mut self, now: Timestamp, peer: Peer) {
+        self.control.on_peer(now, peer);
+        self.decide(now);
+    }
+
+    /// Enforces what the control loop says.
+    fn decide(&mut self, now: Timestamp) {
+        let rate = self.control.rate();
+        if rate != self.shaper.rate() {
+            self.shaper.set_rate(now, rate);
+        }
+        if let Some(log) = &mut self.log {
+            log.on_decision(now, &self.control.decision());
+        }
+    }
+
+    /// Takes a datagram of the peer; then ask [`Sendbox::poll`] and [`Sendbox::dequeue`].
+    pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
+        let random = &mut self.random;
+        let opened = self.session.open(now, datagram, &mut || random.bits());
+        while let Some(event) = self.session.take_event() {
+            self.on_session_event(now, event);
+        }
+        let Ok(message) = opened else { return };
+        self.message_bytes += (datagram.len() + MESSAGE_HEADERS) as u64;
+        match message {
+            Some(Message::Reports(reports)) => {
+                reports.as_slice().iter().for_each(|report| self.on_report(now, report));
+            }
+            Some(Message::Keepalive(Keepalive { state, epoch_size })) => {
+                (self.peer_size, self.peer_state) = (epoch_size, Some(state));
+            }
+            Some(_) | None => {}
+        }
+        // An answer to a stranger is no sign of life.
+        if self.session.heard_at() == Some(now) {
+            self.on_sign_of_life(now);
+        }
+    }
+
+    fn on_report(&mut self, now: Timestamp, report: &Report) {
+        self.peer_size = Some(report.epoch_size);
+        let epoch = self.control.on_report(now, report);
+        if let (Some(log), Some(epoch)) = (&mut self.log, epoch) {
+            log.on_epoch(now, epoch);
+        }
+        self.decide(now);
+    }
+
+    fn on_sign_of_life(&mut self, now: Timestamp) {
+        let is_news = match self.peer_state {
+            Some(BoxState::Stopping) => self.monitor.stopped(now),
+            _ => self.monitor.heard(now),
+        };
+        if is_news {
+            let is_alive = self.monitor.state() == Liveness::Alive;
+            self.tell_peer(now, if is_alive { Peer::Alive } else { Peer::Silent });
+        }
+    }
+
+    fn on_session_event(&mut self, now: Timestamp, event: SessionEvent) {
+        match event {
+            SessionEvent::PeerAlive => {}
+            SessionEvent::PeerRestarted => {
+                self.peer_state = None;
+                self.monitor.heard(now);
+                self.tell_peer(now, Peer::Restarted);
+            }
+            SessionEvent::SamplingKeyChanged => self.sampling.follow(self.session.sampling_key()),
+        }
+        // A new session at the receivebox knows no epoch size.
+        self.notified.0 = None;
+    }
+
+    /// Replaces `out` by the next datagram that is due; call until there is none.
+    pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
+        let is_due = self.notice(now, out) || {
+            now >= self.session.next_timer() && {
+                self.session.set_keepalive(self.keepalive());
+                self.session.poll(now, out)
+            }
+        };
+        if is_due {
+            self.message_bytes += (out.len() + MESSAGE_HEADERS) as u64;
+        }
+        is_due
+    }
+
+    fn notice(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
+        let size = self.control.epoch_size();
+        let (told, told_at) = self.notified;
+        // A lost notice shows in what the receivebox says it works with.
+        let is_lost = self.peer_size.is_some_and(|peer| peer != size)
+            && now.saturating_since(told_at) >= NOTICE_AGAIN;
+        if !self.session.is_established() || (told == Some(size) && !is_lost) {
+            return false;
+        }
+        self.session.seal(now, &Message::EpochNotice(size), out);
+        self.notified = (Some(size), now);
+        true
+    }
+
+    fn keepalive(&self) -> Keepalive {
+        let is_shaped = self.shaper.rate().is_some();
+        let state = if is_shaped { BoxState::Shaping } else { BoxState::Measuring };
+        Keepalive { state, epoch_size: Some(self.control.epoch_size()) }
+    }
+
+    fn log_queue(&mut self, now: Timestamp) {
+        if let Some(log) = &mut self.log {
+            log.close_samples(now, self.shaper.backlog());
+        }
+    }
+
+    /// The log up to `now`, if there is one.
+    pub fn log(&mut self, now: Timestamp) -> Option<&BundleLog> {
+        self.log_queue(now);
+        self.log.as_deref()
+    }
+
+    /// Packets that came, those that the queue dropped, and those in it.
+    #[cfg(debug_assertions)]
+    pub fn balance(&self) -> [u64; 3] {
+        [self.offered, self.ended.dropped, self.shaper.backlog().packets]
+    }
+
+    /// What remains of dropped packets.
+    pub fn ended(&mut self) -> &mut Ended {
+        &mut self.ended
+    }
+
+    /// What the sendbox did.
+    pub fn metrics(&self, now: Timestamp) -> BundleMetrics {
+        let counters = self.control.counters();
+        BundleMetrics {
+            mean_queue_packets: self.length.mean(now),
+            max_queue_packets: self.max_length,
+            drops_queue: self.ended.dropped,
+            packets_sent: counters.packets_sent,
+            bytes_sent: counters.bytes_sent.as_u64(),
+            boundaries_sent: counters.boundaries_sent,
+            boundaries_matched: counters.boundaries_matched,
+            message_bytes: self.message_bytes,
+            ..BundleMetrics::default()
+        }
+    }
+}
+
+impl Receivebox {
+    /// Sees a packet of the bundle; true if it is a boundary, and then ask [`Receivebox::poll`].
+    pub fn on_packet(&mut self, now: Timestamp, packet: &Packet) -> bool {
+        self.bytes += u64::from(packet.len);
+        self.packets += 1;
+        self.ce += u64::from(packet.ecn() == Ecn::Ce);
+        let hash = self.sampling.hash(packet.identity());
+        if !self.epoch_size.is_boundary(hash) {
+            return false;
+        }
+        let seen = Seen {
+            hash,
+            received_at: now,
+            received_bytes: ByteCount::new(self.bytes),
+            received_packets: self.packets,
+            received_ce: self.ce,
+        };
+        self.control.on_boundary(now, &seen);
+        true
+    }
+
+    /// Takes a datagram of the peer; then ask [`Receivebox::poll`].
+    pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
+        let random = &mut self.random;
+        if self.control.on_datagram(now, datagram, &mut || random.bits()).is_ok() {
+            self.epoch_size = self.control.epoch_size().unwrap_or(EpochSize::MAX);
+            self.sampling.follow(self.control.sampling_key());
+        }
+    }
+
+    /// Replaces `out` by the next datagram that is due; call until there is none, and then
+    /// [`Receivebox::plan`].
+    pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
+        self.control.poll(now, out)
+    }
+
+    /// Plans the next [`Event::Receivebox`].
+    pub fn plan(&mut self, now: Timestamp, events: &mut Events) {
+        self.timer.set(self.control.next_timer().max(now));
+        self.timer.plan(events, Event::Receivebox(self.index));
+    }
+
+    /// The event has fired: true if something is due.
+    pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
+        self.timer.fired(now, events, Event::Receivebox(self.index))
+    }
+
+    /// Adds what the receivebox counted.
+    pub fn add_metrics(&self, metrics: BundleMetrics) -> BundleMetrics {
+        let counters = self.control.counters();
+        BundleMetrics { reports: counters.reports, reports_dropped: counters.dropped, ..metrics }
+    }
+}
