@@ -2,10 +2,10 @@
 CARGO  ?= cargo
 FOREBAY = target/release/forebay
 
-.PHONY: help demo test evaluate bench fuzz build packages lint test-fresh clean
+.PHONY: help demo test evaluate bench bench-ns3 fuzz build packages lint test-fresh clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 demo: build ## a bundle on real kernel TCP with its baselines: a table and report.html (root)
 	$(FOREBAY) demo
@@ -19,6 +19,9 @@ evaluate: build ## runs the plans and judges every claim of docs/claims.toml (ro
 
 bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second
 	$(CARGO) bench --workspace --locked
+
+bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 20 minutes)
+	$(CARGO) xtask bench-ns3
 
 fuzz: ## fuzzes every target for ten minutes
 	cd fuzz && $(CARGO) run --locked -- all --seconds 600

@@ -2,6 +2,7 @@
 
 mod evaluate;
 mod fresh;
+mod ns3;
 mod reference;
 
 use std::path::PathBuf;
@@ -10,6 +11,8 @@ use std::process::ExitCode;
 const HELP: &str = "usage: cargo xtask CHORE
 
 chores:
+  bench-ns3 [--runs N] [SCENARIO..]   runs the scenarios N times (5) in ns-3 and here, and says
+               how many times faster this is (libns3-dev; 20 minutes)
   evaluate [PART..]   runs the plans of docs/claims.toml whose names contain a PART (all
                without one) and says which claims hold (root, hours; `make build` first)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
@@ -23,6 +26,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let done = match arguments.first().map(String::as_str) {
+        Some("bench-ns3") => ns3::bench(&arguments[1..]),
         Some("evaluate") => evaluate::evaluate(&arguments[1..]),
         Some("reference") => reference::write(),
         Some("test-fresh") => fresh::test_fresh(),

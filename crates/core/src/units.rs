@@ -112,7 +112,7 @@ impl ByteCount {
         if nanos == 0 {
             return None;
         }
-        let bits = u128::from(self.0) * 8 * NANOS_PER_SEC / nanos;
+        let bits = quotient(u128::from(self.0) * 8 * NANOS_PER_SEC, nanos);
         Some(Rate(u64::try_from(bits).unwrap_or(u64::MAX)))
     }
 
@@ -136,6 +136,16 @@ impl ByteCount {
         *carry = (work % u128::from(rate.0)) as u64;
         let nanos = work / u128::from(rate.0);
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+}
+
+/// `work` / `by`, in 64 bits where both fit: that is several times faster, and they do for any
+/// amount below 2 GB.
+#[inline]
+fn quotient(work: u128, by: u128) -> u128 {
+    match (u64::try_from(work), u64::try_from(by)) {
+        (Ok(work), Ok(by)) => u128::from(work / by),
+        _ => work / by,
     }
 }
 

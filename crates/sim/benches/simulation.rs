@@ -20,8 +20,8 @@ fn simulation(criterion: &mut Criterion) {
     let cases = [
         ("b1", scenarios::rate_step()),
         ("b2, 5 s", scenarios::many(10, secs(5))),
-        ("b2, 5 s of 1,000 flows", scenarios::many(1_000, secs(5))),
-        ("b2, 5 s of 10,000 flows", scenarios::many(10_000, secs(5))),
+        ("100 flows", scenarios::crowd(100, secs(1))),
+        ("10,000 flows", scenarios::crowd(10_000, secs(1))),
         ("overshoot", scenarios::overshoot(secs(3))),
     ];
     for (name, dumbbell) in cases {

@@ -1,9 +1,12 @@
-//! Runs one of the scenarios again and again and prints what each run cost, as a line of JSON.
+//! Runs one of the scenarios again and again and prints what each run cost, as a line of JSON; or
+//! compares how runs in parallel scale with how a loop of arithmetic scales.
 //!
 //! ```text
 //! cargo run --release -p forebay-sim --example speed -- b2 5
+//! cargo run --release -p forebay-sim --example speed -- scaling 1000
 //! ```
 
+mod scaling;
 mod scenarios;
 
 use std::process::ExitCode;
@@ -13,13 +16,16 @@ use forebay_sim::{Dumbbell, Simulation};
 use nix::time::{ClockId, clock_gettime};
 
 /// Names that [`named`] knows.
-const NAMES: &str = "b1|b2|overshoot";
+const NAMES: &str = "b1|b2|overshoot|100_flows|1000_flows|10000_flows";
 
 fn named(name: &str) -> Option<Dumbbell> {
     match name {
         "b1" => Some(scenarios::rate_step()),
         "b2" => Some(scenarios::many(10, Duration::from_secs(30))),
         "overshoot" => Some(scenarios::overshoot(Duration::from_secs(3))),
+        "100_flows" => Some(scenarios::crowd(100, Duration::from_secs(3))),
+        "1000_flows" => Some(scenarios::crowd(1_000, Duration::from_secs(3))),
+        "10000_flows" => Some(scenarios::crowd(10_000, Duration::from_secs(3))),
         _ => None,
     }
 }
@@ -28,23 +34,28 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let name = arguments.first().map_or("", String::as_str);
     let repetitions = arguments.get(1).map_or(Ok(5), |count| count.parse::<u32>());
+    if let ("scaling", Ok(runs)) = (name, &repetitions) {
+        scaling::compare(*runs);
+        return ExitCode::SUCCESS;
+    }
     let (Some(dumbbell), Ok(repetitions)) = (named(name), repetitions) else {
-        eprintln!("usage: speed {NAMES} [REPETITIONS]");
+        eprintln!("usage: speed {NAMES} [REPETITIONS] | speed scaling [RUNS]");
         return ExitCode::from(2);
     };
     for _ in 0..repetitions {
-        let before_ns = cpu_ns();
+        let before_ns = clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID);
         let mut simulation = Simulation::new(&dumbbell).expect("a valid scenario");
         simulation.run();
         let flows = 0..dumbbell.flows.len();
         let metrics: Vec<_> = flows.filter_map(|flow| simulation.flow_metrics(flow)).collect();
         let link = simulation.link_metrics(0);
-        let cpu_s = (cpu_ns() - before_ns) as f64 * 1e-9;
+        let cpu_ns = clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID) - before_ns;
         let resent: u64 = metrics.iter().map(|flow| flow.total_retransmissions_l4).sum();
         let timeouts: u64 = metrics.iter().map(|flow| flow.total_rtos_l4).sum();
         println!(
-            "{{\"scenario\":\"{name}\",\"cpu_s\":{cpu_s:.6},\"packets\":{},\"events\":{},\
+            "{{\"scenario\":\"{name}\",\"cpu_s\":{:.6},\"packets\":{},\"events\":{},\
              \"drops\":{},\"retransmissions\":{resent},\"timeouts\":{timeouts},\"rss_mb\":{:.1}}}",
+            cpu_ns as f64 * 1e-9,
             simulation.packets(),
             simulation.events(),
             link.total_qdisc_drops_l2,
@@ -54,9 +65,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Time that this process has run on a processor; from `/proc` it would come in ticks of 4 ms.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every Unix has this clock");
+/// A clock in nanoseconds; CPU times in `/proc` come in ticks of 4 ms.
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock).expect("every Linux has this clock");
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 

@@ -24,6 +24,13 @@ pub fn many(flows: usize, stop: Duration) -> Dumbbell {
     Dumbbell { stop, ..dumbbell(flows, "newreno") }
 }
 
+/// `flows` NewReno flows over 10 Gbit/s and 40 ms, for a cost that depends on their number: with
+/// 10,000 each has a window of a few segments.
+pub fn crowd(flows: usize, stop: Duration) -> Dumbbell {
+    let rate = Rate::from_mbit_per_sec(10_000);
+    Dumbbell { rate, qdisc: fifo(33_000), stop, ..dumbbell(flows, "newreno") }
+}
+
 /// One Cubic flow whose slow start overruns a queue of 1000 packets with a window of thousands.
 pub fn overshoot(stop: Duration) -> Dumbbell {
     let base = dumbbell(1, "cubic");

@@ -1,0 +1,64 @@
+//! How much faster two threads are than one, at simulations and at a loop that needs no memory.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use forebay_sim::Simulation;
+use nix::time::ClockId;
+
+use crate::{clock_ns, scenarios};
+
+/// Parts that the runs are done in, by turns with the loop: the machine is not the same all the time.
+const PARTS: u32 = 5;
+
+/// Runs B1 `runs` times on one thread, as often on two, and a loop of about the same time in between.
+pub fn compare(runs: u32) {
+    let runs = (runs / PARTS).max(1);
+    let plan = scenarios::rate_step();
+    let simulate = || {
+        let mut simulation = Simulation::new(&plan).expect("a valid scenario");
+        simulation.run();
+        black_box(simulation.event_hash());
+    };
+    let mut rows = [(); PARTS as usize].map(|()| {
+        let sim = [1, 2].map(|threads| elapsed_s(threads, runs, simulate));
+        let loops = [1, 2].map(|threads| elapsed_s(threads, runs, spin));
+        (sim[0] / sim[1], loops[0] / loops[1], sim)
+    });
+    rows.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+    for (scaling, reference, [one_s, two_s]) in rows {
+        println!(
+            "{runs} x b1: {one_s:.2} s on one thread, {two_s:.2} s on two: {scaling:.3} times; \
+             the loop {reference:.3}; share {:.3}",
+            scaling / reference
+        );
+    }
+}
+
+/// Time that `threads` take to do `work` `runs` times, each taking the next when it is done.
+fn elapsed_s(threads: u32, runs: u32, work: impl Fn() + Sync) -> f64 {
+    let next = AtomicU32::new(0);
+    let before_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while next.fetch_add(1, Ordering::Relaxed) < runs {
+                    work();
+                }
+            });
+        }
+    });
+    (clock_ns(ClockId::CLOCK_MONOTONIC) - before_ns) as f64 * 1e-9
+}
+
+/// About as long as a run of B1. Four independent chains: where two threads share a core, they
+/// are as much in each other's way here as simulations are; a single chain would leave room.
+fn spin() {
+    let mut chains = black_box([1_u64, 2, 3, 4]);
+    for _ in 0..4_000_000_u32 {
+        for chain in &mut chains {
+            *chain = (*chain ^ (*chain >> 29)).wrapping_mul(6_364_136_223_846_793_005);
+        }
+    }
+    black_box(chains);
+}
