@@ -341,6 +341,35 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
     }
 }
 
+/// In 10 packets no queue stands for long enough to be seen; that they overflow again and again tells.
+/// A sendbox that wakes up late sends in bursts that such a buffer does not hold.
+#[test]
+fn a_buffer_too_shallow_to_show_a_queue_is_found_by_its_overflows() {
+    let plan = |arm, flows| {
+        let plan = Plan::new(arm, 96, 50).flows(greedy(flows)).stop(45);
+        Plan { buffer: Some(10), ..plan }
+    };
+    for flows in [4, 20] {
+        let status_quo = plan("const", flows).run();
+        let mut plans = Vec::new();
+        for law in LAWS {
+            for (seed, late_us) in [(1, 0), (2, 0), (3, 100), (4, 100)] {
+                let wake_delay = Duration::from_micros(late_us);
+                let plan = Plan { wake_delay, ..plan(law, flows).seed(seed) };
+                plans.push((format!("{law}, {flows} flows, {late_us} us late"), plan));
+            }
+        }
+        check_all(plans, |name, trace| {
+            // The slow start is lost in any case.
+            let (lost, all) = (trace.drops(5.0, 45.0), status_quo.drops(5.0, 45.0));
+            assert!(2 * lost <= all, "{name}: {lost} drops against {all}");
+            let used = trace.utilisation(0.0, 45.0);
+            let before = status_quo.utilisation(0.0, 45.0);
+            assert!(used >= before, "{name}: {used:.3} against {before:.3}");
+        });
+    }
+}
+
 #[test]
 fn random_loss_costs_the_bundle_nothing() {
     let mut plans = Vec::new();

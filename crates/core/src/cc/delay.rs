@@ -28,6 +28,11 @@
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
 //! and stops growth for 4 round trips; less never lowers it.
 //!
+//! **Shallow buffers** overflow before a queue of 3 x* can stand (see [`super::overflow`]). From the
+//! second overflow on limits hold, once a drain has confirmed the base. Each lowers the window to what
+//! the path carries and x*, and for half a minute it grows no further and the rate stays at that of the
+//! bottleneck: no law looks for more there, and what a drain has held back leaves without a burst.
+//!
 //! **App-limited.** The window neither falls, unless queueing is plain, nor grows, unless it is
 //! nearly full; nothing is drained. It does not hold while queueing is visible, or else a bundle
 //! whose queue stands at the bottleneck would find its own queue empty and never take control again.
@@ -36,6 +41,7 @@ use alloc::vec;
 
 use super::drain::{DEEP, DEEPER, Drain, Release, SHALLOW, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, SlidingMax, SlidingMin, duration};
+use super::overflow::OverflowWatch;
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
@@ -116,6 +122,9 @@ const STEADY_S: f64 = 1.0;
 const STEADY_SHARE: f64 = 0.9;
 /// Loss as a share of the window that is taken for congestion.
 const LOSS_SHARE: f64 = 0.05;
+/// Highest rate over that of the bottleneck while a buffer counts as shallow: hardly more must arrive
+/// there than leaves, yet new capacity must show.
+const SHALLOW_RATE: f64 = 1.05;
 /// Shortest standing delay that starts a drain by itself: twice the noise assumed.
 const QUEUE_ALARM_S: f64 = 2e-3;
 
@@ -161,6 +170,7 @@ pub struct DelayControl<L> {
     /// Idle, and no sample near the base, since.
     detached_since_s: Option<f64>,
     loss: LossWatch,
+    overflow: OverflowWatch,
     reason: &'static str,
 }
 
@@ -252,6 +262,7 @@ impl<L: DelayLaw> DelayControl<L> {
             queueing_s: 0.0,
             detached_since_s: None,
             loss: LossWatch::default(),
+            overflow: OverflowWatch::default(),
             reason: "no measurement yet",
         }
     }
@@ -279,6 +290,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.periodic_drains = 0;
         self.queueing_s = 0.0;
         self.loss = LossWatch::default();
+        self.overflow = OverflowWatch::default();
         self.slow_start_bytes = self.slow_start_bytes.map(|_| self.initial_bytes);
     }
 
@@ -325,8 +337,17 @@ impl<L: DelayLaw> DelayControl<L> {
             let delivery = path.delivery_bytes_per_s;
             self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), path);
             self.reason = "self-inflicted queue seen";
-        } else if self.is_steady && self.now_s >= self.next_drain_s && !self.is_base_known(path) {
-            self.start_drain(path, DEEP, "steady rate: is there a queue?");
+        } else if self.is_base_known(path) {
+            if self.overflow.is_repeated() {
+                self.begin(path.recent_bytes_per_s, path);
+                self.reason = "overflows of a queue too short to be seen";
+            }
+        } else if self.now_s >= self.next_drain_s {
+            if self.is_steady {
+                self.start_drain(path, DEEP, "steady rate: is there a queue?");
+            } else if self.overflow.is_repeated() {
+                self.start_drain(path, DEEP, "overflows: is there a queue?");
+            }
         }
     }
 
@@ -368,7 +389,11 @@ impl<L: DelayLaw> DelayControl<L> {
         }
         let may_grow = self.now_s >= self.loss.no_growth_until_s;
         let content_bytes = self.content_bytes(path);
-        let cap = GROWTH * content_bytes + 2.0 * path.target_bytes;
+        let cap = if self.overflow.is_recent(self.now_s) {
+            self.shallow_window_bytes(path)
+        } else {
+            GROWTH * content_bytes + 2.0 * path.target_bytes
+        };
         let window = Window {
             bytes: self.window_bytes,
             content_bytes,
@@ -384,6 +409,23 @@ impl<L: DelayLaw> DelayControl<L> {
         self.window_bytes = steering.window_bytes.max(floor.min(self.window_bytes));
         self.steering = Some(steering);
         self.reason = self.law.reason();
+    }
+
+    /// What a path carries whose buffer holds hardly any queue.
+    fn shallow_window_bytes(&self, path: &Path) -> f64 {
+        (1.0 + self.loss.random_share()) * self.content_bytes(path) + path.target_bytes
+    }
+
+    /// No faster than this, so that no burst of what was held back meets the end of the buffer.
+    fn shallow_rate(&self) -> Option<Rate> {
+        let most = SHALLOW_RATE * self.estimator.path().bottleneck_bytes_per_s;
+        self.overflow.is_recent(self.now_s).then(|| Rate::from_bytes_per_sec_f64(most))
+    }
+
+    fn yield_to_overflow(&mut self, path: &Path) {
+        if self.phase == Phase::Steering {
+            self.window_bytes = self.window_bytes.min(self.shallow_window_bytes(path));
+        }
     }
 
     fn yield_to_loss(&mut self, path: &Path) {
@@ -597,6 +639,14 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let lost_bytes = measurement.lost.filter(|_| is_ours).map_or(0.0, ByteCount::as_f64);
         let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
         self.is_steady = self.steady.on_rate(self.now_s, &path);
+        // The flow of a sender has its own answer to loss.
+        if self.slow_start_bytes.is_none() {
+            let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);
+            let queue_s = rtt_s - path.base_s;
+            if self.overflow.on_measurement(self.now_s, &path, queue_s, has_lost) {
+                self.yield_to_overflow(&path);
+            }
+        }
         match self.phase {
             Phase::Measuring => {
                 self.slow_start(measurement);
@@ -665,9 +715,10 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 } else {
                     self.slow_start_bytes.and_then(|_| cwnd(FLOW_WINDOW * self.window_bytes))
                 };
-                (cwnd, Some(Rate::from_bytes_per_sec_f64(rate)))
+                let rate = Rate::from_bytes_per_sec_f64(rate);
+                (cwnd, Some(self.shallow_rate().map_or(rate, |most| rate.min(most))))
             }
-            (Phase::Steering, _) => (cwnd(self.window_bytes), None),
+            (Phase::Steering, _) => (cwnd(self.window_bytes), self.shallow_rate()),
         };
         // A drain that did not bind would show nothing.
         let is_draining = matches!(self.phase, Phase::Draining(_));

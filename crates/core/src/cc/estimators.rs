@@ -178,6 +178,8 @@ pub struct Path {
     pub target_s: f64,
     /// Queue to aim for.
     pub target_bytes: f64,
+    /// The same delay where the buffer is deep enough.
+    pub deep_target_s: f64,
     /// Delivery rate over about one round trip.
     pub delivery_bytes_per_s: f64,
     /// Largest delivery rate of the last three loop times.
@@ -340,10 +342,11 @@ impl PathEstimator {
             self.share = (self.share + SHARE_GROWTH_PER_S * self.path.dt_s).min(1.0);
         }
         let bottleneck = self.path.bottleneck_bytes_per_s;
-        self.path.target_bytes =
-            self.share * (TARGET_PACKETS * self.mss_bytes).max(TARGET_S * bottleneck);
-        self.path.target_s =
-            if bottleneck > 0.0 { self.path.target_bytes / bottleneck } else { f64::INFINITY };
+        let deep_bytes = (TARGET_PACKETS * self.mss_bytes).max(TARGET_S * bottleneck);
+        self.path.deep_target_s =
+            if bottleneck > 0.0 { deep_bytes / bottleneck } else { f64::INFINITY };
+        self.path.target_bytes = self.share * deep_bytes;
+        self.path.target_s = self.share * self.path.deep_target_s;
     }
 
     /// The standing delay has been measured for a full window.

@@ -20,6 +20,7 @@ pub mod illinois;
 pub mod ledbat;
 pub mod lp;
 pub mod newreno;
+pub mod overflow;
 pub mod rounds;
 pub mod scalable;
 pub mod setpoint;
