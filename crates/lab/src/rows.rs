@@ -319,6 +319,8 @@ pub struct HostRow {
     pub load: [f64; 2],
     /// Share of CPU time stolen by the hypervisor.
     pub steal: f64,
+    /// Longest time for which a processor stood still (ns).
+    pub longest_pause_ns: u64,
     /// CPU time of each program, in cores.
     pub cpu_cores: Vec<(String, f64)>,
     /// Programs under SCHED_FIFO.

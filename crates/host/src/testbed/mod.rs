@@ -9,6 +9,7 @@ mod boxes;
 mod lock;
 mod losses;
 pub mod namespace;
+mod pauses;
 pub mod processors;
 mod program;
 mod run;

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::attacker::Attacker;
 use super::boxes::Boxes;
 use super::namespace::Namespace;
+use super::pauses::PauseWatch;
 use super::processors::Processors;
 use super::program::Program;
 use super::topology::{Site, Topology, left_port, right_port};
@@ -51,6 +52,7 @@ pub(super) struct Run<'a> {
     started_ns: u64,
     finished_ns: u64,
     before: Snapshot,
+    pauses: Option<PauseWatch>,
     host: HostRecord,
 }
 
@@ -120,6 +122,7 @@ impl<'a> Run<'a> {
             started_ns: 0,
             finished_ns: 0,
             before: Snapshot::default(),
+            pauses: None,
             host,
         })
     }
@@ -134,6 +137,7 @@ impl<'a> Run<'a> {
             program.tell(&order)?;
         }
         sleep_until(self.started_ns);
+        self.pauses = Some(PauseWatch::start().map_err(TestbedError::Proc)?);
         self.before = self.snapshot()?;
         self.host.load[0] = process::load_average().map_err(TestbedError::Proc)?;
 
@@ -160,6 +164,8 @@ impl<'a> Run<'a> {
             }
         }
         self.finished_ns = clock::now().as_nanos();
+        let longest = self.pauses.take().map_or(Duration::ZERO, PauseWatch::finish);
+        self.host.longest_pause_ns = longest.as_nanos() as u64;
         Ok(())
     }
 

@@ -353,6 +353,7 @@ fn host_row(host: HostRecord) -> HostRow {
         kernel: host.kernel,
         load: host.load,
         steal: host.steal,
+        longest_pause_ns: host.longest_pause_ns,
         cpu_cores: host.cpu_cores,
         realtime: host.realtime,
         generator_lateness_ns: host.generator_lateness_ns,

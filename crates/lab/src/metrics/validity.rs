@@ -30,6 +30,9 @@ const GENERATOR_LATENESS_P99_NS: u64 = 2_000_000;
 /// There is no upper limit: departures are virtual, so a link can only seem faster by its first
 /// packets of a burst being late, which has its own limit.
 const RATE_ACHIEVED_MIN: f64 = 0.99;
+/// No processor stands still for more than half a round trip of 50 ms: what hosts and boxes send after
+/// it is a burst that no path of ours would make, and which shallow buffers drop.
+const PAUSE_NS: u64 = 25_000_000;
 /// More stolen CPU time makes every figure of CPU use, and soon of time, one of the neighbours.
 const STEAL: f64 = 0.05;
 
@@ -48,6 +51,7 @@ pub static LIMITS: &[Limit] = &[
     Limit { name: "packet log", text: "complete: the truth lacks no packet" },
     Limit { name: "box trace", text: "complete: no estimate or decision is left out" },
     Limit { name: "stolen CPU time", text: "at most 5 %: the hypervisor lets the machine run" },
+    Limit { name: "pauses", text: "at most 25 ms: no processor stands still" },
     Limit { name: "offloads", text: "off on every device: one frame per packet" },
 ];
 
@@ -112,6 +116,10 @@ pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
         let percent = rows.host.steal * 100.0;
         reasons.push(format!("{percent:.1} % of CPU time was stolen, allowed is 5 %"));
     }
+    if rows.host.longest_pause_ns > PAUSE_NS {
+        let ms = rows.host.longest_pause_ns as f64 / 1e6;
+        reasons.push(format!("a processor stood still for {ms:.1} ms, allowed is 25 ms"));
+    }
     for device in &rows.host.offloads {
         if device.contains("=on") {
             reasons.push(format!("offloads: {device}, allowed is off"));
@@ -145,7 +153,11 @@ mod tests {
                 ..LinkRow::default()
             }],
             bundles: vec![BundleRow { name: "a".into(), ..BundleRow::default() }],
-            host: HostRow { offloads: vec!["eth0: tso=off gso=off".into()], ..HostRow::default() },
+            host: HostRow {
+                offloads: vec!["eth0: tso=off gso=off".into()],
+                longest_pause_ns: 25_000_000,
+                ..HostRow::default()
+            },
             ..RunRows::default()
         };
         let experiment = testing::experiment();
@@ -163,8 +175,9 @@ mod tests {
         rows.bundles[0].rows_lost = 1;
         rows.host.generator_lateness_ns[1] = 3_000_000;
         rows.host.steal = 0.2;
+        rows.host.longest_pause_ns += 1;
         rows.host.offloads.push("eth1: tso=on".into());
-        assert_eq!(reasons(&rows).len(), 13, "{:?}", reasons(&rows));
+        assert_eq!(reasons(&rows).len(), 14, "{:?}", reasons(&rows));
     }
 
     #[test]

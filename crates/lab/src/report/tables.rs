@@ -347,6 +347,7 @@ fn machine(run: &Run) -> Vec<Block> {
         vec!["kernel".into(), host["kernel"].as_str().unwrap_or("-").into()],
         vec!["load average, start and end".into(), load.join(", ")],
         vec!["CPU time stolen".into(), cell(host["steal"].as_f64())],
+        vec!["longest pause of a processor (ms)".into(), cell(host["longest_pause_ms"].as_f64())],
         vec!["real-time programs".into(), list("realtime").replace('\n', ", ")],
     ];
     let mut blocks = vec![block(&["", ""], rows, "The machine, in the last run.")];
