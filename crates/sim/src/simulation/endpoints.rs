@@ -252,6 +252,7 @@ impl Simulation {
                 let source = &mut self.sources[packet.flow as usize];
                 source.meter.on_receive(self.now, packet.len.into());
             }
+            _ => debug_assert!(false, "no kind of packet: {packet:?}"),
         }
     }
 

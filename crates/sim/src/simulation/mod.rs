@@ -296,7 +296,7 @@ impl Simulation {
             Kind::Data | Kind::Syn => self.connections[packet.flow as usize].data.route,
             Kind::Ack | Kind::SynAck => self.connections[packet.flow as usize].back.route,
             Kind::Datagram => self.sources[packet.flow as usize].data.route,
-            Kind::Message => self.message_way(packet.flow).route,
+            _ => self.message_way(packet.flow).route,
         }
     }
 
