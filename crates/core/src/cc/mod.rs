@@ -94,8 +94,10 @@ pub enum CongestionEvent {
     Spurious,
     /// A congestion-experienced mark arrived.
     EcnCe,
-    /// Sending resumes after an idle period.
-    IdleRestart,
+    /// Sending resumes after an idle period that lasted so many timeouts, at least one.
+    IdleRestart(u32),
+    /// For a timeout no more than this was used of the window.
+    Underused(ByteCount),
     /// Round trips are composed anew: those seen before count as longer by this many nanoseconds
     /// (negative: shorter), and so does the base.
     RttShift(i64),

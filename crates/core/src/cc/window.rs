@@ -9,8 +9,10 @@
 //! Rto           ssthresh likewise; cwnd = 1 mss; slow start                     (RFC 5681, 3.1)
 //! Spurious      cwnd = max(cwnd, saved), ssthresh and law as saved              (RFC 9438, 4.9)
 //! EcnCe         as Loss, at most once a window                                  (RFC 3168, 6.1.2)
-//! IdleRestart   cwnd = min(cwnd, initial)                                       (RFC 5681, 4.1)
-//!               ssthresh = max(ssthresh, 3/4 cwnd)                              (RFC 2861, 3)
+//! IdleRestart   cwnd halved for each timeout, down to the initial one            (RFC 2861, 3)
+//! Underused     cwnd = (cwnd + used) / 2, used being at least the initial one   (RFC 2861, 3)
+//!               both: ssthresh = max(ssthresh, 3/4 cwnd)                        (RFC 2861, 3)
+//! FeedbackLost  cwnd = min(cwnd, initial), ssthresh as above                    (RFC 5681, 4.1)
 //! ```
 //! States: open; recovery, from `Loss` to `RecoveryEnd`, without growth; loss, from `Rto` to
 //! `RecoveryEnd`, growing; reduced, without growth until a window has been acknowledged.
@@ -403,11 +405,24 @@ impl<L: WindowLaw> WindowControl<L> {
         self.phase = Phase::Open;
     }
 
-    fn on_idle_restart(&mut self, now: Timestamp) {
+    fn on_idle_restart(&mut self, now: Timestamp, timeouts: u32) {
+        let halved = self.window.cwnd.checked_shr(timeouts).unwrap_or(0);
+        self.fall_unused(halved.max(self.window.cwnd.min(self.window.initial)));
+        self.law.on_idle_restart(now, &self.window);
+    }
+
+    fn on_underused(&mut self, used: u64) {
+        let used = used.max(self.window.initial);
+        if self.phase == Phase::Open && used < self.window.cwnd {
+            self.fall_unused((self.window.cwnd + used) / 2);
+        }
+    }
+
+    /// The window falls without a sign of congestion: ssthresh remembers it.
+    fn fall_unused(&mut self, cwnd: u64) {
         let kept = self.window.cwnd / 4 * 3;
         self.window.set_ssthresh(self.window.ssthresh.max(kept));
-        self.window.set_cwnd(self.window.cwnd.min(self.window.initial));
-        self.law.on_idle_restart(now, &self.window);
+        self.window.set_cwnd(cwnd);
     }
 
     fn may_grow(&mut self, acked: u64) -> bool {
@@ -465,9 +480,9 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
                 self.phase = Phase::Open;
                 self.law.on_recovery_end(now, &mut self.window);
             }
-            CongestionEvent::IdleRestart | CongestionEvent::FeedbackLost => {
-                self.on_idle_restart(now)
-            }
+            CongestionEvent::IdleRestart(timeouts) => self.on_idle_restart(now, timeouts),
+            CongestionEvent::Underused(used) => self.on_underused(used.as_u64()),
+            CongestionEvent::FeedbackLost => self.on_idle_restart(now, u32::MAX),
             CongestionEvent::RttShift(nanos) => self.law.shift_rtt(nanos),
         }
     }
@@ -666,17 +681,32 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_pause_falls_back_to_the_first_window_and_keeps_three_quarters_as_threshold() {
+    fn a_pause_halves_the_window_down_to_the_first_and_keeps_three_quarters_as_threshold() {
         let mut fed = newreno(&[]);
         fed.ack(90);
         fed.lose();
-        fed.event(CongestionEvent::IdleRestart);
+        fed.event(CongestionEvent::IdleRestart(u32::MAX));
         assert_eq!((fed.cwnd(), fed.ssthresh()), (10 * MSS, Some(50 * MSS)));
         fed.ack(40);
         fed.ack_windows(30);
         let before = fed.cwnd();
-        fed.event(CongestionEvent::IdleRestart);
-        assert_eq!((fed.cwnd(), fed.ssthresh()), (10 * MSS, Some(before / 4 * 3)));
+        fed.event(CongestionEvent::IdleRestart(2));
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (before / 4, Some(before / 4 * 3)));
+        fed.event(CongestionEvent::FeedbackLost);
+        assert_eq!(fed.cwnd(), 10 * MSS);
+    }
+
+    #[test]
+    fn a_window_that_was_not_used_falls_half_the_way_and_not_below_the_first() {
+        let mut fed = newreno(&[]);
+        fed.ack(90);
+        fed.event(CongestionEvent::Underused(ByteCount::new(20 * MSS)));
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (60 * MSS, None));
+        fed.lose();
+        fed.event(CongestionEvent::Underused(ByteCount::new(MSS)));
+        assert_eq!((fed.cwnd(), fed.ssthresh()), (20 * MSS, Some(30 * MSS)));
+        fed.event(CongestionEvent::Underused(ByteCount::new(40 * MSS)));
+        assert_eq!(fed.cwnd(), 20 * MSS);
     }
 
     #[test]

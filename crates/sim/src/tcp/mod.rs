@@ -12,11 +12,14 @@
 //! | `prr` | how much is sent in a recovery | RFC 6937, 9937 |
 //! | `rto` | round-trip time and timeout | RFC 6298 |
 //! | `delivery` | delivery-rate samples | draft-ietf-ccwg-bbr |
-//! | `receiver` | reassembly, delayed acknowledgements, SACK blocks | RFC 1122, 2018, 5681, 7323 |
+//! | `validation` | windows that are not used | RFC 2861, 7661 |
+//! | `receiver` | reassembly, SACK blocks | RFC 2018, 5681, 7323 |
+//! | `delack` | delayed and quick acknowledgements | RFC 1122 |
 //! | `stream` | what was written, in segments | |
 //! | `sender` | handshake, buffers, pacing; feeds the algorithm | RFC 9293, 6928 |
 //! | `stack` | how the switches stand | |
 
+mod delack;
 mod delivery;
 mod dsack;
 mod frto;
@@ -31,3 +34,4 @@ pub(crate) mod stack;
 mod stream;
 mod tlp;
 mod undo;
+mod validation;

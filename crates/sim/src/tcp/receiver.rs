@@ -1,7 +1,7 @@
 //! The receiving side: reassembly, acknowledgements and their SACK blocks.
 //!
 //! ```text
-//! in order, nothing missing   ACK every `ack_every` segments, or after `ack_delay` (RFC 1122, 4.2.3.2)
+//! in order, nothing missing   as [`super::delack`] says
 //! gap, repair or duplicate    ACK at once                                           (RFC 5681, 4.2)
 //! SACK blocks                 first the one with the newest segment, then those
 //!                             reported last before                                  (RFC 2018, 4)
@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use forebay_core::units::Timestamp;
 
+use super::delack::DelayedAck;
 use super::stack::Stack;
 use crate::event::{Timer, after};
 use crate::packet::{Range, SACK_BLOCKS, SackBlocks};
@@ -42,9 +43,7 @@ pub(crate) struct Receiver {
     last_acked: u32,
     /// Segments in order since the last acknowledgement.
     unacked: u32,
-    quick_acks: u32,
-    ack_every: u32,
-    ack_delay_ns: u64,
+    delay: DelayedAck,
     dsack: bool,
     /// When a delayed acknowledgement is due.
     pub timer: Timer,
@@ -60,9 +59,7 @@ impl Receiver {
             echo: Timestamp::ZERO,
             last_acked: 0,
             unacked: 0,
-            quick_acks: stack.quick_acks,
-            ack_every: stack.ack_every,
-            ack_delay_ns: stack.ack_delay_ns,
+            delay: DelayedAck::new(stack),
             dsack: stack.dsack,
             timer: Timer::STOPPED,
         }
@@ -78,6 +75,7 @@ impl Receiver {
         if number <= self.last_acked {
             self.echo = sent;
         }
+        self.delay.on_data(now);
         if number == self.next && self.ranges.is_empty() {
             self.next += 1;
             self.unacked += 1;
@@ -85,24 +83,26 @@ impl Receiver {
         }
         let is_new = self.insert(number);
         let is_told = self.dsack && !is_new;
+        if !is_new {
+            self.delay.on_duplicate();
+        }
         let duplicate = is_told.then_some(Range { start: number, end: number + 1 });
         (Some(self.acknowledge_with(duplicate)), is_new)
     }
 
     fn acknowledge_in_order(&mut self, now: Timestamp) -> Option<Ack> {
-        let is_quick = self.quick_acks > 0;
-        self.quick_acks = self.quick_acks.saturating_sub(1);
-        if is_quick || self.unacked >= self.ack_every {
-            return Some(self.acknowledge());
+        if self.delay.is_due(self.unacked) {
+            return Some(self.acknowledge_with(None));
         }
         if !self.timer.is_running() {
-            self.timer.set(after(now, self.ack_delay_ns));
+            self.timer.set(after(now, self.delay.delay_ns()));
         }
         None
     }
 
-    /// The acknowledgement of what has come; also when [`Receiver::timer`] has expired.
+    /// [`Receiver::timer`] has expired: the acknowledgement of what has come.
     pub fn acknowledge(&mut self) -> Ack {
+        self.delay.on_expiry();
         self.acknowledge_with(None)
     }
 

@@ -18,6 +18,8 @@
 mod alarms;
 mod doubts;
 #[cfg(test)]
+mod idle_tests;
+#[cfg(test)]
 mod script;
 
 use forebay_core::cc::{
@@ -37,6 +39,7 @@ use super::stack::{RttSource, Stack};
 use super::stream::Stream;
 use super::tlp::Probe;
 use super::undo::Undo;
+use super::validation::Validation;
 use crate::event::{Timer, after, nanos_between};
 use crate::packet::{Kind, Range};
 
@@ -52,6 +55,9 @@ pub(crate) const SUPPLIED: &[Field] = &[
 
 /// Window of an algorithm that sets none: the buffers bound it.
 const UNBOUNDED: u64 = u64::MAX / 4;
+
+/// A tick of Linux's timestamps.
+const TIMESTAMP_TICK_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handshake {
@@ -118,6 +124,7 @@ pub(crate) struct Sender {
     /// The probe that is not answered yet.
     probe: Option<Probe>,
     alarm: Alarm,
+    validation: Validation,
     undo: Undo,
     frto: Frto,
     /// New segments go before repairs, until the next acknowledgement.
@@ -161,6 +168,7 @@ impl Sender {
             probing: None,
             probe: None,
             alarm: Alarm::Timeout,
+            validation: Validation::NEW,
             undo: Undo::default(),
             frto: Frto::default(),
             prefers_new: false,
@@ -270,7 +278,11 @@ impl Sender {
         let rtt_ns = match self.stack.rtt_source {
             RttSource::Timestamps { tick_ns } if has_advanced => ticked(now, echo, tick_ns),
             RttSource::Timestamps { .. } => return None,
-            RttSource::Segments => nanos_between(progress.unambiguous?, now),
+            RttSource::Segments => match progress.unambiguous {
+                Some(at) => nanos_between(at, now),
+                None if has_advanced => ticked(now, echo, TIMESTAMP_TICK_NS),
+                None => return None,
+            },
         };
         self.rtt.on_sample(rtt_ns);
         Some(rtt_ns)
@@ -443,6 +455,7 @@ impl Sender {
             return Some(self.send(now, next));
         }
         if u64::from(self.board.in_flight() + 1) * self.mss > self.cwnd {
+            self.validation.on_full(now);
             return None;
         }
         if self.paced_until > now && self.limits.pacing_rate.is_some() {
@@ -450,8 +463,39 @@ impl Sender {
             return None;
         }
         let next = self.next_segment();
-        self.has_run_dry |= next.is_none() && self.board.next() == self.stream.end();
-        next.map(|next| self.send(now, next))
+        let Some(next) = next else {
+            self.has_run_dry |=
+                self.stack.validates_window || self.board.next() == self.stream.end();
+            self.validate_window(now);
+            return None;
+        };
+        if self.stack.validates_window && next == Next::New && self.board.outstanding() == 0 {
+            self.restart_after_idle(now);
+        }
+        Some(self.send(now, next))
+    }
+
+    fn validate_window(&mut self, now: Timestamp) {
+        if !self.stack.validates_window || self.recovery.phase() != Phase::Open {
+            return;
+        }
+        let (Some(cwnd), ssthresh) = (self.limits.cwnd, self.limits.ssthresh) else { return };
+        let is_slow_start = ssthresh.is_none_or(|ssthresh| cwnd < ssthresh);
+        let window = (cwnd.as_u64() / self.mss, is_slow_start);
+        let (outstanding, rto_ns) = (self.board.outstanding(), self.rtt.rto_ns());
+        if let Some(used) = self.validation.on_slack(now, outstanding, window, rto_ns) {
+            let used = self.bytes(used);
+            self.algorithm.on_event(now, CongestionEvent::Underused(used));
+            self.take_limits();
+        }
+    }
+
+    fn restart_after_idle(&mut self, now: Timestamp) {
+        let timeouts = self.validation.idle_timeouts(now, self.rtt.rto_ns());
+        if timeouts > 0 {
+            self.algorithm.on_event(now, CongestionEvent::IdleRestart(timeouts));
+            self.take_limits();
+        }
     }
 
     fn request(&mut self, now: Timestamp) -> Option<Outgoing> {
@@ -494,6 +538,7 @@ impl Sender {
             Next::Probe => self.board.send_probe(sent),
         };
         self.counters.sent += 1;
+        self.validation.on_send(now);
         if next != Next::New {
             self.counters.resent += 1;
             self.undo.on_resend(now);

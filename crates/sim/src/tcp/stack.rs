@@ -5,10 +5,11 @@
 //! | wire | PPP: 54 B beside the payload | Ethernet without FCS: 66 B |
 //! | device under the qdisc | one packet beside the one being sent | none: the emulator's qdisc is all |
 //! | losses, shorter delay | at the far end; later packets overtake | before the queue; they wait |
-//! | round-trip times | timestamps of 1 ms, one for each ACK that advances | send times, Karn's rule |
+//! | round-trip times | timestamps of 1 ms, one for each ACK that advances | send times, for repairs timestamps of 1 ms |
 //! | least timeout | 1 s (RFC 6298) | 200 ms under 4 RTTVAR |
 //! | first timeout | 3 s (TcpSocket::ConnTimeout) | 1 s |
-//! | acknowledgements | each segment | every second, 40 ms; the first 16 at once |
+//! | acknowledgements | each segment | every second, adaptive from 40 ms; the first 16 at once, also after a pause |
+//! | unused window | kept, and it grows | halved for each timeout idle or unused; no growth (RFC 2861, 7661) |
 //! | partial ACK | sends the next hole at once; only the first restarts the timer | as PRR allows; each does |
 //! | losses told by | 3 duplicates (RFC 6675) | send times (RACK), without a timeout also of repairs |
 //! | tail loss probe | none | after 2 SRTT |
@@ -39,7 +40,8 @@ pub enum RttSource {
         /// Length of a tick.
         tick_ns: u64,
     },
-    /// Send times of newly delivered segments that were sent once (RFC 6298 section 3).
+    /// Send times of newly delivered segments that were sent once (RFC 6298 section 3); where there are
+    /// none, timestamps of 1 ms (Linux, tcp_ack_update_rtt).
     Segments,
 }
 
@@ -72,6 +74,11 @@ pub struct Stack {
     pub ack_delay_ns: u64,
     /// First segments of a connection that are acknowledged one by one.
     pub quick_acks: u32,
+    /// The delay follows the gaps between segments, and pauses and duplicates bring quick
+    /// acknowledgements back, as in Linux.
+    pub adapts_ack_delay: bool,
+    /// A window that is not used falls (RFC 2861; Linux, tcp_slow_start_after_idle) and does not grow.
+    pub validates_window: bool,
     /// A partial acknowledgement in recovery sends the next hole at once, whatever the window says
     /// (RFC 6582 section 3.2, step 5), and only the first one restarts the timer (the "impatient"
     /// variant of its section 4).
@@ -114,6 +121,8 @@ impl Stack {
         ack_every: 1,
         ack_delay_ns: 200_000_000,
         quick_acks: 1,
+        adapts_ack_delay: false,
+        validates_window: false,
         newreno_partial_acks: true,
         rack: false,
         tlp: false,
@@ -141,6 +150,8 @@ impl Stack {
         ack_every: 2,
         ack_delay_ns: 40_000_000,
         quick_acks: 16,
+        adapts_ack_delay: true,
+        validates_window: true,
         newreno_partial_acks: false,
         rack: true,
         tlp: true,

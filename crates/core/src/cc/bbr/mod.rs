@@ -527,7 +527,7 @@ impl CongestionControl for Bbr {
                 self.full_bandwidth = Rate::ZERO;
                 self.full_rounds = 0;
             }
-            CongestionEvent::IdleRestart => {
+            CongestionEvent::IdleRestart(_) => {
                 self.is_idle_restart = true;
                 if self.phase == Phase::ProbeBw {
                     // The pipe is empty: anything above the bottleneck rate would only queue.
@@ -543,7 +543,7 @@ impl CongestionControl for Bbr {
                 });
             }
             CongestionEvent::FeedbackLost => self.restart(),
-            CongestionEvent::EcnCe => {}
+            CongestionEvent::EcnCe | CongestionEvent::Underused(_) => {}
         }
     }
 

@@ -175,4 +175,12 @@ mod tests {
         it.ack(104.0, 10, &[]);
         assert_eq!((it.window().1, it.sender.counters.undone), (Some(5), 0));
     }
+
+    #[test]
+    fn a_repair_tells_a_round_trip_by_its_timestamp() {
+        // Otherwise a path that has become longer than the timeout would never be measured.
+        let mut it = timed_out();
+        it.ack_echoing(500.0, 300.0, 1, &[]);
+        assert_eq!(it.sender.srtt_ns(), (7 * 50 + 200) * 1_000_000 / 8);
+    }
 }

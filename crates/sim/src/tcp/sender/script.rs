@@ -62,6 +62,13 @@ impl Script {
         self.sent(ms)
     }
 
+    /// The application writes `segments` more; what follows.
+    pub fn write(&mut self, ms: f64, segments: u64) -> Vec<u32> {
+        assert_eq!(self.wait(ms), []);
+        self.sender.write(segments * self.sender.mss);
+        self.sent(ms)
+    }
+
     /// Time passes; what timers send, and when.
     pub fn wait(&mut self, ms: f64) -> Vec<(f64, Vec<u32>)> {
         let mut all = Vec::new();

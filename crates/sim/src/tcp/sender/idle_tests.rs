@@ -1,0 +1,38 @@
+//! Windows that are not used, in whole exchanges.
+
+use super::script::Script;
+use crate::tcp::stack::Stack;
+
+/// A window of 40 that has carried 70 segments, all acknowledged at 250 ms.
+fn grown(stack: Stack) -> Script {
+    let mut it = Script::new(stack, Some(70));
+    it.ack(100.0, 10, &[]);
+    it.ack(150.0, 30, &[]);
+    it.ack(200.0, 70, &[]);
+    it
+}
+
+#[test]
+fn a_pause_of_a_timeout_halves_the_window_and_longer_ones_more() {
+    // The timeout is 50 + 200 ms; the last segment left at 150 ms.
+    for (resumes_ms, sent) in [(400.0, 80), (401.0, 40), (651.0, 20), (2000.0, 10)] {
+        let mut it = grown(Stack::LINUX);
+        assert_eq!(it.window().0, 80);
+        assert_eq!(it.write(resumes_ms, 100).len(), sent, "at {resumes_ms} ms");
+    }
+    assert_eq!(grown(Stack::NS3).write(5000.0, 100).len(), 80);
+}
+
+#[test]
+fn a_window_of_which_little_is_used_falls_and_does_not_grow() {
+    let mut it = grown(Stack::LINUX);
+    let mut windows = Vec::new();
+    for round in 0..12 {
+        let (ms, next) = (210.0 + 60.0 * f64::from(round), 70 + 5 * round);
+        assert_eq!(it.write(ms, 5), (next..next + 5).collect::<Vec<_>>());
+        it.ack(ms + 50.0, next + 5, &[]);
+        windows.push(it.window().0);
+    }
+    assert_eq!((windows[0], windows[11]), (80, 27), "{windows:?}");
+    assert!(windows.is_sorted_by(|former, latter| former >= latter), "{windows:?}");
+}
