@@ -10,6 +10,8 @@ use crate::packet_log::{Fate, PacketLog};
 pub(crate) struct Ended {
     /// Dropped by the qdisc.
     pub dropped: u64,
+    /// Packets that the qdisc marked instead; they go on.
+    pub marked: u64,
     /// The log that they stand in, if there is one.
     pub log: Option<PacketLog>,
     /// Those that carried more than themselves: it is to be freed.
@@ -32,5 +34,9 @@ impl DropSink<Packet> for Ended {
     fn dropped(&mut self, packet: Packet, _reason: DropReason) {
         self.dropped += 1;
         self.add(&packet, Fate::QueueDrop);
+    }
+
+    fn marked(&mut self, _reason: DropReason) {
+        self.marked += 1;
     }
 }

@@ -41,5 +41,6 @@ pub use self::bundle_log::BundleLog;
 pub use self::metrics::{BIN_NS, Bin, FlowMetrics, LinkMetrics};
 pub use self::packet_log::{Fate, Owner, PacketRecord};
 pub use self::simulation::{Read, Simulation};
+pub use self::tcp::ecn::EcnMode;
 pub use self::tcp::stack::{MinRto, RttSource, Stack};
 pub use self::topology::{Change, Dumbbell, Flow};

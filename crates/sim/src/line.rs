@@ -87,11 +87,12 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Kind, SackHandle};
+    use crate::packet::{Kind, Marks, SackHandle};
 
     fn packet(number: u32) -> Packet {
         let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
-        Packet { sent, queued, flow: 0, number, sack, len: 1, kind: Kind::Data }
+        let (kind, marks) = (Kind::Data, Marks::NONE);
+        Packet { sent, queued, flow: 0, number, sack, len: 1, kind, marks }
     }
 
     /// Pushes packets at these times with these delays; when and in which order they come out.

@@ -367,6 +367,7 @@ impl Link {
             ),
             mean_sending_rate_l1: mbit_per_s(counters.bytes, time),
             total_qdisc_drops_l2: self.ended.dropped,
+            total_qdisc_marks_l2: self.ended.marked,
             total_loss_drops: counters.lost_before + counters.lost_behind,
             packets: counters.departed,
             max_qdisc_length_l2: self.max_length,
@@ -398,7 +399,8 @@ mod tests {
 
     fn packet(len: u16) -> Packet {
         let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
-        Packet { sent, queued, flow: 0, number: 0, sack, len, kind: Kind::Data }
+        let (kind, marks) = (Kind::Data, crate::packet::Marks::NONE);
+        Packet { sent, queued, flow: 0, number: 0, sack, len, kind, marks }
     }
 
     #[test]

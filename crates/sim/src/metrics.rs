@@ -287,6 +287,8 @@ pub struct LinkMetrics {
     pub mean_sending_rate_l1: f64,
     /// Packets that the qdisc dropped.
     pub total_qdisc_drops_l2: u64,
+    /// Packets that the qdisc marked congestion experienced.
+    pub total_qdisc_marks_l2: u64,
     /// Packets lost on the wire.
     pub total_loss_drops: u64,
     /// Packets that left.

@@ -27,6 +27,49 @@ impl Kind {
     pub const Message: Self = Self(5);
 }
 
+/// The ECN field of the IP header, and the flags ECE and CWR of TCP (RFC 3168 sections 5 and 6.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
+    /// Not ECN-capable.
+    pub const NONE: Self = Self(0);
+    /// ECT(0).
+    pub const ECT: Self = Self(Ecn::Ect0 as u8);
+    const ECE: u8 = 4;
+    const CWR: u8 = 8;
+
+    /// With congestion experienced.
+    pub const fn with_ce(self) -> Self {
+        Self(self.0 | Ecn::Ce as u8)
+    }
+
+    /// With CWR.
+    pub const fn with_cwr(self) -> Self {
+        Self(self.0 | Self::CWR)
+    }
+
+    /// Of an acknowledgement, which is not ECN-capable.
+    pub const fn of_ack(is_ece: bool) -> Self {
+        Self(if is_ece { Self::ECE } else { 0 })
+    }
+
+    /// Congestion was experienced.
+    pub fn is_ce(self) -> bool {
+        Ecn::from_bits(self.0) == Ecn::Ce
+    }
+
+    /// ECE is set.
+    pub const fn is_ece(self) -> bool {
+        self.0 & Self::ECE != 0
+    }
+
+    /// CWR is set.
+    pub const fn is_cwr(self) -> bool {
+        self.0 & Self::CWR != 0
+    }
+}
+
 /// A packet on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
@@ -44,6 +87,8 @@ pub(crate) struct Packet {
     pub len: u16,
     /// What it is.
     pub kind: Kind,
+    /// Its marks.
+    pub marks: Marks,
 }
 
 const _: () = assert!(size_of::<Packet>() == 32);
@@ -79,10 +124,10 @@ impl QueuedPacket for Packet {
         0
     }
     fn ecn(&self) -> Ecn {
-        Ecn::NotEct
+        Ecn::from_bits(self.marks.0)
     }
     fn set_ce(&mut self) {
-        debug_assert!(false, "no packet of the simulator is ECN-capable");
+        self.marks = self.marks.with_ce();
     }
 }
 

@@ -87,12 +87,13 @@ impl Reorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Kind, SackHandle};
+    use crate::packet::{Kind, Marks, SackHandle};
     use forebay_core::units::{Duration, Rate};
 
     fn packet(len: u16) -> Packet {
         let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
-        Packet { sent, queued, flow: 0, number: 0, sack, len, kind: Kind::Data }
+        let (kind, marks) = (Kind::Data, Marks::NONE);
+        Packet { sent, queued, flow: 0, number: 0, sack, len, kind, marks }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::Simulation;
 use super::endpoints::Way;
 use crate::bundle::{self, MESSAGE_HEADERS};
 use crate::network::Network;
-use crate::packet::{Kind, Packet, SackHandle};
+use crate::packet::{Kind, Marks, Packet, SackHandle};
 
 /// The end of a bundle that sends a message: with it messages of one bundle are two flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +106,12 @@ impl Simulation {
         }
         let (number, sack, kind) = (self.messages.put(message), SackHandle::NONE, Kind::Message);
         let len = (message.len() + MESSAGE_HEADERS) as u16;
-        let first = self.message_way(flow).first;
+        let (first, marks) = (self.message_way(flow).first, Marks::NONE);
         self.sent += 1;
-        self.pass(first, Packet { sent: self.now, queued: 0, flow, number, sack, len, kind });
+        self.pass(
+            first,
+            Packet { sent: self.now, queued: 0, flow, number, sack, len, kind, marks },
+        );
     }
 
     /// A message reaches the other box.

@@ -10,7 +10,7 @@ use super::Simulation;
 use crate::event::Event;
 use crate::metrics::{FlowMeter, Observed};
 use crate::network::{Flow, Network, Traffic};
-use crate::packet::{Kind, Packet, SackHandle};
+use crate::packet::{Kind, Marks, Packet, SackHandle};
 use crate::route::Step;
 use crate::tcp::receiver::{Ack, Receiver};
 use crate::tcp::sender::{SUPPLIED, Sender};
@@ -99,9 +99,10 @@ impl Simulation {
         bytes: Option<u64>,
         streams: &Streams,
     ) -> Result<(), SpecError> {
-        let mut algorithm = cc::build(&flow.cc, SUPPLIED)?;
+        let mut algorithm = cc::build(&self.stack.algorithm(&flow.cc), SUPPLIED)?;
         algorithm.set_seed(streams.stream("algorithm").bits());
-        let (mss, start) = (u64::from(self.stack.mss), Timestamp::ZERO + flow.start);
+        let stack = self.stack.for_algorithm(&flow.cc);
+        let (mss, start) = (u64::from(stack.mss), Timestamp::ZERO + flow.start);
         let is_written = flow.traffic == Traffic::Written;
         let finite = bytes.filter(|_| !is_written);
         let number = self.places.len() as u32;
@@ -109,8 +110,8 @@ impl Simulation {
         self.places.push(Place::Connection(index as usize));
         let (data, back) = (self.way(network, &flow.data), self.way(network, &flow.back));
         self.connections.push(Connection {
-            sender: Sender::new(self.stack, algorithm, bytes),
-            receiver: Receiver::new(&self.stack),
+            sender: Sender::new(stack, algorithm, bytes),
+            receiver: Receiver::new(&stack),
             data,
             back,
             flow: number,
@@ -226,8 +227,9 @@ impl Simulation {
                 connection.meter.on_send(now);
             }
             let (kind, number, len, sack) = (out.kind, out.number, out.len, SackHandle::NONE);
+            let marks = out.marks;
             self.sent += 1;
-            self.pass(first, Packet { sent: now, queued: 0, flow, number, sack, len, kind });
+            self.pass(first, Packet { sent: now, queued: 0, flow, number, sack, len, kind, marks });
         }
         let (connection, events) = (&mut self.connections[flow as usize], &mut self.events);
         let sender = &mut connection.sender;
@@ -257,6 +259,12 @@ impl Simulation {
     }
 
     fn receive(&mut self, packet: Packet) {
+        if packet.marks != Marks::NONE {
+            let receiver = &mut self.connections[packet.flow as usize].receiver;
+            if let Some(ack) = receiver.on_marks(packet.marks) {
+                self.send_ack(packet.flow, ack);
+            }
+        }
         let connection = &mut self.connections[packet.flow as usize];
         let before = connection.receiver.next();
         let (ack, is_new) = connection.receiver.on_data(self.now, packet.number, packet.sent);
@@ -290,7 +298,8 @@ impl Simulation {
         let sack = self.sacks.put(ack.sack);
         let len = self.stack.overhead + option;
         let (sent, queued, kind) = (ack.echo, 0, Kind::Ack);
-        self.send_back(Packet { sent, queued, flow, number: ack.number, sack, len, kind });
+        let (number, marks) = (ack.number, Marks::of_ack(ack.is_ece));
+        self.send_back(Packet { sent, queued, flow, number, sack, len, kind, marks });
     }
 
     fn send_back(&mut self, packet: Packet) {
@@ -306,7 +315,8 @@ impl Simulation {
             sender.on_syn_ack(self.now, packet.sent);
         } else {
             let blocks = self.sacks.take(packet.sack);
-            sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice());
+            let is_ece = packet.marks.is_ece();
+            sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice(), is_ece);
         }
         self.transmit(packet.flow);
     }
@@ -323,9 +333,9 @@ impl Simulation {
         let source = &mut self.sources[index];
         source.sent += 1;
         let (sent, sack, len, first) = (self.now, SackHandle::NONE, source.len, source.data.first);
-        let (flow, kind) = (index as u32, Kind::Datagram);
+        let (flow, kind, marks) = (index as u32, Kind::Datagram, Marks::NONE);
         self.sent += 1;
-        self.pass(first, Packet { sent, queued: 0, flow, number: 0, sack, len, kind });
+        self.pass(first, Packet { sent, queued: 0, flow, number: 0, sack, len, kind, marks });
         self.plan_datagram(index);
     }
 }

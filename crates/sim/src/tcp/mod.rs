@@ -12,6 +12,7 @@
 //! | `prr` | how much is sent in a recovery | RFC 6937, 9937 |
 //! | `rto` | round-trip time and timeout | RFC 6298 |
 //! | `delivery` | delivery-rate samples | draft-ietf-ccwg-bbr |
+//! | `ecn` | marks, their echo and their answer | RFC 3168, 8257 |
 //! | `validation` | windows that are not used | RFC 2861, 7661 |
 //! | `receiver` | reassembly, SACK blocks | RFC 2018, 5681, 7323 |
 //! | `delack` | delayed and quick acknowledgements | RFC 1122 |
@@ -22,6 +23,7 @@
 mod delack;
 mod delivery;
 mod dsack;
+pub(crate) mod ecn;
 mod frto;
 mod prr;
 mod rack;

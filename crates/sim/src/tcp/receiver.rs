@@ -16,9 +16,10 @@ use std::collections::VecDeque;
 use forebay_core::units::Timestamp;
 
 use super::delack::DelayedAck;
+use super::ecn::{Echo, Echoes};
 use super::stack::Stack;
 use crate::event::{Timer, after};
-use crate::packet::{Range, SACK_BLOCKS, SackBlocks};
+use crate::packet::{Marks, Range, SACK_BLOCKS, SackBlocks};
 
 /// An acknowledgement to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) struct Ack {
     pub echo: Timestamp,
     /// Its SACK blocks.
     pub sack: SackBlocks,
+    /// It carries ECE.
+    pub is_ece: bool,
 }
 
 /// One connection's receiver.
@@ -44,6 +47,9 @@ pub(crate) struct Receiver {
     /// Segments in order since the last acknowledgement.
     unacked: u32,
     delay: DelayedAck,
+    echoes: Echoes,
+    /// The next segment is acknowledged at once.
+    is_urgent: bool,
     dsack: bool,
     /// When a delayed acknowledgement is due.
     pub timer: Timer,
@@ -60,6 +66,8 @@ impl Receiver {
             last_acked: 0,
             unacked: 0,
             delay: DelayedAck::new(stack),
+            echoes: Echoes::new(stack.ecn),
+            is_urgent: false,
             dsack: stack.dsack,
             timer: Timer::STOPPED,
         }
@@ -90,8 +98,19 @@ impl Receiver {
         (Some(self.acknowledge_with(duplicate)), is_new)
     }
 
+    /// A segment with `marks` comes, before [`Receiver::on_data`]. Gives the acknowledgement of those
+    /// before it, if they must not share one with it.
+    pub fn on_marks(&mut self, marks: Marks) -> Option<Ack> {
+        let echo = self.echoes.on_data(marks);
+        let is_apart = echo == Echo::Apart && self.unacked > 0;
+        let before = is_apart.then(|| self.acknowledge_with(None));
+        self.echoes.note(marks);
+        self.is_urgent = echo != Echo::AsUsual;
+        before
+    }
+
     fn acknowledge_in_order(&mut self, now: Timestamp) -> Option<Ack> {
-        if self.delay.is_due(self.unacked) {
+        if self.delay.is_due(self.unacked) || self.is_urgent {
             return Some(self.acknowledge_with(None));
         }
         if !self.timer.is_running() {
@@ -115,7 +134,8 @@ impl Receiver {
         if !self.ranges.is_empty() {
             self.recent.iter().filter(|range| range.end > 0).for_each(|range| sack.push(*range));
         }
-        Ack { number: self.next, echo: self.echo, sack }
+        self.is_urgent = false;
+        Ack { number: self.next, echo: self.echo, sack, is_ece: self.echoes.is_echoed() }
     }
 
     /// Puts `number` in its place; false if it was there already.

@@ -9,6 +9,7 @@
 //! What an algorithm is told, besides a measurement for every acknowledgement:
 //! - Before `Loss` and `Rto` a measurement of the bytes in flight alone: FlightSize at the time of the
 //!   loss is what RFC 5681 (equation 4) halves.
+//! - A mark (classic ECN) likewise; with accurate ECN no event, but the marked bytes.
 //! - Bytes of a duplicate acknowledgement wait for the one that moves SND.UNA: the window does not grow
 //!   on duplicates (RFC 3042 section 2).
 //!
@@ -18,9 +19,9 @@
 mod alarms;
 mod doubts;
 #[cfg(test)]
-mod idle_tests;
-#[cfg(test)]
 mod script;
+#[cfg(test)]
+mod window_tests;
 
 use forebay_core::cc::{
     CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits,
@@ -30,6 +31,7 @@ use forebay_core::units::{ByteCount, Duration, Timestamp};
 use self::alarms::Alarm;
 use super::delivery::{Delivery, Sample};
 use super::dsack;
+use super::ecn::Answers;
 use super::frto::Frto;
 use super::prr::Prr;
 use super::recovery::{Phase, Recovery, Turn};
@@ -41,11 +43,12 @@ use super::tlp::Probe;
 use super::undo::Undo;
 use super::validation::Validation;
 use crate::event::{Timer, after, nanos_between};
-use crate::packet::{Kind, Range};
+use crate::packet::{Kind, Marks, Range};
 
 /// What the simulator's sender can tell an algorithm.
 pub(crate) const SUPPLIED: &[Field] = &[
     Field::Lost,
+    Field::EcnCe,
     Field::Rtt,
     Field::FeedbackDelay,
     Field::SendRate,
@@ -75,6 +78,8 @@ pub(crate) struct Outgoing {
     pub number: u32,
     /// Bytes on the wire.
     pub len: u16,
+    /// Its marks.
+    pub marks: Marks,
 }
 
 /// Where the next segment comes from.
@@ -124,6 +129,9 @@ pub(crate) struct Sender {
     /// The probe that is not answered yet.
     probe: Option<Probe>,
     alarm: Alarm,
+    ecn: Answers,
+    /// The acknowledgement that is being taken carries ECE.
+    is_ece: bool,
     validation: Validation,
     undo: Undo,
     frto: Frto,
@@ -168,6 +176,8 @@ impl Sender {
             probing: None,
             probe: None,
             alarm: Alarm::Timeout,
+            ecn: Answers::new(stack.ecn),
+            is_ece: false,
             validation: Validation::NEW,
             undo: Undo::default(),
             frto: Frto::default(),
@@ -230,7 +240,14 @@ impl Sender {
     }
 
     /// Takes an acknowledgement.
-    pub fn on_ack(&mut self, now: Timestamp, number: u32, echo: Timestamp, blocks: &[Range]) {
+    pub fn on_ack(
+        &mut self,
+        now: Timestamp,
+        number: u32,
+        echo: Timestamp,
+        blocks: &[Range],
+        is_ece: bool,
+    ) {
         let before = self.board.una();
         if number < before || self.handshake != Handshake::Established {
             return;
@@ -254,7 +271,9 @@ impl Sender {
         if !self.doubt_recovery(now, echo, turn) {
             self.turn(now, turn, &mut progress);
         }
+        self.is_ece = is_ece;
         self.measure(now, &progress, sample, rtt_ns, has_advanced);
+        self.answer_marks(now);
         self.take_limits();
         self.reduce_proportionally(progress.delivered, has_advanced && progress.lost == 0);
         if look_again.is_some() || (has_advanced && self.restarts_timer(turn)) {
@@ -300,10 +319,7 @@ impl Sender {
                     self.undo.arm(self.board.una());
                 }
                 self.tell_loss(now, CongestionEvent::Loss);
-                let ssthresh = self.algorithm.send_limits().ssthresh;
-                let outstanding = u64::from(self.board.outstanding()) * self.mss;
-                let flight = if self.stack.linux_prr { cwnd } else { outstanding };
-                self.prr = ssthresh.map(|ssthresh| Prr::enter(ssthresh.as_u64(), flight));
+                self.prr = self.begin_reduction(cwnd);
                 self.is_forced = true;
                 self.probe = None;
             }
@@ -351,7 +367,10 @@ impl Sender {
             interval: now.saturating_since(self.measured_at),
             acked: self.bytes(acked),
             lost: Some(self.bytes(progress.lost)),
-            ecn_ce: None,
+            ecn_ce: self.ecn.counts().then(|| {
+                let marked = if self.is_ece { progress.delivered } else { 0 };
+                self.bytes(marked)
+            }),
             rtt: rtt.map(|rtt| RttSample { latest: rtt, min: rtt }),
             feedback_delay: progress.newest.map(|newest| now.saturating_since(newest.at)),
             send_rate: sample.send_rate,
@@ -365,6 +384,32 @@ impl Sender {
         };
         self.measured_at = now;
         self.algorithm.on_measurement(now, &measurement);
+    }
+
+    /// An algorithm that gives no ssthresh keeps its own window; it was `cwnd`.
+    fn begin_reduction(&self, cwnd: u64) -> Option<Prr> {
+        let ssthresh = self.algorithm.send_limits().ssthresh?.as_u64();
+        let outstanding = u64::from(self.board.outstanding()) * self.mss;
+        Some(Prr::enter(ssthresh, if self.stack.linux_prr { cwnd } else { outstanding }))
+    }
+
+    /// Classic ECN. An algorithm counts windows on its own: where it does not reduce, the next mark asks
+    /// again.
+    fn answer_marks(&mut self, now: Timestamp) {
+        let is_calm = matches!(self.recovery.phase(), Phase::Open | Phase::Disorder);
+        if self.ecn.ends_round(self.board.una()) && is_calm {
+            self.prr = None;
+        }
+        if !self.is_ece || !is_calm || !self.ecn.may_reduce() {
+            return;
+        }
+        let before = self.algorithm.send_limits().cwnd;
+        self.tell_loss(now, CongestionEvent::EcnCe);
+        if self.algorithm.send_limits().cwnd < before {
+            self.ecn.on_reduction(self.board.next());
+            self.undo.disarm();
+            self.prr = self.begin_reduction(self.cwnd);
+        }
     }
 
     fn take_limits(&mut self) {
@@ -503,7 +548,8 @@ impl Sender {
             return None;
         }
         self.rto_timer.set(after(now, self.rtt.rto_ns()));
-        Some(Outgoing { kind: Kind::Syn, number: 0, len: self.stack.overhead })
+        let (len, marks) = (self.stack.overhead, Marks::NONE);
+        Some(Outgoing { kind: Kind::Syn, number: 0, len, marks })
     }
 
     fn has_new_segment(&self) -> bool {
@@ -557,7 +603,8 @@ impl Sender {
             let time = ByteCount::new(u64::from(len)).time_at(rate).unwrap_or(Duration::MAX);
             self.paced_until = self.paced_until.max(now) + time;
         }
-        Outgoing { kind: Kind::Data, number, len }
+        let marks = self.ecn.marks(next == Next::New);
+        Outgoing { kind: Kind::Data, number, len, marks }
     }
 
     fn bytes(&self, segments: u32) -> ByteCount {
@@ -673,7 +720,7 @@ mod tests {
         fn ack(&mut self, ms: u64, number: u32, blocks: &[(u32, u32)]) -> Vec<u32> {
             let blocks: Vec<Range> =
                 blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
-            self.sender.on_ack(at(ms), number, at(10), &blocks);
+            self.sender.on_ack(at(ms), number, at(10), &blocks, false);
             self.sent(ms)
         }
 
@@ -752,7 +799,7 @@ mod tests {
         assert_eq!(lens(&mut sender, 5), [1514, 82]);
         assert_eq!(sender.write(100), 3);
         assert_eq!(lens(&mut sender, 6), [166]);
-        sender.on_ack(at(60), 3, at(5), &[]);
+        sender.on_ack(at(60), 3, at(5), &[], false);
         assert!(sender.transmit(at(60)).is_none() && !sender.rto_timer.is_running());
     }
 

@@ -9,18 +9,25 @@
 //! | least timeout | 1 s (RFC 6298) | 200 ms under 4 RTTVAR |
 //! | first timeout | 3 s (TcpSocket::ConnTimeout) | 1 s |
 //! | acknowledgements | each segment | every second, adaptive from 40 ms; the first 16 at once, also after a pause |
+//! | Cubic | as its parameters are by default | with HyStart |
 //! | unused window | kept, and it grows | halved for each timeout idle or unused; no growth (RFC 2861, 7661) |
 //! | partial ACK | sends the next hole at once; only the first restarts the timer | as PRR allows; each does |
 //! | losses told by | 3 duplicates (RFC 6675) | send times (RACK), without a timeout also of repairs |
 //! | tail loss probe | none | after 2 SRTT |
 //! | recovery | PRR with slow-start bound (RFC 6937) | the same on safe acknowledgements only (RFC 9937) |
 //! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
+//! | ECN | off; accurate for an algorithm that needs it | the same |
 //! | duplicates | not reported | reported (RFC 2883) |
 //! | send buffer | 4,000,000 B | 12 MB |
 //!
 //! `ns3` agrees with ccperf's settings (delayed acknowledgements off, buffers of 4,000,000 B and
 //! 6 MiB) and ns-3.37's code. `linux` is the testbed's kernel as far as the mechanisms here go: no
 //! window auto-tuning, and no batches of segments (TSO, GRO, TCP small queues).
+
+use forebay_core::cc::{ALGORITHMS, Field};
+use forebay_core::spec::{Spec, Value};
+
+use super::ecn::EcnMode;
 
 /// Where the minimum of the timeout is applied, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +101,13 @@ pub struct Stack {
     pub frto: bool,
     /// Reductions that were for nothing are taken back (RFC 4015, RFC 3708).
     pub undo: bool,
+    /// How marks are answered, for algorithms that do not need [`EcnMode::Accurate`].
+    pub ecn: EcnMode,
     /// The receiver reports duplicates (RFC 2883).
     pub dsack: bool,
+    /// Parameters that algorithms have in this stack where a run sets them not: name of the algorithm,
+    /// of the parameter, value.
+    pub defaults: &'static [(&'static str, &'static str, &'static str)],
     /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
     pub device_packets: usize,
     /// Packets are lost before the queue (the testbed's emulator), not at the far end (ns-3).
@@ -129,7 +141,9 @@ impl Stack {
         linux_prr: false,
         frto: false,
         undo: false,
+        ecn: EcnMode::Off,
         dsack: false,
+        defaults: &[],
         device_packets: 1,
         loses_before_queue: false,
         packets_overtake: true,
@@ -158,7 +172,9 @@ impl Stack {
         linux_prr: true,
         frto: true,
         undo: true,
+        ecn: EcnMode::Off,
         dsack: true,
+        defaults: &[("cubic", "hystart", "classic")],
         device_packets: 0,
         loses_before_queue: true,
         packets_overtake: false,
@@ -170,6 +186,25 @@ impl Stack {
     /// The preset `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|stack| stack.name == name)
+    }
+
+    /// The algorithm `cc` as this stack runs it.
+    pub fn algorithm(&self, cc: &Spec) -> Spec {
+        let ours = self
+            .defaults
+            .iter()
+            .filter(|(kind, param, _)| *kind == cc.kind && !cc.params.contains_key(*param));
+        ours.fold(cc.clone(), |spec, (_, param, value)| {
+            spec.with(param, Value::Text((*value).into()))
+        })
+    }
+
+    /// The stack of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
+    /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init).
+    pub(crate) fn for_algorithm(self, cc: &Spec) -> Self {
+        let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
+        let needs = known.is_some_and(|algorithm| algorithm.needs.contains(&Field::EcnCe));
+        Self { ecn: if needs { EcnMode::Accurate } else { self.ecn }, ..self }
     }
 
     /// Segments that may be outstanding: what both buffers hold, at least one.
@@ -193,5 +228,24 @@ mod tests {
     fn stacks_are_found_by_name() {
         assert_eq!(Stack::named("ns3"), Some(Stack::NS3));
         assert_eq!(Stack::named("ns4"), None);
+    }
+
+    #[test]
+    fn linux_runs_cubic_with_hystart_unless_a_run_says_otherwise() {
+        let cubic = Spec::named("cubic");
+        let linux = Stack::LINUX.algorithm(&cubic);
+        assert_eq!(linux, cubic.clone().with("hystart", Value::Text("classic".into())));
+        let off = cubic.clone().with("hystart", Value::Text("off".into()));
+        assert_eq!(Stack::LINUX.algorithm(&off), off);
+        assert_eq!(Stack::NS3.algorithm(&cubic), cubic);
+        assert!(forebay_core::cc::build(&linux, &[]).is_ok());
+    }
+
+    #[test]
+    fn an_algorithm_that_needs_marks_gets_them_one_by_one() {
+        for stack in Stack::ALL {
+            let ecn = |kind| stack.for_algorithm(&Spec::named(kind)).ecn;
+            assert_eq!([ecn("dctcp"), ecn("cubic")], [EcnMode::Accurate, stack.ecn]);
+        }
     }
 }

@@ -58,7 +58,14 @@ impl Script {
         assert_eq!(self.wait(ms), []);
         let blocks: Vec<Range> =
             blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
-        self.sender.on_ack(at(ms), number, at(echo), &blocks);
+        self.sender.on_ack(at(ms), number, at(echo), &blocks, false);
+        self.sent(ms)
+    }
+
+    /// The same with ECE.
+    pub fn ack_with_ece(&mut self, ms: f64, number: u32) -> Vec<u32> {
+        assert_eq!(self.wait(ms), []);
+        self.sender.on_ack(at(ms), number, at(50.0), &[], true);
         self.sent(ms)
     }
 

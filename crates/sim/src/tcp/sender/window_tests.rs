@@ -1,6 +1,7 @@
-//! Windows that are not used, in whole exchanges.
+//! Windows that are not used and windows that are marked, in whole exchanges.
 
 use super::script::Script;
+use crate::tcp::ecn::EcnMode;
 use crate::tcp::stack::Stack;
 
 /// A window of 40 that has carried 70 segments, all acknowledged at 250 ms.
@@ -35,4 +36,21 @@ fn a_window_of_which_little_is_used_falls_and_does_not_grow() {
     }
     assert_eq!((windows[0], windows[11]), (80, 27), "{windows:?}");
     assert!(windows.is_sorted_by(|former, latter| former >= latter), "{windows:?}");
+}
+
+#[test]
+fn marks_halve_the_window_once_a_round_trip() {
+    let mut it = Script::new(Stack { ecn: EcnMode::Classic, ..Stack::LINUX }, None);
+    it.ack(100.0, 10, &[]);
+    assert_eq!(it.window(), (20, None));
+    // The first mark finds a window of 23; every second acknowledgement then sends one.
+    it.ack(150.0, 12, &[]);
+    let sent: usize = (13..=30).map(|number| it.ack_with_ece(151.0, number).len()).sum();
+    assert_eq!((it.window(), sent), ((11, Some(11)), 9));
+    // A window, those 23, is acknowledged: the next mark counts again.
+    it.ack_with_ece(200.0, 35);
+    assert_eq!(it.window().1, Some(11));
+    it.ack_with_ece(201.0, 36);
+    assert_eq!(it.window().1, Some(5));
+    assert_eq!(it.sender.counters.resent, 0);
 }

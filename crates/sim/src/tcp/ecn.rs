@@ -1,0 +1,189 @@
+//! Explicit congestion notification.
+//!
+//! ```text
+//! classic    new segments are ECT(0), repeated ones are not                        (RFC 3168, 6.1.5)
+//!            receiver: ECE from a CE on until CWR comes, the first at once         (RFC 3168, 6.1.3)
+//!            sender: one reduction a round trip, then CWR on the next new segment  (RFC 3168, 6.1.2)
+//! accurate   every segment is ECT(0); ECE says whether what is acknowledged was marked. Where
+//!            that changes, what came before it is acknowledged at once with the old answer
+//!                                                                                  (RFC 8257, 3.2)
+//!            sender: the algorithm is told the bytes of acknowledgements with ECE  (RFC 8257, 3.3)
+//! ```
+//! Which of them a connection has is its algorithm's need, else the stack's switch. It is not negotiated:
+//! both ends are of one stack.
+
+use crate::packet::Marks;
+
+/// How marks are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnMode {
+    /// Packets are not ECN-capable.
+    #[default]
+    Off,
+    /// RFC 3168.
+    Classic,
+    /// RFC 8257.
+    Accurate,
+}
+
+/// The sender's part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answers {
+    mode: EcnMode,
+    /// SND.NXT at the last reduction, until it is acknowledged.
+    point: Option<u32>,
+    owes_cwr: bool,
+}
+
+impl Answers {
+    /// Nothing was marked.
+    pub fn new(mode: EcnMode) -> Self {
+        Self { mode, point: None, owes_cwr: false }
+    }
+
+    /// The marks of a segment that leaves.
+    pub fn marks(&mut self, is_new: bool) -> Marks {
+        match self.mode {
+            EcnMode::Off => Marks::NONE,
+            EcnMode::Classic if !is_new => Marks::NONE,
+            EcnMode::Classic if std::mem::take(&mut self.owes_cwr) => Marks::ECT.with_cwr(),
+            EcnMode::Classic | EcnMode::Accurate => Marks::ECT,
+        }
+    }
+
+    /// Whether bytes of acknowledgements with ECE are counted.
+    pub fn counts(&self) -> bool {
+        self.mode == EcnMode::Accurate
+    }
+
+    /// An acknowledgement up to `una` ends the round trip of the last reduction.
+    pub fn ends_round(&mut self, una: u32) -> bool {
+        let is_over = self.point.is_some_and(|point| una >= point);
+        if is_over {
+            self.point = None;
+        }
+        is_over
+    }
+
+    /// An acknowledgement with ECE asks for a reduction.
+    pub fn may_reduce(&self) -> bool {
+        self.mode == EcnMode::Classic && self.point.is_none()
+    }
+
+    /// The window was reduced, with SND.NXT at `next`.
+    pub fn on_reduction(&mut self, next: u32) {
+        (self.point, self.owes_cwr) = (Some(next), true);
+    }
+}
+
+/// The receiver's part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echoes {
+    mode: EcnMode,
+    is_marked: bool,
+}
+
+/// What a receiver does about a segment's marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Echo {
+    /// Nothing else than without them.
+    AsUsual,
+    /// Acknowledges this segment at once.
+    AtOnce,
+    /// Acknowledges those before it as they came, and this one at once.
+    Apart,
+}
+
+impl Echoes {
+    /// Nothing was marked.
+    pub fn new(mode: EcnMode) -> Self {
+        Self { mode, is_marked: false }
+    }
+
+    /// What the marks of a segment ask for, before [`Echoes::note`].
+    pub fn on_data(&self, marks: Marks) -> Echo {
+        let is_change = marks.is_ce() != self.is_marked;
+        match self.mode {
+            EcnMode::Classic if marks.is_ce() => Echo::AtOnce,
+            EcnMode::Accurate if is_change => Echo::Apart,
+            _ => Echo::AsUsual,
+        }
+    }
+
+    /// Notes the marks of a segment.
+    pub fn note(&mut self, marks: Marks) {
+        match self.mode {
+            EcnMode::Off => {}
+            EcnMode::Classic => {
+                self.is_marked = marks.is_ce() || (self.is_marked && !marks.is_cwr());
+            }
+            EcnMode::Accurate => self.is_marked = marks.is_ce(),
+        }
+    }
+
+    /// An acknowledgement carries ECE.
+    pub fn is_echoed(&self) -> bool {
+        self.is_marked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::receiver::Receiver;
+    use crate::tcp::stack::Stack;
+    use forebay_core::units::Timestamp;
+
+    fn ce() -> Marks {
+        Marks::ECT.with_ce()
+    }
+
+    /// Acknowledgement numbers and echoes for segments with these marks.
+    fn echoes(ecn: EcnMode, marks: &[Marks]) -> Vec<(u32, bool)> {
+        let stack = Stack { ecn, ack_every: 2, quick_acks: 0, ..Stack::LINUX };
+        let mut receiver = Receiver::new(&stack);
+        let mut acks = Vec::new();
+        for (number, marks) in marks.iter().enumerate() {
+            let now = Timestamp::from_nanos(number as u64);
+            acks.extend(receiver.on_marks(*marks));
+            acks.extend(receiver.on_data(now, number as u32, now).0);
+        }
+        acks.iter().map(|ack| (ack.number, ack.is_ece)).collect()
+    }
+
+    #[test]
+    fn a_classic_receiver_echoes_until_cwr_comes() {
+        let marks = [Marks::ECT, ce(), Marks::ECT, Marks::ECT, Marks::ECT.with_cwr(), Marks::ECT];
+        let expected = [(2, true), (4, true), (6, false)];
+        assert_eq!(echoes(EcnMode::Classic, &marks), expected);
+        // The first mark is echoed at once, and so is one that comes with CWR.
+        let marks = [ce(), Marks::ECT.with_cwr().with_ce()];
+        assert_eq!(echoes(EcnMode::Classic, &marks), [(1, true), (2, true)]);
+    }
+
+    #[test]
+    fn an_accurate_receiver_tells_marked_from_unmarked_in_spite_of_delaying() {
+        // RFC 8257 section 3.2, figure 1: the change acknowledges what was pending with the old state.
+        let marks = [Marks::ECT, ce(), ce(), ce(), Marks::ECT, Marks::ECT, Marks::ECT];
+        let expected = [(1, false), (2, true), (4, true), (5, false), (7, false)];
+        assert_eq!(echoes(EcnMode::Accurate, &marks), expected);
+    }
+
+    #[test]
+    fn a_sender_reduces_once_a_round_trip_and_says_so_once() {
+        let mut answers = Answers::new(EcnMode::Classic);
+        assert!(answers.may_reduce());
+        answers.on_reduction(15);
+        assert_eq!(answers.marks(false), Marks::NONE, "repeated segments are not ECN-capable");
+        assert!(answers.marks(true).is_cwr() && !answers.marks(true).is_cwr());
+        assert!(!answers.ends_round(14) && !answers.may_reduce());
+        assert!(answers.ends_round(15) && answers.may_reduce());
+        assert!(!Answers::new(EcnMode::Accurate).may_reduce());
+    }
+
+    #[test]
+    fn without_ecn_nothing_is_capable_and_nothing_echoed() {
+        assert_eq!(Answers::new(EcnMode::Off).marks(true), Marks::NONE);
+        assert_eq!(echoes(EcnMode::Off, &[ce(), ce()]), [(2, false)]);
+    }
+}
