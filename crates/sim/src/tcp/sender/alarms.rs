@@ -88,8 +88,9 @@ impl Sender {
 
     /// Plans a probe, if one is due sooner than the timeout at `rto_at`.
     pub(super) fn plan_probe(&mut self, now: Timestamp, rto_at: Timestamp) -> bool {
-        let is_calm = self.recovery.phase() == Phase::Open && self.board.outstanding() > 0;
-        if !self.stack.tlp || !is_calm || self.rtt.srtt_ns() == 0 {
+        let is_calm = self.recovery.phase() == Phase::Open && self.board.sacked() == 0;
+        let is_due = is_calm && self.board.outstanding() > 0;
+        if !self.stack.tlp || !is_due || self.rtt.srtt_ns() == 0 {
             return false;
         }
         let timeout_ns = probe_timeout_ns(self.rtt.srtt_ns(), self.board.outstanding());
@@ -142,7 +143,9 @@ impl Sender {
     }
 
     fn plan_transmission_of_probe(&mut self, now: Timestamp) {
-        if self.probe.is_some() || self.board.outstanding() == 0 {
+        // What is SACKed tells of the tail too; the probe was planned before that.
+        let is_known = self.board.outstanding() == 0 || self.board.sacked() > 0;
+        if self.probe.is_some() || is_known {
             self.rto_timer.set(self.timeout_of_head(now));
             return;
         }
