@@ -5,8 +5,8 @@ use forebay_core::packet::{Ecn, Packet as QueuedPacket};
 use forebay_core::units::{ByteCount, Timestamp};
 
 /// What a packet is. A number and no enum: that would leave a niche for the tag of `Option<Packet>`,
-/// around which each copy of one is cut, and reading what was just written in other pieces stalls. A
-/// run of many flows took a third longer.
+/// around which each copy of one is cut, and reading what was just written in other pieces stalls: 3
+/// to 30 % of a run, as fast as the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Kind(u8);
