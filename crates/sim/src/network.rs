@@ -140,6 +140,9 @@ pub enum Traffic {
     Source(Source),
     /// A TCP connection that sends what [`crate::Simulation::write`] writes to it.
     Written,
+    /// Datagrams of [`crate::PING_FRAME_BYTES`], each answered by one of the same size; the next is sent
+    /// when the answer is there, or after a second.
+    Ping,
 }
 
 /// One flow.
@@ -151,11 +154,14 @@ pub struct Flow {
     pub traffic: Traffic,
     /// When it starts: a TCP connection with its handshake.
     pub start: Duration,
+    /// The connection has been open since before the run, with a handshake that took this long: it
+    /// starts with data.
+    pub opened: Option<Duration>,
     /// When it ends: no datagram and no new segment is sent from then on.
     pub stop: Option<Duration>,
     /// From the sender to the receiver.
     pub data: Vec<Hop>,
-    /// From the receiver to the sender; unused by datagrams.
+    /// From the receiver to the sender; unused by datagrams, but the way of the answers to pings.
     pub back: Vec<Hop>,
 }
 

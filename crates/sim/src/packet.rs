@@ -25,6 +25,10 @@ impl Kind {
     pub const Datagram: Self = Self(4);
     /// A message between the boxes of a bundle; its number is its place in a [`MessageTable`].
     pub const Message: Self = Self(5);
+    /// A datagram that is answered.
+    pub const Ping: Self = Self(6);
+    /// The answer.
+    pub const Pong: Self = Self(7);
 }
 
 /// The ECN field of the IP header, and the flags ECE and CWR of TCP (RFC 3168 sections 5 and 6.1).
@@ -95,11 +99,12 @@ const _: () = assert!(size_of::<Packet>() == 32);
 const _: () = assert!(size_of::<Option<Packet>>() > 32, "a niche: see Kind");
 
 impl Packet {
-    /// A number of its flow: connections, datagrams and messages are counted apart.
+    /// A number of its flow: connections, datagrams, messages and pings are counted apart.
     fn owner(&self) -> u64 {
         let space = match self.kind {
             Kind::Datagram => 1,
             Kind::Message => 2,
+            Kind::Ping | Kind::Pong => 3,
             _ => 0,
         };
         u64::from(self.flow) | space << 32

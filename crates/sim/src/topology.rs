@@ -100,6 +100,7 @@ impl From<&Dumbbell> for Network {
                 cc: flow.cc.clone(),
                 traffic: Traffic::Source(flow.source),
                 start: flow.start,
+                opened: None,
                 stop: None,
                 data: vec![Hop::Link(0), out],
                 back: vec![back],

@@ -28,6 +28,7 @@ fn network(laws: &[&str]) -> Network {
         cc: Spec::named("cubic"),
         traffic: Traffic::Source(Source::Greedy { bytes: None }),
         start: Duration::from_secs(1),
+        opened: None,
         stop: None,
         data: vec![Hop::Bundle(index)],
         back: back.clone(),

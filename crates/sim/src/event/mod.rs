@@ -50,6 +50,8 @@ pub(crate) enum Event {
     Sendbox(u32),
     /// Something is due at a receivebox.
     Receivebox(u32),
+    /// A loop of pings begins, or has waited for long enough.
+    Ping(u32),
 }
 
 impl Event {
@@ -70,6 +72,7 @@ impl Event {
             Self::Stop(index) => (11, index),
             Self::Sendbox(index) => (12, index),
             Self::Receivebox(index) => (13, index),
+            Self::Ping(index) => (14, index),
         };
         (kind << 32) | u64::from(index)
     }
@@ -92,7 +95,8 @@ impl Event {
             10 => Self::Change(index),
             11 => Self::Stop(index),
             12 => Self::Sendbox(index),
-            _ => Self::Receivebox(index),
+            13 => Self::Receivebox(index),
+            _ => Self::Ping(index),
         }
     }
 }
@@ -297,6 +301,7 @@ mod tests {
             Event::Stop(3),
             Event::Sendbox(4),
             Event::Receivebox(5),
+            Event::Ping(6),
         ];
         assert!(events.iter().all(|event| Event::from_code(event.code()) == *event));
     }

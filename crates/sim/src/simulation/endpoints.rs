@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::metrics::{FlowMeter, Observed};
 use crate::network::{Flow, Network, Traffic};
 use crate::packet::{Kind, Marks, Packet, SackHandle};
-use crate::route::Step;
+use crate::route::{Step, nanos};
 use crate::tcp::receiver::{Ack, Receiver};
 use crate::tcp::sender::{SUPPLIED, Sender};
 
@@ -31,6 +31,8 @@ pub(super) enum Place {
     Connection(usize),
     /// Among the sources of datagrams.
     Source(usize),
+    /// Among the loops of pings.
+    Pings(usize),
 }
 
 /// A TCP connection, both ends of it.
@@ -42,6 +44,8 @@ pub(super) struct Connection {
     /// Place among the flows of the network.
     pub flow: u32,
     pub start: Timestamp,
+    /// How long its handshake before the run took.
+    opened_ns: Option<u64>,
     /// Segments that the receiver has read when the flow is complete.
     segments: Option<u32>,
     /// It is written to while the run goes on.
@@ -80,6 +84,10 @@ impl Simulation {
         streams: &Streams,
     ) -> Result<(), SpecError> {
         match flow.traffic {
+            Traffic::Ping => {
+                self.add_pings(network, flow);
+                Ok(())
+            }
             Traffic::Written => self.add_connection(network, flow, Some(0), streams),
             Traffic::Source(Source::Greedy { bytes }) => {
                 self.add_connection(network, flow, bytes.map(ByteCount::as_u64), streams)
@@ -116,6 +124,7 @@ impl Simulation {
             back,
             flow: number,
             start,
+            opened_ns: flow.opened.map(nanos),
             segments: finite.and_then(|bytes| u32::try_from(bytes.div_ceil(mss)).ok()),
             is_written,
             meter: FlowMeter::new(start, self.stop),
@@ -208,7 +217,11 @@ impl Simulation {
                 }
             }
             Event::Start(flow) => {
-                self.connections[flow as usize].sender.start();
+                let connection = &mut self.connections[flow as usize];
+                match connection.opened_ns {
+                    Some(rtt_ns) => connection.sender.establish(now, rtt_ns),
+                    None => connection.sender.start(),
+                }
                 self.transmit(flow);
             }
             Event::Stop(flow) => self.connections[flow as usize].sender.close(),
@@ -254,6 +267,8 @@ impl Simulation {
                 let source = &mut self.sources[packet.flow as usize];
                 source.meter.on_receive(self.now, packet.len.into());
             }
+            Kind::Ping => self.answer_ping(packet),
+            Kind::Pong => self.receive_pong(packet),
             _ => debug_assert!(false, "no kind of packet: {packet:?}"),
         }
     }

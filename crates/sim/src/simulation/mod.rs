@@ -6,6 +6,7 @@
 
 mod boxes;
 mod endpoints;
+mod pings;
 mod results;
 
 use std::collections::VecDeque;
@@ -17,6 +18,8 @@ use forebay_core::units::Timestamp;
 
 pub use self::endpoints::Read;
 use self::endpoints::{Connection, DatagramSource, Place, Way};
+use self::pings::PingLoop;
+pub use self::pings::{PING_FRAME_BYTES, Pings};
 use crate::bundle::{Receivebox, Sendbox};
 use crate::ended::Ended;
 use crate::event::{Event, Events};
@@ -55,6 +58,7 @@ pub struct Simulation {
     scratch: Vec<u8>,
     connections: Vec<Connection>,
     sources: Vec<DatagramSource>,
+    pings: Vec<PingLoop>,
     /// Where each flow of the network is.
     places: Vec<Place>,
     /// What was read and nobody has been told of.
@@ -91,6 +95,7 @@ impl Simulation {
             scratch: Vec::new(),
             connections: Vec::new(),
             sources: Vec::new(),
+            pings: Vec::new(),
             places: Vec::new(),
             reads: VecDeque::new(),
             sent: 0,
@@ -189,6 +194,7 @@ impl Simulation {
             Event::Sendbox(bundle) => self.wake_sendbox(bundle),
             Event::Receivebox(bundle) => self.wake_receivebox(bundle),
             Event::Datagram(source) => self.send_datagram(source as usize),
+            Event::Ping(index) => self.on_ping_timer(event, index),
             Event::Start(_)
             | Event::Stop(_)
             | Event::Rto(_)
@@ -296,6 +302,8 @@ impl Simulation {
             Kind::Data | Kind::Syn => self.connections[packet.flow as usize].data.route,
             Kind::Ack | Kind::SynAck => self.connections[packet.flow as usize].back.route,
             Kind::Datagram => self.sources[packet.flow as usize].data.route,
+            Kind::Ping => self.pings[packet.flow as usize].data.route,
+            Kind::Pong => self.pings[packet.flow as usize].back.route,
             _ => self.message_way(packet.flow).route,
         }
     }

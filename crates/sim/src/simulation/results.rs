@@ -65,6 +65,11 @@ impl Simulation {
                 let data_packets_sent = source.sent;
                 return Some(FlowMetrics { data_packets_sent, ..source.meter.metrics(now, mss) });
             }
+            Place::Pings(index) => {
+                let ping = &mut self.pings[index];
+                let data_packets_sent = ping.sent;
+                return Some(FlowMetrics { data_packets_sent, ..ping.meter.metrics(now, mss) });
+            }
         };
         let connection = &mut self.connections[index];
         let life = now.saturating_since(connection.start);
@@ -89,6 +94,7 @@ impl Simulation {
         match self.places.get(index) {
             Some(Place::Connection(index)) => self.connections[*index].meter.bins(),
             Some(Place::Source(index)) => self.sources[*index].meter.bins(),
+            Some(Place::Pings(index)) => self.pings[*index].meter.bins(),
             None => &[],
         }
     }
@@ -113,6 +119,7 @@ impl Simulation {
         let owner = |kind, flow: u32| match kind {
             Kind::Datagram => Owner::Flow(self.sources[flow as usize].flow as usize),
             Kind::Message => Owner::Bundle(flow as usize / 2),
+            Kind::Ping | Kind::Pong => Owner::Flow(self.pings[flow as usize].flow as usize),
             _ => Owner::Flow(self.connections[flow as usize].flow as usize),
         };
         let log = self.links.get(index).and_then(|link| link.log());

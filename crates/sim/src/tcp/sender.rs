@@ -46,7 +46,7 @@ use crate::event::{Timer, after, nanos_between};
 use crate::packet::{Kind, Marks, Range};
 
 /// What the simulator's sender can tell an algorithm.
-pub(crate) const SUPPLIED: &[Field] = &[
+pub const SUPPLIED: &[Field] = &[
     Field::Lost,
     Field::EcnCe,
     Field::Rtt,
@@ -200,7 +200,6 @@ impl Sender {
     }
 
     /// The connection has been open since before the run: its handshake took `rtt_ns`.
-    #[allow(dead_code, reason = "requests come next")]
     pub fn establish(&mut self, now: Timestamp, rtt_ns: u64) {
         self.handshake = Handshake::Established;
         self.rtt.on_sample(rtt_ns);

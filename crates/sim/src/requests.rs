@@ -1,0 +1,329 @@
+//! Requests over persistent TCP connections: the client at B asks at scheduled times whatever the state
+//! of its connections (open loop), the server at A answers with as many bytes as were asked for.
+//!
+//! ```text
+//!  client ── 16 bytes, half connection B to A ──► server
+//!     └◄──────── the answer, half connection A to B ───┘
+//! ```
+//! Requests on one connection are answered in order, each as soon as it has arrived: an answer that
+//! waits behind another waits in the send buffer. Each half is a flow of [`Traffic::Written`] with a
+//! sender and a receiver of its own, and keeps its state between requests.
+//!
+//! This stands outside of the network and drives it: what it does next follows from what was read.
+//!
+//! [`Traffic::Written`]: crate::network::Traffic::Written
+
+use std::collections::VecDeque;
+
+use forebay_core::traffic::Request;
+use forebay_core::units::{Duration, Timestamp};
+
+use crate::simulation::{Read, Simulation};
+
+/// Payload of a request, as the testbed's clients write it.
+pub const REQUEST_BYTES: u64 = 16;
+
+/// Length of the intervals in which what was read is counted, in nanoseconds.
+pub const INTERVAL_NS: u64 = 100_000_000;
+
+/// The flows of a network that are the two halves of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halves {
+    /// From the client to the server.
+    pub asks: usize,
+    /// From the server to the client.
+    pub answers: usize,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// When it was written; `None`: not yet.
+    pub sent: Option<Timestamp>,
+    /// Another was unfinished on its connection then.
+    pub queued_behind: bool,
+    /// When the last byte of its answer was read.
+    pub finished: Option<Timestamp>,
+}
+
+/// The requests of one schedule.
+#[derive(Debug)]
+struct Workload {
+    start: Timestamp,
+    schedule: Vec<Request>,
+    /// Requests that were written.
+    asked: usize,
+    connections: Vec<Connection>,
+    outcomes: Vec<Outcome>,
+    finished: usize,
+    /// Bytes of answers read in each [`INTERVAL_NS`] since the start of the run.
+    intervals: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    halves: Halves,
+    /// Requests on their way to the server, in order.
+    asked: VecDeque<Message>,
+    /// Requests that are being answered, with their answers.
+    answering: VecDeque<Message>,
+    /// Where the answer before the first of them ends.
+    answered: u32,
+    /// Bytes of the first answer that the client has read.
+    read: u64,
+}
+
+/// A request or an answer on its way.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    /// Place of the request in the schedule.
+    place: u32,
+    /// The number of segments at whose end it ends.
+    end: u32,
+}
+
+impl Connection {
+    fn new(halves: Halves) -> Self {
+        let (asked, answering) = (VecDeque::new(), VecDeque::new());
+        Self { halves, asked, answering, answered: 0, read: 0 }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.asked.is_empty() || !self.answering.is_empty()
+    }
+}
+
+impl Workload {
+    fn due(&self) -> Option<Timestamp> {
+        self.schedule.get(self.asked).map(|request| self.start + request.at)
+    }
+
+    /// Writes the next request by `write`, which takes a flow and bytes and gives where they end.
+    fn ask(&mut self, now: Timestamp, write: impl FnOnce(usize, u64) -> u32) {
+        let place = self.asked;
+        let connection = &mut self.connections[self.schedule[place].connection as usize];
+        let outcome = &mut self.outcomes[place];
+        (outcome.sent, outcome.queued_behind) = (Some(now), connection.is_busy());
+        let end = write(connection.halves.asks, REQUEST_BYTES);
+        connection.asked.push_back(Message { place: place as u32, end });
+        self.asked += 1;
+    }
+
+    /// The server has read `segments` of requests on connection `number`, and answers by `write`.
+    fn hear(&mut self, number: usize, segments: u32, mut write: impl FnMut(usize, u64) -> u32) {
+        let connection = &mut self.connections[number];
+        while let Some(request) = connection.asked.pop_front_if(|it| it.end <= segments) {
+            let size = self.schedule[request.place as usize].size.as_u64();
+            let end = write(connection.halves.answers, size);
+            connection.answering.push_back(Message { end, ..request });
+        }
+    }
+
+    /// The client has read `segments` of answers on connection `number`.
+    fn read(&mut self, now: Timestamp, number: usize, segments: u32) {
+        let connection = &mut self.connections[number];
+        let interval = (now.as_nanos() / INTERVAL_NS) as usize;
+        if self.intervals.len() <= interval {
+            self.intervals.resize(interval + 1, 0);
+        }
+        while let Some(Message { place, end }) = connection.answering.front().copied() {
+            let size = self.schedule[place as usize].size.as_u64();
+            let (whole, part) = (end - connection.answered, segments - connection.answered);
+            // Of an answer on its way the share of its segments; whole ones are exact.
+            let read = if part >= whole { size } else { size * u64::from(part) / u64::from(whole) };
+            self.intervals[interval] += read - connection.read;
+            connection.read = read;
+            if end > segments {
+                return;
+            }
+            self.outcomes[place as usize].finished = Some(now);
+            self.finished += 1;
+            (connection.answered, connection.read) = (end, 0);
+            connection.answering.pop_front();
+        }
+    }
+}
+
+/// What a flow of the network is to a workload.
+#[derive(Clone, Copy, Debug)]
+struct Role {
+    workload: usize,
+    connection: usize,
+    answers: bool,
+}
+
+/// All workloads of a network.
+#[derive(Debug, Default)]
+pub struct Requests {
+    workloads: Vec<Workload>,
+    /// By flow of the network.
+    roles: Vec<Option<Role>>,
+}
+
+impl Requests {
+    /// Adds requests at the times of `schedule`, in order and counted from `start`; each names one of
+    /// `connections`. Gives the number of the workload. Panics on a connection that does not exist.
+    pub fn add(
+        &mut self,
+        start: Duration,
+        schedule: Vec<Request>,
+        connections: &[Halves],
+    ) -> usize {
+        let exists = |request: &Request| (request.connection as usize) < connections.len();
+        assert!(schedule.iter().all(exists), "a request on a connection that does not exist");
+        debug_assert!(schedule.is_sorted_by_key(|request| request.at));
+        let workload = self.workloads.len();
+        for (connection, halves) in connections.iter().enumerate() {
+            for (flow, answers) in [(halves.asks, false), (halves.answers, true)] {
+                if self.roles.len() <= flow {
+                    self.roles.resize(flow + 1, None);
+                }
+                self.roles[flow] = Some(Role { workload, connection, answers });
+            }
+        }
+        self.workloads.push(Workload {
+            start: Timestamp::ZERO + start,
+            asked: 0,
+            connections: connections.iter().copied().map(Connection::new).collect(),
+            outcomes: vec![Outcome::default(); schedule.len()],
+            finished: 0,
+            intervals: Vec::new(),
+            schedule,
+        });
+        workload
+    }
+
+    /// Runs `simulation` to `until`, at most to its end, and asks what is due until then.
+    pub fn run_until(&mut self, simulation: &mut Simulation, until: Timestamp) {
+        loop {
+            let due = self.workloads.iter().enumerate().filter_map(|(n, it)| Some((it.due()?, n)));
+            let next = due.min().filter(|(due, _)| *due <= until);
+            let pause = next.map_or(until, |(due, _)| due);
+            match (simulation.run_until_read(pause), next) {
+                (Some(read), _) => self.on_read(simulation, read),
+                (None, Some((due, workload))) if simulation.now() >= due => {
+                    self.workloads[workload].ask(due, writer(simulation));
+                }
+                (None, _) => return,
+            }
+        }
+    }
+
+    fn on_read(&mut self, simulation: &mut Simulation, read: Read) {
+        let Some(role) = self.roles.get(read.flow).copied().flatten() else { return };
+        let workload = &mut self.workloads[role.workload];
+        if role.answers {
+            workload.read(simulation.now(), role.connection, read.segments);
+        } else {
+            workload.hear(role.connection, read.segments, writer(simulation));
+        }
+    }
+
+    /// Requests that are scheduled or written and not finished.
+    pub fn unfinished(&self) -> usize {
+        self.workloads.iter().map(|it| it.schedule.len() - it.finished).sum()
+    }
+
+    /// What became of the requests of `workload`, in the order of its schedule. Panics if there is no
+    /// such workload.
+    pub fn outcomes(&self, workload: usize) -> &[Outcome] {
+        &self.workloads[workload].outcomes
+    }
+
+    /// Bytes of answers that the clients of `workload` read in each [`INTERVAL_NS`] since the start of
+    /// the run. Panics if there is no such workload.
+    pub fn intervals(&self, workload: usize) -> &[u64] {
+        &self.workloads[workload].intervals
+    }
+}
+
+/// Writes to the flows of a simulation.
+fn writer(simulation: &mut Simulation) -> impl FnMut(usize, u64) -> u32 {
+    |flow, bytes| simulation.write(flow, bytes).expect("a half of a connection can be written to")
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::units::ByteCount;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * MS)
+    }
+
+    fn workload(requests: &[(u64, u64, u32)]) -> Requests {
+        let request = |(ms, size, connection): &(u64, u64, u32)| Request {
+            at: Duration::from_millis(*ms),
+            size: ByteCount::new(*size),
+            connection: *connection,
+        };
+        let mut all = Requests::default();
+        let halves = [Halves { asks: 0, answers: 1 }, Halves { asks: 2, answers: 3 }];
+        all.add(Duration::ZERO, requests.iter().map(request).collect(), &halves);
+        all
+    }
+
+    /// Streams of segments of 1000 bytes that are sent as soon as they are written.
+    #[derive(Default)]
+    struct Streams([u32; 4]);
+
+    impl Streams {
+        fn writer(&mut self) -> impl FnMut(usize, u64) -> u32 {
+            |flow, bytes| {
+                self.0[flow] += bytes.div_ceil(1000) as u32;
+                self.0[flow]
+            }
+        }
+    }
+
+    #[test]
+    fn answers_are_given_in_order_and_end_where_their_segments_do() {
+        let mut all = workload(&[(0, 100, 0), (1, 3000, 0), (2, 50, 1)]);
+        let (it, mut streams) = (&mut all.workloads[0], Streams::default());
+        (0..3).for_each(|ms| it.ask(at(ms), streams.writer()));
+        assert_eq!((it.due(), streams.0), (None, [2, 0, 1, 0]));
+        it.hear(0, 0, streams.writer());
+        assert_eq!(streams.0[1], 0);
+        // Both requests arrive together: answers of one segment and of three.
+        it.hear(0, 2, streams.writer());
+        assert_eq!(streams.0[1], 4);
+        it.read(at(61), 0, 2);
+        it.read(at(163), 0, 4);
+        let finished = it.outcomes.iter().map(|outcome| outcome.finished);
+        assert_eq!(finished.collect::<Vec<_>>(), [Some(at(61)), Some(at(163)), None]);
+        let behind: Vec<bool> = it.outcomes.iter().map(|outcome| outcome.queued_behind).collect();
+        assert_eq!(behind, [false, true, false]);
+        assert_eq!(it.intervals, [1100, 2000]);
+        assert_eq!(all.unfinished(), 1);
+    }
+
+    #[test]
+    fn answers_may_share_a_segment() {
+        let mut all = workload(&[(0, 100, 0), (0, 100, 0)]);
+        let it = &mut all.workloads[0];
+        (0..2).for_each(|_| it.ask(at(0), |_, _| 1));
+        it.hear(0, 1, |_, _| 1);
+        it.read(at(50), 0, 1);
+        assert_eq!((it.intervals.as_slice(), it.finished), (&[200][..], 2));
+    }
+
+    #[test]
+    fn a_connection_is_free_again_once_its_last_answer_was_read() {
+        let mut all = workload(&[(0, 100, 0), (70, 100, 0)]);
+        let (it, mut streams) = (&mut all.workloads[0], Streams::default());
+        it.ask(at(0), streams.writer());
+        it.hear(0, 1, streams.writer());
+        it.read(at(50), 0, 1);
+        it.ask(at(70), streams.writer());
+        assert!(!it.outcomes[1].queued_behind);
+    }
+
+    #[test]
+    #[should_panic(expected = "a connection that does not exist")]
+    fn a_request_on_no_connection_is_refused() {
+        workload(&[(0, 100, 2)]);
+    }
+}
