@@ -49,12 +49,32 @@ fn summary(arm: &ArmSummary) -> Value {
         "plan": arm.plan,
         "cell": arm.cell,
         "arm": arm.arm,
+        "backend": arm.backend,
         "runs": arm.runs,
         "metrics": metrics(&arm.metrics),
         "flows": parts(&arm.flows),
         "links": parts(&arm.links),
         "bundles": parts(&arm.bundles),
+        "spread": spread(arm),
     })
+}
+
+/// Each metric of the whole run over the seeds.
+fn spread(arm: &ArmSummary) -> Value {
+    let of_run = arm.by_seed.keys().filter(|name| !name.contains(' '));
+    let numbers = of_run.filter_map(|name| {
+        let spread = arm.spread(name)?;
+        let numbers = json!({
+            "runs": spread.runs,
+            "least": spread.least,
+            "p5": spread.p5,
+            "median": spread.median,
+            "p95": spread.p95,
+            "greatest": spread.greatest,
+        });
+        Some((name.clone(), numbers))
+    });
+    Value::Object(numbers.collect::<Map<_, _>>())
 }
 
 fn parts(parts: &[Part]) -> Vec<Value> {
@@ -92,14 +112,20 @@ pub static COLUMNS: [Column; 11] = [
 pub fn table(arms: &[&ArmSummary]) -> (Vec<String>, Vec<Vec<String>>) {
     let columns: Vec<&Column> =
         COLUMNS.iter().filter(|(_, value)| arms.iter().any(|arm| value(arm).is_some())).collect();
+    let several = arms.iter().any(|arm| arm.backend != arms[0].backend);
     let mut titles = vec!["arm".to_string(), "runs".to_string()];
     titles.extend(columns.iter().map(|(title, _)| title.to_string()));
     let row = |arm: &&ArmSummary| {
-        let mut row = vec![arm.arm.clone(), arm.runs.to_string()];
+        let mut row = vec![side(&arm.arm, &arm.backend, several), arm.runs.to_string()];
         row.extend(columns.iter().map(|(_, value)| cell(value(arm))));
         row
     };
     (titles, arms.iter().map(row).collect())
+}
+
+/// Name of an arm, with its back end where there are several.
+pub fn side(arm: &str, backend: &str, several: bool) -> String {
+    if several { format!("{arm} ({backend})") } else { arm.to_string() }
 }
 
 /// A number for people: three significant digits, whole above a thousand, `-` if unknown.
@@ -108,6 +134,11 @@ pub fn cell(value: Option<f64>) -> String {
         None => "-".into(),
         Some(value) => number(value),
     }
+}
+
+/// A difference for people: `+3.1 %`.
+pub fn text_of_share(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
 }
 
 /// A number for people: three significant digits, whole from a hundred on.

@@ -12,7 +12,7 @@ pub const STATUS_QUO: &str = "status_quo";
 /// The arm that shows what is possible.
 pub const IN_NETWORK: &str = "in_network_fq";
 
-/// One arm of a plan in one cell, its valid runs pooled.
+/// One arm of a plan in one cell on one back end, its valid runs pooled.
 #[derive(Clone, Debug, Default)]
 pub struct ArmSummary {
     /// Plan.
@@ -21,6 +21,8 @@ pub struct ArmSummary {
     pub cell: String,
     /// Arm.
     pub arm: String,
+    /// Back end.
+    pub backend: String,
     /// Valid runs.
     pub runs: usize,
     /// Metrics of the whole run.
@@ -31,9 +33,42 @@ pub struct ArmSummary {
     pub links: Vec<Part>,
     /// Metrics of its bundles.
     pub bundles: Vec<Part>,
+    /// The metrics of the whole run, each of every run by itself, in the order of seeds.
+    pub by_seed: BTreeMap<String, Vec<f64>>,
+}
+
+/// A metric over the seeds of an arm, each seed's run by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Runs that have the metric.
+    pub runs: usize,
+    /// Least.
+    pub least: f64,
+    /// Exceeded by 95 % of the runs; quantiles interpolate between the closest ranks.
+    pub p5: f64,
+    /// Median.
+    pub median: f64,
+    /// Exceeded by 5 % of the runs.
+    pub p95: f64,
+    /// Greatest.
+    pub greatest: f64,
 }
 
 impl ArmSummary {
+    /// A metric of the whole run over the seeds; `None` without a run that has it.
+    pub fn spread(&self, metric: &str) -> Option<Spread> {
+        let values = self.by_seed.get(metric)?;
+        let sorted = Sorted::new(values.iter().copied());
+        Some(Spread {
+            runs: values.len(),
+            least: sorted.quantile(0.0)?,
+            p5: sorted.quantile(0.05)?,
+            median: sorted.quantile(0.5)?,
+            p95: sorted.quantile(0.95)?,
+            greatest: sorted.quantile(1.0)?,
+        })
+    }
+
     /// A metric of the link `name`.
     pub fn link(&self, name: &str, metric: &str) -> Option<f64> {
         find(&self.links, name, metric)
@@ -49,14 +84,15 @@ fn find(parts: &[Part], name: &str, metric: &str) -> Option<f64> {
     parts.iter().find(|part| part.name == name)?.metrics.get(metric)
 }
 
-/// Pools `runs` by plan, cell and arm, in the order in which they first appear. Runs that are not
+/// Pools `runs` by plan, cell, arm and back end, in the order in which they first appear. Runs that are not
 /// valid are left out.
 pub fn summarise(store: &Store, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreError> {
     let mut groups: Vec<Vec<&Run>> = Vec::new();
     for run in runs.iter().filter(|run| run.is_valid()) {
         let same = |group: &&mut Vec<&Run>| {
-            let key = &group[0].key;
-            (&key.plan, &key.cell, &key.arm) == (&run.key.plan, &run.key.cell, &run.key.arm)
+            let (one, other) = (&group[0].key, &run.key);
+            (&one.plan, &one.cell, &one.arm) == (&other.plan, &other.cell, &other.arm)
+                && one.backend == other.backend
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.push(run),
@@ -72,7 +108,9 @@ pub fn summarise(store: &Store, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreEr
         let other = |name: &str| {
             arms.iter().find(|other| {
                 let (this, other) = (&arm.summary, &other.summary);
-                other.arm == name && (&other.plan, &other.cell) == (&this.plan, &this.cell)
+                other.arm == name
+                    && (&other.plan, &other.cell) == (&this.plan, &this.cell)
+                    && other.backend == this.backend
             })
         };
         compare(arm, other(STATUS_QUO), other(IN_NETWORK), &mut summary.metrics);
@@ -88,22 +126,23 @@ struct Arm {
 
 impl Arm {
     fn pool(store: &Store, runs: &[&Run]) -> Result<Self, StoreError> {
-        let mut by_seed = BTreeMap::new();
+        let mut requests: BTreeMap<u64, BTreeMap<RequestKey, Outcome>> = BTreeMap::new();
         for run in runs {
-            by_seed.insert(run.key.seed, store.outcomes(run.id)?.into_iter().collect());
+            requests.insert(run.key.seed, store.outcomes(run.id)?.into_iter().collect());
         }
         let key = &runs[0].key;
         let mut summary = ArmSummary {
             plan: key.plan.clone(),
             cell: key.cell.clone(),
             arm: key.arm.clone(),
+            backend: key.backend.clone(),
             runs: runs.len(),
             metrics: pool_metrics(runs.iter().map(|run| &run.metrics)),
             flows: pool_parts(runs.iter().map(|run| &run.flows)),
             links: pool_parts(runs.iter().map(|run| &run.links)),
             bundles: pool_parts(runs.iter().map(|run| &run.bundles)),
+            by_seed: by_seed_of(runs),
         };
-        let requests: BTreeMap<u64, BTreeMap<RequestKey, Outcome>> = by_seed;
         let pooled = |keep: &dyn Fn(&RequestKey) -> bool| {
             let all = requests.values().flatten().filter(|(key, _)| keep(key));
             requests::metrics(&all.map(|(_, outcome)| *outcome).collect::<Vec<_>>())
@@ -114,6 +153,27 @@ impl Arm {
         }
         Ok(Self { summary, requests })
     }
+}
+
+/// The metrics of the run, those of its links as `link forward metric`, and the mean queue of all
+/// sendboxes as `bundles queue_mean_packets`.
+fn by_seed_of(runs: &[&Run]) -> BTreeMap<String, Vec<f64>> {
+    let mut sorted: Vec<&&Run> = runs.iter().collect();
+    sorted.sort_by_key(|run| run.key.seed);
+    let mut by_seed: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for run in sorted {
+        for (name, value) in &run.metrics.0 {
+            by_seed.entry(name.clone()).or_default().push(*value);
+        }
+        for part in &run.links {
+            for (metric, value) in &part.metrics.0 {
+                by_seed.entry(format!("link {} {metric}", part.name)).or_default().push(*value);
+            }
+        }
+        let queues = run.bundles.iter().filter_map(|it| it.metrics.get("queue_mean_packets"));
+        by_seed.entry("bundles queue_mean_packets".into()).or_default().extend(mean(queues));
+    }
+    by_seed
 }
 
 fn pool_parts<'a>(runs: impl Iterator<Item = &'a Vec<Part>>) -> Vec<Part> {
@@ -252,6 +312,40 @@ mod tests {
         }
         runs[3].invalid.push("late".into());
         assert_eq!(summarise(&store, &runs).unwrap()[1].runs, 1);
+    }
+
+    #[test]
+    fn back_ends_are_kept_apart_and_compared_with_their_own() {
+        let (_folder, store, mut runs) =
+            stored(&[("status_quo", &[2.0, 4.0]), ("copa_sfq", &[1.0, 1.0])]);
+        for run in runs.iter_mut().filter(|run| run.key.seed == 1) {
+            run.key.backend = "sim".into();
+        }
+        let summaries = summarise(&store, &runs).unwrap();
+        let named: Vec<(&str, &str)> =
+            summaries.iter().map(|arm| (arm.arm.as_str(), arm.backend.as_str())).collect();
+        let expected = [("status_quo", "emu"), ("status_quo", "sim"), ("copa_sfq", "emu")];
+        assert_eq!((&named[..3], named.len()), (&expected[..], 4));
+        let over = |arm: usize| summaries[arm].metrics.get("slowdown_p50_over_status_quo").unwrap();
+        assert!((over(2) - 0.5).abs() < 1e-5 && (over(3) - 0.25).abs() < 1e-5);
+    }
+
+    #[test]
+    fn the_spread_is_over_seeds_each_by_itself() {
+        let (_folder, store, runs) = stored(&[("status_quo", &[3.0, 1.0, 2.0])]);
+        let summaries = summarise(&store, &runs).unwrap();
+        let spread = summaries[0].spread("slowdown_p50").unwrap();
+        let near =
+            |value: f64, expected: f64| assert!((value - expected).abs() < 1e-5, "{spread:?}");
+        near(spread.least, 1.0);
+        near(spread.median, 2.0);
+        near(spread.greatest, 3.0);
+        near(spread.p5, 1.1);
+        near(spread.p95, 2.9);
+        assert_eq!(spread.runs, 3);
+        let queue = summaries[0].spread("link forward queue_mean_packets").unwrap();
+        assert_eq!(queue.runs, 3);
+        assert_eq!(summaries[0].spread("nothing"), None);
     }
 
     #[test]

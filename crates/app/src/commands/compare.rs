@@ -42,8 +42,9 @@ impl Compare {
         for old in &before {
             let same = |new: &&ArmSummary| {
                 (&new.plan, &new.cell, &new.arm) == (&old.plan, &old.cell, &old.arm)
+                    && new.backend == old.backend
             };
-            let title = format!("{} {} {}", old.plan, old.arm, old.cell);
+            let title = format!("{} {} {} ({})", old.plan, old.arm, old.cell, old.backend);
             let Some(new) = after.iter().find(same) else {
                 writeln!(text, "{title}: only in {}\n", self.before.display())?;
                 continue;

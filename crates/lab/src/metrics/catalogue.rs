@@ -62,6 +62,7 @@ pub static CATALOGUE: &[Entry] = &[
     entry("slowdown_{q}", "run flow arm", "", Requests,
         "completion time over that on an empty path: round trip + 8 size / rate, both nominal"),
     entry("slowdown_geomean", "run flow arm", "", Requests, "its geometric mean"),
+    entry("slowdown_above_1_3", "run flow arm", "", Requests, "share of them above 1.3"),
     entry("slowdown_{class}_{q}", "run flow arm", "", Requests,
         "the same of one class: small up to 10 KB, medium up to 1 MB, large"),
     entry("slowdown_{class}_geomean", "run flow arm", "", Requests, "its geometric mean"),

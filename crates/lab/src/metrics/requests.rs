@@ -57,6 +57,7 @@ pub fn metrics(outcomes: &[Outcome]) -> Metrics {
     let queued = outcomes.iter().filter(|outcome| outcome.queued_behind).count();
     metrics.put("requests_queued_behind", Some(queued as f64));
     slowdowns(&mut metrics, "slowdown", outcomes, |_| true);
+    metrics.put("slowdown_above_1_3", above(outcomes, 1.3));
     slowdowns(&mut metrics, "slowdown_unqueued", outcomes, |outcome| !outcome.queued_behind);
     for (name, _) in CLASSES {
         let in_class = |outcome: &Outcome| class(outcome.size_bytes) == name;
@@ -65,6 +66,12 @@ pub fn metrics(outcomes: &[Outcome]) -> Metrics {
         metrics.put(&format!("requests_{name}"), Some(count as f64));
     }
     metrics
+}
+
+/// The share of the slowdowns that are above `bound`.
+fn above(outcomes: &[Outcome], bound: f64) -> Option<f64> {
+    let slowdowns = outcomes.iter().filter_map(|outcome| outcome.slowdown);
+    mean(slowdowns.map(|slowdown| if slowdown > bound { 1.0 } else { 0.0 }))
 }
 
 fn slowdowns(
@@ -122,6 +129,7 @@ mod tests {
         assert_eq!(get("requests_queued_behind"), 1.0);
         assert_eq!(get("slowdown_p50"), 2.0);
         assert!((get("slowdown_geomean") - 2.0).abs() < 1e-12);
+        assert_eq!(get("slowdown_above_1_3"), 2.0 / 3.0);
         assert_eq!(get("slowdown_unqueued_p50"), 2.5);
         assert_eq!(get("slowdown_small_p50"), 1.5);
         assert_eq!(get("slowdown_large_p99"), 4.0);

@@ -3,8 +3,9 @@
 use forebay_core::units::ByteCount;
 
 use super::page::{Block, Page, Section};
-use super::{newest_runs, tables, timeline};
+use super::{back_ends, newest_runs, tables, timeline};
 use crate::metrics::requests::{CLASSES, class};
+use crate::output::side;
 use crate::report::figure::{Axis, Series, curves, thinned};
 use crate::report::page::Figure;
 use crate::store::{Run, Store, StoreError};
@@ -43,6 +44,38 @@ fn lead(runs: &[Run]) -> String {
     )
 }
 
+/// An arm on a back end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Arm.
+    pub arm: String,
+    /// Back end.
+    pub backend: String,
+    /// The arm, with the back end where there are several.
+    pub label: String,
+}
+
+impl Side {
+    /// The arms of `runs` on their back ends, in the order of `arms`.
+    fn all(arms: &[(String, String)], runs: &[&Run]) -> Vec<Self> {
+        let mut backends: Vec<&str> = runs.iter().map(|run| run.key.backend.as_str()).collect();
+        backends.sort_unstable();
+        backends.dedup();
+        let several = backends.len() > 1;
+        let mut sides = Vec::new();
+        for (arm, _) in arms {
+            for backend in &backends {
+                let has = |run: &&&Run| run.key.arm == *arm && run.key.backend == *backend;
+                if runs.iter().any(|run| has(&run)) {
+                    let label = side(arm, backend, several);
+                    sides.push(Self { arm: arm.clone(), backend: backend.to_string(), label });
+                }
+            }
+        }
+        sides
+    }
+}
+
 /// The results of one plan.
 pub struct PlanResults<'a> {
     /// Heading.
@@ -51,6 +84,8 @@ pub struct PlanResults<'a> {
     pub description: String,
     /// Arms with what they are, in the plan's order.
     pub arms: Vec<(String, String)>,
+    /// What is compared: each arm on each back end that ran it.
+    pub sides: Vec<Side>,
     /// The newest runs.
     pub runs: Vec<&'a Run>,
     /// Arms over their seeds, in the order of `arms` within each cell.
@@ -70,15 +105,31 @@ impl<'a> PlanResults<'a> {
         arms.retain(|(arm, _)| runs.iter().any(|run| run.key.arm == *arm));
         let owned: Vec<Run> = runs.iter().map(|run| (*run).clone()).collect();
         let mut summaries = summarise(store, &owned)?;
-        let place = |arm: &str| arms.iter().position(|(name, _)| name == arm);
-        summaries.sort_by(|a, b| (&a.cell, place(&a.arm)).cmp(&(&b.cell, place(&b.arm))));
+        let sides = Side::all(&arms, &runs);
+        let place = |summary: &ArmSummary| {
+            let has = |side: &Side| side.arm == summary.arm && side.backend == summary.backend;
+            sides.iter().position(has)
+        };
+        summaries.sort_by(|a, b| (&a.cell, place(a)).cmp(&(&b.cell, place(b))));
         let title = if title.is_empty() { name.to_string() } else { title };
-        Ok(Self { title, description, arms, runs, summaries })
+        Ok(Self { title, description, arms, sides, runs, summaries })
     }
 
-    /// The names of the arms, which keep their colour in every figure.
+    /// The labels of the sides, which keep their colour in every figure.
     pub fn order(&self) -> Vec<String> {
-        self.arms.iter().map(|(name, _)| name.clone()).collect()
+        self.sides.iter().map(|side| side.label.clone()).collect()
+    }
+
+    /// The label of the side that `arm` on `backend` is.
+    pub fn label(&self, arm: &str, backend: &str) -> String {
+        let has = |side: &&Side| side.arm == arm && side.backend == backend;
+        self.sides.iter().find(has).map_or_else(|| arm.to_string(), |side| side.label.clone())
+    }
+
+    /// Name of a side, with its cell where there are several.
+    pub fn name(&self, summary: &ArmSummary) -> String {
+        let label = self.label(&summary.arm, &summary.backend);
+        format!("{label} {}", summary.cell).trim_end().to_string()
     }
 
     /// The cells, in the order of their first run.
@@ -92,9 +143,12 @@ impl<'a> PlanResults<'a> {
         cells
     }
 
-    /// The valid runs of a cell.
-    pub fn valid_in(&self, cell: &str) -> impl Iterator<Item = &'a Run> {
-        self.runs.iter().copied().filter(move |run| run.key.cell == cell && run.is_valid())
+    /// The valid runs of a side in a cell.
+    pub fn valid_in(&self, cell: &str, side: &Side) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().copied().filter(move |run| {
+            let key = &run.key;
+            key.cell == cell && key.arm == side.arm && key.backend == side.backend && run.is_valid()
+        })
     }
 
     /// `alone`: the page has no other plan and bears the title of this one.
@@ -111,6 +165,8 @@ impl<'a> PlanResults<'a> {
         let mut blocks = vec![Block::Text(self.description.clone())];
         blocks.push(tables::arms(self));
         blocks.push(tables::overview(self));
+        blocks.extend(back_ends::spread(self));
+        blocks.extend(back_ends::beside(self));
         let mut sections = vec![Section { heading: titled("At a glance"), blocks }];
         for cell in self.cells() {
             let mut blocks = Vec::new();
@@ -140,14 +196,14 @@ impl<'a> PlanResults<'a> {
                 u64::MAX => format!("{size} requests, above that"),
                 bytes => format!("{size} requests, up to {}", ByteCount::new(bytes)),
             };
-            for (arm, _) in &self.arms {
+            for side in &self.sides {
                 let mut values = Vec::new();
-                for run in self.valid_in(cell).filter(|run| run.key.arm == *arm) {
+                for run in self.valid_in(cell, side) {
                     let outcomes = store.outcomes(run.id)?;
                     let of_class = outcomes.iter().filter(|(_, o)| class(o.size_bytes) == size);
                     values.extend(of_class.filter_map(|(_, outcome)| outcome.slowdown));
                 }
-                let curve = Series::distribution(arm, values).in_panel(&panel);
+                let curve = Series::distribution(&side.label, values).in_panel(&panel);
                 if !curve.points.is_empty() {
                     series.push(Series { points: thinned(&curve.points, points), ..curve });
                 }

@@ -1,5 +1,6 @@
 //! The report: tables and figures from the store, as one offline HTML file.
 
+mod back_ends;
 mod content;
 pub mod figure;
 pub mod page;

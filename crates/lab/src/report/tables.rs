@@ -50,12 +50,7 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     blocks
 }
 
-/// Name of an arm, with its cell where there are several.
-fn name(arm: &ArmSummary) -> String {
-    format!("{} {}", arm.arm, arm.cell).trim_end().to_string()
-}
-
-/// A table of the metrics `names`, one row an arm; rows and columns without any number are left
+/// A table of the metrics `names`, one row a side; rows and columns without any number are left
 /// out, and so is a table without any.
 fn metric_table<'a>(
     arms: impl Iterator<Item = (String, &'a Metrics)>,
@@ -79,7 +74,7 @@ fn metric_table<'a>(
 }
 
 fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
-    let arms = || plan.summaries.iter().map(|arm| (name(arm), &arm.metrics));
+    let arms = || plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics));
     let tables = [
         (
             &[
@@ -118,12 +113,14 @@ fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
 
 fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
     let links = plan.summaries.iter().flat_map(|arm| {
-        arm.links.iter().map(move |link| (format!("{}, {}", name(arm), link.name), &link.metrics))
+        arm.links
+            .iter()
+            .map(move |link| (format!("{}, {}", plan.name(arm), link.name), &link.metrics))
     });
     let bundles = plan.summaries.iter().flat_map(|arm| {
         arm.bundles
             .iter()
-            .map(move |bundle| (format!("{}, {}", name(arm), bundle.name), &bundle.metrics))
+            .map(move |bundle| (format!("{}, {}", plan.name(arm), bundle.name), &bundle.metrics))
     });
     let links = metric_table(
         links,
@@ -137,7 +134,7 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
             ("utilisation", "utilisation"),
             ("drops_queue_packets", "drops (packets)"),
         ],
-        "The links, from the emulator's own log of every packet; `forward` is the bottleneck. \
+        "The links, from their own log of every packet; `forward` is the bottleneck. \
          Queues are weighed by time.",
     );
     let bundles = metric_table(
@@ -163,7 +160,7 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
     let bundles = plan.summaries.iter().flat_map(|arm| {
         arm.bundles
             .iter()
-            .map(move |bundle| (format!("{}, {}", name(arm), bundle.name), &bundle.metrics))
+            .map(move |bundle| (format!("{}, {}", plan.name(arm), bundle.name), &bundle.metrics))
     });
     metric_table(
         bundles,
@@ -187,7 +184,7 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
 fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
     let others = plan.summaries.iter().filter(|arm| arm.arm != STATUS_QUO);
     metric_table(
-        others.map(|arm| (name(arm), &arm.metrics)),
+        others.map(|arm| (plan.name(arm), &arm.metrics)),
         &[
             ("slowdown_p50_over_status_quo", "slowdown p50 / status quo"),
             ("slowdown_p99_over_status_quo", "p99 / status quo"),
@@ -213,7 +210,7 @@ fn windows(plan: &PlanResults<'_>) -> Option<Block> {
             link.metrics.0.keys().filter_map(|key| Some(key.split_once('.')?.0)).collect();
         for window in windows {
             let values = names.map(|metric| cell(link.metrics.get(&format!("{window}.{metric}"))));
-            rows.push([name(arm), window.to_string()].into_iter().chain(values).collect());
+            rows.push([plan.name(arm), window.to_string()].into_iter().chain(values).collect());
         }
     }
     let columns = [
@@ -230,25 +227,29 @@ fn windows(plan: &PlanResults<'_>) -> Option<Block> {
 
 /// CPU of each process.
 fn cpu(plan: &PlanResults<'_>) -> Option<Block> {
-    let mut by_arm: BTreeMap<(usize, &str), BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+    let mut by_side: BTreeMap<(usize, String), BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
     let mut programs: BTreeSet<&str> = BTreeSet::new();
     for run in plan.runs.iter().filter(|run| run.is_valid()) {
         let Some(cores) = run.host["cpu_cores"].as_object() else { continue };
-        let place = plan.arms.iter().position(|(arm, _)| *arm == run.key.arm).unwrap_or(0);
-        let of_arm = by_arm.entry((place, &run.key.arm)).or_default();
+        if cores.is_empty() {
+            continue;
+        }
+        let label = plan.label(&run.key.arm, &run.key.backend);
+        let place = plan.order().iter().position(|other| *other == label).unwrap_or(0);
+        let of_side = by_side.entry((place, label)).or_default();
         for (program, cores) in cores {
             programs.insert(program);
-            of_arm.entry(program).or_default().extend(cores.as_f64());
+            of_side.entry(program).or_default().extend(cores.as_f64());
         }
     }
-    let rows: Vec<Vec<String>> = by_arm
+    let rows: Vec<Vec<String>> = by_side
         .iter()
-        .map(|((_, arm), cores)| {
+        .map(|((_, label), cores)| {
             let share = |program: &&str| {
                 let percent = |values: &Vec<f64>| mean(values.iter().map(|cores| cores * 100.0));
                 cell(cores.get(program).and_then(percent))
             };
-            std::iter::once(arm.to_string()).chain(programs.iter().map(share)).collect()
+            std::iter::once(label.clone()).chain(programs.iter().map(share)).collect()
         })
         .collect();
     let columns: Vec<&str> = std::iter::once("arm").chain(programs.iter().copied()).collect();
@@ -309,6 +310,7 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
         };
         rows.push(vec![
             format!("{} {} {}", key.plan, key.arm, key.cell).trim_end().to_string(),
+            key.backend.clone(),
             key.seed.to_string(),
             run.attempt.to_string(),
             cell(run.host["wall_s"].as_f64()),
@@ -317,19 +319,30 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
             verdict,
         ]);
     }
-    let rejected = rows.iter().filter(|row| row[6].starts_with("rejected")).count();
+    let rejected = rows.iter().filter(|row| row[7].starts_with("rejected")).count();
     let caption = format!(
         "Every attempt in the store: {} of them, {rejected} rejected. A run is rejected by the \
          harness's own figures alone, with the same limits for every arm, and tried at most three \
          times.",
         rows.len()
     );
-    let columns = ["run", "seed", "attempt", "wall (s)", "link late p99 (ms)", "commit", "verdict"];
+    let columns = [
+        "run",
+        "back end",
+        "seed",
+        "attempt",
+        "wall (s)",
+        "link late p99 (ms)",
+        "commit",
+        "verdict",
+    ];
     let mut blocks = vec![block(&columns, rows, &caption)];
     let limits =
         LIMITS.iter().map(|limit| vec![limit.name.to_string(), limit.text.to_string()]).collect();
     blocks.push(block(&["limit", "what is allowed"], limits, "What makes a run valid."));
-    if let Some(run) = newest.last() {
+    // A simulator has no machine to tell of.
+    let has_machine = |run: &&Run| run.host["kernel"].as_str().is_some_and(|it| !it.is_empty());
+    if let Some(run) = newest.iter().rfind(has_machine) {
         blocks.extend(machine(run));
     }
     Ok(blocks)
@@ -350,7 +363,7 @@ fn machine(run: &Run) -> Vec<Block> {
         vec!["longest pause of a processor (ms)".into(), cell(host["longest_pause_ms"].as_f64())],
         vec!["real-time programs".into(), list("realtime").replace('\n', ", ")],
     ];
-    let mut blocks = vec![block(&["", ""], rows, "The machine, in the last run.")];
+    let mut blocks = vec![block(&["", ""], rows, "The machine, in the last run on one.")];
     for (key, title) in
         [("settings", "Kernel settings of the hosts"), ("offloads", "Offloads of the devices")]
     {

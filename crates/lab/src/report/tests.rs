@@ -85,8 +85,8 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     }
 }
 
-/// A store with a plan of two arms, two seeds, one rejected attempt.
-fn store(folder: &Path) -> Store {
+/// A store with a plan of two arms, two seeds, one rejected attempt, run by these back ends.
+fn store(folder: &Path, backends: &[&str]) -> Store {
     let mut store = Store::create(folder).unwrap();
     let text = r#"
         name = "invented"
@@ -104,7 +104,10 @@ fn store(folder: &Path) -> Store {
     "#;
     let source = Source { file: "p".into(), folder: None, text: text.into() };
     store.put_plan(&Plan::from_source(source, &[]).unwrap()).unwrap();
-    for (arm, slowdown) in [("status_quo", 2.0), ("copa_sfq", 1.2)] {
+    let arms = [("status_quo", 2.0), ("copa_sfq", 1.2)];
+    for (backend, (arm, slowdown)) in backends.iter().flat_map(|it| arms.map(|arm| (it, arm))) {
+        // Back ends agree within a tenth.
+        let slowdown = if *backend == "sim" { slowdown * 1.1 } else { slowdown };
         for (seed, attempt, rejected) in [(1, 1, true), (1, 2, false), (2, 1, false)] {
             let (mut experiment, _) = invented_run();
             experiment.arm = arm.into();
@@ -124,7 +127,7 @@ fn store(folder: &Path) -> Store {
                 "realtime": ["link"], "settings": ["net.ipv4.tcp_ecn = 0"], "offloads": [],
             });
             let run = NewRun {
-                key: &RunKey::of(&experiment, "emu", "abc123"),
+                key: &RunKey::of(&experiment, backend, "abc123"),
                 experiment: &experiment,
                 attempt,
                 evaluation: &evaluation,
@@ -139,7 +142,7 @@ fn store(folder: &Path) -> Store {
 #[test]
 fn a_report_shows_everything_a_reader_asks_for() {
     let folder = tempfile::tempdir().unwrap();
-    let path = write(&store(folder.path())).unwrap();
+    let path = write(&store(folder.path(), &["emu"])).unwrap();
     let html = std::fs::read_to_string(&path).unwrap();
     assert!(html.len() <= BYTES_MAX);
     for expected in [
@@ -151,6 +154,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
         "the round trip as the sendbox estimates it",
         "delivery rate, truth",
         "slowdown p99",
+        "Each seed by itself",
         "What differs between the arms",
         "bundle.a.enabled",
         "CPU of each process",
@@ -162,7 +166,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
         assert!(html.contains(expected), "{expected}");
     }
     assert!(!html.contains("<b>markup") && !html.contains("<script>alert"));
-    assert!(!html.contains("never_run"));
+    assert!(!html.contains("never_run") && !html.contains("(emu)"));
     let body = html.rsplit("<body>").next().unwrap();
     for reference in ["src=", "href=", "url("] {
         assert!(!body.contains(reference), "{reference} would be loaded");
@@ -173,9 +177,21 @@ fn a_report_shows_everything_a_reader_asks_for() {
 }
 
 #[test]
+fn a_report_of_two_back_ends_shows_them_beside_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let html = render(&store(folder.path(), &["emu", "sim"])).unwrap();
+    for expected in ["status_quo (emu)", "copa_sfq (sim)", "+10.0 %", "sim - emu"] {
+        assert!(html.contains(expected), "{expected}");
+    }
+    if let Some(seen) = Seen::in_browser(&html) {
+        seen.assert_all_drawn(html.matches("data-figure=").count());
+    }
+}
+
+#[test]
 fn the_newest_valid_run_counts() {
     let folder = tempfile::tempdir().unwrap();
-    let runs = newest_runs(&store(folder.path())).unwrap();
+    let runs = newest_runs(&store(folder.path(), &["emu"])).unwrap();
     let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
     assert_eq!(ids, [2, 3, 5, 6]);
 }

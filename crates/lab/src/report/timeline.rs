@@ -5,22 +5,22 @@ use super::figure::{Axis, Series, curves, thinned};
 use super::page::{Block, Figure};
 use crate::store::{Run, Store, StoreError};
 
-/// The figures of the first valid run of each arm in `cell`.
+/// The figures of the first valid run of each side in `cell`.
 pub fn figures(
     plan: &PlanResults<'_>,
     store: &Store,
     cell: &str,
     points: usize,
 ) -> Result<Vec<Block>, StoreError> {
-    let first = |arm: &str| plan.valid_in(cell).find(|run| run.key.arm == arm);
-    let shown: Vec<&Run> = plan.arms.iter().filter_map(|(arm, _)| first(arm)).collect();
+    let first = |side| plan.valid_in(cell, side).next();
+    let shown: Vec<&Run> = plan.sides.iter().filter_map(first).collect();
     let mut blocks = Vec::new();
     blocks.extend(queues(plan, store, &shown, points)?);
     blocks.extend(throughput(plan, store, &shown, points)?);
     for run in shown {
         for bundle in &run.bundles {
-            blocks.extend(round_trips(store, run, &bundle.name, points)?);
-            blocks.extend(rates(store, run, &bundle.name, points)?);
+            blocks.extend(round_trips(plan, store, run, &bundle.name, points)?);
+            blocks.extend(rates(plan, store, run, &bundle.name, points)?);
         }
     }
     Ok(blocks)
@@ -44,7 +44,7 @@ fn queues(
     let mut add = |run: &Run, part: &str, name: &str, panel: String| {
         let samples = store.series(run.id, part, name, "queue_packets")?;
         let thin = thinned(&samples, points);
-        series.push(Series::new(&run.key.arm, thin).in_panel(panel));
+        series.push(Series::new(label(plan, run), thin).in_panel(panel));
         Ok::<(), StoreError>(())
     };
     for run in runs {
@@ -74,7 +74,7 @@ fn throughput(
     let mut series = Vec::new();
     for run in runs {
         let samples = store.series(run.id, "link", "forward", "throughput_mbps")?;
-        series.push(Series::new(&run.key.arm, thinned(&samples, points)));
+        series.push(Series::new(label(plan, run), thinned(&samples, points)));
     }
     let caption = "What left the bottleneck, in each 100 ms (frames, first seed).".to_string();
     Ok(figure(series, &plan.order(), Axis::linear("Mbit/s"), caption))
@@ -96,7 +96,12 @@ fn of_bundle(
     Ok((series, quantities.iter().map(|(_, name)| name.to_string()).collect()))
 }
 
+fn label(plan: &PlanResults<'_>, run: &Run) -> String {
+    plan.label(&run.key.arm, &run.key.backend)
+}
+
 fn round_trips(
+    plan: &PlanResults<'_>,
     store: &Store,
     run: &Run,
     bundle: &str,
@@ -106,14 +111,15 @@ fn round_trips(
     let (series, order) = of_bundle(store, run, bundle, points, &quantities)?;
     let caption = format!(
         "{}, bundle {bundle}: the round trip as the sendbox estimates it, beside the truth from \
-         the link emulator's own log of the same packets. Where the curves cover each other, the \
-         estimate is right.",
-        run.key.arm
+         the link's own log of the same packets. Where the curves cover each other, the estimate \
+         is right.",
+        label(plan, run)
     );
     Ok(figure(series, &order, Axis::linear("ms"), caption))
 }
 
 fn rates(
+    plan: &PlanResults<'_>,
     store: &Store,
     run: &Run,
     bundle: &str,
@@ -129,7 +135,7 @@ fn rates(
     let caption = format!(
         "{}, bundle {bundle}: rates. The true delivery rate is what left the bottleneck between \
          the same two boundary packets.",
-        run.key.arm
+        label(plan, run)
     );
     Ok(figure(series, &order, Axis::linear("Mbit/s"), caption))
 }

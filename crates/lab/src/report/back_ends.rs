@@ -1,0 +1,84 @@
+//! How far the seeds of an arm lie apart, and the back ends beside each other.
+
+use super::content::PlanResults;
+use super::page::{Block, Table};
+use crate::output::{cell, number, text_of_share};
+use crate::summary::{ArmSummary, Spread};
+
+/// What is shown: the metric, and what a reader calls it.
+const SHOWN: [(&str, &str); 8] = [
+    ("slowdown_p50", "slowdown p50"),
+    ("slowdown_geomean", "slowdown, geometric mean"),
+    ("slowdown_above_1_3", "share of slowdowns above 1.3"),
+    ("slowdown_p99", "slowdown p99"),
+    ("fct_p50_ms", "completion p50 (ms)"),
+    ("goodput_mbps", "goodput (Mbit/s)"),
+    ("link forward queue_mean_packets", "bottleneck queue (packets)"),
+    (SENDBOXES, "sendbox queue (packets)"),
+];
+
+/// The mean over all bundles.
+const SENDBOXES: &str = "bundles queue_mean_packets";
+
+/// The metrics that arms have over their seeds; nothing where each has one seed.
+pub fn spread(plan: &PlanResults<'_>) -> Option<Block> {
+    if plan.summaries.iter().all(|arm| arm.runs < 2) {
+        return None;
+    }
+    let spreads = |arm: &ArmSummary| SHOWN.map(|(metric, _)| arm.spread(metric));
+    let all: Vec<_> = plan.summaries.iter().map(|arm| (plan.name(arm), spreads(arm))).collect();
+    let shown: Vec<usize> = (0..SHOWN.len())
+        .filter(|column| all.iter().any(|(_, row)| row[*column].is_some()))
+        .collect();
+    let columns = std::iter::once("").chain(shown.iter().map(|column| SHOWN[*column].1));
+    let row = |(name, spreads): &(String, [Option<Spread>; SHOWN.len()])| {
+        let cells = shown.iter().map(|column| spreads[*column].map_or("-".into(), text));
+        std::iter::once(name.clone()).chain(cells).collect()
+    };
+    let caption = "Each seed by itself: the median of the seeds, and in parentheses the least and \
+                   the greatest. A difference between arms that is smaller than these ranges is \
+                   none.";
+    let columns = columns.map(str::to_string).collect();
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    Some(Block::Table(Table { columns, rows, caption: caption.into() }))
+}
+
+fn text(spread: Spread) -> String {
+    let [median, least, greatest] = [spread.median, spread.least, spread.greatest].map(number);
+    format!("{median} ({least} to {greatest})")
+}
+
+/// Every arm that two back ends ran, number by number; nothing where one ran them all.
+pub fn beside(plan: &PlanResults<'_>) -> Option<Block> {
+    let mut rows = Vec::new();
+    for emu in plan.summaries.iter().filter(|arm| arm.backend == "emu") {
+        let is_same = |arm: &&ArmSummary| {
+            arm.backend == "sim" && (&arm.arm, &arm.cell) == (&emu.arm, &emu.cell)
+        };
+        let Some(sim) = plan.summaries.iter().find(is_same) else { continue };
+        let name = format!("{} {}", emu.arm, emu.cell).trim_end().to_string();
+        for (metric, title) in SHOWN {
+            let values = [emu, sim].map(|arm| pooled(arm, metric));
+            let [Some(real), Some(simulated)] = values else { continue };
+            let off = (real != 0.0).then(|| text_of_share(simulated / real - 1.0));
+            let [real, simulated] = values.map(cell);
+            let off = off.unwrap_or_else(|| "-".into());
+            rows.push(vec![name.clone(), title.to_string(), real, simulated, off]);
+        }
+    }
+    let columns = ["arm", "", "emu", "sim", "sim - emu"].map(str::to_string).to_vec();
+    let caption = "The same plan on real kernels (emu) and in the simulator (sim), all seeds \
+                   together: the same schedules of requests, the same algorithms and queues. The \
+                   simulator has no noise of a machine, and its TCP is a model of the kernel's.";
+    let caption = caption.to_string();
+    (!rows.is_empty()).then_some(Block::Table(Table { columns, rows, caption }))
+}
+
+/// The metric of all seeds together.
+fn pooled(arm: &ArmSummary, metric: &str) -> Option<f64> {
+    match metric {
+        SENDBOXES => arm.bundles("queue_mean_packets"),
+        "link forward queue_mean_packets" => arm.link("forward", "queue_mean_packets"),
+        metric => arm.metrics.get(metric),
+    }
+}
