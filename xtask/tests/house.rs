@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("forebay-ebpf", &["forebay-core"]),
     ("forebay-sim", &["forebay-core"]),
     ("forebay-host", &["forebay-core", "forebay-ebpf"]),
-    ("forebay-lab", &["forebay-core", "forebay-host"]),
+    ("forebay-lab", &["forebay-core", "forebay-host", "forebay-sim"]),
     ("forebay", &["forebay-core", "forebay-host", "forebay-lab"]),
     ("forebay-purity", &["forebay-core"]),
     ("xtask", &["forebay-core"]),

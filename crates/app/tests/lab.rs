@@ -142,9 +142,146 @@ fn folders_without_results_are_refused() {
 
 #[cfg(not(feature = "host"))]
 #[test]
-fn without_the_host_part_a_run_says_what_is_missing() {
-    for arguments in [&["run", "bundler/main"][..], &["demo", "--quick"]] {
+fn without_the_host_part_an_emulation_says_what_is_missing() {
+    for arguments in [&["run", "bundler/main", "--backend", "emu"][..], &["demo", "--quick"]] {
         assert!(refusal_of(arguments).contains("--no-default-features"));
+    }
+}
+
+/// Requests beside a bulk transfer, over a FIFO and over fair queueing, for two seconds.
+const SIMULATED: &str = r#"
+name = "simulated"
+stop = "2s"
+warmup = "500ms"
+drain = "2s"
+seeds = "1..2"
+[bottleneck]
+rate = "20Mbit/s"
+rtt = "20ms"
+qdisc = { kind = "fifo", limit = "3bdp" }
+[[flow]]
+name = "web"
+traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 20 }
+[[flow]]
+name = "bulk"
+cc = "newreno"
+traffic = { kind = "greedy" }
+[[flow]]
+name = "voice"
+traffic = { kind = "cbr", rate = "100kbit/s", packet = "200B" }
+[[flow]]
+name = "probe"
+traffic = { kind = "ping" }
+[[arm]]
+name = "fifo"
+[[arm]]
+name = "fq"
+set = { "bottleneck.qdisc" = "sfq" }
+"#;
+
+/// Runs [`SIMULATED`] into a folder; gives the document and the log.
+fn simulate(folder: &std::path::Path, arguments: &[&str]) -> (serde_json::Value, String) {
+    let plan = folder.join("simulated.toml");
+    std::fs::write(&plan, SIMULATED).unwrap();
+    let out = folder.join("out");
+    let mut command = forebay(&["run", plan.to_str().unwrap(), "--backend", "sim", "--json"]);
+    let output = command.args(["--out", out.to_str().unwrap()]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (serde_json::from_slice(&output.stdout).unwrap(), text(&output.stderr))
+}
+
+#[test]
+fn a_simulated_run_is_the_same_however_many_go_at_a_time_and_is_not_repeated() {
+    let documents = ["1", "2"].map(|jobs| {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut document, _) = simulate(folder.path(), &["--jobs", jobs]);
+        let (again, log) = simulate(folder.path(), &["--jobs", jobs]);
+        assert_eq!(again["runs"], document["runs"]);
+        assert_eq!(log.matches("in the store").count(), 4, "{log}");
+        for run in document["runs"].as_array_mut().unwrap() {
+            let host = run.as_object_mut().unwrap().remove("host").unwrap();
+            assert!(host["attempt"] == 1 && host["kernel"] == "", "{host}");
+        }
+        stdout_of(&["export", folder.path().join("out").to_str().unwrap()]);
+        let csv =
+            |name: &str| std::fs::read_to_string(folder.path().join("out/csv").join(name)).unwrap();
+        (
+            document,
+            ["flows", "links", "metrics", "requests", "samples"]
+                .map(|it| csv(&format!("{it}.csv"))),
+        )
+    });
+    assert_eq!(documents[0], documents[1]);
+    let runs = documents[0].0["runs"].as_array().unwrap();
+    let arms: Vec<&str> = runs.iter().map(|run| run["arm"].as_str().unwrap()).collect();
+    assert_eq!(arms, ["fifo", "fq", "fq", "fifo"]);
+    for run in runs {
+        assert!(run["backend"] == "sim" && run["valid"] == true, "{run}");
+        let metric = |of: &serde_json::Value, name: &str| of["metrics"][name].as_f64().unwrap();
+        assert_eq!(metric(run, "requests_unfinished"), 0.0);
+        assert!(metric(run, "slowdown_p50") >= 1.0);
+        let forward = &run["links"][0];
+        // A packet more than the rate allows may end within the interval.
+        assert!((0.5..=1.001).contains(&metric(forward, "utilisation")), "{forward}");
+        let flows = run["flows"].as_array().unwrap();
+        let ping = flows.iter().find(|flow| flow["name"] == "probe").unwrap();
+        assert!(metric(ping, "rtt_p50_ms") >= 20.0, "{ping}");
+    }
+    let fq = &documents[0].0["summary"][1];
+    let spread = &fq["spread"]["slowdown_p50"];
+    assert!(fq["arm"] == "fq" && spread["runs"] == 2 && spread["least"] != spread["greatest"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_simulated_run_needs_no_root() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let plan = folder.path().join("simulated.toml");
+    std::fs::write(&plan, SIMULATED).unwrap();
+    let out = folder.path().join("out");
+    let mut command = forebay(&["run", plan.to_str().unwrap(), "--backend", "sim", "--seed", "1"]);
+    command.args(["--arms", "fq", "--out", out.to_str().unwrap()]);
+    // Nobody, on every Debian. Who is not root has nothing to give up.
+    let output = command.uid(65534).gid(65534).output();
+    let output = output.or_else(|_| forebay(&[]).args(command.get_args()).output()).unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("slowdown p50"), "{}", text(&output.stdout));
+    assert!(out.join("report.html").is_file());
+}
+
+#[test]
+fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("simulated.toml");
+    std::fs::write(&plan, SIMULATED).unwrap();
+    let plan = plan.to_str().unwrap();
+    let out = folder.path().join("out");
+    let refused = |plan: &str, arguments: &[&str], expected: &str| {
+        let mut all = vec!["run", plan, "--out", out.to_str().unwrap(), "--backend"];
+        all.extend(arguments);
+        let error = refusal_of(&all);
+        assert!(error.contains(expected), "{error}\nlacks\n{expected}");
+        assert!(!out.exists());
+    };
+    refused(plan, &["ns3"], "--backend ns3: allowed is one of sim, emu");
+    refused("bundler/faults", &["sim"], "[[fault]]: the back end sim has no programs to hit");
+    refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
+    let unknown = ["sim", "--set", "flow.bulk.cc=nonesuch"];
+    refused(plan, &unknown, "flow.bulk.cc.kind = nonesuch: allowed is one of ");
+    let parameter = ["sim", "--set", "flow.bulk.cc={ kind = \"cubic\", beta = 2 }"];
+    refused(plan, &parameter, "flow.bulk.cc.beta = 2: allowed is ");
+    #[cfg(feature = "host")]
+    {
+        refused(plan, &["emu", "--jobs", "2"], "--jobs 2: allowed is 1 with --backend emu");
+        refused(
+            plan,
+            &["emu", "--set", "stack=ns3"],
+            "stack = ns3: the back end emu runs the kernel",
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! Shows how far a plan is, on stderr: a bar at a terminal, lines otherwise.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::time::Instant;
 
@@ -18,7 +19,10 @@ pub fn on_stderr() -> Box<dyn Observer> {
 
 struct Bar {
     bar: ProgressBar,
-    number: u64,
+    /// Runs that have ended, by their number.
+    ended: BTreeSet<usize>,
+    /// How far those under way are.
+    running: BTreeMap<usize, u64>,
 }
 
 impl Bar {
@@ -26,31 +30,40 @@ impl Bar {
         let style = "{bar:30} {percent:>3} %  {elapsed_precise} (about {eta} left)  {msg}";
         let bar = ProgressBar::new(0);
         bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
-        Self { bar, number: 0 }
+        Self { bar, ended: BTreeSet::new(), running: BTreeMap::new() }
+    }
+
+    fn show(&self) {
+        let under_way: u64 = self.running.values().sum();
+        self.bar.set_position(self.ended.len() as u64 * STEPS + under_way);
     }
 }
 
 impl Observer for Bar {
     fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize) {
-        self.number = number as u64;
+        // A run that is tried again counts from its beginning.
+        self.ended.remove(&number);
+        self.running.insert(number, 0);
         self.bar.set_length(total as u64 * STEPS);
-        self.bar.set_position((self.number - 1) * STEPS);
+        self.show();
         let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
         self.bar.set_message(format!("run {number} of {total}: {}{again}", job.name()));
         self.bar.enable_steady_tick(std::time::Duration::from_millis(200));
     }
 
-    fn progress(&mut self, _job: &Job, progress: &Progress) {
-        let step = (progress.done * (STEPS - 1) as f64) as u64;
-        self.bar.set_position((self.number - 1) * STEPS + step);
+    fn progress(&mut self, _job: &Job, number: usize, progress: &Progress) {
+        self.running.insert(number, (progress.done * (STEPS - 1) as f64) as u64);
+        self.show();
     }
 
     fn ended(&mut self, job: &Job, number: usize, total: usize, reasons: &[String]) {
-        self.bar.set_position(number as u64 * STEPS);
+        self.running.remove(&number);
+        self.ended.insert(number);
+        self.show();
         if !reasons.is_empty() {
             self.bar.println(format!("{}: rejected: {}", job.name(), reasons.join("; ")));
         }
-        if number == total {
+        if self.ended.len() == total {
             self.bar.finish_and_clear();
         }
     }
@@ -63,31 +76,39 @@ impl Observer for Bar {
 /// One line when a run begins and one when it ends.
 #[derive(Default)]
 struct Lines {
-    began: Option<Instant>,
+    began: BTreeMap<usize, Instant>,
     waiting: bool,
 }
 
 impl Observer for Lines {
     fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize) {
-        self.began = Some(Instant::now());
+        self.began.insert(number, Instant::now());
         self.waiting = false;
         let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
         eprintln!("[{number}/{total}] {}{again}", job.name());
     }
 
-    fn progress(&mut self, _job: &Job, progress: &Progress) {
+    fn progress(&mut self, _job: &Job, _number: usize, progress: &Progress) {
         if progress.phase.starts_with("waiting") && !self.waiting {
             self.waiting = true;
             eprintln!("  {}", progress.phase);
         }
     }
 
-    fn ended(&mut self, _job: &Job, _number: usize, _total: usize, reasons: &[String]) {
-        let seconds = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+    fn ended(&mut self, _job: &Job, number: usize, total: usize, reasons: &[String]) {
+        // The line above may be that of another run.
+        let which = match self.began.len() {
+            0 | 1 => String::new(),
+            _ => format!("[{number}/{total}] "),
+        };
+        let began = self.began.remove(&number);
+        let seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+        let seconds =
+            if seconds < 10.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
         if reasons.is_empty() {
-            eprintln!("  valid, {seconds:.0} s");
+            eprintln!("  {which}valid, {seconds} s");
         } else {
-            eprintln!("  rejected after {seconds:.0} s: {}", reasons.join("; "));
+            eprintln!("  {which}rejected after {seconds} s: {}", reasons.join("; "));
         }
     }
 

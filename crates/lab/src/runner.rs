@@ -1,9 +1,10 @@
 //! Runs plans: arms interleaved, results into the store, nothing run twice, interrupted work
 //! taken up where it stopped.
 
+mod parallel;
 mod scratch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -34,10 +35,12 @@ pub enum RunnerError {
     #[error("files of a run: {0}")]
     Files(#[from] std::io::Error),
     /// A run failed as often as is tried.
-    #[error("{name}: failed {MAX_ATTEMPTS} times, the last time because of: {reason}")]
+    #[error("{name}: failed at attempt {attempts}, the last: {reason}")]
     Failed {
         /// The run.
         name: String,
+        /// How often it was tried.
+        attempts: usize,
         /// The last failure.
         reason: String,
     },
@@ -46,6 +49,8 @@ pub enum RunnerError {
 /// How to run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// Runs at a time; 0 is 1.
+    pub jobs: usize,
     /// Commit that this program was built from.
     pub commit: String,
     /// Seeds instead of the plans' own.
@@ -89,8 +94,8 @@ pub struct Done {
 pub trait Observer {
     /// Job `number` of `total` (from 1) begins an attempt.
     fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize);
-    /// How far it is.
-    fn progress(&mut self, job: &Job, progress: &Progress);
+    /// How far job `number` is.
+    fn progress(&mut self, job: &Job, number: usize, progress: &Progress);
     /// An attempt ended; `reasons` is empty if its run is valid.
     fn ended(&mut self, job: &Job, number: usize, total: usize, reasons: &[String]);
     /// The store had it already.
@@ -130,37 +135,122 @@ pub fn run(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Done>, RunnerError> {
-    let mut done = Vec::new();
-    for (index, job) in jobs.iter().enumerate() {
-        let place = (index + 1, jobs.len());
-        done.push(run_job(job, place, backend, store, options, observer)?);
+    let wanted = |job: &Job| Wanted::of(job, store, backend, options);
+    let wanted: Vec<Wanted> = jobs.iter().map(wanted).collect::<Result<_, _>>()?;
+    let done = wanted.iter().map(|wanted| Done { ids: wanted.ids.clone(), valid: wanted.valid });
+    let mut ledger = Ledger { jobs, store, observer, done: done.collect() };
+    if options.jobs > 1 {
+        parallel::run(jobs, &wanted, backend, options, &mut ledger)?;
+        return Ok(ledger.done);
     }
-    Ok(done)
+    for (index, (job, wanted)) in jobs.iter().zip(&wanted).enumerate() {
+        if wanted.is_over {
+            ledger.reuse(index);
+            continue;
+        }
+        let mut report = |report| ledger.take(index, report);
+        run_attempts(job, wanted.ids.len(), backend, options, &mut report)?;
+    }
+    Ok(ledger.done)
 }
 
-fn run_job(
-    job: &Job,
-    (number, total): (usize, usize),
-    backend: &dyn Backend,
-    store: &mut Store,
-    options: &Options,
-    observer: &mut dyn Observer,
-) -> Result<Done, RunnerError> {
-    let mut ids = Vec::new();
-    if !options.force {
-        let attempts = store.attempts(&job.key)?;
+/// What the store has of a job.
+struct Wanted {
+    /// The runs that count towards its attempts, oldest first.
+    ids: Vec<i64>,
+    /// One of them is valid, and it is the only one listed.
+    valid: bool,
+    /// Nothing is to be done.
+    is_over: bool,
+}
+
+impl Wanted {
+    fn of(
+        job: &Job,
+        store: &Store,
+        backend: &dyn Backend,
+        options: &Options,
+    ) -> Result<Self, StoreError> {
+        let attempts = if options.force { Vec::new() } else { store.attempts(&job.key)? };
         if let Some((id, _)) = attempts.iter().rev().find(|(_, valid)| *valid) {
-            observer.reused(job, number, total);
-            return Ok(Done { ids: vec![*id], valid: true });
+            return Ok(Self { ids: vec![*id], valid: true, is_over: true });
         }
-        ids.extend(attempts.iter().map(|(id, _)| *id));
+        let ids: Vec<i64> = attempts.iter().map(|(id, _)| *id).collect();
+        let is_over = !may_try(ids.len(), backend, options);
+        Ok(Self { ids, valid: false, is_over })
     }
+}
+
+/// Another attempt may begin after `known` that failed or were disturbed.
+fn may_try(known: usize, backend: &dyn Backend, options: &Options) -> bool {
+    let most = if backend.is_deterministic() { 1 } else { MAX_ATTEMPTS };
+    let in_time = || options.retry_until.is_none_or(|until| Instant::now() < until);
+    known == 0 || (known < most && in_time())
+}
+
+/// What is told of a job under way.
+enum Report {
+    /// An attempt begins, the first is 1.
+    Begins(usize),
+    Progress(Progress),
+    /// The attempt has ended.
+    Ended(usize, Box<Evaluation>, Value),
+}
+
+/// Takes a report; what it refuses ends the job.
+type Reporting<'a> = dyn FnMut(Report) -> Result<(), RunnerError> + 'a;
+
+/// Where reports go: into the store, and to the observer.
+struct Ledger<'a> {
+    jobs: &'a [Job],
+    store: &'a mut Store,
+    observer: &'a mut dyn Observer,
+    done: Vec<Done>,
+}
+
+impl Ledger<'_> {
+    fn take(&mut self, index: usize, report: Report) -> Result<(), RunnerError> {
+        let (job, number, total) = (&self.jobs[index], index + 1, self.jobs.len());
+        match report {
+            Report::Begins(attempt) => self.observer.begins(job, number, total, attempt),
+            Report::Progress(progress) => self.observer.progress(job, number, &progress),
+            Report::Ended(attempt, evaluation, host) => {
+                let run = NewRun {
+                    key: &job.key,
+                    experiment: &job.experiment,
+                    attempt: attempt as u32,
+                    evaluation: &evaluation,
+                    host: &host,
+                };
+                self.done[index].ids.push(self.store.put_run(&run)?);
+                self.done[index].valid = evaluation.invalid.is_empty();
+                self.observer.ended(job, number, total, &evaluation.invalid);
+            }
+        }
+        Ok(())
+    }
+
+    fn reuse(&mut self, index: usize) {
+        if self.done[index].valid {
+            self.observer.reused(&self.jobs[index], index + 1, self.jobs.len());
+        }
+    }
+}
+
+/// Runs `job`, of which `known` attempts were in vain, until a run is valid or enough were tried.
+fn run_attempts(
+    job: &Job,
+    known: usize,
+    backend: &dyn Backend,
+    options: &Options,
+    report: &mut Reporting<'_>,
+) -> Result<(), RunnerError> {
     let mut failure = None;
-    let may_retry = || options.retry_until.is_none_or(|until| Instant::now() < until);
-    while ids.is_empty() || (ids.len() < MAX_ATTEMPTS && may_retry()) {
-        let attempt = ids.len() + 1;
-        observer.begins(job, number, total, attempt);
-        let (evaluation, host) = match attempt_job(job, backend, options, observer) {
+    let mut attempt = known;
+    while may_try(attempt, backend, options) {
+        attempt += 1;
+        report(Report::Begins(attempt))?;
+        let (evaluation, host) = match attempt_job(job, backend, options, report) {
             Ok(result) => result,
             Err(RunnerError::Backend(BackendError::Failed(reason))) => {
                 failure = Some(reason.clone());
@@ -169,22 +259,15 @@ fn run_job(
             }
             Err(error) => return Err(error),
         };
-        let run = NewRun {
-            key: &job.key,
-            experiment: &job.experiment,
-            attempt: attempt as u32,
-            evaluation: &evaluation,
-            host: &host,
-        };
-        ids.push(store.put_run(&run)?);
-        observer.ended(job, number, total, &evaluation.invalid);
-        if evaluation.invalid.is_empty() {
-            return Ok(Done { ids, valid: true });
+        let is_valid = evaluation.invalid.is_empty();
+        report(Report::Ended(attempt, Box::new(evaluation), host))?;
+        if is_valid {
+            return Ok(());
         }
     }
     match failure {
-        Some(reason) => Err(RunnerError::Failed { name: job.name(), reason }),
-        None => Ok(Done { ids, valid: false }),
+        Some(reason) => Err(RunnerError::Failed { name: job.name(), attempts: attempt, reason }),
+        None => Ok(()),
     }
 }
 
@@ -192,13 +275,15 @@ fn attempt_job(
     job: &Job,
     backend: &dyn Backend,
     options: &Options,
-    observer: &mut dyn Observer,
+    report: &mut Reporting<'_>,
 ) -> Result<(Evaluation, Value), RunnerError> {
-    let scratch = Scratch::new(job, options)?;
+    let scratch = backend.writes_files().then(|| Scratch::new(job, options)).transpose()?;
+    let folder = scratch.as_ref().map_or(Path::new(""), |scratch| scratch.folder());
     let started = Instant::now();
     let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
-    let mut progress = |step: Progress| observer.progress(job, &step);
-    let rows = backend.run(&job.experiment, scratch.folder(), &mut progress)?;
+    // Of no consequence for the run.
+    let mut progress = |step: Progress| drop(report(Report::Progress(step)));
+    let rows = backend.run(&job.experiment, folder, &mut progress)?;
     let evaluation = evaluate(&job.experiment, &rows)?;
     let mut host = host_json(&rows);
     host["started_unix_s"] = json!(started_unix_s);

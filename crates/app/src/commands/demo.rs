@@ -36,6 +36,7 @@ impl Demo {
             if self.quick { "a minute and a half" } else { "two minutes and a half" }
         );
         let options = Options {
+            jobs: 1,
             commit: COMMIT.into(),
             seeds: Some(Seeds { first: 1, last: 1 }),
             force: true,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_lab::backend::{self, BackendError};
+use forebay_lab::backend::{self, Backend, BackendError};
 use forebay_lab::plan::{Override, Plan, PlanError, Seeds};
 use forebay_lab::runner::{self, Options, RunnerError};
 use forebay_lab::store::{Run as StoredRun, Store, StoreError};
@@ -22,8 +22,8 @@ pub struct Run {
     /// A plan: the path of a file, or a name that `forebay list plans` shows.
     #[arg(required = true, value_name = "PLAN")]
     plans: Vec<String>,
-    /// What runs it.
-    #[arg(long, default_value = "emu", value_name = "NAME")]
+    /// What runs it: sim, the packet simulator, or emu, real kernels over an emulated link.
+    #[arg(long, default_value = backend::DEFAULT, value_name = "NAME")]
     backend: String,
     /// One seed instead of the plan's.
     #[arg(long, conflicts_with = "seeds", value_name = "N")]
@@ -37,10 +37,10 @@ pub struct Run {
     /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Runs at a time; an emulation needs the machine for itself.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1),
+    /// Runs at a time; more than 1 only with sim, an emulation needs the machine for itself.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
           value_name = "N")]
-    jobs: u32,
+    jobs: u16,
     /// Where results go [default: out/<plan>].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -68,6 +68,7 @@ impl Run {
             plans.push(plan);
         }
         let options = Options {
+            jobs: self.jobs.into(),
             commit: COMMIT.into(),
             seeds: self.seeds.or(self.seed),
             force: self.force,
@@ -139,6 +140,7 @@ pub fn run_plans(
     options: &Options,
 ) -> anyhow::Result<Results> {
     let backend = backend::open(backend).map_err(bad_backend)?;
+    refuse_options(&*backend, options)?;
     let jobs = runner::jobs(plans, &*backend, options).map_err(runner_error)?;
     let mut store = Store::create(&folder).map_err(store_error)?;
     for plan in plans {
@@ -156,6 +158,21 @@ pub fn run_plans(
         valid: done.iter().all(|done| done.valid),
         report: Some(report),
     })
+}
+
+/// Refuses what this back end cannot do, before a folder for results is made.
+fn refuse_options(backend: &dyn Backend, options: &Options) -> anyhow::Result<()> {
+    let (name, jobs) = (backend.name(), options.jobs);
+    if backend.jobs_max().is_some_and(|most| jobs > most) {
+        let reason = "an emulation needs the machine for itself";
+        let refusal = format!("--jobs {jobs}: allowed is 1 with --backend {name}: {reason}");
+        return Err(BadInput(refusal).into());
+    }
+    if options.keep_logs.is_some() && !backend.writes_files() {
+        let refusal = format!("--keep-logs: the back end {name} writes no files, allowed with emu");
+        return Err(BadInput(refusal).into());
+    }
+    Ok(())
 }
 
 /// Reads the values of `--set`.

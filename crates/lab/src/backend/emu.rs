@@ -1,5 +1,6 @@
 //! Real kernel TCP between network namespaces over an emulated link.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +13,10 @@ use forebay_host::scenario::{
     Request, Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, TestbedError};
+
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::TcpCongestion;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
 
 use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
@@ -29,11 +34,29 @@ impl Backend for Emu {
         "emu"
     }
 
+    fn jobs_max(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn is_deterministic(&self) -> bool {
+        false
+    }
+
+    fn writes_files(&self) -> bool {
+        true
+    }
+
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        if experiment.stack != plan::Stack::Linux {
+            let reason = "stack = ns3: the back end emu runs the kernel's own TCP, allowed is \
+                          \"linux\"; the back end sim has both";
+            return Err(BackendError::Unsupported(reason.into()));
+        }
         // Said before a folder for results is made.
         if !nix::unistd::geteuid().is_root() {
             return Err(BackendError::Unavailable(TestbedError::NotRoot.to_string()));
         }
+        experiment.flows.iter().try_for_each(check_cc)?;
         scenario(experiment).map(drop)
     }
 
@@ -67,6 +90,33 @@ impl Backend for Emu {
 struct Plan {
     scenario: Scenario,
     flows: Vec<(String, usize)>,
+}
+
+/// The kernel's name of a flow's congestion control.
+fn kernel_cc(flow: &plan::Flow) -> &str {
+    if flow.cc.kind == "newreno" { "reno" } else { &flow.cc.kind }
+}
+
+/// Refuses parameters, which a kernel's algorithm does not take, and algorithms that the kernel neither
+/// has nor can load.
+fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
+    let refused = |allowed: &str| {
+        let (name, cc) = (&flow.name, &flow.cc);
+        Err(BackendError::Unsupported(format!("flow.{name}.cc = {cc}: allowed is {allowed}")))
+    };
+    if !flow.cc.params.is_empty() {
+        return refused("a name alone: the kernel's algorithms take no parameters here");
+    }
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let answer = socket
+        .and_then(|socket| setsockopt(&socket, TcpCongestion, &OsString::from(kernel_cc(flow))));
+    if answer == Err(Errno::ENOENT) {
+        let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+        let available = std::fs::read_to_string(available).unwrap_or_default();
+        let names = available.split_whitespace().collect::<Vec<_>>().join(", ");
+        return refused(&format!("one that this kernel has: {names}"));
+    }
+    Ok(())
 }
 
 fn ns(duration: Duration) -> u64 {
@@ -149,7 +199,7 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
 fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Workload>, BackendError> {
     let workload = |name: String, kind: WorkloadKind| Workload {
         name,
-        cc: flow.cc.clone(),
+        cc: kernel_cc(flow).to_string(),
         reversed: flow.reversed,
         start_ns: ns(flow.start),
         stop_ns: ns(flow.stop),

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "host")]
 mod emu;
+mod sim;
 
 use std::path::Path;
 
@@ -31,15 +32,25 @@ pub enum BackendError {
     Failed(String),
 }
 
-/// Runs experiments.
-pub trait Backend {
+/// Runs experiments, several at once where [`Backend::jobs_max`] allows.
+pub trait Backend: Sync {
     /// Name in results: `emu` or `sim`.
     fn name(&self) -> &'static str;
+
+    /// Most runs at a time; `None`: any number.
+    fn jobs_max(&self) -> Option<usize>;
+
+    /// The same experiment ends the same, so that trying again what failed is in vain.
+    fn is_deterministic(&self) -> bool;
+
+    /// Its runs leave files that are worth keeping.
+    fn writes_files(&self) -> bool;
 
     /// Refuses what this back end cannot run, before anything is started.
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError>;
 
-    /// Runs `experiment`; large files go into `directory`, which exists and is empty.
+    /// Runs `experiment`; large files go into `directory`, which exists and is empty, or is no folder
+    /// where [`Backend::writes_files`] says that there are none.
     fn run(
         &self,
         experiment: &Experiment,
@@ -49,17 +60,22 @@ pub trait Backend {
 }
 
 /// The names that [`open`] knows.
-pub const NAMES: [&str; 1] = ["emu"];
+pub const NAMES: [&str; 2] = ["sim", "emu"];
+
+/// The one that runs plans when none is named: real kernels where this build has them.
+pub const DEFAULT: &str = if cfg!(feature = "host") { "emu" } else { "sim" };
 
 /// The back end called `name`.
 pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
     match name {
+        "sim" => Ok(Box::new(sim::Sim)),
         #[cfg(feature = "host")]
         "emu" => Ok(Box::new(emu::Emu)),
         #[cfg(not(feature = "host"))]
         "emu" => Err(BackendError::Unavailable(
             "the backend emu is not in this build, which was made with --no-default-features: on \
-             Linux, with clang and libelf-dev installed, run `cargo build --release`"
+             Linux, with clang and libelf-dev installed, run `cargo build --release`; `--backend sim` \
+             runs everywhere"
                 .into(),
         )),
         _ => Err(BackendError::Unavailable(format!(

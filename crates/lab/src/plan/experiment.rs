@@ -24,6 +24,8 @@ pub struct Experiment {
     pub stop: Duration,
     /// End of the warm-up.
     pub warmup: Duration,
+    /// TCP of the hosts.
+    pub stack: Stack,
     /// Longest wait after `stop`.
     pub drain: Duration,
     /// Two-way propagation delay before any change: the nominal one of slowdowns.
@@ -65,6 +67,15 @@ impl Experiment {
     pub fn bundle(&self, name: &str) -> Option<&Bundle> {
         self.bundles.iter().find(|bundle| bundle.name == name)
     }
+}
+
+/// TCP of the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// The testbed's kernel.
+    Linux,
+    /// ns-3 as ccperf sets it up: in a simulator only.
+    Ns3,
 }
 
 /// An Ethernet frame of 1500 bytes of IP, without FCS.
@@ -169,8 +180,8 @@ pub struct Flow {
     pub pair: String,
     /// From B to A.
     pub reversed: bool,
-    /// Kernel congestion control.
-    pub cc: String,
+    /// Congestion control of its TCP connections.
+    pub cc: Spec,
     /// First byte or arrival.
     pub start: Duration,
     /// Last byte or arrival.

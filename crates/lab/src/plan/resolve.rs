@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::error::PlanError;
 use super::experiment::{
-    Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Timing, Traffic,
-    Window,
+    Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Stack, Timing,
+    Traffic, Window,
 };
 use super::library::Source;
 use super::reader::Reader;
@@ -71,6 +71,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         seed: 0,
         stop,
         warmup,
+        stack: plan.choice("stack", &STACKS)?.unwrap_or(Stack::Linux),
         drain: plan.duration("drain")?.unwrap_or(Duration::from_secs(30)),
         rtt,
         forward,
@@ -85,6 +86,8 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         parameters,
     })
 }
+
+const STACKS: [(&str, Stack); 2] = [("linux", Stack::Linux), ("ns3", Stack::Ns3)];
 
 fn first_part(key: &str) -> &str {
     key.split('.').next().unwrap_or_default()
@@ -299,7 +302,7 @@ fn flows(
             name,
             pair: pair_of(&table, bundles)?,
             reversed: table.switch("reversed")?.unwrap_or(false),
-            cc: table.name("cc")?.unwrap_or_else(|| "cubic".into()),
+            cc: flow_cc(&table)?,
             start,
             stop: end,
             traffic,
@@ -309,6 +312,17 @@ fn flows(
         return Err(plan.wrong_because("flow", "at least one [[flow]]"));
     }
     Ok(flows)
+}
+
+/// A kernel has algorithms that we have not: the back end refuses what it does not know.
+fn flow_cc(flow: &Reader<'_>) -> Result<Spec, PlanError> {
+    let cc = flow.spec("cc")?.unwrap_or_else(|| Spec::named("cubic"));
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    // TCP_CA_NAME_MAX of Linux, less the final zero.
+    if cc.kind.is_empty() || cc.kind.len() > 15 || !cc.kind.chars().all(plain) {
+        return Err(flow.wrong("cc"));
+    }
+    Ok(cc)
 }
 
 fn pair_of(flow: &Reader<'_>, bundles: &[DeclaredBundle]) -> Result<String, PlanError> {

@@ -88,6 +88,13 @@ pub static PLAN: Section = Section {
             "\"0s\"",
             "requests arriving and bytes moving before are not counted",
         ),
+        key(
+            "stack",
+            "\"linux\" (the testbed's kernel) or \"ns3\" (ns-3 as ccperf sets it up; back end sim \
+             only)",
+            "\"linux\"",
+            "how TCP's switches stand in the simulator",
+        ),
         key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
         key("bottleneck", TABLE, "", "the link from site A to site B"),
         key("reverse", TABLE, "unlimited rate, no loss", "the link back"),
@@ -176,9 +183,10 @@ pub static FLOW: Section = Section {
         ),
         key(
             "cc",
-            "a congestion control of the hosts' kernel such as \"cubic\"",
+            "a congestion control such as \"cubic\": of the hosts' kernel (back end emu), or an \
+             algorithm (see `forebay list algorithms`; back end sim)",
             "\"cubic\"",
-            "congestion control of its TCP sockets",
+            "congestion control of its TCP sockets; reno is newreno",
         ),
         key("count", "a whole number, 1 to 10000", "1", "how many alike (not requests)"),
         key("start", DURATION, "\"0s\"", "first byte"),

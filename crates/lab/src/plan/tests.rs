@@ -146,6 +146,12 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "name = \"../p\"",
             "p.toml:2: name = \"../p\": allowed is 1 to 64 letters",
         ),
+        ("stop =", "stack = \"bsd\"\nstop =", "p.toml:3: stack = \"bsd\": allowed is \"linux\""),
+        (
+            "name = \"bulk\"",
+            "name = \"bulk\"\ncc = \"../cubic\"",
+            "p.toml:10: flow.bulk.cc = \"../cubic\": allowed is a congestion control such as",
+        ),
         ("\"50ms\"", "\"500h\"", "p.toml:6: bottleneck.rtt = \"500h\": allowed is a duration"),
         (
             "name = \"bulk\"",
@@ -246,6 +252,7 @@ title = "All"
 description = "d"
 seeds = "1..2"
 stop = "20s"
+stack = "ns3"
 warmup = "1s"
 drain = "5s"
 arms = ["one"]

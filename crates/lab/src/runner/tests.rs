@@ -1,5 +1,5 @@
-use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Mutex;
 
 use super::*;
 use crate::metrics::testing::invented_rows;
@@ -7,12 +7,21 @@ use crate::plan::library::Source;
 
 /// A back end whose runs end as told.
 struct Told {
-    outcomes: RefCell<Vec<Result<bool, BackendError>>>,
+    outcomes: Mutex<Vec<Result<bool, BackendError>>>,
 }
 
 impl Backend for Told {
     fn name(&self) -> &'static str {
         "told"
+    }
+    fn jobs_max(&self) -> Option<usize> {
+        None
+    }
+    fn is_deterministic(&self) -> bool {
+        false
+    }
+    fn writes_files(&self) -> bool {
+        true
     }
     fn check(&self, _experiment: &Experiment) -> Result<(), BackendError> {
         Ok(())
@@ -25,8 +34,13 @@ impl Backend for Told {
     ) -> Result<RunRows, BackendError> {
         assert!(std::fs::read_dir(directory).unwrap().next().is_none());
         progress(Progress { phase: "running".into(), done: 0.5 });
-        let mut outcomes = self.outcomes.borrow_mut();
+        let mut outcomes = self.outcomes.lock().unwrap();
         let outcome = if outcomes.is_empty() { Ok(true) } else { outcomes.remove(0) };
+        drop(outcomes);
+        let breaks = matches!(&outcome, Err(BackendError::Failed(reason)) if reason == "panic");
+        assert!(!breaks, "the back end broke");
+        // Later jobs are done first.
+        std::thread::sleep(std::time::Duration::from_millis(8 / experiment.seed));
         let mut rows = invented_rows(experiment, 1.5);
         rows.links[0].drops_ring = u64::from(!outcome?);
         Ok(rows)
@@ -40,7 +54,7 @@ impl Observer for Log {
     fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize) {
         self.0.push(format!("{number}/{total} {} attempt {attempt}", job.name()));
     }
-    fn progress(&mut self, _job: &Job, _progress: &Progress) {}
+    fn progress(&mut self, _job: &Job, _number: usize, _progress: &Progress) {}
     fn ended(&mut self, _job: &Job, _number: usize, _total: usize, reasons: &[String]) {
         self.0.push(format!("{} reasons", reasons.len()));
     }
@@ -81,7 +95,7 @@ impl Bench {
     }
 
     fn run(&mut self, outcomes: Vec<Result<bool, BackendError>>) -> Result<Vec<Done>, RunnerError> {
-        let backend = Told { outcomes: RefCell::new(outcomes) };
+        let backend = Told { outcomes: Mutex::new(outcomes) };
         let jobs = jobs(&[plan()], &backend, &self.options).unwrap();
         self.log.0.clear();
         run(&jobs, &backend, &mut self.store, &self.options, &mut self.log)
@@ -160,4 +174,62 @@ fn logs_are_kept_when_asked() {
     bench.run(vec![Ok(false)]).unwrap();
     let kept = std::fs::read_dir(folder.path().join("logs")).unwrap().count();
     assert_eq!(kept, 5);
+}
+
+/// All rows of a store but the machine's.
+fn contents(store: &Store) -> String {
+    let mut text = Vec::new();
+    for table in crate::store::TABLES {
+        store.csv(table, &mut text).unwrap();
+    }
+    let text = String::from_utf8(text).unwrap();
+    // The column of the host is the only one with an object.
+    let (before, after) = ("\"{\"\"attack\"\"", "}\"");
+    let mut rest = text.as_str();
+    let mut kept = String::new();
+    while let Some(start) = rest.find(before) {
+        kept += &rest[..start];
+        let end = rest[start..].find(after).unwrap();
+        rest = &rest[start + end + after.len()..];
+    }
+    kept + rest
+}
+
+#[test]
+fn a_store_does_not_tell_how_many_runs_went_at_a_time() {
+    let stores = [1, 3].map(|jobs| {
+        let mut bench = Bench::new();
+        bench.options.jobs = jobs;
+        bench.options.seeds = Some(Seeds { first: 1, last: 6 });
+        let done = bench.run(vec![]).unwrap();
+        assert_eq!(
+            done.iter().map(|done| done.ids[0]).collect::<Vec<_>>(),
+            (1..=12).collect::<Vec<_>>()
+        );
+        let again = bench.run(vec![]).unwrap();
+        assert_eq!(again, done);
+        assert!(bench.log.0.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log.0);
+        contents(&bench.store)
+    });
+    assert!(stores[0].contains("p,x,,6,told"));
+    assert_eq!(stores[0], stores[1]);
+}
+
+#[test]
+fn a_job_that_cannot_be_run_stops_the_others_too_and_what_came_before_it_stays() {
+    let mut bench = Bench::new();
+    bench.options.jobs = 2;
+    let gone = || Err(BackendError::Unavailable("no root".into()));
+    let outcomes = vec![Ok(true), Ok(true), gone(), gone()];
+    assert!(matches!(bench.run(outcomes), Err(RunnerError::Backend(_))));
+    assert_eq!(bench.store.run_ids().unwrap(), [1, 2]);
+    assert!(bench.run(vec![]).unwrap().iter().all(|done| done.valid));
+}
+
+#[test]
+#[should_panic(expected = "the back end broke")]
+fn a_panic_of_a_back_end_ends_the_program_and_does_not_hang_it() {
+    let mut bench = Bench::new();
+    bench.options.jobs = 2;
+    let _ = bench.run(vec![Ok(true), Err(BackendError::Failed("panic".into()))]);
 }

@@ -89,7 +89,7 @@ impl Simulation {
         ping.timer.plan(&mut self.events, Event::Ping(index));
         let (first, number) = (ping.data.first, ping.number);
         let (sack, len, kind) = (SackHandle::NONE, PING_FRAME_BYTES as u16, Kind::Ping);
-        let (flow, marks) = (index, Marks::default());
+        let (flow, marks) = (index, Marks::NONE);
         self.sent += 1;
         self.pass(first, Packet { sent: now, queued: 0, flow, number, sack, len, kind, marks });
     }

@@ -1,0 +1,209 @@
+//! From a plan to a network.
+
+use std::time::Duration;
+
+use forebay_core::cc;
+use forebay_core::link::{self, Service, Trace};
+use forebay_core::spec::{Spec, SpecError, Value};
+use forebay_core::traffic::Source;
+use forebay_core::units::{ByteCount, Rate, Ratio};
+use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
+use forebay_sim::{Halves, Requests, SUPPLIED, Stack};
+
+use super::{LINGER, is_tcp};
+use crate::backend::BackendError;
+use crate::plan::Experiment;
+use crate::plan::experiment as plan;
+
+/// What a flow of the network stands for: the place of its flow in the experiment, and its number
+/// among those alike.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub flow: usize,
+    pub index: u32,
+}
+
+/// A network and what is driven from outside of it.
+pub(super) struct Setup {
+    pub network: Network,
+    /// By flow of the network.
+    pub places: Vec<Place>,
+    pub requests: Requests,
+}
+
+/// The links of the network.
+pub(super) const FORWARD: usize = 0;
+pub(super) const REVERSE: usize = 1;
+
+impl Setup {
+    pub fn of(experiment: &Experiment) -> Result<Self, BackendError> {
+        let network = Network {
+            stop: experiment.stop + experiment.drain.max(LINGER),
+            seed: experiment.seed,
+            stack: stack(experiment),
+            links: vec![
+                link("forward", &experiment.forward)?,
+                link("reverse", &experiment.reverse)?,
+            ],
+            flows: Vec::new(),
+        };
+        let mut setup = Self { network, places: Vec::new(), requests: Requests::default() };
+        for (place, flow) in experiment.flows.iter().enumerate() {
+            setup.add(experiment, place, flow)?;
+        }
+        Ok(setup)
+    }
+
+    fn add(
+        &mut self,
+        experiment: &Experiment,
+        place: usize,
+        flow: &plan::Flow,
+    ) -> Result<(), BackendError> {
+        if let plan::Traffic::Requests(load) = &flow.traffic {
+            return self.add_requests(experiment, place, flow, load.connections);
+        }
+        let (traffic, count) = match &flow.traffic {
+            plan::Traffic::Greedy { flows } => {
+                (Traffic::Source(Source::Greedy { bytes: None }), *flows)
+            }
+            plan::Traffic::Datagrams { flows, rate, packet_bytes, timing } => {
+                (Traffic::Source(datagrams(*rate, *packet_bytes, *timing)), *flows)
+            }
+            plan::Traffic::Ping { loops } => (Traffic::Ping, *loops),
+            plan::Traffic::Requests(_) => return Ok(()),
+        };
+        for index in 0..count {
+            let place = Place { flow: place, index };
+            self.add_flow(experiment, flow, traffic, [flow.reversed, false], place)?;
+        }
+        Ok(())
+    }
+
+    fn add_requests(
+        &mut self,
+        experiment: &Experiment,
+        place: usize,
+        flow: &plan::Flow,
+        connections: u32,
+    ) -> Result<(), BackendError> {
+        let drawn = experiment.schedule(flow);
+        let drawn = drawn
+            .map_err(|error| BackendError::Unsupported(format!("{}: {error}", flow.name)))?
+            .unwrap_or_default();
+        let mut halves = Vec::new();
+        for index in 0..connections {
+            let place = Place { flow: place, index };
+            let written = Traffic::Written;
+            let answers =
+                self.add_flow(experiment, flow, written, [flow.reversed, false], place)?;
+            // A server answers at once, and its kernel acknowledges the request with the answer.
+            let asks = self.add_flow(experiment, flow, written, [!flow.reversed, true], place)?;
+            halves.push(Halves { asks, answers });
+        }
+        self.requests.add(flow.start, drawn.requests().to_vec(), &halves);
+        Ok(())
+    }
+
+    /// `rides`: acknowledgements ride on what the other half of the connection sends.
+    fn add_flow(
+        &mut self,
+        experiment: &Experiment,
+        flow: &plan::Flow,
+        traffic: Traffic,
+        [reversed, rides]: [bool; 2],
+        place: Place,
+    ) -> Result<usize, BackendError> {
+        let (there, here) = if reversed { (REVERSE, FORWARD) } else { (FORWARD, REVERSE) };
+        let data = vec![Hop::Link(there)];
+        let back = if rides { Hop::Delay(experiment.rtt / 2) } else { Hop::Link(here) };
+        // Clients ask until the plan's end, and the answers to that are still written.
+        let stop = (traffic != Traffic::Written).then_some(flow.stop);
+        let opens_before = experiment.stack == plan::Stack::Linux && is_tcp(flow);
+        self.network.flows.push(Flow {
+            cc: if is_tcp(flow) {
+                algorithm(experiment.stack, flow)?
+            } else {
+                Spec::named("newreno")
+            },
+            traffic,
+            start: if traffic == Traffic::Written { Duration::ZERO } else { flow.start },
+            stop,
+            data,
+            back: vec![back],
+            opened: opens_before.then_some(experiment.rtt),
+        });
+        self.places.push(place);
+        Ok(self.network.flows.len() - 1)
+    }
+}
+
+fn stack(experiment: &Experiment) -> Stack {
+    match experiment.stack {
+        plan::Stack::Linux => Stack::LINUX,
+        plan::Stack::Ns3 => Stack::NS3,
+    }
+}
+
+/// The algorithm of a flow; refuses one that a sender of the simulator cannot serve.
+fn algorithm(stack: plan::Stack, flow: &plan::Flow) -> Result<Spec, BackendError> {
+    let mut spec = flow.cc.clone();
+    if spec.kind == "reno" {
+        spec.kind = "newreno".into();
+    }
+    // What Linux does unless told otherwise (net/ipv4/tcp_cubic.c, hystart = 1).
+    if stack == plan::Stack::Linux && spec.kind == "cubic" && !spec.params.contains_key("hystart") {
+        spec = spec.with("hystart", Value::Text("classic".into()));
+    }
+    match cc::build(&spec, SUPPLIED) {
+        Ok(_) => Ok(spec),
+        Err(error) => {
+            let error = error.within(&format!("flow.{}.cc", flow.name));
+            Err(BackendError::Unsupported(error.to_string()))
+        }
+    }
+}
+
+fn datagrams(rate: Rate, packet_bytes: u32, timing: plan::Timing) -> Source {
+    let packet = ByteCount::new(packet_bytes.into());
+    match timing {
+        plan::Timing::Even => Source::Cbr { rate, packet },
+        plan::Timing::Poisson => Source::Poisson { rate, packet },
+        plan::Timing::OnOff { on, off } => Source::OnOff { rate, packet, on, off },
+    }
+}
+
+fn link(name: &str, link: &plan::Link) -> Result<Link, BackendError> {
+    let refused = |error: SpecError| BackendError::Unsupported(format!("{name} link: {error}"));
+    let change = |change: &plan::Change| {
+        let loss = change.loss.map(share).transpose()?;
+        let (rate, delay) = (change.rate, change.delay);
+        Ok::<_, SpecError>(link::Change { at: change.at, rate, delay, loss })
+    };
+    let config = link::Config {
+        service: service(link)?,
+        delay: link.delay,
+        loss: share(link.loss).map_err(refused)?,
+        reorder: share(link.reorder).map_err(refused)?,
+        reorder_packets: link.reorder_packets,
+        changes: link.changes.iter().map(change).collect::<Result<_, _>>().map_err(refused)?,
+    };
+    let mut built = Link::new(name, config, link.qdisc.clone());
+    built.message_loss = share(link.message_loss).map_err(refused)?;
+    built.log = true;
+    Ok(built)
+}
+
+fn share(value: f64) -> Result<Ratio, SpecError> {
+    Ratio::new(value).ok_or_else(|| SpecError::new("share", &value.to_string(), "0 to 1"))
+}
+
+fn service(link: &plan::Link) -> Result<Service, BackendError> {
+    let (rate, trace) = (link.rate, link.trace.as_deref());
+    let Some(path) = trace else { return Ok(rate.map_or(Service::Unlimited, Service::Rate)) };
+    let file = path.display().to_string();
+    let refused = |reason: String| BackendError::Unsupported(format!("{file}: {reason}"));
+    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    let trace = Trace::parse(&file, &text).map_err(|error| refused(error.to_string()))?;
+    Ok(Service::Trace(trace.into()))
+}

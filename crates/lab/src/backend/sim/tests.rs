@@ -1,0 +1,132 @@
+use super::*;
+use crate::metrics::evaluate;
+use crate::plan::Plan;
+use crate::plan::library::Source;
+use crate::rows::{Fate, PacketRow};
+
+const PLAN: &str = r#"
+name = "p"
+stop = "2s"
+drain = "3s"
+bottleneck = { rate = "20Mbit/s", rtt = "40ms", qdisc = { kind = "fifo", limit = "50p" } }
+reverse = { rate = "5Mbit/s" }
+[[flow]]
+name = "web"
+pair = "web"
+traffic = { kind = "requests", sizes = "30KB", load = "40%", connections = 5 }
+[[flow]]
+name = "bulk"
+count = 2
+start = "500ms"
+stop = "1500ms"
+traffic = { kind = "greedy" }
+[[flow]]
+name = "up"
+reversed = true
+traffic = { kind = "cbr", rate = "1Mbit/s", packet = "142B" }
+[[flow]]
+name = "probe"
+count = 3
+traffic = { kind = "ping" }
+"#;
+
+fn experiment(sets: &[&str]) -> Experiment {
+    let source = Source { file: "p".into(), folder: None, text: PLAN.into() };
+    let sets: Vec<_> = sets.iter().map(|it| crate::plan::Override::parse(it).unwrap()).collect();
+    let plan = Plan::from_source(source, &sets).unwrap();
+    plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap()
+}
+
+fn rows_of(experiment: &Experiment) -> RunRows {
+    Sim.run(experiment, Path::new(""), &mut |_| ()).unwrap()
+}
+
+fn packets(rows: &RunRows, link: &str) -> Vec<PacketRow> {
+    let mut packets = Vec::new();
+    rows.link(link).unwrap().packets.for_each(|packet| packets.push(*packet)).unwrap();
+    packets
+}
+
+#[test]
+fn every_request_is_answered_with_the_bytes_it_asked_for() {
+    let experiment = experiment(&[]);
+    let rows = rows_of(&experiment);
+    // 8 Mbit/s of 30 kB for 2 s.
+    assert!((60..=70).contains(&rows.requests.len()), "{}", rows.requests.len());
+    let asked: u64 = rows.requests.iter().map(|request| request.size_bytes).sum();
+    let web: Vec<_> = rows.flows.iter().filter(|row| row.flow == 0).collect();
+    assert_eq!((web.len(), web[0].bytes), (1, asked));
+    assert_eq!(web[0].bytes_per_100ms.iter().sum::<u64>(), asked);
+    for request in &rows.requests {
+        assert_eq!(request.sent_ns, Some(request.scheduled_ns), "clients are never late");
+        // A round trip and 30 kB at 20 Mbit/s.
+        assert!(request.finished_ns.unwrap() - request.scheduled_ns >= 52_000_000, "{request:?}");
+        assert!(request.finished_ns.unwrap() <= rows.finished_ns);
+    }
+    let evaluation = evaluate(&experiment, &rows).unwrap();
+    assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
+}
+
+#[test]
+fn flows_begin_and_end_when_the_plan_says_and_where() {
+    let rows = rows_of(&experiment(&[]));
+    let of_flow = |flow| rows.flows.iter().filter(move |row| row.flow == flow);
+    for (index, bulk) in of_flow(1).enumerate() {
+        let (before, rest) = bulk.bytes_per_100ms.split_at(5);
+        assert_eq!((before, bulk.index as usize), (&[0; 5][..], index));
+        assert!(rest[1] > 0 && rest.iter().sum::<u64>() == bulk.bytes);
+        // What stood in queues at 1.5 s has come 21 ms and a round trip later, repairs after that.
+        assert!(rest[15..].iter().sum::<u64>() <= rest[5], "{rest:?}");
+    }
+    let up = of_flow(2).next().unwrap();
+    // 100 bytes of payload 880.3 times a second over a link that is never full.
+    assert!((175_900..=176_100).contains(&up.bytes) && up.lost == 0, "{up:?}");
+    for probe in of_flow(3) {
+        assert!(probe.rtts_ns.iter().all(|rtt| *rtt >= 40_000_000) && probe.rtts_ns.len() > 10);
+    }
+    assert_eq!([of_flow(1).count(), of_flow(2).count(), of_flow(3).count()], [2, 1, 3]);
+    let pairs = |link| packets(&rows, link).iter().map(|packet| packet.pair).max();
+    assert_eq!([pairs("forward"), pairs("reverse")], [Some(1), Some(1)]);
+}
+
+#[test]
+fn no_packet_is_missing_in_the_log() {
+    let rows = rows_of(&experiment(&["bottleneck.loss=0.01"]));
+    let all = packets(&rows, "forward");
+    let count = |fate| all.iter().filter(|packet| packet.fate == fate).count();
+    let ended = [Fate::Delivered, Fate::QueueDrop, Fate::Lost, Fate::Inside].map(count);
+    assert_eq!(ended.iter().sum::<usize>(), all.len());
+    assert!(ended[0] > 2000 && ended[2] > 10, "{ended:?}");
+    assert!(all.is_sorted_by_key(|packet| packet.arrived_ns));
+    for packet in all.iter().filter(|packet| packet.fate == Fate::Delivered) {
+        // The queue of 50 packets, the one being sent and its own time at 20 Mbit/s.
+        assert!(packet.departed_ns - packet.arrived_ns <= 52 * 605_600 + 52, "{packet:?}");
+        assert_eq!(packet.released_ns - packet.departed_ns, 20_000_000);
+    }
+}
+
+#[test]
+fn names_of_the_kernel_are_known_and_those_of_nobody_refused() {
+    assert!(Sim.check(&experiment(&["flow.bulk.cc=reno"])).is_ok());
+    for (set, expected) in [
+        ("flow.bulk.cc=cdg", "flow.bulk.cc.kind = cdg: allowed is one of"),
+        ("flow.web.cc={ kind = \"cubic\", gain = 1 }", "flow.web.cc.gain = 1: allowed is one of"),
+    ] {
+        let error = Sim.check(&experiment(&[set])).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn the_stack_is_the_plan_s() {
+    let opened = |stack| {
+        let experiment = experiment(&[&format!("stack={stack}")]);
+        let rows = rows_of(&experiment);
+        let sizes = packets(&rows, "forward").iter().map(|packet| packet.bytes).max();
+        let first = rows.flows.iter().find(|row| row.flow == 1).unwrap();
+        (sizes, first.bytes_per_100ms[5] > 0)
+    };
+    // PPP and Ethernet; 40 ms for the handshake and 40 for the first window, or the latter alone.
+    assert_eq!(opened("ns3").0, Some(1502));
+    assert_eq!(opened("linux"), (Some(1514), true));
+}
