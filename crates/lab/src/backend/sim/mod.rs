@@ -112,10 +112,5 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     if experiment.attack.is_some() {
         return refused("[attack]");
     }
-    if let Some(bundle) = experiment.bundles.first() {
-        let name = &bundle.name;
-        let reason = "the back end sim has no boxes yet, allowed is enabled = false";
-        return Err(BackendError::Unsupported(format!("bundle.{name}: {reason}")));
-    }
     Ok(())
 }

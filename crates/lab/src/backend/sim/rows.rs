@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use forebay_core::units::Timestamp;
+use forebay_core::bundle::sendbox::{Decision, Epoch};
+use forebay_core::qdisc::Backlog;
+use forebay_core::units::{Rate, Timestamp};
 use forebay_sim::{BIN_NS, Bin, Fate, INTERVAL_NS, Owner, Requests, Simulation};
 
 use super::setup::{FORWARD, Place, REVERSE};
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
-use crate::rows::{self, FlowRow, HostRow, LinkRow, PacketLog, PacketRow, RequestRow, RunRows};
+use crate::rows::{
+    self, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, PacketRow,
+    QueueRow, RequestRow, RunRows,
+};
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP around the payload of a datagram.
 const DATAGRAM_HEADERS: u64 = 14 + 20 + 8;
@@ -29,7 +34,7 @@ impl Rows<'_> {
             requests: self.request_rows(),
             flows: self.flow_rows(),
             links: links.map(|(name, index)| self.link_row(name, index)).to_vec(),
-            bundles: Vec::new(),
+            bundles: self.bundle_rows(),
             attack: None,
             // There is no machine, and nothing is late.
             host: HostRow::default(),
@@ -103,10 +108,9 @@ impl Rows<'_> {
                 forebay_sim::PING_FRAME_BYTES
             }
         };
-        // The simulator counts frames, a receiver reads what is in them.
-        let payload = |bytes: u64| bytes / frame * (frame - DATAGRAM_HEADERS);
-        row.bytes = payload(metrics.received_bytes);
-        row.bytes_per_100ms = per_100ms(flow.start, bins).into_iter().map(payload).collect();
+        row.bytes = payload(metrics.received_bytes, frame);
+        let frames = per_100ms(flow.start, bins).into_iter();
+        row.bytes_per_100ms = frames.map(|bytes| payload(bytes, frame)).collect();
         if matches!(flow.traffic, plan::Traffic::Datagrams { .. }) {
             row.lost = metrics.data_packets_sent - metrics.received_bytes / frame;
         }
@@ -114,16 +118,23 @@ impl Rows<'_> {
     }
 
     fn link_row(&self, name: &str, index: usize) -> LinkRow {
-        let pairs: Vec<u16> = self.places.iter().map(|place| self.pair_of(place.flow)).collect();
+        let flows = &self.experiment.flows;
+        let pair_of = |place: &Place| self.pair(&flows[place.flow].pair);
+        let pairs: Vec<u16> = self.places.iter().map(pair_of).collect();
+        let bundles = self.experiment.bundles.iter();
+        let of_bundles: Vec<u16> = bundles.map(|bundle| self.pair(&bundle.pair)).collect();
         let packets = self.simulation.packet_log(index).map(|packet| {
-            let Owner::Flow(flow) = packet.owner;
+            let pair = match packet.owner {
+                Owner::Flow(flow) => pairs[flow],
+                Owner::Bundle(bundle) => of_bundles[bundle],
+            };
             PacketRow {
                 arrived_ns: packet.arrived.as_nanos(),
                 departed_ns: packet.departed.map_or(0, |at| at.as_nanos().max(1)),
                 released_ns: packet.released.map_or(0, |at| at.as_nanos().max(1)),
                 identity: packet.identity,
                 bytes: packet.bytes.into(),
-                pair: pairs[flow],
+                pair,
                 fate: match packet.fate {
                     Fate::Delivered => rows::Fate::Delivered,
                     Fate::QueueDrop => rows::Fate::QueueDrop,
@@ -142,11 +153,77 @@ impl Rows<'_> {
         }
     }
 
-    fn pair_of(&self, flow: usize) -> u16 {
-        let name = &self.experiment.flows[flow].pair;
+    fn bundle_rows(&mut self) -> Vec<BundleRow> {
+        let experiment = self.experiment;
+        let bundles = experiment.bundles.iter().enumerate();
+        bundles.map(|(index, bundle)| self.bundle_row(index, &bundle.name)).collect()
+    }
+
+    /// The boxes are never late and lose nothing by themselves.
+    fn bundle_row(&mut self, index: usize, name: &str) -> BundleRow {
+        let metrics = self.simulation.bundle_metrics(index);
+        let mut row = BundleRow {
+            name: name.into(),
+            boundaries_sent: metrics.boundaries_sent,
+            boundaries_matched: metrics.boundaries_matched,
+            drops_queue: metrics.drops_queue,
+            packets_sent: metrics.packets_sent,
+            bytes_sent: metrics.bytes_sent,
+            message_bytes: metrics.message_bytes,
+            ..BundleRow::default()
+        };
+        if let Some(log) = self.simulation.bundle_log(index) {
+            row.epochs = log.epochs().iter().map(|(at, epoch)| epoch_row(*at, epoch)).collect();
+            let queue = log.queue().iter();
+            let sample = |(at, backlog): &(Timestamp, Backlog)| QueueRow {
+                at_ns: at.as_nanos(),
+                packets: backlog.packets,
+            };
+            row.queue = queue.map(sample).collect();
+            let decisions = log.decisions().iter();
+            row.decisions = decisions.map(|(at, decision)| decision_row(*at, decision)).collect();
+        }
+        row
+    }
+
+    /// The place of the pair of sites called `name`.
+    fn pair(&self, name: &str) -> u16 {
         let place = self.experiment.pairs.iter().position(|pair| pair == name);
         place.map_or(u16::MAX, |place| place as u16)
     }
+}
+
+fn epoch_row(at: Timestamp, epoch: &Epoch) -> EpochRow {
+    EpochRow {
+        at_ns: at.as_nanos(),
+        identity: epoch.identity,
+        previous_identity: epoch.previous_identity.unwrap_or(0),
+        sent_ns: epoch.sent_at.as_nanos(),
+        rtt_ns: nanos(epoch.rtt),
+        raw_rtt_ns: nanos(epoch.raw_rtt),
+        delivery_rate_bps: epoch.delivery_rate.map_or(0, Rate::as_bits_per_sec),
+        epoch_packets: epoch.epoch_size.packets(),
+    }
+}
+
+fn decision_row(at: Timestamp, decision: &Decision) -> DecisionRow {
+    DecisionRow {
+        at_ns: at.as_nanos(),
+        rate_bps: decision.rate.map(Rate::as_bits_per_sec),
+        min_rtt_ns: decision.min_rtt.map(nanos),
+        bottleneck_bps: decision.bottleneck_rate.map(Rate::as_bits_per_sec),
+        state: decision.state.into(),
+        reason: decision.reason.into(),
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What receivers read of frames of `frame` bytes, which is what the simulator counts.
+fn payload(bytes: u64, frame: u64) -> u64 {
+    bytes / frame * (frame - DATAGRAM_HEADERS)
 }
 
 /// Bytes in each 100 ms of the run, from bins that begin at `start`; a bin counts where it begins.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use forebay_core::cc;
 use forebay_core::link::{self, Service, Trace};
-use forebay_core::spec::{Spec, SpecError, Value};
+use forebay_core::spec::{Spec, SpecError};
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Rate, Ratio};
-use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
+use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Traffic};
 use forebay_sim::{Halves, Requests, SUPPLIED, Stack};
 
 use super::{LINGER, is_tcp};
@@ -45,6 +45,7 @@ impl Setup {
                 link("forward", &experiment.forward)?,
                 link("reverse", &experiment.reverse)?,
             ],
+            bundles: experiment.bundles.iter().map(bundle).collect(),
             flows: Vec::new(),
         };
         let mut setup = Self { network, places: Vec::new(), requests: Requests::default() };
@@ -114,18 +115,14 @@ impl Setup {
         [reversed, rides]: [bool; 2],
         place: Place,
     ) -> Result<usize, BackendError> {
-        let (there, here) = if reversed { (REVERSE, FORWARD) } else { (FORWARD, REVERSE) };
-        let data = vec![Hop::Link(there)];
-        let back = if rides { Hop::Delay(experiment.rtt / 2) } else { Hop::Link(here) };
+        let data = vec![way(experiment, &flow.pair, reversed)];
+        let back = way(experiment, &flow.pair, !reversed);
+        let back = if rides { Hop::Delay(experiment.rtt / 2) } else { back };
         // Clients ask until the plan's end, and the answers to that are still written.
         let stop = (traffic != Traffic::Written).then_some(flow.stop);
         let opens_before = experiment.stack == plan::Stack::Linux && is_tcp(flow);
         self.network.flows.push(Flow {
-            cc: if is_tcp(flow) {
-                algorithm(experiment.stack, flow)?
-            } else {
-                Spec::named("newreno")
-            },
+            cc: if is_tcp(flow) { algorithm(flow)? } else { Spec::named("newreno") },
             traffic,
             start: if traffic == Traffic::Written { Duration::ZERO } else { flow.start },
             stop,
@@ -138,6 +135,27 @@ impl Setup {
     }
 }
 
+/// What packets of a pair of sites take in a direction: a bundle, or else the link.
+fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Hop {
+    let is_its = |it: &plan::Bundle| it.pair == pair && it.reversed == reversed;
+    match experiment.bundles.iter().position(is_its) {
+        Some(bundle) => Hop::Bundle(bundle),
+        None => Hop::Link(if reversed { REVERSE } else { FORWARD }),
+    }
+}
+
+/// A bundle over the link of its direction, its messages back over the other one.
+fn bundle(bundle: &plan::Bundle) -> Bundle {
+    let (there, here) = if bundle.reversed { (REVERSE, FORWARD) } else { (FORWARD, REVERSE) };
+    let (path, back) = (vec![Hop::Link(there)], vec![Hop::Link(here)]);
+    let (cc, qdisc) = (bundle.cc.clone(), bundle.qdisc.clone());
+    let mut built = Bundle::new(&bundle.name, cc, qdisc, path, back);
+    built.min_rate = bundle.min_rate.or(built.min_rate);
+    built.max_rate = bundle.max_rate;
+    built.log = true;
+    built
+}
+
 fn stack(experiment: &Experiment) -> Stack {
     match experiment.stack {
         plan::Stack::Linux => Stack::LINUX,
@@ -146,14 +164,10 @@ fn stack(experiment: &Experiment) -> Stack {
 }
 
 /// The algorithm of a flow; refuses one that a sender of the simulator cannot serve.
-fn algorithm(stack: plan::Stack, flow: &plan::Flow) -> Result<Spec, BackendError> {
+fn algorithm(flow: &plan::Flow) -> Result<Spec, BackendError> {
     let mut spec = flow.cc.clone();
     if spec.kind == "reno" {
         spec.kind = "newreno".into();
-    }
-    // What Linux does unless told otherwise (net/ipv4/tcp_cubic.c, hystart = 1).
-    if stack == plan::Stack::Linux && spec.kind == "cubic" && !spec.params.contains_key("hystart") {
-        spec = spec.with("hystart", Value::Text("classic".into()));
     }
     match cc::build(&spec, SUPPLIED) {
         Ok(_) => Ok(spec),

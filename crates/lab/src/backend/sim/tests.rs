@@ -130,3 +130,22 @@ fn the_stack_is_the_plan_s() {
     assert_eq!(opened("ns3").0, Some(1502));
     assert_eq!(opened("linux"), (Some(1514), true));
 }
+
+#[test]
+fn a_bundle_holds_the_queue_and_judges_its_path_rightly() {
+    let source = Source::plan("bundler/queue_shift").unwrap();
+    let sets = ["stop=12s", "warmup=5s"].map(|set| crate::plan::Override::parse(set).unwrap());
+    let plan = Plan::from_source(source, &sets).unwrap();
+    let arm = plan.arms.iter().find(|arm| arm.name == "copa_sfq").unwrap();
+    let experiment = plan.experiment(arm, &plan.cells[0], 1).unwrap();
+    let rows = rows_of(&experiment);
+    let bundle = &rows.bundles[0];
+    assert_eq!((rows.bundles.len(), bundle.name.as_str(), bundle.hand_backs), (1, "a", 0));
+    assert!(bundle.queue.is_sorted_by_key(|sample| sample.at_ns) && bundle.queue.len() >= 1200);
+    let evaluation = evaluate(&experiment, &rows).unwrap();
+    assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
+    let metric = |name: &str| evaluation.bundles[0].metrics.get(name).unwrap();
+    assert!(metric("queue_share_at_sendbox") > 0.85);
+    assert!(metric("rtt_within_1ms") > 0.8 && metric("boundaries_matched") > 0.95);
+    assert_eq!(metric("epochs_without_truth"), 0.0);
+}
