@@ -21,8 +21,9 @@
 //! - RTT is the least seen, 0 if none is known: a queue need not hasten growth.
 //! - In a measurement over an interval t is that of its middle: what it acknowledges came then.
 //! - `ns3_growth`: whole segments, by counting acknowledgements with the integer divisions of Linux
-//!   and ns-3, at most one segment for two of them, and 5 % a window before any loss;
-//!   `ns3_hystart`.
+//!   and ns-3, at most one segment for two of them, and 5 % a window before any loss; slow start not
+//!   held at ssthresh; after a timeout the least round trip anew; and, as in ns-3.37, no W_est
+//!   unless `reno_friendly` asks for it. `ns3_hystart`.
 //!
 //! Ranges, all in integers: time from K up to 2^20 / 1024 s = 17 minutes (beyond that W stays), in
 //! 1/1024 s; K up to 34 minutes; W_est in 1/256 byte.
@@ -75,15 +76,14 @@ const NS3_EARLY_COUNT: u64 = 20;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let filled = spec.with_defaults(ALGORITHM.params);
+    let growth = spec.switch(Ns3::GROWTH.name)?.unwrap_or(false);
     let law = Cubic {
-        fast_convergence: filled.switch("fast_convergence")?.unwrap_or(true),
-        reno_friendly: filled.switch("reno_friendly")?.unwrap_or(true),
+        fast_convergence: spec.switch("fast_convergence")?.unwrap_or(true),
+        reno_friendly: spec.switch("reno_friendly")?.unwrap_or(!growth),
         hystart: HyStart::new(Kind::read(spec)?),
         ..Cubic::default()
     };
     // CUBIC's ssthresh is a share of the window in ns-3 too.
-    let growth = spec.switch(Ns3::GROWTH.name)?.unwrap_or(false);
     Ok(WindowControl::boxed(law, Ns3 { growth, flight: false }))
 }
 
@@ -191,11 +191,20 @@ impl Cubic {
         estimate >> EST_BITS
     }
 
+    /// ns-3's W(t + RTT) in segments: whole ones, on either side of the origin.
+    fn ns3_target(&self, now: Timestamp, epoch: &Epoch, mss: u64) -> u64 {
+        let since = now.saturating_since(epoch.began_at);
+        let at = ticks(since.saturating_add(self.min_rtt.get().unwrap_or(Duration::ZERO)));
+        let distance = cubic_bytes(at.abs_diff(epoch.k), mss) / mss;
+        let origin = epoch.origin / mss;
+        if at < epoch.k { origin.saturating_sub(distance) } else { origin + distance }
+    }
+
     /// The segments that ns-3 wants acknowledged for one more.
     fn ns3_count(&mut self, now: Timestamp, acked: u64, window: &Window) -> u64 {
         let mut epoch = self.epoch(now, window);
         let segments = window.segments();
-        let target = epoch.window_at(self.ticks_ahead(now, &epoch), window.mss()) / window.mss();
+        let target = self.ns3_target(now, &epoch, window.mss());
         let mut count = match target.checked_sub(segments) {
             None | Some(0) => 100 * segments,
             Some(more) => segments / more,
@@ -238,6 +247,10 @@ impl WindowLaw for Cubic {
         // Counted in bytes in ns-3 too, where Reno counts acknowledgements.
         let counted = self.hystart.counted(acked);
         let room = window.ssthresh().saturating_sub(window.cwnd());
+        if window.ns3().growth {
+            window.set_cwnd(window.cwnd() + counted);
+            return 0;
+        }
         window.set_cwnd(window.cwnd() + counted.min(room));
         if self.hystart.is_conservative() { 0 } else { acked.saturating_sub(room) }
     }
@@ -270,6 +283,7 @@ impl WindowLaw for Cubic {
         self.before_loss = cwnd;
         self.epoch = None;
         if window.ns3().growth {
+            self.w_max -= self.w_max % window.mss();
             return window.whole_segments(window.segments() * 7 / 10);
         }
         cwnd * 7 / 10
@@ -278,8 +292,12 @@ impl WindowLaw for Cubic {
     fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
         let ssthresh = self.on_loss(now, window);
         self.w_max = 0;
-        self.counted = 0;
         self.hystart.restart();
+        if window.ns3().growth {
+            self.min_rtt = MinRtt::default();
+        } else {
+            self.counted = 0;
+        }
         ssthresh
     }
 

@@ -9,8 +9,10 @@
 //! HyStart     from 16 segments on, ssthresh = cwnd when
 //!   train     acknowledgements at most 2 ms apart span min_rtt / 2 (ns-3: min_rtt) of a round
 //!   delay     a round's least round trip, after 8 samples, is above min_rtt + T
-//!             T = min_rtt / 8 within 4 to 16 ms (ns-3: 4 to 1000 ms)
+//!             T = min_rtt / 8 within 4 to 16 ms (ns-3: min_rtt within 4 to 1000 ms)
 //! ```
+//! ns-3 (TcpCubic::HystartUpdate) counts rounds from the first acknowledgement on, judges the least
+//! of a round's first 8 samples only, and ends slow start once until a timeout.
 //! A round ends when what was outstanding at its start has been acknowledged, counted in bytes.
 //! HyStart++ serves the first slow start only (RFC 9406, 4.3), HyStart every one.
 //!
@@ -110,6 +112,8 @@ pub struct HyStart {
     last_round_min: Option<Duration>,
     samples: u64,
     conservative: Option<Conservative>,
+    /// ns-3: it has ended slow start.
+    is_found: bool,
 }
 
 impl HyStart {
@@ -129,6 +133,7 @@ impl HyStart {
         }
         let ends = match self.kind {
             Kind::PlusPlus => self.plus_plus(now, measurement, window),
+            Kind::Ns3 => self.ns3(now, measurement, window),
             _ => self.classic(now, measurement, window),
         };
         if ends {
@@ -211,19 +216,42 @@ impl HyStart {
         }
         self.begins_round(now, measurement, window);
         let Some(min_rtt) = self.min_rtt.get() else { return false };
-        let is_ns3 = self.kind == Kind::Ns3;
         if now.saturating_since(self.train_at) <= TRAIN_GAP {
             self.train_at = now;
-            let span = if is_ns3 { min_rtt } else { min_rtt / 2 };
-            if now.saturating_since(self.round_began_at) > span {
+            if now.saturating_since(self.round_began_at) > min_rtt / 2 {
                 return true;
             }
         }
         let is_judged = self.samples >= SAMPLES;
         self.sample(measurement, window);
-        let most = if is_ns3 { NS3_RISE_MAX } else { RISE_MAX };
-        let rise = (min_rtt / RISE_PARTS).clamp(RISE_MIN, most);
+        let rise = (min_rtt / RISE_PARTS).clamp(RISE_MIN, RISE_MAX);
         is_judged && self.round_min.is_some_and(|least| least > min_rtt.saturating_add(rise))
+    }
+
+    fn ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
+        let looks = !self.is_found && window.segments() >= CLASSIC_FROM;
+        self.is_found |= looks && self.ns3_finds(now, measurement, window);
+        if self.begins_round(now, measurement, window) {
+            // Not at the end of what was outstanding, but beyond it.
+            self.round_left = self.round_left.saturating_add(1);
+        }
+        looks && self.is_found
+    }
+
+    fn ns3_finds(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
+        let Some(min_rtt) = self.min_rtt.get() else { return false };
+        if now.saturating_since(self.train_at) <= TRAIN_GAP {
+            self.train_at = now;
+            if now.saturating_since(self.round_began_at) > min_rtt {
+                return true;
+            }
+        }
+        if self.samples < SAMPLES {
+            self.sample(measurement, window);
+            return false;
+        }
+        let rise = min_rtt.clamp(RISE_MIN, NS3_RISE_MAX);
+        self.round_min.is_some_and(|least| least > min_rtt.saturating_add(rise))
     }
 }
 

@@ -18,6 +18,7 @@
 //!   0.1 a full queue is left standing for minutes.
 //! - `ns3_growth`: acknowledgements counted with alpha rounded down, so none below 1; `ns3_flight`:
 //!   ssthresh in whole segments of the bytes in flight; `ns3_delays`: delays in whole milliseconds,
+//!   of rounds that end by what is acknowledged and not in a recovery,
 //!   no threshold of 15 segments.
 //!
 //! Ranges: delays in µs up to 71 minutes, alpha and beta in 1/1024. All in integers.
@@ -82,6 +83,10 @@ struct Illinois {
     /// da has been above dm / 100; round trips below since.
     was_above: bool,
     low_rounds: u32,
+    /// ns-3: where its round began, and the newest measurement's end and departure, in bytes
+    /// delivered. It looks for the end of a round only where it grows.
+    round_began: u64,
+    newest: (u64, u64),
     /// ns-3: weighted acknowledgements since the last segment added.
     counted: u64,
 }
@@ -115,6 +120,8 @@ impl Illinois {
             beta: BETA_MAX,
             was_above: false,
             low_rounds: 0,
+            round_began: 0,
+            newest: (0, 0),
             counted: 0,
         }
     }
@@ -128,8 +135,11 @@ impl Illinois {
             return (most * ALPHA_MAX / (most + mean * (ALPHA_MAX - ALPHA_MIN) / ALPHA_MIN))
                 .max(ALPHA_MIN);
         }
-        if !self.was_above {
+        if !self.was_above && !self.ns3_delays {
             return ALPHA_MAX;
+        }
+        if !self.was_above {
+            self.alpha = ALPHA_MAX;
         }
         self.low_rounds += 1;
         if self.low_rounds < LOW_DELAY_ROUNDS {
@@ -156,6 +166,16 @@ impl Illinois {
     }
 }
 
+impl Illinois {
+    fn end_ns3_round(&mut self, window: &Window) {
+        let (delivered, prior) = self.newest;
+        if self.ns3_delays && prior >= self.round_began {
+            self.end_round(window);
+            self.round_began = delivered;
+        }
+    }
+}
+
 impl WindowLaw for Illinois {
     fn start(&mut self, _now: Timestamp, _window: &Window) {
         *self = Self::new(self.ns3_delays);
@@ -167,14 +187,22 @@ impl WindowLaw for Illinois {
         self.max_rtt = self.max_rtt.max(rtt.latest);
         self.sum_us = self.sum_us.saturating_add(micros(rtt.latest));
         self.samples += 1;
-        if now >= self.round_ends_at {
+        self.newest = (measurement.delivered.as_u64(), measurement.prior_delivered.as_u64());
+        if now >= self.round_ends_at && !self.ns3_delays {
             self.end_round(window);
             self.round_ends_at = now + rtt.latest;
         }
     }
 
+    fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        self.end_ns3_round(window);
+        let left = window.slow_start(acked);
+        if window.ns3().growth { 0 } else { left }
+    }
+
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
+        self.end_ns3_round(window);
         if window.ns3().growth {
             self.counted += acked / mss * self.alpha / ONE;
             while self.counted >= window.segments() {

@@ -16,7 +16,8 @@
 //! - Measurements older than a round trip leave the filter of the current delay, but for the newest:
 //!   four of them are otherwise four round trips where a measurement covers one.
 //!
-//! ns-3 differs by `ns3_slow_start`: Reno's slow start, once, up to ssthresh.
+//! ns-3 differs by `ns3_slow_start`: Reno's slow start, once, up to ssthresh; and `ns3_growth` also
+//! leaves out ALLOWED_INCREASE: a window of whole segments that is full never grows.
 //!
 //! Ranges: delays 1 ns to 584 years, target 1 to 100 ms, windows as in [`super::window`].
 
@@ -158,8 +159,10 @@ impl Ledbat {
             self.shrink(acked, queueing - self.target, window);
         }
         if let Some(in_flight) = window.in_flight() {
-            let most = in_flight.saturating_add(acked + ALLOWED_SEGMENTS * mss);
-            window.set_cwnd(window.cwnd().min(most.max(before)));
+            let is_ns3 = window.ns3().growth;
+            let allowed = if is_ns3 { 0 } else { ALLOWED_SEGMENTS };
+            let most = in_flight.saturating_add(acked + allowed * mss);
+            window.set_cwnd(window.cwnd().min(if is_ns3 { most } else { most.max(before) }));
         }
         window.set_cwnd(window.cwnd().max(MIN_SEGMENTS * mss));
     }

@@ -183,7 +183,9 @@ impl WindowLaw for Lp {
             return;
         };
         let nanos = |rtt: Duration| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
-        let rtt = nanos(sample.latest).min(DELAY_MAX);
+        // ns-3 takes delays from timestamps, whatever it smooths of the round trip elsewhere.
+        let exact = measurement.feedback_delay.filter(|_| self.ns3_delays);
+        let rtt = nanos(exact.unwrap_or(sample.latest)).min(DELAY_MAX);
         let base = self.base.map_or(rtt, |base| base.min(rtt));
         self.base = Some(base);
         let packets = measurement.acked.as_u64() / window.mss();

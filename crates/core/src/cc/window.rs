@@ -384,8 +384,13 @@ impl<L: WindowLaw> WindowControl<L> {
     }
 
     fn on_rto(&mut self, now: Timestamp) {
-        let is_repeated = self.phase == Phase::Loss && !self.progressed;
-        let in_episode = self.phase != Phase::Open && !self.window.ns3.flight;
+        // TcpSocketBase::ReTxTimeout computes ssthresh anew each time, from what recovery has left.
+        let is_ns3 = self.window.ns3.flight || self.window.ns3.growth;
+        if is_ns3 && self.phase == Phase::Recovery {
+            self.window.set_cwnd(self.window.in_flight.unwrap_or(self.window.cwnd));
+        }
+        let is_repeated = self.phase == Phase::Loss && !self.progressed && !is_ns3;
+        let in_episode = self.phase != Phase::Open && !is_ns3;
         if !is_repeated && !in_episode {
             self.save();
             let ssthresh = self.law.on_rto(now, &self.window);
@@ -458,7 +463,9 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             return;
         }
         self.progressed = true;
-        if !self.may_grow(acked) || !self.window.was_filled(measurement) {
+        // ns-3 grows a window that nothing fills, too.
+        let is_filled = self.window.ns3.growth || self.window.was_filled(measurement);
+        if !self.may_grow(acked) || !is_filled {
             return;
         }
         let mut left = acked;
