@@ -49,7 +49,7 @@ pub struct Window {
 impl Window {
     /// Of `segments`; the first of each `lost_of` is lost, none for 0.
     pub fn new(segments: u32, lost_of: u32) -> Self {
-        Self { board: Scoreboard::new(), segments, lost_of }
+        Self { board: Scoreboard::new(false), segments, lost_of }
     }
 
     /// Sends a window, takes an acknowledgement for each segment that arrives, repairs what is lost

@@ -45,5 +45,5 @@ pub use self::requests::{Halves, INTERVAL_NS, Outcome, REQUEST_BYTES, Requests};
 pub use self::simulation::{PING_FRAME_BYTES, Pings, Read, Simulation};
 pub use self::tcp::ecn::EcnMode;
 pub use self::tcp::sender::SUPPLIED;
-pub use self::tcp::stack::{MinRto, RttSource, Stack};
+pub use self::tcp::stack::{MinRto, PrrBound, Reduction, RttSource, Stack};
 pub use self::topology::{Change, Dumbbell, Flow};

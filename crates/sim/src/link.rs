@@ -8,6 +8,12 @@
 //! device has room and is sent at the rate in force when its transmission begins. `core::link` is no part
 //! of this: it has neither device nor overtaking, and works departures out when it is polled, where a
 //! simulator has an event at each of them anyway.
+//!
+//! A packet that comes at the very instant of a departure finds the qdisc as it was before: ns-3 asks it
+//! for its next packet (QueueDisc::Run) by an event of its own, behind those of the instant. The second
+//! packet of a burst comes later by what the first takes on the access link, which is no time here: where
+//! there is a device, it finds the departure done. The acknowledgements of a full pipe are spaced by just
+//! the service time, so this decides about losses again and again.
 
 use std::collections::VecDeque;
 
@@ -97,6 +103,10 @@ pub(crate) struct Link {
     device_packets: usize,
     server: Server,
     serving: Option<Packet>,
+    departs_at: Timestamp,
+    /// Has been sent, though the event of its departure is still to come in this instant.
+    finished: Option<Packet>,
+    offered_at: Option<Timestamp>,
     is_loss_before: bool,
     losses: Losses,
     message_losses: Losses,
@@ -148,6 +158,9 @@ impl Link {
             device_packets: stack.device_packets,
             server: Server::new(&config.service),
             serving: None,
+            departs_at: Timestamp::ZERO,
+            finished: None,
+            offered_at: None,
             is_loss_before: stack.loses_before_queue,
             losses,
             message_losses,
@@ -184,6 +197,7 @@ impl Link {
         if matches!(self.server, Server::Unlimited) {
             return self.leave(now, packet);
         }
+        self.finish_before_second(now, events);
         self.queue.enqueue(now, packet, &mut self.ended);
         self.max_length = self.max_length.max(self.queue.backlog().packets);
         self.fill(now, events);
@@ -193,9 +207,22 @@ impl Link {
         None
     }
 
+    /// The second packet that comes at the instant of a departure finds it done.
+    #[inline]
+    fn finish_before_second(&mut self, now: Timestamp, events: &mut Events) {
+        let is_second = self.offered_at.replace(now) == Some(now);
+        if is_second && self.departs_at == now && self.device_packets > 0 {
+            self.finished = self.finished.take().or_else(|| self.serving.take());
+            self.fill(now, events);
+        }
+    }
+
     /// The server has sent its packet; `None` if that was lost on the wire.
     #[inline]
     pub fn depart(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
+        if let Some(packet) = self.finished.take() {
+            return self.leave(now, packet);
+        }
         let packet = self.serving.take()?;
         self.fill(now, events);
         self.leave(now, packet)
@@ -306,9 +333,9 @@ impl Link {
     }
 
     fn serve(&mut self, now: Timestamp, packet: Packet, events: &mut Events) {
-        let departs = self.server.send(now, packet.len);
+        self.departs_at = self.server.send(now, packet.len);
         self.serving = Some(packet);
-        events.add(departs, Event::Departure(self.index));
+        events.add(self.departs_at, Event::Departure(self.index));
     }
 
     /// A qdisc that holds packets back is asked again when it says so.
@@ -344,7 +371,7 @@ impl Link {
     /// Packets in queue, device and server.
     #[cfg(any(test, debug_assertions))]
     pub fn queued_packets(&self) -> u64 {
-        let sending = u64::from(self.serving.is_some());
+        let sending = u64::from(self.serving.is_some()) + u64::from(self.finished.is_some());
         self.queue.backlog().packets + self.device.len() as u64 + sending
     }
 
@@ -445,6 +472,26 @@ mod tests {
         assert_eq!(first.as_nanos(), 751_000);
         link.depart(first, &mut events);
         assert_eq!(events.pop(Timestamp::MAX).unwrap().0.as_nanos(), 751_000 + 1_502_000);
+    }
+
+    #[test]
+    fn the_first_packet_at_the_instant_of_a_departure_finds_a_full_queue_and_the_second_a_place() {
+        let (mut link, mut events) = (link(1), Events::default());
+        for _ in 0..22 {
+            link.offer(Timestamp::ZERO, packet(1502), &mut events);
+        }
+        let now = Timestamp::from_nanos(751_000);
+        link.offer(now, packet(1502), &mut events);
+        assert_eq!((link.dropped(), link.queued_packets()), (1, 22));
+        link.offer(now, packet(1502), &mut events);
+        assert_eq!((link.dropped(), link.queued_packets()), (1, 23));
+        // Each departs once, a service time apart.
+        for (at_ns, left) in [(751_000, 22), (1_502_000, 21)] {
+            let at = events.pop(Timestamp::MAX).unwrap().0;
+            assert_eq!(at.as_nanos(), at_ns);
+            assert!(link.depart(at, &mut events).is_some());
+            assert_eq!(link.queued_packets(), left);
+        }
     }
 
     #[test]

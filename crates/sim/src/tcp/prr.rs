@@ -3,20 +3,36 @@
 //! ```text
 //! entry            RecoverFS = SND.NXT − SND.UNA, prr_delivered = prr_out = 0
 //! pipe > ssthresh  sndcnt = ceil(prr_delivered ssthresh / RecoverFS) − prr_out
-//! else             sndcnt = min(ssthresh − pipe, max(prr_delivered − prr_out, DeliveredData) + MSS)
-//!                  without the MSS where the acknowledgement is not safe
+//! else             sndcnt = min(ssthresh − pipe, limit)                          (PrrBound)
 //! cwnd             pipe + sndcnt, and at least one segment until the first has been sent
 //! end              cwnd = ssthresh
 //! ```
-//! Source: RFC 6937 section 3.1 with the slow-start reduction bound (PRR-SSRB), which is what ns-3.37
-//! runs: there every acknowledgement is safe. In Linux and RFC 9937 one is that moves SND.UNA and tells
-//! of no more losses, and RecoverFS is the window before the recovery (tcp_cwnd_reduction).
+//! Source: RFC 6937 section 3.1, RFC 9937 section 6; ns-3's departures are those of
+//! [`PrrBound::Ns3`].
 //!
 //! All in bytes. Ranges: windows below 4 GiB.
 
-/// The counters of one recovery.
+use super::stack::PrrBound;
+
+/// What an acknowledgement told of a recovery.
 #[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// Bytes newly acknowledged or SACKed.
+    pub delivered: u64,
+    /// It SACKed something new.
+    pub has_sacked: bool,
+    /// It moved SND.UNA.
+    pub has_advanced: bool,
+    /// Something became lost by it.
+    pub has_lost: bool,
+    /// It covers a repair.
+    pub covers_repair: bool,
+}
+
+/// The counters of one recovery.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Prr {
+    bound: PrrBound,
     ssthresh: u64,
     recover_flight: u64,
     delivered: u64,
@@ -24,22 +40,56 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
-    /// Begins a recovery towards `ssthresh` with `outstanding` bytes between SND.UNA and SND.NXT.
-    pub fn enter(ssthresh: u64, outstanding: u64) -> Self {
-        Self { ssthresh, recover_flight: outstanding.max(1), delivered: 0, out: 0 }
+    /// Begins a recovery towards `ssthresh` from `flight`: the bytes between SND.UNA and SND.NXT, or
+    /// the window as Linux has it.
+    pub fn enter(bound: PrrBound, ssthresh: u64, flight: u64) -> Self {
+        Self { bound, ssthresh, recover_flight: flight.max(1), delivered: 0, out: 0 }
     }
 
-    /// The window after an acknowledgement of `delivered` bytes that left `in_flight`.
-    pub fn on_ack(&mut self, delivered: u64, in_flight: u64, mss: u64, is_safe: bool) -> u64 {
-        self.delivered += delivered;
+    /// The window after an acknowledgement that left `in_flight`; `None` leaves it as it is.
+    pub fn on_ack(&mut self, told: Told, in_flight: u64, mss: u64) -> Option<u64> {
+        match self.bound {
+            PrrBound::Linux => (told.delivered > 0).then(|| self.window(told, in_flight, mss)),
+            PrrBound::Ns3 => {
+                let times = usize::from(told.has_sacked) + usize::from(told.has_advanced);
+                (0..times).map(|_| self.window(told, in_flight, mss)).last()
+            }
+        }
+    }
+
+    fn window(&mut self, told: Told, in_flight: u64, mss: u64) -> u64 {
+        self.delivered += told.delivered;
         let allowed = if in_flight > self.ssthresh {
-            let target = (self.delivered * self.ssthresh).div_ceil(self.recover_flight);
-            target.saturating_sub(self.out)
+            self.target().saturating_sub(self.out)
         } else {
-            let limit = self.delivered.saturating_sub(self.out).max(delivered);
-            (limit + if is_safe { mss } else { 0 }).min(self.ssthresh - in_flight)
+            self.limit(told, mss).min(self.ssthresh - in_flight)
         };
         in_flight + if self.out == 0 { allowed.max(mss) } else { allowed }
+    }
+
+    fn target(&self) -> u64 {
+        let product = self.delivered * self.ssthresh;
+        let product = if self.bound == PrrBound::Ns3 { product as u32 as u64 } else { product };
+        product.div_ceil(self.recover_flight)
+    }
+
+    fn limit(&self, told: Told, mss: u64) -> u64 {
+        let owed = self.delivered.saturating_sub(self.out).max(told.delivered);
+        match self.bound {
+            PrrBound::Linux if told.has_advanced && !told.has_lost => owed + mss,
+            PrrBound::Linux => owed,
+            PrrBound::Ns3 if told.covers_repair => self.owed_after_repair(told, mss),
+            PrrBound::Ns3 => told.delivered,
+        }
+    }
+
+    /// ns-3 takes the difference without a sign: more sent than delivered is a very great number,
+    /// which the segment on top may or may not bring back above zero.
+    fn owed_after_repair(&self, told: Told, mss: u64) -> u64 {
+        match self.delivered.checked_sub(self.out) {
+            Some(owed) => owed.max(told.delivered) + mss,
+            None => (self.delivered + mss).saturating_sub(self.out),
+        }
     }
 
     /// Notes what was sent, new or again.
@@ -54,13 +104,14 @@ mod tests {
 
     /// Runs a recovery of `window` segments of which the first `lost` are lost, one acknowledgement
     /// for each that arrives; returns what is in flight after each, until the first repair comes.
-    fn recover(window: u64, lost: u64, ssthresh: u64, is_safe: bool) -> Vec<u64> {
+    fn recover(bound: PrrBound, window: u64, lost: u64, ssthresh: u64) -> Vec<u64> {
         let mut in_flight = window - lost;
-        let mut prr = Prr::enter(ssthresh, window);
+        let mut prr = Prr::enter(bound, ssthresh, window);
         let mut history = Vec::new();
         for _ in 0..window - lost {
             in_flight -= 1;
-            let cwnd = prr.on_ack(1, in_flight, 1, is_safe);
+            let told = Told { delivered: 1, has_sacked: true, ..Told::default() };
+            let cwnd = prr.on_ack(told, in_flight, 1).unwrap();
             while in_flight < cwnd {
                 in_flight += 1;
                 prr.on_send(1);
@@ -74,31 +125,62 @@ mod tests {
     fn one_loss_is_answered_by_every_second_acknowledgement() {
         // RFC 6937 section 4, first example: with ssthresh a half of the flight, PRR sends on alternate
         // acknowledgements and ends at ssthresh.
-        let history = recover(20, 1, 10, true);
-        assert_eq!(*history.last().unwrap(), 10);
-        let falls = history.windows(2).filter(|pair| pair[1] < pair[0]).count();
-        assert!((8..=10).contains(&falls), "{history:?}");
+        for bound in [PrrBound::Linux, PrrBound::Ns3] {
+            let history = recover(bound, 20, 1, 10);
+            assert_eq!(*history.last().unwrap(), 10);
+            let falls = history.windows(2).filter(|pair| pair[1] < pair[0]).count();
+            assert!((8..=10).contains(&falls), "{history:?}");
+        }
     }
 
     #[test]
-    fn after_heavy_loss_each_acknowledgement_sends_one_more_than_it_delivers() {
-        // RFC 6937 section 4, second example: below ssthresh the bound lets the flight grow by one
-        // segment an acknowledgement, up to ssthresh and never beyond.
-        let history = recover(20, 15, 10, true);
-        assert_eq!(history, [6, 7, 8, 9, 10]);
-        assert!(recover(20, 11, 10, true).iter().all(|in_flight| *in_flight <= 10));
-    }
-
-    #[test]
-    fn an_acknowledgement_that_is_not_safe_sends_what_it_delivers() {
-        assert_eq!(recover(20, 15, 10, false), [5; 5]);
+    fn after_heavy_loss_only_acknowledgements_that_advance_let_the_flight_grow() {
+        // RFC 9937 section 6.2: SafeACK. 5 of 20 are left in flight, below ssthresh 10.
+        for bound in [PrrBound::Linux, PrrBound::Ns3] {
+            assert_eq!(recover(bound, 20, 15, 10), [5; 5]);
+            let mut prr = Prr::enter(bound, 10, 20);
+            let told = Told { delivered: 1, has_advanced: true, ..Told::default() };
+            assert_eq!(prr.on_ack(Told { covers_repair: true, ..told }, 5, 1), Some(7));
+            prr.on_send(2);
+            let grows = if bound == PrrBound::Linux { 8 } else { 7 };
+            assert_eq!(prr.on_ack(told, 6, 1), Some(grows));
+        }
     }
 
     #[test]
     fn the_first_acknowledgement_always_lets_a_segment_out() {
-        let mut prr = Prr::enter(10, 20);
-        assert_eq!(prr.on_ack(0, 19, 1, true), 20);
+        let mut prr = Prr::enter(PrrBound::Ns3, 10, 20);
+        let nothing = Told { has_sacked: true, ..Told::default() };
+        assert_eq!(prr.on_ack(nothing, 19, 1), Some(20));
         prr.on_send(1);
-        assert_eq!(prr.on_ack(0, 20, 1, true), 20);
+        assert_eq!(prr.on_ack(nothing, 20, 1), Some(20));
+    }
+
+    #[test]
+    fn in_ns3_the_target_wraps_at_32_bits() {
+        // Traced in ns-3.37: 124 segments outstanding, ssthresh 60, one delivered an acknowledgement:
+        // the 34th still lets one out, from the 35th on (35 x 60 x 1448² > 2³²) none do.
+        let mss = 1448;
+        let mut prr = Prr::enter(PrrBound::Ns3, 60 * mss, 124 * mss);
+        let told = Told { delivered: mss, has_sacked: true, ..Told::default() };
+        let mut sent = Vec::new();
+        for _ in 0..40 {
+            let is_sent = prr.on_ack(told, 100 * mss, mss).unwrap() >= 101 * mss;
+            if is_sent {
+                prr.on_send(mss);
+            }
+            sent.push(is_sent);
+        }
+        assert_eq!(sent.iter().rposition(|is_sent| *is_sent), Some(33));
+        let before = sent.iter().filter(|is_sent| **is_sent).count();
+        assert!((16..=17).contains(&before), "{before}");
+    }
+
+    #[test]
+    fn in_ns3_an_acknowledgement_that_sacks_and_advances_counts_twice() {
+        let told = Told { delivered: 10, has_sacked: true, has_advanced: true, ..Told::default() };
+        for (bound, window) in [(PrrBound::Linux, 105), (PrrBound::Ns3, 110)] {
+            assert_eq!(Prr::enter(bound, 50, 100).on_ack(told, 100, 1), Some(window));
+        }
     }
 }

@@ -56,6 +56,7 @@ pub(crate) struct Recovery {
     point: u32,
     duplicates: usize,
     is_first_partial: bool,
+    looks_above_head: bool,
     since: Timestamp,
     /// Episodes that have ended.
     pub episodes: u64,
@@ -64,13 +65,14 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Nothing is missing.
-    pub fn new() -> Self {
+    /// Nothing is missing. `looks_above_head`: [`super::stack::Stack::entry_looks_above_head`].
+    pub fn new(looks_above_head: bool) -> Self {
         Self {
             phase: Phase::Open,
             point: 0,
             duplicates: 0,
             is_first_partial: true,
+            looks_above_head,
             since: Timestamp::ZERO,
             episodes: 0,
             episodes_ns: 0,
@@ -96,7 +98,7 @@ impl Recovery {
             Phase::Open if !is_duplicate => Turn::None,
             Phase::Open | Phase::Disorder => {
                 self.count_duplicates(is_duplicate, has_advanced);
-                if self.duplicates >= DUP_THRESH || board.is_head_lost() {
+                if self.duplicates >= DUP_THRESH || self.is_loss_evident(board) {
                     self.enter(now, Phase::Recovery, board);
                     return Turn::Enter;
                 }
@@ -154,6 +156,10 @@ impl Recovery {
         self.episodes_ns += nanos_between(self.since, now);
     }
 
+    fn is_loss_evident(&self, board: &Scoreboard) -> bool {
+        if self.looks_above_head { board.is_lost_above_head() } else { board.is_head_lost() }
+    }
+
     fn count_duplicates(&mut self, is_duplicate: bool, has_advanced: bool) {
         if is_duplicate {
             self.duplicates += 1;
@@ -192,11 +198,11 @@ mod tests {
 
     impl Connection {
         fn new(segments: u32) -> Self {
-            let mut board = Scoreboard::new();
+            let mut board = Scoreboard::new(false);
             (0..segments).for_each(|_| {
                 board.send_new(Sent::default());
             });
-            Self { board, recovery: Recovery::new(), now_ns: 0 }
+            Self { board, recovery: Recovery::new(false), now_ns: 0 }
         }
 
         fn ack(&mut self, number: u32, blocks: &[(u32, u32)]) -> Turn {

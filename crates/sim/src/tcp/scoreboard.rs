@@ -14,7 +14,8 @@
 //! - The cursor of NextSeg only rises too, except where the head or everything is marked lost.
 //!
 //! A retransmission stays lost for the count until it is acknowledged: its own loss shows only in a
-//! timeout (RFC 6675 section 5.1). A SACKed segment counts no longer as retransmitted.
+//! timeout (RFC 6675 section 5.1). A SACKed segment counts no longer as retransmitted, except where
+//! `keeps_repairs` says so.
 //!
 //! Where [`Rack`] judges, neither the frontier nor DupThresh does. It may find a segment lost below the
 //! cursor, again or for the first time; those wait in a heap of their own, so that the cursor never
@@ -45,7 +46,8 @@ const SACKED: u8 = 1;
 const LOST: u8 = 2;
 /// Lost and sent again; cleared when it is SACKed and by a timeout.
 const RESENT: u8 = 4;
-/// Ever sent again: no round-trip time can be told from it (RFC 6298 section 3).
+/// Ever sent again, in ns-3 also outstanding at a timeout: no round-trip time can be told from it
+/// (RFC 6298 section 3).
 const AMBIGUOUS: u8 = 8;
 /// Sent again as a probe and not as lost, though it counts as both until it is delivered or lost.
 const PROBED: u8 = 16;
@@ -81,6 +83,10 @@ pub(crate) struct Progress {
     pub unambiguous: Option<Timestamp>,
     /// The lowest of these.
     pub lowest_original: Option<u32>,
+    /// A repair was acknowledged without having been SACKed.
+    pub covers_repair: bool,
+    /// The first of the acknowledged segments had been sent only once.
+    pub is_head_original: bool,
 }
 
 /// The ring and its counters, all in segments.
@@ -107,14 +113,18 @@ pub(crate) struct Scoreboard {
     /// Lost segments below the cursor; some of them are delivered or sent again by now.
     behind: BinaryHeap<Reverse<u32>>,
     rack: Option<Rack>,
+    /// SACKed ones among the resent.
+    sacked_resent: u32,
+    /// A repair stays in flight when it is SACKed.
+    keeps_repairs: bool,
 }
 
 /// Room for a short flow.
 const RING_MIN: usize = 16;
 
 impl Scoreboard {
-    /// Nothing sent.
-    pub fn new() -> Self {
+    /// Nothing sent. `keeps_repairs`: [`super::stack::Stack::sacked_repairs_in_flight`].
+    pub fn new(keeps_repairs: bool) -> Self {
         Self {
             flags: vec![0; RING_MIN],
             sent: vec![Sent::default(); RING_MIN],
@@ -131,6 +141,8 @@ impl Scoreboard {
             probed: 0,
             behind: BinaryHeap::new(),
             rack: None,
+            sacked_resent: 0,
+            keeps_repairs,
         }
     }
 
@@ -157,6 +169,12 @@ impl Scoreboard {
     /// The first segment not acknowledged is considered lost.
     pub fn is_head_lost(&self) -> bool {
         self.una < self.next && self.flag(self.una) & LOST != 0
+    }
+
+    /// The first segment above the head that is SACKed or lost is lost.
+    pub fn is_lost_above_head(&self) -> bool {
+        let mut above = (self.una + 1..self.next).map(|number| self.flag(number));
+        above.find(|flag| flag & (SACKED | LOST) != 0).is_some_and(|flag| flag & LOST != 0)
     }
 
     /// The first segment not acknowledged has been sent again.
@@ -229,6 +247,7 @@ impl Scoreboard {
     pub fn acknowledge(&mut self, ack: u32, blocks: &[Range]) -> Progress {
         let mut progress = Progress::default();
         let ack = ack.min(self.next);
+        progress.is_head_original = self.una < ack && self.flag(self.una) & AMBIGUOUS == 0;
         while self.una < ack {
             self.remove_head(&mut progress);
         }
@@ -249,8 +268,10 @@ impl Scoreboard {
         let flag = self.flag(number);
         if flag & SACKED != 0 {
             self.sacked -= 1;
+            self.sacked_resent -= u32::from(flag & RESENT != 0);
         } else {
             self.note_delivered(number, progress);
+            progress.covers_repair |= flag & RESENT != 0;
         }
         self.lost -= u32::from(flag & LOST != 0);
         self.resent -= u32::from(flag & RESENT != 0);
@@ -285,11 +306,14 @@ impl Scoreboard {
         while number < end {
             self.note_delivered(number, progress);
             progress.sacked += 1;
+            let kept = if self.keeps_repairs { RESENT } else { 0 };
             let flag = self.flag_mut(number);
-            let old = std::mem::replace(flag, (*flag & !(LOST | RESENT | PROBED)) | SACKED);
+            let cleared = (LOST | RESENT | PROBED) & !kept;
+            let old = std::mem::replace(flag, (*flag & !cleared) | SACKED);
             self.sacked += 1;
             self.lost -= u32::from(old & LOST != 0);
-            self.resent -= u32::from(old & RESENT != 0);
+            self.resent -= u32::from(old & RESENT & !kept != 0);
+            self.sacked_resent += u32::from(old & kept != 0);
             self.probed -= u32::from(old & PROBED != 0);
             self.sent[(number & self.mask) as usize].skip = number + 1;
             self.note_high(number + 1);
@@ -348,22 +372,24 @@ impl Scoreboard {
     /// 5.1; SACK information is kept, as errata 1610 allows). Returns the segments newly lost.
     pub fn mark_all_lost(&mut self) -> u32 {
         let before = self.lost;
+        // ns-3 empties its history of send times (TcpSocketBase::ReTxTimeout).
+        let forgotten = if self.keeps_repairs { AMBIGUOUS } else { 0 };
         for number in self.una..self.next {
             let flag = self.flag_mut(number);
-            *flag &= !RESENT;
+            *flag = (*flag & !RESENT) | forgotten;
             if *flag & (SACKED | LOST) == 0 {
                 *flag |= LOST;
                 self.lost += 1;
             }
         }
-        self.resent = 0;
+        (self.resent, self.sacked_resent) = (0, 0);
         (self.frontier, self.cursor, self.rescue) = (self.next, self.una, self.next);
         self.lost - before
     }
 
     /// NextSeg rule 1: the first segment that is lost and not yet sent again.
     pub fn next_lost(&mut self) -> Option<u32> {
-        if self.lost == self.resent {
+        if self.lost == self.resent - self.sacked_resent {
             return None;
         }
         while let Some(Reverse(number)) = self.behind.peek().copied() {
@@ -405,7 +431,7 @@ mod tests {
     use super::*;
 
     fn board(segments: u32) -> Scoreboard {
-        let mut board = Scoreboard::new();
+        let mut board = Scoreboard::new(false);
         for number in 0..segments {
             let at = Timestamp::from_nanos(u64::from(number));
             board.send_new(Sent { at, ..Sent::default() });

@@ -33,11 +33,11 @@ use super::delivery::{Delivery, Sample};
 use super::dsack;
 use super::ecn::Answers;
 use super::frto::Frto;
-use super::prr::Prr;
+use super::prr::{Prr, Told};
 use super::recovery::{Phase, Recovery, Turn};
 use super::rto::RttEstimator;
 use super::scoreboard::{Progress, Scoreboard};
-use super::stack::{RttSource, Stack};
+use super::stack::{PrrBound, Reduction, RttSource, Stack};
 use super::stream::Stream;
 use super::tlp::Probe;
 use super::undo::Undo;
@@ -141,6 +141,8 @@ pub(crate) struct Sender {
     has_run_dry: bool,
     /// Segments delivered by duplicate acknowledgements, not yet told.
     untold: u32,
+    /// From a timeout to the end of its repair.
+    has_timed_out: bool,
     measured_at: Timestamp,
     paced_until: Timestamp,
     /// The timer of retransmissions, and of probes and RACK.
@@ -156,10 +158,12 @@ pub(crate) struct Sender {
 impl Sender {
     /// A sender of `bytes` of payload, without end for `None`.
     pub fn new(stack: Stack, algorithm: Box<dyn CongestionControl>, bytes: Option<u64>) -> Self {
-        let board = if stack.rack { Scoreboard::with_rack() } else { Scoreboard::new() };
+        let keeps_repairs = stack.sacked_repairs_in_flight;
+        let board =
+            if stack.rack { Scoreboard::with_rack() } else { Scoreboard::new(keeps_repairs) };
         Self {
             board,
-            recovery: Recovery::new(),
+            recovery: Recovery::new(stack.entry_looks_above_head),
             prr: None,
             rtt: RttEstimator::new(&stack),
             delivery: Delivery::new(),
@@ -184,6 +188,7 @@ impl Sender {
             prefers_new: false,
             has_run_dry: false,
             untold: 0,
+            has_timed_out: false,
             measured_at: Timestamp::ZERO,
             paced_until: Timestamp::ZERO,
             rto_timer: Timer::STOPPED,
@@ -271,10 +276,11 @@ impl Sender {
             self.turn(now, turn, &mut progress);
         }
         self.is_ece = is_ece;
-        self.measure(now, &progress, sample, rtt_ns, has_advanced);
+        let acked = self.acked(&progress, before, turn);
+        self.measure(now, &progress, sample, rtt_ns, acked);
         self.answer_marks(now);
         self.take_limits();
-        self.reduce_proportionally(progress.delivered, has_advanced && progress.lost == 0);
+        self.reduce_proportionally(&progress, has_advanced);
         if look_again.is_some() || (has_advanced && self.restarts_timer(turn)) {
             self.set_alarm(now, look_again);
         }
@@ -294,8 +300,12 @@ impl Sender {
         progress: &Progress,
     ) -> Option<u64> {
         let rtt_ns = match self.stack.rtt_source {
-            RttSource::Timestamps { tick_ns } if has_advanced => ticked(now, echo, tick_ns),
-            RttSource::Timestamps { .. } => return None,
+            RttSource::Timestamps { tick_ns } => {
+                if progress.is_head_original {
+                    self.rtt.on_sample(ticked(now, echo, tick_ns));
+                }
+                return Some(self.rtt.srtt_ns()).filter(|srtt_ns| *srtt_ns > 0);
+            }
             RttSource::Segments => match progress.unambiguous {
                 Some(at) => nanos_between(at, now),
                 None if has_advanced => ticked(now, echo, TIMESTAMP_TICK_NS),
@@ -347,20 +357,33 @@ impl Sender {
         self.algorithm.on_event(now, event);
     }
 
+    /// Segments that the algorithm is told of, SND.UNA having been `before`.
+    fn acked(&mut self, progress: &Progress, before: u32, turn: Turn) -> u32 {
+        let (una, phase) = (self.board.una(), self.recovery.phase());
+        if self.stack.acked_is_advance && phase != Phase::Recovery {
+            let has_timed_out = std::mem::take(&mut self.has_timed_out);
+            self.has_timed_out = has_timed_out && turn != Turn::End;
+            let from =
+                if has_timed_out && turn == Turn::End { self.recovery.point() } else { before };
+            return una - from.min(una);
+        }
+        let acked = progress.delivered + self.untold;
+        if una > before || phase == Phase::Recovery {
+            self.untold = 0;
+            return acked;
+        }
+        self.untold = acked;
+        0
+    }
+
     fn measure(
         &mut self,
         now: Timestamp,
         progress: &Progress,
         sample: Sample,
         rtt_ns: Option<u64>,
-        has_advanced: bool,
+        acked: u32,
     ) {
-        let mut acked = progress.delivered + self.untold;
-        if has_advanced || self.recovery.phase() == Phase::Recovery {
-            self.untold = 0;
-        } else {
-            (self.untold, acked) = (acked, 0);
-        }
         let rtt = rtt_ns.map(Duration::from_nanos);
         let measurement = Measurement {
             interval: now.saturating_since(self.measured_at),
@@ -383,13 +406,6 @@ impl Sender {
         };
         self.measured_at = now;
         self.algorithm.on_measurement(now, &measurement);
-    }
-
-    /// An algorithm that gives no ssthresh keeps its own window; it was `cwnd`.
-    fn begin_reduction(&self, cwnd: u64) -> Option<Prr> {
-        let ssthresh = self.algorithm.send_limits().ssthresh?.as_u64();
-        let outstanding = u64::from(self.board.outstanding()) * self.mss;
-        Some(Prr::enter(ssthresh, if self.stack.linux_prr { cwnd } else { outstanding }))
     }
 
     /// Classic ECN. An algorithm counts windows on its own: where it does not reduce, the next mark asks
@@ -421,14 +437,27 @@ impl Sender {
         }
     }
 
-    /// `is_safe`: SND.UNA moved and nothing more was lost.
-    fn reduce_proportionally(&mut self, delivered: u32, is_safe: bool) {
+    /// Towards the algorithm's ssthresh, the window having been `cwnd`; an algorithm that gives none
+    /// keeps its own window.
+    fn begin_reduction(&self, cwnd: u64) -> Option<Prr> {
+        let Reduction::Proportional(bound) = self.stack.reduction else { return None };
+        let ssthresh = self.algorithm.send_limits().ssthresh?.as_u64();
+        let outstanding = u64::from(self.board.outstanding()) * self.mss;
+        let flight = if bound == PrrBound::Linux { cwnd } else { outstanding };
+        Some(Prr::enter(bound, ssthresh, flight))
+    }
+
+    fn reduce_proportionally(&mut self, progress: &Progress, has_advanced: bool) {
         let in_flight = self.in_flight_bytes().as_u64();
-        let is_news = delivered > 0;
-        if let Some(prr) = self.prr.as_mut().filter(|_| is_news) {
-            let is_safe = is_safe || !self.stack.linux_prr;
-            self.cwnd = prr.on_ack(u64::from(delivered) * self.mss, in_flight, self.mss, is_safe);
-        }
+        let told = Told {
+            delivered: u64::from(progress.delivered) * self.mss,
+            has_sacked: progress.sacked > 0,
+            has_advanced,
+            has_lost: progress.lost > 0,
+            covers_repair: progress.covers_repair,
+        };
+        let window = self.prr.as_mut().and_then(|prr| prr.on_ack(told, in_flight, self.mss));
+        self.cwnd = window.unwrap_or(self.cwnd);
     }
 
     fn restarts_timer(&self, turn: Turn) -> bool {
@@ -476,6 +505,7 @@ impl Sender {
         self.prr = None;
         self.probe = None;
         self.untold = 0;
+        self.has_timed_out = true;
         self.paced_until = now;
         self.take_limits();
     }
@@ -743,7 +773,7 @@ mod tests {
         assert_eq!(bench.told(), ["acked 0 in flight 9"; 2]);
         // The third: 12 outstanding, 3 SACKed, 1 lost.
         assert_eq!(bench.ack(20, 0, &[(1, 4)]), [0]);
-        let told = ["acked 0 in flight 8", "Loss", "acked 3 in flight 8"];
+        let told = ["acked 0 in flight 8", "Loss", "acked 1 in flight 8"];
         assert_eq!(bench.told(), told);
         // PRR towards 5: every second or third duplicate lets one out.
         let sent: Vec<usize> = (5..=10).map(|end| bench.ack(21, 0, &[(1, end)]).len()).collect();

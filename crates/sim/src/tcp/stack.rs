@@ -14,7 +14,11 @@
 //! | partial ACK | sends the next hole at once; only the first restarts the timer | as PRR allows; each does |
 //! | losses told by | 3 duplicates (RFC 6675) | send times (RACK), without a timeout also of repairs |
 //! | tail loss probe | none | after 2 SRTT |
-//! | recovery | PRR with slow-start bound (RFC 6937) | the same on safe acknowledgements only (RFC 9937) |
+//! | recovery | PRR as TcpPrrRecovery computes it ([`PrrBound::Ns3`]) | PRR (RFC 9937) |
+//! | SACKed repairs | stay in flight until SND.UNA passes them | leave the pipe |
+//! | algorithms | with their `ns3_` parameters on | as published |
+//! | told as acknowledged | how far SND.UNA has moved | what was newly delivered |
+//! | told as round trip | the smoothed one | the sample |
 //! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
 //! | ECN | off; accurate for an algorithm that needs it | the same |
 //! | duplicates | not reported | reported (RFC 2883) |
@@ -42,7 +46,8 @@ pub enum MinRto {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RttSource {
     /// Timestamps (RFC 7323) that count ticks of this many nanoseconds, on each acknowledgement that
-    /// advances SND.UNA.
+    /// advances SND.UNA over a head that was sent only once (ns-3, TcpSocketBase::EstimateRtt).
+    /// Algorithms are told the smoothed time, with every acknowledgement (m_lastRtt holds it).
     Timestamps {
         /// Length of a tick.
         tick_ns: u64,
@@ -50,6 +55,30 @@ pub enum RttSource {
     /// Send times of newly delivered segments that were sent once (RFC 6298 section 3); where there are
     /// none, timestamps of 1 ms (Linux, tcp_ack_update_rtt).
     Segments,
+}
+
+/// How the window falls in a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// To ssthresh at once (RFC 6675 section 5, step 4.2; ns-3's TcpClassicRecovery).
+    AtOnce,
+    /// With every acknowledgement (RFC 6937), bounded below ssthresh as [`PrrBound`] says.
+    Proportional(PrrBound),
+}
+
+/// What proportional rate reduction lets out once less is in flight than ssthresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrrBound {
+    /// What has been delivered and not yet answered, and one segment more where the acknowledgement
+    /// is safe: it moves SND.UNA and tells of no more losses (RFC 9937; Linux, tcp_cwnd_reduction).
+    /// The reduction is counted from the window before the recovery and not from the flight.
+    Linux,
+    /// ns-3.37 (TcpPrrRecovery::DoRecovery): what this acknowledgement delivered and no more, but on
+    /// one that covers a repair what slow start would. Its product prr_delivered x ssthresh has 32
+    /// bits: in windows from about 65 kB on (45 segments) it wraps, and the reduction stalls until
+    /// no more than ssthresh is in flight. An acknowledgement that both SACKs and advances counts
+    /// twice.
+    Ns3,
 }
 
 /// A TCP and the device below it.
@@ -94,9 +123,22 @@ pub struct Stack {
     pub rack: bool,
     /// A probe is sent where the end of a flight is not acknowledged (RFC 8985 section 7).
     pub tlp: bool,
-    /// Rate reduction as in Linux and RFC 9937: towards ssthresh from the window, not from the bytes in
-    /// flight, and below it faster than deliveries only on safe acknowledgements.
-    pub linux_prr: bool,
+    /// How the window falls in a recovery.
+    pub reduction: Reduction,
+    /// A repair that is SACKed stays in flight until SND.UNA passes it (ns-3,
+    /// TcpTxBuffer::Update, which leaves its retransmitted flag standing). After a lost repair this
+    /// keeps a sender from sending. Linux and RFC 6675 (SetPipe) take it out.
+    pub sacked_repairs_in_flight: bool,
+    /// Before the third duplicate a recovery begins only when the first segment above the head of
+    /// which anything is known is lost (ns-3, TcpSocketBase::DupAck, which asks for HighACK + 1
+    /// segment), and not when the head itself is.
+    pub entry_looks_above_head: bool,
+    /// What algorithms are told as acknowledged is how far SND.UNA has moved, at the end of a repair
+    /// after a timeout only beyond the recovery point (ns-3, TcpSocketBase::ProcessAck); otherwise
+    /// what was newly delivered, as in Linux.
+    pub acked_is_advance: bool,
+    /// Parameters of an algorithm whose names begin so are switched on.
+    pub departures: Option<&'static str>,
     /// Timeouts are doubted until something tells that they were right (RFC 5682); needs [`Stack::undo`].
     pub frto: bool,
     /// Reductions that were for nothing are taken back (RFC 4015, RFC 3708).
@@ -138,7 +180,11 @@ impl Stack {
         newreno_partial_acks: true,
         rack: false,
         tlp: false,
-        linux_prr: false,
+        reduction: Reduction::Proportional(PrrBound::Ns3),
+        sacked_repairs_in_flight: true,
+        entry_looks_above_head: true,
+        acked_is_advance: true,
+        departures: Some("ns3_"),
         frto: false,
         undo: false,
         ecn: EcnMode::Off,
@@ -169,7 +215,11 @@ impl Stack {
         newreno_partial_acks: false,
         rack: true,
         tlp: true,
-        linux_prr: true,
+        reduction: Reduction::Proportional(PrrBound::Linux),
+        sacked_repairs_in_flight: false,
+        entry_looks_above_head: false,
+        acked_is_advance: false,
+        departures: None,
         frto: true,
         undo: true,
         ecn: EcnMode::Off,
@@ -188,15 +238,22 @@ impl Stack {
         Self::ALL.into_iter().find(|stack| stack.name == name)
     }
 
-    /// The algorithm `cc` as this stack runs it.
+    /// The algorithm `cc` as this stack runs it: with the stack's defaults, and with its departures
+    /// switched on, except what `cc` sets itself.
     pub fn algorithm(&self, cc: &Spec) -> Spec {
-        let ours = self
-            .defaults
-            .iter()
-            .filter(|(kind, param, _)| *kind == cc.kind && !cc.params.contains_key(*param));
-        ours.fold(cc.clone(), |spec, (_, param, value)| {
-            spec.with(param, Value::Text((*value).into()))
-        })
+        let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
+        let params = known.map_or(&[][..], |algorithm| algorithm.params).iter();
+        let is_departure =
+            |name: &str| self.departures.is_some_and(|prefix| name.starts_with(prefix));
+        let departures = params
+            .filter(|param| is_departure(param.name))
+            .map(|param| (param.name, Value::Bool(true)));
+        let defaults = self.defaults.iter().filter(|(kind, ..)| *kind == cc.kind);
+        let defaults = defaults.map(|(_, param, value)| (*param, Value::Text((*value).into())));
+        defaults
+            .chain(departures)
+            .filter(|(param, _)| !cc.params.contains_key(*param))
+            .fold(cc.clone(), |spec, (param, value)| spec.with(param, value))
     }
 
     /// The stack of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
@@ -225,6 +282,20 @@ mod tests {
     }
 
     #[test]
+    fn the_departures_of_an_algorithm_are_switched_on_unless_they_are_set() {
+        let set = Spec::named("vegas").with("ns3_loss", Value::Bool(false));
+        let spec = Stack::NS3.algorithm(&set);
+        assert_eq!(spec.params.get("ns3_loss"), Some(&Value::Bool(false)));
+        assert_eq!(spec.params.get("ns3_whole_segments"), Some(&Value::Bool(true)));
+        assert!(!spec.params.contains_key("alpha"));
+        assert_eq!(Stack::LINUX.algorithm(&set), set);
+        for algorithm in ALGORITHMS {
+            let built = (algorithm.build)(&Stack::NS3.algorithm(&Spec::named(algorithm.name)));
+            assert!(built.is_ok(), "{}", algorithm.name);
+        }
+    }
+
+    #[test]
     fn stacks_are_found_by_name() {
         assert_eq!(Stack::named("ns3"), Some(Stack::NS3));
         assert_eq!(Stack::named("ns4"), None);
@@ -237,7 +308,6 @@ mod tests {
         assert_eq!(linux, cubic.clone().with("hystart", Value::Text("classic".into())));
         let off = cubic.clone().with("hystart", Value::Text("off".into()));
         assert_eq!(Stack::LINUX.algorithm(&off), off);
-        assert_eq!(Stack::NS3.algorithm(&cubic), cubic);
         assert!(forebay_core::cc::build(&linux, &[]).is_ok());
     }
 

@@ -10,7 +10,7 @@ use super::{LOST, PROBED, RESENT, RING_MIN, SACKED, Scoreboard, Sent};
 impl Scoreboard {
     /// Nothing sent; losses are told from send times (RFC 8985).
     pub fn with_rack() -> Self {
-        Self { rack: Some(Rack::new(RING_MIN)), ..Self::new() }
+        Self { rack: Some(Rack::new(RING_MIN)), ..Self::new(false) }
     }
 
     /// Losses are told from send times.

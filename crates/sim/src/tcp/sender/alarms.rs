@@ -129,11 +129,12 @@ impl Sender {
             let mut progress = Progress { lost, ..Progress::default() };
             let turn = self.recovery.on_losses(now, &self.board);
             self.turn(now, turn, &mut progress);
-            self.measure(now, &progress, Sample::default(), None, false);
+            let acked = self.acked(&progress, self.board.una(), turn);
+            self.measure(now, &progress, Sample::default(), None, acked);
             self.take_limits();
             if turn == Turn::Enter {
                 // As if one segment had been delivered (Linux, tcp_rack_reo_timeout).
-                self.reduce_proportionally(1, false);
+                self.reduce_proportionally(&Progress { delivered: 1, ..progress }, false);
             }
         }
         match look_again {

@@ -1,0 +1,101 @@
+//! Runs what ns-3 has run and compares: `cargo run --release -p forebay-sim --example ns3_ground_truth`.
+//!
+//! Ends with 1 when fewer than 95 % of the (tight run, metric) pairs hold.
+
+mod run;
+mod table;
+mod truth;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+ns3_ground_truth [--file FILE] [--series] [NAME..]
+  --file FILE  the runs; default traces/ns3/ground_truth.json
+  --series     second by second: ours (median jitter) beside ns-3.37 and 3.44, where FILE has them
+  NAME         only runs whose name contains it";
+
+struct Options {
+    file: PathBuf,
+    series: bool,
+    names: Vec<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut options = Options {
+        file: root.join("traces/ns3/ground_truth.json"),
+        series: false,
+        names: Vec::new(),
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--file" => options.file = arguments.next().ok_or(USAGE)?.into(),
+            "--series" => options.series = true,
+            flag if flag.starts_with('-') => return Err(USAGE.into()),
+            name => options.names.push(name.into()),
+        }
+    }
+    Ok(options)
+}
+
+fn compare() -> Result<bool, String> {
+    let options = options()?;
+    let all = truth::read(&options.file)?;
+    let is_wanted = |name: &str| {
+        options.names.is_empty() || options.names.iter().any(|part| name.contains(part.as_str()))
+    };
+    let mut totals = verdict::Totals::default();
+    for truth in all.iter().filter(|truth| is_wanted(&truth.name)) {
+        let ours = match run::repeat(truth) {
+            Ok(ours) => ours,
+            Err(error) => {
+                println!("{} ({:?})\n  not run: {error}", truth.name, truth.class);
+                totals.add_not_run(truth.class);
+                continue;
+            }
+        };
+        let verdicts = verdict::judge(truth, &ours);
+        table::print(truth, &verdicts);
+        if options.series {
+            table::print_series(truth, &ours);
+        }
+        totals.add(truth.class, &verdicts);
+    }
+    table::print_totals(&totals);
+    Ok(totals.holds())
+}
+
+fn main() -> ExitCode {
+    match compare() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs of the file that hold in every metric; each stands for a mechanism.
+    const HOLD: [&str; 3] = ["step_rate_down_TcpNewReno", "step_rate_up_TcpCubic", "var_delack2"];
+
+    #[test]
+    fn these_runs_agree_with_ns3_in_every_metric() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces/ns3/ground_truth.json");
+        let all = truth::read(&file).unwrap();
+        for name in HOLD {
+            let truth = all.iter().find(|truth| truth.name == name).unwrap();
+            let ours = run::repeat(truth).unwrap();
+            for verdict in verdict::judge(truth, &ours) {
+                assert!(verdict.holds, "{name}: {verdict:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The same runs here: parameters of ns-3's programs become a dumbbell.
+
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::Source;
+use forebay_core::units::{Duration, Rate, Ratio};
+use forebay_sim::{
+    Bin, Change, Dumbbell, Flow, FlowMetrics, LinkMetrics, Reduction, Simulation, Stack,
+};
+
+use crate::truth::{Class, Truth};
+
+/// Runs with starts this many parts of a round trip apart, whose median is compared.
+const JITTERS: u32 = 9;
+/// Seeds of a run with random losses.
+const SEEDS: u64 = 10;
+
+/// What one run here came to.
+pub struct Ours {
+    pub flows: Vec<FlowMetrics>,
+    pub link: LinkMetrics,
+    /// Throughput and round-trip time in bins, a flow each.
+    pub bins: Vec<Vec<Bin>>,
+}
+
+/// The runs to compare: one for each start, or for each seed where losses are random.
+pub fn repeat(truth: &Truth) -> Result<Vec<Ours>, String> {
+    let nominal = dumbbell(truth)?;
+    if truth.class == Class::Loss {
+        return (1..=SEEDS).map(|seed| run(Dumbbell { seed, ..nominal.clone() })).collect();
+    }
+    (0..JITTERS).map(|part| run(started_later(&nominal, nominal.rtt * part / JITTERS))).collect()
+}
+
+fn started_later(nominal: &Dumbbell, by: Duration) -> Dumbbell {
+    let mut dumbbell = nominal.clone();
+    dumbbell.flows.iter_mut().for_each(|flow| flow.start += by);
+    dumbbell
+}
+
+fn run(dumbbell: Dumbbell) -> Result<Ours, String> {
+    let mut simulation = Simulation::new(&dumbbell).map_err(|error| error.to_string())?;
+    simulation.run();
+    let count = dumbbell.flows.len();
+    Ok(Ours {
+        flows: (0..count).filter_map(|flow| simulation.flow_metrics(flow)).collect(),
+        link: simulation.link_metrics(0),
+        bins: (0..count).map(|flow| simulation.flow_bins(flow).to_vec()).collect(),
+    })
+}
+
+fn dumbbell(truth: &Truth) -> Result<Dumbbell, String> {
+    let rates = truth.numbers("rates_mbps")?;
+    let losses = truth.numbers("loss_series")?;
+    let seed = truth.number("seed")? as u64;
+    Ok(Dumbbell {
+        stop: seconds(truth.number("stop_s")?),
+        seed,
+        stack: stack(truth)?,
+        rate: mbit_per_s(*rates.first().ok_or("no rates_mbps")?),
+        rtt: milliseconds(truth.number("rtts_ms")?),
+        loss: losses.first().map_or(Ratio::ZERO, |loss| share(*loss)),
+        qdisc: qdisc(truth)?,
+        changes: changes(truth, &rates, &losses)?,
+        flows: flows(truth)?,
+    })
+}
+
+fn stack(truth: &Truth) -> Result<Stack, String> {
+    let whole = |name| truth.number(name).map(|number| number as u64);
+    let device = truth.text("devq");
+    let device = device.trim_end_matches('p').parse().map_err(|_| format!("devq = {device}"))?;
+    let reduction = match truth.text("recovery").as_str() {
+        "TcpPrrRecovery" => Stack::NS3.reduction,
+        "TcpClassicRecovery" => Reduction::AtOnce,
+        other => return Err(format!("recovery = {other}")),
+    };
+    if whole("sack")? == 0 {
+        return Err("TCP here has no mode without SACK".into());
+    }
+    Ok(Stack {
+        reduction,
+        mss: whole("mss")? as u16,
+        initial_window: whole("initial_cwnd")? as u32,
+        send_buffer: whole("sndbuf")?,
+        receive_buffer: whole("rcvbuf")?,
+        ack_every: whole("delack")? as u32,
+        device_packets: device,
+        ..Stack::NS3
+    })
+}
+
+fn qdisc(truth: &Truth) -> Result<Spec, String> {
+    let limit = Value::Text(truth.text("qlen"));
+    let spec = match truth.text("qdisc").as_str() {
+        "FifoQueueDisc" => Spec::named("fifo"),
+        "CoDel" => Spec::named("codel"),
+        "FqCoDel" => Spec::named("fq_codel"),
+        "Pie" => Spec::named("pie"),
+        "RedStep" => Spec::named("red"),
+        other => return Err(format!("qdisc = {other}")),
+    };
+    Ok(spec.with("limit", limit))
+}
+
+fn changes(truth: &Truth, rates: &[f64], losses: &[f64]) -> Result<Vec<Change>, String> {
+    let rtts = truth.numbers("rtt_series_ms")?;
+    let times = truth.numbers("times_s")?;
+    let change = |(index, at): (usize, &f64)| Change {
+        at: seconds(*at),
+        rate: rates.get(index).copied().map(mbit_per_s),
+        rtt: rtts.get(index).copied().map(milliseconds),
+        loss: losses.get(index).copied().map(share),
+    };
+    Ok(times.iter().enumerate().skip(1).map(change).collect())
+}
+
+fn flows(truth: &Truth) -> Result<Vec<Flow>, String> {
+    let count = truth.number("n_flows")? as usize;
+    let (starts, rtts) = (truth.numbers("starts_s")?, truth.numbers("rtts_ms")?);
+    let names = truth.text("cca");
+    let names: Vec<&str> = names.split(',').collect();
+    let flow = |index: usize| {
+        Ok(Flow {
+            cc: Spec::named(algorithm(of(&names, index)?)?),
+            source: Source::Greedy { bytes: None },
+            start: seconds(*of(&starts, index)?),
+            rtt: (rtts.len() > 1).then(|| milliseconds(rtts[index.min(rtts.len() - 1)])),
+        })
+    };
+    (0..count).map(flow).collect()
+}
+
+/// The `index`-th of a list that may give one value for all.
+fn of<T>(list: &[T], index: usize) -> Result<&T, String> {
+    list.get(index).or(list.first()).ok_or_else(|| "an empty list".into())
+}
+
+fn algorithm(name: &str) -> Result<&'static str, String> {
+    Ok(match name {
+        "TcpBbr" => "bbr",
+        "TcpBic" => "bic",
+        "TcpCubic" => "cubic",
+        "TcpDctcp" => "dctcp",
+        "TcpHighSpeed" => "highspeed",
+        "TcpHtcp" => "htcp",
+        "TcpHybla" => "hybla",
+        "TcpIllinois" => "illinois",
+        "TcpLedbat" => "ledbat",
+        "TcpLp" => "lp",
+        "TcpNewReno" | "TcpLinuxReno" => "newreno",
+        "TcpScalable" => "scalable",
+        "TcpVegas" => "vegas",
+        "TcpVeno" => "veno",
+        "TcpWestwood" | "TcpWestwoodPlus" => "westwood",
+        "TcpYeah" => "yeah",
+        other => return Err(format!("cca = {other}")),
+    })
+}
+
+fn seconds(number: f64) -> Duration {
+    Duration::from_nanos((number * 1e9).round() as u64)
+}
+
+fn milliseconds(number: f64) -> Duration {
+    seconds(number * 1e-3)
+}
+
+fn mbit_per_s(number: f64) -> Rate {
+    Rate::from_bits_per_sec((number * 1e6).round() as u64)
+}
+
+fn share(number: f64) -> Ratio {
+    Ratio::new(number).unwrap_or(Ratio::ZERO)
+}
