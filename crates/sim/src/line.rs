@@ -85,6 +85,7 @@ impl Line {
     }
 
     /// Packets on the line.
+    #[cfg(any(test, debug_assertions))]
     pub fn len(&self) -> u64 {
         self.packets.len() as u64
     }

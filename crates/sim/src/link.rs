@@ -349,11 +349,13 @@ impl Link {
     }
 
     /// What happened so far.
+    #[cfg(debug_assertions)]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
     /// Packets that the qdisc dropped.
+    #[cfg(debug_assertions)]
     pub fn dropped(&self) -> u64 {
         self.ended.dropped
     }

@@ -1,0 +1,97 @@
+//! Parking lots and parallel paths.
+
+use std::collections::BTreeSet;
+
+use forebay_core::link;
+use forebay_core::spec::{Spec, Value};
+use forebay_core::units::{Duration, Rate};
+use forebay_sim::network::{Hop, Link, Network};
+use forebay_sim::{Balance, Owner, Simulation, Stack};
+
+const MS: Duration = Duration::from_millis(1);
+const STOP: Duration = Duration::from_secs(30);
+
+fn links(mbit: u64, delays_ms: &[u32], packets: u32) -> Vec<Link> {
+    let qdisc = Spec::named("fifo").with("limit", Value::Text(format!("{packets}p")));
+    let link = |(index, delay_ms): (usize, &u32)| {
+        let config = link::Config::at_rate(Rate::from_mbit_per_sec(mbit), *delay_ms * MS);
+        Link::new(&format!("link {index}"), config, qdisc.clone())
+    };
+    delays_ms.iter().enumerate().map(link).collect()
+}
+
+fn run(network: &Network) -> Simulation {
+    let mut simulation = Simulation::new(network).unwrap();
+    simulation.run();
+    simulation
+}
+
+#[test]
+fn fair_queues_give_each_flow_of_a_parking_lot_half_of_its_links() {
+    let mut links = links(16, &[5, 5, 5], 300);
+    let limit = Value::Text("300p".into());
+    links.iter_mut().for_each(|it| it.qdisc = Spec::named("drr").with("limit", limit.clone()));
+    // Windows above the half of every pipe, and below the limit of the queues.
+    let cc = Spec::named("const").with("cwnd", Value::Text(format!("{}B", 60 * 1448)));
+    let plan = Network::parking_lot(STOP, 1, Stack::NS3, links, &cc);
+    let mut simulation = run(&plan);
+    for flow in 0..4 {
+        let metrics = simulation.flow_metrics(flow).unwrap();
+        let share = metrics.mean_throughput_l4 / (8.0 * 1448.0 / 1502.0);
+        assert!((share - 1.0).abs() < 0.02, "flow {flow}: {metrics:?}");
+        assert_eq!(metrics.total_retransmissions_l4, 0);
+    }
+}
+
+#[test]
+fn the_long_flow_of_a_parking_lot_of_plain_queues_gets_the_least() {
+    let links = links(16, &[5, 5, 5], 30);
+    let plan = Network::parking_lot(STOP, 1, Stack::NS3, links, &Spec::named("newreno"));
+    let mut simulation = run(&plan);
+    let mut mbit = |flow| simulation.flow_metrics(flow).unwrap().mean_throughput_l4;
+    let [long, cross @ ..] = [0, 1, 2, 3].map(&mut mbit);
+    for cross in cross {
+        // Three times the losses and three times the round trip, which Reno answers with less.
+        assert!(cross > 2.0 * long, "{long} {cross}");
+        assert!((14.0..16.0 * 1448.0 / 1502.0).contains(&(long + cross)), "{long} {cross}");
+    }
+}
+
+#[test]
+fn flows_keep_to_their_path_and_share_them_by_chance() {
+    let mut links = links(16, &[5, 25], 60);
+    links.iter_mut().for_each(|link| link.log = true);
+    let cc = Spec::named("newreno");
+    let plan = Network::parallel(STOP, 1, Stack::NS3, links, Balance::ByFlow, &cc, 12);
+    let simulation = run(&plan);
+    let [one, other] = [0, 1].map(|link| {
+        let owners = simulation.packet_log(link).map(|record| match record.owner {
+            Owner::Flow(flow) => flow,
+            Owner::Bundle(_) => usize::MAX,
+        });
+        owners.collect::<BTreeSet<_>>()
+    });
+    assert!(one.is_disjoint(&other) && one.len() + other.len() == 12);
+    // The chance that one path gets fewer than three of twelve is 4 %; the seed is fixed.
+    assert!(one.len() > 2 && other.len() > 2, "{one:?} {other:?}");
+    let hops: BTreeSet<_> = (0..12)
+        .map(|flow| Balance::ByFlow.route(&[vec![], vec![Hop::Delay(MS)]], 1, flow))
+        .collect();
+    assert_eq!(hops.len(), 2);
+}
+
+#[test]
+fn packets_that_take_turns_over_unequal_paths_look_lost() {
+    // A window below both pipes: nothing is dropped, and what is sent again was only late.
+    let cc = Spec::named("const").with("cwnd", Value::Text(format!("{}B", 40 * 1448)));
+    let retransmissions = |balance| {
+        let plan =
+            Network::parallel(STOP, 1, Stack::NS3, links(100, &[5, 25], 100), balance, &cc, 1);
+        let mut simulation = run(&plan);
+        let drops = (0..2).map(|link| simulation.link_metrics(link).total_qdisc_drops_l2).sum();
+        assert_eq!(0_u64, drops);
+        simulation.flow_metrics(0).unwrap().total_retransmissions_l4
+    };
+    assert_eq!(retransmissions(Balance::ByFlow), 0);
+    assert!(retransmissions(Balance::ByPacket) > 100);
+}
