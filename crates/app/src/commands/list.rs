@@ -23,7 +23,7 @@ pub struct List {
 enum What {
     /// The plans that come with the program.
     Plans,
-    /// The algorithms of a sendbox.
+    /// The congestion-control algorithms, of sendboxes and of simulated flows.
     Algorithms,
     /// The queueing disciplines.
     Qdiscs,
