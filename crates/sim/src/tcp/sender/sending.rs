@@ -1,0 +1,131 @@
+//! What leaves next, and when: the window, the pace, repairs before new segments.
+
+use forebay_core::cc::CongestionEvent;
+use forebay_core::units::{ByteCount, Duration, Timestamp};
+
+use super::{Handshake, Next, Outgoing, Sender};
+use crate::event::after;
+use crate::packet::{Kind, Marks};
+use crate::tcp::recovery::Phase;
+
+impl Sender {
+    /// The next packet to send at `now`; `None` when the window, the pace or the flow has no more.
+    pub fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
+        if self.handshake != Handshake::Established {
+            return self.request(now);
+        }
+        if let Some(next) = self.probing.take() {
+            return Some(self.send(now, next));
+        }
+        if std::mem::take(&mut self.is_forced) {
+            let next = self.next_segment().unwrap_or(Next::Again(self.board.una()));
+            return Some(self.send(now, next));
+        }
+        if u64::from(self.board.in_flight() + 1) * self.mss > self.cwnd {
+            self.validation.on_full(now);
+            return None;
+        }
+        if self.paced_until > now && self.limits.pacing_rate.is_some() {
+            self.pacing_timer.set(self.paced_until);
+            return None;
+        }
+        let next = self.next_segment();
+        let Some(next) = next else {
+            self.has_run_dry |=
+                self.stack.validates_window || self.board.next() == self.stream.end();
+            self.validate_window(now);
+            return None;
+        };
+        if self.stack.validates_window && next == Next::New && self.board.outstanding() == 0 {
+            self.restart_after_idle(now);
+        }
+        Some(self.send(now, next))
+    }
+
+    fn validate_window(&mut self, now: Timestamp) {
+        if !self.stack.validates_window || self.recovery.phase() != Phase::Open {
+            return;
+        }
+        let (Some(cwnd), ssthresh) = (self.limits.cwnd, self.limits.ssthresh) else { return };
+        let is_slow_start = ssthresh.is_none_or(|ssthresh| cwnd < ssthresh);
+        let window = (cwnd.as_u64() / self.mss, is_slow_start);
+        let (outstanding, rto_ns) = (self.board.outstanding(), self.rtt.rto_ns());
+        if let Some(used) = self.validation.on_slack(now, outstanding, window, rto_ns) {
+            let used = self.bytes(used);
+            self.algorithm.on_event(now, CongestionEvent::Underused(used));
+            self.take_limits();
+        }
+    }
+
+    fn restart_after_idle(&mut self, now: Timestamp) {
+        let timeouts = self.validation.idle_timeouts(now, self.rtt.rto_ns());
+        if timeouts > 0 {
+            self.algorithm.on_event(now, CongestionEvent::IdleRestart(timeouts));
+            self.take_limits();
+        }
+    }
+
+    fn request(&mut self, now: Timestamp) -> Option<Outgoing> {
+        if !std::mem::take(&mut self.is_request_due) {
+            return None;
+        }
+        self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        let (len, marks) = (self.stack.overhead, Marks::NONE);
+        Some(Outgoing { kind: Kind::Syn, number: 0, len, marks })
+    }
+
+    pub(super) fn has_new_segment(&self) -> bool {
+        let has_room = self.board.outstanding() < self.buffered_segments;
+        self.board.next() < self.stream.end() && has_room
+    }
+
+    fn next_segment(&mut self) -> Option<Next> {
+        if self.prefers_new && self.has_new_segment() {
+            return Some(Next::New);
+        }
+        if let Some(number) = self.board.next_lost() {
+            return Some(Next::Again(number));
+        }
+        if self.has_new_segment() {
+            return Some(Next::New);
+        }
+        if self.recovery.phase() != Phase::Recovery {
+            return None;
+        }
+        self.board.next_unsacked().map(Next::Again)
+    }
+
+    fn send(&mut self, now: Timestamp, next: Next) -> Outgoing {
+        let sent = self.delivery.on_send(now, self.board.in_flight() == 0);
+        let number = match next {
+            Next::New => self.board.send_new(sent),
+            Next::Again(number) => {
+                self.board.send_again(number, sent);
+                number
+            }
+            Next::Probe => self.board.send_probe(sent),
+        };
+        self.counters.sent += 1;
+        self.validation.on_send(now);
+        if next != Next::New {
+            self.counters.resent += 1;
+            self.undo.on_resend(now);
+        }
+        if let Some(prr) = &mut self.prr {
+            prr.on_send(self.mss);
+        }
+        if !self.rto_timer.is_running() {
+            self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        }
+        if self.stack.tlp && next == Next::New && self.probe.is_none() {
+            self.replan_probe(now);
+        }
+        let len = self.stream.payload(number) + self.stack.overhead;
+        if let Some(rate) = self.limits.pacing_rate {
+            let time = ByteCount::new(u64::from(len)).time_at(rate).unwrap_or(Duration::MAX);
+            self.paced_until = self.paced_until.max(now) + time;
+        }
+        let marks = self.ecn.marks(next == Next::New);
+        Outgoing { kind: Kind::Data, number, len, marks }
+    }
+}

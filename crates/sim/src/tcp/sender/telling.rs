@@ -1,0 +1,128 @@
+//! What the algorithm is told of an acknowledgement, a loss or a mark, and the window that follows.
+
+use forebay_core::cc::{CongestionEvent, Measurement, RttSample};
+use forebay_core::units::{ByteCount, Duration, Timestamp};
+
+use super::{Sender, UNBOUNDED};
+use crate::tcp::delivery::Sample;
+use crate::tcp::prr::{Prr, Told};
+use crate::tcp::recovery::{Phase, Turn};
+use crate::tcp::scoreboard::Progress;
+use crate::tcp::stack::{PrrBound, Reduction};
+
+impl Sender {
+    /// Tells of a loss, with the bytes in flight at this moment.
+    pub(super) fn tell_loss(&mut self, now: Timestamp, event: CongestionEvent) {
+        let measurement = Measurement {
+            in_flight: Some(self.in_flight_bytes()),
+            delivered: self.delivered_bytes(),
+            prior_delivered: self.delivered_bytes(),
+            ..Measurement::default()
+        };
+        self.algorithm.on_measurement(now, &measurement);
+        self.algorithm.on_event(now, event);
+    }
+
+    /// Segments that the algorithm is told of, SND.UNA having been `before`.
+    pub(super) fn acked(&mut self, progress: &Progress, before: u32, turn: Turn) -> u32 {
+        let (una, phase) = (self.board.una(), self.recovery.phase());
+        if self.stack.acked_is_advance && phase != Phase::Recovery {
+            let has_timed_out = std::mem::take(&mut self.has_timed_out);
+            self.has_timed_out = has_timed_out && turn != Turn::End;
+            let from =
+                if has_timed_out && turn == Turn::End { self.recovery.point() } else { before };
+            return una - from.min(una);
+        }
+        let acked = progress.delivered + self.untold;
+        if una > before || phase == Phase::Recovery {
+            self.untold = 0;
+            return acked;
+        }
+        self.untold = acked;
+        0
+    }
+
+    pub(super) fn measure(
+        &mut self,
+        now: Timestamp,
+        progress: &Progress,
+        sample: Sample,
+        rtt_ns: Option<u64>,
+        acked: u32,
+    ) {
+        let rtt = rtt_ns.map(Duration::from_nanos);
+        let measurement = Measurement {
+            interval: now.saturating_since(self.measured_at),
+            acked: self.bytes(acked),
+            lost: Some(self.bytes(progress.lost)),
+            ecn_ce: self.ecn.counts().then(|| {
+                let marked = if self.is_ece { progress.delivered } else { 0 };
+                self.bytes(marked)
+            }),
+            rtt: rtt.map(|rtt| RttSample { latest: rtt, min: rtt }),
+            feedback_delay: progress.newest.map(|newest| now.saturating_since(newest.at)),
+            send_rate: sample.send_rate,
+            delivery_rate: sample.delivery_rate,
+            train_rate: None,
+            in_flight: Some(self.in_flight_bytes()),
+            delivered: self.delivered_bytes(),
+            prior_delivered: self.bytes(sample.prior_delivered),
+            app_limited: std::mem::take(&mut self.has_run_dry),
+            idle: None,
+        };
+        self.measured_at = now;
+        self.algorithm.on_measurement(now, &measurement);
+    }
+
+    /// Classic ECN. An algorithm counts windows on its own: where it does not reduce, the next mark asks
+    /// again.
+    pub(super) fn answer_marks(&mut self, now: Timestamp) {
+        let is_calm = matches!(self.recovery.phase(), Phase::Open | Phase::Disorder);
+        if self.ecn.ends_round(self.board.una()) && is_calm {
+            self.prr = None;
+        }
+        if !self.is_ece || !is_calm || !self.ecn.may_reduce() {
+            return;
+        }
+        let before = self.algorithm.send_limits().cwnd;
+        self.tell_loss(now, CongestionEvent::EcnCe);
+        if self.algorithm.send_limits().cwnd < before {
+            self.ecn.on_reduction(self.board.next());
+            self.undo.disarm();
+            self.prr = self.begin_reduction(self.cwnd);
+        }
+    }
+
+    pub(super) fn take_limits(&mut self) {
+        self.limits = self.algorithm.send_limits();
+        if self.prr.is_none() {
+            self.cwnd = self.limits.cwnd.map_or(UNBOUNDED, ByteCount::as_u64);
+        }
+        if let Some(at) = self.algorithm.next_timer() {
+            self.algorithm_timer.set(at);
+        }
+    }
+
+    /// Towards the algorithm's ssthresh, the window having been `cwnd`; an algorithm that gives none
+    /// keeps its own window.
+    pub(super) fn begin_reduction(&self, cwnd: u64) -> Option<Prr> {
+        let Reduction::Proportional(bound) = self.stack.reduction else { return None };
+        let ssthresh = self.algorithm.send_limits().ssthresh?.as_u64();
+        let outstanding = u64::from(self.board.outstanding()) * self.mss;
+        let flight = if bound == PrrBound::Linux { cwnd } else { outstanding };
+        Some(Prr::enter(bound, ssthresh, flight))
+    }
+
+    pub(super) fn reduce_proportionally(&mut self, progress: &Progress, has_advanced: bool) {
+        let in_flight = self.in_flight_bytes().as_u64();
+        let told = Told {
+            delivered: u64::from(progress.delivered) * self.mss,
+            has_sacked: progress.sacked > 0,
+            has_advanced,
+            has_lost: progress.lost > 0,
+            covers_repair: progress.covers_repair,
+        };
+        let window = self.prr.as_mut().and_then(|prr| prr.on_ack(told, in_flight, self.mss));
+        self.cwnd = window.unwrap_or(self.cwnd);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a sender does with a window that stands, and what it tells.
+
+use std::sync::{Arc, Mutex};
+
+use forebay_core::cc::{Measurement, State};
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * MS)
+}
+
+/// A window with ssthresh 5 after a loss, and a log of what it was told.
+struct Fixed(Arc<Mutex<Vec<String>>>, u64, u64);
+
+impl CongestionControl for Fixed {
+    fn init(&mut self, _now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        (self.1, self.2) = (initial_cwnd.as_u64(), mss.as_u64());
+    }
+    fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
+        let segments = |bytes: ByteCount| bytes.as_u64() / self.2;
+        let in_flight = segments(measurement.in_flight.unwrap());
+        let acked = segments(measurement.acked);
+        self.0.lock().unwrap().push(format!("acked {acked} in flight {in_flight}"));
+    }
+    fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
+        self.0.lock().unwrap().push(format!("{event:?}"));
+        if event == CongestionEvent::Rto {
+            self.1 = self.2;
+        }
+    }
+    fn send_limits(&self) -> SendLimits {
+        let ssthresh = Some(ByteCount::new(5 * self.2));
+        SendLimits { cwnd: Some(ByteCount::new(self.1)), ssthresh, ..SendLimits::default() }
+    }
+    fn state(&self) -> State {
+        State::default()
+    }
+}
+
+struct Bench {
+    sender: Sender,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Bench {
+    /// A connection that is open since 10 ms and has sent its first window.
+    fn new(stack: Stack, bytes: Option<u64>) -> (Self, Vec<u32>) {
+        let told = Arc::default();
+        let algorithm = Fixed(Arc::clone(&told), 0, 0);
+        let mut sender = Sender::new(stack, Box::new(algorithm), bytes);
+        sender.start();
+        assert_eq!(sender.transmit(at(0)).unwrap().kind, Kind::Syn);
+        assert_eq!(sender.transmit(at(0)), None);
+        sender.on_syn_ack(at(10), at(0));
+        let mut bench = Self { sender, told };
+        let sent = bench.sent(10);
+        (bench, sent)
+    }
+
+    fn sent(&mut self, ms: u64) -> Vec<u32> {
+        std::iter::from_fn(|| self.sender.transmit(at(ms))).map(|out| out.number).collect()
+    }
+
+    fn ack(&mut self, ms: u64, number: u32, blocks: &[(u32, u32)]) -> Vec<u32> {
+        let blocks: Vec<Range> =
+            blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
+        self.sender.on_ack(at(ms), number, at(10), &blocks, false);
+        self.sent(ms)
+    }
+
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut self.told.lock().unwrap())
+    }
+}
+
+#[test]
+fn the_initial_window_leaves_after_one_round_trip() {
+    let (bench, sent) = Bench::new(Stack::NS3, None);
+    assert_eq!(sent, (0..10).collect::<Vec<_>>());
+    assert_eq!(bench.sender.srtt_ns(), 10 * MS);
+}
+
+#[test]
+fn a_recovery_repairs_tells_and_reduces() {
+    let (mut bench, _) = Bench::new(Stack::NS3, None);
+    // Segment 0 is lost. Two duplicates: limited transmit lets 10 and 11 out, nothing is told.
+    assert_eq!([bench.ack(20, 0, &[(1, 2)]), bench.ack(20, 0, &[(1, 3)])], [[10], [11]]);
+    assert_eq!(bench.told(), ["acked 0 in flight 9"; 2]);
+    // The third: 12 outstanding, 3 SACKed, 1 lost.
+    assert_eq!(bench.ack(20, 0, &[(1, 4)]), [0]);
+    let told = ["acked 0 in flight 8", "Loss", "acked 1 in flight 8"];
+    assert_eq!(bench.told(), told);
+    // PRR towards 5: every second or third duplicate lets one out.
+    let sent: Vec<usize> = (5..=10).map(|end| bench.ack(21, 0, &[(1, end)]).len()).collect();
+    assert_eq!(sent.iter().sum::<usize>(), 2, "{sent:?}");
+    // The window is the algorithm's again: 10, of which 2 are in flight.
+    assert_eq!(bench.ack(30, 12, &[]).len(), 8);
+    assert!(bench.told().contains(&"RecoveryEnd".to_string()));
+}
+
+#[test]
+fn a_partial_acknowledgement_sends_the_next_hole_in_ns3_whatever_the_window_says() {
+    let by_prr = Stack { newreno_partial_acks: false, ..Stack::NS3 };
+    for (stack, repaired) in [(Stack::NS3, vec![1]), (by_prr, vec![])] {
+        let (mut bench, _) = Bench::new(stack, None);
+        // Segments 0 and 1 are lost; the first goes out again with the third duplicate.
+        let sent = [3, 4, 5].map(|end| bench.ack(20, 0, &[(2, end)]));
+        assert_eq!(sent[2], [0]);
+        assert_eq!(bench.ack(30, 1, &[(2, 5)]), repaired);
+    }
+}
+
+#[test]
+fn a_timeout_begins_anew_with_one_segment_and_doubles() {
+    let (mut bench, _) = Bench::new(Stack::NS3, None);
+    bench.sender.on_timeout(at(1010));
+    assert_eq!(bench.told(), ["acked 0 in flight 10", "Rto"]);
+    assert_eq!(bench.sent(1010), [0]);
+    assert_eq!(bench.sender.counters.timeouts, 1);
+    assert_eq!(bench.sender.rtt.rto_ns(), 2000 * MS);
+    assert_eq!(bench.ack(1020, 1, &[]), [1]);
+    assert!(bench.sender.rtt.rto_ns() < 2000 * MS, "something new ends the backing off");
+}
+
+#[test]
+fn a_flow_ends_with_the_bytes_it_has() {
+    let (mut bench, sent) = Bench::new(Stack::NS3, Some(1448 * 2 + 100));
+    assert_eq!(sent, [0, 1, 2]);
+    assert_eq!(bench.sender.stream.payload(2), 100);
+    assert_eq!(bench.ack(20, 3, &[]), [0; 0]);
+    assert!(!bench.sender.rto_timer.is_running());
+}
+
+#[test]
+fn messages_are_sent_as_they_are_written() {
+    let mut sender = Sender::new(Stack::LINUX, Box::new(Fixed(Arc::default(), 0, 0)), Some(0));
+    sender.establish(at(0), 50 * MS);
+    assert_eq!((sender.transmit(at(0)), sender.srtt_ns()), (None, 50 * MS));
+    assert_eq!(sender.write(1448 + 16), 2);
+    let lens = |sender: &mut Sender, ms| -> Vec<u16> {
+        std::iter::from_fn(|| sender.transmit(at(ms))).map(|out| out.len).collect()
+    };
+    assert_eq!(lens(&mut sender, 5), [1514, 82]);
+    assert_eq!(sender.write(100), 3);
+    assert_eq!(lens(&mut sender, 6), [166]);
+    sender.on_ack(at(60), 3, at(5), &[], false);
+    assert!(sender.transmit(at(60)).is_none() && !sender.rto_timer.is_running());
+}
+
+#[test]
+fn a_closed_flow_repairs_what_it_sent_and_no_more() {
+    let (mut bench, _) = Bench::new(Stack::NS3, None);
+    bench.sender.close();
+    let sent = [2, 3, 4].map(|end| bench.ack(20, 0, &[(1, end)]));
+    assert_eq!(sent, [vec![], vec![], vec![0]]);
+    assert_eq!(bench.ack(30, 10, &[]), [0; 0]);
+}
+
+#[test]
+fn a_lost_request_is_sent_again_after_the_stack_s_first_timeout() {
+    let algorithm = Fixed(Arc::default(), 0, 0);
+    let mut sender = Sender::new(Stack::LINUX, Box::new(algorithm), None);
+    sender.start();
+    sender.transmit(at(0)).unwrap();
+    sender.on_timeout(at(1000));
+    assert_eq!(sender.transmit(at(1000)).unwrap().kind, Kind::Syn);
+    sender.on_syn_ack(at(1020), at(1000));
+    assert_eq!(sender.srtt_ns(), 0, "Karn: which of the two was answered?");
+    assert!(sender.transmit(at(1020)).is_some());
+}
+
+#[test]
+fn timestamps_count_whole_ticks() {
+    let nanos = Timestamp::from_nanos;
+    assert_eq!(ticked(nanos(15_900_000), nanos(999_999), MS), 15 * MS);
+    assert_eq!(ticked(nanos(16_000_000), nanos(999_999), MS), 16 * MS);
+    assert_eq!(ticked(nanos(999_999), nanos(1), MS), 1_000);
+}
