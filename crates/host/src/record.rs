@@ -381,9 +381,9 @@ pub struct HostRecord {
     pub load: [f64; 2],
     /// Share of CPU time stolen by the hypervisor during the run.
     pub steal: f64,
-    /// Longest time for which a processor stood still during the run (ns).
+    /// How late a processor ran what was due (ns): p50, p99, p99.9, max, each the worst of all.
     #[serde(default)]
-    pub longest_pause_ns: u64,
+    pub processor_lateness_ns: [u64; 4],
     /// CPU time of each program over the run, in cores.
     pub cpu_cores: Vec<(String, f64)>,
     /// Programs that ran under SCHED_FIFO.

@@ -319,8 +319,8 @@ pub struct HostRow {
     pub load: [f64; 2],
     /// Share of CPU time stolen by the hypervisor.
     pub steal: f64,
-    /// Longest time for which a processor stood still (ns).
-    pub longest_pause_ns: u64,
+    /// How late a processor ran what was due: p50, p99, p99.9, max.
+    pub processor_lateness_ns: [u64; 4],
     /// CPU time of each program, in cores.
     pub cpu_cores: Vec<(String, f64)>,
     /// Programs under SCHED_FIFO.

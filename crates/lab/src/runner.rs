@@ -328,7 +328,7 @@ fn host_json(rows: &RunRows) -> Value {
         "kernel": host.kernel,
         "load": host.load,
         "steal": host.steal,
-        "longest_pause_ms": host.longest_pause_ns as f64 / 1e6,
+        "processor_lateness": lateness(&host.processor_lateness_ns),
         "cpu_cores": cpu,
         "realtime": host.realtime,
         "generator_lateness": lateness(&host.generator_lateness_ns),

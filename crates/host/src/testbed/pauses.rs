@@ -1,8 +1,9 @@
 //! Whether all processors ran all the time.
 //!
-//! A hypervisor may take one away for tens of milliseconds. Whatever stands there then leaves in one
-//! burst, which a shallow buffer drops, and no lateness shows it: nothing may have been due, and a
-//! program on another processor may have gone on.
+//! A hypervisor may take one away for tens of milliseconds, and a kernel may keep interrupts off for
+//! one (as when somebody reads the statistics of many memory cgroups). Whatever stands there then
+//! leaves in one burst, which a shallow buffer drops, and the emulator's lateness does not show it:
+//! nothing may have been due, and a program on another processor may have gone on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::clock;
+use crate::daemon::lateness::Lateness;
 use crate::process::{self, try_keep_to, try_realtime};
 
 /// Time between two looks at the clock.
@@ -20,7 +22,7 @@ const REALTIME_PRIORITY: i32 = 20;
 /// A look at the clock of each processor, again and again, until it is finished or dropped.
 pub struct PauseWatch {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Duration>>,
+    threads: Vec<JoinHandle<Lateness>>,
 }
 
 impl PauseWatch {
@@ -29,17 +31,22 @@ impl PauseWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let watch = |cpu| {
             let stop = Arc::clone(&stop);
-            thread::spawn(move || longest_pause(cpu, &stop))
+            thread::spawn(move || lateness(cpu, &stop))
         };
         let threads = process::processors()?.into_iter().map(watch).collect();
         Ok(Self { stop, threads })
     }
 
-    /// For how long a processor stood still, at most.
-    pub fn finish(mut self) -> Duration {
+    /// How late a processor ran what was due (ns): p50, p99, p99.9 and the maximum, each the worst
+    /// of all processors.
+    pub fn finish(mut self) -> [u64; 4] {
         self.stop.store(true, Ordering::Relaxed);
         let threads = std::mem::take(&mut self.threads).into_iter();
-        threads.filter_map(|thread| thread.join().ok()).max().unwrap_or_default()
+        let watched = threads.filter_map(|thread| thread.join().ok());
+        watched.fold([0; 4], |worst, lateness| {
+            let percentiles = lateness.percentiles();
+            std::array::from_fn(|index| worst[index].max(percentiles[index]))
+        })
     }
 }
 
@@ -49,16 +56,16 @@ impl Drop for PauseWatch {
     }
 }
 
-fn longest_pause(cpu: usize, stop: &AtomicBool) -> Duration {
+fn lateness(cpu: usize, stop: &AtomicBool) -> Lateness {
     // Where neither is allowed, it measures the waits of an ordinary program: never less.
     let _ = (try_keep_to(cpu), try_realtime(REALTIME_PRIORITY));
-    let mut longest = Duration::ZERO;
+    let mut lateness = Lateness::default();
     while !stop.load(Ordering::Relaxed) {
         let due = clock::now() + PERIOD;
         thread::sleep(PERIOD);
-        longest = longest.max(clock::now().saturating_since(due));
+        lateness.record(clock::now().saturating_since(due));
     }
-    longest
+    lateness
 }
 
 #[cfg(test)]
@@ -66,12 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_ends_with_the_longest_pause_of_any_processor() {
+    fn a_watch_ends_with_the_lateness_of_all_processors() {
         let watch = PauseWatch::start().unwrap();
         assert_eq!(watch.threads.len(), process::processors().unwrap().len());
         thread::sleep(10 * PERIOD);
-        let longest = watch.finish();
         // A sleep never ends early, and timers are not that exact.
-        assert!(longest > Duration::ZERO, "{longest:?}");
+        let percentiles = watch.finish();
+        assert!(percentiles[0] > 0 && percentiles.is_sorted(), "{percentiles:?}");
     }
 }

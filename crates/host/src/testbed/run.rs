@@ -164,8 +164,8 @@ impl<'a> Run<'a> {
             }
         }
         self.finished_ns = clock::now().as_nanos();
-        let longest = self.pauses.take().map_or(Duration::ZERO, PauseWatch::finish);
-        self.host.longest_pause_ns = longest.as_nanos() as u64;
+        self.host.processor_lateness_ns =
+            self.pauses.take().map(PauseWatch::finish).unwrap_or_default();
         Ok(())
     }
 

@@ -403,7 +403,7 @@ fn host_row(host: HostRecord) -> HostRow {
         kernel: host.kernel,
         load: host.load,
         steal: host.steal,
-        longest_pause_ns: host.longest_pause_ns,
+        processor_lateness_ns: host.processor_lateness_ns,
         cpu_cores: host.cpu_cores,
         realtime: host.realtime,
         generator_lateness_ns: host.generator_lateness_ns,

@@ -354,13 +354,15 @@ fn machine(run: &Run) -> Vec<Block> {
         let texts = host[key].as_array().into_iter().flatten();
         texts.filter_map(|text| text.as_str()).collect::<Vec<_>>().join("\n")
     };
+    let processor = &host["processor_lateness"];
     let load = host["load"].as_array().into_iter().flatten();
     let load: Vec<String> = load.filter_map(|load| load.as_f64()).map(number).collect();
     let rows = vec![
         vec!["kernel".into(), host["kernel"].as_str().unwrap_or("-").into()],
         vec!["load average, start and end".into(), load.join(", ")],
         vec!["CPU time stolen".into(), cell(host["steal"].as_f64())],
-        vec!["longest pause of a processor (ms)".into(), cell(host["longest_pause_ms"].as_f64())],
+        vec!["lateness of a processor, p99.9 (ms)".into(), cell(processor["p999_ms"].as_f64())],
+        vec!["longest pause of a processor (ms)".into(), cell(processor["max_ms"].as_f64())],
         vec!["real-time programs".into(), list("realtime").replace('\n', ", ")],
     ];
     let mut blocks = vec![block(&["", ""], rows, "The machine, in the last run on one.")];
