@@ -61,7 +61,7 @@ impl CongestionControl for Constant {
     fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
     fn send_limits(&self) -> SendLimits {
         let (cwnd, pacing_rate) = (self.cwnd, self.rate);
-        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited: None, law: Law::Hold }
+        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited: None, law: Law::HOLD }
     }
     fn state(&self) -> State {
         State { phase: "constant", reason: "configured", ..State::default() }

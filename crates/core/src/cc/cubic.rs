@@ -32,10 +32,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::hystart::{HyStart, Kind};
+use super::law::{Beta, Law};
 use super::window::{CWND_MAX, MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl, Measurement};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{Duration, Timestamp};
+use crate::units::{ByteCount, Duration, Timestamp};
 
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
@@ -115,6 +116,10 @@ struct Cubic {
     /// Window before the last loss, bytes.
     before_loss: u64,
     epoch: Option<Epoch>,
+    /// W(t + RTT) and what W_est grows by in a window, bytes, when the window last grew: for a host
+    /// that is not asked at every acknowledgement.
+    target: u64,
+    friendly: u64,
     /// ns-3: segments acknowledged since the last one added.
     counted: u64,
 }
@@ -173,19 +178,54 @@ impl Cubic {
         })
     }
 
-    /// t + RTT in ticks.
-    fn ticks_ahead(&self, now: Timestamp, epoch: &Epoch) -> u64 {
+    /// `at` + RTT in ticks of the epoch.
+    fn ticks_ahead(&self, at: Timestamp, epoch: &Epoch) -> u64 {
         let rtt = self.min_rtt.get().unwrap_or(Duration::ZERO);
-        let middle = now - self.interval / 2;
-        ticks(middle.saturating_since(epoch.began_at).saturating_add(rtt))
+        ticks(at.saturating_since(epoch.began_at).saturating_add(rtt))
+    }
+
+    /// Whether W_est still grows slower than Reno's window.
+    fn is_slower(&self, epoch: &Epoch) -> bool {
+        (epoch.estimate >> EST_BITS) < self.before_loss
+    }
+
+    /// W(RTT) of an epoch that begins at `cwnd`.
+    fn first_target(&self, cwnd: u64, mss: u64) -> u64 {
+        let epoch = Epoch {
+            began_at: Timestamp::ZERO,
+            k: ticks_to_origin(self.w_max.saturating_sub(cwnd), mss),
+            origin: self.w_max.max(cwnd),
+            estimate: 0,
+            reno_segments: 0,
+            reno_counted: 0,
+        };
+        epoch.window_at(self.ticks_ahead(Timestamp::ZERO, &epoch), mss)
+    }
+
+    /// Notes what a host is to do from `now` on. `target` is that of the measurement's middle: for
+    /// one of many acknowledgements it is taken anew.
+    fn look_ahead(&mut self, now: Timestamp, target: u64, reno: u64, window: &Window) {
+        let Some(epoch) = self.epoch else { return };
+        let rtt = self.min_rtt.get().unwrap_or(Duration::ZERO);
+        let is_batch = self.interval > rtt / 4;
+        self.target = if is_batch {
+            epoch.window_at(self.ticks_ahead(now, &epoch), window.mss())
+        } else {
+            target
+        };
+        self.friendly = match (self.reno_friendly && window.cwnd() <= reno, self.is_slower(&epoch))
+        {
+            (false, _) => 0,
+            (true, true) => window.mss() * 9 / 17,
+            (true, false) => window.mss(),
+        };
     }
 
     /// W_est after `acked` bytes, in bytes.
     fn reno_window(&mut self, epoch: Epoch, acked: u64, window: &Window) -> u64 {
         // 9 acked mss 256 < 2^64: acked is below 2^36 and mss at most 2^16.
         let growth = (acked * window.mss()) << EST_BITS;
-        let is_slower = (epoch.estimate >> EST_BITS) < self.before_loss;
-        let growth = if is_slower { growth * 9 / 17 } else { growth } / window.cwnd();
+        let growth = if self.is_slower(&epoch) { growth * 9 / 17 } else { growth } / window.cwnd();
         let estimate = (epoch.estimate + growth).min(CWND_MAX << EST_BITS);
         self.epoch = Some(Epoch { estimate, ..epoch });
         estimate >> EST_BITS
@@ -268,12 +308,14 @@ impl WindowLaw for Cubic {
             return;
         }
         let epoch = self.epoch(now, window);
-        let target = epoch.window_at(self.ticks_ahead(now, &epoch), mss);
+        let middle = now - self.interval / 2;
+        let target = epoch.window_at(self.ticks_ahead(middle, &epoch), mss);
         let reno = self.reno_window(epoch, acked, window);
         window.grow(acked, |cwnd| target.clamp(cwnd, cwnd / 2 * 3) - cwnd);
         if self.reno_friendly && window.cwnd() < reno {
             window.set_cwnd(reno);
         }
+        self.look_ahead(now, target, reno, window);
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
@@ -282,6 +324,8 @@ impl WindowLaw for Cubic {
         self.w_max = if is_below { cwnd * 17 / 20 } else { cwnd };
         self.before_loss = cwnd;
         self.epoch = None;
+        self.friendly = 0;
+        self.target = self.first_target(cwnd * 7 / 10, window.mss());
         if window.ns3().growth {
             self.w_max -= self.w_max % window.mss();
             return window.whole_segments(window.segments() * 7 / 10);
@@ -292,6 +336,7 @@ impl WindowLaw for Cubic {
     fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
         let ssthresh = self.on_loss(now, window);
         self.w_max = 0;
+        self.target = 0;
         self.hystart.restart();
         if window.ns3().growth {
             self.min_rtt = MinRtt::default();
@@ -308,6 +353,22 @@ impl WindowLaw for Cubic {
     fn shift_rtt(&mut self, nanos: i64) {
         self.min_rtt.shift(nanos);
         self.hystart.shift_rtt(nanos);
+    }
+
+    fn host_law(&self, window: &Window) -> Law {
+        if window.ns3().growth {
+            return Law { beta: Some(Beta::ONE), ..Law::HOLD };
+        }
+        let cwnd = window.cwnd();
+        let growth = self.target.min(cwnd / 2 * 3).saturating_sub(cwnd);
+        let cap = if self.friendly > 0 { u64::MAX } else { self.target.max(cwnd) };
+        Law {
+            growth: ByteCount::new(growth.max(self.friendly)),
+            cap: ByteCount::new(cap),
+            slow_start: self.hystart.host_slow_start(),
+            beta: Some(Beta::of(7, 10)),
+            ..Law::HOLD
+        }
     }
 
     fn reason(&self) -> &'static str {

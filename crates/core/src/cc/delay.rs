@@ -723,7 +723,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         // A drain that did not bind would show nothing.
         let is_draining = matches!(self.phase, Phase::Draining(_));
         let app_limited = Some(self.estimator.path().app_limited && !is_draining);
-        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited, law: Law::Hold }
+        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited, law: Law::HOLD }
     }
 
     fn state(&self) -> State {

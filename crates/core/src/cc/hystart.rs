@@ -23,6 +23,7 @@
 use alloc::string::ToString;
 
 use super::Measurement;
+use super::law::SlowStart;
 use super::window::{CWND_MAX, MinRtt, Window};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{Duration, Timestamp};
@@ -139,6 +140,16 @@ impl HyStart {
         if ends {
             window.set_ssthresh(window.cwnd());
             self.conservative = None;
+        }
+    }
+
+    /// What a host does that is not asked at every acknowledgement.
+    pub fn host_slow_start(&self) -> SlowStart {
+        match self.kind {
+            Kind::Off => SlowStart::Standard,
+            Kind::Classic => SlowStart::HyStart,
+            Kind::PlusPlus => SlowStart::HyStartPlusPlus,
+            Kind::Ns3 => SlowStart::Hold,
         }
     }
 

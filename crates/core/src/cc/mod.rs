@@ -17,6 +17,7 @@ pub mod htcp;
 pub mod hybla;
 pub mod hystart;
 pub mod illinois;
+pub mod law;
 pub mod ledbat;
 pub mod lp;
 pub mod newreno;
@@ -34,6 +35,7 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+pub use self::law::Law;
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
@@ -101,16 +103,10 @@ pub enum CongestionEvent {
     /// Round trips are composed anew: those seen before count as longer by this many nanoseconds
     /// (negative: shorter), and so does the base.
     RttShift(i64),
+    /// The host left slow start at this window, as the algorithm's law asked (HyStart).
+    SlowStartEnd(ByteCount),
     /// No feedback for so long that the host enforced no limits: what is queued now is unknown.
     FeedbackLost,
-}
-
-/// What the host does between decisions.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Law {
-    /// Keep the limits until the next decision.
-    #[default]
-    Hold,
 }
 
 /// The limits an algorithm sets. What it leaves out, the host derives.

@@ -13,10 +13,11 @@
 
 use alloc::boxed::Box;
 
+use super::law::{Beta, Law, SlowStart};
 use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl};
 use crate::spec::{Spec, SpecError};
-use crate::units::Timestamp;
+use crate::units::{ByteCount, Timestamp};
 
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
@@ -46,6 +47,18 @@ impl WindowLaw for NewReno {
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         window.at_loss() / 2
+    }
+
+    fn host_law(&self, window: &Window) -> Law {
+        if window.ns3() != Ns3::default() {
+            return Law { beta: Some(Beta::ONE), ..Law::HOLD };
+        }
+        Law {
+            growth: ByteCount::new(window.mss()),
+            slow_start: SlowStart::Standard,
+            beta: Some(Beta::of(1, 2)),
+            ..Law::HOLD
+        }
     }
 
     fn reason(&self) -> &'static str {

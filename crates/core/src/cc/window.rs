@@ -12,6 +12,7 @@
 //! IdleRestart   cwnd halved for each timeout, down to the initial one            (RFC 2861, 3)
 //! Underused     cwnd = (cwnd + used) / 2, used being at least the initial one   (RFC 2861, 3)
 //!               both: ssthresh = max(ssthresh, 3/4 cwnd)                        (RFC 2861, 3)
+//! SlowStartEnd  cwnd = ssthresh = what the host says
 //! FeedbackLost  cwnd = min(cwnd, initial), ssthresh as above                    (RFC 5681, 4.1)
 //! ```
 //! States: open; recovery, from `Loss` to `RecoveryEnd`, without growth; loss, from `Rto` to
@@ -33,6 +34,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::law::{Beta, Law};
 use super::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -305,6 +307,12 @@ pub trait WindowLaw: Clone + Send {
         let _ = window;
         None
     }
+    /// What a host that is not asked at every acknowledgement does in between: no more than PRR
+    /// towards the ssthresh that the law gives, unless it says more.
+    fn host_law(&self, window: &Window) -> Law {
+        let _ = window;
+        Law { beta: Some(Beta::ONE), ..Law::HOLD }
+    }
     /// Why the window moves as it does, for logs.
     fn reason(&self) -> &'static str {
         ""
@@ -491,6 +499,10 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             CongestionEvent::Underused(used) => self.on_underused(used.as_u64()),
             CongestionEvent::FeedbackLost => self.on_idle_restart(now, u32::MAX),
             CongestionEvent::RttShift(nanos) => self.law.shift_rtt(nanos),
+            CongestionEvent::SlowStartEnd(cwnd) => {
+                self.window.set_cwnd(cwnd.as_u64());
+                self.window.set_ssthresh(self.window.cwnd);
+            }
         }
     }
 
@@ -501,6 +513,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             cwnd: Some(ByteCount::new(self.window.cwnd)),
             ssthresh,
             pacing_rate: self.law.pacing_rate(&self.window),
+            law: self.law.host_law(&self.window),
             ..SendLimits::default()
         }
     }

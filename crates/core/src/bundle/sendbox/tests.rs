@@ -16,7 +16,7 @@ impl CongestionControl for Listener {
     }
     fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
     fn send_limits(&self) -> SendLimits {
-        SendLimits { law: Law::Hold, ..SendLimits::default() }
+        SendLimits { law: Law::HOLD, ..SendLimits::default() }
     }
     fn state(&self) -> State {
         State::default()

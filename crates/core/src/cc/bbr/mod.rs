@@ -543,7 +543,9 @@ impl CongestionControl for Bbr {
                 });
             }
             CongestionEvent::FeedbackLost => self.restart(),
-            CongestionEvent::EcnCe | CongestionEvent::Underused(_) => {}
+            CongestionEvent::EcnCe
+            | CongestionEvent::Underused(_)
+            | CongestionEvent::SlowStartEnd(_) => {}
         }
     }
 
@@ -553,7 +555,7 @@ impl CongestionControl for Bbr {
             ssthresh: None,
             pacing_rate: Some(self.pacing_rate),
             app_limited: None,
-            law: Law::Hold,
+            law: Law::HOLD,
         }
     }
 

@@ -1,0 +1,307 @@
+use super::*;
+use crate::cc::window::tests::{Fed, MSS};
+use crate::cc::{CongestionEvent, cubic, newreno};
+
+fn bytes(segments: u64) -> ByteCount {
+    ByteCount::new(segments * MSS)
+}
+
+fn terms(law: Law) -> Terms {
+    Terms::new(&law, ByteCount::new(MSS))
+}
+
+/// A host that fills its window over a path of constant round trip.
+struct Host {
+    window: Window,
+    una: u32,
+    nxt: u32,
+    now_us: u32,
+    rtt_us: u32,
+}
+
+impl Host {
+    fn new(cwnd: u32) -> Self {
+        let (una, nxt) = (7, 7 + cwnd);
+        Self { window: Window::new(cwnd, una), una, nxt, now_us: 0, rtt_us: 40_000 }
+    }
+
+    /// One segment is acknowledged; true if slow start ended.
+    fn ack(&mut self, terms: &Terms) -> bool {
+        self.una += 1;
+        let ack = Ack {
+            acked: 1,
+            una: self.una,
+            nxt: self.nxt,
+            has_advanced: true,
+            is_filled: true,
+            rtt_us: self.rtt_us,
+            now_us: self.now_us,
+        };
+        let ends = self.window.on_ack(terms, &ack);
+        self.nxt = self.una + self.window.cwnd;
+        ends
+    }
+
+    /// A window is acknowledged, segment by segment, within a hundredth of the round trip.
+    fn round(&mut self, terms: &Terms) -> bool {
+        self.now_us += self.rtt_us;
+        let segments = self.nxt - self.una;
+        (0..segments).map(|_| self.ack(terms)).filter(|ends| *ends).count() > 0
+    }
+}
+
+#[test]
+fn the_default_law_holds_the_window_and_never_trips() {
+    let terms = terms(Law::default());
+    let mut host = Host::new(10);
+    host.round(&terms);
+    assert_eq!(host.window, Window { hystart: host.window.hystart, ..Window::new(10, 7) });
+    let all = Interval { acks: 1000, rtt_min_us: u32::MAX, lost: 1000, ce: 1000 };
+    assert_eq!(terms.tripped(&all), [false; 3]);
+    assert_eq!(terms.reduced(10), 10);
+}
+
+#[test]
+fn slow_start_doubles_up_to_ssthresh_and_the_rest_counts_for_growth() {
+    let law = Law { growth: bytes(1), slow_start: SlowStart::Standard, ..Law::HOLD };
+    let mut host = Host::new(10);
+    host.window.ssthresh = 35;
+    host.round(&terms(law));
+    assert_eq!(host.window.cwnd, 20);
+    host.round(&terms(law));
+    assert_eq!((host.window.cwnd, host.window.credit), (35, 5 << FRACTION_BITS));
+}
+
+#[test]
+fn growth_is_so_much_a_window_and_stops_at_the_cap() {
+    // RFC 5681, 3.1: about one segment a round trip; 2.5 segments; the cap.
+    for (growth, rounds, least, most) in [(MSS, 20, 119, 120), (MSS * 5 / 2, 20, 148, 150)] {
+        let law = Law { growth: ByteCount::new(growth), ..Law::HOLD };
+        let mut host = Host::new(100);
+        host.window.ssthresh = 2;
+        (0..rounds).for_each(|_| _ = host.round(&terms(law)));
+        assert!((least..=most).contains(&host.window.cwnd), "{}", host.window.cwnd);
+        let capped = Law { cap: bytes(110), ..law };
+        let mut host = Host::new(100);
+        host.window.ssthresh = 2;
+        (0..rounds).for_each(|_| _ = host.round(&terms(capped)));
+        assert_eq!(host.window.cwnd, 110);
+    }
+}
+
+#[test]
+fn growth_is_never_faster_than_slow_start() {
+    let law = Law { growth: bytes(1 << 30), ..Law::HOLD };
+    let mut host = Host::new(10);
+    host.window.ssthresh = 2;
+    host.round(&terms(law));
+    assert_eq!(host.window.cwnd, 20);
+    host.window.cwnd = SEGMENTS_MAX - 1;
+    host.ack(&terms(law));
+    host.ack(&terms(law));
+    assert_eq!(host.window.cwnd, SEGMENTS_MAX);
+}
+
+#[test]
+fn what_does_not_advance_or_fill_the_window_does_not_grow_it() {
+    let law = Law { growth: bytes(10), slow_start: SlowStart::Standard, ..Law::HOLD };
+    let mut window = Window::new(10, 0);
+    let full = Ack { acked: 10, una: 10, nxt: 20, ..Ack::default() };
+    window.on_ack(&terms(law), &Ack { has_advanced: true, ..full });
+    window.on_ack(&terms(law), &Ack { is_filled: true, ..full });
+    assert_eq!(window.cwnd, 10);
+    window.on_ack(&terms(law), &Ack { has_advanced: true, is_filled: true, ..full });
+    assert_eq!(window.cwnd, 20);
+}
+
+#[test]
+fn hystart_plus_plus_quarters_the_growth_and_ends_after_five_rounds() {
+    // RFC 9406, 4.2: T = 5 ms with a round trip of 40 ms.
+    let law = terms(Law { slow_start: SlowStart::HyStartPlusPlus, ..Law::HOLD });
+    let mut host = Host::new(16);
+    host.round(&law);
+    host.rtt_us = 44_999;
+    host.round(&law);
+    assert_eq!(host.window.cwnd, 64);
+    host.rtt_us = 51_000;
+    host.round(&law);
+    let before = host.window.cwnd;
+    assert!(host.window.hystart.is_conservative());
+    assert!(!host.round(&law));
+    assert_eq!(host.window.cwnd, before + before / 4);
+    let ended = (0..4).position(|_| host.round(&law));
+    assert_eq!(ended, Some(3));
+    assert!(host.window.ssthresh <= host.window.cwnd);
+}
+
+#[test]
+fn hystart_plus_plus_resumes_where_the_delay_falls() {
+    let law = terms(Law { slow_start: SlowStart::HyStartPlusPlus, ..Law::HOLD });
+    let mut host = Host::new(16);
+    host.round(&law);
+    host.rtt_us = 60_000;
+    host.round(&law);
+    assert!(host.window.hystart.is_conservative());
+    host.rtt_us = 50_000;
+    host.round(&law);
+    assert!(!host.window.hystart.is_conservative());
+    assert_eq!(host.window.ssthresh, SSTHRESH_INFINITE);
+}
+
+#[test]
+fn hystart_ends_slow_start_by_an_eighth_of_delay_or_by_half_a_round_of_acknowledgements() {
+    let law = terms(Law { slow_start: SlowStart::HyStart, ..Law::HOLD });
+    let mut host = Host::new(16);
+    assert!(!host.round(&law));
+    host.rtt_us = 45_001;
+    assert!(host.round(&law));
+    // A train of more than 20 ms, one acknowledgement a millisecond.
+    let mut host = Host::new(30);
+    let ended = (1..40).find(|_| {
+        host.now_us += 1000;
+        host.ack(&law)
+    });
+    assert_eq!(ended, Some(22));
+    assert_eq!(host.window.ssthresh, 51);
+}
+
+#[test]
+fn tripwires_trip_at_their_limits() {
+    let tripwires =
+        Tripwires { rtt: Duration::from_millis(50), lost: bytes(3), ce: ByteCount::new(1) };
+    let terms = terms(Law { tripwires, ..Law::HOLD });
+    assert_eq!((terms.trip_rtt_us, terms.trip_lost, terms.trip_ce), (50_000, 3, 1));
+    let below = Interval { acks: 8, rtt_min_us: 50_000, lost: 2, ce: 0 };
+    assert_eq!(terms.tripped(&below), [false; 3]);
+    let at = Interval { acks: 8, rtt_min_us: 50_001, lost: 3, ce: 1 };
+    assert_eq!(terms.tripped(&at), [true; 3]);
+    assert_eq!(terms.tripped(&Interval { acks: 7, ..at }), [false, true, true]);
+}
+
+#[test]
+fn a_decision_keeps_what_the_law_has_grown_by_since_its_report() {
+    let moving = terms(Law { growth: bytes(1), ..Law::HOLD });
+    assert_eq!(moving.decided(25, 20, 18), 23);
+    assert_eq!(moving.decided(1, 1, 1), 1);
+    assert_eq!(moving.decided(5, 40, 1), SEGMENTS_MIN);
+    assert_eq!(moving.decided(SEGMENTS_MAX, 0, u32::MAX), SEGMENTS_MAX);
+    let holding = terms(Law::HOLD);
+    assert_eq!(holding.decided(25, 20, 18), 18);
+    assert_eq!(holding.decided(25, 20, 0), SEGMENTS_MIN);
+}
+
+#[test]
+fn shares_of_a_window_are_rounded_to_the_nearest() {
+    assert_eq!((Beta::of(1, 2).parts(), Beta::of(7, 10).parts()), (512, 717));
+    assert_eq!((Beta::of(3, 2), Beta::of(0, 0).parts()), (Beta::ONE, 0));
+    let cubic = Terms { beta: Beta::of(7, 10).parts(), ..Terms::default() };
+    // Linux's cubic has 717/1024 too.
+    assert_eq!((cubic.reduced(100), cubic.reduced(2)), (70, 2));
+}
+
+#[test]
+fn one_loss_is_answered_by_every_second_acknowledgement() {
+    // RFC 6937, section 4, first example.
+    let (mut in_flight, mut sent) = (19, 0);
+    let mut leaves = 0;
+    for delivered in 1..=19 {
+        in_flight -= 1;
+        let recovery = Recovery { ssthresh: 10, prior_cwnd: 20, delivered, sent };
+        let window = recovery.window(in_flight, 1, false, false);
+        leaves += u32::from(window > in_flight);
+        sent += window - in_flight;
+        in_flight = window;
+    }
+    assert_eq!((in_flight, leaves), (10, 10));
+}
+
+#[test]
+fn below_ssthresh_only_an_acknowledgement_that_advances_lets_the_flight_grow() {
+    let recovery = Recovery { ssthresh: 10, prior_cwnd: 20, delivered: 6, sent: 6 };
+    assert_eq!(recovery.window(4, 1, false, false), 5);
+    assert_eq!(recovery.window(4, 1, true, true), 5);
+    assert_eq!(recovery.window(4, 1, true, false), 6);
+    assert_eq!(recovery.window(9, 5, true, false), 10);
+    let first = Recovery { delivered: 1, sent: 0, ..recovery };
+    assert_eq!(first.window(19, 1, false, false), 20);
+}
+
+/// The window after `rounds` windows of an algorithm that is told once a window, and of a host that
+/// executes its law in between, and of the same algorithm told segment by segment.
+fn beside(algorithm: &'static crate::cc::Algorithm, params: &[(&str, &str)]) -> (u64, u64) {
+    let (mut each, mut once) = (Fed::new(algorithm, params), Fed::new(algorithm, params));
+    for fed in [&mut each, &mut once] {
+        fed.ack(190);
+        fed.lose();
+    }
+    let mut host = Host::new((once.cwnd() / MSS) as u32);
+    host.window.ssthresh = host.window.cwnd;
+    for _ in 0..60 {
+        let law = terms(once.cc.send_limits().law);
+        let segments = host.window.cwnd;
+        host.round(&law);
+        once.gap = Duration::from_millis(40);
+        once.measure(u64::from(segments) * MSS);
+        let wanted = (once.cwnd() / MSS) as u32;
+        let known = host.window.cwnd;
+        host.window.cwnd = law.decided(known, known, wanted);
+        let count = each.cwnd() / MSS;
+        each.gap = Duration::from_millis(40) / count as u32;
+        each.ack(count);
+    }
+    (u64::from(host.window.cwnd), each.cwnd() / MSS)
+}
+
+#[test]
+fn newreno_told_once_a_round_acts_in_between_as_it_would() {
+    let (host, each) = beside(&newreno::ALGORITHM, &[]);
+    assert!(host.abs_diff(each) <= 1, "{host} and {each} segments");
+    let mut fed = Fed::new(&newreno::ALGORITHM, &[]);
+    let law = fed.cc.send_limits().law;
+    assert_eq!((law.growth, law.slow_start), (bytes(1), SlowStart::Standard));
+    let halved = terms(law).reduced(10);
+    fed.event(CongestionEvent::Loss);
+    assert_eq!(fed.cwnd() / MSS, u64::from(halved));
+}
+
+#[test]
+fn cubic_told_once_a_round_acts_in_between_as_it_would() {
+    let (host, each) = beside(&cubic::ALGORITHM, &[]);
+    assert!(host.abs_diff(each) <= 2, "{host} and {each} segments");
+    let mut fed = Fed::new(&cubic::ALGORITHM, &[("hystart", "plus_plus")]);
+    fed.ack(90);
+    let law = fed.cc.send_limits().law;
+    assert_eq!(law.slow_start, SlowStart::HyStartPlusPlus);
+    let reduced = terms(law).reduced(100);
+    fed.event(CongestionEvent::Loss);
+    assert_eq!(fed.cwnd() / MSS, u64::from(reduced));
+}
+
+#[test]
+fn the_law_of_cubic_moves_the_window_most_of_the_way_between_two_rounds() {
+    // What the host grows by, without a decision, is within a segment of what cubic decides then.
+    let mut fed = Fed::new(&cubic::ALGORITHM, &[]);
+    fed.ack(290);
+    fed.lose();
+    let mut host = Host::new((fed.cwnd() / MSS) as u32);
+    host.window.ssthresh = host.window.cwnd;
+    fed.gap = Duration::from_millis(40);
+    for _ in 0..100 {
+        let law = terms(fed.cc.send_limits().law);
+        let segments = host.window.cwnd;
+        host.round(&law);
+        fed.measure(u64::from(segments) * MSS);
+        let wanted = (fed.cwnd() / MSS) as u32;
+        assert!(wanted.abs_diff(host.window.cwnd) <= 2, "{wanted} {}", host.window.cwnd);
+        host.window.cwnd = wanted;
+    }
+    assert!(host.window.cwnd > 270, "{}", host.window.cwnd);
+}
+
+#[test]
+fn a_host_that_left_slow_start_is_followed() {
+    let mut fed = Fed::new(&newreno::ALGORITHM, &[]);
+    fed.ack(30);
+    fed.event(CongestionEvent::SlowStartEnd(bytes(36)));
+    assert_eq!((fed.cwnd(), fed.ssthresh()), (36 * MSS, Some(36 * MSS)));
+}
