@@ -20,7 +20,7 @@ evaluate: build ## runs the plans and judges every claim of docs/claims.toml (ro
 bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second
 	$(CARGO) bench --workspace --locked
 
-bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 20 minutes)
+bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
 	$(CARGO) xtask bench-ns3
 
 fuzz: ## fuzzes every target for ten minutes

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -276,6 +277,48 @@ ListenAt(const Network& network)
     sink.Install(network.sinks).Start(Seconds(0));
 }
 
+/* What a PacketSink never does: it ends a connection when the other end has. Otherwise every
+ * connection of B3 would stand in CLOSE_WAIT here and in FIN_WAIT_2 there to the end. */
+class Servers
+{
+  public:
+    explicit Servers(const Network& network)
+    {
+        for (uint32_t i = 0; i < network.sinks.GetN(); ++i)
+        {
+            Ptr<Socket> socket =
+                Socket::CreateSocket(network.sinks.Get(i), TcpSocketFactory::GetTypeId());
+            socket->Bind(InetSocketAddress(Ipv4Address::GetAny(), PORT));
+            socket->Listen();
+            socket->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
+                                      MakeCallback(&Servers::Accept));
+            m_listening.push_back(socket);
+        }
+    }
+
+  private:
+    static void Accept(Ptr<Socket> socket, const Address&)
+    {
+        socket->SetRecvCallback(MakeCallback(&Servers::Read));
+        socket->SetCloseCallbacks(MakeCallback(&Servers::Close),
+                                  MakeNullCallback<void, Ptr<Socket>>());
+    }
+
+    static void Read(Ptr<Socket> socket)
+    {
+        for (Ptr<Packet> read = socket->Recv(); read && read->GetSize() > 0; read = socket->Recv())
+        {
+        }
+    }
+
+    static void Close(Ptr<Socket> socket)
+    {
+        socket->Close();
+    }
+
+    std::vector<Ptr<Socket>> m_listening;
+};
+
 void
 SetRate(Ptr<PointToPointNetDevice> device, double mbit)
 {
@@ -296,15 +339,17 @@ Run(const Scenario& scenario)
     double before = CpuSeconds();
     SetDefaults(scenario);
     Network network = Build(scenario);
-    ListenAt(network);
     constexpr double MEAN_REQUEST_BITS = 4005 * 8;
     Arrivals arrivals(network, scenario.requestsMbit * 1e6 / MEAN_REQUEST_BITS);
+    std::unique_ptr<Servers> servers;
     if (scenario.requestsMbit > 0)
     {
+        servers = std::make_unique<Servers>(network);
         arrivals.Next();
     }
     else
     {
+        ListenAt(network);
         StartGreedy(scenario, network);
     }
     if (scenario.stepAtS > 0)

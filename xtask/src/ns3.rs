@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// Scenarios of both programs, and what ns-3 takes for one run. The driver also knows `b3`, which
-/// waits for requests in the simulator.
-const SCENARIOS: [(&str, &str); 3] = [("b1", "2 s"), ("b2", "3 min"), ("overshoot", "25 s")];
+/// Scenarios of both programs, and what ns-3 takes for one run.
+const SCENARIOS: [(&str, &str); 4] =
+    [("b1", "2 s"), ("b2", "3 min"), ("b3", "3 min"), ("overshoot", "25 s")];
 /// Runs of ours in one process for each of ns-3's.
 const REPETITIONS: &str = "5";
 /// Modules of ns-3 that the driver is linked with.
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn without_a_name_all_scenarios_run_five_times() {
-        assert_eq!(parse(&[]).unwrap(), (5, vec!["b1", "b2", "overshoot"]));
+        assert_eq!(parse(&[]).unwrap(), (5, vec!["b1", "b2", "b3", "overshoot"]));
         let arguments = ["--runs", "1", "b2"].map(String::from);
         assert_eq!(parse(&arguments).unwrap(), (1, vec!["b2"]));
         for refused in [&["--runs", "0"][..], &["b9"]] {

@@ -44,7 +44,7 @@ pub use self::metrics::{BIN_NS, Bin, FlowMetrics, LinkMetrics};
 pub use self::packet_log::{Fate, Owner, PacketRecord};
 pub use self::requests::{Halves, INTERVAL_NS, Outcome, REQUEST_BYTES, Requests};
 pub use self::shapes::Balance;
-pub use self::simulation::{PING_FRAME_BYTES, Pings, Read, Simulation};
+pub use self::simulation::{PING_FRAME_BYTES, Pings, Read, Simulation, Slots};
 pub use self::tcp::ecn::EcnMode;
 pub use self::tcp::sender::SUPPLIED;
 pub use self::tcp::stack::{MinRto, PrrBound, Reduction, RttSource, Stack};

@@ -140,9 +140,21 @@ pub enum Traffic {
     Source(Source),
     /// A TCP connection that sends what [`crate::Simulation::write`] writes to it.
     Written,
+    /// A TCP connection for each message that [`crate::Simulation::open`] sends: handshake, data, end.
+    /// Its memory serves the next one.
+    Messages(Opener),
     /// Datagrams of [`crate::PING_FRAME_BYTES`], each answered by one of the same size; the next is sent
     /// when the answer is there, or after a second.
     Ping,
+}
+
+/// Which end of a connection asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opener {
+    /// The one that sends.
+    Sender,
+    /// The one that receives: it asks for the data once the connection is open.
+    Receiver,
 }
 
 /// One flow.
@@ -157,7 +169,7 @@ pub struct Flow {
     /// The connection has been open since before the run, with a handshake that took this long: it
     /// starts with data.
     pub opened: Option<Duration>,
-    /// When it ends: no datagram and no new segment is sent from then on.
+    /// When it ends: no datagram and no new segment is sent from then on. Messages are sent whole.
     pub stop: Option<Duration>,
     /// From the sender to the receiver.
     pub data: Vec<Hop>,

@@ -29,6 +29,18 @@ impl Kind {
     pub const Ping: Self = Self(6);
     /// The answer.
     pub const Pong: Self = Self(7);
+    /// Of a short connection: the receiving end asks for it.
+    pub const PeerSyn: Self = Self(8);
+    /// The answer of the sending end.
+    pub const PeerSynAck: Self = Self(9);
+    /// The receiving end asks for data.
+    pub const Ask: Self = Self(10);
+    /// The end of the receiving end; its number is that of an acknowledgement.
+    pub const Fin: Self = Self(11);
+    /// The sending end confirms a handshake or, with number 1, an end.
+    pub const Confirm: Self = Self(12);
+    /// The receiving end confirms a handshake.
+    pub const PeerConfirm: Self = Self(13);
 }
 
 /// The ECN field of the IP header, and the flags ECE and CWR of TCP (RFC 3168 sections 5 and 6.1).

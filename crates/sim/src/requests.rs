@@ -1,5 +1,6 @@
-//! Requests over persistent TCP connections: the client at B asks at scheduled times whatever the state
-//! of its connections (open loop), the server at A answers with as many bytes as were asked for.
+//! Requests over TCP connections: the client at B asks at scheduled times whatever the state of its
+//! connections (open loop), the server at A answers with as many bytes as were asked for. Connections are
+//! persistent, or there is one for each request.
 //!
 //! ```text
 //!  client ── 16 bytes, half connection B to A ──► server
@@ -9,9 +10,13 @@
 //! waits behind another waits in the send buffer. Each half is a flow of [`Traffic::Written`] with a
 //! sender and a receiver of its own, and keeps its state between requests.
 //!
+//! With a connection for each request nothing waits for another request, but a handshake comes first; all
+//! of them are one flow of [`Traffic::Messages`].
+//!
 //! This stands outside of the network and drives it: what it does next follows from what was read.
 //!
 //! [`Traffic::Written`]: crate::network::Traffic::Written
+//! [`Traffic::Messages`]: crate::network::Traffic::Messages
 
 use std::collections::VecDeque;
 
@@ -53,7 +58,10 @@ struct Workload {
     schedule: Vec<Request>,
     /// Requests that were written.
     asked: usize,
+    /// Persistent ones.
     connections: Vec<Connection>,
+    /// The flow whose messages are the answers, where each has a connection.
+    messages: Option<usize>,
     outcomes: Vec<Outcome>,
     finished: usize,
     /// Bytes of answers read in each [`INTERVAL_NS`] since the start of the run.
@@ -109,6 +117,21 @@ impl Workload {
         self.asked += 1;
     }
 
+    /// Opens a connection for the next request by `open`, which takes a flow and bytes. Messages are
+    /// numbered as requests are.
+    fn open(&mut self, now: Timestamp, flow: usize, open: impl FnOnce(usize, u64) -> Option<u32>) {
+        let place = self.asked;
+        let number = open(flow, self.schedule[place].size.as_u64());
+        debug_assert_eq!(number, Some(place as u32), "a flow of messages that others use too");
+        self.outcomes[place].sent = Some(now);
+        self.asked += 1;
+    }
+
+    fn finish(&mut self, now: Timestamp, place: usize) {
+        self.outcomes[place].finished = Some(now);
+        self.finished += 1;
+    }
+
     /// The server has read `segments` of requests on connection `number`, and answers by `write`.
     fn hear(&mut self, number: usize, segments: u32, mut write: impl FnMut(usize, u64) -> u32) {
         let connection = &mut self.connections[number];
@@ -148,8 +171,17 @@ impl Workload {
 #[derive(Clone, Copy, Debug)]
 struct Role {
     workload: usize,
-    connection: usize,
-    answers: bool,
+    part: Part,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// The half of a persistent connection that carries requests.
+    Asks(usize),
+    /// The one that carries answers.
+    Answers(usize),
+    /// All answers, each over a connection of its own.
+    Messages,
 }
 
 /// All workloads of a network.
@@ -171,26 +203,49 @@ impl Requests {
     ) -> usize {
         let exists = |request: &Request| (request.connection as usize) < connections.len();
         assert!(schedule.iter().all(exists), "a request on a connection that does not exist");
-        debug_assert!(schedule.is_sorted_by_key(|request| request.at));
-        let workload = self.workloads.len();
         for (connection, halves) in connections.iter().enumerate() {
-            for (flow, answers) in [(halves.asks, false), (halves.answers, true)] {
-                if self.roles.len() <= flow {
-                    self.roles.resize(flow + 1, None);
-                }
-                self.roles[flow] = Some(Role { workload, connection, answers });
-            }
+            self.take(halves.asks, Part::Asks(connection));
+            self.take(halves.answers, Part::Answers(connection));
         }
+        let connections = connections.iter().copied().map(Connection::new).collect();
+        self.add_workload(start, schedule, connections, None)
+    }
+
+    /// Adds requests at the times of `schedule`, in order and counted from `start`, each over a connection
+    /// of its own: the answers are the messages of flow `flow`, which nobody else opens. Gives the number of
+    /// the workload.
+    pub fn add_messages(&mut self, start: Duration, schedule: Vec<Request>, flow: usize) -> usize {
+        self.take(flow, Part::Messages);
+        self.add_workload(start, schedule, Vec::new(), Some(flow))
+    }
+
+    /// Makes `flow` a part of the workload that is added next.
+    fn take(&mut self, flow: usize, part: Part) {
+        if self.roles.len() <= flow {
+            self.roles.resize(flow + 1, None);
+        }
+        self.roles[flow] = Some(Role { workload: self.workloads.len(), part });
+    }
+
+    fn add_workload(
+        &mut self,
+        start: Duration,
+        schedule: Vec<Request>,
+        connections: Vec<Connection>,
+        messages: Option<usize>,
+    ) -> usize {
+        debug_assert!(schedule.is_sorted_by_key(|request| request.at));
         self.workloads.push(Workload {
             start: Timestamp::ZERO + start,
             asked: 0,
-            connections: connections.iter().copied().map(Connection::new).collect(),
+            connections,
+            messages,
             outcomes: vec![Outcome::default(); schedule.len()],
             finished: 0,
             intervals: Vec::new(),
             schedule,
         });
-        workload
+        self.workloads.len() - 1
     }
 
     /// Runs `simulation` to `until`, at most to its end, and asks what is due until then.
@@ -202,7 +257,13 @@ impl Requests {
             match (simulation.run_until_read(pause), next) {
                 (Some(read), _) => self.on_read(simulation, read),
                 (None, Some((due, workload))) if simulation.now() >= due => {
-                    self.workloads[workload].ask(due, writer(simulation));
+                    let workload = &mut self.workloads[workload];
+                    match workload.messages {
+                        None => workload.ask(due, writer(simulation)),
+                        Some(flow) => {
+                            workload.open(due, flow, |flow, bytes| simulation.open(flow, bytes))
+                        }
+                    }
                 }
                 (None, _) => return,
             }
@@ -211,11 +272,11 @@ impl Requests {
 
     fn on_read(&mut self, simulation: &mut Simulation, read: Read) {
         let Some(role) = self.roles.get(read.flow).copied().flatten() else { return };
-        let workload = &mut self.workloads[role.workload];
-        if role.answers {
-            workload.read(simulation.now(), role.connection, read.segments);
-        } else {
-            workload.hear(role.connection, read.segments, writer(simulation));
+        let (workload, now) = (&mut self.workloads[role.workload], simulation.now());
+        match role.part {
+            Part::Asks(connection) => workload.hear(connection, read.number, writer(simulation)),
+            Part::Answers(connection) => workload.read(now, connection, read.number),
+            Part::Messages => workload.finish(now, read.number as usize),
         }
     }
 
@@ -231,7 +292,7 @@ impl Requests {
     }
 
     /// Bytes of answers that the clients of `workload` read in each [`INTERVAL_NS`] since the start of
-    /// the run. Panics if there is no such workload.
+    /// the run; nothing where each has a connection, see [`Simulation::flow_bins`]. Panics if there is no such workload.
     pub fn intervals(&self, workload: usize) -> &[u64] {
         &self.workloads[workload].intervals
     }

@@ -196,7 +196,7 @@ fn a_connection_that_is_written_to_tells_what_is_read_and_when() {
     assert_eq!(simulation.write(0, 100), Some(3));
     let mut reads = Vec::new();
     while let Some(read) = simulation.run_until_read(seconds(2.0)) {
-        reads.push((read.segments, simulation.now()));
+        reads.push((read.number, simulation.now()));
     }
     // 1514, 618 and 166 bytes at 8 Mbit/s, and 10 ms.
     let expected = [(1, 1.011514), (2, 1.012132), (3, 1.012298)];
@@ -204,8 +204,8 @@ fn a_connection_that_is_written_to_tells_what_is_read_and_when() {
     let end = simulation.write(0, 5_000_000);
     let mut last = 3;
     while let Some(read) = simulation.run_until_read(seconds(10.0)) {
-        assert!(read.flow == 0 && read.segments > last);
-        last = read.segments;
+        assert!(read.flow == 0 && read.number > last);
+        last = read.number;
     }
     assert_eq!(Some(last), end);
     assert_eq!(simulation.flow_metrics(0).unwrap().received_bytes, 5_002_100);

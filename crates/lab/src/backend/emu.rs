@@ -21,6 +21,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
 use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
+use crate::plan::schedule::Connections;
 use crate::rows::{
     AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow,
     RequestRow, RunRows,
@@ -235,7 +236,11 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
                 connection: request.connection,
             });
             let schedule = requests.collect();
-            one(WorkloadKind::Requests { connections: load.connections, schedule })
+            let Connections::Persistent(connections) = load.connections else {
+                let reason = "the back end emu has persistent connections only";
+                return Err(BackendError::Unsupported(format!("{}: {reason}", flow.name)));
+            };
+            one(WorkloadKind::Requests { connections, schedule })
         }
     }
 }

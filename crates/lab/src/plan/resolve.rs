@@ -19,7 +19,7 @@ use super::experiment::{
 use super::library::Source;
 use super::reader::Reader;
 use super::registry;
-use super::schedule::{RequestLoad, fixed_size, size_cdf};
+use super::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
 use super::schema;
 use super::tree::{Table, flatten};
 
@@ -421,7 +421,10 @@ fn requests(
         return Err(table.wrong_because("load", "a load above zero"));
     }
     let iid = table.choice("sampling", &[("strata", false), ("iid", true)])?.unwrap_or(false);
-    let connections = table.count("connections", 1..=10_000)?.unwrap_or(200);
+    let connections = match table.text("connections") {
+        Ok(Some("each")) => Connections::Each,
+        _ => Connections::Persistent(table.count("connections", 1..=10_000)?.unwrap_or(200)),
+    };
     Ok(Traffic::Requests(RequestLoad { sizes: files.sizes(table)?, load, connections, iid }))
 }
 

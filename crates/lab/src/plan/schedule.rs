@@ -25,6 +25,15 @@ pub fn size_cdf(file: &str, text: &str) -> Result<SizeCdf, TextError> {
     SizeCdf::parse(file, text)
 }
 
+/// The connections that requests are made over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// So many persistent ones, at least one.
+    Persistent(u32),
+    /// One for each request.
+    Each,
+}
+
 /// What the requests of a flow are drawn from.
 #[derive(Clone, Debug)]
 pub struct RequestLoad {
@@ -32,8 +41,8 @@ pub struct RequestLoad {
     pub sizes: SizeCdf,
     /// Bytes of answers offered over time.
     pub load: Rate,
-    /// Persistent connections.
-    pub connections: u32,
+    /// What they are made over.
+    pub connections: Connections,
     /// Sizes drawn independently instead of by strata.
     pub iid: bool,
 }
@@ -52,7 +61,10 @@ impl RequestLoad {
         let plan = RequestPlan {
             sizes: self.sizes.clone(),
             load: self.load,
-            connections: self.connections,
+            connections: match self.connections {
+                Connections::Persistent(count) => count,
+                Connections::Each => 1,
+            },
             warm_up: counted_from - start,
             duration: stop - counted_from,
             sampling: if self.iid { Sampling::Iid } else { Sampling::Stratified },
@@ -80,7 +92,7 @@ mod tests {
         let load = RequestLoad {
             sizes: fixed_size(ByteCount::new(10_000)).unwrap(),
             load: Rate::from_mbit_per_sec(8),
-            connections: 4,
+            connections: Connections::Persistent(4),
             iid: false,
         };
         let [start, warmup, stop] = [2, 3, 5].map(Duration::from_secs);

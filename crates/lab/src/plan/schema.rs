@@ -207,7 +207,7 @@ pub static GREEDY: Section = Section {
 /// `traffic = { kind = "requests", .. }`.
 pub static REQUESTS: Section = Section {
     heading: "traffic = { kind = \"requests\", .. }",
-    summary: "Open-loop requests over persistent TCP connections; the answers load the link.",
+    summary: "Open-loop requests over TCP connections; the answers load the link.",
     keys: &[
         key("kind", "\"requests\"", "", "the kind of traffic"),
         key(
@@ -223,7 +223,13 @@ pub static REQUESTS: Section = Section {
             "",
             "bytes of answers offered over time",
         ),
-        key("connections", "a whole number, 1 to 10000", "200", "persistent connections"),
+        key(
+            "connections",
+            "a whole number, 1 to 10000, or \"each\"",
+            "200",
+            "persistent connections; \"each\": every request opens one of its own, which costs it a \
+             round trip more, and closes it (`--backend sim` alone)",
+        ),
         key(
             "sampling",
             "\"strata\" (the midpoints of equally likely strata, so that every seed \

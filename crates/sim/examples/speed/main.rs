@@ -12,22 +12,25 @@ mod scenarios;
 use std::process::ExitCode;
 
 use forebay_core::units::Duration;
-use forebay_sim::{Dumbbell, Simulation};
 use nix::time::{ClockId, clock_gettime};
 
-/// Names that [`named`] knows.
-const NAMES: &str = "b1|b2|overshoot|100_flows|1000_flows|10000_flows";
+use self::scenarios::Scenario;
 
-fn named(name: &str) -> Option<Dumbbell> {
-    match name {
-        "b1" => Some(scenarios::rate_step()),
-        "b2" => Some(scenarios::many(10, Duration::from_secs(30))),
-        "overshoot" => Some(scenarios::overshoot(Duration::from_secs(3))),
-        "100_flows" => Some(scenarios::crowd(100, Duration::from_secs(3))),
-        "1000_flows" => Some(scenarios::crowd(1_000, Duration::from_secs(3))),
-        "10000_flows" => Some(scenarios::crowd(10_000, Duration::from_secs(3))),
-        _ => None,
-    }
+/// Names that [`named`] knows.
+const NAMES: &str = "b1|b2|b3|overshoot|100_flows|1000_flows|10000_flows";
+
+fn named(name: &str) -> Option<Scenario> {
+    let dumbbell = match name {
+        "b1" => scenarios::rate_step(),
+        "b2" => scenarios::many(10, Duration::from_secs(30)),
+        "b3" => return Some(scenarios::requests(Duration::from_secs(60))),
+        "overshoot" => scenarios::overshoot(Duration::from_secs(3)),
+        "100_flows" => scenarios::crowd(100, Duration::from_secs(3)),
+        "1000_flows" => scenarios::crowd(1_000, Duration::from_secs(3)),
+        "10000_flows" => scenarios::crowd(10_000, Duration::from_secs(3)),
+        _ => return None,
+    };
+    Some(dumbbell.into())
 }
 
 fn main() -> ExitCode {
@@ -38,27 +41,30 @@ fn main() -> ExitCode {
         scaling::compare(*runs);
         return ExitCode::SUCCESS;
     }
-    let (Some(dumbbell), Ok(repetitions)) = (named(name), repetitions) else {
+    let (Some(scenario), Ok(repetitions)) = (named(name), repetitions) else {
         eprintln!("usage: speed {NAMES} [REPETITIONS] | speed scaling [RUNS]");
         return ExitCode::from(2);
     };
     for _ in 0..repetitions {
         let before_ns = clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID);
-        let mut simulation = Simulation::new(&dumbbell).expect("a valid scenario");
-        simulation.run();
-        let flows = 0..dumbbell.flows.len();
+        let (mut simulation, requests) = scenario.run();
+        let flows = 0..scenario.flows();
         let metrics: Vec<_> = flows.filter_map(|flow| simulation.flow_metrics(flow)).collect();
         let link = simulation.link_metrics(0);
         let cpu_ns = clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID) - before_ns;
         let resent: u64 = metrics.iter().map(|flow| flow.total_retransmissions_l4).sum();
         let timeouts: u64 = metrics.iter().map(|flow| flow.total_rtos_l4).sum();
+        let slots = simulation.slots(0);
+        let [opened, slots] = slots.map_or([0; 2], |it| [it.opened as usize, it.all]);
         println!(
             "{{\"scenario\":\"{name}\",\"cpu_s\":{:.6},\"packets\":{},\"events\":{},\
-             \"drops\":{},\"retransmissions\":{resent},\"timeouts\":{timeouts},\"rss_mb\":{:.1}}}",
+             \"drops\":{},\"retransmissions\":{resent},\"timeouts\":{timeouts},\
+             \"requests\":{opened},\"completed\":{},\"slots\":{slots},\"rss_mb\":{:.1}}}",
             cpu_ns as f64 * 1e-9,
             simulation.packets(),
             simulation.events(),
             link.total_qdisc_drops_l2,
+            opened.saturating_sub(requests.unfinished()),
             peak_mb(),
         );
     }

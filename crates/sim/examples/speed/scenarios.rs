@@ -1,9 +1,46 @@
 //! The simulations whose speed is measured, here and beside ns-3 (`benches/ns3`).
 
+use forebay_core::link;
+use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::Source;
-use forebay_core::units::{Duration, Rate, Ratio};
-use forebay_sim::{Change, Dumbbell, Flow, Stack};
+use forebay_core::traffic::{Request, Source};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio};
+use forebay_sim::network::{self, Hop, Link, Network, Opener, Traffic};
+use forebay_sim::{Change, Dumbbell, Flow, Requests, Simulation, Stack};
+
+/// A simulation and the requests that are made in it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    network: Network,
+    schedule: Vec<Request>,
+}
+
+impl From<Dumbbell> for Scenario {
+    fn from(dumbbell: Dumbbell) -> Self {
+        Self { network: (&dumbbell).into(), schedule: Vec::new() }
+    }
+}
+
+impl Scenario {
+    /// Runs to the end. Where requests are made, flow 0 has a connection for each.
+    pub fn run(&self) -> (Simulation, Requests) {
+        let mut simulation = Simulation::new(&self.network).expect("a valid scenario");
+        let mut requests = Requests::default();
+        if self.schedule.is_empty() {
+            simulation.run();
+        } else {
+            requests.add_messages(Duration::ZERO, self.schedule.clone(), 0);
+            let end = simulation.now() + self.network.stop;
+            requests.run_until(&mut simulation, end);
+        }
+        (simulation, requests)
+    }
+
+    /// Flows of the network.
+    pub fn flows(&self) -> usize {
+        self.network.flows.len()
+    }
+}
 
 /// B1, ccperf #60: one NewReno flow, 64 Mbit/s, from 5 s on 16 Mbit/s.
 pub fn rate_step() -> Dumbbell {
@@ -37,6 +74,58 @@ pub fn overshoot(stop: Duration) -> Dumbbell {
     // The buffers of B1 would end the slow start below the bandwidth-delay product.
     let stack = Stack { send_buffer: 32_000_000, receive_buffer: 32_000_000, ..base.stack };
     Dumbbell { stop, qdisc: fifo(1000), stack, ..base }
+}
+
+/// B3: 84 Mbit/s of requests, each over a Cubic connection of its own that the sender opens, 2622 a second
+/// over 96 Mbit/s and 50 ms.
+pub fn requests(stop: Duration) -> Scenario {
+    let rtt = Duration::from_millis(50);
+    let config = link::Config::at_rate(Rate::from_mbit_per_sec(96), Duration::ZERO);
+    let flow = network::Flow {
+        cc: Spec::named("cubic"),
+        traffic: Traffic::Messages(Opener::Sender),
+        start: Duration::ZERO,
+        opened: None,
+        stop: None,
+        data: vec![Hop::Link(0), Hop::Delay(rtt / 2)],
+        back: vec![Hop::Delay(rtt / 2)],
+    };
+    let network = Network {
+        stop,
+        seed: 1,
+        stack: Stack::NS3,
+        links: vec![Link::new("bottleneck", config, fifo(400))],
+        bundles: Vec::new(),
+        flows: vec![flow],
+    };
+    Scenario { network, schedule: schedule(stop) }
+}
+
+/// Mean of [`request_bytes`].
+const MEAN_REQUEST_BYTES: f64 = 4005.0;
+
+fn schedule(stop: Duration) -> Vec<Request> {
+    let streams = Streams::new(1);
+    let [mut gaps, mut sizes] = ["arrivals", "sizes"].map(|name| streams.stream(name));
+    let mean_gap_s = MEAN_REQUEST_BYTES * 8.0 / 84e6;
+    let arrivals = std::iter::repeat_with(|| mean_gap_s * gaps.exponential());
+    let times = arrivals.scan(0.0, |at, gap| {
+        *at += gap;
+        Some(Duration::from_secs_f64(*at))
+    });
+    let request = |at| Request { at, size: request_bytes(sizes.unit()), connection: 0 };
+    times.take_while(|at| *at < stop).map(request).collect()
+}
+
+/// Nine of ten log-uniform over 200 B to 5 kB, the tenth Pareto with exponent 1 over 5 kB to 1 MB; `unit`
+/// is 0 to 1.
+fn request_bytes(unit: f64) -> ByteCount {
+    let bytes = if unit < 0.9 {
+        200.0 * libm::pow(25.0, unit / 0.9)
+    } else {
+        5e3 / (1.0 - (unit - 0.9) / 0.1 * (1.0 - 5e3 / 1e6))
+    };
+    ByteCount::new(bytes as u64)
 }
 
 fn dumbbell(flows: usize, cc: &str) -> Dumbbell {

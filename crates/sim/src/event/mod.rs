@@ -52,6 +52,8 @@ pub(crate) enum Event {
     Receivebox(u32),
     /// A loop of pings begins, or has waited for long enough.
     Ping(u32),
+    /// The receiving end of a short connection may have waited for long enough.
+    Peer(u32),
 }
 
 impl Event {
@@ -73,6 +75,7 @@ impl Event {
             Self::Sendbox(index) => (12, index),
             Self::Receivebox(index) => (13, index),
             Self::Ping(index) => (14, index),
+            Self::Peer(index) => (15, index),
         };
         (kind << 32) | u64::from(index)
     }
@@ -96,7 +99,8 @@ impl Event {
             11 => Self::Stop(index),
             12 => Self::Sendbox(index),
             13 => Self::Receivebox(index),
-            _ => Self::Ping(index),
+            14 => Self::Ping(index),
+            _ => Self::Peer(index),
         }
     }
 }
@@ -205,6 +209,12 @@ impl Timer {
         self.deadline = Timestamp::MAX;
     }
 
+    /// The same timer, stopped: an entry that is pending serves it again.
+    #[must_use]
+    pub fn stopped(self) -> Self {
+        Self { deadline: Timestamp::MAX, ..self }
+    }
+
     /// The timer has a deadline.
     pub fn is_running(&self) -> bool {
         self.deadline != Timestamp::MAX
@@ -302,6 +312,7 @@ mod tests {
             Event::Sendbox(4),
             Event::Receivebox(5),
             Event::Ping(6),
+            Event::Peer(7),
         ];
         assert!(events.iter().all(|event| Event::from_code(event.code()) == *event));
     }

@@ -1,5 +1,7 @@
 //! The ends of the routes: connections and sources of datagrams.
 
+use std::sync::Arc;
+
 use forebay_core::cc;
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
@@ -7,13 +9,16 @@ use forebay_core::traffic::{SendTimes, Source};
 use forebay_core::units::{ByteCount, Timestamp};
 
 use super::Simulation;
+use super::short::Short;
 use crate::event::Event;
 use crate::metrics::{FlowMeter, Observed};
 use crate::network::{Flow, Network, Traffic};
 use crate::packet::{Kind, Marks, Packet, SackHandle};
 use crate::route::{Step, nanos};
+use crate::tcp::peer::{Peer, Wish};
 use crate::tcp::receiver::{Ack, Receiver};
 use crate::tcp::sender::{SUPPLIED, Sender};
+use crate::tcp::stack::Stack;
 
 /// A route as an endpoint knows it.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +38,8 @@ pub(super) enum Place {
     Source(usize),
     /// Among the loops of pings.
     Pings(usize),
+    /// Among the pools of short connections.
+    Pool(usize),
 }
 
 /// A TCP connection, both ends of it.
@@ -45,12 +52,20 @@ pub(super) struct Connection {
     pub flow: u32,
     pub start: Timestamp,
     /// How long its handshake before the run took.
-    opened_ns: Option<u64>,
+    pub opened_ns: Option<u64>,
     /// Segments that the receiver has read when the flow is complete.
-    segments: Option<u32>,
+    pub segments: Option<u32>,
     /// It is written to while the run goes on.
-    is_written: bool,
-    pub meter: FlowMeter,
+    pub is_written: bool,
+    /// Its place among the meters.
+    pub meter: u32,
+    /// What was sent before is of an earlier connection in the same slot; [`Timestamp::MAX`]: there is
+    /// none now.
+    pub lives_from: Timestamp,
+    /// What it has as the connection of a message.
+    pub short: Option<Short>,
+    /// What its receiving end sends as such.
+    pub peer: Peer,
 }
 
 /// A source of datagrams.
@@ -71,9 +86,10 @@ pub(super) struct DatagramSource {
 pub struct Read {
     /// Place of the flow in the network.
     pub flow: usize,
-    /// Segments read since the start of the connection: all that is written up to the write for which
-    /// [`Simulation::write`] gave this number, or less.
-    pub segments: u32,
+    /// Of [`Traffic::Written`] the segments read since the start of the connection: all that is written
+    /// up to the write for which [`Simulation::write`] gave this number, or less. Of
+    /// [`Traffic::Messages`] the number of a message of which all is read.
+    pub number: u32,
 }
 
 impl Simulation {
@@ -88,6 +104,7 @@ impl Simulation {
                 self.add_pings(network, flow);
                 Ok(())
             }
+            Traffic::Messages(opener) => self.add_pool(network, flow, opener, streams),
             Traffic::Written => self.add_connection(network, flow, Some(0), streams),
             Traffic::Source(Source::Greedy { bytes }) => {
                 self.add_connection(network, flow, bytes.map(ByteCount::as_u64), streams)
@@ -109,7 +126,7 @@ impl Simulation {
     ) -> Result<(), SpecError> {
         let mut algorithm = cc::build(&self.stack.algorithm(&flow.cc), SUPPLIED)?;
         algorithm.set_seed(streams.stream("algorithm").bits());
-        let stack = self.stack.for_algorithm(&flow.cc);
+        let stack = self.shared_stack(self.stack.for_algorithm(&flow.cc));
         let (mss, start) = (u64::from(stack.mss), Timestamp::ZERO + flow.start);
         let is_written = flow.traffic == Traffic::Written;
         let finite = bytes.filter(|_| !is_written);
@@ -117,9 +134,11 @@ impl Simulation {
         let index = self.connections.len() as u32;
         self.places.push(Place::Connection(index as usize));
         let (data, back) = (self.way(network, &flow.data), self.way(network, &flow.back));
+        let meter = self.meters.len() as u32;
+        self.meters.push(FlowMeter::new(start, self.stop));
         self.connections.push(Connection {
-            sender: Sender::new(stack, algorithm, bytes),
             receiver: Receiver::new(&stack),
+            sender: Sender::new(stack, algorithm, bytes),
             data,
             back,
             flow: number,
@@ -127,7 +146,10 @@ impl Simulation {
             opened_ns: flow.opened.map(nanos),
             segments: finite.and_then(|bytes| u32::try_from(bytes.div_ceil(mss)).ok()),
             is_written,
-            meter: FlowMeter::new(start, self.stop),
+            meter,
+            lives_from: Timestamp::ZERO,
+            short: None,
+            peer: Peer::SILENT,
         });
         self.events.add(start, Event::Start(index));
         if let Some(stop) = flow.stop {
@@ -165,6 +187,16 @@ impl Simulation {
         });
         self.plan_datagram(index);
         Ok(())
+    }
+
+    /// One copy serves all that have the same: it stays in the cache.
+    pub(super) fn shared_stack(&mut self, stack: Stack) -> Arc<Stack> {
+        if let Some(shared) = self.stacks.iter().find(|shared| ***shared == stack) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::new(stack);
+        self.stacks.push(Arc::clone(&shared));
+        shared
     }
 
     pub(super) fn way(&mut self, network: &Network, hops: &[crate::network::Hop]) -> Way {
@@ -237,7 +269,11 @@ impl Simulation {
             let connection = &mut self.connections[flow as usize];
             let Some(out) = connection.sender.transmit(now) else { break };
             if out.kind == Kind::Data {
-                connection.meter.on_send(now);
+                self.meters[connection.meter as usize].on_send(now);
+                if let Some(short) = &connection.short {
+                    let payload = out.len - self.stack.overhead;
+                    self.pools[short.pool as usize].sent_bytes += u64::from(payload);
+                }
             }
             let (kind, number, len, sack) = (out.kind, out.number, out.len, SackHandle::NONE);
             let marks = out.marks;
@@ -249,9 +285,12 @@ impl Simulation {
         sender.rto_timer.plan(events, Event::Rto(flow));
         sender.pacing_timer.plan(events, Event::Pacing(flow));
         sender.algorithm_timer.plan(events, Event::Algorithm(flow));
+        if connection.short.is_some() {
+            return;
+        }
         let in_flight = sender.in_flight_bytes().as_u64();
         let (cwnd, srtt_ns) = (sender.cwnd(), sender.srtt_ns());
-        connection.meter.observe(now, Observed { cwnd, in_flight, srtt_ns });
+        self.meters[connection.meter as usize].observe(now, Observed { cwnd, in_flight, srtt_ns });
     }
 
     /// A packet reaches the end of its route.
@@ -269,11 +308,14 @@ impl Simulation {
             }
             Kind::Ping => self.answer_ping(packet),
             Kind::Pong => self.receive_pong(packet),
-            _ => debug_assert!(false, "no kind of packet: {packet:?}"),
+            _ => self.deliver_control(packet),
         }
     }
 
     fn receive(&mut self, packet: Packet) {
+        if packet.sent < self.connections[packet.flow as usize].lives_from {
+            return;
+        }
         if packet.marks != Marks::NONE {
             let receiver = &mut self.connections[packet.flow as usize].receiver;
             if let Some(ack) = receiver.on_marks(packet.marks) {
@@ -283,17 +325,17 @@ impl Simulation {
         let connection = &mut self.connections[packet.flow as usize];
         let before = connection.receiver.next();
         let (ack, is_new) = connection.receiver.on_data(self.now, packet.number, packet.sent);
+        let mut is_whole = false;
         if is_new {
             let payload = packet.len - self.stack.overhead;
-            connection.meter.on_receive(self.now, payload.into());
+            self.meters[connection.meter as usize].on_receive(self.now, payload.into());
             let next = connection.receiver.next();
-            if connection.segments == Some(next) {
-                connection.meter.on_complete(self.now);
-            }
+            is_whole = connection.segments == Some(next);
             if connection.is_written && next > before {
-                self.reads.push_back(Read { flow: connection.flow as usize, segments: next });
+                self.reads.push_back(Read { flow: connection.flow as usize, number: next });
             }
         }
+        connection.peer.on_answer(Wish::Data);
         match ack {
             Some(ack) => self.send_ack(packet.flow, ack),
             None => {
@@ -301,6 +343,18 @@ impl Simulation {
                 connection.receiver.timer.plan(&mut self.events, event);
             }
         }
+        if is_whole {
+            self.complete(packet.flow);
+        }
+    }
+
+    /// All that a connection carries has been read.
+    fn complete(&mut self, index: u32) {
+        let connection = &self.connections[index as usize];
+        if connection.short.is_some() {
+            return self.end_message(index);
+        }
+        self.meters[connection.meter as usize].on_complete(self.now);
     }
 
     fn send_ack(&mut self, flow: u32, ack: Ack) {
@@ -317,7 +371,7 @@ impl Simulation {
         self.send_back(Packet { sent, queued, flow, number, sack, len, kind, marks });
     }
 
-    fn send_back(&mut self, packet: Packet) {
+    pub(super) fn send_back(&mut self, packet: Packet) {
         let first = self.connections[packet.flow as usize].back.first;
         self.sent += 1;
         self.pass(first, packet);
@@ -325,11 +379,19 @@ impl Simulation {
 
     /// An answer reaches its sender.
     fn receive_answer(&mut self, packet: Packet) {
-        let sender = &mut self.connections[packet.flow as usize].sender;
+        let blocks = self.sacks.take(packet.sack);
+        let connection = &mut self.connections[packet.flow as usize];
+        if packet.sent < connection.lives_from {
+            return;
+        }
+        let sender = &mut connection.sender;
         if packet.kind == Kind::SynAck {
+            let is_first = !sender.is_open();
             sender.on_syn_ack(self.now, packet.sent);
+            if is_first && connection.short.is_some() {
+                self.confirm_handshake(packet.flow);
+            }
         } else {
-            let blocks = self.sacks.take(packet.sack);
             let is_ece = packet.marks.is_ece();
             sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice(), is_ece);
         }

@@ -8,8 +8,10 @@ mod boxes;
 mod endpoints;
 mod pings;
 mod results;
+mod short;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use forebay_core::link::Change;
 use forebay_core::random::Streams;
@@ -20,10 +22,13 @@ pub use self::endpoints::Read;
 use self::endpoints::{Connection, DatagramSource, Place, Way};
 use self::pings::PingLoop;
 pub use self::pings::{PING_FRAME_BYTES, Pings};
+use self::short::Pool;
+pub use self::short::Slots;
 use crate::bundle::{Receivebox, Sendbox};
 use crate::ended::Ended;
 use crate::event::{Event, Events};
 use crate::link::Link;
+use crate::metrics::FlowMeter;
 use crate::network::Network;
 use crate::packet::{Kind, MessageTable, Packet, SackTable, mix};
 use crate::route::{After, Routes, Step, nanos};
@@ -57,6 +62,11 @@ pub struct Simulation {
     /// The datagram that is being made.
     scratch: Vec<u8>,
     connections: Vec<Connection>,
+    /// Of connections; those of a pool share one.
+    meters: Vec<FlowMeter>,
+    pools: Vec<Pool>,
+    /// The stacks of connections: that of the network, with one ECN or another.
+    stacks: Vec<Arc<Stack>>,
     sources: Vec<DatagramSource>,
     pings: Vec<PingLoop>,
     /// Where each flow of the network is.
@@ -94,6 +104,9 @@ impl Simulation {
             messages: MessageTable::default(),
             scratch: Vec::new(),
             connections: Vec::new(),
+            meters: Vec::new(),
+            pools: Vec::new(),
+            stacks: Vec::new(),
             sources: Vec::new(),
             pings: Vec::new(),
             places: Vec::new(),
@@ -195,6 +208,7 @@ impl Simulation {
             Event::Receivebox(bundle) => self.wake_receivebox(bundle),
             Event::Datagram(source) => self.send_datagram(source as usize),
             Event::Ping(index) => self.on_ping_timer(event, index),
+            Event::Peer(slot) => self.on_peer_timer(event, slot),
             Event::Start(_)
             | Event::Stop(_)
             | Event::Rto(_)
@@ -299,12 +313,14 @@ impl Simulation {
 
     fn route_of(&self, packet: &Packet) -> u32 {
         match packet.kind {
-            Kind::Data | Kind::Syn => self.connections[packet.flow as usize].data.route,
-            Kind::Ack | Kind::SynAck => self.connections[packet.flow as usize].back.route,
+            Kind::Data | Kind::Syn | Kind::PeerSynAck | Kind::Confirm => {
+                self.connections[packet.flow as usize].data.route
+            }
+            Kind::Message => self.message_way(packet.flow).route,
             Kind::Datagram => self.sources[packet.flow as usize].data.route,
             Kind::Ping => self.pings[packet.flow as usize].data.route,
             Kind::Pong => self.pings[packet.flow as usize].back.route,
-            _ => self.message_way(packet.flow).route,
+            _ => self.connections[packet.flow as usize].back.route,
         }
     }
 

@@ -55,7 +55,7 @@ impl Simulation {
     }
 
     /// What flow `index` did; of a source of datagrams only what was sent and received, and the bytes
-    /// are those on the wire. `None` if there is no such flow.
+    /// are those on the wire; of messages what all their connections did together. `None` if there is no such flow.
     pub fn flow_metrics(&mut self, index: usize) -> Option<FlowMetrics> {
         let (now, mss) = (self.now, u64::from(self.stack.mss));
         let index = match *self.places.get(index)? {
@@ -65,6 +65,7 @@ impl Simulation {
                 let data_packets_sent = source.sent;
                 return Some(FlowMetrics { data_packets_sent, ..source.meter.metrics(now, mss) });
             }
+            Place::Pool(index) => return Some(self.pool_metrics(index)),
             Place::Pings(index) => {
                 let ping = &mut self.pings[index];
                 let data_packets_sent = ping.sent;
@@ -84,7 +85,7 @@ impl Simulation {
             total_retransmissions_l4: counters.resent,
             total_rtos_l4: counters.timeouts,
             data_packets_sent: counters.sent,
-            ..connection.meter.metrics(now, mss)
+            ..self.meters[connection.meter as usize].metrics(now, mss)
         })
     }
 
@@ -92,7 +93,10 @@ impl Simulation {
     /// datagrams count with their bytes on the wire. Empty if there is no such flow.
     pub fn flow_bins(&self, index: usize) -> &[Bin] {
         match self.places.get(index) {
-            Some(Place::Connection(index)) => self.connections[*index].meter.bins(),
+            Some(Place::Connection(index)) => {
+                self.meters[self.connections[*index].meter as usize].bins()
+            }
+            Some(Place::Pool(index)) => self.meters[self.pools[*index].meter as usize].bins(),
             Some(Place::Source(index)) => self.sources[*index].meter.bins(),
             Some(Place::Pings(index)) => self.pings[*index].meter.bins(),
             None => &[],

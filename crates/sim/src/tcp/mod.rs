@@ -16,6 +16,7 @@
 //! | `validation` | windows that are not used | RFC 2861, 7661 |
 //! | `receiver` | reassembly, SACK blocks | RFC 2018, 5681, 7323 |
 //! | `delack` | delayed and quick acknowledgements | RFC 1122 |
+//! | `peer` | what the receiving end of a short connection sends | RFC 9293 |
 //! | `stream` | what was written, in segments | |
 //! | `sender` | handshake, buffers, pacing; feeds the algorithm | RFC 9293, 6928 |
 //! | `stack` | how the switches stand | |
@@ -25,6 +26,7 @@ mod delivery;
 mod dsack;
 pub(crate) mod ecn;
 mod frto;
+pub(crate) mod peer;
 mod prr;
 mod rack;
 pub(crate) mod receiver;

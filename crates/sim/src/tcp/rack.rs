@@ -77,7 +77,7 @@ impl Rack {
     pub fn new(places: usize) -> Self {
         Self {
             links: vec![UNLINKED; places],
-            mask: places as u32 - 1,
+            mask: (places as u32).wrapping_sub(1),
             first: NONE,
             last: NONE,
             older: NONE,
@@ -93,6 +93,12 @@ impl Rack {
             now: Timestamp::ZERO,
             min_rtt_ns: u64::MAX,
         }
+    }
+
+    /// Nothing sent, over the same ring.
+    pub fn emptied(self) -> Self {
+        let Self { links, mask, .. } = self;
+        Self { links, mask, ..Self::new(0) }
     }
 
     fn link(&self, number: u32) -> Link {

@@ -73,6 +73,15 @@ impl Receiver {
         }
     }
 
+    /// Begins anew for a connection that was asked for at `now`; keeps memory and what is planned of
+    /// its timer.
+    pub fn renew(&mut self, now: Timestamp, stack: &Stack) {
+        let mut ranges = std::mem::take(&mut self.ranges);
+        ranges.clear();
+        // The first time to echo is that of the SYN (RFC 7323 section 4.3).
+        *self = Self { ranges, echo: now, timer: self.timer.stopped(), ..Self::new(stack) };
+    }
+
     /// The next segment expected; all before it have been read.
     pub fn next(&self) -> u32 {
         self.next
@@ -122,6 +131,11 @@ impl Receiver {
     /// [`Receiver::timer`] has expired: the acknowledgement of what has come.
     pub fn acknowledge(&mut self) -> Ack {
         self.delay.on_expiry();
+        self.acknowledge_with(None)
+    }
+
+    /// The acknowledgement that goes with the end of a connection of which all was read.
+    pub fn conclude(&mut self) -> Ack {
         self.acknowledge_with(None)
     }
 

@@ -90,7 +90,7 @@ pub(crate) struct Progress {
 }
 
 /// The ring and its counters, all in segments.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
     flags: Vec<u8>,
     sent: Vec<Sent>,
@@ -121,6 +121,8 @@ pub(crate) struct Scoreboard {
 
 /// Room for a short flow.
 const RING_MIN: usize = 16;
+/// The largest ring that is kept for the next connection.
+const RING_KEPT: usize = 64;
 
 impl Scoreboard {
     /// Nothing sent. `keeps_repairs`: [`super::stack::Stack::sacked_repairs_in_flight`].
@@ -144,6 +146,17 @@ impl Scoreboard {
             sacked_resent: 0,
             keeps_repairs,
         }
+    }
+
+    /// Nothing sent, over the ring of this one if that is small.
+    pub fn emptied(self) -> Self {
+        let Self { flags, sent, mut behind, rack, mask, keeps_repairs, .. } = self;
+        if flags.len() > RING_KEPT {
+            return if rack.is_some() { Self::with_rack() } else { Self::new(keeps_repairs) };
+        }
+        behind.clear();
+        let rack = rack.map(Rack::emptied);
+        Self { flags, sent, mask, behind, rack, keeps_repairs, ..Self::default() }
     }
 
     /// The first segment not acknowledged (SND.UNA).

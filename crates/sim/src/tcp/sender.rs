@@ -27,6 +27,8 @@ mod tests;
 #[cfg(test)]
 mod window_tests;
 
+use std::sync::Arc;
+
 use forebay_core::cc::{CongestionControl, CongestionEvent, Field, SendLimits};
 use forebay_core::units::{ByteCount, Timestamp};
 
@@ -120,7 +122,7 @@ pub(crate) struct Sender {
     mss: u64,
     buffered_segments: u32,
     stream: Stream,
-    stack: Stack,
+    stack: Arc<Stack>,
     handshake: Handshake,
     /// A request is to be sent.
     is_request_due: bool,
@@ -159,10 +161,35 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// A sender of `bytes` of payload, without end for `None`.
-    pub fn new(stack: Stack, algorithm: Box<dyn CongestionControl>, bytes: Option<u64>) -> Self {
+    pub fn new(
+        stack: impl Into<Arc<Stack>>,
+        algorithm: Box<dyn CongestionControl>,
+        bytes: Option<u64>,
+    ) -> Self {
+        let stack = stack.into();
         let keeps_repairs = stack.sacked_repairs_in_flight;
         let board =
             if stack.rack { Scoreboard::with_rack() } else { Scoreboard::new(keeps_repairs) };
+        let stream = Stream::new(stack.mss, bytes);
+        Self::over(stack, algorithm, board, stream)
+    }
+
+    /// Begins anew as the sender of another connection with `bytes` of payload; keeps memory and what is
+    /// planned of its timers.
+    pub fn renew(&mut self, algorithm: Box<dyn CongestionControl>, bytes: u64) {
+        let timers = [self.rto_timer, self.pacing_timer, self.algorithm_timer];
+        let board = std::mem::take(&mut self.board).emptied();
+        let stream = std::mem::take(&mut self.stream).renewed(bytes);
+        *self = Self::over(Arc::clone(&self.stack), algorithm, board, stream);
+        [self.rto_timer, self.pacing_timer, self.algorithm_timer] = timers.map(Timer::stopped);
+    }
+
+    fn over(
+        stack: Arc<Stack>,
+        algorithm: Box<dyn CongestionControl>,
+        board: Scoreboard,
+        stream: Stream,
+    ) -> Self {
         Self {
             board,
             recovery: Recovery::new(stack.entry_looks_above_head),
@@ -174,8 +201,7 @@ impl Sender {
             cwnd: 0,
             mss: u64::from(stack.mss),
             buffered_segments: stack.buffered_segments(),
-            stream: Stream::new(stack.mss, bytes),
-            stack,
+            stream,
             handshake: Handshake::Closed,
             is_request_due: false,
             is_forced: false,
@@ -197,6 +223,7 @@ impl Sender {
             pacing_timer: Timer::STOPPED,
             algorithm_timer: Timer::STOPPED,
             counters: Counters::default(),
+            stack,
         }
     }
 
@@ -208,9 +235,45 @@ impl Sender {
 
     /// The connection has been open since before the run: its handshake took `rtt_ns`.
     pub fn establish(&mut self, now: Timestamp, rtt_ns: u64) {
-        self.handshake = Handshake::Established;
         self.rtt.on_sample(rtt_ns);
+        self.accept(now);
+    }
+
+    /// The other end has opened the connection.
+    pub fn accept(&mut self, now: Timestamp) {
+        self.handshake = Handshake::Established;
         self.begin(now);
+    }
+
+    /// The connection is open.
+    pub fn is_open(&self) -> bool {
+        self.handshake == Handshake::Established
+    }
+
+    /// The other end has measured the round trip of its handshake, sent at `echo`.
+    pub fn learn_rtt(&mut self, now: Timestamp, echo: Timestamp) {
+        self.rtt.on_sample(match self.stack.rtt_source {
+            RttSource::Timestamps { tick_ns } => ticked(now, echo, tick_ns),
+            RttSource::Segments => nanos_between(echo, now),
+        });
+    }
+
+    /// The first segment not acknowledged.
+    pub fn una(&self) -> u32 {
+        self.board.una()
+    }
+
+    /// The retransmission timeout in force, in nanoseconds.
+    pub fn rto_ns(&self) -> u64 {
+        self.rtt.rto_ns()
+    }
+
+    /// Everything is over: no timer fires any more, and a large window gives its memory back.
+    pub fn release(&mut self) {
+        for timer in [&mut self.rto_timer, &mut self.pacing_timer, &mut self.algorithm_timer] {
+            timer.stop();
+        }
+        self.board = std::mem::take(&mut self.board).emptied();
     }
 
     /// The application writes `bytes` more. Gives the number behind the segment with the last of them.

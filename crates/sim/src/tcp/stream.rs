@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 /// The stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// Segments written, [`u32::MAX`] without end.
     end: u32,
@@ -26,6 +26,14 @@ impl Stream {
             None => stream.end = u32::MAX,
         }
         stream
+    }
+
+    /// Begins anew with `bytes`; keeps memory.
+    pub fn renewed(mut self, bytes: u64) -> Self {
+        self.short.clear();
+        self.end = 0;
+        self.write(bytes, 0);
+        self
     }
 
     /// Appends `bytes`; segments from `unsent` on have not been sent. Gives the number behind the

@@ -10,6 +10,7 @@ use forebay_sim::{BIN_NS, Bin, Fate, INTERVAL_NS, Owner, Requests, Simulation};
 use super::setup::{FORWARD, Place, REVERSE};
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
+use crate::plan::schedule::Connections;
 use crate::rows::{
     self, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, PacketRow,
     QueueRow, RequestRow, RunRows,
@@ -76,7 +77,7 @@ impl Rows<'_> {
     fn flow_rows(&mut self) -> Vec<FlowRow> {
         let mut rows = Vec::new();
         for (place, workload) in self.workloads() {
-            let bytes_per_100ms = self.requests.intervals(workload).to_vec();
+            let bytes_per_100ms = self.answered(place, workload);
             let bytes = bytes_per_100ms.iter().sum();
             rows.push(FlowRow { flow: place, bytes, bytes_per_100ms, ..FlowRow::default() });
         }
@@ -85,6 +86,23 @@ impl Rows<'_> {
         }
         rows.sort_by_key(|row| (row.flow, row.index));
         rows
+    }
+
+    /// Bytes of answers read in each 100 ms. Where each request has a connection, all of them are a flow of
+    /// the network.
+    fn answered(&mut self, place: usize, workload: usize) -> Vec<u64> {
+        let flow = &self.experiment.flows[place];
+        let each = matches!(&flow.traffic, plan::Traffic::Requests(load)
+            if load.connections == Connections::Each);
+        let number = self.places.iter().position(|it| it.flow == place).filter(|_| each);
+        let Some(number) = number else { return self.requests.intervals(workload).to_vec() };
+        let received = self.simulation.flow_metrics(number).map_or(0, |it| it.received_bytes);
+        let mut sums = per_100ms(Duration::ZERO, self.simulation.flow_bins(number));
+        // The last bin has not ended.
+        let last = (self.simulation.now().as_nanos() / INTERVAL_NS) as usize;
+        sums.resize(sums.len().max(last + 1), 0);
+        sums[last] += received - sums.iter().sum::<u64>();
+        sums
     }
 
     /// The row of flow `number` of the network; `None` for a part of a request workload.

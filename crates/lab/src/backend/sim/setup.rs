@@ -7,13 +7,14 @@ use forebay_core::link::{self, Service, Trace};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Rate, Ratio};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Traffic};
+use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
 use forebay_sim::{Halves, Requests, SUPPLIED, Stack};
 
 use super::{LINGER, is_tcp};
 use crate::backend::BackendError;
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
+use crate::plan::schedule::Connections;
 
 /// What a flow of the network stands for: the place of its flow in the experiment, and its number
 /// among those alike.
@@ -86,12 +87,21 @@ impl Setup {
         experiment: &Experiment,
         place: usize,
         flow: &plan::Flow,
-        connections: u32,
+        connections: Connections,
     ) -> Result<(), BackendError> {
         let drawn = experiment.schedule(flow);
         let drawn = drawn
             .map_err(|error| BackendError::Unsupported(format!("{}: {error}", flow.name)))?
             .unwrap_or_default();
+        let schedule = drawn.requests().to_vec();
+        let Connections::Persistent(connections) = connections else {
+            let traffic = Traffic::Messages(Opener::Receiver);
+            let place = Place { flow: place, index: 0 };
+            let messages =
+                self.add_flow(experiment, flow, traffic, [flow.reversed, false], place)?;
+            self.requests.add_messages(flow.start, schedule, messages);
+            return Ok(());
+        };
         let mut halves = Vec::new();
         for index in 0..connections {
             let place = Place { flow: place, index };
@@ -102,7 +112,7 @@ impl Setup {
             let asks = self.add_flow(experiment, flow, written, [!flow.reversed, true], place)?;
             halves.push(Halves { asks, answers });
         }
-        self.requests.add(flow.start, drawn.requests().to_vec(), &halves);
+        self.requests.add(flow.start, schedule, &halves);
         Ok(())
     }
 
@@ -119,12 +129,13 @@ impl Setup {
         let back = way(experiment, &flow.pair, !reversed);
         let back = if rides { Hop::Delay(experiment.rtt / 2) } else { back };
         // Clients ask until the plan's end, and the answers to that are still written.
-        let stop = (traffic != Traffic::Written).then_some(flow.stop);
+        let is_answered = matches!(traffic, Traffic::Written | Traffic::Messages(_));
+        let stop = (!is_answered).then_some(flow.stop);
         let opens_before = experiment.stack == plan::Stack::Linux && is_tcp(flow);
         self.network.flows.push(Flow {
             cc: if is_tcp(flow) { algorithm(flow)? } else { Spec::named("newreno") },
             traffic,
-            start: if traffic == Traffic::Written { Duration::ZERO } else { flow.start },
+            start: if is_answered { Duration::ZERO } else { flow.start },
             stop,
             data,
             back: vec![back],

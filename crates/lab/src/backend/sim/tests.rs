@@ -68,6 +68,32 @@ fn every_request_is_answered_with_the_bytes_it_asked_for() {
 }
 
 #[test]
+fn a_connection_for_each_request_costs_a_round_trip_and_answers_the_same() {
+    let of = |sets: &[&str]| {
+        let experiment = experiment(sets);
+        let rows = rows_of(&experiment);
+        let evaluation = evaluate(&experiment, &rows).unwrap();
+        assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
+        rows
+    };
+    let each = "flow.web.traffic.connections=\"each\"";
+    let [kept, own] = [&[][..], &[each]].map(of);
+    assert_eq!(kept.requests.len(), own.requests.len());
+    let asked: u64 = own.requests.iter().map(|request| request.size_bytes).sum();
+    let bytes = |rows: &RunRows| {
+        let web = rows.flows.iter().find(|row| row.flow == 0).unwrap();
+        (web.bytes, web.bytes_per_100ms.iter().sum::<u64>())
+    };
+    assert_eq!((bytes(&kept), bytes(&own)), ((asked, asked), (asked, asked)));
+    for (kept, own) in kept.requests.iter().zip(&own.requests) {
+        assert_eq!((kept.scheduled_ns, kept.size_bytes), (own.scheduled_ns, own.size_bytes));
+        // A handshake, a round trip and 30 kB at 20 Mbit/s; nothing waits for another request.
+        assert!(own.finished_ns.unwrap() - own.scheduled_ns >= 92_000_000, "{own:?}");
+        assert!(own.sent_ns == Some(own.scheduled_ns) && !own.queued_behind);
+    }
+}
+
+#[test]
 fn flows_begin_and_end_when_the_plan_says_and_where() {
     let rows = rows_of(&experiment(&[]));
     let of_flow = |flow| rows.flows.iter().filter(move |row| row.flow == flow);

@@ -1,0 +1,336 @@
+//! Connections that carry one message each, in slots that are used again.
+//!
+//! A slot is a place among the connections. It is free once both ends have ended, and its memory
+//! serves the next connection of the same flow: memory follows the number that live at once, and what
+//! a connection costs does not depend on how many went before.
+//!
+//! A packet of a connection that has ended may still be on its way. It is told by its timestamp, which
+//! lies before the connection that has the slot now.
+
+use std::sync::Arc;
+
+use forebay_core::cc;
+use forebay_core::random::{Stream, Streams};
+use forebay_core::spec::{Spec, SpecError};
+use forebay_core::units::Timestamp;
+
+use super::Simulation;
+use super::endpoints::{Connection, Place, Read, Way};
+use crate::event::Event;
+use crate::metrics::{FlowMeter, FlowMetrics, mbit_per_s, ratio};
+use crate::network::{Flow, Network, Opener};
+use crate::packet::{Kind, Marks, Packet, SackHandle};
+use crate::requests::REQUEST_BYTES;
+use crate::tcp::peer::{Peer, Wish};
+use crate::tcp::receiver::Receiver;
+use crate::tcp::sender::{Counters, SUPPLIED, Sender};
+use crate::tcp::stack::Stack;
+
+/// Number of the acknowledgement of an end; that of a handshake has 0.
+const OF_END: u32 = 1;
+
+/// The connections of a flow that have ended, together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    counters: Counters,
+    episodes: u64,
+    episodes_ns: u64,
+}
+
+impl Past {
+    fn add(&mut self, sender: &Sender) {
+        let (episodes, episodes_ns) = sender.recoveries();
+        self.episodes += episodes;
+        self.episodes_ns += episodes_ns;
+        self.counters.sent += sender.counters.sent;
+        self.counters.resent += sender.counters.resent;
+        self.counters.timeouts += sender.counters.timeouts;
+        self.counters.undone += sender.counters.undone;
+    }
+}
+
+/// The slots of a flow.
+pub(super) struct Pool {
+    data: Way,
+    back: Way,
+    /// Place among the flows of the network.
+    flow: u32,
+    start: Timestamp,
+    opener: Opener,
+    stack: Arc<Stack>,
+    cc: Spec,
+    seeds: Stream,
+    pub meter: u32,
+    /// Number of the next message.
+    next: u32,
+    /// How many there are.
+    slots: u32,
+    /// Those without a connection; the last of them ended last.
+    free: Vec<u32>,
+    past: Past,
+    written_bytes: u64,
+    /// Payload sent, repairs included.
+    pub sent_bytes: u64,
+}
+
+/// The connections of a flow of [`crate::network::Traffic::Messages`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// Slots with a connection that is open, or being opened or ended.
+    pub live: usize,
+    /// All slots: as many connections lived at once at most.
+    pub all: usize,
+    /// Connections that were opened.
+    pub opened: u32,
+}
+
+/// What a short connection has beside a long one.
+pub(super) struct Short {
+    /// Its pool.
+    pub pool: u32,
+    /// Number of its message.
+    message: u32,
+    ended_at: Timestamp,
+}
+
+impl Simulation {
+    pub(super) fn add_pool(
+        &mut self,
+        network: &Network,
+        flow: &Flow,
+        opener: Opener,
+        streams: &Streams,
+    ) -> Result<(), SpecError> {
+        let cc = self.stack.algorithm(&flow.cc);
+        cc::build(&cc, SUPPLIED)?;
+        let stack = self.shared_stack(self.stack.for_algorithm(&flow.cc));
+        let start = Timestamp::ZERO + flow.start;
+        let meter = self.meters.len() as u32;
+        self.meters.push(FlowMeter::new(start, self.stop));
+        let number = self.places.len() as u32;
+        self.places.push(Place::Pool(self.pools.len()));
+        let (data, back) = (self.way(network, &flow.data), self.way(network, &flow.back));
+        self.pools.push(Pool {
+            data,
+            back,
+            flow: number,
+            start,
+            opener,
+            stack,
+            cc,
+            seeds: streams.stream("algorithm"),
+            meter,
+            next: 0,
+            slots: 0,
+            free: Vec::new(),
+            past: Past::default(),
+            written_bytes: 0,
+            sent_bytes: 0,
+        });
+        Ok(())
+    }
+
+    /// Opens a connection of flow `flow`, one of [`crate::network::Traffic::Messages`], for a message of
+    /// `bytes`, at least one. Gives the number of the message, the first being 0, with which [`Read`]
+    /// tells of it once all of it is read; `None` for another flow.
+    pub fn open(&mut self, flow: usize, bytes: u64) -> Option<u32> {
+        let Some(Place::Pool(place)) = self.places.get(flow).copied() else { return None };
+        let (bytes, now) = (bytes.max(1), self.now);
+        let slot = self.take_slot(place, bytes)?;
+        let pool = &mut self.pools[place];
+        let (message, opener) = (pool.next, pool.opener);
+        pool.next += 1;
+        pool.written_bytes += bytes;
+        let connection = &mut self.connections[slot as usize];
+        connection.receiver.renew(now, &pool.stack);
+        connection.peer.renew();
+        connection.segments = u32::try_from(bytes.div_ceil(u64::from(pool.stack.mss))).ok();
+        connection.lives_from = now;
+        connection.short = Some(Short { pool: place as u32, message, ended_at: Timestamp::MAX });
+        match opener {
+            Opener::Sender => {
+                connection.sender.start();
+                self.transmit(slot);
+            }
+            Opener::Receiver => self.wish(slot, Wish::Connection),
+        }
+        Some(message)
+    }
+
+    /// A slot with a sender of `bytes`.
+    fn take_slot(&mut self, place: usize, bytes: u64) -> Option<u32> {
+        let pool = &mut self.pools[place];
+        let mut algorithm = cc::build(&pool.cc, SUPPLIED).ok()?;
+        algorithm.set_seed(pool.seeds.bits());
+        // One that was freed at this instant may have sent at it, too.
+        let now = self.now;
+        let is_old = |slot: &u32| {
+            let short = &self.connections[*slot as usize].short;
+            short.as_ref().is_some_and(|it| it.ended_at < now)
+        };
+        if let Some(slot) = pool.free.last().copied().filter(is_old) {
+            pool.free.pop();
+            self.connections[slot as usize].sender.renew(algorithm, bytes);
+            return Some(slot);
+        }
+        pool.slots += 1;
+        self.connections.push(Connection {
+            sender: Sender::new(Arc::clone(&pool.stack), algorithm, Some(bytes)),
+            receiver: Receiver::new(&pool.stack),
+            peer: Peer::SILENT,
+            data: pool.data,
+            back: pool.back,
+            flow: pool.flow,
+            start: pool.start,
+            opened_ns: None,
+            segments: None,
+            is_written: false,
+            meter: pool.meter,
+            lives_from: Timestamp::MAX,
+            short: None,
+        });
+        Some(self.connections.len() as u32 - 1)
+    }
+
+    /// Sends what the receiving end wants, until it is answered. Both ends know the same round trip.
+    fn wish(&mut self, slot: u32, wish: Wish) {
+        let connection = &mut self.connections[slot as usize];
+        connection.peer.send(self.now, wish, connection.sender.rto_ns());
+        self.send_wish(slot, wish);
+    }
+
+    fn send_wish(&mut self, slot: u32, wish: Wish) {
+        let connection = &mut self.connections[slot as usize];
+        connection.peer.timer.plan(&mut self.events, Event::Peer(slot));
+        match wish {
+            Wish::Connection => self.send_control(slot, Kind::PeerSyn, 0, 0),
+            Wish::Data => self.send_control(slot, Kind::Ask, 0, REQUEST_BYTES as u16),
+            Wish::End => {
+                let ack = connection.receiver.conclude();
+                let packet = self.control(slot, Kind::Fin, ack.number, 0);
+                self.send_back(Packet { sent: ack.echo, ..packet });
+            }
+        }
+    }
+
+    /// The receiving end may have waited for long enough.
+    pub(super) fn on_peer_timer(&mut self, event: Event, slot: u32) {
+        let peer = &mut self.connections[slot as usize].peer;
+        if peer.timer.fired(self.now, &mut self.events, event)
+            && let Some(wish) = peer.on_timeout(self.now)
+        {
+            self.send_wish(slot, wish);
+        }
+    }
+
+    /// The sending end of a short connection has been answered: it confirms that.
+    pub(super) fn confirm_handshake(&mut self, slot: u32) {
+        self.send_control(slot, Kind::Confirm, 0, 0);
+    }
+
+    /// All of a message has been read.
+    pub(super) fn end_message(&mut self, slot: u32) {
+        let connection = &self.connections[slot as usize];
+        if let Some(Short { message, .. }) = connection.short {
+            self.reads.push_back(Read { flow: connection.flow as usize, number: message });
+            self.wish(slot, Wish::End);
+        }
+    }
+
+    /// A packet of a short connection, and no data, reaches the end of its route.
+    pub(super) fn deliver_control(&mut self, packet: Packet) {
+        let slot = packet.flow;
+        let connection = &mut self.connections[slot as usize];
+        if packet.sent < connection.lives_from {
+            return;
+        }
+        match packet.kind {
+            Kind::PeerSyn => {
+                let first = connection.data.first;
+                self.sent += 1;
+                self.pass(first, Packet { kind: Kind::PeerSynAck, ..packet });
+            }
+            Kind::PeerSynAck if connection.peer.on_answer(Wish::Connection) => {
+                connection.sender.learn_rtt(self.now, packet.sent);
+                self.send_control(slot, Kind::PeerConfirm, 0, 0);
+                self.wish(slot, Wish::Data);
+            }
+            Kind::Ask if !connection.sender.is_open() => {
+                connection.sender.accept(self.now);
+                self.transmit(slot);
+            }
+            Kind::Fin => {
+                if packet.number > connection.sender.una() {
+                    connection.sender.on_ack(self.now, packet.number, packet.sent, &[], false);
+                    self.transmit(slot);
+                }
+                self.send_control(slot, Kind::Confirm, OF_END, 0);
+            }
+            Kind::Confirm if packet.number == OF_END && connection.peer.on_answer(Wish::End) => {
+                self.free(slot);
+            }
+            // Repeated, or answered otherwise since.
+            _ => {}
+        }
+    }
+
+    /// Both ends have ended.
+    fn free(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let Some(short) = &mut connection.short else { return };
+        short.ended_at = self.now;
+        connection.lives_from = Timestamp::MAX;
+        let pool = &mut self.pools[short.pool as usize];
+        pool.past.add(&connection.sender);
+        pool.free.push(slot);
+        connection.sender.release();
+        connection.receiver.timer.stop();
+    }
+
+    fn control(&self, slot: u32, kind: Kind, number: u32, payload: u16) -> Packet {
+        let (sent, sack, marks) = (self.now, SackHandle::NONE, Marks::NONE);
+        let len = self.stack.overhead + payload;
+        Packet { sent, queued: 0, flow: slot, number, sack, len, kind, marks }
+    }
+
+    fn send_control(&mut self, slot: u32, kind: Kind, number: u32, payload: u16) {
+        let packet = self.control(slot, kind, number, payload);
+        if kind != Kind::Confirm {
+            return self.send_back(packet);
+        }
+        let first = self.connections[slot as usize].data.first;
+        self.sent += 1;
+        self.pass(first, packet);
+    }
+
+    /// The slots of flow `flow`; `None` for one that is not of [`crate::network::Traffic::Messages`].
+    pub fn slots(&self, flow: usize) -> Option<Slots> {
+        let Some(Place::Pool(place)) = self.places.get(flow) else { return None };
+        let pool = &self.pools[*place];
+        let all = pool.slots as usize;
+        Some(Slots { live: all - pool.free.len(), all, opened: pool.next })
+    }
+
+    /// What the connections of a pool did together; windows and round-trip times stay 0.
+    pub(super) fn pool_metrics(&mut self, place: usize) -> FlowMetrics {
+        let (now, pool) = (self.now, &self.pools[place]);
+        let mut all = pool.past;
+        for connection in &self.connections {
+            let is_live = connection.lives_from != Timestamp::MAX;
+            if is_live && connection.short.as_ref().is_some_and(|it| it.pool == place as u32) {
+                all.add(&connection.sender);
+            }
+        }
+        let life = now.saturating_since(pool.start);
+        FlowMetrics {
+            mean_sending_rate_l4: mbit_per_s(pool.sent_bytes, life),
+            mean_sending_rate_l7: mbit_per_s(pool.written_bytes, life),
+            mean_recovery_time_l4: ratio(all.episodes_ns as f64 * 1e-6, all.episodes as f64),
+            recovery_episodes: all.episodes,
+            total_retransmissions_l4: all.counters.resent,
+            total_rtos_l4: all.counters.timeouts,
+            data_packets_sent: all.counters.sent,
+            ..self.meters[pool.meter as usize].metrics(now, u64::from(self.stack.mss))
+        }
+    }
+}
