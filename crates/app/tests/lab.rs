@@ -232,6 +232,25 @@ fn a_simulated_run_is_the_same_however_many_go_at_a_time_and_is_not_repeated() {
     assert!(fq["arm"] == "fq" && spread["runs"] == 2 && spread["least"] != spread["greatest"]);
 }
 
+#[test]
+fn a_connection_for_each_request_is_the_same_however_many_runs_go_at_a_time() {
+    let documents = ["1", "2"].map(|jobs| {
+        let folder = tempfile::tempdir().unwrap();
+        let set = "flow.web.traffic.connections=\"each\"";
+        let (mut document, _) = simulate(folder.path(), &["--jobs", jobs, "--set", set]);
+        let runs = document["runs"].as_array_mut().unwrap();
+        for run in runs {
+            run.as_object_mut().unwrap().remove("host").unwrap();
+            let metric = |name: &str| run["metrics"][name].as_f64().unwrap();
+            assert_eq!(metric("requests_unfinished"), 0.0);
+            // The handshake is a round trip, the ideal a round trip and the time of 10 kB.
+            assert!(metric("slowdown_p50") > 1.8, "{run}");
+        }
+        document
+    });
+    assert_eq!(documents[0], documents[1]);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_simulated_run_needs_no_root() {
