@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     for _ in 0..repetitions {
         let before_ns = clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID);
         let (mut simulation, requests) = scenario.run();
-        let flows = 0..scenario.flows();
+        let flows = 0..scenario.network.flows.len();
         let metrics: Vec<_> = flows.filter_map(|flow| simulation.flow_metrics(flow)).collect();
         let link = simulation.link_metrics(0);
         let cpu_ns = clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID) - before_ns;

@@ -11,7 +11,8 @@ use forebay_sim::{Change, Dumbbell, Flow, Requests, Simulation, Stack};
 /// A simulation and the requests that are made in it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    network: Network,
+    /// The network.
+    pub network: Network,
     schedule: Vec<Request>,
 }
 
@@ -34,11 +35,6 @@ impl Scenario {
             requests.run_until(&mut simulation, end);
         }
         (simulation, requests)
-    }
-
-    /// Flows of the network.
-    pub fn flows(&self) -> usize {
-        self.network.flows.len()
     }
 }
 
