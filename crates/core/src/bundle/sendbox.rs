@@ -534,6 +534,7 @@ impl Sendbox {
             delivered: self.delivered,
             prior_delivered: boundary.delivered,
             app_limited: progress.idle.is_some_and(|idle| idle.as_f64() > 0.0),
+            cwnd_limited: None,
             idle: progress.idle,
         };
         self.app_limited = is_idle(&measurement);

@@ -7,18 +7,21 @@
 //!             T = last / 8 within 4 to 16 ms
 //!             below what it was when that began: slow start again; after 5 rounds: ssthresh = cwnd
 //! HyStart     from 16 segments on, ssthresh = cwnd when
-//!   train     acknowledgements at most 2 ms apart span min_rtt / 2 (ns-3: min_rtt) of a round
+//!   train     acknowledgements at most 2 ms apart span (min_rtt + 1 ms) / 2 of a round (ns-3:
+//!             min_rtt)
 //!   delay     a round's least round trip, after 8 samples, is above min_rtt + T
 //!             T = min_rtt / 8 within 4 to 16 ms (ns-3: min_rtt within 4 to 1000 ms)
 //! ```
-//! ns-3 (TcpCubic::HystartUpdate) counts rounds from the first acknowledgement on, judges the least
-//! of a round's first 8 samples only, and ends slow start once until a timeout.
+//! HyStart ends slow start once until a timeout: later ones, as after a pause, go up to ssthresh
+//! (Linux, net/ipv4/tcp_cubic.c: only bictcp_reset clears `found`). It looks at rounds from the first
+//! acknowledgement on, and at acknowledgements as they come, whatever they acknowledge.
+//! ns-3 (TcpCubic::HystartUpdate) judges the least of a round's first 8 samples only.
 //! A round ends when what was outstanding at its start has been acknowledged, counted in bytes.
-//! HyStart++ serves the first slow start only (RFC 9406, 4.3), HyStart every one.
+//! HyStart++ serves the first slow start only (RFC 9406, 4.3).
 //!
-//! Departure: no limit L on the bytes of one acknowledgement; see [`super::window`]. A measurement
-//! of many acknowledgements counts as as many samples; trains are seen only acknowledgement by
-//! acknowledgement.
+//! Departures: no limit L on the bytes of one acknowledgement; see [`super::window`]. To HyStart++ a
+//! measurement of many acknowledgements counts as as many samples. Linux's 1 ms, its allowance for
+//! the acknowledgements of aggregated segments, is less above 2 Gbit/s (hystart_ack_delay).
 
 use alloc::string::ToString;
 
@@ -43,6 +46,8 @@ const CONSERVATIVE_PARTS: u64 = 4;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 /// Window in segments from which HyStart looks (`hystart_low_window`).
 const CLASSIC_FROM: u64 = 16;
+/// Linux's allowance for acknowledgements that come aggregated (`hystart_ack_delay`).
+const ACK_DELAY: Duration = Duration::from_millis(1);
 /// Largest gap within a train of acknowledgements (`hystart_ack_delta`).
 const TRAIN_GAP: Duration = Duration::from_millis(2);
 
@@ -113,7 +118,7 @@ pub struct HyStart {
     last_round_min: Option<Duration>,
     samples: u64,
     conservative: Option<Conservative>,
-    /// ns-3: it has ended slow start.
+    /// HyStart has ended slow start.
     is_found: bool,
 }
 
@@ -129,6 +134,9 @@ impl HyStart {
         let is_first = window.ssthresh() == CWND_MAX;
         let is_done = self.kind == Kind::PlusPlus && !is_first;
         let acked = measurement.acked.as_u64();
+        if self.kind == Kind::Classic && !window.in_slow_start() {
+            self.round_left = self.round_left.saturating_sub(acked);
+        }
         if self.kind == Kind::Off || is_done || !window.in_slow_start() || acked == 0 {
             return;
         }
@@ -222,21 +230,33 @@ impl HyStart {
     }
 
     fn classic(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
-        if window.segments() < CLASSIC_FROM {
+        if self.is_found {
             return false;
         }
-        self.begins_round(now, measurement, window);
+        if self.begins_round(now, measurement, window) {
+            // Not at the end of what was outstanding, but beyond it.
+            self.round_left = self.round_left.saturating_add(1);
+        }
+        self.is_found = window.segments() >= CLASSIC_FROM && self.classic_finds(now, measurement);
+        self.is_found
+    }
+
+    fn classic_finds(&mut self, now: Timestamp, measurement: &Measurement) -> bool {
         let Some(min_rtt) = self.min_rtt.get() else { return false };
         if now.saturating_since(self.train_at) <= TRAIN_GAP {
             self.train_at = now;
-            if now.saturating_since(self.round_began_at) > min_rtt / 2 {
+            let span = now.saturating_since(self.round_began_at);
+            if span > min_rtt.saturating_add(ACK_DELAY) / 2 {
                 return true;
             }
         }
+        let Some(rtt) = measurement.rtt else { return false };
+        let least = self.round_min.map_or(rtt.min, |least| least.min(rtt.min));
+        self.round_min = Some(least);
         let is_judged = self.samples >= SAMPLES;
-        self.sample(measurement, window);
+        self.samples += u64::from(!is_judged);
         let rise = (min_rtt / RISE_PARTS).clamp(RISE_MIN, RISE_MAX);
-        is_judged && self.round_min.is_some_and(|least| least > min_rtt.saturating_add(rise))
+        is_judged && least > min_rtt.saturating_add(rise)
     }
 
     fn ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
@@ -332,9 +352,33 @@ mod tests {
         let mut fed = slow_start("classic");
         set_rtt(&mut fed, 20);
         fed.gap = Duration::from_millis(1);
+        fed.ack(30);
+        // The second round begins with the 12th acknowledgement, at 21 segments.
+        assert_eq!(fed.ssthresh(), Some(32 * MSS), "a train of more than 10.5 ms");
+    }
+
+    #[test]
+    fn hystart_ends_slow_start_once_until_a_timeout() {
+        let mut fed = slow_start("classic");
+        set_rtt(&mut fed, 80);
         fed.ack(20);
-        let ssthresh = fed.ssthresh().expect("a train of more than 10 ms");
-        assert!((17 * MSS..=28 * MSS).contains(&ssthresh), "{ssthresh}");
+        set_rtt(&mut fed, 120);
+        fed.ack(60);
+        let found = fed.ssthresh().expect("a round half as long again");
+        // After a pause slow start is back, and the round trip as long: up to ssthresh this time.
+        fed.event(crate::cc::CongestionEvent::IdleRestart(2));
+        assert!(fed.cwnd() < found / 2);
+        fed.ack(60);
+        assert!(fed.cwnd() >= found, "{} of {found}", fed.cwnd());
+        // After a timeout it is looked for again, in what the path is like now.
+        fed.event(crate::cc::CongestionEvent::Rto);
+        fed.event(crate::cc::CongestionEvent::RecoveryEnd);
+        set_rtt(&mut fed, 80);
+        fed.ack(4);
+        let before = fed.ssthresh();
+        set_rtt(&mut fed, 120);
+        fed.ack(30);
+        assert!(fed.ssthresh() < before, "{:?}, {before:?}", fed.ssthresh());
     }
 
     #[test]

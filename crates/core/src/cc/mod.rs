@@ -79,6 +79,9 @@ pub struct Measurement {
     pub prior_delivered: ByteCount,
     /// The sender had at some time of the interval nothing to send.
     pub app_limited: bool,
+    /// What the sender had to send filled the window. `None`: to be told from `app_limited` and
+    /// `in_flight`.
+    pub cwnd_limited: Option<bool>,
     /// Share of the interval in which the sender had nothing to send.
     pub idle: Option<Ratio>,
 }
@@ -96,6 +99,8 @@ pub enum CongestionEvent {
     Spurious,
     /// A congestion-experienced mark arrived.
     EcnCe,
+    /// A segment leaves where nothing was in flight, so long after the one before it.
+    Resume(Duration),
     /// Sending resumes after an idle period that lasted so many timeouts, at least one.
     IdleRestart(u32),
     /// For a timeout no more than this was used of the window.

@@ -219,6 +219,9 @@ impl Window {
 
     /// Whether what the sender had to send filled the window.
     fn was_filled(&self, measurement: &Measurement) -> bool {
+        if let Some(is_filled) = measurement.cwnd_limited {
+            return is_filled;
+        }
         let Some(in_flight) = self.in_flight else { return !measurement.app_limited };
         // A window that slow start has just doubled cannot be full yet: half of it counts
         // (Linux, tcp_is_cwnd_limited).
@@ -293,6 +296,10 @@ pub trait WindowLaw: Clone + Send {
     /// The last reduction was for nothing; `saved` is the law as it was before.
     fn undo(&mut self, saved: Self) {
         *self = saved;
+    }
+    /// Something leaves where nothing was in flight, `idle` after the last segment.
+    fn on_resume(&mut self, now: Timestamp, idle: Duration) {
+        let _ = (now, idle);
     }
     /// Sending resumes after a pause.
     fn on_idle_restart(&mut self, now: Timestamp, window: &Window) {
@@ -496,6 +503,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
                 self.law.on_recovery_end(now, &mut self.window);
             }
             CongestionEvent::IdleRestart(timeouts) => self.on_idle_restart(now, timeouts),
+            CongestionEvent::Resume(idle) => self.law.on_resume(now, idle),
             CongestionEvent::Underused(used) => self.on_underused(used.as_u64()),
             CongestionEvent::FeedbackLost => self.on_idle_restart(now, u32::MAX),
             CongestionEvent::RttShift(nanos) => self.law.shift_rtt(nanos),

@@ -128,12 +128,16 @@ prop_compose! {
         ),
         in_flight in prop::option::of(bytes()),
         (delivered, prior_delivered) in (bytes(), bytes()),
-        (app_limited, idle) in (any::<bool>(), prop::option::of(shares())),
+        (app_limited, cwnd_limited, idle) in (
+            any::<bool>(),
+            prop::option::weighted(0.2, any::<bool>()),
+            prop::option::of(shares()),
+        ),
         ecn_ce in prop::option::of(bytes()),
     ) -> Measurement {
         Measurement {
             interval, acked, lost, feedback_delay, send_rate, delivery_rate, train_rate,
-            in_flight, delivered, prior_delivered, app_limited, idle,
+            in_flight, delivered, prior_delivered, app_limited, cwnd_limited, idle,
             ecn_ce,
             rtt: rtt.map(|(latest, min)| RttSample { latest, min }),
         }
@@ -148,6 +152,7 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
         Just(CongestionEvent::Spurious),
         Just(CongestionEvent::EcnCe),
         any::<u32>().prop_map(CongestionEvent::IdleRestart),
+        durations().prop_map(CongestionEvent::Resume),
         bytes().prop_map(CongestionEvent::Underused),
         Just(CongestionEvent::FeedbackLost),
         any::<i64>().prop_map(CongestionEvent::RttShift),

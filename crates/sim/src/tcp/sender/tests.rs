@@ -151,6 +151,23 @@ fn messages_are_sent_as_they_are_written() {
 }
 
 #[test]
+fn a_pause_is_told_with_its_length() {
+    let told = Arc::default();
+    let algorithm = Fixed(Arc::clone(&told), 0, 0);
+    let mut sender = Sender::new(Stack::LINUX, Box::new(algorithm), Some(0));
+    sender.establish(at(0), 50 * MS);
+    for (written_ms, acked_ms, number) in [(5, 60, 1), (60, 120, 2), (180, 240, 3)] {
+        sender.write(1448);
+        assert!(sender.transmit(at(written_ms)).is_some());
+        assert!(sender.transmit(at(written_ms)).is_none());
+        sender.on_ack(at(acked_ms), number, at(written_ms), &[], false);
+    }
+    let told = told.lock().unwrap();
+    let pauses: Vec<&String> = told.iter().filter(|it| it.starts_with("Resume")).collect();
+    assert_eq!(pauses, ["Resume(55ms)", "Resume(120ms)"]);
+}
+
+#[test]
 fn a_closed_flow_repairs_what_it_sent_and_no_more() {
     let (mut bench, _) = Bench::new(Stack::NS3, None);
     bench.sender.close();

@@ -39,6 +39,18 @@ fn a_window_of_which_little_is_used_falls_and_does_not_grow() {
 }
 
 #[test]
+fn what_is_in_flight_at_the_end_of_a_full_window_still_lets_it_grow() {
+    let mut it = Script::new(Stack::LINUX, Some(15));
+    assert_eq!(it.ack(100.0, 3, &[]), [10, 11, 12, 13, 14]);
+    // 12 of 13 are out, but the ten that filled the window are not acknowledged.
+    it.ack(150.0, 15, &[]);
+    assert_eq!(it.window().0, 25);
+    it.write(160.0, 5);
+    it.ack(210.0, 20, &[]);
+    assert_eq!(it.window().0, 25, "5 of 25 fill nothing");
+}
+
+#[test]
 fn marks_halve_the_window_once_a_round_trip() {
     let mut it = Script::new(Stack { ecn: EcnMode::Classic, ..Stack::LINUX }, None);
     it.ack(100.0, 10, &[]);

@@ -24,13 +24,18 @@
 //!   and ns-3, at most one segment for two of them, and 5 % a window before any loss; slow start not
 //!   held at ssthresh; after a timeout the least round trip anew; and, as in ns-3.37, no W_est
 //!   unless `reno_friendly` asks for it. `ns3_hystart`.
+//! - `linux_growth`: as [`linux`] says. Beside it, a loss takes 717/1024 of whole segments, a timeout
+//!   forgets the least round trip, and a loss that was spurious stays in the function.
 //!
 //! Ranges, all in integers: time from K up to 2^20 / 1024 s = 17 minutes (beyond that W stays), in
 //! 1/1024 s; K up to 34 minutes; W_est in 1/256 byte.
 
+mod linux;
+
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use self::linux::Linux;
 use super::hystart::{HyStart, Kind};
 use super::law::{Beta, Law};
 use super::window::{CWND_MAX, MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
@@ -59,11 +64,19 @@ pub const ALGORITHM: Algorithm = Algorithm {
         },
         Ns3::GROWTH,
         Kind::NS3_PARAM,
+        LINUX_GROWTH,
     ],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build,
+};
+
+const LINUX_GROWTH: Param = Param {
+    name: "linux_growth",
+    summary: "count segments as Linux does, reno_friendly in any case; ns3_growth takes precedence",
+    default: "false",
+    allowed: "true or false",
 };
 
 /// Ticks of the cubic function in a second.
@@ -78,10 +91,12 @@ const NS3_EARLY_COUNT: u64 = 20;
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let growth = spec.switch(Ns3::GROWTH.name)?.unwrap_or(false);
+    let linux = spec.switch(LINUX_GROWTH.name)?.unwrap_or(false);
     let law = Cubic {
         fast_convergence: spec.switch("fast_convergence")?.unwrap_or(true),
         reno_friendly: spec.switch("reno_friendly")?.unwrap_or(!growth),
         hystart: HyStart::new(Kind::read(spec)?),
+        linux: (linux && !growth).then(Linux::default),
         ..Cubic::default()
     };
     // CUBIC's ssthresh is a share of the window in ns-3 too.
@@ -122,6 +137,8 @@ struct Cubic {
     friendly: u64,
     /// ns-3: segments acknowledged since the last one added.
     counted: u64,
+    /// Linux's growth, if that is switched on.
+    linux: Option<Linux>,
 }
 
 /// Greatest integer whose cube is at most `value`.
@@ -270,12 +287,16 @@ impl WindowLaw for Cubic {
     fn start(&mut self, _now: Timestamp, _window: &Window) {
         self.hystart.restart();
         let (fast_convergence, reno_friendly) = (self.fast_convergence, self.reno_friendly);
-        let hystart = self.hystart.clone();
-        *self = Self { fast_convergence, reno_friendly, hystart, ..Self::default() };
+        let (hystart, linux) =
+            (self.hystart.clone(), self.linux.as_ref().map(|_| Linux::default()));
+        *self = Self { fast_convergence, reno_friendly, hystart, linux, ..Self::default() };
     }
 
     fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         self.interval = measurement.interval;
+        if self.linux.as_ref().is_some_and(|linux| linux.discards_rtt(now)) {
+            return;
+        }
         self.min_rtt.observe(measurement);
         self.hystart.observe(now, measurement, window);
         if let Some(epoch) = self.epoch.as_mut().filter(|_| measurement.app_limited) {
@@ -307,6 +328,12 @@ impl WindowLaw for Cubic {
             }
             return;
         }
+        if let Some(linux) = &mut self.linux {
+            let min_rtt = self.min_rtt.get().unwrap_or(Duration::ZERO);
+            let windows = (window.segments(), self.w_max / mss);
+            let segments = linux.grow(now, (acked, mss), windows, min_rtt);
+            return window.set_cwnd(window.cwnd() + segments * mss);
+        }
         let epoch = self.epoch(now, window);
         let middle = now - self.interval / 2;
         let target = epoch.window_at(self.ticks_ahead(middle, &epoch), mss);
@@ -330,6 +357,10 @@ impl WindowLaw for Cubic {
             self.w_max -= self.w_max % window.mss();
             return window.whole_segments(window.segments() * 7 / 10);
         }
+        if let Some(linux) = &mut self.linux {
+            linux.end_epoch();
+            return window.whole_segments(window.segments() * 717 / 1024);
+        }
         cwnd * 7 / 10
     }
 
@@ -338,12 +369,27 @@ impl WindowLaw for Cubic {
         self.w_max = 0;
         self.target = 0;
         self.hystart.restart();
-        if window.ns3().growth {
+        if let Some(linux) = &mut self.linux {
+            (*linux, self.min_rtt) = (Linux::default(), MinRtt::default());
+        } else if window.ns3().growth {
             self.min_rtt = MinRtt::default();
         } else {
             self.counted = 0;
         }
         ssthresh
+    }
+
+    fn undo(&mut self, saved: Self) {
+        // Linux restores the window (tcp_reno_undo_cwnd) and nothing of struct bictcp.
+        if self.linux.is_none() {
+            *self = saved;
+        }
+    }
+
+    fn on_resume(&mut self, now: Timestamp, idle: Duration) {
+        if let Some(linux) = &mut self.linux {
+            linux.resume(now, idle);
+        }
     }
 
     fn on_idle_restart(&mut self, _now: Timestamp, _window: &Window) {
@@ -360,6 +406,14 @@ impl WindowLaw for Cubic {
             return Law { beta: Some(Beta::ONE), ..Law::HOLD };
         }
         let cwnd = window.cwnd();
+        if let Some(linux) = &self.linux {
+            return Law {
+                growth: ByteCount::new(linux.per_window(cwnd)),
+                slow_start: self.hystart.host_slow_start(),
+                beta: Some(Beta::of(717, 1024)),
+                ..Law::HOLD
+            };
+        }
         let growth = self.target.min(cwnd / 2 * 3).saturating_sub(cwnd);
         let cap = if self.friendly > 0 { u64::MAX } else { self.target.max(cwnd) };
         Law {
@@ -376,8 +430,10 @@ impl WindowLaw for Cubic {
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {
-        let k = self.epoch.map_or(0, |epoch| epoch.k);
-        let estimate = self.epoch.map_or(0, |epoch| epoch.estimate >> EST_BITS);
+        let (k, estimate) = match &self.linux {
+            Some(linux) => (linux.k(), linux.estimate()),
+            None => self.epoch.map_or((0, 0), |epoch| (epoch.k, epoch.estimate >> EST_BITS)),
+        };
         alloc::vec![
             ("w_max_bytes", self.w_max as f64),
             ("k_s", k as f64 / TICKS_PER_SEC as f64),

@@ -1,0 +1,249 @@
+//! How Linux computes CUBIC's growth (net/ipv4/tcp_cubic.c, bictcp_update and cubictcp_cong_avoid;
+//! net/ipv4/tcp_cong.c, tcp_cong_avoid_ai): whole segments, of which one is added for every `cnt`
+//! acknowledged.
+//!
+//! ```text
+//! target  origin ± floor(C |t + min_rtt - K|^3), C = 410/1024; K = 0 where W_max <= cwnd
+//! cnt     floor(cwnd / (target - cwnd)), 100 cwnd where the target is not above; at least 2
+//!         before any loss at most 20: 5 % a window
+//!         at most floor(cwnd / (W_est - cwnd)); W_est += 1 for floor(15 cwnd / 8) acknowledged
+//! when    at an acknowledgement that finds another window, or 1/32 s after the last time
+//! pauses  between the last segment of a flight and the first of the next do not count as time;
+//!         the epoch outlives them, also where slow start has to come back to ssthresh first
+//! ```
+//! The floors matter in small windows: the function adds nothing before it is a whole segment above
+//! the window, and W_est is what moves it until then.
+//!
+//! Departures: times are not rounded to ticks; K is exact where Linux has a table (0.2 %).
+
+use crate::units::{Duration, Timestamp};
+
+use super::{TICKS_MAX, cube_root, ticks};
+
+/// C in 1/1024 segment / s^3 (`bic_scale` times 10).
+const C: u64 = 410;
+/// Windows in segments up to which products fit in 64 bits (Linux: one million).
+const SEGMENTS_MAX: u64 = 1 << 20;
+/// Most acknowledgements for a segment before any loss.
+const EARLY_COUNT: u64 = 20;
+/// For the same window the count is kept for so long (HZ / 32).
+const KEPT: Duration = Duration::from_micros(31_250);
+
+/// From the first growth after a loss to the next loss.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    began_at: Timestamp,
+    /// K in ticks.
+    k: u64,
+    /// Where the function is flat, segments.
+    origin: u64,
+    /// W_est in segments (`tcp_cwnd`), and acknowledgements towards the next (`ack_cnt`).
+    estimate: u64,
+    acked: u64,
+}
+
+/// What struct bictcp holds beside W_max and HyStart's part.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Linux {
+    epoch: Option<Epoch>,
+    /// Segments acknowledged for one more.
+    count: u64,
+    /// Those acknowledged since the last one added (`snd_cwnd_cnt`).
+    counted: u64,
+    /// The window that the count is for, and since when.
+    counted_for: u64,
+    counted_at: Timestamp,
+    /// Bytes acknowledged that are not a segment yet.
+    rest: u64,
+}
+
+impl Linux {
+    /// The epoch ends with a reduction, and with it what was counted.
+    pub fn end_epoch(&mut self) {
+        (self.epoch, self.counted) = (None, 0);
+    }
+
+    /// The first segment after a pause of `idle` leaves.
+    pub fn resume(&mut self, now: Timestamp, idle: Duration) {
+        if let Some(epoch) = &mut self.epoch {
+            epoch.began_at = (epoch.began_at + idle).min(now);
+        }
+    }
+
+    /// Round trips of the first second after a reduction are not looked at (cubictcp_acked).
+    pub fn discards_rtt(&self, now: Timestamp) -> bool {
+        let since = |epoch: Epoch| now.saturating_since(epoch.began_at);
+        self.epoch.is_some_and(|epoch| since(epoch) < Duration::from_secs(1))
+    }
+
+    /// What a window of `bytes` grows by while it is acknowledged, at the count in force.
+    pub fn per_window(&self, bytes: u64) -> u64 {
+        bytes.checked_div(self.count).unwrap_or(0)
+    }
+
+    /// K in ticks, for figures.
+    pub fn k(&self) -> u64 {
+        self.epoch.map_or(0, |epoch| epoch.k)
+    }
+
+    /// W_est in segments, for figures.
+    pub fn estimate(&self) -> u64 {
+        self.epoch.map_or(0, |epoch| epoch.estimate)
+    }
+
+    /// Segments to add to a window of `cwnd` of them for `bytes` acknowledged in segments of `mss`,
+    /// the last loss having been at `w_max` segments, 0 for none.
+    pub fn grow(
+        &mut self,
+        now: Timestamp,
+        (bytes, mss): (u64, u64),
+        (cwnd, w_max): (u64, u64),
+        min_rtt: Duration,
+    ) -> u64 {
+        self.rest += bytes;
+        let acked = self.rest / mss;
+        self.rest %= mss;
+        let cwnd = cwnd.clamp(1, SEGMENTS_MAX);
+        self.update(now, acked, (cwnd, w_max.min(SEGMENTS_MAX)), min_rtt);
+        // What was counted towards a greater count is worth one segment at most.
+        let early = u64::from(self.counted >= self.count);
+        self.counted = if early > 0 { 0 } else { self.counted } + acked;
+        let more = self.counted / self.count;
+        self.counted %= self.count;
+        early + more
+    }
+
+    fn update(&mut self, now: Timestamp, acked: u64, (cwnd, w_max): (u64, u64), min_rtt: Duration) {
+        if let Some(epoch) = &mut self.epoch {
+            epoch.acked += acked;
+        }
+        let is_kept = now.saturating_since(self.counted_at) <= KEPT && self.count > 0;
+        if self.counted_for == cwnd && is_kept {
+            return;
+        }
+        (self.counted_for, self.counted_at) = (cwnd, now);
+        let mut epoch = self.epoch.unwrap_or_else(|| Epoch::new(now, acked, cwnd, w_max));
+        let at = ticks(now.saturating_since(epoch.began_at).saturating_add(min_rtt));
+        let mut count = match epoch.target(at).checked_sub(cwnd) {
+            None | Some(0) => 100 * cwnd,
+            Some(more) => cwnd / more,
+        };
+        if w_max == 0 {
+            count = count.min(EARLY_COUNT);
+        }
+        if let Some(more) = epoch.estimate(cwnd).checked_sub(cwnd).filter(|more| *more > 0) {
+            count = count.min(cwnd / more);
+        }
+        self.count = count.max(2);
+        self.epoch = Some(epoch);
+    }
+}
+
+impl Epoch {
+    fn new(now: Timestamp, acked: u64, cwnd: u64, w_max: u64) -> Self {
+        let missing = w_max.saturating_sub(cwnd);
+        let k = cube_root((missing << 40) / C);
+        Self { began_at: now, k, origin: w_max.max(cwnd), estimate: cwnd, acked }
+    }
+
+    /// W(`at`) in segments.
+    fn target(&self, at: u64) -> u64 {
+        let off = at.abs_diff(self.k).min(TICKS_MAX);
+        let distance = (((off * off * off) >> 10) * C) >> 30;
+        if at < self.k { self.origin.saturating_sub(distance) } else { self.origin + distance }
+    }
+
+    /// W_est after what was acknowledged.
+    fn estimate(&mut self, cwnd: u64) -> u64 {
+        let each = cwnd * 15 / 8;
+        while self.acked > each {
+            self.acked -= each;
+            self.estimate += 1;
+        }
+        self.estimate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1000;
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    /// A window that is acknowledged segment by segment for so many round trips from `ms` on.
+    fn rounds(linux: &mut Linux, ms: u64, rounds: u64, mut cwnd: u64, w_max: u64) -> u64 {
+        for round in 0..rounds {
+            let window = cwnd;
+            for number in 0..window {
+                let now = at(ms + 100 * round + 100 * number / window);
+                cwnd += linux.grow(now, (MSS, MSS), (cwnd, w_max), RTT);
+            }
+        }
+        cwnd
+    }
+
+    #[test]
+    fn before_any_loss_a_window_grows_by_five_percent() {
+        let mut linux = Linux::default();
+        // 1 for 20 acknowledged, where RFC 9438 would add 1 a window: 100 to 105, 110, 115.
+        let windows = [1, 1, 1].map(|_| rounds(&mut linux, 0, 1, 100, 0));
+        assert_eq!(windows, [105; 3]);
+        // Small windows grow by half a segment a window, by W_est.
+        assert_eq!(rounds(&mut Linux::default(), 0, 2, 10, 0), 11);
+    }
+
+    #[test]
+    fn a_window_that_fell_from_100_to_70_is_back_after_k() {
+        let mut linux = Linux::default();
+        let cwnd = rounds(&mut linux, 0, 1, 70, 100);
+        // K = cbrt(30 / 0.4004) = 4.216 s.
+        assert_eq!(linux.k() * 1000 / 1024, 4214);
+        assert!((70..=80).contains(&cwnd), "{cwnd}");
+        let cwnd = rounds(&mut linux, 100, 39, cwnd, 100);
+        assert!((98..=100).contains(&cwnd), "{cwnd}");
+        let cwnd = rounds(&mut linux, 4_000, 40, cwnd, 100);
+        assert!((120..=130).contains(&cwnd), "100 + 0.4 x 3.9^3 = 123: {cwnd}");
+    }
+
+    #[test]
+    fn a_pause_does_not_count_and_does_not_end_the_epoch() {
+        let (mut paused, mut steady) = (Linux::default(), Linux::default());
+        for linux in [&mut paused, &mut steady] {
+            rounds(linux, 0, 10, 70, 100);
+        }
+        paused.resume(at(8_000), Duration::from_secs(7));
+        let cwnds =
+            [rounds(&mut paused, 8_000, 5, 80, 100), rounds(&mut steady, 1_000, 5, 80, 100)];
+        assert_eq!(cwnds[0], cwnds[1]);
+        // Without knowing of it the function would be far ahead: half a window more each time.
+        steady.counted = 0;
+        assert_eq!(rounds(&mut steady, 20_000, 1, 80, 100) / 10, 12);
+        // Never into the future.
+        paused.resume(at(9_000), Duration::from_secs(100));
+        assert_eq!(paused.epoch.unwrap().began_at, at(9_000));
+    }
+
+    #[test]
+    fn round_trips_count_again_a_second_after_a_reduction() {
+        let mut linux = Linux::default();
+        assert!(!linux.discards_rtt(at(0)));
+        rounds(&mut linux, 0, 1, 70, 100);
+        assert!(linux.discards_rtt(at(999)) && !linux.discards_rtt(at(1_000)));
+        linux.end_epoch();
+        assert!(!linux.discards_rtt(at(10)));
+    }
+
+    #[test]
+    fn the_largest_windows_and_times_do_not_overflow() {
+        let mut linux = Linux::default();
+        linux.grow(at(0), (u64::MAX >> 24, 1), (1 << 32, u64::MAX), RTT);
+        linux.counted_for = 0;
+        let later = Timestamp::from_nanos(u64::MAX);
+        assert!(linux.grow(later, (1 << 36, 1), (1 << 32, 1 << 32), Duration::MAX) > 0);
+    }
+}

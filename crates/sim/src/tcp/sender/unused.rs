@@ -1,0 +1,55 @@
+//! Pauses and windows that are not used: what [`Validation`](crate::tcp::validation::Validation) finds
+//! is told to the algorithm here.
+
+use forebay_core::cc::CongestionEvent;
+use forebay_core::units::{Duration, Timestamp};
+
+use super::Sender;
+use crate::tcp::recovery::Phase;
+use crate::tcp::validation::{Now, Out};
+
+impl Sender {
+    fn window_now(&self) -> Option<Now> {
+        let cwnd = self.limits.cwnd.filter(|_| self.stack.validates_window)?;
+        let is_slow_start = self.limits.ssthresh.is_none_or(|ssthresh| cwnd < ssthresh);
+        Some(Now { cwnd: self.cwnd / self.mss, is_slow_start })
+    }
+
+    /// Whether the window is used, for stacks that ask.
+    pub(super) fn cwnd_limited(&self) -> Option<bool> {
+        Some(self.validation.is_limited(self.window_now()?))
+    }
+
+    /// No more can be sent, because the window `is_full` or there is nothing.
+    pub(super) fn validate_window(&mut self, now: Timestamp, is_full: bool) {
+        let Some(window) = self.window_now() else { return };
+        let (una, next) = (self.board.una(), self.board.next());
+        let has_more = self.has_new_segment();
+        let is_open = self.recovery.phase() == Phase::Open;
+        let out = Out { una, next, is_full, has_more, is_open };
+        if let Some(used) = self.validation.on_pause(now, out, window, self.rtt.rto_ns()) {
+            let used = self.bytes(used);
+            self.algorithm.on_event(now, CongestionEvent::Underused(used));
+            self.take_limits();
+        }
+    }
+
+    /// Something new leaves where nothing is outstanding.
+    pub(super) fn restart_after_idle(&mut self, now: Timestamp) {
+        let timeouts = self.validation.restart(now, self.rtt.rto_ns());
+        if timeouts > 0 {
+            self.algorithm.on_event(now, CongestionEvent::IdleRestart(timeouts));
+            self.take_limits();
+        }
+    }
+
+    /// Something leaves where nothing is in flight.
+    pub(super) fn tell_pause(&mut self, now: Timestamp) {
+        let idle_ns = self.validation.idle_ns(now);
+        if idle_ns > 0 {
+            let idle = Duration::from_nanos(idle_ns);
+            self.algorithm.on_event(now, CongestionEvent::Resume(idle));
+            self.take_limits();
+        }
+    }
+}
