@@ -34,11 +34,16 @@ typedef _Bool bool;
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6
 #define BPF_MAP_TYPE_LPM_TRIE 11
 #define BPF_MAP_TYPE_XSKMAP 17
+#define BPF_MAP_TYPE_QUEUE 22
 #define BPF_MAP_TYPE_RINGBUF 27
 
 /* map_flags of BPF_MAP_CREATE */
 #define BPF_F_NO_PREALLOC (1U << 0)
 #define BPF_F_MMAPABLE (1U << 10)
+
+/* bpf_ringbuf_submit() */
+#define BPF_RB_NO_WAKEUP (1ULL << 0)
+#define BPF_RB_FORCE_WAKEUP (1ULL << 1)
 
 enum xdp_action {
 	XDP_ABORTED = 0,

@@ -1,6 +1,7 @@
 //! Why a BPF program could not be loaded, attached or configured.
 
 use std::io;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 
@@ -45,6 +46,46 @@ pub enum Error {
         /// What the kernel said of generic mode.
         source: io::Error,
     },
+    /// A congestion control cannot have this name.
+    #[error(
+        "congestion control {name:?}: a name has 1 to {max} letters, digits, underscores or dashes"
+    )]
+    CongestionControlName {
+        /// The name.
+        name: String,
+        /// Longest name in bytes.
+        max: usize,
+    },
+    /// A congestion control of this name is registered.
+    #[error(
+        "a congestion control named {name} is registered already: stop who holds it or choose \
+         another name"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The kernel refuses to register a congestion control.
+    #[error(
+        "the kernel refuses to register the congestion control {name} (Linux 6.4 or later does): {reason}"
+    )]
+    Register {
+        /// The name.
+        name: String,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// Something could not be pinned.
+    #[error("{path}: {source}; pins need a BPF file system (mount -t bpf bpf /sys/fs/bpf)")]
+    Pin {
+        /// File or directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A link can only be pinned where the maps are.
+    #[error("a datapath without pinned maps cannot keep its name")]
+    NoPins,
     /// A map operation failed.
     #[error("BPF map {map}: {source}")]
     Map {

@@ -4,6 +4,8 @@
 //! links: when the process that holds a loader ends, for whatever reason, the kernel detaches its
 //! program and frees its maps. A program that somebody else attached is never replaced.
 //!
+//! [`tcp`] registers congestion controls, which needs Linux 6.4.
+//!
 //! Needs Linux 5.15, and `CAP_BPF` plus `CAP_NET_ADMIN` (which root has) to load and attach. What
 //! goes through memory ([`Capture::beat`], [`Sampler::set_epoch_size`], [`Sampler::consume`]) needs
 //! neither later on; the other methods do before Linux 5.19, unless
@@ -17,6 +19,7 @@ mod mapped;
 mod membership;
 mod program;
 mod sampler;
+pub mod tcp;
 
 pub use attach::XdpMode;
 pub use capture::{Capture, CaptureCounters, CaptureOptions, STAMP_LEN};

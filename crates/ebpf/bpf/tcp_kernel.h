@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The fields of the kernel's TCP that the congestion-control programs read or write. Their places
+ * are taken from the running kernel (CO-RE).
+ */
+#ifndef FOREBAY_TCP_KERNEL_H
+#define FOREBAY_TCP_KERNEL_H
+
+#include "kernel.h"
+
+#include <bpf/bpf_core_read.h>
+
+/* enum tcp_ca_state */
+enum {
+	TCP_CA_OPEN,
+	TCP_CA_DISORDER,
+	TCP_CA_CWR,
+	TCP_CA_RECOVERY,
+	TCP_CA_LOSS,
+};
+/* enum tcp_ca_event */
+#define CA_EVENT_TX_START 0
+/* enum sk_pacing */
+#define SK_PACING_NONE 0
+#define SK_PACING_NEEDED 1
+/* tcp_congestion_ops.flags */
+#define TCP_CONG_NON_RESTRICTED 1
+
+#define TCP_INIT_CWND 10
+#define AF_INET 2
+#define AF_INET6 10
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct netns_ipv4 {
+	__u8 sysctl_tcp_slow_start_after_idle;
+};
+
+struct net {
+	struct ns_common ns;
+	struct netns_ipv4 ipv4;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	unsigned long sk_pacing_rate;
+	unsigned long sk_max_pacing_rate;
+	__u32 sk_pacing_status;
+};
+
+struct inet_sock {
+	struct sock sk;
+};
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	__u32 icsk_rto;
+	__u8 icsk_ca_state : 5;
+	__u64 icsk_ca_priv[13];
+};
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
+struct tcp_rack {
+	__u32 rtt_us;
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u64 tcp_mstamp;
+	__u64 bytes_acked;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 snd_wnd;
+	__u32 snd_cwnd;
+	__u32 snd_cwnd_cnt;
+	__u32 snd_ssthresh;
+	__u32 prior_cwnd;
+	__u32 prr_out;
+	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
+	__u32 max_packets_out;
+	__u32 delivered;
+	__u32 delivered_ce;
+	__u32 lost;
+	__u32 total_retrans;
+	__u32 mss_cache;
+	__u32 srtt_us;
+	__u32 lsndtime;
+	__u8 is_cwnd_limited : 1;
+	struct minmax rtt_min;
+	struct tcp_rack rack;
+};
+
+struct rate_sample {
+	__u32 prior_delivered;
+	__s32 delivered;
+	long interval_us;
+	__u32 snd_interval_us;
+	long rtt_us;
+	int losses;
+	__u32 acked_sacked;
+	bool is_app_limited;
+};
+
+#pragma clang attribute pop
+
+/* What a congestion control provides; libbpf finds the members in the kernel's by their names. */
+struct tcp_congestion_ops {
+	char name[16];
+	__u32 flags;
+	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	void (*set_state)(struct sock *sk, __u8 state);
+	void (*cwnd_event)(struct sock *sk, __u32 event);
+	__u32 (*undo_cwnd)(struct sock *sk);
+	void (*cong_control)(struct sock *sk);
+};
+
+static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
+{
+	return (struct tcp_sock *)sk;
+}
+
+static __always_inline __u8 ca_state(struct tcp_sock *tp)
+{
+	return BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_state);
+}
+
+static __always_inline __u32 packets_in_flight(struct tcp_sock *tp)
+{
+	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
+}
+
+/* tcp_is_cwnd_limited: in slow start a window that has just doubled cannot be full yet. */
+static __always_inline bool is_window_filled(struct tcp_sock *tp)
+{
+	if (BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited))
+		return true;
+	return tp->snd_cwnd < tp->snd_ssthresh && tp->snd_cwnd < 2 * tp->max_packets_out;
+}
+
+/* tcp_current_ssthresh outside of a recovery: what a window that falls unused leaves. */
+static __always_inline __u32 kept_ssthresh(struct tcp_sock *tp)
+{
+	__u32 three_quarters = (tp->snd_cwnd >> 1) + (tp->snd_cwnd >> 2);
+
+	return tp->snd_ssthresh > three_quarters ? tp->snd_ssthresh : three_quarters;
+}
+
+#endif

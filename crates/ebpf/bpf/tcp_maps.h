@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The settings and maps of tcp_datapath.bpf.c, and what every part of it does with them. */
+#ifndef FOREBAY_TCP_MAPS_H
+#define FOREBAY_TCP_MAPS_H
+
+#include "tcp_flow.h"
+#include "tcp_kernel.h"
+
+/* Set by the loader. */
+struct settings {
+	/* Least time without an answer after which a connection falls back. */
+	__u32 patience_us;
+	/* enum curve_kind of the law then. */
+	__u32 fallback;
+	/* What a connection does before the first decision. */
+	struct law first;
+};
+
+const volatile struct settings settings = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 * 1024 * 1024);
+} records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+/* The mode of each slot's connection, under its number: what a reader sees without a record. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} modes SEC(".maps");
+
+/* Slots without a connection. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 16384);
+	__type(value, __u32);
+} free_slots SEC(".maps");
+
+/* Atomics and not a set per CPU: these programs are preemptible, and counts must be exact. */
+struct counters {
+	__u64 opened;
+	__u64 closed;
+	/* Connections that found no slot. */
+	__u64 refused;
+	__u64 records;
+	/* Records that found the ring full. */
+	__u64 dropped;
+	__u64 fallbacks;
+	__u64 resumed;
+	/* Decisions torn, out of date, or for nobody. */
+	__u64 refused_decisions;
+	/* Set by the loader once free_slots is filled. */
+	__u64 is_filled;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counts SEC(".maps");
+
+#define COUNT(name)                                                                                \
+	({                                                                                         \
+		__u32 zero = 0;                                                                    \
+		struct counters *all = bpf_map_lookup_elem(&counts, &zero);                        \
+		all ? __sync_fetch_and_add(&all->name, 1) + 1 : 0;                                 \
+	})
+
+static __always_inline struct flow *flow_of(struct sock *sk)
+{
+	return (struct flow *)tcp_sk(sk)->inet_conn.icsk_ca_priv;
+}
+
+static __always_inline __u32 now_of(struct tcp_sock *tp)
+{
+	return tp->tcp_mstamp;
+}
+
+static __always_inline void set_mode(struct flow *flow, __u8 mode)
+{
+	__u32 index = flow->slot - 1;
+	__u64 *shown;
+
+	flow->mode = mode;
+	if (!flow->slot)
+		return;
+	shown = bpf_map_lookup_elem(&modes, &index);
+	if (shown)
+		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | mode;
+}
+
+/* Answers to reports up to now do not know what has just happened to the window. */
+static __always_inline void happened(struct flow *flow, __u16 event)
+{
+	flow->events |= event;
+	flow->barrier = flow->seq;
+}
+
+#endif

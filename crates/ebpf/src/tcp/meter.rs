@@ -1,0 +1,108 @@
+//! Measurements from the records of a connection.
+
+use forebay_core::cc::{Measurement, RttSample};
+use forebay_core::units::{ByteCount, Duration};
+
+use super::report::{Head, Report};
+
+/// Makes measurements of a connection's records: their counters run on, so that what records that
+/// were lost would have told is in the next.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter {
+    last: Head,
+    delivered: u64,
+}
+
+impl Meter {
+    /// Begins with the first record that is known of the connection.
+    pub fn new(first: &Head) -> Self {
+        Self { last: *first, delivered: u64::from(first.delivered) * u64::from(first.mss) }
+    }
+
+    /// What the path did since the record before: segments count as of full size. `app_limited` is
+    /// the kernel's (`rate_sample.is_app_limited`).
+    pub fn measure(&mut self, report: &Report) -> Measurement {
+        let (head, last, mss) = (&report.head, &self.last, u64::from(report.head.mss));
+        let bytes = |segments: u32| ByteCount::new(u64::from(segments) * mss);
+        let acked = bytes(head.delivered.wrapping_sub(last.delivered));
+        self.delivered += acked.as_u64();
+        let sampled = bytes(report.rate_delivered);
+        let rate = |us: u32| sampled.per(Duration::from_micros(u64::from(us)));
+        let has_sample = report.rate_delivered > 0;
+        let rtt = report.rtt_min_us.map(|least| RttSample {
+            latest: Duration::from_micros(u64::from(report.rtt_us.unwrap_or(least))),
+            min: Duration::from_micros(u64::from(least)),
+        });
+        let since_sent = if has_sample {
+            bytes(head.delivered.wrapping_sub(report.prior_delivered)).as_u64()
+        } else {
+            // Without a sample nothing tells of a round's end.
+            self.delivered
+        };
+        let measurement = Measurement {
+            interval: head.at.saturating_since(last.at),
+            acked,
+            lost: Some(bytes(head.lost.wrapping_sub(last.lost))),
+            ecn_ce: Some(bytes(head.delivered_ce.wrapping_sub(last.delivered_ce))),
+            rtt,
+            send_rate: rate(report.send_interval_us).filter(|_| has_sample),
+            delivery_rate: rate(report.rate_interval_us).filter(|_| has_sample),
+            in_flight: Some(bytes(head.in_flight)),
+            delivered: ByteCount::new(self.delivered),
+            prior_delivered: ByteCount::new(self.delivered.saturating_sub(since_sent)),
+            app_limited: report.app_limited,
+            ..Measurement::default()
+        };
+        self.last = *head;
+        measurement
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::super::report::tests::{blank, put};
+    use super::super::report::{Events, Record, Wire};
+    use super::*;
+
+    fn report(edits: &[(usize, u32)]) -> Report {
+        let mut bytes = blank(Events::ROUND);
+        for (at, value) in edits {
+            put(&mut bytes, *at, &value.to_ne_bytes());
+        }
+        match Record::parse(&bytes) {
+            Some(Record::Report(report)) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn measurements_cover_what_lost_records_told_and_survive_wrapping_counters() {
+        let (delivered, lost, at) =
+            (offset_of!(Wire, delivered), offset_of!(Wire, lost), offset_of!(Wire, at_us));
+        let first = report(&[(delivered, u32::MAX - 4), (lost, 2), (at, 1_000)]);
+        let mut meter = Meter::new(&first.head);
+        let later = report(&[(delivered, 5), (lost, 5), (at, 41_000)]);
+        let measured = meter.measure(&later);
+        assert_eq!(measured.interval, Duration::from_millis(40));
+        assert_eq!(measured.acked, ByteCount::new(10 * 1448));
+        assert_eq!(measured.lost, Some(ByteCount::new(3 * 1448)));
+        assert_eq!((measured.rtt, measured.delivery_rate), (None, None));
+        assert_eq!(measured.prior_delivered, ByteCount::ZERO);
+        let sampled = report(&[
+            (delivered, 25),
+            (lost, 5),
+            (at, 81_000),
+            (offset_of!(Wire, rtt_min_us), 40_000),
+            (offset_of!(Wire, rate_delivered), 20),
+            (offset_of!(Wire, rate_interval_us), 40_000),
+            (offset_of!(Wire, prior_delivered), 5),
+        ]);
+        let next = meter.measure(&sampled);
+        assert_eq!(next.delivery_rate.unwrap().as_bits_per_sec(), 20 * 1448 * 8 * 25);
+        assert_eq!(next.send_rate, None);
+        assert_eq!(next.prior_delivered, measured.delivered);
+        assert_eq!(next.rtt.unwrap().latest, Duration::from_millis(40));
+    }
+}

@@ -1,0 +1,241 @@
+//! Congestion control of this machine's TCP connections: the datapath whose algorithm runs in user
+//! space, as in CCP (Narayan et al., SIGCOMM 2018), and algorithms that run in the kernel alone.
+//!
+//! A [`Datapath`] registers a congestion control by name. Each connection that takes it gets a slot
+//! and writes [`Record`]s: one a round or in an interval, and at once where something cannot wait.
+//! Its reader answers each with a [`Decision`], by a store to memory. Between decisions the kernel
+//! executes the decision's law, acknowledgement by acknowledgement (`forebay_core::cc::law`).
+//!
+//! A connection whose record is not answered within max(4 RTT, 100 ms) falls back to Reno or Cubic in
+//! the kernel, and so does one that finds no slot. A fresh answer ends that. Whatever holds a name is
+//! a link: the name goes with its process, and connections that use it keep what they have.
+
+mod load;
+mod meter;
+mod native;
+mod report;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use forebay_core::cc::law::{Law, Terms};
+use forebay_core::units::ByteCount;
+use libbpf_rs::{MapHandle, RingBuffer};
+
+pub use self::meter::Meter;
+pub use self::native::{Native, NativeKind};
+pub use self::report::{CaState, Events, FlowId, Head, Mode, Opened, RECORD_LEN, Record, Report};
+pub use self::slot::{Cadence, Decision, Reporting};
+use self::slot::{Slot, Slots};
+use crate::Error;
+use crate::mapped::MappedWords;
+
+/// Longest name of a congestion control, in bytes (`TCP_CA_NAME_MAX` without its end).
+pub const NAME_MAX: usize = 15;
+
+/// The law of a connection that nobody decides about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fallback {
+    /// Reno (RFC 5681).
+    Reno,
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+}
+
+/// How to register a datapath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Name of the congestion control, 1 to [`NAME_MAX`] bytes of letters, digits, `_` and `-`.
+    pub name: String,
+    /// The law without decisions.
+    pub fallback: Fallback,
+    /// The law before the first decision.
+    pub first: Law,
+    /// Connections at a time, 1 to 65,535; more count as that.
+    pub flows: u32,
+    /// Size of the ring of records, a power of two and whole pages. A record takes 136 bytes.
+    pub ring_bytes: u32,
+    /// Connections ask for ECN, whatever `net.ipv4.tcp_ecn` says.
+    pub ecn: bool,
+    /// Directory on a BPF file system. The maps are pinned there and used again by who registers
+    /// later: connections that outlive their reader are then under the next one.
+    pub pins: Option<PathBuf>,
+}
+
+impl Options {
+    /// Room for 16,384 connections and 30,000 records; nothing pinned.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            fallback: Fallback::default(),
+            first: Law {
+                growth: ByteCount::new(1448),
+                slow_start: forebay_core::cc::law::SlowStart::HyStartPlusPlus,
+                beta: Some(forebay_core::cc::law::Beta::of(1, 2)),
+                ..Law::HOLD
+            },
+            flows: 16_384,
+            ring_bytes: 4 << 20,
+            ecn: false,
+            pins: None,
+        }
+    }
+
+    /// The first law, as it counts before a connection has a segment size of its own.
+    fn first_terms(&self) -> Terms {
+        Terms::new(&self.first, ByteCount::new(1448))
+    }
+}
+
+/// What a datapath has counted since it was registered, or since its pinned maps were made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections that took it.
+    pub opened: u64,
+    /// Of those, connections that ended or took another.
+    pub closed: u64,
+    /// Connections that found no slot and are under the kernel's law.
+    pub refused: u64,
+    /// Records written, those that were dropped included.
+    pub records: u64,
+    /// Records that found the ring full.
+    pub dropped: u64,
+    /// Times that a connection fell back, those without a slot included.
+    pub fallbacks: u64,
+    /// Times that one resumed.
+    pub resumed: u64,
+    /// Decisions that were torn, out of date or for a connection that has ended.
+    pub refused_decisions: u64,
+}
+
+/// The words of `struct counters`.
+const COUNTER_WORDS: usize = 9;
+const FILLED_WORD: usize = 8;
+
+/// A registered datapath. Dropping it frees the name, unless the link is pinned; connections that
+/// use it go on under the kernel's law.
+#[derive(Debug)]
+pub struct Datapath {
+    name: String,
+    pins: Option<PathBuf>,
+    slots: Slots,
+    modes: MappedWords,
+    flows: u32,
+    counts: MappedWords,
+    records: MapHandle,
+    ring: RingBuffer<'static>,
+    taken: mpsc::Receiver<Record>,
+    instructions: Vec<(&'static str, u32)>,
+    link: OwnedFd,
+}
+
+impl Datapath {
+    /// Loads the programs and registers the congestion control, for all network namespaces.
+    ///
+    /// Errors: no privilege; a kernel that cannot run them; a name that is taken or impossible; pins
+    /// of another size or not on a BPF file system.
+    pub fn register(options: &Options) -> Result<Self, Error> {
+        load::register(options)
+    }
+
+    /// The name to select it by (socket option `TCP_CONGESTION`, `congctl` of a route, sysctl
+    /// `net.ipv4.tcp_congestion_control`).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Hands the records that wait to `take`, those of a connection in order; returns how many. No
+    /// system call.
+    pub fn drain(&mut self, take: &mut dyn FnMut(Record)) -> Result<usize, Error> {
+        self.ring.consume().map_err(Error::map("records"))?;
+        Ok(self.taken.try_iter().map(take).count())
+    }
+
+    /// Sleeps until a record comes that cannot wait, or one is there already, for at most `timeout`;
+    /// true if there is one. Records that can wait do not wake.
+    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+        let mut polled =
+            libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        match unsafe { libc::poll(&mut polled, 1, millis) } {
+            -1 => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(error),
+            },
+            ready => Ok(ready > 0),
+        }
+    }
+
+    /// Readable when records wait; woken as [`Datapath::wait`] is.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.records.as_fd()
+    }
+
+    /// Answers a record: the connection takes the decision at its next acknowledgement. The newest
+    /// record of a connection is enough. An answer that does not know of the last event neither
+    /// moves the window nor the threshold. Does nothing for a connection that has ended.
+    pub fn decide(&mut self, answers: &Head, decision: &Decision) {
+        self.slots.write(answers.flow.slot, &Slot::new(answers, decision));
+    }
+
+    /// The law that a connection is under, as of now; `None` if it has ended.
+    pub fn mode(&self, flow: FlowId) -> Option<Mode> {
+        let word = self.modes.words().get(flow.slot as usize)?.load(Ordering::Relaxed);
+        if (word >> 32) as u32 == flow.generation { Mode::of(word as u32) } else { None }
+    }
+
+    /// Every connection that has a slot, with its law: from memory, as of now.
+    pub fn connections(&self) -> impl Iterator<Item = (FlowId, Mode)> + '_ {
+        self.modes.words().iter().enumerate().filter_map(|(slot, word)| {
+            let word = word.load(Ordering::Relaxed);
+            let flow = FlowId { slot: slot as u32, generation: (word >> 32) as u32 };
+            Some((flow, Mode::of(word as u32)?))
+        })
+    }
+
+    /// Slots without a connection.
+    pub fn free_slots(&self) -> u32 {
+        self.flows.saturating_sub(self.connections().count() as u32)
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> Counters {
+        let word = |index: usize| self.counts.words()[index].load(Ordering::Relaxed);
+        Counters {
+            opened: word(0),
+            closed: word(1),
+            refused: word(2),
+            records: word(3),
+            dropped: word(4),
+            fallbacks: word(5),
+            resumed: word(6),
+            refused_decisions: word(7),
+        }
+    }
+
+    /// Instructions that the verifier looked at, program by program (0 before Linux 5.16).
+    pub fn instructions(&self) -> &[(&'static str, u32)] {
+        &self.instructions
+    }
+
+    /// Keeps the name when this process ends, for the next that registers with the same pins: it
+    /// takes the name over in one step. Needs [`Options::pins`].
+    pub fn pin_link(&mut self) -> Result<(), Error> {
+        let Some(pins) = &self.pins else { return Err(Error::NoPins) };
+        load::pin_link(&self.link, pins)
+    }
+
+    /// Removes what is pinned: with this process name and maps go too.
+    pub fn unpin(&mut self) -> Result<(), Error> {
+        self.pins.as_deref().map_or(Ok(()), load::unpin)
+    }
+}

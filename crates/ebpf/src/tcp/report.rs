@@ -1,0 +1,496 @@
+//! What the datapath tells of a connection: 128-byte records in the order of `struct report` and
+//! `struct opened` of `bpf/tcp_flow.h`, which asserts the same places.
+
+use std::mem::offset_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use forebay_core::cc::CongestionEvent;
+use forebay_core::units::{ByteCount, Rate, Timestamp};
+
+/// Bytes of a record.
+pub const RECORD_LEN: usize = 128;
+
+/// A connection of one datapath. No two have the same number, however often its slot is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId {
+    /// Its slot, from 0.
+    pub slot: u32,
+    /// Its number, from 1.
+    pub generation: u32,
+}
+
+/// Which law a connection is under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The datapath's first law: nothing was decided yet.
+    Start,
+    /// The law of the last decision.
+    Agent,
+    /// Reno or Cubic in the kernel: a report was not answered within max(4 RTT, 100 ms).
+    Fallback,
+}
+
+/// State of the kernel's loss recovery (`enum tcp_ca_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaState {
+    /// Nothing unusual.
+    Open,
+    /// Duplicate acknowledgements or SACKs.
+    Disorder,
+    /// The window is being reduced for a mark.
+    Cwr,
+    /// Fast recovery.
+    Recovery,
+    /// After a retransmission timeout.
+    Loss,
+}
+
+/// Why a record was written and what happened since the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events(u16);
+
+impl Events {
+    /// The first record of a connection, or one that takes its place.
+    pub const OPEN: Self = Self(1 << 0);
+    /// The last record of a connection.
+    pub const CLOSE: Self = Self(1 << 1);
+    /// Something sent after the last report has been acknowledged.
+    pub const ROUND: Self = Self(1 << 2);
+    /// The time between reports has passed.
+    pub const TIMER: Self = Self(1 << 3);
+    /// A recovery began.
+    pub const LOSS: Self = Self(1 << 4);
+    /// A retransmission timeout.
+    pub const RTO: Self = Self(1 << 5);
+    /// The losses of an episode are repaired.
+    pub const RECOVERY_END: Self = Self(1 << 6);
+    /// The last reduction was for nothing and has been taken back.
+    pub const SPURIOUS: Self = Self(1 << 7);
+    /// A reduction for a mark began.
+    pub const ECN: Self = Self(1 << 8);
+    /// Sending resumed after a pause of at least a timeout.
+    pub const IDLE: Self = Self(1 << 9);
+    /// HyStart ended slow start.
+    pub const SLOW_START_END: Self = Self(1 << 10);
+    /// The tripwire of the round trip.
+    pub const TRIP_RTT: Self = Self(1 << 11);
+    /// The tripwire of losses.
+    pub const TRIP_LOSS: Self = Self(1 << 12);
+    /// The tripwire of marks.
+    pub const TRIP_CE: Self = Self(1 << 13);
+    /// The connection fell back to the kernel's law.
+    pub const FALLBACK: Self = Self(1 << 14);
+    /// It left the kernel's law.
+    pub const RESUMED: Self = Self(1 << 15);
+
+    /// The bits, one an event.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// These bits.
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// Whether any event of `other` is among them.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What every record begins with. Counters run from the start of the connection and wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Whose.
+    pub flow: FlowId,
+    /// Number of the record among those of the connection, from 1; those that the ring did not
+    /// take count too.
+    pub seq: u32,
+    /// Why, and what happened.
+    pub events: Events,
+    /// State of loss recovery.
+    pub ca_state: CaState,
+    /// The law in force.
+    pub mode: Mode,
+    /// When, on CLOCK_MONOTONIC, to the microsecond.
+    pub at: Timestamp,
+    /// Bytes acknowledged in sequence.
+    pub bytes_acked: u64,
+    /// Segments delivered, in sequence or SACKed.
+    pub delivered: u32,
+    /// Of those, segments reported as marked.
+    pub delivered_ce: u32,
+    /// Segments considered lost.
+    pub lost: u32,
+    /// Segments sent again.
+    pub retransmitted: u32,
+    /// Segments outstanding.
+    pub in_flight: u32,
+    /// Window in segments.
+    pub cwnd: u32,
+    /// Slow-start threshold in segments; `None` before anything was lost.
+    pub ssthresh: Option<u32>,
+    /// Segment size in bytes, above 0.
+    pub mss: u32,
+    /// Smoothed round trip; 0 before the first sample.
+    pub srtt_us: u32,
+    /// The kernel's least round trip of some minutes.
+    pub min_rtt_us: Option<u32>,
+}
+
+/// A connection that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Counters, window and segment size.
+    pub head: Head,
+    /// Own address and port.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// Inode number of the network namespace (`/proc/PID/ns/net`).
+    pub netns: u32,
+}
+
+/// What happened on a connection since its last record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Counters, window and segment size.
+    pub head: Head,
+    /// Pacing rate in force; [`Rate::MAX`] for none.
+    pub pacing_rate: Rate,
+    /// The newest round trip.
+    pub rtt_us: Option<u32>,
+    /// The least since the last record.
+    pub rtt_min_us: Option<u32>,
+    /// Time since the last record.
+    pub window_us: u32,
+    /// Acknowledgements since the last record, up to 65,535.
+    pub acks: u32,
+    /// Segments of the kernel's newest rate sample; 0: none.
+    pub rate_delivered: u32,
+    /// The time over which it says that they arrived, about a round trip.
+    pub rate_interval_us: u32,
+    /// The time over which they had left.
+    pub send_interval_us: u32,
+    /// `delivered` when the newest acknowledged segment left; 0 where there is no sample.
+    pub prior_delivered: u32,
+    /// The peer's window in bytes.
+    pub snd_wnd: u32,
+    /// Segments sent and not yet acknowledged in sequence.
+    pub packets_out: u32,
+    /// A rate sample since the last record was limited by the application.
+    pub app_limited: bool,
+    /// What there was to send filled the window.
+    pub cwnd_limited: bool,
+    /// Timeouts that the pause lasted, with [`Events::IDLE`].
+    pub idle_timeouts: u8,
+    /// Records of this connection that the ring did not take.
+    pub dropped: u32,
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A connection begins.
+    Opened(Opened),
+    /// Something to tell of one.
+    Report(Report),
+}
+
+/// `struct report`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Wire {
+    slot: u32,
+    generation: u32,
+    seq: u32,
+    events: u16,
+    ca_state: u8,
+    mode: u8,
+    pub(super) at_us: u64,
+    bytes_acked: u64,
+    pub(super) delivered: u32,
+    delivered_ce: u32,
+    pub(super) lost: u32,
+    retransmitted: u32,
+    in_flight: u32,
+    cwnd: u32,
+    ssthresh: u32,
+    mss: u32,
+    srtt_us: u32,
+    min_rtt_us: u32,
+    pacing_rate: u64,
+    rtt_us: u32,
+    pub(super) rtt_min_us: u32,
+    window_us: u32,
+    acks: u32,
+    pub(super) rate_delivered: u32,
+    pub(super) rate_interval_us: u32,
+    send_interval_us: u32,
+    pub(super) prior_delivered: u32,
+    snd_wnd: u32,
+    packets_out: u32,
+    flags: u32,
+    dropped: u32,
+}
+
+/// What `struct opened` has from `pacing_rate` on.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct WireOpened {
+    local: [u8; 16],
+    remote: [u8; 16],
+    local_port: u16,
+    remote_port: u16,
+    netns: u32,
+    family: u16,
+}
+
+/// Where `struct opened` leaves `struct report`.
+const OPENED_AT: usize = offset_of!(Wire, pacing_rate);
+/// Bits of `flags`.
+const APP_LIMITED: u32 = 1 << 0;
+const CWND_LIMITED: u32 = 1 << 1;
+const IDLE_SHIFT: u32 = 8;
+/// `TCP_INFINITE_SSTHRESH`.
+const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
+
+const _: () = {
+    assert!(size_of::<Wire>() == RECORD_LEN);
+    assert!(offset_of!(Wire, events) == 12);
+    assert!(offset_of!(Wire, at_us) == 16);
+    assert!(offset_of!(Wire, delivered) == 32);
+    assert!(offset_of!(Wire, cwnd) == 52);
+    assert!(offset_of!(Wire, min_rtt_us) == 68);
+    assert!(OPENED_AT == 72);
+    assert!(offset_of!(Wire, acks) == 92);
+    assert!(offset_of!(Wire, prior_delivered) == 108);
+    assert!(offset_of!(Wire, dropped) == 124);
+    assert!(offset_of!(WireOpened, local_port) == 32);
+    assert!(offset_of!(WireOpened, family) == 40);
+    assert!(OPENED_AT + size_of::<WireOpened>() <= RECORD_LEN);
+};
+
+impl Record {
+    /// Reads a record; `None` if it has another size or values that the datapath does not write.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; RECORD_LEN] = bytes.try_into().ok()?;
+        // SAFETY: as many bytes as the structure has; it is plain numbers, which any bytes make.
+        let wire: Wire = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+        let head = wire.head()?;
+        if !head.events.contains(Events::OPEN) {
+            return Some(Self::Report(wire.report(head)));
+        }
+        // SAFETY: the structure ends within the record, see above; it is plain numbers.
+        let opened: WireOpened =
+            unsafe { std::ptr::read_unaligned(bytes.as_ptr().add(OPENED_AT).cast()) };
+        let (local, remote) = opened.addresses()?;
+        Some(Self::Opened(Opened { head, local, remote, netns: opened.netns }))
+    }
+
+    /// What it begins with.
+    pub fn head(&self) -> &Head {
+        match self {
+            Self::Opened(opened) => &opened.head,
+            Self::Report(report) => &report.head,
+        }
+    }
+}
+
+/// Zero stands for none.
+fn known(value: u32) -> Option<u32> {
+    (value > 0).then_some(value)
+}
+
+impl Wire {
+    fn head(&self) -> Option<Head> {
+        let ca_state = match self.ca_state {
+            0 => CaState::Open,
+            1 => CaState::Disorder,
+            2 => CaState::Cwr,
+            3 => CaState::Recovery,
+            4 => CaState::Loss,
+            _ => return None,
+        };
+        let mode = Mode::of(u32::from(self.mode))?;
+        if self.generation == 0 || self.mss == 0 {
+            return None;
+        }
+        Some(Head {
+            flow: FlowId { slot: self.slot, generation: self.generation },
+            seq: self.seq,
+            events: Events(self.events),
+            ca_state,
+            mode,
+            at: Timestamp::from_nanos(self.at_us.saturating_mul(1000)),
+            bytes_acked: self.bytes_acked,
+            delivered: self.delivered,
+            delivered_ce: self.delivered_ce,
+            lost: self.lost,
+            retransmitted: self.retransmitted,
+            in_flight: self.in_flight,
+            cwnd: self.cwnd,
+            ssthresh: Some(self.ssthresh).filter(|ssthresh| *ssthresh < SSTHRESH_INFINITE),
+            mss: self.mss,
+            srtt_us: self.srtt_us,
+            min_rtt_us: known(self.min_rtt_us).filter(|rtt| *rtt < u32::MAX),
+        })
+    }
+
+    fn report(&self, head: Head) -> Report {
+        Report {
+            head,
+            pacing_rate: Rate::from_bits_per_sec(self.pacing_rate.saturating_mul(8)),
+            rtt_us: known(self.rtt_us),
+            rtt_min_us: known(self.rtt_min_us),
+            window_us: self.window_us,
+            acks: self.acks,
+            rate_delivered: self.rate_delivered,
+            rate_interval_us: self.rate_interval_us,
+            send_interval_us: self.send_interval_us,
+            prior_delivered: self.prior_delivered,
+            snd_wnd: self.snd_wnd,
+            packets_out: self.packets_out,
+            app_limited: self.flags & APP_LIMITED != 0,
+            cwnd_limited: self.flags & CWND_LIMITED != 0,
+            idle_timeouts: (self.flags >> IDLE_SHIFT) as u8,
+            dropped: self.dropped,
+        }
+    }
+}
+
+impl WireOpened {
+    fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let address = |bytes: [u8; 16]| {
+            let [a, b, c, d, ..] = bytes;
+            match i32::from(self.family) {
+                libc::AF_INET => Some(IpAddr::V4(Ipv4Addr::new(a, b, c, d))),
+                // IPv4 on a socket of IPv6 is given as IPv4.
+                libc::AF_INET6 => Some(Ipv6Addr::from(bytes).to_canonical()),
+                _ => None,
+            }
+        };
+        Some((
+            SocketAddr::new(address(self.local)?, self.local_port),
+            SocketAddr::new(address(self.remote)?, self.remote_port),
+        ))
+    }
+}
+
+impl Mode {
+    /// As the datapath numbers them; 0 is a slot that no connection has.
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Start),
+            2 => Some(Self::Agent),
+            3 => Some(Self::Fallback),
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    /// What the algorithm must be told before the measurement, in the order in which it happened.
+    pub fn congestion_events(&self) -> impl Iterator<Item = CongestionEvent> + use<> {
+        let head = &self.head;
+        let found = head.events;
+        let cwnd = ByteCount::new(u64::from(head.cwnd) * u64::from(head.mss));
+        // An episode that is under way began after the end of another.
+        let is_under_way = matches!(head.ca_state, CaState::Recovery | CaState::Loss);
+        let ends = found.contains(Events::RECOVERY_END);
+        [
+            (found.contains(Events::IDLE))
+                .then_some(CongestionEvent::IdleRestart(u32::from(self.idle_timeouts.max(1)))),
+            (ends && is_under_way).then_some(CongestionEvent::RecoveryEnd),
+            found.contains(Events::SLOW_START_END).then_some(CongestionEvent::SlowStartEnd(cwnd)),
+            found.contains(Events::ECN).then_some(CongestionEvent::EcnCe),
+            found.contains(Events::LOSS).then_some(CongestionEvent::Loss),
+            found.contains(Events::RTO).then_some(CongestionEvent::Rto),
+            found.contains(Events::SPURIOUS).then_some(CongestionEvent::Spurious),
+            (ends && !is_under_way).then_some(CongestionEvent::RecoveryEnd),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A record of zeros but for what makes it one.
+    pub(crate) fn blank(events: Events) -> Vec<u8> {
+        let mut bytes = vec![0; RECORD_LEN];
+        put(&mut bytes, offset_of!(Wire, generation), &7_u32.to_ne_bytes());
+        put(&mut bytes, offset_of!(Wire, seq), &3_u32.to_ne_bytes());
+        put(&mut bytes, offset_of!(Wire, events), &events.bits().to_ne_bytes());
+        put(&mut bytes, offset_of!(Wire, mode), &[2]);
+        put(&mut bytes, offset_of!(Wire, mss), &1448_u32.to_ne_bytes());
+        bytes
+    }
+
+    pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+        bytes[at..at + value.len()].copy_from_slice(value);
+    }
+
+    #[test]
+    fn records_of_another_size_or_with_impossible_values_are_refused() {
+        let bytes = blank(Events::ROUND);
+        assert!(Record::parse(&bytes).is_some());
+        assert_eq!(Record::parse(&bytes[1..]), None);
+        assert_eq!(Record::parse(&[&bytes[..], &[0]].concat()), None);
+        let impossible = [
+            (offset_of!(Wire, ca_state), 5),
+            (offset_of!(Wire, mode), 0),
+            (offset_of!(Wire, mode), 4),
+        ];
+        for (at, value) in impossible {
+            let mut bytes = blank(Events::ROUND);
+            bytes[at] = value;
+            assert_eq!(Record::parse(&bytes), None, "byte {at}");
+        }
+        for at in [offset_of!(Wire, generation), offset_of!(Wire, mss)] {
+            let mut bytes = blank(Events::ROUND);
+            put(&mut bytes, at, &[0; 4]);
+            assert_eq!(Record::parse(&bytes), None, "field at {at}");
+        }
+    }
+
+    #[test]
+    fn an_opened_connection_has_addresses_of_its_family() {
+        let mut bytes = blank(Events::OPEN);
+        assert_eq!(Record::parse(&bytes), None, "no family");
+        put(&mut bytes, OPENED_AT, &[127, 0, 0, 1]);
+        put(&mut bytes, OPENED_AT + 16, &[192, 0, 2, 7]);
+        put(&mut bytes, OPENED_AT + 32, &40_000_u16.to_ne_bytes());
+        put(&mut bytes, OPENED_AT + 34, &443_u16.to_ne_bytes());
+        put(&mut bytes, OPENED_AT + 40, &(libc::AF_INET as u16).to_ne_bytes());
+        let Some(Record::Opened(opened)) = Record::parse(&bytes) else { panic!("not opened") };
+        assert_eq!(opened.local.to_string(), "127.0.0.1:40000");
+        assert_eq!(opened.remote.to_string(), "192.0.2.7:443");
+        assert_eq!(opened.head.flow, FlowId { slot: 0, generation: 7 });
+        put(&mut bytes, OPENED_AT + 40, &(libc::AF_INET6 as u16).to_ne_bytes());
+        let Some(Record::Opened(opened)) = Record::parse(&bytes) else { panic!("not opened") };
+        assert_eq!(opened.local.to_string(), "[7f00:1::]:40000");
+    }
+
+    #[test]
+    fn events_come_in_the_order_in_which_they_happened() {
+        let events = |bits: &[Events], state: u8| {
+            let bits = bits.iter().fold(0, |sum, event| sum | event.bits());
+            let mut bytes = blank(Events::from_bits(bits));
+            bytes[offset_of!(Wire, ca_state)] = state;
+            let Some(Record::Report(report)) = Record::parse(&bytes) else { panic!("no report") };
+            report.congestion_events().collect::<Vec<_>>()
+        };
+        let (loss, end) = (CongestionEvent::Loss, CongestionEvent::RecoveryEnd);
+        let both = [Events::RECOVERY_END, Events::LOSS];
+        assert_eq!(events(&both, 3), [end, loss]);
+        assert_eq!(events(&both, 0), [loss, end]);
+        let spurious = CongestionEvent::Spurious;
+        assert_eq!(events(&[Events::SPURIOUS, Events::RECOVERY_END], 0), [spurious, end]);
+        assert_eq!(events(&[Events::IDLE], 0), [CongestionEvent::IdleRestart(1)]);
+        assert_eq!(events(&[Events::TRIP_RTT, Events::TIMER, Events::FALLBACK], 1), []);
+    }
+}

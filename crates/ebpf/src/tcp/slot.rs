@@ -1,0 +1,288 @@
+//! What the datapath is told: a slot of 64 bytes for each connection, in memory shared with the
+//! kernel, in the order of `struct slot` of `bpf/tcp_flow.h`.
+//!
+//! A slot has one writer. Its count is odd while it is written; the datapath takes what it has read
+//! only if the count was even and the same before and after, and the sum over the words agrees,
+//! which also holds where the machine reorders stores. Nothing else in it is trusted: the datapath
+//! clamps every number.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{Ordering, fence};
+
+use forebay_core::cc::SendLimits;
+use forebay_core::cc::law::{SEGMENTS_MAX, SlowStart, Terms, in_segments};
+use forebay_core::units::{ByteCount, Duration, Rate};
+
+use super::report::Head;
+use crate::mapped::MappedWords;
+
+/// Bytes of a slot.
+pub const SLOT_LEN: usize = 64;
+/// The same in the words of the mapping.
+const SLOT_WORDS: usize = SLOT_LEN / 8;
+
+/// When a report closes, where nothing asks for one at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cadence {
+    /// With each round, as long as the last report is so old.
+    Round {
+        /// The least time between two reports.
+        at_least: Duration,
+    },
+    /// With the first acknowledgement after this time; zero: with every one.
+    Every(Duration),
+}
+
+/// How a connection is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reporting {
+    /// When.
+    pub cadence: Cadence,
+    /// Each report wakes its reader, not only what is urgent.
+    pub wake: bool,
+}
+
+impl Default for Reporting {
+    /// A report a round, no more than one a millisecond, and none wakes.
+    fn default() -> Self {
+        Self { cadence: Cadence::Round { at_least: Duration::from_millis(1) }, wake: false }
+    }
+}
+
+impl Reporting {
+    /// The time between reports, and the flags of a slot.
+    fn words(self) -> (u32, u16) {
+        let wake = if self.wake { WAKE } else { 0 };
+        match self.cadence {
+            Cadence::Round { at_least } => (micros(at_least), PER_ROUND | wake),
+            Cadence::Every(period) => (micros(period), wake),
+        }
+    }
+}
+
+/// What a connection is to do, in segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// The window, counted from the one that was reported where the law moves it; `None` leaves it.
+    pub cwnd: Option<u32>,
+    /// Slow-start threshold; `None` leaves it.
+    pub ssthresh: Option<u32>,
+    /// Pacing rate; `None`: not paced.
+    pub pacing_rate: Option<Rate>,
+    /// What it does until the next decision.
+    pub terms: Terms,
+    /// When it reports.
+    pub reporting: Reporting,
+}
+
+impl Decision {
+    /// The limits of an algorithm for segments of `mss` bytes ([`Head::mss`]).
+    pub fn new(limits: &SendLimits, mss: u32, reporting: Reporting) -> Self {
+        let mss = ByteCount::new(u64::from(mss));
+        let (cwnd, ssthresh) = in_segments(limits, mss);
+        let terms = Terms::new(&limits.law, mss);
+        Self { cwnd, ssthresh, pacing_rate: limits.pacing_rate, terms, reporting }
+    }
+}
+
+/// `struct slot`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Slot {
+    /// Odd while the rest is written.
+    pub(crate) count: u32,
+    pub(crate) generation: u32,
+    /// The record that it answers, and when that was written.
+    pub(crate) answered: u32,
+    pub(crate) answered_us: u32,
+    /// Wanted, and as in the record that it answers.
+    pub(crate) cwnd: u32,
+    pub(crate) known_cwnd: u32,
+    pub(crate) ssthresh: u32,
+    pub(crate) growth: u32,
+    pub(crate) cap: u32,
+    pub(crate) beta: u16,
+    pub(crate) flags: u16,
+    pub(crate) trip_lost: u16,
+    pub(crate) trip_ce: u16,
+    pub(crate) trip_rtt_us: u32,
+    pub(crate) report_us: u32,
+    /// Sum of all words but the count and this.
+    pub(crate) check: u32,
+    pub(crate) pacing_rate: u64,
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Slot>() == SLOT_LEN);
+    assert!(offset_of!(Slot, cwnd) == 16);
+    assert!(offset_of!(Slot, cap) == 32);
+    assert!(offset_of!(Slot, trip_rtt_us) == 44);
+    assert!(offset_of!(Slot, check) == 52);
+    assert!(offset_of!(Slot, pacing_rate) == 56);
+};
+
+/// Bits of `flags`; the lowest two are the kind of slow start.
+pub(crate) const PER_ROUND: u16 = 1 << 2;
+pub(crate) const WAKE: u16 = 1 << 3;
+
+/// The kind of slow start as the datapath numbers it.
+pub(crate) fn slow_start_bits(kind: SlowStart) -> u16 {
+    match kind {
+        SlowStart::Hold => 0,
+        SlowStart::Standard => 1,
+        SlowStart::HyStart => 2,
+        SlowStart::HyStartPlusPlus => 3,
+    }
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+impl Slot {
+    /// `decision` in answer to `answers`; the count is left at 0.
+    pub(crate) fn new(answers: &Head, decision: &Decision) -> Self {
+        let terms = &decision.terms;
+        let (report_us, reporting) = decision.reporting.words();
+        // A rate of zero would mean none.
+        let pacing_rate =
+            decision.pacing_rate.map_or(0, |rate| (rate.as_bits_per_sec() / 8).max(1));
+        let mut slot = Self {
+            generation: answers.flow.generation,
+            answered: answers.seq,
+            answered_us: (answers.at.as_nanos() / 1000) as u32,
+            cwnd: decision.cwnd.map_or(0, |cwnd| cwnd.clamp(1, SEGMENTS_MAX)),
+            known_cwnd: answers.cwnd,
+            ssthresh: decision.ssthresh.map_or(0, |ssthresh| ssthresh.clamp(1, SEGMENTS_MAX)),
+            growth: terms.growth,
+            cap: terms.cap,
+            beta: terms.beta,
+            flags: slow_start_bits(terms.slow_start) | reporting,
+            trip_lost: terms.trip_lost,
+            trip_ce: terms.trip_ce,
+            trip_rtt_us: terms.trip_rtt_us,
+            report_us,
+            pacing_rate,
+            ..Self::default()
+        };
+        slot.seal();
+        slot
+    }
+
+    /// Sets the sum.
+    pub(crate) fn seal(&mut self) {
+        self.check = 0;
+        let words = self.words();
+        let sum = words.iter().fold(0_u32, |sum, word| {
+            sum.wrapping_add(*word as u32).wrapping_add((word >> 32) as u32)
+        });
+        self.check = sum.wrapping_sub(self.count);
+    }
+
+    fn words(&self) -> [u64; SLOT_WORDS] {
+        // SAFETY: as large, plain numbers without padding, and any 64 bytes are eight numbers.
+        unsafe { std::mem::transmute(*self) }
+    }
+}
+
+/// The law of the datapath's settings, in the words of a slot; reports come as by default.
+pub(crate) fn slot_start_law(terms: &Terms) -> Slot {
+    let (report_us, per_round) = Reporting::default().words();
+    Slot {
+        growth: terms.growth,
+        cap: terms.cap,
+        beta: terms.beta,
+        flags: slow_start_bits(terms.slow_start) | per_round,
+        report_us,
+        ..Slot::default()
+    }
+}
+
+/// The slots of a datapath, in memory shared with it.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    memory: MappedWords,
+    count: usize,
+}
+
+impl Slots {
+    /// Maps the array behind `map`, of `count` slots.
+    pub(crate) fn new(map: impl AsFd, count: usize) -> io::Result<Self> {
+        Ok(Self { memory: MappedWords::new(map, count * SLOT_WORDS)?, count })
+    }
+
+    /// Writes a slot; false if there is none of that number. `&mut`: a slot has one writer.
+    pub(crate) fn write(&mut self, index: u32, slot: &Slot) -> bool {
+        let index = index as usize;
+        if index >= self.count {
+            return false;
+        }
+        let words = &self.memory.words()[index * SLOT_WORDS..][..SLOT_WORDS];
+        // The first word is the count and the generation.
+        let count = words[0].load(Ordering::Relaxed) as u32 | 1;
+        let head = |count: u32| u64::from(count) | u64::from(slot.generation) << 32;
+        words[0].store(head(count), Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (to, from) in words.iter().zip(slot.words()).skip(1) {
+            to.store(from, Ordering::Relaxed);
+        }
+        words[0].store(head(count.wrapping_add(1)), Ordering::Release);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::cc::Law;
+    use forebay_core::cc::law::Beta;
+
+    use super::super::report::{Events, Record, tests::blank};
+    use super::*;
+
+    fn head() -> Head {
+        let record = Record::parse(&blank(Events::ROUND)).unwrap();
+        Head {
+            cwnd: 20,
+            at: forebay_core::units::Timestamp::from_nanos(5_000_999),
+            ..*record.head()
+        }
+    }
+
+    #[test]
+    fn a_decision_is_the_limits_of_an_algorithm_in_segments() {
+        let limits = SendLimits {
+            cwnd: Some(ByteCount::new(20 * 1448 + 1447)),
+            ssthresh: None,
+            pacing_rate: Some(Rate::from_bits_per_sec(7)),
+            law: Law {
+                growth: ByteCount::new(724),
+                slow_start: SlowStart::HyStartPlusPlus,
+                beta: Some(Beta::of(7, 10)),
+                ..Law::HOLD
+            },
+            ..SendLimits::default()
+        };
+        let reporting = Reporting { wake: true, ..Reporting::default() };
+        let decision = Decision::new(&limits, 1448, reporting);
+        let slot = Slot::new(&head(), &decision);
+        assert_eq!((slot.generation, slot.answered, slot.answered_us), (7, 3, 5_000));
+        assert_eq!((slot.cwnd, slot.known_cwnd, slot.ssthresh), (20, 20, 0));
+        assert_eq!((slot.growth, slot.cap, slot.beta), (512, SEGMENTS_MAX, 717));
+        assert_eq!((slot.flags, slot.report_us), (3 | PER_ROUND | WAKE, 1_000));
+        assert_eq!(slot.pacing_rate, 1);
+    }
+
+    #[test]
+    fn the_sum_tells_a_slot_that_was_torn() {
+        let mut slot = Slot::new(&head(), &Decision::default());
+        let sum = slot.check;
+        slot.count = 77;
+        slot.seal();
+        assert_eq!(slot.check, sum, "the count is no part of it");
+        slot.cwnd += 1;
+        slot.seal();
+        assert_ne!(slot.check, sum);
+    }
+}

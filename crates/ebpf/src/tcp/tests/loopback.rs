@@ -1,0 +1,402 @@
+//! Real connections over loopback, each with its socket option, and a reader that is trivial.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use forebay_core::cc::law::{Beta, SlowStart};
+use forebay_core::cc::{self, CongestionControl, Field, Law, SendLimits};
+use forebay_core::spec::Spec;
+use forebay_core::units::{ByteCount, Rate};
+
+use super::super::{
+    Cadence, Datapath, Decision, Events, FlowId, Head, Meter, Mode, NAME_MAX, Native, NativeKind,
+    Options, Record, Reporting,
+};
+use crate::Error;
+use crate::program::tests::loaded;
+
+/// Rate of the transfers here, for the machine's sake.
+const RATE: Rate = Rate::from_mbit_per_sec(160);
+/// Longest wait for what must happen.
+pub(super) const LONG: Duration = Duration::from_secs(10);
+
+/// A name that no other test has.
+pub(super) fn fresh_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("fbt{:x}_{count}", std::process::id());
+    assert!(name.len() <= NAME_MAX);
+    name
+}
+
+pub(super) fn options() -> Options {
+    Options { flows: 256, ..Options::named(&fresh_name()) }
+}
+
+pub(super) fn is_registered(name: &str) -> bool {
+    let list = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    list.expect("the kernel's list").split_whitespace().any(|one| one == name)
+}
+
+/// Waits until `condition` holds.
+pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn set_option(socket: &impl AsRawFd, name: i32, value: &[u8]) {
+    // SAFETY: the value outlives the call.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            name,
+            value.as_ptr().cast(),
+            value.len() as u32,
+        )
+    };
+    assert_eq!(status, 0, "option {name}: {}", std::io::Error::last_os_error());
+}
+
+fn congestion_control(socket: &impl AsRawFd) -> String {
+    let mut name = [0_u8; NAME_MAX + 1];
+    let mut len = name.len() as u32;
+    // SAFETY: the kernel writes at most `len` bytes.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    assert_eq!(status, 0);
+    String::from_utf8_lossy(&name).trim_end_matches('\0').to_string()
+}
+
+/// Connects with this congestion control and segments of 1448 bytes.
+pub(super) fn connect(to: SocketAddr, name: &str) -> TcpStream {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    assert!(fd >= 0);
+    // SAFETY: the kernel just gave us this descriptor.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    set_option(&socket, libc::TCP_CONGESTION, name.as_bytes());
+    set_option(&socket, libc::TCP_MAXSEG, &1460_u32.to_ne_bytes());
+    // SAFETY: plain numbers, for which zero is valid.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family = libc::AF_INET as u16;
+    address.sin_port = to.port().to_be();
+    address.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
+    // SAFETY: an address of the size that is given, which outlives the call.
+    let status = unsafe {
+        libc::connect(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_in>() as u32,
+        )
+    };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+    TcpStream::from(socket)
+}
+
+/// Takes `connections` one after the other, each until its end; returns the bytes of all.
+pub(super) fn sink(connections: usize) -> (SocketAddr, JoinHandle<u64>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let thread = thread::spawn(move || {
+        let mut bytes = 0;
+        let mut buffer = vec![0; 1 << 16];
+        for _ in 0..connections {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            while let Ok(count) = stream.read(&mut buffer) {
+                if count == 0 {
+                    break;
+                }
+                bytes += count as u64;
+            }
+        }
+        bytes
+    });
+    (address, thread)
+}
+
+/// Sends so many bytes on a connection of its own.
+pub(super) fn send(to: SocketAddr, name: &str, bytes: usize) -> JoinHandle<SocketAddr> {
+    let mut stream = connect(to, name);
+    assert_eq!(congestion_control(&stream), name);
+    thread::spawn(move || {
+        let local = stream.local_addr().expect("an address");
+        let chunk = vec![7; 1 << 16];
+        let mut left = bytes;
+        while left > 0 {
+            left -= stream.write(&chunk[..left.min(chunk.len())]).expect("sent");
+        }
+        local
+    })
+}
+
+pub(super) fn paced(limits: SendLimits) -> SendLimits {
+    SendLimits { pacing_rate: Some(RATE), ..limits }
+}
+
+/// A connection's algorithm and what it has been told.
+struct Led {
+    algorithm: Box<dyn CongestionControl>,
+    meter: Meter,
+}
+
+impl Led {
+    fn new(head: &Head) -> Self {
+        let fields = [
+            Field::Rtt,
+            Field::Lost,
+            Field::EcnCe,
+            Field::DeliveryRate,
+            Field::SendRate,
+            Field::InFlight,
+        ];
+        let mut algorithm = cc::build(&Spec::named("newreno"), &fields).expect("newreno");
+        let mss = u64::from(head.mss);
+        algorithm.init(head.at, ByteCount::new(mss), ByteCount::new(u64::from(head.cwnd) * mss));
+        Self { algorithm, meter: Meter::new(head) }
+    }
+}
+
+/// Answers every connection's records as newreno says.
+#[derive(Default)]
+pub(super) struct Agent {
+    flows: BTreeMap<FlowId, Led>,
+    pub(super) records: Vec<Record>,
+    acked: u64,
+}
+
+impl Agent {
+    /// Takes what waits; returns whether a connection ended.
+    pub(super) fn serve(&mut self, datapath: &mut Datapath, reporting: Reporting) -> bool {
+        let mut taken = Vec::new();
+        datapath.drain(&mut |record| taken.push(record)).expect("drained");
+        let mut has_ended = false;
+        for record in &taken {
+            let head = record.head();
+            let led = self.flows.entry(head.flow).or_insert_with(|| Led::new(head));
+            if let Record::Report(report) = record {
+                report.congestion_events().for_each(|event| led.algorithm.on_event(head.at, event));
+                let measurement = led.meter.measure(report);
+                self.acked += measurement.acked.as_u64();
+                led.algorithm.on_measurement(head.at, &measurement);
+            }
+            if head.events.contains(Events::CLOSE) {
+                has_ended = true;
+                continue;
+            }
+            let limits = paced(led.algorithm.send_limits());
+            datapath.decide(head, &Decision::new(&limits, head.mss, reporting));
+        }
+        self.records.extend(taken);
+        has_ended
+    }
+}
+
+/// Serves until a connection ends.
+fn serve_one(datapath: &mut Datapath, reporting: Reporting) -> Agent {
+    let mut agent = Agent::default();
+    let deadline = Instant::now() + LONG;
+    while !agent.serve(datapath, reporting) {
+        assert!(Instant::now() < deadline, "no connection ended: {} records", agent.records.len());
+        datapath.wait(Duration::from_millis(2)).expect("waited");
+    }
+    agent
+}
+
+#[test]
+fn a_transfer_under_decisions_is_told_whole() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    for (name, count) in datapath.instructions() {
+        println!("{name}: {count} instructions verified");
+    }
+    const BYTES: usize = 4 << 20;
+    let (address, received) = sink(1);
+    let sender = send(address, datapath.name(), BYTES);
+    let agent = serve_one(&mut datapath, Reporting::default());
+    let local = sender.join().expect("sent");
+    assert_eq!(received.join().expect("received"), BYTES as u64);
+
+    let Some(Record::Opened(opened)) = agent.records.first() else { panic!("not opened first") };
+    assert_eq!((opened.local, opened.remote), (local, address));
+    assert_eq!((opened.head.mss, opened.head.cwnd), (1448, 10));
+    let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
+    assert!(heads.iter().enumerate().all(|(index, head)| head.seq as usize == index + 1));
+    assert!(heads.windows(2).all(|pair| pair[0].at <= pair[1].at));
+    let last = heads.last().expect("records");
+    // SYN and FIN count as a byte each.
+    assert!(last.bytes_acked.abs_diff(BYTES as u64) <= 2, "{}", last.bytes_acked);
+    let segments = BYTES.div_ceil(1448) as u64 * 1448;
+    assert!(agent.acked.abs_diff(segments) < 100 * 1448, "{} bytes measured", agent.acked);
+    let led = heads.iter().filter(|head| head.mode == Mode::Agent).count();
+    assert!(led > 20 && heads.iter().all(|head| head.mode != Mode::Fallback), "{led}");
+
+    let counters = datapath.counters();
+    assert_eq!((counters.opened, counters.closed, counters.refused), (1, 1, 0));
+    assert_eq!((counters.records, counters.dropped), (heads.len() as u64, 0));
+    assert_eq!((counters.fallbacks, counters.refused_decisions), (0, 0));
+    assert_eq!(datapath.mode(last.flow), None);
+    assert_eq!(datapath.free_slots(), 256);
+}
+
+#[test]
+fn a_record_for_every_acknowledgement_tells_each_once() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink(1);
+    let sender = send(address, datapath.name(), 2 << 20);
+    let each = Reporting { cadence: Cadence::Every(Duration::ZERO), wake: true };
+    let agent = serve_one(&mut datapath, each);
+    sender.join().expect("sent");
+    received.join().expect("received");
+    let counts: Vec<u32> = agent
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Report(report) if report.head.events == Events::TIMER => Some(report.acks),
+            _ => None,
+        })
+        .collect();
+    let alone = counts.iter().filter(|acks| **acks == 1).count();
+    assert!(counts.len() > 20 && alone + 3 >= counts.len(), "{alone} of {}", counts.len());
+}
+
+#[test]
+fn the_name_is_taken_while_the_loader_lives_and_goes_with_it() {
+    let options = options();
+    let Some(datapath) = loaded(Datapath::register(&options)) else { return };
+    assert!(is_registered(&options.name));
+    let error = Datapath::register(&options).map(drop).unwrap_err();
+    assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+    drop(datapath);
+    until("the name goes", || !is_registered(&options.name));
+}
+
+#[test]
+fn slots_come_back_from_a_thousand_short_connections() {
+    const CONNECTIONS: u64 = 1000;
+    let Some(mut datapath) = loaded(Datapath::register(&Options { flows: 8, ..options() })) else {
+        return;
+    };
+    let (address, received) = sink(CONNECTIONS as usize);
+    let (mut opened, mut closed) = (0, 0);
+    let mut numbers = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut stream = connect(address, datapath.name());
+        stream.write_all(b"hello").expect("sent");
+        drop(stream);
+        datapath
+            .drain(&mut |record| {
+                numbers.push(record.head().flow.generation);
+                opened += u64::from(matches!(record, Record::Opened(_)));
+                closed += u64::from(record.head().events.contains(Events::CLOSE));
+            })
+            .expect("drained");
+    }
+    assert_eq!(received.join().expect("received"), 5 * CONNECTIONS);
+    until("all end", || datapath.counters().closed == CONNECTIONS);
+    datapath
+        .drain(&mut |record| {
+            opened += u64::from(matches!(record, Record::Opened(_)));
+            closed += u64::from(record.head().events.contains(Events::CLOSE));
+        })
+        .expect("drained");
+    let counters = datapath.counters();
+    assert_eq!(counters.opened, CONNECTIONS);
+    assert_eq!((opened, closed), (CONNECTIONS - counters.refused, CONNECTIONS - counters.refused));
+    assert_eq!((counters.dropped, datapath.free_slots()), (0, 8));
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert!(numbers.len() as u64 >= CONNECTIONS - counters.refused - 8);
+}
+
+#[test]
+fn a_decision_sets_window_threshold_and_rate_at_the_next_acknowledgement() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink(1);
+    let sender = send(address, datapath.name(), 24 << 20);
+    let hold = SendLimits {
+        cwnd: Some(ByteCount::new(37 * 1448)),
+        ssthresh: Some(ByteCount::new(21 * 1448)),
+        pacing_rate: Some(RATE),
+        ..SendLimits::default()
+    };
+    let mut held = Vec::new();
+    let mut moving = Vec::new();
+    let mut count = 0;
+    let mut has_ended = false;
+    let deadline = Instant::now() + LONG;
+    while !has_ended && Instant::now() < deadline {
+        let mut heads = Vec::new();
+        let mut rates = Vec::new();
+        datapath
+            .drain(&mut |record| {
+                heads.push(*record.head());
+                if let Record::Report(report) = record {
+                    rates.push(report.pacing_rate);
+                }
+            })
+            .expect("drained");
+        for head in &heads {
+            has_ended |= head.events.contains(Events::CLOSE);
+            count += 1;
+            // Held first; then a law that grows a segment a window, as fast as it may, up to 60.
+            let law = Law {
+                growth: ByteCount::new(1448),
+                cap: ByteCount::new(60 * 1448),
+                slow_start: SlowStart::Standard,
+                beta: Some(Beta::of(1, 2)),
+                ..Law::HOLD
+            };
+            let limits = if count < 40 {
+                if count > 10 {
+                    held.push((head.cwnd, head.ssthresh));
+                }
+                hold
+            } else {
+                moving.push(head.cwnd);
+                SendLimits { law, ..SendLimits::default() }
+            };
+            datapath.decide(head, &Decision::new(&limits, head.mss, Reporting::default()));
+        }
+        if (10..40).contains(&count) {
+            assert!(rates.iter().all(|rate| rate.as_bits_per_sec().abs_diff(160_000_000) < 8));
+        }
+        datapath.wait(Duration::from_millis(1)).expect("waited");
+    }
+    sender.join().expect("sent");
+    received.join().expect("received");
+    assert!(held.len() > 20 && held.iter().all(|at| *at == (37, Some(21))), "{held:?}");
+    assert!(moving.windows(2).all(|pair| pair[0] <= pair[1]), "{moving:?}");
+    assert_eq!((moving[0], moving[moving.len() - 1]), (37, 60));
+}
+
+#[test]
+fn both_native_algorithms_carry_a_transfer_and_leave_no_name() {
+    for kind in NativeKind::ALL {
+        let name = fresh_name();
+        let Some(native) = loaded(Native::register(kind, &name)) else { return };
+        for (program, count) in native.instructions() {
+            println!("{kind:?} {program}: {count} instructions verified");
+        }
+        let (address, received) = sink(1);
+        send(address, native.name(), 8 << 20).join().expect("sent");
+        assert_eq!(received.join().expect("received"), 8 << 20);
+        assert!(is_registered(&name));
+        drop(native);
+        until("the name goes", || !is_registered(&name));
+    }
+}

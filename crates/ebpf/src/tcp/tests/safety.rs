@@ -1,0 +1,236 @@
+//! What must hold when the reader is gone, late or wrong.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_core::cc::SendLimits;
+
+use super::super::slot::Slot;
+use super::super::{Datapath, Decision, Events, Head, Mode, Options, Record, Reporting};
+use super::Random;
+use super::loopback::{
+    Agent, LONG, connect, fresh_name, is_registered, options, paced, send, sink, until,
+};
+use crate::program::tests::loaded;
+
+#[test]
+fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    const BYTES: usize = 24 << 20; // more than a second
+    let (address, received) = sink(1);
+    let sender = send(address, datapath.name(), BYTES);
+    let mut agent = Agent::default();
+    until("a few records", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 5
+    });
+    let flow = agent.records[0].head().flow;
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        datapath.mode(flow) == Some(Mode::Agent)
+    });
+    // Nobody answers: seen without a record, and then in one.
+    until("it falls back", || datapath.mode(flow) == Some(Mode::Fallback));
+    let answered = agent.records.last().expect("records").head().seq;
+    let mut unanswered = Vec::new();
+    datapath.drain(&mut |record| unanswered.push(record)).expect("drained");
+    until("the record of it", || {
+        datapath.drain(&mut |record| unanswered.push(record)).expect("drained");
+        unanswered.iter().any(|record| record.head().events.contains(Events::FALLBACK))
+    });
+    let first = unanswered.iter().find(|record| record.head().seq > answered).expect("one");
+    let fallen = unanswered
+        .iter()
+        .find(|record| record.head().events.contains(Events::FALLBACK))
+        .expect("one");
+    let after = fallen.head().at.saturating_since(first.head().at);
+    assert!(after >= Duration::from_millis(100) && after < Duration::from_millis(600), "{after:?}");
+    // A law of its own, from one answer on.
+    let newest = *unanswered.last().expect("records").head();
+    let decision = Decision::new(&paced(SendLimits::default()), newest.mss, Reporting::default());
+    datapath.decide(&newest, &decision);
+    until("it resumes", || datapath.mode(flow) != Some(Mode::Fallback));
+    while !agent.serve(&mut datapath, Reporting::default()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    sender.join().expect("sent");
+    assert_eq!(received.join().expect("received"), BYTES as u64);
+    let resumed = |record: &Record| record.head().events.contains(Events::RESUMED);
+    assert!(agent.records.iter().any(resumed));
+    let counters = datapath.counters();
+    assert!(counters.fallbacks >= 1 && counters.resumed >= 1, "{counters:?}");
+}
+
+#[test]
+fn a_full_ring_loses_records_that_are_counted_to_the_last() {
+    const CONNECTIONS: u64 = 200;
+    let small = Options { ring_bytes: 4096, ..options() };
+    let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
+    let (address, received) = sink(CONNECTIONS as usize);
+    for _ in 0..CONNECTIONS {
+        connect(address, datapath.name()).write_all(b"hello").expect("sent");
+    }
+    received.join().expect("received");
+    until("all end", || datapath.counters().closed == CONNECTIONS);
+    let mut taken = 0;
+    datapath.drain(&mut |_| taken += 1).expect("drained");
+    let counters = datapath.counters();
+    assert!(taken > 0 && counters.dropped > CONNECTIONS, "{taken} {counters:?}");
+    assert_eq!(counters.records, counters.dropped + taken);
+    assert_eq!(datapath.free_slots(), 256);
+}
+
+#[test]
+fn connections_beyond_the_slots_are_under_the_kernels_law() {
+    let Some(datapath) = loaded(Datapath::register(&Options { flows: 1, ..options() })) else {
+        return;
+    };
+    let (address, received) = sink(2);
+    let first = connect(address, datapath.name());
+    let second = send(address, datapath.name(), 1 << 20);
+    drop(first);
+    second.join().expect("sent");
+    assert_eq!(received.join().expect("received"), 1 << 20);
+    let counters = datapath.counters();
+    assert_eq!((counters.refused, counters.fallbacks), (1, 1));
+    until("all end", || datapath.counters().closed == 2);
+    assert_eq!(datapath.free_slots(), 1);
+}
+
+#[test]
+fn nothing_that_stands_in_a_slot_stops_or_breaks_a_connection() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    const BYTES: usize = 8 << 20;
+    let (address, received) = sink(1);
+    let sender = send(address, datapath.name(), BYTES);
+    let mut random = Random(5);
+    let mut newest: Option<Head> = None;
+    let mut windows = Vec::new();
+    let mut writes = 0_u64;
+    let deadline = Instant::now() + 3 * LONG;
+    loop {
+        let mut has_ended = false;
+        datapath
+            .drain(&mut |record| {
+                has_ended |= record.head().events.contains(Events::CLOSE);
+                windows.push(record.head().cwnd);
+                newest = Some(*record.head());
+            })
+            .expect("drained");
+        if has_ended {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{windows:?}");
+        let Some(head) = newest else { continue };
+        for _ in 0..500 {
+            let slot = garbage(&mut random, &head);
+            assert!(datapath.slots.write(head.flow.slot, &slot));
+            writes += 1;
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+    assert_eq!(received.join().expect("received"), BYTES as u64);
+    sender.join().expect("sent");
+    assert!(writes > 1000, "{writes}");
+    assert!(windows.iter().all(|cwnd| (1..=1 << 20).contains(cwnd)), "{windows:?}");
+}
+
+/// Any numbers at all, but for this connection; half of them with the right sum, and paced so that
+/// the transfer ends within seconds.
+fn garbage(random: &mut Random, head: &Head) -> Slot {
+    let mut slot = Slot {
+        generation: head.flow.generation,
+        answered: if random.below(4) > 0 { head.seq } else { random.next() as u32 },
+        answered_us: random.next() as u32,
+        cwnd: random.of_bits(32),
+        known_cwnd: random.of_bits(32),
+        ssthresh: random.of_bits(32),
+        growth: random.of_bits(32),
+        cap: random.of_bits(32),
+        beta: random.next() as u16,
+        flags: random.next() as u16,
+        trip_lost: random.next() as u16,
+        trip_ce: random.next() as u16,
+        trip_rtt_us: random.of_bits(32),
+        report_us: random.of_bits(16),
+        pacing_rate: random.next() | 1 << 24,
+        ..Slot::default()
+    };
+    slot.seal();
+    slot.check = slot.check.wrapping_add(random.below(2));
+    slot
+}
+
+/// A BPF file system of the test's own.
+struct Pins(PathBuf);
+
+impl Pins {
+    fn mount() -> Option<Self> {
+        let path = std::env::temp_dir().join(fresh_name());
+        std::fs::create_dir(&path).expect("a directory");
+        let target = std::ffi::CString::new(path.to_str().expect("plain")).expect("no zero");
+        // SAFETY: terminated strings and no data.
+        let status = unsafe {
+            libc::mount(c"bpf".as_ptr(), target.as_ptr(), c"bpf".as_ptr(), 0, std::ptr::null())
+        };
+        let pins = Self(path);
+        (status == 0).then_some(pins)
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        let path = std::ffi::CString::new(self.0.to_str().unwrap_or("")).unwrap_or_default();
+        // SAFETY: a terminated string.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
+    let options = options();
+    let Some(plain) = loaded(Datapath::register(&options)) else { return };
+    let Some(mount) = Pins::mount() else {
+        println!("skipped: no BPF file system can be mounted here");
+        return;
+    };
+    drop(plain);
+    until("the name goes", || !is_registered(&options.name));
+    let pins = mount.0.join("datapath");
+    let options = Options { pins: Some(pins.clone()), ..options };
+    let mut first = Datapath::register(&options).expect("registered");
+    first.pin_link().expect("pinned");
+    let (address, received) = sink(1);
+    let sender = send(address, &options.name, 16 << 20);
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(&mut first, Reporting::default());
+        agent.records.len() > 5
+    });
+    let flow = agent.records[0].head().flow;
+    drop(first);
+    assert!(is_registered(&options.name), "the pin keeps the name");
+    until("records that nobody read", || {
+        thread::sleep(Duration::from_millis(150));
+        true
+    });
+    let mut second = Datapath::register(&options).expect("taken over");
+    assert_eq!(second.mode(flow), Some(Mode::Fallback));
+    until("it is led again", || {
+        agent.serve(&mut second, Reporting::default());
+        second.mode(flow) == Some(Mode::Agent)
+    });
+    while !agent.serve(&mut second, Reporting::default()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    sender.join().expect("sent");
+    assert_eq!(received.join().expect("received"), 16 << 20);
+    assert_eq!(second.counters().closed, 1);
+    second.unpin().expect("removed");
+    assert!(!pins.exists());
+    drop(second);
+    until("the name goes", || !is_registered(&options.name));
+}
