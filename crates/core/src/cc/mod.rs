@@ -19,6 +19,7 @@ pub mod hystart;
 pub mod illinois;
 pub mod law;
 pub mod ledbat;
+pub mod limits;
 pub mod lp;
 pub mod newreno;
 pub mod overflow;
