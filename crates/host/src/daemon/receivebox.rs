@@ -262,6 +262,7 @@ impl ReceiveboxWorker {
 }
 
 impl Worker for ReceiveboxWorker {
+    type Status = Status;
     fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();

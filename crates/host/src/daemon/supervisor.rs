@@ -1,9 +1,11 @@
-//! What both daemons share: a worker thread that handles packets and messages, and a main thread
-//! that waits for signals, serves the control socket and reads files.
+//! What all daemons share: a worker thread that handles packets and messages, or the reports of the
+//! kernel, and a main thread that waits for signals, serves the control socket and reads files.
 
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
@@ -34,31 +36,33 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// process ends without it: the kernel detaches its programs, and the bridge forwards.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the main thread asks of the worker.
-pub enum Command {
+/// What the main thread asks of the worker; `S` is the state it answers.
+pub enum Command<S = Status> {
     /// Its state.
-    Status(SyncSender<Status>),
+    Status(SyncSender<S>),
     /// Use these keys, in the order of the configured bundles.
     Keys(Vec<KeyRing>),
     /// Send what is queued and end.
     Stop,
 }
 
-/// A thread that does a box's work.
+/// A thread that does a daemon's work.
 pub trait Worker: Send + 'static {
+    /// What it tells of itself.
+    type Status: Send + 'static;
     /// Works until [`Command::Stop`]; answers the state at the end.
-    fn run(self, mailbox: Mailbox) -> io::Result<Status>;
+    fn run(self, mailbox: Mailbox<Self::Status>) -> io::Result<Self::Status>;
 }
 
 /// Where the worker finds its commands.
-pub struct Mailbox {
-    commands: Receiver<Command>,
+pub struct Mailbox<S = Status> {
+    commands: Receiver<Command<S>>,
     wake: Arc<EventFd>,
 }
 
-impl Mailbox {
+impl<S> Mailbox<S> {
     /// The next command, without waiting. A main thread that is gone stops the worker.
-    pub fn take(&self) -> Option<Command> {
+    pub fn take(&self) -> Option<Command<S>> {
         match self.commands.try_recv() {
             Ok(command) => Some(command),
             Err(TryRecvError::Disconnected) => Some(Command::Stop),
@@ -73,7 +77,7 @@ impl Mailbox {
 }
 
 /// Readable when a command may wait.
-impl AsFd for Mailbox {
+impl<S> AsFd for Mailbox<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -90,15 +94,15 @@ impl Drop for Farewell {
 }
 
 /// A running worker.
-struct Handle {
-    commands: SyncSender<Command>,
+pub struct Handle<S> {
+    commands: SyncSender<Command<S>>,
     wake: Arc<EventFd>,
     ended: Arc<EventFd>,
-    thread: JoinHandle<io::Result<Status>>,
+    thread: JoinHandle<io::Result<S>>,
 }
 
-impl Handle {
-    fn start(worker: impl Worker) -> io::Result<Self> {
+impl<S: Send + 'static> Handle<S> {
+    fn start(worker: impl Worker<Status = S>) -> io::Result<Self> {
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let (wake, ended) = (Arc::new(event()?), Arc::new(event()?));
         let (sender, commands) = sync_channel(COMMANDS);
@@ -111,14 +115,15 @@ impl Handle {
         Ok(Self { commands: sender, wake, ended, thread })
     }
 
-    fn send(&self, command: Command) -> Result<(), &'static str> {
+    fn send(&self, command: Command<S>) -> Result<(), &'static str> {
         self.commands.try_send(command).map_err(|_| "the packet thread takes no commands")?;
         // Full only after 2^64 commands.
         let _ = self.wake.write(1);
         Ok(())
     }
 
-    fn status(&self) -> Result<Status, &'static str> {
+    /// Asks the worker for its state; says so if it does not answer.
+    pub fn status(&self) -> Result<S, &'static str> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Status(sender))?;
         receiver.recv_timeout(PATIENCE).map_err(|_| "the packet thread does not answer: it hangs")
@@ -126,7 +131,7 @@ impl Handle {
 
     /// Tells the worker to stop, and waits for it no longer than `patience`. A thread that hangs is
     /// left to the end of the process.
-    fn stop(self, patience: Duration) -> io::Result<Status> {
+    fn stop(self, patience: Duration) -> io::Result<S> {
         // A worker that takes no command may still have ended by itself.
         let told = self.send(Command::Stop);
         let mut fds = [PollFd::new(self.ended.as_fd(), PollFlags::POLLIN)];
@@ -140,7 +145,7 @@ impl Handle {
         )))
     }
 
-    fn join(self) -> io::Result<Status> {
+    fn join(self) -> io::Result<S> {
         match self.thread.join() {
             Ok(result) => result,
             Err(_) => Err(io::Error::other("the packet thread panicked")),
@@ -160,15 +165,35 @@ pub fn block_signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, flags)?)
 }
 
-/// Runs `worker` until SIGTERM or SIGINT; answers its last state. SIGHUP reloads the key files.
-pub fn supervise(config: &Config, signals: SignalFd, worker: impl Worker) -> io::Result<Status> {
+/// Runs the worker of a box until SIGTERM or SIGINT; answers its last state. SIGHUP reloads the key
+/// files.
+pub fn supervise(
+    config: &Config,
+    signals: SignalFd,
+    worker: impl Worker<Status = Status>,
+) -> io::Result<Status> {
+    let answer = |worker: &Handle<Status>, request| answer(config, worker, request);
+    supervise_at(&config.control, &config.role, signals, worker, answer)
+}
+
+/// Runs `worker`, called `name` in logs, until SIGTERM or SIGINT; answers its last state. Clients of
+/// the control socket at `control` get what `answer` says, and SIGHUP asks it for
+/// [`Request::ReloadKeys`].
+pub fn supervise_at<S: Send + 'static>(
+    control: &Path,
+    name: &dyn Display,
+    signals: SignalFd,
+    worker: impl Worker<Status = S>,
+    answer: impl Fn(&Handle<S>, Request) -> Answer,
+) -> io::Result<S> {
+    let path = control;
     // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in
     // the socket's queue until it is served.
-    let control = ControlSocket::bind(&config.control)?;
+    let control = ControlSocket::bind(path)?;
     let worker = Handle::start(worker)?;
     privileges::drop_unneeded()?;
     notify_systemd("READY=1");
-    tracing::info!(control = %config.control.display(), "{} runs", config.role);
+    tracing::info!(control = %path.display(), "{name} runs");
     loop {
         let mut fds = [signals.as_fd(), control.as_fd(), worker.ended.as_fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -181,11 +206,11 @@ pub fn supervise(config: &Config, signals: SignalFd, worker: impl Worker) -> io:
             return worker.join();
         }
         if asked {
-            control.serve(|request| answer(config, &worker, request));
+            control.serve(|request| answer(&worker, request));
         }
         if signalled && let Some(signal) = signals.read_signal()? {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
-                tracing::info!(answer = ?answer(config, &worker, Request::ReloadKeys), "SIGHUP");
+                tracing::info!(answer = ?answer(&worker, Request::ReloadKeys), "SIGHUP");
                 continue;
             }
             notify_systemd("STOPPING=1");
@@ -194,7 +219,7 @@ pub fn supervise(config: &Config, signals: SignalFd, worker: impl Worker) -> io:
     }
 }
 
-fn answer(config: &Config, worker: &Handle, request: Request) -> Answer {
+fn answer(config: &Config, worker: &Handle<Status>, request: Request) -> Answer {
     let answer = match request {
         Request::Status => worker.status().map(|status| Answer::Status(Box::new(status))),
         Request::ReloadKeys => match load_keys(config) {
@@ -234,6 +259,7 @@ mod tests {
     }
 
     impl Worker for Echo {
+        type Status = Status;
         fn run(self, mailbox: Mailbox) -> io::Result<Status> {
             let mut status = Status::new(Role::Receivebox, false);
             loop {
@@ -268,6 +294,7 @@ mod tests {
     struct Hung(Receiver<()>);
 
     impl Worker for Hung {
+        type Status = Status;
         fn run(self, _mailbox: Mailbox) -> io::Result<Status> {
             let _ = self.0.recv();
             Ok(Status::new(Role::Receivebox, false))

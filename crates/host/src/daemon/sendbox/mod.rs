@@ -325,6 +325,7 @@ impl SendboxWorker {
 }
 
 impl Worker for SendboxWorker {
+    type Status = Status;
     fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
