@@ -25,7 +25,7 @@ impl Meter {
         let (head, last, mss) = (&report.head, &self.last, u64::from(report.head.mss));
         let bytes = |segments: u32| ByteCount::new(u64::from(segments) * mss);
         let acked = bytes(head.delivered.wrapping_sub(last.delivered));
-        self.delivered += acked.as_u64();
+        self.delivered = self.delivered.saturating_add(acked.as_u64());
         let sampled = bytes(report.rate_delivered);
         let rate = |us: u32| sampled.per(Duration::from_micros(u64::from(us)));
         let has_sample = report.rate_delivered > 0;
