@@ -1,5 +1,6 @@
-//! Linux user space of forebay: boxes, link emulator, testbed and traffic generators.
+//! Linux user space of forebay: boxes, agent, link emulator, testbed and traffic generators.
 
+pub mod agent;
 pub mod bridge;
 pub mod clock;
 pub mod daemon;

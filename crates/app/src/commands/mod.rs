@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+mod agent;
 mod check_config;
 mod compare;
 mod daemons;
@@ -11,6 +12,7 @@ mod link;
 mod list;
 mod man;
 mod plan;
+mod replay;
 mod report;
 #[cfg(feature = "host")]
 mod role;
@@ -71,17 +73,21 @@ pub enum Command {
     Sendbox(daemons::Sendbox),
     /// Run a receivebox: report to the sendboxes when their packets arrive.
     Receivebox(daemons::Receivebox),
+    /// Let an algorithm decide for TCP connections of this machine's kernel.
+    Agent(agent::Agent),
+    /// Repeat what an agent has recorded, and say where this program decides otherwise.
+    Replay(replay::Replay),
     /// Check the configuration file of a sendbox or receivebox.
     CheckConfig(check_config::CheckConfig),
     /// Make the shared key of a bundle.
     Keygen(keygen::Keygen),
-    /// Show what running boxes do, and why.
+    /// Show what running boxes and agents do, and why.
     Status(status::Status),
-    /// Show the status of running boxes live.
+    /// Show the status of running boxes and agents live.
     Top(status::Top),
     /// Have running boxes read their key files again.
     Reload(status::Reload),
-    /// Examine whether this machine can carry a box, and say what to do where it cannot.
+    /// Examine whether this machine can carry a box or an agent, and say what to do where it cannot.
     Doctor(doctor::Doctor),
     /// Run a command behind an emulated link.
     Link(link::Link),
@@ -110,6 +116,8 @@ impl Command {
             Self::Plan(arguments) => arguments.execute(),
             Self::Sendbox(arguments) => arguments.execute(),
             Self::Receivebox(arguments) => arguments.execute(),
+            Self::Agent(arguments) => arguments.execute(),
+            Self::Replay(arguments) => arguments.execute(),
             Self::CheckConfig(arguments) => arguments.execute(),
             Self::Keygen(arguments) => arguments.execute(),
             Self::Status(arguments) => arguments.execute(),

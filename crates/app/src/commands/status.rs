@@ -1,4 +1,4 @@
-//! `forebay status`, `forebay top` and `forebay reload`: asking a running box.
+//! `forebay status`, `forebay top` and `forebay reload`: asking a running box or agent.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,8 +11,8 @@ use super::print;
 /// Which daemon is asked.
 #[derive(clap::Args)]
 struct Target {
-    /// Control socket of the daemon (`box.control` in its configuration). Without it, every socket
-    /// in /run/forebay is asked.
+    /// Control socket of the daemon (`box.control` in its configuration, or `agent --control`).
+    /// Without it, every socket in /run/forebay is asked.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -39,6 +39,22 @@ pub struct Top {
 pub struct Reload {
     #[command(flatten)]
     target: Target,
+}
+
+/// What the daemons that were asked say of themselves.
+#[cfg(feature = "host")]
+#[derive(Default)]
+struct Answers {
+    boxes: Vec<forebay_host::daemon::status::Status>,
+    agents: Vec<forebay_host::agent::status::AgentStatus>,
+}
+
+#[cfg(feature = "host")]
+impl Answers {
+    fn tables(&self) -> Vec<String> {
+        let boxes = self.boxes.iter().map(|status| status.table());
+        boxes.chain(self.agents.iter().map(|status| status.table())).collect()
+    }
 }
 
 #[cfg(feature = "host")]
@@ -72,28 +88,31 @@ impl Target {
         self.sockets()?.iter().map(ask).collect()
     }
 
-    fn status(&self) -> anyhow::Result<Vec<forebay_host::daemon::status::Status>> {
+    fn status(&self) -> anyhow::Result<Answers> {
         use forebay_host::daemon::control::{Answer, Request};
-        let answers = self.ask(Request::Status)?;
-        let status = |answer| match answer {
-            Answer::Status(status) => Ok(*status),
-            Answer::Failed(reason) => Err(anyhow::anyhow!(reason)),
-            Answer::Done(_) => Err(anyhow::anyhow!("the daemon answered another question")),
-        };
-        answers.into_iter().map(status).collect()
+        let mut answers = Answers::default();
+        for answer in self.ask(Request::Status)? {
+            match answer {
+                Answer::Status(status) => answers.boxes.push(*status),
+                Answer::Agent(status) => answers.agents.push(*status),
+                Answer::Failed(reason) => anyhow::bail!(reason),
+                Answer::Done(_) => anyhow::bail!("the daemon answered another question"),
+            }
+        }
+        Ok(answers)
     }
 }
 
 #[cfg(feature = "host")]
 impl Status {
-    /// Prints the state of each daemon: tables, or `{"boxes": [..]}`.
+    /// Prints the state of each daemon: tables, or `{"boxes": [..], "agents": [..]}`.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let boxes = self.target.status()?;
+        let answers = self.target.status()?;
         if self.json {
-            print(&format!("{}\n", serde_json::json!({ "boxes": boxes })))?;
+            let Answers { boxes, agents } = answers;
+            print(&format!("{}\n", serde_json::json!({ "boxes": boxes, "agents": agents })))?;
         } else {
-            let tables: Vec<String> = boxes.iter().map(|status| status.table()).collect();
-            print(&tables.join("\n"))?;
+            print(&answers.tables().join("\n"))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -104,10 +123,9 @@ impl Top {
     /// Shows the tables of `forebay status` and renews them every second, until interrupted.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         loop {
-            let boxes = self.target.status()?;
+            let tables = self.target.status()?.tables().join("\n");
             // ECMA-48: home, erase the display.
-            let tables: String = boxes.iter().map(|status| status.table() + "\n").collect();
-            if !print(&format!("\x1b[H\x1b[2J{tables}"))? {
+            if !print(&format!("\x1b[H\x1b[2J{tables}\n"))? {
                 return Ok(ExitCode::SUCCESS);
             }
             std::thread::sleep(Duration::from_secs(1));
@@ -128,7 +146,9 @@ impl Reload {
                     eprintln!("error: {reason}");
                     code = ExitCode::FAILURE;
                 }
-                Answer::Status(_) => anyhow::bail!("the daemon answered another question"),
+                Answer::Status(_) | Answer::Agent(_) => {
+                    anyhow::bail!("the daemon answered another question")
+                }
             }
         }
         Ok(code)

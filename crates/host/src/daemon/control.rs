@@ -16,11 +16,13 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::status::Status;
+use crate::agent::status::AgentStatus;
 
 /// Longest request.
 const MAX_REQUEST: u64 = 4096;
 
-/// Longest answer that a client reads: a status of [`super::config::MAX_BUNDLES`] bundles.
+/// Longest answer that a client reads: a status of [`super::config::MAX_BUNDLES`] bundles, or of tens
+/// of thousands of connections.
 const MAX_ANSWER: u64 = 64 << 20;
 
 /// How long one client may keep the others waiting.
@@ -30,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// The state of the box.
+    /// The state of the box or agent.
     Status,
     /// Read the key files again.
     ReloadKeys,
@@ -42,6 +44,8 @@ pub enum Request {
 pub enum Answer {
     /// The state of the box.
     Status(Box<Status>),
+    /// The state of the agent.
+    Agent(Box<AgentStatus>),
     /// Done; what was done.
     Done(String),
     /// Not done; why.

@@ -1,18 +1,21 @@
-//! What `forebay doctor` looks at: whether this machine and these devices can carry a box, and what
-//! to do where they cannot.
+//! What `forebay doctor` looks at: whether this machine and these devices can carry a box, and the
+//! kernel an agent, and what to do where they cannot.
 //!
-//! What can be tried is tried, in a network namespace of its own; nothing that exists is changed.
+//! What can be tried is tried, in a network namespace of its own or under a name of its own; nothing
+//! that exists is changed.
 
 use std::fs;
 use std::io;
 use std::process::Command;
 
+use forebay_ebpf::tcp::{Datapath, Options};
 use forebay_ebpf::{Capture, CaptureOptions};
 use nix::sched::{CloneFlags, unshare};
 use serde::Serialize;
 
 use super::config::Config;
 use super::{keys, privileges};
+use crate::agent::features;
 use crate::bridge::{self, BridgeError};
 use crate::offload::{self, Offload};
 use crate::port::{Direction, Port, XdpPort};
@@ -69,6 +72,7 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
         jit(),
         bridge_filter(),
         tcp_algorithms(),
+        agent(),
         tool("ip", "iproute2", "-V"),
     ];
     let configured = config.into_iter().flat_map(|config| {
@@ -96,11 +100,9 @@ pub fn is_fit(checks: &[Check]) -> bool {
 const KERNEL_MIN: (u32, u32) = (5, 15);
 
 fn kernel() -> Check {
-    let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let release = features::release();
     let found = format!("Linux {release}");
-    if version >= KERNEL_MIN {
+    if features::version(&release) >= KERNEL_MIN {
         return Check::ok("kernel", found);
     }
     let (major, minor) = KERNEL_MIN;
@@ -191,6 +193,32 @@ fn tcp_algorithms() -> Check {
     }
     let fix = "modprobe tcp_cubic; only demo and experiments need it";
     Check::warn("TCP algorithms", format!("{available}: no cubic"), fix)
+}
+
+/// Registers a congestion control under a name of its own, and lets it go. No box needs that, so it is
+/// no failure.
+fn agent() -> Check {
+    const NAME: &str = "agent";
+    if let Err(missing) = features::check() {
+        let fix = "only forebay agent needs it: docs/agent.md has the kernels";
+        return Check::warn(NAME, missing.to_string(), fix);
+    }
+    if let Err(error) = privileges::check_agent() {
+        return Check::warn(
+            NAME,
+            error.to_string(),
+            "run it with sudo; only forebay agent needs it",
+        );
+    }
+    // Two doctors at once must not meet.
+    let name = format!("fb_doc{}", std::process::id());
+    match Datapath::register(&Options { flows: 16, ..Options::named(&name) }) {
+        Ok(_) => Check::ok(NAME, "a congestion control was registered on trial"),
+        Err(error) => {
+            let fix = "only forebay agent needs it; a container or lockdown may forbid it";
+            Check::warn(NAME, error.to_string(), fix)
+        }
+    }
 }
 
 fn tool(name: &str, package: &str, version: &str) -> Check {

@@ -6,6 +6,7 @@
 //! | CAP_NET_RAW | AF_XDP sockets | no |
 //! | CAP_BPF | loading programs, making maps; later reading and setting maps | yes |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
+//! | CAP_PERFMON | loading the programs of a congestion control (agent) | no |
 //!
 //! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it.
 //! The user stays as it is, so that a reload can read the key files of that user. A daemon started
@@ -23,6 +24,13 @@ const SET_UP: [(Capability, &str); 3] = [
     (Capability::CAP_BPF, "to load BPF programs"),
 ];
 
+/// Capabilities that an agent's set-up needs.
+const AGENT_SET_UP: [(Capability, &str); 3] = [
+    (Capability::CAP_BPF, "to load BPF programs"),
+    (Capability::CAP_PERFMON, "to load those of a congestion control"),
+    (Capability::CAP_NET_ADMIN, "to register it"),
+];
+
 /// Capabilities that stay until the end.
 const KEPT: [Capability; 1] = [Capability::CAP_BPF];
 
@@ -31,10 +39,19 @@ const KEPT: [Capability; 1] = [Capability::CAP_BPF];
 /// normal thread; the kernel's own real-time threads stay above it.
 const PRIORITY: libc::c_int = 2;
 
-/// Says which capabilities are missing for set-up, with the fix.
+/// Says which capabilities are missing for the set-up of a box, with the fix.
 pub fn check() -> io::Result<()> {
+    check_all(&SET_UP)
+}
+
+/// Says which capabilities are missing for the set-up of an agent, with the fix.
+pub fn check_agent() -> io::Result<()> {
+    check_all(&AGENT_SET_UP)
+}
+
+fn check_all(needed: &[(Capability, &str)]) -> io::Result<()> {
     let held = caps::read(None, CapSet::Effective).map_err(io::Error::other)?;
-    let missing: Vec<String> = SET_UP
+    let missing: Vec<String> = needed
         .iter()
         .filter(|(capability, _)| !held.contains(capability))
         .map(|(capability, use_of_it)| format!("{capability} {use_of_it}"))

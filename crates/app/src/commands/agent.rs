@@ -1,0 +1,233 @@
+//! `forebay agent`: algorithms of this program decide for connections of this machine's kernel.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use forebay_core::units::{ByteCount, parse_duration};
+
+/// Arguments of `forebay agent`.
+///
+/// Runs in the foreground and needs root. Each algorithm is registered with the kernel as fb_NAME
+/// (at most 15 characters) and decides for the connections that select it, in every network
+/// namespace. Ends cleanly on SIGTERM and SIGINT; however it ends, its names go with it, and
+/// connections that are open go on under a law in the kernel (CUBIC).
+///
+/// Exit code 1: the kernel refuses; 2: no privilege, or a kernel that lacks something.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay agent --algorithm cubic\n  \
+    forebay agent --algorithm 'copa' --algorithm bbr --rule '10.0.0.0/8:443=vegas(alpha=3)'\n  \
+    forebay agent --algorithm copa --record copa.recording && forebay replay copa.recording\n\n\
+    `forebay list algorithms` lists the algorithms and their parameters.")]
+pub struct Agent {
+    /// An algorithm, such as cubic or 'cubic(hystart=off)'; may be given several times.
+    #[arg(long = "algorithm", required = true, value_name = "NAME")]
+    algorithms: Vec<String>,
+    /// Connections to a destination get this algorithm, whichever name they selected:
+    /// PREFIX=ALGORITHM, :PORT=ALGORITHM or PREFIX:PORT=ALGORITHM. The first rule that fits counts.
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<String>,
+    /// How often the kernel reports of a connection: each round trip (but at most once a
+    /// millisecond), each ack, or each so often, such as 10ms.
+    #[arg(long, default_value = "round", value_name = "round|ack|TIME")]
+    report: String,
+    /// Time between two looks at the reports while there are any, 1ms to 10ms (a quarter of the
+    /// shortest round trip where that is shorter); 0ms: each report wakes the agent.
+    #[arg(long, default_value = "10ms", value_parser = parse_duration, value_name = "TIME")]
+    period: Duration,
+    /// Pace algorithms too that only set a window.
+    #[arg(long)]
+    pace: bool,
+    /// Keep the names registered when the agent ends, until an agent with --pin takes them over or
+    /// the files are removed: an upgrade without a gap. The folder must be in bpffs.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/sys/fs/bpf/forebay")]
+    pin: Option<PathBuf>,
+    /// Write what the kernel reports and what is decided to this file, for `forebay replay`.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Largest size of that file; the recording ends there.
+    #[arg(long, default_value = "256MB", value_name = "SIZE")]
+    record_limit: ByteCount,
+    /// Seed of random choices [default: drawn].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Control socket for `forebay status` [default: /run/forebay/agent-fb_NAME.sock].
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+#[cfg(feature = "host")]
+mod with_host {
+    use forebay_core::spec::SpecError;
+    use forebay_host::agent::rules::{Choice, Rule, Rules};
+    use forebay_host::agent::{self, AgentError, Cadence, Config, PERIOD_MAX, PERIOD_MIN};
+
+    use super::*;
+    use crate::commands::{BadInput, print};
+
+    impl Agent {
+        /// Runs until told to stop.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let config = self.config()?;
+            let selection = selection(&config.rules);
+            // A reader that has gone changes nothing.
+            let registered = || drop(print(&selection));
+            agent::run(&config, registered).map_err(exit)?;
+            Ok(ExitCode::SUCCESS)
+        }
+
+        fn config(self) -> Result<Config, BadInput> {
+            let choices = self.algorithms.iter().map(|text| {
+                let refused = |error: SpecError| BadInput(format!("--algorithm {text}: {error}"));
+                text.parse::<Choice>().map_err(refused)
+            });
+            let rules = self.rules.iter().map(|text| {
+                text.parse::<Rule>().map_err(|error| BadInput(format!("--rule {text}: {error}")))
+            });
+            let rules =
+                Rules::new(choices.collect::<Result<_, _>>()?, rules.collect::<Result<_, _>>()?)
+                    .map_err(|reason| BadInput(format!("--algorithm: {reason}")))?;
+            let period = self.period;
+            if !period.is_zero() && !(PERIOD_MIN..=PERIOD_MAX).contains(&period) {
+                return Err(BadInput(format!(
+                    "--period {period:?}: allowed is 1ms to 10ms, or 0ms"
+                )));
+            }
+            Ok(Config {
+                rules,
+                cadence: cadence(&self.report)?,
+                period,
+                pace: self.pace,
+                pins: self.pin,
+                recording: self.record.map(|file| (file, self.record_limit)),
+                seed: self.seed,
+                control: self.control,
+            })
+        }
+    }
+
+    /// Longest time between reports: a flow is given up by its agent after 100 ms.
+    const EVERY_MAX: Duration = Duration::from_millis(50);
+
+    /// A report a round, no more than one a millisecond.
+    const ROUND_MIN: Duration = Duration::from_millis(1);
+
+    fn cadence(text: &str) -> Result<Cadence, BadInput> {
+        let time = match text {
+            "round" => return Ok(Cadence::Round { at_least: ROUND_MIN }),
+            "ack" => return Ok(Cadence::Every(Duration::ZERO)),
+            text => parse_duration(text).ok(),
+        };
+        let allowed = Duration::from_micros(100)..=EVERY_MAX;
+        time.filter(|time| allowed.contains(time)).map(Cadence::Every).ok_or_else(|| {
+            BadInput(format!("--report {text}: allowed is round, ack, or a time of 100us to 50ms"))
+        })
+    }
+
+    fn exit(error: AgentError) -> anyhow::Error {
+        if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
+    }
+
+    /// How connections select the algorithms.
+    pub(super) fn selection(rules: &Rules) -> String {
+        let names: Vec<String> = rules.choices().iter().map(Choice::kernel_name).collect();
+        let mut text = String::new();
+        for (choice, name) in rules.choices().iter().zip(&names) {
+            text +=
+                &format!("{name} is registered: {choice} decides for connections that select it\n");
+        }
+        for rule in rules.rules() {
+            text += &format!("rule {rule}\n");
+        }
+        let name = &names[0];
+        let len = name.len();
+        text += &format!(
+            "\n  \
+             a socket      setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, \"{name}\", {len})\n  \
+             a route       ip route change PREFIX via GATEWAY dev DEVICE congctl {name}\n  \
+             a namespace   sysctl -w net.ipv4.tcp_congestion_control={name}\n\n\
+             forebay status shows the connections; ctrl-C ends the agent.\n"
+        );
+        text
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use clap::Parser;
+
+        use super::*;
+
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            agent: Agent,
+        }
+
+        fn config(arguments: &str) -> Result<Config, String> {
+            let words = ["agent"].into_iter().chain(arguments.split_whitespace());
+            let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+            line.agent.config().map_err(|error| error.to_string())
+        }
+
+        #[test]
+        fn an_algorithm_is_all_that_is_needed() {
+            let config = config("--algorithm cubic").unwrap();
+            assert_eq!(config.cadence, Cadence::Round { at_least: ROUND_MIN });
+            assert_eq!(config.control_path().to_str(), Some("/run/forebay/agent-fb_cubic.sock"));
+            assert!(config.pins.is_none() && config.recording.is_none());
+            let text = selection(&config.rules);
+            for part in ["TCP_CONGESTION, \"fb_cubic\", 8)", "congctl fb_cubic", "=fb_cubic\n"] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+
+        #[test]
+        fn options_become_a_configuration() {
+            let config = config(
+                "--algorithm copa --algorithm bbr --rule :443=vegas --report 10ms --period 1ms \
+                 --record r --record-limit 1MB --pin",
+            )
+            .unwrap();
+            assert_eq!(config.rules.choices().len(), 2);
+            assert_eq!(config.rules.rules()[0].to_string(), ":443=vegas");
+            assert_eq!(config.cadence, Cadence::Every(Duration::from_millis(10)));
+            assert_eq!(config.pins.unwrap().to_str(), Some("/sys/fs/bpf/forebay"));
+            assert_eq!(config.recording.unwrap().1, ByteCount::new(1_000_000));
+        }
+
+        #[test]
+        fn refusals_name_the_option_the_value_and_what_is_allowed() {
+            for (arguments, part) in [
+                ("", "--algorithm <NAME>"),
+                (
+                    "--algorithm nonesuch",
+                    "--algorithm nonesuch: kind = nonesuch: allowed is one of",
+                ),
+                (
+                    "--algorithm cubic --rule 443=bbr",
+                    "--rule 443=bbr: \"443=bbr\": a rule begins with",
+                ),
+                ("--algorithm cubic --report 1s", "--report 1s: allowed is round, ack, or a time"),
+                ("--algorithm cubic --period 1s", "--period 1s: allowed is 1ms to 10ms"),
+                ("--algorithm cubic --period 1", "is not a duration"),
+                (
+                    "--algorithm cubic --algorithm cubic",
+                    "--algorithm: two algorithms would be fb_cubic",
+                ),
+            ] {
+                let error = config(arguments).unwrap_err();
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Agent {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = self;
+        Err(super::needs_host("agent"))
+    }
+}

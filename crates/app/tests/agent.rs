@@ -1,0 +1,342 @@
+//! `forebay agent` and `forebay replay`: what they refuse, what a recording shows, and, as root, an
+//! agent at work on the loopback device.
+#![cfg(feature = "host")]
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
+
+fn forebay(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(folder).args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn replay(folder: &Path, arguments: &[&str]) -> Output {
+    forebay(folder, &[&["replay"], arguments].concat()).output().unwrap()
+}
+
+/// The names that the kernel offers.
+fn registered() -> String {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
+}
+
+#[test]
+fn without_privilege_it_ends_with_2_and_one_sentence_and_registers_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = forebay(folder.path(), &["agent", "--algorithm", "highspeed"]);
+    if nix::unistd::geteuid().is_root() {
+        // nobody
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+    assert!(output.stdout.is_empty());
+    assert!(!registered().contains("fb_highspeed"));
+}
+
+#[test]
+fn what_is_wrong_with_an_option_is_said_before_anything_is_registered() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (&[][..], "--algorithm <NAME>"),
+        (&["--algorithm", "nonesuch"], "allowed is one of"),
+        (&["--algorithm", "cubic", "--rule", "x=bbr"], "a rule begins with PREFIX="),
+        (&["--algorithm", "cubic", "--period", "1s"], "allowed is 1ms to 10ms"),
+    ] {
+        let output = forebay(folder.path(), &[&["agent"], arguments].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains(expected), "{output:?}");
+    }
+}
+
+/// One connection of `const`, which holds 29 segments whatever is reported.
+const RECORDING: &str = r#"
+{"start":{"schema":1,"version":"0.1.0","kernel":"6.18.0","pace":false}}
+{"open":{"flow":0,"adopted":false,"cc":{"kind":"const","cwnd":"43000B"},"seed":7,"remote":"192.0.2.1:443","head":HEAD1}}
+{"report":{"flow":0,HEAD2,"pacing_bps":0,"rtt_us":50000,"rtt_min_us":50000,"window_us":50000,"acks":5,"rate_delivered":10,"rate_interval_us":50000,"send_interval_us":50000,"prior_delivered":0,"snd_wnd":65535,"packets_out":10,"app_limited":false,"cwnd_limited":true,"idle_timeouts":0,"dropped":0}}
+{"decision":{"flow":0,"seq":2,"cwnd":CWND,"ssthresh":null,"pacing_bps":null,"growth":0,"cap":1048576,"slow_start":0,"beta":0,"trip_rtt_us":0,"trip_lost":0,"trip_ce":0}}
+{"close":{"flow":0}}
+"#;
+
+fn recording(cwnd: u32) -> String {
+    let head = |seq: u32| {
+        format!(
+            "\"seq\":{seq},\"at_ns\":{at},\"events\":0,\"ca_state\":0,\"mode\":0,\
+             \"bytes_acked\":0,\"delivered\":{delivered},\"delivered_ce\":0,\"lost\":0,\
+             \"retransmitted\":0,\"in_flight\":10,\"cwnd\":10,\"ssthresh\":null,\"mss\":1448,\
+             \"srtt_us\":50000,\"min_rtt_us\":50000",
+            at = u64::from(seq) * 50_000_000,
+            delivered = (seq - 1) * 10,
+        )
+    };
+    RECORDING
+        .trim_start()
+        .replace("HEAD1", &format!("{{{}}}", head(1)))
+        .replace("HEAD2", &head(2))
+        .replace("CWND", &cwnd.to_string())
+}
+
+#[test]
+fn the_same_decisions_end_with_0_and_others_with_1_and_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("same"), recording(29)).unwrap();
+    let same = replay(folder.path(), &["same"]);
+    assert!(same.status.success(), "{same:?}");
+    assert!(text(&same.stdout).contains("1 connections, 1 reports, 1 decisions: 0 differ"));
+    fs::write(folder.path().join("other"), recording(30)).unwrap();
+    let other = replay(folder.path(), &["other"]);
+    assert_eq!(other.status.code(), Some(1), "{other:?}");
+    let stdout = text(&other.stdout);
+    assert!(stdout.contains("line 4: connection 0 (const(cwnd=43000B)), record 2"), "{stdout}");
+    assert!(stdout.contains("cwnd 30, now 29\n"), "{stdout}");
+    let document = replay(folder.path(), &["other", "--json"]);
+    assert_eq!(document.status.code(), Some(1));
+    let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
+    assert_eq!(document["differences"][0]["recorded"]["cwnd"], 30);
+    assert_eq!(document["differences"][0]["replayed"]["cwnd"], 29);
+}
+
+#[test]
+fn each_decision_is_printed_with_what_it_was_made_of() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("same"), recording(29)).unwrap();
+    let output = replay(folder.path(), &["same", "--decisions"]);
+    assert!(output.status.success(), "{output:?}");
+    let row = text(&output.stdout).lines().nth(1).unwrap();
+    // 10 segments of 1448 bytes in 50 ms: 2.3168 Mbit/s.
+    for part in ["0.100000", "14480", "50000", "2.317", " 29 ", "constant: configured"] {
+        assert!(row.contains(part), "{part:?} is missing in {row}");
+    }
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = recording(29);
+    for (contents, expected) in [
+        ("{\"close\":{\"flow\":0}}\n".to_string(), "file:1: a recording begins with a row `start`"),
+        ("nonsense\n".into(), "file:1: "),
+        (whole.replace("\"schema\":1", "\"schema\":99"), "file:1: rows of schema 99"),
+        (whole.replace("\"kind\":\"const\"", "\"kind\":\"nonesuch\""), "file:2: kind = nonesuch"),
+        (whole.replace("\"ca_state\":0", "\"ca_state\":9"), "file:2: no such state"),
+        (
+            whole.replace("{\"close\":{\"flow\":0}}", "{\"close\":{\"flow\":5}}"),
+            "file:5: connection 5",
+        ),
+    ] {
+        fs::write(folder.path().join("file"), contents).unwrap();
+        let output = replay(folder.path(), &["file"]);
+        assert_eq!(output.status.code(), Some(2), "{expected}: {output:?}");
+        assert!(text(&output.stderr).contains(expected), "{output:?}");
+    }
+    assert_eq!(replay(folder.path(), &["missing"]).status.code(), Some(2));
+}
+
+/// A running agent with one algorithm.
+struct Running {
+    child: Child,
+    folder: PathBuf,
+    name: String,
+}
+
+impl Running {
+    /// Starts it; `None` with a printed reason where this machine cannot carry one.
+    fn start(folder: &Path, algorithm: &str, arguments: &[&str]) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: an agent needs root");
+            return None;
+        }
+        let all = ["agent", "--algorithm", algorithm, "--control", "agent.sock", "--seed", "1"];
+        let mut command = forebay(folder, &[&all[..], arguments].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+        let name = format!("fb_{algorithm}");
+        if first.starts_with(&format!("{name} is registered: ")) {
+            return Some(Self { child, folder: folder.to_path_buf(), name });
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{first}{output:?}");
+        println!("skipped: {}", text(&output.stderr));
+        None
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// What it says of itself, once `is_wanted`.
+    fn status(&self, is_wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        let started = Instant::now();
+        loop {
+            let output = forebay(&self.folder, &["status", "--json", "--socket", "agent.sock"])
+                .output()
+                .unwrap();
+            // The socket comes right after the name.
+            let status = serde_json::from_slice::<serde_json::Value>(&output.stdout);
+            let status = status.map(|mut document| document["agents"][0].take());
+            if let Some(status) = status.ok().filter(|status| is_wanted(status)) {
+                return status;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "{output:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it as an operator does.
+    fn stop(mut self) {
+        self.signal(Signal::SIGTERM);
+        let status = self.child.wait().unwrap();
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert!(status.success(), "{stderr}");
+        assert!(!registered().contains(&self.name), "the name goes with its agent");
+    }
+}
+
+/// A connection over the loopback device that carries data until it is told to end.
+struct Transfer {
+    client: TcpStream,
+    reader: JoinHandle<u64>,
+}
+
+impl Transfer {
+    fn start(name: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        setsockopt(&client, sockopt::TcpCongestion, &OsString::from(name)).unwrap();
+        let reader = std::thread::spawn(move || {
+            let (mut bytes, mut buffer) = (0, vec![0; 1 << 16]);
+            loop {
+                match server.read(&mut buffer).unwrap() {
+                    0 => return bytes,
+                    read => bytes += read as u64,
+                }
+            }
+        });
+        Self { client, reader }
+    }
+
+    /// Sends so many chunks of 64 KiB, a millisecond apart.
+    fn send(&mut self, chunks: usize) {
+        for _ in 0..chunks {
+            self.client.write_all(&[7; 1 << 16]).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Bytes that arrived.
+    fn end(self) -> u64 {
+        drop(self.client);
+        self.reader.join().unwrap()
+    }
+}
+
+fn is_decided(status: &serde_json::Value) -> bool {
+    let flow = &status["flows"][0];
+    flow["decides"] == "agent" && flow["decisions"].as_u64().is_some_and(|count| count > 3)
+}
+
+#[test]
+fn an_agent_decides_for_a_connection_and_its_recording_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = ["--record", "recording", "--report", "2ms", "--period", "1ms"];
+    let Some(agent) = Running::start(folder.path(), "scalable", &recording) else { return };
+    let mut transfer = Transfer::start("fb_scalable");
+    transfer.send(200);
+    let status = agent.status(is_decided);
+    let flow = &status["flows"][0];
+    assert_eq!(flow["algorithm"], "scalable");
+    assert_eq!(flow["remote"].as_str().unwrap().split(':').next(), Some("127.0.0.1"));
+    assert!(flow["acked_bytes"].as_u64().unwrap() > 1 << 20, "{flow}");
+    assert!(status["totals"]["missed"] == 0, "{status}");
+    let table = forebay(folder.path(), &["status", "--socket", "agent.sock"]).output().unwrap();
+    assert!(text(&table.stdout).contains("fb_scalable (scalable)"), "{table:?}");
+    assert_eq!(transfer.end(), 200 << 16);
+    agent.status(|status| status["flows"].as_array().is_some_and(Vec::is_empty));
+    agent.stop();
+    let replayed = replay(folder.path(), &["recording", "--json"]);
+    assert!(replayed.status.success(), "{replayed:?}");
+    let document: serde_json::Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    assert_eq!((&document["flows"], &document["end"]), (&1.into(), &serde_json::Value::Null));
+    assert!(document["decisions"].as_u64().unwrap() > 3, "{document}");
+}
+
+#[test]
+fn a_name_that_is_taken_ends_the_second_agent_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(agent) = Running::start(folder.path(), "hybla", &[]) else { return };
+    let arguments = ["agent", "--algorithm", "hybla", "--control", "other.sock"];
+    let second = forebay(folder.path(), &arguments).output().unwrap();
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    assert!(text(&second.stderr).contains("fb_hybla"), "{second:?}");
+    assert!(!folder.path().join("other.sock").exists());
+    assert!(registered().contains("fb_hybla"), "the first is unharmed");
+    agent.stop();
+}
+
+#[test]
+fn a_killed_agent_leaves_no_name_and_its_connections_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut agent) = Running::start(folder.path(), "veno", &[]) else { return };
+    let mut transfer = Transfer::start("fb_veno");
+    transfer.send(50);
+    agent.status(is_decided);
+    agent.child.kill().unwrap();
+    agent.child.wait().unwrap();
+    transfer.send(300);
+    assert_eq!(transfer.end(), 350 << 16);
+    // The kernel frees what a dead process held in its own time.
+    let started = Instant::now();
+    while registered().contains("fb_veno") {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_stopped_agent_takes_its_connection_back_once_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(agent) = Running::start(folder.path(), "illinois", &[]) else { return };
+    let mut transfer = Transfer::start("fb_illinois");
+    transfer.send(50);
+    agent.status(is_decided);
+    agent.signal(Signal::SIGSTOP);
+    transfer.send(500);
+    agent.signal(Signal::SIGCONT);
+    let mut chunks = 550;
+    loop {
+        transfer.send(50);
+        chunks += 50;
+        let status = agent.status(|status| status.is_object());
+        let counters = status["algorithms"][0]["counters"].as_array().unwrap().clone();
+        let count = |name: &str| {
+            let pair = counters.iter().find(|pair| pair[0] == name).unwrap();
+            pair[1].as_u64().unwrap()
+        };
+        if count("fallbacks") > 0 && count("resumed") > 0 && is_decided(&status) {
+            break;
+        }
+        assert!(chunks < 50_000, "{status}");
+    }
+    assert_eq!(transfer.end(), chunks << 16);
+    agent.stop();
+}

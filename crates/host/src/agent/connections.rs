@@ -1,0 +1,372 @@
+//! All connections of an agent, by the slots of the kernel's tables. No clock and no I/O.
+//!
+//! Records of a batch are taken one after the other ([`Connections::on_record`]); then every
+//! connection that something was heard of is decided about once ([`Connections::decide`]).
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use forebay_core::units::{Rate, Timestamp};
+use forebay_ebpf::tcp::{Decision, Events, Head, Mode, Opened, Record, Report};
+
+use super::flow::{Flow, Origin, Terms};
+use super::recording::{DecisionRow, HeadRow, Open, Recorder, ReportRow, Row};
+use super::rules::Rules;
+use super::status::{FlowStatus, Totals};
+
+/// A slot of one of the kernel's tables: which table, and which slot of it.
+type Place = (usize, u32);
+
+/// Segments up to which a connection counts as just opened: a first window (RFC 6928).
+const YOUNG: u32 = 10;
+
+/// A connection and what the agent knows about it besides.
+struct Connection {
+    flow: Flow,
+    /// Its number among all of this agent.
+    number: u64,
+    addresses: Option<(SocketAddr, SocketAddr)>,
+    /// Waits for a decision; the answer is to a record and not to a timer.
+    is_heard: bool,
+    is_due: bool,
+    timer: Option<Timestamp>,
+    has_told_failure: bool,
+}
+
+/// All connections of an agent.
+pub struct Connections {
+    rules: Rules,
+    terms: Terms,
+    seed: u64,
+    /// By table and slot.
+    tables: Vec<Vec<Option<Box<Connection>>>>,
+    due: Vec<Place>,
+    timers: BTreeSet<(Timestamp, Place)>,
+    recorder: Recorder,
+    totals: Totals,
+    shortest_rtt: Option<Duration>,
+}
+
+impl Connections {
+    /// None yet. Each algorithm that `rules` offers has a table of its own, with its number. `seed`
+    /// is that of all random choices of all algorithms.
+    pub fn new(rules: Rules, terms: Terms, seed: u64, recorder: Recorder) -> Self {
+        let tables = rules.choices().iter().map(|_| Vec::new()).collect();
+        Self {
+            rules,
+            terms,
+            seed,
+            tables,
+            due: Vec::new(),
+            timers: BTreeSet::new(),
+            recorder,
+            totals: Totals::default(),
+            shortest_rtt: None,
+        }
+    }
+
+    /// Takes a record of table `table`.
+    pub fn on_record(&mut self, table: usize, record: &Record) {
+        match record {
+            Record::Opened(opened) => self.on_opened(table, opened),
+            Record::Report(report) => self.on_report(table, report),
+        }
+    }
+
+    /// Serves the timers that are due at `now`.
+    pub fn on_timers(&mut self, now: Timestamp) {
+        while let Some((at, place)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, place));
+            let Some(connection) = get(&mut self.tables, place) else { continue };
+            connection.timer = None;
+            connection.flow.on_timer(now);
+            self.recorder.put(Row::Timer { flow: connection.number, at_ns: now.as_nanos() });
+            self.set_due(place, false);
+        }
+    }
+
+    /// When the first timer is due.
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Decides about every connection that was heard of since the last call, and hands each answer to
+    /// `write`: the table, the record that is answered, the decision.
+    pub fn decide(&mut self, now: Timestamp, write: &mut dyn FnMut(usize, &Head, &Decision)) {
+        self.shortest_rtt = None;
+        let mut due = std::mem::take(&mut self.due);
+        for place in due.drain(..) {
+            let Some(connection) = get(&mut self.tables, place) else { continue };
+            // A slot that was used again stands there twice.
+            if !std::mem::take(&mut connection.is_due) {
+                continue;
+            }
+            let is_answer = std::mem::take(&mut connection.is_heard);
+            if is_answer && connection.flow.is_stale(now, &self.terms) {
+                self.totals.stale += 1;
+            } else if let Some(decision) = connection.flow.decide(&self.terms) {
+                let head = connection.flow.head();
+                write(place.0, head, &decision);
+                self.totals.decisions += 1;
+                if self.recorder.is_on() {
+                    let row = DecisionRow::of(connection.number, head.seq, &decision);
+                    self.recorder.put(Row::Decision(row));
+                }
+                let rtt = Duration::from_micros(u64::from(head.srtt_us));
+                let shortest = self.shortest_rtt.map_or(rtt, |shortest| shortest.min(rtt));
+                self.shortest_rtt = Some(shortest);
+            }
+            connection.tell_failure(&mut self.totals);
+            let next = connection.flow.next_timer();
+            self.set_timer(place, next);
+        }
+        self.due = due;
+    }
+
+    /// The shortest smoothed round trip among those last decided about.
+    pub fn shortest_rtt(&self) -> Option<Duration> {
+        self.shortest_rtt
+    }
+
+    /// What was counted of all connections, those that are gone among them.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tables.iter().flatten().flatten().count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every connection, by table and slot.
+    pub fn status(&mut self, now: Timestamp) -> Vec<FlowStatus> {
+        let mut rows = Vec::new();
+        for (table, slots) in self.tables.iter_mut().enumerate() {
+            let name = self.rules.choices().get(table).map(|choice| choice.kernel_name());
+            for connection in slots.iter_mut().flatten() {
+                rows.push(connection.status(name.as_deref().unwrap_or_default(), now));
+            }
+        }
+        rows
+    }
+
+    fn on_opened(&mut self, table: usize, opened: &Opened) {
+        let place = (table, opened.head.flow.slot);
+        let addresses = (opened.local, opened.remote);
+        let known = get(&mut self.tables, place)
+            .filter(|it| it.flow.head().flow.generation == opened.head.flow.generation);
+        let choice = self.rules.choose(opened.remote, table).clone();
+        match known {
+            // The first record was late: what was assumed may be wrong.
+            Some(connection) if connection.addresses.is_none() => {
+                connection.addresses = Some(addresses);
+                if *connection.flow.choice() != choice {
+                    let head = *connection.flow.head();
+                    let seed = connection.flow.seed();
+                    self.insert(
+                        place,
+                        Flow::new(Origin::Adopted, head, &choice, seed),
+                        Some(addresses),
+                        true,
+                    );
+                }
+            }
+            Some(_) => {}
+            None => {
+                let (head, seed) = (opened.head, self.next_seed());
+                // A connection may select its algorithm when it is under way.
+                let is_young = head.delivered <= YOUNG;
+                let origin = if is_young { Origin::Opened } else { Origin::Adopted };
+                let flow = Flow::new(origin, head, &choice, seed);
+                self.insert(place, flow, Some(addresses), !is_young);
+            }
+        }
+        self.set_due(place, true);
+    }
+
+    fn on_report(&mut self, table: usize, report: &Report) {
+        let place = (table, report.head.flow.slot);
+        let is_last = report.head.events.contains(Events::CLOSE);
+        let generation = report.head.flow.generation;
+        let is_known = get(&mut self.tables, place)
+            .is_some_and(|it| it.flow.head().flow.generation == generation);
+        match (is_known, is_last) {
+            (false, true) => return,
+            (false, false) => {
+                // Its destination is not known, so no rule can be about it.
+                let Some(choice) = self.rules.choices().get(table).cloned() else { return };
+                let seed = self.next_seed();
+                self.insert(
+                    place,
+                    Flow::new(Origin::Adopted, report.head, &choice, seed),
+                    None,
+                    true,
+                );
+            }
+            (true, _) => self.take(place, report),
+        }
+        if is_last {
+            self.remove(place);
+        } else {
+            self.set_due(place, true);
+        }
+    }
+
+    fn take(&mut self, place: Place, report: &Report) {
+        let Some(connection) = get(&mut self.tables, place) else { return };
+        let missed = connection.flow.counts().missed;
+        connection.flow.on_report(report);
+        self.totals.reports += 1;
+        self.totals.missed += connection.flow.counts().missed - missed;
+        if self.recorder.is_on() {
+            self.recorder.put(Row::Report(ReportRow::of(connection.number, report)));
+        }
+        connection.tell_failure(&mut self.totals);
+    }
+
+    fn next_seed(&self) -> u64 {
+        // Steps of 2^64 divided by the golden ratio: all different, and none near the last.
+        self.seed.wrapping_add(self.totals.opened.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn insert(
+        &mut self,
+        place: Place,
+        flow: Flow,
+        addresses: Option<(SocketAddr, SocketAddr)>,
+        is_adopted: bool,
+    ) {
+        self.remove(place);
+        let number = self.totals.opened;
+        self.totals.opened += 1;
+        if self.recorder.is_on() {
+            self.recorder.put(Row::Open(Open {
+                flow: number,
+                adopted: is_adopted,
+                cc: flow.choice().spec().clone(),
+                seed: flow.seed(),
+                remote: addresses.map(|(_, remote)| remote.to_string()),
+                head: HeadRow::of(flow.head()),
+            }));
+        }
+        let connection = Connection {
+            flow,
+            number,
+            addresses,
+            is_heard: false,
+            is_due: false,
+            timer: None,
+            has_told_failure: false,
+        };
+        let slots = &mut self.tables[place.0];
+        let slot = place.1 as usize;
+        if slots.len() <= slot {
+            slots.resize_with(slot + 1, || None);
+        }
+        slots[slot] = Some(Box::new(connection));
+    }
+
+    fn remove(&mut self, place: Place) {
+        let slot = self.tables.get_mut(place.0).and_then(|slots| slots.get_mut(place.1 as usize));
+        let Some(connection) = slot.and_then(Option::take) else { return };
+        if let Some(at) = connection.timer {
+            self.timers.remove(&(at, place));
+        }
+        self.totals.closed += 1;
+        self.recorder.put(Row::Close { flow: connection.number });
+    }
+
+    fn set_due(&mut self, place: Place, is_heard: bool) {
+        let Some(connection) = get(&mut self.tables, place) else { return };
+        connection.is_heard |= is_heard;
+        if !std::mem::replace(&mut connection.is_due, true) {
+            self.due.push(place);
+        }
+    }
+
+    fn set_timer(&mut self, place: Place, at: Option<Timestamp>) {
+        let Some(connection) = get(&mut self.tables, place) else { return };
+        let before = std::mem::replace(&mut connection.timer, at);
+        if before == at {
+            return;
+        }
+        if let Some(before) = before {
+            self.timers.remove(&(before, place));
+        }
+        if let Some(at) = at {
+            self.timers.insert((at, place));
+        }
+    }
+}
+
+fn get(tables: &mut [Vec<Option<Box<Connection>>>], place: Place) -> Option<&mut Connection> {
+    tables.get_mut(place.0)?.get_mut(place.1 as usize)?.as_deref_mut()
+}
+
+impl Connection {
+    /// Logs once that the algorithm has failed.
+    fn tell_failure(&mut self, totals: &mut Totals) {
+        if let Some(reason) = self.flow.failure()
+            && !std::mem::replace(&mut self.has_told_failure, true)
+        {
+            totals.failed += 1;
+            let remote = self.addresses.map(|(_, remote)| remote.to_string());
+            let remote = remote.as_deref().unwrap_or("unknown");
+            tracing::error!(
+                remote,
+                "{} failed, the kernel's own law goes on with this connection: {reason}",
+                self.flow.choice()
+            );
+        }
+    }
+
+    fn status(&mut self, name: &str, now: Timestamp) -> FlowStatus {
+        let state = self.flow.state();
+        let head = *self.flow.head();
+        let counts = self.flow.counts();
+        let measured = self.flow.measured();
+        let bits = |rate: Option<Rate>| rate.map(Rate::as_bits_per_sec);
+        let mss = u64::from(head.mss);
+        let text = |address: SocketAddr| address.to_string();
+        FlowStatus {
+            name: name.into(),
+            slot: head.flow.slot,
+            local: self.addresses.map(|(local, _)| text(local)),
+            remote: self.addresses.map(|(_, remote)| text(remote)),
+            algorithm: self.flow.choice().to_string(),
+            phase: state.phase.into(),
+            reason: self.flow.failure().unwrap_or(state.reason).into(),
+            decides: match head.mode {
+                _ if self.flow.failure().is_some() => "kernel",
+                Mode::Fallback => "kernel",
+                Mode::Start => "start",
+                Mode::Agent => "agent",
+            }
+            .into(),
+            cwnd_bytes: u64::from(head.cwnd) * mss,
+            ssthresh_bytes: head.ssthresh.map(|segments| u64::from(segments) * mss),
+            pacing_bps: bits(self.flow.decision().and_then(|decision| decision.pacing_rate)),
+            delivery_bps: bits(measured.delivery_rate),
+            srtt_us: head.srtt_us,
+            min_rtt_us: head.min_rtt_us,
+            in_flight_bytes: u64::from(head.in_flight) * mss,
+            acked_bytes: head.bytes_acked,
+            lost_packets: head.lost,
+            reports: counts.records,
+            missed: counts.missed,
+            decisions: counts.decisions,
+            stale: counts.stale,
+            clamped: counts.clamped,
+            heard_ns: now.saturating_since(head.at).as_nanos() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+use std::io::Write;
+use std::sync::mpsc::Receiver;
+
+use forebay_core::cc::SendLimits;
+use forebay_core::units::ByteCount;
+use forebay_ebpf::tcp::CaState;
+use proptest::prelude::*;
+
+use super::*;
+use crate::agent::flow::tests::{Path, TERMS, Wild, reports};
+use crate::agent::recording::{SCHEMA, Start};
+use crate::agent::replay::replay;
+
+const REMOTE: &str = "192.0.2.1:443";
+
+fn connections(algorithms: &[&str], rules: &[&str], recorder: Recorder) -> Connections {
+    let choices = algorithms.iter().map(|text| text.parse().unwrap()).collect();
+    let rules = rules.iter().map(|text| text.parse().unwrap()).collect();
+    Connections::new(Rules::new(choices, rules).unwrap(), TERMS, 1, recorder)
+}
+
+fn reno() -> Connections {
+    connections(&["newreno"], &[], Recorder::default())
+}
+
+/// Decides right after the newest record of `path`: slot, record answered, window.
+fn decide(connections: &mut Connections, path: &Path) -> Vec<(u32, u32, u32)> {
+    let mut answers = Vec::new();
+    connections.decide(path.report.head.at, &mut |_, head, decision| {
+        answers.push((head.flow.slot, head.seq, decision.cwnd.unwrap()));
+    });
+    answers
+}
+
+fn open(connections: &mut Connections, path: &Path) {
+    connections.on_record(0, &Record::Opened(path.opened(REMOTE)));
+}
+
+fn tell(connections: &mut Connections, report: &Report) {
+    connections.on_record(0, &Record::Report(*report));
+}
+
+#[test]
+fn a_batch_of_records_is_answered_once_a_connection() {
+    let mut connections = reno();
+    let (mut one, mut other) = (Path::new(3, 1), Path::new(5, 1));
+    open(&mut connections, &one);
+    open(&mut connections, &other);
+    for acked in [10, 20, 40] {
+        tell(&mut connections, one.round(acked));
+    }
+    tell(&mut connections, other.round(10));
+    assert_eq!(decide(&mut connections, &other), [(3, 4, 80), (5, 2, 20)]);
+    assert_eq!(connections.shortest_rtt(), Some(Duration::from_millis(40)));
+    assert_eq!(decide(&mut connections, &one), [], "nothing was heard since");
+}
+
+#[test]
+fn a_slot_that_is_used_again_is_another_connection() {
+    let mut connections = reno();
+    let mut first = Path::new(3, 1);
+    open(&mut connections, &first);
+    tell(&mut connections, first.round(10));
+    let second = Path::new(3, 2);
+    open(&mut connections, &second);
+    assert_eq!(decide(&mut connections, &second), [(3, 1, 10)]);
+    // What the ring still holds of the first.
+    let report = first.round(20);
+    report.head.events = Events::CLOSE;
+    tell(&mut connections, report);
+    assert_eq!(connections.len(), 1);
+    assert_eq!(connections.totals().closed, 1);
+}
+
+#[test]
+fn ten_thousand_connections_come_and_go_and_leave_nothing() {
+    let mut connections = reno();
+    for generation in 1..=10_000 {
+        let mut path = Path::new(generation % 16, generation);
+        open(&mut connections, &path);
+        tell(&mut connections, path.round(10));
+        decide(&mut connections, &path);
+        let report = path.round(20);
+        report.head.events = Events::CLOSE;
+        tell(&mut connections, report);
+        assert_eq!(decide(&mut connections, &path), [], "the last record has no answer");
+    }
+    assert!(connections.is_empty() && connections.timers.is_empty() && connections.due.is_empty());
+    assert_eq!(connections.tables[0].len(), 16);
+    let totals = connections.totals();
+    assert_eq!((totals.opened, totals.closed, totals.missed), (10_000, 10_000, 0));
+}
+
+#[test]
+fn rules_hold_for_connections_whose_first_record_came_late() {
+    let mut connections = connections(&["newreno", "cubic"], &[":443=vegas"], Recorder::default());
+    let mut path = Path::new(0, 1);
+    connections.on_record(1, &Record::Report(*path.round(10)));
+    assert_eq!(connections.status(Timestamp::ZERO)[0].algorithm, "cubic");
+    connections.on_record(1, &Record::Opened(path.opened(REMOTE)));
+    let status = connections.status(path.report.head.at);
+    assert_eq!((status.len(), status[0].algorithm.as_str()), (1, "vegas"));
+    assert_eq!((status[0].name.as_str(), status[0].remote.as_deref()), ("fb_cubic", Some(REMOTE)));
+    let other = Path::new(1, 1);
+    connections.on_record(0, &Record::Opened(other.opened("192.0.2.1:80")));
+    assert_eq!(connections.status(Timestamp::ZERO)[0].algorithm, "newreno");
+}
+
+#[test]
+fn a_connection_that_selects_under_way_goes_on_from_its_window() {
+    let mut connections = reno();
+    let mut path = Path::new(0, 1);
+    path.report.head.cwnd = 60;
+    path.report.head.ssthresh = Some(50);
+    path.report.head.delivered = 4_000;
+    open(&mut connections, &path);
+    assert_eq!(decide(&mut connections, &path), [(0, 1, 60)]);
+    tell(&mut connections, path.round(61));
+    assert_eq!(decide(&mut connections, &path), [(0, 2, 61)], "and not in slow start");
+}
+
+#[test]
+fn what_waited_while_the_agent_was_stopped_is_taken_and_not_answered() {
+    let mut connections = reno();
+    let mut path = Path::new(0, 1);
+    open(&mut connections, &path);
+    tell(&mut connections, path.round(10));
+    let woken = path.report.head.at + Duration::from_secs(3);
+    connections.decide(woken, &mut |_, _, _| panic!("too late"));
+    assert_eq!((connections.totals().stale, connections.totals().decisions), (1, 0));
+    tell(&mut connections, path.round(20));
+    assert_eq!(decide(&mut connections, &path), [(0, 3, 40)], "the bytes of the first count");
+}
+
+/// Gives the connection in slot `slot` an algorithm that panics at a loss.
+fn sabotage(connections: &mut Connections, slot: usize, timer: Option<Timestamp>) {
+    let connection = connections.tables[0][slot].take().unwrap();
+    let limits = SendLimits { cwnd: Some(ByteCount::new(30_000)), ..SendLimits::default() };
+    let flow = connection.flow.with_algorithm(Box::new(Wild(limits, timer)));
+    connections.tables[0][slot] = Some(Box::new(Connection { flow, ..*connection }));
+}
+
+#[test]
+fn an_algorithm_that_panics_harms_no_other_connection() {
+    let mut connections = reno();
+    let (mut bad, mut good) = (Path::new(0, 1), Path::new(1, 1));
+    open(&mut connections, &bad);
+    open(&mut connections, &good);
+    sabotage(&mut connections, 0, None);
+    for path in [&mut bad, &mut good] {
+        let report = path.round(10);
+        report.head.events = Events::LOSS;
+        report.head.ca_state = CaState::Recovery;
+        tell(&mut connections, report);
+    }
+    assert_eq!(decide(&mut connections, &good), [(1, 2, 10)]);
+    assert_eq!(connections.totals().failed, 1);
+    let status = connections.status(good.report.head.at);
+    assert_eq!((status[0].decides.as_str(), status[1].decides.as_str()), ("kernel", "start"));
+    assert_eq!(status[0].reason, "a loss was not foreseen");
+    tell(&mut connections, bad.round(10));
+    assert_eq!(decide(&mut connections, &bad), [], "its records are not answered");
+    assert_eq!(connections.totals().failed, 1, "told once");
+}
+
+#[test]
+fn timers_are_served_when_they_are_due_and_go_with_their_connection() {
+    let mut connections = reno();
+    let mut path = Path::new(0, 1);
+    open(&mut connections, &path);
+    let at = path.report.head.at + Duration::from_millis(10);
+    sabotage(&mut connections, 0, Some(at));
+    decide(&mut connections, &path);
+    assert_eq!(connections.next_timer(), Some(at));
+    connections.on_timers(path.report.head.at);
+    assert_eq!(decide(&mut connections, &path), []);
+    connections.on_timers(at);
+    assert_eq!(decide(&mut connections, &path), [(0, 1, 20)], "an answer without a report");
+    assert_eq!(connections.next_timer(), Some(at + Duration::from_millis(10)));
+    let report = path.round(10);
+    report.head.events = Events::CLOSE;
+    tell(&mut connections, report);
+    assert_eq!(connections.next_timer(), None);
+}
+
+fn write(rows: &Receiver<Row>, path: &std::path::Path) -> Vec<Row> {
+    let start = Row::Start(Start {
+        schema: SCHEMA,
+        version: "0".into(),
+        kernel: "6.18".into(),
+        pace: false,
+    });
+    let rows: Vec<Row> = std::iter::once(start).chain(rows.try_iter()).collect();
+    let mut file = std::fs::File::create(path).unwrap();
+    for row in &rows {
+        writeln!(file, "{}", serde_json::to_string(row).unwrap()).unwrap();
+    }
+    rows
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_recording_of_anything_is_replayed_bit_for_bit(
+        reports in prop::collection::vec((0usize..5, 0u32..3, reports()), 1..60),
+    ) {
+        let (recorder, rows) = Recorder::for_test();
+        let names = ["cubic", "copa", "bbr", "basic_delay", "vegas"];
+        let mut connections = connections(&names, &[":443=illinois"], recorder);
+        for (number, (table, slot, mut report)) in reports.into_iter().enumerate() {
+            report.head.flow.slot = slot;
+            report.head.flow.generation = 1 + number as u32 / 20;
+            if number % 7 == 0 {
+                let path = Path { report };
+                connections.on_record(table, &Record::Opened(path.opened(REMOTE)));
+            }
+            connections.on_record(table, &Record::Report(report));
+            if number % 3 == 0 {
+                connections.on_timers(report.head.at);
+                connections.decide(report.head.at, &mut |_, _, _| {});
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("recording");
+        let rows = write(&rows, &file);
+        let mut seen = 0;
+        let replay = replay(&file, &mut |_| seen += 1).unwrap();
+        let decisions = rows.iter().filter(|row| matches!(row, Row::Decision(_))).count() as u64;
+        prop_assert_eq!((replay.decisions, replay.different, seen), (decisions, 0, decisions));
+        prop_assert_eq!(replay.flows, connections.totals().opened);
+    }
+}
+
+#[test]
+fn a_decision_that_is_another_now_is_told_with_its_line() {
+    let (recorder, rows) = Recorder::for_test();
+    let mut connections = connections(&["cubic"], &[], recorder);
+    let mut path = Path::new(0, 1);
+    open(&mut connections, &path);
+    for acked in [10, 20, 40] {
+        decide(&mut connections, &path);
+        tell(&mut connections, path.round(acked));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording");
+    let rows = write(&rows, &file);
+    let second = rows.iter().enumerate().filter(|(_, row)| matches!(row, Row::Decision(_))).nth(1);
+    let line = second.unwrap().0;
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<String> = text
+        .lines()
+        .enumerate()
+        .map(
+            |(at, text)| {
+                if at == line { text.replace("\"cwnd\":20", "\"cwnd\":21") } else { text.into() }
+            },
+        )
+        .collect();
+    std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+    let replay = replay(&file, &mut |_| {}).unwrap();
+    assert_eq!((replay.decisions, replay.different), (3, 1));
+    let difference = &replay.differences[0];
+    assert_eq!((difference.line, difference.recorded.cwnd), (line + 1, Some(21)));
+    assert_eq!(difference.replayed.as_ref().unwrap().cwnd, Some(20));
+}

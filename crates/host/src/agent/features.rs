@@ -1,0 +1,91 @@
+//! What an agent needs of the kernel, and what of that is missing here.
+//!
+//! | kernel | what an agent needs of it |
+//! |---|---|
+//! | 5.6 | congestion control in BPF (`struct_ops`), for which the kernel must tell its types (BTF) |
+//! | 5.8 | BPF ring buffers |
+//! | 6.0 | pacing rate and window may be written by a congestion control in BPF |
+//! | 6.4 | a congestion control held by a BPF link, which goes with its process |
+
+use std::fs;
+use std::path::Path;
+
+/// The oldest kernel with all of it.
+pub const KERNEL_MIN: (u32, u32) = (6, 4);
+
+/// Where the kernel tells its types.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+/// Whether programs are compiled; `struct_ops` needs that.
+const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
+
+/// What is missing, in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// Too old.
+    #[error(
+        "Linux {0} cannot hold a congestion control by a BPF link: forebay agent needs Linux 6.4 or \
+         later"
+    )]
+    Version(String),
+    /// No BTF.
+    #[error(
+        "this kernel does not tell its types (no {BTF}): forebay agent needs one built with \
+         CONFIG_DEBUG_INFO_BTF"
+    )]
+    Btf,
+    /// No JIT.
+    #[error(
+        "the BPF JIT is off, which congestion control in BPF needs: sysctl -w \
+         net.core.bpf_jit_enable=1"
+    )]
+    Jit,
+}
+
+/// Says what is missing first, if anything is.
+pub fn check() -> Result<(), Missing> {
+    let jit = fs::read_to_string(JIT).ok();
+    judge(&release(), Path::new(BTF).exists(), jit.as_deref().map(str::trim))
+}
+
+/// The release of the running kernel, such as `6.18.44`.
+pub fn release() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_string()
+}
+
+/// Major and minor number of a release; 0 where there is none.
+pub fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+fn judge(release: &str, has_btf: bool, jit: Option<&str>) -> Result<(), Missing> {
+    if version(release) < KERNEL_MIN {
+        return Err(Missing::Version(release.to_string()));
+    }
+    if !has_btf {
+        return Err(Missing::Btf);
+    }
+    if jit == Some("0") { Err(Missing::Jit) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_in_one_sentence_with_its_name() {
+        assert_eq!(judge("6.18.44", true, Some("1")), Ok(()));
+        assert_eq!(judge("6.4.0-1-amd64", true, None), Ok(()));
+        for (release, has_btf, jit, part) in [
+            ("6.1.0-37-amd64", true, Some("1"), "Linux 6.1.0-37-amd64 cannot"),
+            ("5.15.0", false, Some("0"), "needs Linux 6.4"),
+            ("", true, None, "needs Linux 6.4"),
+            ("6.12.1", false, Some("1"), "CONFIG_DEBUG_INFO_BTF"),
+            ("6.12.1", true, Some("0"), "bpf_jit_enable=1"),
+        ] {
+            let text = judge(release, has_btf, jit).unwrap_err().to_string();
+            assert!(text.contains(part) && !text.contains('\n'), "{text}");
+        }
+    }
+}

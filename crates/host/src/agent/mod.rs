@@ -1,0 +1,99 @@
+//! The agent: algorithms of `forebay-core` decide for the connections of this machine's kernel.
+//!
+//! ```text
+//! kernel   every ACK ──► fold ──► report, once a round trip ──► ring ─┐
+//!             ▲                                                      ▼
+//!             └── slot ◄── decision ◄── algorithm ◄── measurement, events      agent
+//! ```
+//! The kernel's side ([`forebay_ebpf::tcp`]) measures and enforces; it acts within a round trip by the
+//! [`Law`](forebay_core::cc::Law) of the last decision. All that decides is in [`flow`] (one
+//! connection) and [`connections`] (all of them), without clock and I/O; [`worker`] is the loop around
+//! them. [`recording`] and [`replay`] make a test of what happened in the field.
+//!
+//! An agent that dies, hangs or is stopped leaves every connection to a law in the kernel.
+
+pub mod connections;
+pub mod features;
+pub mod flow;
+pub mod recording;
+pub mod replay;
+pub mod rules;
+pub mod status;
+mod worker;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_core::units::ByteCount;
+pub use forebay_ebpf::tcp::Cadence;
+pub use worker::run;
+
+use self::rules::Rules;
+
+/// Shortest and longest time between two looks at the reports, unless each wakes the agent.
+pub const PERIOD_MIN: Duration = Duration::from_millis(1);
+/// See [`PERIOD_MIN`].
+pub const PERIOD_MAX: Duration = Duration::from_millis(10);
+
+/// What an agent does.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The algorithms, and who gets which.
+    pub rules: Rules,
+    /// How often the kernel reports of a connection.
+    pub cadence: Cadence,
+    /// Time between two looks at the reports while there are any, [`PERIOD_MIN`] to [`PERIOD_MAX`],
+    /// and not longer than a quarter of the shortest round trip; zero: each report wakes the agent.
+    pub period: Duration,
+    /// Algorithms that only set a window are paced, too.
+    pub pace: bool,
+    /// The names stay with the kernel when the agent ends, and its successor takes them over: the
+    /// folder in bpffs that holds them.
+    pub pins: Option<PathBuf>,
+    /// Record to this file, at most so many bytes.
+    pub recording: Option<(PathBuf, ByteCount)>,
+    /// Seed of all random choices; `None`: one that nobody knows.
+    pub seed: Option<u64>,
+    /// Control socket; `None`: in /run/forebay, named after the first algorithm.
+    pub control: Option<PathBuf>,
+}
+
+impl Config {
+    /// Path of the control socket.
+    pub fn control_path(&self) -> PathBuf {
+        let name = self.rules.choices()[0].kernel_name();
+        let default = || PathBuf::from(format!("/run/forebay/agent-{name}.sock"));
+        self.control.clone().unwrap_or_else(default)
+    }
+}
+
+/// Why an agent did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// It may not.
+    #[error("{0}")]
+    Privilege(io::Error),
+    /// The kernel lacks something.
+    #[error("{0}")]
+    Unsupported(#[from] features::Missing),
+    /// The kernel refused.
+    #[error(transparent)]
+    Ebpf(#[from] forebay_ebpf::Error),
+    /// Something else at the start.
+    #[error("{0}")]
+    SetUp(io::Error),
+    /// Something after the start.
+    #[error("{0}")]
+    Failed(io::Error),
+}
+
+impl AgentError {
+    /// Whether an agent cannot run here, whatever the kernel would say: exit code 2.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Privilege(_) | Self::Unsupported(_) | Self::Ebpf(forebay_ebpf::Error::Privilege)
+        )
+    }
+}

@@ -1,0 +1,292 @@
+//! Which algorithm a connection gets.
+//!
+//! An agent offers some algorithms, each under a name of its own that a connection selects
+//! (`fb_copa`). A rule overrules that choice for the connections to some destination:
+//!
+//! ```text
+//! --rule '10.0.0.0/8=copa(flow=true)'      --rule '[2001:db8::/32]:443=bbr'      --rule ':80=newreno'
+//! ```
+//! The first rule that fits is taken; without one, the algorithm whose name was selected.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use forebay_core::cc::delay::FLOW;
+use forebay_core::cc::{self, ALGORITHMS, CongestionControl, Field};
+use forebay_core::spec::{Spec, SpecError, Value};
+use ipnet::IpNet;
+
+/// What the kernel's reports tell an algorithm.
+pub const SUPPLIED: &[Field] =
+    &[Field::Lost, Field::EcnCe, Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::InFlight];
+
+/// Longest name of a congestion control in Linux (`TCP_CA_NAME_MAX` less the NUL).
+pub const NAME_MAX: usize = 15;
+
+/// The name under which `algorithm` is registered with the kernel: `fb_`, and as much of its own name
+/// as fits into [`NAME_MAX`] bytes.
+pub fn kernel_name(algorithm: &str) -> String {
+    let name: String = "fb_".chars().chain(algorithm.chars()).collect();
+    name.chars().filter(char::is_ascii).take(NAME_MAX).collect()
+}
+
+/// An algorithm with its parameters, checked: it can be built on what the kernel reports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice(Spec);
+
+impl Choice {
+    /// Checks `spec`. What is meant for aggregates as well is told that this is a single flow, unless
+    /// `spec` says otherwise.
+    pub fn new(mut spec: Spec) -> Result<Self, SpecError> {
+        let is_for_both = |algorithm: &&cc::Algorithm| {
+            algorithm.name == spec.kind && algorithm.params.iter().any(|it| it.name == FLOW.name)
+        };
+        if ALGORITHMS.iter().any(|algorithm| is_for_both(&algorithm)) {
+            spec.params.entry(FLOW.name.into()).or_insert(Value::Bool(true));
+        }
+        cc::build(&spec, SUPPLIED)?;
+        Ok(Self(spec))
+    }
+
+    /// The checked specification.
+    pub fn spec(&self) -> &Spec {
+        &self.0
+    }
+
+    /// The name under which it is registered with the kernel.
+    pub fn kernel_name(&self) -> String {
+        kernel_name(&self.0.kind)
+    }
+
+    /// A fresh instance.
+    pub fn build(&self) -> Box<dyn CongestionControl> {
+        cc::build(&self.0, SUPPLIED).expect("it was built once, when it was checked")
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Choice {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::new(text.parse()?)
+    }
+}
+
+/// Connections to some destination get this algorithm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Prefix of the destination; `None`: any.
+    pub prefix: Option<IpNet>,
+    /// Port of the destination; `None`: any.
+    pub port: Option<u16>,
+    /// What they get.
+    pub choice: Choice,
+}
+
+/// A text that is no rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// The part before `=`.
+    #[error(
+        "{0:?}: a rule begins with PREFIX=, :PORT= or PREFIX:PORT=, such as 10.0.0.0/8:443= or \
+         [2001:db8::/32]:443="
+    )]
+    Destination(String),
+    /// The part behind it.
+    #[error("{0}")]
+    Algorithm(#[from] SpecError),
+}
+
+impl Rule {
+    /// Whether it is about connections to `destination`.
+    pub fn covers(&self, destination: SocketAddr) -> bool {
+        // A socket of IPv6 may carry IPv4: on the wire, and in a rule, that is IPv4.
+        let address = destination.ip().to_canonical();
+        self.prefix.is_none_or(|prefix| prefix.contains(&address))
+            && self.port.is_none_or(|port| port == destination.port())
+    }
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let wrong = || RuleError::Destination(text.to_string());
+        let (destination, algorithm) = text.split_once('=').ok_or_else(wrong)?;
+        let (prefix, port) = split_port(destination.trim()).ok_or_else(wrong)?;
+        let prefix = match prefix {
+            "" => None,
+            text => Some(parse_prefix(text).ok_or_else(wrong)?),
+        };
+        let port = port.map(|port| port.parse().map_err(|_| wrong())).transpose()?;
+        if prefix.is_none() && port.is_none() {
+            return Err(wrong());
+        }
+        Ok(Self { prefix, port, choice: algorithm.trim().parse()? })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.prefix, self.port) {
+            (Some(prefix @ IpNet::V6(_)), Some(_)) => write!(f, "[{prefix}]")?,
+            (Some(prefix), _) => prefix.fmt(f)?,
+            (None, _) => {}
+        }
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        write!(f, "={}", self.choice)
+    }
+}
+
+/// The prefix and the port of `10.0.0.0/8:443`, `[2001:db8::/32]:443`, `:443` or a prefix alone.
+fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (prefix, rest) = rest.split_once(']')?;
+        return match rest {
+            "" => Some((prefix, None)),
+            rest => Some((prefix, Some(rest.strip_prefix(':')?))),
+        };
+    }
+    match text.split_once(':') {
+        // More than one colon: IPv6 without brackets.
+        Some((_, rest)) if rest.contains(':') => Some((text, None)),
+        Some((prefix, port)) => Some((prefix, Some(port))),
+        None => Some((text, None)),
+    }
+}
+
+fn parse_prefix(text: &str) -> Option<IpNet> {
+    let net = text.parse::<IpNet>().ok();
+    net.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(|net| net.trunc())
+}
+
+/// What an agent offers, and to whom it gives something else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    choices: Vec<Choice>,
+    rules: Vec<Rule>,
+}
+
+impl Rules {
+    /// Offers `choices`, the first of them where no other is named. None is no agent, and two under
+    /// one name in the kernel are refused.
+    pub fn new(choices: Vec<Choice>, rules: Vec<Rule>) -> Result<Self, String> {
+        if choices.is_empty() {
+            return Err("no algorithm".into());
+        }
+        for (index, choice) in choices.iter().enumerate() {
+            let name = choice.kernel_name();
+            if choices[..index].iter().any(|other| other.kernel_name() == name) {
+                return Err(format!(
+                    "two algorithms would be {name}: give other parameters by a rule"
+                ));
+            }
+        }
+        Ok(Self { choices, rules })
+    }
+
+    /// The algorithms that can be selected by name.
+    pub fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
+    /// The rules, in the order in which they are tried.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What a connection gets that goes to `destination` and has selected choice number `selected`.
+    pub fn choose(&self, destination: SocketAddr, selected: usize) -> &Choice {
+        let rule = self.rules.iter().find(|rule| rule.covers(destination));
+        let selected = || self.choices.get(selected).unwrap_or(&self.choices[0]);
+        rule.map_or_else(selected, |rule| &rule.choice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(choices: &[&str], rules: &[&str]) -> Rules {
+        let choices = choices.iter().map(|text| text.parse().unwrap()).collect();
+        Rules::new(choices, rules.iter().map(|text| text.parse().unwrap()).collect()).unwrap()
+    }
+
+    #[test]
+    fn names_fit_into_the_kernel_s_fifteen_bytes_and_differ() {
+        let mut names: Vec<String> = ALGORITHMS.iter().map(|it| kernel_name(it.name)).collect();
+        assert!(names.iter().all(|name| name.len() <= NAME_MAX && name.starts_with("fb_")));
+        assert!(names.contains(&"fb_basic_delay".to_string()));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), ALGORITHMS.len());
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides_and_else_the_name() {
+        let rules = rules(
+            &["cubic", "copa"],
+            &["10.1.0.0/16:443=bbr", ":80=newreno", "[2001:db8::/32]:443=vegas", "10.0.0.0/8=veno"],
+        );
+        for (to, selected, kind) in [
+            ("10.1.2.3:443", 0, "bbr"),
+            ("10.1.2.3:80", 0, "newreno"),
+            ("10.1.2.3:22", 1, "veno"),
+            ("[2001:db8::1]:443", 0, "vegas"),
+            ("[::ffff:10.1.2.3]:443", 0, "bbr"),
+            ("192.0.2.1:443", 0, "cubic"),
+            ("192.0.2.1:443", 1, "copa"),
+            ("192.0.2.1:443", 7, "cubic"),
+        ] {
+            let choice = rules.choose(to.parse().unwrap(), selected);
+            assert_eq!(choice.spec().kind, kind, "{to}");
+        }
+    }
+
+    #[test]
+    fn rules_are_printed_as_they_are_read() {
+        for text in [
+            "10.0.0.0/8=cubic(hystart=off)",
+            ":443=bbr",
+            "[2001:db8::/32]:443=newreno",
+            "192.0.2.7/32:80=cubic",
+        ] {
+            assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
+        }
+        let host: Rule = "2001:db8::7=cubic".parse().unwrap();
+        assert_eq!(host.prefix.unwrap().prefix_len(), 128);
+    }
+
+    #[test]
+    fn texts_that_are_no_rule_are_refused_by_their_part() {
+        for text in ["cubic", "=cubic", "10.0.0.0/33=cubic", "10.0.0.0/8:x=cubic", "[::1=cubic"] {
+            let error = text.parse::<Rule>().unwrap_err();
+            assert!(matches!(error, RuleError::Destination(_)), "{text}");
+        }
+        let error = ":443=cubic(hystart=3)".parse::<Rule>().unwrap_err();
+        assert!(error.to_string().starts_with("hystart = "), "{error}");
+        assert!(":443=nonesuch".parse::<Rule>().is_err());
+    }
+
+    #[test]
+    fn laws_for_aggregates_are_told_that_this_is_one_flow() {
+        let flow = |text: &str| text.parse::<Choice>().unwrap().spec().switch("flow").unwrap();
+        assert_eq!(flow("copa"), Some(true));
+        assert_eq!(flow("copa(flow=false)"), Some(false));
+        assert_eq!(flow("cubic"), None);
+    }
+
+    #[test]
+    fn two_algorithms_of_one_name_are_refused() {
+        let choices = || vec!["cubic".parse().unwrap(), "cubic(hystart=off)".parse().unwrap()];
+        assert!(Rules::new(choices(), vec![]).unwrap_err().contains("fb_cubic"));
+        assert!(Rules::new(vec![], vec![]).is_err());
+    }
+}

@@ -1,0 +1,270 @@
+//! What a running agent says of itself: one document, the same for `forebay status` and `--json`.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of [`AgentStatus`]; it grows when a field changes its meaning or goes.
+pub const SCHEMA: u32 = 1;
+
+/// The state of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Process.
+    pub pid: u32,
+    /// Now, on `CLOCK_MONOTONIC` (ns).
+    pub at_ns: u64,
+    /// Time since the start (ns).
+    pub uptime_ns: u64,
+    /// What connections can select.
+    pub algorithms: Vec<AlgorithmStatus>,
+    /// Rules that overrule that, as they were given.
+    pub rules: Vec<String>,
+    /// What the agent counted.
+    pub totals: Totals,
+    /// The recording, if there is one.
+    pub recording: Option<RecordingStatus>,
+    /// The connections.
+    pub flows: Vec<FlowStatus>,
+}
+
+/// A name that connections can select.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AlgorithmStatus {
+    /// Name in the kernel.
+    pub name: String,
+    /// Algorithm and parameters.
+    pub algorithm: String,
+    /// Named counters of the kernel's side since it was registered, such as reports that the ring
+    /// did not take.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// What was counted since the start of the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Connections that came.
+    pub opened: u64,
+    /// Connections that went.
+    pub closed: u64,
+    /// Reports taken.
+    pub reports: u64,
+    /// Reports missed: the ring did not take them.
+    pub missed: u64,
+    /// Decisions handed to the kernel.
+    pub decisions: u64,
+    /// Decisions withheld because they came too late.
+    pub stale: u64,
+    /// Connections whose algorithm failed.
+    pub failed: u64,
+}
+
+/// A recording under way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordingStatus {
+    /// The file.
+    pub file: String,
+    /// It has ended before the agent: too large, or the disk too slow.
+    pub ended: bool,
+}
+
+/// A connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// The name that it selected.
+    pub name: String,
+    /// Its slot in the kernel's table of that name.
+    pub slot: u32,
+    /// Its own end; unknown for one that was there before the agent.
+    pub local: Option<String>,
+    /// The other end.
+    pub remote: Option<String>,
+    /// Algorithm and parameters.
+    pub algorithm: String,
+    /// Phase of the algorithm.
+    pub phase: String,
+    /// Why it decides as it does, or why it failed.
+    pub reason: String,
+    /// Who sets the window: `agent`, `kernel` (its own law, without an agent) or `start` (the same,
+    /// before the first decision).
+    pub decides: String,
+    /// Window in force at the last report.
+    pub cwnd_bytes: u64,
+    /// Slow-start threshold, if there is one.
+    pub ssthresh_bytes: Option<u64>,
+    /// Pacing rate decided, if it is paced.
+    pub pacing_bps: Option<u64>,
+    /// Delivery rate of the last report.
+    pub delivery_bps: Option<u64>,
+    /// Smoothed round trip.
+    pub srtt_us: u32,
+    /// Least round trip the kernel remembers.
+    pub min_rtt_us: Option<u32>,
+    /// Bytes outstanding.
+    pub in_flight_bytes: u64,
+    /// Bytes acknowledged since the connection was opened.
+    pub acked_bytes: u64,
+    /// Packets that were lost since then.
+    pub lost_packets: u32,
+    /// Records that came.
+    pub reports: u64,
+    /// Records that the ring did not take.
+    pub missed: u64,
+    /// Decisions handed to the kernel.
+    pub decisions: u64,
+    /// Decisions withheld because they came too late.
+    pub stale: u64,
+    /// Decisions that were out of all bounds.
+    pub clamped: u64,
+    /// Age of the last record (ns).
+    pub heard_ns: u64,
+}
+
+/// Connections that the table shows; the JSON document has all.
+const SHOWN: usize = 40;
+
+impl AgentStatus {
+    /// The table that `forebay status` prints.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        self.write_table(&mut text).expect("writing to a string cannot fail");
+        text
+    }
+
+    fn write_table(&self, out: &mut String) -> std::fmt::Result {
+        let uptime_s = self.uptime_ns as f64 / 1e9;
+        writeln!(out, "forebay agent {}, pid {}, up {uptime_s:.1} s", self.version, self.pid)?;
+        for algorithm in &self.algorithms {
+            write!(out, "{} ({})", algorithm.name, algorithm.algorithm)?;
+            for (name, count) in algorithm.counters.iter().filter(|(_, count)| *count > 0) {
+                write!(out, "  {name} {count}")?;
+            }
+            writeln!(out)?;
+        }
+        for rule in &self.rules {
+            writeln!(out, "rule {rule}")?;
+        }
+        let Totals { opened, closed, reports, missed, decisions, stale, failed } = self.totals;
+        writeln!(
+            out,
+            "{opened} connections, {closed} of them closed; {reports} reports, {missed} missed; \
+             {decisions} decisions, {stale} too late; {failed} failed"
+        )?;
+        if let Some(recording) = &self.recording {
+            let state = if recording.ended { "has ended" } else { "goes on" };
+            writeln!(out, "recording {}: {state}", recording.file)?;
+        }
+        if self.flows.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\n{:<24} {:<14} {:<22} {:<7} {:>11} {:>11} {:>11} {:>9} {:>9} {:>8} {:>6}",
+            "to",
+            "algorithm",
+            "phase",
+            "decides",
+            "cwnd B",
+            "pace Mbit/s",
+            "rate Mbit/s",
+            "RTT ms",
+            "min ms",
+            "reports",
+            "missed"
+        )?;
+        for flow in self.flows.iter().take(SHOWN) {
+            flow.write_row(out)?;
+        }
+        match self.flows.len().checked_sub(SHOWN) {
+            None | Some(0) => Ok(()),
+            Some(more) => writeln!(out, "and {more} more: --json shows all"),
+        }
+    }
+}
+
+impl FlowStatus {
+    fn write_row(&self, out: &mut String) -> std::fmt::Result {
+        let mbit = |bits: Option<u64>| {
+            bits.map_or("-".to_string(), |bits| format!("{:.2}", bits as f64 / 1e6))
+        };
+        let millis = |us: u32| format!("{:.2}", f64::from(us) / 1e3);
+        let kind = self.algorithm.split('(').next().unwrap_or_default();
+        writeln!(
+            out,
+            "{:<24} {:<14} {:<22} {:<7} {:>11} {:>11} {:>11} {:>9} {:>9} {:>8} {:>6}",
+            self.remote.as_deref().unwrap_or("unknown"),
+            kind,
+            self.phase,
+            self.decides,
+            self.cwnd_bytes,
+            mbit(self.pacing_bps),
+            mbit(self.delivery_bps),
+            millis(self.srtt_us),
+            self.min_rtt_us.map_or("-".to_string(), millis),
+            self.reports,
+            self.missed
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(flows: usize) -> AgentStatus {
+        let flow = FlowStatus {
+            name: "fb_copa".into(),
+            remote: Some("192.0.2.1:443".into()),
+            algorithm: "copa(flow=true)".into(),
+            phase: "steering".into(),
+            decides: "agent".into(),
+            cwnd_bytes: 65_000,
+            delivery_bps: Some(12_340_000),
+            srtt_us: 50_100,
+            reports: 17,
+            ..FlowStatus::default()
+        };
+        AgentStatus {
+            schema: SCHEMA,
+            pid: 7,
+            algorithms: vec![AlgorithmStatus {
+                name: "fb_copa".into(),
+                algorithm: "copa(flow=true)".into(),
+                counters: vec![("dropped".into(), 3), ("refused".into(), 0)],
+            }],
+            rules: vec![":443=bbr".into()],
+            recording: Some(RecordingStatus { file: "r".into(), ended: true }),
+            flows: vec![flow; flows],
+            ..AgentStatus::default()
+        }
+    }
+
+    #[test]
+    fn the_document_survives_a_round_trip() {
+        let status = sample(2);
+        let text = serde_json::to_string(&status).unwrap();
+        assert_eq!(serde_json::from_str::<AgentStatus>(&text).unwrap(), status);
+    }
+
+    #[test]
+    fn the_table_has_a_row_a_connection_and_says_what_it_leaves_out() {
+        let table = sample(42).table();
+        for part in [
+            "fb_copa (copa(flow=true))  dropped 3\n",
+            "rule :443=bbr",
+            "recording r: has ended",
+            "192.0.2.1:443",
+            "12.34",
+            "50.10",
+            "and 2 more",
+        ] {
+            assert!(table.contains(part), "{part:?} is missing in\n{table}");
+        }
+        assert!(!table.contains("refused"), "{table}");
+        assert_eq!(table.matches("192.0.2.1:443").count(), 40);
+    }
+}

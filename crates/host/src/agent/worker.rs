@@ -1,0 +1,285 @@
+//! The loop of an agent: drain, decide, sleep.
+//!
+//! ```text
+//! busy    reports in the last 100 ms: sleep T = min(period, shortest RTT / 4), at least 1 ms; drain all
+//! idle    sleep until something wakes us that cannot wait (a connection, a loss), at most 50 ms
+//! ```
+//! A wake-up costs the kernel several microseconds on the path of the ACK, so the reports of a
+//! connection that resumes do not wake the agent; it finds them in time for its patience of 100 ms.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use forebay_core::units::Timestamp;
+use forebay_ebpf::tcp::{Counters, Datapath, Options, Reporting};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::connections::Connections;
+use super::flow::Terms;
+use super::recording::{self, Recorder, SCHEMA, Start, Writer};
+use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
+use super::{AgentError, Config, PERIOD_MIN, features};
+use crate::clock;
+use crate::daemon::control::{Answer, Request};
+use crate::daemon::privileges;
+use crate::daemon::supervisor::{Command, Handle, Mailbox, Worker, block_signals, supervise_at};
+
+/// Reports so recent mean that more will come.
+const BUSY: Duration = Duration::from_millis(100);
+/// Longest sleep: the kernel's law takes a connection after 100 ms without an answer.
+const IDLE: Duration = Duration::from_millis(50);
+/// Share of the shortest round trip that is slept.
+const ROUND_TRIP_PARTS: u32 = 4;
+/// A decision may be so many periods old: its report waited for one of them.
+const STALE_PERIODS: u32 = 2;
+
+/// Runs an agent until it is told to stop; answers its last state. `registered` is called once the
+/// names can be selected.
+pub fn run(config: &Config, registered: impl FnOnce()) -> Result<AgentStatus, AgentError> {
+    privileges::check_agent().map_err(AgentError::Privilege)?;
+    features::check()?;
+    let signals = block_signals().map_err(AgentError::SetUp)?;
+    let worker = AgentWorker::open(config)?;
+    registered();
+    let control = config.control_path();
+    supervise_at(&control, &"agent", signals, worker, answer).map_err(AgentError::Failed)
+}
+
+fn answer(worker: &Handle<AgentStatus>, request: Request) -> Answer {
+    match request {
+        Request::Status => match worker.status() {
+            Ok(status) => Answer::Agent(Box::new(status)),
+            Err(reason) => Answer::Failed(reason.into()),
+        },
+        Request::ReloadKeys => Answer::Failed("an agent has no keys".into()),
+    }
+}
+
+/// Everything the worker thread owns.
+struct AgentWorker {
+    /// In the order of the algorithms.
+    datapaths: Vec<Datapath>,
+    connections: Connections,
+    algorithms: Vec<AlgorithmStatus>,
+    rules: Vec<String>,
+    period: Duration,
+    recorder: Recorder,
+    recording: Option<String>,
+    writer: Writer,
+    started: Timestamp,
+    heard: Timestamp,
+}
+
+impl AgentWorker {
+    fn open(config: &Config) -> Result<Self, AgentError> {
+        let now = clock::now();
+        let seed = config.seed.map_or_else(getrandom::u64, Ok);
+        let seed = seed.map_err(|error| AgentError::SetUp(io::Error::other(error)))?;
+        let (recorder, writer) = match &config.recording {
+            None => (Recorder::default(), Writer::default()),
+            Some((path, limit)) => {
+                let start = Start {
+                    schema: SCHEMA,
+                    version: env!("CARGO_PKG_VERSION").into(),
+                    kernel: features::release(),
+                    pace: config.pace,
+                };
+                recording::start(path, *limit, start).map_err(AgentError::SetUp)?
+            }
+        };
+        let choices = config.rules.choices();
+        let datapaths = choices.iter().map(|choice| register(config, choice.kernel_name()));
+        let datapaths = datapaths.collect::<Result<Vec<_>, _>>()?;
+        let terms = Terms {
+            reporting: Reporting { cadence: config.cadence, wake: config.period.is_zero() },
+            pace: config.pace,
+            stale_after: config.period.max(PERIOD_MIN) * STALE_PERIODS,
+        };
+        let rules = config.rules.clone();
+        Ok(Self {
+            datapaths,
+            algorithms: choices
+                .iter()
+                .map(|choice| AlgorithmStatus {
+                    name: choice.kernel_name(),
+                    algorithm: choice.to_string(),
+                    counters: Vec::new(),
+                })
+                .collect(),
+            rules: rules.rules().iter().map(ToString::to_string).collect(),
+            connections: Connections::new(rules, terms, seed, recorder.clone()),
+            period: config.period,
+            recorder,
+            recording: config.recording.as_ref().map(|(path, _)| path.display().to_string()),
+            writer,
+            started: now,
+            heard: now,
+        })
+    }
+
+    /// Takes what there is and answers it.
+    fn round(&mut self) -> Result<(), forebay_ebpf::Error> {
+        if self.drain()? > 0 {
+            self.heard = clock::now();
+        }
+        let now = clock::now();
+        self.connections.on_timers(now);
+        let datapaths = &mut self.datapaths;
+        self.connections.decide(now, &mut |table, head, decision| {
+            datapaths[table].decide(head, decision);
+        });
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<usize, forebay_ebpf::Error> {
+        let connections = &mut self.connections;
+        let mut records = 0;
+        for (table, datapath) in self.datapaths.iter_mut().enumerate() {
+            records += datapath.drain(&mut |record| connections.on_record(table, &record))?;
+        }
+        Ok(records)
+    }
+
+    fn sleep(&self, mailbox: &Mailbox<AgentStatus>) -> io::Result<()> {
+        let now = clock::now();
+        let timer = self.connections.next_timer().map(|at| at.saturating_since(now));
+        let is_busy = now.saturating_since(self.heard) < BUSY;
+        if is_busy && !self.period.is_zero() {
+            let time = nap(self.period, self.connections.shortest_rtt());
+            return wait(&[mailbox.as_fd()], timer.map_or(time, |timer| timer.min(time)));
+        }
+        let rings = self.datapaths.iter().map(Datapath::as_fd);
+        let fds: Vec<BorrowedFd<'_>> = rings.chain([mailbox.as_fd()]).collect();
+        wait(&fds, timer.map_or(IDLE, |timer| timer.min(IDLE)))
+    }
+
+    /// False: stop.
+    fn obey(&mut self, mailbox: &Mailbox<AgentStatus>) -> bool {
+        while let Some(command) = mailbox.take() {
+            match command {
+                // Whoever asked may have lost patience.
+                Command::Status(reply) => drop(reply.try_send(self.status())),
+                Command::Keys(_) => {}
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn status(&mut self) -> AgentStatus {
+        let now = clock::now();
+        for (algorithm, datapath) in self.algorithms.iter_mut().zip(&self.datapaths) {
+            algorithm.counters = named(datapath.counters());
+        }
+        AgentStatus {
+            schema: status::SCHEMA,
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            at_ns: now.as_nanos(),
+            uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
+            algorithms: self.algorithms.clone(),
+            rules: self.rules.clone(),
+            totals: self.connections.totals(),
+            recording: self.recording.as_ref().map(|file| RecordingStatus {
+                file: file.clone(),
+                ended: self.recorder.has_ended(),
+            }),
+            flows: self.connections.status(now),
+        }
+    }
+}
+
+impl Worker for AgentWorker {
+    type Status = AgentStatus;
+
+    fn run(mut self, mailbox: Mailbox<AgentStatus>) -> io::Result<AgentStatus> {
+        privileges::cut_timer_slack();
+        privileges::drop_unneeded()?;
+        while self.obey(&mailbox) {
+            self.round().map_err(io::Error::other)?;
+            self.sleep(&mailbox)?;
+        }
+        let status = self.status();
+        let Self { datapaths, connections, recorder, writer, .. } = self;
+        drop(datapaths);
+        if !connections.is_empty() {
+            tracing::info!("{} connections go on under the kernel's own law", connections.len());
+        }
+        drop((connections, recorder));
+        writer.finish()?;
+        Ok(status)
+    }
+}
+
+fn register(config: &Config, name: String) -> Result<Datapath, forebay_ebpf::Error> {
+    let pins = config.pins.as_ref().map(|folder| folder.join(&name));
+    let is_pinned = pins.is_some();
+    let mut datapath = Datapath::register(&Options { pins, ..Options::named(&name) })?;
+    if is_pinned {
+        datapath.pin_link()?;
+    }
+    Ok(datapath)
+}
+
+/// How long to sleep between two looks at the reports.
+fn nap(period: Duration, shortest_rtt: Option<Duration>) -> Duration {
+    let part = shortest_rtt.map_or(period, |rtt| rtt / ROUND_TRIP_PARTS);
+    period.min(part).max(PERIOD_MIN)
+}
+
+fn wait(fds: &[BorrowedFd<'_>], time: Duration) -> io::Result<()> {
+    let mut fds: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    match ppoll(&mut fds, Some(TimeSpec::from(time)), None) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn named(counters: Counters) -> Vec<(String, u64)> {
+    let Counters {
+        opened,
+        closed,
+        refused,
+        records,
+        dropped,
+        fallbacks,
+        resumed,
+        refused_decisions,
+    } = counters;
+    [
+        ("opened", opened),
+        ("closed", closed),
+        ("refused", refused),
+        ("records", records),
+        ("dropped", dropped),
+        ("fallbacks", fallbacks),
+        ("resumed", resumed),
+        ("refused_decisions", refused_decisions),
+    ]
+    .map(|(name, count)| (name.to_string(), count))
+    .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_are_a_quarter_of_the_shortest_round_trip_within_their_bounds() {
+        let ms = Duration::from_millis;
+        for (period, rtt, nap_ms) in [
+            (10, Some(40), 10),
+            (10, Some(20), 5),
+            (10, Some(1), 1),
+            (10, None, 10),
+            (1, Some(100), 1),
+            (4, Some(100), 4),
+        ] {
+            assert_eq!(nap(ms(period), rtt.map(ms)), ms(nap_ms), "{period} {rtt:?}");
+        }
+    }
+}
