@@ -12,6 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
@@ -211,6 +212,25 @@ impl Running {
     }
 }
 
+/// A BPF file system of its own, gone when dropped.
+struct Bpffs(PathBuf);
+
+impl Bpffs {
+    fn mount(folder: &Path) -> Self {
+        let path = folder.join("bpf");
+        fs::create_dir(&path).unwrap();
+        let kind = Some("bpf");
+        mount(kind, &path, kind, MsFlags::empty(), None::<&str>).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = umount(&self.0);
+    }
+}
+
 /// A connection over the loopback device that carries data until it is told to end.
 struct Transfer {
     client: TcpStream,
@@ -339,4 +359,34 @@ fn a_stopped_agent_takes_its_connection_back_once_it_goes_on() {
     }
     assert_eq!(transfer.end(), chunks << 16);
     agent.stop();
+}
+
+#[test]
+fn a_pinned_name_outlives_its_agent_and_the_next_takes_its_connections_over() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: an agent needs root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pins = Bpffs::mount(folder.path());
+    let pin = ["--pin", pins.0.to_str().unwrap()];
+    let Some(mut first) = Running::start(folder.path(), "bic", &pin) else { return };
+    let mut transfer = Transfer::start("fb_bic");
+    transfer.send(50);
+    first.status(is_decided);
+    first.signal(Signal::SIGTERM);
+    assert!(first.child.wait().unwrap().success());
+    assert!(registered().contains("fb_bic"));
+    transfer.send(300);
+    let second = Running::start(folder.path(), "bic", &pin).unwrap();
+    let mut chunks = 350;
+    while !is_decided(&second.status(|status| status.is_object())) {
+        transfer.send(50);
+        chunks += 50;
+        assert!(chunks < 50_000);
+    }
+    assert_eq!(transfer.end(), chunks << 16);
+    second.status(|status| status["flows"].as_array().is_some_and(Vec::is_empty));
+    fs::remove_dir_all(&pins.0.join("fb_bic")).unwrap();
+    second.stop();
 }

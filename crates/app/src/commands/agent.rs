@@ -72,8 +72,8 @@ mod with_host {
             let config = self.config()?;
             let selection = selection(&config.rules);
             // A reader that has gone changes nothing.
-            let registered = || drop(print(&selection));
-            agent::run(&config, registered).map_err(exit)?;
+            let started = move || drop(print(&selection));
+            agent::run(&config, started).map_err(exit)?;
             Ok(ExitCode::SUCCESS)
         }
 

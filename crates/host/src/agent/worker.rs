@@ -1,11 +1,13 @@
 //! The loop of an agent: drain, decide, sleep.
 //!
 //! ```text
-//! busy    reports in the last 100 ms: sleep T = min(period, shortest RTT / 4), at least 1 ms; drain all
-//! idle    sleep until something wakes us that cannot wait (a connection, a loss), at most 50 ms
+//! busy    reports in the last 100 ms: T = min(period, shortest RTT / 4), at least 1 ms
+//! idle    50 ms
 //! ```
-//! A wake-up costs the kernel several microseconds on the path of the ACK, so the reports of a
-//! connection that resumes do not wake the agent; it finds them in time for its patience of 100 ms.
+//! Either sleep ends early with what cannot wait (a connection, a loss, a timeout, a tripwire), and
+//! with nothing else: a wake-up costs the kernel several microseconds on the path of the ACK. So a
+//! report that waits already must not end it, which is why the rings are watched for edges. The
+//! reports of a connection that resumes are found in time for the kernel's patience of 100 ms.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,13 +17,14 @@ use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::{Counters, Datapath, Options, Reporting};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
 
 use super::connections::Connections;
 use super::flow::Terms;
 use super::recording::{self, Recorder, SCHEMA, Start, Writer};
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
-use super::{AgentError, Config, PERIOD_MIN, features};
+use super::{AgentError, Config, PERIOD_MAX, PERIOD_MIN, features};
 use crate::clock;
 use crate::daemon::control::{Answer, Request};
 use crate::daemon::privileges;
@@ -33,17 +36,21 @@ const BUSY: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(50);
 /// Share of the shortest round trip that is slept.
 const ROUND_TRIP_PARTS: u32 = 4;
-/// A decision may be so many periods old: its report waited for one of them.
-const STALE_PERIODS: u32 = 2;
+/// A decision may be so old: its report waited for a period, and the agent for the processor.
+const STALE_AFTER: Duration = PERIOD_MAX.saturating_mul(2);
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 16;
 
-/// Runs an agent until it is told to stop; answers its last state. `registered` is called once the
-/// names can be selected.
-pub fn run(config: &Config, registered: impl FnOnce()) -> Result<AgentStatus, AgentError> {
+/// Runs an agent until it is told to stop; answers its last state. `started` is called once its names
+/// can be selected and its control socket is there.
+pub fn run(
+    config: &Config,
+    started: impl FnOnce() + Send + 'static,
+) -> Result<AgentStatus, AgentError> {
     privileges::check_agent().map_err(AgentError::Privilege)?;
     features::check()?;
     let signals = block_signals().map_err(AgentError::SetUp)?;
-    let worker = AgentWorker::open(config)?;
-    registered();
+    let worker = AgentWorker::open(config, Box::new(started))?;
     let control = config.control_path();
     supervise_at(&control, &"agent", signals, worker, answer).map_err(AgentError::Failed)
 }
@@ -62,6 +69,7 @@ fn answer(worker: &Handle<AgentStatus>, request: Request) -> Answer {
 struct AgentWorker {
     /// In the order of the algorithms.
     datapaths: Vec<Datapath>,
+    wakes: Wakes,
     connections: Connections,
     algorithms: Vec<AlgorithmStatus>,
     rules: Vec<String>,
@@ -70,11 +78,12 @@ struct AgentWorker {
     recording: Option<String>,
     writer: Writer,
     started: Timestamp,
+    tell_started: Box<dyn FnOnce() + Send>,
     heard: Timestamp,
 }
 
 impl AgentWorker {
-    fn open(config: &Config) -> Result<Self, AgentError> {
+    fn open(config: &Config, started: Box<dyn FnOnce() + Send>) -> Result<Self, AgentError> {
         let now = clock::now();
         let seed = config.seed.map_or_else(getrandom::u64, Ok);
         let seed = seed.map_err(|error| AgentError::SetUp(io::Error::other(error)))?;
@@ -96,10 +105,11 @@ impl AgentWorker {
         let terms = Terms {
             reporting: Reporting { cadence: config.cadence, wake: config.period.is_zero() },
             pace: config.pace,
-            stale_after: config.period.max(PERIOD_MIN) * STALE_PERIODS,
+            stale_after: STALE_AFTER,
         };
         let rules = config.rules.clone();
         Ok(Self {
+            wakes: Wakes::of(&datapaths).map_err(AgentError::SetUp)?,
             datapaths,
             algorithms: choices
                 .iter()
@@ -116,6 +126,7 @@ impl AgentWorker {
             recording: config.recording.as_ref().map(|(path, _)| path.display().to_string()),
             writer,
             started: now,
+            tell_started: started,
             heard: now,
         })
     }
@@ -146,14 +157,9 @@ impl AgentWorker {
     fn sleep(&self, mailbox: &Mailbox<AgentStatus>) -> io::Result<()> {
         let now = clock::now();
         let timer = self.connections.next_timer().map(|at| at.saturating_since(now));
-        let is_busy = now.saturating_since(self.heard) < BUSY;
-        if is_busy && !self.period.is_zero() {
-            let time = nap(self.period, self.connections.shortest_rtt());
-            return wait(&[mailbox.as_fd()], timer.map_or(time, |timer| timer.min(time)));
-        }
-        let rings = self.datapaths.iter().map(Datapath::as_fd);
-        let fds: Vec<BorrowedFd<'_>> = rings.chain([mailbox.as_fd()]).collect();
-        wait(&fds, timer.map_or(IDLE, |timer| timer.min(IDLE)))
+        let is_busy = now.saturating_since(self.heard) < BUSY && !self.period.is_zero();
+        let time = if is_busy { nap(self.period, self.connections.shortest_rtt()) } else { IDLE };
+        self.wakes.wait(mailbox.as_fd(), timer.map_or(time, |timer| timer.min(time)))
     }
 
     /// False: stop.
@@ -198,6 +204,7 @@ impl Worker for AgentWorker {
     fn run(mut self, mailbox: Mailbox<AgentStatus>) -> io::Result<AgentStatus> {
         privileges::cut_timer_slack();
         privileges::drop_unneeded()?;
+        std::mem::replace(&mut self.tell_started, Box::new(|| ()))();
         while self.obey(&mailbox) {
             self.round().map_err(io::Error::other)?;
             self.sleep(&mailbox)?;
@@ -230,12 +237,32 @@ fn nap(period: Duration, shortest_rtt: Option<Duration>) -> Duration {
     period.min(part).max(PERIOD_MIN)
 }
 
-fn wait(fds: &[BorrowedFd<'_>], time: Duration) -> io::Result<()> {
-    let mut fds: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-    match ppoll(&mut fds, Some(TimeSpec::from(time)), None) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error.into()),
+/// What the kernel's side wakes us with.
+struct Wakes(Epoll);
+
+impl Wakes {
+    fn of(datapaths: &[Datapath]) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        for datapath in datapaths {
+            let edges = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+            epoll.add(datapath.as_fd(), EpollEvent::new(edges, 0))?;
+        }
+        Ok(Self(epoll))
+    }
+
+    /// Sleeps until a ring or `mailbox` wakes us, at most so long.
+    fn wait(&self, mailbox: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
+        // The time of epoll_wait is in whole milliseconds, that of ppoll is not.
+        let mut fds = [self.0.0.as_fd(), mailbox].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match ppoll(&mut fds, Some(TimeSpec::from(time)), None) {
+            Ok(0) | Err(Errno::EINTR) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Takes the edges, so that the next wait does not end with them.
+        let mut edges = [EpollEvent::empty(); EVENTS];
+        while self.0.wait(&mut edges, EpollTimeout::ZERO)? == EVENTS {}
+        Ok(())
     }
 }
 

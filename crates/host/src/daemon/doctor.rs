@@ -391,6 +391,18 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_is_tried_and_leaves_no_name() {
+        if privileges::check_agent().is_err() || features::check().is_err() {
+            println!("skipped: a congestion control in BPF needs root and Linux 6.4");
+            return;
+        }
+        assert_eq!(agent().verdict, Verdict::Ok, "{:?}", agent());
+        let name = format!("fb_doc{}", std::process::id());
+        let names = read("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+        assert!(!names.contains(&name), "{names}");
+    }
+
+    #[test]
     fn the_datapath_is_tried_and_works_here() {
         if privileges::check().is_err() {
             println!("skipped: BPF needs root");

@@ -241,7 +241,7 @@ fn a_flow_adopted_in_recovery_aims_for_the_kernel_s_threshold_and_is_not_reduced
 }
 
 #[test]
-fn a_decision_is_late_after_two_round_trips_or_two_periods() {
+fn a_decision_is_late_after_two_round_trips_or_a_fixed_time() {
     let (mut flow, path) = flow("newreno");
     let at = |ms| path.report.head.at + Duration::from_millis(ms);
     assert!(!flow.is_stale(at(80), &TERMS));
