@@ -387,6 +387,6 @@ fn a_pinned_name_outlives_its_agent_and_the_next_takes_its_connections_over() {
     }
     assert_eq!(transfer.end(), chunks << 16);
     second.status(|status| status["flows"].as_array().is_some_and(Vec::is_empty));
-    fs::remove_dir_all(&pins.0.join("fb_bic")).unwrap();
+    fs::remove_dir_all(pins.0.join("fb_bic")).unwrap();
     second.stop();
 }

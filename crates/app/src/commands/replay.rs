@@ -26,8 +26,8 @@ mod with_host {
     use std::fmt::Write;
 
     use forebay_core::units::Rate;
-    use forebay_host::agent::recording::DecisionRow;
     use forebay_host::agent::replay::{self, Difference, Step};
+    use forebay_host::agent::rows::DecisionRow;
 
     use super::*;
     use crate::commands::{BadInput, print};

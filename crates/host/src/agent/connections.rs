@@ -11,7 +11,8 @@ use forebay_core::units::{Rate, Timestamp};
 use forebay_ebpf::tcp::{Decision, Events, Head, Mode, Opened, Record, Report};
 
 use super::flow::{Flow, Origin, Terms};
-use super::recording::{DecisionRow, HeadRow, Open, Recorder, ReportRow, Row};
+use super::recording::{Open, Recorder, Row};
+use super::rows::{DecisionRow, HeadRow, ReportRow};
 use super::rules::Rules;
 use super::status::{FlowStatus, Totals};
 

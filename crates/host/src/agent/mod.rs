@@ -17,6 +17,7 @@ pub mod features;
 pub mod flow;
 pub mod recording;
 pub mod replay;
+pub mod rows;
 pub mod rules;
 pub mod status;
 mod worker;

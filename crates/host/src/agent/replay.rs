@@ -10,7 +10,8 @@ use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::Reporting;
 
 use super::flow::{Flow, Terms};
-use super::recording::{self, DecisionRow, Open, RecordingError, Row, SCHEMA, Start};
+use super::recording::{self, Open, RecordingError, Row, SCHEMA, Start};
+use super::rows::DecisionRow;
 use super::rules::Choice;
 
 /// Differences that are kept; all are counted.
