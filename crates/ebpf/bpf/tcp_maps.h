@@ -62,6 +62,8 @@ struct counters {
 	__u64 refused_decisions;
 	/* Set by the loader once free_slots is filled. */
 	__u64 is_filled;
+	/* Set by a reader that goes to sleep, cleared by the record that wakes it. */
+	__u64 is_asleep;
 };
 
 struct {
@@ -78,6 +80,16 @@ struct {
 		struct counters *all = bpf_map_lookup_elem(&counts, &zero);                        \
 		all ? __sync_fetch_and_add(&all->name, 1) + 1 : 0;                                 \
 	})
+
+/* Whether the reader sleeps; it is told once. After a record has been reserved: the exchange is a
+ * barrier, and a reader that did not see the record has its word seen here. */
+static __always_inline bool take_asleep(void)
+{
+	__u32 zero = 0;
+	struct counters *all = bpf_map_lookup_elem(&counts, &zero);
+
+	return all && __sync_fetch_and_and(&all->is_asleep, 0);
+}
 
 static __always_inline struct flow *flow_of(struct sock *sk)
 {

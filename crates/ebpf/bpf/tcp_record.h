@@ -148,7 +148,8 @@ static __always_inline void report(struct sock *sk, struct flow *flow, const str
 		report->events = events;
 		flow->events = 0;
 		flow->idle_timeouts = 0;
-		wake = events & EVENTS_THAT_WAKE ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+		wake = events & EVENTS_THAT_WAKE || take_asleep() ? BPF_RB_FORCE_WAKEUP :
+								    BPF_RB_NO_WAKEUP;
 		if (wake == BPF_RB_NO_WAKEUP && flow->mode != MODE_FALLBACK &&
 		    flow->law.flags & LAW_WAKE)
 			wake = 0;

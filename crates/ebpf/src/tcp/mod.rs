@@ -21,7 +21,7 @@ mod tests;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -117,8 +117,9 @@ pub struct Counters {
 }
 
 /// The words of `struct counters`.
-const COUNTER_WORDS: usize = 9;
+const COUNTER_WORDS: usize = 10;
 const FILLED_WORD: usize = 8;
+const ASLEEP_WORD: usize = 9;
 
 /// A registered datapath. Dropping it frees the name, unless the link is pinned; connections that
 /// use it go on under the kernel's law.
@@ -173,6 +174,14 @@ impl Datapath {
             },
             ready => Ok(ready > 0),
         }
+    }
+
+    /// While its reader sleeps, the next record of any kind wakes it, once. A reader sets this, drains
+    /// once more and then sleeps; whoever wakes it has cleared it.
+    pub fn set_asleep(&self, asleep: bool) {
+        self.counts.words()[ASLEEP_WORD].store(u64::from(asleep), Ordering::SeqCst);
+        // The datapath must see it before the ring is looked at again.
+        fence(Ordering::SeqCst);
     }
 
     /// Readable when records wait; woken as [`Datapath::wait`] is.

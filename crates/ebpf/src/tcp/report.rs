@@ -131,7 +131,7 @@ pub struct Head {
     pub cwnd: u32,
     /// Slow-start threshold in segments; `None` before anything was lost.
     pub ssthresh: Option<u32>,
-    /// Segment size in bytes, above 0.
+    /// Segment size in bytes, 1 to 65,535.
     pub mss: u32,
     /// Smoothed round trip; 0 before the first sample.
     pub srtt_us: u32,
@@ -253,6 +253,8 @@ const OPENED_AT: usize = offset_of!(Wire, pacing_rate);
 const APP_LIMITED: u32 = 1 << 0;
 const CWND_LIMITED: u32 = 1 << 1;
 const IDLE_SHIFT: u32 = 8;
+/// Largest segment: an IP packet's length has 16 bits.
+const MSS_MAX: u32 = 65_535;
 /// `TCP_INFINITE_SSTHRESH`.
 const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 
@@ -314,7 +316,7 @@ impl Wire {
             _ => return None,
         };
         let mode = Mode::of(u32::from(self.mode))?;
-        if self.generation == 0 || self.mss == 0 {
+        if self.generation == 0 || self.mss == 0 || self.mss > MSS_MAX {
             return None;
         }
         Some(Head {
@@ -450,6 +452,9 @@ pub(crate) mod tests {
             bytes[at] = value;
             assert_eq!(Record::parse(&bytes), None, "byte {at}");
         }
+        let mut bytes = blank(Events::ROUND);
+        put(&mut bytes, offset_of!(Wire, mss), &65_536_u32.to_ne_bytes());
+        assert_eq!(Record::parse(&bytes), None, "too large a segment");
         for at in [offset_of!(Wire, generation), offset_of!(Wire, mss)] {
             let mut bytes = blank(Events::ROUND);
             put(&mut bytes, at, &[0; 4]);

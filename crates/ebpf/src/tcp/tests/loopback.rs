@@ -21,7 +21,7 @@ use crate::Error;
 use crate::program::tests::loaded;
 
 /// Rate of the transfers here, for the machine's sake.
-const RATE: Rate = Rate::from_mbit_per_sec(160);
+pub(super) const RATE: Rate = Rate::from_mbit_per_sec(160);
 /// Longest wait for what must happen.
 pub(super) const LONG: Duration = Duration::from_secs(10);
 
@@ -111,6 +111,14 @@ pub(super) fn connect(to: SocketAddr, name: &str) -> TcpStream {
 
 /// Takes `connections` one after the other, each until its end; returns the bytes of all.
 pub(super) fn sink(connections: usize) -> (SocketAddr, JoinHandle<u64>) {
+    sink_with(connections, |_| {})
+}
+
+/// The same, with `prepare` for each connection before anything is read.
+pub(super) fn sink_with(
+    connections: usize,
+    mut prepare: impl FnMut(&TcpStream) + Send + 'static,
+) -> (SocketAddr, JoinHandle<u64>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("its address");
     let thread = thread::spawn(move || {
@@ -118,6 +126,7 @@ pub(super) fn sink(connections: usize) -> (SocketAddr, JoinHandle<u64>) {
         let mut buffer = vec![0; 1 << 16];
         for _ in 0..connections {
             let (mut stream, _) = listener.accept().expect("a connection");
+            prepare(&stream);
             while let Ok(count) = stream.read(&mut buffer) {
                 if count == 0 {
                     break;

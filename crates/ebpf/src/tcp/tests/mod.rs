@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod loopback;
+mod loss;
 mod safety;
 
 use std::mem::MaybeUninit;

@@ -163,6 +163,28 @@ fn garbage(random: &mut Random, head: &Head) -> Slot {
     slot
 }
 
+#[test]
+fn a_reader_that_sleeps_is_woken_by_the_next_record_and_by_no_other() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink(1);
+    let sender = send(address, datapath.name(), 8 << 20);
+    let mut agent = Agent::default();
+    let mut woken = 0;
+    let mut has_ended = false;
+    while !has_ended {
+        datapath.set_asleep(true);
+        has_ended = agent.serve(&mut datapath, Reporting::default());
+        if !has_ended && datapath.wait(LONG).expect("waited") {
+            woken += 1;
+        }
+    }
+    datapath.set_asleep(false);
+    sender.join().expect("sent");
+    received.join().expect("received");
+    // Within LONG nothing but such a wake could have come.
+    assert!(woken > 20 && woken <= agent.records.len(), "{woken} of {}", agent.records.len());
+}
+
 /// A BPF file system of the test's own.
 struct Pins(PathBuf);
 

@@ -1,0 +1,315 @@
+//! Loss, timeouts and spurious ones on the running kernel. Segments and acknowledgements are lost
+//! in filters of the test's own sockets, before their TCP sees them.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::super::{
+    CaState, Datapath, Decision, Events, Head, Native, NativeKind, Options, Record, Reporting,
+};
+use super::loopback::{Agent, RATE, connect, fresh_name, options, send, sink_with, until};
+use crate::program::tests::loaded;
+
+/// Where a filter finds a random number (include/uapi/linux/filter.h, SKF_AD_OFF + SKF_AD_RANDOM).
+const RANDOM: u32 = (-0x1000_i32 + 56) as u32;
+/// All but one of four thousand million.
+const EVERYTHING: u32 = u32::MAX;
+
+/// A socket loses, of what it receives from now on, `share` in 2^32.
+fn lose(socket: &impl AsRawFd, share: u32) {
+    let step = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, RANDOM, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, share, 1),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        step(libc::BPF_RET | libc::BPF_K, u32::MAX, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: a program of the length that it says, which outlives the call.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as u32,
+        )
+    };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn with<'a>(heads: &[&'a Head], event: Events) -> Vec<&'a Head> {
+    heads.iter().filter(|head| head.events.contains(event)).copied().collect()
+}
+
+/// Whether episodes of loss begin (true) and end, in order.
+fn turns(heads: &[&Head]) -> Vec<bool> {
+    let turns = heads.iter().flat_map(|head| {
+        let is_under_way = matches!(head.ca_state, CaState::Recovery | CaState::Loss);
+        let begins = head.events.contains(Events::LOSS).then_some(true);
+        let ends = head.events.contains(Events::RECOVERY_END).then_some(false);
+        if is_under_way { [ends, begins] } else { [begins, ends] }
+    });
+    turns.flatten().collect()
+}
+
+/// A connection that writes until it is told to end, and the socket to filter.
+fn stream_until(
+    datapath: &Datapath,
+    address: SocketAddr,
+) -> (TcpStream, mpsc::Sender<()>, thread::JoinHandle<u64>) {
+    let mut stream = connect(address, datapath.name());
+    let socket = stream.try_clone().expect("another descriptor");
+    let (end, ends) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let chunk = vec![7; 1 << 14];
+        let mut bytes = 0;
+        while ends.try_recv().is_err() {
+            stream.write_all(&chunk).expect("sent");
+            bytes += chunk.len() as u64;
+        }
+        bytes
+    });
+    (socket, end, thread)
+}
+
+/// Serves until a record of this event has come.
+fn serve_until(datapath: &mut Datapath, agent: &mut Agent, event: Events) {
+    let from = agent.records.len();
+    until("the event", || {
+        agent.serve(datapath, Reporting::default());
+        agent.records[from..].iter().any(|record| record.head().events.contains(event))
+    });
+}
+
+/// Serves through so many episodes of loss, one after the other, of what `receiver` gets.
+fn lose_often(datapath: &mut Datapath, agent: &mut Agent, receiver: &TcpStream, episodes: usize) {
+    let begins = Events::from_bits(Events::LOSS.bits() | Events::RTO.bits());
+    for _ in 0..episodes {
+        lose(receiver, EVERYTHING / 8);
+        serve_until(datapath, agent, begins);
+        lose(receiver, 0);
+        // The end may have come with the beginning.
+        until("the repair", || {
+            agent.serve(datapath, Reporting::default());
+            agent.records.last().is_some_and(|last| last.head().ca_state == CaState::Open)
+        });
+    }
+}
+
+#[test]
+fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    const EPISODES: usize = 12;
+    let (tell, accepted) = mpsc::channel();
+    let (address, received) = sink_with(1, move |stream: &TcpStream| {
+        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
+    });
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
+    let receiver = accepted.recv().expect("accepted");
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 20
+    });
+    lose_often(&mut datapath, &mut agent, &receiver, EPISODES);
+    drop(receiver);
+    end.send(()).expect("told");
+    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+
+    let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
+    let last = heads.last().expect("records");
+    let losses = with(&heads, Events::LOSS);
+    let timeouts = with(&heads, Events::RTO).len();
+    println!("{} losses, {timeouts} timeouts, {} segments lost", losses.len(), last.lost);
+    assert!(losses.len() + timeouts >= EPISODES && last.retransmitted > 0, "{last:?}");
+    assert!(losses.len() as u32 <= last.lost, "{} of {}", losses.len(), last.lost);
+    let turns = turns(&heads);
+    let repeated = turns.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert!(repeated <= 2 * timeouts, "{repeated} repeated, {timeouts} timeouts: {turns:?}");
+    // At the end of a recovery that no timeout broke, the window is what it was to become.
+    let (mut is_plain, mut settled) = (false, 0);
+    for head in &heads {
+        let events = head.events;
+        let ends = events.contains(Events::RECOVERY_END) && head.ca_state == CaState::Open;
+        if ends && is_plain && !events.contains(Events::SPURIOUS) {
+            let ssthresh = head.ssthresh.expect("an ssthresh after a loss");
+            assert!(ssthresh >= 2 && head.cwnd.abs_diff(ssthresh) <= 2, "{head:?}");
+            settled += 1;
+        }
+        is_plain |= events.contains(Events::LOSS);
+        is_plain &= !events.contains(Events::RTO) && !ends;
+    }
+    assert!(settled > 0, "{} losses", losses.len());
+    // PRR lets no more out than there was before.
+    let mut before = u32::MAX;
+    for head in &heads {
+        match head.ca_state {
+            CaState::Open => before = head.cwnd,
+            CaState::Recovery => assert!(head.cwnd <= before.saturating_add(64), "{head:?}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_timeout_is_told_while_nothing_arrives_and_the_connection_recovers() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (tell, accepted) = mpsc::channel();
+    let (address, received) = sink_with(1, move |stream: &TcpStream| {
+        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
+    });
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
+    let receiver = accepted.recv().expect("accepted");
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 20
+    });
+    lose(&receiver, EVERYTHING);
+    serve_until(&mut datapath, &mut agent, Events::RTO);
+    lose(&receiver, 0);
+    drop(receiver);
+    serve_until(&mut datapath, &mut agent, Events::RECOVERY_END);
+    end.send(()).expect("told");
+    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+
+    let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
+    let first = with(&heads, Events::RTO)[0];
+    assert_eq!((first.ca_state, first.cwnd), (CaState::Loss, 1));
+    let at = heads.iter().position(|head| head.seq == first.seq).expect("itself");
+    let (before, threshold) = (heads[at - 1].cwnd, first.ssthresh.expect("one"));
+    assert!(threshold.abs_diff((before / 2).max(2)) <= before / 2, "{threshold} after {before}");
+    // Slow start again, as the algorithm and the law agree.
+    let after = &heads[at + 1..];
+    assert!(after.iter().any(|head| head.cwnd >= threshold), "{threshold}");
+}
+
+#[test]
+fn a_timeout_for_want_of_acknowledgements_is_taken_back() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink_with(1, |_| {});
+    let (socket, end, sender) = stream_until(&datapath, address);
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 20
+    });
+    // Everything arrives, and no acknowledgement comes back.
+    lose(&socket, EVERYTHING);
+    serve_until(&mut datapath, &mut agent, Events::RTO);
+    lose(&socket, 0);
+    drop(socket);
+    serve_until(&mut datapath, &mut agent, Events::SPURIOUS);
+    until("more", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.last().is_some_and(|record| record.head().ca_state == CaState::Open)
+    });
+    end.send(()).expect("told");
+    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+
+    let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
+    let timeout = with(&heads, Events::RTO)[0];
+    let at = heads.iter().position(|head| head.seq == timeout.seq).expect("itself");
+    let undone = with(&heads, Events::SPURIOUS)[0];
+    assert!(undone.cwnd >= heads[at - 1].cwnd, "{undone:?} after {:?}", heads[at - 1]);
+}
+
+#[test]
+fn the_kernels_law_and_the_native_algorithms_repair_losses() {
+    let unled = Options { flows: 1, ..options() };
+    let Some(datapath) = loaded(Datapath::register(&unled)) else { return };
+    const BYTES: usize = 6 << 20;
+    // The first connection takes the slot, and the second is led by nobody.
+    let (address, received) = sink_with(2, |stream| lose(stream, EVERYTHING / 20));
+    let first = connect(address, datapath.name());
+    let second = send(address, datapath.name(), BYTES);
+    drop(first);
+    second.join().expect("sent");
+    assert_eq!(received.join().expect("received"), BYTES as u64);
+    assert_eq!(datapath.counters().refused, 1);
+    for kind in NativeKind::ALL {
+        let native = Native::register(kind, &fresh_name()).expect("registered");
+        let (address, received) = sink_with(1, |stream| lose(stream, EVERYTHING / 20));
+        send(address, native.name(), BYTES).join().expect("sent");
+        assert_eq!(received.join().expect("received"), BYTES as u64);
+    }
+}
+
+#[test]
+fn no_decision_is_lost_or_reaches_another_connection() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink_with(1, |_| {});
+    let (address_2, received_2) = sink_with(1, |_| {});
+    let connections = [stream_until(&datapath, address), stream_until(&datapath, address_2)];
+    let mut newest: Vec<Head> = Vec::new();
+    let mut seen = 0;
+    let mut decided = 0_u64;
+    // Windows of 30 to 39 segments for the connection with the odd number, 50 to 59 for the other.
+    let window = |head: &Head, turn: u64| {
+        let base = if head.flow.generation % 2 == 1 { 30 } else { 50 };
+        base + (turn % 10) as u32
+    };
+    while decided < 1_000_000 {
+        datapath
+            .drain(&mut |record| {
+                let head = record.head();
+                match newest.iter_mut().find(|known| known.flow == head.flow) {
+                    Some(known) => *known = *head,
+                    None => newest.push(*head),
+                }
+                if head.seq > 20 {
+                    let base = window(head, 0);
+                    assert!((base..base + 10).contains(&head.cwnd), "{head:?}");
+                    seen += 1;
+                }
+            })
+            .expect("drained");
+        for head in &newest {
+            for turn in 0..500 {
+                let decision = Decision {
+                    cwnd: Some(window(head, turn)),
+                    pacing_rate: Some(RATE),
+                    ..Decision::default()
+                };
+                datapath.decide(head, &decision);
+                decided += 1;
+            }
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+    // The last is the one that counts.
+    let mut last = Vec::new();
+    for head in &newest {
+        let cwnd = window(head, 7);
+        let decision =
+            Decision { cwnd: Some(cwnd), pacing_rate: Some(RATE), ..Decision::default() };
+        datapath.decide(head, &decision);
+        last.push((head.flow, cwnd));
+    }
+    let mut after = Vec::new();
+    until("records after the last decision", || {
+        datapath.drain(&mut |record| after.push(*record.head())).expect("drained");
+        last.iter().all(|(flow, cwnd)| {
+            let own: Vec<&Head> = after.iter().filter(|head| head.flow == *flow).collect();
+            own.last().is_some_and(|head| head.cwnd == *cwnd)
+        })
+    });
+    assert!(seen > 20, "{seen}");
+    for (socket, end, sender) in connections {
+        drop(socket);
+        end.send(()).expect("told");
+        sender.join().expect("sent");
+    }
+    received.join().expect("received");
+    received_2.join().expect("received");
+}
