@@ -444,7 +444,8 @@ int datapath_set_state(__u64 *ctx)
 		/* No acknowledgement will come soon that could tell it. */
 		report(sk, flow, 0, EVENT_RTO, TCP_CA_LOSS);
 	} else if (next == TCP_CA_RECOVERY && last < TCP_CA_RECOVERY) {
-		happened(flow, EVENT_LOSS);
+		/* A loss that was being answered already is told once. */
+		happened(flow, flow->bits & FLOW_CWR_LOSS ? 0 : EVENT_LOSS);
 	} else if (next == TCP_CA_CWR && last < TCP_CA_CWR) {
 		/* Without a mark a tail loss probe has repaired a loss, or the device dropped. */
 		bool is_marked = (__u16)tp->delivered_ce != flow->delivered_ce;

@@ -58,7 +58,7 @@ fn turns(heads: &[&Head]) -> Vec<bool> {
 }
 
 /// A connection that writes until it is told to end, and the socket to filter.
-fn stream_until(
+pub(super) fn stream_until(
     datapath: &Datapath,
     address: SocketAddr,
 ) -> (TcpStream, mpsc::Sender<()>, thread::JoinHandle<u64>) {

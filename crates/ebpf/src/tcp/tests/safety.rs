@@ -13,6 +13,7 @@ use super::Random;
 use super::loopback::{
     Agent, LONG, connect, fresh_name, is_registered, options, paced, send, sink, until,
 };
+use super::loss::stream_until;
 use crate::program::tests::loaded;
 
 #[test]
@@ -102,9 +103,10 @@ fn connections_beyond_the_slots_are_under_the_kernels_law() {
 #[test]
 fn nothing_that_stands_in_a_slot_stops_or_breaks_a_connection() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    const BYTES: usize = 8 << 20;
+    const WRITES: u64 = 100_000;
     let (address, received) = sink(1);
-    let sender = send(address, datapath.name(), BYTES);
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
     let mut random = Random(5);
     let mut newest: Option<Head> = None;
     let mut windows = Vec::new();
@@ -129,11 +131,13 @@ fn nothing_that_stands_in_a_slot_stops_or_breaks_a_connection() {
             assert!(datapath.slots.write(head.flow.slot, &slot));
             writes += 1;
         }
+        if writes == WRITES {
+            end.send(()).expect("told");
+        }
         thread::sleep(Duration::from_micros(200));
     }
-    assert_eq!(received.join().expect("received"), BYTES as u64);
-    sender.join().expect("sent");
-    assert!(writes > 1000, "{writes}");
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+    assert!(writes >= WRITES, "{writes}");
     assert!(windows.iter().all(|cwnd| (1..=1 << 20).contains(cwnd)), "{windows:?}");
 }
 
