@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::metrics::{Metrics, Part};
 use crate::store::Run;
-use crate::summary::{ArmSummary, STATUS_QUO};
+use crate::summary::{ArmSummary, STATUS_QUO, Spread};
 
 /// The document of `--json`: `{"runs": [..], "summary": [..]}`. Wall-clock figures stand in `host`
 /// and nowhere else.
@@ -91,8 +91,10 @@ fn metrics(metrics: &Metrics) -> Value {
 pub type Column = (&'static str, fn(&ArmSummary) -> Option<f64>);
 
 /// What a summary shows of an arm; columns without a number in any arm are left out.
-pub static COLUMNS: [Column; 11] = [
+pub static COLUMNS: [Column; 13] = [
     ("slowdown p50", |arm| arm.metrics.get("slowdown_p50")),
+    ("geometric mean", |arm| arm.metrics.get("slowdown_geomean")),
+    ("above 1.3", |arm| arm.metrics.get("slowdown_above_1_3")),
     ("slowdown p99", |arm| arm.metrics.get("slowdown_p99")),
     ("completion p50 (ms)", |arm| arm.metrics.get("fct_p50_ms")),
     ("completion p99 (ms)", |arm| arm.metrics.get("fct_p99_ms")),
@@ -121,6 +123,62 @@ pub fn table(arms: &[&ArmSummary]) -> (Vec<String>, Vec<Vec<String>>) {
         row
     };
     (titles, arms.iter().map(row).collect())
+}
+
+/// ccperf's figures in the order of its pages.
+const FIGURES: [&str; 15] = [
+    "mean_cwnd_l4",
+    "mean_in_flight_l4",
+    "cov_in_flight_l4",
+    "mean_sending_rate_l4",
+    "mean_sending_rate_l7",
+    "mean_throughput_l4",
+    "cov_throughput_l4",
+    "mean_srtt_l4",
+    "mean_one_way_delay_l7",
+    "mean_idt_ewma_l4",
+    "mean_recovery_time_l4",
+    "mean_network_power_l4",
+    "mean_utility_pf_l4",
+    "total_retransmissions_l4",
+    "total_rtos_l4",
+];
+/// The same of the bottleneck.
+const LINK_FIGURES: [&str; 4] = [
+    "mean_qdisc_length_l2",
+    "mean_held_qdisc_delay_l2",
+    "mean_sending_rate_l1",
+    "total_qdisc_drops_l2",
+];
+
+/// What connections and their bottleneck did, arm by arm: the median of the seeds, and in
+/// parentheses the least and the greatest. `None` where no sender was looked into.
+pub fn figures(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    let flows = arms.first()?.flows.iter().map(|flow| format!("flow {}", flow.name));
+    let of_flows = flows.flat_map(|flow| FIGURES.map(|metric| (flow.clone(), metric)));
+    let of_link = LINK_FIGURES.map(|metric| ("link forward".to_string(), metric));
+    let mut rows = Vec::new();
+    for (part, metric) in of_flows.chain(of_link) {
+        let spreads = arms.iter().map(|arm| arm.spread(&format!("{part} {metric}")));
+        let spreads: Vec<Option<Spread>> = spreads.collect();
+        if spreads.iter().any(Option::is_some) {
+            let cells = spreads.into_iter().map(|spread| spread.map_or("-".into(), figure));
+            rows.push([part, metric.to_string()].into_iter().chain(cells).collect());
+        }
+    }
+    let several = arms.iter().any(|arm| arm.backend != arms[0].backend);
+    let names = arms.iter().map(|arm| side(&arm.arm, &arm.backend, several));
+    let titles = ["of", "figure"].map(str::to_string).into_iter().chain(names).collect();
+    let is_told = |arm: &&ArmSummary| arm.by_seed.keys().any(|name| name.ends_with(FIGURES[0]));
+    arms.iter().any(is_told).then_some((titles, rows))
+}
+
+fn figure(spread: Spread) -> String {
+    let Spread { least, median, greatest, .. } = spread;
+    if least == greatest {
+        return format!("{median:.2}");
+    }
+    format!("{median:.2} ({least:.2} to {greatest:.2})")
 }
 
 /// Name of an arm, with its back end where there are several.
@@ -178,6 +236,19 @@ mod tests {
     fn numbers_have_three_significant_digits() {
         let numbers = [0.0, 0.12345, 1.2345, 12.345, 123.45, 30_000.4, 7.0].map(number);
         assert_eq!(numbers, ["0", "0.123", "1.23", "12.3", "123", "30000", "7"]);
+    }
+
+    #[test]
+    fn figures_of_connections_are_medians_with_their_range() {
+        let part = Part { name: "bulk".into(), ..Part::default() };
+        let mut arm = ArmSummary { arm: "one".into(), flows: vec![part], ..ArmSummary::default() };
+        assert_eq!(figures(&[&arm]), None);
+        arm.by_seed.insert("flow bulk mean_cwnd_l4".into(), vec![47.0, 46.5, 48.25]);
+        arm.by_seed.insert("link forward total_qdisc_drops_l2".into(), vec![74.0; 3]);
+        let (titles, rows) = figures(&[&arm]).unwrap();
+        assert_eq!(titles, ["of", "figure", "one"]);
+        assert_eq!(rows[0], ["flow bulk", "mean_cwnd_l4", "47.00 (46.50 to 48.25)"]);
+        assert_eq!(rows[1], ["link forward", "total_qdisc_drops_l2", "74.00"]);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub struct RequestRow {
 }
 
 /// One flow, or all connections of a request workload together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowRow {
     /// Place in the experiment's flows.
     pub flow: usize,
@@ -70,6 +70,8 @@ pub struct FlowRow {
     pub lost: u64,
     /// The connection was reset or failed.
     pub failed: bool,
+    /// What only its back end can see, under the names of the catalogue.
+    pub measured: Vec<(&'static str, f64)>,
 }
 
 /// One direction of the path.
@@ -87,6 +89,8 @@ pub struct LinkRow {
     pub lateness_ns: [u64; 4],
     /// Achieved over configured rate while backlogged, 1 if there was no telling.
     pub rate_achieved: f64,
+    /// What its back end measures itself over the whole run, under the names of the catalogue.
+    pub measured: Vec<(&'static str, f64)>,
 }
 
 /// The log of the packets of a link.

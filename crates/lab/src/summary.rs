@@ -155,7 +155,7 @@ impl Arm {
     }
 }
 
-/// The metrics of the run, those of its links as `link forward metric`, and the mean queue of all
+/// The metrics of the run, those of its links as `link forward metric` and of its flows likewise, and the mean queue of all
 /// sendboxes as `bundles queue_mean_packets`.
 fn by_seed_of(runs: &[&Run]) -> BTreeMap<String, Vec<f64>> {
     let mut sorted: Vec<&&Run> = runs.iter().collect();
@@ -168,6 +168,11 @@ fn by_seed_of(runs: &[&Run]) -> BTreeMap<String, Vec<f64>> {
         for part in &run.links {
             for (metric, value) in &part.metrics.0 {
                 by_seed.entry(format!("link {} {metric}", part.name)).or_default().push(*value);
+            }
+        }
+        for part in &run.flows {
+            for (metric, value) in &part.metrics.0 {
+                by_seed.entry(format!("flow {} {metric}", part.name)).or_default().push(*value);
             }
         }
         let queues = run.bundles.iter().filter_map(|it| it.metrics.get("queue_mean_packets"));

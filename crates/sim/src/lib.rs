@@ -37,6 +37,7 @@ mod simulation;
 mod tcp;
 mod topology;
 mod walk;
+mod written;
 
 pub use self::bundle::BundleMetrics;
 pub use self::bundle_log::BundleLog;

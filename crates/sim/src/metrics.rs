@@ -41,6 +41,12 @@ impl Integral {
         (self.value, self.since) = (value, now);
     }
 
+    /// The value in force.
+    #[cfg(test)]
+    pub fn at(&self) -> f64 {
+        self.value as f64
+    }
+
     /// The mean up to `now`, 0 where there was no time.
     pub fn mean(&self, now: Timestamp) -> f64 {
         let held = u128::from(self.value) * u128::from(nanos_between(self.since, now));
@@ -244,6 +250,9 @@ pub struct FlowMetrics {
     pub cov_in_flight_l4: f64,
     /// Smoothed round-trip time, ms.
     pub mean_srtt_l4: f64,
+    /// From the write to the read of a byte, its wait in the send buffer included, ms; only where
+    /// [`crate::Simulation::watch_writing`] asked for it.
+    pub mean_one_way_delay_l7: Option<f64>,
     /// Moving mean (weight 1/8) of the time between departures, ms.
     pub mean_idt_ewma_l4: f64,
     /// New payload at the receiver, Mbit/s.

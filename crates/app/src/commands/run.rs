@@ -123,6 +123,9 @@ impl Results {
             let (titles, rows) = output::table(&group);
             let table = output::text_table(&titles, &rows);
             writeln!(text, "{} {}\n{table}", title.0, title.1)?;
+            if let Some((titles, rows)) = output::figures(&group) {
+                writeln!(text, "{}", output::text_table(&titles, &rows))?;
+            }
         }
         if let Some(report) = &self.report {
             writeln!(text, "report: {}", report.display())?;

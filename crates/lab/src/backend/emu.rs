@@ -48,6 +48,13 @@ impl Backend for Emu {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        if let Some(flow) = experiment.flows.iter().find(|flow| flow.rtt.is_some()) {
+            let reason = format!(
+                "flow.{}.rtt: the back end emu has one path for all flows, allowed with sim",
+                flow.name
+            );
+            return Err(BackendError::Unsupported(reason));
+        }
         if experiment.stack != plan::Stack::Linux {
             let reason = "stack = ns3: the back end emu runs the kernel's own TCP, allowed is \
                           \"linux\"; the back end sim has both";
@@ -309,6 +316,7 @@ fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, Backend
             rtts_ns: flow.rtts_ns,
             lost: flow.lost,
             failed: flow.failed,
+            measured: Vec::new(),
         })
     };
     Ok(RunRows {
@@ -339,6 +347,7 @@ fn link_row(link: LinkRecord, started_ns: u64) -> LinkRow {
         records_lost: link.records_lost,
         lateness_ns: link.lateness_ns,
         rate_achieved: link.rate_achieved,
+        measured: Vec::new(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Throughput and round trips of flows, from what their receivers read.
 
+use std::collections::BTreeMap;
+
 use super::statistics::{Sorted, share};
-use super::{Metrics, bounds_ns, windows};
+use super::{Metrics, Pooling, bounds_ns, describe, windows};
 use crate::plan::Experiment;
 use crate::plan::experiment::Window;
 use crate::rows::{FlowRow, RunRows};
@@ -29,6 +31,14 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
         };
         metrics.put_all(&active.name, throughput(&bins, &active));
     }
+    if flow.is_some() {
+        let mut measured = measured(&of_flow);
+        // Otherwise it is not of the counted interval, or not of all connections together.
+        if of_flow.len() > 1 || !experiment.warmup.is_zero() {
+            measured.0.remove("mean_throughput_l4");
+        }
+        metrics.0.extend(measured.0);
+    }
     let failed = of_flow.iter().filter(|row| row.failed).count();
     metrics.put("flows_failed", Some(failed as f64));
     let rtts = of_flow.iter().flat_map(|row| row.rtts_ns.iter());
@@ -38,6 +48,22 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
     if of_flow.iter().any(|row| row.lost > 0 || !row.rtts_ns.is_empty()) {
         let lost: u64 = of_flow.iter().map(|row| row.lost).sum();
         metrics.put("datagrams_lost", Some(lost as f64));
+    }
+    metrics
+}
+
+/// What the back end measured of each connection, all together as the catalogue pools it over runs:
+/// over the whole run, its warm-up included.
+fn measured(flows: &[&FlowRow]) -> Metrics {
+    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (name, value) in flows.iter().flat_map(|row| &row.measured) {
+        values.entry(name).or_default().push(*value);
+    }
+    let mut metrics = Metrics::default();
+    for (name, values) in values {
+        let is_sum = describe(name).is_some_and(|entry| entry.pooling == Pooling::Sum);
+        let sum: f64 = values.iter().sum();
+        metrics.put(name, Some(if is_sum { sum } else { sum / values.len() as f64 }));
     }
     metrics
 }
@@ -113,6 +139,18 @@ mod tests {
         // Mean 78,125, five bins 46,875 above, three 78,125 below: sqrt(15/64) / (5/8).
         assert!((get("cov_throughput_l7") - 0.7746).abs() < 1e-4);
         assert_eq!(metrics.get("datagrams_lost"), None);
+    }
+
+    #[test]
+    fn what_a_back_end_measured_is_averaged_or_added() {
+        let row = |cwnd, rtos| FlowRow {
+            measured: vec![("mean_cwnd_l4", cwnd), ("total_rtos_l4", rtos)],
+            ..FlowRow::default()
+        };
+        let rows = RunRows { flows: vec![row(10.0, 1.0), row(30.0, 2.0)], ..RunRows::default() };
+        let metrics = metrics(&experiment(), &rows, Some(0));
+        assert_eq!(metrics.get("mean_cwnd_l4"), Some(20.0));
+        assert_eq!(metrics.get("total_rtos_l4"), Some(3.0));
     }
 
     #[test]

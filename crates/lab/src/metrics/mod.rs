@@ -112,7 +112,9 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
     let mut link_parts = Vec::new();
     for truth in &truths {
         let row = rows.link(&truth.name).expect("read from it");
-        let metrics = per_window(experiment, rows, |window| truth.metrics(experiment, row, window));
+        let mut metrics =
+            per_window(experiment, rows, |window| truth.metrics(experiment, row, window));
+        row.measured.iter().for_each(|(name, value)| metrics.put(name, Some(*value)));
         link_parts.push(Part { name: truth.name.clone(), metrics });
     }
     let mut bundle_parts = Vec::new();
@@ -185,7 +187,7 @@ fn judge(experiment: &Experiment, rows: &RunRows, row: &RequestRow) -> JudgedReq
     let end = row.finished_ns.unwrap_or(rows.finished_ns);
     let fct = Duration::from_nanos(end.saturating_sub(row.scheduled_ns));
     let ideal = nominal_rate(experiment, flow)
-        .map(|rate| requests::ideal(row.size_bytes, experiment.rtt, rate));
+        .map(|rate| requests::ideal(row.size_bytes, experiment.rtt_of(flow), rate));
     JudgedRequest {
         row: row.clone(),
         counted: u128::from(row.scheduled_ns) >= experiment.warmup.as_nanos(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Limit, Rate};
 
@@ -26,6 +27,8 @@ pub struct Experiment {
     pub warmup: Duration,
     /// TCP of the hosts.
     pub stack: Stack,
+    /// Flows start later by up to so much.
+    pub start_jitter: Duration,
     /// Longest wait after `stop`.
     pub drain: Duration,
     /// Two-way propagation delay before any change: the nominal one of slowdowns.
@@ -56,6 +59,21 @@ impl Experiment {
     /// The whole counted interval.
     pub fn counted(&self) -> Window {
         Window { name: String::new(), from: self.warmup, to: self.stop }
+    }
+
+    /// Takes `seed` and draws from it what the starts of flows need.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        let mut jitter = Streams::new(seed).stream("start_jitter");
+        for flow in &mut self.flows {
+            flow.start += self.start_jitter.mul_f64(jitter.unit());
+        }
+        self
+    }
+
+    /// The two-way propagation delay of `flow`.
+    pub fn rtt_of(&self, flow: &Flow) -> Duration {
+        flow.rtt.unwrap_or(self.rtt)
     }
 
     /// The link whose rows are called `name`: `forward` or `reverse`.
@@ -186,6 +204,8 @@ pub struct Flow {
     pub start: Duration,
     /// Last byte or arrival.
     pub stop: Duration,
+    /// Two-way propagation delay, where it is not the path's.
+    pub rtt: Option<Duration>,
     /// What is sent.
     pub traffic: Traffic,
 }

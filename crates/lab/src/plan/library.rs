@@ -35,6 +35,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/dynamics/lossy_path",
     "bundler/dynamics/two_bundles",
     "bundler/dynamics/four_bundles",
+    "ccperf/responsiveness_step",
 ];
 
 /// A text and where it came from.

@@ -159,8 +159,7 @@ impl Plan {
         experiment.plan.clone_from(&self.name);
         experiment.arm.clone_from(&arm.name);
         experiment.cell.clone_from(&cell.name);
-        experiment.seed = seed;
-        Ok(experiment)
+        Ok(experiment.with_seed(seed))
     }
 
     /// Keeps only the arms named; their order stays that of `names`.

@@ -46,7 +46,15 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
     }
     let (rtt, forward, reverse) = links(&plan, &mut files)?;
     let declared = bundles(&plan)?;
+    let start_jitter = start_jitter(&plan, rtt)?;
     let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files)?;
+    if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
+        return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
+    }
+    if let Some(flow) = flows.iter().find(|flow| flow.rtt.is_some_and(|own| own < rtt)) {
+        let reason = format!("rtt of flow {} not below the bottleneck's", flow.name);
+        return Err(plan.wrong_because("flow", &reason));
+    }
     let mut pairs: Vec<String> = Vec::new();
     let named = declared.iter().map(|bundle| &bundle.bundle.pair);
     for pair in named.chain(flows.iter().map(|flow| &flow.pair)) {
@@ -72,6 +80,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         stop,
         warmup,
         stack: plan.choice("stack", &STACKS)?.unwrap_or(Stack::Linux),
+        start_jitter,
         drain: plan.duration("drain")?.unwrap_or(Duration::from_secs(30)),
         rtt,
         forward,
@@ -88,6 +97,16 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
 }
 
 const STACKS: [(&str, Stack); 2] = [("linux", Stack::Linux), ("ns3", Stack::Ns3)];
+
+/// A duration, or a number of round trips.
+fn start_jitter(plan: &Reader<'_>, rtt: Duration) -> Result<Duration, PlanError> {
+    let text = plan.text("start_jitter")?.unwrap_or("0s");
+    let Some(factor) = text.strip_suffix("rtt") else {
+        return Ok(plan.duration("start_jitter")?.unwrap_or(Duration::ZERO));
+    };
+    let factor = factor.trim().parse::<f64>().ok().filter(|n| (0.0..=1000.0).contains(n));
+    factor.map(|factor| rtt.mul_f64(factor)).ok_or_else(|| plan.wrong("start_jitter"))
+}
 
 fn first_part(key: &str) -> &str {
     key.split('.').next().unwrap_or_default()
@@ -305,6 +324,7 @@ fn flows(
             cc: flow_cc(&table)?,
             start,
             stop: end,
+            rtt: table.duration("rtt")?,
             traffic,
         });
     }

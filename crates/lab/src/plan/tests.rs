@@ -253,6 +253,7 @@ description = "d"
 seeds = "1..2"
 stop = "20s"
 stack = "ns3"
+start_jitter = "1rtt"
 warmup = "1s"
 drain = "5s"
 arms = ["one"]

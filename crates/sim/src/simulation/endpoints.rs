@@ -19,6 +19,7 @@ use crate::tcp::peer::{Peer, Wish};
 use crate::tcp::receiver::{Ack, Receiver};
 use crate::tcp::sender::{SUPPLIED, Sender};
 use crate::tcp::stack::Stack;
+use crate::written::WriteLog;
 
 /// A route as an endpoint knows it.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,8 @@ pub(super) struct Connection {
     pub short: Option<Short>,
     /// What its receiving end sends as such.
     pub peer: Peer,
+    /// When what it carries was written, where somebody asks.
+    pub written: Option<Box<WriteLog>>,
 }
 
 /// A source of datagrams.
@@ -150,6 +153,7 @@ impl Simulation {
             lives_from: Timestamp::ZERO,
             short: None,
             peer: Peer::SILENT,
+            written: None,
         });
         self.events.add(start, Event::Start(index));
         if let Some(stop) = flow.stop {
@@ -331,6 +335,9 @@ impl Simulation {
             self.meters[connection.meter as usize].on_receive(self.now, payload.into());
             let next = connection.receiver.next();
             is_whole = connection.segments == Some(next);
+            if let Some(log) = connection.written.as_deref_mut().filter(|_| next > before) {
+                log.on_read(self.now, next);
+            }
             if connection.is_written && next > before {
                 self.reads.push_back(Read { flow: connection.flow as usize, number: next });
             }
@@ -394,6 +401,10 @@ impl Simulation {
         } else {
             let is_ece = packet.marks.is_ece();
             sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice(), is_ece);
+        }
+        let connection = &mut self.connections[packet.flow as usize];
+        if let Some(log) = connection.written.as_deref_mut() {
+            log.on_ack(self.now, connection.sender.una());
         }
         self.transmit(packet.flow);
     }

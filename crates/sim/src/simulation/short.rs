@@ -178,6 +178,7 @@ impl Simulation {
             sender: Sender::new(Arc::clone(&pool.stack), algorithm, Some(bytes)),
             receiver: Receiver::new(&pool.stack),
             peer: Peer::SILENT,
+            written: None,
             data: pool.data,
             back: pool.back,
             flow: pool.flow,

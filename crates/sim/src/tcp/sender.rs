@@ -144,6 +144,8 @@ pub(crate) struct Sender {
     prefers_new: bool,
     /// There was room in the window and nothing to send.
     has_run_dry: bool,
+    /// What had been written when the application closed; what of it was not sent is dropped.
+    closed_bytes: Option<u64>,
     /// Segments delivered by duplicate acknowledgements, not yet told.
     untold: u32,
     /// From a timeout to the end of its repair.
@@ -216,6 +218,7 @@ impl Sender {
             frto: Frto::default(),
             prefers_new: false,
             has_run_dry: false,
+            closed_bytes: None,
             untold: 0,
             has_timed_out: false,
             measured_at: Timestamp::ZERO,
@@ -284,6 +287,7 @@ impl Sender {
 
     /// The application of a flow without end writes no more: what has been sent is all.
     pub fn close(&mut self) {
+        self.closed_bytes = Some(self.written_bytes());
         self.stream.close(self.board.next());
     }
 
@@ -496,6 +500,9 @@ impl Sender {
     pub fn written_bytes(&self) -> u64 {
         if self.handshake != Handshake::Established {
             return 0;
+        }
+        if let Some(bytes) = self.closed_bytes {
+            return bytes;
         }
         let all = u64::from(self.stream.end()).saturating_mul(self.mss);
         (u64::from(self.board.una()) * self.mss + self.stack.send_buffer).min(all)

@@ -28,6 +28,8 @@ pub struct Sim;
 
 /// Steps of the progress that is told.
 const STEPS: u32 = 100;
+/// Most connections of a flow whose writes are watched.
+const WATCHED_MAX: u32 = 100;
 /// How long datagrams are awaited after the end of arrivals: as long as the testbed does.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -63,6 +65,13 @@ impl Backend for Sim {
         let Setup { network, places, mut requests } = Setup::of(experiment)?;
         let failed = |error: SpecError| BackendError::Unsupported(error.to_string());
         let mut simulation = Simulation::new(network).map_err(failed)?;
+        for (number, place) in places.iter().enumerate() {
+            let traffic = &experiment.flows[place.flow].traffic;
+            // The logs of thousands of connections would be larger than the connections.
+            if matches!(traffic, plan::Traffic::Greedy { flows } if *flows <= WATCHED_MAX) {
+                simulation.watch_writing(number);
+            }
+        }
         run(experiment, &mut simulation, &mut requests, progress);
         Ok(Rows { experiment, simulation, places, requests }.all())
     }

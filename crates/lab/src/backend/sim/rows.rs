@@ -5,7 +5,9 @@ use std::time::Duration;
 use forebay_core::bundle::sendbox::{Decision, Epoch};
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Rate, Timestamp};
-use forebay_sim::{BIN_NS, Bin, Fate, INTERVAL_NS, Owner, Requests, Simulation};
+use forebay_sim::{
+    BIN_NS, Bin, Fate, FlowMetrics, INTERVAL_NS, LinkMetrics, Owner, Requests, Simulation,
+};
 
 use super::setup::{FORWARD, Place, REVERSE};
 use crate::plan::Experiment;
@@ -116,6 +118,7 @@ impl Rows<'_> {
             plan::Traffic::Greedy { .. } => {
                 row.bytes = metrics.received_bytes;
                 row.bytes_per_100ms = per_100ms(flow.start, bins);
+                row.measured = of_connection(&metrics);
                 return Some(row);
             }
             plan::Traffic::Datagrams { packet_bytes, .. } => u64::from(packet_bytes),
@@ -167,6 +170,7 @@ impl Rows<'_> {
             name: name.into(),
             packets: PacketLog::Rows(packets.collect()),
             rate_achieved: 1.0,
+            measured: of_link(&self.simulation.link_metrics(index)),
             ..LinkRow::default()
         }
     }
@@ -233,6 +237,37 @@ fn decision_row(at: Timestamp, decision: &Decision) -> DecisionRow {
         state: decision.state.into(),
         reason: decision.reason.into(),
     }
+}
+
+/// ccperf's figures of a connection.
+fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static str, f64)> {
+    let mut all = vec![
+        ("mean_cwnd_l4", metrics.mean_cwnd_l4),
+        ("mean_in_flight_l4", metrics.mean_in_flight_l4),
+        ("cov_in_flight_l4", metrics.cov_in_flight_l4),
+        ("mean_srtt_l4", metrics.mean_srtt_l4),
+        ("mean_idt_ewma_l4", metrics.mean_idt_ewma_l4),
+        ("mean_throughput_l4", metrics.mean_throughput_l4),
+        ("cov_throughput_l4", metrics.cov_throughput_l4),
+        ("mean_sending_rate_l4", metrics.mean_sending_rate_l4),
+        ("mean_sending_rate_l7", metrics.mean_sending_rate_l7),
+        ("mean_network_power_l4", metrics.mean_network_power_l4),
+        ("mean_utility_pf_l4", metrics.mean_utility_pf_l4),
+        ("mean_recovery_time_l4", metrics.mean_recovery_time_l4),
+        ("total_retransmissions_l4", metrics.total_retransmissions_l4 as f64),
+        ("total_rtos_l4", metrics.total_rtos_l4 as f64),
+    ];
+    all.extend(metrics.mean_one_way_delay_l7.map(|ms| ("mean_one_way_delay_l7", ms)));
+    all
+}
+
+/// ccperf's figures of a link, which the packet log does not give: the log ends a packet's wait when
+/// it has been sent, and not when it left the qdisc.
+fn of_link(metrics: &LinkMetrics) -> Vec<(&'static str, f64)> {
+    vec![
+        ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
+        ("mean_held_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
+    ]
 }
 
 fn nanos(duration: Duration) -> u64 {

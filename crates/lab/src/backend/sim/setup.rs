@@ -125,9 +125,19 @@ impl Setup {
         [reversed, rides]: [bool; 2],
         place: Place,
     ) -> Result<usize, BackendError> {
-        let data = vec![way(experiment, &flow.pair, reversed)];
-        let back = way(experiment, &flow.pair, !reversed);
-        let back = if rides { Hop::Delay(experiment.rtt / 2) } else { back };
+        let rtt = experiment.rtt_of(flow);
+        // What its way is longer than the path lies between its hosts and the path.
+        let access = (rtt - experiment.rtt) / 2;
+        let with_access = |hop| match access {
+            Duration::ZERO => vec![hop],
+            access => vec![Hop::Delay(access), hop],
+        };
+        let data = with_access(way(experiment, &flow.pair, reversed));
+        let back = if rides {
+            vec![Hop::Delay(rtt / 2)]
+        } else {
+            with_access(way(experiment, &flow.pair, !reversed))
+        };
         // Clients ask until the plan's end, and the answers to that are still written.
         let is_answered = matches!(traffic, Traffic::Written | Traffic::Messages(_));
         let stop = (!is_answered).then_some(flow.stop);
@@ -138,8 +148,8 @@ impl Setup {
             start: if is_answered { Duration::ZERO } else { flow.start },
             stop,
             data,
-            back: vec![back],
-            opened: opens_before.then_some(experiment.rtt),
+            back,
+            opened: opens_before.then_some(rtt),
         });
         self.places.push(place);
         Ok(self.network.flows.len() - 1)

@@ -47,6 +47,74 @@ fn packets(rows: &RunRows, link: &str) -> Vec<PacketRow> {
     packets
 }
 
+/// The published step in the simulator: `(of, figure)` and its value, of the arm whose start is 0.
+fn responsiveness_step() -> impl Fn(&str) -> f64 {
+    let plan = Plan::load("ccperf/responsiveness_step", &[]).unwrap();
+    let single = plan.arms.iter().find(|arm| arm.name == "single").unwrap();
+    let experiment = plan.experiment(single, &plan.cells[0], 1).unwrap();
+    let evaluation = evaluate(&experiment, &rows_of(&experiment)).unwrap();
+    move |name: &str| {
+        let forward = evaluation.links.iter().find(|link| link.name == "forward").unwrap();
+        let found = evaluation.flows[0].metrics.get(name).or_else(|| forward.metrics.get(name));
+        found.unwrap_or_else(|| panic!("{name} is missing"))
+    }
+}
+
+#[test]
+fn a_plan_gives_ccperf_s_figures_of_its_published_step() {
+    let figure = responsiveness_step();
+    let mut wrong = Vec::new();
+    // ccperf's experiment 60; what a single run may differ by is wider than what a median may.
+    for (name, published, share) in [
+        ("mean_throughput_l4", 27.72, 0.01),
+        ("mean_sending_rate_l1", 28.76, 0.01),
+        ("mean_sending_rate_l7", 29.85, 0.01),
+        ("mean_one_way_delay_l7", 1457.08, 0.015),
+        ("mean_cwnd_l4", 46.95, 0.03),
+        ("mean_srtt_l4", 21.81, 0.03),
+        ("mean_qdisc_length_l2", 8.62, 0.1),
+        ("mean_held_qdisc_delay_l2", 5.7, 0.1),
+    ] {
+        let found = figure(name);
+        if (found / published - 1.0).abs() >= share {
+            wrong.push(format!("{name}: {found}, ccperf {published}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(figure("total_retransmissions_l4"), figure("total_qdisc_drops_l2"));
+    assert_eq!(figure("total_rtos_l4"), 0.0);
+}
+
+#[test]
+fn a_flow_with_a_longer_way_takes_longer_and_the_path_stays() {
+    let sets = ["flow.bulk.rtt=90ms", "flow.bulk.count=1", "flow.web.rtt=60ms"];
+    let evaluation = |sets: &[&str]| {
+        let experiment = experiment(sets);
+        evaluate(&experiment, &rows_of(&experiment)).unwrap()
+    };
+    let (plain, longer) = (evaluation(&sets[1..2]), evaluation(&sets));
+    let srtt = |it: &crate::metrics::Evaluation| it.flows[1].metrics.get("mean_srtt_l4").unwrap();
+    assert!(srtt(&plain) >= 40.0 && srtt(&longer) >= 90.0, "{} {}", srtt(&plain), srtt(&longer));
+    // A slowdown is against the flow's own round trip, and no request beats it.
+    let slowdowns = longer.requests.iter().filter_map(|request| request.outcome.slowdown);
+    assert!(slowdowns.clone().all(|slowdown| slowdown >= 1.0));
+    assert!(slowdowns.fold(f64::MAX, f64::min) < 1.3);
+}
+
+#[test]
+fn starts_are_drawn_from_the_seed_within_the_jitter() {
+    let source = Source { file: "p".into(), folder: None, text: PLAN.into() };
+    let sets = [crate::plan::Override::parse("start_jitter=0.5rtt").unwrap()];
+    let plan = Plan::from_source(source, &sets).unwrap();
+    let start = |seed| plan.experiment(&plan.arms[0], &plan.cells[0], seed).unwrap().flows[1].start;
+    let (one, two) = (start(1), start(2));
+    assert_eq!(start(1), one);
+    assert_ne!(one, two);
+    for start in [one, two] {
+        assert!((Duration::from_millis(500)..Duration::from_millis(520)).contains(&start));
+    }
+}
+
 #[test]
 fn every_request_is_answered_with_the_bytes_it_asked_for() {
     let experiment = experiment(&[]);
