@@ -4,10 +4,10 @@
 //! busy    reports in the last 100 ms: T = min(period, shortest RTT / 4), at least 1 ms
 //! idle    50 ms
 //! ```
-//! Either sleep ends early with what cannot wait (a connection, a loss, a timeout, a tripwire), and
+//! A busy sleep ends early with what cannot wait (a connection, a loss, a timeout, a tripwire), and
 //! with nothing else: a wake-up costs the kernel several microseconds on the path of the ACK. So a
-//! report that waits already must not end it, which is why the rings are watched for edges. The
-//! reports of a connection that resumes are found in time for the kernel's patience of 100 ms.
+//! report that waits already must not end it, which is why the rings are watched for edges. An idle
+//! sleep, of which the kernel's side is told, ends with the first record of any kind.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -154,12 +154,30 @@ impl AgentWorker {
         Ok(records)
     }
 
-    fn sleep(&self, mailbox: &Mailbox<AgentStatus>) -> io::Result<()> {
+    fn sleep(&mut self, mailbox: &Mailbox<AgentStatus>) -> io::Result<()> {
         let now = clock::now();
         let timer = self.connections.next_timer().map(|at| at.saturating_since(now));
         let is_busy = now.saturating_since(self.heard) < BUSY && !self.period.is_zero();
-        let time = if is_busy { nap(self.period, self.connections.shortest_rtt()) } else { IDLE };
-        self.wakes.wait(mailbox.as_fd(), timer.map_or(time, |timer| timer.min(time)))
+        let limited = |time: Duration| timer.map_or(time, |timer| timer.min(time));
+        if is_busy {
+            let time = nap(self.period, self.connections.shortest_rtt());
+            return self.wakes.wait(mailbox.as_fd(), limited(time));
+        }
+        self.set_asleep(true);
+        // What came before the kernel's side knew wakes nobody.
+        let waits = self.drain().map_err(io::Error::other)? > 0;
+        let slept = if waits { Ok(()) } else { self.wakes.wait(mailbox.as_fd(), limited(IDLE)) };
+        self.set_asleep(false);
+        if waits {
+            self.heard = now;
+        }
+        slept
+    }
+
+    fn set_asleep(&self, is_asleep: bool) {
+        for datapath in &self.datapaths {
+            datapath.set_asleep(is_asleep);
+        }
     }
 
     /// False: stop.
