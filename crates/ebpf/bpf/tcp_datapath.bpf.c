@@ -64,11 +64,14 @@ static __always_inline __u32 patience(struct tcp_sock *tp)
 	return at_least(tp->srtt_us >> 1, settings.patience_us);
 }
 
-static __always_inline void fall_back(struct flow *flow, struct tcp_sock *tp)
+static __always_inline void fall_back(struct sock *sk, struct flow *flow)
 {
+	struct tcp_sock *tp = tcp_sk(sk);
 	struct curve curve = { .kind = settings.fallback, .min_rtt_us = tp->rtt_min.s[0].v };
 
 	flow->curve = curve;
+	/* The rate of a decision goes with it. */
+	set_pacing(sk, flow, 0);
 	set_mode(flow, MODE_FALLBACK);
 	happened(flow, EVENT_FALLBACK);
 	COUNT(fallbacks);
@@ -90,7 +93,8 @@ static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, cons
 	flow->law.trip_lost = law->trip_lost;
 	flow->law.trip_ce = law->trip_ce;
 	flow->law.trip_rtt_us = law->trip_rtt_us;
-	flow->law.report_us = law->report_us;
+	/* Reports further apart than an answer may take would make it fall back. */
+	flow->law.report_us = at_most(law->report_us, settings.patience_us);
 }
 
 /* Reads a slot; false if it was being written. */
@@ -315,7 +319,7 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	fold(flow, rs, rtt);
 	if (flow->mode != MODE_FALLBACK && flow->answered != (__u16)flow->seq &&
 	    now_of(tp) - flow->waiting_us > patience(tp))
-		fall_back(flow, tp);
+		fall_back(sk, flow);
 
 	if (state == TCP_CA_CWR || state == TCP_CA_RECOVERY) {
 		reduce(flow, tp, rs, has_advanced);
@@ -380,7 +384,7 @@ int datapath_init(__u64 *ctx)
 	tp->snd_cwnd_cnt = 0;
 	if (bpf_map_pop_elem(&free_slots, &index)) {
 		COUNT(refused);
-		fall_back(flow, tp);
+		fall_back(sk, flow);
 		return 0;
 	}
 	flow->slot = index + 1;
@@ -420,6 +424,7 @@ __u32 datapath_ssthresh(__u64 *ctx)
 	__u32 mss = at_least(tp->mss_cache, 1);
 
 	flow->recovery_from = tp->delivered;
+	flow->bits &= ~FLOW_UNDONE;
 	if (flow->mode != MODE_FALLBACK) {
 		tp->snd_cwnd_cnt = 0;
 		return law_reduced(flow->law.beta, tp->snd_cwnd);
@@ -471,6 +476,7 @@ __u32 datapath_undo_cwnd(__u64 *ctx)
 	struct flow *flow = flow_of(sk);
 
 	flow->bits |= FLOW_UNDONE;
+	tp->snd_cwnd_cnt = 0;
 	happened(flow, EVENT_SPURIOUS);
 	return at_least(tp->snd_cwnd, tp->prior_cwnd);
 }

@@ -216,7 +216,8 @@ static __always_inline __u32 law_slow_start(__u32 kind, const struct hystart *wa
 	if (kind == SLOW_START_HOLD)
 		return 0;
 	if (kind == SLOW_START_HYSTART_PLUS_PLUS && watch->conservative) {
-		window->credit += acked;
+		/* What avoidance left is in other units. */
+		window->credit = window->credit % CONSERVATIVE_PARTS + acked;
 		window->cwnd += at_most(window->credit / CONSERVATIVE_PARTS, room);
 		window->credit %= CONSERVATIVE_PARTS;
 		return 0;

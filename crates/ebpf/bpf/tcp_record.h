@@ -5,6 +5,9 @@
 
 #include "tcp_maps.h"
 
+/* How far the last event may lie behind, in reports. */
+#define BARRIER_LAG_MAX 0x4000
+
 static __always_inline void copy_address(__u8 *to, const __be32 *from, int words)
 {
 #pragma unroll
@@ -91,6 +94,9 @@ static __always_inline void begin_record(struct flow *flow, __u32 now)
 	if (flow->answered == (__u16)flow->seq)
 		flow->waiting_us = now;
 	flow->seq++;
+	/* Half of the numbers of 16 bits count as later: the barrier must not fall behind them. */
+	if ((__u16)(flow->seq - flow->barrier) > BARRIER_LAG_MAX)
+		flow->barrier = flow->seq - BARRIER_LAG_MAX;
 	COUNT(records);
 }
 

@@ -300,7 +300,8 @@ impl Window {
         let is_conservative = kind == SlowStart::HyStartPlusPlus && self.hystart.is_conservative();
         let mut counted = acked;
         if is_conservative {
-            self.credit += acked;
+            // What avoidance left is in other units.
+            self.credit = self.credit % CONSERVATIVE_PARTS + acked;
             counted = self.credit / CONSERVATIVE_PARTS;
             self.credit %= CONSERVATIVE_PARTS;
         }

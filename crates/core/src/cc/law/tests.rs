@@ -135,6 +135,20 @@ fn hystart_plus_plus_quarters_the_growth_and_ends_after_five_rounds() {
 }
 
 #[test]
+fn what_avoidance_left_does_not_count_in_conservative_slow_start() {
+    let law = terms(Law { slow_start: SlowStart::HyStartPlusPlus, ..Law::HOLD });
+    let mut host = Host::new(16);
+    host.round(&law);
+    host.rtt_us = 60_000;
+    host.round(&law);
+    assert!(host.window.hystart.is_conservative());
+    let before = host.window.cwnd;
+    host.window.credit = 30 << FRACTION_BITS;
+    host.ack(&law);
+    assert!(host.window.cwnd <= before + 1, "{} after {before}", host.window.cwnd);
+}
+
+#[test]
 fn hystart_plus_plus_resumes_where_the_delay_falls() {
     let law = terms(Law { slow_start: SlowStart::HyStartPlusPlus, ..Law::HOLD });
     let mut host = Host::new(16);
