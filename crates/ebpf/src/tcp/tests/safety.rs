@@ -230,7 +230,8 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     let mut first = Datapath::register(&options).expect("registered");
     first.pin_link().expect("pinned");
     let (address, received) = sink(1);
-    let sender = send(address, &options.name, 16 << 20);
+    let (socket, end, sender) = stream_until(&first, address);
+    drop(socket);
     let mut agent = Agent::default();
     until("it is led", || {
         agent.serve(&mut first, Reporting::default());
@@ -249,11 +250,11 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
         agent.serve(&mut second, Reporting::default());
         second.mode(flow) == Some(Mode::Agent)
     });
+    end.send(()).expect("told");
     while !agent.serve(&mut second, Reporting::default()) {
         thread::sleep(Duration::from_millis(1));
     }
-    sender.join().expect("sent");
-    assert_eq!(received.join().expect("received"), 16 << 20);
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     assert_eq!(second.counters().closed, 1);
     second.unpin().expect("removed");
     assert!(!pins.exists());
