@@ -303,14 +303,21 @@ fn an_agent_decides_for_a_connection_and_its_recording_is_replayed() {
 #[test]
 fn a_name_that_is_taken_ends_the_second_agent_with_1() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(agent) = Running::start(folder.path(), "hybla", &[]) else { return };
+    let record = ["--record", "recording"];
+    let Some(agent) = Running::start(folder.path(), "hybla", &record) else { return };
     let arguments = ["agent", "--algorithm", "hybla", "--control", "other.sock"];
+    let arguments = [&arguments[..], &record].concat();
     let second = forebay(folder.path(), &arguments).output().unwrap();
     assert_eq!(second.status.code(), Some(1), "{second:?}");
     assert!(text(&second.stderr).contains("fb_hybla"), "{second:?}");
     assert!(!folder.path().join("other.sock").exists());
     assert!(registered().contains("fb_hybla"), "the first is unharmed");
     agent.stop();
+    let replayed = replay(folder.path(), &["recording"]);
+    assert!(
+        text(&replayed.stdout).starts_with("recorded by"),
+        "its recording is whole: {replayed:?}"
+    );
 }
 
 #[test]

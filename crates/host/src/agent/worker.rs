@@ -87,6 +87,10 @@ impl AgentWorker {
         let now = clock::now();
         let seed = config.seed.map_or_else(getrandom::u64, Ok);
         let seed = seed.map_err(|error| AgentError::SetUp(io::Error::other(error)))?;
+        let choices = config.rules.choices();
+        let datapaths = choices.iter().map(|choice| register(config, choice.kernel_name()));
+        let datapaths = datapaths.collect::<Result<Vec<_>, _>>()?;
+        // Only now: an agent that is refused must not empty the recording of the one that runs.
         let (recorder, writer) = match &config.recording {
             None => (Recorder::default(), Writer::default()),
             Some((path, limit)) => {
@@ -99,9 +103,6 @@ impl AgentWorker {
                 recording::start(path, *limit, start).map_err(AgentError::SetUp)?
             }
         };
-        let choices = config.rules.choices();
-        let datapaths = choices.iter().map(|choice| register(config, choice.kernel_name()));
-        let datapaths = datapaths.collect::<Result<Vec<_>, _>>()?;
         let terms = Terms {
             reporting: Reporting { cadence: config.cadence, wake: config.period.is_zero() },
             pace: config.pace,
