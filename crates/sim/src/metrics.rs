@@ -57,6 +57,62 @@ impl Integral {
     }
 }
 
+/// Integrals over time of the window and of the bytes in flight, which change together.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    cwnd: u64,
+    in_flight: u64,
+    first: Timestamp,
+    since: Timestamp,
+    cwnd_sum: u128,
+    in_flight_sum: u128,
+    /// Of the squares of the bytes in flight.
+    squares_sum: u128,
+}
+
+impl Windows {
+    const NONE: Self = Self {
+        cwnd: 0,
+        in_flight: 0,
+        first: Timestamp::MAX,
+        since: Timestamp::MAX,
+        cwnd_sum: 0,
+        in_flight_sum: 0,
+        squares_sum: 0,
+    };
+
+    /// The values from `now` on.
+    #[inline]
+    fn set(&mut self, now: Timestamp, cwnd: u64, in_flight: u64) {
+        if (cwnd, in_flight) != (self.cwnd, self.in_flight) || self.first == Timestamp::MAX {
+            self.add(now);
+            (self.cwnd, self.in_flight) = (cwnd, in_flight);
+        }
+    }
+
+    /// Brings the sums up to `now`.
+    #[inline]
+    fn add(&mut self, now: Timestamp) {
+        let nanos = u128::from(nanos_between(self.since, now));
+        self.first = self.first.min(now);
+        self.cwnd_sum += u128::from(self.cwnd) * nanos;
+        self.in_flight_sum += u128::from(self.in_flight) * nanos;
+        self.squares_sum += u128::from(self.in_flight * self.in_flight) * nanos;
+        self.since = now;
+    }
+
+    /// The means of all three up to `now`, 0 where there was no time.
+    fn means(mut self, now: Timestamp) -> [f64; 3] {
+        if self.first == Timestamp::MAX {
+            return [0.0; 3];
+        }
+        self.add(now);
+        let nanos = nanos_between(self.first, now);
+        [self.cwnd_sum, self.in_flight_sum, self.squares_sum]
+            .map(|sum| if nanos == 0 { 0.0 } else { sum as f64 / nanos as f64 })
+    }
+}
+
 /// What arrived in a bin, and the smoothed round-trip time at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bin {
@@ -70,9 +126,7 @@ pub struct Bin {
 #[derive(Debug)]
 pub(crate) struct FlowMeter {
     start: Timestamp,
-    cwnd: Integral,
-    in_flight: Integral,
-    in_flight_squares: Integral,
+    windows: Windows,
     srtt: Integral,
     gap: Integral,
     gap_ns: u64,
@@ -101,9 +155,7 @@ impl FlowMeter {
         let bins = nanos_between(start, stop).div_ceil(BIN_NS);
         Self {
             start,
-            cwnd: Integral::NONE,
-            in_flight: Integral::NONE,
-            in_flight_squares: Integral::NONE,
+            windows: Windows::NONE,
             srtt: Integral::NONE,
             gap: Integral::NONE,
             gap_ns: 0,
@@ -121,9 +173,7 @@ impl FlowMeter {
     pub fn observe(&mut self, now: Timestamp, seen: Observed) {
         self.close_bins(now);
         if seen.cwnd > 0 {
-            self.cwnd.set(now, seen.cwnd);
-            self.in_flight.set(now, seen.in_flight);
-            self.in_flight_squares.set(now, seen.in_flight * seen.in_flight);
+            self.windows.set(now, seen.cwnd, seen.in_flight);
         }
         if seen.srtt_ns > 0 {
             self.srtt.set(now, seen.srtt_ns);
@@ -169,8 +219,8 @@ impl FlowMeter {
         self.close_bins(now);
         let life = now.saturating_since(self.start);
         let mss = mss as f64;
-        let in_flight = self.in_flight.mean(now);
-        let variance = (self.in_flight_squares.mean(now) - in_flight * in_flight).max(0.0);
+        let [cwnd, in_flight, squares] = self.windows.means(now);
+        let variance = (squares - in_flight * in_flight).max(0.0);
         let throughput = Spread::of(self.bins.iter().map(|bin| mbit_per_s(bin.bytes.into(), BIN)));
         let with_srtt = self.bins.iter().filter(|bin| bin.srtt_us > 0);
         let power = Spread::of(
@@ -180,7 +230,7 @@ impl FlowMeter {
         let not_empty = self.bins.iter().filter(|bin| bin.bytes > 0);
         let utility = Spread::of(not_empty.map(|bin| libm::log(mbit_per_s(bin.bytes.into(), BIN))));
         FlowMetrics {
-            mean_cwnd_l4: self.cwnd.mean(now) / mss,
+            mean_cwnd_l4: cwnd / mss,
             mean_in_flight_l4: in_flight / mss,
             cov_in_flight_l4: ratio(libm::sqrt(variance), in_flight),
             mean_srtt_l4: self.srtt.mean(now) * 1e-6,

@@ -122,7 +122,7 @@ fn every_byte_of_a_flow_arrives_once_through_loss_and_reordering() {
 #[test]
 fn poisson_arrivals_wait_as_the_formula_of_pollaczek_and_khinchine_says() {
     // M/D/1: mean wait = load / (2 (1 − load)) service times, here of 1 ms.
-    for (load, packets) in [(0.5, 4_000_000), (0.8, 10_000_000)] {
+    for (load, packets) in [(0.5, 10_000_000), (0.8, 10_000_000)] {
         let rate = Rate::from_bits_per_sec((12e6 * load) as u64);
         let source = Source::Poisson { rate, packet: ByteCount::new(1500) };
         let plan = Dumbbell {

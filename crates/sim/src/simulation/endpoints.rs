@@ -316,6 +316,7 @@ impl Simulation {
         }
     }
 
+    #[inline(never)]
     fn receive(&mut self, packet: Packet) {
         if packet.sent < self.connections[packet.flow as usize].lives_from {
             return;
@@ -384,7 +385,9 @@ impl Simulation {
         self.pass(first, packet);
     }
 
-    /// An answer reaches its sender.
+    /// An answer reaches its sender. Apart from what takes packets on: saving the registers that this needs
+    /// would cost each of their steps.
+    #[inline(never)]
     fn receive_answer(&mut self, packet: Packet) {
         let blocks = self.sacks.take(packet.sack);
         let connection = &mut self.connections[packet.flow as usize];

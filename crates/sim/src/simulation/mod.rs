@@ -238,6 +238,7 @@ impl Simulation {
         }
     }
 
+    #[cold]
     fn spread(&mut self, spread: u32, packet: Packet) {
         let step = self.routes.spreads[spread as usize].take();
         self.pass(step, packet);

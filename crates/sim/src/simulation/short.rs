@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::cc;
+use forebay_core::cc::{self, ALGORITHMS, Algorithm};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Timestamp;
@@ -59,6 +59,8 @@ pub(super) struct Pool {
     opener: Opener,
     stack: Arc<Stack>,
     cc: Spec,
+    /// What builds it: looked for once and not for each connection.
+    algorithm: &'static Algorithm,
     seeds: Stream,
     pub meter: u32,
     /// Number of the next message.
@@ -103,6 +105,8 @@ impl Simulation {
     ) -> Result<(), SpecError> {
         let cc = self.stack.algorithm(&flow.cc);
         cc::build(&cc, SUPPLIED)?;
+        let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
+        let algorithm = known.ok_or_else(|| SpecError::new("kind", &cc.kind, "one of the list"))?;
         let stack = self.shared_stack(self.stack.for_algorithm(&flow.cc));
         let start = Timestamp::ZERO + flow.start;
         let meter = self.meters.len() as u32;
@@ -118,6 +122,7 @@ impl Simulation {
             opener,
             stack,
             cc,
+            algorithm,
             seeds: streams.stream("algorithm"),
             meter,
             next: 0,
@@ -160,7 +165,7 @@ impl Simulation {
     /// A slot with a sender of `bytes`.
     fn take_slot(&mut self, place: usize, bytes: u64) -> Option<u32> {
         let pool = &mut self.pools[place];
-        let mut algorithm = cc::build(&pool.cc, SUPPLIED).ok()?;
+        let mut algorithm = (pool.algorithm.build)(&pool.cc).ok()?;
         algorithm.set_seed(pool.seeds.bits());
         // One that was freed at this instant may have sent at it, too.
         let now = self.now;

@@ -22,6 +22,8 @@ pub(crate) struct Delivery {
     delivered: u32,
     delivered_at: Timestamp,
     first_sent: Timestamp,
+    /// Rates are asked for: a division each.
+    has_rates: bool,
 }
 
 /// A sample.
@@ -36,9 +38,10 @@ pub(crate) struct Sample {
 }
 
 impl Delivery {
-    /// Nothing delivered.
-    pub fn new() -> Self {
-        Self { delivered: 0, delivered_at: Timestamp::ZERO, first_sent: Timestamp::ZERO }
+    /// Nothing delivered; gives rates if `has_rates`.
+    pub fn new(has_rates: bool) -> Self {
+        let (delivered_at, first_sent) = (Timestamp::ZERO, Timestamp::ZERO);
+        Self { delivered: 0, delivered_at, first_sent, has_rates }
     }
 
     /// Segments delivered so far.
@@ -72,6 +75,9 @@ impl Delivery {
         self.delivered += segments;
         self.delivered_at = now;
         self.first_sent = newest.at;
+        if !self.has_rates {
+            return Sample { prior_delivered: newest.delivered, ..Sample::default() };
+        }
         let send_ns = nanos_between(newest.first_sent, newest.at);
         let interval_ns = send_ns.max(nanos_between(newest.delivered_at, now));
         let bytes = mss * u64::from(self.delivered - newest.delivered);
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_measured_by_the_pace_of_its_acknowledgements() {
-        let mut delivery = Delivery::new();
+        let mut delivery = Delivery::new(true);
         let sent: Vec<Sent> = (0..10).map(|index| delivery.on_send(at(0), index == 0)).collect();
         // One acknowledgement a millisecond from 100 ms on: 8 Mbit/s on top of the first round trip.
         let samples: Vec<Sample> = (0..10)
@@ -108,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_burst_of_acknowledgements_does_not_raise_the_rate() {
-        let mut delivery = Delivery::new();
+        let mut delivery = Delivery::new(true);
         // A segment a millisecond, all acknowledged at once after 100 ms.
         let sent: Vec<Sent> =
             (0..50).map(|index| delivery.on_send(at(index), index == 0)).collect();
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn samples_over_less_than_a_round_trip_are_not_given() {
-        let mut delivery = Delivery::new();
+        let mut delivery = Delivery::new(true);
         let sent = delivery.on_send(at(0), true);
         let sample = delivery.on_ack(at(50), 1, sent, MSS, 100 * MS);
         assert_eq!((sample.delivery_rate, delivery.delivered()), (None, 1));

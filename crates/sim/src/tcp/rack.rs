@@ -95,10 +95,10 @@ impl Rack {
         }
     }
 
-    /// Nothing sent, over the same ring.
-    pub fn emptied(self) -> Self {
-        let Self { links, mask, .. } = self;
-        Self { links, mask, ..Self::new(0) }
+    /// Begins anew with nothing sent, over the same ring.
+    pub fn empty(&mut self) {
+        let links = std::mem::take(&mut self.links);
+        *self = Self { mask: self.mask, links, ..Self::new(0) };
     }
 
     fn link(&self, number: u32) -> Link {

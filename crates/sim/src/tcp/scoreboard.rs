@@ -112,7 +112,8 @@ pub(crate) struct Scoreboard {
     probed: u32,
     /// Lost segments below the cursor; some of them are delivered or sent again by now.
     behind: BinaryHeap<Reverse<u32>>,
-    rack: Option<Rack>,
+    /// Apart: a sender that counts duplicates has none, and all that it has is read often.
+    rack: Option<Box<Rack>>,
     /// SACKed ones among the resent.
     sacked_resent: u32,
     /// A repair stays in flight when it is SACKed.
@@ -148,15 +149,20 @@ impl Scoreboard {
         }
     }
 
-    /// Nothing sent, over the ring of this one if that is small.
-    pub fn emptied(self) -> Self {
-        let Self { flags, sent, mut behind, rack, mask, keeps_repairs, .. } = self;
-        if flags.len() > RING_KEPT {
-            return if rack.is_some() { Self::with_rack() } else { Self::new(keeps_repairs) };
+    /// Begins anew with nothing sent; keeps a small ring and gives the memory of a large one back.
+    pub fn empty(&mut self) {
+        if self.flags.len() > RING_KEPT {
+            let has_rack = self.rack.is_some();
+            *self = if has_rack { Self::with_rack() } else { Self::new(self.keeps_repairs) };
+            return;
         }
-        behind.clear();
-        let rack = rack.map(Rack::emptied);
-        Self { flags, sent, mask, behind, rack, keeps_repairs, ..Self::default() }
+        (self.una, self.next, self.frontier, self.cursor, self.rescue) = (0, 0, 0, 0, 0);
+        (self.sacked, self.lost, self.resent) = (0, 0, 0);
+        (self.probed, self.sacked_resent, self.top) = (0, 0, [0; DUP_THRESH]);
+        self.behind.clear();
+        if let Some(rack) = &mut self.rack {
+            rack.empty();
+        }
     }
 
     /// The first segment not acknowledged (SND.UNA).

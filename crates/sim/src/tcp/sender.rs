@@ -30,8 +30,8 @@ mod window_tests;
 
 use std::sync::Arc;
 
-use forebay_core::cc::{CongestionControl, CongestionEvent, Field, SendLimits};
-use forebay_core::units::{ByteCount, Timestamp};
+use forebay_core::cc::{CongestionControl, CongestionEvent, Field};
+use forebay_core::units::{ByteCount, Rate, Timestamp};
 
 use self::alarms::Alarm;
 use super::delivery::{Delivery, Sample};
@@ -87,6 +87,14 @@ pub(crate) struct Outgoing {
     pub marks: Marks,
 }
 
+/// What of the algorithm's limits a sender needs between two decisions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    cwnd: Option<ByteCount>,
+    ssthresh: Option<ByteCount>,
+    pacing_rate: Option<Rate>,
+}
+
 /// Where the next segment comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
@@ -117,7 +125,7 @@ pub(crate) struct Sender {
     rtt: RttEstimator,
     delivery: Delivery,
     algorithm: Box<dyn CongestionControl>,
-    limits: SendLimits,
+    limits: Limits,
     /// The window in force, in bytes.
     cwnd: u64,
     mss: u64,
@@ -177,11 +185,11 @@ impl Sender {
         Self::over(stack, algorithm, board, stream)
     }
 
-    /// Begins anew as the sender of another connection with `bytes` of payload; keeps memory and what is
+    /// Begins anew, once released, as the sender of another connection with `bytes` of payload; keeps memory and what is
     /// planned of its timers.
     pub fn renew(&mut self, algorithm: Box<dyn CongestionControl>, bytes: u64) {
         let timers = [self.rto_timer, self.pacing_timer, self.algorithm_timer];
-        let board = std::mem::take(&mut self.board).emptied();
+        let board = std::mem::take(&mut self.board);
         let stream = std::mem::take(&mut self.stream).renewed(bytes);
         *self = Self::over(Arc::clone(&self.stack), algorithm, board, stream);
         [self.rto_timer, self.pacing_timer, self.algorithm_timer] = timers.map(Timer::stopped);
@@ -198,9 +206,9 @@ impl Sender {
             recovery: Recovery::new(stack.entry_looks_above_head),
             prr: None,
             rtt: RttEstimator::new(&stack),
-            delivery: Delivery::new(),
+            delivery: Delivery::new(stack.samples_rates),
             algorithm,
-            limits: SendLimits::default(),
+            limits: Limits::default(),
             cwnd: 0,
             mss: u64::from(stack.mss),
             buffered_segments: stack.buffered_segments(),
@@ -277,7 +285,7 @@ impl Sender {
         for timer in [&mut self.rto_timer, &mut self.pacing_timer, &mut self.algorithm_timer] {
             timer.stop();
         }
-        self.board = std::mem::take(&mut self.board).emptied();
+        self.board.empty();
     }
 
     /// The application writes `bytes` more. Gives the number behind the segment with the last of them.

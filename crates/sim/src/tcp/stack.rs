@@ -145,6 +145,8 @@ pub struct Stack {
     pub undo: bool,
     /// How marks are answered, for algorithms that do not need [`EcnMode::Accurate`].
     pub ecn: EcnMode,
+    /// Rates are sampled for each acknowledgement; for an algorithm that needs none they are not.
+    pub samples_rates: bool,
     /// The receiver reports duplicates (RFC 2883).
     pub dsack: bool,
     /// Parameters that algorithms have in this stack where a run sets them not: name of the algorithm,
@@ -188,6 +190,7 @@ impl Stack {
         frto: false,
         undo: false,
         ecn: EcnMode::Off,
+        samples_rates: true,
         dsack: false,
         defaults: &[],
         device_packets: 1,
@@ -223,6 +226,7 @@ impl Stack {
         frto: true,
         undo: true,
         ecn: EcnMode::Off,
+        samples_rates: true,
         dsack: true,
         defaults: &[("cubic", "hystart", "classic")],
         device_packets: 0,
@@ -257,11 +261,15 @@ impl Stack {
     }
 
     /// The stack of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
-    /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init).
+    /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
     pub(crate) fn for_algorithm(self, cc: &Spec) -> Self {
         let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
-        let needs = known.is_some_and(|algorithm| algorithm.needs.contains(&Field::EcnCe));
-        Self { ecn: if needs { EcnMode::Accurate } else { self.ecn }, ..self }
+        let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
+        Self {
+            ecn: if known.is_some() && needs(Field::EcnCe) { EcnMode::Accurate } else { self.ecn },
+            samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
+            ..self
+        }
     }
 
     /// Segments that may be outstanding: what both buffers hold, at least one.

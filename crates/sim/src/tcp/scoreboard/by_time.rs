@@ -10,7 +10,7 @@ use super::{LOST, PROBED, RESENT, RING_MIN, SACKED, Scoreboard, Sent};
 impl Scoreboard {
     /// Nothing sent; losses are told from send times (RFC 8985).
     pub fn with_rack() -> Self {
-        Self { rack: Some(Rack::new(RING_MIN)), ..Self::new(false) }
+        Self { rack: Some(Box::new(Rack::new(RING_MIN))), ..Self::new(false) }
     }
 
     /// Losses are told from send times.
@@ -73,7 +73,7 @@ impl Scoreboard {
             self.lose(number);
             lost += 1;
         }
-        (lost, self.rack.as_ref().and_then(Rack::deadline))
+        (lost, self.rack.as_ref().and_then(|rack| rack.deadline()))
     }
 
     /// RACK: a recovery has ended.

@@ -1,9 +1,9 @@
 //! What the algorithm is told of an acknowledgement, a loss or a mark, and the window that follows.
 
-use forebay_core::cc::{CongestionEvent, Measurement, RttSample};
+use forebay_core::cc::{CongestionEvent, Measurement, RttSample, SendLimits};
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
-use super::{Sender, UNBOUNDED};
+use super::{Limits, Sender, UNBOUNDED};
 use crate::tcp::delivery::Sample;
 use crate::tcp::prr::{Prr, Told};
 use crate::tcp::recovery::{Phase, Turn};
@@ -95,7 +95,8 @@ impl Sender {
     }
 
     pub(super) fn take_limits(&mut self) {
-        self.limits = self.algorithm.send_limits();
+        let SendLimits { cwnd, ssthresh, pacing_rate, .. } = self.algorithm.send_limits();
+        self.limits = Limits { cwnd, ssthresh, pacing_rate };
         if self.prr.is_none() {
             self.cwnd = self.limits.cwnd.map_or(UNBOUNDED, ByteCount::as_u64);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use forebay_core::cc::{Measurement, State};
+use forebay_core::cc::{Measurement, SendLimits, State};
 
 use super::*;
 
