@@ -373,6 +373,7 @@ int datapath_init(__u64 *ctx)
 	struct flow *flow = flow_of(sk);
 	struct law first = settings.first;
 	struct hystart hystart = { .round_end = tp->snd_una };
+	struct slot *slot;
 	__u32 index;
 
 	flow->generation = COUNT(opened);
@@ -388,6 +389,10 @@ int datapath_init(__u64 *ctx)
 		return 0;
 	}
 	flow->slot = index + 1;
+	/* What stands there was decided for the connection before. */
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (slot)
+		flow->slot_count = slot->count;
 	set_mode(flow, MODE_START);
 	flow->hystart = hystart;
 	set_law(flow, tp, &first);
@@ -501,7 +506,8 @@ int datapath_cwnd_event(__u64 *ctx)
 	struct flow *flow = flow_of(sk);
 	__u32 rto = at_least(tp->inet_conn.icsk_rto, 1), idle;
 
-	if ((__u32)ctx[1] != CA_EVENT_TX_START || !tp->lsndtime)
+	/* The repair after a timeout is no pause: segments still count as sent. */
+	if ((__u32)ctx[1] != CA_EVENT_TX_START || !tp->lsndtime || tp->packets_out)
 		return 0;
 	idle = (__u32)bpf_jiffies64() - tp->lsndtime;
 	if (idle > 0x7fffffff || idle <= rto)

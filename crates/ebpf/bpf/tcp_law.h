@@ -2,7 +2,7 @@
 /*
  * What a sender does with its window between two decisions: crates/core/src/cc/law.rs in C, name
  * by name. Windows in segments, times in microseconds of 32 bits that wrap, fractions in 1/1024;
- * zero means none. crates/ebpf/src/tcp/tests/law.rs compares the two.
+ * zero means none. crates/ebpf/src/tcp/tests/arithmetic.rs compares the two.
  */
 #ifndef FOREBAY_TCP_LAW_H
 #define FOREBAY_TCP_LAW_H
@@ -215,7 +215,9 @@ static __always_inline __u32 law_slow_start(__u32 kind, const struct hystart *wa
 
 	if (kind == SLOW_START_HOLD)
 		return 0;
-	if (kind == SLOW_START_HYSTART_PLUS_PLUS && watch->conservative) {
+	/* Only the first slow start is watched (RFC 9406, 4.3). */
+	if (kind == SLOW_START_HYSTART_PLUS_PLUS && watch->conservative &&
+	    window->ssthresh == SSTHRESH_INFINITE) {
 		/* What avoidance left is in other units. */
 		window->credit = window->credit % CONSERVATIVE_PARTS + acked;
 		window->cwnd += at_most(window->credit / CONSERVATIVE_PARTS, room);

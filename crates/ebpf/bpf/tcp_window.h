@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The growth of Reno and Cubic above ssthresh, in bytes and in integers as crates/core/src/cc has it
- * (window.rs, newreno.rs, cubic.rs): the law in the kernel where nobody decides, and the algorithms
- * that run there alone. crates/ebpf/src/tcp/tests/window.rs compares it with core's.
+ * (window.rs, newreno.rs, cubic/mod.rs): the law in the kernel where nobody decides, and the algorithms
+ * that run there alone. crates/ebpf/src/tcp/tests/arithmetic.rs compares it with core's.
  *
  *   W(t)    C (t - K)^3 + W_max                     C = 0.4 segments / s^3     (RFC 9438, 4.2)
  *   K       cbrt((W_max - W_epoch) / C)

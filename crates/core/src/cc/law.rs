@@ -297,7 +297,10 @@ impl Window {
         if kind == SlowStart::Hold {
             return 0;
         }
-        let is_conservative = kind == SlowStart::HyStartPlusPlus && self.hystart.is_conservative();
+        // Only the first slow start is watched (RFC 9406, 4.3).
+        let is_conservative = kind == SlowStart::HyStartPlusPlus
+            && self.ssthresh == SSTHRESH_INFINITE
+            && self.hystart.is_conservative();
         let mut counted = acked;
         if is_conservative {
             // What avoidance left is in other units.

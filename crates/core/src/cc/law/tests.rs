@@ -135,6 +135,19 @@ fn hystart_plus_plus_quarters_the_growth_and_ends_after_five_rounds() {
 }
 
 #[test]
+fn a_slow_start_after_a_loss_is_not_conservative() {
+    let law = terms(Law { slow_start: SlowStart::HyStartPlusPlus, ..Law::HOLD });
+    let mut host = Host::new(16);
+    host.round(&law);
+    host.rtt_us = 60_000;
+    host.round(&law);
+    assert!(host.window.hystart.is_conservative());
+    (host.window.cwnd, host.window.ssthresh) = (10, 20);
+    (0..4).for_each(|_| assert!(!host.ack(&law)));
+    assert_eq!(host.window.cwnd, 14);
+}
+
+#[test]
 fn what_avoidance_left_does_not_count_in_conservative_slow_start() {
     let law = terms(Law { slow_start: SlowStart::HyStartPlusPlus, ..Law::HOLD });
     let mut host = Host::new(16);
