@@ -11,8 +11,7 @@ use forebay_core::units::{ByteCount, parse_duration};
 /// Runs in the foreground and needs root. Each algorithm is registered with the kernel as fb_NAME
 /// (at most 15 characters) and decides for the connections that select it, in every network
 /// namespace. Ends cleanly on SIGTERM and SIGINT; however it ends, its names go with it unless
-/// --pin keeps them, and
-/// connections that are open go on under a law in the kernel (CUBIC).
+/// --pin keeps them, and connections that are open go on under a law in the kernel (CUBIC).
 ///
 /// Exit code 1: the kernel refuses; 2: no privilege, or a kernel that lacks something.
 #[derive(clap::Args)]
