@@ -6,12 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_core::cc::SendLimits;
+use forebay_core::units::ByteCount;
 
 use super::super::slot::Slot;
-use super::super::{Datapath, Decision, Events, Head, Mode, Options, Record, Reporting};
+use super::super::{Cadence, Datapath, Decision, Events, Head, Mode, Options, Record, Reporting};
 use super::Random;
 use super::loopback::{
-    Agent, LONG, connect, fresh_name, is_registered, options, paced, send, sink, until,
+    Agent, LONG, RATE, connect, fresh_name, is_registered, options, paced, send, sink, until,
 };
 use super::loss::stream_until;
 use crate::program::tests::loaded;
@@ -62,6 +63,75 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
     assert!(agent.records.iter().any(resumed));
     let counters = datapath.counters();
     assert!(counters.fallbacks >= 1 && counters.resumed >= 1, "{counters:?}");
+}
+
+#[test]
+fn a_connection_that_falls_back_leaves_the_rate_of_its_last_decision() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink(1);
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
+    let rate = |record: &Record| match record {
+        Record::Report(report) => Some(report.pacing_rate),
+        Record::Opened(_) => None,
+    };
+    let mut agent = Agent::default();
+    until("it is paced", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.last().and_then(rate) == Some(RATE)
+    });
+    let mut newest = None;
+    until("the kernel's own rate", || {
+        let mut take = |record: Record| {
+            if record.head().mode == Mode::Fallback {
+                newest = rate(&record).or(newest);
+            }
+        };
+        datapath.drain(&mut take).expect("drained");
+        newest.is_some_and(|rate| rate > RATE)
+    });
+    end.send(()).expect("told");
+    while !agent.serve(&mut datapath, Reporting::default()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
+
+#[test]
+fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    // More than half of the numbers of 16 bits.
+    const REPORTS: u64 = 40_000;
+    let (address, received) = sink(1);
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
+    let reporting = Reporting { cadence: Cadence::Every(Duration::ZERO), wake: false };
+    let (mut reports, mut ignored) = (0, 0);
+    let mut newest: Option<Head> = None;
+    let deadline = Instant::now() + 3 * LONG;
+    loop {
+        let mut take = |record: Record| {
+            reports += 1;
+            newest = Some(*record.head());
+        };
+        datapath.drain(&mut take).expect("drained");
+        let Some(head) = newest else { continue };
+        let segments = if reports < REPORTS { 40 } else { 20 };
+        if segments == 20 {
+            if head.cwnd == 20 {
+                break;
+            }
+            ignored += 1;
+        }
+        assert!(ignored < 100, "{ignored} of 20 segments after {reports} reports: {}", head.cwnd);
+        assert!(Instant::now() < deadline, "{reports} reports");
+        let cwnd = ByteCount::new(segments * u64::from(head.mss));
+        let limits = SendLimits { cwnd: Some(cwnd), ..SendLimits::default() };
+        datapath.decide(&head, &Decision::new(&limits, head.mss, reporting));
+        thread::sleep(Duration::from_micros(200));
+    }
+    end.send(()).expect("told");
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
 #[test]
