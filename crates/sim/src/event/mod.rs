@@ -9,7 +9,6 @@
 //!  ────── horizon: all of near before, all of the wheel at or after it ──────
 //!  far    wheel: a place by time alone, whatever their number                 (wheel.rs)
 //! ```
-//! When nothing is near, the first few of the wheel become so.
 //! Neither part compares insertion numbers: both keep what has the same time in order of arrival.
 
 mod near;
@@ -106,9 +105,6 @@ impl Event {
     }
 }
 
-/// Far events that become near at once.
-const REFILL: usize = 8;
-
 /// Pending events.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
@@ -160,22 +156,17 @@ impl Events {
     /// The next event, unless it lies after `until`.
     #[inline]
     pub fn pop(&mut self, until: Timestamp) -> Option<(Timestamp, Event)> {
-        if self.near.first().is_none() {
-            self.refill();
-        }
-        let at = self.near.first().filter(|at| *at <= until.as_nanos())?;
+        let (at, code) = match self.near.first() {
+            Some(at) if at > until.as_nanos() => return None,
+            Some(at) => (at, self.near.pop()),
+            None => {
+                let first = self.far.pop(until.as_nanos())?;
+                self.horizon.0 = self.far.lower_bound();
+                first
+            }
+        };
         self.now = at;
-        Some((Timestamp::from_nanos(at), Event::from_code(self.near.pop())))
-    }
-
-    /// Moves the first of the far events to the near ones. Several: were it one, the horizon would be
-    /// the next of them, and whatever is planned behind that would take the way through the wheel.
-    fn refill(&mut self) {
-        for _ in 0..REFILL {
-            let Some((at, code)) = self.far.pop(u64::MAX) else { break };
-            self.near.add(at, code);
-        }
-        self.horizon.0 = self.far.lower_bound();
+        Some((Timestamp::from_nanos(at), Event::from_code(code)))
     }
 
     /// Events that are pending.
