@@ -154,6 +154,7 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
         any::<u32>().prop_map(CongestionEvent::IdleRestart),
         durations().prop_map(CongestionEvent::Resume),
         bytes().prop_map(CongestionEvent::Underused),
+        bytes().prop_map(CongestionEvent::SlowStartEnd),
         Just(CongestionEvent::FeedbackLost),
         any::<i64>().prop_map(CongestionEvent::RttShift),
         (-50_000_000i64..50_000_000).prop_map(CongestionEvent::RttShift),

@@ -55,8 +55,8 @@ fn run<T>(program: BorrowedFd<'_>, it: &mut T) {
     assert_eq!(status, 0, "BPF_PROG_TEST_RUN");
 }
 
-/// Hands the programs of `tcp_check.bpf.c` to `body`; false, with a printed reason, where the
-/// machine cannot load any.
+/// Hands the programs of `tcp_check.bpf.c` to `body`; prints why not where the machine cannot load
+/// any.
 fn with_programs(body: impl FnOnce(&skel::TcpCheckProgs<'_>)) {
     crate::program::quiet_libbpf();
     let mut storage = MaybeUninit::uninit();
