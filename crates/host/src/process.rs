@@ -15,6 +15,25 @@ pub fn try_realtime(priority: i32) -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0 }
 }
 
+/// Puts the calling thread under `SCHED_IDLE`, below every nice value; false if not allowed.
+pub fn try_idle_priority() -> bool {
+    // SAFETY: all fields of sched_param are integers; zero is the only priority of this class.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the parameter lives through the call; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) == 0 }
+}
+
+/// Whether a hypervisor runs this machine, as the flags of its x86 processors say (`hypervisor`,
+/// bit 31 of ECX of CPUID leaf 1); false on other architectures.
+pub fn is_virtual_machine() -> io::Result<bool> {
+    Ok(has_hypervisor(&fs::read_to_string("/proc/cpuinfo")?))
+}
+
+fn has_hypervisor(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
+}
+
 /// Keeps the calling thread on the processor `cpu`; false if that is not allowed.
 pub fn try_keep_to(cpu: usize) -> bool {
     let mut only = CpuSet::new();
@@ -107,6 +126,13 @@ fn malformed() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_virtual_machine_is_told_by_the_flags_of_its_processors() {
+        assert!(has_hypervisor("model name\t: x\nflags\t\t: fpu sse hypervisor lahf_lm\n"));
+        assert!(!has_hypervisor("model name\t: hypervisor\nflags\t\t: fpu sse\n"));
+        assert!(!has_hypervisor(""));
+    }
 
     #[test]
     fn fields_are_counted_after_a_name_with_spaces_and_parentheses() {

@@ -5,6 +5,7 @@
 //! behind, also after `kill -9`.
 
 mod attacker;
+mod awake;
 mod boxes;
 mod lock;
 mod losses;

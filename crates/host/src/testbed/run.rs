@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::attacker::Attacker;
+use super::awake::Awake;
 use super::boxes::Boxes;
 use super::namespace::Namespace;
 use super::pauses::PauseWatch;
@@ -53,6 +54,7 @@ pub(super) struct Run<'a> {
     finished_ns: u64,
     before: Snapshot,
     pauses: Option<PauseWatch>,
+    awake: Option<Awake>,
     host: HostRecord,
 }
 
@@ -123,6 +125,7 @@ impl<'a> Run<'a> {
             finished_ns: 0,
             before: Snapshot::default(),
             pauses: None,
+            awake: None,
             host,
         })
     }
@@ -136,6 +139,9 @@ impl<'a> Run<'a> {
         for program in programs.into_iter().chain(attacker) {
             program.tell(&order)?;
         }
+        self.awake = Awake::start().map_err(TestbedError::Proc)?;
+        let awake = if self.awake.is_some() { "yes" } else { "no, not a virtual machine" };
+        self.host.settings.push(format!("processors kept from halting = {awake}"));
         sleep_until(self.started_ns);
         self.pauses = Some(PauseWatch::start().map_err(TestbedError::Proc)?);
         self.before = self.snapshot()?;
@@ -166,6 +172,7 @@ impl<'a> Run<'a> {
         self.finished_ns = clock::now().as_nanos();
         self.host.processor_lateness_ns =
             self.pauses.take().map(PauseWatch::finish).unwrap_or_default();
+        self.awake = None;
         Ok(())
     }
 
