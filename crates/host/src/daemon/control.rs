@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,13 @@ const MAX_REQUEST: u64 = 4096;
 /// of thousands of connections.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// How long one client may keep the others waiting.
+/// How long one client may take to ask, and as long again to read, however little it leaves between
+/// two bytes: it keeps the others waiting, and the signals that end the daemon.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of an answer handed over at a time.
+const PART: usize = 1 << 15;
+/// Clients served before signals are looked at again: as many as may wait.
+const CLIENTS: u16 = 8;
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,9 +95,10 @@ impl ControlSocket {
         Ok(Self { listener, path: path.to_owned(), inode })
     }
 
-    /// Serves the clients that wait, each with one answer of `handle`.
+    /// Serves clients that wait, no more than eight, each with one answer of `handle`.
     pub fn serve(&self, mut handle: impl FnMut(Request) -> Answer) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..CLIENTS {
+            let Ok((stream, _)) = self.listener.accept() else { return };
             if let Err(error) = serve_client(stream, &mut handle) {
                 tracing::debug!(%error, "control client");
             }
@@ -124,26 +130,57 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     fchmod(&socket, Mode::from_bits_truncate(0o600))?;
     socket.bind(&SockAddr::unix(path)?)?;
-    socket.listen(8)?;
+    socket.listen(CLIENTS.into())?;
     Ok(OwnedFd::from(socket).into())
 }
 
-fn serve_client(
-    mut stream: UnixStream,
-    handle: &mut impl FnMut(Request) -> Answer,
-) -> io::Result<()> {
+/// A client's stream, which is given up at a time.
+struct Impatient<'a> {
+    stream: &'a UnixStream,
+    until: Instant,
+}
+
+impl<'a> Impatient<'a> {
+    fn of(stream: &'a UnixStream) -> Self {
+        Self { stream, until: Instant::now() + PATIENCE }
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Impatient<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Impatient<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        // The kernel waits anew for room for each part of a long text.
+        self.stream.write(&bytes[..bytes.len().min(PART)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn serve_client(stream: UnixStream, handle: &mut impl FnMut(Request) -> Answer) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = Vec::new();
-    BufReader::new(&stream).take(MAX_REQUEST).read_until(b'\n', &mut line)?;
+    BufReader::new(Impatient::of(&stream)).take(MAX_REQUEST).read_until(b'\n', &mut line)?;
     let answer = match serde_json::from_slice(&line) {
         Ok(request) => handle(request),
         Err(error) => Answer::Failed(format!("no request: {error}")),
     };
     let mut text = serde_json::to_vec(&answer)?;
     text.push(b'\n');
-    stream.write_all(&text)
+    Impatient::of(&stream).write_all(&text)
 }
 
 /// Asks the daemon at `path`.
@@ -199,6 +236,21 @@ mod tests {
         let _ = stream.read_to_string(&mut answer);
         drop(server.join().unwrap());
         assert!(answer.is_empty() || answer.contains("no request"), "{answer}");
+    }
+
+    #[test]
+    fn a_client_that_trickles_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("box.sock");
+        let server = answer_once(ControlSocket::bind(&path).unwrap());
+        let mut stream = UnixStream::connect(&path).unwrap();
+        // A byte long before the server could lose patience with it, for many times its patience.
+        let trickled = (0..150).take_while(|_| {
+            std::thread::sleep(PATIENCE / 10);
+            stream.write_all(b" ").is_ok()
+        });
+        assert!(trickled.count() < 150);
+        drop(server.join().unwrap());
     }
 
     #[test]
