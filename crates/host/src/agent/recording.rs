@@ -6,7 +6,7 @@
 //! size, it ends and says so.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,8 @@ use crate::daemon::privileges::drop_unneeded;
 pub const SCHEMA: u32 = 1;
 /// Rows that may wait for the writer: a second of 10,000 reports, each with its decision.
 const QUEUE: usize = 20_000;
+/// Longest line that is read, with its end; one that is written has less than a tenth of it.
+const LINE_MAX: u64 = 1 << 14;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -146,20 +148,22 @@ impl Writer {
 /// Creates the recording at `path`, of at most `limit` bytes, and starts its writer, which ends when
 /// the last [`Recorder`] is dropped.
 pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorder, Writer)> {
-    let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("recording {}: {error}", path.display()))
-    };
-    let out = BufWriter::new(File::create(path).map_err(named)?);
+    let shown = path.display().to_string();
+    let named =
+        move |error: io::Error| io::Error::new(error.kind(), format!("recording {shown}: {error}"));
+    let out = BufWriter::new(File::create(path).map_err(&named)?);
     let (rows, received) = sync_channel(QUEUE);
     let ended = Arc::new(AtomicBool::new(false));
     let mut file = Recording { out, left: limit.as_u64(), ended: Arc::clone(&ended) };
-    file.write(&Row::Start(start)).map_err(named)?;
+    if !file.write(&Row::Start(start)).map_err(&named)? {
+        return Err(named(io::Error::other(format!("{limit} are not enough for its first row"))));
+    }
     let thread = std::thread::Builder::new().name("recording".into()).spawn(move || {
         drop_unneeded()?;
         let written = file.write_all(&received);
         // The agent goes on without.
         file.ended.store(true, Ordering::Relaxed);
-        written
+        written.map_err(named)
     })?;
     Ok((Recorder { rows: Some(rows), ended }, Writer(Some(thread))))
 }
@@ -249,18 +253,18 @@ pub fn read(
     let mut text = Vec::new();
     for line in 1.. {
         text.clear();
-        if lines.read_until(b'\n', &mut text).map_err(io)? == 0 {
+        let read = lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut text).map_err(io)?;
+        if read == 0 {
             break;
         }
+        let malformed = |reason| RecordingError::Malformed { file: path.to_owned(), line, reason };
         if text.last() != Some(&b'\n') {
-            return Ok(false);
+            let is_cut = (read as u64) < LINE_MAX;
+            let reason = || malformed(format!("a row has at most {LINE_MAX} bytes"));
+            return if is_cut { Ok(false) } else { Err(reason()) };
         }
         let row = serde_json::from_slice(&text).map_err(|error| error.to_string());
-        row.and_then(|row| take(line, row)).map_err(|reason| RecordingError::Malformed {
-            file: path.to_owned(),
-            line,
-            reason,
-        })?;
+        row.and_then(|row| take(line, row)).map_err(malformed)?;
     }
     Ok(true)
 }
@@ -298,6 +302,29 @@ mod tests {
         text.extend_from_slice(b"{\"close\":{\"fl");
         std::fs::write(&file, text).unwrap();
         assert_eq!(rows(&file), (expected.to_vec(), false));
+    }
+
+    #[test]
+    fn a_recording_without_room_or_a_disk_is_refused_or_told_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("recording");
+        let refused = start(&file, ByteCount::new(20), start_row()).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("recording: 20B are not enough"), "{refused}");
+        let full = Path::new("/dev/full");
+        let (recorder, writer) = start(full, ByteCount::new(1 << 20), start_row()).unwrap();
+        recorder.put(Row::Close { flow: 7 });
+        drop(recorder);
+        let error = writer.finish().unwrap_err().to_string();
+        assert!(error.starts_with("recording /dev/full: "), "{error}");
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused_before_it_is_all_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("recording");
+        std::fs::write(&file, [b' '; 1 << 20]).unwrap();
+        let error = read(&file, |_, _| Ok(())).unwrap_err().to_string();
+        assert!(error.ends_with("recording:1: a row has at most 16384 bytes"), "{error}");
     }
 
     #[test]
