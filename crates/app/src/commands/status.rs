@@ -80,12 +80,7 @@ impl Target {
         &self,
         request: forebay_host::daemon::control::Request,
     ) -> anyhow::Result<Vec<forebay_host::daemon::control::Answer>> {
-        use anyhow::Context;
-        let ask = |path: &PathBuf| {
-            forebay_host::daemon::control::ask(path, request)
-                .with_context(|| format!("no answer on {}", path.display()))
-        };
-        self.sockets()?.iter().map(ask).collect()
+        ask_all(&self.sockets()?, self.socket.is_some(), request)
     }
 
     fn status(&self) -> anyhow::Result<Answers> {
@@ -100,6 +95,35 @@ impl Target {
             }
         }
         Ok(answers)
+    }
+}
+
+/// The answers of all daemons at `sockets`. One that was killed has left its socket behind: unless it
+/// `is_named`, it is passed over while others answer.
+#[cfg(feature = "host")]
+fn ask_all(
+    sockets: &[PathBuf],
+    is_named: bool,
+    request: forebay_host::daemon::control::Request,
+) -> anyhow::Result<Vec<forebay_host::daemon::control::Answer>> {
+    let (mut answers, mut dead) = (Vec::new(), None);
+    for path in sockets {
+        match forebay_host::daemon::control::ask(path, request) {
+            Ok(answer) => answers.push(answer),
+            Err(error) => {
+                let is_dead = error.kind() == std::io::ErrorKind::ConnectionRefused;
+                let error =
+                    anyhow::Error::new(error).context(format!("no answer on {}", path.display()));
+                if is_named || !is_dead {
+                    return Err(error);
+                }
+                dead = Some(error);
+            }
+        }
+    }
+    match dead {
+        Some(error) if answers.is_empty() => Err(error),
+        _ => Ok(answers),
     }
 }
 
@@ -181,5 +205,44 @@ mod without_host {
             let _ = self.target.socket;
             Err(crate::commands::needs_host("reload"))
         }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use forebay_host::daemon::control::{Answer, ControlSocket, Request};
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_was_killed_does_not_hide_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let [dead, alive] = ["dead.sock", "live.sock"].map(|name| folder.path().join(name));
+        drop(UnixListener::bind(&dead).unwrap());
+        // A child that another test starts holds the socket until it has become its program.
+        while std::os::unix::net::UnixStream::connect(&dead).is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let ask = |sockets: &[&PathBuf], is_named| {
+            let sockets: Vec<PathBuf> = sockets.iter().map(|path| (*path).clone()).collect();
+            ask_all(&sockets, is_named, Request::Status)
+        };
+        let server = ControlSocket::bind(&alive).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while stopped.try_recv().is_err() {
+                server.serve(|_| Answer::Done("here".into()));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(ask(&[&dead, &alive], false).unwrap(), [Answer::Done("here".into())]);
+        for (sockets, is_named) in [(&[&dead][..], false), (&[&dead, &alive], true)] {
+            let error = ask(sockets, is_named).unwrap_err().to_string();
+            assert!(error.contains("no answer on") && error.contains("dead.sock"), "{error}");
+        }
+        stop.send(()).unwrap();
+        thread.join().unwrap();
     }
 }
