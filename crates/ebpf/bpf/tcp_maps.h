@@ -60,8 +60,6 @@ struct counters {
 	__u64 resumed;
 	/* Decisions torn, out of date, or for nobody. */
 	__u64 refused_decisions;
-	/* Set by the loader once free_slots is filled. */
-	__u64 is_filled;
 	/* Set by a reader that goes to sleep, cleared by the record that wakes it. */
 	__u64 is_asleep;
 };

@@ -83,8 +83,23 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A link can only be pinned where the maps are.
-    #[error("a datapath without pinned maps cannot keep its name")]
+    /// Another process has registered with the same pins.
+    #[error("another process uses the pins in {path}: stop it first, or pin elsewhere")]
+    PinsInUse {
+        /// Directory.
+        path: PathBuf,
+    },
+    /// Pins that this program cannot read.
+    #[error(
+        "the pins in {path} are another version's or not whole: `rm -r {path}` gives them up, and \
+         connections that are open go on under the kernel's law"
+    )]
+    PinnedLayout {
+        /// Directory.
+        path: PathBuf,
+    },
+    /// No directory was given to pin anything in.
+    #[error("a datapath without a directory for pins cannot be pinned")]
     NoPins,
     /// A map operation failed.
     #[error("BPF map {map}: {source}")]

@@ -1,21 +1,21 @@
 //! Loading and registering a congestion control.
 
-use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use libbpf_rs::ReferencesType;
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, RingBufferBuilder, libbpf_sys};
+use libbpf_rs::{
+    Map, MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, RingBufferBuilder, libbpf_sys,
+};
 
+use super::pins::{MAPS, Pins, c_path};
 use super::slot::{Slots, slot_start_law};
-use super::{COUNTER_WORDS, Datapath, FILLED_WORD, Fallback, NAME_MAX, Options, Record};
+use super::{COUNTER_WORDS, Datapath, Fallback, NAME_MAX, Options, Record};
 use crate::mapped::MappedWords;
 use crate::{Error, program};
 
@@ -37,10 +37,6 @@ const NON_RESTRICTED: u32 = 1;
 const NEEDS_ECN: u32 = 2;
 /// Arguments of cong_control before Linux 6.10.
 const OLD_ARGUMENTS: usize = 2;
-/// The file of a pinned link, beside the maps.
-const LINK_FILE: &str = "link";
-/// The maps that are pinned.
-const MAPS: [&str; 5] = ["records", "slots", "modes", "free_slots", "counts"];
 
 /// Whether a name can be registered.
 pub(super) fn check_name(name: &str) -> Result<(), Error> {
@@ -118,39 +114,6 @@ fn take_over(map: BorrowedFd<'_>, path: &Path, name: &str) -> Result<OwnedFd, Er
     Ok(link)
 }
 
-fn c_path(path: &Path) -> CString {
-    // A path of the file system holds no zero byte; an empty one is refused by the kernel.
-    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
-}
-
-/// Pins a link beside the maps.
-pub(super) fn pin_link(link: &OwnedFd, pins: &Path) -> Result<(), Error> {
-    let path = pins.join(LINK_FILE);
-    let file = c_path(&path);
-    // SAFETY: an open descriptor and a terminated string, which outlive the call.
-    let status = unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), file.as_ptr()) };
-    match -status {
-        0 | libc::EEXIST => Ok(()),
-        errno => Err(Error::Pin { path, source: io::Error::from_raw_os_error(errno) }),
-    }
-}
-
-/// Removes link and maps from the directory, and the directory.
-pub(super) fn unpin(pins: &Path) -> Result<(), Error> {
-    for name in MAPS.iter().chain(&[LINK_FILE]) {
-        let path = pins.join(name);
-        match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::Pin { path, source });
-            }
-            _ => {}
-        }
-    }
-    // Others' files may be there.
-    let _ = std::fs::remove_dir(pins);
-    Ok(())
-}
-
 /// What the verifier says of a loaded program; 0 where the kernel does not tell.
 pub(super) fn verified(program: BorrowedFd<'_>) -> u32 {
     // SAFETY: plain numbers, for which zero is valid.
@@ -162,17 +125,28 @@ pub(super) fn verified(program: BorrowedFd<'_>) -> u32 {
     if status == 0 { info.verified_insns } else { 0 }
 }
 
-fn set_up(open: &mut skel::OpenTcpDatapathSkel<'_>, options: &Options) -> Result<(), Error> {
-    let failed = Error::map("tcp_datapath");
+fn set_up(
+    open: &mut skel::OpenTcpDatapathSkel<'_>,
+    options: &Options,
+    pins: Option<&Pins>,
+) -> Result<(), Error> {
     let maps = &mut open.maps;
     let flows = options.flows.clamp(1, FLOWS_MAX);
-    let entries = (|| {
-        maps.records.set_max_entries(options.ring_bytes)?;
-        maps.slots.set_max_entries(flows)?;
-        maps.modes.set_max_entries(flows)?;
-        maps.free_slots.set_max_entries(flows)
-    })();
-    entries.map_err(failed)?;
+    let sized = [
+        (&mut maps.records, Some(options.ring_bytes)),
+        (&mut maps.slots, Some(flows)),
+        (&mut maps.modes, Some(flows)),
+        (&mut maps.free_slots, Some(flows)),
+        (&mut maps.counts, None),
+    ];
+    for (name, (map, entries)) in MAPS.into_iter().zip(sized) {
+        let made = match (pins.and_then(|pins| pins.kept_map(name)), entries) {
+            (Some(kept), _) => map.reuse_pinned_map(kept),
+            (None, Some(entries)) => map.set_max_entries(entries),
+            (None, None) => Ok(()),
+        };
+        made.map_err(Error::map(name))?;
+    }
     set_name(&mut maps.datapath, &options.name, options.ecn);
     set_name(&mut maps.datapath_2, &options.name, options.ecn);
     let is_old = has_old_cong_control().unwrap_or(false);
@@ -192,31 +166,16 @@ fn set_up(open: &mut skel::OpenTcpDatapathSkel<'_>, options: &Options) -> Result
         settings.first.flags = first.flags;
         settings.first.report_us = first.report_us;
     }
-    let Some(pins) = &options.pins else { return Ok(()) };
-    let pin = |source| Error::Pin { path: pins.clone(), source };
-    std::fs::create_dir_all(pins).map_err(pin)?;
-    let pinned = (|| {
-        maps.records.set_pin_path(pins.join(MAPS[0]))?;
-        maps.slots.set_pin_path(pins.join(MAPS[1]))?;
-        maps.modes.set_pin_path(pins.join(MAPS[2]))?;
-        maps.free_slots.set_pin_path(pins.join(MAPS[3]))?;
-        maps.counts.set_pin_path(pins.join(MAPS[4]))
-    })();
-    pinned.map_err(|error| pin(io::Error::other(error)))
+    Ok(())
 }
 
-/// Puts every slot into the queue, once in the life of the maps.
-fn fill(free_slots: &MapHandle, counts: &MappedWords, flows: u32) -> Result<(), Error> {
-    let is_filled = &counts.words()[FILLED_WORD];
-    if is_filled.load(Ordering::Relaxed) != 0 {
-        return Ok(());
-    }
+/// Puts every slot into the queue.
+fn fill(free_slots: &MapHandle, flows: u32) -> Result<(), Error> {
     for slot in 0..flows {
         free_slots
             .update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
             .map_err(Error::map("free_slots"))?;
     }
-    is_filled.store(1, Ordering::Relaxed);
     Ok(())
 }
 
@@ -228,7 +187,8 @@ pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
     let mut open = skel::TcpDatapathSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::load("tcp_datapath"))?;
-    set_up(&mut open, options)?;
+    let pins = options.pins.as_deref().map(Pins::open).transpose()?;
+    set_up(&mut open, options, pins.as_ref())?;
     let is_old = !open.maps.datapath.autocreate();
     let mut loaded = open.load().map_err(Error::load("tcp_datapath"))?;
     let mut instructions = Vec::new();
@@ -252,11 +212,21 @@ pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
     let modes = MappedWords::new(maps.modes.as_fd(), flows as usize).map_err(map_error("modes"))?;
     let counts =
         MappedWords::new(maps.counts.as_fd(), COUNTER_WORDS).map_err(map_error("counts"))?;
-    fill(&program::handle("free_slots", &maps.free_slots)?, &counts, flows)?;
-    let records = program::handle("records", &maps.records)?;
+    let all: [&Map<'_>; MAPS.len()] =
+        [&maps.records, &maps.slots, &maps.modes, &maps.free_slots, &maps.counts];
+    let mut handles = Vec::with_capacity(MAPS.len());
+    for (name, map) in MAPS.into_iter().zip(all) {
+        handles.push(program::handle(name, map)?);
+    }
+    let handles: [MapHandle; MAPS.len()] = handles.try_into().expect("as many as there are names");
+    let [records, _, _, free_slots, _] = &handles;
+    let pinned = pins.as_ref().and_then(Pins::kept_link);
+    if pinned.is_none() {
+        fill(free_slots, flows)?;
+    }
     let (sender, taken) = mpsc::channel();
     let mut ring = RingBufferBuilder::new();
-    ring.add(&records, move |bytes| {
+    ring.add(records, move |bytes| {
         if let Some(record) = Record::parse(bytes) {
             // The receiver lives as long as the ring.
             let _ = sender.send(record);
@@ -265,17 +235,16 @@ pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
     })
     .map_err(Error::map("records"))?;
     let ring = ring.build().map_err(Error::map("records"))?;
-    let pinned = options.pins.as_ref().map(|pins| pins.join(LINK_FILE));
     let ops = if is_old { &mut maps.datapath_2 } else { &mut maps.datapath };
     let link = attach(ops, &options.name, pinned.as_deref())?;
     Ok(Datapath {
         name: options.name.clone(),
-        pins: options.pins.clone(),
+        pins,
         slots,
         modes,
         flows,
         counts,
-        records,
+        maps: handles,
         ring,
         taken,
         instructions,

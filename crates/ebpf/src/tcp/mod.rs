@@ -13,6 +13,7 @@
 mod load;
 mod meter;
 mod native;
+mod pins;
 mod report;
 mod slot;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use libbpf_rs::{MapHandle, RingBuffer};
 
 pub use self::meter::Meter;
 pub use self::native::{Native, NativeKind};
+use self::pins::Pins;
 pub use self::report::{CaState, Events, FlowId, Head, Mode, Opened, RECORD_LEN, Record, Report};
 pub use self::slot::{Cadence, Decision, Reporting};
 use self::slot::{Slot, Slots};
@@ -65,8 +67,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Connections ask for ECN, whatever `net.ipv4.tcp_ecn` says.
     pub ecn: bool,
-    /// Directory on a BPF file system. The maps are pinned there and used again by who registers
-    /// later: connections that outlive their reader are then under the next one.
+    /// Directory on a BPF file system, for this name alone. What [`Datapath::pin`] has kept there is
+    /// used again, in the size it has: connections that outlive their reader are under the next one.
     pub pins: Option<PathBuf>,
 }
 
@@ -117,21 +119,21 @@ pub struct Counters {
 }
 
 /// The words of `struct counters`.
-const COUNTER_WORDS: usize = 10;
-const FILLED_WORD: usize = 8;
-const ASLEEP_WORD: usize = 9;
+const COUNTER_WORDS: usize = 9;
+const ASLEEP_WORD: usize = 8;
 
-/// A registered datapath. Dropping it frees the name, unless the link is pinned; connections that
-/// use it go on under the kernel's law.
+/// A registered datapath. Dropping it frees the name, unless it is pinned; connections that use it go
+/// on under the kernel's law.
 #[derive(Debug)]
 pub struct Datapath {
     name: String,
-    pins: Option<PathBuf>,
+    pins: Option<Pins>,
     slots: Slots,
     modes: MappedWords,
     flows: u32,
     counts: MappedWords,
-    records: MapHandle,
+    /// In the order of [`pins::MAPS`]; the first is the ring.
+    maps: [MapHandle; pins::MAPS.len()],
     ring: RingBuffer<'static>,
     taken: mpsc::Receiver<Record>,
     instructions: Vec<(&'static str, u32)>,
@@ -142,7 +144,7 @@ impl Datapath {
     /// Loads the programs and registers the congestion control, for all network namespaces.
     ///
     /// Errors: no privilege; a kernel that cannot run them; a name that is taken or impossible; pins
-    /// of another size or not on a BPF file system.
+    /// that another process uses or another version has left.
     pub fn register(options: &Options) -> Result<Self, Error> {
         load::register(options)
     }
@@ -186,7 +188,7 @@ impl Datapath {
 
     /// Readable when records wait; woken as [`Datapath::wait`] is.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.records.as_fd()
+        self.maps[0].as_fd()
     }
 
     /// Answers a record: the connection takes the decision at its next acknowledgement. The newest
@@ -236,15 +238,15 @@ impl Datapath {
         &self.instructions
     }
 
-    /// Keeps the name when this process ends, for the next that registers with the same pins: it
-    /// takes the name over in one step. Needs [`Options::pins`].
-    pub fn pin_link(&mut self) -> Result<(), Error> {
-        let Some(pins) = &self.pins else { return Err(Error::NoPins) };
-        load::pin_link(&self.link, pins)
+    /// Keeps name and maps when this process ends, for the next that registers with the same
+    /// [`Options::pins`]: it takes the name over in one step. All is kept, or with an error nothing.
+    pub fn pin(&mut self) -> Result<(), Error> {
+        let Some(pins) = &mut self.pins else { return Err(Error::NoPins) };
+        pins.keep(self.link.as_fd(), &self.maps)
     }
 
     /// Removes what is pinned: with this process name and maps go too.
     pub fn unpin(&mut self) -> Result<(), Error> {
-        self.pins.as_deref().map_or(Ok(()), load::unpin)
+        self.pins.as_mut().map_or(Ok(()), Pins::give_up)
     }
 }

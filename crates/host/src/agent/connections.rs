@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use forebay_core::units::{Rate, Timestamp};
-use forebay_ebpf::tcp::{Decision, Events, Head, Mode, Opened, Record, Report};
+use forebay_ebpf::tcp::{Decision, Events, FlowId, Head, Mode, Opened, Record, Report};
 
 use super::flow::{Flow, Origin, Terms};
 use super::recording::{Open, Recorder, Row};
@@ -21,6 +21,9 @@ type Place = (usize, u32);
 
 /// Segments up to which a connection counts as just opened: a first window (RFC 6928).
 const YOUNG: u32 = 10;
+
+/// A round trip counts as the shortest for so long after it was last seen.
+const SHORTEST_FOR: Duration = Duration::from_millis(100);
 
 /// A connection and what the agent knows about it besides.
 struct Connection {
@@ -46,7 +49,8 @@ pub struct Connections {
     timers: BTreeSet<(Timestamp, Place)>,
     recorder: Recorder,
     totals: Totals,
-    shortest_rtt: Option<Duration>,
+    /// And when it was last seen.
+    shortest_rtt: Option<(Duration, Timestamp)>,
 }
 
 impl Connections {
@@ -95,7 +99,6 @@ impl Connections {
     /// Decides about every connection that was heard of since the last call, and hands each answer to
     /// `write`: the table, the record that is answered, the decision.
     pub fn decide(&mut self, now: Timestamp, write: &mut dyn FnMut(usize, &Head, &Decision)) {
-        self.shortest_rtt = None;
         let mut due = std::mem::take(&mut self.due);
         for place in due.drain(..) {
             let Some(connection) = get(&mut self.tables, place) else { continue };
@@ -115,8 +118,12 @@ impl Connections {
                     self.recorder.put(Row::Decision(row));
                 }
                 let rtt = Duration::from_micros(u64::from(head.srtt_us));
-                let shortest = self.shortest_rtt.map_or(rtt, |shortest| shortest.min(rtt));
-                self.shortest_rtt = Some(shortest);
+                let is_shorter = |(shortest, at): (Duration, Timestamp)| {
+                    rtt <= shortest || now.saturating_since(at) > SHORTEST_FOR
+                };
+                if self.shortest_rtt.is_none_or(is_shorter) {
+                    self.shortest_rtt = Some((rtt, now));
+                }
             }
             connection.tell_failure(&mut self.totals);
             let next = connection.flow.next_timer();
@@ -125,9 +132,29 @@ impl Connections {
         self.due = due;
     }
 
-    /// The shortest smoothed round trip among those last decided about.
+    /// The shortest smoothed round trip among those decided about in the last 100 ms, or the last
+    /// that was if there were none.
     pub fn shortest_rtt(&self) -> Option<Duration> {
-        self.shortest_rtt
+        self.shortest_rtt.map(|(rtt, _)| rtt)
+    }
+
+    /// The connections of which `has_ended` holds.
+    pub fn ended(&self, has_ended: &dyn Fn(usize, FlowId) -> bool) -> Vec<(usize, FlowId)> {
+        let all = self.tables.iter().enumerate().flat_map(|(table, slots)| {
+            slots.iter().flatten().map(move |connection| (table, connection.flow.head().flow))
+        });
+        all.filter(|(table, flow)| has_ended(*table, *flow)).collect()
+    }
+
+    /// Drops those of `ended` that are there still: the ring did not take their last record.
+    pub fn drop_unheard(&mut self, ended: &[(usize, FlowId)]) {
+        for (table, flow) in ended {
+            let place = (*table, flow.slot);
+            if get(&mut self.tables, place).is_some_and(|it| it.flow.head().flow == *flow) {
+                self.totals.missed += 1;
+                self.remove(place);
+            }
+        }
     }
 
     /// What was counted of all connections, those that are gone among them.
@@ -158,36 +185,13 @@ impl Connections {
     }
 
     fn on_opened(&mut self, table: usize, opened: &Opened) {
-        let place = (table, opened.head.flow.slot);
-        let addresses = (opened.local, opened.remote);
-        let known = get(&mut self.tables, place)
-            .filter(|it| it.flow.head().flow.generation == opened.head.flow.generation);
+        let (place, head) = ((table, opened.head.flow.slot), opened.head);
         let choice = self.rules.choose(opened.remote, table).clone();
-        match known {
-            // The first record was late: what was assumed may be wrong.
-            Some(connection) if connection.addresses.is_none() => {
-                connection.addresses = Some(addresses);
-                if *connection.flow.choice() != choice {
-                    let head = *connection.flow.head();
-                    let seed = connection.flow.seed();
-                    self.insert(
-                        place,
-                        Flow::new(Origin::Adopted, head, &choice, seed),
-                        Some(addresses),
-                        true,
-                    );
-                }
-            }
-            Some(_) => {}
-            None => {
-                let (head, seed) = (opened.head, self.next_seed());
-                // A connection may select its algorithm when it is under way.
-                let is_young = head.delivered <= YOUNG;
-                let origin = if is_young { Origin::Opened } else { Origin::Adopted };
-                let flow = Flow::new(origin, head, &choice, seed);
-                self.insert(place, flow, Some(addresses), !is_young);
-            }
-        }
+        // A connection may select its algorithm when it is under way.
+        let is_young = head.delivered <= YOUNG;
+        let origin = if is_young { Origin::Opened } else { Origin::Adopted };
+        let flow = Flow::new(origin, head, &choice, self.next_seed());
+        self.insert(place, flow, Some((opened.local, opened.remote)), !is_young);
         self.set_due(place, true);
     }
 
@@ -200,7 +204,8 @@ impl Connections {
         match (is_known, is_last) {
             (false, true) => return,
             (false, false) => {
-                // Its destination is not known, so no rule can be about it.
+                // Its first record was another agent's: its destination is not known here, so no
+                // rule can be about it.
                 let Some(choice) = self.rules.choices().get(table).cloned() else { return };
                 let seed = self.next_seed();
                 self.insert(

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use forebay_core::cc::delay::FLOW;
 use forebay_core::cc::{self, ALGORITHMS, CongestionControl, Field};
@@ -31,9 +32,10 @@ pub fn kernel_name(algorithm: &str) -> String {
     name.chars().filter(char::is_ascii).take(NAME_MAX).collect()
 }
 
-/// An algorithm with its parameters, checked: it can be built on what the kernel reports.
+/// An algorithm with its parameters, checked: it can be built on what the kernel reports. Every
+/// connection has a copy, which costs a word.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice(Spec);
+pub struct Choice(Arc<Spec>);
 
 impl Choice {
     /// Checks `spec`. What is meant for aggregates as well is told that this is a single flow, unless
@@ -46,7 +48,7 @@ impl Choice {
             spec.params.entry(FLOW.name.into()).or_insert(Value::Bool(true));
         }
         cc::build(&spec, SUPPLIED)?;
-        Ok(Self(spec))
+        Ok(Self(Arc::new(spec)))
     }
 
     /// The checked specification.

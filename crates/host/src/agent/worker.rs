@@ -38,6 +38,8 @@ const IDLE: Duration = Duration::from_millis(50);
 const ROUND_TRIP_PARTS: u32 = 4;
 /// A decision may be so old: its report waited for a period, and the agent for the processor.
 const STALE_AFTER: Duration = PERIOD_MAX.saturating_mul(2);
+/// How often connections are looked for whose end was not heard of.
+const SWEEP: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 16;
 
@@ -80,6 +82,8 @@ struct AgentWorker {
     started: Timestamp,
     tell_started: Box<dyn FnOnce() + Send>,
     heard: Timestamp,
+    swept: Timestamp,
+    is_pinned: bool,
 }
 
 impl AgentWorker {
@@ -129,6 +133,8 @@ impl AgentWorker {
             started: now,
             tell_started: started,
             heard: now,
+            swept: now,
+            is_pinned: config.pins.is_some(),
         })
     }
 
@@ -138,11 +144,29 @@ impl AgentWorker {
             self.heard = clock::now();
         }
         let now = clock::now();
+        self.sweep(now)?;
         self.connections.on_timers(now);
         let datapaths = &mut self.datapaths;
         self.connections.decide(now, &mut |table, head, decision| {
             datapaths[table].decide(head, decision);
         });
+        Ok(())
+    }
+
+    /// Drops the connections that the kernel no longer has and whose last record the ring did not
+    /// take.
+    fn sweep(&mut self, now: Timestamp) -> Result<(), forebay_ebpf::Error> {
+        if now.saturating_since(self.swept) < SWEEP {
+            return Ok(());
+        }
+        self.swept = now;
+        let datapaths = &self.datapaths;
+        let ended = self.connections.ended(&|table, flow| datapaths[table].mode(flow).is_none());
+        if !ended.is_empty() {
+            // All they have told stands in the ring by now.
+            self.drain()?;
+            self.connections.drop_unheard(&ended);
+        }
         Ok(())
     }
 
@@ -159,7 +183,8 @@ impl AgentWorker {
         let now = clock::now();
         let timer = self.connections.next_timer().map(|at| at.saturating_since(now));
         let is_busy = now.saturating_since(self.heard) < BUSY && !self.period.is_zero();
-        let limited = |time: Duration| timer.map_or(time, |timer| timer.min(time));
+        // An algorithm whose timer is always due must not keep a processor busy.
+        let limited = |time: Duration| timer.map_or(time, |timer| timer.max(PERIOD_MIN).min(time));
         if is_busy {
             let time = nap(self.period, self.connections.shortest_rtt());
             return self.wakes.wait(mailbox.as_fd(), limited(time));
@@ -222,6 +247,10 @@ impl Worker for AgentWorker {
 
     fn run(mut self, mailbox: Mailbox<AgentStatus>) -> io::Result<AgentStatus> {
         privileges::cut_timer_slack();
+        // Only now nothing can refuse this agent any more.
+        if self.is_pinned {
+            self.datapaths.iter_mut().try_for_each(Datapath::pin).map_err(io::Error::other)?;
+        }
         privileges::drop_unneeded()?;
         std::mem::replace(&mut self.tell_started, Box::new(|| ()))();
         while self.obey(&mailbox) {
@@ -242,12 +271,7 @@ impl Worker for AgentWorker {
 
 fn register(config: &Config, name: String) -> Result<Datapath, forebay_ebpf::Error> {
     let pins = config.pins.as_ref().map(|folder| folder.join(&name));
-    let is_pinned = pins.is_some();
-    let mut datapath = Datapath::register(&Options { pins, ..Options::named(&name) })?;
-    if is_pinned {
-        datapath.pin_link()?;
-    }
-    Ok(datapath)
+    Datapath::register(&Options { pins, ..Options::named(&name) })
 }
 
 /// How long to sleep between two looks at the reports.

@@ -1,6 +1,6 @@
 //! Real connections over loopback, each with its socket option, and a reader that is trivial.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,6 +12,8 @@ use forebay_core::cc::law::{Beta, SlowStart};
 use forebay_core::cc::{self, CongestionControl, Field, Law, SendLimits};
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Rate};
+use libbpf_rs::MapCore;
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 
 use super::super::{
     Cadence, Datapath, Decision, Events, FlowId, Head, Meter, Mode, NAME_MAX, Native, NativeKind,
@@ -294,42 +296,57 @@ fn the_name_is_taken_while_the_loader_lives_and_goes_with_it() {
     until("the name goes", || !is_registered(&options.name));
 }
 
+/// The maps of a datapath, by their numbers in the kernel.
+fn maps_of(datapath: &Datapath) -> BTreeSet<u32> {
+    datapath.maps.iter().map(|map| map.info().expect("told").info.id).collect()
+}
+
+/// The programs of this machine that use one of these maps.
+fn programs_with(maps: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    ProgInfoIter::with_query_opts(options)
+        .filter(|program| program.map_ids.iter().any(|id| maps.contains(id)))
+        .map(|program| program.id)
+        .collect()
+}
+
 #[test]
-fn slots_come_back_from_a_thousand_short_connections() {
-    const CONNECTIONS: u64 = 1000;
+fn ten_thousand_short_connections_leave_no_slot_map_or_program() {
+    const CONNECTIONS: u64 = 10_000;
     let Some(mut datapath) = loaded(Datapath::register(&Options { flows: 8, ..options() })) else {
         return;
     };
+    let maps = maps_of(&datapath);
+    let programs = programs_with(&maps);
+    assert!(maps.len() == 5 && !programs.is_empty(), "{maps:?} {programs:?}");
     let (address, received) = sink(CONNECTIONS as usize);
     let (mut opened, mut closed) = (0, 0);
-    let mut numbers = Vec::new();
+    let mut numbers = BTreeSet::new();
+    let mut drain = |datapath: &mut Datapath| {
+        let mut take = |record: Record| {
+            numbers.insert(record.head().flow.generation);
+            opened += u64::from(matches!(record, Record::Opened(_)));
+            closed += u64::from(record.head().events.contains(Events::CLOSE));
+        };
+        datapath.drain(&mut take).expect("drained");
+    };
     for _ in 0..CONNECTIONS {
         let mut stream = connect(address, datapath.name());
         stream.write_all(b"hello").expect("sent");
         drop(stream);
-        datapath
-            .drain(&mut |record| {
-                numbers.push(record.head().flow.generation);
-                opened += u64::from(matches!(record, Record::Opened(_)));
-                closed += u64::from(record.head().events.contains(Events::CLOSE));
-            })
-            .expect("drained");
+        drain(&mut datapath);
     }
     assert_eq!(received.join().expect("received"), 5 * CONNECTIONS);
     until("all end", || datapath.counters().closed == CONNECTIONS);
-    datapath
-        .drain(&mut |record| {
-            opened += u64::from(matches!(record, Record::Opened(_)));
-            closed += u64::from(record.head().events.contains(Events::CLOSE));
-        })
-        .expect("drained");
+    drain(&mut datapath);
     let counters = datapath.counters();
-    assert_eq!(counters.opened, CONNECTIONS);
-    assert_eq!((opened, closed), (CONNECTIONS - counters.refused, CONNECTIONS - counters.refused));
-    assert_eq!((counters.dropped, datapath.free_slots()), (0, 8));
-    numbers.sort_unstable();
-    numbers.dedup();
-    assert!(numbers.len() as u64 >= CONNECTIONS - counters.refused - 8);
+    let told = CONNECTIONS - counters.refused;
+    assert_eq!((counters.opened, counters.dropped), (CONNECTIONS, 0));
+    assert_eq!((opened, closed, numbers.len() as u64), (told, told, told));
+    assert_eq!((datapath.free_slots(), datapath.connections().count()), (8, 0));
+    drop(datapath);
+    until("the maps go", || !MapInfoIter::default().any(|map| maps.contains(&map.id)));
+    until("the programs go", || programs_with(&maps).is_empty());
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::loopback::{
     Agent, LONG, RATE, connect, fresh_name, is_registered, options, paced, send, sink, until,
 };
 use super::loss::stream_until;
+use crate::Error;
 use crate::program::tests::loaded;
 
 #[test]
@@ -285,20 +286,66 @@ impl Drop for Pins {
     }
 }
 
-#[test]
-fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
+/// Where to pin, if this machine can carry datapaths and mount BPF file systems.
+fn pinnable() -> Option<(Pins, Options)> {
     let options = options();
-    let Some(plain) = loaded(Datapath::register(&options)) else { return };
+    drop(loaded(Datapath::register(&options))?);
     let Some(mount) = Pins::mount() else {
         println!("skipped: no BPF file system can be mounted here");
-        return;
+        return None;
     };
-    drop(plain);
     until("the name goes", || !is_registered(&options.name));
-    let pins = mount.0.join("datapath");
-    let options = Options { pins: Some(pins.clone()), ..options };
+    let pins = Some(mount.0.join("datapath"));
+    Some((mount, Options { pins, ..options }))
+}
+
+#[test]
+fn pins_that_somebody_left_unfinished_are_made_anew() {
+    let Some((_mount, options)) = pinnable() else { return };
+    let pins = options.pins.clone().expect("pins");
+    let register = || Datapath::register(&options).expect("registered");
+    let mut first = register();
+    assert_eq!(std::fs::read_dir(&pins).expect("a folder").count(), 0, "only what is asked for");
+    first.pin().expect("pinned");
+    drop(first);
+    // As one leaves it that dies in between: some of the maps, and no slot in the queue.
+    let set = std::fs::read_dir(&pins).expect("a folder").next().expect("a set").expect("read");
+    let unfinished = pins.join("unfinished");
+    std::fs::rename(set.path(), &unfinished).expect("renamed");
+    for file in ["link", "free_slots"] {
+        std::fs::remove_file(unfinished.join(file)).expect("removed");
+    }
+    until("the name goes", || !is_registered(&options.name));
+    let second = register();
+    assert!(!unfinished.exists());
+    let (address, received) = sink(1);
+    send(address, second.name(), 1 << 16).join().expect("sent");
+    assert_eq!(received.join().expect("received"), 1 << 16);
+    assert_eq!((second.counters().opened, second.counters().refused), (1, 0));
+    drop(second);
+    assert!(!pins.exists());
+}
+
+#[test]
+fn a_second_process_is_kept_off_the_pins_of_the_first() {
+    let Some((_mount, options)) = pinnable() else { return };
     let mut first = Datapath::register(&options).expect("registered");
-    first.pin_link().expect("pinned");
+    first.pin().expect("pinned");
+    // Another name, so that the pins alone can refuse it.
+    let other = Options { name: fresh_name(), ..options.clone() };
+    let error = Datapath::register(&other).map(drop).unwrap_err();
+    assert!(matches!(error, Error::PinsInUse { .. }), "{error}");
+    drop(first);
+    let mut second = Datapath::register(&options).expect("taken over");
+    second.unpin().expect("removed");
+}
+
+#[test]
+fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
+    let Some((_mount, options)) = pinnable() else { return };
+    let pins = options.pins.clone().expect("pins");
+    let mut first = Datapath::register(&options).expect("registered");
+    first.pin().expect("pinned");
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(&first, address);
     drop(socket);

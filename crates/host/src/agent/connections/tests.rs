@@ -92,18 +92,83 @@ fn ten_thousand_connections_come_and_go_and_leave_nothing() {
 }
 
 #[test]
-fn rules_hold_for_connections_whose_first_record_came_late() {
+fn rules_hold_for_what_is_told_of_a_destination_and_the_name_for_what_is_not() {
     let mut connections = connections(&["newreno", "cubic"], &[":443=vegas"], Recorder::default());
-    let mut path = Path::new(0, 1);
-    connections.on_record(1, &Record::Report(*path.round(10)));
-    assert_eq!(connections.status(Timestamp::ZERO)[0].algorithm, "cubic");
-    connections.on_record(1, &Record::Opened(path.opened(REMOTE)));
-    let status = connections.status(path.report.head.at);
-    assert_eq!((status.len(), status[0].algorithm.as_str()), (1, "vegas"));
-    assert_eq!((status[0].name.as_str(), status[0].remote.as_deref()), ("fb_cubic", Some(REMOTE)));
-    let other = Path::new(1, 1);
+    let (adopted, ruled, other) = (&mut Path::new(0, 1), Path::new(1, 1), Path::new(1, 1));
+    connections.on_record(1, &Record::Report(*adopted.round(10)));
+    connections.on_record(1, &Record::Opened(ruled.opened(REMOTE)));
     connections.on_record(0, &Record::Opened(other.opened("192.0.2.1:80")));
-    assert_eq!(connections.status(Timestamp::ZERO)[0].algorithm, "newreno");
+    let status = connections.status(Timestamp::ZERO);
+    let told: Vec<_> = status
+        .iter()
+        .map(|it| (it.name.as_str(), it.algorithm.as_str(), it.remote.as_deref()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("fb_newreno", "newreno", Some("192.0.2.1:80")),
+            ("fb_cubic", "cubic", None),
+            ("fb_cubic", "vegas", Some(REMOTE)),
+        ]
+    );
+}
+
+#[test]
+fn a_connection_whose_end_found_the_ring_full_is_dropped_and_its_successor_is_not() {
+    let mut connections = reno();
+    let (gone, kept) = (Path::new(3, 1), Path::new(5, 1));
+    open(&mut connections, &gone);
+    open(&mut connections, &kept);
+    let ghost = gone.report.head.flow;
+    let ended = connections.ended(&|table, flow| table == 0 && flow == ghost);
+    assert_eq!(ended, [(0, ghost)]);
+    connections.drop_unheard(&ended);
+    assert_eq!(connections.status(Timestamp::ZERO)[0].slot, 5);
+    let totals = connections.totals();
+    assert_eq!((connections.len(), totals.closed, totals.missed), (1, 1, 1));
+    // Its slot has another connection before anybody looks.
+    open(&mut connections, &Path::new(3, 2));
+    connections.drop_unheard(&ended);
+    assert_eq!((connections.len(), connections.totals().missed), (2, 1));
+}
+
+#[test]
+fn the_shortest_round_trip_counts_until_it_has_not_been_seen_for_100_ms() {
+    let mut connections = reno();
+    let (mut short, mut long) = (Path::new(0, 1), Path::new(1, 1));
+    short.report.head.srtt_us = 8_000;
+    let shortest = |connections: &mut Connections, path: &Path| {
+        decide(connections, path);
+        connections.shortest_rtt().map(|rtt| rtt.as_millis())
+    };
+    open(&mut connections, &short);
+    open(&mut connections, &long);
+    assert_eq!(shortest(&mut connections, &long), Some(8));
+    // Paths tell every 40 ms: nothing, then the other one.
+    for _ in 0..2 {
+        assert_eq!(shortest(&mut connections, &long), Some(8));
+        tell(&mut connections, long.round(10));
+        assert_eq!(shortest(&mut connections, &long), Some(8));
+    }
+    tell(&mut connections, long.round(10));
+    assert_eq!(shortest(&mut connections, &long), Some(40));
+}
+
+#[test]
+fn the_document_of_ten_thousand_connections_fits_into_an_answer_ten_times() {
+    let mut connections = connections(&["copa"], &[], Recorder::default());
+    for slot in 0..10_000 {
+        let mut path = Path::new(slot, 1);
+        open(&mut connections, &path);
+        tell(&mut connections, path.round(10));
+    }
+    decide(&mut connections, &Path::new(0, 1));
+    let status = connections.status(Timestamp::ZERO);
+    let bytes = serde_json::to_vec(&status).unwrap().len();
+    assert_eq!(status.len(), 10_000);
+    assert!(bytes < 10_000 * 1_000, "{bytes}");
+    // What a connection costs, but for its algorithm's own boxes.
+    assert!(size_of::<Connection>() < 1_000, "{}", size_of::<Connection>());
 }
 
 #[test]

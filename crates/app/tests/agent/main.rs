@@ -2,20 +2,24 @@
 //! agent at work on the loopback device.
 #![cfg(feature = "host")]
 
+mod pins;
+mod running;
+mod safety;
+
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::mount::{MsFlags, mount, umount};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::Pid;
+
+use running::Running;
 
 fn forebay(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -150,85 +154,9 @@ fn what_is_no_recording_is_refused_with_its_line() {
     assert_eq!(replay(folder.path(), &["missing"]).status.code(), Some(2));
 }
 
-/// A running agent with one algorithm.
-struct Running {
-    child: Child,
-    folder: PathBuf,
-    name: String,
-}
-
-impl Running {
-    /// Starts it; `None` with a printed reason where this machine cannot carry one.
-    fn start(folder: &Path, algorithm: &str, arguments: &[&str]) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            println!("skipped: an agent needs root");
-            return None;
-        }
-        let all = ["agent", "--algorithm", algorithm, "--control", "agent.sock", "--seed", "1"];
-        let mut command = forebay(folder, &[&all[..], arguments].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut first = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
-        let name = format!("fb_{algorithm}");
-        if first.starts_with(&format!("{name} is registered: ")) {
-            return Some(Self { child, folder: folder.to_path_buf(), name });
-        }
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{first}{output:?}");
-        println!("skipped: {}", text(&output.stderr));
-        None
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
-    }
-
-    /// What it says of itself, once `is_wanted`.
-    fn status(&self, is_wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-        let started = Instant::now();
-        loop {
-            let output = forebay(&self.folder, &["status", "--json", "--socket", "agent.sock"])
-                .output()
-                .unwrap();
-            // The socket comes right after the name.
-            let status = serde_json::from_slice::<serde_json::Value>(&output.stdout);
-            let status = status.map(|mut document| document["agents"][0].take());
-            if let Some(status) = status.ok().filter(|status| is_wanted(status)) {
-                return status;
-            }
-            assert!(started.elapsed() < Duration::from_secs(60), "{output:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Ends it as an operator does.
-    fn stop(mut self) {
-        self.signal(Signal::SIGTERM);
-        let status = self.child.wait().unwrap();
-        let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        assert!(status.success(), "{stderr}");
-        assert!(!registered().contains(&self.name), "the name goes with its agent");
-    }
-}
-
-/// A BPF file system of its own, gone when dropped.
-struct Bpffs(PathBuf);
-
-impl Bpffs {
-    fn mount(folder: &Path) -> Self {
-        let path = folder.join("bpf");
-        fs::create_dir(&path).unwrap();
-        let kind = Some("bpf");
-        mount(kind, &path, kind, MsFlags::empty(), None::<&str>).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Bpffs {
-    fn drop(&mut self) {
-        let _ = umount(&self.0);
-    }
+/// Has a connection select a congestion control.
+fn select(connection: &TcpStream, name: &str) {
+    setsockopt(connection, sockopt::TcpCongestion, &OsString::from(name)).unwrap();
 }
 
 /// A connection over the loopback device that carries data until it is told to end.
@@ -242,7 +170,7 @@ impl Transfer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        setsockopt(&client, sockopt::TcpCongestion, &OsString::from(name)).unwrap();
+        select(&client, name);
         let reader = std::thread::spawn(move || {
             let (mut bytes, mut buffer) = (0, vec![0; 1 << 16]);
             loop {
@@ -354,11 +282,7 @@ fn a_stopped_agent_takes_its_connection_back_once_it_goes_on() {
         transfer.send(50);
         chunks += 50;
         let status = agent.status(|status| status.is_object());
-        let counters = status["algorithms"][0]["counters"].as_array().unwrap().clone();
-        let count = |name: &str| {
-            let pair = counters.iter().find(|pair| pair[0] == name).unwrap();
-            pair[1].as_u64().unwrap()
-        };
+        let count = |name: &str| Running::counter(&status, name);
         if count("fallbacks") > 0 && count("resumed") > 0 && is_decided(&status) {
             break;
         }
@@ -366,34 +290,4 @@ fn a_stopped_agent_takes_its_connection_back_once_it_goes_on() {
     }
     assert_eq!(transfer.end(), chunks << 16);
     agent.stop();
-}
-
-#[test]
-fn a_pinned_name_outlives_its_agent_and_the_next_takes_its_connections_over() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("skipped: an agent needs root");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let pins = Bpffs::mount(folder.path());
-    let pin = ["--pin", pins.0.to_str().unwrap()];
-    let Some(mut first) = Running::start(folder.path(), "bic", &pin) else { return };
-    let mut transfer = Transfer::start("fb_bic");
-    transfer.send(50);
-    first.status(is_decided);
-    first.signal(Signal::SIGTERM);
-    assert!(first.child.wait().unwrap().success());
-    assert!(registered().contains("fb_bic"));
-    transfer.send(300);
-    let second = Running::start(folder.path(), "bic", &pin).unwrap();
-    let mut chunks = 350;
-    while !is_decided(&second.status(|status| status.is_object())) {
-        transfer.send(50);
-        chunks += 50;
-        assert!(chunks < 50_000);
-    }
-    assert_eq!(transfer.end(), chunks << 16);
-    second.status(|status| status["flows"].as_array().is_some_and(Vec::is_empty));
-    fs::remove_dir_all(pins.0.join("fb_bic")).unwrap();
-    second.stop();
 }

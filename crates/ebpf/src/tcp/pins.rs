@@ -1,0 +1,240 @@
+//! What of a datapath stays in a BPF file system when its process ends.
+//!
+//! ```text
+//! FOLDER/         locked by the process that uses it
+//!   5f3c01d2/     the layout of the maps; all that is kept, or nothing
+//!     link records slots modes free_slots counts
+//! ```
+//! A set is put together in another place and renamed: who dies meanwhile leaves none that a
+//! successor could take for whole.
+
+use std::ffi::CString;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{MapHandle, libbpf_sys};
+
+use crate::Error;
+
+/// The maps that are kept, by the names of their files.
+pub(super) const MAPS: [&str; 5] = ["records", "slots", "modes", "free_slots", "counts"];
+/// The file of the link, beside the maps.
+const LINK: &str = "link";
+/// Where a set is put together.
+const STAGING: &str = "unfinished";
+
+/// What older programs write into the maps and read from them, which go on as long as connections
+/// use them: the declarations, whatever stands in their comments.
+const LAYOUT: u32 = fingerprint(
+    fingerprint(FNV_BASIS, include_bytes!("../../bpf/tcp_flow.h")),
+    include_bytes!("../../bpf/tcp_maps.h"),
+);
+
+/// FNV-1a of 32 bits (Fowler, Noll and Vo).
+const FNV_BASIS: u32 = 0x811c_9dc5;
+const FNV_PRIME: u32 = 0x0100_0193;
+
+/// Goes on from `hash` with the text of a C header, without comments and blanks.
+const fn fingerprint(mut hash: u32, text: &[u8]) -> u32 {
+    let mut at = 0;
+    while at < text.len() {
+        if text[at] == b'/' && at + 1 < text.len() && text[at + 1] == b'*' {
+            at += 2;
+            while at + 1 < text.len() && !(text[at] == b'*' && text[at + 1] == b'/') {
+                at += 1;
+            }
+            at += 2;
+            continue;
+        }
+        if !text[at].is_ascii_whitespace() {
+            hash = (hash ^ text[at] as u32).wrapping_mul(FNV_PRIME);
+        }
+        at += 1;
+    }
+    hash
+}
+
+/// A folder for the pins of one name, of which this process is the only user.
+#[derive(Debug)]
+pub(super) struct Pins {
+    folder: PathBuf,
+    /// The kernel ends the lock with the process, whatever ends that.
+    _lock: File,
+    is_kept: bool,
+}
+
+impl Pins {
+    /// Takes `folder`, which is made where it is missing. What somebody left unfinished goes.
+    ///
+    /// Errors: another process uses it; what stands there has another layout or is not whole.
+    pub(super) fn open(folder: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Pin { path: folder.to_path_buf(), source };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let lock = File::open(folder).map_err(failed)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => Error::PinsInUse { path: folder.to_path_buf() },
+            TryLockError::Error(source) => failed(source),
+        })?;
+        let mut pins = Self { folder: folder.to_path_buf(), _lock: lock, is_kept: false };
+        let foreign = || Error::PinnedLayout { path: folder.to_path_buf() };
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            match entry.file_name().to_str() {
+                Some(STAGING) => remove(&entry.path())?,
+                Some(name) if name == layout() => pins.is_kept = true,
+                _ => return Err(foreign()),
+            }
+        }
+        let set = pins.set();
+        if pins.is_kept && !files().all(|name| set.join(name).exists()) {
+            return Err(foreign());
+        }
+        Ok(pins)
+    }
+
+    /// The pinned map of this name, if a set is kept.
+    pub(super) fn kept_map(&self, name: &str) -> Option<PathBuf> {
+        self.is_kept.then(|| self.set().join(name))
+    }
+
+    /// The pinned link, if a set is kept.
+    pub(super) fn kept_link(&self) -> Option<PathBuf> {
+        self.kept_map(LINK)
+    }
+
+    /// Keeps `link` and `maps`, in the order of [`MAPS`], from now on.
+    pub(super) fn keep(
+        &mut self,
+        link: BorrowedFd<'_>,
+        maps: &[MapHandle; MAPS.len()],
+    ) -> Result<(), Error> {
+        if self.is_kept {
+            return Ok(());
+        }
+        let staging = self.folder.join(STAGING);
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| Error::Pin { path, source }
+        };
+        fs::create_dir(&staging).map_err(failed(&staging))?;
+        let pinned = pin(link, &staging.join(LINK)).and_then(|()| {
+            let mut maps = MAPS.iter().zip(maps);
+            maps.try_for_each(|(name, map)| pin(map.as_fd(), &staging.join(name)))
+        });
+        let set = self.set();
+        let kept = pinned.and_then(|()| fs::rename(&staging, &set).map_err(failed(&set)));
+        match kept {
+            Ok(()) => self.is_kept = true,
+            // The first error is the one to tell.
+            Err(_) => drop(remove(&staging)),
+        }
+        kept
+    }
+
+    /// Removes what is kept, and the folder.
+    pub(super) fn give_up(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.is_kept) {
+            remove(&self.set())?;
+            // Others' files may have come.
+            let _ = fs::remove_dir(&self.folder);
+        }
+        Ok(())
+    }
+
+    fn set(&self) -> PathBuf {
+        self.folder.join(layout())
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        // Does nothing to a folder with something in it.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+fn layout() -> String {
+    format!("{LAYOUT:08x}")
+}
+
+/// All that a set has.
+fn files() -> impl Iterator<Item = &'static str> {
+    MAPS.into_iter().chain([LINK])
+}
+
+/// Removes a set, whole or not.
+fn remove(set: &Path) -> Result<(), Error> {
+    let failed = |path: &Path, source| Error::Pin { path: path.to_path_buf(), source };
+    for path in files().map(|name| set.join(name)) {
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(failed(&path, source));
+            }
+            _ => {}
+        }
+    }
+    fs::remove_dir(set).map_err(|source| failed(set, source))
+}
+
+fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
+    let file = c_path(path);
+    // SAFETY: an open descriptor and a terminated string, which outlive the call.
+    match -unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), file.as_ptr()) } {
+        0 => Ok(()),
+        errno => Err(Error::Pin {
+            path: path.to_path_buf(),
+            source: io::Error::from_raw_os_error(errno),
+        }),
+    }
+}
+
+/// A path as the kernel takes it.
+pub(super) fn c_path(path: &Path) -> CString {
+    // A path of the file system holds no zero byte; an empty one is refused by the kernel.
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_is_its_declarations_and_not_what_is_said_about_them() {
+        let of = |text: &str| fingerprint(FNV_BASIS, text.as_bytes());
+        // The published values of FNV-1a.
+        assert_eq!((of(""), of("a"), of("foobar")), (FNV_BASIS, 0xe40c_292c, 0xbf9c_f968));
+        let one = of("struct slot {\n\t__u32 count; /* odd */\n};\n");
+        assert_eq!(one, of("/* What * it is. */ struct slot { __u32 count; };"));
+        assert_ne!(one, of("struct slot { __u64 count; };"));
+        assert_ne!(one, of("struct slot { __u32 counts; };"));
+    }
+
+    #[test]
+    fn one_process_uses_a_folder_at_a_time_and_leaves_none_that_is_empty() {
+        let folder = std::env::temp_dir().join(format!("forebay-pins-{}", std::process::id()));
+        let pins = Pins::open(&folder).unwrap();
+        let refused = Pins::open(&folder).unwrap_err();
+        assert!(matches!(refused, Error::PinsInUse { .. }));
+        let text = refused.to_string();
+        assert!(text.contains(folder.to_str().unwrap()) && !text.contains('\n'), "{text}");
+        drop(pins);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn what_another_version_has_pinned_is_refused_with_the_folder_and_the_way_out() {
+        let folder = std::env::temp_dir().join(format!("forebay-layout-{}", std::process::id()));
+        // As before layouts had a number; another layout; a set that misses a file.
+        for strange in ["records", "00000000", &layout()] {
+            fs::create_dir_all(folder.join(strange)).unwrap();
+            let text = Pins::open(&folder).unwrap_err().to_string();
+            assert!(text.contains(&format!("rm -r {}", folder.display())), "{text}");
+            assert!(!text.contains('\n'), "{text}");
+            assert!(folder.join(strange).exists(), "nothing is touched");
+            fs::remove_dir_all(&folder).unwrap();
+        }
+    }
+}
