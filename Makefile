@@ -2,7 +2,7 @@
 CARGO  ?= cargo
 FOREBAY = target/release/forebay
 
-.PHONY: help demo test evaluate bench bench-ns3 fuzz build packages lint test-fresh clean
+.PHONY: help demo test evaluate bench bench-ns3 fuzz build packages lint test-fresh test-kernels clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,6 +38,10 @@ lint: ## formatting and lints
 
 test-fresh: ## proves in a bare Debian 12 root that packages.txt is complete (root, debootstrap)
 	$(CARGO) xtask test-fresh
+
+test-kernels: packages ## runs the BPF programs on Debian's Linux 6.1 and 6.12 in qemu (root, 10 minutes)
+	@sh packaging/install-packages.sh packaging/test-kernels.txt
+	$(CARGO) xtask test-kernels
 
 clean: ## removes what was built
 	$(CARGO) clean

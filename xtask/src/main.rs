@@ -2,6 +2,7 @@
 
 mod evaluate;
 mod fresh;
+mod kernels;
 mod ns3;
 mod reference;
 
@@ -16,7 +17,9 @@ chores:
   evaluate [PART..]   runs the plans of docs/claims.toml whose names contain a PART (all
                without one) and says which claims hold (root, hours; `make build` first)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
-  test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)";
+  test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)
+  test-kernels [--kernel NAME]..   loads and runs the BPF programs on kernels of Debian 12 (6.1 and
+               6.12) in qemu without KVM, and says what ran (`make test-kernels` installs qemu)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         Some("evaluate") => evaluate::evaluate(&arguments[1..]),
         Some("reference") => reference::write(),
         Some("test-fresh") => fresh::test_fresh(),
+        Some("test-kernels") => kernels::test_kernels(&arguments[1..]),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);

@@ -1,0 +1,61 @@
+//! A guest: one run of qemu, and what it printed.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+/// Longest run: emulation takes ten to twenty times as long.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Boots `kernel` with `initramfs` until it powers off; what it printed stands in `log` too. It has one
+/// processor: several wait for each other where a map is updated, and emulated ones do so for long.
+pub fn run(kernel: &Path, initramfs: &Path, log: &Path) -> Result<String> {
+    let mut child = Command::new("qemu-system-x86_64")
+        .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "2G"])
+        .args(["-nographic", "-monitor", "none", "-no-reboot", "-nic", "none"])
+        .args(["-append", "console=ttyS0 loglevel=1 panic=-1 rdinit=/init"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initramfs)
+        .stdin(Stdio::null())
+        .stdout(File::create(log)?)
+        .spawn()
+        .context("qemu-system-x86_64 (`make test-kernels` installs it)")?;
+    let started = Instant::now();
+    while child.try_wait()?.is_none() {
+        if started.elapsed() > PATIENCE {
+            // What it has printed until now is judged.
+            child.kill()?;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(String::from_utf8_lossy(&std::fs::read(log)?).into_owned())
+}
+
+/// What a check printed and how it ended.
+pub struct Outcome<'a> {
+    pub text: &'a str,
+    /// `None`: it did not.
+    pub exit: Option<i32>,
+}
+
+impl<'a> Outcome<'a> {
+    pub fn lines(&self) -> impl Iterator<Item = &'a str> {
+        self.text.lines()
+    }
+}
+
+/// Finds a check in what a guest has printed.
+pub fn outcome<'a>(text: &'a str, name: &str) -> Option<Outcome<'a>> {
+    let begin = format!("@@ {name}\r\n");
+    let (_, rest) = text.split_once(begin.as_str())?;
+    let Some((text, end)) = rest.split_once("@@ ended with ") else {
+        return Some(Outcome { text: rest, exit: None });
+    };
+    let exit = end.lines().next().and_then(|code| code.trim().parse().ok());
+    Some(Outcome { text, exit })
+}

@@ -1,0 +1,200 @@
+//! The BPF programs on the kernels of Debian 12, which this machine need not run: in qemu, and
+//! without KVM, so that it works in a virtual machine too.
+
+mod guest;
+mod image;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+
+use self::guest::Outcome;
+
+/// A kernel, and how its package is found.
+struct Kernel {
+    name: &'static str,
+    /// The suite whose `linux-image-amd64` it is.
+    suite: &'static str,
+    checks: &'static [Check],
+}
+
+/// Something that is run in the guest.
+struct Check {
+    name: &'static str,
+    /// For a shell.
+    command: &'static str,
+    /// The exit code that is right.
+    exit: i32,
+    /// What is printed then.
+    says: &'static str,
+}
+
+const DOCTOR: Check =
+    Check { name: "doctor", command: "forebay doctor", exit: 0, says: "a program was attached" };
+const PASSED: &str = "test result: ok";
+/// The programs of both boxes, on frames that the tests hand them. One test loads fifty pairs, which
+/// takes an emulated verifier minutes.
+const BOXES: Check = Check {
+    name: "programs of the boxes",
+    command: "ebpf capture:: sampler:: --skip prefixes_nest",
+    exit: 0,
+    says: PASSED,
+};
+const TRAFFIC: Check =
+    Check { name: "the boxes on a bridge", command: "datapath", exit: 0, says: PASSED };
+const TCP: Check =
+    Check { name: "congestion control", command: "ebpf tcp::", exit: 0, says: PASSED };
+/// Without those of many connections at once, for which an emulated machine is too slow.
+const AGENT: Check =
+    Check { name: "agent", command: "agent --skip a_hundred", exit: 0, says: PASSED };
+const REFUSED: Check = Check {
+    name: "agent is refused",
+    command: "forebay agent --algorithm cubic",
+    exit: 2,
+    says: "needs Linux 6.4",
+};
+const NOTHING: Check = Check {
+    name: "nothing is registered",
+    command: "grep -c fb_ /proc/sys/net/ipv4/tcp_available_congestion_control",
+    exit: 1,
+    says: "0",
+};
+
+static KERNELS: [Kernel; 2] = [
+    Kernel { name: "6.1", suite: "bookworm", checks: &[DOCTOR, BOXES, TRAFFIC, REFUSED, NOTHING] },
+    Kernel {
+        name: "6.12",
+        suite: "bookworm-backports",
+        checks: &[DOCTOR, BOXES, TRAFFIC, TCP, AGENT, NOTHING],
+    },
+];
+
+/// Boots the kernels named by `--kernel NAME` (all without one) and prints what ran. Images and logs
+/// stand in `target/kernels`; images are fetched once.
+pub fn test_kernels(arguments: &[String]) -> Result<()> {
+    let wanted = parse(arguments)?;
+    ensure!(cfg!(target_arch = "x86_64"), "the kernels that are fetched are for x86-64");
+    let folder = crate::repository().join("target/kernels");
+    let programs = image::Programs::build()?;
+    println!("| kernel | check | result |\n|---|---|---|");
+    let mut failed = Vec::new();
+    for kernel in wanted {
+        let image = image::fetch(&folder, kernel.name, kernel.suite)?;
+        let initramfs = image::pack(&folder, &image, &programs, &script(kernel.checks))?;
+        let log = folder.join(format!("{}.log", kernel.name));
+        let text = guest::run(&image.kernel, &initramfs, &log)?;
+        for check in kernel.checks {
+            let verdict = judge(check, guest::outcome(&text, check.name));
+            let result = verdict.as_ref().map_or_else(|wrong| format!("**{wrong}**"), Clone::clone);
+            println!("| {} | {} | {result} |", image.release, check.name);
+            if verdict.is_err() {
+                failed.push(format!("{} on {}: {}", check.name, kernel.name, log.display()));
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
+}
+
+fn parse(arguments: &[String]) -> Result<Vec<&'static Kernel>> {
+    let names = KERNELS.iter().map(|kernel| kernel.name).collect::<Vec<_>>().join(", ");
+    let mut wanted = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let name = arguments.next().filter(|_| argument == "--kernel");
+        let Some(name) = name else { bail!("--kernel NAME; there are {names}") };
+        let Some(kernel) = KERNELS.iter().find(|kernel| kernel.name == name) else {
+            bail!("no kernel {name}; there are {names}");
+        };
+        wanted.push(kernel);
+    }
+    Ok(if wanted.is_empty() { KERNELS.iter().collect() } else { wanted })
+}
+
+/// The checks for the guest's shell, each between two lines that are looked for again.
+fn script(checks: &[Check]) -> String {
+    let one = |check: &Check| {
+        let Check { name, command, .. } = check;
+        format!("echo '@@ {name}'\n{command}\necho \"@@ ended with $?\"\n")
+    };
+    checks.iter().map(one).collect()
+}
+
+/// What a table says of a check; an error where it is not as it should be.
+fn judge(check: &Check, outcome: Option<Outcome<'_>>) -> Result<String, String> {
+    let Some(outcome) = outcome else { return Err("was not reached".into()) };
+    let Some(exit) = outcome.exit else { return Err("did not end".into()) };
+    if exit != check.exit {
+        return Err(format!("ended with {exit}"));
+    }
+    if let Some(skipped) = outcome.lines().find(|line| line.contains("skipped: ")) {
+        return Err(skipped.trim().into());
+    }
+    if !outcome.text.contains(check.says) {
+        return Err(format!("does not say {:?}", check.says));
+    }
+    let counts = outcome.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    let passed: Option<u32> =
+        counts.map(|line| line.split(' ').next().and_then(|count| count.parse::<u32>().ok())).sum();
+    match passed {
+        Some(0) if check.says == PASSED => Err("ran no test".into()),
+        Some(passed) if check.says == PASSED => Ok(format!("{passed} tests passed")),
+        _ if exit == 0 => Ok("yes".into()),
+        _ => Ok(format!("yes: {}", outcome.lines().last().unwrap_or_default())),
+    }
+}
+
+/// A folder of this chore's that exists.
+fn folder(path: PathBuf) -> Result<PathBuf> {
+    std::fs::create_dir_all(&path)?;
+    Ok(path)
+}
+
+/// Copies a file with its mode, and makes the folders above it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(above) = to.parent() {
+        folder(above.into())?;
+    }
+    std::fs::copy(from, to)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a guest prints on its console.
+    const LOG: &str = "SeaBIOS\r\n@@ doctor\r\nok    XDP  a program was attached\r\n@@ ended with 0\r\n\
+        @@ agent\r\nrunning 2 tests\r\ntest a ... ok\r\n\
+        test result: ok. 2 passed; 0 failed; 0 ignored\r\n@@ ended with 0\r\n\
+        @@ congestion control\r\ntest b ... ok\r\nskipped: no privilege\r\n\
+        test result: ok. 1 passed; 0 failed\r\n@@ ended with 0\r\n\
+        @@ agent is refused\r\nerror: forebay agent needs Linux 6.4 or later\r\n@@ ended with 2\r\n\
+        @@ programs of the boxes\r\ntest result: FAILED. 1 passed; 1 failed\r\n@@ ended with 101\r\n\
+        @@ the boxes on a bridge\r\ntest c ...";
+
+    #[test]
+    fn a_check_holds_if_it_ended_as_it_should_and_skipped_nothing() {
+        let judge = |check| judge(&check, guest::outcome(LOG, check.name));
+        assert_eq!(judge(DOCTOR).unwrap(), "yes");
+        assert_eq!(judge(AGENT).unwrap(), "2 tests passed");
+        assert_eq!(judge(REFUSED).unwrap(), "yes: error: forebay agent needs Linux 6.4 or later");
+        assert_eq!(judge(TCP).unwrap_err(), "skipped: no privilege");
+        assert_eq!(judge(BOXES).unwrap_err(), "ended with 101");
+        assert_eq!(judge(TRAFFIC).unwrap_err(), "did not end");
+        assert_eq!(judge(NOTHING).unwrap_err(), "was not reached");
+    }
+
+    #[test]
+    fn without_a_name_all_kernels_are_tried() {
+        let names = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|it| it.to_string()).collect();
+            parse(&arguments).map(|kernels| kernels.iter().map(|it| it.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap(), ["6.1", "6.12"]);
+        assert_eq!(names(&["--kernel", "6.12"]).unwrap(), ["6.12"]);
+        for refused in [&["6.12"][..], &["--kernel"], &["--kernel", "2.4"]] {
+            assert!(names(refused).unwrap_err().to_string().contains("6.1, 6.12"));
+        }
+    }
+}
