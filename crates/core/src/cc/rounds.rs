@@ -38,33 +38,110 @@ impl Rounds {
     }
 }
 
+/// How ns-3 counts rounds (TcpVegas, TcpYeah): one ends when all is acknowledged that was outstanding
+/// as it began, an acknowledgement earlier than in [`Rounds`], and it counts with three round trips
+/// measured or more.
+#[derive(Clone, Copy, Debug)]
+struct Ns3Rounds {
+    /// Delivered at the end of the round; `None`: it begins with the next measurement.
+    until: Option<ByteCount>,
+    samples: u32,
+}
+
+/// Round trips that a round of ns-3 needs.
+const NS3_SAMPLES: u32 = 3;
+
+impl Ns3Rounds {
+    /// True if a round ends with this measurement.
+    fn on_measurement(&mut self, measurement: &Measurement) -> bool {
+        self.samples += u32::from(least(measurement).is_some());
+        let has_begun = self.until.is_some();
+        if measurement.acked == ByteCount::ZERO
+            || self.until.is_some_and(|until| measurement.delivered < until)
+        {
+            return false;
+        }
+        self.until = Some(measurement.delivered + measurement.in_flight.unwrap_or_default());
+        has_begun
+    }
+
+    fn restart(&mut self) {
+        (self.until, self.samples) = (None, 0);
+    }
+}
+
+/// What a round came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// It goes on, or nothing was measured in it.
+    Open,
+    /// It is over, and too little was measured (ns-3 only).
+    TooShort,
+    /// It is over: the least round trip of it in nanoseconds.
+    Over(u64),
+}
+
 /// Least round trips, of all time and of one round, in nanoseconds from 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundTrips {
     rounds: Rounds,
+    ns3: Option<Ns3Rounds>,
     base: Option<u64>,
     current: Option<u64>,
+    /// What is measured is that of a repair.
+    is_paused: bool,
 }
 
 impl RoundTrips {
-    /// Takes a measurement. At the end of a round: the least round trip of it, this measurement's
-    /// among them; `None` where none was measured.
-    pub fn on_measurement(&mut self, measurement: &Measurement) -> Option<u64> {
+    /// Rounds as ns-3 counts them, or not.
+    pub fn new(is_ns3: bool) -> Self {
+        let ns3 = is_ns3.then_some(Ns3Rounds { until: Some(ByteCount::ZERO), samples: 0 });
+        Self { ns3, ..Self::default() }
+    }
+
+    /// Takes a measurement, which belongs to the round that it ends.
+    pub fn on_measurement(&mut self, measurement: &Measurement) -> Round {
         if let Some(rtt) = least(measurement) {
             self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
             self.current = Some(self.current.map_or(rtt, |current| current.min(rtt)));
         }
-        if self.rounds.on_measurement(measurement) { self.current.take() } else { None }
+        let is_over = match &mut self.ns3 {
+            Some(ns3) => ns3.on_measurement(measurement),
+            None => self.rounds.on_measurement(measurement),
+        };
+        if !is_over {
+            return Round::Open;
+        }
+        let samples = self.ns3.as_mut().map(|ns3| core::mem::take(&mut ns3.samples));
+        match self.current.take().filter(|_| !self.is_paused) {
+            Some(_) if samples.is_some_and(|samples| samples < NS3_SAMPLES) => Round::TooShort,
+            Some(rtt) => Round::Over(rtt),
+            None => Round::Open,
+        }
+    }
+
+    /// A repair begins: until [`RoundTrips::resume`] rounds come to nothing.
+    pub fn pause(&mut self) {
+        self.is_paused = true;
+    }
+
+    /// The repair is over; what was measured of this round was that of another window.
+    pub fn resume(&mut self) {
+        self.is_paused = false;
+        self.current = None;
+        if let Some(ns3) = &mut self.ns3 {
+            ns3.restart();
+        }
+    }
+
+    /// A repair is under way.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     /// The least of all time.
     pub fn base(&self) -> Option<u64> {
         self.base
-    }
-
-    /// Forgets the round trips of this round: they were those of another window.
-    pub fn forget_round(&mut self) {
-        self.current = None;
     }
 
     /// Round trips seen before count as longer by this many nanoseconds.
@@ -149,6 +226,7 @@ impl RoundSender {
 mod tests {
     use super::*;
     use crate::cc::RttSample;
+    use alloc::vec::Vec;
 
     fn measured(delivered: u64, prior: u64, rtt_ms: u64) -> Measurement {
         let rtt = Duration::from_millis(rtt_ms);
@@ -161,14 +239,61 @@ mod tests {
     }
 
     #[test]
+    fn a_round_of_ns3_ends_with_what_was_outstanding_and_needs_three_round_trips() {
+        let mut trips = RoundTrips::new(true);
+        let mut measure = |delivered, in_flight, acked, rtt_ms| {
+            trips.on_measurement(&Measurement {
+                acked: ByteCount::new(acked),
+                in_flight: Some(ByteCount::new(in_flight)),
+                ..measured(delivered, 0, rtt_ms)
+            })
+        };
+        assert_eq!(measure(10, 30, 10, 40), Round::TooShort);
+        assert_eq!([measure(20, 30, 10, 50), measure(30, 30, 10, 45)], [Round::Open; 2]);
+        // A duplicate acknowledges nothing, but its round trip counts.
+        assert_eq!(measure(40, 20, 0, 48), Round::Open);
+        assert_eq!(measure(40, 20, 10, 60), Round::Over(45_000_000));
+        // A second acknowledgement of two ends it: two are not three.
+        assert_eq!(
+            [measure(50, 20, 10, 50), measure(60, 20, 10, 50)],
+            [Round::Open, Round::TooShort]
+        );
+    }
+
+    #[test]
+    fn what_is_measured_while_repairing_counts_for_no_round() {
+        for is_ns3 in [false, true] {
+            let mut trips = RoundTrips::new(is_ns3);
+            trips.pause();
+            let repairing = Measurement { acked: ByteCount::new(10), ..measured(10, 0, 90) };
+            assert_eq!(trips.on_measurement(&repairing), Round::Open);
+            assert!(trips.is_paused());
+            trips.resume();
+            let mut rtts = Vec::new();
+            for delivered in (20..90).step_by(10) {
+                let acked = ByteCount::new(10);
+                let in_flight = Some(ByteCount::new(30));
+                let prior = delivered - 10;
+                let measurement =
+                    Measurement { acked, in_flight, ..measured(delivered, prior, delivered) };
+                if let Round::Over(rtt) = trips.on_measurement(&measurement) {
+                    rtts.push(rtt);
+                }
+            }
+            assert!(!rtts.is_empty() && rtts.iter().all(|rtt| *rtt <= 80_000_000), "{rtts:?}");
+            assert_eq!(trips.base(), Some(20_000_000));
+        }
+    }
+
+    #[test]
     fn a_round_ends_with_the_first_packet_sent_after_it_began() {
         let mut trips = RoundTrips::default();
-        assert_eq!(trips.on_measurement(&measured(10, 0, 40)), Some(40_000_000));
-        assert_eq!(trips.on_measurement(&measured(20, 0, 60)), None);
-        assert_eq!(trips.on_measurement(&measured(30, 9, 50)), None);
-        assert_eq!(trips.on_measurement(&measured(40, 10, 55)), Some(50_000_000));
-        assert_eq!(trips.on_measurement(&measured(50, 39, 70)), None);
-        assert_eq!(trips.on_measurement(&measured(60, 40, 80)), Some(70_000_000));
+        assert_eq!(trips.on_measurement(&measured(10, 0, 40)), Round::Over(40_000_000));
+        assert_eq!(trips.on_measurement(&measured(20, 0, 60)), Round::Open);
+        assert_eq!(trips.on_measurement(&measured(30, 9, 50)), Round::Open);
+        assert_eq!(trips.on_measurement(&measured(40, 10, 55)), Round::Over(50_000_000));
+        assert_eq!(trips.on_measurement(&measured(50, 39, 70)), Round::Open);
+        assert_eq!(trips.on_measurement(&measured(60, 40, 80)), Round::Over(70_000_000));
         assert_eq!(trips.base(), Some(40_000_000));
     }
 

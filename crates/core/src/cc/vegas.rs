@@ -16,8 +16,10 @@
 //! - N = cwnd - cwnd base / r takes cwnd for what was sent in the round, as Linux does.
 //! - A window that the sender did not fill is not raised: it says nothing about the queue.
 //!
-//! ns-3 differs by `ns3_loss`: a loss takes a segment, not half; and by `ns3_whole_segments`: N is
-//! rounded up to whole segments before it is compared, so that the window grows while N <= 1.
+//! ns-3 differs by `ns3_loss`: a loss takes a segment, not half; by `ns3_whole_segments`: N is
+//! rounded up to whole segments before it is compared, so that the window grows while N <= 1; and by
+//! `ns3_rounds`: a round ends with what was outstanding as it began, and one of less than three round
+//! trips grows the window as Reno does for its last acknowledgement.
 //!
 //! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`]; least window 2 segments
 //! while it is the rounds that decide.
@@ -25,7 +27,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::rounds::{RoundTrips, queued};
+use super::rounds::{Round, RoundTrips, queued};
 use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
 use crate::spec::{Param, Spec, SpecError};
@@ -58,6 +60,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         Ns3::GROWTH,
         NS3_LOSS,
         NS3_WHOLE_SEGMENTS,
+        NS3_ROUNDS,
     ],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
@@ -75,6 +78,13 @@ const NS3_LOSS: Param = Param {
 pub(super) const NS3_WHOLE_SEGMENTS: Param = Param {
     name: "ns3_whole_segments",
     summary: "round the queue up to whole segments before comparing it, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+/// Of YeAH too.
+pub(super) const NS3_ROUNDS: Param = Param {
+    name: "ns3_rounds",
+    summary: "rounds end with what was outstanding and need three round trips, as in ns-3",
     default: "false",
     allowed: "true or false",
 };
@@ -102,7 +112,8 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         ns3_loss: spec.switch(NS3_LOSS.name)?.unwrap_or(false),
         ns3_whole_segments: spec.switch(NS3_WHOLE_SEGMENTS.name)?.unwrap_or(false),
     };
-    Ok(WindowControl::boxed(Vegas::new(config), Ns3::read(&spec)?))
+    let has_ns3_rounds = spec.switch(NS3_ROUNDS.name)?.unwrap_or(false);
+    Ok(WindowControl::boxed(Vegas::new(config, has_ns3_rounds), Ns3::read(&spec)?))
 }
 
 /// Thresholds in segments, and ns-3's departures.
@@ -119,16 +130,24 @@ struct Config {
 struct Vegas {
     config: Config,
     trips: RoundTrips,
-    /// From a loss or timeout to its repair.
-    is_repairing: bool,
+    /// A round has ended that was too short to decide by.
+    is_too_short: bool,
     queued: u64,
     reason: &'static str,
 }
 
 impl Vegas {
-    fn new(config: Config) -> Self {
-        let trips = RoundTrips::default();
-        Self { config, trips, is_repairing: false, queued: 0, reason: "no round yet" }
+    fn new(config: Config, has_ns3_rounds: bool) -> Self {
+        let trips = RoundTrips::new(has_ns3_rounds);
+        Self { config, trips, is_too_short: false, queued: 0, reason: "no round yet" }
+    }
+
+    fn ssthresh_at_loss(&mut self, window: &Window) -> u64 {
+        self.reason = "loss";
+        if self.config.ns3_loss {
+            return window.ssthresh().min(window.cwnd() - window.mss());
+        }
+        window.cwnd() / 2
     }
 
     fn lower(&mut self, bytes: u64, window: &mut Window) {
@@ -168,39 +187,30 @@ impl Vegas {
 impl WindowLaw for Vegas {
     fn observe(&mut self, _now: Timestamp, measurement: &Measurement, window: &mut Window) {
         let round = self.trips.on_measurement(measurement);
-        if let (Some(rtt), Some(base)) = (round, self.trips.base())
-            && !self.is_repairing
-        {
+        self.is_too_short = round == Round::TooShort;
+        if let (Round::Over(rtt), Some(base)) = (round, self.trips.base()) {
             self.decide(rtt, base, measurement.app_limited, window);
         }
     }
 
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
-        if self.is_repairing {
+        if self.trips.is_paused() || self.is_too_short {
             let mss = window.mss();
             window.grow(acked, |_| mss);
         }
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
-        self.is_repairing = true;
-        self.reason = "loss";
-        if self.config.ns3_loss {
-            return window.ssthresh().min(window.cwnd() - window.mss());
-        }
-        window.cwnd() / 2
+        self.trips.pause();
+        self.ssthresh_at_loss(window)
     }
 
-    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
-        let ssthresh = self.on_loss(now, window);
-        // Nothing is repaired after a mark: no event would end it.
-        self.is_repairing = false;
-        Some(ssthresh)
+    fn on_mark(&mut self, _now: Timestamp, window: &Window) -> Option<u64> {
+        Some(self.ssthresh_at_loss(window))
     }
 
     fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {
-        self.is_repairing = false;
-        self.trips.forget_round();
+        self.trips.resume();
     }
 
     fn shift_rtt(&mut self, nanos: i64) {

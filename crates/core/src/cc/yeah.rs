@@ -16,7 +16,9 @@
 //! measurement may cover many packets.
 //!
 //! ns-3 differs by `ns3_any_delay`: it divides 1 by 8 in integers, so that any r above the base is
-//! slow.
+//! slow; by `ns3_whole_segments`: Q, R and what a loss takes are whole segments, at least two, and fast
+//! rounds grow by a segment for each window or hundred segments acknowledged; and by `ns3_rounds`
+//! ([`super::vegas`]).
 //!
 //! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`]; R 2 segments to the
 //! largest window.
@@ -24,7 +26,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::rounds::{RoundTrips, queued};
+use super::rounds::{Round, RoundTrips, queued};
+use super::vegas::NS3_ROUNDS;
 use super::window::{CWND_MAX, MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
 use crate::spec::{Param, Spec, SpecError};
@@ -38,7 +41,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Baiocchi, Castellani, Vacirca: YeAH-TCP, PFLDnet 2007",
         "linux/net/ipv4/tcp_yeah.c",
     ],
-    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_ANY_DELAY],
+    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_ANY_DELAY, NS3_WHOLE_SEGMENTS, NS3_ROUNDS],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
@@ -48,6 +51,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
 const NS3_ANY_DELAY: Param = Param {
     name: "ns3_any_delay",
     summary: "any queueing delay makes a round slow, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
+const NS3_WHOLE_SEGMENTS: Param = Param {
+    name: "ns3_whole_segments",
+    summary: "count the queue, Reno's window and what a loss takes in whole segments, as in ns-3",
     default: "false",
     allowed: "true or false",
 };
@@ -73,8 +82,9 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let law = Yeah {
         ns3_any_delay: spec.switch(NS3_ANY_DELAY.name)?.unwrap_or(false),
-        trips: RoundTrips::default(),
-        is_repairing: false,
+        ns3_whole_segments: spec.switch(NS3_WHOLE_SEGMENTS.name)?.unwrap_or(false),
+        trips: RoundTrips::new(spec.switch(NS3_ROUNDS.name)?.unwrap_or(false)),
+        counted: 0,
         queued: 0,
         reno: 0,
         slow_rounds: 0,
@@ -87,9 +97,10 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 #[derive(Clone, Debug)]
 struct Yeah {
     ns3_any_delay: bool,
+    ns3_whole_segments: bool,
     trips: RoundTrips,
-    /// From a loss or timeout to its repair.
-    is_repairing: bool,
+    /// Segments acknowledged in fast rounds of ns-3 since the last one added.
+    counted: u64,
     /// Queue of the last round in bytes.
     queued: u64,
     /// R in bytes, the least while unknown.
@@ -101,7 +112,11 @@ struct Yeah {
 
 impl Yeah {
     fn decide(&mut self, rtt: u64, base: u64, window: &mut Window) {
-        self.queued = queued(window.cwnd(), base, rtt);
+        self.queued = if self.ns3_whole_segments {
+            queued(window.segments(), base, rtt) * window.mss()
+        } else {
+            queued(window.cwnd(), base, rtt)
+        };
         let delay_max = if self.ns3_any_delay { 0 } else { base / PHI };
         let is_long = self.queued > ALPHA * window.mss();
         if is_long || rtt - base > delay_max {
@@ -119,19 +134,38 @@ impl Yeah {
 
     fn slow_round(&mut self, is_long: bool, window: &mut Window) {
         self.reason = "slow";
-        let least = RENO_SEGMENTS_MIN * window.mss();
-        if is_long && window.cwnd() > self.reno {
+        let (mss, least) = (window.mss(), RENO_SEGMENTS_MIN * window.mss());
+        let part = |share: u64| if self.ns3_whole_segments { share / mss * mss } else { share };
+        let mut cwnd = part(window.cwnd());
+        if is_long && cwnd > self.reno {
             self.reason = "slow: taking the queue back";
-            let taken = self.queued.min(window.cwnd() >> EPSILON);
-            window.set_cwnd((window.cwnd() - taken).max(self.reno));
-            window.set_ssthresh(window.cwnd());
+            cwnd = (cwnd - self.queued.min(part(cwnd >> EPSILON))).max(self.reno);
+            window.set_cwnd(cwnd);
+            window.set_ssthresh(cwnd);
         }
         self.reno = if self.reno <= least {
-            (window.cwnd() / 2).max(least)
+            part(cwnd / 2).max(least)
         } else {
             (self.reno + window.mss()).min(CWND_MAX)
         };
         self.slow_rounds = self.slow_rounds.saturating_add(1);
+    }
+
+    fn ssthresh_at_loss(&mut self, window: &Window) -> u64 {
+        self.fast_rounds = 0;
+        let (bytes, mss) = (window.at_loss(), window.mss());
+        let part = |share: u64| if self.ns3_whole_segments { share / mss * mss } else { share };
+        let mut most = part(part(bytes) / 2);
+        if self.ns3_whole_segments {
+            most = most.max(RENO_SEGMENTS_MIN * mss);
+        }
+        let taken = if self.slow_rounds >= RHO {
+            most
+        } else {
+            self.queued.max(part(part(bytes) >> DELTA)).min(most)
+        };
+        self.reno = part(self.reno / 2).max(RENO_SEGMENTS_MIN * mss);
+        bytes.saturating_sub(taken)
     }
 }
 
@@ -142,9 +176,7 @@ impl WindowLaw for Yeah {
 
     fn observe(&mut self, _now: Timestamp, measurement: &Measurement, window: &mut Window) {
         let round = self.trips.on_measurement(measurement);
-        if let (Some(rtt), Some(base)) = (round, self.trips.base())
-            && !self.is_repairing
-        {
+        if let (Round::Over(rtt), Some(base)) = (round, self.trips.base()) {
             self.decide(rtt, base, window);
         }
     }
@@ -152,30 +184,27 @@ impl WindowLaw for Yeah {
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
         let is_fast = self.slow_rounds == 0;
+        if is_fast && self.ns3_whole_segments {
+            self.counted += acked / mss;
+            let needed = window.segments().min(SCALABLE);
+            window.add_segments(self.counted / needed);
+            self.counted %= needed;
+            return;
+        }
         window.grow(acked, |cwnd| if is_fast { mss.max(cwnd / SCALABLE) } else { mss });
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
-        self.is_repairing = true;
-        self.fast_rounds = 0;
-        self.reno = (self.reno / 2).max(RENO_SEGMENTS_MIN * window.mss());
-        let bytes = window.at_loss();
-        if self.slow_rounds >= RHO {
-            return bytes / 2;
-        }
-        bytes - self.queued.max(bytes >> DELTA).min(bytes / 2)
+        self.trips.pause();
+        self.ssthresh_at_loss(window)
     }
 
-    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
-        let ssthresh = self.on_loss(now, window);
-        // Nothing is repaired after a mark: no event would end it.
-        self.is_repairing = false;
-        Some(ssthresh)
+    fn on_mark(&mut self, _now: Timestamp, window: &Window) -> Option<u64> {
+        Some(self.ssthresh_at_loss(window))
     }
 
     fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {
-        self.is_repairing = false;
-        self.trips.forget_round();
+        self.trips.resume();
     }
 
     fn shift_rtt(&mut self, nanos: i64) {
@@ -241,6 +270,15 @@ mod tests {
         }
         let before = competing.cwnd();
         assert_eq!(competing.event(CongestionEvent::Loss), before / 2);
+    }
+
+    #[test]
+    fn with_ns3_whole_segments_fast_rounds_and_losses_move_the_window_by_whole_ones() {
+        let spec = Spec::named("yeah").with("ns3_whole_segments", Value::Bool(true));
+        let mut sender = RoundSender::new(build(&spec));
+        assert_eq!(sender.event(CongestionEvent::Loss), 9 * MSS, "1 of 10, not 1.25");
+        sender.event(CongestionEvent::RecoveryEnd);
+        assert_eq!([sender.round(40_000), sender.round(40_000)], [10 * MSS, 11 * MSS]);
     }
 
     #[test]
