@@ -13,7 +13,10 @@
 //! - A loss before the first round trip halves the window (RFC 5681): there is nothing to go by.
 //! - ssthresh is at most the window: B counts what others' retransmissions have delayed, too.
 //!
-//! ns-3 differs by `ns3_filter`: B begins at 0, and each b is the mean of the last two (Tustin).
+//! ns-3 differs by `ns3_filter`: B begins at 0, each b is the mean of the last two (Tustin), and
+//! ssthresh may exceed the window; and by `ns3_interval`: b is counted by acknowledgements, over one
+//! smoothed round trip from the first of them on, and what comes before the next first one does not
+//! count. A duplicate is a segment; what SND.UNA passes at the end of a repair counts once more.
 //!
 //! Ranges: B 8 bit/s to 18 Ebit/s, windows as in [`super::window`].
 
@@ -34,7 +37,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Grieco, Mascolo: Performance evaluation of Westwood+ TCP, ACM CCR 34(2), 2004",
         "linux/net/ipv4/tcp_westwood.c",
     ],
-    params: &[Ns3::GROWTH, NS3_FILTER],
+    params: &[Ns3::GROWTH, NS3_FILTER, NS3_INTERVAL],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
@@ -47,11 +50,18 @@ const NS3_FILTER: Param = Param {
     default: "false",
     allowed: "true or false",
 };
+const NS3_INTERVAL: Param = Param {
+    name: "ns3_interval",
+    summary: "count acknowledgements over a smoothed round trip, duplicates too, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let law = Westwood {
         ns3_filter: spec.switch(NS3_FILTER.name)?.unwrap_or(false),
+        interval: spec.switch(NS3_INTERVAL.name)?.unwrap_or(false).then(Interval::default),
         trips: RoundTrips::default(),
         rounds: Rounds::default(),
         began: None,
@@ -65,6 +75,8 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 #[derive(Clone, Debug)]
 struct Westwood {
     ns3_filter: bool,
+    /// Instead of rounds, in ns-3.
+    interval: Option<Interval>,
     trips: RoundTrips,
     rounds: Rounds,
     /// When the round began; `None` before the first acknowledgement.
@@ -74,6 +86,50 @@ struct Westwood {
     /// b of the last round, and B.
     sample: Rate,
     rate: Rate,
+}
+
+/// ns-3's time over which acknowledgements are counted (TcpWestwoodPlus::PktsAcked, EstimateBW).
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    /// Its end and its length; `None` until an acknowledgement begins the next.
+    running: Option<(Timestamp, Duration)>,
+    segments: u64,
+    /// Duplicates since SND.UNA moved or a repair began: counted already.
+    duplicates: u64,
+    delivered: ByteCount,
+}
+
+impl Interval {
+    /// Takes an acknowledgement of segments of `mss`; the rate of the interval that has ended before it.
+    fn on_measurement(
+        &mut self,
+        now: Timestamp,
+        measurement: &Measurement,
+        mss: u64,
+    ) -> Option<Rate> {
+        let over = self.running.filter(|(end, _)| *end <= now);
+        let rate = over
+            .and_then(|(_, length)| ByteCount::new(self.segments.saturating_mul(mss)).per(length));
+        if over.is_some() {
+            (self.running, self.segments) = (None, 0);
+        }
+        // Without a round trip it is no acknowledgement.
+        let Some(rtt) = measurement.rtt.map(|rtt| rtt.latest) else { return rate };
+        let is_new = measurement.delivered > self.delivered;
+        self.delivered = measurement.delivered;
+        let acked = measurement.acked.as_u64() / mss;
+        if acked > 0 {
+            let uncounted = acked.saturating_sub(core::mem::take(&mut self.duplicates));
+            self.segments = self.segments.saturating_add(uncounted);
+        } else if is_new {
+            self.segments = self.segments.saturating_add(1);
+            self.duplicates += 1;
+        } else {
+            return rate;
+        }
+        self.running = self.running.or(Some((now + rtt, rtt)));
+        rate
+    }
 }
 
 /// `(9 a + b) / 10`.
@@ -97,8 +153,14 @@ impl Westwood {
 }
 
 impl WindowLaw for Westwood {
-    fn observe(&mut self, now: Timestamp, measurement: &Measurement, _window: &mut Window) {
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         self.trips.on_measurement(measurement);
+        if let Some(interval) = &mut self.interval {
+            if let Some(sample) = interval.on_measurement(now, measurement, window.mss()) {
+                self.on_round(sample);
+            }
+            return;
+        }
         let is_over = self.rounds.on_measurement(measurement);
         let Some(began) = self.began else {
             // What came before it took an unknown time.
@@ -121,7 +183,11 @@ impl WindowLaw for Westwood {
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         let base = self.trips.base().map(Duration::from_nanos);
         let carried = base.map(|base| self.rate.bytes_in(base).as_u64());
+        if let Some(interval) = &mut self.interval {
+            interval.duplicates = 0;
+        }
         match carried.filter(|_| self.rate > Rate::ZERO) {
+            Some(bytes) if self.ns3_filter => bytes,
             Some(bytes) => bytes.min(window.cwnd()),
             None => window.cwnd() / 2,
         }
@@ -178,6 +244,31 @@ mod tests {
         // The filter lags by nine rounds, in each of which the window has grown a segment.
         let after = sender.event(CongestionEvent::Loss);
         assert!(after > before - 12 * MSS && after <= before, "{before} {after}");
+    }
+
+    #[test]
+    fn an_interval_of_ns3_counts_duplicates_once_and_begins_with_an_acknowledgement() {
+        let mut interval = Interval::default();
+        let mut delivered = 0;
+        let mut take = |ms: u64, acked: u64, newly: u64| {
+            delivered += newly;
+            let rtt = Duration::from_millis(40);
+            let measurement = Measurement {
+                acked: ByteCount::new(acked * MSS),
+                delivered: ByteCount::new(delivered * MSS),
+                rtt: Some(crate::cc::RttSample { latest: rtt, min: rtt }),
+                ..Measurement::default()
+            };
+            let now = Timestamp::from_nanos(ms * 1_000_000);
+            interval.on_measurement(now, &measurement, MSS).map(|rate| rate.as_bits_per_sec())
+        };
+        assert_eq!([take(0, 1, 1), take(10, 1, 1), take(20, 0, 1)], [None; 3]);
+        // The duplicate's segment is one of these two; nothing new is no duplicate.
+        assert_eq!([take(30, 2, 1), take(39, 0, 0)], [None; 2]);
+        // 4 segments in 40 ms. The pause before the next acknowledgement is in no interval.
+        assert_eq!(take(60, 1, 1), Some(4 * MSS * 8 * 25));
+        assert_eq!(take(99, 1, 1), None);
+        assert_eq!(take(100, 1, 1), Some(2 * MSS * 8 * 25));
     }
 
     #[test]
