@@ -26,6 +26,11 @@
 //! - Linux spends the burst allowance by the time between departures, RFC 8033 by the period;
 //! - decay rounds up, so that p comes to 0 whatever the gains are.
 //!
+//! ns-3 (PieQueueDisc) differs by `ns3_control`: updates are due at multiples of `tupdate` from 0 on; p
+//! is 0 as long as there is burst allowance, which comes back only after 1.5 s of calm; p decays by 2 %;
+//! and an arrival passes where at most two packets wait, or where the delay of the last update, not
+//! that of the last departure, is below target / 2 and p < 20 %.
+//!
 //! Ranges: probabilities are multiples of 2^-56, times are whole nanoseconds.
 
 use alloc::collections::VecDeque;
@@ -49,6 +54,8 @@ const ACCUMULATED_HIGH: u64 = ONE / 2 * 17;
 const PERIODS_MAX: u128 = 4096;
 /// tc-pie(8): the gains are given in 1/16 Hz.
 const GAIN_UNITS_PER_HZ: i128 = 16;
+/// ns-3: calm after which a burst may pass again (BURST_RESET_TIMEOUT).
+const NS3_CALM: Duration = Duration::from_millis(1500);
 const NANOS_PER_SEC: i128 = 1_000_000_000;
 
 /// Registry entry.
@@ -111,6 +118,12 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
             default: "true",
             allowed: "true or false",
         },
+        Param {
+            name: "ns3_control",
+            summary: "update, bursts and safe arrivals as in ns-3",
+            default: "false",
+            allowed: "true or false",
+        },
         RANDOM_SEED,
     ],
 };
@@ -136,6 +149,8 @@ pub struct PieParams {
     pub ecn_threshold: Ratio,
     /// Keep drops from coming too close or too far apart.
     pub derandomize: bool,
+    /// Update, bursts and safe arrivals as in ns-3.
+    pub ns3_control: bool,
     /// Seed of the draws.
     pub seed: u64,
 }
@@ -154,6 +169,7 @@ impl PieParams {
             ecn: params::switch(spec, "ecn")?,
             ecn_threshold: params::ratio(spec, "ecn_threshold")?,
             derandomize: params::switch(spec, "derandomize")?,
+            ns3_control: params::switch(spec, "ns3_control")?,
             seed: params::seed(spec)?,
         })
     }
@@ -170,6 +186,8 @@ struct Law {
     delay_old: Duration,
     /// Burst allowance left.
     allowance: Duration,
+    /// How long it has been calm since the allowance was spent.
+    calm: Duration,
     /// Sum of the probabilities of the arrivals since the last drop.
     accumulated: u64,
 }
@@ -181,12 +199,16 @@ impl Law {
             delay: Duration::ZERO,
             delay_old: Duration::ZERO,
             allowance: params.burst,
+            calm: Duration::ZERO,
             accumulated: 0,
         }
     }
 
     /// What is done each `tupdate` (RFC 8033 sections 4.2, 4.4 and 5.5).
     fn update(&mut self, params: &PieParams) {
+        if params.ns3_control {
+            return self.update_as_ns3(params);
+        }
         let mut step = self.step(params);
         if self.probability >= ONE / 10 {
             step = step.min(i128::from(ONE / 50));
@@ -203,6 +225,31 @@ impl Law {
         self.delay_old = self.delay;
     }
 
+    /// PieQueueDisc::CalculateP.
+    fn update_as_ns3(&mut self, params: &PieParams) {
+        let is_low = |delay| delay < params.target / 2;
+        if self.allowance.is_zero() {
+            let step = self.step(params);
+            let step =
+                if self.probability >= ONE / 10 { step.min(i128::from(ONE / 50)) } else { step };
+            self.probability =
+                (i128::from(self.probability) + step).clamp(0, i128::from(ONE)) as u64;
+        } else {
+            self.probability = 0;
+        }
+        if self.delay.is_zero() && self.delay_old.is_zero() {
+            self.probability -= self.probability / 50;
+        }
+        self.allowance = self.allowance.saturating_sub(params.tupdate);
+        let is_calm = self.probability == 0 && is_low(self.delay) && is_low(self.delay_old);
+        let lasts = is_calm && self.allowance.is_zero();
+        self.calm = if lasts { self.calm + params.tupdate } else { Duration::ZERO };
+        if self.calm > NS3_CALM {
+            (self.allowance, self.calm) = (params.burst, Duration::ZERO);
+        }
+        self.delay_old = self.delay;
+    }
+
     /// `(alpha x (d - target) + beta x (d - d_old)) / scale`. No overflow: gains below 2^6, times
     /// below 2^64 ns and probabilities of 2^56 make less than 2^127.
     fn step(&self, params: &PieParams) -> i128 {
@@ -213,10 +260,16 @@ impl Law {
         pull * i128::from(ONE) / (GAIN_UNITS_PER_HZ * NANOS_PER_SEC * scale(self.probability))
     }
 
-    /// Whether an arrival that finds `waiting` bytes is given up (sections 4.1, 4.4 and 5.4).
-    fn gives_up(&mut self, params: &PieParams, waiting: ByteCount, random: &mut Stream) -> bool {
-        let is_light = self.delay < params.target / 2 && self.probability < ONE / 5;
-        if !self.allowance.is_zero() || is_light || waiting < ByteCount::new(2 * MTU) {
+    /// Whether an arrival that finds this `waiting` is given up (sections 4.1, 4.4 and 5.4).
+    fn gives_up(&mut self, params: &PieParams, waiting: Backlog, random: &mut Stream) -> bool {
+        let delay = if params.ns3_control { self.delay_old } else { self.delay };
+        let is_light = delay < params.target / 2 && self.probability < ONE / 5;
+        let is_short = if params.ns3_control {
+            waiting.packets <= 2
+        } else {
+            waiting.bytes < ByteCount::new(2 * MTU)
+        };
+        if !self.allowance.is_zero() || is_light || is_short {
             return false;
         }
         if params.derandomize {
@@ -280,7 +333,11 @@ impl<P: Packet> Pie<P> {
     /// Makes the updates that are due at `now`.
     fn update(&mut self, now: Timestamp) {
         let period = self.params.tupdate;
-        let next = *self.next_update.get_or_insert(now + period);
+        // ns-3's timer runs from the beginning on, whether anything comes or not.
+        let since =
+            if self.params.ns3_control { now.as_nanos() as u128 % period.as_nanos() } else { 0 };
+        let first = now + period.saturating_sub(Duration::from_nanos(since as u64));
+        let next = *self.next_update.get_or_insert(first);
         let Some(late) = now.checked_since(next) else { return };
         let due = late.as_nanos() / period.as_nanos() + 1;
         for _ in 0..due.min(PERIODS_MAX) {
@@ -307,7 +364,7 @@ impl<P: Packet> Qdisc<P> for Pie<P> {
             self.law.accumulated = 0;
             return drops.dropped(packet, DropReason::Overlimit);
         }
-        if self.law.gives_up(&self.params, self.backlog.bytes, &mut self.random) {
+        if self.law.gives_up(&self.params, self.backlog, &mut self.random) {
             self.law.accumulated = 0;
             if !(self.may_mark() && mark(&mut packet, DropReason::Early, drops)) {
                 return drops.dropped(packet, DropReason::Early);
@@ -365,6 +422,7 @@ mod tests {
             delay: ms(delay_ms),
             delay_old: ms(old_ms),
             allowance: Duration::ZERO,
+            calm: Duration::ZERO,
             accumulated: 0,
         }
     }
@@ -557,7 +615,8 @@ mod tests {
     fn little_delay_or_a_short_queue_keeps_arrivals_safe() {
         let random = || Streams::new(1).stream("pie");
         let params = PieParams { derandomize: false, ..params() };
-        let full = ByteCount::new(2 * MTU);
+        let of = |bytes, packets| Backlog { bytes: ByteCount::new(bytes), packets };
+        let full = of(2 * MTU, 2);
         let gives_up = |mut law: Law, waiting| {
             let mut random = random();
             (0..200).any(|_| law.gives_up(&params, waiting, &mut random))
@@ -565,8 +624,39 @@ mod tests {
         assert!(gives_up(law(0.19, 8, 8), full));
         assert!(!gives_up(law(0.19, 7, 7), full));
         assert!(gives_up(law(0.21, 7, 7), full));
-        assert!(!gives_up(law(1.0, 20, 20), full.saturating_sub(ByteCount::new(1))));
+        assert!(!gives_up(law(1.0, 20, 20), of(2 * MTU - 1, 2)));
         assert!(!gives_up(Law { allowance: ms(1), ..law(1.0, 20, 20) }, full));
+    }
+
+    #[test]
+    fn in_ns3_the_last_update_and_two_packets_say_what_is_safe() {
+        let params = PieParams { derandomize: false, ns3_control: true, ..params() };
+        let gives_up = |mut law: Law, packets| {
+            let mut random = Streams::new(1).stream("pie");
+            let waiting = Backlog { bytes: ByteCount::new(100), packets };
+            (0..200).any(|_| law.gives_up(&params, waiting, &mut random))
+        };
+        assert!(gives_up(law(0.19, 7, 8), 3));
+        assert!(!gives_up(law(0.19, 8, 7), 3));
+        assert!(!gives_up(law(1.0, 20, 20), 2));
+    }
+
+    #[test]
+    fn in_ns3_a_burst_keeps_the_probability_at_zero_and_comes_back_after_a_calm() {
+        let params = PieParams { ns3_control: true, ..params() };
+        let mut law = Law { delay: ms(40), delay_old: ms(40), ..Law::new(&params) };
+        (0..10).for_each(|_| law.update(&params));
+        assert_eq!((law.probability, law.allowance), (0, Duration::ZERO));
+        law.update(&params);
+        assert!(law.probability > 0);
+        law = Law { delay: ms(0), delay_old: ms(0), probability: 0, ..law };
+        (0..100).for_each(|_| law.update(&params));
+        assert_eq!(law.allowance, Duration::ZERO);
+        law.update(&params);
+        assert_eq!(law.allowance, params.burst);
+        let mut decaying = Law { probability: ONE / 2, allowance: ms(0), ..law };
+        decaying.update(&PieParams { alpha: 0, ..params });
+        assert_eq!(decaying.probability, ONE / 2 - ONE / 100);
     }
 
     #[test]
