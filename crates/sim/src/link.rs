@@ -129,7 +129,7 @@ impl Link {
         streams: &Streams,
     ) -> Result<Self, SpecError> {
         let config = &link.config;
-        let spec = qdisc::seeded(&link.qdisc, streams.stream("qdisc").bits() >> 1);
+        let spec = qdisc::seeded(&stack.qdisc(&link.qdisc), streams.stream("qdisc").bits() >> 1);
         let other = qdisc::build(&spec)?;
         let queue = match spec.limit("limit")? {
             Some(limit) if spec.kind == "fifo" => Queue::Fifo(Fifo::new(limit)),

@@ -168,11 +168,14 @@ pub(crate) struct Range {
 /// Blocks that fit beside a timestamp: 4 + 8 n bytes in the 28 that are left (RFC 2018 section 3).
 pub(crate) const SACK_BLOCKS: usize = 3;
 
-/// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4).
+/// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4), and what its
+/// timestamp tells beside the echo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SackBlocks {
     blocks: [Range; SACK_BLOCKS],
     len: u8,
+    /// How long the echoed segment was on its way, in milliseconds; `None` where nobody asks.
+    pub one_way_ms: Option<u32>,
 }
 
 impl SackBlocks {
@@ -182,6 +185,11 @@ impl SackBlocks {
             *place = block;
             self.len += 1;
         }
+    }
+
+    /// There is nothing to carry beside the acknowledgement.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0 && self.one_way_ms.is_none()
     }
 
     /// The blocks.
@@ -209,7 +217,7 @@ pub(crate) struct SackTable {
 impl SackTable {
     /// Stores `blocks`.
     pub fn put(&mut self, blocks: SackBlocks) -> SackHandle {
-        if blocks.len == 0 {
+        if blocks.is_empty() {
             return SackHandle::NONE;
         }
         let index = self.free.pop().unwrap_or_else(|| {
@@ -298,6 +306,9 @@ mod tests {
         assert_eq!(table.entries.len(), 1);
         assert_eq!(table.put(SackBlocks::default()), SackHandle::NONE);
         assert_eq!(table.take(SackHandle::NONE), SackBlocks::default());
+        let timed = SackBlocks { one_way_ms: Some(7), ..SackBlocks::default() };
+        let handle = table.put(timed);
+        assert_eq!(table.take(handle), timed);
     }
 
     #[test]

@@ -527,6 +527,7 @@ impl Sendbox {
             ecn_ce: Some(progress.ecn_ce),
             rtt: Some(RttSample { latest: sample.rtt, min: sample.rtt }),
             feedback_delay: Some(sample.raw_rtt),
+            one_way: None,
             send_rate: progress.send_rate,
             delivery_rate: progress.delivery_rate,
             train_rate: progress.train_rate,

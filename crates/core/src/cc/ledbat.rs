@@ -16,8 +16,12 @@
 //! - Measurements older than a round trip leave the filter of the current delay, but for the newest:
 //!   four of them are otherwise four round trips where a measurement covers one.
 //!
-//! ns-3 differs by `ns3_slow_start`: Reno's slow start, once, up to ssthresh; and `ns3_growth` also
-//! leaves out ALLOWED_INCREASE: a window of whole segments that is full never grows.
+//! ns-3 differs by `ns3_slow_start`: Reno's slow start up to ssthresh, at the beginning and after
+//! timeouts; `ns3_growth` also leaves out ALLOWED_INCREASE (a window of whole segments that is full
+//! never grows), counts delays in whole milliseconds, the current one over three of them, and bytes
+//! acknowledged, not acknowledgements: what SND.UNA passes at the end of a repair grows the window,
+//! once, by up to two segments. Fractions of a byte are lost to it. `ns3_one_way`: they are one-way, where
+//! the host tells them.
 //!
 //! Ranges: delays 1 ns to 584 years, target 1 to 100 ms, windows as in [`super::window`].
 
@@ -46,6 +50,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         Ns3::GROWTH,
         Ns3::FLIGHT,
         NS3_SLOW_START,
+        NS3_ONE_WAY,
     ],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
@@ -59,12 +64,20 @@ const NS3_SLOW_START: Param = Param {
     default: "false",
     allowed: "true or false",
 };
+const NS3_ONE_WAY: Param = Param {
+    name: "ns3_one_way",
+    summary: "delays one-way, from timestamps, as in ns-3",
+    default: "false",
+    allowed: "true or false",
+};
 
 /// Minutes of base delays (RFC 6817, BASE_HISTORY).
 const BASE_MINUTES: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Measurements of the current delay (RFC 6817, CURRENT_FILTER).
 const CURRENT_SAMPLES: usize = 4;
+/// What of them is left in ns-3, which takes one away as soon as the filter is full.
+const NS3_CURRENT_SAMPLES: usize = CURRENT_SAMPLES - 1;
 /// Least window in segments (RFC 6817, MIN_CWND).
 const MIN_SEGMENTS: u64 = 2;
 /// What the window may exceed the bytes in flight by, in segments (RFC 6817, ALLOWED_INCREASE).
@@ -80,7 +93,9 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     }
     let law = Ledbat {
         target: target.as_nanos() as u64,
-        has_slow_start: spec.switch(NS3_SLOW_START.name)?.unwrap_or(false),
+        ns3_slow_start: spec.switch(NS3_SLOW_START.name)?.unwrap_or(false),
+        ns3_one_way: spec.switch(NS3_ONE_WAY.name)?.unwrap_or(false),
+        is_slow_starting: true,
         bases: VecDeque::new(),
         minute_began: Timestamp::ZERO,
         current: VecDeque::new(),
@@ -93,8 +108,10 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 struct Ledbat {
     /// In nanoseconds.
     target: u64,
+    ns3_slow_start: bool,
+    ns3_one_way: bool,
     /// ns-3's slow start has not ended.
-    has_slow_start: bool,
+    is_slow_starting: bool,
     /// Least delay of each minute, the newest last, in nanoseconds.
     bases: VecDeque<u64>,
     minute_began: Timestamp,
@@ -130,6 +147,25 @@ impl Ledbat {
         }
     }
 
+    /// ns-3: what is acknowledged counts at once, in whole milliseconds, and rounded down.
+    fn steer_as_ns3(&mut self, acked: u64, window: &mut Window) {
+        const MILLISECOND: u64 = 1_000_000;
+        let base = self.bases.iter().min().map_or(0, |delay| delay / MILLISECOND);
+        let newest = self.current.iter().rev().take(NS3_CURRENT_SAMPLES);
+        let current = newest.map(|(_, delay)| delay / MILLISECOND).min().unwrap_or(base);
+        let target = i128::from(self.target / MILLISECOND);
+        let off = target - i128::from(current.saturating_sub(base));
+        let (mss, cwnd) = (i128::from(window.mss()), i128::from(window.cwnd()));
+        // Below 2^65 x 2^36 x 2^16 in size.
+        let grown = (off * i128::from(acked) * mss).div_euclid(target * cwnd);
+        let most = window.in_flight().map_or(u64::MAX, |in_flight| in_flight.saturating_add(acked));
+        let next = u64::try_from(cwnd + grown).unwrap_or(0).min(most);
+        window.set_cwnd(next.max(MIN_SEGMENTS * window.mss()));
+        if window.cwnd() <= window.ssthresh() {
+            window.set_ssthresh(window.cwnd() - 1);
+        }
+    }
+
     /// Queueing delay in nanoseconds; `None` before the first delay.
     fn queueing(&self) -> Option<u64> {
         let base = self.bases.iter().min()?;
@@ -148,6 +184,9 @@ impl Ledbat {
     }
 
     fn steer(&mut self, acked: u64, window: &mut Window) {
+        if window.ns3().growth {
+            return self.steer_as_ns3(acked, window);
+        }
         let (mss, before) = (window.mss(), window.cwnd());
         let queueing = self.queueing().unwrap_or(0);
         if queueing <= self.target {
@@ -159,10 +198,8 @@ impl Ledbat {
             self.shrink(acked, queueing - self.target, window);
         }
         if let Some(in_flight) = window.in_flight() {
-            let is_ns3 = window.ns3().growth;
-            let allowed = if is_ns3 { 0 } else { ALLOWED_SEGMENTS };
-            let most = in_flight.saturating_add(acked + allowed * mss);
-            window.set_cwnd(window.cwnd().min(if is_ns3 { most } else { most.max(before) }));
+            let most = in_flight.saturating_add(acked + ALLOWED_SEGMENTS * mss);
+            window.set_cwnd(window.cwnd().min(most.max(before)));
         }
         window.set_cwnd(window.cwnd().max(MIN_SEGMENTS * mss));
     }
@@ -170,14 +207,18 @@ impl Ledbat {
 
 impl WindowLaw for Ledbat {
     fn observe(&mut self, now: Timestamp, measurement: &Measurement, _window: &mut Window) {
-        if let Some(delay) = least(measurement) {
+        let one_way =
+            measurement.one_way.filter(|_| self.ns3_one_way).map(|delay| delay.as_nanos());
+        let one_way = one_way.and_then(|nanos| u64::try_from(nanos).ok());
+        if let Some(delay) = one_way.or_else(|| least(measurement)) {
             self.update_base(now, delay);
             self.update_current(now, delay);
         }
     }
 
     fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
-        if self.has_slow_start {
+        self.is_slow_starting |= window.cwnd() <= window.mss();
+        if self.ns3_slow_start && self.is_slow_starting {
             return window.slow_start(acked);
         }
         self.steer(acked, window);
@@ -185,7 +226,7 @@ impl WindowLaw for Ledbat {
     }
 
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
-        self.has_slow_start = false;
+        self.is_slow_starting = false;
         self.steer(acked, window);
     }
 
@@ -269,5 +310,42 @@ mod tests {
         ns3.event(CongestionEvent::Loss);
         ns3.event(CongestionEvent::RecoveryEnd);
         assert!(ns3.round(40_000) <= 11 * MSS);
+        ns3.event(CongestionEvent::Rto);
+        ns3.event(CongestionEvent::RecoveryEnd);
+        assert_eq!([ns3.round(40_000), ns3.round(40_000)], [2 * MSS, 4 * MSS]);
+    }
+
+    #[test]
+    fn in_ns3_a_full_window_grows_only_by_what_the_end_of_a_repair_acknowledges() {
+        // Traced in ns-3.37: 29.5 segments, 63 acknowledged at 1 ms of queueing: 31.614.
+        let mss = 1448;
+        let mut cc = build(&Spec::named("ledbat").with("ns3_growth", Value::Bool(true))).unwrap();
+        cc.init(
+            Timestamp::ZERO,
+            crate::units::ByteCount::new(mss),
+            crate::units::ByteCount::new(59 * mss),
+        );
+        let mut now = Timestamp::ZERO;
+        let mut take =
+            |cc: &mut Box<dyn CongestionControl>, acked: u64, in_flight: u64, ms: u64| {
+                now += Duration::from_millis(ms);
+                let rtt = Duration::from_millis(ms);
+                let measurement = Measurement {
+                    acked: crate::units::ByteCount::new(acked * mss),
+                    in_flight: Some(crate::units::ByteCount::new(in_flight * mss)),
+                    rtt: Some(crate::cc::RttSample { latest: rtt, min: rtt }),
+                    ..Measurement::default()
+                };
+                cc.on_measurement(now, &measurement);
+                cc.send_limits().cwnd.unwrap().as_u64()
+            };
+        take(&mut cc, 0, 0, 15);
+        cc.on_event(Timestamp::ZERO, CongestionEvent::Loss);
+        cc.on_event(Timestamp::ZERO, CongestionEvent::RecoveryEnd);
+        assert_eq!(cc.send_limits().cwnd.unwrap().as_u64(), 59 * mss / 2);
+        (0..3).for_each(|_| _ = take(&mut cc, 0, 30, 16));
+        let grown = take(&mut cc, 63, 30, 16);
+        assert_eq!(grown, 59 * mss / 2 + 63 * 99 * mss * 2 / (100 * 59));
+        assert_eq!([take(&mut cc, 1, 30, 16), take(&mut cc, 1, 30, 16)], [31 * mss; 2]);
     }
 }

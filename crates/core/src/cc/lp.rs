@@ -17,9 +17,11 @@
 //!   has filled the buffer, and a threshold within its first rise would never be left again.
 //! - An indication sets ssthresh, so that slow start after a timeout does not undo it.
 //!
-//! ns-3 (as Linux) differs by `ns3_delays`: whole milliseconds; indications from the first delay on; after an indication D and 2 D become
-//! least and largest, instead of once a round; the delay is one-way, here the round trip without half
-//! of its least; and by `ns3_ssthresh`: an indication leaves ssthresh, so that slow start goes on.
+//! ns-3 differs by `ns3_one_way`: whole milliseconds of the way that timestamps tell, those of duplicates
+//! too, which echo what came before the gap; indications from the first delay on, as Linux has them, in a
+//! repair too; after one D and 2 D become least and largest, instead of once a round; the inference phase
+//! is three times the age of the newest echo, and the window is ssthresh again where a repair ends. And
+//! by `ns3_ssthresh`: an indication leaves ssthresh, so that slow start goes on.
 //!
 //! Ranges: delays 1 ns to 9 years (longer ones count as that), windows as in [`super::window`].
 
@@ -37,7 +39,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "lp",
     summary: "TCP-LP: halves at a rise of the delay, goes to one segment at the next",
     sources: &["Kuzmanovic, Knightly: TCP-LP, IEEE/ACM ToN 14(4), 2006", "linux/net/ipv4/tcp_lp.c"],
-    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_DELAYS, NS3_SSTHRESH],
+    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_ONE_WAY, NS3_SSTHRESH],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     // The window falls to a half or to one segment, and which of them turns on a round: a delay seen
@@ -46,9 +48,9 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build,
 };
 
-const NS3_DELAYS: Param = Param {
-    name: "ns3_delays",
-    summary: "delays one-way, in whole ms, begun anew at each indication, as in ns-3",
+const NS3_ONE_WAY: Param = Param {
+    name: "ns3_one_way",
+    summary: "delays one-way, from timestamps, begun anew at each indication, as in ns-3",
     default: "false",
     allowed: "true or false",
 };
@@ -74,7 +76,7 @@ const MILLISECOND: u64 = 1_000_000;
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let law = Lp {
-        ns3_delays: spec.switch(NS3_DELAYS.name)?.unwrap_or(false),
+        ns3_one_way: spec.switch(NS3_ONE_WAY.name)?.unwrap_or(false),
         ns3_ssthresh: spec.switch(NS3_SSTHRESH.name)?.unwrap_or(false),
         rounds: Rounds::default(),
         has_counted: false,
@@ -86,6 +88,8 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         reserve: 0,
         indicated_at: None,
         inference_until: None,
+        is_repairing: false,
+        window_after: None,
         reason: "no delay yet",
     };
     Ok(WindowControl::boxed(law, Ns3::read(spec)?))
@@ -93,14 +97,14 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 
 #[derive(Clone, Debug)]
 struct Lp {
-    ns3_delays: bool,
+    ns3_one_way: bool,
     ns3_ssthresh: bool,
     rounds: Rounds,
     /// An indication has counted in this round.
     has_counted: bool,
     /// The buffer has been full once.
     has_lost: bool,
-    /// Least round trip in nanoseconds.
+    /// Least round trip in nanoseconds (ns-3).
     base: Option<u64>,
     /// Delays, in nanoseconds or in ms: smoothed, least, largest.
     smoothed: Option<u64>,
@@ -110,20 +114,17 @@ struct Lp {
     reserve: u64,
     indicated_at: Option<Timestamp>,
     inference_until: Option<Timestamp>,
+    /// From a loss to its repair, and the window with which that ends (ns-3).
+    is_repairing: bool,
+    window_after: Option<u64>,
     reason: &'static str,
 }
 
 impl Lp {
-    /// The delay that a round trip stands for.
-    fn delay(&self, rtt: u64, base: u64) -> u64 {
-        let rtt = rtt.min(DELAY_MAX);
-        if self.ns3_delays { rtt.saturating_sub(base / 2) / MILLISECOND } else { rtt }
-    }
-
     fn update_delays(&mut self, packets: u64, delay: u64) {
         self.least = self.least.min(delay);
         if delay > self.largest {
-            if self.ns3_delays && delay > self.reserve {
+            if self.ns3_one_way && delay > self.reserve {
                 self.largest = if self.reserve == 0 { delay } else { self.reserve };
                 self.reserve = delay;
             } else {
@@ -161,37 +162,55 @@ impl Lp {
         if !self.ns3_ssthresh {
             window.set_ssthresh(window.cwnd());
         }
-        if self.ns3_delays {
-            let smoothed = self.smoothed.unwrap_or(0) / SMOOTHING;
-            (self.least, self.largest) = (smoothed, 2 * smoothed);
-            self.reserve = self.largest;
-        }
         self.indicated_at = Some(now);
         self.inference_until = Some(now + rtt * INFERENCE_ROUND_TRIPS);
     }
+
+    /// TcpLp::PktsAcked.
+    fn observe_as_ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
+        let Some(one_way) = measurement.one_way.map(nanos) else { return };
+        if let Some(rtt) = measurement.feedback_delay.map(nanos) {
+            self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
+        }
+        let delay = one_way / MILLISECOND;
+        if delay > 0 {
+            self.update_delays(1, delay);
+        }
+        // Sent when the echo says; the way back is taken for half of the least round trip.
+        let age = Duration::from_nanos(one_way.saturating_add(self.base.unwrap_or(0) / 2));
+        self.inference_until = self.indicated_at.map(|at| at + age * INFERENCE_ROUND_TRIPS);
+        if self.is_above_threshold() {
+            self.on_indication(now, age, window);
+            let smoothed = self.smoothed.unwrap_or(0);
+            self.least = smoothed / SMOOTHING;
+            self.largest = 2 * smoothed / SMOOTHING;
+            self.reserve = self.largest;
+        }
+        if let Some(bytes) = self.window_after.take() {
+            window.set_cwnd(bytes);
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(DELAY_MAX)
 }
 
 impl WindowLaw for Lp {
     fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
-        if self.rounds.on_measurement(measurement)
-            && core::mem::take(&mut self.has_counted)
-            && !self.ns3_delays
-        {
+        if self.ns3_one_way {
+            return self.observe_as_ns3(now, measurement, window);
+        }
+        if self.rounds.on_measurement(measurement) && core::mem::take(&mut self.has_counted) {
             self.smoothed = None;
         }
         let Some(sample) = measurement.rtt.filter(|rtt| !rtt.latest.is_zero()) else {
             return;
         };
-        let nanos = |rtt: Duration| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
-        // ns-3 takes delays from timestamps, whatever it smooths of the round trip elsewhere.
-        let exact = measurement.feedback_delay.filter(|_| self.ns3_delays);
-        let rtt = nanos(exact.unwrap_or(sample.latest)).min(DELAY_MAX);
-        let base = self.base.map_or(rtt, |base| base.min(rtt));
-        self.base = Some(base);
+        let rtt = nanos(sample.latest);
         let packets = measurement.acked.as_u64() / window.mss();
-        self.update_delays(packets, self.delay(rtt, base));
-        let may_count = self.ns3_delays || self.has_lost && !self.has_counted;
-        if may_count && self.is_above_threshold() {
+        self.update_delays(packets, rtt);
+        if self.has_lost && !self.has_counted && self.is_above_threshold() {
             self.has_counted = true;
             self.rounds.restart(measurement);
             self.on_indication(now, Duration::from_nanos(rtt), window);
@@ -215,19 +234,27 @@ impl WindowLaw for Lp {
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
-        self.has_lost = true;
+        (self.has_lost, self.is_repairing) = (true, true);
         window.at_loss() / 2
     }
 
+    fn on_rto(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        (self.has_lost, self.is_repairing) = (true, false);
+        window.at_loss() / 2
+    }
+
+    fn on_recovery_end(&mut self, _now: Timestamp, window: &mut Window) {
+        if core::mem::take(&mut self.is_repairing) && self.ns3_one_way {
+            self.window_after = Some(window.ssthresh());
+            window.set_cwnd(window.ssthresh());
+        }
+    }
+
     fn shift_rtt(&mut self, nanos: i64) {
-        let by = if self.ns3_delays { nanos / MILLISECOND as i64 } else { nanos };
-        let shifted = |delay: u64, by: i64| delay.saturating_add_signed(by).clamp(1, DELAY_MAX);
-        self.base = self.base.map(|base| shifted(base, nanos));
-        self.smoothed =
-            self.smoothed.map(|it| shifted(it / SMOOTHING, by).saturating_mul(SMOOTHING));
+        let shifted = |delay: u64| delay.saturating_add_signed(nanos).clamp(1, DELAY_MAX);
+        self.smoothed = self.smoothed.map(|it| shifted(it / SMOOTHING).saturating_mul(SMOOTHING));
         if self.largest > 0 {
-            (self.least, self.largest) = (shifted(self.least, by), shifted(self.largest, by));
-            self.reserve = shifted(self.reserve, by);
+            (self.least, self.largest) = (shifted(self.least), shifted(self.largest));
         }
     }
 
@@ -287,12 +314,30 @@ mod tests {
     #[test]
     fn with_ns3_ssthresh_slow_start_goes_on_after_an_indication() {
         let on = || Value::Bool(true);
-        let spec = Spec::named("lp").with("ns3_ssthresh", on()).with("ns3_delays", on());
+        let spec = Spec::named("lp").with("ns3_ssthresh", on()).with("ns3_one_way", on());
         let mut sender = RoundSender::new(build(&spec));
+        sender.extra.one_way = Some(Duration::from_millis(20));
         sender.round(40_000);
         let before = sender.cwnd();
         let grown = before / 2 + before;
+        sender.extra.one_way = Some(Duration::from_millis(60));
         assert_eq!(sender.round(80_000), grown, "halved, then grown by what was acknowledged");
         assert_eq!(sender.ssthresh(), None);
+    }
+
+    #[test]
+    fn with_ns3_one_way_a_repair_ends_at_ssthresh_whatever_was_indicated_in_it() {
+        let on = || Value::Bool(true);
+        let spec = Spec::named("lp").with("ns3_ssthresh", on()).with("ns3_one_way", on());
+        let mut sender = RoundSender::new(build(&spec));
+        sender.extra.one_way = Some(Duration::from_millis(20));
+        sender.round(40_000);
+        assert_eq!(sender.event(CongestionEvent::Loss), 10 * MSS);
+        // A duplicate echoes what came before the gap: the delay seems to have risen.
+        sender.extra.one_way = Some(Duration::from_millis(60));
+        assert_eq!(sender.round(40_000), 5 * MSS);
+        assert_eq!(sender.ssthresh(), Some(10 * MSS));
+        assert_eq!(sender.event(CongestionEvent::RecoveryEnd), 10 * MSS);
+        assert_eq!(sender.round(40_000), 10 * MSS, "one segment, and then ssthresh again");
     }
 }

@@ -66,6 +66,9 @@ pub struct Measurement {
     pub rtt: Option<RttSample>,
     /// Age of the feedback: from the departure of the newest acknowledged packet to now.
     pub feedback_delay: Option<Duration>,
+    /// How long what is acknowledged was on its way to the other end, as the timestamps of both tell
+    /// it (RFC 7323): in their ticks, and with the offset of their clocks.
+    pub one_way: Option<Duration>,
     /// Rate at which the acknowledged bytes were sent.
     pub send_rate: Option<Rate>,
     /// Rate at which they arrived, over about one round trip.

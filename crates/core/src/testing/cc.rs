@@ -120,7 +120,8 @@ prop_compose! {
     fn measurements()(
         (interval, acked, lost) in (durations(), bytes(), prop::option::of(bytes())),
         rtt in prop::option::of((durations(), durations())),
-        feedback_delay in prop::option::of(durations()),
+        (feedback_delay, one_way) in
+            (prop::option::of(durations()), prop::option::of(durations())),
         (send_rate, delivery_rate, train_rate) in (
             prop::option::of(rates()),
             prop::option::weighted(0.8, rates()),
@@ -138,7 +139,7 @@ prop_compose! {
         Measurement {
             interval, acked, lost, feedback_delay, send_rate, delivery_rate, train_rate,
             in_flight, delivered, prior_delivered, app_limited, cwnd_limited, idle,
-            ecn_ce,
+            ecn_ce, one_way,
             rtt: rtt.map(|(latest, min)| RttSample { latest, min }),
         }
     }

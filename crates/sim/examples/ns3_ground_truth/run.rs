@@ -4,12 +4,13 @@ use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::{
-    Bin, Change, Dumbbell, Flow, FlowMetrics, LinkMetrics, Reduction, Simulation, Stack,
+    Bin, Change, Dumbbell, Flow, FlowMetrics, LinkMetrics, MinRto, Reduction, Simulation, Stack,
 };
 
 use crate::truth::{Class, Truth};
 
-/// Runs with starts this many parts of a round trip apart, whose median is compared.
+/// Runs with starts this many parts of a round trip apart, each with draws of its own, whose median is
+/// compared. The ensembles of ns-3 share one draw: under PIE another one may lose thirty times as much.
 const JITTERS: u32 = 9;
 /// Seeds of a run with random losses.
 const SEEDS: u64 = 10;
@@ -28,7 +29,11 @@ pub fn repeat(truth: &Truth) -> Result<Vec<Ours>, String> {
     if truth.class == Class::Loss {
         return (1..=SEEDS).map(|seed| run(Dumbbell { seed, ..nominal.clone() })).collect();
     }
-    (0..JITTERS).map(|part| run(started_later(&nominal, nominal.rtt * part / JITTERS))).collect()
+    let jittered = |part| {
+        let seed = nominal.seed + u64::from(part);
+        run(Dumbbell { seed, ..started_later(&nominal, nominal.rtt * part / JITTERS) })
+    };
+    (0..JITTERS).map(jittered).collect()
 }
 
 fn started_later(nominal: &Dumbbell, by: Duration) -> Dumbbell {
@@ -74,11 +79,10 @@ fn stack(truth: &Truth) -> Result<Stack, String> {
         "TcpClassicRecovery" => Reduction::AtOnce,
         other => return Err(format!("recovery = {other}")),
     };
-    if whole("sack")? == 0 {
-        return Err("TCP here has no mode without SACK".into());
-    }
     Ok(Stack {
         reduction,
+        sack: whole("sack")? != 0,
+        min_rto: MinRto::OfSum(seconds(truth.number("min_rto_s")?).as_nanos() as u64),
         mss: whole("mss")? as u16,
         initial_window: whole("initial_cwnd")? as u32,
         send_buffer: whole("sndbuf")?,
@@ -96,7 +100,12 @@ fn qdisc(truth: &Truth) -> Result<Spec, String> {
         "CoDel" => Spec::named("codel"),
         "FqCoDel" => Spec::named("fq_codel"),
         "Pie" => Spec::named("pie"),
-        "RedStep" => Spec::named("red"),
+        // RED with MinTh = MaxTh = 20, QW = 1 and ECN.
+        "RedStep" => {
+            let packets = || Value::Text("20p".into());
+            let step = Spec::named("red").with("min_th", packets()).with("max_th", packets());
+            step.with("weight", Value::Text("1".into())).with("ecn", Value::Bool(true))
+        }
         other => return Err(format!("qdisc = {other}")),
     };
     Ok(spec.with("limit", limit))

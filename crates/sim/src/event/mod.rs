@@ -186,6 +186,13 @@ pub(crate) fn nanos_between(earlier: Timestamp, later: Timestamp) -> u64 {
     later.as_nanos().saturating_sub(earlier.as_nanos())
 }
 
+/// Milliseconds from `earlier` to `later` as clocks show them that count whole ones (RFC 7323).
+pub(crate) fn millis_between(earlier: Timestamp, later: Timestamp) -> u32 {
+    const TICK_NS: u64 = 1_000_000;
+    let ticks = (later.as_nanos() / TICK_NS).saturating_sub(earlier.as_nanos() / TICK_NS);
+    u32::try_from(ticks).unwrap_or(u32::MAX)
+}
+
 /// A timer with at most one useful entry in the queue. Moving the deadline back costs nothing: the
 /// entry fires at the old time and is planned anew. Nothing is ever cancelled.
 #[derive(Clone, Copy, Debug)]

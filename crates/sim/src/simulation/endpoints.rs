@@ -10,7 +10,7 @@ use forebay_core::units::{ByteCount, Timestamp};
 
 use super::Simulation;
 use super::short::Short;
-use crate::event::Event;
+use crate::event::{Event, millis_between};
 use crate::metrics::{FlowMeter, Observed};
 use crate::network::{Flow, Network, Traffic};
 use crate::packet::{Kind, Marks, Packet, SackHandle};
@@ -365,11 +365,12 @@ impl Simulation {
         self.meters[connection.meter as usize].on_complete(self.now);
     }
 
-    fn send_ack(&mut self, flow: u32, ack: Ack) {
+    fn send_ack(&mut self, flow: u32, mut ack: Ack) {
+        ack.sack.one_way_ms = ack.tells_one_way.then(|| millis_between(ack.echo, self.now));
         let blocks = ack.sack.as_slice().len() as u16;
         // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
         let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
-        if blocks > 0 && self.sacks.is_full() {
+        if !ack.sack.is_empty() && self.sacks.is_full() {
             self.reclaim();
         }
         let sack = self.sacks.put(ack.sack);
@@ -403,6 +404,7 @@ impl Simulation {
             }
         } else {
             let is_ece = packet.marks.is_ece();
+            sender.learn_one_way(blocks.one_way_ms);
             sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice(), is_ece);
         }
         let connection = &mut self.connections[packet.flow as usize];

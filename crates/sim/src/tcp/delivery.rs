@@ -9,6 +9,9 @@
 //!
 //! Source: draft-ietf-ccwg-bbr section 4.1 (the algorithm of Linux net/ipv4/tcp_rate.c). A sample over
 //! less than the least round-trip time is not given, as there.
+//!
+//! ns-3 ([`super::stack::Stack::keeps_rate_samples`]) keeps the segment of the sample, and the sample, until
+//! one is delivered before whose departure more had been delivered; what is delivered meanwhile counts.
 
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 
@@ -16,7 +19,7 @@ use super::scoreboard::Sent;
 use crate::event::nanos_between;
 
 /// What a connection counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     /// Segments delivered, 2^32 at most.
     delivered: u32,
@@ -24,6 +27,19 @@ pub(crate) struct Delivery {
     first_sent: Timestamp,
     /// Rates are asked for: a division each.
     has_rates: bool,
+    /// ns-3's sample. Apart: no other stack has one.
+    kept: Option<Box<Kept>>,
+}
+
+/// A sample that stands until a better one comes (TcpRateLinux::m_rateSample).
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    prior_delivered: u32,
+    send_ns: u64,
+    ack_ns: u64,
+    /// It has not been found too short.
+    is_valid: bool,
+    rate: Option<Rate>,
 }
 
 /// A sample.
@@ -38,10 +54,11 @@ pub(crate) struct Sample {
 }
 
 impl Delivery {
-    /// Nothing delivered; gives rates if `has_rates`.
-    pub fn new(has_rates: bool) -> Self {
+    /// Nothing delivered; gives rates if `has_rates`, and `keeps` samples.
+    pub fn new(has_rates: bool, keeps: bool) -> Self {
         let (delivered_at, first_sent) = (Timestamp::ZERO, Timestamp::ZERO);
-        Self { delivered: 0, delivered_at, first_sent, has_rates }
+        let kept = (has_rates && keeps).then(Box::default);
+        Self { delivered: 0, delivered_at, first_sent, has_rates, kept }
     }
 
     /// Segments delivered so far.
@@ -74,6 +91,12 @@ impl Delivery {
     ) -> Sample {
         self.delivered += segments;
         self.delivered_at = now;
+        if let Some(kept) = &mut self.kept {
+            if kept.takes(now, newest) {
+                self.first_sent = newest.at;
+            }
+            return kept.sample(self.delivered, mss, min_rtt_ns);
+        }
         self.first_sent = newest.at;
         if !self.has_rates {
             return Sample { prior_delivered: newest.delivered, ..Sample::default() };
@@ -85,6 +108,32 @@ impl Delivery {
         let rate = |nanos| bytes.per(Duration::from_nanos(nanos)).filter(|_| is_long_enough);
         let (delivery_rate, send_rate) = (rate(interval_ns), rate(send_ns));
         Sample { prior_delivered: newest.delivered, delivery_rate, send_rate }
+    }
+}
+
+impl Kept {
+    /// Takes the newest of what was delivered at `now`, if more had been delivered as it left.
+    fn takes(&mut self, now: Timestamp, newest: Sent) -> bool {
+        let is_newer = self.prior_delivered == 0 || newest.delivered > self.prior_delivered;
+        if is_newer {
+            self.prior_delivered = newest.delivered;
+            self.send_ns = nanos_between(newest.first_sent, newest.at);
+            self.ack_ns = nanos_between(newest.delivered_at, now);
+            self.is_valid = true;
+        }
+        is_newer
+    }
+
+    /// The sample with `delivered` segments delivered; the rate is the last that was long enough.
+    fn sample(&mut self, delivered: u32, mss: ByteCount, min_rtt_ns: u64) -> Sample {
+        let interval_ns = self.send_ns.max(self.ack_ns);
+        self.is_valid &= interval_ns >= min_rtt_ns;
+        if self.is_valid {
+            let bytes = mss * u64::from(delivered - self.prior_delivered);
+            self.rate = bytes.per(Duration::from_nanos(interval_ns));
+        }
+        let prior_delivered = self.prior_delivered;
+        Sample { prior_delivered, delivery_rate: self.rate, send_rate: None }
     }
 }
 
@@ -101,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_measured_by_the_pace_of_its_acknowledgements() {
-        let mut delivery = Delivery::new(true);
+        let mut delivery = Delivery::new(true, false);
         let sent: Vec<Sent> = (0..10).map(|index| delivery.on_send(at(0), index == 0)).collect();
         // One acknowledgement a millisecond from 100 ms on: 8 Mbit/s on top of the first round trip.
         let samples: Vec<Sample> = (0..10)
@@ -114,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_burst_of_acknowledgements_does_not_raise_the_rate() {
-        let mut delivery = Delivery::new(true);
+        let mut delivery = Delivery::new(true, false);
         // A segment a millisecond, all acknowledged at once after 100 ms.
         let sent: Vec<Sent> =
             (0..50).map(|index| delivery.on_send(at(index), index == 0)).collect();
@@ -124,9 +173,35 @@ mod tests {
 
     #[test]
     fn samples_over_less_than_a_round_trip_are_not_given() {
-        let mut delivery = Delivery::new(true);
+        let mut delivery = Delivery::new(true, false);
         let sent = delivery.on_send(at(0), true);
         let sample = delivery.on_ack(at(50), 1, sent, MSS, 100 * MS);
         assert_eq!((sample.delivery_rate, delivery.delivered()), (None, 1));
+    }
+
+    #[test]
+    fn in_ns3_the_second_of_two_sent_together_makes_the_path_look_faster() {
+        let rates = [false, true].map(|keeps| {
+            let mut delivery = Delivery::new(true, keeps);
+            let first = delivery.on_send(at(0), true);
+            delivery.on_ack(at(100), 1, first, MSS, 50 * MS);
+            // Two leave between acknowledgements and are acknowledged a millisecond apart.
+            let sent = [delivery.on_send(at(100), false), delivery.on_send(at(101), false)];
+            let mut ack = |ms, sent| delivery.on_ack(at(ms), 1, sent, MSS, 50 * MS).delivery_rate;
+            [ack(200, sent[0]), ack(201, sent[1])]
+        });
+        let rate = |segments: u64, ms| (MSS * segments).per(Duration::from_millis(ms));
+        assert_eq!(rates[0], [rate(1, 100), rate(2, 101)]);
+        assert_eq!(rates[1], [rate(1, 100), rate(2, 100)]);
+    }
+
+    #[test]
+    fn in_ns3_a_sample_that_is_too_short_leaves_the_rate_before_it() {
+        let mut delivery = Delivery::new(true, true);
+        let first = delivery.on_send(at(0), true);
+        let known = delivery.on_ack(at(100), 1, first, MSS, 50 * MS).delivery_rate;
+        let second = delivery.on_send(at(100), false);
+        assert_eq!(delivery.on_ack(at(110), 1, second, MSS, 50 * MS).delivery_rate, known);
+        assert!(known.is_some());
     }
 }

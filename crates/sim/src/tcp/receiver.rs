@@ -32,6 +32,8 @@ pub(crate) struct Ack {
     pub sack: SackBlocks,
     /// It carries ECE.
     pub is_ece: bool,
+    /// Its timestamp is to tell how long the echoed segment was on its way.
+    pub tells_one_way: bool,
 }
 
 /// One connection's receiver.
@@ -51,6 +53,8 @@ pub(crate) struct Receiver {
     /// The next segment is acknowledged at once.
     is_urgent: bool,
     dsack: bool,
+    reports_ranges: bool,
+    tells_one_way: bool,
     /// When a delayed acknowledgement is due.
     pub timer: Timer,
 }
@@ -69,6 +73,8 @@ impl Receiver {
             echoes: Echoes::new(stack.ecn),
             is_urgent: false,
             dsack: stack.dsack,
+            reports_ranges: stack.sack,
+            tells_one_way: stack.tells_one_way,
             timer: Timer::STOPPED,
         }
     }
@@ -145,11 +151,13 @@ impl Receiver {
         self.last_acked = self.next;
         let mut sack = SackBlocks::default();
         duplicate.into_iter().for_each(|block| sack.push(block));
-        if !self.ranges.is_empty() {
+        if self.reports_ranges && !self.ranges.is_empty() {
             self.recent.iter().filter(|range| range.end > 0).for_each(|range| sack.push(*range));
         }
         self.is_urgent = false;
-        Ack { number: self.next, echo: self.echo, sack, is_ece: self.echoes.is_echoed() }
+        let is_ece = self.echoes.is_echoed();
+        let tells_one_way = self.tells_one_way;
+        Ack { number: self.next, echo: self.echo, sack, is_ece, tells_one_way }
     }
 
     /// Puts `number` in its place; false if it was there already.

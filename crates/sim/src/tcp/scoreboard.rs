@@ -27,6 +27,7 @@
 //! Ranges: 2^32 − 1 segments a connection (6 TB of 1448 B); numbers do not wrap.
 
 mod by_time;
+mod guessed;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -77,6 +78,8 @@ pub(crate) struct Progress {
     pub sacked: u32,
     /// Segments newly considered lost.
     pub lost: u32,
+    /// By how many the number of lost ones has changed, up or down.
+    pub lost_change: u32,
     /// The newly delivered segment that was sent last.
     pub newest: Option<Sent>,
     /// When the last of the newly delivered segments was sent that were sent only once.
@@ -118,6 +121,8 @@ pub(crate) struct Scoreboard {
     sacked_resent: u32,
     /// A repair stays in flight when it is SACKed.
     keeps_repairs: bool,
+    /// SACKed is what duplicates let guess.
+    is_guessed: bool,
 }
 
 /// Room for a short flow.
@@ -146,14 +151,18 @@ impl Scoreboard {
             rack: None,
             sacked_resent: 0,
             keeps_repairs,
+            is_guessed: false,
         }
     }
 
     /// Begins anew with nothing sent; keeps a small ring and gives the memory of a large one back.
     pub fn empty(&mut self) {
         if self.flags.len() > RING_KEPT {
-            let has_rack = self.rack.is_some();
-            *self = if has_rack { Self::with_rack() } else { Self::new(self.keeps_repairs) };
+            *self = match self {
+                Self { rack: Some(_), .. } => Self::with_rack(),
+                Self { is_guessed: true, .. } => Self::with_guesses(),
+                _ => Self::new(self.keeps_repairs),
+            };
             return;
         }
         (self.una, self.next, self.frontier, self.cursor, self.rescue) = (0, 0, 0, 0, 0);
@@ -183,6 +192,11 @@ impl Scoreboard {
     /// Segments thought to be in the network (pipe).
     pub fn in_flight(&self) -> u32 {
         self.next - self.una - self.sacked - self.lost + self.resent
+    }
+
+    /// Segments considered lost and not delivered.
+    pub fn lost(&self) -> u32 {
+        self.lost
     }
 
     /// The first segment not acknowledged is considered lost.
@@ -288,8 +302,11 @@ impl Scoreboard {
         if flag & SACKED != 0 {
             self.sacked -= 1;
             self.sacked_resent -= u32::from(flag & RESENT != 0);
-        } else {
+        }
+        if flag & SACKED == 0 || self.is_guessed {
             self.note_delivered(number, progress);
+        }
+        if flag & SACKED == 0 {
             progress.covers_repair |= flag & RESENT != 0;
         }
         self.lost -= u32::from(flag & LOST != 0);

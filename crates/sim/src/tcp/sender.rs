@@ -156,6 +156,7 @@ pub(crate) struct Sender {
     closed_bytes: Option<u64>,
     /// Segments delivered by duplicate acknowledgements, not yet told.
     untold: u32,
+    one_way_ms: Option<u32>,
     /// From a timeout to the end of its repair.
     has_timed_out: bool,
     measured_at: Timestamp,
@@ -179,8 +180,11 @@ impl Sender {
     ) -> Self {
         let stack = stack.into();
         let keeps_repairs = stack.sacked_repairs_in_flight;
-        let board =
-            if stack.rack { Scoreboard::with_rack() } else { Scoreboard::new(keeps_repairs) };
+        let board = match &*stack {
+            Stack { rack: true, .. } => Scoreboard::with_rack(),
+            Stack { sack: false, .. } => Scoreboard::with_guesses(),
+            _ => Scoreboard::new(keeps_repairs),
+        };
         let stream = Stream::new(stack.mss, bytes);
         Self::over(stack, algorithm, board, stream)
     }
@@ -206,7 +210,7 @@ impl Sender {
             recovery: Recovery::new(stack.entry_looks_above_head),
             prr: None,
             rtt: RttEstimator::new(&stack),
-            delivery: Delivery::new(stack.samples_rates),
+            delivery: Delivery::new(stack.samples_rates, stack.keeps_rate_samples),
             algorithm,
             limits: Limits::default(),
             cwnd: 0,
@@ -228,6 +232,7 @@ impl Sender {
             has_run_dry: false,
             closed_bytes: None,
             untold: 0,
+            one_way_ms: None,
             has_timed_out: false,
             measured_at: Timestamp::ZERO,
             paced_until: Timestamp::ZERO,
@@ -337,6 +342,7 @@ impl Sender {
         }
         let duplicate = dsack::duplicate(number, blocks);
         self.board.begin_ack(now, self.rtt.min_ns());
+        let lost_before = self.board.lost();
         let mut progress = self.board.acknowledge(number, blocks);
         let has_advanced = self.board.una() > before;
         let sample = self.take_sample(now, &progress);
@@ -349,20 +355,43 @@ impl Sender {
         self.judge_probe(now, &progress, duplicate, has_advanced);
         self.doubt(now, echo, &progress, duplicate, has_advanced);
         let look_again = self.judge(now, &mut progress, duplicate);
-        let is_duplicate = progress.sacked > 0;
+        let is_duplicate =
+            if self.board.is_guessed() { self.guess(has_advanced) } else { progress.sacked > 0 };
         let turn = self.recovery.on_ack(now, &self.board, is_duplicate, has_advanced);
         if !self.doubt_recovery(now, echo, turn) {
             self.turn(now, turn, &mut progress);
         }
+        progress.lost_change = self.board.lost().abs_diff(lost_before);
         self.is_ece = is_ece;
         let acked = self.acked(&progress, before, turn);
+        let recovering = self.recovering_window();
         self.measure(now, &progress, sample, rtt_ns, acked);
         self.answer_marks(now);
         self.take_limits();
-        self.reduce_proportionally(&progress, has_advanced);
+        // ns-3's PRR counts what was in flight before the guess (m_bytesInFlight in DoRecovery).
+        let guessed = u32::from(self.board.is_guessed() && is_duplicate && turn == Turn::None);
+        let in_flight = self.in_flight_bytes() + self.bytes(guessed);
+        self.reduce_proportionally(&progress, in_flight, is_duplicate, has_advanced);
+        self.obey_below(recovering);
         if look_again.is_some() || (has_advanced && self.restarts_timer(turn)) {
             self.set_alarm(now, look_again);
         }
+    }
+
+    /// Without SACK: true for a duplicate, which is taken for a segment that has arrived.
+    fn guess(&mut self, has_advanced: bool) -> bool {
+        let is_duplicate = !has_advanced && self.board.outstanding() > 0;
+        if has_advanced {
+            self.board.correct_head();
+        } else if is_duplicate && self.recovery.phase() != Phase::Loss {
+            self.board.guess_arrival();
+        }
+        is_duplicate
+    }
+
+    /// How long the segment that the next acknowledgement echoes was on its way.
+    pub fn learn_one_way(&mut self, millis: Option<u32>) {
+        self.one_way_ms = millis;
     }
 
     fn take_sample(&mut self, now: Timestamp, progress: &Progress) -> Sample {
@@ -412,6 +441,9 @@ impl Sender {
                 self.probe = None;
             }
             Turn::Partial { .. } => {
+                if self.board.is_guessed() {
+                    self.board.lose_head();
+                }
                 let is_due = self.stack.newreno_partial_acks && !self.board.is_head_resent();
                 self.is_forced |= is_due;
             }
@@ -463,6 +495,9 @@ impl Sender {
         if self.board.has_rack() {
             self.board.lose_timed_out(now);
         } else {
+            if self.board.is_guessed() {
+                self.board.forget_guesses();
+            }
             self.board.mark_all_lost();
         }
         self.recovery.on_timeout(now, &self.board);

@@ -19,6 +19,10 @@
 //! | algorithms | with their `ns3_` parameters on | as published |
 //! | told as acknowledged | how far SND.UNA has moved | what was newly delivered |
 //! | told as round trip | the smoothed one | the sample |
+//! | a window lowered in a recovery | until the next ACK | PRR's |
+//! | rate samples | kept where nothing sent later is delivered | anew with each ACK |
+//! | told as lost in a recovery | by how much what is lost changed | what was newly lost |
+//! | PIE | as ns-3's by its `ns3_` parameter, not derandomised | as RFC 8033 |
 //! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
 //! | ECN | off; accurate for an algorithm that needs it | the same |
 //! | duplicates | not reported | reported (RFC 2883) |
@@ -29,9 +33,15 @@
 //! window auto-tuning, and no batches of segments (TSO, GRO, TCP small queues).
 
 use forebay_core::cc::{ALGORITHMS, Field};
-use forebay_core::spec::{Spec, Value};
+use forebay_core::qdisc;
+use forebay_core::spec::{Param, Spec, Value};
 
 use super::ecn::EcnMode;
+
+/// The parameter of algorithms that want to be told one-way delays.
+const NS3_ONE_WAY: &str = "ns3_one_way";
+/// That of algorithms with a recovery of their own.
+const NS3_RECOVERY: &str = "ns3_recovery";
 
 /// Where the minimum of the timeout is applied, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +147,23 @@ pub struct Stack {
     /// after a timeout only beyond the recovery point (ns-3, TcpSocketBase::ProcessAck); otherwise
     /// what was newly delivered, as in Linux.
     pub acked_is_advance: bool,
-    /// Parameters of an algorithm whose names begin so are switched on.
+    /// What a recovery tells as lost is by how many segments the number of lost ones has changed, up or
+    /// down (ns-3, TcpSocketBase::ReceivedAck), to an algorithm with the parameter `ns3_recovery`.
+    pub lost_is_change: bool,
+    /// A window that an algorithm lowers in a recovery is in force until PRR computes the next one (ns-3,
+    /// where PktsAcked follows DoRecovery).
+    pub obeys_in_recovery: bool,
+    /// A rate sample stands until something is delivered that was sent later, and counts what has been
+    /// delivered since (ns-3, TcpRateLinux, which never empties its sample): of segments that left
+    /// between two acknowledgements the second makes the path look faster than it is.
+    pub keeps_rate_samples: bool,
+    /// Acknowledgements tell how long a segment was on its way, to an algorithm with the parameter
+    /// `ns3_one_way`.
+    pub tells_one_way: bool,
+    /// The receiver reports what it has above a gap (RFC 2018). Without that each duplicate counts as
+    /// one guessed segment above the head that has arrived, as in ns-3 (TcpTxBuffer::AddRenoSack).
+    pub sack: bool,
+    /// Parameters of an algorithm or a qdisc whose names begin so are switched on.
     pub departures: Option<&'static str>,
     /// Timeouts are doubted until something tells that they were right (RFC 5682); needs [`Stack::undo`].
     pub frto: bool,
@@ -149,8 +175,8 @@ pub struct Stack {
     pub samples_rates: bool,
     /// The receiver reports duplicates (RFC 2883).
     pub dsack: bool,
-    /// Parameters that algorithms have in this stack where a run sets them not: name of the algorithm,
-    /// of the parameter, value.
+    /// Parameters that algorithms and qdiscs have in this stack where a run sets them not: name of the
+    /// algorithm or qdisc, of the parameter, value.
     pub defaults: &'static [(&'static str, &'static str, &'static str)],
     /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
     pub device_packets: usize,
@@ -186,13 +212,18 @@ impl Stack {
         sacked_repairs_in_flight: true,
         entry_looks_above_head: true,
         acked_is_advance: true,
+        lost_is_change: true,
+        obeys_in_recovery: true,
+        keeps_rate_samples: true,
+        tells_one_way: true,
+        sack: true,
         departures: Some("ns3_"),
         frto: false,
         undo: false,
         ecn: EcnMode::Off,
         samples_rates: true,
         dsack: false,
-        defaults: &[],
+        defaults: &[("pie", "derandomize", "false")],
         device_packets: 1,
         loses_before_queue: false,
         packets_overtake: true,
@@ -222,6 +253,11 @@ impl Stack {
         sacked_repairs_in_flight: false,
         entry_looks_above_head: false,
         acked_is_advance: false,
+        lost_is_change: false,
+        obeys_in_recovery: false,
+        keeps_rate_samples: false,
+        tells_one_way: false,
+        sack: true,
         departures: Some("linux_"),
         frto: true,
         undo: true,
@@ -246,28 +282,41 @@ impl Stack {
     /// switched on, except what `cc` sets itself.
     pub fn algorithm(&self, cc: &Spec) -> Spec {
         let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
-        let params = known.map_or(&[][..], |algorithm| algorithm.params).iter();
+        self.departed(cc, known.map_or(&[][..], |algorithm| algorithm.params))
+    }
+
+    /// The qdisc `spec` as this stack runs it, likewise.
+    pub fn qdisc(&self, spec: &Spec) -> Spec {
+        let known = qdisc::discipline(spec);
+        self.departed(spec, known.map_or(&[][..], |discipline| discipline.params))
+    }
+
+    fn departed(&self, spec: &Spec, params: &[Param]) -> Spec {
         let is_departure =
             |name: &str| self.departures.is_some_and(|prefix| name.starts_with(prefix));
         let departures = params
+            .iter()
             .filter(|param| is_departure(param.name))
             .map(|param| (param.name, Value::Bool(true)));
-        let defaults = self.defaults.iter().filter(|(kind, ..)| *kind == cc.kind);
+        let defaults = self.defaults.iter().filter(|(kind, ..)| *kind == spec.kind);
         let defaults = defaults.map(|(_, param, value)| (*param, Value::Text((*value).into())));
         defaults
             .chain(departures)
-            .filter(|(param, _)| !cc.params.contains_key(*param))
-            .fold(cc.clone(), |spec, (param, value)| spec.with(param, value))
+            .filter(|(param, _)| !spec.params.contains_key(*param))
+            .fold(spec.clone(), |spec, (param, value)| spec.with(param, value))
     }
 
     /// The stack of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
     /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
     pub(crate) fn for_algorithm(self, cc: &Spec) -> Self {
         let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
+        let has = |param| known.is_some_and(|it| it.params.iter().any(|it| it.name == param));
         let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
         Self {
             ecn: if known.is_some() && needs(Field::EcnCe) { EcnMode::Accurate } else { self.ecn },
             samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
+            tells_one_way: self.tells_one_way && has(NS3_ONE_WAY),
+            lost_is_change: self.lost_is_change && has(NS3_RECOVERY),
             ..self
         }
     }
@@ -301,6 +350,24 @@ mod tests {
             let built = (algorithm.build)(&Stack::NS3.algorithm(&Spec::named(algorithm.name)));
             assert!(built.is_ok(), "{}", algorithm.name);
         }
+    }
+
+    #[test]
+    fn a_qdisc_departs_as_an_algorithm_does() {
+        let pie = Spec::named("pie").with("limit", Value::Text("100p".into()));
+        let ns3 = Stack::NS3.qdisc(&pie);
+        assert_eq!(ns3.params.get("derandomize"), Some(&Value::Text("false".into())));
+        assert_eq!(ns3.params.get("ns3_control"), Some(&Value::Bool(true)));
+        let set = pie.clone().with("derandomize", Value::Bool(true));
+        assert_eq!(Stack::NS3.qdisc(&set).params.get("derandomize"), Some(&Value::Bool(true)));
+        assert_eq!(Stack::LINUX.qdisc(&pie), pie);
+    }
+
+    #[test]
+    fn one_way_delays_are_told_to_whom_asks_for_them() {
+        let tells = |stack: Stack, kind| stack.for_algorithm(&Spec::named(kind)).tells_one_way;
+        assert_eq!(["lp", "ledbat", "cubic"].map(|it| tells(Stack::NS3, it)), [true, true, false]);
+        assert!(!tells(Stack::LINUX, "lp"));
     }
 
     #[test]

@@ -31,7 +31,11 @@
 //!
 //! ns-3 differs by `ns3_quantum`, a send quantum of one segment whatever the rate, and
 //! `ns3_extra_acked`: it means to measure ACK aggregation, but counts elapsed time in whole seconds and
-//! ends an epoch at 4096 bytes, so that what it adds to the window is two segments.
+//! ends an epoch at 4096 bytes, so that what it adds to the window is two segments. `ns3_recovery`: as
+//! many bytes are sent as arrive only to the end of the round under way; what ceases to be lost leaves
+//! the window as what becomes lost does; the window grows by what is delivered; and a recovery ends with
+//! B T of the end of startup in the window, as ns-3's TCP sets it to ssthresh. A timeout neither saves
+//! nor restores it. `ns3_probe_rtt`: what is sent in probe_rtt is no less a measure of B.
 //!
 //! Ranges: rates 8 bit/s to 18 Ebit/s, windows and products saturate at 2^64 - 1 bytes. Gains are in
 //! 1/256, the margin in 1/1024.
@@ -77,6 +81,18 @@ pub const ALGORITHM: Algorithm = Algorithm {
         Param {
             name: "ns3_extra_acked",
             summary: "two segments more in the window for aggregated ACKs, as in ns-3",
+            default: "false",
+            allowed: "true or false",
+        },
+        Param {
+            name: "ns3_recovery",
+            summary: "the window in a recovery and after it, as in ns-3",
+            default: "false",
+            allowed: "true or false",
+        },
+        Param {
+            name: "ns3_probe_rtt",
+            summary: "take rates of probe_rtt for the path's, as in ns-3",
             default: "false",
             allowed: "true or false",
         },
@@ -126,6 +142,8 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         paced: MARGIN_UNIT - (margin * MARGIN_UNIT as f64) as u64,
         ns3_quantum: spec.switch("ns3_quantum")?.unwrap_or(false),
         ns3_extra_acked: spec.switch("ns3_extra_acked")?.unwrap_or(false),
+        ns3_recovery: spec.switch("ns3_recovery")?.unwrap_or(false),
+        ns3_probe_rtt: spec.switch("ns3_probe_rtt")?.unwrap_or(false),
     })))
 }
 
@@ -136,6 +154,8 @@ struct Config {
     paced: u64,
     ns3_quantum: bool,
     ns3_extra_acked: bool,
+    ns3_recovery: bool,
+    ns3_probe_rtt: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +206,10 @@ struct Bbr {
     in_flight: ByteCount,
     cwnd: ByteCount,
     prior_cwnd: ByteCount,
+    /// B T as startup ended: the window after a recovery in ns-3.
+    ssthresh: Option<ByteCount>,
+    /// Delivered up to the measurement before.
+    delivered: ByteCount,
     pacing_rate: Rate,
     draws: Stream,
     reason: &'static str,
@@ -222,6 +246,8 @@ impl Bbr {
             in_flight: ByteCount::ZERO,
             cwnd: ByteCount::new(14_600),
             prior_cwnd: ByteCount::ZERO,
+            ssthresh: None,
+            delivered: ByteCount::ZERO,
             pacing_rate: Rate::ZERO,
             draws: Streams::new(0).stream("bbr"),
             reason: "no measurement yet",
@@ -275,14 +301,16 @@ impl Bbr {
         self.is_round_start = self.rounds.on_measurement(measurement);
         self.round_count += u64::from(self.is_round_start);
         if let Recovery::Conserving(from) = self.recovery
-            && measurement.prior_delivered >= from
+            && (measurement.prior_delivered >= from
+                || self.config.ns3_recovery && self.is_round_start)
         {
             self.recovery = Recovery::Recovering;
         }
     }
 
     fn is_app_limited(&self, measurement: &Measurement) -> bool {
-        let is_held_back = |until| measurement.prior_delivered <= until;
+        let is_held_back =
+            |until| measurement.prior_delivered <= until && !self.config.ns3_probe_rtt;
         measurement.app_limited || self.held_back_until.is_some_and(is_held_back)
     }
 
@@ -341,6 +369,7 @@ impl Bbr {
         if self.phase == Phase::Startup && self.is_pipe_full {
             self.phase = Phase::Drain;
             self.reason = "rate no longer grows";
+            self.ssthresh = Some(self.inflight_at(UNIT));
         }
         if self.phase == Phase::Drain && self.in_flight <= self.inflight_at(UNIT) {
             self.enter_probe_bw(now);
@@ -430,9 +459,15 @@ impl Bbr {
     }
 
     fn set_cwnd(&mut self, measurement: &Measurement) {
-        let acked = measurement.acked;
+        let delivered = core::mem::replace(&mut self.delivered, measurement.delivered);
+        let acked = if self.config.ns3_recovery {
+            measurement.delivered.saturating_sub(delivered)
+        } else {
+            measurement.acked
+        };
         let lost = measurement.lost.unwrap_or_default();
         match self.recovery {
+            Recovery::Entering if self.config.ns3_recovery => self.enter_as_ns3(acked, lost),
             Recovery::Entering => {
                 self.cwnd = self.in_flight + acked.max(self.mss);
                 self.recovery = Recovery::Conserving(measurement.delivered);
@@ -459,6 +494,17 @@ impl Bbr {
         }
         if self.phase == Phase::ProbeRtt {
             self.cwnd = self.cwnd.min(self.mss * MIN_PIPE_SEGMENTS);
+        }
+    }
+
+    /// The first repair has left before ns-3 looks at what is in flight again.
+    fn enter_as_ns3(&mut self, acked: ByteCount, lost: ByteCount) {
+        self.cwnd = self.in_flight + acked.max(self.mss);
+        self.cwnd = self.cwnd.saturating_sub(lost).max(self.mss);
+        self.recovery = Recovery::Recovering;
+        if !self.is_round_start {
+            self.recovery = Recovery::Conserving(ByteCount::new(u64::MAX));
+            self.cwnd = self.cwnd.max(self.in_flight + self.mss + acked);
         }
     }
 
@@ -510,6 +556,10 @@ impl CongestionControl for Bbr {
                 self.save_cwnd();
                 self.recovery = Recovery::Entering;
             }
+            CongestionEvent::Rto if self.config.ns3_recovery => {
+                self.recovery = Recovery::Open;
+                self.cwnd = self.mss;
+            }
             CongestionEvent::Rto => {
                 self.save_cwnd();
                 self.recovery = Recovery::Recovering;
@@ -518,8 +568,12 @@ impl CongestionControl for Bbr {
                 self.full_bandwidth = Rate::ZERO;
             }
             CongestionEvent::RecoveryEnd => {
-                self.recovery = Recovery::Open;
-                self.restore_cwnd();
+                let before = core::mem::replace(&mut self.recovery, Recovery::Open);
+                match self.ssthresh.filter(|_| self.config.ns3_recovery) {
+                    _ if self.config.ns3_recovery && before == Recovery::Open => {}
+                    Some(bytes) => self.cwnd = bytes,
+                    None => self.restore_cwnd(),
+                }
             }
             CongestionEvent::Spurious => {
                 self.recovery = Recovery::Open;

@@ -120,6 +120,39 @@ fn a_timeout_leaves_one_segment_and_its_repair_restores_the_window() {
 }
 
 #[test]
+fn in_ns3_a_recovery_ends_with_the_product_of_startup_and_a_timeout_restores_nothing() {
+    let on = || Value::Bool(true);
+    let mut flow =
+        settled(&Spec::named("bbr").with("ns3_recovery", on()).with("ns3_quantum", on()));
+    let cwnd = |flow: &Flow| flow.cc.send_limits().cwnd.unwrap();
+    flow.cc.on_event(flow.now, CongestionEvent::Loss);
+    let measurement = measured(&flow, MSS, MSS);
+    flow.cc.on_measurement(flow.now, &measurement);
+    // Nothing new was delivered; the repair that has left is in flight.
+    assert_eq!(cwnd(&flow), flow.in_flight() + MSS);
+    flow.cc.on_event(flow.now, CongestionEvent::RecoveryEnd);
+    let product = Rate::from_mbit_per_sec(10).bytes_in(RTT) + MSS * 3;
+    assert!(cwnd(&flow).as_u64().abs_diff(product.as_u64()) < 3 * MSS.as_u64(), "{}", cwnd(&flow));
+    flow.cc.on_event(flow.now, CongestionEvent::Rto);
+    flow.cc.on_event(flow.now, CongestionEvent::RecoveryEnd);
+    assert_eq!(cwnd(&flow), MSS);
+}
+
+#[test]
+fn in_ns3_probe_rtt_lets_the_bottleneck_rate_be_forgotten() {
+    let spec = Spec::named("bbr").with("ns3_probe_rtt", Value::Bool(true));
+    let mut flow = Flow::new(build(&spec), RATE, Duration::from_millis(5));
+    flow.run(5, |_| {});
+    flow.rtt = Duration::from_millis(7);
+    let mut least = f64::INFINITY;
+    flow.run(12, |flow| {
+        least = least.min(flow.cc.state().bottleneck_rate.unwrap().as_mbit_per_sec_f64());
+    });
+    // Four segments of 1500 B in 7.75 ms.
+    assert!((5.0..7.5).contains(&least), "{least}");
+}
+
+#[test]
 fn the_window_is_two_products_and_three_quanta_and_ns3_has_its_own_quanta() {
     let product = |flow: &Flow| {
         let state = flow.cc.state();

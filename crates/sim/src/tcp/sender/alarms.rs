@@ -134,7 +134,8 @@ impl Sender {
             self.take_limits();
             if turn == Turn::Enter {
                 // As if one segment had been delivered (Linux, tcp_rack_reo_timeout).
-                self.reduce_proportionally(&Progress { delivered: 1, ..progress }, false);
+                let delivered = Progress { delivered: 1, ..progress };
+                self.reduce_proportionally(&delivered, self.in_flight_bytes(), false, false);
             }
         }
         match look_again {

@@ -100,9 +100,11 @@ impl Sender {
         if self.stack.tlp && next == Next::New && self.probe.is_none() {
             self.replan_probe(now);
         }
-        let len = self.stream.payload(number) + self.stack.overhead;
+        let payload = self.stream.payload(number);
+        let len = payload + self.stack.overhead;
         if let Some(rate) = self.limits.pacing_rate {
-            let time = ByteCount::new(u64::from(len)).time_at(rate).unwrap_or(Duration::MAX);
+            // Algorithms take rates from payload, and so do Linux and ns-3 pace.
+            let time = ByteCount::new(u64::from(payload)).time_at(rate).unwrap_or(Duration::MAX);
             self.paced_until = self.paced_until.max(now) + time;
         }
         let marks = self.ecn.marks(next == Next::New);

@@ -13,10 +13,11 @@ use crate::tcp::stack::{PrrBound, Reduction};
 impl Sender {
     /// Tells of a loss, with the bytes in flight at this moment.
     pub(super) fn tell_loss(&mut self, now: Timestamp, event: CongestionEvent) {
+        // Where arrivals are guessed, ns-3 counts the head, which is lost, as in flight.
+        let head = u32::from(self.board.is_guessed() && event == CongestionEvent::Loss);
         let measurement = Measurement {
-            in_flight: Some(self.in_flight_bytes()),
+            in_flight: Some(self.in_flight_bytes() + self.bytes(head)),
             delivered: self.delivered_bytes(),
-            prior_delivered: self.delivered_bytes(),
             ..Measurement::default()
         };
         self.algorithm.on_measurement(now, &measurement);
@@ -51,16 +52,20 @@ impl Sender {
         acked: u32,
     ) {
         let rtt = rtt_ns.map(Duration::from_nanos);
+        let is_change = self.stack.lost_is_change && self.recovery.phase() == Phase::Recovery;
+        let lost = if is_change { progress.lost_change } else { progress.lost };
+        let one_way_ms = self.one_way_ms.take();
         let measurement = Measurement {
             interval: now.saturating_since(self.measured_at),
             acked: self.bytes(acked),
-            lost: Some(self.bytes(progress.lost)),
+            lost: Some(self.bytes(lost)),
             ecn_ce: self.ecn.counts().then(|| {
                 let marked = if self.is_ece { progress.delivered } else { 0 };
                 self.bytes(marked)
             }),
             rtt: rtt.map(|rtt| RttSample { latest: rtt, min: rtt }),
             feedback_delay: progress.newest.map(|newest| now.saturating_since(newest.at)),
+            one_way: one_way_ms.map(|millis| Duration::from_millis(millis.into())),
             send_rate: sample.send_rate,
             delivery_rate: sample.delivery_rate,
             train_rate: None,
@@ -115,16 +120,38 @@ impl Sender {
         Some(Prr::enter(bound, ssthresh, flight))
     }
 
-    pub(super) fn reduce_proportionally(&mut self, progress: &Progress, has_advanced: bool) {
-        let in_flight = self.in_flight_bytes().as_u64();
+    /// The algorithm's window in a recovery of PRR, where it may lower it.
+    pub(super) fn recovering_window(&self) -> Option<ByteCount> {
+        let may_lower = self.stack.obeys_in_recovery && self.prr.is_some();
+        may_lower.then(|| self.algorithm.send_limits().cwnd)?
+    }
+
+    /// The algorithm has lowered its window from `before` in a recovery.
+    pub(super) fn obey_below(&mut self, before: Option<ByteCount>) {
+        if let Some(cwnd) =
+            self.limits.cwnd.filter(|cwnd| before.is_some_and(|before| *cwnd < before))
+        {
+            self.cwnd = self.cwnd.min(cwnd.as_u64());
+        }
+    }
+
+    /// `is_duplicate`: something was SACKed, or taken for it.
+    pub(super) fn reduce_proportionally(
+        &mut self,
+        progress: &Progress,
+        in_flight: ByteCount,
+        is_duplicate: bool,
+        has_advanced: bool,
+    ) {
         let told = Told {
             delivered: u64::from(progress.delivered) * self.mss,
-            has_sacked: progress.sacked > 0,
+            has_sacked: is_duplicate,
             has_advanced,
             has_lost: progress.lost > 0,
             covers_repair: progress.covers_repair,
         };
-        let window = self.prr.as_mut().and_then(|prr| prr.on_ack(told, in_flight, self.mss));
+        let window =
+            self.prr.as_mut().and_then(|prr| prr.on_ack(told, in_flight.as_u64(), self.mss));
         self.cwnd = window.unwrap_or(self.cwnd);
     }
 }

@@ -114,6 +114,65 @@ fn a_partial_acknowledgement_sends_the_next_hole_in_ns3_whatever_the_window_says
 }
 
 #[test]
+fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_for_losses() {
+    let (mut bench, _) = Bench::new(Stack { sack: false, ..Stack::NS3 }, None);
+    // Segments 0 and 3 are lost. Limited transmit, as with SACK.
+    assert_eq!([bench.ack(20, 0, &[]), bench.ack(20, 0, &[])], [[10], [11]]);
+    bench.told();
+    assert_eq!(bench.ack(20, 0, &[]), [0]);
+    // The head, which is lost, counts as in flight for the loss. Nothing is known to be delivered.
+    let told = ["acked 0 in flight 9", "Loss", "acked 0 in flight 8"];
+    assert_eq!(bench.told(), told);
+    // Each duplicate lets one out: PRR hears of no delivery, and counts what it stands for as in flight.
+    assert_eq!(bench.ack(21, 0, &[]), [12]);
+    assert_eq!(bench.ack(30, 3, &[]), [3]);
+    assert_eq!(bench.ack(31, 3, &[]), [13]);
+    let sent = bench.ack(40, 12, &[]);
+    assert_eq!(sent, (14..22).collect::<Vec<_>>());
+    assert!(bench.told().contains(&"RecoveryEnd".to_string()));
+}
+
+/// A window of ten segments, and half of one from the first duplicate of a recovery on.
+struct Yielding(u64, bool);
+
+impl CongestionControl for Yielding {
+    fn init(&mut self, _now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
+        self.0 = mss.as_u64();
+    }
+    fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
+        self.1 |= measurement.delivered > ByteCount::new(3 * self.0);
+    }
+    fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+    fn send_limits(&self) -> SendLimits {
+        let cwnd = if self.1 { self.0 / 2 } else { 10 * self.0 };
+        let ssthresh = Some(ByteCount::new(9 * self.0));
+        SendLimits { cwnd: Some(ByteCount::new(cwnd)), ssthresh, ..SendLimits::default() }
+    }
+    fn state(&self) -> State {
+        State::default()
+    }
+}
+
+#[test]
+fn a_window_lowered_in_a_recovery_is_in_force_in_ns3_until_prr_computes_the_next() {
+    for obeys_in_recovery in [true, false] {
+        let stack = Stack { obeys_in_recovery, ..Stack::NS3 };
+        let mut sender = Sender::new(stack, Box::new(Yielding(0, false)), None);
+        sender.start();
+        sender.transmit(at(0));
+        sender.on_syn_ack(at(10), at(0));
+        while sender.transmit(at(10)).is_some() {}
+        let mut is_lowered = |end| {
+            sender.on_ack(at(20), 0, at(10), &[Range { start: 1, end }], false);
+            while sender.transmit(at(20)).is_some() {}
+            sender.cwnd() < sender.mss
+        };
+        let lowered = [2, 3, 4, 5, 6].map(&mut is_lowered);
+        assert_eq!(lowered, [false, false, false, obeys_in_recovery, false]);
+    }
+}
+
+#[test]
 fn a_timeout_begins_anew_with_one_segment_and_doubles() {
     let (mut bench, _) = Bench::new(Stack::NS3, None);
     bench.sender.on_timeout(at(1010));

@@ -1,0 +1,96 @@
+//! A scoreboard without SACK: every duplicate says that one more segment above the head has arrived,
+//! and which one is guessed (ns-3, TcpTxBuffer::AddRenoSack). Only heads are found lost.
+
+use super::{LOST, Progress, RESENT, SACKED, Scoreboard};
+use crate::packet::Range;
+
+impl Scoreboard {
+    /// Nothing sent; what has arrived is guessed.
+    pub fn with_guesses() -> Self {
+        Self { is_guessed: true, ..Self::new(true) }
+    }
+
+    /// SACKed is what duplicates let guess.
+    pub fn is_guessed(&self) -> bool {
+        self.is_guessed
+    }
+
+    /// A duplicate: the lowest segment above the head that is not counted as arrived counts so now.
+    pub fn guess_arrival(&mut self) {
+        let number = self.first_unsacked(self.una + 1, self.next);
+        if number < self.next {
+            // What it delivers shows only when SND.UNA passes it.
+            self.sack(Range { start: number, end: number + 1 }, &mut Progress::default());
+        }
+    }
+
+    /// SND.UNA has moved: the head has not arrived, so a guess on it was meant for another segment.
+    pub fn correct_head(&mut self) {
+        if self.una == self.next || self.flag(self.una) & SACKED == 0 {
+            return;
+        }
+        *self.flag_mut(self.una) &= !SACKED;
+        self.sacked -= 1;
+        self.sacked_resent -= u32::from(self.flag(self.una) & RESENT != 0);
+        self.guess_arrival();
+        self.lose_head();
+    }
+
+    /// The head is lost, and so is what was sent of it again.
+    pub fn lose_head(&mut self) {
+        if self.una == self.next {
+            return;
+        }
+        let flag = self.flag(self.una);
+        self.resent -= u32::from(flag & RESENT != 0);
+        self.lost += u32::from(flag & LOST == 0);
+        *self.flag_mut(self.una) = (flag & !RESENT) | LOST;
+        self.cursor = self.una;
+    }
+
+    /// A timeout: guesses are worth nothing any more.
+    pub fn forget_guesses(&mut self) {
+        for number in self.una..self.next {
+            *self.flag_mut(number) &= !SACKED;
+        }
+        (self.sacked, self.sacked_resent) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::scoreboard::Sent;
+
+    fn board(segments: u32) -> Scoreboard {
+        let mut board = Scoreboard::with_guesses();
+        (0..segments).for_each(|_| _ = board.send_new(Sent::default()));
+        board
+    }
+
+    #[test]
+    fn duplicates_count_as_segments_above_the_head_and_a_guess_on_the_head_moves_up() {
+        let mut board = board(10);
+        (0..3).for_each(|_| board.guess_arrival());
+        assert_eq!((board.sacked, board.in_flight()), (3, 7));
+        board.lose_head();
+        board.send_again(0, Sent::default());
+        assert_eq!(board.in_flight(), 7);
+        // The repair and 1 arrive; 2 and 3 were guessed, and 2 cannot have.
+        let progress = board.acknowledge(2, &[]);
+        board.correct_head();
+        assert_eq!((progress.delivered, board.sacked, board.is_head_lost()), (2, 2, true));
+        assert_eq!((board.next_lost(), board.in_flight()), (Some(2), 8 - 2 - 1));
+    }
+
+    #[test]
+    fn what_was_guessed_is_delivered_when_it_is_acknowledged_and_forgotten_at_a_timeout() {
+        let mut board = board(10);
+        (0..4).for_each(|_| board.guess_arrival());
+        assert_eq!(board.acknowledge(0, &[]).delivered, 0);
+        board.forget_guesses();
+        board.mark_all_lost();
+        assert_eq!((board.sacked, board.in_flight(), board.next_lost()), (0, 0, Some(0)));
+        assert_eq!(board.acknowledge(10, &[]).delivered, 10);
+    }
+}
