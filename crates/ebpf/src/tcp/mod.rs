@@ -10,6 +10,7 @@
 //! the kernel, and so does one that finds no slot. A fresh answer ends that. Whatever holds a name is
 //! a link: the name goes with its process, and connections that use it keep what they have.
 
+mod costs;
 mod load;
 mod meter;
 mod native;
@@ -30,6 +31,7 @@ use forebay_core::cc::law::{Law, Terms};
 use forebay_core::units::ByteCount;
 use libbpf_rs::{MapHandle, RingBuffer};
 
+pub use self::costs::{Empty, ProgramTime, RunTimes, program_times};
 pub use self::meter::Meter;
 pub use self::native::{Native, NativeKind};
 use self::pins::Pins;

@@ -1,6 +1,7 @@
 //! The congestion-control programs on the running kernel, over loopback.
 
 mod arithmetic;
+mod costs;
 mod loopback;
 mod loss;
 mod safety;
