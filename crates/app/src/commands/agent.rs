@@ -98,6 +98,7 @@ mod with_host {
                 rules,
                 cadence: cadence(&self.report)?,
                 period,
+                burden: Duration::ZERO,
                 pace: self.pace,
                 pins: self.pin,
                 recording: self.record.map(|file| (file, self.record_limit)),

@@ -96,8 +96,8 @@ impl Connections {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Decides about every connection that was heard of since the last call, and hands each answer to
-    /// `write`: the table, the record that is answered, the decision.
+    /// Decides about every connection that was heard of since the last call or whose timer was due,
+    /// and hands each answer to `write`: the table, the record that is answered, the decision.
     pub fn decide(&mut self, now: Timestamp, write: &mut dyn FnMut(usize, &Head, &Decision)) {
         let mut due = std::mem::take(&mut self.due);
         for place in due.drain(..) {

@@ -47,6 +47,9 @@ pub struct Config {
     /// Time between two looks at the reports while there are any, [`PERIOD_MIN`] to [`PERIOD_MAX`],
     /// and not longer than a quarter of the shortest round trip; zero: each report wakes the agent.
     pub period: Duration,
+    /// CPU time wasted for every acknowledgement that is reported: a cost that is known, to see
+    /// whether a measurement shows it. Zero in earnest.
+    pub burden: Duration,
     /// Algorithms that only set a window are paced, too.
     pub pace: bool,
     /// The names stay with the kernel when the agent ends, and its successor takes them over: the

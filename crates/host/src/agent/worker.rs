@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
-use forebay_ebpf::tcp::{Counters, Datapath, Options, Reporting};
+use forebay_ebpf::tcp::{Counters, Datapath, Options, Record, Reporting};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -27,6 +27,7 @@ use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
 use super::{AgentError, Config, PERIOD_MAX, PERIOD_MIN, features};
 use crate::clock;
 use crate::daemon::control::{Answer, Request};
+use crate::daemon::lateness::Lateness;
 use crate::daemon::privileges;
 use crate::daemon::supervisor::{Command, Handle, Mailbox, Worker, block_signals, supervise_at};
 
@@ -76,6 +77,10 @@ struct AgentWorker {
     algorithms: Vec<AlgorithmStatus>,
     rules: Vec<String>,
     period: Duration,
+    burden: Duration,
+    latency: Lateness,
+    /// Records were taken that are not decided about yet.
+    is_told: bool,
     recorder: Recorder,
     recording: Option<String>,
     writer: Writer,
@@ -127,6 +132,9 @@ impl AgentWorker {
             rules: rules.rules().iter().map(ToString::to_string).collect(),
             connections: Connections::new(rules, terms, seed, recorder.clone()),
             period: config.period,
+            burden: config.burden,
+            latency: Lateness::default(),
+            is_told: false,
             recorder,
             recording: config.recording.as_ref().map(|(path, _)| path.display().to_string()),
             writer,
@@ -146,9 +154,14 @@ impl AgentWorker {
         let now = clock::now();
         self.sweep(now)?;
         self.connections.on_timers(now);
-        let datapaths = &mut self.datapaths;
+        let is_answer = std::mem::take(&mut self.is_told);
+        let (datapaths, latency) = (&mut self.datapaths, &mut self.latency);
         self.connections.decide(now, &mut |table, head, decision| {
             datapaths[table].decide(head, decision);
+            // What a timer decides answers a record of long ago.
+            if is_answer {
+                latency.record(clock::now().saturating_since(head.at));
+            }
         });
         Ok(())
     }
@@ -172,10 +185,17 @@ impl AgentWorker {
 
     fn drain(&mut self) -> Result<usize, forebay_ebpf::Error> {
         let connections = &mut self.connections;
-        let mut records = 0;
+        let (mut records, mut acks) = (0, 0);
         for (table, datapath) in self.datapaths.iter_mut().enumerate() {
-            records += datapath.drain(&mut |record| connections.on_record(table, &record))?;
+            records += datapath.drain(&mut |record| {
+                if let Record::Report(report) = &record {
+                    acks += report.acks;
+                }
+                connections.on_record(table, &record);
+            })?;
         }
+        waste(self.burden.saturating_mul(acks));
+        self.is_told |= records > 0;
         Ok(records)
     }
 
@@ -233,6 +253,7 @@ impl AgentWorker {
             algorithms: self.algorithms.clone(),
             rules: self.rules.clone(),
             totals: self.connections.totals(),
+            latency_ns: [0.5, 0.9, 0.99, 1.0].map(|share| self.latency.percentile(share)),
             recording: self.recording.as_ref().map(|file| RecordingStatus {
                 file: file.clone(),
                 ended: self.recorder.has_ended(),
@@ -272,6 +293,14 @@ impl Worker for AgentWorker {
 fn register(config: &Config, name: String) -> Result<Datapath, forebay_ebpf::Error> {
     let pins = config.pins.as_ref().map(|folder| folder.join(&name));
     Datapath::register(&Options { pins, ..Options::named(&name) })
+}
+
+/// Uses the processor for so long.
+fn waste(time: Duration) {
+    let began = clock::now();
+    while !time.is_zero() && clock::now().saturating_since(began) < time {
+        std::hint::spin_loop();
+    }
 }
 
 /// How long to sleep between two looks at the reports.

@@ -39,7 +39,8 @@ impl Lateness {
         [self.percentile(0.5), self.percentile(0.99), self.percentile(0.999), self.max_ns]
     }
 
-    fn percentile(&self, share: f64) -> u64 {
+    /// The least value (ns) that at least this share, 0 to 1, of all does not exceed.
+    pub fn percentile(&self, share: f64) -> u64 {
         let rank = (self.total as f64 * share).ceil() as u64;
         let mut seen = 0;
         for (index, count) in self.counts.iter().enumerate() {
