@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod bridge;
 pub mod clock;
+pub mod cost;
 pub mod daemon;
 pub mod emulator;
 pub mod generator;

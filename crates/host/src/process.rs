@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// Puts the calling thread under `SCHED_FIFO` with `priority` (1 to 99); false if not allowed.
@@ -38,6 +40,39 @@ fn has_hypervisor(cpuinfo: &str) -> bool {
 pub fn try_keep_to(cpu: usize) -> bool {
     let mut only = CpuSet::new();
     only.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only)).is_ok()
+}
+
+/// Keeps the calling thread away from the processor `cpu`, unless there is no other; false if that is
+/// not allowed.
+pub fn try_keep_off(cpu: usize) -> bool {
+    let mut others = CpuSet::new();
+    let allowed = processors().unwrap_or_default();
+    for other in allowed.into_iter().filter(|other| *other != cpu) {
+        if others.set(other).is_err() {
+            return false;
+        }
+    }
+    let is_alone = (0..CpuSet::count()).all(|cpu| !others.is_set(cpu).unwrap_or(false));
+    is_alone || sched_setaffinity(Pid::from_raw(0), &others).is_ok()
+}
+
+/// Sets the nice value of this process, -20 to 19; false if that is not allowed.
+pub fn try_nice(value: i32) -> bool {
+    // SAFETY: plain numbers; 0 is the calling process.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) == 0 }
+}
+
+/// Allows this process as many open files as it may allow itself.
+pub fn raise_file_limit() -> io::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
+
+/// CPU time of process `pid` with all its threads (ns), as its CPU clock has it: to the nanosecond,
+/// where [`cpu_time_ns`] counts ticks. It includes and leaves out the same.
+pub fn cpu_clock_ns(pid: u32) -> io::Result<u64> {
+    let time = clock_gettime(clock_getcpuclockid(Pid::from_raw(pid.cast_signed()))?)?;
+    Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
 /// The processors on which the calling thread may run, ascending.
@@ -93,13 +128,60 @@ impl MachineTime {
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        let line = stat.lines().next()?.strip_prefix("cpu ")?;
-        // user nice system idle iowait irq softirq steal guest guest_nice (proc_stat(5)); the
-        // last two are part of the first two.
-        let times: Vec<u64> =
-            line.split_ascii_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some(Self { total: times.iter().sum(), steal: *times.get(7)? })
+        let times = times(stat.lines().next()?.strip_prefix("cpu ")?)?;
+        Some(Self { total: times.iter().sum(), steal: times[7] })
     }
+}
+
+/// Where the time of one processor went so far, in ticks of `/proc/stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// Nothing to do.
+    pub idle_ns: u64,
+    /// Packet and timer work of the kernel. The CPU time of the process in whose context it ran has
+    /// it, too, unless the kernel was built with `CONFIG_IRQ_TIME_ACCOUNTING`.
+    pub softirq_ns: u64,
+    /// Stolen by the hypervisor.
+    pub steal_ns: u64,
+    /// All of it.
+    pub total_ns: u64,
+}
+
+impl ProcessorTime {
+    /// Reads `/proc/stat` for the processor `cpu`.
+    pub fn now(cpu: usize) -> io::Result<Self> {
+        let tick_ns = 1_000_000_000 / ticks_per_second()?;
+        Self::parse(&fs::read_to_string("/proc/stat")?, cpu, tick_ns).ok_or_else(malformed)
+    }
+
+    /// What came since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
+            softirq_ns: self.softirq_ns.saturating_sub(earlier.softirq_ns),
+            steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
+            total_ns: self.total_ns.saturating_sub(earlier.total_ns),
+        }
+    }
+
+    fn parse(stat: &str, cpu: usize, tick_ns: u64) -> Option<Self> {
+        let name = format!("cpu{cpu} ");
+        let times = times(stat.lines().find_map(|line| line.strip_prefix(&name))?)?;
+        Some(Self {
+            idle_ns: (times[3] + times[4]) * tick_ns,
+            softirq_ns: times[6] * tick_ns,
+            steal_ns: times[7] * tick_ns,
+            total_ns: times.iter().sum::<u64>() * tick_ns,
+        })
+    }
+}
+
+/// user nice system idle iowait irq softirq steal (proc_stat(5)); guest and guest_nice, which follow,
+/// are part of the first two.
+fn times(line: &str) -> Option<[u64; 8]> {
+    let times: Vec<u64> =
+        line.split_ascii_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
+    times.try_into().ok()
 }
 
 /// Field numbers of `/proc/PID/stat` (proc_pid_stat(5)).
@@ -152,14 +234,27 @@ mod tests {
     }
 
     #[test]
+    fn the_time_of_one_processor_is_told_from_that_of_others() {
+        let stat = "cpu  1 2 3 4 5 6 7 8 0 0\ncpu1 9 9 9 9 9 9 9 9\ncpu10 1 2 3 4 5 6 7 8 9 9\n";
+        let time = ProcessorTime::parse(stat, 10, 10).unwrap();
+        let expected = ProcessorTime { idle_ns: 90, softirq_ns: 70, steal_ns: 80, total_ns: 360 };
+        assert_eq!(time, expected);
+        assert_eq!(ProcessorTime::parse(stat, 0, 10), None);
+        assert_eq!(time.since(time), ProcessorTime::default());
+    }
+
+    #[test]
     fn a_busy_process_uses_cpu_time() {
         let pid = std::process::id();
         let before = cpu_time_ns(pid).unwrap();
         let mut sum = 0u64;
         // 30 ms: three ticks of /proc.
+        let exactly = cpu_clock_ns(pid).unwrap();
         while cpu_time_ns(pid).unwrap() < before + 30_000_000 {
             sum = (0..100_000).fold(sum, |sum, i| std::hint::black_box(sum ^ i));
         }
+        // A tick may have begun before, and one may have been charged that was hardly used.
+        assert!(cpu_clock_ns(pid).unwrap() >= exactly + 10_000_000);
         assert!(load_average().unwrap() >= 0.0);
         assert!(!is_realtime(pid).unwrap());
     }

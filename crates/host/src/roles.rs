@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::cost::{PartError, part};
 use crate::emulator;
 use crate::generator::{self, hostile};
 
@@ -25,7 +26,7 @@ use crate::generator::{self, hostile};
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// No such role.
-    #[error("role {0:?}: allowed is one of emulator, hosts, hostile")]
+    #[error("role {0:?}: allowed is one of cost, emulator, hosts, hostile")]
     Unknown(String),
     /// The specification cannot be read.
     #[error("{}: {source}", path.display())]
@@ -52,11 +53,15 @@ pub enum RoleError {
     /// The attacker failed.
     #[error(transparent)]
     Hostile(#[from] hostile::HostileError),
+    /// A part of a trial failed.
+    #[error(transparent)]
+    Cost(#[from] PartError),
 }
 
 /// Runs the role `name` until the testbed ends it.
 pub fn run(name: &str, spec: &Path) -> Result<(), RoleError> {
     match name {
+        "cost" => Ok(part::run(read_spec(spec)?)?),
         "emulator" => Ok(emulator::run(&read_spec(spec)?)?),
         "hosts" => Ok(generator::run(read_spec(spec)?)?),
         "hostile" => Ok(hostile::run(read_spec(spec)?)?),
@@ -128,7 +133,7 @@ mod tests {
     fn an_unknown_role_names_the_allowed_ones() {
         let error = run("router", Path::new("/nonexistent")).unwrap_err();
         assert!(
-            error.to_string().contains("allowed is one of emulator, hosts, hostile"),
+            error.to_string().contains("allowed is one of cost, emulator, hosts, hostile"),
             "{error}"
         );
     }

@@ -3,9 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+
+use super::{TICK, TestbedError};
+
+/// How long another emulation on this machine is waited for: longer than any plan's run.
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Where the lock is, in order of preference: `/run` is wiped at boot, but not everywhere
 /// writable.
@@ -13,21 +19,39 @@ const FILES: [&str; 2] = ["/run/forebay-testbed.lock", "/tmp/forebay-testbed.loc
 
 /// Held while the emulation runs; the kernel releases it with the process, whatever ends it.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     _file: Flock<File>,
 }
 
 /// What came of an attempt to take the lock.
 #[derive(Debug)]
-pub(super) enum Attempt {
+enum Attempt {
     /// It is ours.
     Taken(Lock),
     /// Who holds it, as they wrote it down: process and command line.
     HeldBy(String),
 }
 
+/// Takes the machine's lock. While somebody else has it, `waiting` is told who, ten times a second,
+/// for at most 15 minutes.
+pub(crate) fn take(waiting: &mut dyn FnMut(String)) -> Result<Lock, TestbedError> {
+    let start = Instant::now();
+    loop {
+        match try_lock().map_err(TestbedError::Lock)? {
+            Attempt::Taken(lock) => return Ok(lock),
+            Attempt::HeldBy(holder) if start.elapsed() > TIMEOUT => {
+                return Err(TestbedError::Busy { seconds: TIMEOUT.as_secs(), holder });
+            }
+            Attempt::HeldBy(holder) => {
+                waiting(holder);
+                std::thread::sleep(TICK);
+            }
+        }
+    }
+}
+
 /// Tries to take the machine's lock.
-pub(super) fn try_lock() -> io::Result<Attempt> {
+fn try_lock() -> io::Result<Attempt> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for path in FILES.map(PathBuf::from) {
         match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path) {

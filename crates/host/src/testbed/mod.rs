@@ -7,18 +7,18 @@
 mod attacker;
 mod awake;
 mod boxes;
-mod lock;
+pub(crate) mod lock;
 mod losses;
 pub mod namespace;
 mod pauses;
 pub mod processors;
-mod program;
-mod run;
+pub(crate) mod program;
+pub(crate) mod run;
 pub mod topology;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -26,13 +26,9 @@ use crate::daemon::trace::TraceError;
 use crate::offload::OffloadError;
 use crate::record::RunRecord;
 use crate::scenario::{FaultTarget, Scenario};
-use lock::{Attempt, Lock};
 use processors::Processors;
 use run::Run;
 use topology::Topology;
-
-/// How long another emulation on this machine is waited for: longer than any plan's run.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// How often the programs are checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
@@ -156,7 +152,9 @@ pub fn run_with(
         return Err(TestbedError::NotRoot);
     }
     let total_ns = scenario.stop_ns;
-    let _lock = wait_for_lock(total_ns, progress)?;
+    let _lock = lock::take(&mut |holder| {
+        progress(Progress { phase: Phase::Waiting { holder }, elapsed_ns: 0, total_ns });
+    })?;
     progress(Progress { phase: Phase::Preparing, elapsed_ns: 0, total_ns });
     let dir = dir
         .canonicalize()
@@ -167,22 +165,6 @@ pub fn run_with(
     run.go(progress)?;
     progress(Progress { phase: Phase::Collecting, elapsed_ns: total_ns, total_ns });
     run.finish()
-}
-
-fn wait_for_lock(total_ns: u64, progress: &mut dyn FnMut(Progress)) -> Result<Lock, TestbedError> {
-    let start = Instant::now();
-    loop {
-        match lock::try_lock().map_err(TestbedError::Lock)? {
-            Attempt::Taken(lock) => return Ok(lock),
-            Attempt::HeldBy(holder) if start.elapsed() > LOCK_TIMEOUT => {
-                return Err(TestbedError::Busy { seconds: LOCK_TIMEOUT.as_secs(), holder });
-            }
-            Attempt::HeldBy(holder) => {
-                progress(Progress { phase: Phase::Waiting { holder }, elapsed_ns: 0, total_ns });
-                std::thread::sleep(TICK);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const TAIL_BYTES: usize = 2000;
 
 /// A running program; dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// Name in errors and in the table of CPU time.
     pub name: String,
     child: Child,

@@ -26,7 +26,7 @@ use crate::roles::Order;
 use crate::scenario::{Fault, Scenario};
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
-pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The run starts this long after everything is ready (ns): the order to start has arrived
 /// everywhere by then, and the handshakes' last packets have left the link.
@@ -258,8 +258,9 @@ impl<'a> Run<'a> {
 }
 
 /// What all programs have in common.
-pub(super) struct Starter<'a> {
-    binary: &'a Path,
+pub(crate) struct Starter<'a> {
+    /// The `forebay` they are roles of.
+    pub binary: &'a Path,
     /// The folder of the run.
     pub dir: &'a Path,
 }
@@ -382,7 +383,7 @@ fn quantiles(mut values: Vec<u64>) -> [u64; 4] {
     [500, 990, 999, 1000].map(|per_mille| values[last * per_mille / 1000])
 }
 
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, TestbedError> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, TestbedError> {
     let text =
         fs::read(path).map_err(|source| TestbedError::File { path: path.to_path_buf(), source })?;
     serde_json::from_slice(&text)

@@ -40,7 +40,7 @@ const SETTINGS: [(&str, &str); 6] = [
 ];
 
 /// Settings of the hosts.
-const HOST_SETTINGS: [(&str, &str); 8] = [
+pub(crate) const HOST_SETTINGS: [(&str, &str); 8] = [
     // One connection must not inherit what another learnt about the path.
     ("net/ipv4/tcp_no_metrics_save", "1"),
     // Persistent connections restart from the initial window, like new ones.
@@ -310,7 +310,10 @@ fn neighbours(pair: usize, site: Site, device: &str) -> String {
 }
 
 /// A namespace with its settings and loopback up.
-fn plain(place: &'static str, settings: &[(&str, &str)]) -> Result<Namespace, TestbedError> {
+pub(crate) fn plain(
+    place: &'static str,
+    settings: &[(&str, &str)],
+) -> Result<Namespace, TestbedError> {
     let namespace = Namespace::new().map_err(step("make a namespace", place))?;
     namespace
         .within(|| {
@@ -339,7 +342,11 @@ fn set(key: &str, value: &str) -> io::Result<()> {
 }
 
 /// Runs `ip -batch` inside `namespace`.
-fn ip(place: &'static str, namespace: &Namespace, batch: &str) -> Result<(), TestbedError> {
+pub(crate) fn ip(
+    place: &'static str,
+    namespace: &Namespace,
+    batch: &str,
+) -> Result<(), TestbedError> {
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]);
     run(place, namespace, command, batch)

@@ -1,0 +1,76 @@
+//! The counting process: it comes after all others, and what it gets done is what they leave.
+
+use std::hint::black_box;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::PartError;
+use super::part::{Times, finish, ready};
+use crate::clock;
+use crate::process;
+
+/// Steps between two looks at the clock: some microseconds.
+const STEPS: u64 = 1000;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Counted {
+    /// Steps.
+    pub steps: u64,
+    /// From the first to the last look at the clock (ns).
+    pub time_ns: u64,
+}
+
+impl Counted {
+    pub fn per_s(self) -> f64 {
+        self.steps as f64 * 1e9 / self.time_ns.max(1) as f64
+    }
+}
+
+/// Counts in the window. It runs from the start on, so that nothing changes when the window begins.
+pub(super) fn run(times: Times, output: &Path) -> Result<(), PartError> {
+    // The lowest there is, as in the study.
+    process::try_nice(19);
+    let Some(started_ns) = ready()? else { return Ok(()) };
+    let counted = count(times.window(started_ns));
+    Ok(finish(output, &counted)?)
+}
+
+fn count([from, to]: [u64; 2]) -> Counted {
+    let mut state = 1;
+    let mut began = clock::now().as_nanos();
+    while began < from {
+        state = step(state);
+        began = clock::now().as_nanos();
+    }
+    let mut counted = Counted::default();
+    while counted.time_ns < to - from {
+        state = step(state);
+        counted.steps += STEPS;
+        counted.time_ns = clock::now().as_nanos() - began;
+    }
+    black_box(state);
+    counted
+}
+
+/// Steps of a linear congruential generator (Knuth's MMIX): each needs the last one's result.
+fn step(state: u64) -> u64 {
+    let next =
+        |state: u64, _| black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    (0..STEPS).fold(state, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_lasts_for_its_window_and_is_a_rate() {
+        let now = clock::now().as_nanos();
+        let counted = count([now + 1_000_000, now + 5_000_000]);
+        assert!(counted.time_ns >= 4_000_000 && counted.steps >= STEPS, "{counted:?}");
+        let counted = Counted { steps: 500, time_ns: 2_000_000_000 };
+        assert!((counted.per_s() - 250.0).abs() < 1e-9);
+    }
+}
