@@ -5,6 +5,8 @@ pub mod demo;
 pub mod metrics;
 pub mod output;
 pub mod plan;
+#[cfg(feature = "host")]
+pub mod platforms;
 pub mod progress;
 pub mod report;
 pub mod rows;

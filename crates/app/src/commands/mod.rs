@@ -12,6 +12,7 @@ mod link;
 mod list;
 mod man;
 mod plan;
+mod platforms;
 mod replay;
 mod report;
 #[cfg(feature = "host")]
@@ -77,6 +78,8 @@ pub enum Command {
     Agent(agent::Agent),
     /// Repeat what an agent has recorded, and say where this program decides otherwise.
     Replay(replay::Replay),
+    /// Measure what an algorithm costs in the kernel, in eBPF and in an agent.
+    Platforms(platforms::Platforms),
     /// Check the configuration file of a sendbox or receivebox.
     CheckConfig(check_config::CheckConfig),
     /// Make the shared key of a bundle.
@@ -118,6 +121,7 @@ impl Command {
             Self::Receivebox(arguments) => arguments.execute(),
             Self::Agent(arguments) => arguments.execute(),
             Self::Replay(arguments) => arguments.execute(),
+            Self::Platforms(arguments) => arguments.execute(),
             Self::CheckConfig(arguments) => arguments.execute(),
             Self::Keygen(arguments) => arguments.execute(),
             Self::Status(arguments) => arguments.execute(),

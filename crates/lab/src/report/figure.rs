@@ -147,11 +147,40 @@ pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis) -> Valu
     document(rows, unit, &[])
 }
 
+/// A box a name, whose whiskers reach 1.5 times the box's height, with the points outside; a line at
+/// `reference`.
+pub fn boxes(values: &[(String, f64)], order: &[String], y: Axis, reference: f64) -> Value {
+    let rows: Vec<Value> =
+        values.iter().map(|(name, value)| json!({ "s": name, "y": rounded(*value) })).collect();
+    let unit = json!({
+        "width": { "step": 90 },
+        "height": 300,
+        "layer": [
+            { "mark": { "type": "rule", "strokeDash": [4, 4], "color": "#57606a" },
+              "data": { "values": [{ "y": reference }] },
+              "encoding": { "y": { "field": "y", "type": "quantitative" } } },
+            { "mark": { "type": "boxplot", "extent": 1.5, "size": 36 },
+              "encoding": {
+                  "x": { "field": "s", "type": "nominal", "sort": order, "title": null,
+                         "axis": { "labelAngle": 0, "labelLimit": 86 } },
+                  "y": y.encoding("y"),
+                  "color": { "field": "s", "type": "nominal", "legend": null,
+                             "scale": { "domain": order, "range": palette(order.len()) } },
+              } },
+        ],
+    });
+    document(rows, unit, &[])
+}
+
+/// As many colours as there are names.
+fn palette(names: usize) -> Vec<&'static str> {
+    (0..names).map(|index| COLOURS[index % COLOURS.len()]).collect()
+}
+
 fn colour(order: &[String]) -> Value {
-    let range: Vec<&str> = (0..order.len()).map(|index| COLOURS[index % COLOURS.len()]).collect();
     json!({
         "field": "s", "type": "nominal", "title": null,
-        "scale": { "domain": order, "range": range },
+        "scale": { "domain": order, "range": palette(order.len()) },
         "legend": { "orient": "top", "symbolStrokeWidth": 4, "columns": 5, "labelLimit": 320 },
     })
 }

@@ -3,7 +3,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::figure::{Axis, Series, bars, curves};
+use super::figure::{Axis, Series, bars, boxes, curves};
 use super::page::{Block, Figure, Page, Section};
 use super::*;
 use crate::metrics::evaluate;
@@ -68,11 +68,13 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     ];
     let distribution = [Series::distribution("copa_sfq", vec![1.0, 1.5, 3.0, 40.0])];
     let bar = [("small".to_string(), "copa_sfq".to_string(), 1.1)];
+    let boxed = [0.9, 0.97, 1.0, 1.01, 1.4].map(|value| ("copa_sfq".to_string(), value));
     let x = Axis::linear("time (s)");
     let figures = [
         curves(&panels, &order, x, Axis::linear("queue (packets)"), true),
         curves(&distribution, &order, Axis::log("slowdown"), Axis::linear("share"), true),
         bars(&bar, &order, Axis::linear("cores")),
+        boxes(&boxed, &order, Axis::linear("score"), 1.0),
     ];
     let blocks = figures
         .into_iter()
@@ -81,7 +83,7 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     let section = Section { heading: "figures".into(), blocks };
     let page = Page { title: "test".into(), lead: "test".into(), sections: vec![section] };
     if let Some(seen) = Seen::in_browser(&page.render()) {
-        seen.assert_all_drawn(3);
+        seen.assert_all_drawn(4);
     }
 }
 

@@ -1,0 +1,160 @@
+//! `forebay platforms`: what it refuses, and, as root, trials on every platform. Function only: no
+//! figure is judged here.
+#![cfg(feature = "host")]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use forebay_core::units::Rate;
+use forebay_host::agent::Cadence;
+use forebay_host::cost::bench::{Bench, Turn};
+use forebay_host::cost::{AgentTerms, Control, Load, NativeKind, Trial};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn platforms(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(folder).arg("platforms").args(arguments);
+    command
+}
+
+fn refusal(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty());
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn skip_without_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: network namespaces need root");
+    }
+    !root
+}
+
+#[test]
+fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (&["--algorithm", "nonesuch"][..], "allowed is one of cubic, reno, bbr"),
+        (&["--duration", "1ms"], "--duration 1ms: allowed is 100ms to 10min"),
+        (&["--what", "behavior"], "cpu, latency, scale, all"),
+        (&["--metric", "cycles"], "score, cpu_per_gb"),
+        (&["--rate", "0Mbit/s"], "--rate"),
+        (&["--trials", "0"], "1..=1000"),
+    ] {
+        let output = platforms(folder.path(), arguments).output().unwrap();
+        assert!(refusal(&output).contains(expected), "{output:?}");
+    }
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing was written");
+}
+
+#[test]
+fn without_root_it_ends_with_2_and_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = platforms(folder.path(), &["--algorithm", "reno"]);
+    if nix::unistd::geteuid().is_root() {
+        // nobody
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.output().unwrap();
+    let stderr = refusal(&output);
+    assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+    assert!(stderr.contains("root"), "{stderr}");
+}
+
+#[test]
+fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
+    if skip_without_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let bench = match Bench::open(Path::new(env!("CARGO_BIN_EXE_forebay")), folder.path()) {
+        Err(error) if error.is_bad_input() => return eprintln!("skipped: {error}"),
+        bench => bench.unwrap(),
+    };
+    let _turn = Turn::take(&mut |_| ()).unwrap();
+    let agent = |cadence, burden| {
+        let algorithm = "newreno".into();
+        Control::Agent(AgentTerms { algorithm, cadence, period: MS, burden })
+    };
+    let rate = Rate::from_mbit_per_sec(200);
+    let load = Load { rate: Some(rate), flows: 1, gso_segments: Some(2) };
+    let trial = |control, load, times_programs| {
+        let trial = Trial { control, load, warm_up: 200 * MS, duration: 300 * MS, times_programs };
+        bench.run(&trial).unwrap()
+    };
+    let per_ack = Cadence::Every(Duration::ZERO);
+    for (control, is_agent) in [
+        (Control::Kernel("reno".into()), false),
+        (Control::Native(NativeKind::Reno), false),
+        (agent(per_ack, Duration::ZERO), true),
+    ] {
+        let outcome = trial(control.clone(), load, is_agent);
+        assert!(outcome.counted_per_s > 0.0 && outcome.sender_cpu_ns > 0, "{outcome:?}");
+        let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
+        // What a loaded machine does not get done in time is sent later.
+        assert!((0.3..1.7).contains(&sent), "{control:?}: {outcome:?}");
+        // Two segments a piece, each acknowledged, and seldom two of them at once.
+        let per_ack = outcome.segments_per_s / outcome.acks_per_s;
+        assert!((1.5..4.0).contains(&per_ack), "{control:?}: {per_ack} segments an ACK");
+        assert_eq!(outcome.agent.is_some(), is_agent);
+        let Some(agent) = &outcome.agent else { continue };
+        assert!(agent.reports_per_s > 0.0 && agent.latency_ns.is_sorted(), "{agent:?}");
+        assert!(agent.latency_ns[0] > 0 && outcome.agent_cpu_ns > 0);
+        assert_eq!(agent.reports_lost, 0);
+        let control = outcome.programs.iter().find(|it| it.name.starts_with("cong_control"));
+        let control = control.unwrap();
+        assert!(control.calls > 0 && control.call_ns > 0.0 && control.instructions > 0);
+        // Hardly any acknowledgement is hidden in another: the program sees them over half a second.
+        let seen = control.calls as f64 / 0.5 / outcome.acks_per_s;
+        assert!(seen > 0.5, "{seen} calls an ACK: {outcome:?}");
+    }
+    let many = Load { rate: None, flows: 20, gso_segments: None };
+    let outcome = trial(agent(Cadence::Every(10 * MS), Duration::ZERO), many, false);
+    assert!(outcome.bytes_per_s > 0.0 && outcome.programs.is_empty(), "{outcome:?}");
+    assert!(bench.idle_count(100 * MS).unwrap() > 0.0);
+}
+
+#[test]
+fn nothing_is_left_of_a_measurement_that_is_killed() {
+    if skip_without_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = folder.path().join("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let mut child = platforms(folder.path(), &["--what", "latency", "--rate", "50Mbit/s"])
+        .env("TMPDIR", &scratch)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Somebody else may have the machine.
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while parts(&scratch) == 0 && Instant::now() < deadline {
+        if child.try_wait().unwrap().is_some() {
+            return eprintln!("skipped: this machine cannot measure");
+        }
+        std::thread::sleep(5 * MS);
+    }
+    assert!(parts(&scratch) > 0, "no part was ever started");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while parts(&scratch) > 0 {
+        assert!(Instant::now() < deadline, "parts outlive their bench");
+        std::thread::sleep(5 * MS);
+    }
+}
+
+/// Processes whose specification lies in `scratch`.
+fn parts(scratch: &Path) -> usize {
+    let scratch = scratch.to_str().unwrap().as_bytes();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.windows(scratch.len()).any(|part| part == scratch)).count()
+}

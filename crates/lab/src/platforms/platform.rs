@@ -1,0 +1,235 @@
+//! The platforms, and what is claimed of them.
+
+use std::time::Duration;
+
+use forebay_host::agent::Cadence;
+use forebay_host::cost::{AgentTerms, Control};
+use serde::{Deserialize, Serialize};
+
+use super::PlatformsError;
+
+/// CPU time that the slowed agent wastes for every acknowledgement.
+const BURDEN: Duration = Duration::from_micros(5);
+/// A report a round, no more than one a millisecond: the default of `forebay agent`.
+const ROUND_MIN: Duration = Duration::from_millis(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// Where an algorithm runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Platform {
+    /// The kernel's own.
+    Kernel,
+    /// The same once more: what differs between these two is chance.
+    KernelAgain,
+    /// In BPF alone.
+    Native,
+    /// An agent that hears of each round.
+    AgentRound,
+    /// An agent that hears and looks every millisecond.
+    #[serde(rename = "agent_1ms")]
+    Agent1Ms,
+    /// The same every 10 ms.
+    #[serde(rename = "agent_10ms")]
+    Agent10Ms,
+    /// An agent that hears of each acknowledgement and looks every millisecond.
+    AgentAck,
+    /// [`Platform::AgentRound`] with 5 us wasted for every acknowledgement: must be told apart.
+    AgentSlowed,
+    /// A BPF program that does nothing: what calling one costs.
+    Empty,
+}
+
+impl Platform {
+    /// Those of a block of scored trials.
+    pub const SCORED: [Self; 8] = [
+        Self::Kernel,
+        Self::KernelAgain,
+        Self::Native,
+        Self::AgentRound,
+        Self::Agent1Ms,
+        Self::Agent10Ms,
+        Self::AgentAck,
+        Self::AgentSlowed,
+    ];
+    /// Those with BPF programs to time.
+    pub const TIMED: [Self; 6] = [
+        Self::Empty,
+        Self::Native,
+        Self::AgentRound,
+        Self::Agent1Ms,
+        Self::Agent10Ms,
+        Self::AgentAck,
+    ];
+    /// Those with reports.
+    pub const REPORTING: [Self; 4] =
+        [Self::AgentRound, Self::Agent1Ms, Self::Agent10Ms, Self::AgentAck];
+    /// Those whose connections are multiplied.
+    pub const SCALED: [Self; 4] = [Self::Kernel, Self::Native, Self::AgentRound, Self::Agent10Ms];
+
+    /// Name for people.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::KernelAgain => "kernel again",
+            Self::Native => "native eBPF",
+            Self::AgentRound => "agent per round",
+            Self::Agent1Ms => "agent at 1 ms",
+            Self::Agent10Ms => "agent at 10 ms",
+            Self::AgentAck => "agent per ACK",
+            Self::AgentSlowed => "agent slowed by 5 us an ACK",
+            Self::Empty => "empty program",
+        }
+    }
+
+    /// Least CPU score that is claimed of it, beside the kernel's own.
+    pub const fn bound(self) -> Option<f64> {
+        match self {
+            Self::Native => Some(0.98),
+            Self::AgentRound => Some(0.96),
+            Self::Agent10Ms => Some(0.97),
+            Self::AgentAck => Some(0.90),
+            _ => None,
+        }
+    }
+
+    /// What it is compared with.
+    pub const fn baseline(self) -> Self {
+        match self {
+            Self::AgentSlowed => Self::AgentRound,
+            _ => Self::Kernel,
+        }
+    }
+
+    /// How the bench runs `algorithm` on it; `None` where there is no such thing.
+    pub fn control(self, algorithm: &Algorithm) -> Option<Control> {
+        let agent = |cadence, period| {
+            let burden = if self == Self::AgentSlowed { BURDEN } else { Duration::ZERO };
+            let name = algorithm.agent.to_string();
+            Some(Control::Agent(AgentTerms { algorithm: name, cadence, period, burden }))
+        };
+        match self {
+            Self::Kernel | Self::KernelAgain => Some(Control::Kernel(algorithm.kernel.into())),
+            Self::Native => algorithm.native.map(Control::Native),
+            Self::AgentRound | Self::AgentSlowed => {
+                agent(Cadence::Round { at_least: ROUND_MIN }, 10 * MS)
+            }
+            Self::Agent1Ms => agent(Cadence::Every(MS), MS),
+            Self::Agent10Ms => agent(Cadence::Every(10 * MS), 10 * MS),
+            Self::AgentAck => agent(Cadence::Every(Duration::ZERO), MS),
+            Self::Empty => Some(Control::Empty),
+        }
+    }
+}
+
+/// An algorithm that several platforms have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Algorithm {
+    /// Name here.
+    pub name: &'static str,
+    /// Name in the kernel.
+    pub kernel: &'static str,
+    /// Name in the registry.
+    pub agent: &'static str,
+    /// In BPF alone.
+    pub native: Option<forebay_host::cost::NativeKind>,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 3] = {
+        use forebay_host::cost::NativeKind::{Cubic, Reno};
+        [
+            Self { name: "cubic", kernel: "cubic", agent: "cubic", native: Some(Cubic) },
+            Self { name: "reno", kernel: "reno", agent: "newreno", native: Some(Reno) },
+            Self { name: "bbr", kernel: "bbr", agent: "bbr", native: None },
+        ]
+    };
+
+    /// The one called `name`, if this kernel has it. `available` is its list of congestion controls.
+    pub fn find(name: &str, available: &str) -> Result<Self, PlatformsError> {
+        let found = Self::ALL.into_iter().find(|algorithm| algorithm.name == name);
+        let algorithm = found.ok_or_else(|| PlatformsError::Algorithm {
+            name: name.into(),
+            allowed: Self::ALL.map(|algorithm| algorithm.name).join(", "),
+        })?;
+        if available.split_whitespace().any(|one| one == algorithm.kernel) {
+            return Ok(algorithm);
+        }
+        Err(PlatformsError::KernelLacks {
+            name: name.into(),
+            wanted: algorithm.kernel.into(),
+            available: available.trim().into(),
+        })
+    }
+
+    /// Those of `platforms` that it has.
+    pub fn on(&self, platforms: &[Platform]) -> Vec<Platform> {
+        let has = |platform: &Platform| platform.control(self).is_some();
+        platforms.iter().copied().filter(has).collect()
+    }
+}
+
+/// How the traffic is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    /// At most two segments a piece, written one by one: an acknowledgement for every other segment.
+    Gso2,
+    /// As large as the kernel likes, 44 segments: an acknowledgement for each piece.
+    GsoUnlimited,
+}
+
+impl Setting {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Gso2, Self::GsoUnlimited];
+
+    /// Name for people.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Gso2 => "GSO of 2 segments",
+            Self::GsoUnlimited => "GSO unlimited",
+        }
+    }
+
+    /// The limit, for the bench.
+    pub const fn segments(self) -> Option<u32> {
+        match self {
+            Self::Gso2 => Some(2),
+            Self::GsoUnlimited => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_are_those_of_the_claims_and_the_slowed_agent_differs_in_its_burden_only() {
+        let bounds = Platform::SCORED.map(Platform::bound);
+        let expected = [None, None, Some(0.98), Some(0.96), None, Some(0.97), Some(0.90), None];
+        assert_eq!(bounds, expected);
+        let cubic = Algorithm::find("cubic", "reno cubic").unwrap();
+        let terms = |platform: Platform| match platform.control(&cubic) {
+            Some(Control::Agent(terms)) => terms,
+            other => panic!("{other:?}"),
+        };
+        let slowed = terms(Platform::AgentSlowed);
+        assert_eq!(slowed.burden, Duration::from_micros(5));
+        let round = terms(Platform::AgentRound);
+        assert_eq!(AgentTerms { burden: Duration::ZERO, ..slowed }, round);
+        assert!(Platform::REPORTING.iter().all(|platform| terms(*platform).burden.is_zero()));
+    }
+
+    #[test]
+    fn an_algorithm_has_the_platforms_that_it_runs_on() {
+        let bbr = Algorithm::find("bbr", "reno bbr cubic").unwrap();
+        assert!(!bbr.on(&Platform::SCORED).contains(&Platform::Native));
+        assert_eq!(bbr.on(&Platform::SCORED).len(), 7);
+        let error = Algorithm::find("copa", "cubic").unwrap_err().to_string();
+        assert!(error.contains("allowed is one of cubic, reno, bbr"), "{error}");
+        let error = Algorithm::find("bbr", "reno cubic\n").unwrap_err().to_string();
+        assert!(error.contains("it has reno cubic"), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! How far a measurement is, on stderr: a bar with the time left at a terminal, lines otherwise.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shows it.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    part: String,
+    is_waiting: bool,
+}
+
+impl Progress {
+    /// On stderr as it is.
+    pub fn on_stderr() -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        Self { bar: is_terminal.then(bar), part: String::new(), is_waiting: false }
+    }
+
+    /// A part of `trials` trials begins. Where trials go on until claims are resolved, these are the
+    /// next at most.
+    pub fn part(&mut self, name: &str, trials: usize) {
+        self.part = name.into();
+        match &self.bar {
+            Some(bar) => {
+                bar.reset();
+                bar.set_length(trials as u64);
+            }
+            None => eprintln!("{name}: {trials} trials"),
+        }
+    }
+
+    /// A trial begins.
+    pub fn trial(&mut self, name: &str) {
+        self.is_waiting = false;
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}: {name}", self.part));
+        }
+    }
+
+    /// Trials have ended.
+    pub fn ended(&mut self, trials: usize) {
+        if let Some(bar) = &self.bar {
+            bar.inc(trials as u64);
+        }
+    }
+
+    /// Somebody else has the machine.
+    pub fn waiting(&mut self, holder: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(format!("waiting for {holder}")),
+            None if !self.is_waiting => eprintln!("  waiting for {holder}"),
+            None => {}
+        }
+        self.is_waiting = true;
+    }
+
+    /// Something worth knowing.
+    pub fn note(&mut self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("  {text}"),
+        }
+    }
+
+    /// All has ended.
+    pub fn finish(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let style = "{bar:30} {pos}/{len}  {elapsed_precise} (about {eta} left)  {msg}";
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,369 @@
+//! CPU scores: what a platform leaves to the counting process beside what its baseline leaves.
+//!
+//! A score is the ratio of two trials of one block. A pair counts only if both moved the same bytes
+//! with the same acknowledgements, and if the machine let both alone: its limits are the same for all
+//! platforms and know nothing of the count.
+
+use std::collections::BTreeMap;
+
+use forebay_host::cost::Outcome;
+use serde::Serialize;
+
+use super::platform::{Algorithm, Platform, Setting};
+use super::rows::{Calibration, Purpose, Rows};
+use super::statistics::{Interval, Verdict};
+
+/// Most that bytes and acknowledgements a second of a pair may differ.
+const UNEQUAL_MAX: f64 = 0.01;
+/// Largest share of a trial's time that the hypervisor may steal.
+const STEAL_MAX: f64 = 0.01;
+/// Largest share of a trial's time that others may use of its processor.
+const FOREIGN_MAX: f64 = 0.02;
+
+/// What of two trials is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// What the counting process counts, platform over baseline: more is better.
+    #[default]
+    Score,
+    /// CPU seconds a gigabyte, platform over baseline: less is better.
+    CpuPerGb,
+}
+
+impl Metric {
+    /// Title with what it is a ratio of.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Score => "CPU score (count over the kernel's)",
+            Self::CpuPerGb => "CPU seconds a gigabyte over the kernel's",
+        }
+    }
+}
+
+/// A platform beside its baseline.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// Platform.
+    pub platform: Platform,
+    /// What it is compared with.
+    pub baseline: Platform,
+    /// The ratio of counts of each pair that counts.
+    pub scores: Vec<f64>,
+    /// Their median.
+    pub score: Option<Interval>,
+    /// The ratios of CPU seconds a gigabyte.
+    pub cpu_ratios: Vec<f64>,
+    /// Their median.
+    pub cpu_ratio: Option<Interval>,
+    /// Pairs that do not count, by the reason.
+    pub rejected: BTreeMap<String, usize>,
+    /// Means over the platform's own trials.
+    pub means: Means,
+}
+
+/// Means over the trials of a platform.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Means {
+    /// Trials.
+    pub trials: usize,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+    /// Acknowledgements a second.
+    pub acks_per_s: f64,
+    /// CPU seconds a gigabyte.
+    pub cpu_s_per_gb: f64,
+    /// Share of the processor that the agent used.
+    pub agent_share: f64,
+    /// Segments sent again, a trial.
+    pub retransmissions: f64,
+}
+
+/// A claim about a platform.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// Platform.
+    pub platform: Platform,
+    /// Least score claimed.
+    pub bound: f64,
+    /// What was found.
+    pub score: Option<Interval>,
+    /// Pairs behind it.
+    pub pairs: usize,
+    /// What that says.
+    pub verdict: Verdict,
+}
+
+/// All scores of a setting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// Setting.
+    pub setting: Setting,
+    /// Its rate.
+    pub calibration: Option<Calibration>,
+    /// Of each platform but the kernel's own.
+    pub platforms: Vec<Score>,
+    /// The claims.
+    pub claims: Vec<Claim>,
+    /// Whether the agent that was slowed was seen to be: `None` while that is open. Otherwise no
+    /// verdict counts.
+    pub slowed_is_seen: Option<bool>,
+}
+
+impl Scores {
+    /// Of the first `blocks` blocks.
+    pub fn of(rows: &Rows, algorithm: &Algorithm, setting: Setting, blocks: u32) -> Self {
+        let platforms: Vec<Score> = algorithm
+            .on(&Platform::SCORED)
+            .into_iter()
+            .filter(|platform| *platform != Platform::Kernel)
+            .map(|platform| Score::of(rows, setting, platform, blocks))
+            .collect();
+        let claim = |score: &Score| {
+            let (bound, pairs) = (score.platform.bound()?, score.scores.len());
+            let verdict = Verdict::of(score.score, pairs, bound);
+            Some(Claim { platform: score.platform, bound, score: score.score, pairs, verdict })
+        };
+        let slowed = platforms.iter().find(|it| it.platform == Platform::AgentSlowed);
+        Self {
+            setting,
+            calibration: rows.calibration(setting).cloned(),
+            claims: platforms.iter().filter_map(claim).collect(),
+            slowed_is_seen: slowed.and_then(Score::is_below_its_baseline),
+            platforms,
+        }
+    }
+
+    /// Platforms about which something is still open, with what they are compared with; none once
+    /// everything is resolved.
+    pub fn unresolved(&self) -> Vec<Platform> {
+        let claims = self.claims.iter().filter(|claim| claim.verdict == Verdict::Unresolved);
+        let mut open: Vec<Platform> = claims.map(|claim| claim.platform).collect();
+        if self.slowed_is_seen.is_none() {
+            open.push(Platform::AgentSlowed);
+        }
+        if open.is_empty() {
+            return open;
+        }
+        let baselines: Vec<Platform> = open.iter().map(|platform| platform.baseline()).collect();
+        open.extend(baselines);
+        open.extend([Platform::Kernel, Platform::KernelAgain]);
+        open.sort_unstable();
+        open.dedup();
+        open
+    }
+}
+
+impl Score {
+    fn of(rows: &Rows, setting: Setting, platform: Platform, blocks: u32) -> Self {
+        let baseline = platform.baseline();
+        let (mut scores, mut cpu_ratios, mut rejected) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut own = Vec::new();
+        for block in 0..blocks {
+            let outcome = |wanted: Platform| {
+                let mut block = rows.block(Purpose::Score, setting, 1, block);
+                block.find(|row| row.key.platform == wanted).map(|row| &row.outcome)
+            };
+            let Some(one) = outcome(platform) else { continue };
+            own.push(one);
+            let Some(base) = outcome(baseline) else { continue };
+            match objection(one, base) {
+                Some(reason) => *rejected.entry(reason).or_default() += 1,
+                None => {
+                    scores.push(one.counted_per_s / base.counted_per_s);
+                    let cpu = one.cpu_s_per_gb().zip(base.cpu_s_per_gb());
+                    cpu_ratios.extend(cpu.map(|(one, base)| one / base));
+                }
+            }
+        }
+        let seed = rows.start.seed;
+        Self {
+            platform,
+            baseline,
+            score: Interval::of(&scores, seed),
+            scores,
+            cpu_ratio: Interval::of(&cpu_ratios, seed),
+            cpu_ratios,
+            rejected,
+            means: Means::of(&own),
+        }
+    }
+
+    /// The ratios of `metric`.
+    pub fn ratios(&self, metric: Metric) -> &[f64] {
+        match metric {
+            Metric::Score => &self.scores,
+            Metric::CpuPerGb => &self.cpu_ratios,
+        }
+    }
+
+    /// Whether its scores are below 1 beyond chance; `None`: open.
+    fn is_below_its_baseline(&self) -> Option<bool> {
+        match Verdict::of(self.score, self.scores.len(), 1.0) {
+            Verdict::Fail => Some(true),
+            Verdict::Pass => Some(false),
+            Verdict::Unresolved => None,
+        }
+    }
+}
+
+impl Means {
+    fn of(outcomes: &[&Outcome]) -> Self {
+        let trials = outcomes.len();
+        let mean = |value: &dyn Fn(&Outcome) -> f64| {
+            outcomes.iter().map(|outcome| value(outcome)).sum::<f64>() / trials.max(1) as f64
+        };
+        Self {
+            trials,
+            bytes_per_s: mean(&|it| it.bytes_per_s),
+            acks_per_s: mean(&|it| it.acks_per_s),
+            cpu_s_per_gb: mean(&|it| it.cpu_s_per_gb().unwrap_or(0.0)),
+            agent_share: mean(&|it| it.share(it.agent_cpu_ns)),
+            retransmissions: mean(&|it| it.retransmissions as f64),
+        }
+    }
+}
+
+/// Why a pair does not count, if it does not.
+fn objection(one: &Outcome, base: &Outcome) -> Option<String> {
+    let is_above = |share: fn(&Outcome) -> u64, most: f64| {
+        [one, base].into_iter().any(|it| it.share(share(it)) > most)
+    };
+    if !(one.counted_per_s > 0.0 && base.counted_per_s > 0.0) {
+        return Some("nothing was counted".into());
+    }
+    if is_above(|it| it.steal_ns, STEAL_MAX) {
+        return Some("the hypervisor stole more than 1 %".into());
+    }
+    if is_above(|it| it.foreign_ns, FOREIGN_MAX) {
+        return Some("others used more than 2 % of the processor".into());
+    }
+    for (name, one, base) in [
+        ("bytes", one.bytes_per_s, base.bytes_per_s),
+        ("acknowledgements", one.acks_per_s, base.acks_per_s),
+    ] {
+        let is_equal = (one - base).abs() <= UNEQUAL_MAX * base;
+        if !is_equal {
+            return Some(format!("{name} differ by more than 1 %"));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::tests::key;
+    use super::super::rows::{Start, TrialRow};
+    use super::*;
+
+    fn outcome(count: f64) -> Outcome {
+        Outcome {
+            counted_per_s: count,
+            window_ns: 1_000_000_000,
+            bytes_per_s: 1e8,
+            acks_per_s: 3e4,
+            sender_cpu_ns: 600_000_000,
+            ..Outcome::default()
+        }
+    }
+
+    fn rows(
+        trials: impl IntoIterator<Item = (u32, Platform, Outcome)>,
+    ) -> (tempfile::TempDir, Rows) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rows = Rows::open(folder.path(), Start::default().with_schema()).unwrap();
+        for (block, platform, outcome) in trials {
+            rows.put_trial(TrialRow { key: key(platform, block), outcome }).unwrap();
+        }
+        (folder, rows)
+    }
+
+    /// Blocks in which the machine is faster or slower by far more than the platforms differ.
+    fn blocks(blocks: u32, native: f64, slowed: f64) -> Vec<(u32, Platform, Outcome)> {
+        (0..blocks)
+            .flat_map(|block| {
+                let machine = 1000.0 * (1.0 + f64::from(block % 5) / 10.0);
+                let chance = 1.0 + f64::from(block % 3) / 1000.0;
+                [
+                    (block, Platform::Kernel, outcome(machine)),
+                    (block, Platform::Native, outcome(machine * native * chance)),
+                    (block, Platform::AgentRound, outcome(machine * 0.95)),
+                    (block, Platform::AgentSlowed, outcome(machine * 0.95 * slowed)),
+                ]
+            })
+            .collect()
+    }
+
+    fn cubic() -> Algorithm {
+        Algorithm::find("cubic", "cubic").unwrap()
+    }
+
+    fn claim(scores: &Scores, platform: Platform) -> Claim {
+        *scores.claims.iter().find(|claim| claim.platform == platform).unwrap()
+    }
+
+    #[test]
+    fn pairs_of_one_block_are_compared_so_that_the_machine_does_not_count() {
+        let (_folder, rows) = rows(blocks(20, 0.99, 0.8));
+        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
+        let native = claim(&scores, Platform::Native);
+        assert_eq!((native.verdict, native.pairs), (Verdict::Pass, 20));
+        assert_eq!(claim(&scores, Platform::AgentRound).verdict, Verdict::Fail);
+        assert_eq!(claim(&scores, Platform::AgentAck).verdict, Verdict::Unresolved);
+        assert_eq!(scores.slowed_is_seen, Some(true));
+        let open = scores.unresolved();
+        for (platform, is_open) in [
+            (Platform::Kernel, true),
+            (Platform::KernelAgain, true),
+            (Platform::AgentAck, true),
+            (Platform::Native, false),
+            (Platform::AgentSlowed, false),
+        ] {
+            assert_eq!(open.contains(&platform), is_open, "{platform:?}");
+        }
+    }
+
+    #[test]
+    fn a_slowed_agent_that_is_not_seen_is_said_so() {
+        let (_folder, rows) = rows(blocks(20, 0.99, 1.0));
+        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
+        assert_eq!(scores.slowed_is_seen, Some(false));
+        let none = Scores::of(&rows, &cubic(), Setting::GsoUnlimited, 20);
+        assert_eq!(none.slowed_is_seen, None);
+        assert!(none.unresolved().contains(&Platform::AgentSlowed));
+    }
+
+    #[test]
+    fn a_pair_that_did_not_do_the_same_or_was_disturbed_does_not_count() {
+        let base = outcome(1000.0);
+        assert_eq!(objection(&base, &base), None);
+        let cases = [
+            (Outcome { bytes_per_s: 0.989e8, ..base.clone() }, "bytes differ"),
+            (Outcome { acks_per_s: 3.04e4, ..base.clone() }, "acknowledgements differ"),
+            (Outcome { steal_ns: 11_000_000, ..base.clone() }, "stole"),
+            (Outcome { foreign_ns: 21_000_000, ..base.clone() }, "others used"),
+            (Outcome { counted_per_s: 0.0, ..base.clone() }, "nothing was counted"),
+            (Outcome { bytes_per_s: f64::NAN, ..base.clone() }, "bytes differ"),
+        ];
+        for (case, part) in &cases {
+            let reason = objection(case, &base).unwrap();
+            assert!(reason.contains(part), "{reason}");
+        }
+        let trials = cases.into_iter().enumerate().flat_map(|(block, (case, _))| {
+            let block = block as u32;
+            [(block, Platform::Kernel, base.clone()), (block, Platform::Native, case)]
+        });
+        let (_folder, rows) = rows(trials);
+        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 6);
+        let native = scores.platforms.iter().find(|it| it.platform == Platform::Native).unwrap();
+        assert_eq!((native.scores.len(), native.rejected.values().sum::<usize>()), (0, 6));
+        assert_eq!(native.rejected["bytes differ by more than 1 %"], 2);
+    }
+
+    #[test]
+    fn blocks_beyond_the_wanted_do_not_count() {
+        let (_folder, rows) = rows(blocks(20, 0.99, 0.8));
+        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 7);
+        assert_eq!(claim(&scores, Platform::Native).pairs, 7);
+    }
+}

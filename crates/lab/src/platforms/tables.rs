@@ -1,0 +1,271 @@
+//! What was found as tables: titles and cells, for a terminal and for the report.
+
+use std::fmt::Write as _;
+
+use super::figures::Findings;
+use super::scores::{Metric, Score, Scores};
+use super::statistics::Interval;
+use crate::output::{number, text_table};
+
+/// Titles and rows.
+pub type Table = (Vec<String>, Vec<Vec<String>>);
+
+fn table<const N: usize>(titles: [&str; N], rows: Vec<[String; N]>) -> Table {
+    (titles.map(String::from).to_vec(), rows.into_iter().map(Vec::from).collect())
+}
+
+/// `0.987 [0.980, 0.995]`
+fn interval(interval: Option<Interval>) -> String {
+    interval.map_or_else(
+        || "-".into(),
+        |Interval { median, low, high }| format!("{median:.3} [{low:.3}, {high:.3}]"),
+    )
+}
+
+/// Every platform beside its baseline.
+pub fn scores(scores: &Scores) -> Table {
+    let row = |score: &Score| {
+        let rejected: usize = score.rejected.values().sum();
+        let means = score.means;
+        [
+            score.platform.title().into(),
+            score.baseline.title().into(),
+            score.scores.len().to_string(),
+            rejected.to_string(),
+            interval(score.score),
+            interval(score.cpu_ratio),
+            number(means.cpu_s_per_gb),
+            number(means.bytes_per_s * 8.0 / 1e6),
+            number(means.acks_per_s),
+            number(100.0 * means.agent_share),
+            number(means.retransmissions),
+        ]
+    };
+    let titles = [
+        "platform",
+        "beside",
+        "pairs",
+        "rejected",
+        "CPU score",
+        "CPU s/GB ratio",
+        "CPU s/GB",
+        "Mbit/s",
+        "ACK/s",
+        "agent (% of a core)",
+        "retransmissions",
+    ];
+    table(titles, scores.platforms.iter().map(row).collect())
+}
+
+/// The claims and what is known of them.
+pub fn claims(scores: &Scores) -> Table {
+    let rows = scores.claims.iter().map(|claim| {
+        [
+            claim.platform.title().into(),
+            format!(">= {:.2}", claim.bound),
+            interval(claim.score),
+            claim.pairs.to_string(),
+            claim.verdict.word().into(),
+        ]
+    });
+    table(["claim", "bound", "CPU score", "pairs", "verdict"], rows.collect())
+}
+
+/// What the setting is, and whether its verdicts count.
+pub fn setting(scores: &Scores) -> String {
+    let mut text = String::new();
+    if let Some(calibration) = &scores.calibration {
+        let (rate, share) = (calibration.rate_bps as f64 / 1e6, 100.0 * calibration.share);
+        let _ = write!(
+            text,
+            "{} Mbit/s, at which the kernel's own takes {share:.0} % of the processor. ",
+            number(rate)
+        );
+    }
+    text += match scores.slowed_is_seen {
+        Some(true) => "The agent that was slowed by 5 us an ACK is told apart.",
+        Some(false) => {
+            "The agent that was slowed by 5 us an ACK is NOT told apart: no verdict counts."
+        }
+        None => "Whether the slowed agent is told apart is open: until it is, no verdict counts.",
+    };
+    text
+}
+
+/// Why pairs do not count.
+pub fn rejected(scores: &Scores) -> Table {
+    let rows = scores.platforms.iter().flat_map(|score| {
+        let title = score.platform.title();
+        score
+            .rejected
+            .iter()
+            .map(move |(why, pairs)| [title.into(), pairs.to_string(), why.clone()])
+    });
+    table(["platform", "pairs", "reason"], rows.collect())
+}
+
+/// Time of each BPF program.
+pub fn programs(findings: &Findings) -> Table {
+    let rows = findings.programs.iter().map(|row| {
+        let or_dash = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
+        [
+            row.setting.title().into(),
+            row.platform.title().into(),
+            row.program.clone(),
+            number(row.calls_per_ack),
+            or_dash(Some(row.call_ns).filter(|ns| *ns > 0.0)),
+            or_dash(row.over_empty_ns),
+            row.instructions.to_string(),
+        ]
+    });
+    let titles = [
+        "setting",
+        "platform",
+        "program",
+        "calls/ACK",
+        "ns/call",
+        "over empty (ns)",
+        "verified instructions",
+    ];
+    table(titles, rows.collect())
+}
+
+/// From report to decision.
+pub fn latencies(findings: &Findings) -> Table {
+    let rows = findings.latencies.iter().map(|row| {
+        let [p50, p90, p99, max] = [row.p50_us, row.p90_us, row.p99_us, row.max_us].map(number);
+        let title = row.platform.title().into();
+        [title, row.trials.to_string(), number(row.reports_per_s), p50, p90, p99, max]
+    });
+    let titles =
+        ["platform", "trials", "reports/s", "p50 (us)", "p90 (us)", "p99 (us)", "max (us)"];
+    table(titles, rows.collect())
+}
+
+/// Many connections.
+pub fn scaling(findings: &Findings) -> Table {
+    let rows = findings.scaling.iter().map(|row| {
+        [
+            row.platform.title().into(),
+            row.flows.to_string(),
+            number(row.gbit_per_s),
+            number(row.cpu_s_per_gb),
+            number(row.reports_per_s),
+            row.reports_lost.to_string(),
+            number(100.0 * row.agent_share),
+            row.fallbacks.to_string(),
+        ]
+    });
+    let titles = [
+        "platform",
+        "connections",
+        "Gbit/s",
+        "CPU s/GB",
+        "reports/s",
+        "reports lost",
+        "agent (% of a core)",
+        "fallbacks",
+    ];
+    table(titles, rows.collect())
+}
+
+/// All of it for a terminal.
+pub fn text(findings: &Findings, metric: Metric) -> String {
+    let mut text = String::new();
+    let mut add = |title: &str, note: &str, (titles, rows): Table| {
+        if !rows.is_empty() {
+            let note = if note.is_empty() { String::new() } else { format!("{note}\n") };
+            let _ = writeln!(text, "{title}\n{note}{}", text_table(&titles, &rows));
+        }
+    };
+    for one in &findings.scores {
+        let title = format!("CPU, {}", one.setting.title());
+        add(&title, &setting(one), scores(one));
+        if metric == Metric::Score {
+            add("claims", "", claims(one));
+        }
+        add("pairs that do not count", "", rejected(one));
+    }
+    add("time of each BPF program", "", programs(findings));
+    add("from report to decision", "", latencies(findings));
+    add("as fast as it goes, GSO unlimited", "", scaling(findings));
+    text
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::figures::ScaleRow;
+    use super::super::platform::{Platform, Setting};
+    use super::super::rows::{Calibration, Start};
+    use super::super::scores::Claim;
+    use super::super::statistics::Verdict;
+    use super::*;
+
+    pub fn findings() -> Findings {
+        let score = Some(Interval { median: 0.987, low: 0.981, high: 0.9934 });
+        let calibration = Calibration {
+            setting: Setting::Gso2,
+            rate_bps: 812_000_000,
+            idle_per_s: 3e8,
+            share: 0.584,
+        };
+        let platform = Score {
+            platform: Platform::Native,
+            baseline: Platform::Kernel,
+            scores: vec![0.98, 0.99],
+            score,
+            cpu_ratios: vec![1.01, 1.02],
+            cpu_ratio: None,
+            rejected: [("bytes differ by more than 1 %".to_string(), 3)].into(),
+            means: Default::default(),
+        };
+        let claim = Claim {
+            platform: Platform::Native,
+            bound: 0.98,
+            score,
+            pairs: 20,
+            verdict: Verdict::Pass,
+        };
+        let scale = ScaleRow {
+            platform: Platform::Agent10Ms,
+            flows: 1000,
+            trials: 3,
+            gbit_per_s: 14.0,
+            cpu_s_per_gb: 0.57,
+            reports_per_s: 51_000.0,
+            reports_lost: 0,
+            agent_share: 0.015,
+            fallbacks: 0,
+        };
+        Findings {
+            start: Start { commit: "abc123".into(), algorithm: "cubic".into(), ..Start::default() },
+            scores: vec![Scores {
+                setting: Setting::Gso2,
+                calibration: Some(calibration),
+                platforms: vec![platform],
+                claims: vec![claim],
+                slowed_is_seen: Some(false),
+            }],
+            programs: Vec::new(),
+            latencies: Vec::new(),
+            scaling: vec![scale],
+        }
+    }
+
+    #[test]
+    fn a_terminal_shows_verdicts_with_their_intervals_and_what_makes_them_void() {
+        let text = text(&findings(), Metric::Score);
+        for part in [
+            "CPU, GSO of 2 segments\n812 Mbit/s, at which the kernel's own takes 58 %",
+            "NOT told apart: no verdict counts",
+            "0.987 [0.981, 0.993]     20     pass",
+            "bytes differ by more than 1 %",
+            "agent at 10 ms         1000",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("from report to decision"), "{text}");
+        let other = super::text(&findings(), Metric::CpuPerGb);
+        assert!(!other.contains("claims"), "bounds are of the score only:\n{other}");
+    }
+}
