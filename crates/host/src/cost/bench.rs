@@ -80,7 +80,7 @@ impl Bench {
         self.cpu
     }
 
-    /// What the counting process counts a second when nothing else is there.
+    /// What the counting process counts in a second of CPU time when no traffic is there.
     pub fn idle_count(&self, duration: Duration) -> Result<f64, CostError> {
         let times = Times { warm_up_ns: 0, duration_ns: nanos(duration) };
         let mut counter = self.counter(times)?;
@@ -88,7 +88,7 @@ impl Bench {
         counter.await_line("finished", duration + READY_TIMEOUT)?;
         let counted: Counted = self.results("counter")?;
         counter.stop(None)?;
-        Ok(counted.per_s())
+        Ok(counted.per_cpu_s())
     }
 
     /// Makes one trial.
@@ -106,6 +106,8 @@ impl Bench {
         let receiver = Part::Receiver { listen: RECEIVER, window_bytes };
         let receiver = self.part("receiver", &self.pair.receiver, receiver)?;
         let mut platform = self.platform(&trial.control)?;
+        // What comes later is somebody else's.
+        let own = known.map(|known| ids(&known)).transpose()?;
         let spec = SenderSpec {
             to: RECEIVER,
             congestion_control: platform.name.clone(),
@@ -131,14 +133,13 @@ impl Bench {
             part.await_line("finished", READY_TIMEOUT)?;
         }
         // Before the connections end, whose last words would count.
-        let programs = known.map(|known| program_times(&known).map_err(CostError::RunTimes));
-        let programs = programs.transpose()?.unwrap_or_default();
+        let programs = own.map(|own| programs(&own, &trial.control)).transpose()?;
         drop(timing);
         let mut outcome =
             outcome(&looks, window, self.results("sender")?, self.results("counter")?);
         outcome.load = process::load_average().map_err(TestbedError::Proc)?;
         outcome.agent = earlier.zip(later).map(|(earlier, later)| agent(&earlier, &later));
-        outcome.programs = programs.into_iter().map(ProgramCost::from).collect();
+        outcome.programs = programs.unwrap_or_default();
         sender.stop(None)?;
         counter.stop(None)?;
         drop(receiver);
@@ -324,6 +325,21 @@ fn agent_spec(terms: &AgentTerms, control: PathBuf) -> AgentSpec {
     }
 }
 
+/// Those of `own` that belong to the platform, if others register theirs at the same time.
+fn programs(own: &BTreeSet<u32>, control: &Control) -> Result<Vec<ProgramCost>, CostError> {
+    let prefixes: &[&str] = match control {
+        Control::Kernel(_) => &[],
+        Control::Native(_) => &["native_"],
+        Control::Empty => &["empty_"],
+        Control::Agent(_) => &["datapath_", "cong_control_"],
+    };
+    let times = program_times(&BTreeSet::new()).map_err(CostError::RunTimes)?;
+    let is_own = |program: &ProgramTime| {
+        own.contains(&program.id) && prefixes.iter().any(|it| program.name.starts_with(it))
+    };
+    Ok(times.into_iter().filter(is_own).map(ProgramCost::from).collect())
+}
+
 fn ids(known: &BTreeSet<u32>) -> Result<BTreeSet<u32>, CostError> {
     let programs = program_times(known).map_err(CostError::RunTimes)?;
     Ok(programs.into_iter().map(|ProgramTime { id, .. }| id).collect())
@@ -346,7 +362,7 @@ mod tests {
     fn what_nobody_of_the_trial_used_was_used_by_others() {
         let looks = [look(1_000, [0, 0, 0, 5], 0), look(2_010, [300, 200, 400, 55], 1_000)];
         let sent = Sent { time_ns: 500, bytes: 1000, acks: 10, segments: 20, retransmissions: 1 };
-        let counted = Counted { steps: 600, time_ns: 1_000 };
+        let counted = Counted { steps: 600, time_ns: 1_000, cpu_ns: 500 };
         let outcome = outcome(&looks, [990, 2_000], sent, counted);
         assert_eq!(outcome.traffic_cpu_ns(), 300 + 200 + 50);
         // 1010 less 950 of the trial's own and 10 stolen.

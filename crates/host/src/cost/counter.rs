@@ -1,6 +1,7 @@
 //! The counting process: it comes after all others, and what it gets done is what they leave.
 
 use std::hint::black_box;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -20,11 +21,18 @@ pub(super) struct Counted {
     pub steps: u64,
     /// From the first to the last look at the clock (ns).
     pub time_ns: u64,
+    /// CPU time meanwhile (ns).
+    pub cpu_ns: u64,
 }
 
 impl Counted {
     pub fn per_s(self) -> f64 {
         self.steps as f64 * 1e9 / self.time_ns.max(1) as f64
+    }
+
+    /// What it would have counted in a second without anybody else on its processor.
+    pub fn per_cpu_s(self) -> f64 {
+        self.steps as f64 * 1e9 / self.cpu_ns.max(1) as f64
     }
 }
 
@@ -33,11 +41,12 @@ pub(super) fn run(times: Times, output: &Path) -> Result<(), PartError> {
     // The lowest there is, as in the study.
     process::try_nice(19);
     let Some(started_ns) = ready()? else { return Ok(()) };
-    let counted = count(times.window(started_ns));
+    let counted = count(times.window(started_ns))?;
     Ok(finish(output, &counted)?)
 }
 
-fn count([from, to]: [u64; 2]) -> Counted {
+fn count([from, to]: [u64; 2]) -> io::Result<Counted> {
+    let cpu_ns = || process::cpu_clock_ns(std::process::id());
     let mut state = 1;
     let mut began = clock::now().as_nanos();
     while began < from {
@@ -45,13 +54,15 @@ fn count([from, to]: [u64; 2]) -> Counted {
         began = clock::now().as_nanos();
     }
     let mut counted = Counted::default();
+    let used_before = cpu_ns()?;
     while counted.time_ns < to - from {
         state = step(state);
         counted.steps += STEPS;
         counted.time_ns = clock::now().as_nanos() - began;
     }
+    counted.cpu_ns = cpu_ns()? - used_before;
     black_box(state);
-    counted
+    Ok(counted)
 }
 
 /// Steps of a linear congruential generator (Knuth's MMIX): each needs the last one's result.
@@ -68,9 +79,11 @@ mod tests {
     #[test]
     fn a_count_lasts_for_its_window_and_is_a_rate() {
         let now = clock::now().as_nanos();
-        let counted = count([now + 1_000_000, now + 5_000_000]);
+        let counted = count([now + 1_000_000, now + 5_000_000]).unwrap();
         assert!(counted.time_ns >= 4_000_000 && counted.steps >= STEPS, "{counted:?}");
-        let counted = Counted { steps: 500, time_ns: 2_000_000_000 };
+        assert!(counted.cpu_ns > 0, "{counted:?}");
+        let counted = Counted { steps: 500, time_ns: 2_000_000_000, cpu_ns: 500_000_000 };
         assert!((counted.per_s() - 250.0).abs() < 1e-9);
+        assert!((counted.per_cpu_s() - 1000.0).abs() < 1e-9);
     }
 }

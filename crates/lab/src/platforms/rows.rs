@@ -81,7 +81,7 @@ pub struct Calibration {
     pub setting: Setting,
     /// Rate (bit/s).
     pub rate_bps: u64,
-    /// What the counting process counts a second when nothing else is there.
+    /// What the counting process counts in a second of CPU time when no traffic is there.
     pub idle_per_s: f64,
     /// Share of the processor that the kernel's own algorithm takes from it at this rate.
     pub share: f64,
