@@ -21,7 +21,9 @@ use forebay_core::units::{Rate, parse_duration};
     forebay platforms --what cpu --algorithm reno\n  \
     forebay platforms --what scale --duration 3s\n  \
     forebay platforms --what cpu --metric cpu_per_gb # another look at the same trials\n\n\
-    Figures and all numbers are in DIR/report.html, every trial in DIR/trials.jsonl.")]
+    Needs root, Linux 6.4 and a machine that is quiet. Figures and all numbers are in DIR/report.html, \
+    every trial in DIR/trials.jsonl: a measurement that was broken off goes on where it was.\n\
+    Exit code 1: a claim failed, reports were lost, or the slowed agent was not told apart.")]
 pub struct Platforms {
     /// What is measured: cpu (scores beside the kernel's own, CPU time a gigabyte, time of each BPF
     /// program), latency (from report to decision), scale (1 to 1000 connections), or all.
