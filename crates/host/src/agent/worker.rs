@@ -185,11 +185,11 @@ impl AgentWorker {
 
     fn drain(&mut self) -> Result<usize, forebay_ebpf::Error> {
         let connections = &mut self.connections;
-        let (mut records, mut acks) = (0, 0);
+        let (mut records, mut acks) = (0, 0_u32);
         for (table, datapath) in self.datapaths.iter_mut().enumerate() {
             records += datapath.drain(&mut |record| {
                 if let Record::Report(report) = &record {
-                    acks += report.acks;
+                    acks = acks.saturating_add(report.acks);
                 }
                 connections.on_record(table, &record);
             })?;

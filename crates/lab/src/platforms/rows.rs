@@ -261,7 +261,7 @@ pub(super) mod tests {
         drop(rows);
         for _ in 0..2 {
             let rows = Rows::open(folder.path(), start.clone()).unwrap();
-            assert_eq!(rows.trials, [trial.clone()]);
+            assert_eq!(rows.trials, std::slice::from_ref(&trial));
             assert_eq!(rows.calibration(Setting::Gso2), Some(&calibration));
         }
         let other = Start { commit: "def".into(), ..start };
