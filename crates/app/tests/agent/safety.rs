@@ -154,21 +154,43 @@ fn a_hundred_connections_of_a_stopped_agent_fall_back_and_resume() {
     assert_none_was_left_alone(&folder.path().join("recording"), stopped_ns);
 }
 
-#[test]
-fn ten_thousand_connections_come_and_go_and_the_agent_keeps_none() {
-    const MANY: u64 = 10_000;
-    let folder = tempfile::tempdir().unwrap();
-    let Some(agent) = Running::start(folder.path(), "newreno", &[]) else { return };
+/// Connections that end as soon as they have begun, one after the other.
+fn come_and_go(name: &str, count: u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    for _ in 0..MANY {
+    for _ in 0..count {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let server = listener.accept().unwrap().0;
-        select(&client, "fb_newreno");
+        select(&client, name);
         // It ends at once and leaves no port in TIME-WAIT.
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
         setsockopt(&client, sockopt::Linger, &linger).unwrap();
         drop((client, server));
     }
+}
+
+#[test]
+fn a_connection_whose_end_found_the_ring_full_is_not_shown_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(agent) = Running::start(folder.path(), "dctcp", &[]) else { return };
+    let crowd = Crowd::start("fb_dctcp");
+    agent.status(all_are_led);
+    agent.signal(Signal::SIGSTOP);
+    // Two records each, and the ring has room for 30,840.
+    come_and_go("fb_dctcp", 16_000);
+    crowd.end();
+    agent.signal(Signal::SIGCONT);
+    let status = agent.status(none_is_left);
+    assert!(Running::counter(&status, "dropped") >= CONNECTIONS as u64, "{status}");
+    assert!(status["totals"]["missed"].as_u64().unwrap() >= CONNECTIONS as u64, "{status}");
+    agent.stop();
+}
+
+#[test]
+fn ten_thousand_connections_come_and_go_and_the_agent_keeps_none() {
+    const MANY: u64 = 10_000;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(agent) = Running::start(folder.path(), "newreno", &[]) else { return };
+    come_and_go("fb_newreno", MANY);
     let status = agent.status(|status| status["totals"]["closed"] == MANY);
     assert_eq!(status["totals"]["opened"], MANY, "{status}");
     assert_eq!(status["totals"]["missed"], 0, "{status}");
