@@ -89,6 +89,12 @@ pub enum Error {
         /// Directory.
         path: PathBuf,
     },
+    /// Other users could put something between the pins.
+    #[error("{path} is not ours alone: what other users pin there would be taken for ours")]
+    PinsExposed {
+        /// Directory.
+        path: PathBuf,
+    },
     /// Pins that this program cannot read.
     #[error(
         "the pins in {path} are another version's or not whole: `rm -r {path}` gives them up, and \

@@ -9,10 +9,11 @@
 //! successor could take for whole.
 
 use std::ffi::CString;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapHandle, libbpf_sys};
@@ -69,10 +70,13 @@ pub(super) struct Pins {
 impl Pins {
     /// Takes `folder`, which is made where it is missing. What somebody left unfinished goes.
     ///
-    /// Errors: another process uses it; what stands there has another layout or is not whole.
+    /// Errors: another process uses it; what stands there has another layout or is not whole; other
+    /// users could put something there.
     pub(super) fn open(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Pin { path: folder.to_path_buf(), source };
-        fs::create_dir_all(folder).map_err(failed)?;
+        let mut made = DirBuilder::new();
+        made.recursive(true).mode(0o755).create(folder).map_err(failed)?;
+        check_owner(folder)?;
         let lock = File::open(folder).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => Error::PinsInUse { path: folder.to_path_buf() },
@@ -156,6 +160,26 @@ impl Drop for Pins {
     }
 }
 
+/// A BPF file system lets every user make folders, and maps found here are believed to be ours: the
+/// folder must be, and nobody else may move it away.
+fn check_owner(folder: &Path) -> Result<(), Error> {
+    const OTHERS_WRITE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    // SAFETY: no arguments.
+    let us = unsafe { libc::geteuid() };
+    let exposed = |path: &Path| Error::PinsExposed { path: path.to_path_buf() };
+    let stat = |path: &Path| fs::metadata(path).map_err(|_| exposed(path));
+    let own = stat(folder)?;
+    if own.uid() != us || own.mode() & OTHERS_WRITE != 0 {
+        return Err(exposed(folder));
+    }
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
+    let Some(above) = above else { return Ok(()) };
+    let other = stat(above)?;
+    let is_shared = other.mode() & OTHERS_WRITE != 0 && other.mode() & STICKY == 0;
+    if is_shared || ![0, us].contains(&other.uid()) { Err(exposed(above)) } else { Ok(()) }
+}
+
 fn layout() -> String {
     format!("{LAYOUT:08x}")
 }
@@ -222,6 +246,26 @@ mod tests {
         assert!(text.contains(folder.to_str().unwrap()) && !text.contains('\n'), "{text}");
         drop(pins);
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused() {
+        use std::fs::Permissions;
+        use std::os::unix::fs::PermissionsExt;
+
+        let above = std::env::temp_dir().join(format!("forebay-exposed-{}", std::process::id()));
+        let folder = above.join("name");
+        fs::create_dir_all(&folder).unwrap();
+        for (exposed, mode) in [(&folder, 0o777), (&folder, 0o775), (&above, 0o777)] {
+            fs::set_permissions(exposed, Permissions::from_mode(mode)).unwrap();
+            let error = Pins::open(&folder).unwrap_err();
+            assert!(matches!(&error, Error::PinsExposed { path } if path == exposed), "{error}");
+            fs::set_permissions(exposed, Permissions::from_mode(0o755)).unwrap();
+        }
+        // As temporary folders and BPF file systems are: everybody's, and each what he made.
+        fs::set_permissions(&above, Permissions::from_mode(0o1777)).unwrap();
+        drop(Pins::open(&folder).unwrap());
+        fs::remove_dir(&above).unwrap();
     }
 
     #[test]
