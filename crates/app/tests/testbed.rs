@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{PacketRecord, RunRecord};
 use forebay_host::scenario::{
-    Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec, Request,
-    Scenario, Timing, Workload, WorkloadKind,
+    AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec,
+    PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, Progress};
 
@@ -84,6 +84,56 @@ fn an_unknown_congestion_control_is_named_with_what_there_is() {
     let error = testbed::run_with(&forebay(), &scenario(vec![bulk]), dir.path(), &mut |_| {});
     let text = error.unwrap_err().to_string();
     assert!(text.contains("cc = \"cubick\": this kernel has") && text.contains("cubic"), "{text}");
+}
+
+#[test]
+fn flows_run_under_an_agent_and_under_bpf_and_their_sockets_say_so() {
+    if skip_without_root() {
+        return;
+    }
+    if let Err(error) = forebay_host::agent::check() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let flow = |name: &str, cc: &str| Workload {
+        cc: cc.into(),
+        ..workload(name, WorkloadKind::Greedy { flows: 2 })
+    };
+    let mut scenario = scenario(vec![
+        flow("agent", "agent:cubic(hystart=off)"),
+        flow("other", "agent:cubic"),
+        flow("native", "bpf:reno"),
+        flow("kernel", "reno"),
+    ]);
+    let agent = |spec: &str| Platform::Agent(spec.parse().unwrap());
+    scenario.algorithms = vec![
+        Algorithm { key: "agent:cubic(hystart=off)".into(), platform: agent("cubic(hystart=off)") },
+        Algorithm { key: "agent:cubic".into(), platform: agent("cubic") },
+        Algorithm { key: "bpf:reno".into(), platform: Platform::Bpf("reno".into()) },
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let record = testbed::run_with(&forebay(), &scenario, dir.path(), &mut |_| {}).unwrap();
+    assert_eq!(record.flows.len(), 8);
+    for flow in &record.flows {
+        let workload =
+            scenario.pairs[0].workloads.iter().find(|it| it.name == flow.workload).unwrap();
+        assert_eq!(flow.cc.as_ref(), Some(&workload.cc), "as the socket says");
+        assert!(flow.bytes > 0 && !flow.failed, "{}: {} bytes", flow.workload, flow.bytes);
+        assert!(flow.samples.len() > 100, "{} samples", flow.samples.len());
+        assert!(flow.samples.iter().any(|sample| sample.cwnd > 10 && sample.srtt_us > 20_000));
+    }
+    let agent = record.agent.unwrap();
+    assert!(agent.reports > 100 && agent.decisions > 100, "{agent:?}");
+    assert!(record.host.cpu_cores.iter().any(|(name, _)| name == "agent"));
+    // Two of the agent and one of BPF, each registered under a name of the run's own.
+    let settings = record.host.settings.iter().filter_map(|it| {
+        it.strip_prefix("congestion control ")?.split_once(" = ").map(|(name, _)| name)
+    });
+    let names: Vec<&str> = settings.collect();
+    assert!(names.len() == 3 && names.iter().all(|name| name.starts_with("fx")), "{names:?}");
+    let registered =
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    assert!(!names.iter().any(|name| registered.contains(name)), "they end with the run");
 }
 
 #[test]
@@ -325,6 +375,8 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
             reverse_bundle: None,
             workloads,
         }],
+        algorithms: Vec::new(),
+        agent: AgentSpec::default(),
         faults: Vec::new(),
         attack: None,
     }

@@ -27,6 +27,9 @@ pub struct RunRecord {
     /// The attack, if there was one.
     #[serde(default)]
     pub attack: Option<AttackRecord>,
+    /// The agent, if the run had one.
+    #[serde(default)]
+    pub agent: Option<AgentRecord>,
     /// The machine and the programs.
     pub host: HostRecord,
 }
@@ -71,6 +74,42 @@ pub struct FlowRecord {
     pub lost: u64,
     /// The connection was reset or failed.
     pub failed: bool,
+    /// Congestion control of the sender's socket, read back from it at the end; greedy flows only.
+    #[serde(default)]
+    pub cc: Option<String>,
+    /// The sender's state every 10 ms; greedy flows of at most ten connections only.
+    #[serde(default)]
+    pub samples: Vec<TcpSample>,
+}
+
+/// What the kernel says of a sending connection at an instant (`TCP_INFO`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpSample {
+    /// When.
+    pub at_ns: u64,
+    /// Window in segments.
+    pub cwnd: u32,
+    /// Smoothed round trip (us); 0: none yet.
+    pub srtt_us: u32,
+    /// Segments sent again since the connection was opened.
+    pub retransmissions: u32,
+}
+
+/// What an agent counted from its start to the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// Reports that it took.
+    pub reports: u64,
+    /// Reports that the ring did not take.
+    pub missed: u64,
+    /// Decisions that it handed to the kernel.
+    pub decisions: u64,
+    /// Decisions that it withheld because they came too late.
+    pub stale: u64,
+    /// Connections whose algorithm failed.
+    pub failed: u64,
+    /// Times that the kernel's own law took a connection, since no answer came in time.
+    pub fallbacks: u64,
 }
 
 /// One direction of the emulated path.

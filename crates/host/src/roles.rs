@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::agent::{AgentError, native};
 use crate::cost::{PartError, part};
 use crate::emulator;
 use crate::generator::{self, hostile};
@@ -26,7 +27,7 @@ use crate::generator::{self, hostile};
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// No such role.
-    #[error("role {0:?}: allowed is one of cost, emulator, hosts, hostile")]
+    #[error("role {0:?}: allowed is one of cost, emulator, hosts, hostile, native")]
     Unknown(String),
     /// The specification cannot be read.
     #[error("{}: {source}", path.display())]
@@ -56,6 +57,9 @@ pub enum RoleError {
     /// A part of a trial failed.
     #[error(transparent)]
     Cost(#[from] PartError),
+    /// A congestion control cannot be registered.
+    #[error(transparent)]
+    Native(#[from] AgentError),
 }
 
 /// Runs the role `name` until the testbed ends it.
@@ -65,6 +69,7 @@ pub fn run(name: &str, spec: &Path) -> Result<(), RoleError> {
         "emulator" => Ok(emulator::run(&read_spec(spec)?)?),
         "hosts" => Ok(generator::run(read_spec(spec)?)?),
         "hostile" => Ok(hostile::run(read_spec(spec)?)?),
+        "native" => Ok(native::run(&read_spec(spec)?)?),
         _ => Err(RoleError::Unknown(name.to_string())),
     }
 }
@@ -133,7 +138,7 @@ mod tests {
     fn an_unknown_role_names_the_allowed_ones() {
         let error = run("router", Path::new("/nonexistent")).unwrap_err();
         assert!(
-            error.to_string().contains("allowed is one of cost, emulator, hosts, hostile"),
+            error.to_string().contains("allowed is one of cost, emulator, hosts, hostile, native"),
             "{error}"
         );
     }

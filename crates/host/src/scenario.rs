@@ -29,12 +29,52 @@ pub struct Scenario {
     pub reverse: LinkSpec,
     /// The pairs of sites.
     pub pairs: Vec<PairSpec>,
+    /// Congestion controls that the run brings along; workloads select them by their key.
+    #[serde(default)]
+    pub algorithms: Vec<Algorithm>,
+    /// The agent of those that run in one.
+    #[serde(default)]
+    pub agent: AgentSpec,
     /// Signals sent to the boxes during the run.
     #[serde(default)]
     pub faults: Vec<Fault>,
     /// An attack on the messages of a bundle.
     #[serde(default)]
     pub attack: Option<Attack>,
+}
+
+/// A congestion control that is registered for the run, under a name that only the run knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Algorithm {
+    /// What [`Workload::cc`] calls it; with a colon, so that it is no kernel's name.
+    pub key: String,
+    /// Where it runs.
+    pub platform: Platform,
+}
+
+/// Where a congestion control of this program runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Platform {
+    /// In `forebay agent`, the datapath in the kernel.
+    Agent(Spec),
+    /// In the kernel alone, in BPF: `reno` or `cubic`.
+    Bpf(String),
+}
+
+/// How an agent hears of its connections, as `forebay agent` takes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentSpec {
+    /// How often the kernel reports: `round`, `ack` or a time.
+    pub report: String,
+    /// Time between two looks at the reports (ns); 0: each wakes the agent.
+    pub period_ns: u64,
+}
+
+impl Default for AgentSpec {
+    fn default() -> Self {
+        Self { report: "round".into(), period_ns: 10_000_000 }
+    }
 }
 
 /// Forged, replayed, truncated and oversized messages to a box in the name of its peer, sent over
@@ -177,7 +217,8 @@ pub struct BundleSpec {
 pub struct Workload {
     /// Name in rows and figures, unique in the run.
     pub name: String,
-    /// Kernel congestion control of the TCP sockets (`"cubic"`).
+    /// Congestion control of the TCP sockets: a name that the kernel knows (`"cubic"`), or the key of
+    /// one of [`Scenario::algorithms`].
     pub cc: String,
     /// Data flows from right to left instead.
     pub reversed: bool,

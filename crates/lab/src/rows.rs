@@ -21,6 +21,8 @@ pub struct RunRows {
     pub bundles: Vec<BundleRow>,
     /// Hostile messages, if some were sent.
     pub attack: Option<AttackRow>,
+    /// The agent, if flows had one.
+    pub agent: Option<AgentRow>,
     /// The machine and the programs.
     pub host: HostRow,
 }
@@ -72,6 +74,41 @@ pub struct FlowRow {
     pub failed: bool,
     /// What only its back end can see, under the names of the catalogue.
     pub measured: Vec<(&'static str, f64)>,
+    /// The sender's state every 10 ms: greedy flows of at most [`SAMPLED_MAX`] connections.
+    pub samples: Vec<TcpRow>,
+}
+
+/// Most connections of a flow whose states are taken.
+pub const SAMPLED_MAX: u32 = 10;
+
+/// The state of a sending TCP connection at an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TcpRow {
+    /// When.
+    pub at_ns: u64,
+    /// Window.
+    pub cwnd_segments: f64,
+    /// Smoothed round trip; `None` before the first.
+    pub srtt_ms: Option<f64>,
+    /// Segments sent again so far.
+    pub retransmissions: u64,
+}
+
+/// What an agent counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentRow {
+    /// Reports that it took.
+    pub reports: u64,
+    /// Reports that the ring did not take.
+    pub missed: u64,
+    /// Decisions that it handed to the kernel.
+    pub decisions: u64,
+    /// Decisions that it withheld because they came too late.
+    pub stale: u64,
+    /// Connections whose algorithm failed.
+    pub failed: u64,
+    /// Times that the kernel's own law took a connection, since no answer came in time.
+    pub fallbacks: u64,
 }
 
 /// One direction of the path.

@@ -17,11 +17,13 @@ use forebay_core::units::{ByteCount, parse_duration};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay agent --algorithm cubic\n  \
+    forebay agent --algorithm cubic --algorithm 'plain=cubic(hystart=off)'\n  \
     forebay agent --algorithm 'copa' --algorithm bbr --rule '10.0.0.0/8:443=vegas(alpha=3)'\n  \
     forebay agent --algorithm copa --record copa.recording && forebay replay copa.recording\n\n\
     `forebay list algorithms` lists the algorithms and their parameters.")]
 pub struct Agent {
-    /// An algorithm, such as cubic or 'cubic(hystart=off)'; may be given several times.
+    /// An algorithm, such as cubic or 'cubic(hystart=off)'; may be given several times. NAME=ALGORITHM
+    /// registers it under a name of your own instead of fb_ALGORITHM.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
     /// Connections to a destination get this algorithm, whichever name they selected:
@@ -61,7 +63,7 @@ pub struct Agent {
 mod with_host {
     use forebay_core::spec::SpecError;
     use forebay_host::agent::rules::{Choice, Rule, Rules};
-    use forebay_host::agent::{self, AgentError, Cadence, Config, PERIOD_MAX, PERIOD_MIN};
+    use forebay_host::agent::{self, AgentError, Cadence, Config};
 
     use super::*;
     use crate::commands::{BadInput, print};
@@ -80,7 +82,7 @@ mod with_host {
         fn config(self) -> Result<Config, BadInput> {
             let choices = self.algorithms.iter().map(|text| {
                 let refused = |error: SpecError| BadInput(format!("--algorithm {text}: {error}"));
-                text.parse::<Choice>().map_err(refused)
+                Choice::offered(text).map_err(refused)
             });
             let rules = self.rules.iter().map(|text| {
                 text.parse::<Rule>().map_err(|error| BadInput(format!("--rule {text}: {error}")))
@@ -89,7 +91,7 @@ mod with_host {
                 Rules::new(choices.collect::<Result<_, _>>()?, rules.collect::<Result<_, _>>()?)
                     .map_err(|reason| BadInput(format!("--algorithm: {reason}")))?;
             let period = self.period;
-            if !period.is_zero() && !(PERIOD_MIN..=PERIOD_MAX).contains(&period) {
+            if !agent::is_period(period) {
                 return Err(BadInput(format!(
                     "--period {period:?}: allowed is 1ms to 10ms, or 0ms"
                 )));
@@ -108,20 +110,8 @@ mod with_host {
         }
     }
 
-    /// Longest time between reports.
-    const EVERY_MAX: Duration = Duration::from_millis(50);
-
-    /// A report a round, no more than one a millisecond.
-    const ROUND_MIN: Duration = Duration::from_millis(1);
-
     fn cadence(text: &str) -> Result<Cadence, BadInput> {
-        let time = match text {
-            "round" => return Ok(Cadence::Round { at_least: ROUND_MIN }),
-            "ack" => return Ok(Cadence::Every(Duration::ZERO)),
-            text => parse_duration(text).ok(),
-        };
-        let allowed = Duration::from_micros(100)..=EVERY_MAX;
-        time.filter(|time| allowed.contains(time)).map(Cadence::Every).ok_or_else(|| {
+        agent::cadence(text).ok_or_else(|| {
             BadInput(format!("--report {text}: allowed is round, ack, or a time of 100us to 50ms"))
         })
     }
@@ -174,7 +164,7 @@ mod with_host {
         #[test]
         fn an_algorithm_is_all_that_is_needed() {
             let config = config("--algorithm cubic").unwrap();
-            assert_eq!(config.cadence, Cadence::Round { at_least: ROUND_MIN });
+            assert_eq!(config.cadence, Cadence::Round { at_least: Duration::from_millis(1) });
             assert_eq!(config.control_path().to_str(), Some("/run/forebay/agent-fb_cubic.sock"));
             assert!(config.pins.is_none() && config.recording.is_none());
             let text = selection(&config.rules);
@@ -201,6 +191,7 @@ mod with_host {
         fn refusals_name_the_option_the_value_and_what_is_allowed() {
             for (arguments, part) in [
                 ("", "--algorithm <NAME>"),
+                ("--algorithm a.b=cubic", "--algorithm a.b=cubic: name = a.b: allowed is 1 to 15"),
                 (
                     "--algorithm nonesuch",
                     "--algorithm nonesuch: kind = nonesuch: allowed is one of",

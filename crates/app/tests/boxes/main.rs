@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{QueueSample, RunRecord};
 use forebay_host::scenario::{
-    BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec, Scenario, Workload,
-    WorkloadKind,
+    AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec,
+    Scenario, Workload, WorkloadKind,
 };
 use forebay_host::testbed;
 
@@ -119,6 +119,8 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
             reverse_bundle: reverse,
             workloads: vec![greedy],
         }],
+        algorithms: Vec::new(),
+        agent: AgentSpec::default(),
         faults: Vec::new(),
         attack: None,
     }

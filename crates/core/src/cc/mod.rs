@@ -37,7 +37,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 pub use self::law::Law;
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Param, Spec, SpecError, Value};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
 /// Round-trip times seen in an interval.
@@ -281,6 +281,16 @@ pub fn build(spec: &Spec, supplied: &[Field]) -> Result<Box<dyn CongestionContro
             Err(SpecError::new("kind", &spec.kind.to_string(), &allowed))
         }
     }
+}
+
+/// `spec` for the sender of a single flow: an algorithm that steers aggregates as well is told so,
+/// unless `spec` says otherwise.
+pub fn of_single_flow(mut spec: Spec) -> Spec {
+    let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == spec.kind);
+    if known.is_some_and(|it| it.params.iter().any(|param| param.name == delay::FLOW.name)) {
+        spec.params.entry(delay::FLOW.name.into()).or_insert(Value::Bool(true));
+    }
+    spec
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 pub mod connections;
 pub mod features;
 pub mod flow;
+pub mod native;
 pub mod recording;
 pub mod replay;
 pub mod rows;
@@ -26,16 +27,47 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_core::units::ByteCount;
+use forebay_core::units::{ByteCount, parse_duration};
 pub use forebay_ebpf::tcp::Cadence;
 pub use worker::run;
 
 use self::rules::Rules;
+use crate::daemon::privileges;
 
 /// Shortest and longest time between two looks at the reports, unless each wakes the agent.
 pub const PERIOD_MIN: Duration = Duration::from_millis(1);
 /// See [`PERIOD_MIN`].
 pub const PERIOD_MAX: Duration = Duration::from_millis(10);
+
+/// A report a round, no more than one a millisecond.
+const ROUND_MIN: Duration = Duration::from_millis(1);
+/// Shortest and longest time between reports.
+const EVERY_MIN: Duration = Duration::from_micros(100);
+const EVERY_MAX: Duration = Duration::from_millis(50);
+
+/// Reads how often the kernel reports: `round`, `ack` or a time of 100 us to 50 ms; `None` of anything
+/// else.
+pub fn cadence(text: &str) -> Option<Cadence> {
+    match text {
+        "round" => Some(Cadence::Round { at_least: ROUND_MIN }),
+        "ack" => Some(Cadence::Every(Duration::ZERO)),
+        text => {
+            let time = parse_duration(text).ok();
+            time.filter(|time| (EVERY_MIN..=EVERY_MAX).contains(time)).map(Cadence::Every)
+        }
+    }
+}
+
+/// Whether an agent can have this [`Config::period`].
+pub fn is_period(period: Duration) -> bool {
+    period.is_zero() || (PERIOD_MIN..=PERIOD_MAX).contains(&period)
+}
+
+/// Whether congestion controls of this program can be registered here: says what is missing.
+pub fn check() -> Result<(), AgentError> {
+    privileges::check_agent().map_err(AgentError::Privilege)?;
+    Ok(features::check()?)
+}
 
 /// What an agent does.
 #[derive(Clone, Debug)]

@@ -13,9 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use forebay_core::cc::delay::FLOW;
-use forebay_core::cc::{self, ALGORITHMS, CongestionControl, Field};
-use forebay_core::spec::{Spec, SpecError, Value};
+use forebay_core::cc::{self, CongestionControl, Field};
+use forebay_core::spec::{Spec, SpecError};
 use ipnet::IpNet;
 
 /// What the kernel's reports tell an algorithm.
@@ -35,41 +34,63 @@ pub fn kernel_name(algorithm: &str) -> String {
 /// An algorithm with its parameters, checked: it can be built on what the kernel reports. Every
 /// connection has a copy, which costs a word.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice(Arc<Spec>);
+pub struct Choice(Arc<Offer>);
+
+/// What is offered, and under which name in the kernel.
+#[derive(Debug, PartialEq)]
+struct Offer {
+    spec: Spec,
+    name: String,
+}
 
 impl Choice {
     /// Checks `spec`. What is meant for aggregates as well is told that this is a single flow, unless
     /// `spec` says otherwise.
-    pub fn new(mut spec: Spec) -> Result<Self, SpecError> {
-        let is_for_both = |algorithm: &&cc::Algorithm| {
-            algorithm.name == spec.kind && algorithm.params.iter().any(|it| it.name == FLOW.name)
-        };
-        if ALGORITHMS.iter().any(|algorithm| is_for_both(&algorithm)) {
-            spec.params.entry(FLOW.name.into()).or_insert(Value::Bool(true));
-        }
+    pub fn new(spec: Spec) -> Result<Self, SpecError> {
+        let spec = cc::of_single_flow(spec);
         cc::build(&spec, SUPPLIED)?;
-        Ok(Self(Arc::new(spec)))
+        Ok(Self(Arc::new(Offer { name: kernel_name(&spec.kind), spec })))
+    }
+
+    /// The same under another name in the kernel, 1 to [`NAME_MAX`] bytes of letters, digits, `_` and
+    /// `-`.
+    pub fn named(self, name: &str) -> Result<Self, SpecError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_plain) {
+            let allowed = "1 to 15 letters, digits, `_` or `-`";
+            return Err(SpecError::new("name", name, allowed));
+        }
+        Ok(Self(Arc::new(Offer { name: name.into(), spec: self.0.spec.clone() })))
+    }
+
+    /// Reads an algorithm that is offered: `copa` under its own name, `mine=copa` under another.
+    pub fn offered(text: &str) -> Result<Self, SpecError> {
+        // Parameters have signs of equality, too.
+        match text.split_once('=').filter(|(name, _)| !name.contains('(')) {
+            Some((name, algorithm)) => algorithm.parse::<Self>()?.named(name.trim()),
+            None => text.parse(),
+        }
     }
 
     /// The checked specification.
     pub fn spec(&self) -> &Spec {
-        &self.0
+        &self.0.spec
     }
 
     /// The name under which it is registered with the kernel.
     pub fn kernel_name(&self) -> String {
-        kernel_name(&self.0.kind)
+        self.0.name.clone()
     }
 
     /// A fresh instance.
     pub fn build(&self) -> Box<dyn CongestionControl> {
-        cc::build(&self.0, SUPPLIED).expect("it was built once, when it was checked")
+        cc::build(&self.0.spec, SUPPLIED).expect("it was built once, when it was checked")
     }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.0.spec.fmt(f)
     }
 }
 
@@ -187,7 +208,8 @@ impl Rules {
             let name = choice.kernel_name();
             if choices[..index].iter().any(|other| other.kernel_name() == name) {
                 return Err(format!(
-                    "two algorithms would be {name}: give other parameters by a rule"
+                    "two algorithms would be {name}: name one of them otherwise (mine=ALGORITHM), or give \
+                     other parameters by a rule"
                 ));
             }
         }
@@ -214,6 +236,8 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::cc::ALGORITHMS;
+
     use super::*;
 
     fn rules(choices: &[&str], rules: &[&str]) -> Rules {
@@ -283,6 +307,24 @@ mod tests {
         assert_eq!(flow("copa"), Some(true));
         assert_eq!(flow("copa(flow=false)"), Some(false));
         assert_eq!(flow("cubic"), None);
+    }
+
+    #[test]
+    fn an_algorithm_is_offered_under_its_own_name_or_another() {
+        for (text, name, spec) in [
+            ("cubic", "fb_cubic", "cubic"),
+            ("cubic(hystart=off)", "fb_cubic", "cubic(hystart=off)"),
+            ("mine=cubic", "mine", "cubic"),
+            ("no-hystart_1 = cubic(hystart=off)", "no-hystart_1", "cubic(hystart=off)"),
+        ] {
+            let choice = Choice::offered(text).unwrap();
+            assert_eq!((choice.kernel_name().as_str(), choice.to_string().as_str()), (name, spec));
+        }
+        for text in ["=cubic", "sixteen_letters_=cubic", "a b=cubic", "mine=nonesuch"] {
+            assert!(Choice::offered(text).is_err(), "{text}");
+        }
+        let both = ["cubic", "plain=cubic(hystart=off)"].map(|it| Choice::offered(it).unwrap());
+        assert!(Rules::new(both.to_vec(), vec![]).is_ok());
     }
 
     #[test]

@@ -50,8 +50,7 @@ pub fn run(
     config: &Config,
     started: impl FnOnce() + Send + 'static,
 ) -> Result<AgentStatus, AgentError> {
-    privileges::check_agent().map_err(AgentError::Privilege)?;
-    features::check()?;
+    super::check()?;
     let signals = block_signals().map_err(AgentError::SetUp)?;
     let worker = AgentWorker::open(config, Box::new(started))?;
     let control = config.control_path();

@@ -342,7 +342,7 @@ impl Endpoint for Pinger {
                 bytes_per_100ms: ping.meter.take_intervals(),
                 rtts_ns: std::mem::take(&mut ping.rtts_ns),
                 lost: ping.lost,
-                failed: false,
+                ..FlowRecord::default()
             });
         }
     }

@@ -7,6 +7,7 @@ use super::endpoint::{Endpoint, Window};
 use super::meter::Meter;
 use super::reactor::{Key, Reactor};
 use super::sockets::{Acceptor, Dialer, discard, failed, would_block};
+use super::watch::Watch;
 use super::{GeneratorError, HostsOutput, SiteEnd};
 use crate::clock;
 use crate::record::FlowRecord;
@@ -32,6 +33,7 @@ pub(super) struct Source {
     connections: Vec<Option<Socket>>,
     window: Window,
     timer: Option<u64>,
+    watch: Watch,
     failed: u64,
 }
 
@@ -50,6 +52,7 @@ impl Source {
             connections: Vec::new(),
             window: site.window,
             timer: None,
+            watch: Watch::default(),
             failed: 0,
         })
     }
@@ -58,6 +61,20 @@ impl Source {
         if self.connections[connection].take().is_some() {
             self.failed += 1;
         }
+    }
+
+    /// Writing begins or ends.
+    fn turn(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        let running = now < self.window.stop_ns;
+        let interest = if running { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+        for (index, socket) in self.connections.iter().enumerate() {
+            let key = Key { endpoint: self.key, connection: index as u32 };
+            if let Some(socket) = socket {
+                reactor.change(socket, key, interest)?;
+            }
+        }
+        self.timer = running.then_some(self.window.stop_ns);
+        Ok(())
     }
 }
 
@@ -69,6 +86,7 @@ impl Endpoint for Source {
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
         self.timer = Some(self.window.start_ns);
+        self.watch.begin(started_ns, self.window, self.connections.len());
     }
 
     fn on_event(
@@ -102,19 +120,14 @@ impl Endpoint for Source {
     }
 
     fn next_timer(&self) -> Option<u64> {
-        self.timer
+        self.timer.into_iter().chain(self.watch.next_timer()).min()
     }
 
     fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
-        let running = now < self.window.stop_ns;
-        let interest = if running { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
-        for (index, socket) in self.connections.iter().enumerate() {
-            let key = Key { endpoint: self.key, connection: index as u32 };
-            if let Some(socket) = socket {
-                reactor.change(socket, key, interest)?;
-            }
+        if self.timer.is_some_and(|at| at <= now) {
+            self.turn(reactor, now)?;
         }
-        self.timer = running.then_some(self.window.stop_ns);
+        self.watch.on_timer(now, &self.connections);
         Ok(())
     }
 
@@ -124,6 +137,7 @@ impl Endpoint for Source {
 
     fn finish(&mut self, output: &mut HostsOutput) {
         output.failures.push((self.workload.clone(), self.failed));
+        output.senders.extend(self.watch.finish(&self.workload, &self.connections));
     }
 }
 
@@ -207,6 +221,10 @@ impl Endpoint for Sink {
 
     fn finish(&mut self, output: &mut HostsOutput) {
         for (index, meter) in self.meters.iter_mut().enumerate() {
+            let own = self.dialer.socket(index as u32).local_addr().ok();
+            if let Some(address) = own.and_then(|address| address.as_socket()) {
+                output.receivers.push((self.workload.clone(), index as u32, address.port()));
+            }
             output.flows.push(FlowRecord {
                 workload: self.workload.clone(),
                 index: index as u32,

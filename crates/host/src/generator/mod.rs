@@ -13,6 +13,7 @@ mod meter;
 mod reactor;
 mod requests;
 mod sockets;
+mod watch;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::process;
-use crate::record::{FlowRecord, RequestRecord};
+use crate::record::{FlowRecord, RequestRecord, TcpSample};
 use crate::roles::{self, Order};
 use crate::scenario::{Workload, WorkloadKind};
 use endpoint::{Endpoint, Window};
@@ -97,8 +98,27 @@ pub struct HostsOutput {
     pub datagrams_received: Vec<(String, u64)>,
     /// Connections that failed on this side, by workload.
     pub failures: Vec<(String, u64)>,
+    /// Connections that sent from this side.
+    #[serde(default)]
+    pub senders: Vec<Sender>,
+    /// The ports of the connections received on this side: workload, number, port.
+    #[serde(default)]
+    pub receivers: Vec<(String, u32, u16)>,
     /// How late requests were written while their connection was free (ns), in order of time.
     pub lateness_ns: Vec<u64>,
+}
+
+/// What a sending connection was seen to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sender {
+    /// Its workload.
+    pub workload: String,
+    /// Port of the receiver, which tells the connections of a workload apart.
+    pub port: u16,
+    /// Its congestion control at the end.
+    pub cc: String,
+    /// Its state over time.
+    pub samples: Vec<TcpSample>,
 }
 
 /// A generator that could not start or failed.

@@ -389,9 +389,9 @@ impl BoxFiles {
 /// Longest path of a Unix socket (bytes): `sun_path` less the final zero (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Where a box's control socket is: in the folder of the run, which may lie too deep for a socket;
+/// Where the control socket of a program is: in the folder of the run, which may lie too deep for a socket;
 /// then it is named through our own open file.
-fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
+pub(super) fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
     let name = format!("{name}.sock");
     let path = dir.join(&name);
     if path.as_os_str().len() <= SOCKET_PATH_MAX {

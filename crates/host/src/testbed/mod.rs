@@ -4,6 +4,7 @@
 //! with their last user, and programs are killed when their parent dies. So nothing is left
 //! behind, also after `kill -9`.
 
+mod algorithms;
 mod attacker;
 mod awake;
 mod boxes;

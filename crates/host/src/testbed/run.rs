@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::algorithms::Algorithms;
 use super::attacker::Attacker;
 use super::awake::Awake;
 use super::boxes::Boxes;
@@ -19,11 +20,11 @@ use super::topology::{Site, Topology, left_port, right_port};
 use super::{Phase, Progress, TICK, TestbedError};
 use crate::clock;
 use crate::emulator::{DevicePair, EmulatorSpec, LINKS_FILE};
-use crate::generator::{HostPair, HostsOutput, HostsSpec, Side};
+use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
 use crate::process::{self, MachineTime};
 use crate::record::{HostRecord, LinkRecord, RunRecord};
 use crate::roles::Order;
-use crate::scenario::{Fault, Scenario};
+use crate::scenario::{Fault, Scenario, Workload};
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,6 +46,7 @@ pub(super) struct Run<'a> {
     dir: &'a Path,
     emulator: Program,
     boxes: Boxes<'a>,
+    algorithms: Algorithms,
     attacker: Option<Attacker>,
     left: Program,
     right: Program,
@@ -90,15 +92,18 @@ impl<'a> Run<'a> {
             .transpose()?;
         let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
         boxes.await_peers()?;
+        let mut algorithms = Algorithms::start(scenario, &topology.emulator, &start)?;
         topology.disable_offloads()?;
-        let host = describe_host(topology, processors)?;
+        let mut host = describe_host(topology, processors)?;
+        host.settings.extend(algorithms.settings());
 
         let hosts = |side, name| {
             let namespace = match side {
                 Side::Left => &topology.pairs[0].left_hosts,
                 Side::Right => &topology.pairs[0].right_hosts,
             };
-            start.role("hosts", namespace, name, &hosts_spec(side, scenario, topology, dir))
+            let spec = hosts_spec(side, scenario, topology, &algorithms, dir);
+            start.role("hosts", namespace, name, &spec)
         };
         let mut left = hosts(Side::Left, "left hosts")?;
         let mut right = hosts(Side::Right, "right hosts")?;
@@ -110,6 +115,7 @@ impl<'a> Run<'a> {
         // What failed meanwhile is the better explanation of a run that fails later.
         emulator.check()?;
         boxes.check()?;
+        algorithms.check()?;
         let mut faults = scenario.faults.clone();
         faults.sort_by_key(|fault| fault.at_ns);
         Ok(Self {
@@ -117,6 +123,7 @@ impl<'a> Run<'a> {
             dir,
             emulator,
             boxes,
+            algorithms,
             attacker,
             left,
             right,
@@ -152,6 +159,7 @@ impl<'a> Run<'a> {
             self.wait_for_tick()?;
             self.emulator.check()?;
             self.boxes.check()?;
+            self.algorithms.check()?;
             if let Some(attacker) = &mut self.attacker {
                 attacker.watch(self.started_ns, &self.boxes)?;
             }
@@ -188,6 +196,7 @@ impl<'a> Run<'a> {
         let attacker = self.attacker.take();
         let attack = attacker.map(|attacker| attacker.finish(&self.boxes)).transpose()?;
         self.boxes.stop()?;
+        let agent = self.algorithms.stop()?;
         self.emulator.stop(None)?;
         let left: HostsOutput = read_json(&hosts_output(self.dir, Side::Left))?;
         let right: HostsOutput = read_json(&hosts_output(self.dir, Side::Right))?;
@@ -198,10 +207,14 @@ impl<'a> Run<'a> {
             links,
             bundles: self.boxes.collect()?,
             attack,
+            agent,
             host: self.host,
             ..RunRecord::default()
         };
         merge(&mut record, [left, right]);
+        for cc in record.flows.iter_mut().filter_map(|flow| flow.cc.as_mut()) {
+            *cc = self.algorithms.key_of(cc).to_string();
+        }
         Ok(record)
     }
 
@@ -224,6 +237,7 @@ impl<'a> Run<'a> {
     fn snapshot(&self) -> Result<Snapshot, TestbedError> {
         let attacker = self.attacker.as_ref().map(|attacker| &attacker.program);
         let own = [&self.emulator, &self.left, &self.right].into_iter().chain(attacker);
+        let own = own.chain(self.algorithms.programs());
         let own = own.map(|program| (program.name.clone(), program.cpu_time_ns().unwrap_or(0)));
         let boxes = self.boxes.processes().into_iter().map(|(name, _, cpu_ns)| (name, cpu_ns));
         let machine = MachineTime::now().map_err(TestbedError::Proc)?;
@@ -280,7 +294,17 @@ impl Starter<'_> {
             .map_err(|source| TestbedError::File { path: path.clone(), source })?;
         let arguments: [OsString; 4] =
             ["role".into(), role.into(), "--spec".into(), path.into_os_string()];
-        Program::start(name, self.binary, &arguments, namespace, self.dir)
+        self.program(name, namespace, &arguments)
+    }
+
+    /// Starts `forebay ARGUMENTS` under `name`.
+    pub fn program(
+        &self,
+        name: &str,
+        namespace: &Namespace,
+        arguments: &[OsString],
+    ) -> Result<Program, TestbedError> {
+        Program::start(name, self.binary, arguments, namespace, self.dir)
     }
 }
 
@@ -312,7 +336,17 @@ fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Pat
     }
 }
 
-fn hosts_spec(side: Side, scenario: &Scenario, topology: &Topology, dir: &Path) -> HostsSpec {
+fn hosts_spec(
+    side: Side,
+    scenario: &Scenario,
+    topology: &Topology,
+    algorithms: &Algorithms,
+    dir: &Path,
+) -> HostsSpec {
+    let named = |workload: &Workload| {
+        let cc = algorithms.name_of(&workload.cc).to_string();
+        Workload { cc, ..workload.clone() }
+    };
     let pairs = scenario.pairs.iter().zip(&topology.pairs).enumerate();
     let pairs = pairs.map(|(pair, (spec, sites))| {
         let left = (&sites.left_hosts, Site::LeftHosts.address(pair));
@@ -322,7 +356,7 @@ fn hosts_spec(side: Side, scenario: &Scenario, topology: &Topology, dir: &Path) 
             namespace: own.0.path(),
             local: own.1,
             remote: other.1,
-            workloads: spec.workloads.clone(),
+            workloads: spec.workloads.iter().map(named).collect(),
         }
     });
     HostsSpec {
@@ -358,6 +392,7 @@ fn describe_host(
 fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
     let mut lateness_ns = Vec::new();
     let [mut sent, mut received, mut failures] = [const { Vec::new() }; 3];
+    let (mut senders, mut receivers) = (Vec::new(), Vec::new());
     for side in sides {
         record.requests.extend(side.requests);
         record.flows.extend(side.flows);
@@ -365,6 +400,8 @@ fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
         sent.extend(side.datagrams_sent);
         received.extend(side.datagrams_received);
         failures.extend(side.failures);
+        senders.extend(side.senders);
+        receivers.extend(side.receivers);
     }
     let sum = |rows: &[(String, u64)], workload: &str| -> u64 {
         rows.iter().filter(|(name, _)| name == workload).map(|(_, count)| count).sum()
@@ -372,6 +409,13 @@ fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
     for flow in &mut record.flows {
         flow.lost += sum(&sent, &flow.workload).saturating_sub(sum(&received, &flow.workload));
         flow.failed |= sum(&failures, &flow.workload) > 0;
+        let is_its = |it: &&(String, u32, u16)| it.0 == flow.workload && it.1 == flow.index;
+        let port = receivers.iter().find(is_its).map(|(.., port)| *port);
+        let is_its = |it: &&mut Sender| Some(it.port) == port && it.workload == flow.workload;
+        if let Some(sender) = senders.iter_mut().find(is_its) {
+            flow.cc = Some(std::mem::take(&mut sender.cc));
+            flow.samples = std::mem::take(&mut sender.samples);
+        }
     }
     record.host.generator_lateness_ns = quantiles(lateness_ns);
 }
@@ -398,7 +442,7 @@ fn sleep_until(at_ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::FlowRecord;
+    use crate::record::{FlowRecord, TcpSample};
 
     #[test]
     fn quantiles_are_members_and_ordered() {
@@ -408,10 +452,17 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_failures_of_one_side_mark_the_flows_of_the_other() {
+    fn what_one_side_saw_is_added_to_the_flows_of_the_other() {
         let flow =
             |workload: &str| FlowRecord { workload: workload.into(), ..FlowRecord::default() };
+        let sender = |port, cc: &str| Sender {
+            workload: "bulk".into(),
+            port,
+            cc: cc.into(),
+            samples: vec![TcpSample { cwnd: port.into(), ..TcpSample::default() }],
+        };
         let left = HostsOutput {
+            senders: vec![sender(7, "bbr"), sender(9, "reno")],
             datagrams_sent: vec![("cbr".into(), 10)],
             failures: vec![("bulk".into(), 1), ("cbr".into(), 0)],
             lateness_ns: vec![5],
@@ -420,6 +471,7 @@ mod tests {
         let right = HostsOutput {
             flows: vec![flow("cbr"), flow("bulk")],
             datagrams_received: vec![("cbr".into(), 7)],
+            receivers: vec![("other".into(), 0, 7), ("bulk".into(), 0, 9)],
             lateness_ns: vec![3],
             ..HostsOutput::default()
         };
@@ -427,6 +479,11 @@ mod tests {
         merge(&mut record, [left, right]);
         assert_eq!((record.flows[0].lost, record.flows[0].failed), (3, false));
         assert_eq!((record.flows[1].lost, record.flows[1].failed), (0, true));
+        assert_eq!(
+            (record.flows[1].cc.as_deref(), record.flows[1].samples[0].cwnd),
+            (Some("reno"), 9)
+        );
+        assert!(record.flows[0].cc.is_none() && record.flows[0].samples.is_empty());
         assert_eq!(record.host.generator_lateness_ns, [3, 3, 3, 5]);
     }
 }

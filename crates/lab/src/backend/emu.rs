@@ -5,12 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_core::random::Streams;
+use forebay_core::spec::{Spec, SpecError};
+use forebay_host::agent;
+use forebay_host::agent::rules::Choice;
 use forebay_host::record::{
-    AttackRecord, BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord,
+    AgentRecord, AttackRecord, BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord,
+    TcpSample,
 };
 use forebay_host::scenario::{
-    Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkChange, LinkSpec, PairSpec,
-    Request, Scenario, Timing, Workload, WorkloadKind,
+    self, AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget,
+    LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, TestbedError};
 
@@ -20,11 +24,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
 
 use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
-use crate::plan::experiment as plan;
+use crate::plan::experiment::{self as plan, Platform};
 use crate::plan::schedule::Connections;
 use crate::rows::{
-    AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow,
-    RequestRow, RunRows,
+    AgentRow, AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog,
+    QueueRow, RequestRow, RunRows, TcpRow,
 };
 
 /// The back end.
@@ -87,7 +91,7 @@ impl Backend for Emu {
             progress(Progress { phase, done: done.min(1.0) });
         };
         match testbed::run(&scenario, directory, &mut report) {
-            Ok(record) => rows(record, &flows),
+            Ok(record) => rows(experiment, record, &flows),
             Err(error @ TestbedError::NotRoot) => Err(BackendError::Unavailable(error.to_string())),
             Err(error) => Err(BackendError::Failed(error.to_string())),
         }
@@ -100,24 +104,66 @@ struct Plan {
     flows: Vec<(String, usize)>,
 }
 
-/// The kernel's name of a flow's congestion control.
-fn kernel_cc(flow: &plan::Flow) -> &str {
-    if flow.cc.kind == "newreno" { "reno" } else { &flow.cc.kind }
+/// The kernel's name of a congestion control.
+fn kernel_name(cc: &Spec) -> &str {
+    if cc.kind == "newreno" { "reno" } else { &cc.kind }
+}
+
+/// What the sockets of a flow are to have: a name that the kernel knows, or the key of an algorithm that
+/// the run brings along.
+fn socket_cc(flow: &plan::Flow) -> String {
+    match flow.platform {
+        None | Some(Platform::Kernel) => kernel_name(&flow.cc).to_string(),
+        Some(Platform::Agent | Platform::Bpf) => flow.cc_name(),
+    }
+}
+
+/// The algorithms that the run brings along, each once.
+fn algorithms(experiment: &Experiment) -> Vec<Algorithm> {
+    let mut all: Vec<Algorithm> = Vec::new();
+    for flow in experiment.flows.iter().filter(|flow| flow.is_tcp()) {
+        let platform = match flow.platform {
+            None | Some(Platform::Kernel) => continue,
+            Some(Platform::Agent) => scenario::Platform::Agent(flow.cc.clone()),
+            Some(Platform::Bpf) => scenario::Platform::Bpf(kernel_name(&flow.cc).to_string()),
+        };
+        let key = flow.cc_name();
+        if all.iter().all(|algorithm| algorithm.key != key) {
+            all.push(Algorithm { key, platform });
+        }
+    }
+    all
 }
 
 /// Refuses parameters, which a kernel's algorithm does not take, and algorithms that the kernel neither
-/// has nor can load.
+/// has nor can load. Of those that the run brings along: whether the kernel can hold them.
 fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     let refused = |allowed: &str| {
-        let (name, cc) = (&flow.name, &flow.cc);
+        let (name, cc) = (&flow.name, flow.cc_name());
         Err(BackendError::Unsupported(format!("flow.{name}.cc = {cc}: allowed is {allowed}")))
     };
+    let within = |error: SpecError| {
+        let error = error.within(&format!("flow.{}.cc", flow.name));
+        BackendError::Unsupported(error.to_string())
+    };
+    match flow.platform {
+        None | Some(Platform::Kernel) => {}
+        Some(Platform::Agent) => drop(Choice::new(flow.cc.clone()).map_err(within)?),
+        Some(Platform::Bpf) => {}
+    }
+    if !matches!(flow.platform, None | Some(Platform::Kernel)) {
+        return agent::check().map_err(|error| {
+            let (name, cc) = (&flow.name, flow.cc_name());
+            BackendError::Unavailable(format!("flow.{name}.cc = {cc}: {error}"))
+        });
+    }
     if !flow.cc.params.is_empty() {
         return refused("a name alone: the kernel's algorithms take no parameters here");
     }
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
-    let answer = socket
-        .and_then(|socket| setsockopt(&socket, TcpCongestion, &OsString::from(kernel_cc(flow))));
+    let answer = socket.and_then(|socket| {
+        setsockopt(&socket, TcpCongestion, &OsString::from(kernel_name(&flow.cc)))
+    });
     if answer == Err(Errno::ENOENT) {
         let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";
         let available = std::fs::read_to_string(available).unwrap_or_default();
@@ -168,6 +214,11 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         forward: link_spec(&experiment.forward),
         reverse: link_spec(&experiment.reverse),
         pairs,
+        algorithms: algorithms(experiment),
+        agent: AgentSpec {
+            report: experiment.agent.report.to_string(),
+            period_ns: ns(experiment.agent.period),
+        },
         faults,
         attack,
     };
@@ -207,7 +258,7 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
 fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Workload>, BackendError> {
     let workload = |name: String, kind: WorkloadKind| Workload {
         name,
-        cc: kernel_cc(flow).to_string(),
+        cc: socket_cc(flow),
         reversed: flow.reversed,
         start_ns: ns(flow.start),
         stop_ns: ns(flow.stop),
@@ -286,7 +337,11 @@ fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarg
     }
 }
 
-fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, BackendError> {
+fn rows(
+    experiment: &Experiment,
+    record: RunRecord,
+    flows: &[(String, usize)],
+) -> Result<RunRows, BackendError> {
     let since = Since(record.started_ns);
     let place = |workload: &str| {
         let found = flows.iter().find(|(name, _)| name == workload);
@@ -308,8 +363,10 @@ fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, Backend
         });
     }
     let flow = |flow: FlowRecord| {
+        let place = place(&flow.workload)?;
+        check_used(&experiment.flows[place], &flow)?;
         Ok(FlowRow {
-            flow: place(&flow.workload)?,
+            flow: place,
             index: flow.index,
             bytes: flow.bytes,
             bytes_per_100ms: flow.bytes_per_100ms,
@@ -317,6 +374,7 @@ fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, Backend
             lost: flow.lost,
             failed: flow.failed,
             measured: Vec::new(),
+            samples: flow.samples.iter().map(|sample| tcp_row(sample, &since)).collect(),
         })
     };
     Ok(RunRows {
@@ -326,8 +384,35 @@ fn rows(record: RunRecord, flows: &[(String, usize)]) -> Result<RunRows, Backend
         links: record.links.into_iter().map(|link| link_row(link, record.started_ns)).collect(),
         bundles: record.bundles.into_iter().map(|bundle| bundle_row(bundle, &since)).collect(),
         attack: record.attack.map(|attack| attack_row(attack, &since)),
+        agent: record.agent.map(agent_row),
         host: host_row(record.host),
     })
+}
+
+/// A socket whose name did not stay what the plan says would show another algorithm's behaviour.
+fn check_used(flow: &plan::Flow, record: &FlowRecord) -> Result<(), BackendError> {
+    let wanted = socket_cc(flow);
+    match &record.cc {
+        Some(used) if *used != wanted => Err(BackendError::Failed(format!(
+            "flow {}: a socket ended under {used} and not under {wanted}",
+            flow.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn tcp_row(sample: &TcpSample, since: &Since) -> TcpRow {
+    TcpRow {
+        at_ns: since.start(sample.at_ns),
+        cwnd_segments: f64::from(sample.cwnd),
+        srtt_ms: (sample.srtt_us > 0).then(|| f64::from(sample.srtt_us) / 1e3),
+        retransmissions: sample.retransmissions.into(),
+    }
+}
+
+fn agent_row(agent: AgentRecord) -> AgentRow {
+    let AgentRecord { reports, missed, decisions, stale, failed, fallbacks } = agent;
+    AgentRow { reports, missed, decisions, stale, failed, fallbacks }
 }
 
 /// Converts times of the machine's clock into times since the start of the run.

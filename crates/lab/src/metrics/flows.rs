@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::statistics::{Sorted, share};
-use super::{Metrics, Pooling, bounds_ns, describe, windows};
+use super::{Metrics, Pooling, bounds_ns, describe, nominal_rate, windows};
 use crate::plan::Experiment;
-use crate::plan::experiment::Window;
-use crate::rows::{FlowRow, RunRows};
+use crate::plan::experiment::{FULL_FRAME, Flow, Window};
+use crate::rows::{FlowRow, RunRows, TcpRow};
 
 /// Length of the bins in [`FlowRow::bytes_per_100ms`].
 const BIN_NS: u64 = 100_000_000;
@@ -31,7 +31,8 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
         };
         metrics.put_all(&active.name, throughput(&bins, &active));
     }
-    if flow.is_some() {
+    if let Some(place) = flow {
+        metrics.0.extend(sampled(experiment, &experiment.flows[place], &of_flow).0);
         let mut measured = measured(&of_flow);
         // Otherwise it is not of the counted interval, or not of all connections together.
         if of_flow.len() > 1 || !experiment.warmup.is_zero() {
@@ -50,6 +51,41 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
         metrics.put("datagrams_lost", Some(lost as f64));
     }
     metrics
+}
+
+/// Of the samples of each connection while the flow runs, all together: means, the largest window, the
+/// last to reach half of the bandwidth-delay product.
+fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRow]) -> Metrics {
+    let (from, to) = (flow.start.as_nanos() as u64, flow.stop.as_nanos() as u64);
+    let of_row = |row: &FlowRow| -> Vec<TcpRow> {
+        row.samples.iter().filter(|it| (from..to).contains(&it.at_ns)).copied().collect()
+    };
+    let taken: Vec<Vec<TcpRow>> = rows.iter().map(|row| of_row(row)).collect();
+    let all = || taken.iter().flatten();
+    let mut metrics = Metrics::default();
+    let windows = all().map(|it| it.cwnd_segments);
+    metrics.put("peak_cwnd_l4", windows.clone().reduce(f64::max));
+    metrics.put("mean_cwnd_l4", share(windows.sum(), all().count() as f64));
+    let srtts = all().filter_map(|it| it.srtt_ms);
+    metrics.put("mean_srtt_l4", share(srtts.clone().sum(), srtts.count() as f64));
+    let last = taken.iter().filter_map(|samples| samples.last());
+    let resent = last.map(|it| it.retransmissions as f64).reduce(|sum, one| sum + one);
+    metrics.put("total_retransmissions_l4", resent);
+    let half = half_bdp_segments(experiment, flow).unwrap_or(f64::INFINITY);
+    let reached = |samples: &Vec<TcpRow>| {
+        let first = samples.iter().find(|it| it.cwnd_segments >= half)?;
+        Some((first.at_ns - from) as f64 / 1e6)
+    };
+    let reached: Option<Vec<f64>> = taken.iter().map(reached).collect();
+    metrics.put("half_bdp_after_ms", reached.and_then(|all| all.into_iter().reduce(f64::max)));
+    metrics
+}
+
+/// Half of what the bottleneck holds of full frames in a round trip without queues.
+fn half_bdp_segments(experiment: &Experiment, flow: &Flow) -> Option<f64> {
+    let rate = nominal_rate(experiment, flow)?;
+    let bytes = rate.as_bytes_per_sec_f64() * experiment.rtt_of(flow).as_secs_f64();
+    Some(bytes / FULL_FRAME.as_u64() as f64 / 2.0)
 }
 
 /// What the back end measured of each connection, all together as the catalogue pools it over runs:
@@ -151,6 +187,36 @@ mod tests {
         let metrics = metrics(&experiment(), &rows, Some(0));
         assert_eq!(metrics.get("mean_cwnd_l4"), Some(20.0));
         assert_eq!(metrics.get("total_rtos_l4"), Some(3.0));
+    }
+
+    #[test]
+    fn samples_give_means_the_peak_and_the_time_to_half_a_bdp() {
+        let sample = |ms: u64, cwnd_segments, srtt_ms, retransmissions| TcpRow {
+            at_ns: ms * 1_000_000,
+            cwnd_segments,
+            srtt_ms,
+            retransmissions,
+        };
+        // 96 Mbit/s x 50 ms: 396 frames of 1514 bytes.
+        let samples = vec![
+            sample(0, 10.0, None, 0),
+            sample(10, 190.0, Some(50.0), 0),
+            sample(20, 200.0, Some(60.0), 0),
+            sample(30, 600.0, Some(70.0), 5),
+            sample(1_000, 9e9, Some(9e9), 99),
+        ];
+        let row = FlowRow { samples, ..FlowRow::default() };
+        let rows = RunRows { flows: vec![row], ..RunRows::default() };
+        let metrics = metrics(&experiment(), &rows, Some(0));
+        for (name, value) in [
+            ("peak_cwnd_l4", 600.0),
+            ("mean_cwnd_l4", 250.0),
+            ("mean_srtt_l4", 60.0),
+            ("total_retransmissions_l4", 5.0),
+            ("half_bdp_after_ms", 20.0),
+        ] {
+            assert_eq!(metrics.get(name), Some(value), "{name}");
+        }
     }
 
     #[test]

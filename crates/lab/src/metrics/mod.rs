@@ -1,5 +1,6 @@
 //! From rows to numbers: one definition of every metric, for every back end.
 
+mod agent;
 mod attack;
 mod bundles;
 mod catalogue;
@@ -109,6 +110,7 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
     }
     run.0.extend(flows::metrics(experiment, rows, None).0);
     run.0.extend(rows.attack.as_ref().map(attack::metrics).unwrap_or_default().0);
+    run.0.extend(rows.agent.as_ref().map(agent::metrics).unwrap_or_default().0);
     let mut link_parts = Vec::new();
     for truth in &truths {
         let row = rows.link(&truth.name).expect("read from it");

@@ -4,7 +4,7 @@ use super::bundles::JudgedEpoch;
 use super::flows::total_bins;
 use super::links::LinkTruth;
 use crate::plan::Experiment;
-use crate::rows::{BundleRow, FlowRow, RunRows};
+use crate::rows::{BundleRow, FlowRow, RunRows, TcpRow};
 
 /// Interval of sampled series of a link.
 const QUEUE_STEP_NS: u64 = 10_000_000;
@@ -44,16 +44,51 @@ pub fn of_run(experiment: &Experiment, rows: &RunRows, truths: &[LinkTruth]) -> 
     }
     for (place, flow) in experiment.flows.iter().enumerate() {
         let of_flow: Vec<&FlowRow> = rows.flows.iter().filter(|row| row.flow == place).collect();
-        let bins = total_bins(&of_flow);
-        let points = bins.iter().enumerate().map(|(bin, bytes)| {
-            (bin as f64 * RATE_STEP_NS as f64 / 1e9, *bytes as f64 * 8e3 / RATE_STEP_NS as f64)
-        });
-        let points: Vec<_> =
-            points.take_while(|(at, _)| *at < experiment.stop.as_secs_f64()).collect();
+        let points = rates(&total_bins(&of_flow), experiment.stop.as_secs_f64());
         let quantity = "throughput_mbps";
         series.push(Series { part: "flow", name: flow.name.clone(), quantity, points });
+        for row in of_flow.iter().filter(|row| !row.samples.is_empty()) {
+            let name = connection_name(&flow.name, row.index, of_flow.len());
+            series.extend(of_connection(&name, row));
+            if name != flow.name {
+                let points = rates(&row.bytes_per_100ms, experiment.stop.as_secs_f64());
+                series.push(Series { part: "flow", name, quantity, points });
+            }
+        }
     }
     series
+}
+
+/// What a connection is called among those of `flow`: as the flow where it is the only one, else with
+/// its number from 0 behind `#`.
+fn connection_name(flow: &str, index: u32, connections: usize) -> String {
+    if connections == 1 { flow.to_string() } else { format!("{flow}#{index}") }
+}
+
+/// The state of a sender over time.
+fn of_connection(name: &str, row: &FlowRow) -> Vec<Series> {
+    let series = |quantity, value: fn(&TcpRow) -> Option<f64>| Series {
+        part: "flow",
+        name: name.to_string(),
+        quantity,
+        points: {
+            let points = row.samples.iter();
+            points.filter_map(|it| Some((it.at_ns as f64 / 1e9, value(it)?))).collect()
+        },
+    };
+    vec![
+        series("cwnd_segments", |it| Some(it.cwnd_segments)),
+        series("srtt_ms", |it| it.srtt_ms),
+        series("retransmissions", |it| Some(it.retransmissions as f64)),
+    ]
+}
+
+/// Rates in the bins that begin before `stop_s`.
+fn rates(bins: &[u64], stop_s: f64) -> Vec<(f64, f64)> {
+    let points = bins.iter().enumerate().map(|(bin, bytes)| {
+        (bin as f64 * RATE_STEP_NS as f64 / 1e9, *bytes as f64 * 8e3 / RATE_STEP_NS as f64)
+    });
+    points.take_while(|(at, _)| *at < stop_s).collect()
 }
 
 /// The series of a bundle: queue, rate, estimates and the truth beside them.

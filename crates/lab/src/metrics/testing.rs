@@ -127,6 +127,7 @@ pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
         links: vec![link("forward"), link("reverse")],
         bundles: experiment.bundles.iter().map(|b| bundle(&b.name)).collect(),
         attack: None,
+        agent: None,
         host: HostRow {
             kernel: "6.1".into(),
             cpu_cores: vec![("sendbox".into(), 0.2), ("link".into(), 0.3)],

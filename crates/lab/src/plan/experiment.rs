@@ -49,6 +49,8 @@ pub struct Experiment {
     pub faults: Vec<Fault>,
     /// Hostile messages to a box.
     pub attack: Option<Attack>,
+    /// How the agent of flows that have one hears of them.
+    pub agent: Agent,
     /// Every parameter by its dotted key, as written.
     pub parameters: BTreeMap<String, String>,
     /// SHA-256 over the parameters and the contents of all named files, in hex.
@@ -97,7 +99,7 @@ pub enum Stack {
 }
 
 /// An Ethernet frame of 1500 bytes of IP, without FCS.
-const FULL_FRAME: ByteCount = ByteCount::new(1514);
+pub(crate) const FULL_FRAME: ByteCount = ByteCount::new(1514);
 
 /// A one-way link.
 #[derive(Clone, Debug)]
@@ -200,6 +202,8 @@ pub struct Flow {
     pub reversed: bool,
     /// Congestion control of its TCP connections.
     pub cc: Spec,
+    /// Where that runs; `None`: not said, so it is the kernel's, or the simulator's own.
+    pub platform: Option<Platform>,
     /// First byte or arrival.
     pub start: Duration,
     /// Last byte or arrival.
@@ -208,6 +212,77 @@ pub struct Flow {
     pub rtt: Option<Duration>,
     /// What is sent.
     pub traffic: Traffic,
+}
+
+impl Flow {
+    /// Its congestion control with its platform, as plans and rows have it: `agent:copa`.
+    pub fn cc_name(&self) -> String {
+        match self.platform {
+            None => self.cc.to_string(),
+            Some(platform) => format!("{}:{}", platform.name(), self.cc),
+        }
+    }
+
+    /// Whether its packets are those of TCP connections.
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.traffic, Traffic::Greedy { .. } | Traffic::Requests(_))
+    }
+}
+
+/// Where the congestion control of a flow runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// In the hosts' kernel, which has it.
+    Kernel,
+    /// In the hosts' kernel alone, as BPF of this program.
+    Bpf,
+    /// In an agent, which decides for connections of the hosts' kernel.
+    Agent,
+}
+
+impl Platform {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::Bpf, Self::Agent];
+
+    /// As written before a colon.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Bpf => "bpf",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// How an agent hears of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// How often the kernel reports.
+    pub report: Report,
+    /// Time between two looks at the reports, 1 to 10 ms; zero: each wakes the agent.
+    pub period: Duration,
+}
+
+/// How often the kernel reports of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Each round trip.
+    Round,
+    /// Each acknowledgement.
+    Ack,
+    /// Each so often, 100 us to 50 ms.
+    Every(Duration),
+}
+
+impl std::fmt::Display for Report {
+    /// As `forebay agent` takes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Round => f.write_str("round"),
+            Self::Ack => f.write_str("ack"),
+            Self::Every(time) => write!(f, "{}us", time.as_micros()),
+        }
+    }
 }
 
 /// Kinds of traffic.

@@ -36,6 +36,8 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/dynamics/two_bundles",
     "bundler/dynamics/four_bundles",
     "ccperf/responsiveness_step",
+    "platforms/behaviour",
+    "platforms/aggregate_algorithms",
 ];
 
 /// A text and where it came from.

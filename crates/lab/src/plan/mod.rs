@@ -256,9 +256,25 @@ fn dotted(table: &Table) -> Vec<Override> {
     sets
 }
 
-/// The cross product of the lists under `cells`.
+/// The cells that have a name of their own; one without a name where there are none.
+fn named_cells(plan: &Reader<'_>) -> Result<Vec<Cell>, PlanError> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for reader in plan.tables("cell", &schema::CELL)? {
+        let name = reader.require("name", reader.name("name")?)?;
+        if cells.iter().any(|cell| cell.name == name) {
+            return Err(reader.repeated("cell"));
+        }
+        cells.push(Cell { name, set: reader.raw_table("set")?.map(dotted).unwrap_or_default() });
+    }
+    if cells.is_empty() {
+        cells.push(Cell { name: String::new(), set: Vec::new() });
+    }
+    Ok(cells)
+}
+
+/// The named cells, each with the cross product of the lists under `cells`.
 fn read_cells(plan: &Reader<'_>) -> Result<Vec<Cell>, PlanError> {
-    let mut cells = vec![Cell { name: String::new(), set: Vec::new() }];
+    let mut cells = named_cells(plan)?;
     let Some(grid) = plan.raw_table("cells")? else { return Ok(cells) };
     for axis in dotted(grid) {
         let values = match &axis.node.value {

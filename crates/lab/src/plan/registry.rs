@@ -36,3 +36,8 @@ pub fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
 pub fn check_cc(spec: &Spec) -> Result<(), SpecError> {
     forebay_core::cc::build(spec, SUPPLIED).map(drop)
 }
+
+/// Refuses an algorithm that cannot be built, or that the sender of a flow cannot serve.
+pub fn check_flow_cc(spec: &Spec) -> Result<(), SpecError> {
+    forebay_core::cc::build(spec, forebay_sim::SUPPLIED).map(drop)
+}

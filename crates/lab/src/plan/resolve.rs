@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::error::PlanError;
 use super::experiment::{
-    Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Stack, Timing,
-    Traffic, Window,
+    Agent, Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Platform,
+    Report, Stack, Timing, Traffic, Window,
 };
 use super::library::Source;
 use super::reader::Reader;
@@ -24,8 +24,8 @@ use super::schema;
 use super::tree::{Table, flatten};
 
 /// Keys that say nothing about the experiment itself.
-const ABOUT_THE_PLAN: [&str; 9] =
-    ["name", "title", "description", "extends", "seeds", "arm", "arms", "cells", "window"];
+const ABOUT_THE_PLAN: [&str; 10] =
+    ["name", "title", "description", "extends", "seeds", "arm", "arms", "cell", "cells", "window"];
 /// Bytes of a packet in a bandwidth-delay product: the customary MTU, so that 96 Mbit/s x 50 ms is
 /// 400 packets.
 const BDP_PACKET_BYTES: f64 = 1500.0;
@@ -91,6 +91,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         windows: windows(&plan, stop)?,
         faults,
         attack,
+        agent: agent(&plan)?,
         sha256,
         parameters,
     })
@@ -317,11 +318,13 @@ fn flows(
             let drawn = load.schedule(start, warmup, end, &Streams::new(0));
             drawn.map_err(|error| table.wrong_spec("traffic", &error))?;
         }
+        let (platform, cc) = flow_cc(&table)?;
         flows.push(Flow {
             name,
             pair: pair_of(&table, bundles)?,
             reversed: table.switch("reversed")?.unwrap_or(false),
-            cc: flow_cc(&table)?,
+            cc,
+            platform,
             start,
             stop: end,
             rtt: table.duration("rtt")?,
@@ -334,15 +337,66 @@ fn flows(
     Ok(flows)
 }
 
-/// A kernel has algorithms that we have not: the back end refuses what it does not know.
-fn flow_cc(flow: &Reader<'_>) -> Result<Spec, PlanError> {
-    let cc = flow.spec("cc")?.unwrap_or_else(|| Spec::named("cubic"));
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    // TCP_CA_NAME_MAX of Linux, less the final zero.
-    if cc.kind.is_empty() || cc.kind.len() > 15 || !cc.kind.chars().all(plain) {
-        return Err(flow.wrong("cc"));
+/// The platform, if one is named, and the algorithm. A kernel has algorithms that we have not: the
+/// back end refuses what it does not know.
+fn flow_cc(flow: &Reader<'_>) -> Result<(Option<Platform>, Spec), PlanError> {
+    let written = flow.spec("cc")?.unwrap_or_else(|| Spec::named("cubic"));
+    let (platform, algorithm) = match written.kind.split_once(':') {
+        None => (None, written.kind.as_str()),
+        Some((name, algorithm)) => {
+            let platform = Platform::ALL.into_iter().find(|platform| platform.name() == name);
+            (Some(platform.ok_or_else(|| flow.wrong("cc"))?), algorithm)
+        }
+    };
+    let mut cc: Spec = algorithm.parse().map_err(|_| flow.wrong("cc"))?;
+    // What an override sets beside the text.
+    cc.params.extend(written.params);
+    match platform {
+        None | Some(Platform::Kernel) => {
+            // TCP_CA_NAME_MAX of Linux, less the final zero.
+            if cc.kind.len() > 15 {
+                return Err(flow.wrong("cc"));
+            }
+        }
+        Some(Platform::Bpf) => {
+            if !["reno", "newreno", "cubic"].contains(&cc.kind.as_str()) || !cc.params.is_empty() {
+                return Err(flow.wrong_because("cc", "\"bpf:reno\" or \"bpf:cubic\", as they are"));
+            }
+        }
+        Some(Platform::Agent) => {
+            if cc.kind == "reno" {
+                cc.kind = "newreno".into();
+            }
+            registry::check_flow_cc(&cc).map_err(|error| flow.wrong_spec("cc", &error))?;
+        }
     }
-    Ok(cc)
+    Ok((platform, cc))
+}
+
+/// What `forebay agent --report` takes as a time.
+const REPORTS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(50)];
+/// What `forebay agent --period` takes beside 0 ms.
+const PERIODS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
+
+fn agent(plan: &Reader<'_>) -> Result<Agent, PlanError> {
+    let mut agent = Agent { report: Report::Round, period: Duration::from_millis(10) };
+    let Some(table) = plan.table("agent", &schema::AGENT)? else { return Ok(agent) };
+    let is_within = |time: Duration, [least, most]: [Duration; 2]| least <= time && time <= most;
+    agent.report = match table.text("report")? {
+        None | Some("round") => Report::Round,
+        Some("ack") => Report::Ack,
+        Some(_) => match table.duration("report")? {
+            Some(time) if is_within(time, REPORTS) => Report::Every(time),
+            _ => return Err(table.wrong("report")),
+        },
+    };
+    if let Some(period) = table.duration("period")? {
+        if !period.is_zero() && !is_within(period, PERIODS) {
+            return Err(table.wrong("period"));
+        }
+        agent.period = period;
+    }
+    Ok(agent)
 }
 
 fn pair_of(flow: &Reader<'_>, bundles: &[DeclaredBundle]) -> Result<String, PlanError> {

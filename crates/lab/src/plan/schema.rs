@@ -114,9 +114,11 @@ pub static PLAN: Section = Section {
             "one cell",
             "a grid: every arm is run in every combination",
         ),
+        key("cell", TABLES, "none", "cells with a name, each of them with all of the grid"),
         key("window", TABLES, "none", "further intervals over which metrics are taken"),
         key("fault", TABLES, "none", "signals sent to the boxes"),
         key("attack", TABLE, "none", "hostile messages sent to a box"),
+        key("agent", TABLE, "its defaults", "how the agent of flows with `agent:` hears of them"),
     ],
 };
 
@@ -189,10 +191,11 @@ pub static FLOW: Section = Section {
         ),
         key(
             "cc",
-            "a congestion control such as \"cubic\": of the hosts' kernel (back end emu), or an \
-             algorithm (see `forebay list algorithms`; back end sim)",
+            "a congestion control such as \"cubic\" or \"kernel:cubic\" (of the hosts' kernel; with the \
+             back end sim an algorithm, see `forebay list algorithms`), \"bpf:reno\" or \"bpf:cubic\" (in \
+             BPF), \"agent:copa\" or \"agent:cubic(hystart=off)\" (an algorithm in an agent)",
             "\"cubic\"",
-            "congestion control of its TCP sockets; reno is newreno",
+            "congestion control of its TCP sockets, and where it runs; reno is newreno",
         ),
         key("count", "a whole number, 1 to 10000", "1", "how many alike (not requests)"),
         key("start", DURATION, "\"0s\"", "first byte"),
@@ -326,6 +329,38 @@ pub static ARM: Section = Section {
     ],
 };
 
+/// `[[cell]]`.
+pub static CELL: Section = Section {
+    heading: "[[cell]]",
+    summary: "A setting in which every arm is run: a name and what it changes.",
+    keys: &[
+        key("name", NAME, "", "names its rows; unique"),
+        key("set", "a table of dotted keys with their values", "nothing", "overrides of the plan"),
+    ],
+};
+
+/// `[agent]`.
+pub static AGENT: Section = Section {
+    heading: "[agent]",
+    summary: "The agent of flows with `agent:`. Without effect with `--backend sim`, where algorithms \
+              hear of each acknowledgement.",
+    keys: &[
+        key(
+            "report",
+            "\"round\", \"ack\" or a time, \"100us\" to \"50ms\"",
+            "\"round\"",
+            "how often the kernel reports: each round trip, each acknowledgement, each so often",
+        ),
+        key(
+            "period",
+            "a time, \"1ms\" to \"10ms\", or \"0ms\"",
+            "\"10ms\"",
+            "time between two looks at the reports, at most a quarter of the shortest round trip; \
+             0ms: each report wakes the agent",
+        ),
+    ],
+};
+
 /// `[[window]]`.
 pub static WINDOW: Section = Section {
     heading: "[[window]]",
@@ -366,7 +401,7 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 16] = [
+pub static SECTIONS: [&Section; 18] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -380,9 +415,11 @@ pub static SECTIONS: [&Section; 16] = [
     &PING,
     &BUNDLE,
     &ARM,
+    &CELL,
     &WINDOW,
     &FAULT,
     &ATTACK,
+    &AGENT,
 ];
 
 /// The annotated listing of `forebay plan schema`.

@@ -1,4 +1,4 @@
-use super::experiment::{BoxEnd, Timing, Traffic};
+use super::experiment::{Agent, BoxEnd, Platform, Report, Timing, Traffic};
 use super::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -166,6 +166,92 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
 }
 
 #[test]
+fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
+    let flow = |cc: &str, sets: &[&str]| {
+        let text = PLAN.replace("name = \"bulk\"", &format!("name = \"bulk\"\ncc = {cc}"));
+        experiment(&load(&text, sets).unwrap(), 0).flows[0].clone()
+    };
+    for (cc, platform, name) in [
+        ("\"bbr\"", None, "bbr"),
+        ("\"cubic(hystart=off)\"", None, "cubic(hystart=off)"),
+        ("\"kernel:some_other\"", Some(Platform::Kernel), "kernel:some_other"),
+        ("\"agent:copa\"", Some(Platform::Agent), "agent:copa"),
+        ("\"agent:reno\"", Some(Platform::Agent), "agent:newreno"),
+        ("\"agent:cubic(hystart=off)\"", Some(Platform::Agent), "agent:cubic(hystart=off)"),
+        ("{ kind = \"agent:vegas\", alpha = 3 }", Some(Platform::Agent), "agent:vegas(alpha=3)"),
+        ("\"bpf:cubic\"", Some(Platform::Bpf), "bpf:cubic"),
+    ] {
+        let flow = flow(cc, &[]);
+        assert_eq!((flow.platform, flow.cc_name().as_str()), (platform, name), "{cc}");
+    }
+    let set = flow("\"agent:cubic\"", &["flow.bulk.cc.hystart=classic"]);
+    assert_eq!(set.cc_name(), "agent:cubic(hystart=classic)");
+}
+
+#[test]
+fn a_platform_or_algorithm_that_there_is_not_is_refused() {
+    for (cc, expected) in [
+        ("quic:cubic", "cc = \"quic:cubic\": allowed is a congestion control such as"),
+        ("agent:", "cc = \"agent:\": allowed is a congestion control such as"),
+        ("agent:nonesuch", "cc.kind = nonesuch: allowed is one of basic_delay, bbr"),
+        ("agent:cubic(hystart=3)", "cc.hystart = 3: allowed is off"),
+        ("bpf:copa", "cc = \"bpf:copa\": allowed is \"bpf:reno\" or"),
+        ("bpf:cubic(hystart=off)", "cc = \"bpf:cubic(hystart=off)\": allowed is \"bpf:reno\" or"),
+        ("kernel:sixteen_letters_", "cc = \"kernel:sixteen_letters_\": allowed is a congestion"),
+    ] {
+        let text = PLAN.replace("name = \"bulk\"", &format!("name = \"bulk\"\ncc = \"{cc}\""));
+        let error = load(&text, &[]).expect_err(cc).to_string();
+        let expected = format!("p.toml:10: flow.bulk.{expected}");
+        assert!(error.starts_with(&expected), "{error}\nis not\n{expected}");
+    }
+}
+
+#[test]
+fn each_arm_may_have_its_own_reports_of_the_agent() {
+    let plan = load(PLAN, &[]).unwrap();
+    let millis = Duration::from_millis;
+    let agent = |plan: &Plan, arm| experiment(plan, arm).agent;
+    assert_eq!(agent(&plan, 0), Agent { report: Report::Round, period: millis(10) });
+    let set = "set = { bundle.a.qdisc.limit = \"600p\"";
+    let text = PLAN.replace(set, &format!("{set}, agent.report = \"ack\", agent.period = \"1ms\""));
+    let own = load(&text, &[]).unwrap();
+    assert_eq!(agent(&own, 0), agent(&plan, 0));
+    assert_eq!(agent(&own, 1), Agent { report: Report::Ack, period: millis(1) });
+    let every = load(PLAN, &["agent.report=10ms", "agent.period=0ms"]).unwrap();
+    let every = agent(&every, 0);
+    assert_eq!(every, Agent { report: Report::Every(millis(10)), period: Duration::ZERO });
+    assert_eq!(every.report.to_string(), "10000us");
+    for (set, expected) in [
+        ("agent.report=1s", "agent.report = \"1s\": allowed is \"round\""),
+        ("agent.report=often", "agent.report = \"often\": allowed is \"round\""),
+        ("agent.period=20ms", "agent.period = \"20ms\": allowed is a time"),
+        ("agent.wake=true", "agent.wake = true: allowed is one of report, period"),
+    ] {
+        let error = load(PLAN, &[set]).expect_err(set).to_string();
+        assert!(error.starts_with(&format!("--set: {expected}")), "{error}");
+    }
+}
+
+#[test]
+fn cells_with_a_name_have_all_of_the_grid_each() {
+    let cells = "[[cell]]\nname = \"near\"\n[[cell]]\nname = \"far\"\n\
+                 set = { bottleneck.rtt = \"100ms\" }\n";
+    let plan = load(&format!("{PLAN}\n{cells}"), &[]).unwrap();
+    let rtt = |cell: &Cell| plan.experiment(&plan.arms[0], cell, 1).unwrap().rtt.as_millis();
+    let all: Vec<_> = plan.cells.iter().map(|cell| (cell.name.as_str(), rtt(cell))).collect();
+    assert_eq!(all, [("near", 50), ("far", 100)]);
+    let grid = "[cells]\nbottleneck.rate = [\"1Mbit/s\", \"2Mbit/s\"]\n";
+    let plan = load(&format!("{PLAN}\n{cells}{grid}"), &[]).unwrap();
+    let names: Vec<&str> = plan.cells.iter().map(|cell| cell.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["near rate=1Mbit/s", "near rate=2Mbit/s", "far rate=1Mbit/s", "far rate=2Mbit/s"]
+    );
+    let twice = format!("{PLAN}\n{}", cells.replace("far", "near"));
+    assert!(load(&twice, &[]).unwrap_err().to_string().contains("a name that no other cell has"));
+}
+
+#[test]
 fn an_attack_needs_a_box_and_a_time_within_the_run() {
     let attack = |lines: &str| format!("{PLAN}[attack]\n{lines}");
     let good = "at = \"5s\"\nbundle = \"a\"\ntarget = \"sendbox\"\n";
@@ -258,6 +344,8 @@ warmup = "1s"
 drain = "5s"
 arms = ["one"]
 cells = { bottleneck.rate = ["10Mbit/s"] }
+cell = [{ name = "here", set = { drain = "6s" } }]
+agent = { report = "5ms", period = "2ms" }
 [bottleneck]
 rate = "96Mbit/s"
 rtt = "50ms"

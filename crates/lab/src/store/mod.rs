@@ -1,5 +1,6 @@
 //! Results in SQLite: a run is written in one transaction, so nothing half-written is ever seen.
 
+mod connections;
 mod read;
 mod write;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+pub use connections::{Bin, OverTime};
 pub use read::{RequestKey, Run, TABLES};
 pub use write::{NewRun, RunKey};
 

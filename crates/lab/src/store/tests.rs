@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::metrics::Series;
 use crate::metrics::testing::{experiment, invented_run};
 
 fn key(seed: u64) -> RunKey {
@@ -42,6 +43,36 @@ fn a_run_comes_back_as_it_was_written() {
     let stored = store.series(id, series.part, &series.name, series.quantity).unwrap();
     assert_eq!(stored, series.points);
     assert!(store.series(id, "link", "none", "none").unwrap().is_empty());
+}
+
+#[test]
+fn a_connection_over_time_has_all_quantities_in_bins() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    let (experiment, mut evaluation) = invented_run();
+    let mut put = |quantity, points: Vec<(f64, f64)>| {
+        evaluation.series.push(Series { part: "flow", name: "one".into(), quantity, points });
+    };
+    put("cwnd_segments", vec![(0.01, 10.0), (0.06, 20.0), (0.11, 40.0)]);
+    put("srtt_ms", vec![(0.06, 50.0)]);
+    put("throughput_mbps", vec![(0.0, 1.0), (0.1, 2.0), (0.2, 3.0)]);
+    put("retransmissions", vec![(0.01, 0.0), (0.06, 3.0), (0.11, 7.0)]);
+    let (key, host) = (&key(1), &json!({}));
+    let run = NewRun { key, experiment: &experiment, attempt: 1, evaluation: &evaluation, host };
+    let id = store.put_run(&run).unwrap();
+    let bin = |at_s, cwnd_segments, throughput_mbps, retransmissions| Bin {
+        at_s,
+        cwnd_segments,
+        srtt_ms: 50.0,
+        throughput_mbps,
+        retransmissions,
+    };
+    let bins = store.connection_over_time(id, "one").unwrap().bins;
+    assert_eq!(
+        bins,
+        [bin(0.0, 15.0, 1.0, 3.0), bin(0.1, 40.0, 2.0, 4.0), bin(0.2, 40.0, 3.0, 0.0)]
+    );
+    assert!(store.connection_over_time(id, "other").unwrap().bins.is_empty());
 }
 
 #[test]

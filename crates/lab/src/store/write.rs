@@ -131,7 +131,7 @@ fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(
                 flow.name,
                 flow.pair,
                 bundle.map(|bundle| &bundle.name),
-                flow.cc.to_string(),
+                flow.cc_name(),
                 schedule.map(|schedule| schedule.hash()),
             ],
         )?;

@@ -1,12 +1,12 @@
 //! What a run has to tell.
 
-use forebay_core::units::Timestamp;
+use forebay_core::units::{Duration, Timestamp};
 
 use super::Simulation;
 use super::endpoints::Place;
 use crate::bundle::BundleMetrics;
 use crate::bundle_log::BundleLog;
-use crate::metrics::{Bin, FlowMetrics, LinkMetrics, mbit_per_s, ratio};
+use crate::metrics::{Bin, FlowMetrics, LinkMetrics, SenderState, mbit_per_s, ratio};
 use crate::packet::Kind;
 use crate::packet_log::{Owner, PacketRecord};
 use crate::written::WriteLog;
@@ -88,6 +88,18 @@ impl Simulation {
             total_rtos_l4: counters.timeouts,
             data_packets_sent: counters.sent,
             ..self.meters[connection.meter as usize].metrics(now, mss)
+        })
+    }
+
+    /// The sender of flow `index` as it stands; `None` if that is no connection, or not open yet.
+    pub fn sender_state(&self, index: usize) -> Option<SenderState> {
+        let Place::Connection(index) = *self.places.get(index)? else { return None };
+        let sender = &self.connections[index].sender;
+        let (cwnd, srtt_ns) = (sender.cwnd(), sender.srtt_ns());
+        (cwnd > 0).then(|| SenderState {
+            cwnd_segments: cwnd as f64 / f64::from(self.stack.mss),
+            srtt: (srtt_ns > 0).then(|| Duration::from_nanos(srtt_ns)),
+            retransmissions: sender.counters.resent,
         })
     }
 

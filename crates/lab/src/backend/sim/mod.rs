@@ -8,6 +8,7 @@ mod rows;
 mod setup;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::plan::experiment as plan;
 use crate::rows::RunRows;
 use rows::Rows;
 use setup::Setup;
+use watch::Watch;
 
 /// The back end.
 pub struct Sim;
@@ -72,8 +74,9 @@ impl Backend for Sim {
                 simulation.watch_writing(number);
             }
         }
-        run(experiment, &mut simulation, &mut requests, progress);
-        Ok(Rows { experiment, simulation, places, requests }.all())
+        let mut watch = Watch::of(experiment, &places);
+        run(experiment, &mut simulation, &mut requests, &mut watch, progress);
+        Ok(Rows { experiment, simulation, places, requests, samples: watch.samples }.all())
     }
 }
 
@@ -81,10 +84,11 @@ fn run(
     experiment: &Experiment,
     simulation: &mut Simulation,
     requests: &mut Requests,
+    watch: &mut Watch,
     progress: &mut dyn FnMut(Progress),
 ) {
     let mut run_to = |until: Duration, done: f64, phase: &str| {
-        requests.run_until(simulation, Timestamp::ZERO + until);
+        watch.run_until(Timestamp::ZERO + until, simulation, requests);
         progress(Progress { phase: phase.into(), done });
         requests.unfinished()
     };
@@ -94,7 +98,7 @@ fn run(
             run_to(experiment.stop * step / STEPS, f64::from(step) / f64::from(STEPS), "running");
     }
     let mut until = experiment.stop;
-    if experiment.flows.iter().any(|flow| !is_tcp(flow)) {
+    if experiment.flows.iter().any(|flow| !flow.is_tcp()) {
         until += LINGER.min(experiment.drain);
         unfinished = run_to(until, 1.0, "draining");
     }
@@ -103,10 +107,6 @@ fn run(
         until = (until + Duration::from_nanos(INTERVAL_NS)).min(end);
         unfinished = run_to(until, 1.0, "draining");
     }
-}
-
-fn is_tcp(flow: &plan::Flow) -> bool {
-    matches!(flow.traffic, plan::Traffic::Greedy { .. } | plan::Traffic::Requests(_))
 }
 
 /// Refuses what no simulator has: programs that are hit by signals and messages.

@@ -1,5 +1,6 @@
 //! From a run to rows.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_core::bundle::sendbox::{Decision, Epoch};
@@ -15,7 +16,7 @@ use crate::plan::experiment as plan;
 use crate::plan::schedule::Connections;
 use crate::rows::{
     self, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, PacketRow,
-    QueueRow, RequestRow, RunRows,
+    QueueRow, RequestRow, RunRows, TcpRow,
 };
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP around the payload of a datagram.
@@ -27,6 +28,8 @@ pub(super) struct Rows<'a> {
     pub simulation: Simulation,
     pub places: Vec<Place>,
     pub requests: Requests,
+    /// States of connections over time, by flow of the network.
+    pub samples: BTreeMap<usize, Vec<TcpRow>>,
 }
 
 impl Rows<'_> {
@@ -39,6 +42,7 @@ impl Rows<'_> {
             links: links.map(|(name, index)| self.link_row(name, index)).to_vec(),
             bundles: self.bundle_rows(),
             attack: None,
+            agent: None,
             // There is no machine, and nothing is late.
             host: HostRow::default(),
         }
@@ -119,6 +123,7 @@ impl Rows<'_> {
                 row.bytes = metrics.received_bytes;
                 row.bytes_per_100ms = per_100ms(flow.start, bins);
                 row.measured = of_connection(&metrics);
+                row.samples = self.samples.remove(&number).unwrap_or_default();
                 return Some(row);
             }
             plan::Traffic::Datagrams { packet_bytes, .. } => u64::from(packet_bytes),

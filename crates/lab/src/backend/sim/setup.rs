@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use forebay_core::cc;
 use forebay_core::link::{self, Service, Trace};
-use forebay_core::spec::{Spec, SpecError};
+use forebay_core::spec::{Spec, SpecError, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Rate, Ratio};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
 use forebay_sim::{Halves, Requests, SUPPLIED, Stack};
 
-use super::{LINGER, is_tcp};
+use super::LINGER;
 use crate::backend::BackendError;
 use crate::plan::Experiment;
-use crate::plan::experiment as plan;
+use crate::plan::experiment::{self as plan, Platform};
 use crate::plan::schedule::Connections;
 
 /// What a flow of the network stands for: the place of its flow in the experiment, and its number
@@ -141,9 +141,9 @@ impl Setup {
         // Clients ask until the plan's end, and the answers to that are still written.
         let is_answered = matches!(traffic, Traffic::Written | Traffic::Messages(_));
         let stop = (!is_answered).then_some(flow.stop);
-        let opens_before = experiment.stack == plan::Stack::Linux && is_tcp(flow);
+        let opens_before = experiment.stack == plan::Stack::Linux && flow.is_tcp();
         self.network.flows.push(Flow {
-            cc: if is_tcp(flow) { algorithm(flow)? } else { Spec::named("newreno") },
+            cc: if flow.is_tcp() { algorithm(flow)? } else { Spec::named("newreno") },
             traffic,
             start: if is_answered { Duration::ZERO } else { flow.start },
             stop,
@@ -184,12 +184,21 @@ fn stack(experiment: &Experiment) -> Stack {
     }
 }
 
-/// The algorithm of a flow; refuses one that a sender of the simulator cannot serve.
+/// The algorithm of a flow; refuses one that a sender of the simulator cannot serve. One that stands
+/// for the kernel's has the defaults of the network's stack, the others those of the registry.
 fn algorithm(flow: &plan::Flow) -> Result<Spec, BackendError> {
     let mut spec = flow.cc.clone();
     if spec.kind == "reno" {
         spec.kind = "newreno".into();
     }
+    let spec = match flow.platform {
+        None | Some(Platform::Kernel) => spec,
+        Some(Platform::Agent) => with_defaults(cc::of_single_flow(spec)),
+        Some(Platform::Bpf) if spec.kind == "cubic" => {
+            with_defaults(spec.with("hystart", Value::Text("classic".into())))
+        }
+        Some(Platform::Bpf) => with_defaults(spec),
+    };
     match cc::build(&spec, SUPPLIED) {
         Ok(_) => Ok(spec),
         Err(error) => {
@@ -197,6 +206,11 @@ fn algorithm(flow: &plan::Flow) -> Result<Spec, BackendError> {
             Err(BackendError::Unsupported(error.to_string()))
         }
     }
+}
+
+fn with_defaults(spec: Spec) -> Spec {
+    let known = cc::ALGORITHMS.iter().find(|algorithm| algorithm.name == spec.kind);
+    known.map_or_else(|| spec.clone(), |algorithm| spec.with_defaults(algorithm.params))
 }
 
 fn datagrams(rate: Rate, packet_bytes: u32, timing: plan::Timing) -> Source {

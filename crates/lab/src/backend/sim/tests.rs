@@ -243,3 +243,47 @@ fn a_bundle_holds_the_queue_and_judges_its_path_rightly() {
     assert!(metric("rtt_within_1ms") > 0.8 && metric("boundaries_matched") > 0.95);
     assert_eq!(metric("epochs_without_truth"), 0.0);
 }
+
+/// One greedy flow for 2 s with a congestion control of its own.
+fn greedy(cc: &str) -> Experiment {
+    let text = format!(
+        "name = \"g\"\nstop = \"2s\"\n\
+         bottleneck = {{ rate = \"20Mbit/s\", rtt = \"40ms\", qdisc = {{ kind = \"fifo\", limit = \"1bdp\" }} }}\n\
+         flow = [{{ name = \"bulk\", cc = \"{cc}\", traffic = {{ kind = \"greedy\" }} }}]\n"
+    );
+    let source = Source { file: "g".into(), folder: None, text };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap()
+}
+
+#[test]
+fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
+    let of = |cc: &str| rows_of(&greedy(cc)).flows.remove(0);
+    let same = |one: &str, other: &str| assert_eq!(of(one), of(other), "{one}, {other}");
+    same("kernel:cubic", "cubic");
+    same("agent:cubic", "cubic(hystart=off, linux_growth=false)");
+    same("bpf:cubic", "cubic(hystart=classic, linux_growth=false)");
+    same("bpf:reno", "newreno");
+    same("agent:copa", "copa(flow=true)");
+    assert_ne!(of("agent:cubic"), of("cubic"), "Linux has HyStart");
+}
+
+#[test]
+fn connections_are_looked_at_every_10_ms() {
+    let experiment = greedy("cubic");
+    let rows = rows_of(&experiment);
+    let samples = &rows.flows[0].samples;
+    let times: Vec<u64> = samples.iter().map(|sample| sample.at_ns / 1_000_000).collect();
+    assert_eq!(times, (0..200).map(|k| k * 10).collect::<Vec<_>>());
+    assert_eq!(samples[0].cwnd_segments, 10.0);
+    assert!(samples.windows(2).all(|pair| pair[0].retransmissions <= pair[1].retransmissions));
+    let evaluation = evaluate(&experiment, &rows).unwrap();
+    let metric = |name: &str| evaluation.flows[0].metrics.get(name).unwrap();
+    // 66 frames fit into the path and as many into the queue; slow start may go beyond.
+    assert!((100.0..200.0).contains(&metric("peak_cwnd_l4")), "{}", metric("peak_cwnd_l4"));
+    // From 10 to 33 segments: two round trips.
+    assert!((70.0..=130.0).contains(&metric("half_bdp_after_ms")));
+    let quantities = evaluation.series.iter().filter(|it| it.part == "flow");
+    let quantities: Vec<&str> = quantities.map(|it| it.quantity).collect();
+    assert_eq!(quantities, ["throughput_mbps", "cwnd_segments", "srtt_ms", "retransmissions"]);
+}

@@ -1,0 +1,144 @@
+//! What the kernel says of sending connections while they run.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+
+use socket2::Socket;
+
+use super::Sender;
+use super::endpoint::Window;
+use crate::record::TcpSample;
+
+/// Time between two looks (ns): four in the shortest round trip of a plan.
+const INTERVAL_NS: u64 = 10_000_000;
+
+/// Of a workload with more connections only their ends are looked at: a look is a system call.
+const CONNECTIONS_MAX: usize = 10;
+
+/// Looks at the connections of one workload at equal distances.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// The next look; `None`: none any more.
+    next_ns: Option<u64>,
+    end_ns: u64,
+    seen: Vec<Vec<TcpSample>>,
+}
+
+impl Watch {
+    /// Looks at `connections` connections from the start of the run, which is that of `window`.
+    pub fn begin(&mut self, started_ns: u64, window: Window, connections: usize) {
+        self.next_ns = (connections <= CONNECTIONS_MAX).then_some(started_ns);
+        self.end_ns = window.end_ns;
+        self.seen = vec![Vec::new(); connections];
+    }
+
+    /// When the next look is due.
+    pub fn next_timer(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    /// Looks if it is time to.
+    pub fn on_timer(&mut self, now: u64, connections: &[Option<Socket>]) {
+        let Some(due) = self.next_ns.filter(|due| *due <= now) else { return };
+        for (seen, socket) in self.seen.iter_mut().zip(connections) {
+            // One that has failed stands still.
+            seen.extend(socket.as_ref().and_then(|socket| sample(socket, now)));
+        }
+        // What was missed by being late stays missed.
+        let next = due + INTERVAL_NS * ((now - due) / INTERVAL_NS + 1);
+        self.next_ns = (next < self.end_ns).then_some(next);
+    }
+
+    /// What was seen of the connections of `workload`.
+    pub fn finish(&mut self, workload: &str, connections: &[Option<Socket>]) -> Vec<Sender> {
+        let mut seen = std::mem::take(&mut self.seen).into_iter();
+        let sender = |socket: &Option<Socket>| {
+            let samples = seen.next().unwrap_or_default();
+            let socket = socket.as_ref()?;
+            let port = socket.peer_addr().ok()?.as_socket()?.port();
+            let cc = congestion_control(socket)?;
+            Some(Sender { workload: workload.into(), port, cc, samples })
+        };
+        connections.iter().filter_map(sender).collect()
+    }
+}
+
+/// The congestion control that `socket` has.
+fn congestion_control(socket: &Socket) -> Option<String> {
+    let name = socket.tcp_congestion().ok()?;
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    Some(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
+fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
+    let info = tcp_info(socket).ok()?;
+    Some(TcpSample {
+        at_ns: now,
+        cwnd: info.tcpi_snd_cwnd,
+        srtt_us: info.tcpi_rtt,
+        retransmissions: info.tcpi_total_retrans,
+    })
+}
+
+fn tcp_info(socket: &impl AsFd) -> io::Result<libc::tcp_info> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, and all fields are integers, for which zero
+    // is a value.
+    let (status, info) = unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        let to = info.as_mut_ptr().cast();
+        let status = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length);
+        (status, info.assume_init())
+    };
+    if status == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn connected() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0.into(), client)
+    }
+
+    const WINDOW: Window =
+        Window { start_ns: 1_000, stop_ns: 35_000_000, end_ns: 35_000_000, drain_ns: 0 };
+
+    #[test]
+    fn the_state_is_taken_at_equal_distances_until_the_end() {
+        let (server, client) = connected();
+        server.set_tcp_congestion(b"reno").unwrap();
+        let connections = [Some(server)];
+        let mut watch = Watch::default();
+        watch.begin(1_000, WINDOW, 1);
+        for now in [1_000, 9_000_000, 10_001_000, 24_000_000, 30_001_500] {
+            watch.on_timer(now, &connections);
+        }
+        assert_eq!(watch.next_timer(), None, "the next would be after the end");
+        let senders = watch.finish("bulk", &connections);
+        let times: Vec<u64> = senders[0].samples.iter().map(|sample| sample.at_ns).collect();
+        assert_eq!(times, [1_000, 10_001_000, 24_000_000, 30_001_500]);
+        // RFC 6928.
+        assert!(senders[0].samples.iter().all(|it| it.cwnd == 10 && it.retransmissions == 0));
+        assert_eq!((senders[0].cc.as_str(), senders[0].workload.as_str()), ("reno", "bulk"));
+        assert_eq!(senders[0].port, client.local_addr().unwrap().port());
+    }
+
+    #[test]
+    fn of_many_connections_only_the_ends_are_looked_at() {
+        let (server, _client) = connected();
+        let mut connections = vec![Some(server)];
+        connections.resize_with(CONNECTIONS_MAX + 1, || None);
+        let mut watch = Watch::default();
+        watch.begin(1_000, WINDOW, connections.len());
+        assert_eq!(watch.next_timer(), None);
+        let senders = watch.finish("bulk", &connections);
+        assert!(senders.len() == 1 && senders[0].samples.is_empty());
+    }
+}

@@ -1,0 +1,67 @@
+//! The states of connections at equal distances, as the testbed takes them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay_core::units::Timestamp;
+use forebay_sim::{Requests, Simulation};
+
+use super::setup::Place;
+use crate::plan::Experiment;
+use crate::plan::experiment::Traffic;
+use crate::rows::{SAMPLED_MAX, TcpRow};
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// Looks at greedy connections while a simulation runs.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// By flow of the network.
+    pub samples: BTreeMap<usize, Vec<TcpRow>>,
+    next: Timestamp,
+    end: Timestamp,
+}
+
+impl Watch {
+    /// Of the greedy flows of at most [`SAMPLED_MAX`] connections, until the end of arrivals.
+    pub fn of(experiment: &Experiment, places: &[Place]) -> Self {
+        let is_watched = |place: &Place| {
+            let traffic = &experiment.flows[place.flow].traffic;
+            matches!(traffic, Traffic::Greedy { flows } if *flows <= SAMPLED_MAX)
+        };
+        let watched = places.iter().enumerate().filter(|(_, place)| is_watched(place));
+        Self {
+            samples: watched.map(|(number, _)| (number, Vec::new())).collect(),
+            next: Timestamp::ZERO,
+            end: Timestamp::ZERO + experiment.stop,
+        }
+    }
+
+    /// Runs `simulation` to `until` and looks on the way.
+    pub fn run_until(
+        &mut self,
+        until: Timestamp,
+        simulation: &mut Simulation,
+        requests: &mut Requests,
+    ) {
+        while !self.samples.is_empty() && self.next <= until && self.next < self.end {
+            requests.run_until(simulation, self.next);
+            for (number, samples) in &mut self.samples {
+                samples.extend(sample(simulation, *number, self.next));
+            }
+            self.next += INTERVAL;
+        }
+        requests.run_until(simulation, until);
+    }
+}
+
+fn sample(simulation: &Simulation, number: usize, at: Timestamp) -> Option<TcpRow> {
+    let state = simulation.sender_state(number)?;
+    Some(TcpRow {
+        at_ns: at.as_nanos(),
+        cwnd_segments: state.cwnd_segments,
+        srtt_ms: state.srtt.map(|srtt| srtt.as_secs_f64() * 1e3),
+        retransmissions: state.retransmissions,
+    })
+}

@@ -1,0 +1,114 @@
+//! A connection over time, as comparisons of platforms want it: all quantities on one grid.
+
+use super::{Store, StoreError};
+
+/// Width of a bin (s).
+const BIN_S: f64 = 0.1;
+
+/// A greedy TCP connection over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OverTime {
+    /// Bins of 100 ms from the start of the run on.
+    pub bins: Vec<Bin>,
+}
+
+/// What a connection did in 100 ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bin {
+    /// When the bin begins (s since the start of the run).
+    pub at_s: f64,
+    /// Window: mean of what was seen every 10 ms, or as before where nothing was seen.
+    pub cwnd_segments: f64,
+    /// Smoothed round trip, likewise; 0 before the first.
+    pub srtt_ms: f64,
+    /// Payload that the receiver read.
+    pub throughput_mbps: f64,
+    /// Segments sent again.
+    pub retransmissions: f64,
+}
+
+impl Store {
+    /// The connection `name` of run `id`: the name of its flow, with `#0`, `#1` and so on behind it
+    /// where the flow has several. Without bins if nothing was seen of it: flows of more than
+    /// [`crate::rows::SAMPLED_MAX`] connections, and those that are not greedy.
+    pub fn connection_over_time(&self, id: i64, name: &str) -> Result<OverTime, StoreError> {
+        let read = |quantity| self.series(id, "flow", name, quantity);
+        let (windows, srtts) = (read("cwnd_segments")?, read("srtt_ms")?);
+        if windows.is_empty() {
+            return Ok(OverTime::default());
+        }
+        let (rates, resent) = (read("throughput_mbps")?, read("retransmissions")?);
+        let lasts_at =
+            [windows.last(), rates.last()].into_iter().flatten().map(|(at, _)| place(*at));
+        let count = lasts_at.max().map_or(0, |last| last + 1);
+        let windows = means(&windows, count);
+        let srtts = means(&srtts, count);
+        let resent = lasts(&resent, count);
+        let mut bins = vec![Bin::default(); count];
+        for (index, bin) in bins.iter_mut().enumerate() {
+            let before = index.checked_sub(1).map_or(0.0, |before| resent[before]);
+            *bin = Bin {
+                at_s: index as f64 * BIN_S,
+                cwnd_segments: windows[index],
+                srtt_ms: srtts[index],
+                throughput_mbps: 0.0,
+                retransmissions: resent[index] - before,
+            };
+        }
+        for (at, rate) in rates {
+            bins[place(at)].throughput_mbps = rate;
+        }
+        Ok(OverTime { bins })
+    }
+}
+
+/// The bin of a time. Times of bins are sums of tenths, which no float is.
+fn place(at_s: f64) -> usize {
+    (at_s / BIN_S + 1e-6) as usize
+}
+
+fn means(points: &[(f64, f64)], count: usize) -> Vec<f64> {
+    let mut sums = vec![(0.0, 0_u32); count];
+    for (at, value) in points {
+        if let Some((sum, seen)) = sums.get_mut(place(*at)) {
+            *sum += value;
+            *seen += 1;
+        }
+    }
+    let mut last = 0.0;
+    let mean = |(sum, seen): (f64, u32)| {
+        if seen > 0 {
+            last = sum / f64::from(seen);
+        }
+        last
+    };
+    sums.into_iter().map(mean).collect()
+}
+
+fn lasts(points: &[(f64, f64)], count: usize) -> Vec<f64> {
+    let mut values = vec![0.0; count];
+    for (at, value) in points {
+        values[place(*at).min(count)..].fill(*value);
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bin_holds_the_mean_of_what_was_seen_in_it() {
+        let points = [(0.0, 10.0), (0.05, 20.0), (0.1, 5.0), (0.35, 8.0), (9.9, 1.0)];
+        assert_eq!(means(&points, 5), [15.0, 5.0, 5.0, 8.0, 8.0]);
+        assert_eq!(lasts(&points[..4], 5), [20.0, 5.0, 5.0, 8.0, 8.0]);
+    }
+
+    #[test]
+    fn times_fall_into_the_bin_that_begins_with_them() {
+        for bin in 0..600_usize {
+            assert_eq!(place(bin as f64 * 1e8 / 1e9), bin);
+            assert_eq!(place((bin as f64 * 1e8 + 9e7) / 1e9), bin);
+        }
+    }
+}
