@@ -37,10 +37,16 @@
 //! nearly full; nothing is drained. It does not hold while queueing is visible, or else a bundle
 //! whose queue stands at the bottleneck would find its own queue empty and never take control again.
 
+mod draining;
+#[cfg(test)]
+mod tests;
+mod watch;
+
 use alloc::vec;
 
-use super::drain::{DEEP, DEEPER, Drain, Release, SHALLOW, Verdict, tolerance_s};
-use super::estimators::{Path, PathEstimator, SlidingMax, SlidingMin, duration};
+use self::watch::{LossWatch, STEADY_SHARE, Steady};
+use super::drain::{DEEP, Drain, Release, Verdict, tolerance_s};
+use super::estimators::{Path, PathEstimator, duration};
 use super::overflow::OverflowWatch;
 use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
@@ -95,19 +101,10 @@ pub const FLOW: Param = Param {
 
 /// Window of a flow over the one steered for, where a rate is what binds.
 const FLOW_WINDOW: f64 = 2.0;
-/// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr, section 2.13.1).
-const DRAIN_PERIOD_S: f64 = 10.0;
 /// Jitter of that time: bundles that started together must not drain together for ever.
 const DRAIN_JITTER: f64 = 0.2;
 /// Time from the first limit to the first drain: other bundles may still be unshaped.
 const FIRST_DRAIN_S: f64 = 2.0;
-/// Of the periodic drains the first goes below the base by this much, though no deeper than [`DEEP`],
-/// and every fourth: bundles that have learnt the same base behind their common queue make up for
-/// each other's shallow drains.
-const BELOW_BASE_S: f64 = 7.5e-3;
-const BELOW_BASE_EVERY: u32 = 4;
-/// Deep drains in a row before the question is left open until the next period.
-const DRAIN_ATTEMPTS: u32 = 3;
 /// Least window over what was recently delivered in a base: that of a deep drain.
 const WINDOW_FLOOR: f64 = 1.0 - DEEP;
 /// Loop times for which the first estimate of the capacity is held: one until its window shows in
@@ -116,17 +113,9 @@ const FIRST_LOOPS: f64 = 3.0;
 /// Largest window over what was recently delivered in a base: growth of a quarter a round trip,
 /// which is also what the ceiling of the rate allows.
 const GROWTH: f64 = 1.25;
-/// Shortest time for which a rate must stay the same to be called steady.
-const STEADY_S: f64 = 1.0;
-/// And how much of its maximum is the same: small packets and stamps are late.
-const STEADY_SHARE: f64 = 0.9;
-/// Loss as a share of the window that is taken for congestion.
-const LOSS_SHARE: f64 = 0.05;
 /// Highest rate over that of the bottleneck while a buffer counts as shallow: hardly more must arrive
 /// there than leaves, yet new capacity must show.
 const SHALLOW_RATE: f64 = 1.05;
-/// Shortest standing delay that starts a drain by itself: twice the noise assumed.
-const QUEUE_ALARM_S: f64 = 2e-3;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -172,67 +161,6 @@ pub struct DelayControl<L> {
     loss: LossWatch,
     overflow: OverflowWatch,
     reason: &'static str,
-}
-
-/// Watches for a delivery rate that stays the same, as that of a saturated bottleneck does.
-#[derive(Clone, Debug, Default)]
-struct Steady {
-    least: SlidingMin,
-    largest: SlidingMax,
-    /// Rates have come without a long pause since, and the last one.
-    since_s: f64,
-    last_s: f64,
-}
-
-impl Steady {
-    /// Takes the rate at `now_s`; true once it has stayed within 10 % for a second and 10 loops.
-    fn on_rate(&mut self, now_s: f64, path: &Path) -> bool {
-        let window_s = STEADY_S.max(10.0 * path.loop_s);
-        if now_s - self.last_s > window_s / 4.0 {
-            self.since_s = now_s;
-        }
-        self.last_s = now_s;
-        self.least.push(now_s, path.delivery_bytes_per_s, window_s, 1);
-        self.largest.push(now_s, path.delivery_bytes_per_s, window_s);
-        let least = self.least.value().unwrap_or(0.0);
-        now_s - self.since_s >= window_s && least >= STEADY_SHARE * self.largest.value()
-    }
-}
-
-/// Watches for loss that is more than random.
-#[derive(Clone, Copy, Debug, Default)]
-struct LossWatch {
-    lost_bytes: f64,
-    sent_bytes: f64,
-    excess_since_s: Option<f64>,
-    no_growth_until_s: f64,
-}
-
-impl LossWatch {
-    /// Share of the sent bytes that was lost of late, 0 where it is more than random.
-    fn random_share(&self) -> f64 {
-        let is_random = self.lost_bytes > 0.0 && self.lost_bytes <= LOSS_SHARE * self.sent_bytes;
-        if is_random { self.lost_bytes / self.sent_bytes } else { 0.0 }
-    }
-
-    /// Takes a measurement; true once loss has exceeded the threshold for 1.5 round trips.
-    fn on_measurement(&mut self, now_s: f64, path: &Path, lost_bytes: f64) -> bool {
-        // Both sums forget with a time constant of a loop time: their ratio is the loss share.
-        let keep = libm::exp(-path.dt_s / path.loop_s);
-        self.lost_bytes = keep * self.lost_bytes + lost_bytes;
-        self.sent_bytes = keep * self.sent_bytes + path.acked_bytes + lost_bytes;
-        if self.lost_bytes <= LOSS_SHARE * self.sent_bytes {
-            self.excess_since_s = None;
-            return false;
-        }
-        let since_s = *self.excess_since_s.get_or_insert(now_s);
-        let round_trip_s = path.base_s + path.standing_s;
-        if now_s - since_s < 1.5 * round_trip_s {
-            return false;
-        }
-        self.no_growth_until_s = now_s + 4.0 * round_trip_s;
-        true
-    }
 }
 
 impl<L: DelayLaw> DelayControl<L> {
@@ -436,155 +364,6 @@ impl<L: DelayLaw> DelayControl<L> {
         }
     }
 
-    /// A base that falls while limits hold, as on a path that has become shorter, was too high, and
-    /// has fallen only as far as the queue has let it: a drain is due once the rates have followed.
-    fn follow_base(&mut self, path: &Path) {
-        if path.base_s < self.drained_base_s - 2.0 * tolerance_s(path) {
-            self.drained_base_s = path.base_s;
-            let due_s = self.now_s + STEADY_S.max(10.0 * path.loop_s);
-            self.next_drain_s = self.next_drain_s.min(due_s);
-        }
-    }
-
-    fn wants_drain(&mut self, path: &Path) -> bool {
-        self.follow_base(path);
-        let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
-        // While more than the window is outstanding, the queue is still on its way out.
-        let is_enforced = path.in_flight_bytes < 1.25 * self.window_bytes;
-        // Behind a standing queue the delivery rate is the capacity. Where it is less, the capacity
-        // has fallen or there is no queue at all.
-        let is_contradiction = path.standing_s > 1.5 * path.target_s
-            && path.recent_bytes_per_s < 0.9 * path.bottleneck_bytes_per_s
-            && !path.app_limited;
-        let is_alarming = path.standing_s > alarm_s || is_contradiction;
-        if !is_alarming {
-            self.queueing_s = 0.0;
-        } else if is_enforced {
-            self.queueing_s += path.dt_s;
-        }
-        let patience = if is_contradiction { 2.0 } else { 4.0 };
-        if self.queueing_s >= patience * path.loop_s {
-            self.start_drain(path, DEEP, "standing queue");
-            return true;
-        }
-        // A bundle whose own queue is empty because it stands at the bottleneck, below a base that is
-        // too high, has a steady rate; one that has little to send need not be disturbed.
-        if self.now_s >= self.next_drain_s && (self.is_steady || !path.app_limited) {
-            let goes_below = self.periodic_drains.is_multiple_of(BELOW_BASE_EVERY);
-            let undershoot = if goes_below { BELOW_BASE_S / path.base_s } else { SHALLOW };
-            self.periodic_drains += 1;
-            self.start_drain(path, undershoot.min(DEEP), "periodic");
-            return true;
-        }
-        false
-    }
-
-    fn start_drain(&mut self, path: &Path, undershoot: f64, reason: &'static str) {
-        self.phase = Phase::Draining(Drain::new(self.now_s, path, undershoot, self.mss_bytes()));
-        self.queueing_s = 0.0;
-        self.reason = reason;
-    }
-
-    /// Another drain right after `before`. It is sized by the rate that that one has left: drains in a
-    /// row go deeper together, below what the others at the bottleneck make up for.
-    fn follow_up(&mut self, before: &Drain, path: &Path, undershoot: f64, reason: &'static str) {
-        self.start_drain(path, undershoot, reason);
-        if let Phase::Draining(again) = &mut self.phase {
-            again.attempt = before.attempt + 1;
-        }
-    }
-
-    fn drain(&mut self, mut drain: Drain, path: &Path, rtt_s: f64) {
-        let verdict = drain.on_measurement(self.now_s, path, rtt_s);
-        self.phase = Phase::Draining(drain);
-        if let Some(verdict) = verdict {
-            self.finish_drain(&drain, verdict, path);
-        }
-    }
-
-    fn finish_drain(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
-        self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
-        if self.shaped_since_s.is_finite() {
-            self.phase = Phase::Steering;
-            self.conclude(drain, verdict, path);
-        } else {
-            self.conclude_probe(drain, verdict, path);
-        }
-    }
-
-    fn conclude(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
-        self.drained_base_s = path.base_s;
-        // A long drain outlasts the memory of the rates before it.
-        self.known_bytes_per_s = path.bottleneck_bytes_per_s.max(drain.rate_before);
-        self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
-        let window_before = self.window_bytes;
-        self.set_window(self.content_bytes(path) + path.target_bytes / 2.0, path);
-        let longer_s = self.longer_s.take();
-        match verdict {
-            Verdict::Confirmed(fell_s) if fell_s > tolerance_s(path) => {
-                self.drain_again(fell_s, path);
-            }
-            Verdict::Confirmed(_) => {
-                // What the law had found is truer than a maximum of noisy rates.
-                self.set_window(self.window_bytes.min(window_before), path);
-                self.reason = "base confirmed";
-            }
-            Verdict::Longer(base_s)
-                if longer_s.is_some_and(|it| (base_s - it).abs() <= tolerance_s(path)) =>
-            {
-                self.estimator.set_base_s(base_s);
-                self.drained_base_s = base_s;
-                self.set_window(drain.rate_before * base_s, path);
-                self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
-                self.reason = "path longer";
-            }
-            Verdict::Queueing if !drain.is_deep() => {
-                self.follow_up(drain, path, DEEP, "base in doubt");
-            }
-            Verdict::Longer(base_s) if longer_s.is_none() => {
-                self.follow_up(drain, path, DEEPER, "path longer?");
-                self.longer_s = Some(base_s);
-            }
-            Verdict::Longer(_) | Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
-                self.follow_up(drain, path, DEEP, "queue not drained");
-            }
-            Verdict::Longer(_) | Verdict::Queueing => {
-                self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
-                self.reason = "others are queueing";
-            }
-            Verdict::Unknown => self.reason = "drain without traffic",
-        }
-    }
-
-    /// A drain before any limit: was a queue standing all the time?
-    fn conclude_probe(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
-        self.phase = Phase::Releasing(Release::new(self.now_s, drain.rate_before));
-        if let Verdict::Confirmed(fell_s) = verdict
-            && fell_s > 3.0 * path.target_s
-        {
-            self.begin(path.recent_bytes_per_s, path);
-            self.drain_again(fell_s, path);
-        } else if let Verdict::Confirmed(fell_s) = verdict
-            && fell_s <= tolerance_s(path)
-        {
-            self.confirmed_bytes_per_s = self.confirmed_bytes_per_s.max(drain.rate_before);
-        }
-    }
-
-    fn release(&mut self, mut release: Release, now: Timestamp, path: &Path) {
-        let is_over = release.on_measurement(self.now_s, path);
-        self.phase = if is_over { Phase::Measuring } else { Phase::Releasing(release) };
-        self.measure(now, path);
-        if matches!(self.phase, Phase::Releasing(_)) {
-            self.reason = "letting go what the probe held back";
-        }
-    }
-
-    /// The base has come down: it is not known how far it still has to go, so twice as far is tried.
-    fn drain_again(&mut self, fell_s: f64, path: &Path) {
-        self.start_drain(path, 2.0 * fell_s / path.base_s, "base fell");
-    }
-
     /// What is outstanding counts the way back: the window moves with it, the queue stays.
     fn shift(&mut self, by_s: f64) {
         self.estimator.shift_s(by_s);
@@ -748,70 +527,5 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 ("noise_s", path.noise_s),
             ],
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cc::flow::{Flow, MSS};
-    use crate::cc::{basic_delay, copa, setpoint};
-    use crate::spec::Value;
-    use crate::units::Duration;
-
-    fn flow(name: &str, buffer: u32) -> Flow {
-        let algorithms = [basic_delay::ALGORITHM, copa::ALGORITHM, setpoint::ALGORITHM];
-        let algorithm = algorithms.into_iter().find(|algorithm| algorithm.name == name).unwrap();
-        let spec = Spec::named(name).with("flow", Value::Bool(true));
-        let rate = Rate::from_mbit_per_sec(16);
-        let mut flow = Flow::new((algorithm.build)(&spec), rate, Duration::from_millis(40));
-        flow.buffer = buffer;
-        flow
-    }
-
-    #[test]
-    fn a_single_flow_fills_a_path_of_16_mbits_with_a_short_queue() {
-        for name in ["basic_delay", "copa", "setpoint"] {
-            let mut flow = flow(name, 100);
-            flow.run(5, |_| {});
-            let (before, dropped) = (flow.delivered.0, flow.dropped);
-            let (mut sum, mut samples) = (0.0, 0u32);
-            flow.run(35, |flow| {
-                sum += flow.in_flight().as_f64() / MSS.as_f64();
-                samples += 1;
-            });
-            let carried = (flow.delivered.0 - before).as_f64() * 8.0 / 30.0 / 16e6;
-            assert!(carried > 0.9, "{name}: {carried}");
-            let queue = sum / f64::from(samples) - 54.0;
-            assert!(queue < 15.0, "{name}: {queue}");
-            assert_eq!(flow.dropped, dropped, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_single_flow_begins_with_the_initial_window_and_doubles_it() {
-        let mut flow = flow("copa", 10_000);
-        assert_eq!(flow.cc.send_limits().cwnd, Some(MSS * 10));
-        let mut windows = alloc::vec![];
-        flow.run(1, |flow| windows.push(flow.cc.send_limits().cwnd.unwrap().as_u64()));
-        let doubled = windows.iter().position(|cwnd| *cwnd == 2 * 15_000).unwrap();
-        assert_eq!(doubled, 9, "by the tenth acknowledgement");
-    }
-
-    #[test]
-    fn a_shallow_buffer_ends_slow_start_by_a_loss() {
-        let mut flow = flow("copa", 8);
-        flow.run(20, |_| {});
-        assert_eq!(flow.names()[..2], ["measuring", "shaping"]);
-        let carried = flow.delivered.0.as_f64() * 8.0 / 20.0 / 16e6;
-        assert!(carried > 0.8, "{carried}");
-    }
-
-    #[test]
-    fn a_timeout_of_a_single_flow_leaves_the_least_window() {
-        let mut flow = flow("copa", 100);
-        flow.run(5, |_| {});
-        flow.cc.on_event(flow.now, CongestionEvent::Rto);
-        assert_eq!(flow.cc.send_limits().cwnd, Some(MSS * 4));
     }
 }
