@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::{Algorithm, CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
+use super::{Algorithm, CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Rate, Timestamp};
 
@@ -61,7 +61,7 @@ impl CongestionControl for Constant {
     fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
     fn send_limits(&self) -> SendLimits {
         let (cwnd, pacing_rate) = (self.cwnd, self.rate);
-        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited: None, law: Law::HOLD }
+        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited: None }
     }
     fn state(&self) -> State {
         State { phase: "constant", reason: "configured", ..State::default() }

@@ -48,7 +48,7 @@ use self::watch::{LossWatch, STEADY_SHARE, Steady};
 use super::drain::{DEEP, Drain, Release, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, duration};
 use super::overflow::OverflowWatch;
-use super::{CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State};
+use super::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Rate, Timestamp};
@@ -502,7 +502,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         // A drain that did not bind would show nothing.
         let is_draining = matches!(self.phase, Phase::Draining(_));
         let app_limited = Some(self.estimator.path().app_limited && !is_draining);
-        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited, law: Law::HOLD }
+        SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited }
     }
 
     fn state(&self) -> State {

@@ -130,8 +130,6 @@ pub struct SendLimits {
     /// The algorithm takes the sender for app-limited: a host that derives the rate must not let
     /// the window bind below the recent maximum of the delivery rate. `None`: the host judges.
     pub app_limited: Option<bool>,
-    /// What the host does between decisions.
-    pub law: Law,
 }
 
 /// A congestion-control algorithm: infallible, without clock or I/O.
@@ -156,6 +154,11 @@ pub trait CongestionControl: Send {
     }
     /// The limits in force.
     fn send_limits(&self) -> SendLimits;
+    /// What a host does with the window until it asks again, acknowledgement by acknowledgement. A host
+    /// that asks at each of them never calls this.
+    fn law(&self) -> Law {
+        Law::HOLD
+    }
     /// The algorithm's own state, for logs: a name of the phase and named numbers.
     fn state(&self) -> State;
 }

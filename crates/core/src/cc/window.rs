@@ -524,9 +524,12 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             cwnd: Some(ByteCount::new(self.window.cwnd)),
             ssthresh,
             pacing_rate: self.law.pacing_rate(&self.window),
-            law: self.law.host_law(&self.window),
             ..SendLimits::default()
         }
+    }
+
+    fn law(&self) -> Law {
+        self.law.host_law(&self.window)
     }
 
     fn state(&self) -> State {

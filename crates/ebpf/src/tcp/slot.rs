@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 
-use forebay_core::cc::SendLimits;
 use forebay_core::cc::law::{SEGMENTS_MAX, SlowStart, Terms, in_segments};
+use forebay_core::cc::{Law, SendLimits};
 use forebay_core::units::{ByteCount, Duration, Rate};
 
 use super::report::Head;
@@ -77,11 +77,11 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The limits of an algorithm for segments of `mss` bytes ([`Head::mss`]).
-    pub fn new(limits: &SendLimits, mss: u32, reporting: Reporting) -> Self {
+    /// Limits and law of an algorithm for segments of `mss` bytes ([`Head::mss`]).
+    pub fn new(limits: &SendLimits, law: &Law, mss: u32, reporting: Reporting) -> Self {
         let mss = ByteCount::new(u64::from(mss));
         let (cwnd, ssthresh) = in_segments(limits, mss);
-        let terms = Terms::new(&limits.law, mss);
+        let terms = Terms::new(law, mss);
         Self { cwnd, ssthresh, pacing_rate: limits.pacing_rate, terms, reporting }
     }
 }
@@ -235,7 +235,6 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::cc::Law;
     use forebay_core::cc::law::Beta;
 
     use super::super::report::{Events, Record, tests::blank};
@@ -256,16 +255,16 @@ mod tests {
             cwnd: Some(ByteCount::new(20 * 1448 + 1447)),
             ssthresh: None,
             pacing_rate: Some(Rate::from_bits_per_sec(7)),
-            law: Law {
-                growth: ByteCount::new(724),
-                slow_start: SlowStart::HyStartPlusPlus,
-                beta: Some(Beta::of(7, 10)),
-                ..Law::HOLD
-            },
             ..SendLimits::default()
         };
+        let law = Law {
+            growth: ByteCount::new(724),
+            slow_start: SlowStart::HyStartPlusPlus,
+            beta: Some(Beta::of(7, 10)),
+            ..Law::HOLD
+        };
         let reporting = Reporting { wake: true, ..Reporting::default() };
-        let decision = Decision::new(&limits, 1448, reporting);
+        let decision = Decision::new(&limits, &law, 1448, reporting);
         let slot = Slot::new(&head(), &decision);
         assert_eq!((slot.generation, slot.answered, slot.answered_us), (7, 3, 5_000));
         assert_eq!((slot.cwnd, slot.known_cwnd, slot.ssthresh), (20, 20, 0));

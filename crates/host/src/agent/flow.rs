@@ -161,11 +161,11 @@ impl Flow {
         if self.is_away {
             self.adopt();
         }
-        let limits = self.guarded(|algorithm| algorithm.send_limits())?;
+        let (limits, law) = self.guarded(|algorithm| (algorithm.send_limits(), algorithm.law()))?;
         let (limits, is_clamped) = believable(&self.complete(limits, terms.pace));
         self.counts.clamped += u64::from(is_clamped);
         self.counts.decisions += 1;
-        let decision = Decision::new(&limits, self.last.mss.max(1), terms.reporting);
+        let decision = Decision::new(&limits, &law, self.last.mss.max(1), terms.reporting);
         self.decision = Some(decision);
         Some(decision)
     }

@@ -3,7 +3,7 @@ use alloc::string::ToString;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::cc::{Law, State};
+use crate::cc::State;
 use crate::spec::{Spec, Value};
 
 /// Keeps the last measurement.
@@ -16,7 +16,7 @@ impl CongestionControl for Listener {
     }
     fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
     fn send_limits(&self) -> SendLimits {
-        SendLimits { law: Law::HOLD, ..SendLimits::default() }
+        SendLimits::default()
     }
     fn state(&self) -> State {
         State::default()

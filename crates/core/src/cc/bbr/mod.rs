@@ -49,9 +49,7 @@ use alloc::vec;
 
 use self::filter::RoundMax;
 use super::rounds::Rounds;
-use super::{
-    Algorithm, CongestionControl, CongestionEvent, Field, Law, Measurement, SendLimits, State,
-};
+use super::{Algorithm, CongestionControl, CongestionEvent, Field, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -610,7 +608,6 @@ impl CongestionControl for Bbr {
             ssthresh: None,
             pacing_rate: Some(self.pacing_rate),
             app_limited: None,
-            law: Law::HOLD,
         }
     }
 

@@ -264,7 +264,7 @@ fn beside(algorithm: &'static crate::cc::Algorithm, params: &[(&str, &str)]) -> 
     let mut host = Host::new((once.cwnd() / MSS) as u32);
     host.window.ssthresh = host.window.cwnd;
     for _ in 0..60 {
-        let law = terms(once.cc.send_limits().law);
+        let law = terms(once.cc.law());
         let segments = host.window.cwnd;
         host.round(&law);
         once.gap = Duration::from_millis(40);
@@ -284,7 +284,7 @@ fn newreno_told_once_a_round_acts_in_between_as_it_would() {
     let (host, each) = beside(&newreno::ALGORITHM, &[]);
     assert!(host.abs_diff(each) <= 1, "{host} and {each} segments");
     let mut fed = Fed::new(&newreno::ALGORITHM, &[]);
-    let law = fed.cc.send_limits().law;
+    let law = fed.cc.law();
     assert_eq!((law.growth, law.slow_start), (bytes(1), SlowStart::Standard));
     let halved = terms(law).reduced(10);
     fed.event(CongestionEvent::Loss);
@@ -297,7 +297,7 @@ fn cubic_told_once_a_round_acts_in_between_as_it_would() {
     assert!(host.abs_diff(each) <= 2, "{host} and {each} segments");
     let mut fed = Fed::new(&cubic::ALGORITHM, &[("hystart", "plus_plus")]);
     fed.ack(90);
-    let law = fed.cc.send_limits().law;
+    let law = fed.cc.law();
     assert_eq!(law.slow_start, SlowStart::HyStartPlusPlus);
     let reduced = terms(law).reduced(100);
     fed.event(CongestionEvent::Loss);
@@ -314,7 +314,7 @@ fn the_law_of_cubic_moves_the_window_most_of_the_way_between_two_rounds() {
     host.window.ssthresh = host.window.cwnd;
     fed.gap = Duration::from_millis(40);
     for _ in 0..100 {
-        let law = terms(fed.cc.send_limits().law);
+        let law = terms(fed.cc.law());
         let segments = host.window.cwnd;
         host.round(&law);
         fed.measure(u64::from(segments) * MSS);

@@ -210,8 +210,8 @@ impl Agent {
                 has_ended = true;
                 continue;
             }
-            let limits = paced(led.algorithm.send_limits());
-            datapath.decide(head, &Decision::new(&limits, head.mss, reporting));
+            let (limits, law) = (paced(led.algorithm.send_limits()), led.algorithm.law());
+            datapath.decide(head, &Decision::new(&limits, &law, head.mss, reporting));
         }
         self.records.extend(taken);
         has_ended
@@ -387,16 +387,16 @@ fn a_decision_sets_window_threshold_and_rate_at_the_next_acknowledgement() {
                 beta: Some(Beta::of(1, 2)),
                 ..Law::HOLD
             };
-            let limits = if count < 40 {
+            let (limits, law) = if count < 40 {
                 if count > 10 {
                     held.push((head.cwnd, head.ssthresh));
                 }
-                hold
+                (hold, Law::HOLD)
             } else {
                 moving.push(head.cwnd);
-                SendLimits { law, ..SendLimits::default() }
+                (SendLimits::default(), law)
             };
-            datapath.decide(head, &Decision::new(&limits, head.mss, Reporting::default()));
+            datapath.decide(head, &Decision::new(&limits, &law, head.mss, Reporting::default()));
         }
         if (10..40).contains(&count) {
             assert!(rates.iter().all(|rate| rate.as_bits_per_sec().abs_diff(160_000_000) < 8));

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_core::cc::SendLimits;
+use forebay_core::cc::{Law, SendLimits};
 use forebay_core::units::ByteCount;
+use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::slot::Slot;
 use super::super::{Cadence, Datapath, Decision, Events, Head, Mode, Options, Record, Reporting};
@@ -52,7 +53,8 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
     assert!(after >= Duration::from_millis(100) && after < Duration::from_millis(600), "{after:?}");
     // A law of its own, from one answer on.
     let newest = *unanswered.last().expect("records").head();
-    let decision = Decision::new(&paced(SendLimits::default()), newest.mss, Reporting::default());
+    let decision =
+        Decision::new(&paced(SendLimits::default()), &Law::HOLD, newest.mss, Reporting::default());
     datapath.decide(&newest, &decision);
     until("it resumes", || datapath.mode(flow) != Some(Mode::Fallback));
     while !agent.serve(&mut datapath, Reporting::default()) {
@@ -128,7 +130,7 @@ fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
         assert!(Instant::now() < deadline, "{reports} reports");
         let cwnd = ByteCount::new(segments * u64::from(head.mss));
         let limits = SendLimits { cwnd: Some(cwnd), ..SendLimits::default() };
-        datapath.decide(&head, &Decision::new(&limits, head.mss, reporting));
+        datapath.decide(&head, &Decision::new(&limits, &Law::HOLD, head.mss, reporting));
         thread::sleep(Duration::from_micros(200));
     }
     end.send(()).expect("told");
