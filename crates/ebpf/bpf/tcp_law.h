@@ -15,6 +15,7 @@
 #define FRACTION_BITS 10
 #define TRIP_SAMPLES 8
 #define CONSERVATIVE_PARTS 4
+#define INITIAL_SEGMENTS 10U
 
 #define HYSTART_SAMPLES 8
 #define HYSTART_RISE_MIN_US 4000U
@@ -23,6 +24,8 @@
 #define HYSTART_ROUNDS 5
 #define HYSTART_CLASSIC_FROM 16
 #define HYSTART_TRAIN_GAP_US 2000
+#define HYSTART_ACK_DELAY_MAX_US 1000
+#define HYSTART_AGGREGATES 4
 
 /* The low bits of law.flags. */
 enum slow_start {
@@ -58,7 +61,8 @@ struct hystart {
 	__u32 train_us;
 	__u8 samples;
 	__u8 conservative;
-	__u16 unused;
+	__u8 is_found;
+	__u8 unused;
 };
 
 struct window {
@@ -73,9 +77,19 @@ struct ack {
 	__u32 nxt;
 	__u32 rtt_us;
 	__u32 now_us;
+	__u32 ack_delay_us;
 	__u8 has_advanced;
 	__u8 is_filled;
-	__u16 unused;
+	__u8 is_paced;
+	__u8 unused;
+};
+
+/* What a report will cover, for the tripwires. */
+struct interval {
+	__u32 samples;
+	__u32 rtt_min_us;
+	__u32 lost;
+	__u32 ce;
 };
 
 static __always_inline __u32 at_most(__u32 value, __u32 most)
@@ -126,12 +140,29 @@ static __always_inline __u32 hystart_rise(__u32 rtt_us)
 	return within(rtt_us / HYSTART_RISE_PARTS, HYSTART_RISE_MIN_US, HYSTART_RISE_MAX_US);
 }
 
-static __always_inline bool hystart_begins_round(struct hystart *watch, const struct ack *ack)
+/* What aggregation may delay acknowledgements by; `aggregate` in bytes, the rate in bytes a second. */
+static __always_inline __u32 hystart_ack_delay(__u32 aggregate, __u64 pacing_rate)
+{
+	__u64 bytes = (__u64)aggregate * HYSTART_AGGREGATES;
+
+	if (pacing_rate <= bytes * 1000)
+		return pacing_rate ? HYSTART_ACK_DELAY_MAX_US : 0;
+	return bytes * 1000000 / pacing_rate;
+}
+
+/* At the beginning of a connection and after a timeout. */
+static __always_inline struct hystart hystart_from(__u32 nxt, __u32 now_us)
+{
+	struct hystart watch = { .round_end = nxt, .mark = now_us, .train_us = now_us };
+
+	return watch;
+}
+
+static __always_inline bool hystart_ends_round(struct hystart *watch, const struct ack *ack)
 {
 	if ((__s32)(ack->una - watch->round_end) <= 0)
 		return false;
 	watch->round_end = ack->nxt;
-	watch->samples = 0;
 	return true;
 }
 
@@ -147,10 +178,11 @@ static __always_inline void hystart_sample(struct hystart *watch, __u32 rtt_us)
 /* RFC 9406; true if slow start is over. */
 static __always_inline bool hystart_plus_plus(struct hystart *watch, const struct ack *ack)
 {
-	if (hystart_begins_round(watch, ack)) {
+	if (hystart_ends_round(watch, ack)) {
 		if (watch->round_min)
 			watch->base = watch->round_min;
 		watch->round_min = 0;
+		watch->samples = 0;
 		if (watch->conservative && ++watch->conservative > HYSTART_ROUNDS) {
 			watch->conservative = 0;
 			return true;
@@ -174,27 +206,36 @@ static __always_inline bool hystart_plus_plus(struct hystart *watch, const struc
 static __always_inline bool hystart_classic(struct hystart *watch, __u32 cwnd,
 					    const struct ack *ack)
 {
+	__u32 most;
 	bool is_judged;
 
-	watch->base = lesser_rtt(watch->base, ack->rtt_us);
-	if (cwnd < HYSTART_CLASSIC_FROM)
+	if (!ack->rtt_us)
 		return false;
-	if (hystart_begins_round(watch, ack)) {
+	watch->base = lesser_rtt(watch->base, ack->rtt_us);
+	if (watch->is_found)
+		return false;
+	if (hystart_ends_round(watch, ack)) {
 		watch->round_min = 0;
+		watch->samples = 0;
 		watch->mark = ack->now_us;
 		watch->train_us = ack->now_us;
 	}
-	if (!watch->base)
+	if (cwnd < HYSTART_CLASSIC_FROM)
 		return false;
 	if (ack->now_us - watch->train_us <= HYSTART_TRAIN_GAP_US) {
 		watch->train_us = ack->now_us;
-		if (ack->now_us - watch->mark > watch->base / 2)
-			return true;
+		most = saturating_add(watch->base, ack->ack_delay_us);
+		if (!ack->is_paced)
+			most /= 2;
+		if (ack->now_us - watch->mark > most)
+			watch->is_found = 1;
 	}
 	is_judged = watch->samples >= HYSTART_SAMPLES;
 	hystart_sample(watch, ack->rtt_us);
-	return is_judged &&
-	       watch->round_min > saturating_add(watch->base, hystart_rise(watch->base));
+	most = saturating_add(watch->base, hystart_rise(watch->base));
+	if (is_judged && watch->round_min > most)
+		watch->is_found = 1;
+	return watch->is_found;
 }
 
 static __always_inline bool hystart_observe(__u32 kind, struct hystart *watch,
@@ -266,6 +307,53 @@ static __always_inline bool law_on_ack(const struct law *law, struct hystart *wa
 	if (left && window->cwnd >= window->ssthresh)
 		law_grow(law, window, left);
 	return ends;
+}
+
+/* The window falls without a sign of congestion: ssthresh remembers it (tcp_current_ssthresh). */
+static __always_inline void law_fall(struct window *window, __u32 cwnd)
+{
+	window->ssthresh = at_least(window->ssthresh, (window->cwnd >> 1) + (window->cwnd >> 2));
+	window->cwnd = cwnd;
+	window->credit = 0;
+}
+
+/* After a pause of so many timeouts. */
+static __always_inline void law_restart(struct window *window, __u32 timeouts)
+{
+	__u32 least = within(window->cwnd, 1, INITIAL_SEGMENTS);
+
+	law_fall(window, at_least(timeouts < 32 ? window->cwnd >> timeouts : 0, least));
+}
+
+/* For a timeout no more than `used` segments were outstanding; whether the window falls. */
+static __always_inline bool law_underused(struct window *window, __u32 used)
+{
+	used = at_least(used, INITIAL_SEGMENTS);
+	if (used >= window->cwnd)
+		return false;
+	law_fall(window, saturating_add(window->cwnd, used) / 2);
+	return true;
+}
+
+/* The wires that an interval has reached. */
+enum trip {
+	TRIP_RTT = 1 << 0,
+	TRIP_LOST = 1 << 1,
+	TRIP_CE = 1 << 2,
+};
+
+static __always_inline __u32 law_tripped(const struct law *law, const struct interval *interval)
+{
+	bool is_judged = interval->samples >= TRIP_SAMPLES && interval->rtt_min_us;
+	__u32 tripped = 0;
+
+	if (law->trip_rtt_us && is_judged && interval->rtt_min_us > law->trip_rtt_us)
+		tripped |= TRIP_RTT;
+	if (law->trip_lost && interval->lost >= law->trip_lost)
+		tripped |= TRIP_LOST;
+	if (law->trip_ce && interval->ce >= law->trip_ce)
+		tripped |= TRIP_CE;
+	return tripped;
 }
 
 /* ssthresh after a loss or a mark. */

@@ -182,6 +182,16 @@ static __always_inline void curve_on_rto(struct curve *curve)
 	curve->began_us = 0;
 }
 
+/* Time without anything to send does not count (RFC 9438, 5.8). Never into the future. */
+static __always_inline void curve_pause(struct curve *curve, __u64 idle_us, __u64 now_us)
+{
+	if (!curve->began_us)
+		return;
+	curve->began_us += idle_us;
+	if (curve->began_us > now_us)
+		curve->began_us = now_us;
+}
+
 /* Takes the window over from the kernel where that has another. */
 static __always_inline void curve_follow(struct curve *curve, __u32 segments, __u32 mss)
 {

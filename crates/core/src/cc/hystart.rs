@@ -4,52 +4,42 @@
 //! ```text
 //! HyStart++   a round's least round trip, after 8 samples, at least T above that of the round
 //!             before: conservative slow start, a quarter of the growth (RFC 9406, 4.2)
-//!             T = last / 8 within 4 to 16 ms
-//!             below what it was when that began: slow start again; after 5 rounds: ssthresh = cwnd
-//! HyStart     from 16 segments on, ssthresh = cwnd when
-//!   train     acknowledgements at most 2 ms apart span (min_rtt + 1 ms) / 2 of a round (ns-3:
-//!             min_rtt)
-//!   delay     a round's least round trip, after 8 samples, is above min_rtt + T
-//!             T = min_rtt / 8 within 4 to 16 ms (ns-3: min_rtt within 4 to 1000 ms)
+//! HyStart     ssthresh = cwnd where acknowledgements close to each other span half a round trip, or
+//!             a round's least round trip is an eighth above the least of all
+//! ns-3        the same from 16 segments on, with other thresholds: a train spans min_rtt, and the
+//!             least of a round's first 8 samples is above min_rtt by min_rtt, 4 to 1000 ms
+//!             (TcpCubic::HystartUpdate)
 //! ```
-//! HyStart ends slow start once until a timeout: later ones, as after a pause, go up to ssthresh
-//! (Linux, net/ipv4/tcp_cubic.c: only bictcp_reset clears `found`). It looks at rounds from the first
-//! acknowledgement on, and at acknowledgements as they come, whatever they acknowledge.
-//! ns-3 (TcpCubic::HystartUpdate) judges the least of a round's first 8 samples only.
-//! A round ends when what was outstanding at its start has been acknowledged, counted in bytes.
-//! HyStart++ serves the first slow start only (RFC 9406, 4.3).
+//! What judges a round is that of hosts that execute a law ([`super::law::hystart`], with the thresholds).
+//! Here a round ends when what was outstanding at its start has been acknowledged, counted in bytes;
+//! HyStart of Linux and ns-3 asks for one more. HyStart++ serves the first slow start only (RFC 9406,
+//! 4.3), HyStart one until a timeout, or until the host says that it has ended it.
 //!
 //! Departures: no limit L on the bytes of one acknowledgement; see [`super::window`]. To HyStart++ a
-//! measurement of many acknowledgements counts as as many samples. Linux's 1 ms, its allowance for
-//! the acknowledgements of aggregated segments, is less above 2 Gbit/s (hystart_ack_delay).
+//! measurement of many acknowledgements counts as as many samples. What aggregated acknowledgements
+//! may be late is 1 ms at any rate, which Linux has up to 2 Gbit/s (hystart_ack_delay); nothing is
+//! taken for paced.
 
 use alloc::string::ToString;
 
 use super::Measurement;
 use super::law::SlowStart;
+use super::law::hystart::{self as law, ACK_DELAY_MAX_US, Sample};
 use super::window::{CWND_MAX, MinRtt, Window};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{Duration, Timestamp};
 
-/// Round-trip samples before a round is judged (RFC 9406, `N_RTT_SAMPLE`).
-const SAMPLES: u64 = 8;
-/// Bounds of the threshold on the rise (`MIN_RTT_THRESH`, `MAX_RTT_THRESH`).
-const RISE_MIN: Duration = Duration::from_millis(4);
-const RISE_MAX: Duration = Duration::from_millis(16);
-/// ns-3's upper bound (`HyStartDelayMax`).
-const NS3_RISE_MAX: Duration = Duration::from_secs(1);
-/// Share of the round trip that is the threshold (`MIN_RTT_DIVISOR`).
-const RISE_PARTS: u32 = 8;
 /// Slow start's growth over that of conservative slow start (`CSS_GROWTH_DIVISOR`).
 const CONSERVATIVE_PARTS: u64 = 4;
-/// Rounds of conservative slow start (`CSS_ROUNDS`).
-const CONSERVATIVE_ROUNDS: u32 = 5;
-/// Window in segments from which HyStart looks (`hystart_low_window`).
-const CLASSIC_FROM: u64 = 16;
-/// Linux's allowance for acknowledgements that come aggregated (`hystart_ack_delay`).
-const ACK_DELAY: Duration = Duration::from_millis(1);
-/// Largest gap within a train of acknowledgements (`hystart_ack_delta`).
-const TRAIN_GAP: Duration = Duration::from_millis(2);
+/// ns-3: samples before a round is judged (`HyStartMinSamples`).
+const NS3_SAMPLES: u64 = 8;
+/// ns-3: bounds of the threshold on the rise (`HyStartDelayMin`, `HyStartDelayMax`).
+const NS3_RISE_MIN: Duration = Duration::from_millis(4);
+const NS3_RISE_MAX: Duration = Duration::from_secs(1);
+/// ns-3: window in segments from which it looks (`HyStartLowWindow`).
+const NS3_FROM: u64 = 16;
+/// ns-3: largest gap within a train of acknowledgements (`HyStartAckDelta`).
+const NS3_TRAIN_GAP: Duration = Duration::from_millis(2);
 
 /// Which of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,12 +86,14 @@ impl Kind {
     }
 }
 
-/// Conservative slow start.
-#[derive(Clone, Copy, Debug)]
-struct Conservative {
-    /// The round's least round trip when it began.
-    baseline: Duration,
-    rounds: u32,
+/// A round as ns-3 sees it.
+#[derive(Clone, Debug, Default)]
+struct Ns3Round {
+    began_at: Timestamp,
+    /// The last acknowledgement of an unbroken train.
+    train_at: Timestamp,
+    least: Option<Duration>,
+    samples: u64,
 }
 
 /// Watches slow start.
@@ -111,15 +103,12 @@ pub struct HyStart {
     min_rtt: MinRtt,
     /// Bytes to be acknowledged until the round ends.
     round_left: u64,
-    round_began_at: Timestamp,
-    /// The last acknowledgement of an unbroken train.
-    train_at: Timestamp,
-    round_min: Option<Duration>,
-    last_round_min: Option<Duration>,
-    samples: u64,
-    conservative: Option<Conservative>,
-    /// HyStart has ended slow start.
-    is_found: bool,
+    watch: law::HyStart,
+    ns3: Ns3Round,
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX).max(1)
 }
 
 impl HyStart {
@@ -141,13 +130,12 @@ impl HyStart {
             return;
         }
         let ends = match self.kind {
-            Kind::PlusPlus => self.plus_plus(now, measurement, window),
+            Kind::PlusPlus => self.plus_plus(measurement, window),
             Kind::Ns3 => self.ns3(now, measurement, window),
             _ => self.classic(now, measurement, window),
         };
         if ends {
             window.set_ssthresh(window.cwnd());
-            self.conservative = None;
         }
     }
 
@@ -155,15 +143,21 @@ impl HyStart {
     pub fn host_slow_start(&self) -> SlowStart {
         match self.kind {
             Kind::Off => SlowStart::Standard,
+            Kind::Classic if self.watch.is_found => SlowStart::Standard,
             Kind::Classic => SlowStart::HyStart,
             Kind::PlusPlus => SlowStart::HyStartPlusPlus,
             Kind::Ns3 => SlowStart::Hold,
         }
     }
 
+    /// The host has ended slow start, as asked for.
+    pub fn host_found(&mut self) {
+        self.watch.is_found = true;
+    }
+
     /// What of `acked` slow start counts.
     pub fn counted(&self, acked: u64) -> u64 {
-        if self.conservative.is_some() { acked / CONSERVATIVE_PARTS } else { acked }
+        if self.is_conservative() { acked / CONSERVATIVE_PARTS } else { acked }
     }
 
     /// A timeout: what was seen of the path is forgotten, as Linux does.
@@ -174,115 +168,89 @@ impl HyStart {
     /// Round trips seen before count as longer by so many nanoseconds.
     pub fn shift_rtt(&mut self, nanos: i64) {
         self.min_rtt.shift(nanos);
-        (self.round_min, self.last_round_min) = (None, None);
+        (self.watch.round_min, self.watch.base, self.ns3.least) = (0, 0, None);
     }
 
     /// Conservative slow start is under way.
     pub fn is_conservative(&self) -> bool {
-        self.conservative.is_some()
+        self.watch.is_conservative()
     }
 
     /// Counts towards the round; true if a new one begins with this measurement.
-    fn begins_round(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
+    fn begins_round(&mut self, measurement: &Measurement, window: &Window) -> bool {
         let acked = measurement.acked.as_u64();
         if acked < self.round_left {
             self.round_left -= acked;
             return false;
         }
         self.round_left = window.in_flight().unwrap_or(window.cwnd()).max(window.mss());
-        self.round_began_at = now;
-        self.train_at = now;
-        self.last_round_min = self.round_min.take().or(self.last_round_min);
-        self.samples = 0;
+        // Not at the end of what was outstanding, but beyond it.
+        self.round_left = self.round_left.saturating_add(u64::from(self.kind != Kind::PlusPlus));
         true
     }
 
-    fn sample(&mut self, measurement: &Measurement, window: &Window) {
-        let Some(rtt) = measurement.rtt else { return };
-        self.round_min = Some(self.round_min.map_or(rtt.min, |least| least.min(rtt.min)));
-        let packets = (measurement.acked.as_u64() / window.mss()).max(1);
-        self.samples = self.samples.saturating_add(packets);
-    }
-
-    fn plus_plus(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
-        if self.begins_round(now, measurement, window)
-            && let Some(conservative) = &mut self.conservative
-        {
-            // The part of a round in which it began counts as one.
-            conservative.rounds += 1;
-            if conservative.rounds >= CONSERVATIVE_ROUNDS {
-                return true;
-            }
+    fn plus_plus(&mut self, measurement: &Measurement, window: &Window) -> bool {
+        // The part of a round in which conservative slow start began counts as one.
+        if self.begins_round(measurement, window) && self.watch.begin_plus_plus() {
+            return true;
         }
-        self.sample(measurement, window);
-        let Some(least) = self.round_min.filter(|_| self.samples >= SAMPLES) else { return false };
-        match (self.conservative, self.last_round_min) {
-            (Some(conservative), _) if least < conservative.baseline => self.conservative = None,
-            (None, Some(last)) => {
-                let rise = (last / RISE_PARTS).clamp(RISE_MIN, RISE_MAX);
-                if least >= last.saturating_add(rise) {
-                    self.conservative = Some(Conservative { baseline: least, rounds: 0 });
-                }
-            }
-            _ => {}
+        if let Some(rtt) = measurement.rtt {
+            let packets = (measurement.acked.as_u64() / window.mss()).clamp(1, 255);
+            self.watch.judge_plus_plus(micros(rtt.min), packets as u8);
         }
         false
     }
 
     fn classic(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
-        if self.is_found {
+        let (Some(rtt), Some(min_rtt)) = (measurement.rtt, self.min_rtt.get()) else {
+            self.round_left = self.round_left.saturating_sub(measurement.acked.as_u64());
+            return false;
+        };
+        if self.watch.is_found {
             return false;
         }
-        if self.begins_round(now, measurement, window) {
-            // Not at the end of what was outstanding, but beyond it.
-            self.round_left = self.round_left.saturating_add(1);
+        let now_us = (now.as_nanos() / 1000) as u32;
+        if self.begins_round(measurement, window) {
+            self.watch.begin(now_us);
         }
-        self.is_found = window.segments() >= CLASSIC_FROM && self.classic_finds(now, measurement);
-        self.is_found
-    }
-
-    fn classic_finds(&mut self, now: Timestamp, measurement: &Measurement) -> bool {
-        let Some(min_rtt) = self.min_rtt.get() else { return false };
-        if now.saturating_since(self.train_at) <= TRAIN_GAP {
-            self.train_at = now;
-            let span = now.saturating_since(self.round_began_at);
-            if span > min_rtt.saturating_add(ACK_DELAY) / 2 {
-                return true;
-            }
-        }
-        let Some(rtt) = measurement.rtt else { return false };
-        let least = self.round_min.map_or(rtt.min, |least| least.min(rtt.min));
-        self.round_min = Some(least);
-        let is_judged = self.samples >= SAMPLES;
-        self.samples += u64::from(!is_judged);
-        let rise = (min_rtt / RISE_PARTS).clamp(RISE_MIN, RISE_MAX);
-        is_judged && least > min_rtt.saturating_add(rise)
+        self.watch.base = micros(min_rtt);
+        self.watch.finds(&Sample {
+            rtt_us: micros(rtt.min),
+            now_us,
+            cwnd: u32::try_from(window.segments()).unwrap_or(u32::MAX),
+            ack_delay_us: ACK_DELAY_MAX_US,
+            is_paced: false,
+        })
     }
 
     fn ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
-        let looks = !self.is_found && window.segments() >= CLASSIC_FROM;
-        self.is_found |= looks && self.ns3_finds(now, measurement, window);
-        if self.begins_round(now, measurement, window) {
-            // Not at the end of what was outstanding, but beyond it.
-            self.round_left = self.round_left.saturating_add(1);
+        let looks = !self.watch.is_found && window.segments() >= NS3_FROM;
+        self.watch.is_found |= looks && self.ns3_finds(now, measurement, window);
+        if self.begins_round(measurement, window) {
+            self.ns3 = Ns3Round { began_at: now, train_at: now, ..Ns3Round::default() };
         }
-        looks && self.is_found
+        looks && self.watch.is_found
     }
 
     fn ns3_finds(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
         let Some(min_rtt) = self.min_rtt.get() else { return false };
-        if now.saturating_since(self.train_at) <= TRAIN_GAP {
-            self.train_at = now;
-            if now.saturating_since(self.round_began_at) > min_rtt {
+        let round = &mut self.ns3;
+        if now.saturating_since(round.train_at) <= NS3_TRAIN_GAP {
+            round.train_at = now;
+            if now.saturating_since(round.began_at) > min_rtt {
                 return true;
             }
         }
-        if self.samples < SAMPLES {
-            self.sample(measurement, window);
+        if round.samples < NS3_SAMPLES {
+            if let Some(rtt) = measurement.rtt {
+                round.least = Some(round.least.map_or(rtt.min, |least| least.min(rtt.min)));
+                let packets = (measurement.acked.as_u64() / window.mss()).max(1);
+                round.samples = round.samples.saturating_add(packets);
+            }
             return false;
         }
-        let rise = min_rtt.clamp(RISE_MIN, NS3_RISE_MAX);
-        self.round_min.is_some_and(|least| least > min_rtt.saturating_add(rise))
+        let rise = min_rtt.clamp(NS3_RISE_MIN, NS3_RISE_MAX);
+        round.least.is_some_and(|least| least > min_rtt.saturating_add(rise))
     }
 }
 
@@ -379,6 +347,25 @@ mod tests {
         set_rtt(&mut fed, 120);
         fed.ack(30);
         assert!(fed.ssthresh() < before, "{:?}, {before:?}", fed.ssthresh());
+    }
+
+    #[test]
+    fn where_the_host_has_ended_slow_start_nobody_looks_again_until_a_timeout() {
+        use crate::cc::CongestionEvent;
+        let law = |fed: &Fed| fed.cc.law().slow_start;
+        let mut fed = slow_start("classic");
+        set_rtt(&mut fed, 80);
+        fed.ack(20);
+        assert_eq!(law(&fed), SlowStart::HyStart);
+        fed.event(CongestionEvent::SlowStartEnd(crate::units::ByteCount::new(30 * MSS)));
+        assert_eq!(law(&fed), SlowStart::Standard);
+        fed.event(CongestionEvent::IdleRestart(1));
+        let before = fed.ssthresh();
+        set_rtt(&mut fed, 200);
+        fed.ack(10);
+        assert_eq!(fed.ssthresh(), before);
+        fed.event(CongestionEvent::Rto);
+        assert_eq!(law(&fed), SlowStart::HyStart);
     }
 
     #[test]

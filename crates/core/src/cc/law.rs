@@ -11,6 +11,9 @@
 //! PRR          in flight above ssthresh: ceil(delivered ssthresh / cwnd before) - sent may leave;
 //!              else max(delivered - sent, newly delivered), one more where the acknowledgement
 //!              advances and tells of no loss, up to ssthresh             (RFC 6937, 3.1; PRR-SSRB)
+//! pause        cwnd halved for each timeout, down to the first window              (RFC 2861, 3)
+//! unused       to the middle between cwnd and what was used of it for a timeout, at least the first
+//!              window; both: ssthresh = max(ssthresh, 3/4 cwnd)                    (RFC 2861, 3)
 //! tripwire     asks for a report at once; a decision sets it again
 //! ```
 //! A law grows the window only where the acknowledgement advances, the window was filled and no
@@ -34,6 +37,8 @@ pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 pub const FRACTION_BITS: u32 = 10;
 /// Round-trip samples of a window before its least one can trip (RFC 9406, `N_RTT_SAMPLE`).
 pub const TRIP_SAMPLES: u32 = 8;
+/// The first window (RFC 6928), in segments: no lower for want of use.
+pub const INITIAL_SEGMENTS: u32 = 10;
 /// Conservative slow start's share of the growth (RFC 9406, `CSS_GROWTH_DIVISOR`).
 const CONSERVATIVE_PARTS: u32 = 4;
 
@@ -187,7 +192,7 @@ impl Terms {
 
     /// Which tripwires an interval has reached: round trip, loss, marks.
     pub fn tripped(&self, interval: &Interval) -> [bool; 3] {
-        let is_judged = interval.acks >= TRIP_SAMPLES && interval.rtt_min_us > 0;
+        let is_judged = interval.samples >= TRIP_SAMPLES && interval.rtt_min_us > 0;
         [
             self.trip_rtt_us > 0 && is_judged && interval.rtt_min_us > self.trip_rtt_us,
             self.trip_lost > 0 && interval.lost >= u32::from(self.trip_lost),
@@ -213,7 +218,7 @@ impl Terms {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     /// Acknowledgements with a round-trip sample.
-    pub acks: u32,
+    pub samples: u32,
     /// The least sample in microseconds; 0: none.
     pub rtt_min_us: u32,
     /// Segments lost.
@@ -239,6 +244,10 @@ pub struct Ack {
     pub rtt_us: u32,
     /// When it came, in microseconds that wrap.
     pub now_us: u32,
+    /// What it may be late because of aggregation ([`hystart::ack_delay_us`]).
+    pub ack_delay_us: u32,
+    /// Something paces the segments.
+    pub is_paced: bool,
 }
 
 /// The window of a host, in segments.
@@ -256,10 +265,32 @@ pub struct Window {
 }
 
 impl Window {
-    /// Starts with `cwnd` segments, SND.UNA at `una`.
-    pub fn new(cwnd: u32, una: u32) -> Self {
-        let cwnd = cwnd.min(SEGMENTS_MAX);
-        Self { cwnd, ssthresh: SSTHRESH_INFINITE, credit: 0, hystart: HyStart::new(una) }
+    /// Starts at `now_us` with `cwnd` segments, SND.NXT being `nxt`.
+    pub fn new(cwnd: u32, nxt: u32, now_us: u32) -> Self {
+        let hystart = HyStart::new(nxt, now_us);
+        Self { cwnd: cwnd.min(SEGMENTS_MAX), ssthresh: SSTHRESH_INFINITE, credit: 0, hystart }
+    }
+
+    /// Sending resumes after a pause of so many timeouts (`tcp_cwnd_restart`).
+    pub fn restart(&mut self, timeouts: u32) {
+        let least = self.cwnd.clamp(1, INITIAL_SEGMENTS);
+        self.fall(self.cwnd.checked_shr(timeouts).unwrap_or(0).max(least));
+    }
+
+    /// For a timeout no more than `used` segments were outstanding, which did not fill the window
+    /// (`tcp_cwnd_application_limited`).
+    pub fn on_underused(&mut self, used: u32) {
+        let used = used.max(INITIAL_SEGMENTS);
+        if used < self.cwnd {
+            self.fall(self.cwnd.saturating_add(used) / 2);
+        }
+    }
+
+    /// The window falls without a sign of congestion: ssthresh remembers it (`tcp_current_ssthresh`).
+    fn fall(&mut self, cwnd: u32) {
+        self.ssthresh = self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4);
+        self.cwnd = cwnd;
+        self.credit = 0;
     }
 
     /// Takes an acknowledgement outside of a recovery; true if the law ends slow start with it.

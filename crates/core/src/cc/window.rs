@@ -308,6 +308,8 @@ pub trait WindowLaw: Clone + Send {
     fn on_idle_restart(&mut self, now: Timestamp, window: &Window) {
         let _ = (now, window);
     }
+    /// The host has ended slow start, as the law for it asked.
+    fn on_slow_start_end(&mut self) {}
     /// Round trips seen before count as longer by this many nanoseconds.
     fn shift_rtt(&mut self, nanos: i64) {
         let _ = nanos;
@@ -513,6 +515,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             CongestionEvent::SlowStartEnd(cwnd) => {
                 self.window.set_cwnd(cwnd.as_u64());
                 self.window.set_ssthresh(self.window.cwnd);
+                self.law.on_slow_start_end();
             }
         }
     }

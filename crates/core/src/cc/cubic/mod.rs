@@ -396,6 +396,10 @@ impl WindowLaw for Cubic {
         self.epoch = None;
     }
 
+    fn on_slow_start_end(&mut self) {
+        self.hystart.host_found();
+    }
+
     fn shift_rtt(&mut self, nanos: i64) {
         self.min_rtt.shift(nanos);
         self.hystart.shift_rtt(nanos);

@@ -22,7 +22,7 @@ struct Host {
 impl Host {
     fn new(cwnd: u32) -> Self {
         let (una, nxt) = (7, 7 + cwnd);
-        Self { window: Window::new(cwnd, una), una, nxt, now_us: 0, rtt_us: 40_000 }
+        Self { window: Window::new(cwnd, una, 0), una, nxt, now_us: 0, rtt_us: 40_000 }
     }
 
     /// One segment is acknowledged; true if slow start ended.
@@ -36,6 +36,7 @@ impl Host {
             is_filled: true,
             rtt_us: self.rtt_us,
             now_us: self.now_us,
+            ..Ack::default()
         };
         let ends = self.window.on_ack(terms, &ack);
         self.nxt = self.una + self.window.cwnd;
@@ -55,8 +56,8 @@ fn the_default_law_holds_the_window_and_never_trips() {
     let terms = terms(Law::default());
     let mut host = Host::new(10);
     host.round(&terms);
-    assert_eq!(host.window, Window { hystart: host.window.hystart, ..Window::new(10, 7) });
-    let all = Interval { acks: 1000, rtt_min_us: u32::MAX, lost: 1000, ce: 1000 };
+    assert_eq!(host.window, Window { hystart: host.window.hystart, ..Window::new(10, 7, 0) });
+    let all = Interval { samples: 1000, rtt_min_us: u32::MAX, lost: 1000, ce: 1000 };
     assert_eq!(terms.tripped(&all), [false; 3]);
     assert_eq!(terms.reduced(10), 10);
 }
@@ -105,7 +106,7 @@ fn growth_is_never_faster_than_slow_start() {
 #[test]
 fn what_does_not_advance_or_fill_the_window_does_not_grow_it() {
     let law = Law { growth: bytes(10), slow_start: SlowStart::Standard, ..Law::HOLD };
-    let mut window = Window::new(10, 0);
+    let mut window = Window::new(10, 0, 0);
     let full = Ack { acked: 10, una: 10, nxt: 20, ..Ack::default() };
     window.on_ack(&terms(law), &Ack { has_advanced: true, ..full });
     window.on_ack(&terms(law), &Ack { is_filled: true, ..full });
@@ -192,17 +193,120 @@ fn hystart_ends_slow_start_by_an_eighth_of_delay_or_by_half_a_round_of_acknowled
     assert_eq!(host.window.ssthresh, 51);
 }
 
+/// The acknowledgement, from the first on, whose train ends slow start: one a millisecond, at a round
+/// trip of 40 ms and from 30 segments on.
+fn end_of_train(edit: impl Fn(&mut Ack)) -> Option<u32> {
+    let law = terms(Law { slow_start: SlowStart::HyStart, ..Law::HOLD });
+    let mut window = Window::new(30, 7, 0);
+    (1..=100).find(|number| {
+        let una = 7 + number;
+        let mut ack = Ack {
+            acked: 1,
+            una,
+            nxt: una + 200,
+            has_advanced: true,
+            is_filled: true,
+            rtt_us: 40_000,
+            now_us: number * 1000,
+            ..Ack::default()
+        };
+        edit(&mut ack);
+        window.on_ack(&law, &ack)
+    })
+}
+
+#[test]
+fn a_train_of_aggregated_or_paced_acknowledgements_may_be_longer() {
+    // Linux: (min_rtt + d) / 2, or all of it; the round begins with the first acknowledgement.
+    assert_eq!(end_of_train(|_| {}), Some(1 + 21));
+    assert_eq!(end_of_train(|ack| ack.ack_delay_us = 1000), Some(1 + 21));
+    assert_eq!(end_of_train(|ack| ack.ack_delay_us = 2000), Some(1 + 22));
+    assert_eq!(end_of_train(|ack| ack.is_paced = true), Some(1 + 41));
+    // Those without a sample are not looked at: a gap of 3 ms breaks a train.
+    assert_eq!(end_of_train(|ack| ack.rtt_us *= u32::from(ack.una % 3 == 0)), None);
+}
+
+#[test]
+fn aggregates_delay_acknowledgements_by_their_time_at_the_pacing_rate_up_to_a_millisecond() {
+    // 4 x 64 KiB at 1 Gbit/s take 2 ms, at 10 Gbit/s 0.2 ms.
+    let rates = [0, 1, 125_000_000, 262_144_000, 262_144_001, 1_250_000_000, u64::MAX];
+    let delays = rates.map(|rate| hystart::ack_delay_us(65_536, rate));
+    assert_eq!(delays, [0, 1000, 1000, 1000, 999, 209, 0]);
+}
+
+#[test]
+fn hystart_ends_one_slow_start_until_a_timeout() {
+    let law = terms(Law { slow_start: SlowStart::HyStart, ..Law::HOLD });
+    let mut host = Host::new(16);
+    host.round(&law);
+    host.rtt_us = 60_000;
+    assert!(host.round(&law));
+    let found = host.window.ssthresh;
+    // After a pause slow start is back, and the round trip as long.
+    host.window.restart(1);
+    assert!(host.window.cwnd < found);
+    while host.window.cwnd < found {
+        assert!(!host.round(&law));
+    }
+    // After a timeout it is looked for again, in what the path is like now.
+    host.window.hystart = HyStart::new(host.nxt, host.now_us);
+    (host.window.cwnd, host.window.ssthresh) = (16, 1000);
+    host.round(&law);
+    assert!(!host.round(&law), "60 ms is the least now");
+    host.rtt_us = 90_000;
+    assert!(host.round(&law));
+}
+
+#[test]
+fn hystart_counts_rounds_before_it_looks_at_them() {
+    let law = terms(Law { slow_start: SlowStart::HyStart, ..Law::HOLD });
+    let mut host = Host::new(12);
+    host.rtt_us = 10_000;
+    // The round begins with 12 segments. Its train, seen from 16 segments on, is longer than 5 ms with
+    // the 7th acknowledgement; it would be with the 8th if the round began with 16 segments.
+    let ended = (0..12).find(|number| {
+        host.now_us += if *number < 4 { 0 } else { 2_000 };
+        host.ack(&law)
+    });
+    assert_eq!(ended, Some(6));
+}
+
+#[test]
+fn a_window_that_is_not_used_falls_to_what_is_used_and_ssthresh_remembers_it() {
+    // RFC 2861, 3.
+    let mut window = Window { credit: 5, ..Window::new(100, 0, 0) };
+    window.ssthresh = 20;
+    window.on_underused(40);
+    assert_eq!((window.cwnd, window.ssthresh, window.credit), (70, 75, 0));
+    let cwnds = [3, 3, 3, 3, 3, 3].map(|used| {
+        window.on_underused(used);
+        window.cwnd
+    });
+    assert_eq!((cwnds, window.ssthresh), ([40, 25, 17, 13, 11, 10], 75));
+    window.on_underused(0);
+    assert_eq!(window.cwnd, 10);
+    let restarted = |cwnd: u32, timeouts: u32| {
+        let mut window = Window::new(cwnd, 0, 0);
+        window.restart(timeouts);
+        window.cwnd
+    };
+    assert_eq!(
+        [(100, 1), (100, 3), (100, 99), (4, 2), (0, 1)].map(|(c, t)| restarted(c, t)),
+        [50, 12, 10, 4, 1]
+    );
+}
+
 #[test]
 fn tripwires_trip_at_their_limits() {
     let tripwires =
         Tripwires { rtt: Duration::from_millis(50), lost: bytes(3), ce: ByteCount::new(1) };
     let terms = terms(Law { tripwires, ..Law::HOLD });
     assert_eq!((terms.trip_rtt_us, terms.trip_lost, terms.trip_ce), (50_000, 3, 1));
-    let below = Interval { acks: 8, rtt_min_us: 50_000, lost: 2, ce: 0 };
+    let below = Interval { samples: 8, rtt_min_us: 50_000, lost: 2, ce: 0 };
     assert_eq!(terms.tripped(&below), [false; 3]);
-    let at = Interval { acks: 8, rtt_min_us: 50_001, lost: 3, ce: 1 };
+    let at = Interval { samples: 8, rtt_min_us: 50_001, lost: 3, ce: 1 };
     assert_eq!(terms.tripped(&at), [true; 3]);
-    assert_eq!(terms.tripped(&Interval { acks: 7, ..at }), [false, true, true]);
+    assert_eq!(terms.tripped(&Interval { samples: 7, ..at }), [false, true, true]);
 }
 
 #[test]

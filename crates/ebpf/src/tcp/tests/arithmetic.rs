@@ -34,6 +34,9 @@ impl Law {
             cap: slot.cap,
             beta: slot.beta,
             flags: slot.flags,
+            trip_lost: terms.trip_lost,
+            trip_ce: terms.trip_ce,
+            trip_rtt_us: terms.trip_rtt_us,
             ..Self::default()
         }
     }
@@ -49,7 +52,8 @@ struct Watch {
     train_us: u32,
     samples: u8,
     conservative: u8,
-    unused: u16,
+    is_found: u8,
+    unused: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -59,11 +63,12 @@ struct LawCase {
     watch: Watch,
     /// cwnd, ssthresh, credit.
     window: [u32; 3],
-    /// acked, una, nxt, rtt_us, now_us.
-    ack: [u32; 5],
+    /// acked, una, nxt, rtt_us, now_us, ack_delay_us.
+    ack: [u32; 6],
     has_advanced: u8,
     is_filled: u8,
-    unused: u16,
+    is_paced: u8,
+    unused: u8,
     ends: u32,
 }
 
@@ -80,9 +85,27 @@ struct DecisionCase {
     acked: u32,
     has_advanced: u32,
     has_lost: u32,
+    /// samples, rtt_min_us, lost, ce.
+    interval: [u32; 4],
     decided: u32,
     reduced: u32,
     window: u32,
+    tripped: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+struct FallCase {
+    /// cwnd, ssthresh, credit.
+    restarted: [u32; 3],
+    underused: [u32; 3],
+    timeouts: u32,
+    used: u32,
+    aggregate: u32,
+    falls: u32,
+    pacing_rate: u64,
+    ack_delay_us: u32,
+    unused: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -115,7 +138,9 @@ fn random_terms(random: &mut Random) -> Terms {
         cap: if random.below(4) == 0 { random.of_bits(12) } else { law::SEGMENTS_MAX },
         slow_start: kinds[random.below(4) as usize],
         beta: random.below(1025) as u16,
-        ..Terms::default()
+        trip_rtt_us: random.of_bits(20),
+        trip_lost: random.of_bits(16) as u16,
+        trip_ce: random.of_bits(16) as u16,
     }
 }
 
@@ -152,6 +177,8 @@ impl Walk {
             is_filled: random.below(8) > 0,
             rtt_us,
             now_us: self.now_us,
+            ack_delay_us: random.of_bits(10),
+            is_paced: random.below(4) == 0,
         }
     }
 }
@@ -160,17 +187,18 @@ impl Walk {
 fn the_law_in_c_is_that_of_core_over_random_acknowledgements() {
     with_programs(|programs| {
         let mut random = Random(1);
-        let (mut ended, mut conservative, mut grown) = (0, 0, 0);
+        let (mut ended, mut conservative, mut grown, mut found) = (0, 0, 0, 0);
         for _ in 0..400 {
             let mut walk = Walk::new(&mut random);
             let mut terms = random_terms(&mut random);
-            let mut window = law::Window::new(1 + random.of_bits(6), walk.una);
+            let mut window = law::Window::new(1 + random.of_bits(6), walk.una, walk.now_us);
             if random.below(4) == 0 {
                 window.ssthresh = 2 + random.of_bits(12);
             }
             for step in 0..150 {
                 if step == 100 {
                     terms = random_terms(&mut random);
+                    window.hystart = HyStart::new(walk.una, walk.now_us);
                 }
                 let ack = walk.ack(&mut random, window.cwnd);
                 let mut case = law_case(&terms, &window, &ack);
@@ -182,15 +210,17 @@ fn the_law_in_c_is_that_of_core_over_random_acknowledgements() {
                 ended += u32::from(ends);
                 conservative += u32::from(window.hystart.is_conservative());
                 grown += u32::from(window.cwnd > before);
+                found += u32::from(window.hystart.is_found);
             }
         }
         // The cases are of use only if everything happens.
-        assert!(ended > 20 && conservative > 100 && grown > 1000, "{ended} {conservative} {grown}");
+        assert!(ended > 20 && conservative > 100, "{ended} {conservative}");
+        assert!(grown > 1000 && found > 100, "{grown} {found}");
     });
 }
 
 fn law_case(terms: &Terms, window: &law::Window, ack: &law::Ack) -> LawCase {
-    let HyStart { round_end, round_min, base, mark, train_us, samples, conservative } =
+    let HyStart { round_end, round_min, base, mark, train_us, samples, conservative, is_found } =
         window.hystart;
     LawCase {
         law: Law::new(terms),
@@ -202,12 +232,14 @@ fn law_case(terms: &Terms, window: &law::Window, ack: &law::Ack) -> LawCase {
             train_us,
             samples,
             conservative,
+            is_found: u8::from(is_found),
             unused: 0,
         },
         window: [window.cwnd, window.ssthresh, window.credit],
-        ack: [ack.acked, ack.una, ack.nxt, ack.rtt_us, ack.now_us],
+        ack: [ack.acked, ack.una, ack.nxt, ack.rtt_us, ack.now_us, ack.ack_delay_us],
         has_advanced: u8::from(ack.has_advanced),
         is_filled: u8::from(ack.is_filled),
+        is_paced: u8::from(ack.is_paced),
         ..LawCase::default()
     }
 }
@@ -216,6 +248,7 @@ fn law_case(terms: &Terms, window: &law::Window, ack: &law::Ack) -> LawCase {
 fn decisions_reductions_and_recoveries_in_c_are_those_of_core() {
     with_programs(|programs| {
         let mut random = Random(2);
+        let mut trips = [0; 3];
         for _ in 0..20_000 {
             let terms = random_terms(&mut random);
             let [cwnd, known, wanted] = [(); 3].map(|()| random.of_bits(21));
@@ -240,17 +273,82 @@ fn decisions_reductions_and_recoveries_in_c_are_those_of_core() {
                 acked: 1 + random.of_bits(6),
                 has_advanced: random.below(2),
                 has_lost: random.below(2),
+                interval: [
+                    random.below(16),
+                    random.of_bits(20),
+                    random.of_bits(16),
+                    random.of_bits(16),
+                ],
                 ..DecisionCase::default()
             };
+            let [samples, rtt_min_us, lost_count, ce] = case.interval;
+            let interval = law::Interval { samples, rtt_min_us, lost: lost_count, ce };
+            let tripped = terms.tripped(&interval);
+            trips = std::array::from_fn(|wire| trips[wire] + u32::from(tripped[wire]));
             let (advanced, lost) = (case.has_advanced > 0, case.has_lost > 0);
             let expected = DecisionCase {
                 decided: terms.decided(cwnd, known, wanted),
                 reduced: terms.reduced(cwnd),
                 window: recovery.window(case.in_flight, case.acked, advanced, lost),
+                tripped: tripped.iter().rev().fold(0, |bits, trips| bits << 1 | u32::from(*trips)),
                 ..case
             };
             run(programs.check_decision.as_fd(), &mut case);
             assert_eq!(case, expected);
+        }
+        assert!(trips.iter().all(|count| *count > 1000), "{trips:?}");
+    });
+}
+
+#[test]
+fn windows_that_are_not_used_fall_in_c_as_in_core() {
+    with_programs(|programs| {
+        let mut random = Random(4);
+        for _ in 0..5_000 {
+            let [restarted, underused] =
+                [(); 2].map(|()| [random.of_bits(20), random.of_bits(31), random.of_bits(30)]);
+            let mut case = FallCase {
+                restarted,
+                underused,
+                timeouts: random.of_bits(8),
+                used: random.of_bits(16),
+                aggregate: random.of_bits(18),
+                pacing_rate: random.next() >> random.below(64),
+                ..FallCase::default()
+            };
+            let window = |[cwnd, ssthresh, credit]: [u32; 3]| law::Window {
+                ssthresh,
+                credit,
+                ..law::Window::new(cwnd, 0, 0)
+            };
+            let (mut idle, mut unused) = (window(restarted), window(underused));
+            idle.restart(case.timeouts);
+            unused.on_underused(case.used);
+            let words = |window: &law::Window| [window.cwnd, window.ssthresh, window.credit];
+            let expected = FallCase {
+                restarted: words(&idle),
+                underused: words(&unused),
+                falls: u32::from(unused.cwnd < underused[0]),
+                ack_delay_us: law::hystart::ack_delay_us(case.aggregate, case.pacing_rate),
+                ..case
+            };
+            run(programs.check_fall.as_fd(), &mut case);
+            assert_eq!(case, expected);
+        }
+    });
+}
+
+#[test]
+fn a_pause_moves_the_beginning_of_an_epoch_and_never_into_the_future() {
+    with_programs(|programs| {
+        // Began, pause and now in microseconds; the last case is a pause that was counted already.
+        for (began_us, acked, now_us, expected) in
+            [(0, 500, 9_000, 0), (1_000, 500, 9_000, 1_500), (8_700, 500, 9_000, 9_000)]
+        {
+            let event = 3;
+            let mut case = CurveCase { began_us, acked, now_us, event, ..CurveCase::default() };
+            run(programs.check_curve.as_fd(), &mut case);
+            assert_eq!(case.began_us, expected);
         }
     });
 }
