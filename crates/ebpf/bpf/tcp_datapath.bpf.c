@@ -5,9 +5,9 @@
  * and executes their law acknowledgement by acknowledgement (tcp_law.h). It decides nothing else: an
  * agent that is late, stopped or dead leaves Reno or Cubic in charge within max(4 RTT, 100 ms).
  *
- * With cong_control the kernel neither reduces the window in a recovery nor restarts it after a pause
- * nor sets the pacing rate, on which the size of segments handed to the device depends: all that is
- * here. Undo is the kernel's.
+ * With cong_control the kernel neither reduces the window in a recovery nor lowers it where it is not
+ * used nor sets the pacing rate, on which the size of segments handed to the device depends: all that
+ * is here. Undo is the kernel's.
  *
  * Nothing that user space writes is trusted: numbers are clamped where they are read.
  */
@@ -20,8 +20,8 @@
 /* sysctl_tcp_pacing_ss_ratio, sysctl_tcp_pacing_ca_ratio: the kernel's defaults. */
 #define PACING_SLOW_START_PERCENT 200
 #define PACING_AVOIDANCE_PERCENT 120
-/* How many halvings a pause may cause: 20 make one segment of the largest window. */
-#define HALVINGS_MAX 20
+/* Tries to give a slot back. */
+#define PUSHES_MAX 4
 
 /* The window is held by somebody who has an ssthresh: PRR brings it there in a recovery. */
 static __always_inline bool has_ssthresh(const struct flow *flow)
@@ -42,19 +42,28 @@ static __always_inline void follow_pacing(struct sock *sk, struct tcp_sock *tp)
 	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
 }
 
+/* Ends the pacing that a decision began, not that of the socket (SO_MAX_PACING_RATE). */
+static __always_inline void end_pacing(struct sock *sk, struct flow *flow)
+{
+	if (flow->bits & FLOW_PACER && sk->sk_pacing_status == SK_PACING_NEEDED &&
+	    sk->sk_max_pacing_rate == PACING_UNLIMITED)
+		sk->sk_pacing_status = SK_PACING_NONE;
+	flow->bits &= ~(FLOW_PACED | FLOW_PACER);
+}
+
 static __always_inline void set_pacing(struct sock *sk, struct flow *flow, __u64 rate)
 {
 	if (!rate) {
-		if (flow->bits & FLOW_PACED && sk->sk_pacing_status == SK_PACING_NEEDED)
-			sk->sk_pacing_status = SK_PACING_NONE;
-		flow->bits &= ~FLOW_PACED;
+		end_pacing(sk, flow);
 		return;
 	}
 	if (rate < PACING_MIN)
 		rate = PACING_MIN;
 	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
-	if (sk->sk_pacing_status == SK_PACING_NONE)
+	if (sk->sk_pacing_status == SK_PACING_NONE) {
 		sk->sk_pacing_status = SK_PACING_NEEDED;
+		flow->bits |= FLOW_PACER;
+	}
 	flow->bits |= FLOW_PACED;
 }
 
@@ -71,7 +80,7 @@ static __always_inline void fall_back(struct sock *sk, struct flow *flow)
 
 	flow->curve = curve;
 	/* The rate of a decision goes with it. */
-	set_pacing(sk, flow, 0);
+	end_pacing(sk, flow);
 	set_mode(flow, MODE_FALLBACK);
 	happened(flow, EVENT_FALLBACK);
 	COUNT(fallbacks);
@@ -81,9 +90,7 @@ static __always_inline void fall_back(struct sock *sk, struct flow *flow)
 static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, const struct law *law)
 {
 	if (flow->mode == MODE_FALLBACK) {
-		struct hystart hystart = { .round_end = tp->snd_una };
-
-		flow->hystart = hystart;
+		flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 		tp->snd_cwnd_cnt = 0;
 	}
 	flow->law.growth = at_most(law->growth, SEGMENTS_MAX << FRACTION_BITS);
@@ -224,13 +231,73 @@ static __always_inline void grow_unled(struct flow *flow, struct tcp_sock *tp, _
 		tp->snd_cwnd = at_most(segments, SEGMENTS_MAX);
 }
 
-static __always_inline void grow(struct flow *flow, struct tcp_sock *tp, const struct ack *ack)
+static __always_inline struct window window_of(struct tcp_sock *tp)
 {
 	struct window window = {
 		.cwnd = tp->snd_cwnd,
 		.ssthresh = tp->snd_ssthresh,
 		.credit = tp->snd_cwnd_cnt,
 	};
+
+	return window;
+}
+
+static __always_inline void set_window(struct tcp_sock *tp, const struct window *window)
+{
+	tp->snd_cwnd = window->cwnd;
+	tp->snd_ssthresh = window->ssthresh;
+	tp->snd_cwnd_cnt = window->credit;
+	tp->snd_cwnd_stamp = bpf_jiffies64();
+}
+
+static __always_inline bool lowers_unused(struct sock *sk)
+{
+	return sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_slow_start_after_idle;
+}
+
+/* A writer waits for the send buffer: what there is to send is more than what is out. */
+static __always_inline bool waits_for_buffer(struct sock *sk)
+{
+	struct socket *socket = sk->sk_socket;
+
+	return !socket || socket->flags & SOCK_NOSPACE;
+}
+
+/* tcp_cwnd_application_limited, which the kernel leaves to who has cong_control: a timeout after the
+ * window was last filled or lowered. The kernel asks where it sends, and this at the
+ * acknowledgement of what it sent. */
+static __always_inline void validate(struct sock *sk, struct flow *flow, __u8 state)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct window window;
+	__u32 now;
+
+	if (flow->bits & FLOW_UNDERUSED)
+		return;
+	flow->used = at_most(at_least(flow->used, tp->max_packets_out), 0xffff);
+	now = bpf_jiffies64();
+	if ((__s32)(now - tp->snd_cwnd_stamp) < (__s32)tp->inet_conn.icsk_rto || !lowers_unused(sk))
+		return;
+	tp->snd_cwnd_stamp = now;
+	if (state != TCP_CA_OPEN || waits_for_buffer(sk) || flow->used == 0xffff) {
+		flow->used = 0;
+		return;
+	}
+	if (has_ssthresh(flow)) {
+		window = window_of(tp);
+		if (!law_underused(&window, flow->used)) {
+			flow->used = 0;
+			return;
+		}
+		set_window(tp, &window);
+		happened(flow, 0);
+	}
+	flow->bits |= FLOW_UNDERUSED;
+}
+
+static __always_inline void grow(struct flow *flow, struct tcp_sock *tp, const struct ack *ack)
+{
+	struct window window = window_of(tp);
 
 	if (law_on_ack(&flow->law, &flow->hystart, &window, ack)) {
 		tp->snd_ssthresh = window.ssthresh;
@@ -244,33 +311,48 @@ static __always_inline void grow(struct flow *flow, struct tcp_sock *tp, const s
 static __always_inline void reduce(struct flow *flow, struct tcp_sock *tp,
 				   const struct rate_sample *rs, bool has_advanced)
 {
-	struct recovery recovery = {
+	struct recovery recovery;
+
+	if (!rs->acked_sacked || !has_ssthresh(flow))
+		return;
+	/* ssthresh was asked for after this acknowledgement's segments had been counted. */
+	if (tp->delivered == flow->recovery_from)
+		flow->recovery_from -= rs->acked_sacked;
+	recovery = (struct recovery){
 		.ssthresh = tp->snd_ssthresh,
 		.prior_cwnd = tp->prior_cwnd,
 		.delivered = tp->delivered - flow->recovery_from,
 		.sent = tp->prr_out,
 	};
 
-	if (rs->acked_sacked && has_ssthresh(flow))
-		tp->snd_cwnd = at_least(recovery_window(&recovery, packets_in_flight(tp),
-							rs->acked_sacked, has_advanced,
-							rs->losses > 0), 1);
+	tp->snd_cwnd = at_least(recovery_window(&recovery, packets_in_flight(tp), rs->acked_sacked,
+						has_advanced, rs->losses > 0), 1);
 }
 
 /* Trips once; a decision sets the wires again. */
 static __always_inline void watch_wires(struct flow *flow, struct tcp_sock *tp)
 {
 	struct law *law = &flow->law;
+	struct interval interval = {
+		.samples = flow->samples,
+		.rtt_min_us = flow->rtt_min_us,
+		.lost = (__u16)(tp->lost - flow->lost),
+		.ce = (__u16)(tp->delivered_ce - flow->delivered_ce),
+	};
+	__u32 tripped;
 
-	if (law->trip_rtt_us && flow->acks >= TRIP_SAMPLES && flow->rtt_min_us > law->trip_rtt_us) {
+	if (!(law->trip_rtt_us | law->trip_lost | law->trip_ce))
+		return;
+	tripped = law_tripped(law, &interval);
+	if (tripped & TRIP_RTT) {
 		law->trip_rtt_us = 0;
 		flow->events |= EVENT_TRIP_RTT;
 	}
-	if (law->trip_lost && (__u16)(tp->lost - flow->lost) >= law->trip_lost) {
+	if (tripped & TRIP_LOST) {
 		law->trip_lost = 0;
 		flow->events |= EVENT_TRIP_LOSS;
 	}
-	if (law->trip_ce && (__u16)(tp->delivered_ce - flow->delivered_ce) >= law->trip_ce) {
+	if (tripped & TRIP_CE) {
 		law->trip_ce = 0;
 		flow->events |= EVENT_TRIP_CE;
 	}
@@ -296,6 +378,8 @@ static __always_inline void fold(struct flow *flow, const struct rate_sample *rs
 {
 	if (rtt) {
 		flow->rtt_min_us = lesser_rtt(flow->rtt_min_us, rtt);
+		if (flow->samples < 0xff)
+			flow->samples++;
 		if (flow->mode == MODE_FALLBACK)
 			flow->curve.min_rtt_us = lesser_rtt(flow->curve.min_rtt_us, rtt);
 	}
@@ -310,10 +394,15 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
 	__u32 rtt = rs->rtt_us > 0 ? rs->rtt_us : 0;
-	bool has_advanced = tp->snd_una != flow->una;
+	bool has_advanced = tp->snd_una != flow->una, is_filled = is_window_filled(tp);
 	__u8 state = ca_state(tp);
 	__u16 reason;
 
+	/* The answer to a SYN comes before init. */
+	if (!flow->generation) {
+		follow_pacing(sk, tp);
+		return;
+	}
 	flow->una = tp->snd_una;
 	take_decision(sk, flow);
 	fold(flow, rs, rtt);
@@ -321,10 +410,17 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	    now_of(tp) - flow->waiting_us > patience(tp))
 		fall_back(sk, flow);
 
+	if (!is_filled) {
+		validate(sk, flow, state);
+	} else {
+		flow->bits |= FLOW_FILLED;
+		if (!(flow->bits & FLOW_UNDERUSED))
+			flow->used = 0;
+	}
 	if (state == TCP_CA_CWR || state == TCP_CA_RECOVERY) {
 		reduce(flow, tp, rs, has_advanced);
 	} else if (flow->mode == MODE_FALLBACK) {
-		if (rs->acked_sacked && has_advanced && is_window_filled(tp))
+		if (rs->acked_sacked && has_advanced && is_filled)
 			grow_unled(flow, tp, rs->acked_sacked);
 	} else {
 		struct ack ack = {
@@ -334,9 +430,14 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 			.rtt_us = rtt,
 			.now_us = now_of(tp),
 			.has_advanced = has_advanced,
-			.is_filled = is_window_filled(tp),
+			.is_filled = is_filled,
 		};
 
+		if (slow_start_of(&flow->law) == SLOW_START_HYSTART &&
+		    tp->snd_cwnd < tp->snd_ssthresh) {
+			ack.ack_delay_us = hystart_ack_delay(sk->sk_gso_max_size, sk->sk_pacing_rate);
+			ack.is_paced = sk->sk_pacing_status != SK_PACING_NONE;
+		}
 		grow(flow, tp, &ack);
 	}
 	if (!(flow->bits & FLOW_PACED))
@@ -372,11 +473,13 @@ int datapath_init(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
 	struct law first = settings.first;
-	struct hystart hystart = { .round_end = tp->snd_una };
 	struct slot *slot;
 	__u32 index;
 
+	/* 0 is none. */
 	flow->generation = COUNT(opened);
+	if (!flow->generation)
+		flow->generation = 1;
 	flow->una = tp->snd_una;
 	flow->round_end = tp->snd_nxt;
 	flow->reported_us = now_of(tp);
@@ -394,10 +497,25 @@ int datapath_init(__u64 *ctx)
 	if (slot)
 		flow->slot_count = slot->count;
 	set_mode(flow, MODE_START);
-	flow->hystart = hystart;
+	flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 	set_law(flow, tp, &first);
 	announce(sk, flow);
 	return 0;
+}
+
+/* A queue may refuse for a moment. What it does not take at all the loader gives back. */
+static __always_inline void give_back(__u32 index)
+{
+	__u64 *shown;
+
+#pragma unroll
+	for (int push = 0; push < PUSHES_MAX; push++)
+		if (!bpf_map_push_elem(&free_slots, &index, 0))
+			return;
+	shown = bpf_map_lookup_elem(&modes, &index);
+	if (shown)
+		*(volatile __u64 *)shown = MODE_STRANDED;
+	COUNT(stranded);
 }
 
 SEC("struct_ops")
@@ -410,13 +528,13 @@ int datapath_release(__u64 *ctx)
 	if (!flow->generation)
 		return 0;
 	COUNT(closed);
-	set_pacing(sk, flow, 0);
+	end_pacing(sk, flow);
 	if (!flow->slot)
 		return 0;
 	report(sk, flow, 0, EVENT_CLOSE, ca_state(tcp_sk(sk)));
 	set_mode(flow, MODE_NONE);
 	flow->slot = 0;
-	bpf_map_push_elem(&free_slots, &index, 0);
+	give_back(index);
 	return 0;
 }
 
@@ -450,6 +568,8 @@ int datapath_set_state(__u64 *ctx)
 	if (next == TCP_CA_LOSS) {
 		if (flow->mode == MODE_FALLBACK)
 			curve_on_rto(&flow->curve);
+		else
+			flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 		happened(flow, 0);
 		/* No acknowledgement will come soon that could tell it. */
 		report(sk, flow, 0, EVENT_RTO, TCP_CA_LOSS);
@@ -486,14 +606,15 @@ __u32 datapath_undo_cwnd(__u64 *ctx)
 	return at_least(tp->snd_cwnd, tp->prior_cwnd);
 }
 
-/* tcp_cwnd_restart, which the kernel leaves to who has cong_control (RFC 2861). */
-static __always_inline void restart(struct flow *flow, struct tcp_sock *tp, __u32 halvings)
+/* tcp_cwnd_restart, which the kernel leaves to who has cong_control. */
+static __always_inline void restart(struct flow *flow, struct tcp_sock *tp, __u32 timeouts)
 {
-	__u32 cwnd = tp->snd_cwnd, least = at_most(cwnd, TCP_INIT_CWND);
+	struct window window = window_of(tp);
 
-	tp->snd_ssthresh = kept_ssthresh(tp);
-	tp->snd_cwnd = at_least(cwnd >> at_most(halvings, HALVINGS_MAX), at_least(least, 1));
-	tp->snd_cwnd_cnt = 0;
+	law_restart(&window, timeouts);
+	set_window(tp, &window);
+	if (!(flow->bits & FLOW_UNDERUSED))
+		flow->used = 0;
 	if (flow->mode == MODE_FALLBACK)
 		flow->curve.began_us = 0;
 }
@@ -514,8 +635,7 @@ int datapath_cwnd_event(__u64 *ctx)
 		return 0;
 	flow->idle_timeouts = at_most(idle / rto, 255);
 	happened(flow, EVENT_IDLE);
-	if (has_ssthresh(flow) &&
-	    sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_slow_start_after_idle)
+	if (has_ssthresh(flow) && lowers_unused(sk))
 		restart(flow, tp, idle / rto);
 	return 0;
 }

@@ -20,6 +20,8 @@ enum mode {
 	MODE_START,
 	MODE_AGENT,
 	MODE_FALLBACK,
+	/* A slot without a connection that the loader is to give back. */
+	MODE_STRANDED,
 };
 
 enum event {
@@ -81,7 +83,8 @@ struct report {
 	__u32 snd_wnd;
 	__u32 packets_out;
 	__u32 flags;
-	__u32 dropped;
+	/* Segments that were used of the window for a timeout; 0: it was used, or it is too early. */
+	__u32 underused;
 };
 
 /* What the first record has from pacing_rate on. */
@@ -126,6 +129,12 @@ enum flow_bit {
 	FLOW_APP_LIMITED = 1 << 3,
 	/* A loss is being answered in TCP_CA_CWR. */
 	FLOW_CWR_LOSS = 1 << 4,
+	/* An acknowledgement since the last report found the window filled. */
+	FLOW_FILLED = 1 << 5,
+	/* For a timeout the window was not used: to be told. */
+	FLOW_UNDERUSED = 1 << 6,
+	/* Nothing paced before a decision did. */
+	FLOW_PACER = 1 << 7,
 };
 
 /* In icsk_ca_priv, which the kernel zeroes before init. */
@@ -157,9 +166,11 @@ struct flow {
 	__u16 delivered_ce;
 	/* tp->delivered when the recovery began. */
 	__u32 recovery_from;
-	__u16 dropped;
+	/* Most segments outstanding since the window was last filled or said to be underused. */
+	__u16 used;
 	__u8 idle_timeouts;
-	__u8 unused;
+	/* Round trips since the last report, up to 255. */
+	__u8 samples;
 	union {
 		struct {
 			struct law law;
@@ -179,7 +190,7 @@ _Static_assert(__builtin_offsetof(struct report, min_rtt_us) == 68, "min_rtt_us"
 _Static_assert(__builtin_offsetof(struct report, pacing_rate) == 72, "pacing_rate");
 _Static_assert(__builtin_offsetof(struct report, acks) == 92, "acks");
 _Static_assert(__builtin_offsetof(struct report, prior_delivered) == 108, "prior_delivered");
-_Static_assert(__builtin_offsetof(struct report, dropped) == 124, "dropped");
+_Static_assert(__builtin_offsetof(struct report, underused) == 124, "underused");
 _Static_assert(__builtin_offsetof(struct opened, local_port) == 32, "local_port");
 _Static_assert(__builtin_offsetof(struct opened, family) == 40, "family");
 _Static_assert(sizeof(struct slot) == SLOT_LEN, "slot");

@@ -23,10 +23,13 @@ enum {
 /* enum sk_pacing */
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
+/* sk_max_pacing_rate of a socket that asked for none. */
+#define PACING_UNLIMITED (~0UL)
+/* struct socket.flags: a writer waits for the send buffer. */
+#define SOCK_NOSPACE (1UL << 2)
 /* tcp_congestion_ops.flags */
 #define TCP_CONG_NON_RESTRICTED 1
 
-#define TCP_INIT_CWND 10
 #define AF_INET 2
 #define AF_INET6 10
 
@@ -66,11 +69,17 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
+struct socket {
+	unsigned long flags;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct socket *sk_socket;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
 	__u32 sk_pacing_status;
+	unsigned int sk_gso_max_size;
 };
 
 struct inet_sock {
@@ -106,6 +115,7 @@ struct tcp_sock {
 	__u32 snd_wnd;
 	__u32 snd_cwnd;
 	__u32 snd_cwnd_cnt;
+	__u32 snd_cwnd_stamp;
 	__u32 snd_ssthresh;
 	__u32 prior_cwnd;
 	__u32 prr_out;
@@ -174,14 +184,6 @@ static __always_inline bool is_window_filled(struct tcp_sock *tp)
 	if (BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited))
 		return true;
 	return tp->snd_cwnd < tp->snd_ssthresh && tp->snd_cwnd < 2 * tp->max_packets_out;
-}
-
-/* tcp_current_ssthresh outside of a recovery: what a window that falls unused leaves. */
-static __always_inline __u32 kept_ssthresh(struct tcp_sock *tp)
-{
-	__u32 three_quarters = (tp->snd_cwnd >> 1) + (tp->snd_cwnd >> 2);
-
-	return tp->snd_ssthresh > three_quarters ? tp->snd_ssthresh : three_quarters;
 }
 
 #endif

@@ -62,6 +62,8 @@ struct counters {
 	__u64 refused_decisions;
 	/* Set by a reader that goes to sleep, cleared by the record that wakes it. */
 	__u64 is_asleep;
+	/* Slots that free_slots did not take back, see MODE_STRANDED. */
+	__u64 stranded;
 };
 
 struct {

@@ -39,14 +39,15 @@ int native_init(__u64 *ctx)
 	struct native *native = native_of(sk);
 
 	native->curve.kind = settings.kind;
-	native->hystart.round_end = tcp_sk(sk)->snd_una;
+	native->hystart = hystart_from(tcp_sk(sk)->snd_nxt, tcp_sk(sk)->tcp_mstamp);
 	return 0;
 }
 
 /* Returns the segments left for avoidance. */
-static __always_inline __u32 slow_start(struct native *native, struct tcp_sock *tp, __u32 acked,
+static __always_inline __u32 slow_start(struct native *native, struct sock *sk, __u32 acked,
 					bool is_filled)
 {
+	struct tcp_sock *tp = tcp_sk(sk);
 	struct window window = { .cwnd = tp->snd_cwnd, .ssthresh = tp->snd_ssthresh };
 	struct ack ack = {
 		.acked = acked,
@@ -54,6 +55,8 @@ static __always_inline __u32 slow_start(struct native *native, struct tcp_sock *
 		.nxt = tp->snd_nxt,
 		.rtt_us = tp->rack.rtt_us,
 		.now_us = tp->tcp_mstamp,
+		.ack_delay_us = hystart_ack_delay(sk->sk_gso_max_size, sk->sk_pacing_rate),
+		.is_paced = sk->sk_pacing_status != SK_PACING_NONE,
 	};
 	__u32 kind = settings.slow_start, left;
 
@@ -83,7 +86,7 @@ int native_cong_avoid(__u64 *ctx)
 	curve->min_rtt_us = lesser_rtt(curve->min_rtt_us, tp->rack.rtt_us);
 	native->acked_us = tp->tcp_mstamp;
 	if (tp->snd_cwnd < tp->snd_ssthresh)
-		left = slow_start(native, tp, left, is_filled);
+		left = slow_start(native, sk, left, is_filled);
 	if (!left || !is_filled || tp->snd_cwnd < tp->snd_ssthresh || !mss)
 		return 0;
 	curve_follow(curve, tp->snd_cwnd, mss);
@@ -111,13 +114,12 @@ int native_set_state(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct native *native = native_of(sk);
-	struct hystart hystart = { .round_end = tcp_sk(sk)->snd_nxt };
 
 	if ((__u8)ctx[1] != TCP_CA_LOSS)
 		return 0;
 	curve_on_rto(&native->curve);
 	native->curve.min_rtt_us = 0;
-	native->hystart = hystart;
+	native->hystart = hystart_from(tcp_sk(sk)->snd_nxt, tcp_sk(sk)->tcp_mstamp);
 	return 0;
 }
 
@@ -138,8 +140,8 @@ int native_cwnd_event(__u64 *ctx)
 	struct native *native = native_of(sk);
 	__u64 now = tp->tcp_mstamp;
 
-	if ((__u32)ctx[1] == CA_EVENT_TX_START && native->curve.began_us && now > native->acked_us)
-		native->curve.began_us += now - native->acked_us;
+	if ((__u32)ctx[1] == CA_EVENT_TX_START && now > native->acked_us)
+		curve_pause(&native->curve, now - native->acked_us, now);
 	return 0;
 }
 

@@ -7,6 +7,8 @@
 
 /* How far the last event may lie behind, in reports. */
 #define BARRIER_LAG_MAX 0x4000
+/* Why a record is written, and nothing that happened. */
+#define EVENTS_OF_REPORT (EVENT_ROUND | EVENT_TIMER)
 
 static __always_inline void copy_address(__u8 *to, const __be32 *from, int words)
 {
@@ -83,9 +85,9 @@ static __always_inline void fill_rest(struct report *report, struct sock *sk, st
 	report->snd_wnd = tp->snd_wnd;
 	report->packets_out = tp->packets_out;
 	report->flags = (flow->bits & FLOW_APP_LIMITED ? REPORT_APP_LIMITED : 0) |
-			(BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited) ? REPORT_CWND_LIMITED : 0) |
+			(flow->bits & FLOW_FILLED ? REPORT_CWND_LIMITED : 0) |
 			(__u32)flow->idle_timeouts << REPORT_IDLE_SHIFT;
-	report->dropped = flow->dropped;
+	report->underused = flow->bits & FLOW_UNDERUSED ? at_least(flow->used, 1) : 0;
 }
 
 /* The number of the next record; from now on it waits for an answer. */
@@ -100,13 +102,6 @@ static __always_inline void begin_record(struct flow *flow, __u32 now)
 	COUNT(records);
 }
 
-static __always_inline void lose_record(struct flow *flow)
-{
-	COUNT(dropped);
-	if (flow->dropped < 0xffff)
-		flow->dropped++;
-}
-
 static __always_inline bool announce(struct sock *sk, struct flow *flow)
 {
 	struct report *report;
@@ -114,7 +109,7 @@ static __always_inline bool announce(struct sock *sk, struct flow *flow)
 	begin_record(flow, now_of(tcp_sk(sk)));
 	report = bpf_ringbuf_reserve(&records, sizeof(*report), 0);
 	if (!report) {
-		lose_record(flow);
+		COUNT(dropped);
 		flow->bits |= FLOW_UNANNOUNCED;
 		return false;
 	}
@@ -124,7 +119,7 @@ static __always_inline bool announce(struct sock *sk, struct flow *flow)
 	/* What is left of the record. */
 	report->packets_out = 0;
 	report->flags = 0;
-	report->dropped = flow->dropped;
+	report->underused = 0;
 	flow->bits &= ~FLOW_UNANNOUNCED;
 	bpf_ringbuf_submit(report, BPF_RB_FORCE_WAKEUP);
 	return true;
@@ -140,13 +135,15 @@ static __always_inline void report(struct sock *sk, struct flow *flow, const str
 
 	if (!flow->slot)
 		return;
-	if (flow->bits & FLOW_UNANNOUNCED && !announce(sk, flow))
+	if (flow->bits & FLOW_UNANNOUNCED && !announce(sk, flow)) {
+		flow->events |= events & ~EVENTS_OF_REPORT;
 		return;
+	}
 	begin_record(flow, now_of(tp));
 	report = bpf_ringbuf_reserve(&records, sizeof(*report), 0);
 	if (!report) {
-		lose_record(flow);
-		flow->events |= events & ~(EVENT_ROUND | EVENT_TIMER);
+		COUNT(dropped);
+		flow->events |= events & ~EVENTS_OF_REPORT;
 	} else {
 		events |= flow->events;
 		fill_head(report, sk, flow, state);
@@ -154,6 +151,10 @@ static __always_inline void report(struct sock *sk, struct flow *flow, const str
 		report->events = events;
 		flow->events = 0;
 		flow->idle_timeouts = 0;
+		if (flow->bits & FLOW_UNDERUSED) {
+			flow->bits &= ~FLOW_UNDERUSED;
+			flow->used = 0;
+		}
 		wake = events & EVENTS_THAT_WAKE || take_asleep() ? BPF_RB_FORCE_WAKEUP :
 								    BPF_RB_NO_WAKEUP;
 		if (wake == BPF_RB_NO_WAKEUP && flow->mode != MODE_FALLBACK &&
@@ -165,9 +166,10 @@ static __always_inline void report(struct sock *sk, struct flow *flow, const str
 	flow->round_end = tp->snd_nxt;
 	flow->rtt_min_us = 0;
 	flow->acks = 0;
+	flow->samples = 0;
 	flow->lost = tp->lost;
 	flow->delivered_ce = tp->delivered_ce;
-	flow->bits &= ~FLOW_APP_LIMITED;
+	flow->bits &= ~(FLOW_APP_LIMITED | FLOW_FILLED);
 }
 
 #endif

@@ -245,6 +245,7 @@ pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
         flows,
         counts,
         maps: handles,
+        given_back: 0,
         ring,
         taken,
         instructions,

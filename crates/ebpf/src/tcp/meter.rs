@@ -20,7 +20,8 @@ impl Meter {
     }
 
     /// What the path did since the record before: segments count as of full size. `app_limited` is
-    /// the kernel's (`rate_sample.is_app_limited`).
+    /// the kernel's (`rate_sample.is_app_limited`), and so is `cwnd_limited` (`tcp_is_cwnd_limited`):
+    /// an acknowledgement of the interval found the window filled.
     pub fn measure(&mut self, report: &Report) -> Measurement {
         let (head, last, mss) = (&report.head, &self.last, u64::from(report.head.mss));
         let bytes = |segments: u32| ByteCount::new(u64::from(segments) * mss);
@@ -51,6 +52,7 @@ impl Meter {
             delivered: ByteCount::new(self.delivered),
             prior_delivered: ByteCount::new(self.delivered.saturating_sub(since_sent)),
             app_limited: report.app_limited,
+            cwnd_limited: Some(report.cwnd_limited),
             ..Measurement::default()
         };
         self.last = *head;
@@ -98,8 +100,11 @@ mod tests {
             (offset_of!(Wire, rate_delivered), 20),
             (offset_of!(Wire, rate_interval_us), 40_000),
             (offset_of!(Wire, prior_delivered), 5),
+            (offset_of!(Wire, flags), 1 << 1),
         ]);
+        assert_eq!(measured.cwnd_limited, Some(false));
         let next = meter.measure(&sampled);
+        assert_eq!((next.app_limited, next.cwnd_limited), (false, Some(true)));
         assert_eq!(next.delivery_rate.unwrap().as_bits_per_sec(), 20 * 1448 * 8 * 25);
         assert_eq!(next.send_rate, None);
         assert_eq!(next.prior_delivered, measured.delivered);

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use forebay_core::cc::law::{Law, Terms};
 use forebay_core::units::ByteCount;
-use libbpf_rs::{MapHandle, RingBuffer};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer};
 
 pub use self::costs::{Empty, ProgramTime, RunTimes, program_times};
 pub use self::meter::Meter;
@@ -67,7 +67,8 @@ pub struct Options {
     pub flows: u32,
     /// Size of the ring of records, a power of two and whole pages. A record takes 136 bytes.
     pub ring_bytes: u32,
-    /// Connections ask for ECN, whatever `net.ipv4.tcp_ecn` says.
+    /// Connections ask for ECN whatever `net.ipv4.tcp_ecn` says, as those of DCTCP do: a listener agrees
+    /// if its algorithm asks for it too, or the route to the peer says `features ecn`.
     pub ecn: bool,
     /// Directory on a BPF file system, for this name alone. What [`Datapath::pin`] has kept there is
     /// used again, in the size it has: connections that outlive their reader are under the next one.
@@ -121,8 +122,13 @@ pub struct Counters {
 }
 
 /// The words of `struct counters`.
-const COUNTER_WORDS: usize = 9;
+const COUNTER_WORDS: usize = 10;
 const ASLEEP_WORD: usize = 8;
+const STRANDED_WORD: usize = 9;
+/// The mode of a slot that the queue of free ones did not take back (`MODE_STRANDED`).
+const STRANDED: u64 = 4;
+/// The queue of free slots among [`pins::MAPS`].
+const FREE_SLOTS: usize = 3;
 
 /// A registered datapath. Dropping it frees the name, unless it is pinned; connections that use it go
 /// on under the kernel's law.
@@ -136,6 +142,8 @@ pub struct Datapath {
     counts: MappedWords,
     /// In the order of [`pins::MAPS`]; the first is the ring.
     maps: [MapHandle; pins::MAPS.len()],
+    /// Stranded slots that there were when they were last given back.
+    given_back: u64,
     ring: RingBuffer<'static>,
     taken: mpsc::Receiver<Record>,
     instructions: Vec<(&'static str, u32)>,
@@ -161,7 +169,31 @@ impl Datapath {
     /// system call.
     pub fn drain(&mut self, take: &mut dyn FnMut(Record)) -> Result<usize, Error> {
         self.ring.consume().map_err(Error::map("records"))?;
+        let stranded = self.counts.words()[STRANDED_WORD].load(Ordering::Relaxed);
+        if stranded != self.given_back {
+            self.give_back(stranded);
+        }
         Ok(self.taken.try_iter().map(take).count())
+    }
+
+    /// Gives back the slots that the datapath could not; those that the queue does not take now it may
+    /// take the next time.
+    fn give_back(&mut self, stranded: u64) {
+        let mut is_done = true;
+        for (slot, word) in self.modes.words().iter().enumerate() {
+            // Nobody else writes there before the slot is taken from the queue.
+            if word.load(Ordering::Relaxed) == STRANDED {
+                word.store(0, Ordering::Relaxed);
+                let slot = (slot as u32).to_ne_bytes();
+                if self.maps[FREE_SLOTS].update(&[], &slot, MapFlags::ANY).is_err() {
+                    word.store(STRANDED, Ordering::Relaxed);
+                    is_done = false;
+                }
+            }
+        }
+        if is_done {
+            self.given_back = stranded;
+        }
     }
 
     /// Sleeps until a record comes that cannot wait, or one is there already, for at most `timeout`;
@@ -217,7 +249,9 @@ impl Datapath {
 
     /// Slots without a connection.
     pub fn free_slots(&self) -> u32 {
-        self.flows.saturating_sub(self.connections().count() as u32)
+        let taken =
+            self.modes.words().iter().filter(|word| word.load(Ordering::Relaxed) as u32 != 0);
+        self.flows.saturating_sub(taken.count() as u32)
     }
 
     /// What has been counted.

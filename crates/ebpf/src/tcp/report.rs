@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use forebay_core::cc::CongestionEvent;
+use forebay_core::cc::law::SSTHRESH_INFINITE;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 
 /// Bytes of a record.
@@ -31,7 +32,7 @@ pub enum Mode {
 }
 
 /// State of the kernel's loss recovery (`enum tcp_ca_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaState {
     /// Nothing unusual.
     Open,
@@ -181,12 +182,13 @@ pub struct Report {
     pub packets_out: u32,
     /// A rate sample since the last record was limited by the application.
     pub app_limited: bool,
-    /// What there was to send filled the window.
+    /// An acknowledgement since the last record found that what there was to send filled the window.
     pub cwnd_limited: bool,
     /// Timeouts that the pause lasted, with [`Events::IDLE`].
     pub idle_timeouts: u8,
-    /// Records of this connection that the ring did not take.
-    pub dropped: u32,
+    /// For a timeout no more than so many segments were outstanding, which did not fill the window:
+    /// the datapath has lowered it by half of the rest where the law has an ssthresh (RFC 2861, 3).
+    pub underused: Option<u32>,
 }
 
 /// One record.
@@ -231,8 +233,8 @@ pub(crate) struct Wire {
     pub(super) prior_delivered: u32,
     snd_wnd: u32,
     packets_out: u32,
-    flags: u32,
-    dropped: u32,
+    pub(super) flags: u32,
+    pub(super) underused: u32,
 }
 
 /// What `struct opened` has from `pacing_rate` on.
@@ -255,8 +257,6 @@ const CWND_LIMITED: u32 = 1 << 1;
 const IDLE_SHIFT: u32 = 8;
 /// Largest segment: an IP packet's length has 16 bits.
 const MSS_MAX: u32 = 65_535;
-/// `TCP_INFINITE_SSTHRESH`.
-const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 
 const _: () = {
     assert!(size_of::<Wire>() == RECORD_LEN);
@@ -268,7 +268,7 @@ const _: () = {
     assert!(OPENED_AT == 72);
     assert!(offset_of!(Wire, acks) == 92);
     assert!(offset_of!(Wire, prior_delivered) == 108);
-    assert!(offset_of!(Wire, dropped) == 124);
+    assert!(offset_of!(Wire, underused) == 124);
     assert!(offset_of!(WireOpened, local_port) == 32);
     assert!(offset_of!(WireOpened, family) == 40);
     assert!(OPENED_AT + size_of::<WireOpened>() <= RECORD_LEN);
@@ -357,7 +357,7 @@ impl Wire {
             app_limited: self.flags & APP_LIMITED != 0,
             cwnd_limited: self.flags & CWND_LIMITED != 0,
             idle_timeouts: (self.flags >> IDLE_SHIFT) as u8,
-            dropped: self.dropped,
+            underused: known(self.underused),
         }
     }
 }
@@ -393,17 +393,20 @@ impl Mode {
 }
 
 impl Report {
-    /// What the algorithm must be told before the measurement, in the order in which it happened.
+    /// What the algorithm must be told, in the order in which it happened: mostly at the end of the
+    /// interval that the record covers, since it closes with a loss, a timeout or the end of either.
     pub fn congestion_events(&self) -> impl Iterator<Item = CongestionEvent> + use<> {
         let head = &self.head;
         let found = head.events;
-        let cwnd = ByteCount::new(u64::from(head.cwnd) * u64::from(head.mss));
+        let bytes = |segments: u32| ByteCount::new(u64::from(segments) * u64::from(head.mss));
+        let cwnd = bytes(head.cwnd);
         // An episode that is under way began after the end of another.
         let is_under_way = matches!(head.ca_state, CaState::Recovery | CaState::Loss);
         let ends = found.contains(Events::RECOVERY_END);
         [
             (found.contains(Events::IDLE))
                 .then_some(CongestionEvent::IdleRestart(u32::from(self.idle_timeouts.max(1)))),
+            self.underused.map(|used| CongestionEvent::Underused(bytes(used))),
             (ends && is_under_way).then_some(CongestionEvent::RecoveryEnd),
             found.contains(Events::SLOW_START_END).then_some(CongestionEvent::SlowStartEnd(cwnd)),
             found.contains(Events::ECN).then_some(CongestionEvent::EcnCe),
@@ -496,6 +499,11 @@ pub(crate) mod tests {
         let spurious = CongestionEvent::Spurious;
         assert_eq!(events(&[Events::SPURIOUS, Events::RECOVERY_END], 0), [spurious, end]);
         assert_eq!(events(&[Events::IDLE], 0), [CongestionEvent::IdleRestart(1)]);
+        let mut bytes = blank(Events::ROUND);
+        put(&mut bytes, offset_of!(Wire, underused), &3_u32.to_ne_bytes());
+        let Some(Record::Report(report)) = Record::parse(&bytes) else { panic!("no report") };
+        let told: Vec<CongestionEvent> = report.congestion_events().collect();
+        assert_eq!(told, [CongestionEvent::Underused(ByteCount::new(3 * 1448))]);
         assert_eq!(events(&[Events::TRIP_RTT, Events::TIMER, Events::FALLBACK], 1), []);
     }
 }

@@ -48,7 +48,7 @@ pub struct ReportRow {
     pub app_limited: bool,
     pub cwnd_limited: bool,
     pub idle_timeouts: u8,
-    pub dropped: u32,
+    pub underused: Option<u32>,
 }
 
 /// A [`Decision`] as the kernel is given it; segments, 1/1024 and microseconds as there.
@@ -147,7 +147,7 @@ impl ReportRow {
             app_limited: report.app_limited,
             cwnd_limited: report.cwnd_limited,
             idle_timeouts: report.idle_timeouts,
-            dropped: report.dropped,
+            underused: report.underused,
         }
     }
 
@@ -169,7 +169,7 @@ impl ReportRow {
             app_limited: self.app_limited,
             cwnd_limited: self.cwnd_limited,
             idle_timeouts: self.idle_timeouts,
-            dropped: self.dropped,
+            underused: self.underused,
         })
     }
 }

@@ -64,7 +64,7 @@ impl Path {
             packets_out: 10,
             app_limited: false,
             idle_timeouts: 0,
-            dropped: 0,
+            underused: None,
         };
         Self { report }
     }
@@ -376,14 +376,14 @@ prop_compose! {
         (rate_interval_us, send_interval_us) in (any::<u32>(), any::<u32>()),
         (prior_delivered, snd_wnd, packets_out) in (any::<u32>(), any::<u32>(), any::<u32>()),
         (app_limited, cwnd_limited) in (any::<bool>(), any::<bool>()),
-        (idle_timeouts, dropped) in (any::<u8>(), any::<u32>()),
+        (idle_timeouts, underused) in (any::<u8>(), any::<Option<u32>>()),
     ) -> Report {
         Report {
             head,
             pacing_rate: Rate::from_bits_per_sec(rate),
             rtt_us, rtt_min_us, window_us, acks, rate_delivered, rate_interval_us,
             send_interval_us, prior_delivered, snd_wnd, packets_out, app_limited, cwnd_limited,
-            idle_timeouts, dropped,
+            idle_timeouts, underused,
         }
     }
 }
