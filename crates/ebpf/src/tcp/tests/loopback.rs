@@ -54,16 +54,10 @@ pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn set_option(socket: &impl AsRawFd, name: i32, value: &[u8]) {
+pub(super) fn set_option(socket: &impl AsRawFd, level: i32, name: i32, value: &[u8]) {
     // SAFETY: the value outlives the call.
     let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            name,
-            value.as_ptr().cast(),
-            value.len() as u32,
-        )
+        libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as u32)
     };
     assert_eq!(status, 0, "option {name}: {}", std::io::Error::last_os_error());
 }
@@ -85,6 +79,25 @@ fn congestion_control(socket: &impl AsRawFd) -> String {
     String::from_utf8_lossy(&name).trim_end_matches('\0').to_string()
 }
 
+/// What the kernel says of a connection.
+pub(super) fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
+    // SAFETY: plain numbers, for which zero is valid.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: the kernel writes at most `len` bytes.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut len,
+        )
+    };
+    assert_eq!(status, 0);
+    info
+}
+
 /// Connects with this congestion control and segments of 1448 bytes.
 pub(super) fn connect(to: SocketAddr, name: &str) -> TcpStream {
     // SAFETY: no pointers.
@@ -92,8 +105,8 @@ pub(super) fn connect(to: SocketAddr, name: &str) -> TcpStream {
     assert!(fd >= 0);
     // SAFETY: the kernel just gave us this descriptor.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    set_option(&socket, libc::TCP_CONGESTION, name.as_bytes());
-    set_option(&socket, libc::TCP_MAXSEG, &1460_u32.to_ne_bytes());
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes());
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, &1460_u32.to_ne_bytes());
     // SAFETY: plain numbers, for which zero is valid.
     let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
     address.sin_family = libc::AF_INET as u16;

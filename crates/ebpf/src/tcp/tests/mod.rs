@@ -2,9 +2,11 @@
 
 mod arithmetic;
 mod costs;
+mod ecn;
 mod loopback;
 mod loss;
 mod safety;
+mod window;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,15 @@ use forebay_core::units::ByteCount;
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::slot::Slot;
-use super::super::{Cadence, Datapath, Decision, Events, Head, Mode, Options, Record, Reporting};
+use super::super::{
+    Cadence, Datapath, Decision, Events, FREE_SLOTS, Head, Mode, Options, Record, Reporting,
+};
 use super::Random;
 use super::loopback::{
-    Agent, LONG, RATE, connect, fresh_name, is_registered, options, paced, send, sink, until,
+    Agent, LONG, RATE, connect, fresh_name, is_registered, options, paced, send, sink, tcp_info,
+    until,
 };
-use super::loss::stream_until;
+use super::loss::{EVERYTHING, lose, stream_until};
 use crate::Error;
 use crate::program::tests::loaded;
 
@@ -243,23 +247,119 @@ fn garbage(random: &mut Random, head: &Head) -> Slot {
 #[test]
 fn a_reader_that_sleeps_is_woken_by_the_next_record_and_by_no_other() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    // Shorter than the datapath's patience, and much longer than from one report to the next.
+    const QUIET: Duration = Duration::from_millis(60);
     let (address, received) = sink(1);
-    let sender = send(address, datapath.name(), 8 << 20);
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
     let mut agent = Agent::default();
-    let mut woken = 0;
-    let mut has_ended = false;
-    while !has_ended {
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 20
+    });
+    for _ in 0..10 {
         datapath.set_asleep(true);
-        has_ended = agent.serve(&mut datapath, Reporting::default());
-        if !has_ended && datapath.wait(LONG).expect("waited") {
-            woken += 1;
-        }
+        agent.serve(&mut datapath, Reporting::default());
+        let began = Instant::now();
+        datapath.wait(LONG).expect("waited");
+        assert!(began.elapsed() < LONG, "the next record did not wake");
+        // That cleared it. A record between reading and waiting ends the wait, so there are more.
+        let sleeps = (0..50).any(|_| {
+            agent.serve(&mut datapath, Reporting::default());
+            let (began, read) = (Instant::now(), agent.records.len());
+            datapath.wait(QUIET).expect("waited");
+            let lasted = began.elapsed();
+            agent.serve(&mut datapath, Reporting::default());
+            lasted >= QUIET && agent.records.len() > read + 1
+        });
+        assert!(sleeps, "records that can wait wake");
     }
-    datapath.set_asleep(false);
-    sender.join().expect("sent");
+    end.send(()).expect("told");
+    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
+
+#[test]
+fn what_happened_while_the_first_record_was_lost_is_told() {
+    let small = Options { ring_bytes: 4096, ..options() };
+    let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
+    let (crowd, crowd_received) = sink(40);
+    for _ in 0..40 {
+        connect(crowd, datapath.name()).write_all(b"hello").expect("sent");
+    }
+    crowd_received.join().expect("received");
+    assert!(datapath.counters().dropped > 0, "the ring is full");
+    let (address, received) = sink(1);
+    let (socket, end, sender) = stream_until(&datapath, address);
+    // Nothing comes back until a timeout.
+    lose(&socket, EVERYTHING);
+    until("a timeout", || tcp_info(&socket).tcpi_ca_state == 4);
+    let local = socket.local_addr().expect("an address");
+    lose(&socket, 0);
+    drop(socket);
+    let (mut own, mut events) = (None, Vec::new());
+    until("the timeout is told", || {
+        let mut take = |record: Record| {
+            if let Record::Opened(opened) = record
+                && opened.local == local
+            {
+                own = Some(opened.head.flow);
+            }
+            if own == Some(record.head().flow) {
+                events.push(record.head().events);
+            }
+        };
+        datapath.drain(&mut take).expect("drained");
+        events.iter().any(|events| events.contains(Events::RTO))
+    });
+    assert!(events[0].contains(Events::OPEN), "{events:?}");
+    end.send(()).expect("told");
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
+
+#[test]
+fn the_connection_after_four_thousand_million_has_a_number_too() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    datapath.counts.words()[0].store(u64::from(u32::MAX), Ordering::Relaxed);
+    let (address, received) = sink(1);
+    connect(address, datapath.name()).write_all(b"hello").expect("sent");
+    assert_eq!(received.join().expect("received"), 5);
+    until("it ends", || datapath.counters().closed == 1);
+    let mut flows = Vec::new();
+    datapath.drain(&mut |record| flows.push(record.head().flow.generation)).expect("drained");
+    assert!(!flows.is_empty() && flows.iter().all(|number| *number == 1), "{flows:?}");
+    assert_eq!(datapath.free_slots(), 256);
+}
+
+/// The number that the next connection would have taken.
+fn take_slot(datapath: &Datapath) -> Option<u32> {
+    let bytes = datapath.maps[FREE_SLOTS].lookup_and_delete(&[]).expect("a queue");
+    bytes.map(|bytes| u32::from_ne_bytes(bytes.try_into().expect("four bytes")))
+}
+
+#[test]
+fn a_slot_that_the_queue_does_not_take_back_comes_back_with_the_next_look() {
+    const FLOWS: u32 = 4;
+    let Some(mut datapath) = loaded(Datapath::register(&Options { flows: FLOWS, ..options() }))
+    else {
+        return;
+    };
+    let (address, received) = sink(1);
+    let mut stream = connect(address, datapath.name());
+    stream.write_all(b"hello").expect("sent");
+    until("it has a slot", || datapath.free_slots() == FLOWS - 1);
+    // The queue is full: there is a number in it that is not free.
+    let stray = 3_u32.to_ne_bytes();
+    datapath.maps[FREE_SLOTS].update(&[], &stray, MapFlags::ANY).expect("room for one");
+    drop(stream);
     received.join().expect("received");
-    // Within LONG nothing but such a wake could have come.
-    assert!(woken > 20 && woken <= agent.records.len(), "{woken} of {}", agent.records.len());
+    until("it ends", || datapath.counters().closed == 1);
+    assert_eq!(datapath.free_slots(), FLOWS - 1);
+    assert_eq!(take_slot(&datapath), Some(1));
+    datapath.drain(&mut |_| {}).expect("drained");
+    assert_eq!(datapath.free_slots(), FLOWS);
+    let left: Vec<u32> = std::iter::from_fn(|| take_slot(&datapath)).collect();
+    assert_eq!(left, [2, 3, 3, 0]);
 }
 
 /// A BPF file system of the test's own.
@@ -359,12 +459,10 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     let flow = agent.records[0].head().flow;
     drop(first);
     assert!(is_registered(&options.name), "the pin keeps the name");
-    until("records that nobody read", || {
-        thread::sleep(Duration::from_millis(150));
-        true
-    });
     let mut second = Datapath::register(&options).expect("taken over");
-    assert_eq!(second.mode(flow), Some(Mode::Fallback));
+    // Its records are there and nobody answers them.
+    until("it falls back", || second.mode(flow) == Some(Mode::Fallback));
+    assert_eq!(second.counters().fallbacks, 1);
     until("it is led again", || {
         agent.serve(&mut second, Reporting::default());
         second.mode(flow) == Some(Mode::Agent)

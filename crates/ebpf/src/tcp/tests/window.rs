@@ -1,0 +1,117 @@
+//! Windows and rates between decisions: what is not used of a window, and the socket's own pacing.
+
+use std::io::Write;
+use std::time::Duration;
+
+use forebay_core::cc::law::{self, Terms};
+use forebay_core::units::Rate;
+
+use super::super::{Cadence, Datapath, Decision, Record, Report, Reporting};
+use super::loopback::{connect, options, set_option, sink, until};
+use super::loss::stream_on;
+use crate::program::tests::loaded;
+
+/// The reports that wait; each connection's newest record is answered by `decide`.
+fn answer(datapath: &mut Datapath, mut decide: impl FnMut(&Record) -> Decision) -> Vec<Report> {
+    let mut taken = Vec::new();
+    datapath.drain(&mut |record| taken.push(record)).expect("drained");
+    if let Some(last) = taken.last() {
+        datapath.decide(last.head(), &decide(last));
+    }
+    let reports = taken.into_iter().filter_map(|record| match record {
+        Record::Report(report) => Some(report),
+        Record::Opened(_) => None,
+    });
+    reports.collect()
+}
+
+#[test]
+fn a_window_that_is_not_used_for_a_timeout_falls_and_the_reader_is_told() {
+    let after_idle = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_slow_start_after_idle");
+    assert_eq!(after_idle.expect("a setting").trim(), "1");
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink(1);
+    let mut stream = connect(address, datapath.name());
+    stream.set_nodelay(true).expect("set");
+    let terms = Terms { beta: 512, ..Terms::default() };
+    let (mut is_set, mut bytes) = (false, 0);
+    let (mut windows, mut told) = (vec![100], Vec::new());
+    until("three timeouts", || {
+        // One segment at a time.
+        stream.write_all(&[7; 1000]).expect("sent");
+        bytes += 1000;
+        let reports = answer(&mut datapath, |record| {
+            is_set |= record.head().cwnd == 100;
+            let cwnd = (!is_set).then_some(100);
+            Decision { cwnd, terms, ..Decision::default() }
+        });
+        for report in reports {
+            let cwnd = report.head.cwnd;
+            if is_set && windows.last() != Some(&cwnd) {
+                windows.push(cwnd);
+            }
+            if let Some(used) = report.underused {
+                told.push((used, cwnd));
+            }
+        }
+        windows.len() > 3 && told.len() > 2
+    });
+    let mut expected = law::Window::new(100, 0, 0);
+    let falls: Vec<u32> = (0..windows.len())
+        .map(|_| {
+            let cwnd = expected.cwnd;
+            expected.on_underused(1);
+            cwnd
+        })
+        .collect();
+    assert_eq!(windows, falls);
+    // The record that tells it is that of the fall, or comes soon after it.
+    assert!(told.iter().all(|(used, cwnd)| *used <= 10 && falls.contains(cwnd)), "{told:?}");
+    assert_eq!(told[..3].iter().map(|(_, cwnd)| *cwnd).collect::<Vec<u32>>(), falls[1..4]);
+    drop(stream);
+    assert_eq!(received.join().expect("received"), bytes);
+}
+
+#[test]
+fn the_rate_that_a_socket_asked_for_outlives_that_of_a_decision() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    // Bytes a second.
+    const ASKED: u32 = 20_000_000;
+    let (address, received) = sink(1);
+    let stream = connect(address, datapath.name());
+    set_option(&stream, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &ASKED.to_ne_bytes());
+    let (socket, end, sender) = stream_on(stream);
+    drop(socket);
+    let reporting =
+        Reporting { cadence: Cadence::Round { at_least: Duration::from_millis(1) }, wake: false };
+    let decided = Rate::from_bits_per_sec(8 * u64::from(ASKED) / 4);
+    let paced =
+        Decision { cwnd: Some(100), pacing_rate: Some(decided), reporting, ..Decision::default() };
+    until("the rate of a decision", || {
+        let reports = answer(&mut datapath, |_| paced);
+        reports.last().is_some_and(|last| last.pacing_rate == decided)
+    });
+    let unpaced = Decision { pacing_rate: None, ..paced };
+    let mut heads = Vec::new();
+    until("a second without one", || {
+        let reports = answer(&mut datapath, |_| unpaced);
+        let is_ended = |report: &&Report| report.pacing_rate != decided;
+        heads.extend(reports.iter().filter(is_ended).map(|report| report.head));
+        match (heads.first(), heads.last()) {
+            (Some(first), Some(last)) => {
+                last.at.saturating_since(first.at) > Duration::from_millis(500)
+            }
+            _ => false,
+        }
+    });
+    let (first, last) = (heads.first().expect("some"), heads.last().expect("some"));
+    let micros = last.at.saturating_since(first.at).as_micros() as u64;
+    let rate = (last.bytes_acked - first.bytes_acked) * 1_000_000 / micros;
+    assert!(rate < u64::from(ASKED) * 3 / 2, "{rate} bytes a second");
+    end.send(()).expect("told");
+    until("it ends", || {
+        answer(&mut datapath, |_| unpaced);
+        datapath.counters().closed == 1
+    });
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
