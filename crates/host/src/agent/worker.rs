@@ -1,7 +1,8 @@
 //! The loop of an agent: drain, decide, sleep.
 //!
 //! ```text
-//! busy    reports in the last 100 ms: T = min(period, shortest RTT / 4), at least 1 ms
+//! busy    reports in the last 100 ms: T = min(period, shortest RTT / 4), at least 1 ms, and no less
+//!         than the time between two reports of a connection as long as that is within the period
 //! idle    50 ms
 //! ```
 //! A busy sleep ends early with what cannot wait (a connection, a loss, a timeout, a tripwire), and
@@ -24,7 +25,7 @@ use super::connections::Connections;
 use super::flow::Terms;
 use super::recording::{self, Recorder, SCHEMA, Start, Writer};
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
-use super::{AgentError, Config, PERIOD_MAX, PERIOD_MIN, features};
+use super::{AgentError, Cadence, Config, PERIOD_MAX, PERIOD_MIN, features};
 use crate::clock;
 use crate::daemon::control::{Answer, Request};
 use crate::daemon::lateness::Lateness;
@@ -76,6 +77,8 @@ struct AgentWorker {
     algorithms: Vec<AlgorithmStatus>,
     rules: Vec<String>,
     period: Duration,
+    /// Least time between two reports of a connection.
+    interval: Duration,
     burden: Duration,
     latency: Lateness,
     /// Records were taken that are not decided about yet.
@@ -131,6 +134,10 @@ impl AgentWorker {
             rules: rules.rules().iter().map(ToString::to_string).collect(),
             connections: Connections::new(rules, terms, seed, recorder.clone()),
             period: config.period,
+            interval: match config.cadence {
+                Cadence::Round { at_least } => at_least,
+                Cadence::Every(time) => time,
+            },
             burden: config.burden,
             latency: Lateness::default(),
             is_told: false,
@@ -205,7 +212,7 @@ impl AgentWorker {
         // An algorithm whose timer is always due must not keep a processor busy.
         let limited = |time: Duration| timer.map_or(time, |timer| timer.max(PERIOD_MIN).min(time));
         if is_busy {
-            let time = nap(self.period, self.connections.shortest_rtt());
+            let time = nap(self.period, self.interval, self.connections.shortest_rtt());
             return self.wakes.wait(mailbox.as_fd(), limited(time));
         }
         self.set_asleep(true);
@@ -303,8 +310,9 @@ fn waste(time: Duration) {
 }
 
 /// How long to sleep between two looks at the reports.
-fn nap(period: Duration, shortest_rtt: Option<Duration>) -> Duration {
-    let part = shortest_rtt.map_or(period, |rtt| rtt / ROUND_TRIP_PARTS);
+fn nap(period: Duration, interval: Duration, shortest_rtt: Option<Duration>) -> Duration {
+    // What cannot wait wakes; nothing else of a connection comes before its interval is over.
+    let part = shortest_rtt.map_or(period, |rtt| interval.max(rtt / ROUND_TRIP_PARTS));
     period.min(part).max(PERIOD_MIN)
 }
 
@@ -369,15 +377,21 @@ mod tests {
     #[test]
     fn naps_are_a_quarter_of_the_shortest_round_trip_within_their_bounds() {
         let ms = Duration::from_millis;
-        for (period, rtt, nap_ms) in [
-            (10, Some(40), 10),
-            (10, Some(20), 5),
-            (10, Some(1), 1),
-            (10, None, 10),
-            (1, Some(100), 1),
-            (4, Some(100), 4),
+        for (period, interval, rtt, nap_ms) in [
+            (10, 1, Some(40), 10),
+            (10, 1, Some(20), 5),
+            (10, 1, Some(1), 1),
+            (10, 0, Some(1), 1),
+            (10, 1, None, 10),
+            (1, 1, Some(100), 1),
+            (4, 1, Some(100), 4),
+            // Nothing can be there before.
+            (10, 10, Some(1), 10),
+            (10, 3, Some(1), 3),
+            (10, 50, Some(1), 10),
         ] {
-            assert_eq!(nap(ms(period), rtt.map(ms)), ms(nap_ms), "{period} {rtt:?}");
+            let nap = nap(ms(period), ms(interval), rtt.map(ms));
+            assert_eq!(nap, ms(nap_ms), "{period} {interval} {rtt:?}");
         }
     }
 }
