@@ -44,6 +44,17 @@ impl Series {
     }
 }
 
+/// A curve in the middle of a band.
+#[derive(Clone, Debug, Default)]
+pub struct Ribbon {
+    /// Name in the legend.
+    pub name: String,
+    /// Panel it is drawn in.
+    pub panel: String,
+    /// x, and the lower edge, the curve and the upper edge there.
+    pub points: Vec<(f64, [f64; 3])>,
+}
+
 /// How an axis is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
@@ -123,6 +134,39 @@ pub fn curves(series: &[Series], order: &[String], x: Axis, y: Axis, stepped: bo
         },
     });
     document(rows, unit, &panels)
+}
+
+/// Ribbons over a common x, one panel below the other, all with the same y.
+pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis, y: Axis) -> Value {
+    let mut rows = Vec::new();
+    let mut panels: Vec<&str> = Vec::new();
+    for one in ribbons {
+        if !panels.contains(&one.panel.as_str()) {
+            panels.push(&one.panel);
+        }
+        for (x, edges) in &one.points {
+            let [low, middle, high] = edges.map(rounded);
+            rows.push(json!({
+                "s": one.name, "p": one.panel, "x": rounded(*x), "y": middle, "l": low, "h": high,
+            }));
+        }
+    }
+    let encoding = |y: Value| json!({ "x": x.encoding("x"), "y": y, "color": colour(order) });
+    let mut band = encoding(y.encoding("l"));
+    band["y2"] = json!({ "field": "h" });
+    let unit = json!({
+        "width": 760,
+        "height": if panels.len() > 1 { 120 } else { 280 },
+        "layer": [
+            { "mark": { "type": "area", "opacity": 0.25 }, "encoding": band },
+            { "mark": { "type": "line", "strokeWidth": 1.5 }, "encoding": encoding(y.encoding("y")) },
+        ],
+    });
+    let mut document = document(rows, unit, &panels);
+    if panels.len() > 1 {
+        document["resolve"] = json!({ "scale": { "y": "shared" } });
+    }
+    document
 }
 
 /// One bar a name and group.

@@ -3,7 +3,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::figure::{Axis, Series, bars, boxes, curves};
+use super::figure::{Axis, Ribbon, Series, bars, boxes, curves, ribbons};
 use super::page::{Block, Figure, Page, Section};
 use super::*;
 use crate::metrics::evaluate;
@@ -69,12 +69,17 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     let distribution = [Series::distribution("copa_sfq", vec![1.0, 1.5, 3.0, 40.0])];
     let bar = [("small".to_string(), "copa_sfq".to_string(), 1.1)];
     let boxed = [0.9, 0.97, 1.0, 1.01, 1.4].map(|value| ("copa_sfq".to_string(), value));
+    let bands = ["copa_sfq", "status_quo"].map(|name| {
+        let points = vec![(0.0, [1.0, 2.0, 3.0]), (0.1, [1.5, 2.5, 2.5])];
+        Ribbon { name: name.into(), panel: name.into(), points }
+    });
     let x = Axis::linear("time (s)");
     let figures = [
         curves(&panels, &order, x, Axis::linear("queue (packets)"), true),
         curves(&distribution, &order, Axis::log("slowdown"), Axis::linear("share"), true),
         bars(&bar, &order, Axis::linear("cores")),
         boxes(&boxed, &order, Axis::linear("score"), 1.0),
+        ribbons(&bands, &order, x, Axis::linear("cwnd (segments)")),
     ];
     let blocks = figures
         .into_iter()
@@ -83,7 +88,7 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     let section = Section { heading: "figures".into(), blocks };
     let page = Page { title: "test".into(), lead: "test".into(), sections: vec![section] };
     if let Some(seen) = Seen::in_browser(&page.render()) {
-        seen.assert_all_drawn(4);
+        seen.assert_all_drawn(5);
     }
 }
 
