@@ -41,7 +41,9 @@ fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
     for (arguments, expected) in [
         (&["--algorithm", "nonesuch"][..], "allowed is one of cubic, reno, bbr"),
         (&["--duration", "1ms"], "--duration 1ms: allowed is 100ms to 10min"),
-        (&["--what", "behavior"], "cpu, latency, scale, all"),
+        (&["--what", "behavior"], "cpu, latency, scale, behaviour, all"),
+        (&["--what", "behaviour", "--duration", "1s"], "allowed is 4s to 10min"),
+        (&["--what", "all", "--duration", "3s"], "allowed is 4s to 10min for the behaviour"),
         (&["--metric", "cycles"], "score, cpu_per_gb"),
         (&["--rate", "0Mbit/s"], "--rate"),
         (&["--trials", "0"], "1..=1000"),
@@ -55,15 +57,18 @@ fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
 #[test]
 fn without_root_it_ends_with_2_and_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = platforms(folder.path(), &["--algorithm", "reno"]);
-    if nix::unistd::geteuid().is_root() {
-        // nobody
-        command.uid(65_534).gid(65_534);
+    for what in ["all", "behaviour"] {
+        let mut command = platforms(folder.path(), &["--algorithm", "reno", "--what", what]);
+        if nix::unistd::geteuid().is_root() {
+            // nobody
+            command.uid(65_534).gid(65_534);
+        }
+        let output = command.output().unwrap();
+        let stderr = refusal(&output);
+        assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
+        assert!(stderr.contains("root"), "{stderr}");
     }
-    let output = command.output().unwrap();
-    let stderr = refusal(&output);
-    assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
-    assert!(stderr.contains("root"), "{stderr}");
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing was written");
 }
 
 #[test]

@@ -8,38 +8,45 @@ use forebay_core::units::{Rate, parse_duration};
 
 /// Arguments of `forebay platforms`.
 ///
-/// Needs root and Linux 6.4. Everything runs on the last processor, in two network namespaces that go
-/// with the program: traffic over a veth pair, the agent, and a process at nice 19 that counts what is
-/// left. Trials of a block follow each other in random order. Trials that the folder has already are
-/// not made again, so a measurement that was broken off goes on where it was.
+/// Needs root and Linux 6.4. For what it costs everything runs on the last processor, in two network
+/// namespaces that go with the program: traffic over a veth pair, the agent, and a process at nice 19
+/// that counts what is left. Trials of a block follow each other in random order. For how it behaves it
+/// runs the plan platforms/behaviour on the testbed and in the simulator, all platforms in turn. Trials
+/// that the folder has already are not made again, so a measurement that was broken off goes on where it
+/// was.
 ///
 /// Exit code 1: a claim failed, reports were lost, or an agent that was slowed on purpose was not told
 /// apart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-    forebay platforms                                # everything: 40 minutes, up to 3 hours\n  \
+    forebay platforms                                # everything: 2 hours, up to 5\n  \
     forebay platforms --what cpu --algorithm reno\n  \
     forebay platforms --what scale --duration 3s\n  \
+    forebay platforms --what behaviour               # 80 minutes; with --trials 2 a tenth of it\n  \
     forebay platforms --what cpu --metric cpu_per_gb # another look at the same trials\n\n\
     Needs root, Linux 6.4 and a machine that is quiet. Figures and all numbers are in DIR/report.html, \
-    every trial in DIR/trials.jsonl: a measurement that was broken off goes on where it was.\n\
+    every trial in DIR/trials.jsonl; of the behaviour in DIR/behaviour.html, every run in DIR/behaviour: \
+    a measurement that was broken off goes on where it was.\n\
     Exit code 1: a claim failed, reports were lost, or the slowed agent was not told apart.")]
 pub struct Platforms {
     /// What is measured: cpu (scores beside the kernel's own, CPU time a gigabyte, time of each BPF
-    /// program), latency (from report to decision), scale (1 to 1000 connections), or all.
-    #[arg(long, default_value = "all", value_name = "cpu|latency|scale|all")]
+    /// program), latency (from report to decision), scale (1 to 1000 connections), behaviour (window,
+    /// bitrate and RTT over time beside the kernel's own), or all.
+    #[arg(long, default_value = "all", value_name = "cpu|latency|scale|behaviour|all")]
     what: Parts,
     /// The algorithm: cubic, reno, or bbr where the kernel has it.
     #[arg(long, default_value = "cubic", value_name = "NAME")]
     algorithm: String,
-    /// The measured part of a trial, 100ms to 10min.
-    #[arg(long, default_value = "4s", value_parser = parse_duration, value_name = "TIME")]
-    duration: Duration,
-    /// Scored trials of each platform before claims are judged, and from one judgement to the next.
+    /// The measured part of a trial, 100ms to 10min; of the behaviour all of it, 4s or more [default: 4s;
+    /// of the behaviour 15s].
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    duration: Option<Duration>,
+    /// Scored trials of each platform before claims are judged, and from one judgement to the next; of
+    /// the behaviour all trials.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000),
           value_name = "N")]
     trials: u32,
-    /// Trials at most; a claim that is open then stays so.
+    /// Scored trials at most; a claim that is open then stays so.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000),
           value_name = "N")]
     max_trials: u32,
@@ -68,6 +75,7 @@ enum Parts {
     Cpu,
     Latency,
     Scale,
+    Behaviour,
     All,
 }
 
@@ -81,68 +89,144 @@ enum MetricName {
 
 #[cfg(feature = "host")]
 mod with_host {
+    use forebay_lab::platforms::behaviour::{self, Behaviour, BehaviourError, STOP_MIN};
+    use forebay_lab::platforms::figures::Findings;
     use forebay_lab::platforms::progress::Progress;
-    use forebay_lab::platforms::{Metric, Options, PlatformsError, What, measure, report, tables};
+    use forebay_lab::platforms::{
+        Algorithm, Metric, Options, PlatformsError, What, behaviour_report, measure, report, tables,
+    };
+    use forebay_lab::runner;
+    use forebay_lab::store::Store;
 
     use super::*;
-    use crate::commands::run::COMMIT;
+    use crate::commands::run::{COMMIT, bad_plan, refuse_plans, run_plans, store_error};
     use crate::commands::{BadInput, print};
 
     /// Shortest and longest measured part of a trial.
     const DURATIONS: std::ops::RangeInclusive<Duration> =
         Duration::from_millis(100)..=Duration::from_secs(600);
+    /// The one where none is named.
+    const DURATION: Duration = Duration::from_secs(4);
+    /// Below the folder: the runs of the behaviour.
+    const RUNS: &str = "behaviour";
 
     impl Parts {
-        fn list(self) -> Vec<What> {
+        /// What of the costs is measured.
+        fn costs(self) -> Vec<What> {
             match self {
                 Self::Cpu => vec![What::Cpu],
                 Self::Latency => vec![What::Latency],
                 Self::Scale => vec![What::Scale],
+                Self::Behaviour => Vec::new(),
                 Self::All => What::ALL.to_vec(),
             }
+        }
+
+        fn has_behaviour(self) -> bool {
+            matches!(self, Self::Behaviour | Self::All)
         }
     }
 
     impl Platforms {
         /// Measures what is missing and shows what was found.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            if !DURATIONS.contains(&self.duration) {
-                let refusal = format!("--duration {:?}: allowed is 100ms to 10min", self.duration);
-                return Err(BadInput(refusal).into());
+            self.check()?;
+            let mut text = String::new();
+            let mut failures = Vec::new();
+            let (mut findings, mut behaviour) = (None, None);
+            if !self.what.costs().is_empty() {
+                let (found, path) = self.costs()?;
+                failures.extend(found.failures(&self.what.costs()));
+                text += &tables::text(&found, self.metric());
+                text += &format!("report: {}\n", path.display());
+                findings = Some(found);
+            }
+            if self.what.has_behaviour() {
+                let (found, path) = self.behaviour()?;
+                failures.extend(found.links.iter().flat_map(|link| link.failures()));
+                text += &behaviour_report::text(&found);
+                text += &format!("report: {}\n", path.display());
+                behaviour = Some(found);
+            }
+            if self.json {
+                let document = serde_json::json!({
+                    "findings": findings, "behaviour": behaviour, "failures": failures,
+                });
+                print(&format!("{document:#}\n"))?;
+            } else {
+                text.extend(failures.iter().map(|failure| format!("FAILED: {failure}\n")));
+                print(&text)?;
+            }
+            Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+
+        fn check(&self) -> Result<(), BadInput> {
+            let duration = self.duration.unwrap_or(DURATION);
+            if !DURATIONS.contains(&duration) {
+                let refusal = format!("--duration {duration:?}: allowed is 100ms to 10min");
+                return Err(BadInput(refusal));
+            }
+            if self.what.has_behaviour() && duration < STOP_MIN {
+                let refusal = format!(
+                    "--duration {duration:?}: allowed is {STOP_MIN:?} to 10min for the behaviour"
+                );
+                return Err(BadInput(refusal));
             }
             if self.rate == Some(Rate::ZERO) {
-                return Err(BadInput("--rate 0: allowed is more than that".into()).into());
+                return Err(BadInput("--rate 0: allowed is more than that".into()));
             }
-            let what = self.what.list();
-            let metric = match self.metric {
+            Ok(())
+        }
+
+        fn metric(&self) -> Metric {
+            match self.metric {
                 MetricName::Score => Metric::Score,
                 MetricName::CpuPerGb => Metric::CpuPerGb,
-            };
+            }
+        }
+
+        fn costs(&self) -> anyhow::Result<(Findings, PathBuf)> {
             let options = Options {
-                what: what.clone(),
-                algorithm: self.algorithm,
-                duration: self.duration,
+                what: self.what.costs(),
+                algorithm: self.algorithm.clone(),
+                duration: self.duration.unwrap_or(DURATION),
                 trials: self.trials,
                 max_trials: self.max_trials,
                 rate: self.rate,
                 seed: self.seed,
                 commit: COMMIT.into(),
                 binary: std::env::current_exe()?,
-                folder: self.out,
+                folder: self.out.clone(),
             };
             let (rows, findings) = measure(&options, &mut Progress::on_stderr()).map_err(exit)?;
-            let report = report::write(&findings, metric, rows.folder()).map_err(exit)?;
-            let failures = findings.failures(&what);
-            if self.json {
-                let document = serde_json::json!({ "findings": findings, "failures": failures });
-                print(&format!("{document:#}\n"))?;
-            } else {
-                let failures: String =
-                    failures.iter().map(|failure| format!("FAILED: {failure}\n")).collect();
-                let text = tables::text(&findings, metric);
-                print(&format!("{text}{failures}report: {}\n", report.display()))?;
-            }
-            Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            let report = report::write(&findings, self.metric(), rows.folder()).map_err(exit)?;
+            Ok((findings, report))
+        }
+
+        fn behaviour(&self) -> anyhow::Result<(Behaviour, PathBuf)> {
+            let algorithm = Algorithm::of_this_kernel(&self.algorithm).map_err(exit)?;
+            let plan = behaviour::plan(&algorithm, self.duration).map_err(bad_plan)?;
+            let simulated = behaviour::simulated(&plan).map_err(bad_plan)?;
+            let seeds = format!("1..{}", self.trials).parse().expect("a range of seeds");
+            let options = runner::Options {
+                commit: COMMIT.into(),
+                seeds: Some(seeds),
+                ..runner::Options::default()
+            };
+            let folder = self.out.join(RUNS);
+            let plans = std::slice::from_ref(&plan);
+            refuse_plans(plans, "emu", &options)?;
+            // The testbed last: the store describes the plan as it was run last.
+            let mut runs = run_plans(&[simulated], "sim", folder.clone(), &options)?.runs;
+            runs.extend(run_plans(plans, "emu", folder.clone(), &options)?.runs);
+            let store = Store::open(&folder).map_err(store_error)?;
+            let found = behaviour::read(&plan, &algorithm, &store, &runs);
+            let found = found.map_err(|error| match error {
+                BehaviourError::Plan(error) => bad_plan(error),
+                BehaviourError::Store(error) => store_error(error),
+            })?;
+            let report = behaviour_report::write(&found, &self.out).map_err(exit)?;
+            Ok((found, report))
         }
     }
 

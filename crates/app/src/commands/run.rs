@@ -163,6 +163,13 @@ pub fn run_plans(
     })
 }
 
+/// Refuses plans that `backend` cannot run here, before anything is done.
+pub fn refuse_plans(plans: &[Plan], backend: &str, options: &Options) -> anyhow::Result<()> {
+    let backend = backend::open(backend).map_err(bad_backend)?;
+    runner::jobs(plans, &*backend, options).map_err(runner_error)?;
+    Ok(())
+}
+
 /// Refuses what this back end cannot do, before a folder for results is made.
 fn refuse_options(backend: &dyn Backend, options: &Options) -> anyhow::Result<()> {
     let (name, jobs) = (backend.name(), options.jobs);

@@ -162,6 +162,14 @@ impl Plan {
         Ok(experiment.with_seed(seed))
     }
 
+    /// Adds an override to the arm called `arm`: it wins over those that the arm has.
+    pub fn set_in_arm(&mut self, arm: &str, set: Override) {
+        self.arms
+            .iter_mut()
+            .filter(|known| known.name == arm)
+            .for_each(|arm| arm.set.push(set.clone()));
+    }
+
     /// Keeps only the arms named; their order stays that of `names`.
     pub fn select_arms(&mut self, names: &[String]) -> Result<(), PlanError> {
         let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();

@@ -65,9 +65,7 @@ pub fn measure(
     options: &Options,
     progress: &mut Progress,
 ) -> Result<(Rows, Findings), PlatformsError> {
-    let list = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-    let available = std::fs::read_to_string(list).unwrap_or_default();
-    let algorithm = Algorithm::find(&options.algorithm, &available)?;
+    let algorithm = Algorithm::of_this_kernel(&options.algorithm)?;
     let scratch = tempfile::tempdir()
         .map_err(|source| PlatformsError::File { path: std::env::temp_dir(), source })?;
     let bench = Bench::open(&options.binary, scratch.path())?;

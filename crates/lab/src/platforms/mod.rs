@@ -7,6 +7,9 @@
 //! trials of one block ([`scores`]). Rows are appended as trials end ([`rows`]), so a measurement that
 //! was broken off goes on where it was.
 
+pub mod behaviour;
+pub mod behaviour_report;
+pub mod fidelity;
 pub mod figures;
 pub mod measure;
 pub mod platform;

@@ -38,6 +38,8 @@ pub enum Platform {
     AgentSlowed,
     /// A BPF program that does nothing: what calling one costs.
     Empty,
+    /// The packet simulator.
+    Simulator,
 }
 
 impl Platform {
@@ -67,6 +69,18 @@ impl Platform {
     /// Those whose connections are multiplied.
     pub const SCALED: [Self; 4] = [Self::Kernel, Self::Native, Self::AgentRound, Self::Agent10Ms];
 
+    /// Those whose behaviour is compared, in the order of reports.
+    pub const BEHAVING: [Self; 8] = [
+        Self::Kernel,
+        Self::KernelAgain,
+        Self::Native,
+        Self::AgentRound,
+        Self::Agent1Ms,
+        Self::Agent10Ms,
+        Self::AgentAck,
+        Self::Simulator,
+    ];
+
     /// Name for people.
     pub const fn title(self) -> &'static str {
         match self {
@@ -79,6 +93,7 @@ impl Platform {
             Self::AgentAck => "agent per ACK",
             Self::AgentSlowed => "agent slowed by 5 us an ACK",
             Self::Empty => "empty program",
+            Self::Simulator => "simulator",
         }
     }
 
@@ -118,6 +133,7 @@ impl Platform {
             Self::Agent10Ms => agent(Cadence::Every(10 * MS), 10 * MS),
             Self::AgentAck => agent(Cadence::Every(Duration::ZERO), MS),
             Self::Empty => Some(Control::Empty),
+            Self::Simulator => None,
         }
     }
 }
@@ -161,6 +177,12 @@ impl Algorithm {
             wanted: algorithm.kernel.into(),
             available: available.trim().into(),
         })
+    }
+
+    /// The one called `name`, if the running kernel has it.
+    pub fn of_this_kernel(name: &str) -> Result<Self, PlatformsError> {
+        let list = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+        Self::find(name, &std::fs::read_to_string(list).unwrap_or_default())
     }
 
     /// Those of `platforms` that it has.

@@ -17,11 +17,15 @@ pub fn write(
     metric: Metric,
     folder: &Path,
 ) -> Result<PathBuf, PlatformsError> {
-    let path = folder.join(FILE);
+    put(&page(findings, metric), folder, FILE)
+}
+
+/// Writes `page` to the file `name` of `folder`: a reader never sees half of it.
+pub(super) fn put(page: &Page, folder: &Path, name: &str) -> Result<PathBuf, PlatformsError> {
+    let path = folder.join(name);
     let failed = |source| PlatformsError::File { path: path.clone(), source };
-    // A reader never sees half a report.
-    let partial = folder.join(format!("{FILE}.partial"));
-    std::fs::write(&partial, page(findings, metric).render()).map_err(failed)?;
+    let partial = folder.join(format!("{name}.partial"));
+    std::fs::write(&partial, page.render()).map_err(failed)?;
     std::fs::rename(&partial, &path).map_err(failed)?;
     Ok(path)
 }

@@ -11,7 +11,8 @@ use crate::output::{number, text_table};
 /// Titles and rows.
 pub type Table = (Vec<String>, Vec<Vec<String>>);
 
-fn table<const N: usize>(titles: [&str; N], rows: Vec<[String; N]>) -> Table {
+/// Of rows with as many cells as there are titles.
+pub(super) fn table<const N: usize>(titles: [&str; N], rows: Vec<[String; N]>) -> Table {
     (titles.map(String::from).to_vec(), rows.into_iter().map(Vec::from).collect())
 }
 
