@@ -12,7 +12,7 @@ use toml::{Table, Value};
 pub struct Wanted {
     /// Seeds.
     pub seeds: Vec<u64>,
-    /// Names of the cells; one without a name where the plan has no grid.
+    /// Names of the cells; one without a name where the plan has none.
     pub cells: Vec<String>,
 }
 
@@ -29,13 +29,20 @@ impl Wanted {
         let seeds = plan.get("seeds").and_then(Value::as_str).context("seeds: missing")?;
         let (first, last) = seeds.split_once("..").unwrap_or((seeds, seeds));
         let seeds = (first.trim().parse()?..=last.trim().parse()?).collect();
-        let cells = match plan.get("cells") {
-            None => vec![String::new()],
-            Some(Value::Table(grid)) => cells(grid)?,
-            Some(_) => bail!("cells: not a table"),
+        let cells = match (plan.get("cells"), plan.get("cell")) {
+            (None, None) => vec![String::new()],
+            (Some(Value::Table(grid)), None) => cells(grid)?,
+            (None, Some(Value::Array(named))) => named.iter().map(name).collect::<Result<_>>()?,
+            _ => bail!("cells, cell: not one table or one list of tables"),
         };
         Ok(Self { seeds, cells })
     }
+}
+
+/// The name of a `[[cell]]`.
+fn name(cell: &Value) -> Result<String> {
+    let name = cell.get("name").and_then(Value::as_str).context("cell.name: missing")?;
+    Ok(name.to_string())
 }
 
 /// Every combination, named as the plan reader names it: `last part of the key=value`, by key.
@@ -83,6 +90,9 @@ mod tests {
         let cells = ["rate=1 rtt=20ms", "rate=1 rtt=50ms", "rate=2 rtt=20ms", "rate=2 rtt=50ms"];
         let wanted = wanted.unwrap();
         assert_eq!((wanted.seeds, wanted.cells), (vec![2, 3, 4], cells.map(String::from).to_vec()));
+        let wanted =
+            Wanted::parse("seeds = \"1\"\n[[cell]]\nname = \"slow\"\n[[cell]]\nname = \"fast\"");
+        assert_eq!(wanted.unwrap().cells, ["slow", "fast"]);
         let wanted = Wanted::parse("seeds = \"7\"").unwrap();
         assert_eq!((wanted.seeds, wanted.cells), (vec![7], vec![String::new()]));
         assert!(Wanted::parse("").is_err());
