@@ -19,10 +19,10 @@ use forebay_core::units::{Rate, parse_duration};
 /// apart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-    forebay platforms                                # everything: 2 hours, up to 5\n  \
+    forebay platforms                                # everything: hours\n  \
     forebay platforms --what cpu --algorithm reno\n  \
     forebay platforms --what scale --duration 3s\n  \
-    forebay platforms --what behaviour               # 80 minutes; with --trials 2 a tenth of it\n  \
+    forebay platforms --what behaviour               # 280 runs of 15 s; --trials 2: 28\n  \
     forebay platforms --what cpu --metric cpu_per_gb # another look at the same trials\n\n\
     Needs root, Linux 6.4 and a machine that is quiet. Figures and all numbers are in DIR/report.html, \
     every trial in DIR/trials.jsonl; of the behaviour in DIR/behaviour.html, every run in DIR/behaviour: \
