@@ -4,8 +4,10 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::panic;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_fuzz::coverage::{self, Coverage};
@@ -36,17 +38,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let is_chosen = |name: &str| arguments.target == "all" || arguments.target == name;
-    for (name, target) in TARGETS.iter().filter(|(name, _)| is_chosen(name)) {
-        let result = if arguments.files.is_empty() {
+    let name = &arguments.target;
+    let result = match TARGETS.iter().find(|(target, _)| target == name) {
+        None => fuzz_all(arguments.seconds, arguments.seed),
+        Some((name, target)) if arguments.files.is_empty() => {
             fuzz(name, *target, Duration::from_secs(arguments.seconds), arguments.seed)
-        } else {
-            replay(*target, &arguments.files)
-        };
-        if let Err(error) = result {
-            eprintln!("{name}: {error}");
-            return ExitCode::FAILURE;
         }
+        Some((_, target)) => replay(*target, &arguments.files),
+    };
+    if let Err(error) = result {
+        eprintln!("{name}: {error}");
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
@@ -73,6 +75,33 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         return Err("files need one target".into());
     }
     Ok(arguments)
+}
+
+/// Fuzzes every target in a process of its own, since coverage is counted by process; as many at a
+/// time as there are processors.
+fn fuzz_all(seconds: u64, seed: u64) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let run = |name: &str| {
+        let (seconds, seed) = (seconds.to_string(), seed.to_string());
+        let arguments = [name, "--seconds", &seconds, "--seed", &seed];
+        let status = Command::new(&program).args(arguments).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((name, _)) = TARGETS.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if !run(name) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(*name);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
 fn replay(target: Target, files: &[String]) -> Result<(), String> {
@@ -125,7 +154,7 @@ fn run(name: &str, target: Target, input: &[u8], current: &Current) -> Result<()
 
 /// Ends the process when one input runs longer than [`HANG`].
 fn watch(name: &'static str, current: Weak<Current>) {
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         while let Some(current) = current.upgrade() {
             let guard = current.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((since, input)) = &*guard
@@ -136,7 +165,7 @@ fn watch(name: &'static str, current: Weak<Current>) {
             }
             drop(guard);
             drop(current);
-            std::thread::sleep(Duration::from_secs(1));
+            thread::sleep(Duration::from_secs(1));
         }
     });
 }
