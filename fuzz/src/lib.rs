@@ -10,7 +10,10 @@ mod config;
 pub mod coverage;
 pub mod mutate;
 mod packet;
+mod plan;
 mod qdisc_ops;
+mod record;
+mod recording;
 mod session;
 mod spec;
 mod trace;
@@ -26,7 +29,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cdf", cdf::run),
     ("config", config::run),
     ("packet", packet::run),
+    ("plan", plan::run),
     ("qdisc_ops", qdisc_ops::run),
+    ("record", record::run),
+    ("recording", recording::run),
     ("session", session::run),
     ("spec", spec::run),
     ("trace", trace::run),

@@ -242,14 +242,24 @@ pub enum RecordingError {
     },
 }
 
-/// Reads the recording at `path` row by row, with the number of the line; what `take` refuses is an
-/// error about that line. The last line may be cut off, as a killed agent leaves it: false.
+/// Reads the recording at `path`, as [`read_from`] does.
 pub fn read(
     path: &Path,
+    take: impl FnMut(usize, Row) -> Result<(), String>,
+) -> Result<bool, RecordingError> {
+    let file =
+        File::open(path).map_err(|error| RecordingError::Io { file: path.to_owned(), error })?;
+    read_from(path, BufReader::new(file), take)
+}
+
+/// Reads a recording row by row, with the number of the line; what `take` refuses is an error about
+/// that line of `file`. The last line may be cut off, as a killed agent leaves it: false.
+pub fn read_from(
+    file: &Path,
+    mut lines: impl BufRead,
     mut take: impl FnMut(usize, Row) -> Result<(), String>,
 ) -> Result<bool, RecordingError> {
-    let io = |error| RecordingError::Io { file: path.to_owned(), error };
-    let mut lines = BufReader::new(File::open(path).map_err(io)?);
+    let io = |error| RecordingError::Io { file: file.to_owned(), error };
     let mut text = Vec::new();
     for line in 1.. {
         text.clear();
@@ -257,7 +267,7 @@ pub fn read(
         if read == 0 {
             break;
         }
-        let malformed = |reason| RecordingError::Malformed { file: path.to_owned(), line, reason };
+        let malformed = |reason| RecordingError::Malformed { file: file.to_owned(), line, reason };
         if text.last() != Some(&b'\n') {
             let is_cut = (read as u64) < LINE_MAX;
             let reason = || malformed(format!("a row has at most {LINE_MAX} bytes"));

@@ -2,6 +2,7 @@
 //! program decides otherwise.
 
 use std::collections::BTreeMap;
+use std::io::BufRead;
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,15 +71,35 @@ struct Replayer<'a> {
     see: &'a mut dyn FnMut(&Step<'_>),
 }
 
-/// Replays the recording at `path`; `see` is shown each decision after it was repeated.
+/// Replays the recording at `path`, as [`replay_from`] does.
 pub fn replay(path: &Path, see: &mut dyn FnMut(&Step<'_>)) -> Result<Replay, RecordingError> {
-    let terms = Terms { reporting: Reporting::default(), pace: false, stale_after: Duration::ZERO };
-    let mut replayer = Replayer { replay: Replay::default(), flows: BTreeMap::new(), terms, see };
+    let mut replayer = Replayer::new(see);
     let is_whole = recording::read(path, |line, row| replayer.take(line, row))?;
-    Ok(Replay { is_cut: !is_whole, ..replayer.replay })
+    Ok(replayer.finish(is_whole))
 }
 
-impl Replayer<'_> {
+/// Replays a recording that errors call `file`; `see` is shown each decision after it was repeated.
+pub fn replay_from(
+    file: &Path,
+    lines: impl BufRead,
+    see: &mut dyn FnMut(&Step<'_>),
+) -> Result<Replay, RecordingError> {
+    let mut replayer = Replayer::new(see);
+    let is_whole = recording::read_from(file, lines, |line, row| replayer.take(line, row))?;
+    Ok(replayer.finish(is_whole))
+}
+
+impl<'a> Replayer<'a> {
+    fn new(see: &'a mut dyn FnMut(&Step<'_>)) -> Self {
+        let (reporting, stale_after) = (Reporting::default(), Duration::ZERO);
+        let terms = Terms { reporting, pace: false, stale_after };
+        Self { replay: Replay::default(), flows: BTreeMap::new(), terms, see }
+    }
+
+    fn finish(self, is_whole: bool) -> Replay {
+        Replay { is_cut: !is_whole, ..self.replay }
+    }
+
     fn take(&mut self, line: usize, row: Row) -> Result<(), String> {
         if self.replay.start.is_none() && !matches!(row, Row::Start(_)) {
             return Err("a recording begins with a row `start`".into());
