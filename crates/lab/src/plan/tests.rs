@@ -454,33 +454,3 @@ enabled = true
         }
     }
 }
-
-#[test]
-fn damaged_plans_are_read_or_refused_but_never_a_panic() {
-    use forebay_core::random::Streams;
-
-    let mut stream = Streams::new(7).stream("damage");
-    let snippets: [&[u8]; 8] =
-        [b"\"", b"[[", b"]", b"{", b" = ", b"\n", b"-1", b"99999999999999999999"];
-    let (mut read, mut refused) = (0, 0);
-    for (name, text) in library::PLANS {
-        for _ in 0..40 {
-            let mut bytes = text.as_bytes().to_vec();
-            for _ in 0..=stream.below(3) {
-                let at = stream.below(bytes.len() as u64) as usize;
-                let end = (at + stream.below(12) as usize).min(bytes.len());
-                let snippet = snippets[stream.below(8) as usize];
-                bytes.splice(at..end, snippet.iter().copied());
-            }
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            match Plan::from_source(Source { file: name.to_string(), folder: None, text }, &[]) {
-                Ok(_) => read += 1,
-                Err(error) => {
-                    refused += 1;
-                    assert_eq!(error.to_string().lines().count(), 1, "{error}");
-                }
-            }
-        }
-    }
-    assert!(refused > read, "{read} of the damaged plans were read, {refused} refused");
-}
