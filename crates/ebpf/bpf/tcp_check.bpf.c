@@ -5,6 +5,7 @@
  */
 #include "packet.h"
 #include "tcp_flow.h"
+#include "tcp_native.h"
 
 struct law_case {
 	struct law law;
@@ -76,8 +77,6 @@ enum curve_event {
 	CURVE_ACK,
 	CURVE_LOSS,
 	CURVE_RTO,
-	/* Of `acked` microseconds. */
-	CURVE_PAUSE,
 };
 
 struct curve_case {
@@ -97,13 +96,48 @@ int check_curve(struct curve_case *it)
 		curve_grow(&it->curve, it->acked, it->now_us, it->mss);
 		return 0;
 	}
-	if (it->event == CURVE_PAUSE) {
-		curve_pause(&it->curve, it->acked, it->now_us);
-		return 0;
-	}
-	it->ssthresh = curve_on_loss(&it->curve);
+	it->ssthresh = curve_on_loss(&it->curve, it->mss);
 	if (it->event == CURVE_RTO)
 		curve_on_rto(&it->curve);
+	return 0;
+}
+
+enum native_event {
+	NATIVE_ACK,
+	NATIVE_LOSS,
+	NATIVE_RTO,
+	NATIVE_RESUME,
+};
+
+struct native_case {
+	struct native native;
+	__u64 now_us;
+	__u64 idle_us;
+	struct window window;
+	struct ack ack;
+	/* enum native_kind */
+	__u32 kind;
+	__u32 event;
+	__u32 mss;
+	__u32 unused;
+};
+
+SEC("syscall")
+int check_native(struct native_case *it)
+{
+	if (it->event == NATIVE_ACK) {
+		native_on_ack(it->kind, SLOW_START_STANDARD, &it->native, &it->window, &it->ack,
+			      it->now_us, it->mss);
+	} else if (it->event == NATIVE_RESUME) {
+		native_on_resume(it->kind, &it->native, it->idle_us, it->now_us);
+	} else {
+		/* As the kernel does, but for the way there. */
+		it->window.ssthresh =
+			native_on_loss(it->kind, &it->native, it->window.cwnd, it->mss);
+		it->window.cwnd = it->event == NATIVE_RTO ? 1 : it->window.ssthresh;
+		if (it->event == NATIVE_RTO)
+			native_on_rto(it->kind, &it->native, it->ack.nxt, it->now_us);
+	}
 	return 0;
 }
 

@@ -553,7 +553,7 @@ __u32 datapath_ssthresh(__u64 *ctx)
 		return law_reduced(flow->law.beta, tp->snd_cwnd);
 	}
 	curve_follow(&flow->curve, tp->snd_cwnd, mss);
-	return at_least(curve_on_loss(&flow->curve) / mss, SEGMENTS_MIN);
+	return curve_on_loss(&flow->curve, mss) / mss;
 }
 
 SEC("struct_ops")

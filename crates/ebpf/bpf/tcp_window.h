@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The growth of Reno and Cubic above ssthresh, in bytes and in integers as crates/core/src/cc has it
- * (window.rs, newreno.rs, cubic/mod.rs): the law in the kernel where nobody decides, and the algorithms
- * that run there alone. crates/ebpf/src/tcp/tests/arithmetic.rs compares it with core's.
+ * (window.rs, newreno.rs, cubic/mod.rs): the law in the kernel where nobody decides, and the Reno that
+ * runs there alone. crates/ebpf/src/tcp/tests/arithmetic.rs compares it with core's.
+ *
+ * The Cubic of that law is RFC 9438's and not Linux's (tcp_cubic.h): it takes connections over in the
+ * middle and does not know whether they have lost anything, so it must not grow them by 5 % a window as
+ * Linux does before any loss. Nor has a connection of the datapath room for Linux's state.
  *
  *   W(t)    C (t - K)^3 + W_max                     C = 0.4 segments / s^3     (RFC 9438, 4.2)
  *   K       cbrt((W_max - W_epoch) / C)
@@ -162,17 +166,19 @@ static __always_inline void curve_grow(struct curve *curve, __u32 acked, __u64 n
 		curve_set(curve, reno);
 }
 
-/* A loss or a mark: the new ssthresh in bytes. */
-static __always_inline __u32 curve_on_loss(struct curve *curve)
+/* A loss or a mark: the window goes to the new ssthresh, which is returned, in bytes. */
+static __always_inline __u32 curve_on_loss(struct curve *curve, __u32 mss)
 {
-	__u64 cwnd = curve->cwnd;
+	__u64 cwnd = curve->cwnd, kept = cwnd / 2, least = (__u64)SEGMENTS_MIN * mss;
 
-	if (curve->kind == CURVE_RENO)
-		return cwnd / 2;
-	curve->w_max = cwnd < curve->w_max ? cwnd * 17 / 20 : cwnd;
-	curve->before_loss = cwnd;
-	curve->began_us = 0;
-	return cwnd * 7 / 10;
+	if (curve->kind == CURVE_CUBIC) {
+		curve->w_max = cwnd < curve->w_max ? cwnd * 17 / 20 : cwnd;
+		curve->before_loss = cwnd;
+		curve->began_us = 0;
+		kept = cwnd * 7 / 10;
+	}
+	curve_set(curve, kept > least ? kept : least);
+	return curve->cwnd;
 }
 
 /* A timeout: as a loss, and nothing to aim for. */
@@ -180,16 +186,6 @@ static __always_inline void curve_on_rto(struct curve *curve)
 {
 	curve->w_max = 0;
 	curve->began_us = 0;
-}
-
-/* Time without anything to send does not count (RFC 9438, 5.8). Never into the future. */
-static __always_inline void curve_pause(struct curve *curve, __u64 idle_us, __u64 now_us)
-{
-	if (!curve->began_us)
-		return;
-	curve->began_us += idle_us;
-	if (curve->began_us > now_us)
-		curve->began_us = now_us;
 }
 
 /* Takes the window over from the kernel where that has another. */

@@ -19,7 +19,7 @@ mod skel {
 pub enum NativeKind {
     /// One segment a round trip, half the window at a loss; slow start until a loss (RFC 5681).
     Reno,
-    /// CUBIC (RFC 9438), with HyStart as in Linux.
+    /// CUBIC as in Linux: core's `cubic(hystart=classic, linux_growth=true)`.
     Cubic,
 }
 
@@ -34,6 +34,15 @@ impl NativeKind {
             Self::Cubic => "fb_native_cubic",
         }
     }
+}
+
+/// Length of a jiffy, of which the coarse clocks are counted (`LOW_RES_NSEC`), in ns.
+fn tick_ns() -> u64 {
+    let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the structure, which outlives the call.
+    let status = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut tick) };
+    assert_eq!(status, 0, "Linux has had this clock since 2.6.32");
+    tick.tv_nsec as u64
 }
 
 /// A registered congestion control that needs nobody in user space. Dropping it frees the name;
@@ -57,11 +66,12 @@ impl Native {
             .map_err(Error::load("tcp_native"))?;
         set_name(&mut open.maps.native, name, false);
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            // enum curve_kind and enum slow_start.
+            // enum native_kind and enum slow_start.
             (rodata.settings.kind, rodata.settings.slow_start) = match kind {
                 NativeKind::Reno => (0, 1),
                 NativeKind::Cubic => (1, 2),
             };
+            rodata.settings.tick_ns = tick_ns();
         }
         let mut loaded = open.load().map_err(Error::load("tcp_native"))?;
         let progs = &loaded.progs;

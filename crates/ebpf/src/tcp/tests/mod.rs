@@ -5,6 +5,7 @@ mod costs;
 mod ecn;
 mod loopback;
 mod loss;
+mod native;
 mod safety;
 mod window;
 

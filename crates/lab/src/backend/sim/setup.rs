@@ -195,7 +195,8 @@ fn algorithm(flow: &plan::Flow) -> Result<Spec, BackendError> {
         None | Some(Platform::Kernel) => spec,
         Some(Platform::Agent) => with_defaults(cc::of_single_flow(spec)),
         Some(Platform::Bpf) if spec.kind == "cubic" => {
-            with_defaults(spec.with("hystart", Value::Text("classic".into())))
+            let spec = spec.with("hystart", Value::Text("classic".into()));
+            with_defaults(spec.with("linux_growth", Value::Bool(true)))
         }
         Some(Platform::Bpf) => with_defaults(spec),
     };

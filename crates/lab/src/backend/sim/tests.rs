@@ -262,7 +262,7 @@ fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
     let same = |one: &str, other: &str| assert_eq!(of(one), of(other), "{one}, {other}");
     same("kernel:cubic", "cubic");
     same("agent:cubic", "cubic(hystart=off, linux_growth=false)");
-    same("bpf:cubic", "cubic(hystart=classic, linux_growth=false)");
+    same("bpf:cubic", "cubic(hystart=classic, linux_growth=true)");
     same("bpf:reno", "newreno");
     same("agent:copa", "copa(flow=true)");
     assert_ne!(of("agent:cubic"), of("cubic"), "Linux has HyStart");

@@ -1,0 +1,267 @@
+//! The native algorithms beside core's: acknowledgements, losses, timeouts and pauses as they come.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use forebay_core::cc::{self, CongestionControl, CongestionEvent, Measurement, RttSample};
+use forebay_core::spec::{Spec, Value};
+use forebay_core::units::{ByteCount, Duration, Timestamp};
+
+use super::super::NativeKind;
+use super::{Random, run, with_programs};
+
+pub(super) const MSS: u32 = 1448;
+const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
+
+/// What core calls the algorithm, with slow start until a loss: who runs HyStart says so.
+pub(super) fn in_core(kind: NativeKind) -> Box<dyn CongestionControl> {
+    let spec = match kind {
+        NativeKind::Reno => Spec::named("newreno"),
+        NativeKind::Cubic => Spec::named("cubic").with("linux_growth", Value::Bool(true)),
+    };
+    cc::build(&spec, &[cc::Field::Rtt]).expect("an algorithm")
+}
+
+/// An acknowledgement as core is told of it.
+pub(super) fn measured(acked: u32, rtt_us: u32, is_filled: bool) -> Measurement {
+    let rtt = Duration::from_micros(u64::from(rtt_us));
+    Measurement {
+        acked: ByteCount::new(u64::from(acked * MSS)),
+        rtt: (rtt_us > 0).then_some(RttSample { latest: rtt, min: rtt }),
+        cwnd_limited: Some(is_filled),
+        ..Measurement::default()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Cubic {
+    began_us: u64,
+    counted_us: u64,
+    counted_for: u32,
+    count: u32,
+    counted: u32,
+    k: u32,
+    origin: u32,
+    estimate: u32,
+    acked: u32,
+    w_max: u32,
+    min_rtt_us: u32,
+    unused: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct NativeCase {
+    cubic: Cubic,
+    hystart: [u32; 6],
+    now_us: u64,
+    idle_us: u64,
+    cwnd: u32,
+    ssthresh: u32,
+    credit: u32,
+    /// acked, una, nxt, rtt_us, now_us, ack_delay_us.
+    ack: [u32; 6],
+    has_advanced: u8,
+    is_filled: u8,
+    is_paced: u8,
+    unused: u8,
+    kind: u32,
+    event: u32,
+    mss: u32,
+    unused_too: u32,
+}
+
+const ACK: u32 = 0;
+const LOSS: u32 = 1;
+const RTO: u32 = 2;
+const RESUME: u32 = 3;
+
+/// The two beside each other.
+struct Pair<'a> {
+    program: BorrowedFd<'a>,
+    core: Box<dyn CongestionControl>,
+    case: NativeCase,
+    /// cwnd and ssthresh before the last reduction.
+    prior: (u32, u32),
+}
+
+impl<'a> Pair<'a> {
+    fn new(program: BorrowedFd<'a>, kind: NativeKind, segments: u32) -> Self {
+        let mut core = in_core(kind);
+        let cwnd = u64::from(segments * MSS);
+        core.init(Timestamp::ZERO, ByteCount::new(u64::from(MSS)), ByteCount::new(cwnd));
+        let case = NativeCase {
+            kind: kind as u32,
+            mss: MSS,
+            cwnd: segments,
+            ssthresh: SSTHRESH_INFINITE,
+            now_us: 5_000_000,
+            ..NativeCase::default()
+        };
+        Self { program, core, case, prior: (segments, SSTHRESH_INFINITE) }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.case.now_us * 1000)
+    }
+
+    fn run(&mut self, event: u32) {
+        self.case.event = event;
+        run(self.program, &mut self.case);
+    }
+
+    fn ack(&mut self, acked: u32, rtt_us: u32, is_filled: bool) {
+        self.core.on_measurement(self.now(), &measured(acked, rtt_us, is_filled));
+        self.case.ack = [acked, 0, 0, rtt_us, 0, 0];
+        self.case.is_filled = u8::from(is_filled);
+        self.run(ACK);
+    }
+
+    fn reduce(&mut self, event: u32, told: CongestionEvent) {
+        self.prior = (self.case.cwnd, self.case.ssthresh);
+        self.core.on_event(self.now(), told);
+        self.core.on_event(self.now(), CongestionEvent::RecoveryEnd);
+        self.run(event);
+    }
+
+    /// The last reduction was for nothing: in C it is the kernel that takes it back.
+    fn undo(&mut self) {
+        self.core.on_event(self.now(), CongestionEvent::Spurious);
+        self.case.cwnd = self.case.cwnd.max(self.prior.0);
+        self.case.ssthresh = self.prior.1;
+    }
+
+    fn pause(&mut self, idle_us: u32) {
+        self.case.now_us += u64::from(idle_us);
+        self.case.idle_us = u64::from(idle_us);
+        let idle = Duration::from_micros(self.case.idle_us);
+        self.core.on_event(self.now(), CongestionEvent::Resume(idle));
+        self.run(RESUME);
+    }
+
+    /// The window of core, in segments and the bytes beyond them.
+    fn in_core(&self) -> (u32, u64) {
+        let bytes = self.core.send_limits().cwnd.expect("a window").as_u64();
+        ((bytes / u64::from(MSS)) as u32, bytes % u64::from(MSS))
+    }
+}
+
+/// What has happened to a Cubic in a walk; the walk is of use only if all of it does.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Growth at 5 % a window; at half a window; along the function before and beyond K; by W_est.
+    early: u32,
+    fastest: u32,
+    below: u32,
+    above: u32,
+    friendly: u32,
+    pauses: u32,
+    timeouts: u32,
+}
+
+impl Seen {
+    fn see(&mut self, case: &NativeCase) {
+        let cubic = &case.cubic;
+        if cubic.began_us == 0 {
+            return;
+        }
+        let since = case.now_us.saturating_sub(cubic.began_us) * 1024 / 1_000_000;
+        self.early += u32::from(cubic.w_max == 0 && cubic.count == 20);
+        self.fastest += u32::from(cubic.count == 2);
+        self.below += u32::from(cubic.k > 0 && since < u64::from(cubic.k));
+        self.above += u32::from(cubic.k > 0 && since > u64::from(cubic.k));
+        self.friendly += u32::from(cubic.estimate > case.cwnd);
+    }
+}
+
+/// A connection of random acknowledgements over a path of `rtt_us`, `check`ed after each.
+fn walk(
+    pair: &mut Pair<'_>,
+    rtt_us: u32,
+    random: &mut Random,
+    seen: &mut Seen,
+    check: impl Fn(&Pair<'_>),
+) {
+    for _ in 0..40_000 {
+        match random.below(16_384) {
+            0..=2 => pair.reduce(LOSS, CongestionEvent::Loss),
+            3 | 4 => {
+                pair.reduce(RTO, CongestionEvent::Rto);
+                seen.timeouts += 1;
+            }
+            5 if pair.case.kind == NativeKind::Cubic as u32 => {
+                pair.reduce(LOSS, CongestionEvent::Loss);
+                pair.undo();
+            }
+            6..=13 => {
+                pair.pause(random.of_bits(23));
+                seen.pauses += u32::from(pair.case.cubic.began_us > 0);
+            }
+            _ => {
+                let many = random.below(40).min(pair.case.cwnd);
+                let acked = if random.below(16) == 0 { many } else { 1 };
+                let apart = 2 * acked * rtt_us / pair.case.cwnd + 2;
+                // Acknowledgements that are late are no pause.
+                let late = if random.below(1_024) == 0 { random.of_bits(24) } else { 0 };
+                pair.case.now_us += u64::from(random.below(apart) + late);
+                let rtt = if random.below(8) > 0 { rtt_us + random.of_bits(14) } else { 0 };
+                pair.ack(acked, rtt, random.below(16) > 0);
+                seen.see(&pair.case);
+            }
+        }
+        check(pair);
+    }
+}
+
+#[test]
+fn the_native_cubic_grows_segment_by_segment_as_core_s_with_linux_growth() {
+    with_programs(|programs| {
+        let mut random = Random(7);
+        let mut seen = Seen::default();
+        for (segments, rtt_us) in [(10, 40_000), (400, 100_000), (3, 700), (10, 8_000)] {
+            let mut pair = Pair::new(programs.check_native.as_fd(), NativeKind::Cubic, segments);
+            walk(&mut pair, rtt_us, &mut random, &mut seen, |pair| {
+                assert_eq!((pair.case.cwnd, 0), pair.in_core(), "{:?}", pair.case);
+                let ssthresh = pair.core.send_limits().ssthresh.map(ByteCount::as_u64);
+                let in_c = u64::from(pair.case.ssthresh) * u64::from(MSS);
+                let is_infinite = pair.case.ssthresh == SSTHRESH_INFINITE;
+                assert_eq!(ssthresh, (!is_infinite).then_some(in_c));
+            });
+        }
+        let Seen { early, fastest, below, above, friendly, pauses, timeouts } = seen;
+        let often = [early, fastest, below, above, friendly];
+        assert!(often.iter().all(|count| *count > 500) && pauses > 20 && timeouts > 4, "{seen:?}");
+    });
+}
+
+#[test]
+fn the_native_reno_is_core_s_within_the_segment_that_core_counts_in_bytes() {
+    with_programs(|programs| {
+        let mut random = Random(8);
+        for (segments, rtt_us) in [(10, 40_000), (400, 100_000), (3, 700)] {
+            let mut pair = Pair::new(programs.check_native.as_fd(), NativeKind::Reno, segments);
+            let mut seen = Seen::default();
+            walk(&mut pair, rtt_us, &mut random, &mut seen, |pair| {
+                assert!(pair.case.cwnd.abs_diff(pair.in_core().0) <= 1, "{:?}", pair.case);
+            });
+            assert!(seen.timeouts > 0 && pair.case.cwnd > 1);
+        }
+    });
+}
+
+#[test]
+fn a_pause_moves_the_beginning_of_an_epoch_and_never_into_the_future() {
+    with_programs(|programs| {
+        // Began, pause and now in microseconds; the last case is a pause that was counted already.
+        for (began_us, idle_us, now_us, expected) in
+            [(0, 500, 9_000, 0), (1_000, 500, 9_000, 1_500), (8_700, 500, 9_000, 9_000)]
+        {
+            let cubic = Cubic { began_us, ..Cubic::default() };
+            let (kind, event) = (NativeKind::Cubic as u32, RESUME);
+            let mut case =
+                NativeCase { cubic, idle_us, now_us, kind, event, ..NativeCase::default() };
+            run(programs.check_native.as_fd(), &mut case);
+            assert_eq!(case.cubic.began_us, expected);
+        }
+    });
+}
