@@ -288,6 +288,8 @@ pub trait WindowLaw: Clone + Send {
     fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
         self.on_loss(now, window)
     }
+    /// A timeout within an episode, whose ssthresh stands.
+    fn on_rto_in_episode(&mut self) {}
     /// A mark, the first in a window: the new ssthresh, or `None` to leave everything.
     fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
         Some(self.on_loss(now, window))
@@ -415,6 +417,8 @@ impl<L: WindowLaw> WindowControl<L> {
             self.save();
             let ssthresh = self.law.on_rto(now, &self.window);
             self.window.set_ssthresh(ssthresh);
+        } else {
+            self.law.on_rto_in_episode();
         }
         self.window.set_cwnd(self.window.mss);
         self.phase = Phase::Loss;

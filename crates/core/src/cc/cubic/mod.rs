@@ -24,8 +24,8 @@
 //!   and ns-3, at most one segment for two of them, and 5 % a window before any loss; slow start not
 //!   held at ssthresh; after a timeout the least round trip anew; and, as in ns-3.37, no W_est
 //!   unless `reno_friendly` asks for it. `ns3_hystart`.
-//! - `linux_growth`: as [`linux`] says. Beside it, a loss takes 717/1024 of whole segments, a timeout
-//!   forgets the least round trip, and a loss that was spurious stays in the function.
+//! - `linux_growth`: as [`linux`] says. Beside it, a loss takes 717/1024 of whole segments, every
+//!   timeout forgets the least round trip, and a loss that was spurious stays in the function.
 //!
 //! Ranges, all in integers: time from K up to 2^20 / 1024 s = 17 minutes (beyond that W stays), in
 //! 1/1024 s; K up to 34 minutes; W_est in 1/256 byte.
@@ -379,6 +379,14 @@ impl WindowLaw for Cubic {
         ssthresh
     }
 
+    fn on_rto_in_episode(&mut self) {
+        // Linux forgets at every timeout (cubictcp_state, bictcp_reset).
+        if let Some(linux) = &mut self.linux {
+            (*linux, self.min_rtt, self.w_max) = (Linux::default(), MinRtt::default(), 0);
+            self.hystart.restart();
+        }
+    }
+
     fn undo(&mut self, saved: Self) {
         // Linux restores the window (tcp_reno_undo_cwnd) and nothing of struct bictcp.
         if self.linux.is_none() {
@@ -541,6 +549,19 @@ mod tests {
         fed.lose();
         fed.lose();
         assert_eq!(fed.number("w_max_bytes"), 70_000.0);
+    }
+
+    #[test]
+    fn linux_aims_for_nothing_after_a_timeout_within_a_recovery_either() {
+        for (linux, expected) in [("true", 0.0), ("false", 100_000.0)] {
+            let mut fed = Fed::new(&ALGORITHM, &[("linux_growth", linux)]);
+            fed.ack(90);
+            fed.event(crate::cc::CongestionEvent::Loss);
+            assert_eq!(fed.number("w_max_bytes"), 100_000.0);
+            fed.event(crate::cc::CongestionEvent::Rto);
+            assert_eq!(fed.number("w_max_bytes"), expected);
+            assert_eq!(fed.cwnd(), MSS);
+        }
     }
 
     #[test]

@@ -1,0 +1,271 @@
+//! Connections of the kernel under the native algorithms, call by call, repeated by core's.
+//!
+//! Slow start ends where the recording says: what HyStart sees is compared in `arithmetic.rs`. Then
+//! Cubic is core's to the segment. Reno may be one segment apart: core keeps ssthresh to the byte
+//! and stops slow start there, the kernel in whole segments.
+
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_core::cc::CongestionEvent;
+use forebay_core::units::{ByteCount, Timestamp};
+use libbpf_rs::{MapHandle, RingBufferBuilder};
+
+use super::super::{Native, NativeKind};
+use super::loopback::{connect, fresh_name, set_option};
+use super::native::{MSS, in_core, measured};
+use super::wire::{HOST, NEIGHBOUR, Wire, in_namespace};
+use crate::program::tests::loaded;
+
+/// enum call of `bpf/tcp_native.bpf.c`.
+const CONG_AVOID: u32 = 0;
+const SSTHRESH: u32 = 1;
+const SET_STATE: u32 = 2;
+const UNDO_CWND: u32 = 3;
+const TX_START: u32 = 4;
+
+const FILLED: u32 = 1 << 0;
+const ENDED: u32 = 1 << 1;
+
+/// enum tcp_ca_state
+const DISORDER: u64 = 1;
+const CWR: u64 = 2;
+const LOSS: u64 = 4;
+
+/// The first window (RFC 6928).
+const INITIAL: u64 = 10;
+
+/// struct step of `bpf/tcp_native.bpf.c`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Step {
+    at_us: u64,
+    value: u64,
+    rtt_us: u32,
+    cwnd: u32,
+    call: u32,
+    flags: u32,
+}
+
+impl Step {
+    fn of_bytes(bytes: &[u8]) -> Self {
+        let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        Self {
+            at_us: long(0),
+            value: long(8),
+            rtt_us: word(16),
+            cwnd: word(20),
+            call: word(24),
+            flags: word(28),
+        }
+    }
+
+    fn of_line(line: &str) -> Self {
+        let numbers: Vec<u64> =
+            line.split(' ').map(|word| word.parse().expect("a number")).collect();
+        let [at_us, call, value, rtt_us, flags, cwnd] = numbers[..] else { panic!("{line}") };
+        let [rtt_us, cwnd, call, flags] = [rtt_us, cwnd, call, flags].map(|it| it as u32);
+        Self { at_us, value, rtt_us, cwnd, call, flags }
+    }
+
+    fn line(&self, from_us: u64) -> String {
+        let Self { at_us, value, rtt_us, cwnd, call, flags } = self;
+        format!("{} {call} {value} {rtt_us} {flags} {cwnd}\n", at_us - from_us)
+    }
+}
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Compared {
+    acks: u32,
+    losses: u32,
+    timeouts: u32,
+    pauses: u32,
+    undone: u32,
+    /// Acknowledgements that grew the window above ssthresh.
+    grown: u32,
+}
+
+/// Tells core's algorithm what the native one was told; their windows after each acknowledgement and
+/// their thresholds are the same within so many segments.
+fn compare(kind: NativeKind, steps: &[Step], within: u64) -> Compared {
+    let mut core = in_core(kind);
+    let mss = u64::from(MSS);
+    core.init(Timestamp::ZERO, ByteCount::new(mss), ByteCount::new(INITIAL * mss));
+    let (mut compared, mut state, mut wanted, mut cwnd) = (Compared::default(), 0, None, 0);
+    for (number, step) in steps.iter().enumerate() {
+        let now = Timestamp::from_nanos((step.at_us - steps[0].at_us) * 1000);
+        let limits = core.send_limits();
+        let is_avoidance = limits.ssthresh.is_some_and(|ssthresh| limits.cwnd >= Some(ssthresh));
+        match step.call {
+            CONG_AVOID => {
+                if step.flags & ENDED != 0 {
+                    let at = limits.cwnd.expect("a window");
+                    core.on_event(now, CongestionEvent::SlowStartEnd(at));
+                }
+                let is_filled = step.flags & FILLED != 0;
+                core.on_measurement(now, &measured(step.value as u32, step.rtt_us, is_filled));
+                let bytes = core.send_limits().cwnd.expect("a window").as_u64();
+                let apart = (bytes / mss).abs_diff(u64::from(step.cwnd));
+                assert!(apart <= within, "{kind:?} {number}: {step:?}, {bytes} bytes in core");
+                compared.acks += 1;
+                compared.grown += u32::from(is_avoidance && step.cwnd > cwnd);
+                cwnd = step.cwnd;
+            }
+            SSTHRESH => wanted = Some(step.value),
+            SET_STATE => {
+                let event = match step.value {
+                    LOSS => Some(CongestionEvent::Rto),
+                    CWR.. if state < CWR => Some(CongestionEvent::Loss),
+                    ..=DISORDER if state >= CWR => Some(CongestionEvent::RecoveryEnd),
+                    _ => None,
+                };
+                state = step.value;
+                event.into_iter().for_each(|event| core.on_event(now, event));
+                compared.losses += u32::from(event == Some(CongestionEvent::Loss));
+                compared.timeouts += u32::from(event == Some(CongestionEvent::Rto));
+                if let Some(wanted) = wanted.take() {
+                    let ssthresh = core.send_limits().ssthresh.expect("a threshold").as_u64();
+                    let apart = (ssthresh / mss).abs_diff(wanted);
+                    assert!(apart <= within, "{kind:?} {number}: {wanted}, {ssthresh} bytes");
+                }
+            }
+            UNDO_CWND => {
+                core.on_event(now, CongestionEvent::Spurious);
+                compared.undone += 1;
+            }
+            TX_START => {
+                let idle = Duration::from_micros(step.value);
+                core.on_event(now, CongestionEvent::Resume(idle));
+                compared.pauses += u32::from(idle > Duration::from_millis(100));
+            }
+            _ => panic!("{step:?}"),
+        }
+    }
+    compared
+}
+
+/// How far apart the windows of core and kernel may be, in segments.
+fn tolerance(kind: NativeKind) -> u64 {
+    match kind {
+        NativeKind::Reno => 1,
+        NativeKind::Cubic => 0,
+    }
+}
+
+fn taken(steps: &MapHandle) -> Vec<Step> {
+    let taken = Rc::new(RefCell::new(Vec::new()));
+    let mut ring = RingBufferBuilder::new();
+    let into = Rc::clone(&taken);
+    ring.add(steps, move |bytes| {
+        into.borrow_mut().push(Step::of_bytes(bytes));
+        0
+    })
+    .expect("a ring");
+    ring.build().and_then(|ring| ring.consume()).expect("read");
+    taken.take()
+}
+
+/// Sends over the path for some seconds: losses of a full queue, a pause, and a cut that times out.
+fn send(name: &str, wire: &Wire) {
+    let listener = TcpListener::bind((Ipv4Addr::from(HOST), 0)).expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let reader = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut buffer = vec![0; 1 << 16];
+        while stream.read(&mut buffer).expect("received") > 0 {}
+    });
+    let mut stream = connect(SocketAddr::from((NEIGHBOUR, port)), name);
+    // What is not sent yet is little, so that a pause begins when it is to.
+    let lowat = 16_384_u32.to_ne_bytes();
+    set_option(&stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &lowat);
+    let mut write_for = |ms: u64| {
+        let until = Instant::now() + Duration::from_millis(ms);
+        while Instant::now() < until {
+            stream.write_all(&[7; 4096]).expect("sent");
+        }
+    };
+    write_for(4_000);
+    thread::sleep(Duration::from_millis(600));
+    write_for(2_000);
+    wire.cut(true);
+    thread::sleep(Duration::from_millis(700));
+    wire.cut(false);
+    write_for(2_000);
+    drop(stream);
+    reader.join().expect("received");
+}
+
+/// A connection under the native algorithm; nothing where the machine lets us make none.
+fn recorded(kind: NativeKind) -> Vec<Step> {
+    let (tell, told) = std::sync::mpsc::channel();
+    in_namespace(move || {
+        let name = fresh_name();
+        let Some((native, steps)) = loaded(Native::record(kind, &name)) else { return };
+        // Windows that are not used are lowered by the kernel beside its congestion control.
+        std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0").expect("set");
+        send(native.name(), &Wire::new());
+        tell.send(taken(&steps)).expect("told");
+    });
+    told.recv().unwrap_or_default()
+}
+
+fn connections_are_repeated(kind: NativeKind) {
+    let steps = recorded(kind);
+    if steps.is_empty() {
+        return;
+    }
+    let compared = compare(kind, &steps, tolerance(kind));
+    println!("{kind:?}: {compared:?}");
+    let Compared { acks, losses, timeouts, pauses, grown, .. } = compared;
+    assert!(acks > 500 && grown > 10, "{compared:?}");
+    assert!(losses > 0 && timeouts > 0 && pauses > 0, "{compared:?}");
+}
+
+#[test]
+fn a_connection_under_the_native_reno_is_repeated_by_core() {
+    connections_are_repeated(NativeKind::Reno);
+}
+
+#[test]
+fn a_connection_under_the_native_cubic_is_repeated_by_core() {
+    connections_are_repeated(NativeKind::Cubic);
+}
+
+#[test]
+fn the_recordings_in_the_repository_are_repeated_by_core() {
+    let of_reno = Compared { acks: 1227, losses: 3, timeouts: 2, pauses: 3, undone: 0, grown: 55 };
+    let of_cubic = Compared { acks: 1328, losses: 4, grown: 38, ..of_reno };
+    for (kind, text, expected) in [
+        (NativeKind::Reno, include_str!("recorded/reno.txt"), of_reno),
+        (NativeKind::Cubic, include_str!("recorded/cubic.txt"), of_cubic),
+    ] {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let steps: Vec<Step> = lines.map(Step::of_line).collect();
+        let compared = compare(kind, &steps, tolerance(kind));
+        assert_eq!(compared, expected, "{kind:?}");
+    }
+}
+
+#[test]
+#[ignore = "writes the recordings that are in the repository"]
+fn connections_are_recorded() {
+    for (kind, name) in [(NativeKind::Reno, "reno"), (NativeKind::Cubic, "cubic")] {
+        let steps = recorded(kind);
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+        let version = release.trim().split('-').next().unwrap_or_default();
+        let mut text = format!(
+            "# Calls of the native {name} (struct step of bpf/tcp_native.bpf.c) in a connection of\n\
+             # Linux {version} over the path of tests/wire.rs. Written by:\n\
+             # cargo test -p forebay-ebpf --lib connections_are_recorded -- --ignored\n\
+             # at_us call value rtt_us flags cwnd\n",
+        );
+        text.extend(steps.iter().map(|step| step.line(steps[0].at_us)));
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tcp/tests/recorded");
+        std::fs::write(format!("{folder}/{name}.txt"), text).expect("written");
+    }
+}
