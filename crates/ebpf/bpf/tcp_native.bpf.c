@@ -12,10 +12,58 @@ struct settings {
 	__u32 slow_start;
 	/* A jiffy. */
 	__u64 tick_ns;
+	/* Calls are written down, for tests. */
+	bool is_recorded;
 };
 
 /* Set by the loader. */
 const volatile struct settings settings = {};
+
+enum call {
+	CALL_CONG_AVOID,
+	CALL_SSTHRESH,
+	CALL_SET_STATE,
+	CALL_UNDO_CWND,
+	CALL_TX_START,
+};
+
+#define STEP_FILLED (1 << 0)
+/* Slow start was ended. */
+#define STEP_ENDED (1 << 1)
+
+struct step {
+	__u64 at_us;
+	/* Segments acknowledged, ssthresh, the state, the window or microseconds of idleness. */
+	__u64 value;
+	__u32 rtt_us;
+	__u32 cwnd;
+	__u32 call;
+	__u32 flags;
+};
+
+/* Made where calls are written down. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} steps SEC(".maps");
+
+static __always_inline void record(struct tcp_sock *tp, enum call call, __u64 value, __u32 flags)
+{
+	struct step *step;
+
+	if (!settings.is_recorded)
+		return;
+	step = bpf_ringbuf_reserve(&steps, sizeof(*step), 0);
+	if (!step)
+		return;
+	step->at_us = tp->tcp_mstamp;
+	step->value = value;
+	step->rtt_us = tp->rack.rtt_us;
+	step->cwnd = tp->snd_cwnd;
+	step->call = call;
+	step->flags = flags;
+	bpf_ringbuf_submit(step, BPF_RB_NO_WAKEUP);
+}
 
 static __always_inline struct native *native_of(struct sock *sk)
 {
@@ -47,13 +95,17 @@ int native_cong_avoid(__u64 *ctx)
 		.is_filled = is_window_filled(tp),
 		.is_paced = sk->sk_pacing_status != SK_PACING_NONE,
 	};
+	__u32 flags = ack.is_filled ? STEP_FILLED : 0;
 
 	native_on_ack(settings.kind, settings.slow_start, native_of(sk), &window, &ack,
 		      tp->tcp_mstamp, tp->mss_cache);
-	if (window.ssthresh != tp->snd_ssthresh)
+	if (window.ssthresh != tp->snd_ssthresh) {
 		tp->snd_ssthresh = window.ssthresh;
+		flags |= STEP_ENDED;
+	}
 	if (window.cwnd != tp->snd_cwnd)
 		tp->snd_cwnd = window.cwnd;
+	record(tp, CALL_CONG_AVOID, ack.acked, flags);
 	return 0;
 }
 
@@ -62,8 +114,10 @@ __u32 native_ssthresh(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 ssthresh = native_on_loss(settings.kind, native_of(sk), tp->snd_cwnd, tp->mss_cache);
 
-	return native_on_loss(settings.kind, native_of(sk), tp->snd_cwnd, tp->mss_cache);
+	record(tp, CALL_SSTHRESH, ssthresh, 0);
+	return ssthresh;
 }
 
 SEC("struct_ops")
@@ -74,6 +128,7 @@ int native_set_state(__u64 *ctx)
 
 	if ((__u8)ctx[1] == TCP_CA_LOSS)
 		native_on_rto(settings.kind, native_of(sk), tp->snd_nxt, tp->tcp_mstamp);
+	record(tp, CALL_SET_STATE, (__u8)ctx[1], 0);
 	return 0;
 }
 
@@ -81,8 +136,10 @@ SEC("struct_ops")
 __u32 native_undo_cwnd(__u64 *ctx)
 {
 	struct tcp_sock *tp = tcp_sk((struct sock *)ctx[0]);
+	__u32 cwnd = at_least(tp->snd_cwnd, tp->prior_cwnd);
 
-	return at_least(tp->snd_cwnd, tp->prior_cwnd);
+	record(tp, CALL_UNDO_CWND, cwnd, 0);
+	return cwnd;
 }
 
 SEC("struct_ops")
@@ -92,10 +149,12 @@ int native_cwnd_event(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk(sk);
 	/* In jiffies, as the kernel notes when the last segment left. */
 	__u32 idle = (__u32)bpf_jiffies64() - tp->lsndtime;
+	__u64 idle_us = idle * settings.tick_ns / 1000;
 
-	if ((__u32)ctx[1] == CA_EVENT_TX_START && idle <= 0x7fffffff)
-		native_on_resume(settings.kind, native_of(sk), idle * settings.tick_ns / 1000,
-				 tp->tcp_mstamp);
+	if ((__u32)ctx[1] != CA_EVENT_TX_START || idle > 0x7fffffff)
+		return 0;
+	native_on_resume(settings.kind, native_of(sk), idle_us, tp->tcp_mstamp);
+	record(tp, CALL_TX_START, idle_us, 0);
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
+use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use super::load::{attach, check_name, set_name, verified};
@@ -58,35 +59,14 @@ impl Native {
     /// Loads the programs and registers them under `name`, for all network namespaces. Errors as
     /// those of [`super::Datapath::register`].
     pub fn register(kind: NativeKind, name: &str) -> Result<Self, Error> {
-        check_name(name)?;
-        program::quiet_libbpf();
-        let mut storage = MaybeUninit::uninit();
-        let mut open = skel::TcpNativeSkelBuilder::default()
-            .open(&mut storage)
-            .map_err(Error::load("tcp_native"))?;
-        set_name(&mut open.maps.native, name, false);
-        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            // enum native_kind and enum slow_start.
-            (rodata.settings.kind, rodata.settings.slow_start) = match kind {
-                NativeKind::Reno => (0, 1),
-                NativeKind::Cubic => (1, 2),
-            };
-            rodata.settings.tick_ns = tick_ns();
-        }
-        let mut loaded = open.load().map_err(Error::load("tcp_native"))?;
-        let progs = &loaded.progs;
-        let instructions = [
-            ("cong_avoid", &progs.native_cong_avoid),
-            ("init", &progs.native_init),
-            ("ssthresh", &progs.native_ssthresh),
-            ("set_state", &progs.native_set_state),
-            ("cwnd_event", &progs.native_cwnd_event),
-            ("undo_cwnd", &progs.native_undo_cwnd),
-        ]
-        .map(|(name, program)| (name, verified(program.as_fd())))
-        .to_vec();
-        let link = attach(&mut loaded.maps.native, name, None)?;
-        Ok(Self { name: name.to_string(), instructions, _link: link })
+        Ok(load(kind, name, false)?.0)
+    }
+
+    /// The same, with a ring of its calls (`struct step` of `bpf/tcp_native.bpf.c`).
+    #[cfg(test)]
+    pub(super) fn record(kind: NativeKind, name: &str) -> Result<(Self, MapHandle), Error> {
+        let (native, steps) = load(kind, name, true)?;
+        Ok((native, steps.expect("recorded")))
     }
 
     /// The name to select it by.
@@ -98,4 +78,44 @@ impl Native {
     pub fn instructions(&self) -> &[(&'static str, u32)] {
         &self.instructions
     }
+}
+
+fn load(
+    kind: NativeKind,
+    name: &str,
+    is_recorded: bool,
+) -> Result<(Native, Option<MapHandle>), Error> {
+    check_name(name)?;
+    program::quiet_libbpf();
+    let mut storage = MaybeUninit::uninit();
+    let mut open = skel::TcpNativeSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(Error::load("tcp_native"))?;
+    set_name(&mut open.maps.native, name, false);
+    open.maps.steps.set_autocreate(is_recorded).map_err(Error::map("steps"))?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        // enum native_kind and enum slow_start.
+        (rodata.settings.kind, rodata.settings.slow_start) = match kind {
+            NativeKind::Reno => (0, 1),
+            NativeKind::Cubic => (1, 2),
+        };
+        rodata.settings.tick_ns = tick_ns();
+        rodata.settings.is_recorded.write(is_recorded);
+    }
+    let mut loaded = open.load().map_err(Error::load("tcp_native"))?;
+    let progs = &loaded.progs;
+    let instructions = [
+        ("cong_avoid", &progs.native_cong_avoid),
+        ("init", &progs.native_init),
+        ("ssthresh", &progs.native_ssthresh),
+        ("set_state", &progs.native_set_state),
+        ("cwnd_event", &progs.native_cwnd_event),
+        ("undo_cwnd", &progs.native_undo_cwnd),
+    ]
+    .map(|(name, program)| (name, verified(program.as_fd())))
+    .to_vec();
+    let maps = &mut loaded.maps;
+    let steps = is_recorded.then(|| program::handle("steps", &maps.steps)).transpose()?;
+    let link = attach(&mut maps.native, name, None)?;
+    Ok((Native { name: name.to_string(), instructions, _link: link }, steps))
 }

@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::thread;
 
 use super::super::{Datapath, Events, Head, Options, Record, Reporting};
 use super::loopback::{Agent, connect, options, set_option, until};
+use super::wire::{command, in_namespace};
 use super::with_programs;
 use crate::attach::XdpLink;
 use crate::program::tests::loaded;
@@ -15,30 +15,16 @@ use crate::program::tests::loaded;
 /// The first device of a network namespace.
 const LOOPBACK: u32 = 1;
 
-fn run(command: &str) {
-    let words: Vec<&str> = command.split(' ').collect();
-    let status = Command::new(words[0]).args(&words[1..]).status().expect("iproute2 is here");
-    assert!(status.success(), "{command}");
-}
-
 /// Runs `test` in a network namespace of its own, where everything that can be is marked.
 fn where_all_is_marked(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(|| {
-        // SAFETY: plain numbers; this thread ends with the test.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            println!("skipped: a network namespace needs root");
-            return;
-        }
+    in_namespace(|| {
         // The program sees segments, and no aggregates.
-        run("ip link set lo up gso_max_segs 1");
+        command("ip link set lo up gso_max_segs 1");
         with_programs(|programs| {
             let _link = XdpLink::attach(programs.mark.as_fd(), LOOPBACK).expect("attached");
             test();
         });
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
 /// Who asks for marks.
@@ -108,6 +94,8 @@ fn marks_are_told_and_answered_without_a_loss() {
 fn without_being_asked_no_segment_can_be_marked() {
     where_all_is_marked(|| {
         let heads = transfer(Asked::Nobody, 5);
-        assert!(heads.iter().all(|head| head.delivered_ce == 0 && head.ssthresh.is_none()));
+        // A busy machine may end slow start.
+        let is_free = |head: &Head| head.delivered_ce == 0 && !head.events.contains(Events::ECN);
+        assert!(heads.iter().all(is_free), "{heads:?}");
     });
 }

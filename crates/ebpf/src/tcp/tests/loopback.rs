@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
@@ -100,6 +100,7 @@ pub(super) fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
 
 /// Connects with this congestion control and segments of 1448 bytes.
 pub(super) fn connect(to: SocketAddr, name: &str) -> TcpStream {
+    let IpAddr::V4(ip) = to.ip() else { panic!("{to}") };
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0);
@@ -111,7 +112,7 @@ pub(super) fn connect(to: SocketAddr, name: &str) -> TcpStream {
     let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
     address.sin_family = libc::AF_INET as u16;
     address.sin_port = to.port().to_be();
-    address.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
+    address.sin_addr.s_addr = u32::from(ip).to_be();
     // SAFETY: an address of the size that is given, which outlives the call.
     let status = unsafe {
         libc::connect(

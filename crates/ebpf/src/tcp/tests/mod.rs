@@ -6,8 +6,10 @@ mod ecn;
 mod loopback;
 mod loss;
 mod native;
+mod recorded;
 mod safety;
 mod window;
+mod wire;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -208,7 +208,8 @@ fn recorded(kind: NativeKind) -> Vec<Step> {
         let Some((native, steps)) = loaded(Native::record(kind, &name)) else { return };
         // Windows that are not used are lowered by the kernel beside its congestion control.
         std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0").expect("set");
-        send(native.name(), &Wire::new());
+        let Some(wire) = Wire::new() else { return };
+        send(native.name(), &wire);
         tell.send(taken(&steps)).expect("told");
     });
     told.recv().unwrap_or_default()
