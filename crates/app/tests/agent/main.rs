@@ -16,6 +16,7 @@ use std::process::{Command, Output};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -246,6 +247,37 @@ fn a_name_that_is_taken_ends_the_second_agent_with_1() {
         text(&replayed.stdout).starts_with("recorded by"),
         "its recording is whole: {replayed:?}"
     );
+}
+
+/// Connects under `name` where both ends' congestion control is that; whether they agree on marks.
+fn has_marks(name: &str) -> bool {
+    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let _client = TcpStream::connect(address).unwrap();
+    let _server = listener.accept().unwrap();
+    let filter = format!("dport = :{}", address.port());
+    let output = Command::new("ss").args(["-Htino", &filter]).output().expect("iproute2 is here");
+    let shown = text(&output.stdout);
+    assert!(shown.contains(&format!(" {name} ")), "{output:?}");
+    shown.split_whitespace().any(|word| word == "ecn")
+}
+
+#[test]
+fn only_connections_of_an_algorithm_that_needs_marks_ask_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = ["--algorithm", "marks=dctcp"];
+    let Some(agent) = Running::start(folder.path(), "yeah", &more) else { return };
+    let seen = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        assert!(up.success());
+        // The default: marks are agreed to and not asked for.
+        fs::write("/proc/sys/net/ipv4/tcp_ecn", "2").unwrap();
+        ["marks", "fb_yeah"].map(has_marks)
+    });
+    assert_eq!(seen.join().unwrap(), [true, false]);
+    agent.stop();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use forebay_core::cc::{self, CongestionControl, Field};
+use forebay_core::cc::{self, ALGORITHMS, CongestionControl, Field};
 use forebay_core::spec::{Spec, SpecError};
 use ipnet::IpNet;
 
@@ -21,8 +21,7 @@ use ipnet::IpNet;
 pub const SUPPLIED: &[Field] =
     &[Field::Lost, Field::EcnCe, Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::InFlight];
 
-/// Longest name of a congestion control in Linux (`TCP_CA_NAME_MAX` less the NUL).
-pub const NAME_MAX: usize = 15;
+pub use forebay_ebpf::tcp::NAME_MAX;
 
 /// The name under which `algorithm` is registered with the kernel: `fb_`, and as much of its own name
 /// as fits into [`NAME_MAX`] bytes.
@@ -70,6 +69,12 @@ impl Choice {
             Some((name, algorithm)) => algorithm.parse::<Self>()?.named(name.trim()),
             None => text.parse(),
         }
+    }
+
+    /// It cannot do without marks, so that its connections are to ask for them.
+    pub fn needs_marks(&self) -> bool {
+        let own = ALGORITHMS.iter().find(|algorithm| algorithm.name == self.0.spec.kind);
+        own.is_some_and(|algorithm| algorithm.needs.contains(&Field::EcnCe))
     }
 
     /// The checked specification.
@@ -236,13 +241,17 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::cc::ALGORITHMS;
-
     use super::*;
 
     fn rules(choices: &[&str], rules: &[&str]) -> Rules {
         let choices = choices.iter().map(|text| text.parse().unwrap()).collect();
         Rules::new(choices, rules.iter().map(|text| text.parse().unwrap()).collect()).unwrap()
+    }
+
+    #[test]
+    fn only_what_cannot_do_without_marks_asks_for_them() {
+        let asks = |text: &str| text.parse::<Choice>().unwrap().needs_marks();
+        assert_eq!(["dctcp", "cubic", "bbr"].map(asks), [true, false, false]);
     }
 
     #[test]

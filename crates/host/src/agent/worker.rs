@@ -24,6 +24,7 @@ use nix::sys::time::TimeSpec;
 use super::connections::Connections;
 use super::flow::Terms;
 use super::recording::{self, Recorder, SCHEMA, Start, Writer};
+use super::rules::Choice;
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
 use super::{AgentError, Cadence, Config, PERIOD_MAX, PERIOD_MIN, features};
 use crate::clock;
@@ -99,7 +100,7 @@ impl AgentWorker {
         let seed = config.seed.map_or_else(getrandom::u64, Ok);
         let seed = seed.map_err(|error| AgentError::SetUp(io::Error::other(error)))?;
         let choices = config.rules.choices();
-        let datapaths = choices.iter().map(|choice| register(config, choice.kernel_name()));
+        let datapaths = choices.iter().map(|choice| register(config, choice));
         let datapaths = datapaths.collect::<Result<Vec<_>, _>>()?;
         // Only now: an agent that is refused must not empty the recording of the one that runs.
         let (recorder, writer) = match &config.recording {
@@ -296,9 +297,11 @@ impl Worker for AgentWorker {
     }
 }
 
-fn register(config: &Config, name: String) -> Result<Datapath, forebay_ebpf::Error> {
+fn register(config: &Config, choice: &Choice) -> Result<Datapath, forebay_ebpf::Error> {
+    let name = choice.kernel_name();
     let pins = config.pins.as_ref().map(|folder| folder.join(&name));
-    Datapath::register(&Options { pins, ..Options::named(&name) })
+    let ecn = choice.needs_marks();
+    Datapath::register(&Options { pins, ecn, ..Options::named(&name) })
 }
 
 /// Uses the processor for so long.
