@@ -47,11 +47,12 @@ use alloc::vec;
 use self::watch::{LossWatch, STEADY_SHARE, Steady};
 use super::drain::{DEEP, Drain, Release, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, duration};
+use super::law::{Law, Tripwires};
 use super::overflow::OverflowWatch;
 use super::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Rate, Timestamp};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// A steering function around a queue of [`Path::target_bytes`].
 pub trait DelayLaw: Send {
@@ -99,6 +100,8 @@ pub const FLOW: Param = Param {
     allowed: "true or false",
 };
 
+/// Targets of standing delay from which on limits hold.
+const START_TARGETS: f64 = 3.0;
 /// Window of a flow over the one steered for, where a rate is what binds.
 const FLOW_WINDOW: f64 = 2.0;
 /// Jitter of that time: bundles that started together must not drain together for ever.
@@ -223,8 +226,10 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     fn slow_start(&mut self, measurement: &Measurement) {
+        // The rates of a first window count as app-limited in Linux even where it was filled.
+        let is_filled = measurement.cwnd_limited.unwrap_or(!measurement.app_limited);
         if let Some(bytes) = &mut self.slow_start_bytes
-            && !measurement.app_limited
+            && is_filled
         {
             // Twice what is delivered in a window is as fast as slow start goes.
             *bytes += measurement.acked.as_f64().min(*bytes);
@@ -261,7 +266,7 @@ impl<L: DelayLaw> DelayControl<L> {
         if !self.estimator.is_standing_known(now) {
             return;
         }
-        if path.standing_s > 3.0 * path.target_s {
+        if path.standing_s > START_TARGETS * path.target_s {
             let delivery = path.delivery_bytes_per_s;
             self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), path);
             self.reason = "self-inflicted queue seen";
@@ -503,6 +508,18 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_draining = matches!(self.phase, Phase::Draining(_));
         let app_limited = Some(self.estimator.path().app_limited && !is_draining);
         SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited }
+    }
+
+    fn law(&self) -> Law {
+        if self.phase != Phase::Measuring || self.slow_start_bytes.is_none() {
+            return Law::HOLD;
+        }
+        // A window that doubles once a round has doubled again before the next report tells of a queue.
+        let path = self.estimator.path();
+        let is_known = path.bottleneck_bytes_per_s > 0.0;
+        let queued = || duration(path.base_s + START_TARGETS * path.target_s);
+        let rtt = if is_known { queued() } else { Duration::MAX };
+        Law { tripwires: Tripwires { rtt, ..Tripwires::NONE }, ..Law::DOUBLING }
     }
 
     fn state(&self) -> State {

@@ -122,6 +122,11 @@ impl Law {
         tripwires: Tripwires::NONE,
     };
 
+    /// Slow start of an algorithm without ssthresh: the window grows by what is acknowledged, also where
+    /// a timeout has left the host an ssthresh.
+    pub const DOUBLING: Self =
+        Self { growth: ByteCount::new(u64::MAX), slow_start: SlowStart::Standard, ..Self::HOLD };
+
     /// The window moves between decisions: a decision about it counts relative to the window that
     /// was reported, so that what it has grown by since is kept.
     pub fn moves_window(&self) -> bool {

@@ -29,6 +29,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::law::{Beta, Law};
 use super::rounds::least;
 use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
@@ -232,6 +233,11 @@ impl WindowLaw for Ledbat {
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         window.at_loss() / 2
+    }
+
+    fn host_law(&self, _window: &Window) -> Law {
+        // Below ssthresh, too, it grows by the delay and not by doubling.
+        Law { beta: Some(Beta::ONE), ..Law::HOLD }
     }
 
     fn shift_rtt(&mut self, nanos: i64) {

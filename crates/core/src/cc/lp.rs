@@ -28,6 +28,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::law::{Beta, Law, SlowStart};
 use super::rounds::Rounds;
 use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
@@ -248,6 +249,13 @@ impl WindowLaw for Lp {
             self.window_after = Some(window.ssthresh());
             window.set_cwnd(window.ssthresh());
         }
+    }
+
+    fn host_law(&self, window: &Window) -> Law {
+        // Once it has inferred, it may hold the window in slow start, too.
+        let doubles = window.in_slow_start() && self.inference_until.is_none();
+        let slow_start = if doubles { SlowStart::Standard } else { SlowStart::Hold };
+        Law { slow_start, beta: Some(Beta::ONE), ..Law::HOLD }
     }
 
     fn shift_rtt(&mut self, nanos: i64) {

@@ -37,7 +37,7 @@ pub(crate) mod tests;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::law::{Beta, Law};
+use super::law::{Beta, Law, SlowStart};
 use super::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -321,11 +321,13 @@ pub trait WindowLaw: Clone + Send {
         let _ = window;
         None
     }
-    /// What a host that is not asked at every acknowledgement does in between: no more than PRR
-    /// towards the ssthresh that the law gives, unless it says more.
+    /// What a host that is not asked at every acknowledgement does in between: slow start, and PRR
+    /// towards the ssthresh that the law gives. A law that grows more slowly says so; what one grows by
+    /// beyond comes with its decisions.
     fn host_law(&self, window: &Window) -> Law {
-        let _ = window;
-        Law { beta: Some(Beta::ONE), ..Law::HOLD }
+        let doubles = window.in_slow_start() && !window.ns3.growth;
+        let slow_start = if doubles { SlowStart::Standard } else { SlowStart::Hold };
+        Law { slow_start, beta: Some(Beta::ONE), ..Law::HOLD }
     }
     /// Why the window moves as it does, for logs.
     fn reason(&self) -> &'static str {

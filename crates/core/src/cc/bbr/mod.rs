@@ -49,7 +49,9 @@ use alloc::vec;
 
 use self::filter::RoundMax;
 use super::rounds::Rounds;
-use super::{Algorithm, CongestionControl, CongestionEvent, Field, Measurement, SendLimits, State};
+use super::{
+    Algorithm, CongestionControl, CongestionEvent, Field, Law, Measurement, SendLimits, State,
+};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -609,6 +611,13 @@ impl CongestionControl for Bbr {
             pacing_rate: Some(self.pacing_rate),
             app_limited: None,
         }
+    }
+
+    fn law(&self) -> Law {
+        let grows = self.phase == Phase::Startup
+            && self.recovery == Recovery::Open
+            && (self.cwnd < self.inflight_at(HIGH_GAIN) || self.delivered < self.initial_cwnd);
+        if grows { Law::DOUBLING } else { Law::HOLD }
     }
 
     fn state(&self) -> State {

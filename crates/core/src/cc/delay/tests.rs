@@ -46,6 +46,19 @@ fn a_single_flow_begins_with_the_initial_window_and_doubles_it() {
 }
 
 #[test]
+fn in_slow_start_a_host_doubles_the_window_and_tells_at_once_of_a_queue() {
+    let mut flow = flow("copa", 10_000);
+    let mut laws = alloc::vec![];
+    flow.run(1, |flow| laws.push((flow.cc.state().phase, flow.cc.law())));
+    let start = laws.iter().take_while(|(phase, _)| *phase == "measuring").count();
+    assert!(laws[..start].iter().all(|(_, law)| law.growth == Law::DOUBLING.growth));
+    assert!(laws[start..].iter().all(|(_, law)| *law == Law::HOLD));
+    // 40.75 ms without a queue, and three times the 4.5 ms of six packets.
+    let rtt = laws[start - 1].1.tripwires.rtt.as_secs_f64();
+    assert!((rtt - 54.25e-3).abs() < 1e-3, "{rtt}");
+}
+
+#[test]
 fn a_shallow_buffer_ends_slow_start_by_a_loss() {
     let mut flow = flow("copa", 8);
     flow.run(20, |_| {});

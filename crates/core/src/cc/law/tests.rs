@@ -1,6 +1,8 @@
 use super::*;
+use crate::cc::rounds::RoundSender;
 use crate::cc::window::tests::{Fed, MSS};
-use crate::cc::{CongestionEvent, cubic, newreno};
+use crate::cc::{ALGORITHMS, CongestionEvent, cubic, newreno, of_single_flow};
+use crate::spec::Spec;
 
 fn bytes(segments: u64) -> ByteCount {
     ByteCount::new(segments * MSS)
@@ -435,4 +437,61 @@ fn a_host_that_left_slow_start_is_followed() {
     fed.ack(30);
     fed.event(CongestionEvent::SlowStartEnd(bytes(36)));
     assert_eq!((fed.cwnd(), fed.ssthresh()), (36 * MSS, Some(36 * MSS)));
+}
+
+/// Whose slow start doubles the window each round trip.
+const DOUBLING: [&str; 16] = [
+    "basic_delay",
+    "bbr",
+    "bic",
+    "copa",
+    "dctcp",
+    "highspeed",
+    "htcp",
+    "illinois",
+    "lp",
+    "newreno",
+    "scalable",
+    "setpoint",
+    "vegas",
+    "veno",
+    "westwood",
+    "yeah",
+];
+
+#[test]
+fn in_slow_start_the_host_does_by_itself_what_is_decided_a_round_later() {
+    for name in DOUBLING {
+        let algorithm = ALGORITHMS.iter().find(|algorithm| algorithm.name == name).unwrap();
+        let mut sender = RoundSender::new((algorithm.build)(&of_single_flow(Spec::named(name))));
+        // What was sent before there was enough to send may fill the window, too.
+        (sender.extra.app_limited, sender.extra.cwnd_limited) = (true, Some(true));
+        let mut host = Host::new(10);
+        for doubled in [20, 40, 80, 160] {
+            host.round(&terms(sender.cc.law()));
+            let acked = ByteCount::new(sender.cwnd());
+            sender.extra.delivery_rate = acked.per(Duration::from_millis(40));
+            assert_eq!(sender.round(40_000), doubled * MSS, "{name}");
+            assert_eq!(u64::from(host.window.cwnd), doubled, "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_algorithm_that_never_doubles_does_not_have_its_host_do_so() {
+    for name in ["const", "ledbat"] {
+        let algorithm = ALGORITHMS.iter().find(|algorithm| algorithm.name == name).unwrap();
+        let cc = (algorithm.build)(&Spec::named(name)).unwrap();
+        assert!(!cc.law().moves_window(), "{name}");
+    }
+}
+
+#[test]
+fn without_an_ssthresh_slow_start_goes_on_beyond_the_one_that_a_timeout_left() {
+    let mut host = Host::new(10);
+    host.window.ssthresh = 15;
+    host.round(&terms(Law::DOUBLING));
+    assert_eq!(host.window.cwnd, 20);
+    host.round(&terms(Law::DOUBLING));
+    assert_eq!(host.window.cwnd, 40);
 }
