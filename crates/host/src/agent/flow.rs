@@ -5,8 +5,8 @@
 //! report ─► what was acknowledged ─► events ─► what was lost ─► decision
 //! ```
 //! A report covers a while, mostly a round trip, and its events end it: what was acknowledged came
-//! before them. Only where every acknowledgement is reported a loss comes first, as
-//! [`CongestionEvent`] says.
+//! before them. Only of a single acknowledgement a loss comes first, as [`CongestionEvent`] says, and
+//! a pause that it ends.
 //!
 //! Records may be lost: what they count is cumulative, so the next one tells of the same bytes, and
 //! events that nobody told of follow from the kernel's state ([`Flow::reconcile`]).
@@ -264,6 +264,13 @@ impl Flow {
         let now = self.now;
         let is_loss =
             |event: &CongestionEvent| matches!(event, CongestionEvent::Loss | CongestionEvent::Rto);
+        // A pause came before what its end was acknowledged by.
+        let is_pause = |event: &&CongestionEvent| {
+            is_single && matches!(event, CongestionEvent::IdleRestart(_))
+        };
+        let pause = events.iter().find(is_pause).copied();
+        let rest = events.iter().filter(|event| !is_pause(event)).copied();
+        let events: Vec<CongestionEvent> = rest.collect();
         let loss = events.iter().position(is_loss);
         let (before, after) = match loss {
             None => (Some(*measurement), None),
@@ -274,6 +281,9 @@ impl Flow {
             }
         };
         self.guarded(|algorithm| {
+            if let Some(pause) = pause {
+                algorithm.on_event(now, pause);
+            }
             if let Some(before) = before {
                 algorithm.on_measurement(now, &before);
             }

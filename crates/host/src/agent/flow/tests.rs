@@ -101,6 +101,21 @@ fn cwnd(flow: &mut Flow) -> u32 {
 }
 
 #[test]
+fn the_first_acknowledgement_after_a_pause_grows_the_window_that_the_pause_left() {
+    for algorithm in ["newreno", "cubic"] {
+        let (mut flow, mut path) = flow(algorithm);
+        // The first data of a connection that was opened long before: 10 segments are left and grow.
+        let report = path.round(1);
+        report.head.events = Events::IDLE;
+        report.idle_timeouts = 3;
+        flow.on_report(report);
+        assert_eq!(cwnd(&mut flow), 11, "{algorithm}");
+        flow.on_report(path.round(9));
+        assert_eq!(cwnd(&mut flow), 20, "{algorithm}");
+    }
+}
+
+#[test]
 fn what_was_acknowledged_before_a_loss_counts_before_it() {
     let (mut flow, mut path) = flow("newreno");
     assert_eq!(cwnd(&mut flow), 10);
