@@ -67,10 +67,22 @@ static __always_inline void set_pacing(struct sock *sk, struct flow *flow, __u64
 	flow->bits |= FLOW_PACED;
 }
 
+/* How long a record waits for its answer, so that a connection falls back within max(4 RTT,
+ * patience_us) of its agent's end: the first record that stays unanswered comes up to a round trip
+ * later, and the acknowledgement that finds this out up to another. */
 static __always_inline __u32 patience(struct tcp_sock *tp)
 {
 	/* srtt_us is in 1/8. */
-	return at_least(tp->srtt_us >> 1, settings.patience_us);
+	__u32 round_trip = tp->srtt_us >> 3;
+
+	return at_least(round_trip * 4, settings.patience_us) - round_trip * 5 / 2;
+}
+
+/* Nobody has answered for too long. */
+static __always_inline bool is_alone(const struct flow *flow, struct tcp_sock *tp)
+{
+	return flow->mode != MODE_FALLBACK && flow->answered != (__u16)flow->seq &&
+	       now_of(tp) - flow->waiting_us > patience(tp);
 }
 
 static __always_inline void fall_back(struct sock *sk, struct flow *flow)
@@ -164,6 +176,15 @@ static __always_inline void obey(struct sock *sk, struct flow *flow, const struc
 	tp->snd_cwnd = cwnd;
 	if (moves_window(&flow->law))
 		flow->barrier = flow->seq;
+}
+
+/* An answer stands in the slot that no acknowledgement has come to take. */
+static __always_inline bool has_answer(const struct flow *flow)
+{
+	__u32 index = flow->slot - 1;
+	struct slot *slot = flow->slot ? bpf_map_lookup_elem(&slots, &index) : 0;
+
+	return slot && *(volatile __u32 *)&slot->count != flow->slot_count;
 }
 
 static __always_inline void take_decision(struct sock *sk, struct flow *flow)
@@ -406,8 +427,7 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	flow->una = tp->snd_una;
 	take_decision(sk, flow);
 	fold(flow, rs, rtt);
-	if (flow->mode != MODE_FALLBACK && flow->answered != (__u16)flow->seq &&
-	    now_of(tp) - flow->waiting_us > patience(tp))
+	if (is_alone(flow, tp))
 		fall_back(sk, flow);
 
 	if (!is_filled) {
@@ -566,6 +586,9 @@ int datapath_set_state(__u64 *ctx)
 	bool is_episode;
 
 	if (next == TCP_CA_LOSS) {
+		/* No acknowledgement may find it out for long. */
+		if (is_alone(flow, tp) && !has_answer(flow))
+			fall_back(sk, flow);
 		if (flow->mode == MODE_FALLBACK)
 			curve_on_rto(&flow->curve);
 		else

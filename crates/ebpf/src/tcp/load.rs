@@ -25,7 +25,7 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/tcp_datapath.skel.rs"));
 }
 
-/// Least time without an answer after which a connection falls back.
+/// From its agent's end a connection falls back within four round trips, or this if it is longer.
 const PATIENCE_US: u32 = 100_000;
 /// Slots that `struct flow` can name.
 const FLOWS_MAX: u32 = 65_535;

@@ -35,7 +35,7 @@ use crate::daemon::supervisor::{Command, Handle, Mailbox, Worker, block_signals,
 
 /// Reports so recent mean that more will come.
 const BUSY: Duration = Duration::from_millis(100);
-/// Longest sleep: the kernel's law takes a connection after 100 ms without an answer.
+/// Longest sleep; the first record ends it.
 const IDLE: Duration = Duration::from_millis(50);
 /// Share of the shortest round trip that is slept.
 const ROUND_TRIP_PARTS: u32 = 4;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_core::cc::law::{Recovery, Terms};
 
 use super::super::{
-    CaState, Cadence, Datapath, Decision, Events, Head, Native, NativeKind, Options, Record,
+    CaState, Cadence, Datapath, Decision, Events, Head, Mode, Native, NativeKind, Options, Record,
     Report, Reporting,
 };
 use super::loopback::{
@@ -232,6 +232,37 @@ fn a_timeout_for_want_of_acknowledgements_is_taken_back() {
     let at = heads.iter().position(|head| head.seq == timeout.seq).expect("itself");
     let undone = with(&heads, Events::SPURIOUS)[0];
     assert!(undone.cwnd >= heads[at - 1].cwnd, "{undone:?} after {:?}", heads[at - 1]);
+}
+
+#[test]
+fn a_timeout_finds_out_that_nobody_answers_and_not_that_no_acknowledgement_takes_the_answer() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    for is_answered in [true, false] {
+        let (address, received) = sink_with(1, |_| {});
+        let (socket, end, sender) = stream_until(&datapath, address);
+        let mut agent = Agent::default();
+        until("it is led", || {
+            agent.serve(&mut datapath, Reporting::default());
+            agent.records.len() > 20
+        });
+        let flow = agent.records.last().expect("records").head().flow;
+        let before = datapath.counters();
+        if is_answered {
+            lose(&socket, EVERYTHING);
+            serve_until(&mut datapath, &mut agent, Events::RTO);
+            assert_eq!(datapath.counters().fallbacks, before.fallbacks);
+        } else {
+            let unread = |datapath: &Datapath| datapath.counters().records > before.records + 2;
+            until("a record waits for its answer", || unread(&datapath));
+            lose(&socket, EVERYTHING);
+            until("it falls back", || datapath.mode(flow) == Some(Mode::Fallback));
+        }
+        lose(&socket, 0);
+        drop(socket);
+        end.send(()).expect("told");
+        until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+        assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+    }
 }
 
 /// A window that stays at so many segments, with an ssthresh of so many 1/1024 of it at a loss.

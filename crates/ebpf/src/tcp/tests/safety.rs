@@ -54,7 +54,8 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
         .find(|record| record.head().events.contains(Events::FALLBACK))
         .expect("one");
     let after = fallen.head().at.saturating_since(first.head().at);
-    assert!(after >= Duration::from_millis(100) && after < Duration::from_millis(600), "{after:?}");
+    // 100 ms less 2.5 round trips, which are short here.
+    assert!(after >= Duration::from_millis(50) && after < Duration::from_millis(600), "{after:?}");
     // A law of its own, from one answer on.
     let newest = *unanswered.last().expect("records").head();
     let decision =
