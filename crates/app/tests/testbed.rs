@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{PacketRecord, RunRecord};
 use forebay_host::scenario::{
-    AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec,
-    PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
+    AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
+    FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, Progress};
 
@@ -188,7 +188,7 @@ fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
     scenario.pairs[0].forward_bundle = Some(bundle("b"));
     let fault = |seconds, end, action| Fault {
         at_ns: seconds * SECOND,
-        target: FaultTarget { pair: 0, reverse: false, end },
+        program: FaultProgram::Box(FaultTarget { pair: 0, reverse: false, end }),
         action,
     };
     scenario.faults = vec![
@@ -212,6 +212,34 @@ fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
 }
 
 #[test]
+fn flows_outlive_the_death_of_their_agent_and_are_taken_over_and_so_after_a_stop() {
+    if skip_without_root() || forebay_host::agent::check().is_err() {
+        return;
+    }
+    let mut workload = workload("bulk", WorkloadKind::Greedy { flows: 3 });
+    workload.cc = "agent:scalable".into();
+    let mut scenario = scenario(vec![workload]);
+    scenario.algorithms = vec![Algorithm {
+        key: "agent:scalable".into(),
+        platform: Platform::Agent(Spec::named("scalable")),
+    }];
+    for [first, second] in
+        [[FaultAction::Kill, FaultAction::Restart], [FaultAction::Stop, FaultAction::Continue]]
+    {
+        scenario.faults = vec![
+            Fault { at_ns: SECOND, program: FaultProgram::Agent, action: first },
+            Fault { at_ns: 2 * SECOND, program: FaultProgram::Agent, action: second },
+        ];
+        let record = run(&scenario);
+        assert!(record.flows.iter().all(|flow| !flow.failed && flow.bytes > 0));
+        let agent = record.agent.unwrap();
+        let fault = agent.fault.unwrap();
+        assert_eq!((fault.fell_back, fault.resumed), (3, 3), "{first:?}: {agent:?}");
+        assert!(fault.last_ns > SECOND / 10, "no sooner than after 100 ms: {fault:?}");
+    }
+}
+
+#[test]
 fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
     if skip_without_root() {
         return;
@@ -223,8 +251,8 @@ fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
     // A new session after the recorded one.
     for (at_ns, action) in [(SECOND, FaultAction::Kill), (3 * SECOND / 2, FaultAction::Restart)] {
         for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
-            let target = FaultTarget { pair: 0, reverse: false, end };
-            scenario.faults.push(Fault { at_ns, target, action });
+            let program = FaultProgram::Box(FaultTarget { pair: 0, reverse: false, end });
+            scenario.faults.push(Fault { at_ns, program, action });
         }
     }
     for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {

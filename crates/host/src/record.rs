@@ -110,6 +110,24 @@ pub struct AgentRecord {
     pub failed: u64,
     /// Times that the kernel's own law took a connection, since no answer came in time.
     pub fallbacks: u64,
+    /// What the first fault that hit it did to its connections.
+    #[serde(default)]
+    pub fault: Option<AgentFault>,
+}
+
+/// What became of the connections of an agent that was killed or stopped, by the kernel's records,
+/// which it or its successor read later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentFault {
+    /// Connections that the kernel's own law took.
+    pub fell_back: u64,
+    /// From the fault until it had the last of them (ns).
+    pub last_ns: u64,
+    /// By how much that was more than max(4 round trips, 100 ms), for the connection where it was most
+    /// and with its smoothed round trip (ns).
+    pub late_ns: u64,
+    /// Those among them that an agent decided for again.
+    pub resumed: u64,
 }
 
 /// One direction of the emulated path.

@@ -35,7 +35,7 @@ pub struct Scenario {
     /// The agent of those that run in one.
     #[serde(default)]
     pub agent: AgentSpec,
-    /// Signals sent to the boxes during the run.
+    /// Signals sent to the boxes and the agent during the run.
     #[serde(default)]
     pub faults: Vec<Fault>,
     /// An attack on the messages of a bundle.
@@ -89,15 +89,25 @@ pub struct Attack {
     pub messages: u64,
 }
 
-/// A signal to a box at a given time.
+/// A signal to a box or to the agent at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// When, since the start of the run (ns).
     pub at_ns: u64,
-    /// Which box.
-    pub target: FaultTarget,
+    /// To which program.
+    pub program: FaultProgram,
     /// What happens to it.
     pub action: FaultAction,
+}
+
+/// The program that a [`Fault`] hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultProgram {
+    /// A box.
+    Box(FaultTarget),
+    /// The agent of the run's algorithms.
+    Agent,
 }
 
 /// The box that a [`Fault`] or an [`Attack`] hits.

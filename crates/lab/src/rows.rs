@@ -95,7 +95,7 @@ pub struct TcpRow {
 }
 
 /// What an agent counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AgentRow {
     /// Reports that it took.
     pub reports: u64,
@@ -109,6 +109,21 @@ pub struct AgentRow {
     pub failed: u64,
     /// Times that the kernel's own law took a connection, since no answer came in time.
     pub fallbacks: u64,
+    /// What the first fault that hit it did to its connections.
+    pub fault: Option<AgentFaultRow>,
+}
+
+/// What became of the connections of an agent that was killed or stopped, by the kernel's records.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AgentFaultRow {
+    /// Connections that the kernel's own law took.
+    pub fell_back: u64,
+    /// From the fault until it had the last of them (ms).
+    pub last_ms: f64,
+    /// By how much that was more than max(4 round trips, 100 ms), where it was most (ms).
+    pub late_ms: f64,
+    /// Those among them that an agent decided for again.
+    pub resumed: u64,
 }
 
 /// One direction of the path.

@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{QueueSample, RunRecord};
 use forebay_host::scenario::{
-    AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, LinkSpec, PairSpec,
-    Scenario, Workload, WorkloadKind,
+    AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
+    PairSpec, Scenario, Workload, WorkloadKind,
 };
 use forebay_host::testbed;
 
@@ -54,7 +54,7 @@ fn traffic_outlives_the_death_and_the_freeze_of_either_box() {
     let at = |seconds: u64| seconds * SECOND;
     let fault = |seconds, end, action| Fault {
         at_ns: at(seconds),
-        target: FaultTarget { pair: 0, reverse: false, end },
+        program: FaultProgram::Box(FaultTarget { pair: 0, reverse: false, end }),
         action,
     };
     let mut scenario = scenario(18, bundle("copa", "sfq"), None);

@@ -5,49 +5,31 @@
 //! user, under the usual `fb_NAME`, keeps its name and its connections, and the next run does not
 //! wait until the kernel has let go of the last one's.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
-
-use nix::sys::signal::Signal;
 
 use super::TestbedError;
-use super::boxes::control_path;
+use super::agent::Agent;
 use super::namespace::Namespace;
 use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter};
 use crate::agent::native::NativeSpec;
-use crate::agent::status::AgentStatus;
-use crate::daemon::control::{self, Answer, Request};
 use crate::record::AgentRecord;
-use crate::scenario::{Algorithm, Platform, Scenario};
-
-/// How often an agent that starts is asked whether it is there.
-const POLL: Duration = Duration::from_millis(10);
+use crate::scenario::{Algorithm, FaultAction, Platform, Scenario};
 
 /// The algorithms of a run, registered.
-pub(super) struct Algorithms {
+pub(super) struct Algorithms<'a> {
     /// Key and registered name of each.
     names: Vec<(String, String)>,
-    agent: Option<Agent>,
+    agent: Option<Agent<'a>>,
     native: Option<Program>,
 }
 
-struct Agent {
-    program: Program,
-    control: PathBuf,
-    /// Open so that the control socket has a short path.
-    _dir: File,
-}
-
-impl Algorithms {
+impl<'a> Algorithms<'a> {
     /// Registers what `scenario` brings along; the namespace does not matter.
     pub fn start(
         scenario: &Scenario,
         namespace: &Namespace,
-        start: &Starter<'_>,
+        start: Starter<'a>,
     ) -> Result<Self, TestbedError> {
         let named: Vec<(&Algorithm, String)> =
             scenario.algorithms.iter().map(|algorithm| (algorithm, own_name())).collect();
@@ -75,12 +57,12 @@ impl Algorithms {
     }
 
     /// The name under which sockets select `cc`: that of one of these, or its own.
-    pub fn name_of<'a>(&'a self, cc: &'a str) -> &'a str {
+    pub fn name_of<'n>(&'n self, cc: &'n str) -> &'n str {
         self.names.iter().find(|(key, _)| key == cc).map_or(cc, |(_, name)| name)
     }
 
     /// The other way round.
-    pub fn key_of<'a>(&'a self, name: &'a str) -> &'a str {
+    pub fn key_of<'n>(&'n self, name: &'n str) -> &'n str {
         self.names.iter().find(|(_, known)| known == name).map_or(name, |(key, _)| key)
     }
 
@@ -89,15 +71,23 @@ impl Algorithms {
         self.names.iter().map(|(key, name)| format!("congestion control {name} = {key}"))
     }
 
-    /// The running programs.
-    pub fn programs(&self) -> impl Iterator<Item = &Program> {
-        self.agent.iter().map(|agent| &agent.program).chain(&self.native)
+    /// Name and CPU time so far (ns) of each program.
+    pub fn cpu_times_ns(&self) -> Vec<(String, u64)> {
+        let native = self.native.iter();
+        let native =
+            native.map(|program| (program.name.clone(), program.cpu_time_ns().unwrap_or(0)));
+        self.agent.iter().map(Agent::cpu_time_ns).chain(native).collect()
     }
 
-    /// An error if one of them has ended.
+    /// An error if one of them has ended without a fault that explains it.
     pub fn check(&mut self) -> Result<(), TestbedError> {
-        let agent = self.agent.iter_mut().map(|agent| &mut agent.program);
-        agent.chain(&mut self.native).try_for_each(Program::check)
+        self.agent.as_mut().map_or(Ok(()), Agent::check)?;
+        self.native.as_mut().map_or(Ok(()), Program::check)
+    }
+
+    /// Does what a fault says to the agent.
+    pub fn apply(&mut self, action: FaultAction) -> Result<(), TestbedError> {
+        self.agent.as_mut().ok_or(TestbedError::NoAgent)?.apply(action)
     }
 
     /// Ends them; answers what the agent counted.
@@ -105,74 +95,6 @@ impl Algorithms {
         let record = self.agent.as_mut().map(Agent::stop).transpose()?;
         self.native.as_mut().map_or(Ok(()), |program| program.stop(None))?;
         Ok(record)
-    }
-}
-
-impl Agent {
-    fn start(
-        scenario: &Scenario,
-        offers: &[String],
-        namespace: &Namespace,
-        start: &Starter<'_>,
-    ) -> Result<Self, TestbedError> {
-        let dir = File::open(start.dir)
-            .map_err(|source| TestbedError::File { path: start.dir.into(), source })?;
-        let control = control_path(start.dir, &dir, "agent");
-        let mut arguments: Vec<OsString> = vec!["agent".into()];
-        arguments.extend(offers.iter().flat_map(|offer| ["--algorithm".into(), offer.into()]));
-        let period_us = scenario.agent.period_ns / 1_000;
-        for (option, value) in [
-            ("--report", scenario.agent.report.clone()),
-            ("--period", format!("{period_us}us")),
-            ("--seed", scenario.seed.to_string()),
-        ] {
-            arguments.extend([option.into(), value.into()]);
-        }
-        arguments.extend(["--control".into(), control.clone().into_os_string()]);
-        let program = start.program("agent", namespace, &arguments)?;
-        let mut agent = Self { program, control, _dir: dir };
-        agent.await_answer()?;
-        Ok(agent)
-    }
-
-    /// It answers once its names are registered.
-    fn await_answer(&mut self) -> Result<(), TestbedError> {
-        let started = Instant::now();
-        while self.status().is_none() {
-            self.program.check()?;
-            if started.elapsed() > READY_TIMEOUT {
-                return Err(self.program.silent("its status", READY_TIMEOUT));
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
-    }
-
-    fn status(&self) -> Option<Box<AgentStatus>> {
-        match control::ask(&self.control, Request::Status) {
-            Ok(Answer::Agent(status)) => Some(status),
-            _ => None,
-        }
-    }
-
-    fn stop(&mut self) -> Result<AgentRecord, TestbedError> {
-        let record = self.status().map(|status| record(&status)).unwrap_or_default();
-        self.program.stop(Some(Signal::SIGTERM))?;
-        Ok(record)
-    }
-}
-
-fn record(status: &AgentStatus) -> AgentRecord {
-    let counters = status.algorithms.iter().flat_map(|algorithm| &algorithm.counters);
-    let fallbacks = counters.filter(|(name, _)| name == "fallbacks").map(|(_, count)| count).sum();
-    let totals = status.totals;
-    AgentRecord {
-        reports: totals.reports,
-        missed: totals.missed,
-        decisions: totals.decisions,
-        stale: totals.stale,
-        failed: totals.failed,
-        fallbacks,
     }
 }
 
@@ -189,7 +111,6 @@ fn own_name() -> String {
 mod tests {
     use super::*;
     use crate::agent::rules::{Choice, NAME_MAX};
-    use crate::agent::status::{AlgorithmStatus, Totals};
 
     #[test]
     fn names_are_a_run_s_own_and_an_agent_takes_them() {
@@ -206,20 +127,5 @@ mod tests {
         let algorithms = Algorithms { names, agent: None, native: None };
         assert_eq!([algorithms.name_of("agent:copa"), algorithms.name_of("bbr")], ["fx1_0", "bbr"]);
         assert_eq!([algorithms.key_of("fx1_0"), algorithms.key_of("bbr")], ["agent:copa", "bbr"]);
-    }
-
-    #[test]
-    fn an_agent_s_fallbacks_are_those_of_all_its_names() {
-        let of_name = |count| AlgorithmStatus {
-            counters: vec![("opened".into(), 9), ("fallbacks".into(), count)],
-            ..AlgorithmStatus::default()
-        };
-        let status = AgentStatus {
-            algorithms: vec![of_name(1), of_name(2)],
-            totals: Totals { reports: 5, stale: 4, ..Totals::default() },
-            ..AgentStatus::default()
-        };
-        let expected = AgentRecord { reports: 5, stale: 4, fallbacks: 3, ..AgentRecord::default() };
-        assert_eq!(record(&status), expected);
     }
 }

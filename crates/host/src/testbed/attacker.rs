@@ -11,7 +11,7 @@ use crate::clock;
 use crate::daemon::status::MessageCounters;
 use crate::generator::hostile::{self, HostileSpec};
 use crate::record::AttackRecord;
-use crate::scenario::{Attack, Scenario};
+use crate::scenario::{Attack, FaultProgram, Scenario};
 
 /// The box is asked for its counters this long (ns) before the attack: some ticks of the testbed.
 const LOOK_NS: u64 = 500_000_000;
@@ -100,7 +100,8 @@ impl Attacker {
 /// The recorded session ends with the first fault of the bundle.
 fn recorded_until_ns(attack: &Attack, scenario: &Scenario) -> u64 {
     let ends = [attack.target, attack.target.peer()];
-    let faults = scenario.faults.iter().filter(|fault| ends.contains(&fault.target));
+    let is_hit = |program| matches!(program, FaultProgram::Box(target) if ends.contains(&target));
+    let faults = scenario.faults.iter().filter(|fault| is_hit(fault.program));
     faults.map(|fault| fault.at_ns).chain([attack.at_ns]).min().unwrap_or(attack.at_ns)
 }
 

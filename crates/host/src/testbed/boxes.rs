@@ -23,7 +23,7 @@ use crate::daemon::keys;
 use crate::daemon::status::{MessageCounters, Status};
 use crate::daemon::trace;
 use crate::record::BundleRecord;
-use crate::scenario::{BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget, PairSpec, Scenario};
+use crate::scenario::{BundleEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
 
 /// How long a box may take until it answers on its control socket and hears its peer: loading the
 /// BPF programs takes some 100 ms on an idle machine, and a handshake one round trip.
@@ -191,11 +191,11 @@ impl<'a> Boxes<'a> {
         Ok(())
     }
 
-    /// Does what `fault` says.
-    pub fn apply(&mut self, fault: &Fault) -> Result<(), TestbedError> {
-        let found = self.boxes.iter_mut().find(|one| one.target == fault.target);
-        let one = found.ok_or(TestbedError::FaultTarget { target: fault.target })?;
-        match fault.action {
+    /// Does `action` to the box at `target`.
+    pub fn apply(&mut self, target: FaultTarget, action: FaultAction) -> Result<(), TestbedError> {
+        let found = self.boxes.iter_mut().find(|one| one.target == target);
+        let one = found.ok_or(TestbedError::FaultTarget { target })?;
+        match action {
             FaultAction::Kill => {
                 one.note_losses();
                 one.earlier_cpu_ns += one.program.cpu_time_ns().unwrap_or(0);

@@ -4,6 +4,7 @@
 //! with their last user, and programs are killed when their parent dies. So nothing is left
 //! behind, also after `kill -9`.
 
+mod agent;
 mod algorithms;
 mod attacker;
 mod awake;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::agent::recording::RecordingError;
 use crate::daemon::trace::TraceError;
 use crate::offload::OffloadError;
 use crate::record::RunRecord;
@@ -112,7 +114,13 @@ pub enum TestbedError {
     /// A fault or an attack for a box that does not exist.
     #[error("fault or attack: {target:?}: the pair has no such bundle")]
     FaultTarget { target: FaultTarget },
-    /// A restart of a running box.
+    /// A fault of an agent that the run has not.
+    #[error("fault: the run has no agent")]
+    NoAgent,
+    /// What an agent recorded cannot be read.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// A restart of a running program.
     #[error("fault: restart of {name}, which is not dead: a kill must come before")]
     NotDead { name: String },
     /// A file of the run.

@@ -5,20 +5,22 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
 use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 
-/// A network namespace held open by this process.
+/// A network namespace held open by this process, and where asked for one of mounts.
 #[derive(Debug)]
 pub struct Namespace {
     file: OwnedFd,
+    mounts: Option<OwnedFd>,
 }
 
 impl Namespace {
@@ -29,7 +31,28 @@ impl Namespace {
         // The thread is there to be moved: the caller stays where it is.
         on_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
-            Ok(Self { file: File::open("/proc/thread-self/ns/net")?.into() })
+            Ok(Self { file: File::open("/proc/thread-self/ns/net")?.into(), mounts: None })
+        })
+    }
+
+    /// The same once more.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let mounts = self.mounts.as_ref().map(OwnedFd::try_clone).transpose()?;
+        Ok(Self { file: self.file.try_clone()?, mounts })
+    }
+
+    /// The same network, where programs see a BPF file system of their own at `path`: what they pin
+    /// there goes with the last user of what is returned.
+    ///
+    /// Needs `CAP_SYS_ADMIN`.
+    pub fn with_bpffs(&self, path: &Path) -> io::Result<Self> {
+        let file = self.file.try_clone()?;
+        on_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            let (none, all) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+            mount(none, "/", none, all, none)?;
+            mount(Some("bpf"), path, Some("bpf"), MsFlags::empty(), none)?;
+            Ok(Self { file, mounts: Some(File::open("/proc/thread-self/ns/mnt")?.into()) })
         })
     }
 
@@ -49,7 +72,12 @@ impl Namespace {
     /// Makes `command` start inside and die with the thread that spawns it.
     pub fn host(&self, command: &mut Command) -> io::Result<()> {
         let file = self.file.try_clone()?;
-        let enter = move || Ok(setns(&file, CloneFlags::CLONE_NEWNET)?);
+        let mounts = self.mounts.as_ref().map(OwnedFd::try_clone).transpose()?;
+        let enter = move || {
+            setns(&file, CloneFlags::CLONE_NEWNET)?;
+            mounts.as_ref().map_or(Ok(()), |mounts| setns(mounts, CloneFlags::CLONE_NEWNS))?;
+            Ok(())
+        };
         // SAFETY: setns(2) is a plain system call, which is all that is allowed after fork(2).
         unsafe { command.pre_exec(enter) };
         die_with_parent(command);
@@ -102,6 +130,23 @@ mod tests {
         let _held = File::open(&path).unwrap();
         drop(namespace);
         assert_ne!(fs::read_link(&path).ok(), Some(inside));
+    }
+
+    #[test]
+    fn a_file_system_for_pins_is_seen_inside_only() {
+        if skip_without_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let namespace = Namespace::new().unwrap().with_bpffs(folder.path()).unwrap();
+        let kind = |command: &mut Command| {
+            let output = command.args(["-f", "-c", "%T"]).arg(folder.path()).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().to_string()
+        };
+        let mut inside = Command::new("stat");
+        namespace.host(&mut inside).unwrap();
+        assert_eq!(kind(&mut inside), "bpf_fs");
+        assert_ne!(kind(&mut Command::new("stat")), "bpf_fs");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
 use crate::process::{self, MachineTime};
 use crate::record::{HostRecord, LinkRecord, RunRecord};
 use crate::roles::Order;
-use crate::scenario::{Fault, Scenario, Workload};
+use crate::scenario::{Fault, FaultProgram, Scenario, Workload};
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ pub(super) struct Run<'a> {
     dir: &'a Path,
     emulator: Program,
     boxes: Boxes<'a>,
-    algorithms: Algorithms,
+    algorithms: Algorithms<'a>,
     attacker: Option<Attacker>,
     left: Program,
     right: Program,
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
             .transpose()?;
         let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
         boxes.await_peers()?;
-        let mut algorithms = Algorithms::start(scenario, &topology.emulator, &start)?;
+        let mut algorithms = Algorithms::start(scenario, &topology.emulator, start)?;
         topology.disable_offloads()?;
         let mut host = describe_host(topology, processors)?;
         host.settings.extend(algorithms.settings());
@@ -227,7 +227,10 @@ impl<'a> Run<'a> {
                 break;
             }
             sleep_until(due);
-            self.boxes.apply(&fault)?;
+            match fault.program {
+                FaultProgram::Box(target) => self.boxes.apply(target, fault.action)?,
+                FaultProgram::Agent => self.algorithms.apply(fault.action)?,
+            }
             self.faults.remove(0);
         }
         sleep_until(tick);
@@ -237,8 +240,8 @@ impl<'a> Run<'a> {
     fn snapshot(&self) -> Result<Snapshot, TestbedError> {
         let attacker = self.attacker.as_ref().map(|attacker| &attacker.program);
         let own = [&self.emulator, &self.left, &self.right].into_iter().chain(attacker);
-        let own = own.chain(self.algorithms.programs());
         let own = own.map(|program| (program.name.clone(), program.cpu_time_ns().unwrap_or(0)));
+        let own = own.chain(self.algorithms.cpu_times_ns());
         let boxes = self.boxes.processes().into_iter().map(|(name, _, cpu_ns)| (name, cpu_ns));
         let machine = MachineTime::now().map_err(TestbedError::Proc)?;
         Ok(Snapshot { cpu_ns: own.chain(boxes).collect(), machine: Some(machine) })
@@ -272,6 +275,7 @@ impl<'a> Run<'a> {
 }
 
 /// What all programs have in common.
+#[derive(Clone, Copy)]
 pub(crate) struct Starter<'a> {
     /// The `forebay` they are roles of.
     pub binary: &'a Path,
@@ -340,7 +344,7 @@ fn hosts_spec(
     side: Side,
     scenario: &Scenario,
     topology: &Topology,
-    algorithms: &Algorithms,
+    algorithms: &Algorithms<'_>,
     dir: &Path,
 ) -> HostsSpec {
     let named = |workload: &Workload| {

@@ -9,12 +9,12 @@ use forebay_core::spec::{Spec, SpecError};
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
 use forebay_host::record::{
-    AgentRecord, AttackRecord, BundleRecord, FlowRecord, HostRecord, LinkRecord, RunRecord,
-    TcpSample,
+    AgentFault, AgentRecord, AttackRecord, BundleRecord, FlowRecord, HostRecord, LinkRecord,
+    RunRecord, TcpSample,
 };
 use forebay_host::scenario::{
-    self, AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultTarget,
-    LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Workload, WorkloadKind,
+    self, AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
+    FaultTarget, LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, TestbedError};
 
@@ -27,8 +27,8 @@ use crate::plan::Experiment;
 use crate::plan::experiment::{self as plan, Platform};
 use crate::plan::schedule::Connections;
 use crate::rows::{
-    AgentRow, AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog,
-    QueueRow, RequestRow, RunRows, TcpRow,
+    AgentFaultRow, AgentRow, AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow,
+    LinkRow, PacketLog, QueueRow, RequestRow, RunRows, TcpRow,
 };
 
 /// The back end.
@@ -314,7 +314,12 @@ fn timing_spec(timing: plan::Timing) -> Timing {
 fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
     Fault {
         at_ns: ns(fault.at),
-        target: target(experiment, &fault.bundle, fault.end),
+        program: match &fault.program {
+            plan::FaultProgram::Box { bundle, end } => {
+                FaultProgram::Box(target(experiment, bundle, *end))
+            }
+            plan::FaultProgram::Agent => FaultProgram::Agent,
+        },
         action: match fault.action {
             plan::FaultAction::Kill => FaultAction::Kill,
             plan::FaultAction::Stop => FaultAction::Stop,
@@ -411,8 +416,14 @@ fn tcp_row(sample: &TcpSample, since: &Since) -> TcpRow {
 }
 
 fn agent_row(agent: AgentRecord) -> AgentRow {
-    let AgentRecord { reports, missed, decisions, stale, failed, fallbacks } = agent;
-    AgentRow { reports, missed, decisions, stale, failed, fallbacks }
+    let AgentRecord { reports, missed, decisions, stale, failed, fallbacks, fault } = agent;
+    let fault = fault.map(|AgentFault { fell_back, last_ns, late_ns, resumed }| AgentFaultRow {
+        fell_back,
+        last_ms: last_ns as f64 / 1e6,
+        late_ms: late_ns as f64 / 1e6,
+        resumed,
+    });
+    AgentRow { reports, missed, decisions, stale, failed, fallbacks, fault }
 }
 
 /// Converts times of the machine's clock into times since the start of the run.

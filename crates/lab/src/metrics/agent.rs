@@ -1,11 +1,11 @@
 //! What the agent of flows counted.
 
 use super::Metrics;
-use crate::rows::AgentRow;
+use crate::rows::{AgentFaultRow, AgentRow};
 
 /// The metrics of an agent.
 pub fn metrics(row: &AgentRow) -> Metrics {
-    let AgentRow { reports, missed, decisions, stale, failed, fallbacks } = *row;
+    let AgentRow { reports, missed, decisions, stale, failed, fallbacks, fault } = *row;
     let mut metrics = Metrics::default();
     for (name, count) in [
         ("agent_reports", reports),
@@ -17,6 +17,12 @@ pub fn metrics(row: &AgentRow) -> Metrics {
     ] {
         metrics.put(name, Some(count as f64));
     }
+    if let Some(AgentFaultRow { fell_back, last_ms, late_ms, resumed }) = fault {
+        metrics.put("agent_fell_back", Some(fell_back as f64));
+        metrics.put("agent_fallback_last_ms", Some(last_ms));
+        metrics.put("agent_fallback_late_ms", Some(late_ms));
+        metrics.put("agent_resumed", Some(resumed as f64));
+    }
     metrics
 }
 
@@ -27,12 +33,20 @@ mod tests {
 
     #[test]
     fn every_count_has_a_name_that_is_described() {
-        let row =
-            AgentRow { reports: 1, missed: 2, decisions: 3, stale: 4, failed: 5, fallbacks: 6 };
+        let fault = AgentFaultRow { fell_back: 7, last_ms: 8.0, late_ms: 9.0, resumed: 10 };
+        let row = AgentRow {
+            reports: 1,
+            missed: 2,
+            decisions: 3,
+            stale: 4,
+            failed: 5,
+            fallbacks: 6,
+            fault: Some(fault),
+        };
         let metrics = metrics(&row);
         let mut counts: Vec<f64> = metrics.0.values().copied().collect();
         counts.sort_by(f64::total_cmp);
-        assert_eq!(counts, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(counts, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]);
         assert!(metrics.0.keys().all(|name| describe(name).is_some()));
     }
 }

@@ -340,17 +340,29 @@ pub struct Window {
     pub to: Duration,
 }
 
-/// A signal to a box.
+/// A signal to a box or to the agent of the flows.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// When.
     pub at: Duration,
-    /// Whose box.
-    pub bundle: String,
-    /// Which end.
-    pub end: BoxEnd,
+    /// To which program.
+    pub program: FaultProgram,
     /// What happens.
     pub action: FaultAction,
+}
+
+/// The program that a [`Fault`] hits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultProgram {
+    /// A box.
+    Box {
+        /// Of this bundle.
+        bundle: String,
+        /// Which end.
+        end: BoxEnd,
+    },
+    /// The agent.
+    Agent,
 }
 
 /// Forged, replayed, truncated and oversized messages to a box in the name of its peer.

@@ -37,6 +37,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/dynamics/four_bundles",
     "ccperf/responsiveness_step",
     "platforms/behaviour",
+    "platforms/safety",
     "platforms/aggregate_algorithms",
 ];
 

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::error::PlanError;
 use super::experiment::{
-    Agent, Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, Flow, Link, Platform,
-    Report, Stack, Timing, Traffic, Window,
+    Agent, Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, FaultProgram, Flow,
+    Link, Platform, Report, Stack, Timing, Traffic, Window,
 };
 use super::library::Source;
 use super::reader::Reader;
@@ -62,7 +62,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
             pairs.push(pair.clone());
         }
     }
-    let faults = faults(&plan, stop, &declared)?;
+    let faults = faults(&plan, stop, &declared, &flows)?;
     let attack = attack(&plan, stop, &declared)?;
     let all = flatten(tree);
     // Windows change no run, but what is known of it.
@@ -524,6 +524,7 @@ fn faults(
     plan: &Reader<'_>,
     stop: Duration,
     bundles: &[DeclaredBundle],
+    flows: &[Flow],
 ) -> Result<Vec<Fault>, PlanError> {
     let mut faults: Vec<Fault> = Vec::new();
     for table in plan.tables("fault", &schema::FAULT)? {
@@ -532,21 +533,39 @@ fn faults(
             let allowed = "a time within the run, not before the previous fault";
             return Err(table.wrong_because("at", allowed));
         }
-        let known = bundle_of(&table, bundles)?;
+        let program = fault_program(&table, bundles, flows)?;
         let actions = [
             ("kill", FaultAction::Kill),
             ("stop", FaultAction::Stop),
             ("continue", FaultAction::Continue),
             ("restart", FaultAction::Restart),
         ];
-        let end = table.require("end", table.choice("end", &ENDS)?)?;
         let action = table.require("action", table.choice("action", &actions)?)?;
-        // An arm without the bundle has no box to hit: the same plan, nothing happens.
-        if known.enabled {
-            faults.push(Fault { at, bundle: known.bundle.name.clone(), end, action });
+        // An arm without the program has none to hit: the same plan, nothing happens.
+        if let Some(program) = program {
+            faults.push(Fault { at, program, action });
         }
     }
     Ok(faults)
+}
+
+/// What a fault hits; `None` where the arm has no such program.
+fn fault_program(
+    table: &Reader<'_>,
+    bundles: &[DeclaredBundle],
+    flows: &[Flow],
+) -> Result<Option<FaultProgram>, PlanError> {
+    if table.text("end")? == Some("agent") {
+        if table.has("bundle") {
+            return Err(table.wrong_because("bundle", "no bundle: the agent has none"));
+        }
+        let has_agent = flows.iter().any(|flow| flow.platform == Some(Platform::Agent));
+        return Ok(has_agent.then_some(FaultProgram::Agent));
+    }
+    let known = bundle_of(table, bundles)?;
+    let end = table.require("end", table.choice("end", &ENDS)?)?;
+    let bundle = known.bundle.name.clone();
+    Ok(known.enabled.then_some(FaultProgram::Box { bundle, end }))
 }
 
 const ENDS: [(&str, BoxEnd); 2] =

@@ -116,7 +116,7 @@ pub static PLAN: Section = Section {
         ),
         key("cell", TABLES, "none", "cells with a name, each of them with all of the grid"),
         key("window", TABLES, "none", "further intervals over which metrics are taken"),
-        key("fault", TABLES, "none", "signals sent to the boxes"),
+        key("fault", TABLES, "none", "signals sent to the boxes and the agent"),
         key("attack", TABLE, "none", "hostile messages sent to a box"),
         key("agent", TABLE, "its defaults", "how the agent of flows with `agent:` hears of them"),
     ],
@@ -375,11 +375,12 @@ pub static WINDOW: Section = Section {
 /// `[[fault]]`.
 pub static FAULT: Section = Section {
     heading: "[[fault]]",
-    summary: "A signal to a box during the run.",
+    summary: "A signal to a box, or to the agent of the flows, during the run. A plan or an arm \
+              without that program goes on without the fault.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
-        key("bundle", "the name of a bundle", "", "whose box"),
-        key("end", "\"sendbox\" or \"receivebox\"", "", "which box"),
+        key("bundle", "the name of a bundle", "", "whose box; not for an agent"),
+        key("end", "\"sendbox\", \"receivebox\" or \"agent\"", "", "which program"),
         key("action", "\"kill\", \"stop\", \"continue\" or \"restart\"", "", "what happens to it"),
     ],
 };

@@ -1,4 +1,4 @@
-use super::experiment::{Agent, BoxEnd, Platform, Report, Timing, Traffic};
+use super::experiment::{Agent, BoxEnd, FaultProgram, Platform, Report, Timing, Traffic};
 use super::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -186,6 +186,17 @@ fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
     }
     let set = flow("\"agent:cubic\"", &["flow.bulk.cc.hystart=classic"]);
     assert_eq!(set.cc_name(), "agent:cubic(hystart=classic)");
+}
+
+#[test]
+fn a_fault_of_the_agent_happens_where_a_flow_has_one() {
+    let text = format!("{PLAN}\n[[fault]]\nat = \"1s\"\nend = \"agent\"\naction = \"kill\"\n");
+    let faults = |sets: &[&str]| experiment(&load(&text, sets).unwrap(), 0).faults;
+    assert!(faults(&[]).is_empty());
+    let hit = faults(&["flow.bulk.cc=agent:cubic"]);
+    assert_eq!((hit.len(), &hit[0].program), (1, &FaultProgram::Agent));
+    let error = load(&text.replace("end =", "bundle = \"a\"\nend ="), &[]).unwrap_err().to_string();
+    assert!(error.contains("the agent has none"), "{error}");
 }
 
 #[test]

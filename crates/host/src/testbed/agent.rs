@@ -1,0 +1,390 @@
+//! The agent of a run: started, hit by faults, and what became of its connections then.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay_ebpf::tcp::Events;
+use nix::sys::signal::Signal;
+
+use super::TestbedError;
+use super::boxes::control_path;
+use super::namespace::Namespace;
+use super::program::Program;
+use super::run::{READY_TIMEOUT, Starter};
+use crate::agent::recording::{self, RecordingError, Row};
+use crate::agent::rows::HeadRow;
+use crate::agent::status::AgentStatus;
+use crate::clock;
+use crate::daemon::control::{self, Answer, Request};
+use crate::record::{AgentFault, AgentRecord};
+use crate::scenario::{FaultAction, FaultProgram, Scenario};
+
+/// How often an agent that starts is asked whether it is there.
+const POLL: Duration = Duration::from_millis(10);
+/// The kernel's law has a connection so many round trips after its agent's end, or this time if it is
+/// longer.
+const PATIENCE_ROUND_TRIPS: u64 = 4;
+const PATIENCE_NS: u64 = 100_000_000;
+
+/// What faults have done to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Running,
+    /// Stopped by a signal, and not continued.
+    Frozen,
+    /// Killed, and not restarted.
+    Dead,
+}
+
+/// A running agent.
+pub(super) struct Agent<'a> {
+    program: Program,
+    condition: Condition,
+    namespace: Namespace,
+    start: Starter<'a>,
+    arguments: Vec<OsString>,
+    control: PathBuf,
+    /// Open so that the control socket has a short path.
+    _dir: File,
+    /// Of the agents that were killed.
+    earlier: AgentRecord,
+    earlier_cpu_ns: u64,
+    /// One for each start, where connections are to be followed through faults.
+    recordings: Vec<PathBuf>,
+    is_recorded: bool,
+    /// When a fault hit it first.
+    hit_ns: Option<u64>,
+}
+
+impl<'a> Agent<'a> {
+    /// Starts one that offers `offers`. One that faults will hit records; one that is started again
+    /// pins, on a file system that ends with the run.
+    pub fn start(
+        scenario: &Scenario,
+        offers: &[String],
+        namespace: &Namespace,
+        start: Starter<'a>,
+    ) -> Result<Self, TestbedError> {
+        let file_error = |path: &std::path::Path| {
+            let path = path.to_path_buf();
+            move |source| TestbedError::File { path, source }
+        };
+        let dir = File::open(start.dir).map_err(file_error(start.dir))?;
+        let control = control_path(start.dir, &dir, "agent");
+        let mut arguments = arguments(scenario, offers);
+        arguments.extend(["--control".into(), control.clone().into_os_string()]);
+        let hits = scenario.faults.iter().filter(|fault| fault.program == FaultProgram::Agent);
+        let actions: Vec<FaultAction> = hits.map(|fault| fault.action).collect();
+        let namespace = if actions.contains(&FaultAction::Restart) {
+            let pins = start.dir.join("pins");
+            fs::create_dir_all(&pins).map_err(file_error(&pins))?;
+            let namespace = namespace.with_bpffs(&pins).map_err(file_error(&pins))?;
+            arguments.extend(["--pin".into(), pins.into_os_string()]);
+            namespace
+        } else {
+            namespace.try_clone().map_err(file_error(start.dir))?
+        };
+        let is_recorded = !actions.is_empty();
+        let mut recordings = Vec::new();
+        let program = launch(&arguments, &namespace, start, is_recorded, &mut recordings)?;
+        let mut agent = Self {
+            program,
+            condition: Condition::Running,
+            namespace,
+            start,
+            arguments,
+            control,
+            _dir: dir,
+            earlier: AgentRecord::default(),
+            earlier_cpu_ns: 0,
+            recordings,
+            is_recorded,
+            hit_ns: None,
+        };
+        agent.await_answer()?;
+        Ok(agent)
+    }
+
+    /// An error if it ended without a fault that explains it.
+    pub fn check(&mut self) -> Result<(), TestbedError> {
+        if self.condition == Condition::Dead { Ok(()) } else { self.program.check() }
+    }
+
+    /// Name and CPU time so far (ns), those of earlier ones included.
+    pub fn cpu_time_ns(&self) -> (String, u64) {
+        let own_ns = self.program.cpu_time_ns().unwrap_or(0);
+        (self.program.name.clone(), self.earlier_cpu_ns + own_ns)
+    }
+
+    /// Does what a fault says.
+    pub fn apply(&mut self, action: FaultAction) -> Result<(), TestbedError> {
+        match action {
+            FaultAction::Kill => {
+                self.earlier = self.counted();
+                self.earlier_cpu_ns = self.cpu_time_ns().1;
+                self.note_hit();
+                self.program.kill();
+                self.condition = Condition::Dead;
+            }
+            FaultAction::Stop => {
+                self.note_hit();
+                self.program.signal(Signal::SIGSTOP)?;
+                self.condition = Condition::Frozen;
+            }
+            FaultAction::Continue => {
+                self.program.signal(Signal::SIGCONT)?;
+                self.condition = Condition::Running;
+            }
+            FaultAction::Restart if self.condition != Condition::Dead => {
+                return Err(TestbedError::NotDead { name: self.program.name.clone() });
+            }
+            // Nobody waits for its answer: connections do not either.
+            FaultAction::Restart => {
+                let recordings = &mut self.recordings;
+                let (namespace, start) = (&self.namespace, self.start);
+                self.program =
+                    launch(&self.arguments, namespace, start, self.is_recorded, recordings)?;
+                self.condition = Condition::Running;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it; answers what it counted.
+    pub fn stop(&mut self) -> Result<AgentRecord, TestbedError> {
+        let counted = self.counted();
+        if self.condition != Condition::Dead {
+            self.program.stop(Some(Signal::SIGTERM))?;
+        }
+        let fault = self.hit_ns.map(|hit_ns| after_fault(&self.recordings, hit_ns)).transpose()?;
+        Ok(AgentRecord { fault, ..counted })
+    }
+
+    fn note_hit(&mut self) {
+        self.hit_ns.get_or_insert(clock::now().as_nanos());
+    }
+
+    /// It answers once its names are registered.
+    fn await_answer(&mut self) -> Result<(), TestbedError> {
+        let started = Instant::now();
+        while self.status().is_none() {
+            self.program.check()?;
+            if started.elapsed() > READY_TIMEOUT {
+                return Err(self.program.silent("its status", READY_TIMEOUT));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Option<Box<AgentStatus>> {
+        match control::ask(&self.control, Request::Status) {
+            Ok(Answer::Agent(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// What all agents so far have counted.
+    fn counted(&self) -> AgentRecord {
+        let is_heard = self.condition == Condition::Running;
+        let status = is_heard.then(|| self.status()).flatten();
+        status.map_or(self.earlier, |status| sum(&self.earlier, &record(&status)))
+    }
+}
+
+fn arguments(scenario: &Scenario, offers: &[String]) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["agent".into()];
+    arguments.extend(offers.iter().flat_map(|offer| ["--algorithm".into(), offer.into()]));
+    let period_us = scenario.agent.period_ns / 1_000;
+    for (option, value) in [
+        ("--report", scenario.agent.report.clone()),
+        ("--period", format!("{period_us}us")),
+        ("--seed", scenario.seed.to_string()),
+    ] {
+        arguments.extend([option.into(), value.into()]);
+    }
+    arguments
+}
+
+fn launch(
+    arguments: &[OsString],
+    namespace: &Namespace,
+    start: Starter<'_>,
+    is_recorded: bool,
+    recordings: &mut Vec<PathBuf>,
+) -> Result<Program, TestbedError> {
+    let mut arguments = arguments.to_vec();
+    if is_recorded {
+        let recording = start.dir.join(format!("agent-{}.recording", recordings.len()));
+        arguments.extend(["--record".into(), recording.clone().into_os_string()]);
+        recordings.push(recording);
+    }
+    start.program("agent", namespace, &arguments)
+}
+
+fn record(status: &AgentStatus) -> AgentRecord {
+    let counters = status.algorithms.iter().flat_map(|algorithm| &algorithm.counters);
+    let fallbacks = counters.filter(|(name, _)| name == "fallbacks").map(|(_, count)| count).sum();
+    let totals = status.totals;
+    AgentRecord {
+        reports: totals.reports,
+        missed: totals.missed,
+        decisions: totals.decisions,
+        stale: totals.stale,
+        failed: totals.failed,
+        fallbacks,
+        fault: None,
+    }
+}
+
+/// Of an agent and its successor, which takes the kernel's counters over.
+fn sum(earlier: &AgentRecord, later: &AgentRecord) -> AgentRecord {
+    AgentRecord {
+        reports: earlier.reports + later.reports,
+        missed: earlier.missed + later.missed,
+        decisions: earlier.decisions + later.decisions,
+        stale: earlier.stale + later.stale,
+        failed: earlier.failed + later.failed,
+        fallbacks: later.fallbacks,
+        fault: None,
+    }
+}
+
+/// A connection that the kernel's law has taken.
+struct Fallen {
+    after_ns: u64,
+    late_ns: u64,
+    is_resumed: bool,
+}
+
+/// What the recordings tell of connections that fell back after `hit_ns`.
+fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, RecordingError> {
+    // Each agent counts its connections anew.
+    let mut fallen: BTreeMap<(usize, u64), Fallen> = BTreeMap::new();
+    for (number, path) in recordings.iter().enumerate() {
+        recording::read(path, |_, row| {
+            let (flow, head) = match &row {
+                Row::Open(open) => (open.flow, &open.head),
+                Row::Report(report) => (report.flow, &report.head),
+                Row::End { reason } => return Err(format!("it ends before the run: {reason}")),
+                _ => return Ok(()),
+            };
+            if head.at_ns > hit_ns {
+                take(&mut fallen, (number, flow), head, hit_ns);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(AgentFault {
+        fell_back: fallen.len() as u64,
+        last_ns: fallen.values().map(|one| one.after_ns).max().unwrap_or(0),
+        late_ns: fallen.values().map(|one| one.late_ns).max().unwrap_or(0),
+        resumed: fallen.values().filter(|one| one.is_resumed).count() as u64,
+    })
+}
+
+fn take(
+    fallen: &mut BTreeMap<(usize, u64), Fallen>,
+    connection: (usize, u64),
+    head: &HeadRow,
+    hit_ns: u64,
+) {
+    let events = Events::from_bits(head.events);
+    if events.contains(Events::FALLBACK) {
+        let after_ns = head.at_ns - hit_ns;
+        let round_trips_ns = PATIENCE_ROUND_TRIPS * u64::from(head.srtt_us) * 1000;
+        let late_ns = after_ns.saturating_sub(round_trips_ns.max(PATIENCE_NS));
+        fallen.entry(connection).or_insert(Fallen { after_ns, late_ns, is_resumed: false });
+    }
+    if events.contains(Events::RESUMED)
+        && let Some(one) = fallen.get_mut(&connection)
+    {
+        one.is_resumed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::recording::{Open, SCHEMA};
+    use crate::agent::rows::ReportRow;
+    use crate::agent::status::{AlgorithmStatus, Totals};
+    use forebay_core::spec::Spec;
+
+    #[test]
+    fn an_agent_s_fallbacks_are_those_of_all_its_names() {
+        let of_name = |count| AlgorithmStatus {
+            counters: vec![("opened".into(), 9), ("fallbacks".into(), count)],
+            ..AlgorithmStatus::default()
+        };
+        let status = AgentStatus {
+            algorithms: vec![of_name(1), of_name(2)],
+            totals: Totals { reports: 5, stale: 4, ..Totals::default() },
+            ..AgentStatus::default()
+        };
+        let expected = AgentRecord { reports: 5, stale: 4, fallbacks: 3, ..AgentRecord::default() };
+        assert_eq!(record(&status), expected);
+        let both = sum(&expected, &expected);
+        assert_eq!((both.reports, both.stale, both.fallbacks), (10, 8, 3));
+    }
+
+    fn head(at_ms: u64, events: Events) -> HeadRow {
+        let (at_ns, events) = (at_ms * 1_000_000, events.bits());
+        HeadRow { at_ns, events, srtt_us: 50_000, ..HeadRow::default() }
+    }
+
+    fn report(flow: u64, at_ms: u64, events: Events) -> Row {
+        Row::Report(ReportRow { flow, head: head(at_ms, events), ..ReportRow::default() })
+    }
+
+    fn write(path: &std::path::Path, rows: &[Row]) {
+        let start = recording::Start {
+            schema: SCHEMA,
+            version: "0".into(),
+            kernel: "6.18".into(),
+            pace: false,
+        };
+        let rows = [&[Row::Start(start)], rows].concat();
+        let lines = rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n");
+        fs::write(path, lines.collect::<String>()).unwrap();
+    }
+
+    #[test]
+    fn connections_count_that_fell_back_after_the_fault_and_how_late_the_latest_did() {
+        let folder = tempfile::tempdir().unwrap();
+        let recordings = [0, 1].map(|number| folder.path().join(number.to_string()));
+        // Before the fault at 1 s nothing counts. 4 round trips are 200 ms.
+        write(&recordings[0], &[report(0, 900, Events::FALLBACK), report(0, 950, Events::RESUMED)]);
+        let open = Open {
+            flow: 0,
+            adopted: true,
+            cc: Spec::named("cubic"),
+            seed: 0,
+            remote: None,
+            head: head(1150, Events::FALLBACK),
+        };
+        let rows = [
+            Row::Open(open),
+            report(1, 1230, Events::FALLBACK),
+            report(0, 1300, Events::ROUND),
+            report(0, 2000, Events::RESUMED),
+            report(2, 2000, Events::RESUMED),
+        ];
+        write(&recordings[1], &rows);
+        let seen = after_fault(&recordings, 1_000_000_000).unwrap();
+        let (last_ns, late_ns) = (230_000_000, 30_000_000);
+        assert_eq!(seen, AgentFault { fell_back: 2, last_ns, late_ns, resumed: 1 });
+    }
+
+    #[test]
+    fn a_recording_that_ended_before_the_run_is_no_proof() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0");
+        write(&path, &[Row::End { reason: "the disk did not keep up".into() }]);
+        let error = after_fault(&[path], 0).unwrap_err().to_string();
+        assert!(error.ends_with("it ends before the run: the disk did not keep up"), "{error}");
+    }
+}
