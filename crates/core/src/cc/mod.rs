@@ -161,6 +161,11 @@ pub trait CongestionControl: Send {
     }
     /// The algorithm's own state, for logs: a name of the phase and named numbers.
     fn state(&self) -> State;
+    /// Another in the same state, for a host that needs one for each of many short connections; `None`:
+    /// the host builds it.
+    fn copied(&self) -> Option<Box<dyn CongestionControl>> {
+        None
+    }
 }
 
 /// An algorithm's own state as numbers with names (units in the name), for logs and figures.
@@ -299,6 +304,37 @@ pub fn of_single_flow(mut spec: Spec) -> Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Limits and state after a slow start and a loss.
+    fn run(cc: &mut dyn CongestionControl) -> (SendLimits, State) {
+        let (mss, rtt) = (ByteCount::new(1448), Duration::from_millis(20));
+        cc.init(Timestamp::ZERO, mss, mss * 10);
+        for round in 1..=40 {
+            let now = Timestamp::ZERO + rtt * round;
+            if round == 30 {
+                cc.on_event(now, CongestionEvent::Loss);
+            }
+            let acked = mss * 10;
+            let rtt = Some(RttSample { latest: rtt, min: rtt });
+            cc.on_measurement(now, &Measurement { acked, rtt, ..Measurement::default() });
+        }
+        (cc.send_limits(), cc.state())
+    }
+
+    #[test]
+    fn a_copy_does_what_one_that_was_built_does() {
+        let mut copies = 0;
+        for algorithm in ALGORITHMS {
+            let build = || (algorithm.build)(&Spec::named(algorithm.name)).ok();
+            let (Some(mut built), Some(original)) = (build(), build()) else { continue };
+            let Some(mut copy) = original.copied() else { continue };
+            let before = original.state();
+            assert_eq!(run(&mut *copy), run(&mut *built), "{}", algorithm.name);
+            assert_eq!(original.state(), before, "{}: only the copy has run", algorithm.name);
+            copies += 1;
+        }
+        assert!(copies >= 8, "{copies} of them are laws of a window");
+    }
 
     #[test]
     fn a_host_that_cannot_supply_what_an_algorithm_needs_is_refused() {

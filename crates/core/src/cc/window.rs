@@ -265,7 +265,7 @@ impl MinRtt {
 
 /// How one algorithm steers a window. `acked` is in bytes, above 0 and at most
 /// [`WINDOWS_PER_MEASUREMENT`] windows. A clone of the law is what a spurious loss restores.
-pub trait WindowLaw: Clone + Send {
+pub trait WindowLaw: Clone + Send + 'static {
     /// Begins with the first window.
     fn start(&mut self, now: Timestamp, window: &Window) {
         let _ = (now, window);
@@ -351,6 +351,7 @@ enum Phase {
 }
 
 /// A [`WindowLaw`] as a [`CongestionControl`].
+#[derive(Clone)]
 pub struct WindowControl<L> {
     law: L,
     window: Window,
@@ -368,10 +369,7 @@ impl<L: WindowLaw> WindowControl<L> {
     }
 
     /// The same, boxed for a registry entry.
-    pub fn boxed(law: L, ns3: Ns3) -> Box<dyn CongestionControl>
-    where
-        L: 'static,
-    {
+    pub fn boxed(law: L, ns3: Ns3) -> Box<dyn CongestionControl> {
         Box::new(Self::new(law, ns3))
     }
 
@@ -549,5 +547,9 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             Phase::Open | Phase::Loss => "avoidance",
         };
         State { phase, reason: self.law.reason(), numbers: self.law.numbers(), ..State::default() }
+    }
+
+    fn copied(&self) -> Option<Box<dyn CongestionControl>> {
+        Some(Box::new(self.clone()))
     }
 }

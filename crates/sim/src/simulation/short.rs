@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::cc::{self, ALGORITHMS, Algorithm};
+use forebay_core::cc::{self, CongestionControl};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Timestamp;
@@ -59,8 +59,8 @@ pub(super) struct Pool {
     opener: Opener,
     stack: Arc<Stack>,
     cc: Spec,
-    /// What builds it: looked for once and not for each connection.
-    algorithm: &'static Algorithm,
+    /// As built: reading `cc` for each connection takes as long as a few of its packets.
+    algorithm: Box<dyn CongestionControl>,
     seeds: Stream,
     pub meter: u32,
     /// Number of the next message.
@@ -104,9 +104,7 @@ impl Simulation {
         streams: &Streams,
     ) -> Result<(), SpecError> {
         let cc = self.stack.algorithm(&flow.cc);
-        cc::build(&cc, SUPPLIED)?;
-        let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
-        let algorithm = known.ok_or_else(|| SpecError::new("kind", &cc.kind, "one of the list"))?;
+        let algorithm = cc::build(&cc, SUPPLIED)?;
         let stack = self.shared_stack(self.stack.for_algorithm(&flow.cc));
         let start = Timestamp::ZERO + flow.start;
         let meter = self.meters.len() as u32;
@@ -165,7 +163,8 @@ impl Simulation {
     /// A slot with a sender of `bytes`.
     fn take_slot(&mut self, place: usize, bytes: u64) -> Option<u32> {
         let pool = &mut self.pools[place];
-        let mut algorithm = (pool.algorithm.build)(&pool.cc).ok()?;
+        let copy = pool.algorithm.copied();
+        let mut algorithm = copy.or_else(|| cc::build(&pool.cc, SUPPLIED).ok())?;
         algorithm.set_seed(pool.seeds.bits());
         // One that was freed at this instant may have sent at it, too.
         let now = self.now;
