@@ -6,16 +6,21 @@
 //! ```
 //! All of a lower level come before all of a higher one, and within a level the slots come in order;
 //! so the first is found in two bit scans, exact to the nanosecond. A slot above level 0 that has its
-//! turn and holds several is spread over the levels below. Each event moves down at most once a
-//! level, whatever else is pending: the cost does not depend on the number of events.
+//! turn is spread over the levels below where it holds many, and handed over as a whole where it holds
+//! few. Each event moves down at most once a level, whatever else is pending: the cost does not depend
+//! on the number of events.
 //!
 //! Source: Ahuja, Mehlhorn, Orlin, Tarjan, Faster algorithms for the shortest path problem, JACM 1990
 //! (radix heap), with digits of six bits as in hashed hierarchical timing wheels (Varghese, Lauck,
 //! SOSP 1987).
 
+use super::near::Near;
+
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
+/// Most events of a slot that go to the near ones, where the first of them has its turn.
+const FEW: usize = 16;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
@@ -103,14 +108,20 @@ impl Wheel {
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
-    /// Takes the first event, unless it lies after `until`: its time and code.
-    pub fn pop(&mut self, until: u64) -> Option<(u64, u64)> {
+    /// Takes the first event, unless it lies after `until`: its time and code. Where it shares its slot
+    /// with few others, those are taken too and given to `near`, in order where their times are the same.
+    pub fn pop(&mut self, until: u64, near: &mut Near) -> Option<(u64, u64)> {
         let (mut level, mut digit) = self.first_slot()?;
         let mut slot = self.slots[level * SLOTS + digit];
         if level > 0 && slot.head != slot.tail {
-            let first = self.earliest(slot.head);
+            let (first, count) = self.earliest(slot.head);
             if first > until {
                 return None;
+            }
+            if count <= FEW {
+                self.empty(level, digit, near);
+                self.now = first;
+                return Some((first, near.pop()));
             }
             self.spread(level, digit, first);
             (level, digit) = self.first_slot()?;
@@ -131,8 +142,20 @@ impl Wheel {
         Some((at, code))
     }
 
-    fn earliest(&self, head: u32) -> u64 {
-        self.list(head).map(|index| self.nodes[index as usize].at).min().unwrap_or(u64::MAX)
+    /// The least time in a list, and how many it holds.
+    fn earliest(&self, head: u32) -> (u64, usize) {
+        let times = self.list(head).map(|index| self.nodes[index as usize].at);
+        times.fold((u64::MAX, 0), |(first, count), at| (first.min(at), count + 1))
+    }
+
+    /// Gives all of a slot to `near`.
+    fn empty(&mut self, level: usize, digit: usize, near: &mut Near) {
+        let Slot { head, tail } = self.slots[level * SLOTS + digit];
+        self.clear(level, digit);
+        self.list(head)
+            .map(|index| self.nodes[index as usize])
+            .for_each(|it| near.add(it.at, it.code));
+        self.nodes[tail as usize].next = std::mem::replace(&mut self.free, head);
     }
 
     fn list(&self, head: u32) -> impl Iterator<Item = u32> {
@@ -190,6 +213,14 @@ fn digit(at: u64, level: usize) -> usize {
 mod tests {
     use super::*;
 
+    /// The first of both, as [`super::super::Events::pop`] takes it.
+    fn pop(wheel: &mut Wheel, near: &mut Near, until: u64) -> Option<(u64, u64)> {
+        match near.first() {
+            Some(at) => (at <= until).then(|| (at, near.pop())),
+            None => wheel.pop(until, near),
+        }
+    }
+
     #[test]
     fn levels_are_digits_of_six_bits() {
         let levels = [0, 1, 63, 64, 4095, 4096, u64::MAX].map(level_of);
@@ -199,28 +230,44 @@ mod tests {
 
     #[test]
     fn the_lower_bound_lies_not_after_the_first() {
-        let mut wheel = Wheel::default();
+        let (mut wheel, mut near) = (Wheel::default(), Near::default());
         assert_eq!(wheel.lower_bound(), u64::MAX);
         for at in [u64::MAX, 1 << 40, 70, 5] {
             wheel.add(at, 0);
             assert!(wheel.lower_bound() <= at, "{at}");
         }
         for at in [5, 70, 1 << 40, u64::MAX] {
-            assert_eq!(wheel.pop(at - 1), None);
+            assert_eq!(pop(&mut wheel, &mut near, at - 1), None);
             assert!(wheel.lower_bound() <= at && wheel.lower_bound() >= at >> 1, "{at}");
-            assert_eq!(wheel.pop(at), Some((at, 0)));
+            assert_eq!(pop(&mut wheel, &mut near, at), Some((at, 0)));
         }
     }
 
     #[test]
     fn places_are_used_again() {
-        let mut wheel = Wheel::default();
+        let (mut wheel, mut near) = (Wheel::default(), Near::default());
         for now in 0..1000_u64 {
             wheel.add(now * 1000 + 5, now);
             wheel.add(now * 1000 + 5, now + 1);
-            assert_eq!(wheel.pop(u64::MAX), Some((now * 1000 + 5, now)));
-            assert_eq!(wheel.pop(u64::MAX), Some((now * 1000 + 5, now + 1)));
+            assert_eq!(pop(&mut wheel, &mut near, u64::MAX), Some((now * 1000 + 5, now)));
+            assert_eq!(pop(&mut wheel, &mut near, u64::MAX), Some((now * 1000 + 5, now + 1)));
         }
         assert_eq!((wheel.nodes.len(), wheel.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_slot_is_handed_over_whole_unless_it_holds_many() {
+        for (count, left) in [(FEW, 0), (FEW + 1, FEW)] {
+            let (mut wheel, mut near) = (Wheel::default(), Near::default());
+            // Two by two at the same time, the latest first, all in slot 1 of level 1.
+            (0..count as u64).for_each(|code| wheel.add(120 - code / 2, code));
+            let mut order = Vec::new();
+            order.extend(wheel.pop(u64::MAX, &mut near));
+            assert_eq!(wheel.len(), left);
+            order.extend(std::iter::from_fn(|| pop(&mut wheel, &mut near, u64::MAX)));
+            let mut sorted = order.clone();
+            sorted.sort();
+            assert_eq!((order.len(), order), (count, sorted));
+        }
     }
 }
