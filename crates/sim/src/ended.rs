@@ -20,6 +20,7 @@ pub(crate) struct Ended {
 
 impl Ended {
     /// `packet` comes no further.
+    #[inline]
     pub fn add(&mut self, packet: &Packet, fate: Fate) {
         if packet.sack != SackHandle::NONE || packet.kind == Kind::Message {
             self.orphans.push(*packet);
@@ -31,6 +32,7 @@ impl Ended {
 }
 
 impl DropSink<Packet> for Ended {
+    #[inline]
     fn dropped(&mut self, packet: Packet, _reason: DropReason) {
         self.dropped += 1;
         self.add(&packet, Fate::QueueDrop);

@@ -177,28 +177,23 @@ impl Link {
 
     /// Takes a packet; gives it back if it has left at once.
     #[inline]
-    pub fn offer(
-        &mut self,
-        now: Timestamp,
-        mut packet: Packet,
-        events: &mut Events,
-    ) -> Option<Packet> {
+    pub fn offer(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Option<Packet> {
         self.counters.offered += 1;
-        packet.queued = match &mut self.ended.log {
+        let queued = match &mut self.ended.log {
             Some(log) => log.on_arrival(now, &packet),
             None => now.as_nanos(),
         };
         let is_message_lost = packet.kind == Kind::Message && self.message_losses.is_lost();
         if is_message_lost || (self.is_loss_before && self.losses.is_lost()) {
             self.counters.lost_before += 1;
-            self.ended.add(&packet, Fate::Lost);
+            self.ended.add(&packet.queued_at(queued), Fate::Lost);
             return None;
         }
         if matches!(self.server, Server::Unlimited) {
-            return self.leave(now, packet);
+            return self.leave(now, packet.queued_at(queued));
         }
         self.finish_before_second(now, events);
-        self.queue.enqueue(now, packet, &mut self.ended);
+        self.queue.enqueue(now, packet.queued_at(queued), &mut self.ended);
         self.max_length = self.max_length.max(self.queue.backlog().packets);
         self.fill(now, events);
         if let Some(log) = &mut self.ended.log {
@@ -220,10 +215,13 @@ impl Link {
     /// The server has sent its packet; `None` if that was lost on the wire.
     #[inline]
     pub fn depart(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
-        if let Some(packet) = self.finished.take() {
+        // Not by `take`, which copies the padding of `None`, too: see `Kind`.
+        if let Some(packet) = self.finished {
+            self.finished = None;
             return self.leave(now, packet);
         }
-        let packet = self.serving.take()?;
+        let packet = self.serving?;
+        self.serving = None;
         self.fill(now, events);
         self.leave(now, packet)
     }

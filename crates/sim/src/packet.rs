@@ -86,31 +86,40 @@ impl Marks {
     }
 }
 
-/// A packet on its way.
+/// A packet on its way. Its number and its flow stand apart: side by side they would be read as one, which
+/// stalls where each was written by itself just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Packet {
     /// When it was sent; in an acknowledgement the send time that it echoes (RFC 7323 section 4).
     pub sent: Timestamp,
     /// When it came to the queue it stands in, in nanoseconds; on a link with a log its row there.
     pub queued: u64,
-    /// The flow that it belongs to.
-    pub flow: u32,
     /// Number of the segment; in an acknowledgement of the next one expected.
     pub number: u32,
-    /// Its SACK blocks in [`SackTable`].
-    pub sack: SackHandle,
     /// Bytes on the wire.
     pub len: u16,
     /// What it is.
     pub kind: Kind,
     /// Its marks.
     pub marks: Marks,
+    /// The flow that it belongs to.
+    pub flow: u32,
+    /// Its SACK blocks in [`SackTable`].
+    pub sack: SackHandle,
 }
 
 const _: () = assert!(size_of::<Packet>() == 32);
 const _: () = assert!(size_of::<Option<Packet>>() > 32, "a niche: see Kind");
 
 impl Packet {
+    /// The same, come to a queue at `queued`. Field by field, as it was written just now: see [`Kind`].
+    #[inline]
+    pub fn queued_at(&self, queued: u64) -> Self {
+        let Self { sent, queued: _, flow, number, sack, len, kind, marks } = *self;
+        Self { sent, queued, flow, number, sack, len, kind, marks }
+    }
+
     /// A number of its flow: connections, datagrams, messages and pings are counted apart.
     fn owner(&self) -> u64 {
         let space = match self.kind {

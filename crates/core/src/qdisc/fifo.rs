@@ -52,9 +52,10 @@ impl<P: Packet> Qdisc<P> for Fifo<P> {
     }
 
     fn dequeue(&mut self, _now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
-        let packet = self.packets.pop_front()?;
-        self.backlog.remove(packet.len());
-        Some(packet)
+        // Asked before it is taken out, so that it is copied whole.
+        let len = self.packets.front()?.len();
+        self.backlog.remove(len);
+        self.packets.pop_front()
     }
 
     fn next_timer(&self) -> Option<Timestamp> {

@@ -404,7 +404,9 @@ impl Simulation {
             }
         } else {
             let is_ece = packet.marks.is_ece();
-            sender.learn_one_way(blocks.one_way_ms);
+            // Where there are no blocks, reading them back would wait for the memory.
+            let has_blocks = packet.sack != SackHandle::NONE;
+            sender.learn_one_way(if has_blocks { blocks.one_way_ms } else { None });
             sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice(), is_ece);
         }
         let connection = &mut self.connections[packet.flow as usize];

@@ -30,7 +30,7 @@ mod window_tests;
 
 use std::sync::Arc;
 
-use forebay_core::cc::{CongestionControl, CongestionEvent, Field};
+use forebay_core::cc::{CongestionControl, CongestionEvent, Field, SendLimits};
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 
 use self::alarms::Alarm;
@@ -87,12 +87,32 @@ pub(crate) struct Outgoing {
     pub marks: Marks,
 }
 
-/// What of the algorithm's limits a sender needs between two decisions.
-#[derive(Clone, Copy, Debug, Default)]
+/// What of the algorithm's limits a sender needs between two decisions; without `Option`, which would be
+/// copied whole from where its halves were written just now.
+#[derive(Clone, Copy, Debug)]
 struct Limits {
-    cwnd: Option<ByteCount>,
-    ssthresh: Option<ByteCount>,
-    pacing_rate: Option<Rate>,
+    /// Bytes; [`UNBOUNDED`] for none.
+    cwnd: u64,
+    /// Bytes; [`u64::MAX`] for none.
+    ssthresh: u64,
+    paces: bool,
+    /// Zero where it does not pace.
+    pacing_rate: Rate,
+}
+
+impl Limits {
+    const NONE: Self =
+        Self { cwnd: UNBOUNDED, ssthresh: u64::MAX, paces: false, pacing_rate: Rate::ZERO };
+
+    #[inline]
+    fn of(limits: &SendLimits) -> Self {
+        Self {
+            cwnd: limits.cwnd.map_or(UNBOUNDED, ByteCount::as_u64),
+            ssthresh: limits.ssthresh.map_or(u64::MAX, ByteCount::as_u64),
+            paces: limits.pacing_rate.is_some(),
+            pacing_rate: limits.pacing_rate.unwrap_or(Rate::ZERO),
+        }
+    }
 }
 
 /// Where the next segment comes from.
@@ -194,8 +214,9 @@ impl Sender {
     pub fn renew(&mut self, algorithm: Box<dyn CongestionControl>, bytes: u64) {
         let timers = [self.rto_timer, self.pacing_timer, self.algorithm_timer];
         let board = std::mem::take(&mut self.board);
-        let stream = std::mem::take(&mut self.stream).renewed(bytes);
+        let stream = std::mem::take(&mut self.stream);
         *self = Self::over(Arc::clone(&self.stack), algorithm, board, stream);
+        self.stream.renew(bytes);
         [self.rto_timer, self.pacing_timer, self.algorithm_timer] = timers.map(Timer::stopped);
     }
 
@@ -212,7 +233,7 @@ impl Sender {
             rtt: RttEstimator::new(&stack),
             delivery: Delivery::new(stack.samples_rates, stack.keeps_rate_samples),
             algorithm,
-            limits: Limits::default(),
+            limits: Limits::NONE,
             cwnd: 0,
             mss: u64::from(stack.mss),
             buffered_segments: stack.buffered_segments(),

@@ -29,11 +29,10 @@ impl Stream {
     }
 
     /// Begins anew with `bytes`; keeps memory.
-    pub fn renewed(mut self, bytes: u64) -> Self {
+    pub fn renew(&mut self, bytes: u64) {
         self.short.clear();
         self.end = 0;
         self.write(bytes, 0);
-        self
     }
 
     /// Appends `bytes`; segments from `unsent` on have not been sent. Gives the number behind the

@@ -24,7 +24,7 @@ impl Sender {
             self.validate_window(now, true);
             return None;
         }
-        if self.paced_until > now && self.limits.pacing_rate.is_some() {
+        if self.paced_until > now && self.limits.paces {
             self.pacing_timer.set(self.paced_until);
             return None;
         }
@@ -102,7 +102,8 @@ impl Sender {
         }
         let payload = self.stream.payload(number);
         let len = payload + self.stack.overhead;
-        if let Some(rate) = self.limits.pacing_rate {
+        if self.limits.paces {
+            let rate = self.limits.pacing_rate;
             // Algorithms take rates from payload, and so do Linux and ns-3 pace.
             let time = ByteCount::new(u64::from(payload)).time_at(rate).unwrap_or(Duration::MAX);
             self.paced_until = self.paced_until.max(now) + time;

@@ -1,9 +1,9 @@
 //! What the algorithm is told of an acknowledgement, a loss or a mark, and the window that follows.
 
-use forebay_core::cc::{CongestionEvent, Measurement, RttSample, SendLimits};
+use forebay_core::cc::{CongestionEvent, Measurement, RttSample};
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
-use super::{Limits, Sender, UNBOUNDED};
+use super::{Limits, Sender};
 use crate::tcp::delivery::Sample;
 use crate::tcp::prr::{Prr, Told};
 use crate::tcp::recovery::{Phase, Turn};
@@ -100,10 +100,9 @@ impl Sender {
     }
 
     pub(super) fn take_limits(&mut self) {
-        let SendLimits { cwnd, ssthresh, pacing_rate, .. } = self.algorithm.send_limits();
-        self.limits = Limits { cwnd, ssthresh, pacing_rate };
+        self.limits = Limits::of(&self.algorithm.send_limits());
         if self.prr.is_none() {
-            self.cwnd = self.limits.cwnd.map_or(UNBOUNDED, ByteCount::as_u64);
+            self.cwnd = self.limits.cwnd;
         }
         if let Some(at) = self.algorithm.next_timer() {
             self.algorithm_timer.set(at);
@@ -128,10 +127,9 @@ impl Sender {
 
     /// The algorithm has lowered its window from `before` in a recovery.
     pub(super) fn obey_below(&mut self, before: Option<ByteCount>) {
-        if let Some(cwnd) =
-            self.limits.cwnd.filter(|cwnd| before.is_some_and(|before| *cwnd < before))
-        {
-            self.cwnd = self.cwnd.min(cwnd.as_u64());
+        let cwnd = self.limits.cwnd;
+        if before.is_some_and(|before| cwnd < before.as_u64()) {
+            self.cwnd = self.cwnd.min(cwnd);
         }
     }
 

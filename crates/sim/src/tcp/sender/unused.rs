@@ -4,14 +4,16 @@
 use forebay_core::cc::CongestionEvent;
 use forebay_core::units::{Duration, Timestamp};
 
-use super::Sender;
+use super::{Sender, UNBOUNDED};
 use crate::tcp::recovery::Phase;
 use crate::tcp::validation::{Now, Out};
 
 impl Sender {
     fn window_now(&self) -> Option<Now> {
-        let cwnd = self.limits.cwnd.filter(|_| self.stack.validates_window)?;
-        let is_slow_start = self.limits.ssthresh.is_none_or(|ssthresh| cwnd < ssthresh);
+        if !self.stack.validates_window || self.limits.cwnd == UNBOUNDED {
+            return None;
+        }
+        let is_slow_start = self.limits.cwnd < self.limits.ssthresh;
         Some(Now { cwnd: self.cwnd / self.mss, is_slow_start })
     }
 
