@@ -353,7 +353,7 @@ impl Link {
     }
 
     /// Packets that the qdisc dropped.
-    #[cfg(debug_assertions)]
+    #[cfg(any(test, debug_assertions))]
     pub fn dropped(&self) -> u64 {
         self.ended.dropped
     }
