@@ -6,8 +6,8 @@
 //! Its reader answers each with a [`Decision`], by a store to memory. Between decisions the kernel
 //! executes the decision's law, acknowledgement by acknowledgement (`forebay_core::cc::law`).
 //!
-//! A connection whose record is not answered within max(4 RTT, 100 ms) falls back to Reno or Cubic in
-//! the kernel, and so does one that finds no slot. A fresh answer ends that. Whatever holds a name is
+//! A connection that nobody answers any more falls back to Reno or Cubic in the kernel within max(4 RTT,
+//! 100 ms), and so does one that finds no slot. A fresh answer ends that. Whatever holds a name is
 //! a link: the name goes with its process, and connections that use it keep what they have.
 
 mod costs;

@@ -27,7 +27,7 @@ pub enum Mode {
     Start,
     /// The law of the last decision.
     Agent,
-    /// Reno or Cubic in the kernel: a report was not answered within max(4 RTT, 100 ms).
+    /// Reno or Cubic in the kernel: nobody has answered for too long.
     Fallback,
 }
 

@@ -264,13 +264,9 @@ impl Flow {
         let now = self.now;
         let is_loss =
             |event: &CongestionEvent| matches!(event, CongestionEvent::Loss | CongestionEvent::Rto);
-        // A pause came before what its end was acknowledged by.
-        let is_pause = |event: &&CongestionEvent| {
-            is_single && matches!(event, CongestionEvent::IdleRestart(_))
-        };
-        let pause = events.iter().find(is_pause).copied();
-        let rest = events.iter().filter(|event| !is_pause(event)).copied();
-        let events: Vec<CongestionEvent> = rest.collect();
+        // A pause, the first of all events, came before the acknowledgement of what ended it.
+        let is_pause = matches!(events.first(), Some(CongestionEvent::IdleRestart(_)));
+        let (pause, events) = events.split_at(usize::from(is_single && is_pause));
         let loss = events.iter().position(is_loss);
         let (before, after) = match loss {
             None => (Some(*measurement), None),
@@ -281,8 +277,8 @@ impl Flow {
             }
         };
         self.guarded(|algorithm| {
-            if let Some(pause) = pause {
-                algorithm.on_event(now, pause);
+            for pause in pause {
+                algorithm.on_event(now, *pause);
             }
             if let Some(before) = before {
                 algorithm.on_measurement(now, &before);
