@@ -464,15 +464,16 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
 
     fn next_timer(&self) -> Option<Timestamp> {
         match &self.phase {
-            Phase::Draining(drain) => Some(Timestamp::ZERO + duration(drain.deadline_s)),
+            Phase::Draining(drain) => Some(Timestamp::ZERO + duration(drain.ends_s())),
             _ => None,
         }
     }
 
     fn on_timer(&mut self, now: Timestamp) {
         self.now_s = now.as_secs_f64();
+        let is_due = self.next_timer().is_some_and(|at| now >= at);
         if let Phase::Draining(drain) = self.phase
-            && self.now_s >= drain.deadline_s
+            && is_due
         {
             let path = *self.estimator.path();
             self.finish_drain(&drain, Verdict::Unknown, &path);

@@ -33,6 +33,9 @@ const RATE_FELL: f64 = 0.93;
 /// A drain gives up after so many loop times, and not before this time.
 const LOOPS_MAX: f64 = 20.0;
 const TIME_MAX_S: f64 = 2.0;
+/// And after so many without a measurement, and not before this time: nothing leaves any more.
+const QUIET_LOOPS: f64 = 5.0;
+const QUIET_S: f64 = 0.5;
 /// Excess of the rate of a release over that before the drain, one loop time later: nothing at first
 /// and then doubling every loop time, so that a release binds only for a moment.
 const RELEASE_EXCESS: f64 = 0.05;
@@ -67,7 +70,10 @@ pub struct Drain {
     /// No more than this outstanding: what leaves from then on meets no queue of ours (bytes).
     reached_bytes: f64,
     /// Ends then, with or without a verdict (seconds).
-    pub deadline_s: f64,
+    deadline_s: f64,
+    /// Last measurement, and how long the next may take (seconds).
+    measured_s: f64,
+    quiet_s: f64,
     reached_s: Option<f64>,
     first_sample_s: f64,
     samples: u32,
@@ -105,6 +111,8 @@ impl Drain {
             rate_before: path.recent_bytes_per_s,
             reached_bytes: ((1.0 - undershoot / 2.0) * content).max(mss_bytes),
             deadline_s: now_s + TIME_MAX_S.max(LOOPS_MAX * path.loop_s),
+            measured_s: now_s,
+            quiet_s: QUIET_S.max(QUIET_LOOPS * path.loop_s),
             reached_s: None,
             first_sample_s: 0.0,
             samples: 0,
@@ -121,8 +129,14 @@ impl Drain {
         self.undershoot >= DEEP
     }
 
+    /// When it ends if nothing is measured any more (seconds).
+    pub fn ends_s(&self) -> f64 {
+        self.deadline_s.min(self.measured_s + self.quiet_s)
+    }
+
     /// Takes a round trip; tells the verdict once it is known.
     pub fn on_measurement(&mut self, now_s: f64, path: &Path, rtt_s: f64) -> Option<Verdict> {
+        self.measured_s = now_s;
         if path.in_flight_bytes <= self.reached_bytes {
             self.reached_s.get_or_insert(now_s);
         }
@@ -292,6 +306,17 @@ mod tests {
         path.in_flight_bytes = 1e9;
         assert_eq!(drain.on_measurement(1.9, &path, 0.05), None);
         assert_eq!(drain.on_measurement(2.1, &path, 0.05), Some(Verdict::Unknown));
+    }
+
+    #[test]
+    fn a_drain_does_not_outlast_the_traffic() {
+        let path = path(0.0);
+        let mut drain = Drain::new(10.0, &path, SHALLOW, MSS);
+        assert_eq!(drain.ends_s(), 10.5, "nothing was measured at all");
+        assert_eq!(drain.on_measurement(10.3, &path, 0.05), None);
+        assert_eq!(drain.ends_s(), 10.8);
+        assert_eq!(drain.on_measurement(11.9, &Path { in_flight_bytes: 1e9, ..path }, 0.05), None);
+        assert_eq!(drain.ends_s(), 12.0);
     }
 
     #[test]
