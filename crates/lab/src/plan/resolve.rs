@@ -562,8 +562,9 @@ fn fault_program(
         let has_agent = flows.iter().any(|flow| flow.platform == Some(Platform::Agent));
         return Ok(has_agent.then_some(FaultProgram::Agent));
     }
-    let known = bundle_of(table, bundles)?;
+    // Before the bundle, which only a box needs.
     let end = table.require("end", table.choice("end", &ENDS)?)?;
+    let known = bundle_of(table, bundles)?;
     let bundle = known.bundle.name.clone();
     Ok(known.enabled.then_some(FaultProgram::Box { bundle, end }))
 }

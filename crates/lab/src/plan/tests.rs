@@ -193,6 +193,8 @@ fn a_fault_of_the_agent_happens_where_a_flow_has_one() {
     let text = format!("{PLAN}\n[[fault]]\nat = \"1s\"\nend = \"agent\"\naction = \"kill\"\n");
     let faults = |sets: &[&str]| experiment(&load(&text, sets).unwrap(), 0).faults;
     assert!(faults(&[]).is_empty());
+    let wrong = load(&text, &["fault.0.end=agnet"]).unwrap_err().to_string();
+    assert!(wrong.contains("fault.0.end = \"agnet\": allowed is \"sendbox\""), "{wrong}");
     let hit = faults(&["flow.bulk.cc=agent:cubic"]);
     assert_eq!((hit.len(), &hit[0].program), (1, &FaultProgram::Agent));
     let error = load(&text.replace("end =", "bundle = \"a\"\nend ="), &[]).unwrap_err().to_string();
