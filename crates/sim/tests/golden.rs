@@ -1,0 +1,220 @@
+//! Hashes of the event stream of short runs, each of which takes another way through the simulator:
+//! a change that is only to make it faster changes none. Equal in debug and release builds.
+
+use std::sync::Arc;
+
+use forebay_core::cc::ALGORITHMS;
+use forebay_core::link::{self, Service, Trace};
+use forebay_core::qdisc::DISCIPLINES;
+use forebay_core::random::Streams;
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::{Request, Source};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_sim::{Requests, SUPPLIED, Simulation, Stack};
+
+/// A run a line: its name, its stack, the packets that were sent and the hash.
+const KNOWN: &str = include_str!("golden.txt");
+const MS: Duration = Duration::from_millis(1);
+const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
+
+fn queue(kind: &str, limit: &str) -> Spec {
+    Spec::named(kind).with("limit", Value::Text(limit.into()))
+}
+
+fn flow(cc: &str, traffic: Traffic) -> Flow {
+    let (data, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
+    let (cc, start) = (Spec::named(cc), Duration::ZERO);
+    Flow { cc, traffic, start, opened: None, stop: None, data, back }
+}
+
+/// 2 s of 16 Mbit/s, from half of them on 8 Mbit/s, 15 ms and 20 packets.
+fn network(stack: Stack, flows: Vec<Flow>) -> Network {
+    let mut config = link::Config::at_rate(Rate::from_mbit_per_sec(16), 7 * MS);
+    let rate = Some(Rate::from_mbit_per_sec(8));
+    config.changes = vec![link::Change { at: 1000 * MS, rate, ..link::Change::default() }];
+    let links = vec![Link::new("out", config, queue("fifo", "20p")), Link::delay("back", 8 * MS)];
+    let (stop, bundles) = (Duration::from_secs(2), Vec::new());
+    Network { stop, seed: 1, stack, links, bundles, flows }
+}
+
+/// A short flow, one that answers marks, and one that has been open since before the run.
+fn mixed() -> Vec<Flow> {
+    let bytes = Some(ByteCount::new(200_000));
+    let mut open = flow("newreno", GREEDY);
+    (open.opened, open.stop) = (Some(15 * MS), Some(1700 * MS));
+    vec![
+        flow("cubic", Traffic::Source(Source::Greedy { bytes })),
+        flow("dctcp", GREEDY),
+        open,
+        flow("cubic", Traffic::Ping),
+    ]
+}
+
+/// One algorithm; `None` for one that does without a sender's fields or its defaults.
+fn of_algorithm(stack: Stack, name: &str) -> Option<Network> {
+    let mut flow = flow(name, GREEDY);
+    if name == "const" {
+        flow.cc = flow.cc.with("rate", Value::Text("12Mbit/s".into()));
+    }
+    forebay_core::cc::build(&flow.cc, SUPPLIED).ok()?;
+    Some(network(stack, vec![flow]))
+}
+
+fn of_discipline(stack: Stack, name: &str) -> Network {
+    let mut network = network(stack, mixed());
+    network.links[0].qdisc = match name {
+        "prio" => {
+            let bands = vec![Value::Spec(queue("fifo", "50p")), Value::Text("sfq".into())];
+            Spec::named("prio").with("bands", Value::List(bands))
+        }
+        "shaper" => Spec::named("shaper")
+            .with("rate", Value::Text("6Mbit/s".into()))
+            .with("inner", Value::Spec(queue("drr", "50p"))),
+        _ => queue(name, "50p"),
+    };
+    network
+}
+
+/// What a link can do to a packet beside delaying it.
+fn of_link(stack: Stack, name: &str) -> Network {
+    let mut network = network(stack, mixed());
+    let config = &mut network.links[0].config;
+    match name {
+        "loss" => config.loss = Ratio::new(0.02).unwrap(),
+        "reorder" => {
+            config.reorder = Ratio::new(0.03).unwrap();
+            config.reorder_packets = 4;
+        }
+        "overtake" => {
+            let delay = |at, delay| link::Change {
+                at: at * MS,
+                delay: Some(delay * MS),
+                ..link::Change::default()
+            };
+            config.changes = vec![delay(300, 40), delay(500, 3), delay(900, 30), delay(1300, 10)];
+        }
+        "trace" => {
+            let trace = Trace::parse("t", "1\n1\n2\n7\n8\n8\n8\n20\n").unwrap();
+            (config.service, config.changes) = (Service::Trace(Arc::new(trace)), Vec::new());
+        }
+        "log" => network.links[0].log = true,
+        "slow_back" => {
+            let config = link::Config::at_rate(Rate::from_bits_per_sec(200_000), 8 * MS);
+            network.links[1] = Link::new("back", config, queue("fifo", "10p"));
+        }
+        // A window of a few hundred packets meets a queue of a few.
+        "overshoot" => {
+            config.service = Service::Rate(Rate::from_mbit_per_sec(200));
+            config.changes.clear();
+            network.flows = vec![flow("cubic", GREEDY)];
+        }
+        _ => unreachable!("{name}"),
+    }
+    network
+}
+
+/// Datagrams of each kind over two paths in turn.
+fn of_sources(stack: Stack) -> Network {
+    let (rate, packet) = (Rate::from_mbit_per_sec(4), ByteCount::new(900));
+    let on_off = Source::OnOff { rate, packet, on: 50 * MS, off: 30 * MS };
+    let sources = [Source::Cbr { rate, packet }, Source::Poisson { rate, packet }, on_off];
+    let mut flows: Vec<Flow> =
+        sources.into_iter().map(|it| flow("cubic", Traffic::Source(it))).collect();
+    flows.push(flow("cubic", GREEDY));
+    let mut network = network(stack, flows);
+    let config = link::Config::at_rate(Rate::from_mbit_per_sec(5), 12 * MS);
+    network.links.push(Link::new("other", config, queue("fifo", "30p")));
+    for flow in &mut network.flows {
+        flow.data = vec![Hop::Spread(vec![vec![Hop::Link(0)], vec![Hop::Link(2)]])];
+    }
+    network
+}
+
+fn of_messages(stack: Stack, name: &str) -> Network {
+    let opener = if name == "by_sender" { Opener::Sender } else { Opener::Receiver };
+    let mut network = network(stack, vec![flow("cubic", Traffic::Messages(opener))]);
+    network.links[0].config.loss = Ratio::new(0.01).unwrap();
+    network
+}
+
+/// Messages of up to 64 kB, 8 ms apart.
+fn schedule() -> Vec<Request> {
+    let mut stream = Streams::new(3).stream("schedule");
+    let request = |number: u32| {
+        let size = ByteCount::new(1 + (stream.below(1 << 16) >> stream.below(16)));
+        Request { at: 8 * number * MS, size, connection: 0 }
+    };
+    (0..250).map(request).collect()
+}
+
+/// Flows of a bundle and one beside it.
+fn of_bundle(stack: Stack, law: &str) -> Network {
+    let mut network = network(stack, mixed());
+    let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
+    let bundle = Bundle::new("b", Spec::named(law), queue("sfq", "200p"), path, back);
+    network.bundles = vec![bundle];
+    network.links[0].qdisc = queue("fifo", "200p");
+    for flow in &mut network.flows[1..] {
+        flow.data = vec![Hop::Bundle(0)];
+    }
+    network
+}
+
+/// The packets and the hash of a run.
+fn outcome(network: &Network) -> (u64, u64) {
+    let mut simulation = Simulation::new(network).unwrap();
+    if matches!(network.flows[0].traffic, Traffic::Messages(_)) {
+        let mut requests = Requests::default();
+        requests.add_messages(Duration::ZERO, schedule(), 0);
+        requests.run_until(&mut simulation, Timestamp::ZERO + network.stop);
+    } else {
+        simulation.run();
+    }
+    (simulation.packets(), simulation.event_hash())
+}
+
+/// The table as this build makes it, in the order of the registries.
+fn table() -> String {
+    const LINKS: [&str; 7] =
+        ["loss", "reorder", "overtake", "trace", "log", "slow_back", "overshoot"];
+    let mut text = String::new();
+    for stack in Stack::ALL {
+        let mut add = |name: &str, network: &Network| {
+            let (packets, hash) = outcome(network);
+            text += &format!("{name} {} {packets} {hash:016x}\n", stack.name);
+        };
+        for name in ALGORITHMS.iter().map(|it| it.name) {
+            if let Some(network) = of_algorithm(stack, name) {
+                add(&format!("cc/{name}"), &network);
+            }
+        }
+        for name in DISCIPLINES.iter().map(|it| it.name) {
+            add(&format!("qdisc/{name}"), &of_discipline(stack, name));
+        }
+        for name in LINKS {
+            add(&format!("link/{name}"), &of_link(stack, name));
+        }
+        add("sources/spread", &of_sources(stack));
+        for name in ["by_sender", "by_receiver"] {
+            add(&format!("messages/{name}"), &of_messages(stack, name));
+        }
+        for law in ["copa", "setpoint", "basic_delay"] {
+            add(&format!("bundle/{law}"), &of_bundle(stack, law));
+        }
+    }
+    text
+}
+
+/// Only what stands in the table is compared: a new algorithm needs no line. Where a change is meant, the
+/// failure prints the table as it is to be.
+#[test]
+fn runs_are_what_they_were() {
+    let table = table();
+    let changed: Vec<&str> =
+        KNOWN.lines().filter(|known| !table.lines().any(|line| line == *known)).collect();
+    assert!(
+        changed.is_empty() && KNOWN.lines().count() > 80,
+        "{changed:#?} changed, now:\n{table}"
+    );
+}
