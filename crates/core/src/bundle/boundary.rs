@@ -1,4 +1,7 @@
 //! The boundaries that have left the sendbox and whose reports are expected.
+//!
+//! A hash may leave again. Once the boundary before cannot be reported any more, it is a new one;
+//! until then a report of it says nothing, for it may be of either.
 
 use alloc::vec::Vec;
 
@@ -7,6 +10,8 @@ use crate::units::{ByteCount, Duration, Timestamp};
 /// Boundaries remembered: at 8 a round trip five hundred round trips, and with the first epoch
 /// size of 8 packets still 32,768 packets in flight.
 const CAPACITY: usize = 4096;
+/// A slot that more than so many were written after is soon overwritten.
+const NEWER_MAX: usize = CAPACITY / 2;
 /// Lists of the index; an average of one boundary each.
 const BUCKETS: usize = CAPACITY;
 /// No further boundary in the list.
@@ -49,6 +54,8 @@ enum Fate {
     Expected,
     Matched,
     Ambiguous,
+    /// Another slot holds the hash: this one is in no list.
+    Replaced,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,24 +118,54 @@ impl BoundaryTable {
         self.slots[at].next = next;
     }
 
-    /// Remembers `boundary`, at the cost of the oldest if the table is full.
-    pub fn insert(&mut self, boundary: Boundary) {
+    /// Remembers `boundary`, at the cost of the oldest if the table is full. Its hash may have left
+    /// before, as with UDP of equal payloads once the 16-bit IP identification has gone round: what
+    /// left more than `report_age_max` ago, or has been matched, is not reported any more.
+    pub fn insert(&mut self, boundary: Boundary, report_age_max: Duration) {
+        let mut fate = Fate::Expected;
         if let Some(index) = self.find(boundary.hash) {
-            // A report would be matched with one of two departures: matched with neither, it
-            // cannot make the path look shorter than it is.
-            self.slots[index].fate = Fate::Ambiguous;
-            return;
+            let newer = self.newer_than(index);
+            let old = &mut self.slots[index];
+            let age = boundary.sent_at.saturating_since(old.boundary.sent_at);
+            if old.fate == Fate::Matched || age > report_age_max {
+                self.overwritten += u64::from(old.fate == Fate::Expected);
+            } else {
+                // A report would be matched with one of two departures: matched with neither, it
+                // cannot make the path look shorter than it is.
+                fate = Fate::Ambiguous;
+            }
+            if fate == Fate::Ambiguous && newer <= NEWER_MAX {
+                // In place: a flood of equal packets must not drive out the others. The next one
+                // is compared with this one, the last that was seen to leave.
+                (old.fate, old.boundary.sent_at) = (fate, boundary.sent_at);
+                return;
+            }
+            old.fate = Fate::Replaced;
+            self.unlink(index);
         }
+        self.write(boundary, fate);
+    }
+
+    /// Slots that were written after this one.
+    fn newer_than(&self, index: usize) -> usize {
+        let next = if self.slots.len() < CAPACITY { self.slots.len() } else { self.oldest };
+        (next + CAPACITY - 1 - index) % CAPACITY
+    }
+
+    fn write(&mut self, boundary: Boundary, fate: Fate) {
         let head = bucket(boundary.hash);
-        let slot = |next| Slot { boundary, fate: Fate::Expected, next };
+        let slot = |next| Slot { boundary, fate, next };
         let index = if self.slots.len() < CAPACITY {
             self.slots.push(slot(self.buckets[head]));
             self.slots.len() - 1
         } else {
             let index = self.oldest;
             self.oldest = (self.oldest + 1) % CAPACITY;
-            self.overwritten += u64::from(self.slots[index].fate == Fate::Expected);
-            self.unlink(index);
+            let old = self.slots[index].fate;
+            self.overwritten += u64::from(old == Fate::Expected);
+            if old != Fate::Replaced {
+                self.unlink(index);
+            }
             self.slots[index] = slot(self.buckets[head]);
             index
         };
@@ -145,7 +182,7 @@ impl BoundaryTable {
                 Ok(slot.boundary)
             }
             Fate::Matched => Err(Mismatch::Duplicate),
-            Fate::Ambiguous => Err(Mismatch::Ambiguous),
+            Fate::Ambiguous | Fate::Replaced => Err(Mismatch::Ambiguous),
         }
     }
 
@@ -163,10 +200,16 @@ mod tests {
         Boundary { hash, sent_at: Timestamp::from_nanos(hash), ..Boundary::default() }
     }
 
+    const AGE_MAX: Duration = Duration::from_millis(500);
+
+    fn left_at(hash: u64, ms: u64) -> Boundary {
+        Boundary { sent_at: Timestamp::from_nanos(ms * 1_000_000), ..boundary(hash) }
+    }
+
     #[test]
     fn a_boundary_is_matched_once() {
         let mut table = BoundaryTable::default();
-        table.insert(boundary(8));
+        table.insert(boundary(8), AGE_MAX);
         assert_eq!(table.take(8), Ok(boundary(8)));
         assert_eq!(table.take(8), Err(Mismatch::Duplicate));
         assert_eq!(table.take(16), Err(Mismatch::Unknown));
@@ -175,9 +218,45 @@ mod tests {
     #[test]
     fn two_packets_with_one_hash_match_neither() {
         let mut table = BoundaryTable::default();
-        table.insert(boundary(8));
-        table.insert(boundary(8));
+        table.insert(left_at(8, 0), AGE_MAX);
+        table.insert(left_at(8, 500), AGE_MAX);
         assert_eq!(table.take(8), Err(Mismatch::Ambiguous));
+        // Nor do more, as long as a report of the one before may be on its way.
+        table.insert(left_at(8, 1000), AGE_MAX);
+        assert_eq!(table.take(8), Err(Mismatch::Ambiguous));
+        assert_eq!(table.overwritten(), 0);
+    }
+
+    #[test]
+    fn a_hash_that_comes_again_is_a_new_boundary() {
+        let mut table = BoundaryTable::default();
+        table.insert(left_at(8, 0), AGE_MAX);
+        table.insert(left_at(8, 501), AGE_MAX);
+        assert_eq!(table.take(8), Ok(left_at(8, 501)), "the first was not reported in time");
+        assert_eq!(table.overwritten(), 1);
+        table.insert(left_at(8, 502), AGE_MAX);
+        assert_eq!(table.take(8), Ok(left_at(8, 502)), "the one before was matched");
+        table.insert(left_at(8, 503), AGE_MAX);
+        table.insert(left_at(8, 504), AGE_MAX);
+        table.insert(left_at(8, 1005), AGE_MAX);
+        assert_eq!(table.take(8), Ok(left_at(8, 1005)), "it was ambiguous once");
+        assert_eq!(table.overwritten(), 1);
+    }
+
+    #[test]
+    fn a_flood_of_equal_packets_neither_drives_out_others_nor_is_forgotten() {
+        let mut table = BoundaryTable::default();
+        let other = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        table.insert(left_at(8, 0), AGE_MAX);
+        for index in 0..20_000 {
+            table.insert(boundary(other(index)), AGE_MAX);
+            table.insert(left_at(8, 0), AGE_MAX);
+            assert_eq!(table.take(8), Err(Mismatch::Ambiguous), "{index}");
+            if let Some(before) = index.checked_sub(4000) {
+                assert_eq!(table.take(other(before)), Ok(boundary(other(before))));
+            }
+        }
+        assert_eq!(table.overwritten(), 0);
     }
 
     #[test]
@@ -187,7 +266,7 @@ mod tests {
         // A few buckets hold many: chains must survive being unlinked in the middle.
         let crowded = |index: u64| if index.is_multiple_of(3) { index } else { hash(index) };
         for index in 1..=20_000 {
-            table.insert(boundary(crowded(index)));
+            table.insert(boundary(crowded(index)), AGE_MAX);
         }
         for index in 1..=20_000 {
             let expected = if index > 20_000 - CAPACITY as u64 {

@@ -18,6 +18,11 @@
 //! number and checksum of TCP, length and checksum of UDP with the packet number of QUIC, SPI and
 //! sequence number of ESP. A retransmission without identification (IPv6) differs by the TCP
 //! checksum, which covers the timestamp option.
+//!
+//! Packets that differ in none of these have one hash. Of UDP with a constant payload that is every
+//! 65,536th packet with an identification and every packet without one; behind QUIC connection ids
+//! of 15 bytes and more nothing but the UDP checksum differs besides. What that costs is in
+//! [`boundary`](super::boundary) and [`sendbox`](super::sendbox).
 
 use siphasher::sip::SipHasher13;
 

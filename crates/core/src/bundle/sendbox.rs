@@ -10,7 +10,7 @@
 //! A missing report freezes the rate: fewer packets would mean fewer boundaries and still fewer
 //! reports. Only what exceeds the rates that the path was seen to carry is taken back, since nothing
 //! would show the queue that grows of it. Whether the receivebox is alive is the host's judgement
-//! ([`Peer`]); one that is alive and reports nothing of what leaves is as good as silent.
+//! ([`Peer`]); one that is alive and reports nothing that says when it left is as good as silent.
 
 use alloc::boxed::Box;
 
@@ -48,6 +48,16 @@ const BLIND_MIN: Duration = Duration::from_secs(3);
 const BLIND_LOOPS: u32 = 10;
 /// Boundaries without a report, for the same: at half of the reports lost one chance in a thousand.
 const BLIND_BOUNDARIES: u64 = 10;
+/// Why control was given up.
+const UNREPORTED: &str = "packets leave, no report of them";
+const ALIKE: &str = "packets leave that cannot be told apart";
+
+/// A boundary is not reported any more after so long, and so many loop times: what has the same
+/// hash then is another one. Far above what a queue adds while packets leave.
+const REPORT_AGE_MIN: Duration = Duration::from_millis(500);
+const REPORT_AGE_LOOPS: u32 = 4;
+/// The same before the first round trip is known, which may be that of a satellite.
+const REPORT_AGE_UNKNOWN: Duration = Duration::from_secs(3);
 
 /// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
 /// what was sent a loop time ago: a correction by its latest value would feed that back.
@@ -192,19 +202,21 @@ pub struct Sendbox {
     outstanding: Outstanding,
     accepted: Accepted,
     unanswered: Option<Unanswered>,
-    /// Packets leave and no report of them comes, though the receivebox is there.
-    is_blind: bool,
+    /// Why nothing is known of what leaves, though the receivebox is there.
+    blind: Option<&'static str>,
     /// The rate that control asks for, without the operator's bounds.
     wanted_rate: Option<Rate>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
 }
 
-/// The boundaries that left since the last report and should have been reported.
+/// The boundaries that left since the last match and should have been reported.
 #[derive(Clone, Copy, Debug)]
 struct Unanswered {
     since: Timestamp,
     boundaries: u64,
+    /// Reports since then of a hash that several packets had.
+    ambiguous: u64,
     /// When they became enough to prove something.
     many_since: Option<Timestamp>,
 }
@@ -284,7 +296,7 @@ impl Sendbox {
             outstanding: Outstanding::default(),
             accepted: Accepted::default(),
             unanswered: None,
-            is_blind: false,
+            blind: None,
             wanted_rate: None,
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
@@ -319,14 +331,14 @@ impl Sendbox {
         let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
         self.counters.boundaries_sent += u64::from(is_expected);
         if is_expected {
-            let first = Unanswered { since: now, boundaries: 0, many_since: None };
+            let first = Unanswered { since: now, boundaries: 0, ambiguous: 0, many_since: None };
             let unanswered = self.unanswered.get_or_insert(first);
             unanswered.boundaries += 1;
             if unanswered.boundaries == BLIND_BOUNDARIES {
                 unanswered.many_since = Some(now);
             }
         }
-        self.boundaries.insert(Boundary {
+        let boundary = Boundary {
             hash,
             identity,
             sent_at: now,
@@ -335,7 +347,8 @@ impl Sendbox {
             idle: self.idle.idle,
             delivered: self.delivered,
             is_expected,
-        });
+        };
+        self.boundaries.insert(boundary, self.report_age_max());
         true
     }
 
@@ -346,15 +359,7 @@ impl Sendbox {
         let boundary = match self.boundaries.take(report.hash) {
             Ok(boundary) => boundary,
             Err(mismatch) => {
-                match mismatch {
-                    Mismatch::Unknown => self.counters.reports_unmatched += 1,
-                    Mismatch::Duplicate => self.counters.reports_duplicate += 1,
-                    Mismatch::Ambiguous => self.counters.reports_ambiguous += 1,
-                }
-                if mismatch != Mismatch::Unknown {
-                    // Of no use to control, yet a report of what left here.
-                    self.unanswered = None;
-                }
+                self.count_mismatch(mismatch);
                 return None;
             }
         };
@@ -364,7 +369,7 @@ impl Sendbox {
         };
         self.counters.boundaries_matched += 1;
         self.unanswered = None;
-        self.is_blind = false;
+        self.blind = None;
         // The peer took up a smaller size before its reports said so: both counts are of one set.
         self.counters.boundaries_sent += u64::from(!boundary.is_expected);
         if let Some(nanos) = sample.shift_ns {
@@ -386,6 +391,21 @@ impl Sendbox {
             delivery_rate: sample.progress.and_then(|progress| progress.delivery_rate),
             epoch_size: report.epoch_size,
         })
+    }
+
+    /// No answer to what left: one that says nothing of a departure would hide for ever that
+    /// control runs on what was known long ago.
+    fn count_mismatch(&mut self, mismatch: Mismatch) {
+        match mismatch {
+            Mismatch::Unknown => self.counters.reports_unmatched += 1,
+            Mismatch::Duplicate => self.counters.reports_duplicate += 1,
+            Mismatch::Ambiguous => {
+                self.counters.reports_ambiguous += 1;
+                if let Some(unanswered) = &mut self.unanswered {
+                    unanswered.ambiguous += 1;
+                }
+            }
+        }
     }
 
     /// The bundle's own queue became empty or non-empty.
@@ -419,7 +439,7 @@ impl Sendbox {
         if peer != Peer::Alive {
             // What left before will not be reported.
             self.unanswered = None;
-            self.is_blind = false;
+            self.blind = None;
         }
         self.peer = if peer == Peer::Silent { Peer::Silent } else { Peer::Alive };
         self.enforce(now);
@@ -444,10 +464,10 @@ impl Sendbox {
     /// What is enforced now, and why.
     pub fn decision(&self) -> Decision {
         let state = self.cc.state();
-        let (phase, reason) = match self.peer {
-            Peer::Silent => ("silent", "no authentic message"),
-            _ if self.is_blind => ("silent", "packets leave, no report of them"),
-            _ => (state.phase, state.reason),
+        let (phase, reason) = match (self.peer, self.blind) {
+            (Peer::Silent, _) => ("silent", "no authentic message"),
+            (_, Some(reason)) => ("silent", reason),
+            (_, None) => (state.phase, state.reason),
         };
         Decision {
             rate: self.rate,
@@ -562,7 +582,7 @@ impl Sendbox {
     fn enforce(&mut self, now: Timestamp) {
         self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
         let limits = self.cc.send_limits();
-        self.wanted_rate = if self.peer == Peer::Silent || self.is_blind {
+        self.wanted_rate = if self.peer == Peer::Silent || self.blind.is_some() {
             None
         } else if self.is_report_missing(now) {
             // Of an app-limited bundle the delivery rate says only what its hosts sent.
@@ -601,7 +621,15 @@ impl Sendbox {
         }
     }
 
-    /// Boundaries have left, yet nothing has been heard of them for longer than the loop takes.
+    /// A report of what left longer ago does not come any more.
+    fn report_age_max(&self) -> Duration {
+        if self.feedback.least_rtt().is_none() {
+            return REPORT_AGE_UNKNOWN;
+        }
+        REPORT_AGE_MIN.max(self.loop_time() * REPORT_AGE_LOOPS)
+    }
+
+    /// Boundaries have left, yet nothing has been learnt of them for longer than the loop takes.
     fn is_report_missing(&self, now: Timestamp) -> bool {
         self.unanswered.is_some_and(|it| now.saturating_since(it.since) > self.report_patience())
     }
@@ -611,18 +639,20 @@ impl Sendbox {
         MISSING_MIN.max(self.loop_time() * 2)
     }
 
-    /// Gives control up if nothing has been heard of many boundaries for long.
+    /// Gives control up if nothing has been learnt of many boundaries for long.
     fn judge_reports(&mut self, now: Timestamp) {
         let patience = BLIND_MIN.max(self.loop_time() * BLIND_LOOPS);
-        let is_blind = self.unanswered.is_some_and(|it| {
+        let blind = self.unanswered.filter(|it| {
             let many = it.many_since.map(|at| now.saturating_since(at));
             many.is_some_and(|age| age > self.report_patience())
                 && now.saturating_since(it.since) > patience
         });
-        if is_blind && !self.is_blind {
-            self.is_blind = true;
-            self.cc.on_event(now, CongestionEvent::FeedbackLost);
-        }
+        let Some(Unanswered { ambiguous, .. }) = blind.filter(|_| self.blind.is_none()) else {
+            return;
+        };
+        let are_alike = ambiguous >= BLIND_BOUNDARIES;
+        self.blind = Some(if are_alike { ALIKE } else { UNREPORTED });
+        self.cc.on_event(now, CongestionEvent::FeedbackLost);
     }
 }
 

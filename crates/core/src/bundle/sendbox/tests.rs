@@ -1,3 +1,5 @@
+mod alike;
+
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
 use std::sync::{Arc, Mutex};
