@@ -65,6 +65,13 @@ pub(super) fn source(
     })
 }
 
+/// Writes `datagram` into the payload, as far as it has room. An application's datagrams differ, and
+/// where nothing but the IP identification does, a sendbox sees the same packets every 65,536.
+fn number(payload: &mut [u8], datagram: u64) {
+    let len = payload.len().min(8);
+    payload[..len].copy_from_slice(&datagram.to_le_bytes()[..len]);
+}
+
 /// Sends at the times of a source.
 pub(super) struct Pacer {
     workload: String,
@@ -125,6 +132,7 @@ impl Endpoint for Pacer {
 
     fn on_timer(&mut self, _: &Reactor, now: u64) -> Result<(), GeneratorError> {
         while self.next_timer().is_some_and(|due| due <= now) {
+            number(&mut self.payload, self.sent);
             // Counted even if the kernel refuses it: the receiver will miss it.
             let _ = self.socket.send(&self.payload);
             self.sent += 1;
@@ -451,6 +459,33 @@ mod tests {
         assert!((5..70).contains(&bursts.len()), "{bursts:?}");
         let gaps: Vec<f64> = bursts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.contains(&10.0) && gaps.iter().any(|gap| *gap > 10.0), "{gaps:?}");
+    }
+
+    #[test]
+    fn no_two_datagrams_are_equal_but_for_their_size() {
+        let receiver = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = receiver.local_addr().unwrap().port();
+        let local = Ipv4Addr::LOCALHOST;
+        let window = Window { start_ns: 0, stop_ns: 3_000 * MS, end_ns: 3_000 * MS, drain_ns: 0 };
+        for packet_bytes in [1500, 44, 42] {
+            let site = SiteEnd { local, remote: local, port, sends: true, window };
+            let workload = workload(Timing::Even);
+            let source = source(&workload, 1_200_000, 1500, Timing::Even).unwrap();
+            let mut pacer = Pacer::open(&workload, &site, source, packet_bytes, 1).unwrap();
+            pacer.begin(START);
+            let reactor = Reactor::new().unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            while let Some(at) = pacer.next_timer() {
+                pacer.on_timer(&reactor, at).unwrap();
+                let mut datagram = [0; FRAME_BYTES_MAX as usize];
+                let length = receiver.recv(&mut datagram).unwrap();
+                assert_eq!(length as u32, packet_bytes - HEADER_BYTES);
+                // Behind the UDP header a sendbox hashes 16 bytes.
+                seen.insert(datagram[..length.min(16)].to_vec());
+            }
+            assert_eq!(pacer.sent, 300);
+            assert_eq!(seen.len(), if packet_bytes > HEADER_BYTES { 300 } else { 1 });
+        }
     }
 
     #[test]
