@@ -315,8 +315,7 @@ impl Watch {
 
     /// Whether the datagram was accepted.
     fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) -> bool {
-        let mut draw = || getrandom::u64().unwrap_or_else(|_| now.as_nanos());
-        let is_accepted = self.receivebox.on_datagram(now, datagram, &mut draw).is_ok();
+        let is_accepted = self.receivebox.on_datagram(now, datagram, &mut unguessable).is_ok();
         // An answer to a stranger is no sign of life.
         if is_accepted && self.receivebox.heard_at() == Some(now) {
             self.on_sign_of_life(now);

@@ -195,8 +195,7 @@ impl Bundle {
 
     /// Takes a datagram that claims to come from the peer.
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], tracer: &Tracer) -> bool {
-        let mut draw = || getrandom::u64().unwrap_or_else(|_| now.as_nanos());
-        let opened = self.session.open(now, datagram, &mut draw);
+        let opened = self.session.open(now, datagram, &mut unguessable);
         while let Some(event) = self.session.take_event() {
             self.on_session_event(now, event);
         }
