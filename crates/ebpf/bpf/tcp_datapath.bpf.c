@@ -9,7 +9,8 @@
  * used nor sets the pacing rate, on which the size of segments handed to the device depends: all that
  * is here. Undo is the kernel's.
  *
- * Nothing that user space writes is trusted: numbers are clamped where they are read.
+ * Nothing that user space writes is trusted: numbers are clamped where they are read. Nor is it
+ * certain that every call comes (make_up).
  */
 #include "tcp_record.h"
 
@@ -395,6 +396,35 @@ static __always_inline __u16 due(const struct flow *flow, struct tcp_sock *tp, b
 	return is_round_over ? EVENT_ROUND : 0;
 }
 
+/* A loss, a mark or a timeout at such a window: the new threshold. */
+static __always_inline __u32 begin_reduction(struct flow *flow, struct tcp_sock *tp, __u32 cwnd)
+{
+	__u32 mss = at_least(tp->mss_cache, 1);
+
+	flow->recovery_from = tp->delivered;
+	flow->bits &= ~FLOW_UNDONE;
+	if (flow->mode != MODE_FALLBACK) {
+		tp->snd_cwnd_cnt = 0;
+		return law_reduced(flow->law.beta, cwnd);
+	}
+	curve_follow(&flow->curve, cwnd, mss);
+	return curve_on_loss(&flow->curve, mss) / mss;
+}
+
+/* Linux 6.18 has been seen to leave out all calls of programs for some milliseconds, in softirqs that
+ * had interrupted process 1. What it takes for the answer of ssthresh() then is what stood on its stack:
+ * hundreds of millions of segments. */
+static __always_inline void make_up(struct flow *flow, struct tcp_sock *tp)
+{
+	if (is_threshold(tp->snd_ssthresh))
+		return;
+	tp->snd_ssthresh = begin_reduction(flow, tp, at_most(tp->prior_cwnd, SEGMENTS_MAX));
+	if (tp->snd_cwnd > SEGMENTS_MAX)
+		tp->snd_cwnd = tp->snd_ssthresh;
+	happened(flow, EVENT_LOSS);
+	COUNT(made_up);
+}
+
 static __always_inline void fold(struct flow *flow, const struct rate_sample *rs, __u32 rtt)
 {
 	if (rtt) {
@@ -425,6 +455,7 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 		return;
 	}
 	flow->una = tp->snd_una;
+	make_up(flow, tp);
 	take_decision(sk, flow);
 	fold(flow, rs, rtt);
 	if (is_alone(flow, tp))
@@ -562,18 +593,10 @@ SEC("struct_ops")
 __u32 datapath_ssthresh(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
-	struct tcp_sock *tp = tcp_sk(sk);
-	struct flow *flow = flow_of(sk);
-	__u32 mss = at_least(tp->mss_cache, 1);
 
-	flow->recovery_from = tp->delivered;
-	flow->bits &= ~FLOW_UNDONE;
-	if (flow->mode != MODE_FALLBACK) {
-		tp->snd_cwnd_cnt = 0;
-		return law_reduced(flow->law.beta, tp->snd_cwnd);
-	}
-	curve_follow(&flow->curve, tp->snd_cwnd, mss);
-	return curve_on_loss(&flow->curve, mss) / mss;
+	if (settings.left_out)
+		return settings.left_out;
+	return begin_reduction(flow_of(sk), tcp_sk(sk), tcp_sk(sk)->snd_cwnd);
 }
 
 SEC("struct_ops")
@@ -585,6 +608,9 @@ int datapath_set_state(__u64 *ctx)
 	__u8 next = ctx[1], last = ca_state(tp);
 	bool is_episode;
 
+	if (settings.left_out && next >= TCP_CA_CWR)
+		return 0;
+	make_up(flow, tp);
 	if (next == TCP_CA_LOSS) {
 		/* No acknowledgement may find it out for long. */
 		if (is_alone(flow, tp) && !has_answer(flow))

@@ -14,6 +14,9 @@ struct settings {
 	__u32 fallback;
 	/* What a connection does before the first decision. */
 	struct law first;
+	/* For tests: the kernel asks for ssthresh and tells of recoveries in vain, and takes this for
+	 * the answer. 0: it does not. */
+	__u32 left_out;
 };
 
 const volatile struct settings settings = {};
@@ -64,6 +67,8 @@ struct counters {
 	__u64 is_asleep;
 	/* Slots that free_slots did not take back, see MODE_STRANDED. */
 	__u64 stranded;
+	/* Reductions that the kernel did not ask for. */
+	__u64 made_up;
 };
 
 struct {

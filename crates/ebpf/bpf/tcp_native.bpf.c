@@ -14,6 +14,8 @@ struct settings {
 	__u64 tick_ns;
 	/* Calls are written down, for tests. */
 	bool is_recorded;
+	/* For tests: as in tcp_maps.h. */
+	__u32 left_out;
 };
 
 /* Set by the loader. */
@@ -70,6 +72,19 @@ static __always_inline struct native *native_of(struct sock *sk)
 	return (struct native *)tcp_sk(sk)->inet_conn.icsk_ca_priv;
 }
 
+/* What the kernel reduced the window to without asking (make_up in tcp_datapath.bpf.c). */
+static __always_inline void make_up(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (is_threshold(tp->snd_ssthresh))
+		return;
+	tp->snd_ssthresh = native_on_loss(settings.kind, native_of(sk),
+					  at_most(tp->prior_cwnd, SEGMENTS_MAX), tp->mss_cache);
+	if (tp->snd_cwnd > SEGMENTS_MAX)
+		tp->snd_cwnd = tp->snd_ssthresh;
+}
+
 SEC("struct_ops")
 int native_init(__u64 *ctx)
 {
@@ -84,7 +99,7 @@ int native_cong_avoid(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct window window = { .cwnd = tp->snd_cwnd, .ssthresh = tp->snd_ssthresh };
+	struct window window;
 	struct ack ack = {
 		.acked = ctx[2],
 		.una = tp->snd_una,
@@ -97,6 +112,8 @@ int native_cong_avoid(__u64 *ctx)
 	};
 	__u32 flags = ack.is_filled ? STEP_FILLED : 0;
 
+	make_up(sk);
+	window = (struct window){ .cwnd = tp->snd_cwnd, .ssthresh = tp->snd_ssthresh };
 	native_on_ack(settings.kind, settings.slow_start, native_of(sk), &window, &ack,
 		      tp->tcp_mstamp, tp->mss_cache);
 	if (window.ssthresh != tp->snd_ssthresh) {
@@ -114,8 +131,11 @@ __u32 native_ssthresh(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 ssthresh = native_on_loss(settings.kind, native_of(sk), tp->snd_cwnd, tp->mss_cache);
+	__u32 ssthresh;
 
+	if (settings.left_out)
+		return settings.left_out;
+	ssthresh = native_on_loss(settings.kind, native_of(sk), tp->snd_cwnd, tp->mss_cache);
 	record(tp, CALL_SSTHRESH, ssthresh, 0);
 	return ssthresh;
 }
@@ -126,6 +146,9 @@ int native_set_state(__u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
 
+	if (settings.left_out && (__u8)ctx[1] >= TCP_CA_CWR)
+		return 0;
+	make_up(sk);
 	if ((__u8)ctx[1] == TCP_CA_LOSS)
 		native_on_rto(settings.kind, native_of(sk), tp->snd_nxt, tp->tcp_mstamp);
 	record(tp, CALL_SET_STATE, (__u8)ctx[1], 0);

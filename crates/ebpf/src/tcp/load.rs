@@ -180,7 +180,7 @@ fn fill(free_slots: &MapHandle, flows: u32) -> Result<(), Error> {
 }
 
 /// See [`Datapath::register`].
-pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
+pub(super) fn register(options: &Options, left_out: u32) -> Result<Datapath, Error> {
     check_name(&options.name)?;
     program::quiet_libbpf();
     let mut storage = MaybeUninit::uninit();
@@ -189,6 +189,9 @@ pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
         .map_err(Error::load("tcp_datapath"))?;
     let pins = options.pins.as_deref().map(Pins::open).transpose()?;
     set_up(&mut open, options, pins.as_ref())?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.settings.left_out = left_out;
+    }
     let is_old = !open.maps.datapath.autocreate();
     let mut loaded = open.load().map_err(Error::load("tcp_datapath"))?;
     let mut instructions = Vec::new();

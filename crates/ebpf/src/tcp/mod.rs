@@ -119,12 +119,15 @@ pub struct Counters {
     pub resumed: u64,
     /// Decisions that were torn, out of date or for a connection that has ended.
     pub refused_decisions: u64,
+    /// Reductions of the window for which the kernel left the programs out, made up for later.
+    pub made_up: u64,
 }
 
 /// The words of `struct counters`.
-const COUNTER_WORDS: usize = 10;
+const COUNTER_WORDS: usize = 11;
 const ASLEEP_WORD: usize = 8;
 const STRANDED_WORD: usize = 9;
+const MADE_UP_WORD: usize = 10;
 /// The mode of a slot that the queue of free ones did not take back (`MODE_STRANDED`).
 const STRANDED: u64 = 4;
 /// The queue of free slots among [`pins::MAPS`].
@@ -156,7 +159,14 @@ impl Datapath {
     /// Errors: no privilege; a kernel that cannot run them; a name that is taken or impossible; pins
     /// that another process uses or another version has left.
     pub fn register(options: &Options) -> Result<Self, Error> {
-        load::register(options)
+        load::register(options, 0)
+    }
+
+    /// One that the kernel does not call at reductions of the window: it takes `left_out` segments for
+    /// the threshold.
+    #[cfg(test)]
+    pub(super) fn left_out(options: &Options, left_out: u32) -> Result<Self, Error> {
+        load::register(options, left_out)
     }
 
     /// The name to select it by (socket option `TCP_CONGESTION`, `congctl` of a route, sysctl
@@ -266,6 +276,7 @@ impl Datapath {
             fallbacks: word(5),
             resumed: word(6),
             refused_decisions: word(7),
+            made_up: word(MADE_UP_WORD),
         }
     }
 

@@ -59,14 +59,20 @@ impl Native {
     /// Loads the programs and registers them under `name`, for all network namespaces. Errors as
     /// those of [`super::Datapath::register`].
     pub fn register(kind: NativeKind, name: &str) -> Result<Self, Error> {
-        Ok(load(kind, name, false)?.0)
+        Ok(load(kind, name, false, 0)?.0)
     }
 
     /// The same, with a ring of its calls (`struct step` of `bpf/tcp_native.bpf.c`).
     #[cfg(test)]
     pub(super) fn record(kind: NativeKind, name: &str) -> Result<(Self, MapHandle), Error> {
-        let (native, steps) = load(kind, name, true)?;
+        let (native, steps) = load(kind, name, true, 0)?;
         Ok((native, steps.expect("recorded")))
+    }
+
+    /// The same as [`super::Datapath::left_out`].
+    #[cfg(test)]
+    pub(super) fn left_out(kind: NativeKind, name: &str, left_out: u32) -> Result<Self, Error> {
+        Ok(load(kind, name, false, left_out)?.0)
     }
 
     /// The name to select it by.
@@ -84,6 +90,7 @@ fn load(
     kind: NativeKind,
     name: &str,
     is_recorded: bool,
+    left_out: u32,
 ) -> Result<(Native, Option<MapHandle>), Error> {
     check_name(name)?;
     program::quiet_libbpf();
@@ -101,6 +108,7 @@ fn load(
         };
         rodata.settings.tick_ns = tick_ns();
         rodata.settings.is_recorded.write(is_recorded);
+        rodata.settings.left_out = left_out;
     }
     let mut loaded = open.load().map_err(Error::load("tcp_native"))?;
     let progs = &loaded.progs;

@@ -358,6 +358,7 @@ fn named(counters: Counters) -> Vec<(String, u64)> {
         fallbacks,
         resumed,
         refused_decisions,
+        made_up,
     } = counters;
     [
         ("opened", opened),
@@ -368,6 +369,7 @@ fn named(counters: Counters) -> Vec<(String, u64)> {
         ("fallbacks", fallbacks),
         ("resumed", resumed),
         ("refused_decisions", refused_decisions),
+        ("made_up", made_up),
     ]
     .map(|(name, count)| (name.to_string(), count))
     .to_vec()

@@ -430,6 +430,43 @@ fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
 }
 
 #[test]
+fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
+    // As it was seen: the lower half of an address.
+    const LEFT_OUT: u32 = 0x39ae_65c0;
+    let unled = Options { flows: 1, ..options() };
+    let Some(led) = loaded(Datapath::left_out(&options(), LEFT_OUT)) else { return };
+    let unled = Datapath::left_out(&unled, LEFT_OUT).expect("registered");
+    let natives = NativeKind::ALL
+        .map(|kind| Native::left_out(kind, &fresh_name(), LEFT_OUT).expect("registered"));
+    // The only slot.
+    let (other, other_received) = sink(1);
+    let first = connect(other, unled.name());
+    let names = natives.iter().map(Native::name).chain([led.name(), unled.name()]);
+    for name in names {
+        let (address, accepted, received) = filtered_sink();
+        let (socket, end, sender) = stream_on(connect(address, name));
+        let receiver = accepted.recv().expect("accepted");
+        until("it runs", || tcp_info(&socket).tcpi_snd_cwnd >= 10);
+        let before = tcp_info(&socket).tcpi_total_retrans;
+        lose(&receiver, EVERYTHING / 8);
+        until("a repair", || tcp_info(&socket).tcpi_total_retrans > before);
+        lose(&receiver, 0);
+        until("the threshold", || {
+            let info = tcp_info(&socket);
+            info.tcpi_ca_state == 0 && info.tcpi_snd_ssthresh <= 1 << 20
+        });
+        let info = tcp_info(&socket);
+        assert!(info.tcpi_snd_cwnd < 1 << 20, "{name}: {info:?}");
+        end.send(()).expect("told");
+        drop((socket, receiver));
+        assert_eq!(received.join().expect("received"), sender.join().expect("sent"), "{name}");
+    }
+    assert!(led.counters().made_up > 0 && unled.counters().made_up > 0);
+    drop(first);
+    other_received.join().expect("received");
+}
+
+#[test]
 fn no_decision_is_lost_or_reaches_another_connection() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, received) = sink_with(1, |_| {});
