@@ -98,10 +98,11 @@ impl Backend for Emu {
     }
 }
 
-/// A scenario, and the place in the experiment's flows of each of its workloads by name.
+/// A scenario, and what each of its workloads stands for, by name: the place of its flow in the
+/// experiment and the number of its first connection there.
 struct Plan {
     scenario: Scenario,
-    flows: Vec<(String, usize)>,
+    flows: Vec<(String, usize, u32)>,
 }
 
 /// The kernel's name of a congestion control.
@@ -188,8 +189,8 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         let mut workloads = Vec::new();
         for (place, flow) in experiment.flows.iter().enumerate() {
             if flow.pair == *name {
-                for workload in workloads_of(experiment, flow)? {
-                    flows.push((workload.name.clone(), place));
+                for (number, workload) in (0..).zip(workloads_of(experiment, flow)?) {
+                    flows.push((workload.name.clone(), place, number));
                     workloads.push(workload);
                 }
             }
@@ -256,22 +257,35 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
 }
 
 fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Workload>, BackendError> {
-    let workload = |name: String, kind: WorkloadKind| Workload {
+    let starting = |start: Duration, name: String, kind: WorkloadKind| Workload {
         name,
         cc: socket_cc(flow),
         reversed: flow.reversed,
-        start_ns: ns(flow.start),
+        start_ns: ns(start),
         stop_ns: ns(flow.stop),
         kind,
     };
-    let one = |kind| Ok(vec![workload(flow.name.clone(), kind)]);
+    let one = |kind| Ok(vec![starting(flow.start, flow.name.clone(), kind)]);
+    // A name that no plan can contain, so it meets no other workload's.
+    let numbered = |number: u32, kind| {
+        starting(flow.start_of(number), format!("{}#{number}", flow.name), kind)
+    };
+    // A workload starts at once: connections that do not are workloads of their own.
+    let apart = |kind: fn() -> WorkloadKind| {
+        Ok((0..flow.connections()).map(|number| numbered(number, kind())).collect())
+    };
     match &flow.traffic {
+        plan::Traffic::Greedy { .. } if !flow.other_starts.is_empty() => {
+            apart(|| WorkloadKind::Greedy { flows: 1 })
+        }
+        plan::Traffic::Ping { .. } if !flow.other_starts.is_empty() => {
+            apart(|| WorkloadKind::Ping { loops: 1 })
+        }
         plan::Traffic::Greedy { flows } => one(WorkloadKind::Greedy { flows: *flows }),
         plan::Traffic::Ping { loops } => one(WorkloadKind::Ping { loops: *loops }),
         plan::Traffic::Datagrams { flows, rate, packet_bytes, timing } => {
             let streams = Streams::new(experiment.seed).part("datagrams");
             let one = |number| {
-                // A name that no plan can contain, so it meets no other workload's.
                 let name = format!("{}#{number}", flow.name);
                 let kind = WorkloadKind::Datagrams {
                     rate_bps: rate.as_bits_per_sec(),
@@ -279,7 +293,7 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
                     timing: timing_spec(*timing),
                     seed: streams.stream(&name).bits(),
                 };
-                workload(name, kind)
+                numbered(number, kind)
             };
             Ok((0..*flows).map(one).collect())
         }
@@ -345,19 +359,19 @@ fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarg
 fn rows(
     experiment: &Experiment,
     record: RunRecord,
-    flows: &[(String, usize)],
+    flows: &[(String, usize, u32)],
 ) -> Result<RunRows, BackendError> {
     let since = Since(record.started_ns);
     let place = |workload: &str| {
-        let found = flows.iter().find(|(name, _)| name == workload);
-        found.map(|(_, place)| *place).ok_or_else(|| {
+        let found = flows.iter().find(|(name, ..)| name == workload);
+        found.map(|(_, place, number)| (*place, *number)).ok_or_else(|| {
             BackendError::Failed(format!("the run reports a workload {workload:?} of no plan"))
         })
     };
     let mut requests = Vec::with_capacity(record.requests.len());
     for request in record.requests {
         requests.push(RequestRow {
-            flow: place(&request.workload)?,
+            flow: place(&request.workload)?.0,
             index: request.index,
             connection: request.connection,
             size_bytes: request.size_bytes,
@@ -368,11 +382,11 @@ fn rows(
         });
     }
     let flow = |flow: FlowRecord| {
-        let place = place(&flow.workload)?;
+        let (place, first) = place(&flow.workload)?;
         check_used(&experiment.flows[place], &flow)?;
         Ok(FlowRow {
             flow: place,
-            index: flow.index,
+            index: first + flow.index,
             bytes: flow.bytes,
             bytes_per_100ms: flow.bytes_per_100ms,
             rtts_ns: flow.rtts_ns,
@@ -521,3 +535,6 @@ fn host_row(host: HostRecord) -> HostRow {
         settings: host.settings,
     }
 }
+
+#[cfg(test)]
+mod tests;

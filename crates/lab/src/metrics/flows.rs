@@ -23,7 +23,7 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
     for window in windows(experiment, rows) {
         let active = match flow.map(|flow| &experiment.flows[flow]) {
             Some(flow) => Window {
-                from: window.from.max(flow.start),
+                from: window.from.max(flow.first_start()),
                 to: window.to.min(flow.stop),
                 name: window.name,
             },
@@ -56,23 +56,25 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
 /// Of the samples of each connection while the flow runs, all together: means, the largest window, the
 /// last to reach half of the bandwidth-delay product.
 fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRow]) -> Metrics {
-    let (from, to) = (flow.start.as_nanos() as u64, flow.stop.as_nanos() as u64);
-    let of_row = |row: &FlowRow| -> Vec<TcpRow> {
-        row.samples.iter().filter(|it| (from..to).contains(&it.at_ns)).copied().collect()
+    let to = flow.stop.as_nanos() as u64;
+    let of_row = |row: &FlowRow| -> (u64, Vec<TcpRow>) {
+        let from = flow.start_of(row.index).as_nanos() as u64;
+        let lives = |it: &&TcpRow| (from..to).contains(&it.at_ns);
+        (from, row.samples.iter().filter(lives).copied().collect())
     };
-    let taken: Vec<Vec<TcpRow>> = rows.iter().map(|row| of_row(row)).collect();
-    let all = || taken.iter().flatten();
+    let taken: Vec<(u64, Vec<TcpRow>)> = rows.iter().map(|row| of_row(row)).collect();
+    let all = || taken.iter().flat_map(|(_, samples)| samples);
     let mut metrics = Metrics::default();
     let windows = all().map(|it| it.cwnd_segments);
     metrics.put("peak_cwnd_l4", windows.clone().reduce(f64::max));
     metrics.put("mean_cwnd_l4", share(windows.sum(), all().count() as f64));
     let srtts = all().filter_map(|it| it.srtt_ms);
     metrics.put("mean_srtt_l4", share(srtts.clone().sum(), srtts.count() as f64));
-    let last = taken.iter().filter_map(|samples| samples.last());
+    let last = taken.iter().filter_map(|(_, samples)| samples.last());
     let resent = last.map(|it| it.retransmissions as f64).reduce(|sum, one| sum + one);
     metrics.put("total_retransmissions_l4", resent);
     let half = half_bdp_segments(experiment, flow).unwrap_or(f64::INFINITY);
-    let reached = |samples: &Vec<TcpRow>| {
+    let reached = |(from, samples): &(u64, Vec<TcpRow>)| {
         let first = samples.iter().find(|it| it.cwnd_segments >= half)?;
         Some((first.at_ns - from) as f64 / 1e6)
     };

@@ -63,12 +63,20 @@ impl Experiment {
         Window { name: String::new(), from: self.warmup, to: self.stop }
     }
 
-    /// Takes `seed` and draws from it what the starts of flows need.
+    /// Takes `seed` and draws from it what the starts of connections need.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
-        let mut jitter = Streams::new(seed).stream("start_jitter");
+        let most = self.start_jitter;
+        let mut first = Streams::new(seed).stream("start_jitter");
         for flow in &mut self.flows {
-            flow.start += self.start_jitter.mul_f64(jitter.unit());
+            let start = flow.start;
+            flow.start += most.mul_f64(first.unit());
+            if !most.is_zero() {
+                // Of its own stream: one more connection here moves no other flow.
+                let mut others = Streams::new(seed).part(&flow.name).stream("start_jitter");
+                let draw = |_| start + most.mul_f64(others.unit());
+                flow.other_starts = (1..flow.connections()).map(draw).collect();
+            }
         }
         self
     }
@@ -204,8 +212,10 @@ pub struct Flow {
     pub cc: Spec,
     /// Where that runs; `None`: not said, so it is the kernel's, or the simulator's own.
     pub platform: Option<Platform>,
-    /// First byte or arrival.
+    /// First byte or arrival, of several connections that of the first.
     pub start: Duration,
+    /// First bytes of the second connection and those after it, where they have a jitter.
+    pub other_starts: Vec<Duration>,
     /// Last byte or arrival.
     pub stop: Duration,
     /// Two-way propagation delay, where it is not the path's.
@@ -221,6 +231,26 @@ impl Flow {
             None => self.cc.to_string(),
             Some(platform) => format!("{}:{}", platform.name(), self.cc),
         }
+    }
+
+    /// How many connections (sources, loops) start by themselves; requests are one schedule.
+    pub fn connections(&self) -> u32 {
+        match self.traffic {
+            Traffic::Greedy { flows } | Traffic::Datagrams { flows, .. } => flows,
+            Traffic::Ping { loops } => loops,
+            Traffic::Requests(_) => 1,
+        }
+    }
+
+    /// When the connection of this number starts, the first being 0.
+    pub fn start_of(&self, connection: u32) -> Duration {
+        let other = connection.checked_sub(1).and_then(|it| self.other_starts.get(it as usize));
+        other.copied().unwrap_or(self.start)
+    }
+
+    /// When the first byte of all is sent.
+    pub fn first_start(&self) -> Duration {
+        self.other_starts.iter().copied().fold(self.start, Duration::min)
     }
 
     /// Whether its packets are those of TCP connections.

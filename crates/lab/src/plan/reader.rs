@@ -53,6 +53,11 @@ impl<'a> Reader<'a> {
         Ok(Self { table, section, path, origin })
     }
 
+    /// Whether the section has a key called `name`.
+    pub fn knows(&self, name: &str) -> bool {
+        self.section.key(name).is_some()
+    }
+
     /// Whether `name` is given.
     pub fn has(&self, name: &str) -> bool {
         self.table.contains_key(name)

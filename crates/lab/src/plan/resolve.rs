@@ -20,7 +20,7 @@ use super::library::Source;
 use super::reader::Reader;
 use super::registry;
 use super::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
-use super::schema;
+use super::schema::{self, Section};
 use super::tree::{Table, flatten};
 
 /// Keys that say nothing about the experiment itself.
@@ -44,7 +44,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
     if warmup >= stop {
         return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
     }
-    let (rtt, forward, reverse) = links(&plan, &mut files)?;
+    let (rtt, forward, reverse) = links(&plan, stop, &mut files)?;
     let declared = bundles(&plan)?;
     let start_jitter = start_jitter(&plan, rtt)?;
     let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files)?;
@@ -157,19 +157,26 @@ impl Files<'_> {
     }
 }
 
-fn links(plan: &Reader<'_>, files: &mut Files<'_>) -> Result<(Duration, Link, Link), PlanError> {
+fn links(
+    plan: &Reader<'_>,
+    stop: Duration,
+    files: &mut Files<'_>,
+) -> Result<(Duration, Link, Link), PlanError> {
     let table = plan.table("bottleneck", &schema::BOTTLENECK)?;
     let table = plan.require("bottleneck", table)?;
     let rtt = table.require("rtt", table.duration("rtt")?)?;
     let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
-    let forward = link(&table, rtt / 2, qdisc, files)?;
+    let mut forward = link(&table, rtt / 2, qdisc, files)?;
+    forward.changes = changes(&table, &schema::CHANGE, stop)?;
     if forward.rate.is_none() && forward.trace.is_none() {
         return Err(table.wrong_because("rate", "a rate, or a trace instead"));
     }
     let mut reverse = match plan.table("reverse", &schema::REVERSE)? {
         Some(table) => {
             let qdisc = table.spec("qdisc")?.unwrap_or_else(unnoticed_queue);
-            link(&table, rtt / 2, qdisc, files)?
+            let mut reverse = link(&table, rtt / 2, qdisc, files)?;
+            reverse.changes = changes(&table, &schema::REVERSE_CHANGE, stop)?;
+            reverse
         }
         None => Link {
             rate: None,
@@ -222,18 +229,26 @@ fn link(
         reorder: table.share("reorder")?.unwrap_or(0.0),
         reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
         qdisc,
-        changes: changes(table)?,
+        changes: Vec::new(),
     })
 }
 
-fn changes(link: &Reader<'_>) -> Result<Vec<Change>, PlanError> {
+/// The changes of a link, which has those that its section knows.
+fn changes(
+    link: &Reader<'_>,
+    section: &'static Section,
+    stop: Duration,
+) -> Result<Vec<Change>, PlanError> {
     let mut changes: Vec<Change> = Vec::new();
-    for table in link.tables("change", &schema::CHANGE)? {
+    for table in link.tables("change", section)? {
         let at = table.require("at", table.duration("at")?)?;
-        if changes.last().is_some_and(|last| last.at > at) {
-            return Err(table.wrong_because("at", "a time not before the previous change"));
+        if at >= stop || changes.last().is_some_and(|last| last.at > at) {
+            let allowed = "a time before the plan's stop, not before the previous change";
+            return Err(table.wrong_because("at", allowed));
         }
-        let delay = table.duration("rtt")?.map(|rtt| rtt / 2);
+        // Both directions follow the round trip, which the bottleneck's section alone has.
+        let rtt = if table.knows("rtt") { table.duration("rtt")? } else { None };
+        let delay = rtt.map(|rtt| rtt / 2);
         changes.push(Change { at, rate: table.rate("rate")?, delay, loss: table.share("loss")? });
     }
     Ok(changes)
@@ -326,6 +341,7 @@ fn flows(
             cc,
             platform,
             start,
+            other_starts: Vec::new(),
             stop: end,
             rtt: table.duration("rtt")?,
             traffic,

@@ -99,7 +99,7 @@ pub static PLAN: Section = Section {
             "start_jitter",
             "a duration such as \"15ms\", or round trips such as \"1rtt\"",
             "\"0s\"",
-            "each flow starts later by a share of it that is drawn from the seed",
+            "each connection starts later by a share of it that is drawn from the seed",
         ),
         key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
         key("bottleneck", TABLE, "", "the link from site A to site B"),
@@ -165,14 +165,26 @@ pub static REVERSE: Section = Section {
     ],
 };
 
-/// `[[bottleneck.change]]` and `[[reverse.change]]`.
+/// `[[bottleneck.change]]`.
 pub static CHANGE: Section = Section {
-    heading: "[[bottleneck.change]], [[reverse.change]]",
-    summary: "A change of a link; what is not given stays.",
+    heading: "[[bottleneck.change]]",
+    summary: "A change of the link; what is not given stays.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
         key("rate", RATE, "as before", "new rate"),
-        key("rtt", DURATION, "as before", "new two-way delay (bottleneck only)"),
+        key("rtt", DURATION, "as before", "new two-way delay, half of it in each direction"),
+        key("loss", SHARE, "as before", "new loss probability"),
+    ],
+};
+
+/// `[[reverse.change]]`.
+pub static REVERSE_CHANGE: Section = Section {
+    heading: "[[reverse.change]]",
+    summary: "A change of the link back; what is not given stays. Its delay is half of the \
+              bottleneck's `rtt`, changes of that included.",
+    keys: &[
+        key("at", DURATION, "", "when, since the start of the run"),
+        key("rate", RATE, "as before", "new rate"),
         key("loss", SHARE, "as before", "new loss probability"),
     ],
 };
@@ -402,11 +414,12 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 18] = [
+pub static SECTIONS: [&Section; 19] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
     &CHANGE,
+    &REVERSE_CHANGE,
     &FLOW,
     &GREEDY,
     &REQUESTS,

@@ -158,6 +158,16 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "name = \"bulk\"\nstart = \"10s\"",
             "p.toml:10: flow.bulk.start = \"10s\": allowed is start < stop",
         ),
+        (
+            "[[flow]]",
+            "[[bottleneck.change]]\nat = \"10s\"\nrate = \"1Mbit/s\"\n[[flow]]",
+            "p.toml:9: bottleneck.change.0.at = \"10s\": allowed is a time before the plan's stop",
+        ),
+        (
+            "[[flow]]",
+            "[[reverse.change]]\nat = \"2s\"\nrtt = \"80ms\"\n[[flow]]",
+            "p.toml:10: reverse.change.0.rtt = \"80ms\": allowed is one of at, rate, loss",
+        ),
     ] {
         assert!(PLAN.contains(from), "{from}");
         let error = load(&PLAN.replace(from, to), &[]).expect_err(to).to_string();

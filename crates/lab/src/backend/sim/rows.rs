@@ -121,7 +121,7 @@ impl Rows<'_> {
             plan::Traffic::Requests(_) => return None,
             plan::Traffic::Greedy { .. } => {
                 row.bytes = metrics.received_bytes;
-                row.bytes_per_100ms = per_100ms(flow.start, bins);
+                row.bytes_per_100ms = per_100ms(flow.start_of(place.index), bins);
                 row.measured = of_connection(&metrics);
                 row.samples = self.samples.remove(&number).unwrap_or_default();
                 return Some(row);
@@ -135,7 +135,7 @@ impl Rows<'_> {
             }
         };
         row.bytes = payload(metrics.received_bytes, frame);
-        let frames = per_100ms(flow.start, bins).into_iter();
+        let frames = per_100ms(flow.start_of(place.index), bins).into_iter();
         row.bytes_per_100ms = frames.map(|bytes| payload(bytes, frame)).collect();
         if matches!(flow.traffic, plan::Traffic::Datagrams { .. }) {
             row.lost = metrics.data_packets_sent - metrics.received_bytes / frame;

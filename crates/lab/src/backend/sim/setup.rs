@@ -145,7 +145,7 @@ impl Setup {
         self.network.flows.push(Flow {
             cc: if flow.is_tcp() { algorithm(flow)? } else { Spec::named("newreno") },
             traffic,
-            start: if is_answered { Duration::ZERO } else { flow.start },
+            start: if is_answered { Duration::ZERO } else { flow.start_of(place.index) },
             stop,
             data,
             back,

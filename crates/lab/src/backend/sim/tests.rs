@@ -116,6 +116,27 @@ fn starts_are_drawn_from_the_seed_within_the_jitter() {
 }
 
 #[test]
+fn each_connection_of_a_flow_starts_by_itself_and_one_more_moves_no_other() {
+    let starts = |count: u32| {
+        let source = Source { file: "p".into(), folder: None, text: PLAN.into() };
+        let sets = ["start_jitter=0.5rtt".into(), format!("flow.bulk.count={count}")];
+        let sets = sets.map(|set: String| crate::plan::Override::parse(&set).unwrap());
+        let plan = Plan::from_source(source, &sets).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+        let setup = super::setup::Setup::of(&experiment).unwrap();
+        let of_bulk = setup.places.iter().zip(&setup.network.flows).filter(|it| it.0.flow == 1);
+        of_bulk.map(|(_, flow)| flow.start).collect::<Vec<_>>()
+    };
+    let many = starts(10);
+    let window = Duration::from_millis(500)..Duration::from_millis(520);
+    assert!(many.len() == 10 && many.iter().all(|start| window.contains(start)), "{many:?}");
+    let distinct: std::collections::BTreeSet<_> = many.iter().collect();
+    assert_eq!(distinct.len(), 10, "{many:?}");
+    assert_eq!(starts(1), many[..1]);
+    assert_eq!(starts(3), many[..3]);
+}
+
+#[test]
 fn every_request_is_answered_with_the_bytes_it_asked_for() {
     let experiment = experiment(&[]);
     let rows = rows_of(&experiment);
