@@ -7,11 +7,14 @@ use forebay_core::units::Timestamp;
 use crate::event::{Event, Events, after};
 use crate::packet::{Kind, Packet};
 use crate::route::Step;
+use crate::tcp::stack::Stack;
 
-/// What an acknowledgement takes on an access link of 10 Gbit/s, in nanoseconds: one that carries SACK
-/// blocks comes behind the instant at which one without would, which may be that of a departure.
-fn access_ns(packet: &Packet) -> u64 {
-    if packet.kind == Kind::Ack { u64::from(packet.len) * 4 / 5 } else { 0 }
+/// What an acknowledgement takes on the access links, in nanoseconds ([`Stack::ack_access_ps`]).
+///
+/// [`Stack::ack_access_ps`]: crate::Stack::ack_access_ps
+#[inline]
+fn access_ns(packet: &Packet, ps_per_byte: u32) -> u64 {
+    if packet.kind == Kind::Ack { u64::from(packet.len) * u64::from(ps_per_byte) / 1000 } else { 0 }
 }
 
 /// The delay line.
@@ -24,6 +27,8 @@ pub(crate) struct Line {
     delay_ns: u64,
     /// Of the delay what does not change with its link's.
     extra_ns: u64,
+    /// Of an acknowledgement beside the delay, picoseconds a byte.
+    ack_access_ps: u32,
     /// After a decrease of the delay, later packets come out before earlier ones.
     overtakes: bool,
     last_due: Timestamp,
@@ -32,15 +37,17 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// An empty line whose packets come out with `event`, after `extra_ns` and the delay of its link.
-    pub fn new(event: Event, extra_ns: u64, overtakes: bool, next: Step) -> Self {
+    /// An empty line whose packets come out with `event`, after `extra_ns` and the delay of its link,
+    /// as `stack` has it.
+    pub fn new(event: Event, extra_ns: u64, stack: &Stack, next: Step) -> Self {
         Self {
             packets: VecDeque::new(),
             event,
             planned: Timestamp::MAX,
             delay_ns: extra_ns,
             extra_ns,
-            overtakes,
+            ack_access_ps: stack.ack_access_ps,
+            overtakes: stack.packets_overtake,
             last_due: Timestamp::ZERO,
             next,
         }
@@ -53,7 +60,7 @@ impl Line {
 
     /// Takes a packet; returns when it comes to the end of the link.
     pub fn push(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Timestamp {
-        let mut due = after(now, self.delay_ns + access_ns(&packet));
+        let mut due = after(now, self.delay_ns + access_ns(&packet, self.ack_access_ps));
         if self.packets.back().is_none_or(|last| last.0 <= due) {
             self.packets.push_back((due, packet));
         } else if self.overtakes {
@@ -103,9 +110,9 @@ mod tests {
     }
 
     /// Pushes packets at these times with these delays; when and in which order they come out.
-    fn run(overtakes: bool, pushes: &[(u64, u64)]) -> Vec<(u64, u32)> {
+    fn run(stack: &Stack, pushes: &[(u64, u64)]) -> Vec<(u64, u32)> {
         let mut events = Events::default();
-        let mut line = Line::new(Event::Line(0), 0, overtakes, Step::Deliver);
+        let mut line = Line::new(Event::Line(0), 0, stack, Step::Deliver);
         for (number, (at, delay_ns)) in pushes.iter().enumerate() {
             line.set_delay(*delay_ns);
             line.push(Timestamp::from_nanos(*at), packet(number as u32), &mut events);
@@ -121,14 +128,26 @@ mod tests {
     #[test]
     fn after_a_decrease_later_packets_overtake_or_wait() {
         let pushes = [(0, 100), (10, 100), (11, 39), (12, 98), (21, 99)];
-        assert_eq!(run(true, &pushes), [(50, 2), (100, 0), (110, 1), (110, 3), (120, 4)]);
-        assert_eq!(run(false, &pushes), [(100, 0), (110, 1), (110, 2), (110, 3), (120, 4)]);
+        assert_eq!(run(&Stack::NS3, &pushes), [(50, 2), (100, 0), (110, 1), (110, 3), (120, 4)]);
+        assert_eq!(run(&Stack::LINUX, &pushes), [(100, 0), (110, 1), (110, 2), (110, 3), (120, 4)]);
+    }
+
+    #[test]
+    fn acknowledgements_take_time_on_the_access_links_of_ns3_alone() {
+        let ack = Packet { kind: Kind::Ack, len: 66, ..packet(0) };
+        let end = |stack, packet| {
+            let mut line = Line::new(Event::Line(0), 0, stack, Step::Deliver);
+            line.push(Timestamp::ZERO, packet, &mut Events::default()).as_nanos()
+        };
+        // 66 bytes at 10 Gbit/s are 52.8 ns.
+        assert_eq!([end(&Stack::NS3, ack), end(&Stack::LINUX, ack)], [52, 0]);
+        assert_eq!(end(&Stack::NS3, packet(0)), 0);
     }
 
     #[test]
     fn one_event_is_pending_however_many_packets_are() {
         let mut events = Events::default();
-        let mut line = Line::new(Event::Line(0), 7, false, Step::Deliver);
+        let mut line = Line::new(Event::Line(0), 7, &Stack::LINUX, Step::Deliver);
         for now in 0..1000 {
             let end = line.push(Timestamp::from_nanos(now), packet(0), &mut events);
             assert_eq!(end.as_nanos(), now, "the extra delay lies behind the end of the link");

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | wire | PPP: 54 B beside the payload | Ethernet without FCS: 66 B |
 //! | device under the qdisc | one packet beside the one being sent | none: the emulator's qdisc is all |
+//! | access links | 10 Gbit/s for acknowledgements | none |
 //! | losses, shorter delay | at the far end; later packets overtake | before the queue; they wait |
 //! | round-trip times | timestamps of 1 ms, one for each ACK that advances | send times, for repairs timestamps of 1 ms |
 //! | least timeout | 1 s (RFC 6298) | 200 ms under 4 RTTVAR |
@@ -24,7 +25,7 @@
 //! | told as lost in a recovery | by how much what is lost changed | what was newly lost |
 //! | PIE | as ns-3's by its `ns3_` parameter, not derandomised | as RFC 8033 |
 //! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
-//! | ECN | off; accurate for an algorithm that needs it | the same |
+//! | ECN | off unless a plan says `classic`; accurate for an algorithm that needs it | the same |
 //! | duplicates | not reported | reported (RFC 2883) |
 //! | send buffer | 4,000,000 B | 12 MB |
 //!
@@ -180,6 +181,9 @@ pub struct Stack {
     pub defaults: &'static [(&'static str, &'static str, &'static str)],
     /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
     pub device_packets: usize,
+    /// What an acknowledgement takes on the access links, picoseconds a byte: one that carries SACK
+    /// blocks comes behind the instant at which one without would, which may be that of a departure.
+    pub ack_access_ps: u32,
     /// Packets are lost before the queue (the testbed's emulator), not at the far end (ns-3).
     pub loses_before_queue: bool,
     /// Behind a decrease of a link's delay packets overtake those before it (ns-3); otherwise they wait
@@ -225,6 +229,7 @@ impl Stack {
         dsack: false,
         defaults: &[("pie", "derandomize", "false")],
         device_packets: 1,
+        ack_access_ps: 800,
         loses_before_queue: false,
         packets_overtake: true,
     };
@@ -266,6 +271,7 @@ impl Stack {
         dsack: true,
         defaults: &[("cubic", "hystart", "classic")],
         device_packets: 0,
+        ack_access_ps: 0,
         loses_before_queue: true,
         packets_overtake: false,
     };
