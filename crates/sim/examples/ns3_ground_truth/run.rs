@@ -4,9 +4,11 @@ use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::{
-    Bin, Change, Dumbbell, Flow, FlowMetrics, LinkMetrics, MinRto, Reduction, Simulation, Stack,
+    Bin, Change, Dumbbell, EcnMode, Flow, FlowMetrics, LinkMetrics, MinRto, Reduction, RttSource,
+    Simulation, Stack,
 };
 
+use crate::topology;
 use crate::truth::{Class, Truth};
 
 /// Runs with starts this many parts of a round trip apart, each with draws of its own, whose median is
@@ -25,13 +27,14 @@ pub struct Ours {
 
 /// The runs to compare: one for each start, or for each seed where losses are random.
 pub fn repeat(truth: &Truth) -> Result<Vec<Ours>, String> {
+    check(truth)?;
     let nominal = dumbbell(truth)?;
     if truth.class == Class::Loss {
-        return (1..=SEEDS).map(|seed| run(Dumbbell { seed, ..nominal.clone() })).collect();
+        return (1..=SEEDS).map(|seed| run(truth, Dumbbell { seed, ..nominal.clone() })).collect();
     }
     let jittered = |part| {
         let seed = nominal.seed + u64::from(part);
-        run(Dumbbell { seed, ..started_later(&nominal, nominal.rtt * part / JITTERS) })
+        run(truth, Dumbbell { seed, ..started_later(&nominal, nominal.rtt * part / JITTERS) })
     };
     (0..JITTERS).map(jittered).collect()
 }
@@ -42,8 +45,53 @@ fn started_later(nominal: &Dumbbell, by: Duration) -> Dumbbell {
     dumbbell
 }
 
-fn run(dumbbell: Dumbbell) -> Result<Ours, String> {
-    let mut simulation = Simulation::new(&dumbbell).map_err(|error| error.to_string())?;
+/// The parameters that are read here or in `topology`.
+const READ: [&str; 26] = [
+    "access_mbps",
+    "cca",
+    "delack",
+    "delay_place",
+    "devq",
+    "ecn",
+    "initial_cwnd",
+    "loss_series",
+    "min_rto_s",
+    "mss",
+    "n_flows",
+    "qdisc",
+    "qlen",
+    "rates_mbps",
+    "rcvbuf",
+    "recovery",
+    "reverse_rate",
+    "rtt_series_ms",
+    "rtts_ms",
+    "sack",
+    "seed",
+    "sndbuf",
+    "starts_s",
+    "stop_s",
+    "times_s",
+    "timestamps",
+];
+/// Those that no figure depends on: which version, which of ns-3's substreams (our
+/// draws are others anyway), and how often its series were sampled.
+const IMMATERIAL: [&str; 3] = ["run", "sample_s", "simulator"];
+
+/// Refuses what is not simulated here: silence would compare two different runs.
+fn check(truth: &Truth) -> Result<(), String> {
+    let is_known = |name: &str| READ.contains(&name) || IMMATERIAL.contains(&name);
+    // ns-3's source of short flows has no description to follow.
+    let is_without = |name: &str| name == "short_load_mbps" && truth.number(name) == Ok(0.0);
+    match truth.names().find(|name| !is_known(name) && !is_without(name)) {
+        Some(name) => Err(format!("{name} = {}", truth.text(name))),
+        None => Ok(()),
+    }
+}
+
+fn run(truth: &Truth, dumbbell: Dumbbell) -> Result<Ours, String> {
+    let network = topology::network(truth, &dumbbell)?;
+    let mut simulation = Simulation::new(network).map_err(|error| error.to_string())?;
     simulation.run();
     let count = dumbbell.flows.len();
     Ok(Ours {
@@ -79,9 +127,20 @@ fn stack(truth: &Truth) -> Result<Stack, String> {
         "TcpClassicRecovery" => Reduction::AtOnce,
         other => return Err(format!("recovery = {other}")),
     };
+    let has_timestamps = switch(truth, "timestamps")?;
+    let nominal = &Stack::NS3;
+    // Without the option ns-3 times segments that were sent once (TcpSocketBase::EstimateRtt).
+    let (rtt_source, overhead) = match has_timestamps {
+        true => (nominal.rtt_source, nominal.overhead),
+        false => (RttSource::Segments, nominal.overhead - TIMESTAMP_OPTION),
+    };
     Ok(Stack {
         reduction,
-        sack: whole("sack")? != 0,
+        rtt_source,
+        overhead,
+        ecn: if switch(truth, "ecn")? { EcnMode::Classic } else { EcnMode::Off },
+        ack_access_ps: topology::access_ps(truth)?,
+        sack: switch(truth, "sack")?,
         min_rto: MinRto::OfSum(seconds(truth.number("min_rto_s")?).as_nanos() as u64),
         mss: whole("mss")? as u16,
         initial_window: whole("initial_cwnd")? as u32,
@@ -93,13 +152,27 @@ fn stack(truth: &Truth) -> Result<Stack, String> {
     })
 }
 
+/// Bytes of the timestamps option (RFC 7323), padded.
+const TIMESTAMP_OPTION: u16 = 12;
+
+/// 0 or 1, or what ns-3 takes for them.
+fn switch(truth: &Truth, name: &str) -> Result<bool, String> {
+    match truth.text(name).as_str() {
+        "0" | "false" => Ok(false),
+        "1" | "true" => Ok(true),
+        other => Err(format!("{name} = {other}")),
+    }
+}
+
 fn qdisc(truth: &Truth) -> Result<Spec, String> {
     let limit = Value::Text(truth.text("qlen"));
+    let marks = || switch(truth, "ecn").map(Value::Bool);
     let spec = match truth.text("qdisc").as_str() {
         "FifoQueueDisc" => Spec::named("fifo"),
-        "CoDel" => Spec::named("codel"),
-        "FqCoDel" => Spec::named("fq_codel"),
-        "Pie" => Spec::named("pie"),
+        // Marks only what the hosts let it (UseEcn, where they use ECN).
+        "CoDel" => Spec::named("codel").with("ecn", marks()?),
+        "FqCoDel" => Spec::named("fq_codel").with("ecn", marks()?),
+        "Pie" => Spec::named("pie").with("ecn", marks()?),
         // RED with MinTh = MaxTh = 20, QW = 1 and ECN.
         "RedStep" => {
             let packets = || Value::Text("20p".into());

@@ -61,6 +61,11 @@ fn truth(run: &Value) -> Result<Truth, String> {
 }
 
 impl Truth {
+    /// The names of all parameters.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.params.as_object().into_iter().flatten().map(|(name, _)| name.as_str())
+    }
+
     /// A parameter as text, whatever the file has it as; empty where it has none.
     pub fn text(&self, name: &str) -> String {
         match &self.params[name] {
