@@ -120,6 +120,9 @@ pub enum Property {
     Loss,
 }
 
+/// Most segments of a connection: the numbers of those in flight must not wrap either.
+const MOST_SEGMENTS: u128 = (u32::MAX - (1 << 24)) as u128;
+
 /// A part of a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hop {
@@ -222,6 +225,19 @@ impl Link {
             && self.config.changes.iter().all(|change| change.delay.is_none())
     }
 
+    /// Bits per second at its fastest, changes and walks included; a trace by its mean.
+    fn fastest(&self) -> Option<u128> {
+        let first = match &self.config.service {
+            link::Service::Unlimited => return None,
+            link::Service::Rate(rate) => *rate,
+            link::Service::Trace(trace) => trace.mean_rate(),
+        };
+        let changed = self.config.changes.iter().filter_map(|change| change.rate);
+        let walked = self.walks.iter().filter(|walk| walk.property == Property::Rate);
+        let rates = changed.chain([first]).map(|rate| u128::from(rate.as_bits_per_sec()));
+        rates.chain(walked.map(|walk| walk.max as u128)).max()
+    }
+
     fn check(&self) -> Result<(), SpecError> {
         self.config.check()?;
         let is_trace = matches!(self.config.service, link::Service::Trace(_));
@@ -282,9 +298,39 @@ impl Network {
             self.check_route(&flow.back, &mut BTreeSet::new())?;
             if let Traffic::Source(source) = flow.traffic {
                 source.check()?;
+                self.check_numbers(&source, &flow.data)?;
             }
         }
         Ok(())
+    }
+
+    /// Segments have numbers of 32 bits that never wrap: refuses a run in which a connection could use
+    /// them up.
+    fn check_numbers(&self, source: &Source, route: &[Hop]) -> Result<(), SpecError> {
+        let Source::Greedy { bytes } = source else { return Ok(()) };
+        let mss = u128::from(self.stack.mss);
+        let segments = match (bytes, self.fastest(route)) {
+            (Some(bytes), _) => u128::from(bytes.as_u64()) / mss,
+            (None, Some(bits_per_s)) => bits_per_s * self.stop.as_nanos() / (8_000_000_000 * mss),
+            // Windows bound it, as well as anything can be told before the run.
+            (None, None) => return Ok(()),
+        };
+        if segments <= MOST_SEGMENTS {
+            return Ok(());
+        }
+        let allowed = format!("a connection of at most {MOST_SEGMENTS} segments by rate x stop");
+        Err(SpecError::new("segments", &segments.to_string(), &allowed))
+    }
+
+    /// Bits per second that a route lets pass at most at any time; `None` where nothing bounds it.
+    fn fastest(&self, route: &[Hop]) -> Option<u128> {
+        let of = |hop: &Hop| match hop {
+            Hop::Link(link) => self.links.get(*link)?.fastest(),
+            Hop::Delay(_) => None,
+            Hop::Bundle(bundle) => self.fastest(&self.bundles.get(*bundle)?.path),
+            Hop::Spread(routes) => routes.iter().map(|route| self.fastest(route)).sum(),
+        };
+        route.iter().filter_map(of).min()
     }
 
     fn check_route(&self, route: &[Hop], links: &mut BTreeSet<usize>) -> Result<(), SpecError> {
@@ -311,5 +357,30 @@ impl Network {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_in_which_segment_numbers_would_wrap_is_refused() {
+        let check = |gbit_per_s: u64, seconds: u64| {
+            let rate = Rate::from_mbit_per_sec(gbit_per_s * 1000);
+            let link = Link::new(
+                "a",
+                link::Config::at_rate(rate, Duration::from_millis(1)),
+                Spec::named("fifo"),
+            );
+            let stop = Duration::from_secs(seconds);
+            let cc = Spec::named("newreno");
+            Network::parking_lot(stop, 1, Stack::LINUX, vec![link], &cc).check()
+        };
+        // 400 Gbit/s of 1448 bytes use up 2^32 in 124 s.
+        assert!(check(400, 120).is_ok());
+        let error = check(400, 130).unwrap_err().to_string();
+        assert!(error.contains("segments = 4488950276"), "{error}");
+        assert!(check(1, 24 * 3600).is_err() && check(1, 10 * 3600).is_ok());
     }
 }
