@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
+use forebay_core::qdisc::ByReason;
+
 /// Everything measured in one run.
 #[derive(Clone, Debug, Default)]
 pub struct RunRows {
@@ -143,6 +145,20 @@ pub struct LinkRow {
     pub rate_achieved: f64,
     /// What its back end measures itself over the whole run, under the names of the catalogue.
     pub measured: Vec<(&'static str, f64)>,
+}
+
+/// Packets that a queue dropped and marked over the whole run, by reason, under the names of the catalogue.
+pub fn by_reason(drops: ByReason, marks: ByReason) -> [(&'static str, f64); 7] {
+    [
+        ("drops_overlimit_packets", drops.overlimit),
+        ("drops_codel_packets", drops.codel),
+        ("drops_early_packets", drops.early),
+        ("drops_forced_packets", drops.forced),
+        ("marks_codel_packets", marks.codel),
+        ("marks_early_packets", marks.early),
+        ("marks_forced_packets", marks.forced),
+    ]
+    .map(|(name, packets)| (name, packets as f64))
 }
 
 /// The log of the packets of a link.

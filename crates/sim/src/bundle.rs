@@ -360,7 +360,7 @@ impl Sendbox {
     /// Packets that came, those that the queue dropped, and those in it.
     #[cfg(debug_assertions)]
     pub fn balance(&self) -> [u64; 3] {
-        [self.offered, self.ended.dropped, self.shaper.backlog().packets]
+        [self.offered, self.ended.dropped.total(), self.shaper.backlog().packets]
     }
 
     /// What remains of dropped packets.
@@ -374,7 +374,7 @@ impl Sendbox {
         BundleMetrics {
             mean_queue_packets: self.length.mean(now),
             max_queue_packets: self.max_length,
-            drops_queue: self.ended.dropped,
+            drops_queue: self.ended.dropped.total(),
             packets_sent: counters.packets_sent,
             bytes_sent: counters.bytes_sent.as_u64(),
             boundaries_sent: counters.boundaries_sent,

@@ -1,6 +1,6 @@
 //! Packets that come no further, and what they leave behind.
 
-use forebay_core::qdisc::{DropReason, DropSink};
+use forebay_core::qdisc::{ByReason, DropReason, DropSink};
 
 use crate::packet::{Kind, Packet, SackHandle};
 use crate::packet_log::{Fate, PacketLog};
@@ -9,9 +9,9 @@ use crate::packet_log::{Fate, PacketLog};
 #[derive(Default)]
 pub(crate) struct Ended {
     /// Dropped by the qdisc.
-    pub dropped: u64,
+    pub dropped: ByReason,
     /// Packets that the qdisc marked instead; they go on.
-    pub marked: u64,
+    pub marked: ByReason,
     /// The log that they stand in, if there is one.
     pub log: Option<PacketLog>,
     /// Those that carried more than themselves: it is to be freed.
@@ -33,12 +33,12 @@ impl Ended {
 
 impl DropSink<Packet> for Ended {
     #[inline]
-    fn dropped(&mut self, packet: Packet, _reason: DropReason) {
-        self.dropped += 1;
+    fn dropped(&mut self, packet: Packet, reason: DropReason) {
+        self.dropped.add(reason);
         self.add(&packet, Fate::QueueDrop);
     }
 
-    fn marked(&mut self, _reason: DropReason) {
-        self.marked += 1;
+    fn marked(&mut self, reason: DropReason) {
+        self.marked.add(reason);
     }
 }

@@ -355,7 +355,7 @@ impl Link {
     /// Packets that the qdisc dropped.
     #[cfg(any(test, debug_assertions))]
     pub fn dropped(&self) -> u64 {
-        self.ended.dropped
+        self.ended.dropped.total()
     }
 
     /// What remains of packets that went no further.
@@ -393,8 +393,10 @@ impl Link {
                 counters.dequeued as f64,
             ),
             mean_sending_rate_l1: mbit_per_s(counters.bytes, time),
-            total_qdisc_drops_l2: self.ended.dropped,
-            total_qdisc_marks_l2: self.ended.marked,
+            total_qdisc_drops_l2: self.ended.dropped.total(),
+            total_qdisc_marks_l2: self.ended.marked.total(),
+            drops: self.ended.dropped,
+            marks: self.ended.marked,
             total_loss_drops: counters.lost_before + counters.lost_behind,
             packets: counters.departed,
             max_qdisc_length_l2: self.max_length,
@@ -438,7 +440,7 @@ mod tests {
             for _ in 0..100 {
                 link.offer(Timestamp::ZERO, packet(1502), &mut events);
             }
-            assert_eq!((link.queued_packets(), link.ended.dropped), (held, 100 - held));
+            assert_eq!((link.queued_packets(), link.ended.dropped.total()), (held, 100 - held));
             assert_eq!(link.max_length, 20);
         }
     }

@@ -8,6 +8,7 @@
 //! Rates by bins of [`BIN_NS`]: covariance of the throughput, network power and utility are means over
 //! bins; empty bins are left out of the logarithm.
 
+use forebay_core::qdisc::ByReason;
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
 use crate::event::{after, nanos_between};
@@ -359,6 +360,10 @@ pub struct LinkMetrics {
     pub total_qdisc_drops_l2: u64,
     /// Packets that the qdisc marked congestion experienced.
     pub total_qdisc_marks_l2: u64,
+    /// The dropped ones by reason.
+    pub drops: ByReason,
+    /// The marked ones by reason.
+    pub marks: ByReason,
     /// Packets lost on the wire.
     pub total_loss_drops: u64,
     /// Packets that left.

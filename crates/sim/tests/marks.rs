@@ -43,6 +43,8 @@ fn queues_mark_capable_packets_and_nothing_is_sent_again() {
         assert!(link.mean_sending_rate_l1 > 15.0, "{kind}: {link:?}");
         let resent: u64 = flows.iter().map(|flow| flow.total_retransmissions_l4).sum();
         assert_eq!((link.total_qdisc_drops_l2, resent), (0, 0), "{kind}");
+        let of_reason = if kind == "pie" { link.marks.early } else { link.marks.codel };
+        assert_eq!(of_reason, link.total_qdisc_marks_l2, "{kind}");
         let (unmarked, _) = run("newreno", qdisc, Stack::LINUX);
         assert_eq!(unmarked.total_qdisc_marks_l2, 0);
         assert!(unmarked.total_qdisc_drops_l2 > 20, "{kind}: {unmarked:?}");

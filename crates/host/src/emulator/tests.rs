@@ -103,6 +103,7 @@ impl Bench {
             assert_eq!(link.packets_in, packets.len() as u64);
             assert_eq!(link.packets_out, count(Fate::Delivered));
             assert_eq!(link.drops_queue, count(Fate::QueueDrop));
+            assert_eq!(link.drops_by_reason.iter().sum::<u64>(), link.drops_queue);
             assert_eq!(link.drops_loss, count(Fate::Lost));
             assert_eq!((link.drops_ring, link.records_lost), (0, 0));
             (link, packets)

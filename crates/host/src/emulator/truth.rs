@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_core::bundle::SampleBlock;
 use forebay_core::link::{Arrival, Cause};
 use forebay_core::packet::{Ecn, Packet};
-use forebay_core::qdisc::Backlog;
+use forebay_core::qdisc::{Backlog, ByReason};
 use forebay_core::units::Timestamp;
 
 use super::frame::Frame;
@@ -184,6 +184,8 @@ impl Truth {
             packets_in: counters.packets_in,
             drops_queue: counters.dropped,
             marks_queue: counters.marks.total(),
+            drops_by_reason: reasons(counters.drops),
+            marks_by_reason: reasons(counters.marks),
             drops_loss: counters.lost,
             drops_ring: self.record.drops_ring + ring_drops,
             lateness_ns: self.lateness.percentiles(),
@@ -216,6 +218,10 @@ impl Truth {
             self.first += 1;
         }
     }
+}
+
+fn reasons(packets: ByReason) -> [u64; 4] {
+    [packets.overlimit, packets.codel, packets.early, packets.forced]
 }
 
 /// Achieved over configured rate of a backlogged link: between two packets that departed one after

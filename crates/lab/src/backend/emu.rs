@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_core::qdisc::ByReason;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, SpecError};
 use forebay_host::agent;
@@ -27,7 +28,7 @@ use crate::plan::Experiment;
 use crate::plan::experiment::{self as plan, Platform};
 use crate::plan::schedule::Connections;
 use crate::rows::{
-    AgentFaultRow, AgentRow, AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow,
+    self, AgentFaultRow, AgentRow, AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow,
     LinkRow, PacketLog, QueueRow, RequestRow, RunRows, TcpRow,
 };
 
@@ -62,6 +63,11 @@ impl Backend for Emu {
         if experiment.stack != plan::Stack::Linux {
             let reason = "stack = ns3: the back end emu runs the kernel's own TCP, allowed is \
                           \"linux\"; the back end sim has both";
+            return Err(BackendError::Unsupported(reason.into()));
+        }
+        if experiment.ecn {
+            let reason = "ecn = classic: the back end emu's hosts have ECN off, allowed is \"off\"; \
+                          the back end sim has both";
             return Err(BackendError::Unsupported(reason.into()));
         }
         // Said before a folder for results is made.
@@ -450,6 +456,9 @@ impl Since {
 }
 
 fn link_row(link: LinkRecord, started_ns: u64) -> LinkRow {
+    let reasons =
+        |[overlimit, codel, early, forced]: [u64; 4]| ByReason { overlimit, codel, early, forced };
+    let (drops, marks) = (reasons(link.drops_by_reason), reasons(link.marks_by_reason));
     LinkRow {
         name: link.name,
         packets: PacketLog::File { path: link.packets, started_ns },
@@ -457,7 +466,7 @@ fn link_row(link: LinkRecord, started_ns: u64) -> LinkRow {
         records_lost: link.records_lost,
         lateness_ns: link.lateness_ns,
         rate_achieved: link.rate_achieved,
-        measured: Vec::new(),
+        measured: rows::by_reason(drops, marks).to_vec(),
     }
 }
 

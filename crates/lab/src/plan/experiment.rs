@@ -27,6 +27,8 @@ pub struct Experiment {
     pub warmup: Duration,
     /// TCP of the hosts.
     pub stack: Stack,
+    /// Queues can mark all TCP packets (RFC 3168), not just those of algorithms that need it.
+    pub ecn: bool,
     /// Flows start later by up to so much.
     pub start_jitter: Duration,
     /// Longest wait after `stop`.

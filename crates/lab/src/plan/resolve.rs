@@ -80,6 +80,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         stop,
         warmup,
         stack: plan.choice("stack", &STACKS)?.unwrap_or(Stack::Linux),
+        ecn: plan.choice("ecn", &[("off", false), ("classic", true)])?.unwrap_or(false),
         start_jitter,
         drain: plan.duration("drain")?.unwrap_or(Duration::from_secs(30)),
         rtt,

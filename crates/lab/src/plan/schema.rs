@@ -96,6 +96,13 @@ pub static PLAN: Section = Section {
             "how TCP's switches stand in the simulator",
         ),
         key(
+            "ecn",
+            "\"off\" or \"classic\" (RFC 3168, between all hosts; back end sim only)",
+            "\"off\"",
+            "whether queues can mark packets of TCP instead of dropping them; those of an algorithm that \
+             needs marks, such as dctcp, they always can",
+        ),
+        key(
             "start_jitter",
             "a duration such as \"15ms\", or round trips such as \"1rtt\"",
             "\"0s\"",

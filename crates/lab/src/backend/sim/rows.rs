@@ -269,10 +269,12 @@ fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static str, f64)> {
 /// ccperf's figures of a link, which the packet log does not give: the log ends a packet's wait when
 /// it has been sent, and not when it left the qdisc.
 fn of_link(metrics: &LinkMetrics) -> Vec<(&'static str, f64)> {
-    vec![
+    let mut all = vec![
         ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
         ("mean_held_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
-    ]
+    ];
+    all.extend(rows::by_reason(metrics.drops, metrics.marks));
+    all
 }
 
 fn nanos(duration: Duration) -> u64 {

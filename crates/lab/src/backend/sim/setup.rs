@@ -8,7 +8,7 @@ use forebay_core::spec::{Spec, SpecError, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Rate, Ratio};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
-use forebay_sim::{Halves, Requests, SUPPLIED, Stack};
+use forebay_sim::{EcnMode, Halves, Requests, SUPPLIED, Stack};
 
 use super::LINGER;
 use crate::backend::BackendError;
@@ -178,10 +178,11 @@ fn bundle(bundle: &plan::Bundle) -> Bundle {
 }
 
 fn stack(experiment: &Experiment) -> Stack {
-    match experiment.stack {
+    let preset = match experiment.stack {
         plan::Stack::Linux => Stack::LINUX,
         plan::Stack::Ns3 => Stack::NS3,
-    }
+    };
+    Stack { ecn: if experiment.ecn { EcnMode::Classic } else { preset.ecn }, ..preset }
 }
 
 /// The algorithm of a flow; refuses one that a sender of the simulator cannot serve. One that stands

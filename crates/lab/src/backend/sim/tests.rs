@@ -116,6 +116,22 @@ fn starts_are_drawn_from_the_seed_within_the_jitter() {
 }
 
 #[test]
+fn queues_mark_packets_where_the_plan_has_ecn_and_reasons_are_told() {
+    let figures = |ecn: &str| {
+        let codel = ["bottleneck.qdisc=codel", "bottleneck.qdisc.ecn=true"];
+        let experiment = experiment(&[ecn, codel[0], codel[1], "flow.bulk.count=4"]);
+        let evaluation = evaluate(&experiment, &rows_of(&experiment)).unwrap();
+        let forward = evaluation.links.into_iter().find(|link| link.name == "forward").unwrap();
+        let names = ["marks_codel_packets", "drops_codel_packets"];
+        names.map(|name| forward.metrics.get(name).unwrap())
+    };
+    let [marks, drops] = figures("ecn=classic");
+    assert!(marks > 0.0, "{marks} {drops}");
+    let [unmarked, dropped] = figures("ecn=off");
+    assert!(unmarked == 0.0 && dropped > drops, "{unmarked} {dropped}");
+}
+
+#[test]
 fn each_connection_of_a_flow_starts_by_itself_and_one_more_moves_no_other() {
     let starts = |count: u32| {
         let source = Source { file: "p".into(), folder: None, text: PLAN.into() };
