@@ -9,6 +9,8 @@ use serde::Deserialize;
 /// Scenarios of both programs, and what ns-3 takes for one run.
 const SCENARIOS: [(&str, &str); 4] =
     [("b1", "2 s"), ("b2", "3 min"), ("b3", "3 min"), ("overshoot", "25 s")];
+/// How many times as fast as ns-3.37 the simulator must be, in the order of [`SCENARIOS`].
+const RATIOS: [f64; 4] = [150.0, 200.0, 300.0, 200.0];
 /// Runs of ours in one process for each of ns-3's.
 const REPETITIONS: &str = "5";
 /// Modules of ns-3 that the driver is linked with.
@@ -27,30 +29,57 @@ struct Run {
 }
 
 /// Runs the scenarios named in `arguments` (all without one) `--runs N` times (5) and prints the
-/// table. Fails without `libns3-dev`, and where the two simulate different numbers of packets.
+/// table. Fails without `libns3-dev` (`--install` installs it), where the two simulate different numbers of
+/// packets, and where a ratio is below its bound.
 pub fn bench(arguments: &[String]) -> Result<()> {
-    let (runs, wanted) = parse(arguments)?;
+    let rest: Vec<String> = arguments.iter().filter(|it| *it != "--install").cloned().collect();
+    let (runs, wanted) = parse(&rest)?;
+    if rest.len() < arguments.len() {
+        install()?;
+    }
     let root = crate::repository();
     let driver = build_driver(&root)?;
     let ours = build_ours(&root)?;
     println!(
         "| scenario | ns-3 CPU s | forebay CPU s | ratio | ns-3 packets | forebay packets \
-         | forebay packets/s | drops | memory MB |\n|---|---|---|---|---|---|---|---|---|"
+         | forebay packets/s | drops | memory MB | asked | |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|"
     );
-    let mut apart = Vec::new();
+    let (mut apart, mut slow) = (Vec::new(), Vec::new());
     for name in wanted {
         let (mut theirs, mut mine) = (Vec::new(), Vec::new());
         for _ in 0..runs {
             theirs.extend(runs_of(Command::new(&driver).arg(name))?);
             mine.extend(runs_of(Command::new(&ours).args([name, REPETITIONS]))?);
         }
-        println!("{}", row(name, &theirs, &mine)?);
+        let ratio = median(&theirs, |run| run.cpu_s)? / median(&mine, |run| run.cpu_s)?;
+        let bound = bound(name);
+        let verdict = if ratio >= bound { "holds" } else { "MISSES" };
+        println!("{} {bound:.0} | {verdict} |", row(name, &theirs, &mine)?);
+        if ratio < bound {
+            slow.push(format!("{name}: {ratio:.0} of {bound:.0}"));
+        }
         let share = median(&mine, |run| run.packets)? / median(&theirs, |run| run.packets)?;
         if (share - 1.0).abs() > PACKETS_APART {
             apart.push(format!("{name}: {share:.2} times ns-3's packets"));
         }
     }
     ensure!(apart.is_empty(), "not the same simulation: {}", apart.join(", "));
+    ensure!(slow.is_empty(), "slower than asked: {}", slow.join(", "));
+    Ok(())
+}
+
+/// How many times as fast as ns-3 scenario `name` must be.
+fn bound(name: &str) -> f64 {
+    let place = SCENARIOS.iter().position(|(known, _)| *known == name);
+    place.map_or(f64::INFINITY, |place| RATIOS[place])
+}
+
+/// ns-3's headers and libraries, and the compiler for the driver; as root.
+fn install() -> Result<()> {
+    let packages = ["install", "--yes", "--no-install-recommends", "libns3-dev", "g++"];
+    let status = Command::new("apt-get").args(packages).status().context("apt-get")?;
+    ensure!(status.success(), "apt-get {} ended with {status}", packages.join(" "));
     Ok(())
 }
 
@@ -80,7 +109,7 @@ fn parse(arguments: &[String]) -> Result<(usize, Vec<&'static str>)> {
 fn build_driver(root: &Path) -> Result<PathBuf> {
     ensure!(
         Path::new("/usr/include/ns3/core-module.h").exists(),
-        "ns-3 is not installed: apt-get install libns3-dev g++"
+        "ns-3 is not installed: apt-get install libns3-dev g++, or --install"
     );
     let out = root.join("target/ns3");
     std::fs::create_dir_all(&out)?;
@@ -151,6 +180,13 @@ mod tests {
         let row = row("b2", &theirs, &mine).unwrap();
         let expected = "| b2 | 100.00 | 0.4000 | 250 | 1000000 | 1000000 | 2.5 M | 7 / 7 | 3 / 3 |";
         assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn every_scenario_has_the_ratio_asked_for() {
+        let asked = SCENARIOS.map(|(name, _)| (name, bound(name)));
+        let expected = [("b1", 150.0), ("b2", 200.0), ("b3", 300.0), ("overshoot", 200.0)];
+        assert_eq!(asked, expected);
     }
 
     #[test]

@@ -19,6 +19,14 @@ Written by `cargo xtask reference` from the registries in `crates/core`; `foreba
 (`cc = { kind = \"cubic\", hystart = \"classic\" }`).
 ";
 
+const API_ONLY: &str = "
+## What no plan describes
+
+Random walks of a link's rate, delay or loss, packets or flows spread over parallel paths (`Balance`), parking
+lots, several bottlenecks in a row and access links with a rate are of the API of `forebay-sim` alone
+(`Network`): a plan has one bottleneck, one link back and the delays of its flows.
+";
+
 /// Writes the file.
 pub fn write() -> anyhow::Result<()> {
     let file = repository().join(FILE);
@@ -45,6 +53,7 @@ fn text() -> String {
             discipline.sources,
         );
     }
+    text.push_str(API_ONLY);
     text
 }
 
