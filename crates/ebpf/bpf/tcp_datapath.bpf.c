@@ -179,15 +179,6 @@ static __always_inline void obey(struct sock *sk, struct flow *flow, const struc
 		flow->barrier = flow->seq;
 }
 
-/* An answer stands in the slot that no acknowledgement has come to take. */
-static __always_inline bool has_answer(const struct flow *flow)
-{
-	__u32 index = flow->slot - 1;
-	struct slot *slot = flow->slot ? bpf_map_lookup_elem(&slots, &index) : 0;
-
-	return slot && *(volatile __u32 *)&slot->count != flow->slot_count;
-}
-
 static __always_inline void take_decision(struct sock *sk, struct flow *flow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -612,14 +603,16 @@ int datapath_set_state(__u64 *ctx)
 		return 0;
 	make_up(flow, tp);
 	if (next == TCP_CA_LOSS) {
-		/* No acknowledgement may find it out for long. */
-		if (is_alone(flow, tp) && !has_answer(flow))
+		happened(flow, 0);
+		/* No acknowledgement may take an answer or find out that there is none for long. Its
+		 * window does not know of the timeout. */
+		take_decision(sk, flow);
+		if (is_alone(flow, tp))
 			fall_back(sk, flow);
 		if (flow->mode == MODE_FALLBACK)
 			curve_on_rto(&flow->curve);
 		else
 			flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
-		happened(flow, 0);
 		/* No acknowledgement will come soon that could tell it. */
 		report(sk, flow, 0, EVENT_RTO, TCP_CA_LOSS);
 	} else if (next == TCP_CA_RECOVERY && last < TCP_CA_RECOVERY) {

@@ -265,6 +265,39 @@ fn a_timeout_finds_out_that_nobody_answers_and_not_that_no_acknowledgement_takes
     }
 }
 
+#[test]
+fn an_answer_that_nothing_comes_to_take_counts_at_one_timeout_and_at_no_other() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink_with(1, |_| {});
+    let (socket, end, sender) = stream_until(&datapath, address);
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 20
+    });
+    lose(&socket, EVERYTHING);
+    // The path is cut; the agent answers the first timeout and ends.
+    serve_until(&mut datapath, &mut agent, Events::RTO);
+    let window = agent.records.last().expect("records").head().cwnd;
+    let mut timeouts: Vec<Head> = Vec::new();
+    until("two more timeouts", || {
+        let mut take = |record: Record| {
+            timeouts.extend(Some(*record.head()).filter(|it| it.events.contains(Events::RTO)));
+        };
+        datapath.drain(&mut take).expect("drained");
+        timeouts.len() >= 2
+    });
+    let fallen = |head: &Head| (head.mode, head.events.contains(Events::FALLBACK));
+    assert_eq!(fallen(&timeouts[0]), (Mode::Agent, false), "{:?}", timeouts[0]);
+    assert_eq!(timeouts[0].cwnd, window, "the answer knows of no timeout after its own");
+    assert_eq!(fallen(&timeouts[1]), (Mode::Fallback, true), "{:?}", timeouts[1]);
+    lose(&socket, 0);
+    drop(socket);
+    end.send(()).expect("told");
+    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
+
 /// A window that stays at so many segments, with an ssthresh of so many 1/1024 of it at a loss.
 fn held(cwnd: u32, beta: u16) -> Decision {
     let terms = Terms { beta, ..Terms::default() };
