@@ -21,8 +21,9 @@
 /* sysctl_tcp_pacing_ss_ratio, sysctl_tcp_pacing_ca_ratio: the kernel's defaults. */
 #define PACING_SLOW_START_PERCENT 200
 #define PACING_AVOIDANCE_PERCENT 120
-/* Tries to give a slot back. */
-#define PUSHES_MAX 4
+/* Tries to take a slot or to give it back. */
+#define TRIES_MAX 4
+#define ENOENT 2
 
 /* The window is held by somebody who has an ssthresh: PRR brings it there in a recovery. */
 static __always_inline bool has_ssthresh(const struct flow *flow)
@@ -508,6 +509,19 @@ int cong_control_2(__u64 *ctx)
 	return 0;
 }
 
+/* False: there is none. A queue may refuse for a moment. */
+static __always_inline bool take_slot(__u32 *index)
+{
+#pragma unroll
+	for (int pop = 0; pop < TRIES_MAX; pop++) {
+		long status = bpf_map_pop_elem(&free_slots, index);
+
+		if (!status || status == -ENOENT)
+			return !status;
+	}
+	return false;
+}
+
 SEC("struct_ops")
 int datapath_init(__u64 *ctx)
 {
@@ -518,6 +532,8 @@ int datapath_init(__u64 *ctx)
 	struct slot *slot;
 	__u32 index;
 
+	/* A SYN that was lost has been answered here already. */
+	*flow = (struct flow){};
 	/* 0 is none. */
 	flow->generation = COUNT(opened);
 	if (!flow->generation)
@@ -528,7 +544,7 @@ int datapath_init(__u64 *ctx)
 	flow->lost = tp->lost;
 	flow->delivered_ce = tp->delivered_ce;
 	tp->snd_cwnd_cnt = 0;
-	if (bpf_map_pop_elem(&free_slots, &index)) {
+	if (!take_slot(&index)) {
 		COUNT(refused);
 		fall_back(sk, flow);
 		return 0;
@@ -551,7 +567,7 @@ static __always_inline void give_back(__u32 index)
 	__u64 *shown;
 
 #pragma unroll
-	for (int push = 0; push < PUSHES_MAX; push++)
+	for (int push = 0; push < TRIES_MAX; push++)
 		if (!bpf_map_push_elem(&free_slots, &index, 0))
 			return;
 	shown = bpf_map_lookup_elem(&modes, &index);

@@ -137,7 +137,7 @@ enum flow_bit {
 	FLOW_PACER = 1 << 7,
 };
 
-/* In icsk_ca_priv, which the kernel zeroes before init. */
+/* In icsk_ca_priv, which the kernel zeroes when it is chosen, for a connection before its SYN. */
 struct flow {
 	/* Index plus one; 0: none, and then nothing can be reported or decided. */
 	__u16 slot;

@@ -1,6 +1,7 @@
 //! What must hold when the reader is gone, late or wrong.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -278,6 +279,36 @@ fn a_reader_that_sleeps_is_woken_by_the_next_record_and_by_no_other() {
     end.send(()).expect("told");
     until("it ends", || agent.serve(&mut datapath, Reporting::default()));
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
+
+#[test]
+fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    lose(&listener, EVERYTHING);
+    let name = datapath.name().to_string();
+    let sender = thread::spawn(move || {
+        let mut stream = connect(address, &name);
+        stream.write_all(b"hello").expect("sent");
+        tcp_info(&stream).tcpi_total_retrans
+    });
+    thread::sleep(Duration::from_millis(300));
+    lose(&listener, 0);
+    let (mut stream, _) = listener.accept().expect("a connection");
+    assert_eq!(sender.join().expect("sent"), 1, "the SYN was lost");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("received");
+    drop(stream);
+    until("it ends", || datapath.counters().closed == 1);
+    let mut heads: Vec<Head> = Vec::new();
+    datapath.drain(&mut |record| heads.push(*record.head())).expect("drained");
+    let happened = Events::LOSS.bits()
+        | Events::RTO.bits()
+        | Events::RECOVERY_END.bits()
+        | Events::SPURIOUS.bits();
+    assert!(heads.len() > 1 && heads[0].events == Events::OPEN, "{heads:?}");
+    assert!(heads.iter().all(|head| head.events.bits() & happened == 0), "{heads:?}");
 }
 
 #[test]
