@@ -69,22 +69,36 @@ static __always_inline void set_pacing(struct sock *sk, struct flow *flow, __u64
 	flow->bits |= FLOW_PACED;
 }
 
+/* What max(4 RTT, patience_us) leaves for a record to come and to be answered: the acknowledgement that
+ * finds out that it was not comes up to a round trip later, and half of one is for RTTs that grow. At
+ * least 5/8 of patience_us. */
+static __always_inline __u32 answer_time(__u32 round_trip)
+{
+	return at_least(round_trip * 4, settings.patience_us) - round_trip * 3 / 2;
+}
+
+/* Shortest time between two reports. */
+static __always_inline __u32 period_of(const struct flow *flow)
+{
+	return flow->mode == MODE_FALLBACK ? FALLBACK_REPORT_US : flow->law.report_us;
+}
+
 /* How long a record waits for its answer, so that a connection falls back within max(4 RTT,
- * patience_us) of its agent's end: the first record that stays unanswered comes up to a round trip
- * later, and the acknowledgement that finds this out up to another. */
-static __always_inline __u32 patience(struct tcp_sock *tp)
+ * patience_us) of its agent's end: the first record that stays unanswered comes up to a round trip or
+ * the time between two reports later. */
+static __always_inline __u32 patience(const struct flow *flow, struct tcp_sock *tp)
 {
 	/* srtt_us is in 1/8. */
 	__u32 round_trip = tp->srtt_us >> 3;
 
-	return at_least(round_trip * 4, settings.patience_us) - round_trip * 5 / 2;
+	return answer_time(round_trip) - at_least(round_trip, period_of(flow));
 }
 
 /* Nobody has answered for too long. */
 static __always_inline bool is_alone(const struct flow *flow, struct tcp_sock *tp)
 {
 	return flow->mode != MODE_FALLBACK && flow->answered != (__u16)flow->seq &&
-	       now_of(tp) - flow->waiting_us > patience(tp);
+	       now_of(tp) - flow->waiting_us > patience(flow, tp);
 }
 
 static __always_inline void fall_back(struct sock *sk, struct flow *flow)
@@ -103,6 +117,8 @@ static __always_inline void fall_back(struct sock *sk, struct flow *flow)
 /* Begins a law: of a decision or the first. What watches slow start goes on where it was. */
 static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, const struct law *law)
 {
+	__u32 report_us_max;
+
 	if (flow->mode == MODE_FALLBACK) {
 		flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 		tp->snd_cwnd_cnt = 0;
@@ -114,8 +130,9 @@ static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, cons
 	flow->law.trip_lost = law->trip_lost;
 	flow->law.trip_ce = law->trip_ce;
 	flow->law.trip_rtt_us = law->trip_rtt_us;
-	/* Reports further apart than an answer may take would make it fall back. */
-	flow->law.report_us = at_most(law->report_us, settings.patience_us);
+	/* Half of what is left is for the answer. */
+	report_us_max = at_most(answer_time(tp->srtt_us >> 3), settings.patience_us) / 2;
+	flow->law.report_us = at_most(law->report_us, report_us_max);
 }
 
 /* Reads a slot; false if it was being written. */
@@ -143,7 +160,7 @@ static __always_inline bool is_fresh(const struct flow *flow, struct tcp_sock *t
 
 	if (decision->generation != flow->generation || age > 0x7fff || !decision->answered)
 		return false;
-	return !age || now_of(tp) - decision->answered_us <= patience(tp);
+	return !age || now_of(tp) - decision->answered_us <= patience(flow, tp);
 }
 
 static __always_inline void answered(struct flow *flow, const struct slot *decision)

@@ -74,6 +74,60 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
     assert!(counters.fallbacks >= 1 && counters.resumed >= 1, "{counters:?}");
 }
 
+/// A connection is led with reports each so often until its agent ends; how long after the last record
+/// that was answered it fell back, by the kernel's records, and its round trip then.
+fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration, Duration) {
+    let (address, received) = sink(1);
+    let (socket, end, sender) = stream_until(datapath, address);
+    drop(socket);
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(datapath, reporting);
+        agent.records.len() > 5
+    });
+    let answered = *agent.records.last().expect("records").head();
+    let mut fallen = None;
+    until("it falls back", || {
+        let mut take = |record: Record| {
+            let head = *record.head();
+            fallen = fallen.or(Some(head).filter(|it| it.events.contains(Events::FALLBACK)));
+        };
+        datapath.drain(&mut take).expect("drained");
+        fallen.is_some()
+    });
+    end.send(()).expect("told");
+    while !agent.serve(datapath, Reporting::default()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+    let fallen: Head = fallen.expect("a record");
+    (fallen.at.saturating_since(answered.at), Duration::from_micros(fallen.srtt_us.into()))
+}
+
+#[test]
+fn a_connection_that_reports_seldom_falls_back_in_time_too() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    const BOUND: Duration = Duration::from_millis(100);
+    // From one acknowledgement to the next: the sender is paced, and its timer ticks every 4 ms. Where
+    // the machine is later than that, it is not each time.
+    const SLACK: Duration = Duration::from_millis(12);
+    const TRIES: usize = 5;
+    for period_ms in [25, 50] {
+        let period = Duration::from_millis(period_ms);
+        let reporting = Reporting { cadence: Cadence::Every(period), wake: false };
+        let mut times = Vec::new();
+        let is_timely = (0..TRIES).any(|_| {
+            let (time, round_trip) = time_to_fall_back(&mut datapath, reporting);
+            times.push((time, round_trip));
+            // Nor is it early: what it had to wait for is told by the round trip.
+            assert!(time + round_trip * 5 / 2 + period >= BOUND, "{times:?}");
+            time <= BOUND.max(round_trip * 4) + SLACK
+        });
+        println!("reports each {period:?}: {times:?}");
+        assert!(is_timely, "{times:?}");
+    }
+}
+
 #[test]
 fn a_connection_that_falls_back_leaves_the_rate_of_its_last_decision() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
