@@ -18,6 +18,8 @@
 #define PACING_MIN 125
 /* A fallen-back connection reports no more often, microseconds. */
 #define FALLBACK_REPORT_US 10000
+/* Least time from a record that found the ring full to the next try, microseconds. */
+#define RETRY_US 1000
 /* sysctl_tcp_pacing_ss_ratio, sysctl_tcp_pacing_ca_ratio: the kernel's defaults. */
 #define PACING_SLOW_START_PERCENT 200
 #define PACING_AVOIDANCE_PERCENT 120
@@ -392,13 +394,14 @@ static __always_inline void watch_wires(struct flow *flow, struct tcp_sock *tp)
 /* Why a record is due with this acknowledgement; 0: none is. */
 static __always_inline __u16 due(const struct flow *flow, struct tcp_sock *tp, bool is_round_over)
 {
-	bool is_unled = flow->mode == MODE_FALLBACK;
-	bool is_per_round = is_unled || flow->law.flags & LAW_PER_ROUND;
-	__u32 period = is_unled ? FALLBACK_REPORT_US : flow->law.report_us;
+	bool is_per_round = flow->mode == MODE_FALLBACK || flow->law.flags & LAW_PER_ROUND;
+	__u32 since = now_of(tp) - flow->reported_us;
 
-	if (flow->events)
-		return flow->events;
-	if (now_of(tp) - flow->reported_us < period)
+	if (flow->events & EVENT_UNTOLD && since < RETRY_US)
+		return 0;
+	if (flow->events & ~EVENT_UNTOLD)
+		return flow->events & ~EVENT_UNTOLD;
+	if (since < period_of(flow))
 		return 0;
 	if (!is_per_round)
 		return EVENT_TIMER;

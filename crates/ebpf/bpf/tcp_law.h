@@ -274,15 +274,16 @@ static __always_inline void law_grow(const struct law *law, struct window *windo
 	__u32 cwnd = within(window->cwnd, 1, SEGMENTS_MAX);
 	__u32 growth = at_most(law->growth, cwnd << FRACTION_BITS);
 	__u64 segment = (__u64)cwnd << FRACTION_BITS;
-	__u64 credit;
+	__u64 credit, segments;
 
 	if (!growth || cwnd >= law->cap)
 		return;
 	credit = window->credit < segment ? window->credit : segment - 1;
 	credit += (__u64)at_most(acked, cwnd) * growth;
 	if (credit >= segment) {
-		cwnd += credit / segment;
-		credit %= segment;
+		segments = credit / segment;
+		credit -= segments * segment;
+		cwnd += segments;
 		window->cwnd = at_most(cwnd, at_most(law->cap, SEGMENTS_MAX));
 	}
 	window->credit = credit;

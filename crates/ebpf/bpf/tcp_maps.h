@@ -86,14 +86,20 @@ struct {
 		all ? __sync_fetch_and_add(&all->name, 1) + 1 : 0;                                 \
 	})
 
-/* Whether the reader sleeps; it is told once. After a record has been reserved: the exchange is a
- * barrier, and a reader that did not see the record has its word seen here. */
-static __always_inline bool take_asleep(void)
+/* Counts a record that has been reserved; whether the reader sleeps, of which it is told once. An
+ * addition whose result is used is a barrier: a reader that did not see the record has its word seen
+ * here. */
+static __always_inline bool count_record(void)
 {
 	__u32 zero = 0;
 	struct counters *all = bpf_map_lookup_elem(&counts, &zero);
+	__u64 before;
 
-	return all && __sync_fetch_and_and(&all->is_asleep, 0);
+	if (!all)
+		return false;
+	before = __sync_fetch_and_add(&all->records, 1);
+	asm volatile("" : : "r"(before) : "memory");
+	return *(volatile __u64 *)&all->is_asleep && __sync_fetch_and_and(&all->is_asleep, 0);
 }
 
 static __always_inline struct flow *flow_of(struct sock *sk)

@@ -9,6 +9,8 @@
 #define BARRIER_LAG_MAX 0x4000
 /* Why a record is written, and nothing that happened. */
 #define EVENTS_OF_REPORT (EVENT_ROUND | EVENT_TIMER)
+/* Among the events of a connection, never of a record: the last record found the ring full. */
+#define EVENT_UNTOLD EVENT_OPEN
 
 static __always_inline void copy_address(__u8 *to, const __be32 *from, int words)
 {
@@ -99,7 +101,6 @@ static __always_inline void begin_record(struct flow *flow, __u32 now)
 	/* Half of the numbers of 16 bits count as later: the barrier must not fall behind them. */
 	if ((__u16)(flow->seq - flow->barrier) > BARRIER_LAG_MAX)
 		flow->barrier = flow->seq - BARRIER_LAG_MAX;
-	COUNT(records);
 }
 
 static __always_inline bool announce(struct sock *sk, struct flow *flow)
@@ -108,6 +109,7 @@ static __always_inline bool announce(struct sock *sk, struct flow *flow)
 
 	begin_record(flow, now_of(tcp_sk(sk)));
 	report = bpf_ringbuf_reserve(&records, sizeof(*report), 0);
+	count_record();
 	if (!report) {
 		COUNT(dropped);
 		flow->bits |= FLOW_UNANNOUNCED;
@@ -125,43 +127,55 @@ static __always_inline bool announce(struct sock *sk, struct flow *flow)
 	return true;
 }
 
+/* Keeps what a full ring did not take for the next record. */
+static __always_inline void keep_events(struct flow *flow, __u16 events)
+{
+	flow->events |= (events & ~EVENTS_OF_REPORT) | EVENT_UNTOLD;
+}
+
+/* Writes a record; false if the ring is full. */
+static __always_inline bool write_report(struct sock *sk, struct flow *flow,
+					 const struct rate_sample *rs, __u16 events, __u8 state)
+{
+	struct report *report;
+	bool is_asleep;
+	__u64 wake;
+
+	begin_record(flow, now_of(tcp_sk(sk)));
+	report = bpf_ringbuf_reserve(&records, sizeof(*report), 0);
+	is_asleep = count_record();
+	if (!report) {
+		COUNT(dropped);
+		return false;
+	}
+	events |= flow->events & ~EVENT_UNTOLD;
+	fill_head(report, sk, flow, state);
+	fill_rest(report, sk, flow, rs);
+	report->events = events;
+	flow->events = 0;
+	flow->idle_timeouts = 0;
+	if (flow->bits & FLOW_UNDERUSED) {
+		flow->bits &= ~FLOW_UNDERUSED;
+		flow->used = 0;
+	}
+	wake = events & EVENTS_THAT_WAKE || is_asleep ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	if (wake == BPF_RB_NO_WAKEUP && flow->mode != MODE_FALLBACK && flow->law.flags & LAW_WAKE)
+		wake = 0;
+	bpf_ringbuf_submit(report, wake);
+	return true;
+}
+
 /* Writes a record and begins the next interval. What a full ring did not take is told by the next. */
 static __always_inline void report(struct sock *sk, struct flow *flow, const struct rate_sample *rs,
 				   __u16 events, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct report *report;
-	__u64 wake;
 
 	if (!flow->slot)
 		return;
-	if (flow->bits & FLOW_UNANNOUNCED && !announce(sk, flow)) {
-		flow->events |= events & ~EVENTS_OF_REPORT;
-		return;
-	}
-	begin_record(flow, now_of(tp));
-	report = bpf_ringbuf_reserve(&records, sizeof(*report), 0);
-	if (!report) {
-		COUNT(dropped);
-		flow->events |= events & ~EVENTS_OF_REPORT;
-	} else {
-		events |= flow->events;
-		fill_head(report, sk, flow, state);
-		fill_rest(report, sk, flow, rs);
-		report->events = events;
-		flow->events = 0;
-		flow->idle_timeouts = 0;
-		if (flow->bits & FLOW_UNDERUSED) {
-			flow->bits &= ~FLOW_UNDERUSED;
-			flow->used = 0;
-		}
-		wake = events & EVENTS_THAT_WAKE || take_asleep() ? BPF_RB_FORCE_WAKEUP :
-								    BPF_RB_NO_WAKEUP;
-		if (wake == BPF_RB_NO_WAKEUP && flow->mode != MODE_FALLBACK &&
-		    flow->law.flags & LAW_WAKE)
-			wake = 0;
-		bpf_ringbuf_submit(report, wake);
-	}
+	if ((flow->bits & FLOW_UNANNOUNCED && !announce(sk, flow)) ||
+	    !write_report(sk, flow, rs, events, state))
+		keep_events(flow, events);
 	flow->reported_us = now_of(tp);
 	flow->round_end = tp->snd_nxt;
 	flow->rtt_min_us = 0;

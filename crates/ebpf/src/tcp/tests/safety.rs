@@ -217,6 +217,50 @@ fn a_full_ring_loses_records_that_are_counted_to_the_last() {
 }
 
 #[test]
+fn a_full_ring_is_tried_again_once_a_millisecond() {
+    let small = Options { ring_bytes: 4096, ..options() };
+    let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
+    // Both with events that wait: one that is known to the agent, one that is not.
+    let (address, received) = sink(1);
+    let known = stream_until(&datapath, address);
+    let mut agent = Agent::default();
+    let each = Reporting { cadence: Cadence::Every(Duration::ZERO), wake: false };
+    until("it is led", || {
+        agent.serve(&mut datapath, each);
+        agent.records.len() > 20
+    });
+    until("the ring is full", || datapath.counters().dropped > 0);
+    let (address, received_2) = sink(1);
+    let unknown = stream_until(&datapath, address);
+    lose(&unknown.0, EVERYTHING);
+    until("a timeout", || tcp_info(&unknown.0).tcpi_ca_state == 4);
+    lose(&unknown.0, 0);
+    until("it fell back", || datapath.counters().fallbacks == 2);
+    let (began, before) = (Instant::now(), datapath.counters());
+    let segments = |socket| tcp_info(socket).tcpi_segs_in;
+    let acks = segments(&known.0) + segments(&unknown.0);
+    thread::sleep(Duration::from_millis(300));
+    let acks = segments(&known.0) + segments(&unknown.0) - acks;
+    let (after, took) = (datapath.counters(), began.elapsed());
+    let tried = after.dropped - before.dropped;
+    println!("{tried} tries at {acks} acknowledgements in {took:?}");
+    assert_eq!(after.records - before.records, tried, "all of them in vain");
+    assert!(tried > 0 && u128::from(tried) <= 2 * (took.as_millis() + 2), "{tried} in {took:?}");
+    for (socket, end, sender) in [known, unknown] {
+        drop(socket);
+        end.send(()).expect("told");
+        sender.join().expect("sent");
+    }
+    received.join().expect("received");
+    received_2.join().expect("received");
+    until("both end", || datapath.counters().closed == 2);
+    let mut taken = agent.records.len() as u64;
+    datapath.drain(&mut |_| taken += 1).expect("drained");
+    let counters = datapath.counters();
+    assert_eq!(counters.records, counters.dropped + taken);
+}
+
+#[test]
 fn connections_beyond_the_slots_are_under_the_kernels_law() {
     let Some(datapath) = loaded(Datapath::register(&Options { flows: 1, ..options() })) else {
         return;
