@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::ReferencesType;
 use libbpf_rs::btf::{Btf, types};
@@ -227,12 +227,12 @@ pub(super) fn register(options: &Options, left_out: u32) -> Result<Datapath, Err
     if pinned.is_none() {
         fill(free_slots, flows)?;
     }
-    let (sender, taken) = mpsc::channel();
+    let taken: Arc<Mutex<Vec<Record>>> = Arc::default();
+    let records_taken = Arc::clone(&taken);
     let mut ring = RingBufferBuilder::new();
     ring.add(records, move |bytes| {
         if let Some(record) = Record::parse(bytes) {
-            // The receiver lives as long as the ring.
-            let _ = sender.send(record);
+            records_taken.lock().unwrap_or_else(PoisonError::into_inner).push(record);
         }
         0
     })

@@ -24,12 +24,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::cc::law::{Law, Terms};
 use forebay_core::units::ByteCount;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, MapHandle, RingBuffer, libbpf_sys};
 
 pub use self::costs::{Empty, ProgramTime, RunTimes, program_times};
 pub use self::meter::Meter;
@@ -148,7 +148,8 @@ pub struct Datapath {
     /// Stranded slots that there were when they were last given back.
     given_back: u64,
     ring: RingBuffer<'static>,
-    taken: mpsc::Receiver<Record>,
+    /// What the ring has handed out and [`Datapath::drain`] has not.
+    taken: Arc<Mutex<Vec<Record>>>,
     instructions: Vec<(&'static str, u32)>,
     link: OwnedFd,
 }
@@ -183,7 +184,24 @@ impl Datapath {
         if stranded != self.given_back {
             self.give_back(stranded);
         }
-        Ok(self.taken.try_iter().map(take).count())
+        let taken = || self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = std::mem::take(&mut *taken());
+        let count = records.len();
+        records.drain(..).for_each(take);
+        // Its memory serves the next time.
+        *taken() = records;
+        Ok(count)
+    }
+
+    /// Whether there is a record that [`Datapath::drain`] has not taken: one that waits, or one that is
+    /// being written and will wake nobody.
+    pub fn has_records(&self) -> bool {
+        let rings = self.ring.as_libbpf_object().as_ptr();
+        // SAFETY: the rings live as long as we do, and we have one.
+        unsafe {
+            let ring = libbpf_sys::ring_buffer__ring(rings, 0);
+            libbpf_sys::ring__producer_pos(ring) != libbpf_sys::ring__consumer_pos(ring)
+        }
     }
 
     /// Gives back the slots that the datapath could not; those that the queue does not take now it may
@@ -223,7 +241,7 @@ impl Datapath {
     }
 
     /// While its reader sleeps, the next record of any kind wakes it, once. A reader sets this, drains
-    /// once more and then sleeps; whoever wakes it has cleared it.
+    /// once more and then sleeps unless [`Datapath::has_records`]; whoever wakes it has cleared it.
     pub fn set_asleep(&self, asleep: bool) {
         self.counts.words()[ASLEEP_WORD].store(u64::from(asleep), Ordering::SeqCst);
         // The datapath must see it before the ring is looked at again.

@@ -217,8 +217,9 @@ impl AgentWorker {
             return self.wakes.wait(mailbox.as_fd(), limited(time));
         }
         self.set_asleep(true);
-        // What came before the kernel's side knew wakes nobody.
-        let waits = self.drain().map_err(io::Error::other)? > 0;
+        // What came before the kernel's side knew wakes nobody, nor does what is being written now.
+        let waits = self.drain().map_err(io::Error::other)? > 0
+            || self.datapaths.iter().any(Datapath::has_records);
         let slept = if waits { Ok(()) } else { self.wakes.wait(mailbox.as_fd(), limited(IDLE)) };
         self.set_asleep(false);
         if waits {
@@ -306,8 +307,11 @@ fn register(config: &Config, choice: &Choice) -> Result<Datapath, forebay_ebpf::
 
 /// Uses the processor for so long.
 fn waste(time: Duration) {
+    if time.is_zero() {
+        return;
+    }
     let began = clock::now();
-    while !time.is_zero() && clock::now().saturating_since(began) < time {
+    while clock::now().saturating_since(began) < time {
         std::hint::spin_loop();
     }
 }
