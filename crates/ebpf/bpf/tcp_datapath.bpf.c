@@ -14,6 +14,10 @@
  */
 #include "tcp_record.h"
 
+/* Set by the loader: snd_cwnd_stamp may be written, as from Linux 6.10 on. Without it the window of a
+ * connection that does not use it stays as it is. */
+const volatile bool has_stamp = true;
+
 /* Least pacing rate, bytes a second: 1 kbit/s. */
 #define PACING_MIN 125
 /* A fallen-back connection reports no more often, microseconds. */
@@ -280,7 +284,8 @@ static __always_inline void set_window(struct tcp_sock *tp, const struct window 
 	tp->snd_cwnd = window->cwnd;
 	tp->snd_ssthresh = window->ssthresh;
 	tp->snd_cwnd_cnt = window->credit;
-	tp->snd_cwnd_stamp = bpf_jiffies64();
+	if (has_stamp)
+		tp->snd_cwnd_stamp = bpf_jiffies64();
 }
 
 static __always_inline bool lowers_unused(struct sock *sk)
@@ -305,7 +310,7 @@ static __always_inline void validate(struct sock *sk, struct flow *flow, __u8 st
 	struct window window;
 	__u32 now;
 
-	if (flow->bits & FLOW_UNDERUSED)
+	if (!has_stamp || flow->bits & FLOW_UNDERUSED)
 		return;
 	flow->used = at_most(at_least(flow->used, tp->max_packets_out), 0xffff);
 	now = bpf_jiffies64();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use crate::program::verdict;
+use crate::program::{may_load, verdict};
 
 /// Why a BPF program could not be loaded, attached or configured.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,10 @@ pub enum Error {
     #[error("BPF programs need root, or CAP_BPF and CAP_NET_ADMIN, and unrestricted bpf(2)")]
     Privilege,
     /// The kernel does not know something that the program uses.
-    #[error("this kernel cannot run the BPF program {program} (Linux 5.15 or later can): {reason}")]
+    #[error(
+        "this kernel cannot run the BPF program {program} (Linux {} or later can): {reason}",
+        oldest(program)
+    )]
     Kernel {
         /// Program name.
         program: &'static str,
@@ -151,14 +154,22 @@ impl Error {
         move |error| Self::Map { map, source: io::Error::other(error) }
     }
 
-    /// An error while opening or loading `program`.
+    /// An error while opening or loading `program`. "Permission denied" is what the kernel mostly says
+    /// of a program that its verifier refuses, too.
     pub(crate) fn load(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
-        move |error| match error.kind() {
-            libbpf_rs::ErrorKind::PermissionDenied => Self::Privilege,
-            _ => {
-                let verdict = verdict().map_or_else(String::new, |verdict| format!(": {verdict}"));
-                Self::Kernel { program, reason: format!("{error}{verdict}") }
+        move |error| {
+            let verdict = verdict();
+            let is_denied = error.kind() == libbpf_rs::ErrorKind::PermissionDenied;
+            if is_denied && verdict.is_none() && !may_load() {
+                return Self::Privilege;
             }
+            let verdict = verdict.map_or_else(String::new, |verdict| format!(": {verdict}"));
+            Self::Kernel { program, reason: format!("{error}{verdict}") }
         }
     }
+}
+
+/// The oldest kernel that can run a program.
+fn oldest(program: &str) -> &'static str {
+    if program.starts_with("tcp_") { "6.4" } else { "5.15" }
 }

@@ -44,6 +44,22 @@ pub(crate) fn verdict() -> Option<String> {
     })
 }
 
+/// Whether this process has what loading any of our programs needs: CAP_BPF, CAP_PERFMON and
+/// CAP_NET_ADMIN, and not in a user namespace, where they count for nothing here.
+pub(crate) fn may_load() -> bool {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    is_privileged(&status, &users)
+}
+
+fn is_privileged(status: &str, users: &str) -> bool {
+    // include/uapi/linux/capability.h
+    const NEEDED: u64 = 1 << 12 | 1 << 38 | 1 << 39;
+    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let held = held.and_then(|held| u64::from_str_radix(held.trim(), 16).ok()).unwrap_or(0);
+    held & NEEDED == NEEDED && users.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 /// A handle of its own for a map, which stays when the skeleton goes.
 pub(crate) fn handle(name: &'static str, map: &Map<'_>) -> Result<MapHandle, Error> {
     MapHandle::try_from(map).map_err(Error::map(name))
@@ -83,12 +99,25 @@ pub(crate) mod tests {
     pub(crate) fn loaded<T>(result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(loaded) => Some(loaded),
-            Err(Error::Privilege) => {
+            Err(Error::Privilege) if !may_load() => {
                 println!("skipped: {}", Error::Privilege);
                 None
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    #[test]
+    fn capabilities_of_the_first_user_namespace_are_what_loading_needs() {
+        let root = "Name:\tx\nCapPrm:\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n";
+        let whole = "         0          0 4294967295\n";
+        assert!(is_privileged(root, whole));
+        assert!(!is_privileged(root, "         0       1000          1\n"));
+        for missing in [1_u64 << 12, 1 << 38, 1 << 39] {
+            let status = format!("CapEff:\t{:016x}\n", 0x1ff_ffff_ffff & !missing);
+            assert!(!is_privileged(&status, whole), "{status}");
+        }
+        assert!(!is_privileged("", whole));
     }
 
     /// Runs an XDP program `repeat` times on a frame, without a device (BPF_PROG_TEST_RUN).

@@ -47,14 +47,35 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether cong_control of the running kernel has two arguments and not four.
-fn has_old_cong_control() -> Option<bool> {
-    let btf = Btf::from_vmlinux().ok()?;
-    let ops: types::Struct<'_> = btf.type_by_name("tcp_congestion_ops")?;
-    let member = ops.iter().find(|member| member.name.is_some_and(|it| it == "cong_control"))?;
-    let pointer: types::Ptr<'_> = btf.type_by_id(member.ty)?;
-    let prototype = types::FuncProto::try_from(pointer.referenced_type()).ok()?;
-    Some(prototype.iter().count() == OLD_ARGUMENTS)
+/// What the kernel gives a congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hook {
+    /// `cong_control` has two arguments and not four.
+    pub(super) is_old: bool,
+    /// `snd_cwnd_stamp` may be written.
+    pub(super) has_stamp: bool,
+    /// It does not call the programs at reductions of the window and takes so many segments for the
+    /// threshold; 0: it calls them.
+    pub(super) left_out: u32,
+}
+
+impl Hook {
+    /// Of the running kernel: Linux 6.10 brought both, the arguments and the stamp
+    /// (`bpf_tcp_ca_btf_struct_access`), and only the first is to be seen from here.
+    pub(super) fn of_kernel() -> Self {
+        let is_old = Self::has_old_cong_control().unwrap_or(false);
+        Self { is_old, has_stamp: !is_old, left_out: 0 }
+    }
+
+    fn has_old_cong_control() -> Option<bool> {
+        let btf = Btf::from_vmlinux().ok()?;
+        let ops: types::Struct<'_> = btf.type_by_name("tcp_congestion_ops")?;
+        let named = |name: &std::ffi::OsStr| name == "cong_control";
+        let member = ops.iter().find(|member| member.name.is_some_and(named))?;
+        let pointer: types::Ptr<'_> = btf.type_by_id(member.ty)?;
+        let prototype = types::FuncProto::try_from(pointer.referenced_type()).ok()?;
+        Some(prototype.iter().count() == OLD_ARGUMENTS)
+    }
 }
 
 /// Gives the congestion control behind a struct_ops map its name and flags.
@@ -79,7 +100,9 @@ pub(super) fn attach(
             let taken = Error::NameTaken { name: name.to_string() };
             return pinned.map_or(Err(taken), |path| take_over(map.as_fd(), path, name));
         }
-        Err(error) if error.kind() == libbpf_rs::ErrorKind::PermissionDenied => {
+        Err(error)
+            if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !program::may_load() =>
+        {
             return Err(Error::Privilege);
         }
         Err(error) => {
@@ -128,6 +151,7 @@ pub(super) fn verified(program: BorrowedFd<'_>) -> u32 {
 fn set_up(
     open: &mut skel::OpenTcpDatapathSkel<'_>,
     options: &Options,
+    hook: Hook,
     pins: Option<&Pins>,
 ) -> Result<(), Error> {
     let maps = &mut open.maps;
@@ -149,12 +173,13 @@ fn set_up(
     }
     set_name(&mut maps.datapath, &options.name, options.ecn);
     set_name(&mut maps.datapath_2, &options.name, options.ecn);
-    let is_old = has_old_cong_control().unwrap_or(false);
-    let unfit = if is_old { &mut maps.datapath } else { &mut maps.datapath_2 };
+    let unfit = if hook.is_old { &mut maps.datapath } else { &mut maps.datapath_2 };
     unfit.set_autocreate(false).map_err(Error::map("tcp_datapath"))?;
     if let Some(rodata) = maps.rodata_data.as_deref_mut() {
+        rodata.has_stamp = hook.has_stamp;
         let settings = &mut rodata.settings;
         settings.patience_us = PATIENCE_US;
+        settings.left_out = hook.left_out;
         settings.fallback = match options.fallback {
             Fallback::Reno => 0,
             Fallback::Cubic => 1,
@@ -180,7 +205,12 @@ fn fill(free_slots: &MapHandle, flows: u32) -> Result<(), Error> {
 }
 
 /// See [`Datapath::register`].
-pub(super) fn register(options: &Options, left_out: u32) -> Result<Datapath, Error> {
+pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
+    register_for(options, Hook::of_kernel())
+}
+
+/// The same for a kernel with this hook.
+pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Error> {
     check_name(&options.name)?;
     program::quiet_libbpf();
     let mut storage = MaybeUninit::uninit();
@@ -188,15 +218,11 @@ pub(super) fn register(options: &Options, left_out: u32) -> Result<Datapath, Err
         .open(&mut storage)
         .map_err(Error::load("tcp_datapath"))?;
     let pins = options.pins.as_deref().map(Pins::open).transpose()?;
-    set_up(&mut open, options, pins.as_ref())?;
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.settings.left_out = left_out;
-    }
-    let is_old = !open.maps.datapath.autocreate();
+    set_up(&mut open, options, hook, pins.as_ref())?;
     let mut loaded = open.load().map_err(Error::load("tcp_datapath"))?;
     let mut instructions = Vec::new();
     let progs = &loaded.progs;
-    let control = if is_old { &progs.cong_control_2 } else { &progs.cong_control_4 };
+    let control = if hook.is_old { &progs.cong_control_2 } else { &progs.cong_control_4 };
     for (name, program) in [
         ("cong_control", control),
         ("init", &progs.datapath_init),
@@ -238,7 +264,7 @@ pub(super) fn register(options: &Options, left_out: u32) -> Result<Datapath, Err
     })
     .map_err(Error::map("records"))?;
     let ring = ring.build().map_err(Error::map("records"))?;
-    let ops = if is_old { &mut maps.datapath_2 } else { &mut maps.datapath };
+    let ops = if hook.is_old { &mut maps.datapath_2 } else { &mut maps.datapath };
     let link = attach(ops, &options.name, pinned.as_deref())?;
     Ok(Datapath {
         name: options.name.clone(),

@@ -160,14 +160,14 @@ impl Datapath {
     /// Errors: no privilege; a kernel that cannot run them; a name that is taken or impossible; pins
     /// that another process uses or another version has left.
     pub fn register(options: &Options) -> Result<Self, Error> {
-        load::register(options, 0)
+        load::register(options)
     }
 
     /// One that the kernel does not call at reductions of the window: it takes `left_out` segments for
     /// the threshold.
     #[cfg(test)]
     pub(super) fn left_out(options: &Options, left_out: u32) -> Result<Self, Error> {
-        load::register(options, left_out)
+        load::register_for(options, load::Hook { left_out, ..load::Hook::of_kernel() })
     }
 
     /// The name to select it by (socket option `TCP_CONGESTION`, `congctl` of a route, sysctl

@@ -6,6 +6,9 @@
 //! | 5.8 | BPF ring buffers |
 //! | 6.0 | pacing rate and window may be written by a congestion control in BPF |
 //! | 6.4 | a congestion control held by a BPF link, which goes with its process |
+//!
+//! Before 6.10 `cong_control` has two arguments, and the stamp of the window may not be written: the loader
+//! takes another entry and leaves that out (`docs/agent.md`; untried).
 
 use std::fs;
 use std::path::Path;

@@ -311,7 +311,7 @@ fn the_name_is_taken_while_the_loader_lives_and_goes_with_it() {
 }
 
 /// The maps of a datapath, by their numbers in the kernel.
-fn maps_of(datapath: &Datapath) -> BTreeSet<u32> {
+pub(super) fn maps_of(datapath: &Datapath) -> BTreeSet<u32> {
     datapath.maps.iter().map(|map| map.info().expect("told").info.id).collect()
 }
 

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod costs;
 mod ecn;
+mod kernels;
 mod loopback;
 mod loss;
 mod native;
