@@ -138,6 +138,8 @@ fn what_is_no_recording_is_refused_with_its_line() {
     let whole = recording(29);
     for (contents, expected) in [
         ("{\"close\":{\"flow\":0}}\n".to_string(), "file:1: a recording begins with a row `start`"),
+        (String::new(), "file:1: a recording begins with a row `start`"),
+        ("{\"start\":{\"sch".into(), "file:1: a recording begins with a row `start`"),
         ("nonsense\n".into(), "file:1: "),
         (whole.replace("\"schema\":1", "\"schema\":99"), "file:1: rows of schema 99"),
         (whole.replace("\"kind\":\"const\"", "\"kind\":\"nonesuch\""), "file:2: kind = nonesuch"),
@@ -227,6 +229,21 @@ fn an_agent_decides_for_a_connection_and_its_recording_is_replayed() {
     let document: serde_json::Value = serde_json::from_slice(&replayed.stdout).unwrap();
     assert_eq!((&document["flows"], &document["end"]), (&1.into(), &serde_json::Value::Null));
     assert!(document["decisions"].as_u64().unwrap() > 3, "{document}");
+}
+
+#[test]
+fn a_recording_of_another_day_is_not_emptied() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = ["--record", "recording"];
+    let Some(agent) = Running::start(folder.path(), "lp", &record) else { return };
+    agent.stop();
+    let before = fs::read(folder.path().join("recording")).unwrap();
+    let arguments = ["agent", "--algorithm", "lp", "--control", "other.sock"];
+    let second = forebay(folder.path(), &[&arguments[..], &record].concat()).output().unwrap();
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    assert!(text(&second.stderr).contains("recording: it is there already"), "{second:?}");
+    assert!(!registered().contains("fb_lp"));
+    assert_eq!(fs::read(folder.path().join("recording")).unwrap(), before);
 }
 
 #[test]

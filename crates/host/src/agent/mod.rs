@@ -88,7 +88,7 @@ pub struct Config {
     /// The names stay with the kernel when the agent ends, and its successor takes them over: the
     /// folder in bpffs that holds them.
     pub pins: Option<PathBuf>,
-    /// Record to this file, at most so many bytes.
+    /// Record to this file, which must not be there yet, at most so many bytes.
     pub recording: Option<(PathBuf, ByteCount)>,
     /// Seed of all random choices; `None`: one that nobody knows.
     pub seed: Option<u64>,
@@ -126,11 +126,14 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whether an agent cannot run here, whatever the kernel would say: exit code 2.
+    /// Whether an agent cannot run here, whatever the kernel would say, or not into this recording: exit
+    /// code 2.
     pub fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Privilege(_) | Self::Unsupported(_) | Self::Ebpf(forebay_ebpf::Error::Privilege)
-        )
+        match self {
+            Self::Privilege(_) | Self::Unsupported(_) => true,
+            Self::Ebpf(error) => matches!(error, forebay_ebpf::Error::Privilege),
+            Self::SetUp(error) => error.kind() == io::ErrorKind::AlreadyExists,
+            Self::Failed(_) => false,
+        }
     }
 }

@@ -146,12 +146,13 @@ impl Writer {
 }
 
 /// Creates the recording at `path`, of at most `limit` bytes, and starts its writer, which ends when
-/// the last [`Recorder`] is dropped.
+/// the last [`Recorder`] is dropped. A file that is there already is left as it is: an error of the kind
+/// `AlreadyExists`.
 pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorder, Writer)> {
     let shown = path.display().to_string();
     let named =
         move |error: io::Error| io::Error::new(error.kind(), format!("recording {shown}: {error}"));
-    let out = BufWriter::new(File::create(path).map_err(&named)?);
+    let out = BufWriter::new(create(path).map_err(&named)?);
     let (rows, received) = sync_channel(QUEUE);
     let ended = Arc::new(AtomicBool::new(false));
     let mut file = Recording { out, left: limit.as_u64(), ended: Arc::clone(&ended) };
@@ -166,6 +167,20 @@ pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorde
         written.map_err(named)
     })?;
     Ok((Recorder { rows: Some(rows), ended }, Writer(Some(thread))))
+}
+
+/// A new file, or one that is none, such as a pipe.
+fn create(path: &Path) -> io::Result<File> {
+    match File::create_new(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+                return File::options().write(true).open(path);
+            }
+            let reason = "it is there already: remove it or choose another name";
+            Err(io::Error::new(error.kind(), reason))
+        }
+        created => created,
+    }
 }
 
 struct Recording {
@@ -326,6 +341,25 @@ mod tests {
         drop(recorder);
         let error = writer.finish().unwrap_err().to_string();
         assert!(error.starts_with("recording /dev/full: "), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_never_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("recording");
+        std::fs::write(&file, "of another day").unwrap();
+        let limit = ByteCount::new(1 << 20);
+        let refused = start(&file, limit, start_row()).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert!(
+            refused
+                .to_string()
+                .ends_with("recording: it is there already: remove it or choose another name")
+        );
+        assert_eq!(std::fs::read(&file).unwrap(), b"of another day");
+        let (recorder, writer) = start(Path::new("/dev/null"), limit, start_row()).unwrap();
+        drop(recorder);
+        writer.finish().unwrap();
     }
 
     #[test]

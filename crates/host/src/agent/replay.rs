@@ -17,6 +17,8 @@ use super::rules::Choice;
 
 /// Differences that are kept; all are counted.
 const KEPT: usize = 20;
+/// What is wrong with any other file.
+const NO_START: &str = "a recording begins with a row `start`";
 
 /// A decision that is another now.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +38,7 @@ pub struct Difference {
 /// What a recording holds, and how much of it could be repeated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
-    /// Who recorded; `None` in an empty file.
+    /// Who recorded; every replay that comes to its end has it.
     pub start: Option<Start>,
     /// Connections.
     pub flows: u64,
@@ -75,7 +77,7 @@ struct Replayer<'a> {
 pub fn replay(path: &Path, see: &mut dyn FnMut(&Step<'_>)) -> Result<Replay, RecordingError> {
     let mut replayer = Replayer::new(see);
     let is_whole = recording::read(path, |line, row| replayer.take(line, row))?;
-    Ok(replayer.finish(is_whole))
+    replayer.finish(path, is_whole)
 }
 
 /// Replays a recording that errors call `file`; `see` is shown each decision after it was repeated.
@@ -86,7 +88,7 @@ pub fn replay_from(
 ) -> Result<Replay, RecordingError> {
     let mut replayer = Replayer::new(see);
     let is_whole = recording::read_from(file, lines, |line, row| replayer.take(line, row))?;
-    Ok(replayer.finish(is_whole))
+    replayer.finish(file, is_whole)
 }
 
 impl<'a> Replayer<'a> {
@@ -96,13 +98,17 @@ impl<'a> Replayer<'a> {
         Self { replay: Replay::default(), flows: BTreeMap::new(), terms, see }
     }
 
-    fn finish(self, is_whole: bool) -> Replay {
-        Replay { is_cut: !is_whole, ..self.replay }
+    fn finish(self, file: &Path, is_whole: bool) -> Result<Replay, RecordingError> {
+        if self.replay.start.is_none() {
+            let (file, reason) = (file.to_owned(), NO_START.into());
+            return Err(RecordingError::Malformed { file, line: 1, reason });
+        }
+        Ok(Replay { is_cut: !is_whole, ..self.replay })
     }
 
     fn take(&mut self, line: usize, row: Row) -> Result<(), String> {
         if self.replay.start.is_none() && !matches!(row, Row::Start(_)) {
-            return Err("a recording begins with a row `start`".into());
+            return Err(NO_START.into());
         }
         match row {
             Row::Start(start) if start.schema != SCHEMA => {
