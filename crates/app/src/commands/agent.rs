@@ -11,7 +11,8 @@ use forebay_core::units::{ByteCount, parse_duration};
 /// Runs in the foreground and needs root. Each algorithm is registered with the kernel as fb_NAME
 /// (at most 15 characters) and decides for the connections that select it, in every network
 /// namespace. Ends cleanly on SIGTERM and SIGINT; however it ends, its names go with it unless
-/// --pin keeps them, and connections that are open go on under a law in the kernel (CUBIC).
+/// --pin keeps them, and connections that are open go on under a law in the kernel (CUBIC): until an
+/// agent takes them over where both have --pin, and as long as they live where not.
 ///
 /// Exit code 1: the kernel refuses; 2: no privilege, or a kernel that lacks something.
 #[derive(clap::Args)]
@@ -31,7 +32,8 @@ pub struct Agent {
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
     /// How often the kernel reports of a connection: each round trip (but at most once a
-    /// millisecond), each ack, or each so often, such as 10ms.
+    /// millisecond), each ack, or each so often, 100us to 50ms (from 31ms on it may be more often:
+    /// half of the time in which a connection must notice that its agent is gone).
     #[arg(long, default_value = "round", value_name = "round|ack|TIME")]
     report: String,
     /// Time between two looks at the reports while there are any, 1ms to 10ms (a quarter of the
@@ -46,7 +48,8 @@ pub struct Agent {
     /// the files are removed: an upgrade without a gap. The folder must be in bpffs.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/sys/fs/bpf/forebay")]
     pin: Option<PathBuf>,
-    /// Write what the kernel reports and what is decided to this file, for `forebay replay`.
+    /// Write what the kernel reports and what is decided to this file, for `forebay replay`. It must
+    /// not be there yet.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Largest size of that file; the recording ends there.
