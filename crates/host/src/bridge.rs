@@ -4,13 +4,11 @@
 //! it was mounted, which need not be ours.
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use nix::net::if_::{if_indextoname, if_nametoindex};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
-};
+
+use crate::netlink::{self, HEADER, attribute};
 
 /// Why the kernel would not carry frames between two devices on its own.
 #[derive(Debug, thiserror::Error)]
@@ -186,10 +184,8 @@ fn bridge_name(index: u32) -> io::Result<String> {
     Ok(if_indextoname(index)?.to_string_lossy().into_owned())
 }
 
-// include/uapi/linux/netlink.h, rtnetlink.h, if.h, if_link.h
-const NLMSG_ERROR: u16 = 2;
+// include/uapi/linux/rtnetlink.h, if.h, if_link.h
 const RTM_GETLINK: u16 = 18;
-const NLM_F_REQUEST: u16 = 1;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
@@ -197,29 +193,14 @@ const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_STATE: u16 = 1;
 const IFF_UP: u32 = 1;
 const IFF_LOWER_UP: u32 = 1 << 16;
-/// `struct nlmsghdr`, and `struct ifinfomsg` behind it.
-const HEADER: usize = 16;
+/// `struct ifinfomsg`, behind the header.
 const LINK_HEADER: usize = 16;
 
 /// The kernel's message about a link.
 fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
-    let kernel = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
-    let mut request = [0; HEADER + LINK_HEADER];
-    request[..4].copy_from_slice(&((HEADER + LINK_HEADER) as u32).to_ne_bytes());
-    request[4..6].copy_from_slice(&RTM_GETLINK.to_ne_bytes());
-    request[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
-    request[HEADER + 4..HEADER + 8].copy_from_slice(&ifindex.to_ne_bytes());
-    send(kernel.as_raw_fd(), &request, MsgFlags::empty())?;
-    // One link without its virtual functions takes a few kilobytes.
-    let mut answer = vec![0; 1 << 16];
-    let len = recv(kernel.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    answer.truncate(len);
-    Ok(answer)
+    let mut link = [0; LINK_HEADER];
+    link[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    netlink::ask(RTM_GETLINK, &link)
 }
 
 /// What matters here of a link.
@@ -249,12 +230,7 @@ impl Link {
 
     /// Reads the kernel's message about a link.
     fn parse(message: &[u8]) -> io::Result<Self> {
-        let header = message.get(..HEADER).ok_or(io::ErrorKind::InvalidData)?;
-        if u16::from_ne_bytes([header[4], header[5]]) == NLMSG_ERROR {
-            let code = message.get(HEADER..HEADER + 4).and_then(|code| code.try_into().ok());
-            let code = i32::from_ne_bytes(code.ok_or(io::ErrorKind::InvalidData)?);
-            return Err(io::Error::from_raw_os_error(-code));
-        }
+        netlink::refusal(message)?;
         // Behind family, type and index.
         let flags = message.get(HEADER + 8..HEADER + 12).and_then(|flags| flags.try_into().ok());
         let flags = u32::from_ne_bytes(flags.ok_or(io::ErrorKind::InvalidData)?);
@@ -270,19 +246,6 @@ impl Link {
         let state = port.and_then(|port| attribute(port, IFLA_BRPORT_STATE)?.first().copied());
         Ok(Self { flags, bridge: master.map(u32::from_ne_bytes), state: state.map(PortState) })
     }
-}
-
-/// The payload of the attribute `wanted` (`struct rtattr`: length, type, payload, padding to 4).
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    while let [len0, len1, kind0, kind1, ..] = *attributes {
-        let len = usize::from(u16::from_ne_bytes([len0, len1]));
-        let payload = attributes.get(4..len)?;
-        if u16::from_ne_bytes([kind0, kind1]) == wanted {
-            return Some(payload);
-        }
-        attributes = attributes.get(len.next_multiple_of(4)..).unwrap_or_default();
-    }
-    None
 }
 
 #[cfg(test)]

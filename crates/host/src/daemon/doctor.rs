@@ -13,10 +13,11 @@ use forebay_ebpf::{Capture, CaptureOptions};
 use nix::sched::{CloneFlags, unshare};
 use serde::Serialize;
 
-use super::config::Config;
+use super::config::{Config, Role};
 use super::{keys, privileges};
 use crate::agent::features;
 use crate::bridge::{self, BridgeError};
+use crate::egress;
 use crate::offload::{self, Offload};
 use crate::port::{Direction, Port, XdpPort};
 
@@ -82,8 +83,10 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
     let mut names: Vec<String> = devices.iter().chain(configured).cloned().collect();
     names.sort();
     names.dedup();
+    let sendbox = config.filter(|config| config.role == Role::Sendbox);
     for device in &names {
-        checks.extend(examine_device(device));
+        let is_wan = sendbox.is_some_and(|config| config.wan == *device);
+        checks.extend(examine_device(device, is_wan));
     }
     if let Some((lan, wan)) = config.and_then(|config| Some((config.lan.as_ref()?, &config.wan))) {
         checks.push(common_bridge(lan, wan));
@@ -241,7 +244,8 @@ fn key_file(bundle: &super::BundleConfig) -> Check {
     }
 }
 
-fn examine_device(device: &str) -> Vec<Check> {
+/// `is_wan`: a sendbox would send through it.
+fn examine_device(device: &str, is_wan: bool) -> Vec<Check> {
     let name = |what: &str| format!("{device}: {what}");
     let link = match ip_json(&["link", "show", "dev", device]) {
         Ok(link) => link,
@@ -263,15 +267,7 @@ fn examine_device(device: &str) -> Vec<Check> {
             ),
         ),
     });
-    let qdisc = link.get("qdisc").and_then(|qdisc| qdisc.as_str()).unwrap_or("none");
-    // What the kernel puts there by itself.
-    let is_default = ["none", "noqueue", "mq", "fq_codel", "pfifo_fast", "pfifo"].contains(&qdisc);
-    checks.push(if is_default {
-        Check::ok(&name("qdisc"), qdisc)
-    } else {
-        let fix = "remove it, or shape elsewhere: packets of bundles do not pass it";
-        Check::warn(&name("qdisc"), format!("{qdisc} was put there by somebody"), fix)
-    });
+    checks.push(qdisc(&name("qdisc"), device, is_wan));
     let is_up = link.get("operstate").and_then(|state| state.as_str()) == Some("UP");
     checks.push(if is_up {
         Check::ok(&name("carrier"), "up")
@@ -279,6 +275,23 @@ fn examine_device(device: &str) -> Vec<Check> {
         Check::warn(&name("carrier"), "not up", format!("ip link set dev {device} up"))
     });
     checks
+}
+
+/// Nobody else's may be where a sendbox sends, and it matters nowhere else.
+fn qdisc(name: &str, device: &str, is_wan: bool) -> Check {
+    match egress::root_qdisc(device) {
+        Ok(None) => Check::ok(name, "none"),
+        Ok(Some(qdisc)) if !qdisc.is_foreign() => Check::ok(name, qdisc.kind),
+        Ok(Some(qdisc)) => {
+            let found = format!("{} was put there by somebody", qdisc.kind);
+            let fix = format!("{}, or shape elsewhere", egress::fix(device));
+            if is_wan {
+                return Check::fail(name, found, fix);
+            }
+            Check::warn(name, found, format!("where it is the WAN of a sendbox: {fix}"))
+        }
+        Err(error) => Check::fail(name, error.to_string(), "look at `tc qdisc`"),
+    }
 }
 
 fn common_bridge(lan: &str, wan: &str) -> Check {
@@ -368,7 +381,8 @@ mod tests {
             let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
             ip("link add left type veth peer name right");
             ip("link set dev left mtu 9000");
-            let mut checks = examine_device("left");
+            run("tc", &["qdisc", "add", "dev", "left", "root", "pfifo"]).unwrap();
+            let mut checks = examine_device("left", true);
             checks.push(common_bridge("left", "right"));
             checks
         });
@@ -377,6 +391,8 @@ mod tests {
         assert!(check("MTU").fix.contains("mtu 3822"), "{checks:?}");
         assert!(check("offloads").fix.starts_with("ethtool -K left tso off"), "{checks:?}");
         assert_eq!(check("XDP").verdict, Verdict::Ok);
+        assert_eq!(check("qdisc").verdict, Verdict::Fail, "{checks:?}");
+        assert!(check("qdisc").fix.starts_with("tc qdisc del dev left root"), "{checks:?}");
         assert!(check("bridge").fix.ends_with("dev right master br0"), "{checks:?}");
         assert!(check("carrier").fix.contains("dev left up"), "{checks:?}");
     }

@@ -30,6 +30,7 @@ use nix::ifaddrs::getifaddrs;
 pub use config::{BundleConfig, Config, ConfigError, Role};
 
 use crate::bridge::BridgeError;
+use crate::egress::EgressError;
 use crate::offload::OffloadError;
 use crate::port::PortError;
 
@@ -54,6 +55,9 @@ pub enum DaemonError {
     /// The ports are not those of one bridge, or it does not forward.
     #[error(transparent)]
     Bridge(#[from] BridgeError),
+    /// Somebody shapes where the packets of bundles would pass it by.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
     /// A BPF program.
     #[error(transparent)]
     Ebpf(#[from] forebay_ebpf::Error),

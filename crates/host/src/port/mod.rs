@@ -352,6 +352,26 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_a_port_sends_passes_the_qdisc_of_its_device_by() {
+        on_a_veth_pair(|| {
+            quiet_ipv6();
+            run("tc qdisc add dev left root pfifo");
+            let passed = || {
+                let mut tc = Command::new("tc");
+                let tc = tc.args(["-s", "-j", "qdisc", "show", "dev", "left"]).output().unwrap();
+                let qdiscs: serde_json::Value = serde_json::from_slice(&tc.stdout).unwrap();
+                (qdiscs[0]["kind"].clone(), qdiscs[0]["packets"].clone())
+            };
+            let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
+            let mut right = open_all_xdp("right", Direction::Receive).unwrap();
+            assert!(left.send(&frame(7, 100)));
+            left.flush().unwrap();
+            assert_eq!(receive(&mut right, 1), [frame(7, 100)]);
+            assert_eq!(passed(), ("pfifo".into(), 0.into()));
+        });
+    }
+
+    #[test]
     fn every_frame_that_overflows_a_port_is_counted() {
         for open in [
             (|device| Box::new(open_all_xdp(device, Direction::Receive).unwrap()) as Box<dyn Port>)

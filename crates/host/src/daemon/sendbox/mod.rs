@@ -12,6 +12,7 @@ mod bundle;
 mod checksum;
 mod decisions;
 mod frame;
+mod ports;
 mod progress;
 
 use std::io;
@@ -20,7 +21,6 @@ use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::table::BundleTable;
-use forebay_core::packet::ETHERNET_HEADER;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, CaptureOptions, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -39,7 +39,7 @@ use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supe
 use super::trace::{self, Tracer};
 use super::{DaemonError, own_addresses, privileges};
 use crate::port::{Direction, Port, XdpPort};
-use crate::{bridge, clock, offload};
+use crate::{clock, offload};
 
 /// Age of the heartbeat from which the kernel takes the traffic back.
 const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -101,7 +101,7 @@ impl SendboxWorker {
     fn open(config: &Config, dry_run: bool) -> Result<Self, DaemonError> {
         let keys = load_keys(config)?;
         let [lan, wan] = devices(config);
-        check_ports(&lan, &wan)?;
+        ports::check(&lan, &wan)?;
         let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
         let mode = Mode { dry_run, is_traced: config.trace.is_some() };
         let mut bundles = Vec::with_capacity(config.bundles.len());
@@ -119,7 +119,7 @@ impl SendboxWorker {
             messages,
             path: Path {
                 wan: wan_port,
-                pool: Pool::new(frame_bytes(&lan)?, RECEIVE_BATCH),
+                pool: Pool::new(ports::frame_bytes(&lan)?, RECEIVE_BATCH),
                 tracer,
                 schedule: Schedule::new(bundles.len()),
                 table: bundle_table(config)?,
@@ -463,30 +463,4 @@ fn open_lan(config: &Config, device: &str) -> Result<XdpPort, DaemonError> {
     // that pass would be merged from then on.
     offload::disable_all(device)?;
     Ok(port)
-}
-
-/// Refuses ports between which frames would be lost or changed, by us or whenever we are not there.
-fn check_ports(lan: &str, wan: &str) -> Result<(), DaemonError> {
-    bridge::await_forwarding(lan, wan)?;
-    offload::check(lan)?;
-    offload::check(wan)?;
-    let mtu = |device: &str| offload::mtu(device).map_err(|error| named(device, error));
-    let (lan_mtu, wan_mtu) = (mtu(lan)?, mtu(wan)?);
-    if lan_mtu > wan_mtu {
-        return Err(DaemonError::SetUp(io::Error::other(format!(
-            "{lan} has an MTU of {lan_mtu} bytes, {wan} of {wan_mtu}: longer frames would be \
-             lost; run `ip link set dev {lan} mtu {wan_mtu}`"
-        ))));
-    }
-    Ok(())
-}
-
-/// Longest frame of a device: its MTU, the Ethernet header and a VLAN tag.
-fn frame_bytes(device: &str) -> Result<usize, DaemonError> {
-    let mtu = offload::mtu(device).map_err(|error| named(device, error))?;
-    Ok(mtu as usize + ETHERNET_HEADER + 4)
-}
-
-fn named(device: &str, error: io::Error) -> DaemonError {
-    DaemonError::SetUp(io::Error::new(error.kind(), format!("{device}: {error}")))
 }

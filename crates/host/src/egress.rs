@@ -1,0 +1,156 @@
+//! The qdisc that the kernel has at a device's way out.
+//!
+//! What an AF_XDP socket sends goes straight to the driver (`__dev_direct_xmit` in net/core/dev.c),
+//! past the qdisc of the device. If an operator shapes there, a sendbox would silently undo it while
+//! it lives: such a device is refused.
+
+use std::io;
+
+use nix::net::if_::if_nametoindex;
+
+use crate::netlink::{self, HEADER, attribute};
+
+/// Why a device is not fit to be sent through past its qdisc.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressError {
+    /// Somebody has put a qdisc there.
+    #[error(
+        "{device} has the qdisc {kind}, which somebody put there and packets of bundles would not \
+         pass; run `{}`, or shape elsewhere",
+        fix(device)
+    )]
+    Foreign {
+        /// Device name.
+        device: String,
+        /// Kind of the qdisc, such as `htb`.
+        kind: String,
+    },
+    /// The kernel did not say.
+    #[error("asking for the qdisc of {device}: {source}")]
+    Os {
+        /// Device name.
+        device: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The command that gives a device the kernel's own qdisc again.
+pub fn fix(device: &str) -> String {
+    format!("tc qdisc del dev {device} root")
+}
+
+/// A qdisc at the root of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootQdisc {
+    /// Such as `htb`.
+    pub kind: String,
+    handle: u32,
+}
+
+impl RootQdisc {
+    /// Whether somebody put it there: only a qdisc that the kernel chose itself
+    /// (`net.core.default_qdisc`, `mq`, `noqueue`) has no handle (sch_generic.c, sch_api.c).
+    pub fn is_foreign(&self) -> bool {
+        // It holds nothing back, whoever asked for it.
+        self.handle != 0 && self.kind != "noqueue"
+    }
+}
+
+/// The root qdisc of `device`, in the current network namespace; `None` before it was
+/// ever up.
+pub fn root_qdisc(device: &str) -> Result<Option<RootQdisc>, EgressError> {
+    let os = |source| EgressError::Os { device: device.into(), source };
+    let ifindex = if_nametoindex(device).map_err(|error| os(error.into()))?;
+    let mut body = [0; QDISC_HEADER];
+    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    // Kernels differ in whether they heed the device: those of all may come.
+    let messages = netlink::dump(RTM_GETQDISC, &body).map_err(os)?;
+    Ok(messages.iter().find_map(|message| root_of(message, ifindex)))
+}
+
+/// Refuses a `device` whose root qdisc somebody put there.
+pub fn check(device: &str) -> Result<(), EgressError> {
+    match root_qdisc(device)? {
+        Some(qdisc) if qdisc.is_foreign() => {
+            Err(EgressError::Foreign { device: device.into(), kind: qdisc.kind })
+        }
+        _ => Ok(()),
+    }
+}
+
+// include/uapi/linux/rtnetlink.h, pkt_sched.h
+const RTM_GETQDISC: u16 = 38;
+const TCA_KIND: u16 = 1;
+const TC_H_ROOT: u32 = 0xffff_ffff;
+/// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
+const QDISC_HEADER: usize = 20;
+
+/// The qdisc of the kernel's message, if it is the root of this device.
+fn root_of(message: &[u8], ifindex: u32) -> Option<RootQdisc> {
+    let body: &[u8; QDISC_HEADER] = message.get(HEADER..)?.first_chunk()?;
+    let word = |at: usize| u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
+    if (word(4), word(12)) != (ifindex, TC_H_ROOT) {
+        return None;
+    }
+    let kind = attribute(&message[HEADER + QDISC_HEADER..], TCA_KIND)?;
+    let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_string();
+    Some(RootQdisc { kind, handle: word(8) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn what_the_kernel_put_there_is_fine_and_what_somebody_did_is_refused_with_the_line_that_mends_it()
+     {
+        on_a_veth_pair(|| {
+            check("left").unwrap();
+            assert_eq!(root_qdisc("left").unwrap().unwrap().kind, "noqueue");
+            run("tc qdisc add dev left root pfifo limit 100");
+            check("right").unwrap();
+            let error = check("left").unwrap_err().to_string();
+            assert!(error.starts_with("left has the qdisc pfifo, which somebody put"), "{error}");
+            let line = error.split('`').nth(1).unwrap();
+            assert_eq!(line, "tc qdisc del dev left root");
+            run(line);
+            check("left").unwrap();
+            run("tc qdisc add dev left root noqueue");
+            check("left").unwrap();
+            assert!(matches!(check("nowhere"), Err(EgressError::Os { .. })));
+        });
+    }
+
+    #[test]
+    fn a_default_qdisc_and_a_device_that_was_never_up_are_not_refused() {
+        let default = RootQdisc { kind: "fq_codel".into(), handle: 0 };
+        assert!(!default.is_foreign());
+        assert!(RootQdisc { handle: 0x8001_0000, ..default }.is_foreign());
+        on_a_veth_pair(|| {
+            run("ip link add fresh type veth peer name new");
+            assert_eq!(root_qdisc("fresh").unwrap(), None);
+            check("fresh").unwrap();
+        });
+    }
+
+    #[test]
+    fn only_the_root_of_the_device_asked_for_counts() {
+        let message = |ifindex: u32, handle: u32, parent: u32| {
+            let words = [0, ifindex, handle, parent, 0].map(u32::to_ne_bytes).concat();
+            [&[0; HEADER][..], &words, &[8, 0, 1, 0], b"htb\0"].concat()
+        };
+        let htb = RootQdisc { kind: "htb".into(), handle: 0x1_0000 };
+        assert!(htb.is_foreign());
+        assert_eq!(root_of(&message(7, 0x1_0000, TC_H_ROOT), 7), Some(htb));
+        // Below a class, at the way in, and of another device.
+        for (ifindex, parent) in [(7, 0x1_0001), (7, 0xffff_fff1), (8, TC_H_ROOT)] {
+            assert_eq!(root_of(&message(ifindex, 0x2_0000, parent), 7), None);
+        }
+        let whole = message(7, 0x1_0000, TC_H_ROOT);
+        for len in 0..whole.len() {
+            assert_eq!(root_of(&whole[..len], 7), None, "cut at {len}");
+        }
+    }
+}
