@@ -108,6 +108,55 @@ fn a_wrong_plan_is_refused_with_file_line_key_value_and_what_is_allowed() {
     assert!(error.contains("bundler/mian") && error.contains("bundler/main"), "{error}");
 }
 
+/// A plan whose one flow, written in line 8, has this congestion control.
+fn plan_with(folder: &std::path::Path, cc: &str) -> String {
+    let file = folder.join("cc.toml");
+    let plan = "name = \"cc\"\nstop = \"5s\"\n[bottleneck]\nrate = \"9Mbit/s\"\nrtt = \"50ms\"\n\
+                qdisc = \"fifo\"\n[[flow]]\n";
+    let flow = format!("cc = \"{cc}\"\nname = \"bulk\"\ntraffic = {{ kind = \"greedy\" }}\n");
+    std::fs::write(&file, format!("{plan}{flow}")).unwrap();
+    file.to_str().unwrap().into()
+}
+
+#[test]
+fn a_congestion_control_that_nobody_has_is_refused_where_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = plan_with(folder.path(), "nonesuch");
+    for arguments in [&["plan", "check", &file][..], &["run", &file]] {
+        let error = refusal_of(arguments);
+        let expected = format!("{file}:8: flow.bulk.cc = \"nonesuch\": allowed is a congestion");
+        assert!(error.contains(&expected), "{error}");
+    }
+    let file = plan_with(folder.path(), "kernel:nonesuch");
+    let error = refusal_of(&["run", &file, "--backend", "sim"]);
+    let expected = format!("{file}:8: flow.bulk.cc.kind = nonesuch: allowed is one of ");
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn a_congestion_control_that_this_kernel_lacks_is_an_error_of_run_and_a_warning_of_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = plan_with(folder.path(), "kernel:nonesuch");
+    let check = output(&["plan", "check", &file]);
+    assert!(check.status.success(), "{check:?}");
+    let expected = format!("warning: {file}:8: flow.bulk.cc = kernel:nonesuch: this kernel has ");
+    assert!(text(&check.stderr).starts_with(&expected), "{check:?}");
+    assert_eq!(text(&check.stderr).lines().count(), 1, "{check:?}");
+    let known = output(&["plan", "check", &plan_with(folder.path(), "kernel:reno")]);
+    assert!(known.status.success() && known.stderr.is_empty(), "{known:?}");
+    if is_root() {
+        let file = plan_with(folder.path(), "kernel:nonesuch");
+        let error = refusal_of(&["run", &file, "--backend", "emu"]);
+        let expected =
+            format!("{file}:8: flow.bulk.cc = kernel:nonesuch: allowed is one that this");
+        assert!(error.contains(&expected), "{error}");
+        let set = ["--backend", "emu", "--set", "flow.bulk.cc=copa"];
+        let error = refusal_of(&[&["run", &file], &set[..]].concat());
+        assert!(error.contains("--set: flow.bulk.cc = copa: allowed is one that"), "{error}");
+    }
+}
+
 #[test]
 fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -290,7 +339,7 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
     refused("bundler/faults", &["sim"], "[[fault]]: the back end sim has no programs to hit");
     refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
     let unknown = ["sim", "--set", "flow.bulk.cc=nonesuch"];
-    refused(plan, &unknown, "flow.bulk.cc.kind = nonesuch: allowed is one of ");
+    refused(plan, &unknown, "--set: flow.bulk.cc = \"nonesuch\": allowed is a congestion control");
     let parameter = ["sim", "--set", "flow.bulk.cc={ kind = \"cubic\", beta = 2 }"];
     refused(plan, &parameter, "flow.bulk.cc.beta = 2: allowed is ");
     #[cfg(feature = "host")]

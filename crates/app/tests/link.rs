@@ -93,7 +93,9 @@ fn bad_input_is_refused_with_exit_code_2() {
     std::fs::write(&trace, "1\n0\n").unwrap();
     let trace = trace.to_str().unwrap();
     for (arguments, expected) in [
-        (&["--rate", "10", "--", "true"][..], "is not a rate such as"),
+        (&["--rate", "10", "--", "true"][..], "'--rate <RATE>': allowed is a rate such as"),
+        (&["--rate", "0bit/s", "--", "true"], "'--rate <RATE>': allowed is a rate such as"),
+        (&["--reverse-rate", "999bit/s", "--", "true"], "\"96Mbit/s\", 1kbit/s to 400Gbit/s"),
         (&["--loss", "2", "--", "true"], "a share from 0 to 1"),
         (&["--qdisc", "cake", "--", "true"], "qdisc.kind = cake: allowed is one of"),
         (&["--trace", trace, "--", "true"], "bad.trace:2: \"0\": allowed is a time"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::{ParseQuantityError, Rate, Ratio, parse_duration};
+use forebay_lab::plan::parse_rate;
 
 /// Arguments of `forebay link`.
 ///
@@ -42,7 +43,7 @@ pub struct Link {
 #[derive(clap::Args)]
 struct Forward {
     /// Rate of Ethernet frames [default: unlimited].
-    #[arg(long, conflicts_with = "trace", value_name = "RATE")]
+    #[arg(long, conflicts_with = "trace", value_parser = parse_rate, value_name = "RATE")]
     rate: Option<Rate>,
     /// A mahimahi trace: one line per chance to send a packet of 1500 bytes, in milliseconds.
     #[arg(long, value_name = "FILE")]
@@ -68,7 +69,7 @@ struct Forward {
 #[derive(clap::Args)]
 struct Reverse {
     /// Rate towards the command.
-    #[arg(long, conflicts_with = "reverse_trace", value_name = "RATE")]
+    #[arg(long, conflicts_with = "reverse_trace", value_parser = parse_rate, value_name = "RATE")]
     reverse_rate: Option<Rate>,
     /// Trace of the link towards the command.
     #[arg(long, value_name = "FILE")]

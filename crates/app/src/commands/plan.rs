@@ -1,9 +1,11 @@
 //! `forebay plan`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use forebay_lab::plan::{Plan as LabPlan, schema};
+use forebay_lab::plan::experiment::{Flow, Platform};
+use forebay_lab::plan::{Plan as LabPlan, is_algorithm, schema};
 
 use super::print;
 use super::run::{bad_plan, parse_sets};
@@ -51,9 +53,44 @@ impl Plan {
                     }
                 }
                 print(&text)?;
+                warn_of_names(&plan)?;
             }
             Action::Schema => drop(print(&schema::listing())?),
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Says on stderr which congestion controls the kernel here has not loaded: they are no mistake on the
+/// machine that has them.
+fn warn_of_names(plan: &LabPlan) -> anyhow::Result<()> {
+    let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    // Another system has no such names to compare with.
+    let Ok(available) = std::fs::read_to_string(available) else { return Ok(()) };
+    let names: Vec<&str> = available.split_whitespace().collect();
+    let mut warnings = BTreeSet::new();
+    for arm in &plan.arms {
+        for cell in &plan.cells {
+            let experiment = plan.experiment(arm, cell, plan.seeds.first).map_err(bad_plan)?;
+            let unknown = experiment.flows.iter().filter(|flow| is_unknown(flow, &names));
+            warnings.extend(unknown.map(|flow| {
+                let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());
+                format!("{at}: flow.{name}.cc = {cc}: this kernel has {}", names.join(", "))
+            }));
+        }
+    }
+    for warning in warnings {
+        eprintln!("warning: {warning}; `run` refuses others that it cannot load");
+    }
+    Ok(())
+}
+
+/// Whether only a kernel has its congestion control, and not one with these names.
+fn is_unknown(flow: &Flow, names: &[&str]) -> bool {
+    let kind = if flow.cc.kind == "newreno" { "reno" } else { &flow.cc.kind };
+    let is_of_kernel = match flow.platform {
+        None => kind != "reno" && !is_algorithm(kind),
+        Some(platform) => platform == Platform::Kernel,
+    };
+    flow.is_tcp() && is_of_kernel && !names.contains(&kind)
 }

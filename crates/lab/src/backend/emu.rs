@@ -146,12 +146,13 @@ fn algorithms(experiment: &Experiment) -> Vec<Algorithm> {
 /// has nor can load. Of those that the run brings along: whether the kernel can hold them.
 fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     let refused = |allowed: &str| {
-        let (name, cc) = (&flow.name, flow.cc_name());
-        Err(BackendError::Unsupported(format!("flow.{name}.cc = {cc}: allowed is {allowed}")))
+        let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());
+        let reason = format!("{at}: flow.{name}.cc = {cc}: allowed is {allowed}");
+        Err(BackendError::Unsupported(reason))
     };
     let within = |error: SpecError| {
         let error = error.within(&format!("flow.{}.cc", flow.name));
-        BackendError::Unsupported(error.to_string())
+        BackendError::Unsupported(format!("{}: {error}", flow.cc_at))
     };
     match flow.platform {
         None | Some(Platform::Kernel) => {}

@@ -212,6 +212,8 @@ pub struct Flow {
     pub reversed: bool,
     /// Congestion control of its TCP connections.
     pub cc: Spec,
+    /// Where that was written, such as `plan.toml:12`, for who refuses it later.
+    pub cc_at: String,
     /// Where that runs; `None`: not said, so it is the kernel's, or the simulator's own.
     pub platform: Option<Platform>,
     /// First byte or arrival, of several connections that of the first.

@@ -14,6 +14,8 @@ mod tree;
 
 pub use error::PlanError;
 pub use experiment::Experiment;
+pub use reader::parse_rate;
+pub use registry::is_algorithm;
 
 use library::Source;
 use reader::Reader;

@@ -7,7 +7,7 @@ use forebay_core::spec::{self, Spec, SpecError};
 use forebay_core::units::{Rate, Ratio, parse_duration};
 
 use super::error::PlanError;
-use super::schema::Section;
+use super::schema::{self, Section};
 use super::tree::{Node, Origin, Table, Value, element_name, join};
 
 /// Rates outside are typing errors: modems to ten years ahead of the fastest port.
@@ -16,6 +16,16 @@ const RATES: std::ops::RangeInclusive<u64> = 1_000..=400_000_000_000;
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 /// Longest name: rows, file names and figures carry them.
 const MAX_NAME: usize = 64;
+
+/// A rate as plans have it.
+///
+/// # Errors
+///
+/// What is allowed, where `text` is no rate or outside 1 kbit/s to 400 Gbit/s.
+pub fn parse_rate(text: &str) -> Result<Rate, String> {
+    let rate = text.parse().ok().filter(|rate: &Rate| RATES.contains(&rate.as_bits_per_sec()));
+    rate.ok_or_else(|| format!("allowed is {}", schema::RATE))
+}
 
 /// A table being read against its [`Section`].
 pub struct Reader<'a> {
@@ -67,6 +77,11 @@ impl<'a> Reader<'a> {
     pub fn node(&self, name: &str) -> Option<&'a Node> {
         debug_assert!(self.section.key(name).is_some(), "{name} is not in the schema");
         self.table.get(name)
+    }
+
+    /// Where `name` was written, or the table that lacks it begins.
+    pub fn origin_of(&self, name: &str) -> &Origin {
+        self.node(name).map_or(&self.origin, |node| &node.origin)
     }
 
     fn allowed(&self, name: &str) -> &'static str {
@@ -142,10 +157,7 @@ impl<'a> Reader<'a> {
 
     /// A rate.
     pub fn rate(&self, name: &str) -> Result<Option<Rate>, PlanError> {
-        match self.parsed::<Rate>(name)? {
-            Some(rate) if !RATES.contains(&rate.as_bits_per_sec()) => Err(self.wrong(name)),
-            rate => Ok(rate),
-        }
+        self.text(name)?.map(|text| parse_rate(text).map_err(|_| self.wrong(name))).transpose()
     }
 
     /// A share; it has no unit, so a bare number will do.

@@ -41,3 +41,11 @@ pub fn check_cc(spec: &Spec) -> Result<(), SpecError> {
 pub fn check_flow_cc(spec: &Spec) -> Result<(), SpecError> {
     forebay_core::cc::build(spec, forebay_sim::SUPPLIED).map(drop)
 }
+
+/// Whether `forebay list algorithms` has it.
+pub fn is_algorithm(name: &str) -> bool {
+    forebay_core::cc::ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
+}
+
+/// Congestion controls of Linux (net/ipv4/tcp_*.c) that are no algorithms of ours.
+pub const LINUX_ONLY: [&str; 2] = ["cdg", "nv"];

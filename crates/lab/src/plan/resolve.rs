@@ -340,6 +340,7 @@ fn flows(
             pair: pair_of(&table, bundles)?,
             reversed: table.switch("reversed")?.unwrap_or(false),
             cc,
+            cc_at: table.origin_of("cc").to_string(),
             platform,
             start,
             other_starts: Vec::new(),
@@ -354,8 +355,8 @@ fn flows(
     Ok(flows)
 }
 
-/// The platform, if one is named, and the algorithm. A kernel has algorithms that we have not: the
-/// back end refuses what it does not know.
+/// The platform, if one is named, and the algorithm. Which ones a kernel has is for the back end that
+/// asks it; a name without a platform is one that is known here.
 fn flow_cc(flow: &Reader<'_>) -> Result<(Option<Platform>, Spec), PlanError> {
     let written = flow.spec("cc")?.unwrap_or_else(|| Spec::named("cubic"));
     let (platform, algorithm) = match written.kind.split_once(':') {
@@ -369,6 +370,14 @@ fn flow_cc(flow: &Reader<'_>) -> Result<(Option<Platform>, Spec), PlanError> {
     // What an override sets beside the text.
     cc.params.extend(written.params);
     match platform {
+        None if cc.kind == "reno" || registry::is_algorithm(&cc.kind) => {
+            let kind = if cc.kind == "reno" { "newreno".into() } else { cc.kind.clone() };
+            let ours = Spec { kind, params: cc.params.clone() };
+            registry::check_flow_cc(&ours).map_err(|error| flow.wrong_spec("cc", &error))?;
+        }
+        None if !registry::LINUX_ONLY.contains(&cc.kind.as_str()) => {
+            return Err(flow.wrong("cc"));
+        }
         None | Some(Platform::Kernel) => {
             // TCP_CA_NAME_MAX of Linux, less the final zero.
             if cc.kind.len() > 15 {

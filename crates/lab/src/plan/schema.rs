@@ -50,7 +50,7 @@ const fn key(
 
 const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
 const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at most \"1440min\"";
-const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
+pub(super) const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
                      limit = \"1200p\" }";
@@ -210,8 +210,9 @@ pub static FLOW: Section = Section {
         ),
         key(
             "cc",
-            "a congestion control such as \"cubic\" or \"kernel:cubic\" (of the hosts' kernel; with the \
-             back end sim an algorithm, see `forebay list algorithms`), \"bpf:reno\" or \"bpf:cubic\" (in \
+            "a congestion control such as \"cubic\" (an algorithm, see `forebay list algorithms`; with \
+             the back end emu that of the hosts' kernel), \"kernel:cubic\" (any of the hosts' kernel), \
+             \"bpf:reno\" or \"bpf:cubic\" (in \
              BPF), \"agent:copa\" or \"agent:cubic(hystart=off)\" (an algorithm in an agent)",
             "\"cubic\"",
             "congestion control of its TCP sockets, and where it runs; reno is newreno",

@@ -183,6 +183,8 @@ fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
     };
     for (cc, platform, name) in [
         ("\"bbr\"", None, "bbr"),
+        ("\"reno\"", None, "reno"),
+        ("\"cdg\"", None, "cdg"),
         ("\"cubic(hystart=off)\"", None, "cubic(hystart=off)"),
         ("\"kernel:some_other\"", Some(Platform::Kernel), "kernel:some_other"),
         ("\"agent:copa\"", Some(Platform::Agent), "agent:copa"),
@@ -196,6 +198,8 @@ fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
     }
     let set = flow("\"agent:cubic\"", &["flow.bulk.cc.hystart=classic"]);
     assert_eq!(set.cc_name(), "agent:cubic(hystart=classic)");
+    assert_eq!(set.cc_at, "p.toml:10");
+    assert_eq!(flow("\"cubic\"", &["flow.bulk.cc=kernel:bbr"]).cc_at, "--set");
 }
 
 #[test]
@@ -215,6 +219,8 @@ fn a_fault_of_the_agent_happens_where_a_flow_has_one() {
 fn a_platform_or_algorithm_that_there_is_not_is_refused() {
     for (cc, expected) in [
         ("quic:cubic", "cc = \"quic:cubic\": allowed is a congestion control such as"),
+        ("nonesuch", "cc = \"nonesuch\": allowed is a congestion control such as"),
+        ("cubic(hystart=3)", "cc.hystart = 3: allowed is off"),
         ("agent:", "cc = \"agent:\": allowed is a congestion control such as"),
         ("agent:nonesuch", "cc.kind = nonesuch: allowed is one of basic_delay, bbr"),
         ("agent:cubic(hystart=3)", "cc.hystart = 3: allowed is off"),

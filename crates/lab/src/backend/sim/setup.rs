@@ -205,7 +205,7 @@ fn algorithm(flow: &plan::Flow) -> Result<Spec, BackendError> {
         Ok(_) => Ok(spec),
         Err(error) => {
             let error = error.within(&format!("flow.{}.cc", flow.name));
-            Err(BackendError::Unsupported(error.to_string()))
+            Err(BackendError::Unsupported(format!("{}: {error}", flow.cc_at)))
         }
     }
 }

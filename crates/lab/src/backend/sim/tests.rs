@@ -240,8 +240,8 @@ fn no_packet_is_missing_in_the_log() {
 fn names_of_the_kernel_are_known_and_those_of_nobody_refused() {
     assert!(Sim.check(&experiment(&["flow.bulk.cc=reno"])).is_ok());
     for (set, expected) in [
-        ("flow.bulk.cc=cdg", "flow.bulk.cc.kind = cdg: allowed is one of"),
-        ("flow.web.cc={ kind = \"cubic\", gain = 1 }", "flow.web.cc.gain = 1: allowed is one of"),
+        ("flow.bulk.cc=cdg", "--set: flow.bulk.cc.kind = cdg: allowed is one of"),
+        ("flow.web.cc=kernel:cubic(gain=1)", "--set: flow.web.cc.gain = 1: allowed is one of"),
     ] {
         let error = Sim.check(&experiment(&[set])).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
