@@ -33,8 +33,37 @@ fn main() -> ExitCode {
     match cli.command.execute() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", message(&error));
             commands::exit_code(&error)
         }
+    }
+}
+
+/// The error and its causes, less those that an error before them has told already.
+fn message(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message += &format!(": {cause}");
+        }
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::message;
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let lost = || std::io::Error::other("no carrier");
+        let twice = anyhow::Error::new(lost()).context("eth0: no carrier: plug it in");
+        assert_eq!(message(&twice), "eth0: no carrier: plug it in");
+        let both = Err::<(), _>(lost()).context("eth0").unwrap_err();
+        assert_eq!(message(&both), "eth0: no carrier");
     }
 }

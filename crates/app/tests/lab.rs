@@ -158,6 +158,27 @@ fn a_congestion_control_that_this_kernel_lacks_is_an_error_of_run_and_a_warning_
 }
 
 #[test]
+fn a_folder_that_cannot_be_written_is_refused_once_by_its_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let inside = file.join("out");
+    let database = folder.path().join("out");
+    std::fs::create_dir(&database).unwrap();
+    std::fs::write(database.join("results.sqlite"), [b'?'; 4096]).unwrap();
+    for (out, reason) in [
+        (&file, "File exists (os error 17)"),
+        (&inside, "Not a directory (os error 20)"),
+        (&database, "results.sqlite: file is not a database"),
+    ] {
+        let out = out.to_str().unwrap();
+        let error = refusal_of(&["run", "bundler/queue_shift", "--seed", "1", "--out", out]);
+        assert!(error.contains(&format!("error: --out {out}: {reason}: allowed is ")), "{error}");
+        assert_eq!(error.matches(reason).count(), 1, "{error}");
+    }
+}
+
+#[test]
 fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |bottleneck: &str, traffic: &str| {

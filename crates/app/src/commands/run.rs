@@ -145,7 +145,7 @@ pub fn run_plans(
     let backend = backend::open(backend).map_err(bad_backend)?;
     refuse_options(&*backend, options)?;
     let jobs = runner::jobs(plans, &*backend, options).map_err(runner_error)?;
-    let mut store = Store::create(&folder).map_err(store_error)?;
+    let mut store = Store::create(&folder).map_err(out_error)?;
     for plan in plans {
         store.put_plan(plan).map_err(store_error)?;
     }
@@ -200,6 +200,14 @@ fn bad_backend(error: BackendError) -> anyhow::Error {
     match error {
         BackendError::Failed(_) => error.into(),
         error => BadInput(error.to_string()).into(),
+    }
+}
+
+/// So does a folder in which no results can be put.
+fn out_error(error: StoreError) -> anyhow::Error {
+    match error {
+        StoreError::Folder { .. } => BadInput(format!("--out {error}")).into(),
+        error => store_error(error),
     }
 }
 

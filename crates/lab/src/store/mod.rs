@@ -7,7 +7,7 @@ mod write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 pub use connections::{Bin, OverTime};
 pub use read::{RequestKey, Run, TABLES};
@@ -24,13 +24,13 @@ const BUSY: Duration = Duration::from_secs(30);
 /// A store that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder or file cannot be opened.
-    #[error("{}: {source}", path.display())]
+    /// The folder or the file in it cannot be made or written.
+    #[error("{}: {reason}: allowed is a folder that can be made and written", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: String,
     },
     /// There are no results.
     #[error("{}: no {FILE} in it: allowed is a folder that `forebay run` wrote", .0.display())]
@@ -63,9 +63,12 @@ pub struct Store {
 impl Store {
     /// Opens the store in `folder`, made if it does not exist.
     pub fn create(folder: &Path) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| StoreError::Folder { path: folder.into(), source })?;
-        Self::open_file(folder)
+        let refused = |reason: String| StoreError::Folder { path: folder.into(), reason };
+        std::fs::create_dir_all(folder).map_err(|error| refused(error.to_string()))?;
+        Self::open_file(folder).map_err(|error| match error {
+            StoreError::Sql(sql) if is_of_place(&sql) => refused(format!("{FILE}: {sql}")),
+            error => error,
+        })
     }
 
     /// Opens the store that exists in `folder`.
@@ -100,6 +103,12 @@ impl Store {
     pub fn folder(&self) -> &Path {
         &self.folder
     }
+}
+
+/// Whether it is where the file is, or what it is, that SQLite cannot work with.
+fn is_of_place(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::NotADatabase))
 }
 
 #[cfg(test)]
