@@ -11,6 +11,12 @@ use crate::summary::{ArmSummary, IN_NETWORK, STATUS_QUO, summarise};
 const BUNDLED: &str = "copa_sfq";
 /// The queue has moved if at least this share stands at the sendbox (bound of the evaluation).
 const SHARE_MOVED: f64 = 0.85;
+/// It has moved, and not just been halved with the rate, if at most this share of it is left at the
+/// bottleneck ...
+const QUEUE_LEFT: f64 = 0.15;
+/// ... and at least this share of the throughput is kept: below the bound of the evaluation, as
+/// these runs are short.
+const GOODPUT_KEPT: f64 = 0.9;
 /// Requests gain if their median falls at least to this share: half of the published gain of 61 %.
 const FCT_GAINED: f64 = 0.7;
 
@@ -99,27 +105,42 @@ fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&Ar
         writeln!(text, "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue stand?");
     let _ = writeln!(text, "{}", text_table(&titles.map(str::to_string), &rows));
     let share = with.and_then(|arm| arm.bundles("queue_share_at_sendbox"));
-    match share {
-        Some(share) if share >= SHARE_MOVED => {
-            let percent = share * 100.0;
-            let _ = writeln!(
-                text,
-                "-> The queue moved: {percent:.0} % of it stands at the sendbox, where the site \
-                 decides who waits.\n"
-            );
-            true
-        }
-        share => {
-            let share = with_unit(share.map(|share| share * 100.0), "%");
-            let _ = writeln!(
-                text,
-                "-> The queue did NOT move: {share} of it stands at the sendbox, expected was at \
-                 least {:.0} %.\n",
-                SHARE_MOVED * 100.0
-            );
-            false
-        }
+    let of_status_quo = |value: &dyn Fn(&ArmSummary) -> Option<f64>| {
+        let without = without.and_then(value).filter(|without| *without > 0.0)?;
+        Some(with.and_then(value)? / without)
+    };
+    let left = of_status_quo(&|arm| arm.link("forward", "queue_mean_packets"));
+    let kept = of_status_quo(&|arm| arm.metrics.get("goodput_mbps"));
+    let percent = |share: Option<f64>| with_unit(share.map(|share| share * 100.0), "%");
+    let mut missed = Vec::new();
+    if share.is_none_or(|share| share < SHARE_MOVED) {
+        let (share, bound) = (percent(share), SHARE_MOVED * 100.0);
+        missed.push(format!(
+            "{share} of it stands at the sendbox, expected was at least {bound:.0} %"
+        ));
     }
+    if left.is_none_or(|left| left > QUEUE_LEFT) {
+        let (left, bound) = (percent(left), QUEUE_LEFT * 100.0);
+        missed.push(format!(
+            "{left} of it is left at the bottleneck, expected was at most {bound:.0} %"
+        ));
+    }
+    if kept.is_none_or(|kept| kept < GOODPUT_KEPT) {
+        let (kept, bound) = (percent(kept), GOODPUT_KEPT * 100.0);
+        missed
+            .push(format!("{kept} of the throughput is kept, expected was at least {bound:.0} %"));
+    }
+    let _ = if missed.is_empty() {
+        writeln!(
+            text,
+            "-> The queue moved: {:.0} % of it stands at the sendbox, where the site decides who \
+             waits.\n",
+            share.unwrap_or_default() * 100.0
+        )
+    } else {
+        writeln!(text, "-> The queue did NOT move: {}.\n", missed.join("; "))
+    };
+    missed.is_empty()
 }
 
 /// Whether short requests got faster.
@@ -168,22 +189,43 @@ mod tests {
     use crate::metrics::{Evaluation, Metrics, Part};
     use crate::store::{NewRun, RunKey};
 
-    /// Stores runs of the demo with the given bottleneck and sendbox queues.
-    fn runs(bottleneck: f64, sendbox: f64, invalid: bool) -> (tempfile::TempDir, Store, Vec<Run>) {
+    /// What the arms of queue_shift show: the mean queues in packets, that at the bottleneck without
+    /// and with the boxes, and the goodput with them for 90 Mbit/s without.
+    #[derive(Clone, Copy)]
+    struct Shown {
+        without: f64,
+        bottleneck: f64,
+        sendbox: f64,
+        goodput: f64,
+    }
+
+    const MOVED: Shown =
+        Shown { without: 1000.0, bottleneck: 100.0, sendbox: 900.0, goodput: 90.0 };
+
+    /// Stores runs of the demo that show this.
+    fn runs(shown: Shown, invalid: bool) -> (tempfile::TempDir, Store, Vec<Run>) {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::create(folder.path()).unwrap();
         let mut runs = Vec::new();
         for plan in plans(true).unwrap() {
             for arm in &plan.arms {
                 let experiment = plan.experiment(arm, &plan.cells[0], 1).unwrap();
-                let part = |name: &str, numbers: &[(&str, f64)]| {
+                let metrics = |numbers: &[(&str, f64)]| {
                     let numbers = numbers.iter().map(|(name, value)| (name.to_string(), *value));
-                    Part { name: name.into(), metrics: Metrics(numbers.collect()) }
+                    Metrics(numbers.collect())
                 };
-                let share = sendbox / (sendbox + bottleneck);
+                let part = |name: &str, numbers: &[(&str, f64)]| Part {
+                    name: name.into(),
+                    metrics: metrics(numbers),
+                };
+                let is_bundled = arm.name == BUNDLED;
+                let queue = if is_bundled { shown.bottleneck } else { shown.without };
+                let goodput = if is_bundled { shown.goodput } else { 90.0 };
+                let share = shown.sendbox / (shown.sendbox + shown.bottleneck);
                 let bundle = part("a", &[("queue_share_at_sendbox", share)]);
                 let evaluation = Evaluation {
-                    links: vec![part("forward", &[("queue_mean_packets", bottleneck)])],
+                    run: metrics(&[("goodput_mbps", goodput)]),
+                    links: vec![part("forward", &[("queue_mean_packets", queue)])],
                     bundles: experiment.bundles.iter().map(|_| bundle.clone()).collect(),
                     invalid: if invalid { vec!["late".into()] } else { vec![] },
                     ..Evaluation::default()
@@ -204,15 +246,35 @@ mod tests {
 
     #[test]
     fn a_gain_that_is_absent_is_said_so() {
-        let (_folder, store, stored) = runs(100.0, 900.0, false);
+        let (_folder, store, stored) = runs(MOVED, false);
         let verdict = judge(&store, &stored).unwrap();
         assert!(verdict.text.contains("The queue moved: 90 %"), "{}", verdict.text);
         assert!(verdict.text.contains("did NOT get faster"), "{}", verdict.text);
         assert!(!verdict.gained);
-        let (_folder, store, stored) = runs(900.0, 100.0, true);
+        let (_folder, store, stored) = runs(MOVED, true);
         let verdict = judge(&store, &stored).unwrap();
-        assert!(verdict.text.contains("did NOT move: 10 %"), "{}", verdict.text);
         assert_eq!(verdict.text.matches("note: the machine disturbed").count(), 5);
+    }
+
+    #[test]
+    fn a_queue_has_not_moved_if_too_little_arrives_too_much_is_left_or_throughput_is_lost() {
+        for (shown, expected) in [
+            (Shown { sendbox: 500.0, ..MOVED }, "did NOT move: 83.3 % of it stands at the sendbox"),
+            (
+                Shown { bottleneck: 151.0, sendbox: 9000.0, ..MOVED },
+                "did NOT move: 15.1 % of it is left at the bottleneck",
+            ),
+            (Shown { goodput: 45.0, ..MOVED }, "did NOT move: 50 % of the throughput is kept"),
+            (
+                Shown { without: 0.0, ..MOVED },
+                "did NOT move: - of it is left at the bottleneck, expected was at most 15 %",
+            ),
+        ] {
+            let (_folder, store, stored) = runs(shown, false);
+            let verdict = judge(&store, &stored).unwrap();
+            assert!(verdict.text.contains(expected), "{}\nlacks\n{expected}", verdict.text);
+            assert!(!verdict.gained);
+        }
     }
 
     #[test]
