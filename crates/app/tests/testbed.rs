@@ -2,9 +2,7 @@
 #![cfg(feature = "host")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{PacketRecord, RunRecord};
@@ -12,7 +10,7 @@ use forebay_host::scenario::{
     AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
-use forebay_host::testbed::{self, Phase, Progress};
+use forebay_host::testbed;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -273,84 +271,6 @@ fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
         let rejected: u64 = attack.rejected.iter().map(|(_, count)| count).sum();
         assert!(attack.received >= rejected, "{attack:?}");
     }
-}
-
-/// The environment variable that makes [`orchestrator`] run, in this folder.
-const ORCHESTRATE: &str = "FOREBAY_TEST_ORCHESTRATE";
-
-/// No test: the process that the next one kills.
-#[test]
-fn orchestrator() {
-    let Some(dir) = std::env::var_os(ORCHESTRATE) else { return };
-    let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
-    scenario.stop_ns = 600 * SECOND;
-    scenario.pairs[0].forward_bundle = Some(bundle("b"));
-    let running = PathBuf::from(&dir).join("running");
-    let mut progress = |progress: Progress| {
-        if progress.phase == Phase::Running {
-            fs::write(&running, "").unwrap();
-        }
-    };
-    testbed::run_with(&forebay(), &scenario, Path::new(&dir), &mut progress).unwrap();
-}
-
-#[test]
-fn kill_9_of_the_orchestrator_leaves_no_program_and_no_lock() {
-    if skip_without_root() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "orchestrator"])
-        .env(ORCHESTRATE, dir.path())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    // Another emulation of this machine may come first.
-    wait_until("the run to start", 900, || dir.path().join("running").exists());
-    let mark = dir.path().to_str().unwrap();
-    let programs = processes_with(mark);
-    assert_eq!(programs.len(), 5, "{programs:?}");
-    let namespaces: Vec<PathBuf> = programs.iter().map(|pid| namespace_of(*pid)).collect();
-    // While they are open, no other test's namespace gets one of their numbers.
-    let path = |pid: &u32| format!("/proc/{pid}/ns/net");
-    let _held: Vec<_> = programs.iter().map(|pid| fs::File::open(path(pid)).unwrap()).collect();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    wait_until("the programs to die", 60, || processes_with(mark).is_empty());
-    // A dying process loses its command line first and its namespace after its sockets and devices.
-    wait_until("the namespaces to be left", 60, || {
-        all_processes().into_iter().map(namespace_of).all(|it| !namespaces.contains(&it))
-    });
-    run(&scenario(vec![workload("ping", WorkloadKind::Ping { loops: 1 })]));
-}
-
-fn wait_until(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited {seconds} s for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn all_processes() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Processes of `forebay` with `mark` in their command line.
-fn processes_with(mark: &str) -> Vec<u32> {
-    let has = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line);
-        line.starts_with(forebay().to_str().unwrap()) && line.contains(mark)
-    };
-    all_processes().into_iter().filter(has).collect()
-}
-
-/// Its network namespace; empty if it is gone.
-fn namespace_of(pid: u32) -> PathBuf {
-    fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default()
 }
 
 fn skip_without_root() -> bool {
