@@ -13,7 +13,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{QueueSample, RunRecord};
 use forebay_host::scenario::{
     AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
-    PairSpec, Scenario, Workload, WorkloadKind,
+    PairSpec, Scenario, Timing, Workload, WorkloadKind,
 };
 use forebay_host::testbed;
 
@@ -47,6 +47,25 @@ fn both_directions_can_be_bundled_by_daemons_side_by_side() {
         assert!(2 * bundle.boundaries_matched > bundle.boundaries_sent, "{}", bundle.name);
         assert!(bundle.decisions.iter().any(|decision| decision.rate_bps.is_some()));
     }
+}
+
+#[test]
+fn a_flow_of_equal_datagrams_is_measured_beyond_65_536_of_them() {
+    let seconds = 9;
+    let mut scenario = scenario(seconds, bundle("copa", "sfq"), None);
+    // No payload to number: the identification alone tells them apart, for 3.3 s.
+    let kind = WorkloadKind::Datagrams {
+        rate_bps: 6_720_000,
+        packet_bytes: 42,
+        timing: Timing::Even,
+        seed: 1,
+    };
+    let cbr = Workload { name: "cbr".into(), kind, ..scenario.pairs[0].workloads[0].clone() };
+    scenario.pairs[0].workloads = vec![cbr];
+    let Some(record) = run(&scenario) else { return };
+    let bundle = &record.bundles[0];
+    assert!(bundle.packets_sent > 2 * 65_536, "{}", bundle.packets_sent);
+    assert!(4 * bundle.boundaries_matched > 3 * bundle.boundaries_sent, "{bundle:?}");
 }
 
 #[test]
