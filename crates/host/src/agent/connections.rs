@@ -191,7 +191,7 @@ impl Connections {
         let is_young = head.delivered <= YOUNG;
         let origin = if is_young { Origin::Opened } else { Origin::Adopted };
         let flow = Flow::new(origin, head, &choice, self.next_seed());
-        self.insert(place, flow, Some((opened.local, opened.remote)), !is_young);
+        self.insert(place, flow, Some((opened.local, opened.remote)), origin, None);
         self.set_due(place, true);
     }
 
@@ -208,12 +208,8 @@ impl Connections {
                 // rule can be about it.
                 let Some(choice) = self.rules.choices().get(table).cloned() else { return };
                 let seed = self.next_seed();
-                self.insert(
-                    place,
-                    Flow::new(Origin::Adopted, report.head, &choice, seed),
-                    None,
-                    true,
-                );
+                let flow = Flow::new(Origin::Adopted, report.head, &choice, seed);
+                self.insert(place, flow, None, Origin::Adopted, Some(report));
             }
             (true, _) => self.take(place, report),
         }
@@ -246,7 +242,8 @@ impl Connections {
         place: Place,
         flow: Flow,
         addresses: Option<(SocketAddr, SocketAddr)>,
-        is_adopted: bool,
+        origin: Origin,
+        first: Option<&Report>,
     ) {
         self.remove(place);
         let number = self.totals.opened;
@@ -254,11 +251,13 @@ impl Connections {
         if self.recorder.is_on() {
             self.recorder.put(Row::Open(Open {
                 flow: number,
-                adopted: is_adopted,
+                adopted: origin == Origin::Adopted,
                 cc: flow.choice().spec().clone(),
                 seed: flow.seed(),
                 remote: addresses.map(|(_, remote)| remote.to_string()),
                 head: HeadRow::of(flow.head()),
+                window_us: first.map(|report| report.window_us),
+                acks: first.map(|report| report.acks),
             }));
         }
         let connection = Connection {

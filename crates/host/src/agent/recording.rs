@@ -88,6 +88,12 @@ pub struct Open {
     pub remote: Option<String>,
     /// Its first record.
     pub head: HeadRow,
+    /// Time that this record covers, of one that was there before the agent.
+    #[serde(default)]
+    pub window_us: Option<u32>,
+    /// Acknowledgements in that time.
+    #[serde(default)]
+    pub acks: Option<u32>,
 }
 
 impl Open {

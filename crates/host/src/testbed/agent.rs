@@ -266,14 +266,16 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
     let mut fallen: BTreeMap<(usize, u64), Fallen> = BTreeMap::new();
     for (number, path) in recordings.iter().enumerate() {
         recording::read(path, |_, row| {
-            let (flow, head) = match &row {
-                Row::Open(open) => (open.flow, &open.head),
-                Row::Report(report) => (report.flow, &report.head),
+            let (flow, head, heard) = match &row {
+                Row::Open(open) => (open.flow, &open.head, open.window_us.zip(open.acks)),
+                Row::Report(report) => {
+                    (report.flow, &report.head, Some((report.window_us, report.acks)))
+                }
                 Row::End { reason } => return Err(format!("it ends before the run: {reason}")),
                 _ => return Ok(()),
             };
             if head.at_ns > hit_ns {
-                take(&mut fallen, (number, flow), head, hit_ns);
+                take(&mut fallen, (number, flow), head, heard, hit_ns);
             }
             Ok(())
         })?;
@@ -286,17 +288,24 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
     })
 }
 
+/// `heard` is what the record covers: microseconds and acknowledgements, its own included.
 fn take(
     fallen: &mut BTreeMap<(usize, u64), Fallen>,
     connection: (usize, u64),
     head: &HeadRow,
+    heard: Option<(u32, u32)>,
     hit_ns: u64,
 ) {
     let events = Events::from_bits(head.events);
     if events.contains(Events::FALLBACK) {
         let after_ns = head.at_ns - hit_ns;
         let round_trips_ns = PATIENCE_ROUND_TRIPS * u64::from(head.srtt_us) * 1000;
-        let late_ns = after_ns.saturating_sub(round_trips_ns.max(PATIENCE_NS));
+        let in_time_ns = round_trips_ns.max(PATIENCE_NS);
+        // Nothing came between the record before, which was in time, and this one.
+        let is_first_sign = heard.is_some_and(|(window_us, acks)| {
+            acks <= 1 && after_ns.saturating_sub(u64::from(window_us) * 1000) <= in_time_ns
+        });
+        let late_ns = if is_first_sign { 0 } else { after_ns.saturating_sub(in_time_ns) };
         fallen.entry(connection).or_insert(Fallen { after_ns, late_ns, is_resumed: false });
     }
     if events.contains(Events::RESUMED)
@@ -340,6 +349,12 @@ mod tests {
         Row::Report(ReportRow { flow, head: head(at_ms, events), ..ReportRow::default() })
     }
 
+    fn covering(flow: u64, at_ms: u64, window_ms: u32, acks: u32) -> Row {
+        let head = head(at_ms, Events::FALLBACK);
+        let window_us = window_ms * 1000;
+        Row::Report(ReportRow { flow, head, window_us, acks, ..ReportRow::default() })
+    }
+
     fn write(path: &std::path::Path, rows: &[Row]) {
         let start = recording::Start {
             schema: SCHEMA,
@@ -356,7 +371,8 @@ mod tests {
     fn connections_count_that_fell_back_after_the_fault_and_how_late_the_latest_did() {
         let folder = tempfile::tempdir().unwrap();
         let recordings = [0, 1].map(|number| folder.path().join(number.to_string()));
-        // Before the fault at 1 s nothing counts. 4 round trips are 200 ms.
+        // Before the fault at 1 s nothing counts. 4 round trips are 200 ms. The third was silent from
+        // then on, the fourth was not, and the first was heard again before.
         write(&recordings[0], &[report(0, 900, Events::FALLBACK), report(0, 950, Events::RESUMED)]);
         let open = Open {
             flow: 0,
@@ -365,18 +381,22 @@ mod tests {
             seed: 0,
             remote: None,
             head: head(1150, Events::FALLBACK),
+            window_us: None,
+            acks: None,
         };
         let rows = [
             Row::Open(open),
-            report(1, 1230, Events::FALLBACK),
+            covering(3, 1900, 800, 1),
+            covering(4, 1210, 900, 2),
+            covering(1, 1230, 20, 1),
             report(0, 1300, Events::ROUND),
             report(0, 2000, Events::RESUMED),
             report(2, 2000, Events::RESUMED),
         ];
         write(&recordings[1], &rows);
         let seen = after_fault(&recordings, 1_000_000_000).unwrap();
-        let (last_ns, late_ns) = (230_000_000, 30_000_000);
-        assert_eq!(seen, AgentFault { fell_back: 2, last_ns, late_ns, resumed: 1 });
+        let (last_ns, late_ns) = (900_000_000, 30_000_000);
+        assert_eq!(seen, AgentFault { fell_back: 4, last_ns, late_ns, resumed: 1 });
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub static CATALOGUE: &[Entry] = &[
         "from that fault until it had the last of them, by the kernel's own records"),
     entry("agent_fallback_late_ms", "run arm", "ms", Max,
         "by how much that was more than four smoothed round trips of the connection, or 100 ms if that \
-         is longer, where it was most"),
+         is longer, where it was most; 0 where the peer was silent in between and no timer ran out"),
     entry("agent_resumed", "run arm", "", Min, "those among them that an agent decided for again"),
     entry("queue_total_mean_packets", "run arm", "packets", Mean,
         "queues of both links and all sendboxes, added, mean over time"),
