@@ -47,6 +47,7 @@ fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
         (&["--metric", "cycles"], "score, cpu_per_gb"),
         (&["--rate", "0Mbit/s"], "--rate"),
         (&["--trials", "0"], "1..=1000"),
+        (&["--interval", "150ms"], "--interval 150ms: allowed is 100ms to 1s in steps of 100ms"),
     ] {
         let output = platforms(folder.path(), arguments).output().unwrap();
         assert!(refusal(&output).contains(expected), "{output:?}");
@@ -118,6 +119,10 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
         let seen = control.calls as f64 / 0.5 / outcome.acks_per_s;
         assert!(seen > 0.5, "{seen} calls an ACK: {outcome:?}");
     }
+    // Without a slot it measures all the same, and no agent is there to be told.
+    let outcome = trial(Control::Unled, load, true);
+    let control = outcome.programs.iter().find(|it| it.name.starts_with("cong_control")).unwrap();
+    assert!(control.calls > 0 && outcome.agent.is_none() && outcome.bytes_per_s > 0.0);
     let many = Load { rate: None, flows: 20, gso_segments: None };
     let outcome = trial(agent(Cadence::Every(10 * MS), Duration::ZERO), many, false);
     assert!(outcome.bytes_per_s > 0.0 && outcome.programs.is_empty(), "{outcome:?}");

@@ -75,6 +75,24 @@ pub fn cpu_clock_ns(pid: u32) -> io::Result<u64> {
     Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
+/// The kernel's thread that does the packet work of the processor `cpu` which nobody's context got done
+/// (`ksoftirqd`); `None` if none is to be seen, as from within another PID namespace.
+pub fn ksoftirqd(cpu: usize) -> io::Result<Option<u32>> {
+    let wanted = format!("ksoftirqd/{cpu}");
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // It may have ended meanwhile. Only threads of the kernel have no command line.
+        let read = |file| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        if read("comm").trim_end() == wanted && read("cmdline").is_empty() {
+            return Ok(Some(pid));
+        }
+    }
+    Ok(None)
+}
+
 /// The processors on which the calling thread may run, ascending.
 pub fn processors() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(Pid::from_raw(0))?;

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_ebpf::tcp::{Cadence, Empty, Native, ProgramTime, RunTimes, program_times};
+use forebay_ebpf::tcp::{
+    Cadence, Datapath, Empty, Native, Options, ProgramTime, RunTimes, program_times,
+};
 use nix::sys::signal::Signal;
+use socket2::SockRef;
 
 use super::counter::Counted;
 use super::pair::{Pair, RECEIVER};
@@ -52,6 +57,7 @@ pub struct Bench {
     binary: PathBuf,
     dir: PathBuf,
     cpu: usize,
+    ksoftirqd: Option<u32>,
     pair: Pair,
 }
 
@@ -72,7 +78,8 @@ impl Bench {
         let dir = dir
             .canonicalize()
             .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
-        Ok(Self { binary: binary.to_path_buf(), dir, cpu, pair: Pair::build()? })
+        let ksoftirqd = process::ksoftirqd(cpu).map_err(TestbedError::Proc)?;
+        Ok(Self { binary: binary.to_path_buf(), dir, cpu, ksoftirqd, pair: Pair::build()? })
     }
 
     /// The processor on which everything happens.
@@ -126,7 +133,7 @@ impl Bench {
         let mut looks = Vec::new();
         for at in window {
             sleep_until(at);
-            looks.push(Look::take(self.cpu, [&sender, &receiver, &counter], &platform)?);
+            looks.push(self.look([&sender, &receiver, &counter], &platform)?);
         }
         let later = platform.status()?;
         for part in [&mut sender, &mut counter] {
@@ -177,18 +184,34 @@ impl Bench {
             Control::Kernel(name) => Platform { name: name.clone(), held: None, agent: None },
             Control::Native(kind) => held(Held::Native(Native::register(*kind, &own)?)),
             Control::Empty => held(Held::Empty(Empty::register(&own)?)),
+            Control::Unled => held(Held::Unled(Unled::register(&own)?)),
             Control::Agent(terms) => {
-                let choice: Choice = terms.algorithm.parse().map_err(|error| {
+                let _: Choice = terms.algorithm.parse().map_err(|error| {
                     let (name, reason) = (terms.algorithm.clone(), format!("{error}"));
                     CostError::Algorithm { name, reason }
                 })?;
-                let spec = agent_spec(terms, self.dir.join("agent.sock"));
+                let spec = agent_spec(terms, &own, self.dir.join("agent.sock"));
                 let control = spec.control.clone();
                 let program = self.part("agent", &self.pair.sender, Part::Agent(spec))?;
                 let agent = Some(AgentProgram { program, control });
-                Platform { name: choice.kernel_name(), held: None, agent }
+                Platform { name: own, held: None, agent }
             }
         })
+    }
+
+    /// Looks at the processes and the processor.
+    fn look(&self, parts: [&Program; 3], platform: &Platform) -> Result<Look, CostError> {
+        let at_ns = clock::now().as_nanos();
+        let agent = platform.agent.as_ref().map(|agent| agent.program.pid());
+        let [sender, receiver, counter] = parts.map(|part| Some(part.pid()));
+        let mut cpu_ns = [0; 5];
+        let all = [sender, receiver, counter, agent, self.ksoftirqd];
+        for (time, pid) in cpu_ns.iter_mut().zip(all) {
+            let used = pid.map(process::cpu_clock_ns).transpose().map_err(TestbedError::Proc)?;
+            *time = used.unwrap_or(0);
+        }
+        let processor = ProcessorTime::now(self.cpu).map_err(TestbedError::Proc)?;
+        Ok(Look { at_ns, cpu_ns, processor })
     }
 
     fn output(&self, part: &str) -> PathBuf {
@@ -216,6 +239,33 @@ struct Platform {
 enum Held {
     Native(Native),
     Empty(Empty),
+    Unled(Unled),
+}
+
+/// A datapath with one slot and a connection that has it, so that no other finds one. Dropped in this
+/// order.
+#[allow(dead_code)]
+struct Unled {
+    holders: [TcpStream; 2],
+    datapath: Datapath,
+}
+
+impl Unled {
+    fn register(name: &str) -> Result<Self, CostError> {
+        let options = Options { flows: 1, ..Options::named(name) };
+        let datapath = Datapath::register(&options)?;
+        let holders = connected(name).map_err(CostError::Holder)?;
+        Ok(Self { holders, datapath })
+    }
+}
+
+/// Two ends of a connection on this host; the first one's congestion control is `name`.
+fn connected(name: &str) -> io::Result<[TcpStream; 2]> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let one = TcpStream::connect(listener.local_addr()?)?;
+    let (other, _) = listener.accept()?;
+    SockRef::from(&one).set_tcp_congestion(name.as_bytes())?;
+    Ok([one, other])
 }
 
 struct AgentProgram {
@@ -246,31 +296,19 @@ impl Platform {
 /// The processes and the processor at an instant.
 struct Look {
     at_ns: u64,
-    /// CPU time so far (ns) of sender, receiver, counter and agent.
-    cpu_ns: [u64; 4],
+    /// CPU time so far (ns) of sender, receiver, counter, agent and the kernel's thread for packet work.
+    cpu_ns: [u64; 5],
     processor: ProcessorTime,
-}
-
-impl Look {
-    fn take(cpu: usize, parts: [&Program; 3], platform: &Platform) -> Result<Self, CostError> {
-        let at_ns = clock::now().as_nanos();
-        let agent = platform.agent.as_ref().map(|agent| &agent.program);
-        let mut cpu_ns = [0; 4];
-        for (time, part) in cpu_ns.iter_mut().zip(parts.into_iter().chain(agent)) {
-            *time = process::cpu_clock_ns(part.pid()).map_err(TestbedError::Proc)?;
-        }
-        let processor = ProcessorTime::now(cpu).map_err(TestbedError::Proc)?;
-        Ok(Self { at_ns, cpu_ns, processor })
-    }
 }
 
 fn outcome(looks: &[Look], window: [u64; 2], sent: Sent, counted: Counted) -> Outcome {
     let [from, to] = looks else { return Outcome::default() };
     let window_ns = to.at_ns - from.at_ns;
     let used = |part: usize| to.cpu_ns[part].saturating_sub(from.cpu_ns[part]);
-    let [sender, receiver, counter, agent] = [0, 1, 2, 3].map(used);
+    let [sender, receiver, counter, agent, ksoftirqd] = [0, 1, 2, 3, 4].map(used);
     let processor = to.processor.since(from.processor);
-    let known = sender + receiver + counter + agent + processor.idle_ns + processor.steal_ns;
+    let parts = sender + receiver + counter + agent + ksoftirqd;
+    let known = parts + processor.idle_ns + processor.steal_ns;
     let per_s = |count: u64| count as f64 * 1e9 / sent.time_ns.max(1) as f64;
     Outcome {
         counted_per_s: counted.per_s(),
@@ -284,6 +322,7 @@ fn outcome(looks: &[Look], window: [u64; 2], sent: Sent, counted: Counted) -> Ou
         sender_cpu_ns: sender,
         receiver_cpu_ns: receiver,
         agent_cpu_ns: agent,
+        ksoftirqd_cpu_ns: ksoftirqd,
         softirq_ns: processor.softirq_ns,
         idle_ns: processor.idle_ns,
         steal_ns: processor.steal_ns,
@@ -310,13 +349,14 @@ fn agent(earlier: &AgentStatus, later: &AgentStatus) -> AgentOutcome {
     }
 }
 
-fn agent_spec(terms: &AgentTerms, control: PathBuf) -> AgentSpec {
+fn agent_spec(terms: &AgentTerms, name: &str, control: PathBuf) -> AgentSpec {
     let (per_round, time) = match terms.cadence {
         Cadence::Round { at_least } => (true, at_least),
         Cadence::Every(time) => (false, time),
     };
     AgentSpec {
         algorithm: terms.algorithm.clone(),
+        name: name.into(),
         report_ns: nanos(time),
         per_round,
         period_ns: nanos(terms.period),
@@ -331,7 +371,7 @@ fn programs(own: &BTreeSet<u32>, control: &Control) -> Result<Vec<ProgramCost>, 
         Control::Kernel(_) => &[],
         Control::Native(_) => &["native_"],
         Control::Empty => &["empty_"],
-        Control::Agent(_) => &["datapath_", "cong_control_"],
+        Control::Agent(_) | Control::Unled => &["datapath_", "cong_control_"],
     };
     let times = program_times(&BTreeSet::new()).map_err(CostError::RunTimes)?;
     let is_own = |program: &ProgramTime| {
@@ -353,18 +393,18 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn look(at_ns: u64, cpu_ns: [u64; 4], total_ns: u64) -> Look {
+    fn look(at_ns: u64, cpu_ns: [u64; 5], total_ns: u64) -> Look {
         let processor = ProcessorTime { steal_ns: total_ns / 100, total_ns, ..Default::default() };
         Look { at_ns, cpu_ns, processor }
     }
 
     #[test]
     fn what_nobody_of_the_trial_used_was_used_by_others() {
-        let looks = [look(1_000, [0, 0, 0, 5], 0), look(2_010, [300, 200, 400, 55], 1_000)];
+        let looks = [look(1_000, [0, 0, 0, 5, 7], 0), look(2_010, [300, 200, 380, 55, 27], 1_000)];
         let sent = Sent { time_ns: 500, bytes: 1000, acks: 10, segments: 20, retransmissions: 1 };
         let counted = Counted { steps: 600, time_ns: 1_000, cpu_ns: 500 };
         let outcome = outcome(&looks, [990, 2_000], sent, counted);
-        assert_eq!(outcome.traffic_cpu_ns(), 300 + 200 + 50);
+        assert_eq!(outcome.traffic_cpu_ns(), 300 + 200 + 50 + 20);
         // 1010 less 950 of the trial's own and 10 stolen.
         assert_eq!((outcome.window_ns, outcome.foreign_ns), (1_010, 50));
         assert_eq!(outcome.lateness_ns, [10, 10]);

@@ -100,6 +100,8 @@ pub struct SenderSpec {
 pub struct AgentSpec {
     /// Algorithm with its parameters.
     pub algorithm: String,
+    /// The name under which it is registered with the kernel.
+    pub name: String,
     /// At least this long between two reports of one connection (ns); 0: none.
     pub report_ns: u64,
     /// Reports only end with rounds.
@@ -129,6 +131,7 @@ pub fn run(spec: PartSpec) -> Result<(), PartError> {
 fn agent(spec: AgentSpec) -> Result<(), PartError> {
     let wrong = |error: String| PartError::Algorithm(format!("{}: {error}", spec.algorithm));
     let choice: Choice = spec.algorithm.parse().map_err(|error| wrong(format!("{error}")))?;
+    let choice = choice.named(&spec.name).map_err(|error| wrong(format!("{error}")))?;
     let time = Duration::from_nanos(spec.report_ns);
     let config = Config {
         rules: Rules::new(vec![choice], Vec::new()).map_err(wrong)?,
