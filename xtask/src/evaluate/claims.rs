@@ -25,6 +25,8 @@ pub struct Claims {
 pub struct PlanClaims {
     /// Name as `forebay run` takes it.
     pub name: String,
+    /// A backend on which it runs, too, for figures beside those of its own.
+    pub beside: Option<String>,
     /// The claims.
     pub claim: Vec<Claim>,
 }
@@ -58,6 +60,42 @@ pub struct Claim {
     pub at_least: Option<f64>,
     /// Upper bound.
     pub at_most: Option<f64>,
+    /// How far it may be from the same figure of the backend beside.
+    pub within: Option<Within>,
+}
+
+/// A distance: whichever of these is more.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Within {
+    /// As a share of the figure beside.
+    pub share: f64,
+    /// In its unit.
+    #[serde(default)]
+    pub least: f64,
+}
+
+/// What a figure must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Bounds {
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+}
+
+impl Bounds {
+    fn hold(self, value: f64) -> bool {
+        self.at_least.is_none_or(|least| value >= least)
+            && self.at_most.is_none_or(|most| value <= most)
+    }
+
+    fn words(self) -> String {
+        let bounds = [(self.at_least, "≥"), (self.at_most, "≤")];
+        let rounded = |bound: f64| (bound * 1e4).round() / 1e4;
+        let words = bounds
+            .iter()
+            .filter_map(|(bound, sign)| Some(format!("{sign} {}", rounded((*bound)?))));
+        words.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What became of a claim at one place.
@@ -69,6 +107,8 @@ pub enum Outcome {
     Fails,
     /// There is no figure, or one of fewer valid runs than the plan has seeds.
     NotRun,
+    /// There is one that says neither.
+    Open,
     /// There is a figure, and nothing is claimed of it.
     Reported,
 }
@@ -99,11 +139,19 @@ impl Claims {
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let claims: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
-        for claim in claims.plan.iter().flat_map(|plan| &plan.claim) {
-            let is_bounded = claim.at_least.is_some() || claim.at_most.is_some();
+        for (plan, claim) in claims.plan.iter().flat_map(PlanClaims::claims) {
+            let has_bound = claim.at_least.is_some() || claim.at_most.is_some();
+            ensure!(
+                !(has_bound && claim.within.is_some())
+                    && claim.within.is_none_or(|_| plan.beside.is_some()),
+                "{}: claim {:?}: within needs the plan's beside, and no other bound",
+                path.display(),
+                claim.text
+            );
+            let is_bounded = has_bound || claim.within.is_some();
             ensure!(
                 is_bounded != claim.report_only,
-                "{}: claim {:?}: one of at_least, at_most, or report_only is needed",
+                "{}: claim {:?}: one of at_least, at_most, within, or report_only is needed",
                 path.display(),
                 claim.text
             );
@@ -119,11 +167,17 @@ impl Claims {
 }
 
 impl PlanClaims {
+    /// Each with its plan.
+    fn claims(&self) -> impl Iterator<Item = (&Self, &Claim)> {
+        self.claim.iter().map(move |claim| (self, claim))
+    }
+
     /// Judges the document that `forebay run --json` printed (`Null`: none) against the runs that
-    /// the plan asks for.
-    pub fn judge(&self, document: &Value, wanted: &Wanted) -> Vec<Verdict> {
+    /// the plan asks for. `beside` is that of the backend of this name.
+    pub fn judge(&self, document: &Value, beside: &Value, wanted: &Wanted) -> Vec<Verdict> {
         let results = Results { document, wanted };
-        self.claim.iter().flat_map(|claim| claim.judge(&self.name, &results)).collect()
+        let beside = Results { document: beside, wanted };
+        self.claim.iter().flat_map(|claim| claim.judge(&self.name, &results, &beside)).collect()
     }
 }
 
@@ -164,7 +218,7 @@ impl<'a> Results<'a> {
 }
 
 impl Claim {
-    fn judge(&self, plan: &str, results: &Results<'_>) -> Vec<Verdict> {
+    fn judge(&self, plan: &str, results: &Results<'_>, beside: &Results<'_>) -> Vec<Verdict> {
         let seeds: Vec<Option<u64>> = match self.each_run {
             true => results.wanted.seeds.iter().copied().map(Some).collect(),
             false => vec![None],
@@ -173,7 +227,10 @@ impl Claim {
         let mut verdicts = Vec::new();
         for arm in &self.arms {
             for cell in results.wanted.cells.iter().filter(is_meant) {
-                verdicts.extend(seeds.iter().map(|seed| self.at(plan, results, arm, cell, *seed)));
+                let at = |seed: &Option<u64>| {
+                    self.at(plan, results, beside, (arm.as_str(), cell.as_str(), *seed))
+                };
+                verdicts.extend(seeds.iter().map(at));
             }
         }
         verdicts
@@ -184,33 +241,35 @@ impl Claim {
         &self,
         plan: &str,
         results: &Results<'_>,
-        arm: &str,
-        cell: &str,
-        seed: Option<u64>,
+        beside: &Results<'_>,
+        (arm, cell, seed): (&str, &str, Option<u64>),
     ) -> Verdict {
-        let row = results.row(arm, cell, seed);
-        let base = self.over.as_ref().and_then(|over| results.row(over, cell, seed));
-        let value = row.and_then(|row| self.value_of(row, base));
-        let runs = match seed {
-            Some(_) => (usize::from(row.is_some()), 1),
-            None => (self.judged(results, arm, cell), results.wanted.seeds.len()),
+        let figure = |results: &Results<'_>| {
+            let base = self.over.as_ref().and_then(|over| results.row(over, cell, seed));
+            results.row(arm, cell, seed).and_then(|row| self.value_of(row, base))
         };
+        let judged = |results: &Results<'_>| match seed {
+            Some(_) => usize::from(results.row(arm, cell, seed).is_some()),
+            None => self.judged(results, arm, cell),
+        };
+        let (value, mut bounds) = (figure(results), Bounds::from(self));
+        let wanted = if seed.is_some() { 1 } else { results.wanted.seeds.len() };
+        let mut runs = (judged(results), wanted);
+        if let Some(within) = self.within {
+            runs.0 = runs.0.min(judged(beside));
+            bounds = figure(beside).map_or(bounds, |other| within.of(other));
+        }
         let words = [arm, cell, &seed.map(|seed| format!("seed {seed}")).unwrap_or_default()];
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        let bound = [(self.at_least, "≥"), (self.at_most, "≤")]
-            .iter()
-            .filter_map(|(bound, sign)| Some(format!("{sign} {}", (*bound)?)))
-            .collect::<Vec<_>>()
-            .join(", ");
         Verdict {
             plan: plan.into(),
             text: self.text.clone(),
             place: words.join(" "),
             value,
-            bound,
+            bound: bounds.words(),
             runs,
             commit: results.commit(arm, cell),
-            outcome: self.outcome(value, runs),
+            outcome: self.outcome(value, bounds, runs),
         }
     }
 
@@ -237,15 +296,32 @@ impl Claim {
         (base != 0.0).then(|| value / base)
     }
 
-    fn outcome(&self, value: Option<f64>, (judged, wanted): (usize, usize)) -> Outcome {
+    fn outcome(
+        &self,
+        value: Option<f64>,
+        bounds: Bounds,
+        (judged, wanted): (usize, usize),
+    ) -> Outcome {
         let Some(value) = value.filter(|_| judged == wanted) else { return Outcome::NotRun };
-        let is_within = self.at_least.is_none_or(|least| value >= least)
-            && self.at_most.is_none_or(|most| value <= most);
-        match (self.report_only, is_within) {
+        match (self.report_only, bounds.hold(value)) {
             (true, _) => Outcome::Reported,
             (false, true) => Outcome::Holds,
             (false, false) => Outcome::Fails,
         }
+    }
+}
+
+impl From<&Claim> for Bounds {
+    fn from(claim: &Claim) -> Self {
+        Self { at_least: claim.at_least, at_most: claim.at_most }
+    }
+}
+
+impl Within {
+    /// The bounds around the figure beside.
+    fn of(self, other: f64) -> Bounds {
+        let distance = (self.share * other.abs()).max(self.least);
+        Bounds { at_least: Some(other - distance), at_most: Some(other + distance) }
     }
 }
 
@@ -301,7 +377,8 @@ mod tests {
     }
 
     fn judge(claim: &Claim, document: &Value, wanted: &Wanted) -> Vec<Verdict> {
-        claim.judge("p", &Results { document, wanted })
+        let none = Results { document: &Value::Null, wanted };
+        claim.judge("p", &Results { document, wanted }, &none)
     }
 
     #[test]
@@ -315,6 +392,38 @@ mod tests {
                                   "over": "status_quo", "at_least": 0.02 }));
         let verdict = &judge(&ratio, &document(), &wanted(&[1], &[""]))[0];
         assert_eq!((verdict.value, verdict.outcome), (Some(0.01), Outcome::Fails));
+    }
+
+    #[test]
+    fn a_figure_may_be_judged_beside_the_same_of_another_backend() {
+        let beside = |queue: f64, seeds: &[u64]| {
+            let runs = seeds.iter().map(|seed| run("copa_sfq", "", *seed, true));
+            json!({ "runs": runs.collect::<Vec<_>>(), "summary": [row("copa_sfq", "", queue)] })
+        };
+        let plan = |share: f64, least: f64| -> PlanClaims {
+            let within = json!({ "share": share, "least": least });
+            let claim =
+                json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "within": within });
+            serde_json::from_value(json!({ "name": "p", "beside": "sim", "claim": [claim] }))
+                .unwrap()
+        };
+        let judge = |plan: &PlanClaims, beside: &Value| {
+            plan.judge(&document(), beside, &wanted(&[1], &[""])).remove(0)
+        };
+        // 9 packets here.
+        for (other, share, least, expected) in [
+            (10.0, 0.15, 0.0, Outcome::Holds),
+            (11.0, 0.15, 0.0, Outcome::Fails),
+            (11.0, 0.15, 2.0, Outcome::Holds),
+            (6.9, 0.15, 2.0, Outcome::Fails),
+        ] {
+            let verdict = judge(&plan(share, least), &beside(other, &[1]));
+            assert_eq!((verdict.outcome, verdict.value), (expected, Some(9.0)), "{other}");
+        }
+        assert_eq!(judge(&plan(0.5, 2.0), &beside(10.0, &[1])).bound, "≥ 5, ≤ 15");
+        let missing = judge(&plan(0.15, 2.0), &beside(9.0, &[]));
+        assert_eq!((missing.outcome, missing.runs), (Outcome::NotRun, (0, 1)));
+        assert_eq!(judge(&plan(0.15, 2.0), &Value::Null).outcome, Outcome::NotRun);
     }
 
     #[test]
