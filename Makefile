@@ -14,7 +14,7 @@ test: packages lint ## every test; as root also those on real traffic
 	$(CARGO) test --workspace --locked
 	cd fuzz && $(CARGO) test --locked && $(CARGO) run --locked -- all --seconds 10
 
-evaluate: build ## runs the plans and judges every claim of docs/claims.toml (root, hours)
+evaluate: build ## runs plans and platforms and judges every claim (root, hours)
 	$(CARGO) xtask evaluate
 
 bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second

@@ -15,8 +15,8 @@ use forebay_core::units::{Rate, parse_duration};
 /// that the folder has already are not made again, so a measurement that was broken off goes on where it
 /// was.
 ///
-/// Exit code 1: a claim failed, reports were lost, or an agent that was slowed on purpose was not told
-/// apart.
+/// Exit code 1: a claim failed or was not shown (open, void, invalid, of too few trials), reports were
+/// lost, or an agent that was slowed on purpose was not told apart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay platforms                                # everything: hours\n  \
@@ -27,7 +27,8 @@ use forebay_core::units::{Rate, parse_duration};
     Needs root, Linux 6.4 and a machine that is quiet. Figures and all numbers are in DIR/report.html, \
     every trial in DIR/trials.jsonl; of the behaviour in DIR/behaviour.html, every run in DIR/behaviour: \
     a measurement that was broken off goes on where it was.\n\
-    Exit code 1: a claim failed, reports were lost, or the slowed agent was not told apart.")]
+    Exit code 1: a claim failed or was not shown (open, void, invalid, of too few trials), reports were lost, \
+    or the slowed agent was not told apart. No score is judged on fewer than 20 pairs of trials.")]
 pub struct Platforms {
     /// What is measured: cpu (scores beside the kernel's own, CPU time a gigabyte, time of each BPF
     /// program), latency (from report to decision), scale (1 to 1000 connections), behaviour (window,
@@ -41,12 +42,15 @@ pub struct Platforms {
     /// of the behaviour 15s].
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     duration: Option<Duration>,
+    /// Bins of the behaviour's curves and of what is claimed of them, 100ms to 1s in steps of 100ms.
+    #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "TIME")]
+    interval: Duration,
     /// Scored trials of each platform before claims are judged, and from one judgement to the next; of
-    /// the behaviour all trials.
+    /// the behaviour all trials. With fewer than 20 of the behaviour, its claims are about these.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000),
           value_name = "N")]
     trials: u32,
-    /// Scored trials at most; a claim that is open then stays so.
+    /// Scored trials at most; a claim that is open then stays so, as all are with fewer than 20.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000),
           value_name = "N")]
     max_trials: u32,
@@ -89,9 +93,12 @@ enum MetricName {
 
 #[cfg(feature = "host")]
 mod with_host {
-    use forebay_lab::platforms::behaviour::{self, Behaviour, BehaviourError, STOP_MIN};
+    use forebay_lab::platforms::behaviour::{
+        self, Behaviour, BehaviourError, Look, STOP_MIN, is_interval,
+    };
     use forebay_lab::platforms::figures::Findings;
     use forebay_lab::platforms::progress::Progress;
+    use forebay_lab::platforms::verdicts::{self, Shown};
     use forebay_lab::platforms::{
         Algorithm, Metric, Options, PlatformsError, What, behaviour_report, measure, report, tables,
     };
@@ -132,32 +139,33 @@ mod with_host {
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             self.check()?;
             let mut text = String::new();
-            let mut failures = Vec::new();
+            let mut claims: Vec<Shown> = Vec::new();
             let (mut findings, mut behaviour) = (None, None);
             if !self.what.costs().is_empty() {
                 let (found, path) = self.costs()?;
-                failures.extend(found.failures(&self.what.costs()));
+                claims.extend(verdicts::of_costs(&found, &self.what.costs()));
                 text += &tables::text(&found, self.metric());
                 text += &format!("report: {}\n", path.display());
                 findings = Some(found);
             }
             if self.what.has_behaviour() {
                 let (found, path) = self.behaviour()?;
-                failures.extend(found.links.iter().flat_map(|link| link.failures()));
+                claims.extend(verdicts::of_behaviour(&found));
                 text += &behaviour_report::text(&found);
                 text += &format!("report: {}\n", path.display());
                 behaviour = Some(found);
             }
+            let complaints: Vec<String> = claims.iter().filter_map(Shown::complaint).collect();
             if self.json {
                 let document = serde_json::json!({
-                    "findings": findings, "behaviour": behaviour, "failures": failures,
+                    "findings": findings, "behaviour": behaviour, "claims": claims,
                 });
                 print(&format!("{document:#}\n"))?;
             } else {
-                text.extend(failures.iter().map(|failure| format!("FAILED: {failure}\n")));
+                text.extend(complaints.iter().map(|complaint| format!("{complaint}\n")));
                 print(&text)?;
             }
-            Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
 
         fn check(&self) -> Result<(), BadInput> {
@@ -169,6 +177,13 @@ mod with_host {
             if self.what.has_behaviour() && duration < STOP_MIN {
                 let refusal = format!(
                     "--duration {duration:?}: allowed is {STOP_MIN:?} to 10min for the behaviour"
+                );
+                return Err(BadInput(refusal));
+            }
+            if !is_interval(self.interval) {
+                let refusal = format!(
+                    "--interval {:?}: allowed is 100ms to 1s in steps of 100ms",
+                    self.interval
                 );
                 return Err(BadInput(refusal));
             }
@@ -220,7 +235,8 @@ mod with_host {
             let mut runs = run_plans(&[simulated], "sim", folder.clone(), &options)?.runs;
             runs.extend(run_plans(plans, "emu", folder.clone(), &options)?.runs);
             let store = Store::open(&folder).map_err(store_error)?;
-            let found = behaviour::read(&plan, &algorithm, &store, &runs);
+            let look = Look { trials: self.trials as usize, interval: self.interval };
+            let found = behaviour::read(&plan, &algorithm, &store, &runs, look);
             let found = found.map_err(|error| match error {
                 BehaviourError::Plan(error) => bad_plan(error),
                 BehaviourError::Store(error) => store_error(error),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::fidelity::{Fidelity, Link, Trial};
+use super::fidelity::{Fidelity, Link, TRIALS, Trial};
 use super::platform::{Algorithm, Platform};
 use crate::plan::{Override, Plan, PlanError};
 use crate::store::{Run, Store, StoreError};
@@ -25,6 +25,10 @@ const FLOW: &str = "bulk";
 const FROM: Duration = Duration::from_secs(1);
 /// ...until so long before the end.
 const BEFORE_END: Duration = Duration::from_millis(500);
+/// Bins of the curves: they are whole ones of the store's, which is also the default.
+pub const INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(1);
+const INTERVAL_STEP: Duration = *INTERVALS.start();
 /// Shortest run: slow start and as long again are seen, and the curves are compared for more than half.
 pub const STOP_MIN: Duration = Duration::from_secs(4);
 
@@ -37,6 +41,8 @@ pub struct Behaviour {
     pub commit: String,
     /// The hosts' kernel.
     pub kernel: String,
+    /// Trials of each platform that were asked for.
+    pub trials: usize,
     /// Runs that the harness's own figures forbid to use.
     pub rejected: usize,
     /// By link.
@@ -92,7 +98,7 @@ impl Platform {
             Self::Agent1Ms => Some("agent_1ms"),
             Self::Agent10Ms => Some("agent_10ms"),
             Self::AgentAck => Some("agent_ack"),
-            Self::AgentSlowed | Self::Empty | Self::Simulator => None,
+            Self::AgentSlowed | Self::Empty | Self::Fold | Self::Simulator => None,
         }
     }
 
@@ -113,13 +119,30 @@ impl Platform {
     }
 }
 
+/// How runs are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Trials of each platform that were asked for: with fewer, or fewer than [`TRIALS`] if more were,
+    /// nothing is said.
+    pub trials: usize,
+    /// Bins of the curves, see [`is_interval`].
+    pub interval: Duration,
+}
+
+/// Whether curves can have such bins: a whole number of the store's, within [`INTERVALS`].
+pub fn is_interval(interval: Duration) -> bool {
+    INTERVALS.contains(&interval) && interval.as_nanos() % INTERVAL_STEP.as_nanos() == 0
+}
+
 /// Judges `runs` of `plan`: those that are valid.
 pub fn read(
     plan: &Plan,
     algorithm: &Algorithm,
     store: &Store,
     runs: &[Run],
+    look: Look,
 ) -> Result<Behaviour, BehaviourError> {
+    let bins = (look.interval.as_nanos() / INTERVAL_STEP.as_nanos()).max(1) as usize;
     let mut links = Vec::new();
     for cell in &plan.cells {
         let Some(arm) = plan.arms.first() else { continue };
@@ -129,14 +152,15 @@ pub fn read(
             rtt_ms: experiment.rtt.as_secs_f64() * 1e3,
             from_s: FROM.as_secs_f64(),
             to_s: experiment.stop.saturating_sub(BEFORE_END).as_secs_f64(),
+            interval_s: look.interval.as_secs_f64(),
         };
         let mut trials: BTreeMap<Platform, Vec<Trial>> = BTreeMap::new();
         for run in runs.iter().filter(|run| run.is_valid() && run.key.cell == cell.name) {
             if let Some(platform) = Platform::of_run(run) {
-                trials.entry(platform).or_default().push(trial(store, run)?);
+                trials.entry(platform).or_default().push(trial(store, run, bins)?);
             }
         }
-        links.push(Fidelity::of(link, trials));
+        links.push(Fidelity::of(link, trials, look.trials.min(TRIALS)));
     }
     let kernel =
         runs.iter().find_map(|run| run.host["kernel"].as_str().filter(|it| !it.is_empty()));
@@ -144,17 +168,18 @@ pub fn read(
         algorithm: algorithm.name.into(),
         commit: runs.first().map(|run| run.key.commit.clone()).unwrap_or_default(),
         kernel: kernel.unwrap_or("unknown").into(),
+        trials: look.trials,
         rejected: runs.iter().filter(|run| !run.is_valid()).count(),
         links,
     })
 }
 
-fn trial(store: &Store, run: &Run) -> Result<Trial, StoreError> {
+fn trial(store: &Store, run: &Run, bins: usize) -> Result<Trial, StoreError> {
     let over_time = store.connection_over_time(run.id, FLOW)?;
     let windows = store.series(run.id, "flow", FLOW, "cwnd_segments")?;
     let flow = run.flows.iter().find(|flow| flow.name == FLOW);
     let half = flow.and_then(|flow| flow.metrics.get("half_bdp_after_ms"));
-    Ok(Trial::new(over_time, &windows, half))
+    Ok(Trial::new(&over_time, &windows, half, bins))
 }
 
 #[cfg(test)]
@@ -184,6 +209,13 @@ mod tests {
         }
         let window = &plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
         assert_eq!(window.stop - BEFORE_END, Duration::from_millis(14_500));
+    }
+
+    #[test]
+    fn curves_have_whole_bins_of_the_store_s() {
+        let ms = Duration::from_millis;
+        assert!([100, 200, 1000].into_iter().all(|it| is_interval(ms(it))));
+        assert!(![0, 50, 150, 1100].into_iter().any(|it| is_interval(ms(it))));
     }
 
     #[test]
@@ -222,7 +254,9 @@ mod tests {
         let done = runner::run(&jobs, &*sim, &mut store, &options, &mut Silent).unwrap();
         let ids = done.iter().flat_map(|done| &done.ids);
         let runs: Vec<Run> = ids.map(|id| store.run(*id).unwrap()).collect();
-        let found = read(&plan, &algorithm, &store, &runs).unwrap();
+        let look = Look { trials: 2, interval: Duration::from_millis(500) };
+        let found = read(&plan, &algorithm, &store, &runs, look).unwrap();
+        assert!(found.links.iter().all(|one| one.curves[0].points[1].at_s == 0.5));
         let names: Vec<&str> = found.links.iter().map(|one| one.link.name.as_str()).collect();
         assert_eq!(names, ["40mbit_40ms", "96mbit_50ms"]);
         for (fidelity, mbps, rtt) in [(&found.links[0], 40.0, 40.0), (&found.links[1], 96.0, 50.0)]

@@ -60,10 +60,11 @@ pub fn claims(fidelity: &Fidelity) -> Table {
             claim.what.into(),
             or_dash(claim.deviation),
             or_dash(claim.most),
+            claim.trials.to_string(),
             claim.verdict.words().into(),
         ]
     };
-    let titles = ["claim of", "deviation from the kernel in", "is", "at most", "verdict"];
+    let titles = ["claim of", "deviation from the kernel in", "is", "at most", "trials", "verdict"];
     table(titles, fidelity.claims.iter().map(row).collect())
 }
 
@@ -71,7 +72,8 @@ pub fn claims(fidelity: &Fidelity) -> Table {
 pub fn text(behaviour: &Behaviour) -> String {
     let mut text = String::new();
     for one in &behaviour.links {
-        let _ = writeln!(text, "behaviour of {}, {}", behaviour.algorithm, one.link.name);
+        let (algorithm, trials) = (&behaviour.algorithm, behaviour.trials);
+        let _ = writeln!(text, "behaviour of {algorithm}, {}, of {trials} trials", one.link.name);
         for (titles, rows) in [platforms(one), claims(one)] {
             let _ = writeln!(text, "{}", text_table(&titles, &rows));
         }
@@ -105,12 +107,15 @@ fn section(fidelity: &Fidelity) -> Section {
         Block::Table(page::Table { columns, rows, caption })
     };
     let seen = format!(
-        "Means over trials. NRMSE beside the kernel and throughput from {} to {} s in 100-ms bins; slow \
-         start is the first 2 s. What the kernel again differs from the kernel by is chance.",
-        link.from_s, link.to_s
+        "Means over trials. NRMSE beside the kernel and throughput from {} to {} s in bins of {:.0} ms; \
+         slow start is the first 2 s. What the kernel again differs from the kernel by is chance.",
+        link.from_s,
+        link.to_s,
+        1e3 * link.interval_s
     );
     let claimed = "An NRMSE may be 5 % or twice the kernel's own (kernel again beside kernel); where one \
-                   of the kernel's own is above 6 %, nothing is said of the link (invalid).";
+                   of the kernel's own is above 6 %, nothing is said of the link (invalid). With fewer \
+                   valid trials than were asked for, nothing is either (not run).";
     let mut blocks =
         vec![block(platforms(fidelity), seen), block(claims(fidelity), claimed.into())];
     blocks.extend(Quantity::ALL.map(|quantity| figure(fidelity, quantity)));
@@ -158,6 +163,7 @@ mod tests {
             algorithm: "cubic".into(),
             commit: "abc123".into(),
             kernel: "6.18".into(),
+            trials: 2,
             rejected: 3,
             links: vec![judged(&scales)],
         }
@@ -167,7 +173,7 @@ mod tests {
     fn a_terminal_shows_every_platform_and_every_claim_with_its_verdict() {
         let text = text(&behaviour());
         for part in [
-            "behaviour of cubic, 40mbit_40ms",
+            "behaviour of cubic, 40mbit_40ms, of 2 trials",
             "simulator",
             "1.0150",
             "rejected and do not count: 3",
@@ -185,6 +191,7 @@ mod tests {
         assert!(line("native eBPF", "throughput").ends_with(&[
             "1.50".into(),
             "1".into(),
+            "2".into(),
             "fail".into()
         ]));
         assert!(line("agent per round", "throughput").ends_with(&["not".into(), "run".into()]));

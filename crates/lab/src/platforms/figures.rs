@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::What;
 use super::platform::{Algorithm, Platform, Setting};
 use super::rows::{Purpose, Rows, Start, TrialRow};
 use super::scores::Scores;
-use super::statistics::Verdict;
+use super::statistics::{Interval, Verdict};
 use crate::metrics::statistics::Sorted;
 
 /// Connections whose number is multiplied.
 pub const FLOWS: [u32; 4] = [1, 10, 100, 1000];
 /// Most of a processor that an agent at 10 ms may use with the most connections.
-const AGENT_SHARE_MAX: f64 = 0.10;
+pub(super) const AGENT_SHARE_MAX: f64 = 0.10;
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,6 +25,8 @@ pub struct Findings {
     pub scores: Vec<Scores>,
     /// Time of each program.
     pub programs: Vec<ProgramRow>,
+    /// What is claimed of those that every acknowledgement meets.
+    pub program_claims: Vec<ProgramClaim>,
     /// Latency of decisions.
     pub latencies: Vec<LatencyRow>,
     /// Many connections.
@@ -49,6 +50,23 @@ pub struct ProgramRow {
     pub over_empty_ns: Option<f64>,
     /// Instructions that the verifier looked at.
     pub instructions: u32,
+}
+
+/// That folding an acknowledgement takes no longer than a bound over the empty program, warm: many
+/// thousand acknowledgements a second on a processor with nothing else that needs its caches.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProgramClaim {
+    /// Platform.
+    pub platform: Platform,
+    /// Most that is claimed (ns).
+    pub bound_ns: f64,
+    /// What a call takes more than one of the empty program in the same block of trials (ns): the
+    /// median over the blocks.
+    pub over_empty_ns: Option<Interval>,
+    /// Blocks behind it.
+    pub blocks: usize,
+    /// What that says.
+    pub verdict: Verdict,
 }
 
 /// From report to decision, medians over the trials (us).
@@ -110,43 +128,10 @@ impl Findings {
             start: rows.start.clone(),
             scores: scores.collect(),
             programs: programs(rows),
+            program_claims: program_claims(rows),
             latencies: latencies(rows),
             scaling: scaling(rows),
         }
-    }
-
-    /// What of `wanted` failed, in sentences.
-    pub fn failures(&self, wanted: &[What]) -> Vec<String> {
-        let mut failures = Vec::new();
-        if wanted.contains(&What::Cpu) {
-            for scores in &self.scores {
-                let setting = scores.setting.title();
-                let failed = scores.claims.iter().filter(|it| it.verdict == Verdict::Fail);
-                failures.extend(failed.map(|claim| {
-                    format!("{setting}: {} is below {}", claim.platform.title(), claim.bound)
-                }));
-                if scores.slowed_is_seen == Some(false) {
-                    failures.push(format!("{setting}: the slowed agent was not told apart"));
-                }
-            }
-        }
-        if wanted.contains(&What::Scale) {
-            failures.extend(self.scaling.iter().filter_map(ScaleRow::failure));
-        }
-        failures
-    }
-}
-
-impl ScaleRow {
-    fn failure(&self) -> Option<String> {
-        let place = format!("{} with {} connections", self.platform.title(), self.flows);
-        if self.reports_lost > 0 {
-            return Some(format!("{place}: {} reports were lost", self.reports_lost));
-        }
-        let is_claimed = self.platform == Platform::Agent10Ms && Some(&self.flows) == FLOWS.last();
-        (is_claimed && self.agent_share >= AGENT_SHARE_MAX).then(|| {
-            format!("{place}: the agent used {:.1} % of a processor", 100.0 * self.agent_share)
-        })
     }
 }
 
@@ -212,6 +197,38 @@ fn programs(rows: &Rows) -> Vec<ProgramRow> {
     found
 }
 
+/// Mean time of a call of the program that each acknowledgement meets (ns); `None`: it was not called.
+fn control_ns(row: &TrialRow) -> Option<f64> {
+    let is_control = |name: &str| name == "empty_control" || name.starts_with("cong_control_");
+    let program = row.outcome.programs.iter().find(|it| is_control(&it.name) && it.calls > 0)?;
+    Some(program.call_ns)
+}
+
+fn program_claims(rows: &Rows) -> Vec<ProgramClaim> {
+    // Two segments an acknowledgement: as many of them as there can be.
+    let blocks = groups(rows, Purpose::ProgramTimes, |row| (row.key.setting, row.key.block));
+    let blocks = || blocks.iter().filter(|((setting, _), _)| *setting == Setting::Gso2);
+    let claim = |platform: Platform| {
+        let bound_ns = platform.fold_bound_ns()?;
+        let over_empty = |trials: &Vec<&TrialRow>| {
+            // Of a block that was begun again the last attempt.
+            let time = |wanted| {
+                let mut own = trials.iter().rev().filter(|row| row.key.platform == wanted);
+                control_ns(own.next()?)
+            };
+            Some(time(platform)? - time(Platform::Empty)?)
+        };
+        let values: Vec<f64> = blocks().filter_map(|(_, trials)| over_empty(trials)).collect();
+        let over_empty_ns = Interval::of(&values, rows.start.seed);
+        let verdict = Verdict::at_most(over_empty_ns, values.len(), bound_ns);
+        Some(ProgramClaim { platform, bound_ns, over_empty_ns, blocks: values.len(), verdict })
+    };
+    if blocks().next().is_none() {
+        return Vec::new();
+    }
+    Platform::TIMED.into_iter().filter_map(claim).collect()
+}
+
 fn latencies(rows: &Rows) -> Vec<LatencyRow> {
     let groups = groups(rows, Purpose::Latency, |row| row.key.platform);
     let row = |(platform, trials): (&Platform, &Vec<&TrialRow>)| {
@@ -253,7 +270,7 @@ fn scaling(rows: &Rows) -> Vec<ScaleRow> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_host::cost::{AgentOutcome, Outcome, ProgramCost};
+    use forebay_host::cost::{Outcome, ProgramCost};
 
     use super::super::rows::TrialKey;
     use super::super::rows::tests::key;
@@ -289,21 +306,36 @@ mod tests {
     }
 
     #[test]
-    fn lost_reports_and_a_busy_agent_are_failures() {
-        let trial = |platform, flows, reports_lost, agent_cpu_ns| {
-            let key = TrialKey { purpose: Purpose::Scale, flows, ..key(platform, 0) };
-            let agent = Some(AgentOutcome { reports_lost, ..AgentOutcome::default() });
-            (key, Outcome { agent, agent_cpu_ns, window_ns: 1000, ..Outcome::default() })
+    fn a_fold_is_claimed_over_the_empty_program_of_its_own_block() {
+        let timed = |platform, block: u32, name: &str, call_ns| {
+            let key = TrialKey { purpose: Purpose::ProgramTimes, ..key(platform, block) };
+            let program = ProgramCost { name: name.into(), calls: 500, call_ns, instructions: 77 };
+            (key, Outcome { programs: vec![program], ..Outcome::default() })
         };
-        let found = found(vec![
-            trial(Platform::Agent10Ms, 1000, 0, 100),
-            trial(Platform::Agent10Ms, 100, 0, 100),
-            trial(Platform::AgentRound, 1000, 3, 900),
-        ]);
-        let failures = found.failures(&What::ALL);
-        assert_eq!(failures.len(), 2, "{failures:?}");
-        assert!(failures[0].contains("agent per round") && failures[0].contains("3 reports"));
-        assert!(failures[1].contains("10.0 % of a processor"), "{failures:?}");
-        assert!(found.failures(&[What::Cpu]).is_empty());
+        // The machine is slower by far more than the bound from block to block.
+        let trials = |over: f64| {
+            let block = move |block: u32| {
+                let empty = 80.0 + 50.0 * f64::from(block);
+                [
+                    timed(Platform::Empty, block, "empty_control", empty),
+                    timed(Platform::Fold, block, "cong_control_4", empty + over),
+                    timed(Platform::AgentAck, block, "cong_control_2", empty + 2.0 * over),
+                ]
+            };
+            found((0..8).flat_map(block).collect()).program_claims
+        };
+        let claims = trials(50.0);
+        let fold = &claims[0];
+        assert_eq!((fold.platform, fold.bound_ns, fold.blocks), (Platform::Fold, 60.0, 8));
+        let near =
+            |interval: Option<Interval>, ns: f64| (interval.unwrap().median - ns).abs() < 1e-9;
+        assert!(near(fold.over_empty_ns, 50.0) && fold.verdict == Verdict::Pass);
+        assert_eq!(
+            (claims[1].platform, claims[1].verdict),
+            (Platform::AgentRound, Verdict::Unresolved)
+        );
+        assert!(claims[2].bound_ns == 120.0 && claims[2].verdict == Verdict::Pass);
+        let far = trials(61.0);
+        assert_eq!([far[0].verdict, far[2].verdict], [Verdict::Fail, Verdict::Fail]);
     }
 }

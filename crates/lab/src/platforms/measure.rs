@@ -13,7 +13,8 @@ use super::figures::{FLOWS, Findings};
 use super::platform::{Algorithm, Platform, Setting};
 use super::progress::Progress;
 use super::rows::{Calibration, Purpose, Rows, Start, TrialKey, TrialRow};
-use super::scores::Scores;
+use super::scores::{Scores, disturbance};
+use super::statistics::VALUES_MIN;
 use super::{PlatformsError, What};
 
 /// Traffic before the measured part of a trial: slow start ends within milliseconds here, and the
@@ -28,10 +29,14 @@ const SHARE_NEAR: std::ops::RangeInclusive<f64> = 0.5..=0.7;
 const RATES: [Rate; 2] = [Rate::from_mbit_per_sec(10), Rate::from_mbit_per_sec(100_000)];
 const RATE_FIRST: Rate = Rate::from_mbit_per_sec(300);
 const TRIES: usize = 10;
+/// Trials at a rate until one is undisturbed: a minute and a half.
+const TRIALS_A_RATE: u32 = 30;
 /// What is sent must be sent, or the rate is none.
 const RATE_REACHED: f64 = 0.99;
-/// Rounds of trials whose median is shown and nothing is claimed of.
+/// Rounds of trials whose median is shown and nothing is claimed of a difference.
 const ROUNDS: u32 = 3;
+/// Rounds in which programs are timed: two more than an interval needs.
+const TIMED_ROUNDS: u32 = VALUES_MIN as u32 + 2;
 /// Between two turns others get theirs: they look ten times a second.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -182,8 +187,9 @@ impl Course<'_> {
         load: Load,
         platforms: &[Platform],
     ) -> Result<(), PlatformsError> {
-        self.progress.part(title, platforms.len() * ROUNDS as usize);
-        for number in 0..ROUNDS {
+        let rounds = if purpose == Purpose::ProgramTimes { TIMED_ROUNDS } else { ROUNDS };
+        self.progress.part(title, platforms.len() * rounds as usize);
+        for number in 0..rounds {
             let block = Block { purpose, setting, flows: load.flows, number, load };
             self.block(&block, platforms)?;
         }
@@ -257,11 +263,23 @@ impl Course<'_> {
         self.progress.trial(&format!("searching the rate, {}", setting.title()));
         let duration = self.options.duration.min(SEARCH_TRIAL);
         let idle_per_s = self.bench.idle_count(duration)?;
-        let share_at = |rate: Rate| -> Result<(f64, bool), PlatformsError> {
+        let trial_at = |rate: Rate| {
             let control = Control::Kernel(self.algorithm.kernel.into());
-            let outcome = self.trial(control, load_at(rate, setting), duration, Purpose::Score)?;
-            let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
-            Ok((1.0 - outcome.counted_per_s / idle_per_s, sent >= RATE_REACHED))
+            self.trial(control, load_at(rate, setting), duration, Purpose::Score)
+        };
+        let share_of = |outcome: &Outcome| 1.0 - outcome.counted_per_s / idle_per_s;
+        // What others take must not count as the kernel's.
+        let share_at = |rate: Rate| -> Result<(f64, bool), PlatformsError> {
+            let mut reason = "";
+            for _ in 0..TRIALS_A_RATE {
+                let outcome = trial_at(rate)?;
+                let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
+                match disturbance(&outcome) {
+                    None => return Ok((share_of(&outcome), sent >= RATE_REACHED)),
+                    Some(why) => reason = why,
+                }
+            }
+            Err(PlatformsError::Disturbed { reason, trials: TRIALS_A_RATE })
         };
         let calibration = |rate: Rate, share| Calibration {
             setting,
@@ -270,7 +288,7 @@ impl Course<'_> {
             share,
         };
         if let Some(rate) = self.options.rate {
-            return Ok(calibration(rate, share_at(rate)?.0));
+            return Ok(calibration(rate, share_of(&trial_at(rate)?)));
         }
         let mut rate = RATE_FIRST;
         let mut tried = Vec::new();

@@ -19,6 +19,7 @@ pub mod rows;
 pub mod scores;
 pub mod statistics;
 pub mod tables;
+pub mod verdicts;
 
 use std::path::PathBuf;
 
@@ -67,6 +68,8 @@ pub enum PlatformsError {
         "no rate between {least} and {most} makes the kernel's {name} use half to seven tenths of the processor: tried {tried}"
     )]
     NoRate { name: String, least: String, most: String, tried: String },
+    #[error("no rate can be searched while others use this machine: {reason} in {trials} trials")]
+    Disturbed { reason: &'static str, trials: u32 },
 }
 
 impl PlatformsError {

@@ -38,6 +38,8 @@ pub enum Platform {
     AgentSlowed,
     /// A BPF program that does nothing: what calling one costs.
     Empty,
+    /// The datapath of an agent without a slot, so without decisions and reports: what folding costs.
+    Fold,
     /// The packet simulator.
     Simulator,
 }
@@ -55,8 +57,9 @@ impl Platform {
         Self::AgentSlowed,
     ];
     /// Those with BPF programs to time.
-    pub const TIMED: [Self; 6] = [
+    pub const TIMED: [Self; 7] = [
         Self::Empty,
+        Self::Fold,
         Self::Native,
         Self::AgentRound,
         Self::Agent1Ms,
@@ -93,6 +96,7 @@ impl Platform {
             Self::AgentAck => "agent per ACK",
             Self::AgentSlowed => "agent slowed by 5 us an ACK",
             Self::Empty => "empty program",
+            Self::Fold => "datapath without slot",
             Self::Simulator => "simulator",
         }
     }
@@ -104,6 +108,23 @@ impl Platform {
             Self::AgentRound => Some(0.96),
             Self::Agent10Ms => Some(0.97),
             Self::AgentAck => Some(0.90),
+            _ => None,
+        }
+    }
+
+    /// Most nanoseconds an acknowledgement that are claimed of its program, over the empty one.
+    pub const fn fold_bound_ns(self) -> Option<f64> {
+        match self {
+            Self::Fold => Some(60.0),
+            Self::AgentRound | Self::AgentAck => Some(120.0),
+            _ => None,
+        }
+    }
+
+    /// Time within which 99 of 100 reports are claimed to be answered (us).
+    pub const fn latency_bound_us(self) -> Option<f64> {
+        match self {
+            Self::AgentAck => Some(1000.0),
             _ => None,
         }
     }
@@ -133,6 +154,7 @@ impl Platform {
             Self::Agent10Ms => agent(Cadence::Every(10 * MS), 10 * MS),
             Self::AgentAck => agent(Cadence::Every(Duration::ZERO), MS),
             Self::Empty => Some(Control::Empty),
+            Self::Fold => Some(Control::Unled),
             Self::Simulator => None,
         }
     }

@@ -1,8 +1,8 @@
 //! CPU scores: what a platform leaves to the counting process beside what its baseline leaves.
 //!
 //! A score is the ratio of two trials of one block. A pair counts only if both moved the same bytes
-//! with the same acknowledgements, and if the machine let both alone: its limits are the same for all
-//! platforms and know nothing of the count.
+//! with the same acknowledgements, if its agents decided all along, and if the machine let both alone:
+//! its limits know nothing of the count.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::platform::{Algorithm, Platform, Setting};
 use super::rows::{Calibration, Purpose, Rows};
 use super::statistics::{Interval, Verdict};
+use crate::metrics::statistics::Sorted;
 
 /// Most that bytes and acknowledgements a second of a pair may differ.
 const UNEQUAL_MAX: f64 = 0.01;
@@ -19,6 +20,10 @@ const UNEQUAL_MAX: f64 = 0.01;
 const STEAL_MAX: f64 = 0.01;
 /// Largest share of a trial's time that others may use of its processor.
 const FOREIGN_MAX: f64 = 0.02;
+/// Fewest reports for each acknowledgement of an agent that is to hear of every one.
+const REPORTS_PER_ACK_MIN: f64 = 0.99;
+/// Share of the processor that the kernel's own takes where scores are compared.
+const KERNEL_SHARE: std::ops::RangeInclusive<f64> = 0.5..=0.7;
 
 /// What of two trials is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,6 +82,10 @@ pub struct Means {
     pub agent_share: f64,
     /// Segments sent again, a trial.
     pub retransmissions: f64,
+    /// Reports that the agent took, a second.
+    pub reports_per_s: f64,
+    /// From a report to its decision, 99 of 100 (us), the median over trials; `None` without reports.
+    pub latency_p99_us: Option<f64>,
 }
 
 /// A claim about a platform.
@@ -101,6 +110,8 @@ pub struct Scores {
     pub setting: Setting,
     /// Its rate.
     pub calibration: Option<Calibration>,
+    /// Share of the processor that the kernel's own took in its scored trials, the median.
+    pub kernel_share: Option<f64>,
     /// Of each platform but the kernel's own.
     pub platforms: Vec<Score>,
     /// The claims.
@@ -108,6 +119,11 @@ pub struct Scores {
     /// Whether the agent that was slowed was seen to be: `None` while that is open. Otherwise no
     /// verdict counts.
     pub slowed_is_seen: Option<bool>,
+    /// Why no verdict counts: then every claim is [`Verdict::Void`].
+    pub void: Option<String>,
+    /// Platforms about which more trials may tell something.
+    #[serde(skip)]
+    pub(super) open: Vec<Platform>,
 }
 
 impl Scores {
@@ -121,27 +137,32 @@ impl Scores {
             .collect();
         let claim = |score: &Score| {
             let (bound, pairs) = (score.platform.bound()?, score.scores.len());
-            let verdict = Verdict::of(score.score, pairs, bound);
+            let verdict = Verdict::at_least(score.score, pairs, bound);
             Some(Claim { platform: score.platform, bound, score: score.score, pairs, verdict })
         };
+        let mut claims: Vec<Claim> = platforms.iter().filter_map(claim).collect();
         let slowed = platforms.iter().find(|it| it.platform == Platform::AgentSlowed);
-        Self {
-            setting,
-            calibration: rows.calibration(setting).cloned(),
-            claims: platforms.iter().filter_map(claim).collect(),
-            slowed_is_seen: slowed.and_then(Score::is_below_its_baseline),
-            platforms,
+        let slowed_is_seen = slowed.and_then(Score::is_below_its_baseline);
+        let is_open = |claim: &&Claim| claim.verdict == Verdict::Unresolved;
+        let mut open: Vec<Platform> =
+            claims.iter().filter(is_open).map(|claim| claim.platform).collect();
+        if slowed_is_seen.is_none() {
+            open.push(Platform::AgentSlowed);
         }
+        let kernel_share = kernel_share(rows, setting, blocks);
+        let is_searched = rows.start.rate_bps.is_none();
+        let void = why_void(slowed_is_seen, kernel_share.filter(|_| is_searched));
+        if void.is_some() {
+            claims.iter_mut().for_each(|claim| claim.verdict = Verdict::Void);
+        }
+        let calibration = rows.calibration(setting).cloned();
+        Self { setting, calibration, kernel_share, platforms, claims, slowed_is_seen, void, open }
     }
 
     /// Platforms about which something is still open, with what they are compared with; none once
     /// everything is resolved.
     pub fn unresolved(&self) -> Vec<Platform> {
-        let claims = self.claims.iter().filter(|claim| claim.verdict == Verdict::Unresolved);
-        let mut open: Vec<Platform> = claims.map(|claim| claim.platform).collect();
-        if self.slowed_is_seen.is_none() {
-            open.push(Platform::AgentSlowed);
-        }
+        let mut open = self.open.clone();
         if open.is_empty() {
             return open;
         }
@@ -167,7 +188,7 @@ impl Score {
             let Some(one) = outcome(platform) else { continue };
             own.push(one);
             let Some(base) = outcome(baseline) else { continue };
-            match objection(one, base) {
+            match objection(platform, one, base) {
                 Some(reason) => *rejected.entry(reason).or_default() += 1,
                 None => {
                     scores.push(one.counted_per_s / base.counted_per_s);
@@ -199,10 +220,10 @@ impl Score {
 
     /// Whether its scores are below 1 beyond chance; `None`: open.
     fn is_below_its_baseline(&self) -> Option<bool> {
-        match Verdict::of(self.score, self.scores.len(), 1.0) {
+        match Verdict::at_least(self.score, self.scores.len(), 1.0) {
             Verdict::Fail => Some(true),
             Verdict::Pass => Some(false),
-            Verdict::Unresolved => None,
+            Verdict::Unresolved | Verdict::Void => None,
         }
     }
 }
@@ -220,23 +241,81 @@ impl Means {
             cpu_s_per_gb: mean(&|it| it.cpu_s_per_gb().unwrap_or(0.0)),
             agent_share: mean(&|it| it.share(it.agent_cpu_ns)),
             retransmissions: mean(&|it| it.retransmissions as f64),
+            reports_per_s: mean(&|it| it.agent.as_ref().map_or(0.0, |agent| agent.reports_per_s)),
+            latency_p99_us: {
+                let agents = outcomes.iter().filter_map(|outcome| outcome.agent.as_ref());
+                let latencies = Sorted::new(agents.map(|agent| agent.latency_ns[2] as f64 / 1e3));
+                latencies.quantile(0.5)
+            },
         }
     }
 }
 
+/// The share of the processor that the kernel's own took of the counting process: the median over its
+/// undisturbed trials; `None` without any.
+fn kernel_share(rows: &Rows, setting: Setting, blocks: u32) -> Option<f64> {
+    let idle_per_s = rows.calibration(setting)?.idle_per_s;
+    let trials = (0..blocks).filter_map(|block| {
+        let mut block = rows.block(Purpose::Score, setting, 1, block);
+        block.find(|row| row.key.platform == Platform::Kernel).map(|row| &row.outcome)
+    });
+    let shares = trials
+        .filter(|trial| disturbance(trial).is_none())
+        .map(|trial| 1.0 - trial.counted_per_s / idle_per_s);
+    Sorted::new(shares).quantile(0.5)
+}
+
+/// Why no verdict counts; `kernel_share` where the rate was searched for it.
+fn why_void(slowed_is_seen: Option<bool>, kernel_share: Option<f64>) -> Option<String> {
+    match (slowed_is_seen, kernel_share) {
+        (None, _) => Some("whether the slowed agent is told apart is open".into()),
+        (Some(false), _) => Some("the slowed agent is not told apart".into()),
+        (Some(true), Some(share)) if !KERNEL_SHARE.contains(&share) => {
+            let share = 100.0 * share;
+            Some(format!("the kernel's own took {share:.0} % of the processor, not 50 to 70 %"))
+        }
+        (Some(true), _) => None,
+    }
+}
+
+/// Why a trial says nothing of its platform.
+pub(super) fn disturbance(trial: &Outcome) -> Option<&'static str> {
+    if trial.counted_per_s.is_nan() || trial.counted_per_s <= 0.0 {
+        return Some("nothing was counted");
+    }
+    if trial.share(trial.steal_ns) > STEAL_MAX {
+        return Some("the hypervisor stole more than 1 %");
+    }
+    if trial.share(trial.foreign_ns) > FOREIGN_MAX {
+        return Some("others used more than 2 % of the processor");
+    }
+    None
+}
+
+/// Why a trial's agent did not do its platform's work, which is cheaper than doing it.
+fn neglect(platform: Platform, trial: &Outcome) -> Option<&'static str> {
+    let agent = trial.agent.as_ref()?;
+    if agent.fallbacks > 0 {
+        return Some("the agent's connection fell back");
+    }
+    if agent.reports_lost > 0 {
+        return Some("reports were lost");
+    }
+    if agent.stale > 0 {
+        return Some("decisions came too late");
+    }
+    let is_told_all = agent.reports_per_s >= REPORTS_PER_ACK_MIN * trial.acks_per_s;
+    (platform == Platform::AgentAck && !is_told_all)
+        .then_some("fewer reports than acknowledgements")
+}
+
 /// Why a pair does not count, if it does not.
-fn objection(one: &Outcome, base: &Outcome) -> Option<String> {
-    let is_above = |share: fn(&Outcome) -> u64, most: f64| {
-        [one, base].into_iter().any(|it| it.share(share(it)) > most)
-    };
-    if !(one.counted_per_s > 0.0 && base.counted_per_s > 0.0) {
-        return Some("nothing was counted".into());
-    }
-    if is_above(|it| it.steal_ns, STEAL_MAX) {
-        return Some("the hypervisor stole more than 1 %".into());
-    }
-    if is_above(|it| it.foreign_ns, FOREIGN_MAX) {
-        return Some("others used more than 2 % of the processor".into());
+fn objection(platform: Platform, one: &Outcome, base: &Outcome) -> Option<String> {
+    let trials = [(platform, one), (platform.baseline(), base)];
+    let disturbed = trials.iter().find_map(|(_, trial)| disturbance(trial));
+    let neglected = || trials.iter().find_map(|(platform, trial)| neglect(*platform, trial));
+    if let Some(reason) = disturbed.or_else(neglected) {
+        return Some(reason.into());
     }
     for (name, one, base) in [
         ("bytes", one.bytes_per_s, base.bytes_per_s),
@@ -252,6 +331,8 @@ fn objection(one: &Outcome, base: &Outcome) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_host::cost::AgentOutcome;
+
     use super::super::rows::tests::key;
     use super::super::rows::{Start, TrialRow};
     use super::*;
@@ -324,19 +405,75 @@ mod tests {
     }
 
     #[test]
-    fn a_slowed_agent_that_is_not_seen_is_said_so() {
+    fn a_slowed_agent_that_is_not_seen_is_said_so_and_no_verdict_counts() {
         let (_folder, rows) = rows(blocks(20, 0.99, 1.0));
         let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
         assert_eq!(scores.slowed_is_seen, Some(false));
+        assert!(scores.claims.iter().all(|claim| claim.verdict == Verdict::Void));
+        assert!(scores.void.unwrap().contains("not told apart"));
         let none = Scores::of(&rows, &cubic(), Setting::GsoUnlimited, 20);
         assert_eq!(none.slowed_is_seen, None);
         assert!(none.unresolved().contains(&Platform::AgentSlowed));
+        assert!(none.claims.iter().all(|claim| claim.verdict == Verdict::Void));
+    }
+
+    #[test]
+    fn nothing_is_said_of_fewer_than_twenty_pairs() {
+        let (_folder, rows) = rows(blocks(19, 0.99, 0.8));
+        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 19);
+        assert_eq!((claim(&scores, Platform::Native).pairs, scores.slowed_is_seen), (19, None));
+        assert!(scores.unresolved().contains(&Platform::Native));
+    }
+
+    #[test]
+    fn the_kernel_s_share_of_the_scored_trials_decides_whether_verdicts_count() {
+        // Its trials count 1000 to 1400 a second, 1200 in the middle.
+        for (idle_per_s, rate_bps, is_void) in [
+            (3000.0, None, false),
+            (2000.0, None, true),
+            (6000.0, None, true),
+            (6000.0, Some(1_000_000_000), false),
+        ] {
+            let (_folder, mut rows) = rows(blocks(20, 0.99, 0.8));
+            rows.start.rate_bps = rate_bps;
+            let (setting, rate_bps) = (Setting::Gso2, 1_000_000_000);
+            let calibration = Calibration { setting, rate_bps, idle_per_s, share: 0.6 };
+            rows.put_calibration(calibration).unwrap();
+            let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
+            let share = scores.kernel_share.unwrap();
+            assert!((share - (1.0 - 1200.0 / idle_per_s)).abs() < 1e-9, "{share}");
+            assert_eq!(scores.void.is_some(), is_void, "{:?}", scores.void);
+            let expected = if is_void { Verdict::Void } else { Verdict::Pass };
+            assert_eq!(claim(&scores, Platform::Native).verdict, expected);
+        }
+    }
+
+    #[test]
+    fn an_agent_that_did_not_decide_all_along_does_not_count() {
+        let base = outcome(1000.0);
+        let agent = |agent| Outcome { agent: Some(agent), ..base.clone() };
+        let whole = AgentOutcome { reports_per_s: 29_800.0, ..AgentOutcome::default() };
+        let why = |platform, one| objection(platform, &agent(one), &base);
+        assert_eq!(why(Platform::AgentAck, whole.clone()), None);
+        let fallen = AgentOutcome { fallbacks: 1, ..whole.clone() };
+        assert!(why(Platform::AgentRound, fallen).unwrap().contains("fell back"));
+        let lost = AgentOutcome { reports_lost: 1, ..whole.clone() };
+        assert!(why(Platform::Agent10Ms, lost.clone()).unwrap().contains("lost"));
+        // Of 30,000 acknowledgements a second.
+        let deaf = AgentOutcome { reports_per_s: 29_600.0, ..whole.clone() };
+        assert_eq!(why(Platform::AgentRound, deaf.clone()), None);
+        assert!(why(Platform::AgentAck, deaf).unwrap().contains("fewer reports"));
+        let late = AgentOutcome { stale: 1, ..whole.clone() };
+        assert!(why(Platform::AgentRound, late).unwrap().contains("too late"));
+        // Nor does the agent that the slowed one stands beside.
+        let slowed = objection(Platform::AgentSlowed, &agent(whole), &agent(lost));
+        assert!(slowed.unwrap().contains("lost"));
     }
 
     #[test]
     fn a_pair_that_did_not_do_the_same_or_was_disturbed_does_not_count() {
         let base = outcome(1000.0);
-        assert_eq!(objection(&base, &base), None);
+        assert_eq!(objection(Platform::Native, &base, &base), None);
         let cases = [
             (Outcome { bytes_per_s: 0.989e8, ..base.clone() }, "bytes differ"),
             (Outcome { acks_per_s: 3.04e4, ..base.clone() }, "acknowledgements differ"),
@@ -346,7 +483,7 @@ mod tests {
             (Outcome { bytes_per_s: f64::NAN, ..base.clone() }, "bytes differ"),
         ];
         for (case, part) in &cases {
-            let reason = objection(case, &base).unwrap();
+            let reason = objection(Platform::Native, case, &base).unwrap();
             assert!(reason.contains(part), "{reason}");
         }
         let trials = cases.into_iter().enumerate().flat_map(|(block, (case, _))| {

@@ -9,9 +9,11 @@ use crate::metrics::statistics::Sorted;
 const RESAMPLES: usize = 10_000;
 /// Share of the interval.
 const CONFIDENCE: f64 = 0.95;
-/// Fewest ratios that are judged. The range of six covers the median with 1 - 2 / 2^6 = 97 %, that of
+/// Fewest values that are judged. The range of six covers the median with 1 - 2 / 2^6 = 97 %, that of
 /// five with less than 95 %, whatever their distribution: no interval of fewer means what it says.
-pub const PAIRS_MIN: usize = 6;
+pub const VALUES_MIN: usize = 6;
+/// Fewest pairs of trials before anything is said of a score, as many as the study has.
+pub const PAIRS_MIN: usize = 20;
 
 /// A median and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -63,14 +65,25 @@ pub enum Verdict {
     Fail,
     /// Neither, or too few pairs.
     Unresolved,
+    /// Whatever the interval says, the measurement is not one that can tell.
+    Void,
 }
 
 impl Verdict {
     /// Of an interval over `pairs` ratios that are claimed to be at least `bound`.
-    pub fn of(interval: Option<Interval>, pairs: usize, bound: f64) -> Self {
+    pub fn at_least(interval: Option<Interval>, pairs: usize, bound: f64) -> Self {
         match interval {
             Some(interval) if pairs >= PAIRS_MIN && interval.low >= bound => Self::Pass,
             Some(interval) if pairs >= PAIRS_MIN && interval.high < bound => Self::Fail,
+            _ => Self::Unresolved,
+        }
+    }
+
+    /// Of an interval over `values` that are claimed to be at most `bound`.
+    pub fn at_most(interval: Option<Interval>, values: usize, bound: f64) -> Self {
+        match interval {
+            Some(interval) if values >= VALUES_MIN && interval.high <= bound => Self::Pass,
+            Some(interval) if values >= VALUES_MIN && interval.low > bound => Self::Fail,
             _ => Self::Unresolved,
         }
     }
@@ -81,6 +94,7 @@ impl Verdict {
             Self::Pass => "pass",
             Self::Fail => "fail",
             Self::Unresolved => "unresolved",
+            Self::Void => "void",
         }
     }
 }
@@ -130,12 +144,17 @@ mod tests {
     #[test]
     fn a_claim_is_open_until_the_interval_lies_on_one_side_of_its_bound() {
         let interval = |low, high| Some(Interval { median: (low + high) / 2.0, low, high });
-        let verdict = |low, high| Verdict::of(interval(low, high), 20, 0.98);
+        let verdict = |low, high| Verdict::at_least(interval(low, high), 20, 0.98);
         assert_eq!(verdict(0.98, 1.01), Verdict::Pass);
         assert_eq!(verdict(0.979, 1.01), Verdict::Unresolved);
         assert_eq!(verdict(0.9, 0.98), Verdict::Unresolved);
         assert_eq!(verdict(0.9, 0.979), Verdict::Fail);
-        assert_eq!(Verdict::of(interval(0.99, 1.0), 5, 0.98), Verdict::Unresolved);
-        assert_eq!(Verdict::of(None, 0, 0.98), Verdict::Unresolved);
+        assert_eq!(Verdict::at_least(interval(0.99, 1.0), 19, 0.98), Verdict::Unresolved);
+        assert_eq!(Verdict::at_least(None, 0, 0.98), Verdict::Unresolved);
+        let most = |low, high, values| Verdict::at_most(interval(low, high), values, 60.0);
+        assert_eq!(most(20.0, 60.0, 6), Verdict::Pass);
+        assert_eq!(most(59.0, 61.0, 6), Verdict::Unresolved);
+        assert_eq!(most(60.5, 61.0, 6), Verdict::Fail);
+        assert_eq!(most(20.0, 30.0, 5), Verdict::Unresolved);
     }
 }

@@ -24,6 +24,10 @@ fn interval(interval: Option<Interval>) -> String {
     )
 }
 
+fn p99(latency_us: Option<f64>) -> String {
+    latency_us.map_or_else(|| "-".into(), number)
+}
+
 /// Every platform beside its baseline.
 pub fn scores(scores: &Scores) -> Table {
     let row = |score: &Score| {
@@ -40,6 +44,8 @@ pub fn scores(scores: &Scores) -> Table {
             number(means.bytes_per_s * 8.0 / 1e6),
             number(means.acks_per_s),
             number(100.0 * means.agent_share),
+            number(means.reports_per_s),
+            p99(means.latency_p99_us),
             number(means.retransmissions),
         ]
     };
@@ -54,6 +60,8 @@ pub fn scores(scores: &Scores) -> Table {
         "Mbit/s",
         "ACK/s",
         "agent (% of a core)",
+        "reports/s",
+        "p99 (us)",
         "retransmissions",
     ];
     table(titles, scores.platforms.iter().map(row).collect())
@@ -62,15 +70,19 @@ pub fn scores(scores: &Scores) -> Table {
 /// The claims and what is known of them.
 pub fn claims(scores: &Scores) -> Table {
     let rows = scores.claims.iter().map(|claim| {
+        let own = scores.platforms.iter().find(|score| score.platform == claim.platform);
         [
             claim.platform.title().into(),
             format!(">= {:.2}", claim.bound),
             interval(claim.score),
             claim.pairs.to_string(),
+            p99(own.and_then(|own| own.means.latency_p99_us)),
             claim.verdict.word().into(),
         ]
     });
-    table(["claim", "bound", "CPU score", "pairs", "verdict"], rows.collect())
+    let titles =
+        ["claim", "bound", "CPU score", "pairs", "report to decision, p99 (us)", "verdict"];
+    table(titles, rows.collect())
 }
 
 /// What the setting is, and whether its verdicts count.
@@ -80,17 +92,22 @@ pub fn setting(scores: &Scores) -> String {
         let (rate, share) = (calibration.rate_bps as f64 / 1e6, 100.0 * calibration.share);
         let _ = write!(
             text,
-            "{} Mbit/s, at which the kernel's own takes {share:.0} % of the processor. ",
+            "{} Mbit/s, at which the kernel's own takes {share:.0} % of the processor",
             number(rate)
         );
+        if let Some(share) = scores.kernel_share {
+            let _ = write!(text, ", and {:.0} % in the scored trials", 100.0 * share);
+        }
+        text += ". ";
     }
     text += match scores.slowed_is_seen {
         Some(true) => "The agent that was slowed by 5 us an ACK is told apart.",
-        Some(false) => {
-            "The agent that was slowed by 5 us an ACK is NOT told apart: no verdict counts."
-        }
-        None => "Whether the slowed agent is told apart is open: until it is, no verdict counts.",
+        Some(false) => "The agent that was slowed by 5 us an ACK is NOT told apart.",
+        None => "Whether the agent that was slowed by 5 us an ACK is told apart is open.",
     };
+    if let Some(why) = &scores.void {
+        let _ = write!(text, " No verdict counts: {why}.");
+    }
     text
 }
 
@@ -124,6 +141,25 @@ pub fn programs(findings: &Findings) -> Table {
     });
     let titles = ["setting", "platform", "program", "calls/ACK", "ns/call", "over empty (ns)"];
     table(titles, rows.collect())
+}
+
+/// What is claimed of them.
+pub fn program_claims(findings: &Findings) -> Table {
+    let rows = findings.program_claims.iter().map(|claim| {
+        let over = claim.over_empty_ns;
+        let over = over.map_or_else(
+            || "-".into(),
+            |Interval { median, low, high }| format!("{median:.1} [{low:.1}, {high:.1}]"),
+        );
+        [
+            claim.platform.title().into(),
+            format!("<= {}", claim.bound_ns),
+            over,
+            claim.blocks.to_string(),
+            claim.verdict.word().into(),
+        ]
+    });
+    table(["claim", "bound (ns)", "over empty (ns)", "blocks", "verdict"], rows.collect())
 }
 
 /// What the verifier looked at, and the time of what a connection meets now and then.
@@ -195,6 +231,7 @@ pub fn text(findings: &Findings, metric: Metric) -> String {
         add("pairs that do not count", "", rejected(one));
     }
     add("BPF programs that acknowledgements meet", "", programs(findings));
+    add("an acknowledgement over the empty program", "", program_claims(findings));
     add("all BPF programs", "", instructions(findings));
     add("from report to decision", "", latencies(findings));
     add("as fast as it goes, GSO unlimited", "", scaling(findings));
@@ -203,7 +240,7 @@ pub fn text(findings: &Findings, metric: Metric) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::figures::{ProgramRow, ScaleRow};
+    use super::super::figures::{ProgramClaim, ProgramRow, ScaleRow};
     use super::super::platform::{Platform, Setting};
     use super::super::rows::{Calibration, Start};
     use super::super::scores::Claim;
@@ -266,6 +303,16 @@ pub(super) mod tests {
                 platforms: vec![platform],
                 claims: vec![claim],
                 slowed_is_seen: Some(false),
+                kernel_share: Some(0.612),
+                void: Some("the slowed agent is not told apart".into()),
+                open: Vec::new(),
+            }],
+            program_claims: vec![ProgramClaim {
+                platform: Platform::Fold,
+                bound_ns: 60.0,
+                over_empty_ns: Some(Interval { median: 31.25, low: 29.0, high: 33.0 }),
+                blocks: 8,
+                verdict: Verdict::Pass,
             }],
             programs: vec![program("native_cong_avo", 1.02), program("native_init", 0.0001)],
             latencies: Vec::new(),
@@ -278,8 +325,9 @@ pub(super) mod tests {
         let text = text(&findings(), Metric::Score);
         for part in [
             "CPU, GSO of 2 segments\n812 Mbit/s, at which the kernel's own takes 58 %",
-            "NOT told apart: no verdict counts",
-            "0.987 [0.981, 0.993]     20     pass",
+            ", and 61 % in the scored trials. The agent",
+            "NOT told apart. No verdict counts: the slowed agent is not told apart.",
+            "31.2 [29.0, 33.0]",
             "bytes differ by more than 1 %",
             "agent at 10 ms         1000",
         ] {

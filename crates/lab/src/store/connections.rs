@@ -27,6 +27,23 @@ pub struct Bin {
     pub retransmissions: f64,
 }
 
+impl OverTime {
+    /// The same in bins of `count` of these each, at least 1; what does not fill one is left out.
+    pub fn in_bins_of(&self, count: usize) -> Self {
+        let merged = |bins: &[Bin]| {
+            let mean = |of: fn(&Bin) -> f64| bins.iter().map(of).sum::<f64>() / bins.len() as f64;
+            Bin {
+                at_s: bins[0].at_s,
+                cwnd_segments: mean(|bin| bin.cwnd_segments),
+                srtt_ms: mean(|bin| bin.srtt_ms),
+                throughput_mbps: mean(|bin| bin.throughput_mbps),
+                retransmissions: bins.iter().map(|bin| bin.retransmissions).sum(),
+            }
+        };
+        Self { bins: self.bins.chunks_exact(count.max(1)).map(merged).collect() }
+    }
+}
+
 impl Store {
     /// The connection `name` of run `id`: the name of its flow, with `#0`, `#1` and so on behind it
     /// where the flow has several. Without bins if nothing was seen of it: flows of more than
@@ -102,6 +119,29 @@ mod tests {
         let points = [(0.0, 10.0), (0.05, 20.0), (0.1, 5.0), (0.35, 8.0), (9.9, 1.0)];
         assert_eq!(means(&points, 5), [15.0, 5.0, 5.0, 8.0, 8.0]);
         assert_eq!(lasts(&points[..4], 5), [20.0, 5.0, 5.0, 8.0, 8.0]);
+    }
+
+    #[test]
+    fn longer_bins_hold_the_means_of_short_ones_and_all_that_was_sent_again() {
+        let bin = |index: u32| Bin {
+            at_s: f64::from(index) / 10.0,
+            cwnd_segments: f64::from(index),
+            srtt_ms: 40.0,
+            throughput_mbps: f64::from(10 * index),
+            retransmissions: f64::from(index % 2),
+        };
+        let over_time = OverTime { bins: (0..11).map(bin).collect() };
+        assert_eq!(over_time.in_bins_of(1), over_time);
+        let longer = over_time.in_bins_of(5).bins;
+        assert_eq!(longer.len(), 2, "the eleventh fills none");
+        let second = Bin {
+            at_s: 0.5,
+            cwnd_segments: 7.0,
+            srtt_ms: 40.0,
+            throughput_mbps: 70.0,
+            retransmissions: 3.0,
+        };
+        assert_eq!(longer[1], second);
     }
 
     #[test]
