@@ -228,6 +228,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_kernel_s_thread_of_a_processor_is_found_by_its_name() {
+        // Containers may not show it.
+        if let Some(pid) = ksoftirqd(0).unwrap() {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+            assert_eq!(name.trim_end(), "ksoftirqd/0");
+            assert!(cpu_clock_ns(pid).is_ok());
+        }
+        assert_eq!(ksoftirqd(1_000_000).unwrap(), None);
+    }
+
+    #[test]
     fn a_virtual_machine_is_told_by_the_flags_of_its_processors() {
         assert!(has_hypervisor("model name\t: x\nflags\t\t: fpu sse hypervisor lahf_lm\n"));
         assert!(!has_hypervisor("model name\t: hypervisor\nflags\t\t: fpu sse\n"));

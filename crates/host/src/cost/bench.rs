@@ -184,7 +184,7 @@ impl Bench {
             Control::Kernel(name) => Platform { name: name.clone(), held: None, agent: None },
             Control::Native(kind) => held(Held::Native(Native::register(*kind, &own)?)),
             Control::Empty => held(Held::Empty(Empty::register(&own)?)),
-            Control::Unled => held(Held::Unled(Unled::register(&own)?)),
+            Control::Unled => held(Held::Unled(Box::new(Unled::register(&own)?))),
             Control::Agent(terms) => {
                 let _: Choice = terms.algorithm.parse().map_err(|error| {
                     let (name, reason) = (terms.algorithm.clone(), format!("{error}"));
@@ -239,7 +239,7 @@ struct Platform {
 enum Held {
     Native(Native),
     Empty(Empty),
-    Unled(Unled),
+    Unled(Box<Unled>),
 }
 
 /// A datapath with one slot and a connection that has it, so that no other finds one. Dropped in this

@@ -131,7 +131,7 @@ pub struct Look {
 
 /// Whether curves can have such bins: a whole number of the store's, within [`INTERVALS`].
 pub fn is_interval(interval: Duration) -> bool {
-    INTERVALS.contains(&interval) && interval.as_nanos() % INTERVAL_STEP.as_nanos() == 0
+    INTERVALS.contains(&interval) && interval.as_nanos().is_multiple_of(INTERVAL_STEP.as_nanos())
 }
 
 /// Judges `runs` of `plan`: those that are valid.

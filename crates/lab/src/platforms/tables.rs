@@ -310,7 +310,7 @@ pub(super) mod tests {
             program_claims: vec![ProgramClaim {
                 platform: Platform::Fold,
                 bound_ns: 60.0,
-                over_empty_ns: Some(Interval { median: 31.25, low: 29.0, high: 33.0 }),
+                over_empty_ns: Some(Interval { median: 31.3, low: 29.0, high: 33.0 }),
                 blocks: 8,
                 verdict: Verdict::Pass,
             }],
@@ -327,7 +327,7 @@ pub(super) mod tests {
             "CPU, GSO of 2 segments\n812 Mbit/s, at which the kernel's own takes 58 %",
             ", and 61 % in the scored trials. The agent",
             "NOT told apart. No verdict counts: the slowed agent is not told apart.",
-            "31.2 [29.0, 33.0]",
+            "31.3 [29.0, 33.0]",
             "bytes differ by more than 1 %",
             "agent at 10 ms         1000",
         ] {
