@@ -160,9 +160,9 @@ impl Events {
             Some(at) if at > until.as_nanos() => return None,
             Some(at) => (at, self.near.pop()),
             None => {
-                let first = self.far.pop(until.as_nanos(), &mut self.near)?;
+                let first = self.far.pop(until.as_nanos(), &mut self.near);
                 self.horizon.0 = self.far.lower_bound();
-                first
+                first?
             }
         };
         self.now = at;

@@ -46,6 +46,38 @@ impl Near {
         self.codes[self.len]
     }
 
+    /// Takes events in order of planning until [`Near::sort`]. There must be room.
+    #[inline]
+    pub fn append(&mut self, at: u64, code: u64) {
+        self.times[self.len] = at;
+        self.codes[self.len] = code;
+        self.len += 1;
+    }
+
+    /// Puts all in order, which were appended. From the last one on: what is planned later mostly
+    /// happens later, and then nothing is moved.
+    pub fn sort(&mut self) {
+        let (times, codes) = (&mut self.times[..self.len], &mut self.codes[..self.len]);
+        times.reverse();
+        codes.reverse();
+        for next in 1..times.len() {
+            let (at, code) = (times[next], codes[next]);
+            let mut place = next;
+            while place > 0 && times[place - 1] < at {
+                times[place] = times[place - 1];
+                codes[place] = codes[place - 1];
+                place -= 1;
+            }
+            times[place] = at;
+            codes[place] = code;
+        }
+    }
+
+    /// Forgets them all.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// There is no room.
     #[inline]
     pub fn is_full(&self) -> bool {

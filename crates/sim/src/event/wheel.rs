@@ -114,14 +114,14 @@ impl Wheel {
         let (mut level, mut digit) = self.first_slot()?;
         let mut slot = self.slots[level * SLOTS + digit];
         if level > 0 && slot.head != slot.tail {
-            let (first, count) = self.earliest(slot.head);
+            if self.hand_over(level, digit, near) {
+                let at = near.first().filter(|at| *at <= until)?;
+                self.now = at;
+                return Some((at, near.pop()));
+            }
+            let first = self.earliest(slot.head);
             if first > until {
                 return None;
-            }
-            if count <= FEW {
-                self.empty(level, digit, near);
-                self.now = first;
-                return Some((first, near.pop()));
             }
             self.spread(level, digit, first);
             (level, digit) = self.first_slot()?;
@@ -142,20 +142,28 @@ impl Wheel {
         Some((at, code))
     }
 
-    /// The least time in a list, and how many it holds.
-    fn earliest(&self, head: u32) -> (u64, usize) {
-        let times = self.list(head).map(|index| self.nodes[index as usize].at);
-        times.fold((u64::MAX, 0), |(first, count), at| (first.min(at), count + 1))
+    /// The least time in a list.
+    fn earliest(&self, head: u32) -> u64 {
+        self.list(head).map(|index| self.nodes[index as usize].at).fold(u64::MAX, u64::min)
     }
 
-    /// Gives all of a slot to `near`.
-    fn empty(&mut self, level: usize, digit: usize, near: &mut Near) {
+    /// Gives all of a slot to `near`, which is empty; false, and both are as before, if it holds many.
+    fn hand_over(&mut self, level: usize, digit: usize, near: &mut Near) -> bool {
         let Slot { head, tail } = self.slots[level * SLOTS + digit];
-        self.clear(level, digit);
-        self.list(head)
-            .map(|index| self.nodes[index as usize])
-            .for_each(|it| near.add(it.at, it.code));
-        self.nodes[tail as usize].next = std::mem::replace(&mut self.free, head);
+        let mut index = head;
+        for _ in 0..FEW {
+            let Node { at, code, next } = self.nodes[index as usize];
+            near.append(at, code);
+            if index == tail {
+                near.sort();
+                self.clear(level, digit);
+                self.nodes[tail as usize].next = std::mem::replace(&mut self.free, head);
+                return true;
+            }
+            index = next;
+        }
+        near.clear();
+        false
     }
 
     fn list(&self, head: u32) -> impl Iterator<Item = u32> {

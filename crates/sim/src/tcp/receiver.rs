@@ -208,7 +208,11 @@ impl Receiver {
             }
             (false, None) => {
                 let range = Range { start: number, end: number + 1 };
-                self.ranges.insert(place, range);
+                if place == self.ranges.len() {
+                    self.ranges.push_back(range);
+                } else {
+                    self.ranges.insert(place, range);
+                }
                 range
             }
         }
