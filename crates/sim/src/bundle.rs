@@ -388,7 +388,7 @@ impl Sendbox {
 impl Receivebox {
     /// Sees a packet of the bundle; true if it is a boundary, and then ask [`Receivebox::poll`].
     pub fn on_packet(&mut self, now: Timestamp, packet: &Packet) -> bool {
-        self.bytes += u64::from(packet.len);
+        self.bytes += u64::from(packet.bytes());
         self.packets += 1;
         self.ce += u64::from(packet.ecn() == Ecn::Ce);
         let hash = self.sampling.hash(packet.identity());

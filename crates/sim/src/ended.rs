@@ -22,7 +22,7 @@ impl Ended {
     /// `packet` comes no further.
     #[inline]
     pub fn add(&mut self, packet: &Packet, fate: Fate) {
-        if packet.sack != SackHandle::NONE || packet.kind == Kind::Message {
+        if packet.sack() != SackHandle::NONE || packet.kind() == Kind::Message {
             self.orphans.push(*packet);
         }
         if let Some(log) = &mut self.log {

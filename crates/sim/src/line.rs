@@ -14,13 +14,18 @@ use crate::tcp::stack::Stack;
 /// [`Stack::ack_access_ps`]: crate::Stack::ack_access_ps
 #[inline]
 fn access_ns(packet: &Packet, ps_per_byte: u32) -> u64 {
-    if packet.kind == Kind::Ack { u64::from(packet.len) * u64::from(ps_per_byte) / 1000 } else { 0 }
+    if packet.kind() == Kind::Ack {
+        u64::from(packet.bytes()) * u64::from(ps_per_byte) / 1000
+    } else {
+        0
+    }
 }
 
 /// The delay line.
 #[derive(Debug)]
 pub(crate) struct Line {
-    packets: VecDeque<(Timestamp, Packet)>,
+    /// Each with the time at which it comes out as [`Packet::queued`].
+    packets: VecDeque<Packet>,
     event: Event,
     /// Time of the pending event that counts.
     planned: Timestamp,
@@ -31,7 +36,8 @@ pub(crate) struct Line {
     ack_access_ps: u32,
     /// After a decrease of the delay, later packets come out before earlier ones.
     overtakes: bool,
-    last_due: Timestamp,
+    /// When the last of them comes out.
+    latest: Timestamp,
     /// Where its packets go.
     pub next: Step,
 }
@@ -48,7 +54,7 @@ impl Line {
             extra_ns,
             ack_access_ps: stack.ack_access_ps,
             overtakes: stack.packets_overtake,
-            last_due: Timestamp::ZERO,
+            latest: Timestamp::ZERO,
             next,
         }
     }
@@ -61,16 +67,13 @@ impl Line {
     /// Takes a packet; returns when it comes to the end of the link.
     pub fn push(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Timestamp {
         let mut due = after(now, self.delay_ns + access_ns(&packet, self.ack_access_ps));
-        if self.packets.back().is_none_or(|last| last.0 <= due) {
-            self.packets.push_back((due, packet));
-        } else if self.overtakes {
-            let place = self.packets.partition_point(|other| other.0 <= due);
-            self.packets.insert(place, (due, packet));
+        if due < self.latest && self.overtakes {
+            self.insert(packet.queued_at(due.as_nanos()));
         } else {
-            due = self.last_due;
-            self.packets.push_back((due, packet));
+            due = due.max(self.latest);
+            self.latest = due;
+            self.packets.push_back(packet.queued_at(due.as_nanos()));
         }
-        self.last_due = due;
         if due < self.planned {
             self.planned = due;
             events.add(due, self.event);
@@ -78,13 +81,22 @@ impl Line {
         Timestamp::from_nanos(due.as_nanos().saturating_sub(self.extra_ns))
     }
 
+    /// Puts a packet before those that come out later.
+    #[cold]
+    fn insert(&mut self, packet: Packet) {
+        let later = self.packets.iter().rev().take_while(|other| other.queued > packet.queued);
+        let place = self.packets.len() - later.count();
+        self.packets.insert(place, packet);
+    }
+
     /// The packet whose event has fired; `None` for an event that was overtaken.
     pub fn pop(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
         if self.planned != now {
             return None;
         }
-        let (_, packet) = self.packets.pop_front()?;
-        self.planned = self.packets.front().map_or(Timestamp::MAX, |next| next.0);
+        let packet = self.packets.pop_front()?;
+        self.planned =
+            self.packets.front().map_or(Timestamp::MAX, |next| Timestamp::from_nanos(next.queued));
         if self.planned != Timestamp::MAX {
             events.add(self.planned, self.event);
         }
@@ -101,12 +113,10 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Kind, Marks, SackHandle};
+    use crate::packet::Kind;
 
     fn packet(number: u32) -> Packet {
-        let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
-        let (kind, marks) = (Kind::Data, Marks::NONE);
-        Packet { sent, queued, flow: 0, number, sack, len: 1, kind, marks }
+        Packet::new(Kind::Data, 0, number, 1, Timestamp::ZERO)
     }
 
     /// Pushes packets at these times with these delays; when and in which order they come out.
@@ -120,7 +130,7 @@ mod tests {
         assert_eq!(line.len(), pushes.len() as u64);
         let mut out = Vec::new();
         while let Some((now, _)) = events.pop(Timestamp::MAX) {
-            out.extend(line.pop(now, &mut events).map(|it| (now.as_nanos(), it.number)));
+            out.extend(line.pop(now, &mut events).map(|it| (now.as_nanos(), it.number())));
         }
         out
     }
@@ -134,7 +144,7 @@ mod tests {
 
     #[test]
     fn acknowledgements_take_time_on_the_access_links_of_ns3_alone() {
-        let ack = Packet { kind: Kind::Ack, len: 66, ..packet(0) };
+        let ack = Packet::new(Kind::Ack, 0, 0, 66, Timestamp::ZERO);
         let end = |stack, packet| {
             let mut line = Line::new(Event::Line(0), 0, stack, Step::Deliver);
             line.push(Timestamp::ZERO, packet, &mut Events::default()).as_nanos()

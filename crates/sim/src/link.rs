@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 
+use forebay_core::packet::Packet as _;
 use forebay_core::qdisc::{self, Backlog, Fifo, Qdisc};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
@@ -39,6 +40,7 @@ enum Queue {
 }
 
 impl Queue {
+    #[inline(never)]
     fn enqueue(&mut self, now: Timestamp, packet: Packet, drops: &mut Ended) {
         match self {
             Self::Fifo(fifo) => fifo.enqueue(now, packet, drops),
@@ -180,10 +182,10 @@ impl Link {
     pub fn offer(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Option<Packet> {
         self.counters.offered += 1;
         let queued = match &mut self.ended.log {
-            Some(log) => log.on_arrival(now, &packet),
+            Some(log) => log.on_arrival(now, packet),
             None => now.as_nanos(),
         };
-        let is_message_lost = packet.kind == Kind::Message && self.message_losses.is_lost();
+        let is_message_lost = packet.kind() == Kind::Message && self.message_losses.is_lost();
         if is_message_lost || (self.is_loss_before && self.losses.is_lost()) {
             self.counters.lost_before += 1;
             self.ended.add(&packet.queued_at(queued), Fate::Lost);
@@ -193,7 +195,12 @@ impl Link {
             return self.leave(now, packet.queued_at(queued));
         }
         self.finish_before_second(now, events);
-        self.queue.enqueue(now, packet.queued_at(queued), &mut self.ended);
+        // A packet for which there is room goes from the registers into the queue. One that is handed to
+        // a function is written first: shared with that, it would be read back at once, see `Packet`.
+        match &mut self.queue {
+            Queue::Fifo(fifo) if fifo.has_room(packet.len()) => fifo.push(packet.queued_at(queued)),
+            queue => queue.enqueue(now, packet.queued_at(queued), &mut self.ended),
+        }
         self.max_length = self.max_length.max(self.queue.backlog().packets);
         self.fill(now, events);
         if let Some(log) = &mut self.ended.log {
@@ -228,9 +235,9 @@ impl Link {
 
     fn leave(&mut self, now: Timestamp, packet: Packet) -> Option<Packet> {
         self.counters.departed += 1;
-        self.counters.bytes += u64::from(packet.len);
+        self.counters.bytes += u64::from(packet.bytes());
         if let Some(log) = &mut self.ended.log {
-            log.on_departure(now, &packet);
+            log.on_departure(now, packet);
         }
         if !self.is_loss_before && self.losses.is_lost() {
             self.counters.lost_behind += 1;
@@ -331,7 +338,7 @@ impl Link {
     }
 
     fn serve(&mut self, now: Timestamp, packet: Packet, events: &mut Events) {
-        self.departs_at = self.server.send(now, packet.len);
+        self.departs_at = self.server.send(now, packet.bytes());
         self.serving = Some(packet);
         events.add(self.departs_at, Event::Departure(self.index));
     }
@@ -407,7 +414,6 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::SackHandle;
     use forebay_core::link::{Config, Service, Trace};
     use forebay_core::spec::{Spec, Value};
     use std::sync::Arc;
@@ -427,9 +433,7 @@ mod tests {
     }
 
     fn packet(len: u16) -> Packet {
-        let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
-        let (kind, marks) = (Kind::Data, crate::packet::Marks::NONE);
-        Packet { sent, queued, flow: 0, number: 0, sack, len, kind, marks }
+        Packet::new(Kind::Data, 0, 0, len, Timestamp::ZERO)
     }
 
     #[test]

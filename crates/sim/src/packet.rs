@@ -86,62 +86,115 @@ impl Marks {
     }
 }
 
-/// A packet on its way. Its number and its flow stand apart: side by side they would be read as one, which
-/// stalls where each was written by itself just now.
+/// A packet on its way: four words, each made before it is written. Parts of a word written one by one
+/// and then read as a whole would stall that read until all earlier writes are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
 pub(crate) struct Packet {
     /// When it was sent; in an acknowledgement the send time that it echoes (RFC 7323 section 4).
     pub sent: Timestamp,
-    /// When it came to the queue it stands in, in nanoseconds; on a link with a log its row there.
+    /// When it came to the queue it stands in, in nanoseconds; on a link with a log its row there; on
+    /// a delay line when it comes out.
     pub queued: u64,
-    /// Number of the segment; in an acknowledgement of the next one expected.
-    pub number: u32,
-    /// Bytes on the wire.
-    pub len: u16,
-    /// What it is.
-    pub kind: Kind,
-    /// Its marks.
-    pub marks: Marks,
-    /// The flow that it belongs to.
-    pub flow: u32,
-    /// Its SACK blocks in [`SackTable`].
-    pub sack: SackHandle,
+    /// Number, bytes, kind and marks, the lowest bits first.
+    head: u64,
+    /// Flow and place of SACK blocks.
+    tail: u64,
 }
 
 const _: () = assert!(size_of::<Packet>() == 32);
 const _: () = assert!(size_of::<Option<Packet>>() > 32, "a niche: see Kind");
 
 impl Packet {
-    /// The same, come to a queue at `queued`. Field by field, as it was written just now: see [`Kind`].
+    /// Packet `number` of `flow` with `bytes` on the wire, sent at `sent`, without marks or SACK blocks.
     #[inline]
-    pub fn queued_at(&self, queued: u64) -> Self {
-        let Self { sent, queued: _, flow, number, sack, len, kind, marks } = *self;
-        Self { sent, queued, flow, number, sack, len, kind, marks }
+    pub fn new(kind: Kind, flow: u32, number: u32, bytes: u16, sent: Timestamp) -> Self {
+        let head = u64::from(number) | u64::from(bytes) << 32 | u64::from(kind.0) << 48;
+        Self { sent, queued: 0, head, tail: u64::from(flow) | u64::from(SackHandle::NONE.0) << 32 }
+    }
+
+    /// The same with `marks`.
+    #[inline]
+    pub fn with_marks(self, marks: Marks) -> Self {
+        Self { head: self.head & !(0xff << 56) | u64::from(marks.0) << 56, ..self }
+    }
+
+    /// The same with these SACK blocks.
+    #[inline]
+    pub fn with_sack(self, sack: SackHandle) -> Self {
+        Self { tail: u64::from(self.flow()) | u64::from(sack.0) << 32, ..self }
+    }
+
+    /// The same as another kind of packet.
+    #[inline]
+    pub fn turned(self, kind: Kind) -> Self {
+        Self { head: self.head & !(0xff << 48) | u64::from(kind.0) << 48, ..self }
+    }
+
+    /// The same, come to a queue at `queued`, see [`Packet::queued`].
+    #[inline]
+    pub fn queued_at(self, queued: u64) -> Self {
+        Self { queued, ..self }
+    }
+
+    /// Number of the segment; in an acknowledgement of the next one expected.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.head as u32
+    }
+
+    /// Bytes on the wire.
+    #[inline]
+    pub fn bytes(&self) -> u16 {
+        (self.head >> 32) as u16
+    }
+
+    /// What it is.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        Kind((self.head >> 48) as u8)
+    }
+
+    /// Its marks.
+    #[inline]
+    pub fn marks(&self) -> Marks {
+        Marks((self.head >> 56) as u8)
+    }
+
+    /// The flow that it belongs to.
+    #[inline]
+    pub fn flow(&self) -> u32 {
+        self.tail as u32
+    }
+
+    /// Its SACK blocks in [`SackTable`].
+    #[inline]
+    pub fn sack(&self) -> SackHandle {
+        SackHandle((self.tail >> 32) as u32)
     }
 
     /// A number of its flow: connections, datagrams, messages and pings are counted apart.
     fn owner(&self) -> u64 {
-        let space = match self.kind {
+        let space = match self.kind() {
             Kind::Datagram => 1,
             Kind::Message => 2,
             Kind::Ping | Kind::Pong => 3,
             _ => 0,
         };
-        u64::from(self.flow) | space << 32
+        u64::from(self.flow()) | space << 32
     }
 
     /// A hash of what is the same all along the route and differs between packets: a segment that is
     /// sent again has another send time, and acknowledgements of the same number other SACK blocks.
     pub fn identity(&self) -> u64 {
-        let number = u64::from(self.number) << 32 | u64::from(self.sack.0);
-        mix(self.sent.as_nanos() ^ mix(number ^ mix(self.owner() | (u64::from(self.kind.0)) << 40)))
+        let number = u64::from(self.number()) << 32 | u64::from(self.sack().0);
+        mix(self.sent.as_nanos()
+            ^ mix(number ^ mix(self.owner() | (u64::from(self.kind().0)) << 40)))
     }
 }
 
 impl QueuedPacket for Packet {
     fn len(&self) -> ByteCount {
-        ByteCount::new(u64::from(self.len))
+        ByteCount::new(u64::from(self.bytes()))
     }
     fn flow_hash(&self, key: u64) -> u64 {
         mix(key ^ mix(self.owner()))
@@ -150,10 +203,10 @@ impl QueuedPacket for Packet {
         0
     }
     fn ecn(&self) -> Ecn {
-        Ecn::from_bits(self.marks.0)
+        Ecn::from_bits(self.marks().0)
     }
     fn set_ce(&mut self) {
-        self.marks = self.marks.with_ce();
+        *self = self.with_marks(self.marks().with_ce());
     }
 }
 

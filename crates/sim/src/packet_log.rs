@@ -84,10 +84,11 @@ impl PacketLog {
     }
 
     /// A packet comes; returns its row.
-    pub fn on_arrival(&mut self, now: Timestamp, packet: &Packet) -> u64 {
+    #[inline(never)]
+    pub fn on_arrival(&mut self, now: Timestamp, packet: Packet) -> u64 {
         let (departed, released) = (Timestamp::MAX, Timestamp::MAX);
         let (identity, ecn) = (packet.identity(), packet.ecn());
-        let Packet { flow, len, kind, .. } = *packet;
+        let (flow, len, kind) = (packet.flow(), packet.bytes(), packet.kind());
         let (arrived, fate, queue_packets) = (now, Fate::Inside, 0);
         let row = Row {
             arrived,
@@ -123,7 +124,8 @@ impl PacketLog {
     }
 
     /// The packet has left the server.
-    pub fn on_departure(&mut self, now: Timestamp, packet: &Packet) {
+    #[inline(never)]
+    pub fn on_departure(&mut self, now: Timestamp, packet: Packet) {
         let row = &mut self.rows[packet.queued as usize];
         row.departed = now;
         let is_marked = packet.ecn() == Ecn::Ce && row.ecn != Ecn::Ce;

@@ -87,13 +87,11 @@ impl Reorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Kind, Marks, SackHandle};
+    use crate::packet::Kind;
     use forebay_core::units::{Duration, Rate};
 
     fn packet(len: u16) -> Packet {
-        let (sent, queued, sack) = (Timestamp::ZERO, 0, SackHandle::NONE);
-        let (kind, marks) = (Kind::Data, Marks::NONE);
-        Packet { sent, queued, flow: 0, number: 0, sack, len, kind, marks }
+        Packet::new(Kind::Data, 0, 0, len, Timestamp::ZERO)
     }
 
     #[test]
@@ -117,7 +115,7 @@ mod tests {
         let mut released = Vec::new();
         while let Some((now, _)) = events.pop(Timestamp::MAX) {
             if reorder.on_timer(now, &mut events) {
-                released.extend(reorder.release(now).map(|packet| (now, packet.len)));
+                released.extend(reorder.release(now).map(|packet| (now, packet.bytes())));
             }
         }
         assert_eq!(released, [(now + MAX_HOLD, 4)]);

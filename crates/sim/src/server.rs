@@ -80,6 +80,8 @@ impl TraceServer {
     }
 }
 
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
 /// A transmitter of constant rate. Service times are whole nanoseconds with the remainder carried, so a
 /// busy one keeps its rate.
 #[derive(Debug)]
@@ -106,10 +108,11 @@ impl RateServer {
             self.carry = 0;
         }
         if len != self.len {
-            let bytes = ByteCount::new(u64::from(len));
-            (self.len, self.remainder) = (len, 0);
-            let time = bytes.time_at_carrying(self.rate, &mut self.remainder);
-            self.service_ns = time.map_or(u64::MAX, |time| time.as_nanos() as u64);
+            // As `ByteCount::time_at_carrying`, in 64 bits: short connections change it all the time.
+            let (work, rate) = (u64::from(len) * 8 * NANOS_PER_SEC, self.rate.as_bits_per_sec());
+            self.len = len;
+            self.service_ns = work.checked_div(rate).unwrap_or(u64::MAX);
+            self.remainder = work.checked_rem(rate).unwrap_or(0);
         }
         self.carry += self.remainder;
         let is_due = self.carry >= self.rate.as_bits_per_sec();

@@ -8,7 +8,7 @@ use crate::packet::Packet;
 use crate::qdisc::params::{self, LIMIT_ALLOWED};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{Limit, Timestamp};
+use crate::units::{ByteCount, Limit, Timestamp};
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
@@ -37,6 +37,20 @@ impl<P: Packet> Fifo<P> {
         Self { limit, packets: VecDeque::new(), backlog: Backlog::default() }
     }
 
+    /// A packet of `len` fits.
+    #[inline]
+    pub fn has_room(&self, len: ByteCount) -> bool {
+        !self.backlog.with(len).exceeds(self.limit)
+    }
+
+    /// Takes a packet that fits, as [`Qdisc::enqueue`] does.
+    #[inline]
+    pub fn push(&mut self, packet: P) {
+        debug_assert!(self.has_room(packet.len()), "asked before");
+        self.backlog.add(packet.len());
+        self.packets.push_back(packet);
+    }
+
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         Ok(Self::new(params::limit(spec, "limit")?))
     }
@@ -44,11 +58,10 @@ impl<P: Packet> Fifo<P> {
 
 impl<P: Packet> Qdisc<P> for Fifo<P> {
     fn enqueue(&mut self, _now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
-        if self.backlog.with(packet.len()).exceeds(self.limit) {
+        if !self.has_room(packet.len()) {
             return drops.dropped(packet, DropReason::Overlimit);
         }
-        self.backlog.add(packet.len());
-        self.packets.push_back(packet);
+        self.push(packet);
     }
 
     fn dequeue(&mut self, _now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
@@ -71,7 +84,6 @@ impl<P: Packet> Qdisc<P> for Fifo<P> {
 mod tests {
     use super::*;
     use crate::testing::qdisc::{Dropped, TestPacket};
-    use crate::units::ByteCount;
 
     fn packet(len: u64) -> TestPacket {
         TestPacket { len: ByteCount::new(len), ..TestPacket::default() }

@@ -7,7 +7,7 @@ use super::Simulation;
 use super::endpoints::Way;
 use crate::bundle::{self, MESSAGE_HEADERS};
 use crate::network::Network;
-use crate::packet::{Kind, Marks, Packet, SackHandle};
+use crate::packet::{Kind, Packet};
 
 /// The end of a bundle that sends a message: with it messages of one bundle are two flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,27 +104,24 @@ impl Simulation {
         if self.messages.is_full() {
             self.reclaim();
         }
-        let (number, sack, kind) = (self.messages.put(message), SackHandle::NONE, Kind::Message);
-        let len = (message.len() + MESSAGE_HEADERS) as u16;
-        let (first, marks) = (self.message_way(flow).first, Marks::NONE);
+        let number = self.messages.put(message);
+        let bytes = (message.len() + MESSAGE_HEADERS) as u16;
+        let first = self.message_way(flow).first;
         self.sent += 1;
-        self.pass(
-            first,
-            Packet { sent: self.now, queued: 0, flow, number, sack, len, kind, marks },
-        );
+        self.pass(first, Packet::new(Kind::Message, flow, number, bytes, self.now));
     }
 
     /// A message reaches the other box.
     pub(super) fn deliver_message(&mut self, packet: Packet) {
-        let bundle = packet.flow / 2;
-        let message = self.messages.take(packet.number);
-        if packet.flow % 2 == End::Sendbox as u32 {
+        let bundle = packet.flow() / 2;
+        let message = self.messages.take(packet.number());
+        if packet.flow() % 2 == End::Sendbox as u32 {
             self.receiveboxes[bundle as usize].on_datagram(self.now, &message);
-            self.messages.give_back(packet.number, message);
+            self.messages.give_back(packet.number(), message);
             self.serve_receivebox(bundle);
         } else {
             self.sendboxes[bundle as usize].on_datagram(self.now, &message);
-            self.messages.give_back(packet.number, message);
+            self.messages.give_back(packet.number(), message);
             self.send_messages(bundle, End::Sendbox);
             self.serve_sendbox(bundle);
         }

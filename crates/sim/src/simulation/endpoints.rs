@@ -279,10 +279,9 @@ impl Simulation {
                     self.pools[short.pool as usize].sent_bytes += u64::from(payload);
                 }
             }
-            let (kind, number, len, sack) = (out.kind, out.number, out.len, SackHandle::NONE);
-            let marks = out.marks;
             self.sent += 1;
-            self.pass(first, Packet { sent: now, queued: 0, flow, number, sack, len, kind, marks });
+            let packet = Packet::new(out.kind, flow, out.number, out.len, now);
+            self.pass(first, packet.with_marks(out.marks));
         }
         let (connection, events) = (&mut self.connections[flow as usize], &mut self.events);
         let sender = &mut connection.sender;
@@ -301,14 +300,14 @@ impl Simulation {
     #[inline]
     pub(super) fn deliver(&mut self, packet: Packet) {
         self.delivered += 1;
-        match packet.kind {
+        match packet.kind() {
             Kind::Data => self.receive(packet),
             Kind::Ack | Kind::SynAck => self.receive_answer(packet),
-            Kind::Syn => self.send_back(Packet { kind: Kind::SynAck, ..packet }),
+            Kind::Syn => self.send_back(packet.turned(Kind::SynAck)),
             Kind::Message => self.deliver_message(packet),
             Kind::Datagram => {
-                let source = &mut self.sources[packet.flow as usize];
-                source.meter.on_receive(self.now, packet.len.into());
+                let source = &mut self.sources[packet.flow() as usize];
+                source.meter.on_receive(self.now, packet.bytes().into());
             }
             Kind::Ping => self.answer_ping(packet),
             Kind::Pong => self.receive_pong(packet),
@@ -318,21 +317,21 @@ impl Simulation {
 
     #[inline(never)]
     fn receive(&mut self, packet: Packet) {
-        if packet.sent < self.connections[packet.flow as usize].lives_from {
+        if packet.sent < self.connections[packet.flow() as usize].lives_from {
             return;
         }
-        if packet.marks != Marks::NONE {
-            let receiver = &mut self.connections[packet.flow as usize].receiver;
-            if let Some(ack) = receiver.on_marks(packet.marks) {
-                self.send_ack(packet.flow, ack);
+        if packet.marks() != Marks::NONE {
+            let receiver = &mut self.connections[packet.flow() as usize].receiver;
+            if let Some(ack) = receiver.on_marks(packet.marks()) {
+                self.send_ack(packet.flow(), ack);
             }
         }
-        let connection = &mut self.connections[packet.flow as usize];
+        let connection = &mut self.connections[packet.flow() as usize];
         let before = connection.receiver.next();
-        let (ack, is_new) = connection.receiver.on_data(self.now, packet.number, packet.sent);
+        let (ack, is_new) = connection.receiver.on_data(self.now, packet.number(), packet.sent);
         let mut is_whole = false;
         if is_new {
-            let payload = packet.len - self.stack.overhead;
+            let payload = packet.bytes() - self.stack.overhead;
             self.meters[connection.meter as usize].on_receive(self.now, payload.into());
             let next = connection.receiver.next();
             is_whole = connection.segments == Some(next);
@@ -345,14 +344,14 @@ impl Simulation {
         }
         connection.peer.on_answer(Wish::Data);
         match ack {
-            Some(ack) => self.send_ack(packet.flow, ack),
+            Some(ack) => self.send_ack(packet.flow(), ack),
             None => {
-                let event = Event::DelayedAck(packet.flow);
+                let event = Event::DelayedAck(packet.flow());
                 connection.receiver.timer.plan(&mut self.events, event);
             }
         }
         if is_whole {
-            self.complete(packet.flow);
+            self.complete(packet.flow());
         }
     }
 
@@ -374,14 +373,13 @@ impl Simulation {
             self.reclaim();
         }
         let sack = self.sacks.put(ack.sack);
-        let len = self.stack.overhead + option;
-        let (sent, queued, kind) = (ack.echo, 0, Kind::Ack);
-        let (number, marks) = (ack.number, Marks::of_ack(ack.is_ece));
-        self.send_back(Packet { sent, queued, flow, number, sack, len, kind, marks });
+        let bytes = self.stack.overhead + option;
+        let packet = Packet::new(Kind::Ack, flow, ack.number, bytes, ack.echo);
+        self.send_back(packet.with_marks(Marks::of_ack(ack.is_ece)).with_sack(sack));
     }
 
     pub(super) fn send_back(&mut self, packet: Packet) {
-        let first = self.connections[packet.flow as usize].back.first;
+        let first = self.connections[packet.flow() as usize].back.first;
         self.sent += 1;
         self.pass(first, packet);
     }
@@ -390,30 +388,30 @@ impl Simulation {
     /// would cost each of their steps.
     #[inline(never)]
     fn receive_answer(&mut self, packet: Packet) {
-        let blocks = self.sacks.take(packet.sack);
-        let connection = &mut self.connections[packet.flow as usize];
+        let blocks = self.sacks.take(packet.sack());
+        let connection = &mut self.connections[packet.flow() as usize];
         if packet.sent < connection.lives_from {
             return;
         }
         let sender = &mut connection.sender;
-        if packet.kind == Kind::SynAck {
+        if packet.kind() == Kind::SynAck {
             let is_first = !sender.is_open();
             sender.on_syn_ack(self.now, packet.sent);
             if is_first && connection.short.is_some() {
-                self.confirm_handshake(packet.flow);
+                self.confirm_handshake(packet.flow());
             }
         } else {
-            let is_ece = packet.marks.is_ece();
+            let is_ece = packet.marks().is_ece();
             // Where there are no blocks, reading them back would wait for the memory.
-            let has_blocks = packet.sack != SackHandle::NONE;
+            let has_blocks = packet.sack() != SackHandle::NONE;
             sender.learn_one_way(if has_blocks { blocks.one_way_ms } else { None });
-            sender.on_ack(self.now, packet.number, packet.sent, blocks.as_slice(), is_ece);
+            sender.on_ack(self.now, packet.number(), packet.sent, blocks.as_slice(), is_ece);
         }
-        let connection = &mut self.connections[packet.flow as usize];
+        let connection = &mut self.connections[packet.flow() as usize];
         if let Some(log) = connection.written.as_deref_mut() {
             log.on_ack(self.now, connection.sender.una());
         }
-        self.transmit(packet.flow);
+        self.transmit(packet.flow());
     }
 
     fn plan_datagram(&mut self, index: usize) {
@@ -427,10 +425,10 @@ impl Simulation {
     pub(super) fn send_datagram(&mut self, index: usize) {
         let source = &mut self.sources[index];
         source.sent += 1;
-        let (sent, sack, len, first) = (self.now, SackHandle::NONE, source.len, source.data.first);
-        let (flow, kind, marks) = (index as u32, Kind::Datagram, Marks::NONE);
+        let first = source.data.first;
+        let packet = Packet::new(Kind::Datagram, index as u32, 0, source.len, self.now);
         self.sent += 1;
-        self.pass(first, Packet { sent, queued: 0, flow, number: 0, sack, len, kind, marks });
+        self.pass(first, packet);
         self.plan_datagram(index);
     }
 }

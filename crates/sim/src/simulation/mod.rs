@@ -313,15 +313,15 @@ impl Simulation {
     }
 
     fn route_of(&self, packet: &Packet) -> u32 {
-        match packet.kind {
+        match packet.kind() {
             Kind::Data | Kind::Syn | Kind::PeerSynAck | Kind::Confirm => {
-                self.connections[packet.flow as usize].data.route
+                self.connections[packet.flow() as usize].data.route
             }
-            Kind::Message => self.message_way(packet.flow).route,
-            Kind::Datagram => self.sources[packet.flow as usize].data.route,
-            Kind::Ping => self.pings[packet.flow as usize].data.route,
-            Kind::Pong => self.pings[packet.flow as usize].back.route,
-            _ => self.connections[packet.flow as usize].back.route,
+            Kind::Message => self.message_way(packet.flow()).route,
+            Kind::Datagram => self.sources[packet.flow() as usize].data.route,
+            Kind::Ping => self.pings[packet.flow() as usize].data.route,
+            Kind::Pong => self.pings[packet.flow() as usize].back.route,
+            _ => self.connections[packet.flow() as usize].back.route,
         }
     }
 
@@ -331,9 +331,9 @@ impl Simulation {
         for ended in links.chain(self.sendboxes.iter_mut().map(Sendbox::ended)) {
             let Ended { orphans, .. } = ended;
             for packet in orphans.drain(..) {
-                match packet.kind {
-                    Kind::Message => self.messages.reclaim(packet.number),
-                    _ => self.sacks.reclaim(packet.sack),
+                match packet.kind() {
+                    Kind::Message => self.messages.reclaim(packet.number()),
+                    _ => self.sacks.reclaim(packet.sack()),
                 }
             }
         }

@@ -7,7 +7,7 @@ use super::endpoints::{Place, Way};
 use crate::event::{Event, Timer, after, nanos_between};
 use crate::metrics::FlowMeter;
 use crate::network::{Flow, Network};
-use crate::packet::{Kind, Marks, Packet, SackHandle};
+use crate::packet::{Kind, Packet};
 
 /// Bytes of a ping, and of its answer, on the wire: 40 of payload, UDP, IPv4 and Ethernet without FCS.
 pub const PING_FRAME_BYTES: u64 = 40 + 8 + 20 + 14;
@@ -88,29 +88,27 @@ impl Simulation {
         ping.timer.set(after(now, TIMEOUT_NS));
         ping.timer.plan(&mut self.events, Event::Ping(index));
         let (first, number) = (ping.data.first, ping.number);
-        let (sack, len, kind) = (SackHandle::NONE, PING_FRAME_BYTES as u16, Kind::Ping);
-        let (flow, marks) = (index, Marks::NONE);
         self.sent += 1;
-        self.pass(first, Packet { sent: now, queued: 0, flow, number, sack, len, kind, marks });
+        self.pass(first, Packet::new(Kind::Ping, index, number, PING_FRAME_BYTES as u16, now));
     }
 
     /// A ping has reached the far end.
     pub(super) fn answer_ping(&mut self, packet: Packet) {
-        let first = self.pings[packet.flow as usize].back.first;
+        let first = self.pings[packet.flow() as usize].back.first;
         self.sent += 1;
-        self.pass(first, Packet { kind: Kind::Pong, ..packet });
+        self.pass(first, packet.turned(Kind::Pong));
     }
 
     /// The answer is back; one that comes too late does not count.
     pub(super) fn receive_pong(&mut self, packet: Packet) {
-        let ping = &mut self.pings[packet.flow as usize];
-        if packet.number != ping.number {
+        let ping = &mut self.pings[packet.flow() as usize];
+        if packet.number() != ping.number {
             return;
         }
         let Some(sent) = ping.under_way.take() else { return };
         ping.pings.rtts_ns.push(nanos_between(sent, self.now));
-        ping.meter.on_receive(self.now, packet.len.into());
-        self.send_ping(packet.flow);
+        ping.meter.on_receive(self.now, packet.bytes().into());
+        self.send_ping(packet.flow());
     }
 
     /// What the loop that flow `index` is has seen; `None` if it is none.

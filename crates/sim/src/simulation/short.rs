@@ -19,7 +19,7 @@ use super::endpoints::{Connection, Place, Read, Way};
 use crate::event::Event;
 use crate::metrics::{FlowMeter, FlowMetrics, mbit_per_s, ratio};
 use crate::network::{Flow, Network, Opener};
-use crate::packet::{Kind, Marks, Packet, SackHandle};
+use crate::packet::{Kind, Packet};
 use crate::requests::REQUEST_BYTES;
 use crate::tcp::peer::{Peer, Wish};
 use crate::tcp::receiver::Receiver;
@@ -212,8 +212,9 @@ impl Simulation {
             Wish::Data => self.send_control(slot, Kind::Ask, 0, REQUEST_BYTES as u16),
             Wish::End => {
                 let ack = connection.receiver.conclude();
-                let packet = self.control(slot, Kind::Fin, ack.number, 0);
-                self.send_back(Packet { sent: ack.echo, ..packet });
+                let mut packet = self.control(slot, Kind::Fin, ack.number, 0);
+                packet.sent = ack.echo;
+                self.send_back(packet);
             }
         }
     }
@@ -244,16 +245,16 @@ impl Simulation {
 
     /// A packet of a short connection, and no data, reaches the end of its route.
     pub(super) fn deliver_control(&mut self, packet: Packet) {
-        let slot = packet.flow;
+        let slot = packet.flow();
         let connection = &mut self.connections[slot as usize];
         if packet.sent < connection.lives_from {
             return;
         }
-        match packet.kind {
+        match packet.kind() {
             Kind::PeerSyn => {
                 let first = connection.data.first;
                 self.sent += 1;
-                self.pass(first, Packet { kind: Kind::PeerSynAck, ..packet });
+                self.pass(first, packet.turned(Kind::PeerSynAck));
             }
             Kind::PeerSynAck if connection.peer.on_answer(Wish::Connection) => {
                 connection.sender.learn_rtt(self.now, packet.sent);
@@ -265,13 +266,13 @@ impl Simulation {
                 self.transmit(slot);
             }
             Kind::Fin => {
-                if packet.number > connection.sender.una() {
-                    connection.sender.on_ack(self.now, packet.number, packet.sent, &[], false);
+                if packet.number() > connection.sender.una() {
+                    connection.sender.on_ack(self.now, packet.number(), packet.sent, &[], false);
                     self.transmit(slot);
                 }
                 self.send_control(slot, Kind::Confirm, OF_END, 0);
             }
-            Kind::Confirm if packet.number == OF_END && connection.peer.on_answer(Wish::End) => {
+            Kind::Confirm if packet.number() == OF_END && connection.peer.on_answer(Wish::End) => {
                 self.free(slot);
             }
             // Repeated, or answered otherwise since.
@@ -293,9 +294,7 @@ impl Simulation {
     }
 
     fn control(&self, slot: u32, kind: Kind, number: u32, payload: u16) -> Packet {
-        let (sent, sack, marks) = (self.now, SackHandle::NONE, Marks::NONE);
-        let len = self.stack.overhead + payload;
-        Packet { sent, queued: 0, flow: slot, number, sack, len, kind, marks }
+        Packet::new(kind, slot, number, self.stack.overhead + payload, self.now)
     }
 
     fn send_control(&mut self, slot: u32, kind: Kind, number: u32, payload: u16) {
