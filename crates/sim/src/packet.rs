@@ -232,15 +232,21 @@ pub(crate) const SACK_BLOCKS: usize = 3;
 
 /// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4), and what its
 /// timestamp tells beside the echo.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SackBlocks {
     blocks: [Range; SACK_BLOCKS],
+    /// [`u32::MAX`] where nobody asks.
+    one_way_ms: u32,
     len: u8,
-    /// How long the echoed segment was on its way, in milliseconds; `None` where nobody asks.
-    pub one_way_ms: Option<u32>,
 }
 
+const _: () = assert!(size_of::<SackBlocks>() == 32);
+
 impl SackBlocks {
+    /// No blocks.
+    pub const NONE: Self =
+        Self { blocks: [Range { start: 0, end: 0 }; SACK_BLOCKS], one_way_ms: u32::MAX, len: 0 };
+
     /// Adds a block; more than [`SACK_BLOCKS`] are left out.
     pub fn push(&mut self, block: Range) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.len)) {
@@ -249,9 +255,14 @@ impl SackBlocks {
         }
     }
 
-    /// There is nothing to carry beside the acknowledgement.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0 && self.one_way_ms.is_none()
+    /// The echoed segment was on its way for this long.
+    pub fn tell_one_way(&mut self, millis: u32) {
+        self.one_way_ms = millis;
+    }
+
+    /// How long the echoed segment was on its way, in milliseconds; `None` where nobody asks.
+    pub fn one_way_ms(&self) -> Option<u32> {
+        Some(self.one_way_ms).filter(|millis| *millis != u32::MAX)
     }
 
     /// The blocks.
@@ -277,17 +288,16 @@ pub(crate) struct SackTable {
 }
 
 impl SackTable {
-    /// Stores `blocks`.
-    pub fn put(&mut self, blocks: SackBlocks) -> SackHandle {
-        if blocks.is_empty() {
-            return SackHandle::NONE;
-        }
+    /// A place for what an acknowledgement carries, and that, which is nothing yet: it is written where
+    /// it stands, a copy would be read before all of it is there.
+    pub fn add(&mut self) -> (SackHandle, &mut SackBlocks) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(SackBlocks::default());
+            self.entries.push(SackBlocks::NONE);
             (self.entries.len() - 1) as u32
         });
-        self.entries[index as usize] = blocks;
-        SackHandle(index)
+        let blocks = &mut self.entries[index as usize];
+        (blocks.len, blocks.one_way_ms) = (0, u32::MAX);
+        (SackHandle(index), blocks)
     }
 
     /// The next blocks need a new place.
@@ -300,13 +310,22 @@ impl SackTable {
         self.free.push(handle.0);
     }
 
-    /// Takes the blocks out; a handle is good for once.
-    pub fn take(&mut self, handle: SackHandle) -> SackBlocks {
+    /// What stands at `handle`, which is good until it is freed.
+    #[inline]
+    pub fn get(&self, handle: SackHandle) -> &SackBlocks {
         if handle == SackHandle::NONE {
-            return SackBlocks::default();
+            &SackBlocks::NONE
+        } else {
+            &self.entries[handle.0 as usize]
         }
-        self.free.push(handle.0);
-        self.entries[handle.0 as usize]
+    }
+
+    /// Frees the place of an acknowledgement that has been read.
+    #[inline]
+    pub fn free(&mut self, handle: SackHandle) {
+        if handle != SackHandle::NONE {
+            self.free.push(handle.0);
+        }
     }
 }
 
@@ -359,23 +378,25 @@ mod tests {
     #[test]
     fn places_of_sack_blocks_are_used_again() {
         let mut table = SackTable::default();
-        let mut blocks = SackBlocks::default();
-        blocks.push(Range { start: 3, end: 5 });
+        let block = Range { start: 3, end: 5 };
         for _ in 0..10 {
-            let handle = table.put(blocks);
-            assert_eq!(table.take(handle), blocks);
+            let (handle, blocks) = table.add();
+            assert_eq!((blocks.as_slice(), blocks.one_way_ms()), (&[][..], None));
+            blocks.push(block);
+            blocks.tell_one_way(7);
+            let blocks = table.get(handle);
+            assert_eq!((blocks.as_slice(), blocks.one_way_ms()), (&[block][..], Some(7)));
+            table.free(handle);
         }
         assert_eq!(table.entries.len(), 1);
-        assert_eq!(table.put(SackBlocks::default()), SackHandle::NONE);
-        assert_eq!(table.take(SackHandle::NONE), SackBlocks::default());
-        let timed = SackBlocks { one_way_ms: Some(7), ..SackBlocks::default() };
-        let handle = table.put(timed);
-        assert_eq!(table.take(handle), timed);
+        table.free(SackHandle::NONE);
+        assert_eq!(table.free.len(), 1);
+        assert_eq!(*table.get(SackHandle::NONE), SackBlocks::NONE);
     }
 
     #[test]
     fn a_fourth_block_does_not_fit() {
-        let mut blocks = SackBlocks::default();
+        let mut blocks = SackBlocks::NONE;
         for start in 0..4 {
             blocks.push(Range { start, end: start + 1 });
         }

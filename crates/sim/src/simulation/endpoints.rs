@@ -364,18 +364,32 @@ impl Simulation {
         self.meters[connection.meter as usize].on_complete(self.now);
     }
 
-    fn send_ack(&mut self, flow: u32, mut ack: Ack) {
-        ack.sack.one_way_ms = ack.tells_one_way.then(|| millis_between(ack.echo, self.now));
-        let blocks = ack.sack.as_slice().len() as u16;
+    fn send_ack(&mut self, flow: u32, ack: Ack) {
+        let blocks = self.connections[flow as usize].receiver.block_count(&ack) as u16;
         // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
         let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
-        if !ack.sack.is_empty() && self.sacks.is_full() {
+        let bytes = self.stack.overhead + option;
+        let packet = Packet::new(Kind::Ack, flow, ack.number, bytes, ack.echo)
+            .with_marks(Marks::of_ack(ack.is_ece));
+        if blocks > 0 || ack.tells_one_way {
+            let sack = self.note_blocks(flow, &ack);
+            return self.send_back(packet.with_sack(sack));
+        }
+        self.send_back(packet);
+    }
+
+    /// Writes down what `ack`, which was made just now, carries beside itself.
+    #[inline(never)]
+    fn note_blocks(&mut self, flow: u32, ack: &Ack) -> SackHandle {
+        if self.sacks.is_full() {
             self.reclaim();
         }
-        let sack = self.sacks.put(ack.sack);
-        let bytes = self.stack.overhead + option;
-        let packet = Packet::new(Kind::Ack, flow, ack.number, bytes, ack.echo);
-        self.send_back(packet.with_marks(Marks::of_ack(ack.is_ece)).with_sack(sack));
+        let (sack, blocks) = self.sacks.add();
+        self.connections[flow as usize].receiver.fill(ack, blocks);
+        if ack.tells_one_way {
+            blocks.tell_one_way(millis_between(ack.echo, self.now));
+        }
+        sack
     }
 
     pub(super) fn send_back(&mut self, packet: Packet) {
@@ -388,10 +402,9 @@ impl Simulation {
     /// would cost each of their steps.
     #[inline(never)]
     fn receive_answer(&mut self, packet: Packet) {
-        let blocks = self.sacks.take(packet.sack());
         let connection = &mut self.connections[packet.flow() as usize];
         if packet.sent < connection.lives_from {
-            return;
+            return self.sacks.free(packet.sack());
         }
         let sender = &mut connection.sender;
         if packet.kind() == Kind::SynAck {
@@ -402,10 +415,10 @@ impl Simulation {
             }
         } else {
             let is_ece = packet.marks().is_ece();
-            // Where there are no blocks, reading them back would wait for the memory.
-            let has_blocks = packet.sack() != SackHandle::NONE;
-            sender.learn_one_way(if has_blocks { blocks.one_way_ms } else { None });
+            let blocks = self.sacks.get(packet.sack());
+            sender.learn_one_way(blocks.one_way_ms());
             sender.on_ack(self.now, packet.number(), packet.sent, blocks.as_slice(), is_ece);
+            self.sacks.free(packet.sack());
         }
         let connection = &mut self.connections[packet.flow() as usize];
         if let Some(log) = connection.written.as_deref_mut() {

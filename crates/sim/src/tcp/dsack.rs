@@ -14,6 +14,7 @@ pub(crate) fn duplicate(ack: u32, blocks: &[Range]) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::SackBlocks;
     use crate::tcp::receiver::Receiver;
     use crate::tcp::stack::Stack;
     use forebay_core::units::Timestamp;
@@ -24,7 +25,9 @@ mod tests {
         let now = Timestamp::ZERO;
         let acks = numbers.iter().filter_map(|number| receiver.on_data(now, *number, now).0);
         let ack = acks.last().unwrap();
-        let blocks = ack.sack.as_slice();
+        let mut blocks = SackBlocks::NONE;
+        receiver.fill(&ack, &mut blocks);
+        let blocks = blocks.as_slice();
         let found = duplicate(ack.number, blocks).map(|range| range.start);
         (ack.number, blocks.iter().map(|block| (block.start, block.end)).collect(), found)
     }

@@ -28,12 +28,12 @@ pub(crate) struct Ack {
     pub number: u32,
     /// The send time that it echoes.
     pub echo: Timestamp,
-    /// Its SACK blocks.
-    pub sack: SackBlocks,
     /// It carries ECE.
     pub is_ece: bool,
     /// Its timestamp is to tell how long the echoed segment was on its way.
     pub tells_one_way: bool,
+    /// A segment that had come before and is told of; without an end: none.
+    duplicate: Range,
 }
 
 /// One connection's receiver.
@@ -149,15 +149,31 @@ impl Receiver {
         self.timer.stop();
         self.unacked = 0;
         self.last_acked = self.next;
-        let mut sack = SackBlocks::default();
-        duplicate.into_iter().for_each(|block| sack.push(block));
-        if self.reports_ranges && !self.ranges.is_empty() {
-            self.recent.iter().filter(|range| range.end > 0).for_each(|range| sack.push(*range));
-        }
         self.is_urgent = false;
         let is_ece = self.echoes.is_echoed();
-        let tells_one_way = self.tells_one_way;
-        Ack { number: self.next, echo: self.echo, sack, is_ece, tells_one_way }
+        let (tells_one_way, duplicate) = (self.tells_one_way, duplicate.unwrap_or_default());
+        Ack { number: self.next, echo: self.echo, is_ece, tells_one_way, duplicate }
+    }
+
+    /// The SACK blocks of `ack`, which has just been made.
+    fn blocks(&self, ack: &Ack) -> impl Iterator<Item = Range> {
+        let reported = if self.reports_ranges && !self.ranges.is_empty() { SACK_BLOCKS } else { 0 };
+        let recent = self.recent.into_iter().take(reported);
+        std::iter::once(ack.duplicate).chain(recent).filter(|range| range.end > 0)
+    }
+
+    /// How many blocks `ack`, which has just been made, carries.
+    #[inline]
+    pub fn block_count(&self, ack: &Ack) -> usize {
+        if self.ranges.is_empty() && ack.duplicate.end == 0 {
+            return 0;
+        }
+        self.blocks(ack).count().min(SACK_BLOCKS)
+    }
+
+    /// Writes them.
+    pub fn fill(&self, ack: &Ack, blocks: &mut SackBlocks) {
+        self.blocks(ack).for_each(|range| blocks.push(range));
     }
 
     /// Puts `number` in its place; false if it was there already.
@@ -242,23 +258,27 @@ mod tests {
         numbers.iter().map(|number| receiver.on_data(NOW, *number, NOW).0).collect()
     }
 
-    fn blocks(ack: &Option<Ack>) -> Vec<(u32, u32)> {
-        let sack = ack.as_ref().unwrap().sack;
-        sack.as_slice().iter().map(|range| (range.start, range.end)).collect()
+    /// Number and blocks of the acknowledgement of `number`.
+    fn answer(receiver: &mut Receiver, number: u32) -> (u32, Vec<(u32, u32)>) {
+        let ack = receiver.on_data(NOW, number, NOW).0.unwrap();
+        let mut blocks = SackBlocks::NONE;
+        receiver.fill(&ack, &mut blocks);
+        assert_eq!(blocks.as_slice().len(), receiver.block_count(&ack));
+        (ack.number, blocks.as_slice().iter().map(|range| (range.start, range.end)).collect())
     }
 
     #[test]
     fn the_block_of_the_newest_segment_comes_first() {
         // RFC 2018 section 4, example "Case 3": segments 2, 4, 6 and 8 of 8 are lost.
         let mut receiver = receiver(1);
-        let acks = feed(&mut receiver, &[0, 2, 4, 6]);
-        assert_eq!(blocks(&acks[1]), [(2, 3)]);
-        assert_eq!(blocks(&acks[2]), [(4, 5), (2, 3)]);
-        assert_eq!(blocks(&acks[3]), [(6, 7), (4, 5), (2, 3)]);
+        let answers = [0, 2, 4, 6].map(|number| answer(&mut receiver, number));
+        assert_eq!(answers[0], (1, vec![]));
+        assert_eq!(answers[1], (1, vec![(2, 3)]));
+        assert_eq!(answers[2], (1, vec![(4, 5), (2, 3)]));
+        assert_eq!(answers[3], (1, vec![(6, 7), (4, 5), (2, 3)]));
         // Case 3 goes on: the fourth is received, then the second.
-        let acks = feed(&mut receiver, &[3, 1]);
-        assert_eq!(blocks(&acks[0]), [(2, 5), (6, 7)]);
-        assert_eq!((acks[1].unwrap().number, blocks(&acks[1])), (5, vec![(6, 7)]));
+        assert_eq!(answer(&mut receiver, 3), (1, vec![(2, 5), (6, 7)]));
+        assert_eq!(answer(&mut receiver, 1), (5, vec![(6, 7)]));
     }
 
     #[test]
@@ -314,7 +334,8 @@ mod tests {
                 receiver.on_data(NOW, *number, NOW);
                 let above: u32 = receiver.ranges.iter().map(|range| range.end - range.start).sum();
                 assert_eq!((receiver.next + above) as usize, count + 1);
-                let blocks = receiver.acknowledge().sack;
+                let (ack, mut blocks) = (receiver.acknowledge(), SackBlocks::NONE);
+                receiver.fill(&ack, &mut blocks);
                 assert!(blocks.as_slice().iter().all(|block| receiver.ranges.contains(block)));
             }
             assert!(receiver.next == 200 && receiver.ranges.is_empty());
