@@ -4,9 +4,7 @@
 use forebay_core::packet::{Ecn, Packet as QueuedPacket};
 use forebay_core::units::{ByteCount, Timestamp};
 
-/// What a packet is. A number and no enum: that would leave a niche for the tag of `Option<Packet>`,
-/// around which each copy of one is cut, and reading what was just written in other pieces stalls: 3
-/// to 30 % of a run, as fast as the machine is.
+/// What a packet is: a byte of one of its words, and so a number and no enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Kind(u8);
@@ -87,7 +85,8 @@ impl Marks {
 }
 
 /// A packet on its way: four words, each made before it is written. Parts of a word written one by one
-/// and then read as a whole would stall that read until all earlier writes are done.
+/// and then read as a whole would stall that read until all earlier writes are done: 3 to 30 % of a
+/// run, as fast as the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     /// When it was sent; in an acknowledgement the send time that it echoes (RFC 7323 section 4).
@@ -102,7 +101,7 @@ pub(crate) struct Packet {
 }
 
 const _: () = assert!(size_of::<Packet>() == 32);
-const _: () = assert!(size_of::<Option<Packet>>() > 32, "a niche: see Kind");
+const _: () = assert!(size_of::<Option<Packet>>() > 32, "a niche: copies would be cut around it");
 
 impl Packet {
     /// Packet `number` of `flow` with `bytes` on the wire, sent at `sent`, without marks or SACK blocks.

@@ -83,7 +83,8 @@ impl PacketLog {
         Self { rows: Vec::with_capacity(rows as usize) }
     }
 
-    /// A packet comes; returns its row.
+    /// A packet comes; returns its row. By value, as below: a packet that is lent out stands in memory
+    /// on links without a log, too.
     #[inline(never)]
     pub fn on_arrival(&mut self, now: Timestamp, packet: Packet) -> u64 {
         let (departed, released) = (Timestamp::MAX, Timestamp::MAX);

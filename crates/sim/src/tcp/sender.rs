@@ -140,18 +140,33 @@ pub(crate) struct Counters {
 /// One connection's sender.
 pub(crate) struct Sender {
     board: Scoreboard,
-    recovery: Recovery,
-    prr: Option<Prr>,
-    rtt: RttEstimator,
     delivery: Delivery,
     algorithm: Box<dyn CongestionControl>,
-    limits: Limits,
-    /// The window in force, in bytes.
-    cwnd: u64,
     mss: u64,
     buffered_segments: u32,
     stream: Stream,
     stack: Arc<Stack>,
+    state: State,
+    /// The timer of retransmissions, and of probes and RACK.
+    pub rto_timer: Timer,
+    /// When pacing lets the next segment go.
+    pub pacing_timer: Timer,
+    /// When the algorithm wants to be called.
+    pub algorithm_timer: Timer,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+/// What every connection begins with anew. Nothing in it has memory of its own, so that it is written
+/// where it stands.
+#[derive(Clone, Copy)]
+struct State {
+    recovery: Recovery,
+    prr: Option<Prr>,
+    rtt: RttEstimator,
+    limits: Limits,
+    /// The window in force, in bytes.
+    cwnd: u64,
     handshake: Handshake,
     /// A request is to be sent.
     is_request_due: bool,
@@ -181,63 +196,17 @@ pub(crate) struct Sender {
     has_timed_out: bool,
     measured_at: Timestamp,
     paced_until: Timestamp,
-    /// The timer of retransmissions, and of probes and RACK.
-    pub rto_timer: Timer,
-    /// When pacing lets the next segment go.
-    pub pacing_timer: Timer,
-    /// When the algorithm wants to be called.
-    pub algorithm_timer: Timer,
-    /// What was counted.
-    pub counters: Counters,
 }
 
-impl Sender {
-    /// A sender of `bytes` of payload, without end for `None`.
-    pub fn new(
-        stack: impl Into<Arc<Stack>>,
-        algorithm: Box<dyn CongestionControl>,
-        bytes: Option<u64>,
-    ) -> Self {
-        let stack = stack.into();
-        let keeps_repairs = stack.sacked_repairs_in_flight;
-        let board = match &*stack {
-            Stack { rack: true, .. } => Scoreboard::with_rack(),
-            Stack { sack: false, .. } => Scoreboard::with_guesses(),
-            _ => Scoreboard::new(keeps_repairs),
-        };
-        let stream = Stream::new(stack.mss, bytes);
-        Self::over(stack, algorithm, board, stream)
-    }
-
-    /// Begins anew, once released, as the sender of another connection with `bytes` of payload; keeps memory and what is
-    /// planned of its timers.
-    pub fn renew(&mut self, algorithm: Box<dyn CongestionControl>, bytes: u64) {
-        let timers = [self.rto_timer, self.pacing_timer, self.algorithm_timer];
-        let board = std::mem::take(&mut self.board);
-        let stream = std::mem::take(&mut self.stream);
-        *self = Self::over(Arc::clone(&self.stack), algorithm, board, stream);
-        self.stream.renew(bytes);
-        [self.rto_timer, self.pacing_timer, self.algorithm_timer] = timers.map(Timer::stopped);
-    }
-
-    fn over(
-        stack: Arc<Stack>,
-        algorithm: Box<dyn CongestionControl>,
-        board: Scoreboard,
-        stream: Stream,
-    ) -> Self {
+impl State {
+    #[inline]
+    fn new(stack: &Stack) -> Self {
         Self {
-            board,
             recovery: Recovery::new(stack.entry_looks_above_head),
             prr: None,
-            rtt: RttEstimator::new(&stack),
-            delivery: Delivery::new(stack.samples_rates, stack.keeps_rate_samples),
-            algorithm,
+            rtt: RttEstimator::new(stack),
             limits: Limits::NONE,
             cwnd: 0,
-            mss: u64::from(stack.mss),
-            buffered_segments: stack.buffered_segments(),
-            stream,
             handshake: Handshake::Closed,
             is_request_due: false,
             is_forced: false,
@@ -257,6 +226,32 @@ impl Sender {
             has_timed_out: false,
             measured_at: Timestamp::ZERO,
             paced_until: Timestamp::ZERO,
+        }
+    }
+}
+
+impl Sender {
+    /// A sender of `bytes` of payload, without end for `None`.
+    pub fn new(
+        stack: impl Into<Arc<Stack>>,
+        algorithm: Box<dyn CongestionControl>,
+        bytes: Option<u64>,
+    ) -> Self {
+        let stack = stack.into();
+        let keeps_repairs = stack.sacked_repairs_in_flight;
+        let board = match &*stack {
+            Stack { rack: true, .. } => Scoreboard::with_rack(),
+            Stack { sack: false, .. } => Scoreboard::with_guesses(),
+            _ => Scoreboard::new(keeps_repairs),
+        };
+        Self {
+            board,
+            delivery: Delivery::new(stack.samples_rates, stack.keeps_rate_samples),
+            algorithm,
+            mss: u64::from(stack.mss),
+            buffered_segments: stack.buffered_segments(),
+            stream: Stream::new(stack.mss, bytes),
+            state: State::new(&stack),
             rto_timer: Timer::STOPPED,
             pacing_timer: Timer::STOPPED,
             algorithm_timer: Timer::STOPPED,
@@ -265,32 +260,45 @@ impl Sender {
         }
     }
 
+    /// Begins anew, once released, as the sender of another connection with `bytes` of payload; keeps
+    /// memory and what is planned of its timers.
+    pub fn renew(&mut self, algorithm: Box<dyn CongestionControl>, bytes: u64) {
+        self.state = State::new(&self.stack);
+        self.delivery = Delivery::new(self.stack.samples_rates, self.stack.keeps_rate_samples);
+        self.algorithm = algorithm;
+        self.stream.renew(bytes);
+        self.counters = Counters::default();
+        for timer in [&mut self.rto_timer, &mut self.pacing_timer, &mut self.algorithm_timer] {
+            timer.stop();
+        }
+    }
+
     /// Opens the connection.
     pub fn start(&mut self) {
-        self.handshake = Handshake::Requested { is_ambiguous: false };
-        self.is_request_due = true;
+        self.state.handshake = Handshake::Requested { is_ambiguous: false };
+        self.state.is_request_due = true;
     }
 
     /// The connection has been open since before the run: its handshake took `rtt_ns`.
     pub fn establish(&mut self, now: Timestamp, rtt_ns: u64) {
-        self.rtt.on_sample(rtt_ns);
+        self.state.rtt.on_sample(rtt_ns);
         self.accept(now);
     }
 
     /// The other end has opened the connection.
     pub fn accept(&mut self, now: Timestamp) {
-        self.handshake = Handshake::Established;
+        self.state.handshake = Handshake::Established;
         self.begin(now);
     }
 
     /// The connection is open.
     pub fn is_open(&self) -> bool {
-        self.handshake == Handshake::Established
+        self.state.handshake == Handshake::Established
     }
 
     /// The other end has measured the round trip of its handshake, sent at `echo`.
     pub fn learn_rtt(&mut self, now: Timestamp, echo: Timestamp) {
-        self.rtt.on_sample(match self.stack.rtt_source {
+        self.state.rtt.on_sample(match self.stack.rtt_source {
             RttSource::Timestamps { tick_ns } => ticked(now, echo, tick_ns),
             RttSource::Segments => nanos_between(echo, now),
         });
@@ -303,7 +311,7 @@ impl Sender {
 
     /// The retransmission timeout in force, in nanoseconds.
     pub fn rto_ns(&self) -> u64 {
-        self.rtt.rto_ns()
+        self.state.rtt.rto_ns()
     }
 
     /// Everything is over: no timer fires any more, and a large window gives its memory back.
@@ -321,28 +329,30 @@ impl Sender {
 
     /// The application of a flow without end writes no more: what has been sent is all.
     pub fn close(&mut self) {
-        self.closed_bytes = Some(self.written_bytes());
+        self.state.closed_bytes = Some(self.written_bytes());
         self.stream.close(self.board.next());
     }
 
     /// The request is answered; `echo` is when it was sent.
     pub fn on_syn_ack(&mut self, now: Timestamp, echo: Timestamp) {
-        let Handshake::Requested { is_ambiguous } = self.handshake else { return };
-        self.handshake = Handshake::Established;
+        let Handshake::Requested { is_ambiguous } = self.state.handshake else { return };
+        self.state.handshake = Handshake::Established;
         self.rto_timer.stop();
         match self.stack.rtt_source {
             RttSource::Timestamps { tick_ns } => {
-                self.rtt.on_sample(ticked(now, echo, tick_ns));
+                self.state.rtt.on_sample(ticked(now, echo, tick_ns));
             }
-            RttSource::Segments if !is_ambiguous => self.rtt.on_sample(nanos_between(echo, now)),
+            RttSource::Segments if !is_ambiguous => {
+                self.state.rtt.on_sample(nanos_between(echo, now))
+            }
             RttSource::Segments => {}
         }
         self.begin(now);
     }
 
     fn begin(&mut self, now: Timestamp) {
-        self.measured_at = now;
-        self.validation = Validation::new(now);
+        self.state.measured_at = now;
+        self.state.validation = Validation::new(now);
         let mss = ByteCount::new(self.mss);
         self.algorithm.init(now, mss, mss * u64::from(self.stack.initial_window));
         self.take_limits();
@@ -358,32 +368,32 @@ impl Sender {
         is_ece: bool,
     ) {
         let before = self.board.una();
-        if number < before || self.handshake != Handshake::Established {
+        if number < before || self.state.handshake != Handshake::Established {
             return;
         }
         let duplicate = dsack::duplicate(number, blocks);
-        self.board.begin_ack(now, self.rtt.min_ns());
+        self.board.begin_ack(now, self.state.rtt.min_ns());
         let lost_before = self.board.lost();
         let mut progress = self.board.acknowledge(number, blocks);
         let has_advanced = self.board.una() > before;
         let sample = self.take_sample(now, &progress);
         let rtt_ns = self.take_rtt(now, echo, has_advanced, &progress);
         if has_advanced {
-            self.rtt.reset_backoff();
+            self.state.rtt.reset_backoff();
             self.stream.forget(number);
         }
-        self.prefers_new = false;
+        self.state.prefers_new = false;
         self.judge_probe(now, &progress, duplicate, has_advanced);
         self.doubt(now, echo, &progress, duplicate, has_advanced);
         let look_again = self.judge(now, &mut progress, duplicate);
         let is_duplicate =
             if self.board.is_guessed() { self.guess(has_advanced) } else { progress.sacked > 0 };
-        let turn = self.recovery.on_ack(now, &self.board, is_duplicate, has_advanced);
+        let turn = self.state.recovery.on_ack(now, &self.board, is_duplicate, has_advanced);
         if !self.doubt_recovery(now, echo, turn) {
             self.turn(now, turn, &mut progress);
         }
         progress.lost_change = self.board.lost().abs_diff(lost_before);
-        self.is_ece = is_ece;
+        self.state.is_ece = is_ece;
         let acked = self.acked(&progress, before, turn);
         let recovering = self.recovering_window();
         self.measure(now, &progress, sample, rtt_ns, acked);
@@ -404,7 +414,7 @@ impl Sender {
         let is_duplicate = !has_advanced && self.board.outstanding() > 0;
         if has_advanced {
             self.board.correct_head();
-        } else if is_duplicate && self.recovery.phase() != Phase::Loss {
+        } else if is_duplicate && self.state.recovery.phase() != Phase::Loss {
             self.board.guess_arrival();
         }
         is_duplicate
@@ -412,13 +422,13 @@ impl Sender {
 
     /// How long the segment that the next acknowledgement echoes was on its way.
     pub fn learn_one_way(&mut self, millis: Option<u32>) {
-        self.one_way_ms = millis;
+        self.state.one_way_ms = millis;
     }
 
     fn take_sample(&mut self, now: Timestamp, progress: &Progress) -> Sample {
         let Some(newest) = progress.newest else { return Sample::default() };
         let mss = ByteCount::new(self.mss);
-        self.delivery.on_ack(now, progress.delivered, newest, mss, self.rtt.min_ns())
+        self.delivery.on_ack(now, progress.delivered, newest, mss, self.state.rtt.min_ns())
     }
 
     fn take_rtt(
@@ -431,9 +441,9 @@ impl Sender {
         let rtt_ns = match self.stack.rtt_source {
             RttSource::Timestamps { tick_ns } => {
                 if progress.is_head_original {
-                    self.rtt.on_sample(ticked(now, echo, tick_ns));
+                    self.state.rtt.on_sample(ticked(now, echo, tick_ns));
                 }
-                return Some(self.rtt.srtt_ns()).filter(|srtt_ns| *srtt_ns > 0);
+                return Some(self.state.rtt.srtt_ns()).filter(|srtt_ns| *srtt_ns > 0);
             }
             RttSource::Segments => match progress.unambiguous {
                 Some(at) => nanos_between(at, now),
@@ -441,7 +451,7 @@ impl Sender {
                 None => return None,
             },
         };
-        self.rtt.on_sample(rtt_ns);
+        self.state.rtt.on_sample(rtt_ns);
         Some(rtt_ns)
     }
 
@@ -452,25 +462,25 @@ impl Sender {
                 if !self.board.has_rack() {
                     progress.lost += u32::from(self.board.mark_head_lost());
                 }
-                let cwnd = self.cwnd;
+                let cwnd = self.state.cwnd;
                 if self.stack.undo {
-                    self.undo.arm(self.board.una());
+                    self.state.undo.arm(self.board.una());
                 }
                 self.tell_loss(now, CongestionEvent::Loss);
-                self.prr = self.begin_reduction(cwnd);
-                self.is_forced = true;
-                self.probe = None;
+                self.state.prr = self.begin_reduction(cwnd);
+                self.state.is_forced = true;
+                self.state.probe = None;
             }
             Turn::Partial { .. } => {
                 if self.board.is_guessed() {
                     self.board.lose_head();
                 }
                 let is_due = self.stack.newreno_partial_acks && !self.board.is_head_resent();
-                self.is_forced |= is_due;
+                self.state.is_forced |= is_due;
             }
             Turn::End => {
-                self.prr = None;
-                self.is_forced = false;
+                self.state.prr = None;
+                self.state.is_forced = false;
                 self.board.on_recovery_end();
                 self.algorithm.on_event(now, CongestionEvent::RecoveryEnd);
             }
@@ -482,12 +492,12 @@ impl Sender {
     }
 
     fn restart_rto(&mut self, now: Timestamp) {
-        self.alarm = Alarm::Timeout;
+        self.state.alarm = Alarm::Timeout;
         if self.board.outstanding() == 0 {
             self.rto_timer.stop();
             return;
         }
-        let rto_at = after(now, self.rtt.rto_ns());
+        let rto_at = after(now, self.state.rtt.rto_ns());
         if !self.plan_probe(now, rto_at) {
             self.rto_timer.set(rto_at);
         }
@@ -498,10 +508,10 @@ impl Sender {
         if self.serve_alarm(now) {
             return;
         }
-        self.rtt.back_off();
-        if self.handshake != Handshake::Established {
-            self.handshake = Handshake::Requested { is_ambiguous: true };
-            self.is_request_due = true;
+        self.state.rtt.back_off();
+        if self.state.handshake != Handshake::Established {
+            self.state.handshake = Handshake::Requested { is_ambiguous: true };
+            self.state.is_request_due = true;
             return;
         }
         if self.board.outstanding() == 0 {
@@ -510,9 +520,13 @@ impl Sender {
         self.counters.timeouts += 1;
         self.tell_loss(now, CongestionEvent::Rto);
         self.arm_undo();
-        self.frto.on_timeout(if self.stack.frto { self.recovery.phase() } else { Phase::Recovery });
+        self.state.frto.on_timeout(if self.stack.frto {
+            self.state.recovery.phase()
+        } else {
+            Phase::Recovery
+        });
         // The head goes out again even where young segments, which RACK spares, fill the window.
-        self.is_forced = self.board.has_rack();
+        self.state.is_forced = self.board.has_rack();
         if self.board.has_rack() {
             self.board.lose_timed_out(now);
         } else {
@@ -521,12 +535,12 @@ impl Sender {
             }
             self.board.mark_all_lost();
         }
-        self.recovery.on_timeout(now, &self.board);
-        self.prr = None;
-        self.probe = None;
-        self.untold = 0;
-        self.has_timed_out = true;
-        self.paced_until = now;
+        self.state.recovery.on_timeout(now, &self.board);
+        self.state.prr = None;
+        self.state.probe = None;
+        self.state.untold = 0;
+        self.state.has_timed_out = true;
+        self.state.paced_until = now;
         self.take_limits();
     }
 
@@ -551,21 +565,21 @@ impl Sender {
 
     /// The window in force in bytes; 0 before the connection is open.
     pub fn cwnd(&self) -> u64 {
-        self.cwnd
+        self.state.cwnd
     }
 
     /// Smoothed round-trip time in nanoseconds, 0 before the first sample.
     pub fn srtt_ns(&self) -> u64 {
-        self.rtt.srtt_ns()
+        self.state.rtt.srtt_ns()
     }
 
     /// Bytes that the application has written, where it always has more: what is acknowledged and
     /// what the send buffer holds.
     pub fn written_bytes(&self) -> u64 {
-        if self.handshake != Handshake::Established {
+        if self.state.handshake != Handshake::Established {
             return 0;
         }
-        if let Some(bytes) = self.closed_bytes {
+        if let Some(bytes) = self.state.closed_bytes {
             return bytes;
         }
         let all = u64::from(self.stream.end()).saturating_mul(self.mss);
@@ -574,7 +588,7 @@ impl Sender {
 
     /// Loss recoveries that have ended, and their length in all.
     pub fn recoveries(&self) -> (u64, u64) {
-        (self.recovery.episodes, self.recovery.episodes_ns)
+        (self.state.recovery.episodes, self.state.recovery.episodes_ns)
     }
 }
 

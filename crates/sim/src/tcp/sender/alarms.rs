@@ -37,10 +37,10 @@ impl Sender {
             return None;
         }
         let conditions = Conditions {
-            is_recovering: matches!(self.recovery.phase(), Phase::Recovery | Phase::Loss),
+            is_recovering: matches!(self.state.recovery.phase(), Phase::Recovery | Phase::Loss),
             sacked: 0,
-            min_rtt_ns: self.rtt.min_ns(),
-            srtt_ns: self.rtt.srtt_ns(),
+            min_rtt_ns: self.state.rtt.min_ns(),
+            srtt_ns: self.state.rtt.srtt_ns(),
         };
         let has_dsack = duplicate.is_some_and(|range| !self.is_of_probe(range));
         self.board.finish_ack(has_dsack, conditions);
@@ -50,7 +50,7 @@ impl Sender {
     }
 
     fn is_of_probe(&self, duplicate: Range) -> bool {
-        self.probe.is_some_and(|probe| probe.end == duplicate.end)
+        self.state.probe.is_some_and(|probe| probe.end == duplicate.end)
     }
 
     /// What an acknowledgement says of a probe that is out; a loss that it repaired counts as one.
@@ -61,14 +61,14 @@ impl Sender {
         duplicate: Option<Range>,
         has_advanced: bool,
     ) {
-        let Some(probe) = self.probe else { return };
+        let Some(probe) = self.state.probe else { return };
         let is_duplicated = duplicate.is_some_and(|range| self.is_of_probe(range));
         match probe.on_ack(self.board.una(), progress, is_duplicated, has_advanced) {
             Verdict::Open => {}
-            Verdict::Harmless => self.probe = None,
+            Verdict::Harmless => self.state.probe = None,
             Verdict::Repaired => {
-                self.probe = None;
-                if matches!(self.recovery.phase(), Phase::Open | Phase::Disorder) {
+                self.state.probe = None;
+                if matches!(self.state.recovery.phase(), Phase::Open | Phase::Disorder) {
                     self.tell_loss(now, CongestionEvent::Loss);
                     self.algorithm.on_event(now, CongestionEvent::RecoveryEnd);
                 }
@@ -79,7 +79,7 @@ impl Sender {
     /// Sets the timer after an acknowledgement that asks for it.
     pub(super) fn set_alarm(&mut self, now: Timestamp, look_again: Option<Timestamp>) {
         if let Some(at) = look_again {
-            self.alarm = Alarm::Reordering;
+            self.state.alarm = Alarm::Reordering;
             self.rto_timer.set(after(at, TIMEOUT_MIN_NS));
         } else {
             self.restart_rto(now);
@@ -88,13 +88,13 @@ impl Sender {
 
     /// Plans a probe, if one is due sooner than the timeout at `rto_at`.
     pub(super) fn plan_probe(&mut self, now: Timestamp, rto_at: Timestamp) -> bool {
-        let is_calm = self.recovery.phase() == Phase::Open && self.board.sacked() == 0;
+        let is_calm = self.state.recovery.phase() == Phase::Open && self.board.sacked() == 0;
         let is_due = is_calm && self.board.outstanding() > 0;
-        if !self.stack.tlp || !is_due || self.rtt.srtt_ns() == 0 {
+        if !self.stack.tlp || !is_due || self.state.rtt.srtt_ns() == 0 {
             return false;
         }
-        let timeout_ns = probe_timeout_ns(self.rtt.srtt_ns(), self.board.outstanding());
-        self.alarm = Alarm::Probe;
+        let timeout_ns = probe_timeout_ns(self.state.rtt.srtt_ns(), self.board.outstanding());
+        self.state.alarm = Alarm::Probe;
         self.rto_timer.set(after(now, timeout_ns).min(rto_at));
         true
     }
@@ -102,20 +102,20 @@ impl Sender {
     /// A new segment left: the probe is for the last one.
     pub(super) fn replan_probe(&mut self, now: Timestamp) {
         let rto_at = self.timeout_of_head(now);
-        if !self.plan_probe(now, rto_at) && self.alarm == Alarm::Probe {
-            self.alarm = Alarm::Timeout;
+        if !self.plan_probe(now, rto_at) && self.state.alarm == Alarm::Probe {
+            self.state.alarm = Alarm::Timeout;
             self.rto_timer.set(rto_at);
         }
     }
 
     /// When the head times out, whatever the timer was set for since it was sent.
     fn timeout_of_head(&self, now: Timestamp) -> Timestamp {
-        after(self.board.head_sent_at(), self.rtt.rto_ns()).max(after(now, 1))
+        after(self.board.head_sent_at(), self.state.rtt.rto_ns()).max(after(now, 1))
     }
 
     /// The timer has expired. False where it was set for a timeout.
     pub(super) fn serve_alarm(&mut self, now: Timestamp) -> bool {
-        match std::mem::take(&mut self.alarm) {
+        match std::mem::take(&mut self.state.alarm) {
             Alarm::Timeout => return false,
             Alarm::Reordering => self.look_again(now),
             Alarm::Probe => self.plan_transmission_of_probe(now),
@@ -127,7 +127,7 @@ impl Sender {
         let (lost, look_again) = self.board.lose_overdue(now);
         if lost > 0 {
             let mut progress = Progress { lost, ..Progress::default() };
-            let turn = self.recovery.on_losses(now, &self.board);
+            let turn = self.state.recovery.on_losses(now, &self.board);
             self.turn(now, turn, &mut progress);
             let acked = self.acked(&progress, self.board.una(), turn);
             self.measure(now, &progress, Sample::default(), None, acked);
@@ -147,16 +147,16 @@ impl Sender {
     fn plan_transmission_of_probe(&mut self, now: Timestamp) {
         // What is SACKed tells of the tail too; the probe was planned before that.
         let is_known = self.board.outstanding() == 0 || self.board.sacked() > 0;
-        if self.probe.is_some() || is_known {
+        if self.state.probe.is_some() || is_known {
             self.rto_timer.set(self.timeout_of_head(now));
             return;
         }
         let is_new = self.has_new_segment();
-        self.probing = Some(if is_new { Next::New } else { Next::Probe });
+        self.state.probing = Some(if is_new { Next::New } else { Next::Probe });
         let end = self.board.next() + u32::from(is_new);
-        self.probe = Some(Probe { end, is_repetition: !is_new });
+        self.state.probe = Some(Probe { end, is_repetition: !is_new });
         // The timeout counts from the probe on.
-        self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
     }
 }
 

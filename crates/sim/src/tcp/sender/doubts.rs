@@ -13,8 +13,8 @@ use crate::tcp::scoreboard::Progress;
 impl Sender {
     /// A reduction begins, by a loss or a timeout; one within an episode stands for both.
     pub(super) fn arm_undo(&mut self) {
-        if self.stack.undo && matches!(self.recovery.phase(), Phase::Open | Phase::Disorder) {
-            self.undo.arm(self.board.una());
+        if self.stack.undo && matches!(self.state.recovery.phase(), Phase::Open | Phase::Disorder) {
+            self.state.undo.arm(self.board.una());
         }
     }
 
@@ -32,12 +32,12 @@ impl Sender {
             return;
         }
         if let Some(range) = duplicate {
-            self.undo.on_duplicate(range.end);
+            self.state.undo.on_duplicate(range.end);
         }
-        match self.recovery.phase() {
+        match self.state.recovery.phase() {
             Phase::Loss => self.doubt_timeout(now, echo, progress, has_advanced),
             Phase::Open | Phase::Disorder
-                if duplicate.is_some() && self.undo.is_refuted_by_duplicates() =>
+                if duplicate.is_some() && self.state.undo.is_refuted_by_duplicates() =>
             {
                 self.take_back(now)
             }
@@ -52,19 +52,20 @@ impl Sender {
         progress: &Progress,
         has_advanced: bool,
     ) {
-        let is_refuted = self.undo.is_refuted_by(echo) || self.undo.is_refuted_by_duplicates();
+        let is_refuted =
+            self.state.undo.is_refuted_by(echo) || self.state.undo.is_refuted_by_duplicates();
         if has_advanced && is_refuted {
             return self.take_back(now);
         }
-        let numbers = (self.board.una(), self.board.next(), self.recovery.point());
-        match self.frto.on_ack(progress, has_advanced, numbers) {
+        let numbers = (self.board.una(), self.board.next(), self.state.recovery.point());
+        match self.state.frto.on_ack(progress, has_advanced, numbers) {
             Finding::None => {}
             Finding::Spurious => self.take_back(now),
             Finding::TryNew if self.has_new_segment() => {
-                self.recovery.raise_point(&self.board);
-                self.prefers_new = true;
+                self.state.recovery.raise_point(&self.board);
+                self.state.prefers_new = true;
             }
-            Finding::TryNew => self.frto.give_up(),
+            Finding::TryNew => self.state.frto.give_up(),
         }
     }
 
@@ -76,8 +77,8 @@ impl Sender {
             Turn::Partial { .. } => self.board.resent() == 0,
             _ => return false,
         };
-        let by_echo = self.undo.is_refuted_by(echo);
-        let by_duplicates = turn == Turn::End && self.undo.is_refuted_by_duplicates();
+        let by_echo = self.state.undo.is_refuted_by(echo);
+        let by_duplicates = turn == Turn::End && self.state.undo.is_refuted_by_duplicates();
         let is_refuted = self.stack.undo && is_over && (by_echo || by_duplicates);
         if is_refuted {
             self.take_back(now);
@@ -86,12 +87,12 @@ impl Sender {
     }
 
     fn take_back(&mut self, now: Timestamp) {
-        self.undo.disarm();
-        self.frto.give_up();
+        self.state.undo.disarm();
+        self.state.frto.give_up();
         self.board.take_losses_back();
-        self.recovery.take_back(now, &self.board);
-        self.prr = None;
-        self.is_forced = false;
+        self.state.recovery.take_back(now, &self.board);
+        self.state.prr = None;
+        self.state.is_forced = false;
         self.counters.undone += 1;
         self.algorithm.on_event(now, CongestionEvent::Spurious);
         self.take_limits();
@@ -121,7 +122,7 @@ mod tests {
         // The original's acknowledgement: 9 are in flight again, the window is 10 + 1.
         assert_eq!(it.ack(330.0, 1, &[]), [10, 11]);
         assert_eq!((it.window(), it.sender.counters.undone), ((11, None), 1));
-        assert_eq!(it.sender.recovery.phase(), Phase::Open);
+        assert_eq!(it.sender.state.recovery.phase(), Phase::Open);
     }
 
     #[test]

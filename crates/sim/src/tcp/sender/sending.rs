@@ -10,27 +10,27 @@ use crate::tcp::recovery::Phase;
 impl Sender {
     /// The next packet to send at `now`; `None` when the window, the pace or the flow has no more.
     pub fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
-        if self.handshake != Handshake::Established {
+        if self.state.handshake != Handshake::Established {
             return self.request(now);
         }
-        if let Some(next) = self.probing.take() {
+        if let Some(next) = self.state.probing.take() {
             return Some(self.send(now, next));
         }
-        if std::mem::take(&mut self.is_forced) {
+        if std::mem::take(&mut self.state.is_forced) {
             let next = self.next_segment().unwrap_or(Next::Again(self.board.una()));
             return Some(self.send(now, next));
         }
-        if u64::from(self.board.in_flight() + 1) * self.mss > self.cwnd {
+        if u64::from(self.board.in_flight() + 1) * self.mss > self.state.cwnd {
             self.validate_window(now, true);
             return None;
         }
-        if self.paced_until > now && self.limits.paces {
-            self.pacing_timer.set(self.paced_until);
+        if self.state.paced_until > now && self.state.limits.paces {
+            self.pacing_timer.set(self.state.paced_until);
             return None;
         }
         let next = self.next_segment();
         let Some(next) = next else {
-            self.has_run_dry |=
+            self.state.has_run_dry |=
                 self.stack.validates_window || self.board.next() == self.stream.end();
             self.validate_window(now, false);
             return None;
@@ -42,10 +42,10 @@ impl Sender {
     }
 
     fn request(&mut self, now: Timestamp) -> Option<Outgoing> {
-        if !std::mem::take(&mut self.is_request_due) {
+        if !std::mem::take(&mut self.state.is_request_due) {
             return None;
         }
-        self.rto_timer.set(after(now, self.rtt.rto_ns()));
+        self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
         let (len, marks) = (self.stack.overhead, Marks::NONE);
         Some(Outgoing { kind: Kind::Syn, number: 0, len, marks })
     }
@@ -56,7 +56,7 @@ impl Sender {
     }
 
     fn next_segment(&mut self) -> Option<Next> {
-        if self.prefers_new && self.has_new_segment() {
+        if self.state.prefers_new && self.has_new_segment() {
             return Some(Next::New);
         }
         if let Some(number) = self.board.next_lost() {
@@ -65,7 +65,7 @@ impl Sender {
         if self.has_new_segment() {
             return Some(Next::New);
         }
-        if self.recovery.phase() != Phase::Recovery {
+        if self.state.recovery.phase() != Phase::Recovery {
             return None;
         }
         self.board.next_unsacked().map(Next::Again)
@@ -86,29 +86,29 @@ impl Sender {
             Next::Probe => self.board.send_probe(sent),
         };
         self.counters.sent += 1;
-        self.validation.on_send(now, next == Next::New);
+        self.state.validation.on_send(now, next == Next::New);
         if next != Next::New {
             self.counters.resent += 1;
-            self.undo.on_resend(now);
+            self.state.undo.on_resend(now);
         }
-        if let Some(prr) = &mut self.prr {
+        if let Some(prr) = &mut self.state.prr {
             prr.on_send(self.mss);
         }
         if !self.rto_timer.is_running() {
-            self.rto_timer.set(after(now, self.rtt.rto_ns()));
+            self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
         }
-        if self.stack.tlp && next == Next::New && self.probe.is_none() {
+        if self.stack.tlp && next == Next::New && self.state.probe.is_none() {
             self.replan_probe(now);
         }
         let payload = self.stream.payload(number);
         let len = payload + self.stack.overhead;
-        if self.limits.paces {
-            let rate = self.limits.pacing_rate;
+        if self.state.limits.paces {
+            let rate = self.state.limits.pacing_rate;
             // Algorithms take rates from payload, and so do Linux and ns-3 pace.
             let time = ByteCount::new(u64::from(payload)).time_at(rate).unwrap_or(Duration::MAX);
-            self.paced_until = self.paced_until.max(now) + time;
+            self.state.paced_until = self.state.paced_until.max(now) + time;
         }
-        let marks = self.ecn.marks(next == Next::New);
+        let marks = self.state.ecn.marks(next == Next::New);
         Outgoing { kind: Kind::Data, number, len, marks }
     }
 }

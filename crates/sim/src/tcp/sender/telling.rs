@@ -26,20 +26,23 @@ impl Sender {
 
     /// Segments that the algorithm is told of, SND.UNA having been `before`.
     pub(super) fn acked(&mut self, progress: &Progress, before: u32, turn: Turn) -> u32 {
-        let (una, phase) = (self.board.una(), self.recovery.phase());
+        let (una, phase) = (self.board.una(), self.state.recovery.phase());
         if self.stack.acked_is_advance && phase != Phase::Recovery {
-            let has_timed_out = std::mem::take(&mut self.has_timed_out);
-            self.has_timed_out = has_timed_out && turn != Turn::End;
-            let from =
-                if has_timed_out && turn == Turn::End { self.recovery.point() } else { before };
+            let has_timed_out = std::mem::take(&mut self.state.has_timed_out);
+            self.state.has_timed_out = has_timed_out && turn != Turn::End;
+            let from = if has_timed_out && turn == Turn::End {
+                self.state.recovery.point()
+            } else {
+                before
+            };
             return una - from.min(una);
         }
-        let acked = progress.delivered + self.untold;
+        let acked = progress.delivered + self.state.untold;
         if una > before || phase == Phase::Recovery {
-            self.untold = 0;
+            self.state.untold = 0;
             return acked;
         }
-        self.untold = acked;
+        self.state.untold = acked;
         0
     }
 
@@ -52,15 +55,15 @@ impl Sender {
         acked: u32,
     ) {
         let rtt = rtt_ns.map(Duration::from_nanos);
-        let is_change = self.stack.lost_is_change && self.recovery.phase() == Phase::Recovery;
+        let is_change = self.stack.lost_is_change && self.state.recovery.phase() == Phase::Recovery;
         let lost = if is_change { progress.lost_change } else { progress.lost };
-        let one_way_ms = self.one_way_ms.take();
+        let one_way_ms = self.state.one_way_ms.take();
         let measurement = Measurement {
-            interval: now.saturating_since(self.measured_at),
+            interval: now.saturating_since(self.state.measured_at),
             acked: self.bytes(acked),
             lost: Some(self.bytes(lost)),
-            ecn_ce: self.ecn.counts().then(|| {
-                let marked = if self.is_ece { progress.delivered } else { 0 };
+            ecn_ce: self.state.ecn.counts().then(|| {
+                let marked = if self.state.is_ece { progress.delivered } else { 0 };
                 self.bytes(marked)
             }),
             rtt: rtt.map(|rtt| RttSample { latest: rtt, min: rtt }),
@@ -72,37 +75,37 @@ impl Sender {
             in_flight: Some(self.in_flight_bytes()),
             delivered: self.delivered_bytes(),
             prior_delivered: self.bytes(sample.prior_delivered),
-            app_limited: std::mem::take(&mut self.has_run_dry),
+            app_limited: std::mem::take(&mut self.state.has_run_dry),
             cwnd_limited: self.cwnd_limited(),
             idle: None,
         };
-        self.measured_at = now;
+        self.state.measured_at = now;
         self.algorithm.on_measurement(now, &measurement);
     }
 
     /// Classic ECN. An algorithm counts windows on its own: where it does not reduce, the next mark asks
     /// again.
     pub(super) fn answer_marks(&mut self, now: Timestamp) {
-        let is_calm = matches!(self.recovery.phase(), Phase::Open | Phase::Disorder);
-        if self.ecn.ends_round(self.board.una()) && is_calm {
-            self.prr = None;
+        let is_calm = matches!(self.state.recovery.phase(), Phase::Open | Phase::Disorder);
+        if self.state.ecn.ends_round(self.board.una()) && is_calm {
+            self.state.prr = None;
         }
-        if !self.is_ece || !is_calm || !self.ecn.may_reduce() {
+        if !self.state.is_ece || !is_calm || !self.state.ecn.may_reduce() {
             return;
         }
         let before = self.algorithm.send_limits().cwnd;
         self.tell_loss(now, CongestionEvent::EcnCe);
         if self.algorithm.send_limits().cwnd < before {
-            self.ecn.on_reduction(self.board.next());
-            self.undo.disarm();
-            self.prr = self.begin_reduction(self.cwnd);
+            self.state.ecn.on_reduction(self.board.next());
+            self.state.undo.disarm();
+            self.state.prr = self.begin_reduction(self.state.cwnd);
         }
     }
 
     pub(super) fn take_limits(&mut self) {
-        self.limits = Limits::of(&self.algorithm.send_limits());
-        if self.prr.is_none() {
-            self.cwnd = self.limits.cwnd;
+        self.state.limits = Limits::of(&self.algorithm.send_limits());
+        if self.state.prr.is_none() {
+            self.state.cwnd = self.state.limits.cwnd;
         }
         if let Some(at) = self.algorithm.next_timer() {
             self.algorithm_timer.set(at);
@@ -121,15 +124,15 @@ impl Sender {
 
     /// The algorithm's window in a recovery of PRR, where it may lower it.
     pub(super) fn recovering_window(&self) -> Option<ByteCount> {
-        let may_lower = self.stack.obeys_in_recovery && self.prr.is_some();
+        let may_lower = self.stack.obeys_in_recovery && self.state.prr.is_some();
         may_lower.then(|| self.algorithm.send_limits().cwnd)?
     }
 
     /// The algorithm has lowered its window from `before` in a recovery.
     pub(super) fn obey_below(&mut self, before: Option<ByteCount>) {
-        let cwnd = self.limits.cwnd;
+        let cwnd = self.state.limits.cwnd;
         if before.is_some_and(|before| cwnd < before.as_u64()) {
-            self.cwnd = self.cwnd.min(cwnd);
+            self.state.cwnd = self.state.cwnd.min(cwnd);
         }
     }
 
@@ -149,7 +152,7 @@ impl Sender {
             covers_repair: progress.covers_repair,
         };
         let window =
-            self.prr.as_mut().and_then(|prr| prr.on_ack(told, in_flight.as_u64(), self.mss));
-        self.cwnd = window.unwrap_or(self.cwnd);
+            self.state.prr.as_mut().and_then(|prr| prr.on_ack(told, in_flight.as_u64(), self.mss));
+        self.state.cwnd = window.unwrap_or(self.state.cwnd);
     }
 }

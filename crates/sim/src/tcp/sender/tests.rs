@@ -179,9 +179,9 @@ fn a_timeout_begins_anew_with_one_segment_and_doubles() {
     assert_eq!(bench.told(), ["acked 0 in flight 10", "Rto"]);
     assert_eq!(bench.sent(1010), [0]);
     assert_eq!(bench.sender.counters.timeouts, 1);
-    assert_eq!(bench.sender.rtt.rto_ns(), 2000 * MS);
+    assert_eq!(bench.sender.state.rtt.rto_ns(), 2000 * MS);
     assert_eq!(bench.ack(1020, 1, &[]), [1]);
-    assert!(bench.sender.rtt.rto_ns() < 2000 * MS, "something new ends the backing off");
+    assert!(bench.sender.state.rtt.rto_ns() < 2000 * MS, "something new ends the backing off");
 }
 
 #[test]

@@ -10,16 +10,16 @@ use crate::tcp::validation::{Now, Out};
 
 impl Sender {
     fn window_now(&self) -> Option<Now> {
-        if !self.stack.validates_window || self.limits.cwnd == UNBOUNDED {
+        if !self.stack.validates_window || self.state.limits.cwnd == UNBOUNDED {
             return None;
         }
-        let is_slow_start = self.limits.cwnd < self.limits.ssthresh;
-        Some(Now { cwnd: self.cwnd / self.mss, is_slow_start })
+        let is_slow_start = self.state.limits.cwnd < self.state.limits.ssthresh;
+        Some(Now { cwnd: self.state.cwnd / self.mss, is_slow_start })
     }
 
     /// Whether the window is used, for stacks that ask.
     pub(super) fn cwnd_limited(&self) -> Option<bool> {
-        Some(self.validation.is_limited(self.window_now()?))
+        Some(self.state.validation.is_limited(self.window_now()?))
     }
 
     /// No more can be sent, because the window `is_full` or there is nothing.
@@ -27,9 +27,11 @@ impl Sender {
         let Some(window) = self.window_now() else { return };
         let (una, next) = (self.board.una(), self.board.next());
         let has_more = self.has_new_segment();
-        let is_open = self.recovery.phase() == Phase::Open;
+        let is_open = self.state.recovery.phase() == Phase::Open;
         let out = Out { una, next, is_full, has_more, is_open };
-        if let Some(used) = self.validation.on_pause(now, out, window, self.rtt.rto_ns()) {
+        if let Some(used) =
+            self.state.validation.on_pause(now, out, window, self.state.rtt.rto_ns())
+        {
             let used = self.bytes(used);
             self.algorithm.on_event(now, CongestionEvent::Underused(used));
             self.take_limits();
@@ -38,7 +40,7 @@ impl Sender {
 
     /// Something new leaves where nothing is outstanding.
     pub(super) fn restart_after_idle(&mut self, now: Timestamp) {
-        let timeouts = self.validation.restart(now, self.rtt.rto_ns());
+        let timeouts = self.state.validation.restart(now, self.state.rtt.rto_ns());
         if timeouts > 0 {
             self.algorithm.on_event(now, CongestionEvent::IdleRestart(timeouts));
             self.take_limits();
@@ -47,7 +49,7 @@ impl Sender {
 
     /// Something leaves where nothing is in flight.
     pub(super) fn tell_pause(&mut self, now: Timestamp) {
-        let idle_ns = self.validation.idle_ns(now);
+        let idle_ns = self.state.validation.idle_ns(now);
         if idle_ns > 0 {
             let idle = Duration::from_nanos(idle_ns);
             self.algorithm.on_event(now, CongestionEvent::Resume(idle));
