@@ -147,3 +147,21 @@ fn an_open_connection_starts_with_data() {
     // The first packet comes 25.5 ms after it was sent.
     assert_eq!([first_read_ms(Some(RTT)), first_read_ms(None)], [26, 76]);
 }
+
+#[test]
+fn a_law_for_bundles_carries_a_single_flow_without_flooding_its_path() {
+    for law in ["copa", "setpoint", "basic_delay"] {
+        let greedy = flow(Traffic::Source(Source::Greedy { bytes: None }), false);
+        let mut network = network(vec![Flow { cc: Spec::named(law), ..greedy }], "fifo", 0.0);
+        network.stop = Duration::from_secs(10);
+        let mut simulation = Simulation::new(network).unwrap();
+        simulation.run_until(Timestamp::ZERO + Duration::from_secs(10));
+        let metrics = simulation.flow_metrics(0).unwrap();
+        // At worst what slow start doubles beyond the 100 packets of the path and the 100 of the queue.
+        assert!(metrics.total_retransmissions_l4 <= 200, "{law}: {metrics:?}");
+        assert!(
+            metrics.total_rtos_l4 == 0 && metrics.mean_throughput_l4 > 19.0,
+            "{law}: {metrics:?}"
+        );
+    }
+}

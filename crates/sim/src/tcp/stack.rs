@@ -33,7 +33,7 @@
 //! 6 MiB) and ns-3.37's code. `linux` is the testbed's kernel as far as the mechanisms here go: no
 //! window auto-tuning, and no batches of segments (TSO, GRO, TCP small queues).
 
-use forebay_core::cc::{ALGORITHMS, Field};
+use forebay_core::cc::{ALGORITHMS, Field, of_single_flow};
 use forebay_core::qdisc;
 use forebay_core::spec::{Param, Spec, Value};
 
@@ -284,11 +284,12 @@ impl Stack {
         Self::ALL.into_iter().find(|stack| stack.name == name)
     }
 
-    /// The algorithm `cc` as this stack runs it: with the stack's defaults, and with its departures
-    /// switched on, except what `cc` sets itself.
+    /// The algorithm `cc` as a sender of this stack runs it: for a single flow, with the stack's defaults,
+    /// and with its departures switched on, except what `cc` sets itself.
     pub fn algorithm(&self, cc: &Spec) -> Spec {
         let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
-        self.departed(cc, known.map_or(&[][..], |algorithm| algorithm.params))
+        let cc = of_single_flow(cc.clone());
+        self.departed(&cc, known.map_or(&[][..], |algorithm| algorithm.params))
     }
 
     /// The qdisc `spec` as this stack runs it, likewise.
@@ -392,6 +393,17 @@ mod tests {
         let linux_off = Stack::LINUX.algorithm(&off);
         assert_eq!(linux_off.params.get("hystart"), off.params.get("hystart"));
         assert!(forebay_core::cc::build(&linux, &[]).is_ok());
+    }
+
+    #[test]
+    fn a_law_for_bundles_begins_in_slow_start_unless_a_run_says_otherwise() {
+        let flow = |cc: &Spec| Stack::LINUX.algorithm(cc).params.get("flow").cloned();
+        for law in ["copa", "setpoint", "basic_delay"] {
+            let law = Spec::named(law);
+            assert_eq!(flow(&law), Some(Value::Bool(true)));
+            assert_eq!(flow(&law.with("flow", Value::Bool(false))), Some(Value::Bool(false)));
+        }
+        assert_eq!(flow(&Spec::named("cubic")), None);
     }
 
     #[test]
