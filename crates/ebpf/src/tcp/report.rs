@@ -400,19 +400,22 @@ impl Report {
         let found = head.events;
         let bytes = |segments: u32| ByteCount::new(u64::from(segments) * u64::from(head.mss));
         let cwnd = bytes(head.cwnd);
-        // An episode that is under way began after the end of another.
-        let is_under_way = matches!(head.ca_state, CaState::Recovery | CaState::Loss);
-        let ends = found.contains(Events::RECOVERY_END);
+        // What is under way began after another was undone or ended, which the same acknowledgement may
+        // do (tcp_fastretrans_alert).
+        let is_under_way = !matches!(head.ca_state, CaState::Open | CaState::Disorder);
+        let (ends, is_undone) =
+            (found.contains(Events::RECOVERY_END), found.contains(Events::SPURIOUS));
         [
             (found.contains(Events::IDLE))
                 .then_some(CongestionEvent::IdleRestart(u32::from(self.idle_timeouts.max(1)))),
             self.underused.map(|used| CongestionEvent::Underused(bytes(used))),
+            (is_undone && is_under_way).then_some(CongestionEvent::Spurious),
             (ends && is_under_way).then_some(CongestionEvent::RecoveryEnd),
             found.contains(Events::SLOW_START_END).then_some(CongestionEvent::SlowStartEnd(cwnd)),
             found.contains(Events::ECN).then_some(CongestionEvent::EcnCe),
             found.contains(Events::LOSS).then_some(CongestionEvent::Loss),
             found.contains(Events::RTO).then_some(CongestionEvent::Rto),
-            found.contains(Events::SPURIOUS).then_some(CongestionEvent::Spurious),
+            (is_undone && !is_under_way).then_some(CongestionEvent::Spurious),
             (ends && !is_under_way).then_some(CongestionEvent::RecoveryEnd),
         ]
         .into_iter()
@@ -498,6 +501,15 @@ pub(crate) mod tests {
         assert_eq!(events(&both, 0), [loss, end]);
         let spurious = CongestionEvent::Spurious;
         assert_eq!(events(&[Events::SPURIOUS, Events::RECOVERY_END], 0), [spurious, end]);
+        let undone = [Events::SPURIOUS, Events::RECOVERY_END, Events::LOSS];
+        for state in [2, 3, 4] {
+            assert_eq!(events(&undone, state), [spurious, end, loss]);
+        }
+        assert_eq!(events(&undone, 0), [loss, spurious, end]);
+        assert_eq!(events(&[Events::SPURIOUS, Events::LOSS], 3), [spurious, loss]);
+        let marked = [Events::RECOVERY_END, Events::ECN];
+        assert_eq!(events(&marked, 2), [end, CongestionEvent::EcnCe]);
+        assert_eq!(events(&both, 2), [end, loss]);
         assert_eq!(events(&[Events::IDLE], 0), [CongestionEvent::IdleRestart(1)]);
         let mut bytes = blank(Events::ROUND);
         put(&mut bytes, offset_of!(Wire, underused), &3_u32.to_ne_bytes());
