@@ -231,13 +231,16 @@ impl Flow {
             self.told = match event {
                 CongestionEvent::Loss => Told::Recovery,
                 CongestionEvent::Rto => Told::Timeout,
-                CongestionEvent::RecoveryEnd | CongestionEvent::Spurious => Told::Open,
+                // The kernel tells of the end by itself: without SACK it comes after the undo.
+                CongestionEvent::RecoveryEnd => Told::Open,
                 _ => self.told,
             };
         }
         let is = match self.last.ca_state {
             CaState::Recovery => Told::Recovery,
             CaState::Loss => Told::Timeout,
+            // Of a loss or of a mark, which only its event has told.
+            CaState::Cwr if self.told == Told::Recovery => Told::Recovery,
             CaState::Open | CaState::Disorder | CaState::Cwr => Told::Open,
         };
         match (self.told, is) {
@@ -306,7 +309,7 @@ impl Flow {
     fn adopt(&mut self) {
         self.is_away = false;
         let head = self.last;
-        let is_open = !matches!(head.ca_state, CaState::Recovery | CaState::Loss);
+        let is_open = matches!(head.ca_state, CaState::Open | CaState::Disorder);
         let segments = head.ssthresh.filter(|_| !is_open).unwrap_or(head.cwnd);
         let target = bytes(segments, head.mss);
         self.algorithm = self.choice.build();
@@ -330,7 +333,7 @@ impl Flow {
             self.guarded(|algorithm| algorithm.on_event(now, CongestionEvent::Loss));
         }
         let (event, told) = match head.ca_state {
-            CaState::Recovery => (None, Told::Recovery),
+            CaState::Cwr | CaState::Recovery => (None, Told::Recovery),
             CaState::Loss => (Some(CongestionEvent::Rto), Told::Timeout),
             _ => (Some(CongestionEvent::RecoveryEnd), Told::Open),
         };

@@ -195,6 +195,71 @@ fn an_episode_in_reports_that_were_lost_is_one_reduction() {
     assert_eq!(cwnd(&mut flow), 31);
 }
 
+/// Ten segments, and then 40 in slow start when a loss begins an episode in this state.
+fn reduced_to_20(ca_state: CaState) -> (Flow, Path) {
+    let (mut flow, mut path) = flow("newreno");
+    flow.on_report(path.round(10));
+    let report = path.round(20);
+    (report.head.events, report.head.ca_state) = (Events::LOSS, ca_state);
+    report.head.lost += 1;
+    flow.on_report(report);
+    assert_eq!(cwnd(&mut flow), 20);
+    (flow, path)
+}
+
+#[test]
+fn a_loss_that_was_told_in_cwr_is_the_one_of_the_recovery_that_follows() {
+    let (mut flow, mut path) = reduced_to_20(CaState::Cwr);
+    for ca_state in [CaState::Cwr, CaState::Recovery] {
+        let report = path.round(20);
+        report.head.ca_state = ca_state;
+        flow.on_report(report);
+        let decision = flow.decide(&TERMS).unwrap();
+        assert_eq!((decision.cwnd, decision.ssthresh), (Some(20), Some(20)), "{ca_state:?}");
+    }
+    let report = path.round(20);
+    (report.head.events, report.head.ca_state) = (Events::RECOVERY_END, CaState::Open);
+    flow.on_report(report);
+    flow.on_report(path.round(21));
+    assert_eq!(cwnd(&mut flow), 21, "avoidance after the recovery");
+}
+
+#[test]
+fn what_begins_where_an_episode_is_undone_reduces_the_window_that_was_restored() {
+    let begins = [
+        (Events::LOSS, CaState::Recovery),
+        (Events::LOSS, CaState::Cwr),
+        (Events::ECN, CaState::Cwr),
+        (Events::RTO, CaState::Loss),
+    ];
+    for ((event, ca_state), end) in begins.into_iter().flat_map(|it| [(it, true), (it, false)]) {
+        let (mut flow, mut path) = reduced_to_20(CaState::Recovery);
+        let end = if end { Events::RECOVERY_END.bits() } else { 0 };
+        let report = path.round(1);
+        let events = Events::SPURIOUS.bits() | event.bits() | end;
+        (report.head.events, report.head.ca_state) = (Events::from_bits(events), ca_state);
+        flow.on_report(report);
+        // Of 40.
+        let ssthresh = flow.decide(&TERMS).unwrap().ssthresh;
+        assert_eq!(ssthresh, Some(20), "{event:?} in {ca_state:?}");
+    }
+}
+
+/// Without SACK the kernel stays in recovery until something is acknowledged above what was out when it
+/// began (tcp_is_non_sack_preventing_reopen).
+#[test]
+fn a_recovery_that_goes_on_after_it_was_undone_is_no_new_loss() {
+    let (mut flow, mut path) = reduced_to_20(CaState::Recovery);
+    let report = path.round(1);
+    report.head.events = Events::SPURIOUS;
+    flow.on_report(report);
+    assert_eq!(cwnd(&mut flow), 40);
+    let report = path.round(1);
+    (report.head.events, report.head.ca_state) = (Events::RECOVERY_END, CaState::Open);
+    flow.on_report(report);
+    assert!(cwnd(&mut flow) >= 40);
+}
+
 #[test]
 fn a_report_of_every_acknowledgement_keeps_the_order_of_the_kernel() {
     let (mut flow, mut path) = flow("newreno");
@@ -247,6 +312,20 @@ fn a_flow_adopted_in_recovery_aims_for_the_kernel_s_threshold_and_is_not_reduced
     path.report.head.cwnd = 55;
     path.report.head.ssthresh = Some(50);
     path.report.head.ca_state = CaState::Recovery;
+    let mut flow = Flow::new(Origin::Adopted, path.report.head, &choice("newreno"), 7);
+    assert_eq!(cwnd(&mut flow), 50);
+    let report = path.round(50);
+    report.head.ca_state = CaState::Recovery;
+    flow.on_report(report);
+    assert_eq!(cwnd(&mut flow), 50);
+}
+
+#[test]
+fn a_flow_adopted_in_cwr_is_not_reduced_by_the_recovery_that_follows() {
+    let mut path = Path::new(0, 1);
+    path.report.head.cwnd = 55;
+    path.report.head.ssthresh = Some(50);
+    path.report.head.ca_state = CaState::Cwr;
     let mut flow = Flow::new(Origin::Adopted, path.report.head, &choice("newreno"), 7);
     assert_eq!(cwnd(&mut flow), 50);
     let report = path.round(50);
