@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_core::cc::law::{Recovery, Terms};
 
 use super::super::{
-    CaState, Cadence, Datapath, Decision, Events, Head, Mode, Native, NativeKind, Options, Record,
+    CaState, Cadence, Datapath, Decision, Events, Head, Native, NativeKind, Options, Record,
     Report, Reporting,
 };
 use super::loopback::{
@@ -89,7 +89,7 @@ pub(super) fn stream_on(
 }
 
 /// Serves until a record of this event has come.
-fn serve_until(datapath: &mut Datapath, agent: &mut Agent, event: Events) {
+pub(super) fn serve_until(datapath: &mut Datapath, agent: &mut Agent, event: Events) {
     let from = agent.records.len();
     until("the event", || {
         agent.serve(datapath, Reporting::default());
@@ -232,70 +232,6 @@ fn a_timeout_for_want_of_acknowledgements_is_taken_back() {
     let at = heads.iter().position(|head| head.seq == timeout.seq).expect("itself");
     let undone = with(&heads, Events::SPURIOUS)[0];
     assert!(undone.cwnd >= heads[at - 1].cwnd, "{undone:?} after {:?}", heads[at - 1]);
-}
-
-#[test]
-fn a_timeout_finds_out_that_nobody_answers_and_not_that_no_acknowledgement_takes_the_answer() {
-    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    for is_answered in [true, false] {
-        let (address, received) = sink_with(1, |_| {});
-        let (socket, end, sender) = stream_until(&datapath, address);
-        let mut agent = Agent::default();
-        until("it is led", || {
-            agent.serve(&mut datapath, Reporting::default());
-            agent.records.len() > 20
-        });
-        let flow = agent.records.last().expect("records").head().flow;
-        let before = datapath.counters();
-        if is_answered {
-            lose(&socket, EVERYTHING);
-            serve_until(&mut datapath, &mut agent, Events::RTO);
-            assert_eq!(datapath.counters().fallbacks, before.fallbacks);
-        } else {
-            let unread = |datapath: &Datapath| datapath.counters().records > before.records + 2;
-            until("a record waits for its answer", || unread(&datapath));
-            lose(&socket, EVERYTHING);
-            until("it falls back", || datapath.mode(flow) == Some(Mode::Fallback));
-        }
-        lose(&socket, 0);
-        drop(socket);
-        end.send(()).expect("told");
-        until("it ends", || agent.serve(&mut datapath, Reporting::default()));
-        assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
-    }
-}
-
-#[test]
-fn an_answer_that_nothing_comes_to_take_counts_at_one_timeout_and_at_no_other() {
-    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    let (address, received) = sink_with(1, |_| {});
-    let (socket, end, sender) = stream_until(&datapath, address);
-    let mut agent = Agent::default();
-    until("it is led", || {
-        agent.serve(&mut datapath, Reporting::default());
-        agent.records.len() > 20
-    });
-    lose(&socket, EVERYTHING);
-    // The path is cut; the agent answers the first timeout and ends.
-    serve_until(&mut datapath, &mut agent, Events::RTO);
-    let window = agent.records.last().expect("records").head().cwnd;
-    let mut timeouts: Vec<Head> = Vec::new();
-    until("two more timeouts", || {
-        let mut take = |record: Record| {
-            timeouts.extend(Some(*record.head()).filter(|it| it.events.contains(Events::RTO)));
-        };
-        datapath.drain(&mut take).expect("drained");
-        timeouts.len() >= 2
-    });
-    let fallen = |head: &Head| (head.mode, head.events.contains(Events::FALLBACK));
-    assert_eq!(fallen(&timeouts[0]), (Mode::Agent, false), "{:?}", timeouts[0]);
-    assert_eq!(timeouts[0].cwnd, window, "the answer knows of no timeout after its own");
-    assert_eq!(fallen(&timeouts[1]), (Mode::Fallback, true), "{:?}", timeouts[1]);
-    lose(&socket, 0);
-    drop(socket);
-    end.send(()).expect("told");
-    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
-    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
 /// A window that stays at so many segments, with an ssthresh of so many 1/1024 of it at a loss.
@@ -497,73 +433,4 @@ fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
     assert!(led.counters().made_up > 0 && unled.counters().made_up > 0);
     drop(first);
     other_received.join().expect("received");
-}
-
-#[test]
-fn no_decision_is_lost_or_reaches_another_connection() {
-    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    let (address, received) = sink_with(1, |_| {});
-    let (address_2, received_2) = sink_with(1, |_| {});
-    let connections = [stream_until(&datapath, address), stream_until(&datapath, address_2)];
-    let mut newest: Vec<Head> = Vec::new();
-    let mut seen = 0;
-    let mut decided = 0_u64;
-    // Windows of 30 to 39 segments for the connection with the odd number, 50 to 59 for the other.
-    let window = |head: &Head, turn: u64| {
-        let base = if head.flow.generation % 2 == 1 { 30 } else { 50 };
-        base + (turn % 10) as u32
-    };
-    while decided < 1_000_000 {
-        datapath
-            .drain(&mut |record| {
-                let head = record.head();
-                match newest.iter_mut().find(|known| known.flow == head.flow) {
-                    Some(known) => *known = *head,
-                    None => newest.push(*head),
-                }
-                if head.seq > 20 {
-                    let base = window(head, 0);
-                    assert!((base..base + 10).contains(&head.cwnd), "{head:?}");
-                    seen += 1;
-                }
-            })
-            .expect("drained");
-        for head in &newest {
-            for turn in 0..500 {
-                let decision = Decision {
-                    cwnd: Some(window(head, turn)),
-                    pacing_rate: Some(RATE),
-                    ..Decision::default()
-                };
-                datapath.decide(head, &decision);
-                decided += 1;
-            }
-        }
-        thread::sleep(Duration::from_micros(200));
-    }
-    // The last is the one that counts.
-    let mut last = Vec::new();
-    for head in &newest {
-        let cwnd = window(head, 7);
-        let decision =
-            Decision { cwnd: Some(cwnd), pacing_rate: Some(RATE), ..Decision::default() };
-        datapath.decide(head, &decision);
-        last.push((head.flow, cwnd));
-    }
-    let mut after = Vec::new();
-    until("records after the last decision", || {
-        datapath.drain(&mut |record| after.push(*record.head())).expect("drained");
-        last.iter().all(|(flow, cwnd)| {
-            let own: Vec<&Head> = after.iter().filter(|head| head.flow == *flow).collect();
-            own.last().is_some_and(|head| head.cwnd == *cwnd)
-        })
-    });
-    assert!(seen > 20, "{seen}");
-    for (socket, end, sender) in connections {
-        drop(socket);
-        end.send(()).expect("told");
-        sender.join().expect("sent");
-    }
-    received.join().expect("received");
-    received_2.join().expect("received");
 }

@@ -3,12 +3,14 @@
 mod arithmetic;
 mod costs;
 mod ecn;
+mod full_ring;
 mod kernels;
 mod loopback;
 mod loss;
 mod native;
 mod recorded;
 mod safety;
+mod silence;
 mod window;
 mod wire;
 

@@ -1,4 +1,4 @@
-//! What must hold when the reader is gone, late or wrong.
+//! What must hold whatever a reader writes or leaves behind: slots, numbers, windows and pins.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,148 +17,12 @@ use super::super::{
 };
 use super::Random;
 use super::loopback::{
-    Agent, LONG, RATE, connect, fresh_name, is_registered, options, paced, send, sink, tcp_info,
-    until,
+    Agent, LONG, RATE, connect, fresh_name, is_registered, options, send, sink, sink_with,
+    tcp_info, until,
 };
 use super::loss::{EVERYTHING, lose, stream_until};
 use crate::Error;
 use crate::program::tests::loaded;
-
-#[test]
-fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
-    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    const BYTES: usize = 24 << 20; // more than a second
-    let (address, received) = sink(1);
-    let sender = send(address, datapath.name(), BYTES);
-    let mut agent = Agent::default();
-    until("a few records", || {
-        agent.serve(&mut datapath, Reporting::default());
-        agent.records.len() > 5
-    });
-    let flow = agent.records[0].head().flow;
-    until("it is led", || {
-        agent.serve(&mut datapath, Reporting::default());
-        datapath.mode(flow) == Some(Mode::Agent)
-    });
-    // Nobody answers: seen without a record, and then in one.
-    until("it falls back", || datapath.mode(flow) == Some(Mode::Fallback));
-    let answered = agent.records.last().expect("records").head().seq;
-    let mut unanswered = Vec::new();
-    datapath.drain(&mut |record| unanswered.push(record)).expect("drained");
-    until("the record of it", || {
-        datapath.drain(&mut |record| unanswered.push(record)).expect("drained");
-        unanswered.iter().any(|record| record.head().events.contains(Events::FALLBACK))
-    });
-    let first = unanswered.iter().find(|record| record.head().seq > answered).expect("one");
-    let fallen = unanswered
-        .iter()
-        .find(|record| record.head().events.contains(Events::FALLBACK))
-        .expect("one");
-    let after = fallen.head().at.saturating_since(first.head().at);
-    // 100 ms less 2.5 round trips, which are short here.
-    assert!(after >= Duration::from_millis(50) && after < Duration::from_millis(600), "{after:?}");
-    // A law of its own, from one answer on.
-    let newest = *unanswered.last().expect("records").head();
-    let decision =
-        Decision::new(&paced(SendLimits::default()), &Law::HOLD, newest.mss, Reporting::default());
-    datapath.decide(&newest, &decision);
-    until("it resumes", || datapath.mode(flow) != Some(Mode::Fallback));
-    while !agent.serve(&mut datapath, Reporting::default()) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    sender.join().expect("sent");
-    assert_eq!(received.join().expect("received"), BYTES as u64);
-    let resumed = |record: &Record| record.head().events.contains(Events::RESUMED);
-    assert!(agent.records.iter().any(resumed));
-    let counters = datapath.counters();
-    assert!(counters.fallbacks >= 1 && counters.resumed >= 1, "{counters:?}");
-}
-
-/// A connection is led with reports each so often until its agent ends; how long after the last record
-/// that was answered it fell back, by the kernel's records, and its round trip then.
-fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration, Duration) {
-    let (address, received) = sink(1);
-    let (socket, end, sender) = stream_until(datapath, address);
-    drop(socket);
-    let mut agent = Agent::default();
-    until("it is led", || {
-        agent.serve(datapath, reporting);
-        agent.records.len() > 5
-    });
-    let answered = *agent.records.last().expect("records").head();
-    let mut fallen = None;
-    until("it falls back", || {
-        let mut take = |record: Record| {
-            let head = *record.head();
-            fallen = fallen.or(Some(head).filter(|it| it.events.contains(Events::FALLBACK)));
-        };
-        datapath.drain(&mut take).expect("drained");
-        fallen.is_some()
-    });
-    end.send(()).expect("told");
-    while !agent.serve(datapath, Reporting::default()) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
-    let fallen: Head = fallen.expect("a record");
-    (fallen.at.saturating_since(answered.at), Duration::from_micros(fallen.srtt_us.into()))
-}
-
-#[test]
-fn a_connection_that_reports_seldom_falls_back_in_time_too() {
-    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    const BOUND: Duration = Duration::from_millis(100);
-    // From one acknowledgement to the next: the sender is paced, and its timer ticks every 4 ms. Where
-    // the machine is later than that, it is not each time.
-    const SLACK: Duration = Duration::from_millis(12);
-    const TRIES: usize = 5;
-    for period_ms in [25, 50] {
-        let period = Duration::from_millis(period_ms);
-        let reporting = Reporting { cadence: Cadence::Every(period), wake: false };
-        let mut times = Vec::new();
-        let is_timely = (0..TRIES).any(|_| {
-            let (time, round_trip) = time_to_fall_back(&mut datapath, reporting);
-            times.push((time, round_trip));
-            // Nor is it early: what it had to wait for is told by the round trip.
-            assert!(time + round_trip * 5 / 2 + period >= BOUND, "{times:?}");
-            time <= BOUND.max(round_trip * 4) + SLACK
-        });
-        println!("reports each {period:?}: {times:?}");
-        assert!(is_timely, "{times:?}");
-    }
-}
-
-#[test]
-fn a_connection_that_falls_back_leaves_the_rate_of_its_last_decision() {
-    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    let (address, received) = sink(1);
-    let (socket, end, sender) = stream_until(&datapath, address);
-    drop(socket);
-    let rate = |record: &Record| match record {
-        Record::Report(report) => Some(report.pacing_rate),
-        Record::Opened(_) => None,
-    };
-    let mut agent = Agent::default();
-    until("it is paced", || {
-        agent.serve(&mut datapath, Reporting::default());
-        agent.records.last().and_then(rate) == Some(RATE)
-    });
-    let mut newest = None;
-    until("the kernel's own rate", || {
-        let mut take = |record: Record| {
-            if record.head().mode == Mode::Fallback {
-                newest = rate(&record).or(newest);
-            }
-        };
-        datapath.drain(&mut take).expect("drained");
-        newest.is_some_and(|rate| rate > RATE)
-    });
-    end.send(()).expect("told");
-    while !agent.serve(&mut datapath, Reporting::default()) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
-}
 
 #[test]
 fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
@@ -198,69 +62,6 @@ fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
 }
 
 #[test]
-fn a_full_ring_loses_records_that_are_counted_to_the_last() {
-    const CONNECTIONS: u64 = 200;
-    let small = Options { ring_bytes: 4096, ..options() };
-    let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
-    let (address, received) = sink(CONNECTIONS as usize);
-    for _ in 0..CONNECTIONS {
-        connect(address, datapath.name()).write_all(b"hello").expect("sent");
-    }
-    received.join().expect("received");
-    until("all end", || datapath.counters().closed == CONNECTIONS);
-    let mut taken = 0;
-    datapath.drain(&mut |_| taken += 1).expect("drained");
-    let counters = datapath.counters();
-    assert!(taken > 0 && counters.dropped > CONNECTIONS, "{taken} {counters:?}");
-    assert_eq!(counters.records, counters.dropped + taken);
-    assert_eq!(datapath.free_slots(), 256);
-}
-
-#[test]
-fn a_full_ring_is_tried_again_once_a_millisecond() {
-    let small = Options { ring_bytes: 4096, ..options() };
-    let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
-    // Both with events that wait: one that is known to the agent, one that is not.
-    let (address, received) = sink(1);
-    let known = stream_until(&datapath, address);
-    let mut agent = Agent::default();
-    let each = Reporting { cadence: Cadence::Every(Duration::ZERO), wake: false };
-    until("it is led", || {
-        agent.serve(&mut datapath, each);
-        agent.records.len() > 20
-    });
-    until("the ring is full", || datapath.counters().dropped > 0);
-    let (address, received_2) = sink(1);
-    let unknown = stream_until(&datapath, address);
-    lose(&unknown.0, EVERYTHING);
-    until("a timeout", || tcp_info(&unknown.0).tcpi_ca_state == 4);
-    lose(&unknown.0, 0);
-    until("it fell back", || datapath.counters().fallbacks == 2);
-    let (began, before) = (Instant::now(), datapath.counters());
-    let segments = |socket| tcp_info(socket).tcpi_segs_in;
-    let acks = segments(&known.0) + segments(&unknown.0);
-    thread::sleep(Duration::from_millis(300));
-    let acks = segments(&known.0) + segments(&unknown.0) - acks;
-    let (after, took) = (datapath.counters(), began.elapsed());
-    let tried = after.dropped - before.dropped;
-    println!("{tried} tries at {acks} acknowledgements in {took:?}");
-    assert_eq!(after.records - before.records, tried, "all of them in vain");
-    assert!(tried > 0 && u128::from(tried) <= 2 * (took.as_millis() + 2), "{tried} in {took:?}");
-    for (socket, end, sender) in [known, unknown] {
-        drop(socket);
-        end.send(()).expect("told");
-        sender.join().expect("sent");
-    }
-    received.join().expect("received");
-    received_2.join().expect("received");
-    until("both end", || datapath.counters().closed == 2);
-    let mut taken = agent.records.len() as u64;
-    datapath.drain(&mut |_| taken += 1).expect("drained");
-    let counters = datapath.counters();
-    assert_eq!(counters.records, counters.dropped + taken);
-}
-
-#[test]
 fn connections_beyond_the_slots_are_under_the_kernels_law() {
     let Some(datapath) = loaded(Datapath::register(&Options { flows: 1, ..options() })) else {
         return;
@@ -275,6 +76,75 @@ fn connections_beyond_the_slots_are_under_the_kernels_law() {
     assert_eq!((counters.refused, counters.fallbacks), (1, 1));
     until("all end", || datapath.counters().closed == 2);
     assert_eq!(datapath.free_slots(), 1);
+}
+
+#[test]
+fn no_decision_is_lost_or_reaches_another_connection() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink_with(1, |_| {});
+    let (address_2, received_2) = sink_with(1, |_| {});
+    let connections = [stream_until(&datapath, address), stream_until(&datapath, address_2)];
+    let mut newest: Vec<Head> = Vec::new();
+    let mut seen = 0;
+    let mut decided = 0_u64;
+    // Windows of 30 to 39 segments for the connection with the odd number, 50 to 59 for the other.
+    let window = |head: &Head, turn: u64| {
+        let base = if head.flow.generation % 2 == 1 { 30 } else { 50 };
+        base + (turn % 10) as u32
+    };
+    while decided < 1_000_000 {
+        datapath
+            .drain(&mut |record| {
+                let head = record.head();
+                match newest.iter_mut().find(|known| known.flow == head.flow) {
+                    Some(known) => *known = *head,
+                    None => newest.push(*head),
+                }
+                if head.seq > 20 {
+                    let base = window(head, 0);
+                    assert!((base..base + 10).contains(&head.cwnd), "{head:?}");
+                    seen += 1;
+                }
+            })
+            .expect("drained");
+        for head in &newest {
+            for turn in 0..500 {
+                let decision = Decision {
+                    cwnd: Some(window(head, turn)),
+                    pacing_rate: Some(RATE),
+                    ..Decision::default()
+                };
+                datapath.decide(head, &decision);
+                decided += 1;
+            }
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+    // The last is the one that counts.
+    let mut last = Vec::new();
+    for head in &newest {
+        let cwnd = window(head, 7);
+        let decision =
+            Decision { cwnd: Some(cwnd), pacing_rate: Some(RATE), ..Decision::default() };
+        datapath.decide(head, &decision);
+        last.push((head.flow, cwnd));
+    }
+    let mut after = Vec::new();
+    until("records after the last decision", || {
+        datapath.drain(&mut |record| after.push(*record.head())).expect("drained");
+        last.iter().all(|(flow, cwnd)| {
+            let own: Vec<&Head> = after.iter().filter(|head| head.flow == *flow).collect();
+            own.last().is_some_and(|head| head.cwnd == *cwnd)
+        })
+    });
+    assert!(seen > 20, "{seen}");
+    for (socket, end, sender) in connections {
+        drop(socket);
+        end.send(()).expect("told");
+        sender.join().expect("sent");
+    }
+    received.join().expect("received");
+    received_2.join().expect("received");
 }
 
 #[test]
@@ -407,44 +277,6 @@ fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
         | Events::SPURIOUS.bits();
     assert!(heads.len() > 1 && heads[0].events == Events::OPEN, "{heads:?}");
     assert!(heads.iter().all(|head| head.events.bits() & happened == 0), "{heads:?}");
-}
-
-#[test]
-fn what_happened_while_the_first_record_was_lost_is_told() {
-    let small = Options { ring_bytes: 4096, ..options() };
-    let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
-    let (crowd, crowd_received) = sink(40);
-    for _ in 0..40 {
-        connect(crowd, datapath.name()).write_all(b"hello").expect("sent");
-    }
-    crowd_received.join().expect("received");
-    assert!(datapath.counters().dropped > 0, "the ring is full");
-    let (address, received) = sink(1);
-    let (socket, end, sender) = stream_until(&datapath, address);
-    // Nothing comes back until a timeout.
-    lose(&socket, EVERYTHING);
-    until("a timeout", || tcp_info(&socket).tcpi_ca_state == 4);
-    let local = socket.local_addr().expect("an address");
-    lose(&socket, 0);
-    drop(socket);
-    let (mut own, mut events) = (None, Vec::new());
-    until("the timeout is told", || {
-        let mut take = |record: Record| {
-            if let Record::Opened(opened) = record
-                && opened.local == local
-            {
-                own = Some(opened.head.flow);
-            }
-            if own == Some(record.head().flow) {
-                events.push(record.head().events);
-            }
-        };
-        datapath.drain(&mut take).expect("drained");
-        events.iter().any(|events| events.contains(Events::RTO))
-    });
-    assert!(events[0].contains(Events::OPEN), "{events:?}");
-    end.send(()).expect("told");
-    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! A connection that nobody answers falls back in time, and no other does.
+
+use std::thread;
+use std::time::Duration;
+
+use forebay_core::cc::{Law, SendLimits};
+
+use super::super::{Cadence, Datapath, Decision, Events, Head, Mode, Record, Reporting};
+use super::loopback::{Agent, RATE, options, paced, send, sink, sink_with, until};
+use super::loss::{EVERYTHING, lose, serve_until, stream_until};
+use crate::program::tests::loaded;
+
+#[test]
+fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    const BYTES: usize = 24 << 20; // more than a second
+    let (address, received) = sink(1);
+    let sender = send(address, datapath.name(), BYTES);
+    let mut agent = Agent::default();
+    until("a few records", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 5
+    });
+    let flow = agent.records[0].head().flow;
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        datapath.mode(flow) == Some(Mode::Agent)
+    });
+    // Nobody answers: seen without a record, and then in one.
+    until("it falls back", || datapath.mode(flow) == Some(Mode::Fallback));
+    let answered = agent.records.last().expect("records").head().seq;
+    let mut unanswered = Vec::new();
+    datapath.drain(&mut |record| unanswered.push(record)).expect("drained");
+    until("the record of it", || {
+        datapath.drain(&mut |record| unanswered.push(record)).expect("drained");
+        unanswered.iter().any(|record| record.head().events.contains(Events::FALLBACK))
+    });
+    let first = unanswered.iter().find(|record| record.head().seq > answered).expect("one");
+    let fallen = unanswered
+        .iter()
+        .find(|record| record.head().events.contains(Events::FALLBACK))
+        .expect("one");
+    let after = fallen.head().at.saturating_since(first.head().at);
+    // 100 ms less 2.5 round trips, which are short here.
+    assert!(after >= Duration::from_millis(50) && after < Duration::from_millis(600), "{after:?}");
+    // A law of its own, from one answer on.
+    let newest = *unanswered.last().expect("records").head();
+    let decision =
+        Decision::new(&paced(SendLimits::default()), &Law::HOLD, newest.mss, Reporting::default());
+    datapath.decide(&newest, &decision);
+    until("it resumes", || datapath.mode(flow) != Some(Mode::Fallback));
+    while !agent.serve(&mut datapath, Reporting::default()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    sender.join().expect("sent");
+    assert_eq!(received.join().expect("received"), BYTES as u64);
+    let resumed = |record: &Record| record.head().events.contains(Events::RESUMED);
+    assert!(agent.records.iter().any(resumed));
+    let counters = datapath.counters();
+    assert!(counters.fallbacks >= 1 && counters.resumed >= 1, "{counters:?}");
+}
+
+/// A connection is led with reports each so often until its agent ends; how long after the last record
+/// that was answered it fell back, by the kernel's records, and its round trip then.
+fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration, Duration) {
+    let (address, received) = sink(1);
+    let (socket, end, sender) = stream_until(datapath, address);
+    drop(socket);
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(datapath, reporting);
+        agent.records.len() > 5
+    });
+    let answered = *agent.records.last().expect("records").head();
+    let mut fallen = None;
+    until("it falls back", || {
+        let mut take = |record: Record| {
+            let head = *record.head();
+            fallen = fallen.or(Some(head).filter(|it| it.events.contains(Events::FALLBACK)));
+        };
+        datapath.drain(&mut take).expect("drained");
+        fallen.is_some()
+    });
+    end.send(()).expect("told");
+    while !agent.serve(datapath, Reporting::default()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+    let fallen: Head = fallen.expect("a record");
+    (fallen.at.saturating_since(answered.at), Duration::from_micros(fallen.srtt_us.into()))
+}
+
+#[test]
+fn a_connection_that_reports_seldom_falls_back_in_time_too() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    const BOUND: Duration = Duration::from_millis(100);
+    // From one acknowledgement to the next: the sender is paced, and its timer ticks every 4 ms. Where
+    // the machine is later than that, it is not each time.
+    const SLACK: Duration = Duration::from_millis(12);
+    const TRIES: usize = 5;
+    for period_ms in [25, 50] {
+        let period = Duration::from_millis(period_ms);
+        let reporting = Reporting { cadence: Cadence::Every(period), wake: false };
+        let mut times = Vec::new();
+        let is_timely = (0..TRIES).any(|_| {
+            let (time, round_trip) = time_to_fall_back(&mut datapath, reporting);
+            times.push((time, round_trip));
+            // Nor is it early: what it had to wait for is told by the round trip.
+            assert!(time + round_trip * 5 / 2 + period >= BOUND, "{times:?}");
+            time <= BOUND.max(round_trip * 4) + SLACK
+        });
+        println!("reports each {period:?}: {times:?}");
+        assert!(is_timely, "{times:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_falls_back_leaves_the_rate_of_its_last_decision() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink(1);
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
+    let rate = |record: &Record| match record {
+        Record::Report(report) => Some(report.pacing_rate),
+        Record::Opened(_) => None,
+    };
+    let mut agent = Agent::default();
+    until("it is paced", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.last().and_then(rate) == Some(RATE)
+    });
+    let mut newest = None;
+    until("the kernel's own rate", || {
+        let mut take = |record: Record| {
+            if record.head().mode == Mode::Fallback {
+                newest = rate(&record).or(newest);
+            }
+        };
+        datapath.drain(&mut take).expect("drained");
+        newest.is_some_and(|rate| rate > RATE)
+    });
+    end.send(()).expect("told");
+    while !agent.serve(&mut datapath, Reporting::default()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
+
+#[test]
+fn a_timeout_finds_out_that_nobody_answers_and_not_that_no_acknowledgement_takes_the_answer() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    for is_answered in [true, false] {
+        let (address, received) = sink_with(1, |_| {});
+        let (socket, end, sender) = stream_until(&datapath, address);
+        let mut agent = Agent::default();
+        until("it is led", || {
+            agent.serve(&mut datapath, Reporting::default());
+            agent.records.len() > 20
+        });
+        let flow = agent.records.last().expect("records").head().flow;
+        let before = datapath.counters();
+        if is_answered {
+            lose(&socket, EVERYTHING);
+            serve_until(&mut datapath, &mut agent, Events::RTO);
+            assert_eq!(datapath.counters().fallbacks, before.fallbacks);
+        } else {
+            let unread = |datapath: &Datapath| datapath.counters().records > before.records + 2;
+            until("a record waits for its answer", || unread(&datapath));
+            lose(&socket, EVERYTHING);
+            until("it falls back", || datapath.mode(flow) == Some(Mode::Fallback));
+        }
+        lose(&socket, 0);
+        drop(socket);
+        end.send(()).expect("told");
+        until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+        assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+    }
+}
+
+#[test]
+fn an_answer_that_nothing_comes_to_take_counts_at_one_timeout_and_at_no_other() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (address, received) = sink_with(1, |_| {});
+    let (socket, end, sender) = stream_until(&datapath, address);
+    let mut agent = Agent::default();
+    until("it is led", || {
+        agent.serve(&mut datapath, Reporting::default());
+        agent.records.len() > 20
+    });
+    lose(&socket, EVERYTHING);
+    // The path is cut; the agent answers the first timeout and ends.
+    serve_until(&mut datapath, &mut agent, Events::RTO);
+    let window = agent.records.last().expect("records").head().cwnd;
+    let mut timeouts: Vec<Head> = Vec::new();
+    until("two more timeouts", || {
+        let mut take = |record: Record| {
+            timeouts.extend(Some(*record.head()).filter(|it| it.events.contains(Events::RTO)));
+        };
+        datapath.drain(&mut take).expect("drained");
+        timeouts.len() >= 2
+    });
+    let fallen = |head: &Head| (head.mode, head.events.contains(Events::FALLBACK));
+    assert_eq!(fallen(&timeouts[0]), (Mode::Agent, false), "{:?}", timeouts[0]);
+    assert_eq!(timeouts[0].cwnd, window, "the answer knows of no timeout after its own");
+    assert_eq!(fallen(&timeouts[1]), (Mode::Fallback, true), "{:?}", timeouts[1]);
+    lose(&socket, 0);
+    drop(socket);
+    end.send(()).expect("told");
+    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
