@@ -2,9 +2,11 @@
 //!
 //! All times are nanoseconds since the start of the run; what happened before counts as 0.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use forebay_core::qdisc::ByReason;
 
@@ -173,6 +175,14 @@ pub enum PacketLog {
     },
     /// In memory.
     Rows(Vec<PacketRow>),
+    /// In the form in which a back end has it.
+    Source(Arc<dyn PacketSource>),
+}
+
+/// Packets of a link that are made rows one by one: a copy of all would be as large as the log.
+pub trait PacketSource: fmt::Debug + Send + Sync {
+    /// Calls `visit` with every packet, in order of arrival.
+    fn for_each(&self, visit: &mut dyn FnMut(&PacketRow));
 }
 
 impl Default for PacketLog {
@@ -265,6 +275,10 @@ impl PacketLog {
         let (path, started_ns) = match self {
             Self::Rows(rows) => {
                 rows.iter().for_each(visit);
+                return Ok(());
+            }
+            Self::Source(source) => {
+                source.for_each(&mut visit);
                 return Ok(());
             }
             Self::File { path, started_ns } => (path, *started_ns),

@@ -375,6 +375,11 @@ impl Link {
         self.ended.log.as_ref()
     }
 
+    /// The log, which ends: no packet may come or leave afterwards.
+    pub fn take_log(&mut self) -> Option<PacketLog> {
+        self.ended.log.take()
+    }
+
     /// Packets in queue, device and server.
     #[cfg(any(test, debug_assertions))]
     pub fn queued_packets(&self) -> u64 {

@@ -146,21 +146,59 @@ impl PacketLog {
         now: Timestamp,
         owner: impl Fn(Kind, u32) -> Owner,
     ) -> impl Iterator<Item = PacketRecord> {
-        self.rows.iter().map(move |row| {
-            let past = |at: Timestamp| (at <= now).then_some(at);
-            let is_released = row.released <= now;
-            let is_inside = row.fate == Fate::Delivered && !is_released;
-            PacketRecord {
-                arrived: row.arrived,
-                departed: past(row.departed),
-                released: past(row.released),
-                identity: row.identity,
-                owner: owner(row.kind, row.flow),
-                bytes: row.len,
-                fate: if is_inside { Fate::Inside } else { row.fate },
-                is_marked: row.departed <= now && row.ecn == Ecn::Ce,
-                queue_packets: row.queue_packets,
-            }
+        self.rows.iter().map(move |row| row.record(now, owner(row.kind, row.flow)))
+    }
+
+    /// The same, without the rest of the simulation.
+    pub fn into_records(
+        mut self,
+        now: Timestamp,
+        owner: impl Fn(Kind, u32) -> Owner,
+    ) -> PacketRecords {
+        for row in &mut self.rows {
+            let (kind, index) = match owner(row.kind, row.flow) {
+                Owner::Flow(index) => (Kind::Data, index),
+                Owner::Bundle(index) => (Kind::Message, index),
+            };
+            (row.kind, row.flow) = (kind, index as u32);
+        }
+        PacketRecords { rows: self.rows, now }
+    }
+}
+
+impl Row {
+    fn record(&self, now: Timestamp, owner: Owner) -> PacketRecord {
+        let past = |at: Timestamp| (at <= now).then_some(at);
+        let is_inside = self.fate == Fate::Delivered && self.released > now;
+        PacketRecord {
+            arrived: self.arrived,
+            departed: past(self.departed),
+            released: past(self.released),
+            identity: self.identity,
+            owner,
+            bytes: self.len,
+            fate: if is_inside { Fate::Inside } else { self.fate },
+            is_marked: self.departed <= now && self.ecn == Ecn::Ce,
+            queue_packets: self.queue_packets,
+        }
+    }
+}
+
+/// The log of a link of a simulation that has ended.
+#[derive(Debug, Default)]
+pub struct PacketRecords {
+    /// The flow is the index of the owner, a bundle's for a message.
+    rows: Vec<Row>,
+    now: Timestamp,
+}
+
+impl PacketRecords {
+    /// Every packet, in order of arrival.
+    pub fn iter(&self) -> impl Iterator<Item = PacketRecord> {
+        self.rows.iter().map(|row| {
+            let index = row.flow as usize;
+            let is_message = row.kind == Kind::Message;
+            row.record(self.now, if is_message { Owner::Bundle(index) } else { Owner::Flow(index) })
         })
     }
 }

@@ -203,13 +203,19 @@ fn queue_timeline(arrivals: &[(u64, u32)], passed: &[Passed]) -> Timeline {
         last_departed = packet.departed_ns;
         start
     });
-    let mut steps = Vec::with_capacity(arrivals.len() + passed.len());
+    let mut steps: Vec<(u64, u32)> = Vec::new();
+    // A link whose queue stays empty needs no step at all.
+    let mut step = |at, waiting| {
+        if steps.last().map_or(0, |last| last.1) != waiting {
+            steps.push((at, waiting));
+        }
+    };
     let mut waiting = 0_u32;
     let mut next = dequeues.next();
     for (at, seen) in arrivals {
         while let Some(dequeued) = next.filter(|dequeued| dequeued < at) {
             waiting = waiting.saturating_sub(1);
-            steps.push((dequeued, waiting));
+            step(dequeued, waiting);
             next = dequeues.next();
         }
         waiting = *seen;
@@ -217,11 +223,11 @@ fn queue_timeline(arrivals: &[(u64, u32)], passed: &[Passed]) -> Timeline {
         while next.is_some_and(|dequeued| dequeued == *at) {
             next = dequeues.next();
         }
-        steps.push((*at, waiting));
+        step(*at, waiting);
     }
     while let Some(dequeued) = next {
         waiting = waiting.saturating_sub(1);
-        steps.push((dequeued, waiting));
+        step(dequeued, waiting);
         next = dequeues.next();
     }
     Timeline::new(steps)

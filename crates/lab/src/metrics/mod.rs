@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Experiment;
 use crate::plan::experiment::{Flow, Window};
-use crate::rows::{AttackRow, RequestRow, RunRows};
+use crate::rows::{AttackRow, LinkRow, PacketLog, RequestRow, RunRows};
 pub use catalogue::{CATALOGUE, Entry, Pooling, describe};
 use links::LinkTruth;
 pub use requests::Outcome;
@@ -97,6 +97,21 @@ pub struct Evaluation {
 /// Works out every metric of a run. Fails only if a packet log cannot be read.
 pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
     let truths = rows.links.iter().map(LinkTruth::read).collect::<io::Result<Vec<_>>>()?;
+    Ok(evaluate_by(experiment, rows, &truths))
+}
+
+/// The same, and lets go of the packet log of each link once it has been read.
+pub fn evaluate_last(experiment: &Experiment, rows: &mut RunRows) -> io::Result<Evaluation> {
+    let read = |row: &mut LinkRow| {
+        let truth = LinkTruth::read(row);
+        row.packets = PacketLog::default();
+        truth
+    };
+    let truths = rows.links.iter_mut().map(read).collect::<io::Result<Vec<_>>>()?;
+    Ok(evaluate_by(experiment, rows, &truths))
+}
+
+fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[LinkTruth]) -> Evaluation {
     let truth = |name: &str| truths.iter().find(|truth| truth.name == name);
     let requests: Vec<JudgedRequest> =
         rows.requests.iter().map(|row| judge(experiment, rows, row)).collect();
@@ -112,7 +127,7 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
     run.0.extend(rows.attack.as_ref().map(attack::metrics).unwrap_or_default().0);
     run.0.extend(rows.agent.as_ref().map(agent::metrics).unwrap_or_default().0);
     let mut link_parts = Vec::new();
-    for truth in &truths {
+    for truth in truths {
         let row = rows.link(&truth.name).expect("read from it");
         let mut metrics =
             per_window(experiment, rows, |window| truth.metrics(experiment, row, window));
@@ -120,7 +135,7 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
         link_parts.push(Part { name: truth.name.clone(), metrics });
     }
     let mut bundle_parts = Vec::new();
-    let mut series = samples::of_run(experiment, rows, &truths);
+    let mut series = samples::of_run(experiment, rows, truths);
     for (bundle, row) in bundles::declared(experiment, rows) {
         let (there, back) =
             if bundle.reversed { ("reverse", "forward") } else { ("forward", "reverse") };
@@ -133,9 +148,9 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
         bundle_parts.push(Part { name: row.name.clone(), metrics });
     }
     for window in windows(experiment, rows) {
-        run.put_all(&window.name, queues_together(rows, &truths, &window));
+        run.put_all(&window.name, queues_together(rows, truths, &window));
     }
-    Ok(Evaluation {
+    Evaluation {
         invalid: validity::reasons(experiment, rows),
         run,
         flows: flow_parts,
@@ -143,7 +158,7 @@ pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluatio
         bundles: bundle_parts,
         requests,
         series,
-    })
+    }
 }
 
 /// The counted interval, the plan's own, and that of an attack.

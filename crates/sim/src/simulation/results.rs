@@ -8,7 +8,7 @@ use crate::bundle::BundleMetrics;
 use crate::bundle_log::BundleLog;
 use crate::metrics::{Bin, FlowMetrics, LinkMetrics, SenderState, mbit_per_s, ratio};
 use crate::packet::Kind;
-use crate::packet_log::{Owner, PacketRecord};
+use crate::packet_log::{Owner, PacketLog, PacketRecord, PacketRecords};
 use crate::written::WriteLog;
 
 impl Simulation {
@@ -149,13 +149,26 @@ impl Simulation {
 
     /// Every packet of link `index` so far, in order of arrival; nothing for a link without a log.
     pub fn packet_log(&self, index: usize) -> impl Iterator<Item = PacketRecord> {
-        let owner = |kind, flow: u32| match kind {
+        let log = self.links.get(index).and_then(|link| link.log());
+        let owner = |kind, flow| self.owner(kind, flow);
+        log.into_iter().flat_map(move |log| log.records(self.now, owner))
+    }
+
+    /// Ends the simulation and hands over the logs of all links, without a copy; empty for a link without.
+    pub fn into_packet_logs(mut self) -> Vec<PacketRecords> {
+        let logs: Vec<_> = self.links.iter_mut().map(|link| link.take_log()).collect();
+        let owner = |kind, flow| self.owner(kind, flow);
+        let records = |log: Option<PacketLog>| log.map(|log| log.into_records(self.now, owner));
+        logs.into_iter().map(|log| records(log).unwrap_or_default()).collect()
+    }
+
+    /// Whose a packet is that carries `flow`.
+    fn owner(&self, kind: Kind, flow: u32) -> Owner {
+        match kind {
             Kind::Datagram => Owner::Flow(self.sources[flow as usize].flow as usize),
             Kind::Message => Owner::Bundle(flow as usize / 2),
             Kind::Ping | Kind::Pong => Owner::Flow(self.pings[flow as usize].flow as usize),
             _ => Owner::Flow(self.connections[flow as usize].flow as usize),
-        };
-        let log = self.links.get(index).and_then(|link| link.log());
-        log.into_iter().flat_map(move |log| log.records(self.now, owner))
+        }
     }
 }

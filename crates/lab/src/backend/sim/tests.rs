@@ -1,5 +1,5 @@
 use super::*;
-use crate::metrics::evaluate;
+use crate::metrics::{evaluate, evaluate_last};
 use crate::plan::Plan;
 use crate::plan::library::Source;
 use crate::rows::{Fate, PacketRow};
@@ -323,4 +323,15 @@ fn connections_are_looked_at_every_10_ms() {
     let quantities = evaluation.series.iter().filter(|it| it.part == "flow");
     let quantities: Vec<&str> = quantities.map(|it| it.quantity).collect();
     assert_eq!(quantities, ["throughput_mbps", "cwnd_segments", "srtt_ms", "retransmissions"]);
+}
+
+#[test]
+fn a_run_that_is_evaluated_for_the_last_time_gives_the_same_and_keeps_no_log() {
+    let experiment = greedy("cubic");
+    let mut rows = rows_of(&experiment);
+    let one = evaluate(&experiment, &rows).unwrap();
+    assert!(packets(&rows, "forward").len() > 1000 && packets(&rows, "reverse").len() > 1000);
+    let other = evaluate_last(&experiment, &mut rows).unwrap();
+    assert_eq!(format!("{one:?}"), format!("{other:?}"));
+    assert!(packets(&rows, "forward").is_empty() && packets(&rows, "reverse").is_empty());
 }
