@@ -36,7 +36,7 @@ pub struct Agent {
     /// half of the time in which a connection must notice that its agent is gone).
     #[arg(long, default_value = "round", value_name = "round|ack|TIME")]
     report: String,
-    /// Time between two looks at the reports while there are any, 1ms to 10ms (a quarter of the
+    /// Time between two looks at the reports while there are any, 500us to 10ms (a quarter of the
     /// shortest round trip where that is shorter, but no less than the time of --report); 0ms: each
     /// report wakes the agent.
     #[arg(long, default_value = "10ms", value_parser = parse_duration, value_name = "TIME")]
@@ -97,7 +97,7 @@ mod with_host {
             let period = self.period;
             if !agent::is_period(period) {
                 return Err(BadInput(format!(
-                    "--period {period:?}: allowed is 1ms to 10ms, or 0ms"
+                    "--period {period:?}: allowed is 500us to 10ms, or 0ms"
                 )));
             }
             Ok(Config {
@@ -205,7 +205,7 @@ mod with_host {
                     "--rule 443=bbr: \"443=bbr\": a rule begins with",
                 ),
                 ("--algorithm cubic --report 1s", "--report 1s: allowed is round, ack, or a time"),
-                ("--algorithm cubic --period 1s", "--period 1s: allowed is 1ms to 10ms"),
+                ("--algorithm cubic --period 1s", "--period 1s: allowed is 500us to 10ms"),
                 ("--algorithm cubic --period 1", "is not a duration"),
                 (
                     "--algorithm cubic --algorithm cubic",

@@ -64,7 +64,7 @@ fn what_is_wrong_with_an_option_is_said_before_anything_is_registered() {
         (&[][..], "--algorithm <NAME>"),
         (&["--algorithm", "nonesuch"], "allowed is one of"),
         (&["--algorithm", "cubic", "--rule", "x=bbr"], "a rule begins with PREFIX="),
-        (&["--algorithm", "cubic", "--period", "1s"], "allowed is 1ms to 10ms"),
+        (&["--algorithm", "cubic", "--period", "1s"], "allowed is 500us to 10ms"),
     ] {
         let output = forebay(folder.path(), &[&["agent"], arguments].concat()).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

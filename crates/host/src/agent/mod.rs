@@ -35,7 +35,7 @@ use self::rules::Rules;
 use crate::daemon::privileges;
 
 /// Shortest and longest time between two looks at the reports, unless each wakes the agent.
-pub const PERIOD_MIN: Duration = Duration::from_millis(1);
+pub const PERIOD_MIN: Duration = Duration::from_micros(500);
 /// See [`PERIOD_MIN`].
 pub const PERIOD_MAX: Duration = Duration::from_millis(10);
 

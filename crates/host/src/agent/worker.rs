@@ -1,7 +1,7 @@
 //! The loop of an agent: drain, decide, sleep.
 //!
 //! ```text
-//! busy    reports in the last 100 ms: T = min(period, shortest RTT / 4), at least 1 ms, and no less
+//! busy    reports in the last 100 ms: T = min(period, max(shortest RTT / 4, 1 ms)), and no less
 //!         than the time between two reports of a connection as long as that is within the period
 //! idle    50 ms
 //! ```
@@ -26,7 +26,7 @@ use super::flow::Terms;
 use super::recording::{self, Recorder, SCHEMA, Start, Writer};
 use super::rules::Choice;
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
-use super::{AgentError, Cadence, Config, PERIOD_MAX, PERIOD_MIN, features};
+use super::{AgentError, Cadence, Config, PERIOD_MAX, features};
 use crate::clock;
 use crate::daemon::control::{Answer, Request};
 use crate::daemon::lateness::Lateness;
@@ -37,6 +37,8 @@ use crate::daemon::supervisor::{Command, Handle, Mailbox, Worker, block_signals,
 const BUSY: Duration = Duration::from_millis(100);
 /// Longest sleep; the first record ends it.
 const IDLE: Duration = Duration::from_millis(50);
+/// Neither a short round trip nor a timer makes a sleep shorter than this.
+const NAP_MIN: Duration = Duration::from_millis(1);
 /// Share of the shortest round trip that is slept.
 const ROUND_TRIP_PARTS: u32 = 4;
 /// A decision may be so old: its report waited for a period, and the agent for the processor.
@@ -211,7 +213,7 @@ impl AgentWorker {
         let timer = self.connections.next_timer().map(|at| at.saturating_since(now));
         let is_busy = now.saturating_since(self.heard) < BUSY && !self.period.is_zero();
         // An algorithm whose timer is always due must not keep a processor busy.
-        let limited = |time: Duration| timer.map_or(time, |timer| timer.max(PERIOD_MIN).min(time));
+        let limited = |time: Duration| timer.map_or(time, |timer| timer.max(NAP_MIN).min(time));
         if is_busy {
             let time = nap(self.period, self.interval, self.connections.shortest_rtt());
             return self.wakes.wait(mailbox.as_fd(), limited(time));
@@ -320,7 +322,7 @@ fn waste(time: Duration) {
 fn nap(period: Duration, interval: Duration, shortest_rtt: Option<Duration>) -> Duration {
     // What cannot wait wakes; nothing else of a connection comes before its interval is over.
     let part = shortest_rtt.map_or(period, |rtt| interval.max(rtt / ROUND_TRIP_PARTS));
-    period.min(part).max(PERIOD_MIN)
+    period.min(part.max(NAP_MIN))
 }
 
 /// What the kernel's side wakes us with.
@@ -381,6 +383,7 @@ fn named(counters: Counters) -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PERIOD_MIN;
     use super::*;
 
     #[test]
@@ -402,5 +405,6 @@ mod tests {
             let nap = nap(ms(period), ms(interval), rtt.map(ms));
             assert_eq!(nap, ms(nap_ms), "{period} {interval} {rtt:?}");
         }
+        assert_eq!(nap(PERIOD_MIN, ms(0), Some(ms(100))), PERIOD_MIN);
     }
 }

@@ -402,7 +402,7 @@ fn flow_cc(flow: &Reader<'_>) -> Result<(Option<Platform>, Spec), PlanError> {
 /// What `forebay agent --report` takes as a time.
 const REPORTS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(50)];
 /// What `forebay agent --period` takes beside 0 ms.
-const PERIODS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
+const PERIODS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(10)];
 
 fn agent(plan: &Reader<'_>) -> Result<Agent, PlanError> {
     let mut agent = Agent { report: Report::Round, period: Duration::from_millis(10) };

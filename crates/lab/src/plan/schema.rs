@@ -373,7 +373,7 @@ pub static AGENT: Section = Section {
         ),
         key(
             "period",
-            "a time, \"1ms\" to \"10ms\", or \"0ms\"",
+            "a time, \"500us\" to \"10ms\", or \"0ms\"",
             "\"10ms\"",
             "time between two looks at the reports, at most a quarter of the shortest round trip; \
              0ms: each report wakes the agent",
