@@ -433,12 +433,16 @@ static __always_inline __u32 begin_reduction(struct flow *flow, struct tcp_sock 
  * hundreds of millions of segments. */
 static __always_inline void make_up(struct flow *flow, struct tcp_sock *tp)
 {
+	bool has_lost, is_marked;
+
 	if (is_threshold(tp->snd_ssthresh))
 		return;
 	tp->snd_ssthresh = begin_reduction(flow, tp, at_most(tp->prior_cwnd, SEGMENTS_MAX));
 	if (tp->snd_cwnd > SEGMENTS_MAX)
 		tp->snd_cwnd = tp->snd_ssthresh;
-	happened(flow, EVENT_LOSS);
+	has_lost = (__u16)tp->lost != flow->lost;
+	is_marked = !has_lost && (__u16)tp->delivered_ce != flow->delivered_ce;
+	happened(flow, is_marked ? EVENT_ECN : EVENT_LOSS);
 	COUNT(made_up);
 }
 
