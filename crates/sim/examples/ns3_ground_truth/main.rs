@@ -86,7 +86,12 @@ mod tests {
     use super::*;
 
     /// Runs of the file that hold in every metric; each stands for a mechanism.
-    const HOLD: [&str; 3] = ["step_rate_down_TcpNewReno", "step_rate_up_TcpCubic", "var_delack2"];
+    const HOLD: [&str; 4] = [
+        "step_rate_down_TcpNewReno",
+        "step_rate_up_TcpCubic",
+        "step_loss_down_TcpNewReno",
+        "var_delack2",
+    ];
 
     fn truth_with(key: &str, value: &str) -> truth::Truth {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces/ns3/ground_truth.json");
@@ -108,6 +113,7 @@ mod tests {
             ("timestamps", "0"),
             ("sack", "0"),
             ("reverse_rate", "0.5"),
+            ("reverse_rate", "100000"),
             ("access_mbps", "100"),
             ("delay_place", "src"),
         ];
