@@ -89,10 +89,12 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
     };
     let rate = Rate::from_mbit_per_sec(200);
     let load = Load { rate: Some(rate), flows: 1, gso_segments: Some(2) };
-    let trial = |control, load, times_programs| {
-        let trial = Trial { control, load, warm_up: 200 * MS, duration: 300 * MS, times_programs };
-        bench.run(&trial).unwrap()
+    let terms = |load, times_programs| {
+        let slice = 50 * MS;
+        Trial { load, warm_up: 200 * MS, duration: 300 * MS, slice, times_programs }
     };
+    let trial =
+        |control, load, times_programs| bench.run(&terms(load, times_programs), &control).unwrap();
     let per_ack = Cadence::Every(Duration::ZERO);
     for (control, is_agent) in [
         (Control::Kernel("reno".into()), false),
@@ -123,6 +125,21 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
     let outcome = trial(Control::Unled, load, true);
     let control = outcome.programs.iter().find(|it| it.name.starts_with("cong_control")).unwrap();
     assert!(control.calls > 0 && outcome.agent.is_none() && outcome.bytes_per_s > 0.0);
+    // Each in its turn, as if it were alone.
+    let controls = [Control::Kernel("reno".into()), agent(per_ack, Duration::ZERO), Control::Empty];
+    let outcomes = bench.run_in_turns(&terms(load, true), &controls).unwrap();
+    assert_eq!(outcomes.len(), 3);
+    for (outcome, prefix) in outcomes.iter().zip(["", "cong_control", "empty_control"]) {
+        let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
+        assert!((0.3..1.7).contains(&sent) && outcome.counted_per_s > 0.0, "{outcome:?}");
+        assert!(outcome.sender_cpu_ns > 0 && outcome.window_ns >= 300_000_000, "{outcome:?}");
+        // Warm-up: four slots of 60 ms. Six slices of 60 ms, of which 50 count.
+        assert_eq!(outcome.sending_ns, 4 * 60_000_000 + 6 * 60_000_000);
+        let names: Vec<&str> = outcome.programs.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names.iter().any(|it| it.starts_with(prefix)), !prefix.is_empty(), "{names:?}");
+    }
+    let told = outcomes[1].agent.as_ref().unwrap();
+    assert!(told.reports_per_s > 0.5 * outcomes[1].acks_per_s && told.fallbacks == 0, "{told:?}");
     let many = Load { rate: None, flows: 20, gso_segments: None };
     let outcome = trial(agent(Cadence::Every(10 * MS), Duration::ZERO), many, false);
     assert!(outcome.bytes_per_s > 0.0 && outcome.programs.is_empty(), "{outcome:?}");

@@ -2,27 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_ebpf::tcp::{
-    Cadence, Datapath, Empty, Native, Options, ProgramTime, RunTimes, program_times,
-};
-use nix::sys::signal::Signal;
-use socket2::SockRef;
+use forebay_ebpf::tcp::{Empty, Native, RunTimes};
 
 use super::counter::Counted;
-use super::pair::{Pair, RECEIVER};
-use super::part::{AgentSpec, Part, PartSpec, SenderSpec, Times, results};
+use super::pair::{Pair, receiver_of};
+use super::part::{Part, PartSpec, SenderSpec, results};
+use super::platform::{Held, Platform, Unled, agent, agent_spec, ids, programs};
 use super::traffic::{Sent, piece_bytes, sleep_until};
-use super::{AgentOutcome, AgentTerms, Control, CostError, Outcome, ProgramCost, Trial};
+use super::turns::Times;
+use super::{AgentTerms, Control, CostError, Outcome, Trial};
 use crate::agent::features;
 use crate::agent::rules::Choice;
 use crate::agent::status::AgentStatus;
 use crate::clock;
-use crate::daemon::control::{Answer, Request, ask};
 use crate::process::{self, ProcessorTime};
 use crate::roles::Order;
 use crate::testbed::TestbedError;
@@ -89,73 +85,113 @@ impl Bench {
 
     /// What the counting process counts in a second of CPU time when no traffic is there.
     pub fn idle_count(&self, duration: Duration) -> Result<f64, CostError> {
-        let times = Times { warm_up_ns: 0, duration_ns: nanos(duration) };
-        let mut counter = self.counter(times)?;
-        self.start(&mut [&mut counter])?;
+        let mut counter = self.counter(Times::alone(0, nanos(duration)))?;
+        self.start([&mut counter])?;
         counter.await_line("finished", duration + READY_TIMEOUT)?;
-        let counted: Counted = self.results("counter")?;
+        let counted: Vec<Counted> = self.results("counter")?;
         counter.stop(None)?;
-        Ok(counted.per_cpu_s())
+        Ok(counted.first().copied().unwrap_or_default().per_cpu_s())
     }
 
-    /// Makes one trial.
-    pub fn run(&self, trial: &Trial) -> Result<Outcome, CostError> {
+    /// Makes a trial of one control.
+    pub fn run(&self, trial: &Trial, control: &Control) -> Result<Outcome, CostError> {
+        let mut outcomes = self.run_in_turns(trial, std::slice::from_ref(control))?;
+        Ok(outcomes.pop().expect("one of each control"))
+    }
+
+    /// Makes a trial of several controls that take turns; one outcome each, in their order.
+    pub fn run_in_turns(
+        &self,
+        trial: &Trial,
+        controls: &[Control],
+    ) -> Result<Vec<Outcome>, CostError> {
         self.pair.set_gso(trial.load.gso_segments)?;
-        let times = Times { warm_up_ns: nanos(trial.warm_up), duration_ns: nanos(trial.duration) };
-        let known = match trial.times_programs {
-            true => Some(ids(&BTreeSet::new())?),
-            false => None,
-        };
-        let timing = known.as_ref().map(|_| RunTimes::enable()).transpose();
+        let timing = trial.times_programs.then(RunTimes::enable).transpose();
         let timing = timing.map_err(CostError::RunTimes)?;
-        // At a fixed rate, acknowledgements too shall be the same in every trial.
+        let times = times(trial, controls.len() as u32);
+        let mut members: Vec<Member> = (0..)
+            .zip(controls)
+            .map(|(turn, control)| self.member(trial, control, times.of_turn(turn)))
+            .collect::<Result<_, _>>()?;
+        let mut counter = self.counter(times)?;
+        let senders = members.iter_mut().map(|member| &mut member.sender);
+        let started_ns = self.start(senders.chain([&mut counter]))?;
+        sleep_until(times.asked_at(started_ns));
+        let earlier = statuses(&members)?;
+        for (turn, range) in times.counted(started_ns) {
+            let member = &mut members[turn];
+            let mut looks = Vec::with_capacity(2);
+            for at in [range.start, range.end] {
+                sleep_until(at);
+                looks.push(self.look(member, &counter)?);
+            }
+            member.seen.add(&looks, &range);
+        }
+        let later = statuses(&members)?;
+        for member in &mut members {
+            member.sender.await_line("finished", READY_TIMEOUT)?;
+        }
+        counter.await_line("finished", READY_TIMEOUT)?;
+        // Before the connections end, whose last words would count.
+        for (member, control) in members.iter_mut().zip(controls) {
+            let own = member.own_programs.take();
+            member.seen.outcome.programs =
+                own.map(|own| programs(&own, control)).transpose()?.unwrap_or_default();
+        }
+        drop(timing);
+        let load = process::load_average().map_err(TestbedError::Proc)?;
+        let counted: Vec<Counted> = self.results("counter")?;
+        counter.stop(None)?;
+        let told = earlier.into_iter().zip(later);
+        let mut outcomes = Vec::with_capacity(members.len());
+        for ((mut member, counted), told) in members.into_iter().zip(counted).zip(told) {
+            let slices = member.times.slices(started_ns);
+            let sent = self.results(&name("sender", member.times.turn))?;
+            let mut outcome = member.seen.outcome(sent, counted);
+            outcome.load = load;
+            outcome.sending_ns = slices.iter().map(|slice| slice.until - slice.from).sum();
+            let (earlier, later) = told;
+            outcome.agent =
+                earlier.zip(later).map(|(earlier, later)| agent(&earlier, &later, &slices));
+            member.sender.stop(None)?;
+            drop(member.receiver);
+            member.platform.stop()?;
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    /// Everything of one control, ready to start.
+    fn member(&self, trial: &Trial, control: &Control, times: Times) -> Result<Member, CostError> {
+        let known = trial.times_programs.then(|| ids(&BTreeSet::new())).transpose()?;
+        // At a fixed rate, acknowledgements too shall be the same for every control.
         let window_bytes = trial.load.rate.map(|_| WINDOW_BYTES);
-        let receiver = Part::Receiver { listen: RECEIVER, window_bytes };
-        let receiver = self.part("receiver", &self.pair.receiver, receiver)?;
-        let mut platform = self.platform(&trial.control)?;
+        let to = receiver_of(times.turn);
+        let name = |part| name(part, times.turn);
+        let receiver = Part::Receiver { listen: to, window_bytes };
+        let receiver = self.part(&name("receiver"), &self.pair.receiver, receiver)?;
+        let platform = self.platform(control, times.turn)?;
         // What comes later is somebody else's.
-        let own = known.map(|known| ids(&known)).transpose()?;
+        let own_programs = known.map(|known| ids(&known)).transpose()?;
         let spec = SenderSpec {
-            to: RECEIVER,
+            to,
             congestion_control: platform.name.clone(),
             flows: trial.load.flows,
             rate_bps: trial.load.rate.map(|rate| rate.as_bits_per_sec()),
             piece_bytes: piece_bytes(trial.load.gso_segments),
             times,
-            output: self.output("sender"),
+            output: self.output(&name("sender")),
         };
-        let mut sender = self.part("sender", &self.pair.sender, Part::Sender(spec))?;
-        let mut counter = self.counter(times)?;
-        let started_ns = self.start(&mut [&mut sender, &mut counter])?;
-        let window = times.window(started_ns);
-        sleep_until(started_ns + times.warm_up_ns / 2);
-        let earlier = platform.status()?;
-        let mut looks = Vec::new();
-        for at in window {
-            sleep_until(at);
-            looks.push(self.look([&sender, &receiver, &counter], &platform)?);
-        }
-        let later = platform.status()?;
-        for part in [&mut sender, &mut counter] {
-            part.await_line("finished", READY_TIMEOUT)?;
-        }
-        // Before the connections end, whose last words would count.
-        let programs = own.map(|own| programs(&own, &trial.control)).transpose()?;
-        drop(timing);
-        let mut outcome =
-            outcome(&looks, window, self.results("sender")?, self.results("counter")?);
-        outcome.load = process::load_average().map_err(TestbedError::Proc)?;
-        outcome.agent = earlier.zip(later).map(|(earlier, later)| agent(&earlier, &later));
-        outcome.programs = programs.unwrap_or_default();
-        sender.stop(None)?;
-        counter.stop(None)?;
-        drop(receiver);
-        platform.stop()?;
-        Ok(outcome)
+        let sender = self.part(&name("sender"), &self.pair.sender, Part::Sender(spec))?;
+        let seen = Seen::default();
+        Ok(Member { sender, platform, receiver, own_programs, times, seen })
     }
 
     /// Tells parts when to start; that time.
-    fn start(&self, parts: &mut [&mut Program]) -> Result<u64, CostError> {
+    fn start<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a mut Program>,
+    ) -> Result<u64, CostError> {
         let started_ns = clock::now().as_nanos() + LEAD_NS;
         for part in parts {
             part.tell(&Order::Start(started_ns).to_string())?;
@@ -176,36 +212,38 @@ impl Bench {
         Ok(program)
     }
 
-    fn platform(&self, control: &Control) -> Result<Platform, CostError> {
+    fn platform(&self, control: &Control, turn: u32) -> Result<Platform, CostError> {
         // Whatever else of ours runs on this machine has other names.
-        let own = format!("fbc{:x}", std::process::id());
-        let held = |held| Platform { name: own.clone(), held: Some(held), agent: None };
-        Ok(match control {
-            Control::Kernel(name) => Platform { name: name.clone(), held: None, agent: None },
-            Control::Native(kind) => held(Held::Native(Native::register(*kind, &own)?)),
-            Control::Empty => held(Held::Empty(Empty::register(&own)?)),
-            Control::Unled => held(Held::Unled(Box::new(Unled::register(&own)?))),
-            Control::Agent(terms) => {
-                let _: Choice = terms.algorithm.parse().map_err(|error| {
-                    let (name, reason) = (terms.algorithm.clone(), format!("{error}"));
-                    CostError::Algorithm { name, reason }
-                })?;
-                let spec = agent_spec(terms, &own, self.dir.join("agent.sock"));
-                let control = spec.control.clone();
-                let program = self.part("agent", &self.pair.sender, Part::Agent(spec))?;
-                let agent = Some(AgentProgram { program, control });
-                Platform { name: own, held: None, agent }
-            }
-        })
+        let own = format!("fbc{:x}_{turn:x}", std::process::id());
+        let held = match control {
+            Control::Kernel(name) => return Ok(Platform::of_kernel(name)),
+            Control::Agent(terms) => return self.agent(terms, own, turn),
+            Control::Native(kind) => Held::Native(Native::register(*kind, &own)?),
+            Control::Empty => Held::Empty(Empty::register(&own)?),
+            Control::Unled => Held::Unled(Box::new(Unled::register(&own)?)),
+        };
+        Ok(Platform::held(own, held))
     }
 
-    /// Looks at the processes and the processor.
-    fn look(&self, parts: [&Program; 3], platform: &Platform) -> Result<Look, CostError> {
+    fn agent(&self, terms: &AgentTerms, own: String, turn: u32) -> Result<Platform, CostError> {
+        let _: Choice = terms.algorithm.parse().map_err(|error| {
+            let (name, reason) = (terms.algorithm.clone(), format!("{error}"));
+            CostError::Algorithm { name, reason }
+        })?;
+        let part = name("agent", turn);
+        let spec = agent_spec(terms, &own, self.dir.join(format!("{part}.sock")));
+        let control = spec.control.clone();
+        let program = self.part(&part, &self.pair.sender, Part::Agent(spec))?;
+        Ok(Platform::of_agent(own, program, control))
+    }
+
+    /// Looks at a control's processes and the processor.
+    fn look(&self, member: &Member, counter: &Program) -> Result<Look, CostError> {
         let at_ns = clock::now().as_nanos();
-        let agent = platform.agent.as_ref().map(|agent| agent.program.pid());
-        let [sender, receiver, counter] = parts.map(|part| Some(part.pid()));
+        let [sender, receiver, counter] =
+            [&member.sender, &member.receiver, counter].map(|part| Some(part.pid()));
         let mut cpu_ns = [0; 5];
-        let all = [sender, receiver, counter, agent, self.ksoftirqd];
+        let all = [sender, receiver, counter, member.platform.agent_pid(), self.ksoftirqd];
         for (time, pid) in cpu_ns.iter_mut().zip(all) {
             let used = pid.map(process::cpu_clock_ns).transpose().map_err(TestbedError::Proc)?;
             *time = used.unwrap_or(0);
@@ -227,70 +265,15 @@ impl Bench {
     }
 }
 
-/// What carries the name that the sender selects.
-struct Platform {
-    name: String,
-    held: Option<Held>,
-    agent: Option<AgentProgram>,
-}
-
-/// A congestion control that lives as long as this.
-#[allow(dead_code)]
-enum Held {
-    Native(Native),
-    Empty(Empty),
-    Unled(Box<Unled>),
-}
-
-/// A datapath with one slot and a connection that has it, so that no other finds one. Dropped in this
-/// order.
-#[allow(dead_code)]
-struct Unled {
-    holders: [TcpStream; 2],
-    datapath: Datapath,
-}
-
-impl Unled {
-    fn register(name: &str) -> Result<Self, CostError> {
-        let options = Options { flows: 1, ..Options::named(name) };
-        let datapath = Datapath::register(&options)?;
-        let holders = connected(name).map_err(CostError::Holder)?;
-        Ok(Self { holders, datapath })
-    }
-}
-
-/// Two ends of a connection on this host; the first one's congestion control is `name`.
-fn connected(name: &str) -> io::Result<[TcpStream; 2]> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let one = TcpStream::connect(listener.local_addr()?)?;
-    let (other, _) = listener.accept()?;
-    SockRef::from(&one).set_tcp_congestion(name.as_bytes())?;
-    Ok([one, other])
-}
-
-struct AgentProgram {
-    program: Program,
-    control: PathBuf,
-}
-
-impl Platform {
-    /// What the agent says of itself; `None` without one.
-    fn status(&self) -> Result<Option<AgentStatus>, CostError> {
-        let Some(AgentProgram { control, .. }) = &self.agent else { return Ok(None) };
-        let failed = |reason: String| CostError::Agent { path: control.clone(), reason };
-        match ask(control, Request::Status).map_err(|error| failed(error.to_string()))? {
-            Answer::Agent(status) => Ok(Some(*status)),
-            other => Err(failed(format!("it answered {other:?}"))),
-        }
-    }
-
-    fn stop(&mut self) -> Result<(), CostError> {
-        if let Some(agent) = &mut self.agent {
-            agent.program.stop(Some(Signal::SIGTERM))?;
-        }
-        self.held = None;
-        Ok(())
-    }
+/// One control of a trial, with its processes. Dropped in this order.
+struct Member {
+    sender: Program,
+    platform: Platform,
+    receiver: Program,
+    /// BPF programs that came with it, if they are timed.
+    own_programs: Option<BTreeSet<u32>>,
+    times: Times,
+    seen: Seen,
 }
 
 /// The processes and the processor at an instant.
@@ -301,91 +284,72 @@ struct Look {
     processor: ProcessorTime,
 }
 
-fn outcome(looks: &[Look], window: [u64; 2], sent: Sent, counted: Counted) -> Outcome {
-    let [from, to] = looks else { return Outcome::default() };
-    let window_ns = to.at_ns - from.at_ns;
-    let used = |part: usize| to.cpu_ns[part].saturating_sub(from.cpu_ns[part]);
-    let [sender, receiver, counter, agent, ksoftirqd] = [0, 1, 2, 3, 4].map(used);
-    let processor = to.processor.since(from.processor);
-    let parts = sender + receiver + counter + agent + ksoftirqd;
-    let known = parts + processor.idle_ns + processor.steal_ns;
-    let per_s = |count: u64| count as f64 * 1e9 / sent.time_ns.max(1) as f64;
-    Outcome {
-        counted_per_s: counted.per_s(),
-        counter_cpu_ns: counter,
-        window_ns,
-        lateness_ns: [from.at_ns - window[0], to.at_ns - window[1]],
-        bytes_per_s: per_s(sent.bytes),
-        acks_per_s: per_s(sent.acks),
-        segments_per_s: per_s(sent.segments),
-        retransmissions: sent.retransmissions,
-        sender_cpu_ns: sender,
-        receiver_cpu_ns: receiver,
-        agent_cpu_ns: agent,
-        ksoftirqd_cpu_ns: ksoftirqd,
-        softirq_ns: processor.softirq_ns,
-        idle_ns: processor.idle_ns,
-        steal_ns: processor.steal_ns,
-        foreign_ns: window_ns.saturating_sub(known),
-        ..Outcome::default()
+/// What was seen of a control so far.
+#[derive(Default)]
+struct Seen {
+    outcome: Outcome,
+}
+
+impl Seen {
+    /// Adds a slice: both looks at it, and when they were due.
+    fn add(&mut self, looks: &[Look], due: &Range<u64>) {
+        let [from, to] = looks else { return };
+        let sum = &mut self.outcome;
+        let used = |part: usize| to.cpu_ns[part].saturating_sub(from.cpu_ns[part]);
+        for (time, part) in [
+            (&mut sum.sender_cpu_ns, 0),
+            (&mut sum.receiver_cpu_ns, 1),
+            (&mut sum.counter_cpu_ns, 2),
+            (&mut sum.agent_cpu_ns, 3),
+            (&mut sum.ksoftirqd_cpu_ns, 4),
+        ] {
+            *time += used(part);
+        }
+        let processor = to.processor.since(from.processor);
+        sum.window_ns += to.at_ns - from.at_ns;
+        sum.softirq_ns += processor.softirq_ns;
+        sum.idle_ns += processor.idle_ns;
+        sum.steal_ns += processor.steal_ns;
+        let late = [from.at_ns - due.start, to.at_ns - due.end];
+        for (most, late) in sum.lateness_ns.iter_mut().zip(late) {
+            *most = late.max(*most);
+        }
+    }
+
+    fn outcome(self, sent: Sent, counted: Counted) -> Outcome {
+        let seen = self.outcome;
+        let known = seen.traffic_cpu_ns() + seen.counter_cpu_ns + seen.idle_ns + seen.steal_ns;
+        let per_s = |count: u64| count as f64 * 1e9 / sent.time_ns.max(1) as f64;
+        Outcome {
+            counted_per_s: counted.per_s(),
+            bytes_per_s: per_s(sent.bytes),
+            acks_per_s: per_s(sent.acks),
+            segments_per_s: per_s(sent.segments),
+            retransmissions: sent.retransmissions,
+            foreign_ns: seen.window_ns.saturating_sub(known),
+            ..seen
+        }
     }
 }
 
-fn agent(earlier: &AgentStatus, later: &AgentStatus) -> AgentOutcome {
-    let seconds = later.at_ns.saturating_sub(earlier.at_ns).max(1) as f64 / 1e9;
-    let per_s = |later: u64, earlier: u64| later.saturating_sub(earlier) as f64 / seconds;
-    let counter = |wanted: &str| -> u64 {
-        let counters = later.algorithms.iter().flat_map(|algorithm| &algorithm.counters);
-        counters.filter(|(name, _)| name == wanted).map(|(_, count)| count).sum()
-    };
-    AgentOutcome {
-        reports_per_s: per_s(later.totals.reports, earlier.totals.reports),
-        // One that the ring did not take is missed once the next one comes.
-        reports_lost: later.totals.missed.max(counter("dropped")),
-        decisions_per_s: per_s(later.totals.decisions, earlier.totals.decisions),
-        stale: later.totals.stale,
-        fallbacks: counter("fallbacks"),
-        latency_ns: later.latency_ns,
+fn times(trial: &Trial, turns: u32) -> Times {
+    let [warm_up_ns, duration_ns, slice_ns] =
+        [trial.warm_up, trial.duration, trial.slice].map(nanos);
+    match turns {
+        0 | 1 => Times::alone(warm_up_ns, duration_ns),
+        turns => Times { warm_up_ns, duration_ns, slice_ns, turn: 0, turns },
     }
 }
 
-fn agent_spec(terms: &AgentTerms, name: &str, control: PathBuf) -> AgentSpec {
-    let (per_round, time) = match terms.cadence {
-        Cadence::Round { at_least } => (true, at_least),
-        Cadence::Every(time) => (false, time),
-    };
-    AgentSpec {
-        algorithm: terms.algorithm.clone(),
-        name: name.into(),
-        report_ns: nanos(time),
-        per_round,
-        period_ns: nanos(terms.period),
-        burden_ns: nanos(terms.burden),
-        control,
-    }
+fn statuses(members: &[Member]) -> Result<Vec<Option<AgentStatus>>, CostError> {
+    members.iter().map(|member| member.platform.status()).collect()
 }
 
-/// Those of `own` that belong to the platform, if others register theirs at the same time.
-fn programs(own: &BTreeSet<u32>, control: &Control) -> Result<Vec<ProgramCost>, CostError> {
-    let prefixes: &[&str] = match control {
-        Control::Kernel(_) => &[],
-        Control::Native(_) => &["native_"],
-        Control::Empty => &["empty_"],
-        Control::Agent(_) | Control::Unled => &["datapath_", "cong_control_"],
-    };
-    let times = program_times(&BTreeSet::new()).map_err(CostError::RunTimes)?;
-    let is_own = |program: &ProgramTime| {
-        own.contains(&program.id) && prefixes.iter().any(|it| program.name.starts_with(it))
-    };
-    Ok(times.into_iter().filter(is_own).map(ProgramCost::from).collect())
+fn name(part: &str, turn: u32) -> String {
+    format!("{part}-{turn}")
 }
 
-fn ids(known: &BTreeSet<u32>) -> Result<BTreeSet<u32>, CostError> {
-    let programs = program_times(known).map_err(CostError::RunTimes)?;
-    Ok(programs.into_iter().map(|ProgramTime { id, .. }| id).collect())
-}
-
-fn nanos(time: Duration) -> u64 {
+pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -400,27 +364,19 @@ mod tests {
 
     #[test]
     fn what_nobody_of_the_trial_used_was_used_by_others() {
+        let mut seen = Seen::default();
         let looks = [look(1_000, [0, 0, 0, 5, 7], 0), look(2_010, [300, 200, 380, 55, 27], 1_000)];
+        seen.add(&looks, &(990..2_000));
+        let looks = [look(5_000, [400; 5], 3_000), look(6_000, [700, 700, 750, 400, 400], 3_000)];
+        seen.add(&looks, &(4_970..6_000));
         let sent = Sent { time_ns: 500, bytes: 1000, acks: 10, segments: 20, retransmissions: 1 };
         let counted = Counted { steps: 600, time_ns: 1_000, cpu_ns: 500 };
-        let outcome = outcome(&looks, [990, 2_000], sent, counted);
-        assert_eq!(outcome.traffic_cpu_ns(), 300 + 200 + 50 + 20);
-        // 1010 less 950 of the trial's own and 10 stolen.
-        assert_eq!((outcome.window_ns, outcome.foreign_ns), (1_010, 50));
-        assert_eq!(outcome.lateness_ns, [10, 10]);
+        let outcome = seen.outcome(sent, counted);
+        assert_eq!(outcome.traffic_cpu_ns(), 300 + 200 + 50 + 20 + 300 + 300);
+        // 1010 less 950 of the trial's own and 10 stolen, and 1000 less 950.
+        assert_eq!((outcome.window_ns, outcome.foreign_ns), (2_010, 50 + 50));
+        assert_eq!(outcome.lateness_ns, [30, 10]);
         assert!((outcome.bytes_per_s - 2e9).abs() < 1.0 && (outcome.acks_per_s - 2e7).abs() < 1.0);
         assert!((outcome.counted_per_s - 6e8).abs() < 1.0);
-    }
-
-    #[test]
-    fn reports_are_counted_between_two_answers_and_losses_since_the_beginning() {
-        let mut earlier = AgentStatus { at_ns: 1_000_000_000, ..AgentStatus::default() };
-        earlier.totals.reports = 100;
-        let mut later = AgentStatus { at_ns: 3_000_000_000, ..earlier.clone() };
-        later.totals.reports = 300;
-        later.totals.missed = 2;
-        let outcome = agent(&earlier, &later);
-        assert!((outcome.reports_per_s - 100.0).abs() < 1e-9);
-        assert_eq!(outcome.reports_lost, 2);
     }
 }

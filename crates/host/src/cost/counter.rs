@@ -2,12 +2,14 @@
 
 use std::hint::black_box;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::PartError;
-use super::part::{Times, finish, ready};
+use super::part::{finish, ready};
+use super::turns::Times;
 use crate::clock;
 use crate::process;
 
@@ -36,31 +38,39 @@ impl Counted {
     }
 }
 
-/// Counts in the window. It runs from the start on, so that nothing changes when the window begins.
+/// Counts what is left in each turn. It runs from the start on, so that nothing changes when a turn
+/// begins.
 pub(super) fn run(times: Times, output: &Path) -> Result<(), PartError> {
     // The lowest there is, as in the study.
     process::try_nice(19);
     let Some(started_ns) = ready()? else { return Ok(()) };
-    let counted = count(times.window(started_ns))?;
+    let counted = count(times.turns, &times.counted(started_ns))?;
     Ok(finish(output, &counted)?)
 }
 
-fn count([from, to]: [u64; 2]) -> io::Result<Counted> {
+/// What is counted in the ranges of each of `turns` turns.
+fn count(turns: u32, ranges: &[(usize, Range<u64>)]) -> io::Result<Vec<Counted>> {
     let cpu_ns = || process::cpu_clock_ns(std::process::id());
+    let mut counted = vec![Counted::default(); turns as usize];
     let mut state = 1;
-    let mut began = clock::now().as_nanos();
-    while began < from {
-        state = step(state);
-        began = clock::now().as_nanos();
+    for (turn, Range { start, end }) in ranges.iter().cloned() {
+        let mut began = clock::now().as_nanos();
+        while began < start {
+            state = step(state);
+            began = clock::now().as_nanos();
+        }
+        let used_before = cpu_ns()?;
+        let (mut steps, mut now) = (0, began);
+        while now < end {
+            state = step(state);
+            steps += STEPS;
+            now = clock::now().as_nanos();
+        }
+        let sum = &mut counted[turn];
+        sum.steps += steps;
+        sum.time_ns += now - began;
+        sum.cpu_ns += cpu_ns()? - used_before;
     }
-    let mut counted = Counted::default();
-    let used_before = cpu_ns()?;
-    while counted.time_ns < to - from {
-        state = step(state);
-        counted.steps += STEPS;
-        counted.time_ns = clock::now().as_nanos() - began;
-    }
-    counted.cpu_ns = cpu_ns()? - used_before;
     black_box(state);
     Ok(counted)
 }
@@ -77,11 +87,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_lasts_for_its_window_and_is_a_rate() {
+    fn a_count_lasts_for_its_turns_and_is_a_rate() {
         let now = clock::now().as_nanos();
-        let counted = count([now + 1_000_000, now + 5_000_000]).unwrap();
-        assert!(counted.time_ns >= 4_000_000 && counted.steps >= STEPS, "{counted:?}");
-        assert!(counted.cpu_ns > 0, "{counted:?}");
+        let ranges = [(0, 1..3), (1, 3..4), (0, 4..6)];
+        let ranges =
+            ranges.map(|(turn, ms)| (turn, now + ms.start * 1_000_000..now + ms.end * 1_000_000));
+        let counted = count(2, &ranges).unwrap();
+        assert!(counted.iter().all(|it| it.steps >= STEPS && it.cpu_ns > 0), "{counted:?}");
+        // A look that comes late takes from what is left of the turn.
+        let least_ns = [1_000_000, 0];
+        let is_long = |(it, least_ns): (&Counted, u64)| it.time_ns >= least_ns;
+        assert!(counted.iter().zip(least_ns).all(is_long), "{counted:?}");
         let counted = Counted { steps: 500, time_ns: 2_000_000_000, cpu_ns: 500_000_000 };
         assert!((counted.per_s() - 250.0).abs() < 1e-9);
         assert!((counted.per_cpu_s() - 1000.0).abs() < 1e-9);

@@ -10,15 +10,18 @@
 //! fixed rate of bytes, two platforms differ in what they leave to it. Beside it stand the CPU seconds
 //! of each process, which need no idle processor.
 //!
-//! Roles of this binary ([`part`]) are started anew for every trial ([`bench`]), in namespaces that
-//! go with this process, whatever ends it.
+//! Controls that are compared take turns ([`turns`]) with processes of their own. Roles of this binary
+//! ([`part`]) are started anew for every trial ([`bench`]), in namespaces that go with this process,
+//! whatever ends it.
 
 pub mod bench;
 mod counter;
 mod pair;
 pub mod part;
+mod platform;
 mod tcp_info;
 mod traffic;
+pub mod turns;
 
 use std::io;
 use std::path::PathBuf;
@@ -77,33 +80,37 @@ pub struct Load {
     pub gso_segments: Option<u32>,
 }
 
-/// A trial.
+/// A trial, of one control or of several that take turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// Who decides.
-    pub control: Control,
     /// What is sent.
     pub load: Load,
-    /// Traffic before the measurement.
+    /// Traffic of each control before the measurement.
     pub warm_up: Duration,
-    /// The measurement.
+    /// What is measured of each control.
     pub duration: Duration,
+    /// What is measured of one before it is the next one's turn; with one control alone it is the
+    /// duration.
+    pub slice: Duration,
     /// Have the kernel time the BPF programs, which costs time itself: not in a trial whose CPU time
     /// is compared.
     pub times_programs: bool,
 }
 
-/// What was seen in a trial, all of it between the same two instants but for their lateness.
+/// What was seen of a control: sums and means of its slices, all between the same instants but for
+/// their lateness.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Steps of the counting process a second.
     pub counted_per_s: f64,
     /// Its CPU time (ns).
     pub counter_cpu_ns: u64,
-    /// From the first to the second look at the processes (ns).
+    /// Between the looks at the processes where slices begin to count and end (ns).
     pub window_ns: u64,
-    /// How late these looks were (ns).
+    /// How late these looks were at the most (ns).
     pub lateness_ns: [u64; 2],
+    /// In which it sent, counted or not (ns).
+    pub sending_ns: u64,
     /// Bytes acknowledged a second.
     pub bytes_per_s: f64,
     /// Acknowledgements that the sender received, a second.

@@ -8,14 +8,20 @@ use crate::testbed::topology::{HOST_SETTINGS, ip, plain};
 
 /// Addresses of sender and receiver: 192.0.2.0/24 is for documentation, and nobody else sees it.
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Where the receiver listens.
-pub(super) const RECEIVER: SocketAddrV4 =
-    SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 2), crate::generator::FIRST_PORT);
+const RECEIVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const SENDER_MAC: &str = "02:00:c0:00:02:01";
 const RECEIVER_MAC: &str = "02:00:c0:00:02:02";
 
+/// Sending in turns is no idleness that a connection should slow down after.
+const AFTER_IDLE: &str = "net/ipv4/tcp_slow_start_after_idle";
+
 /// The kernel's own limit, `GSO_LEGACY_MAX_SIZE` in segments (include/linux/netdevice.h).
 const GSO_SEGMENTS_MAX: u32 = 65_535;
+
+/// Where the receiver of a turn listens.
+pub(super) fn receiver_of(turn: u32) -> SocketAddrV4 {
+    SocketAddrV4::new(RECEIVER, crate::generator::FIRST_PORT + turn as u16)
+}
 
 /// Both namespaces; dropping it removes everything.
 #[derive(Debug)]
@@ -27,7 +33,8 @@ pub(super) struct Pair {
 impl Pair {
     /// A veth between the two, MTU 1500; no address resolution crosses it.
     pub fn build() -> Result<Self, TestbedError> {
-        let sender = plain("sender", &HOST_SETTINGS)?;
+        let busy = |(key, value)| (key, if key == AFTER_IDLE { "0" } else { value });
+        let sender = plain("sender", &HOST_SETTINGS.map(busy))?;
         let receiver = plain("receiver", &HOST_SETTINGS)?;
         let other = receiver.path();
         let other = other.display();
@@ -36,10 +43,9 @@ impl Pair {
              peer name eth0 address {RECEIVER_MAC} mtu 1500 netns {other}\n"
         );
         ip("sender", &sender, &cable)?;
-        let receiver_address = *RECEIVER.ip();
         for (place, namespace, own, peer, mac) in [
-            ("sender", &sender, SENDER, receiver_address, RECEIVER_MAC),
-            ("receiver", &receiver, receiver_address, SENDER, SENDER_MAC),
+            ("sender", &sender, SENDER, RECEIVER, RECEIVER_MAC),
+            ("receiver", &receiver, RECEIVER, SENDER, SENDER_MAC),
         ] {
             let lines = format!(
                 "link set dev eth0 up\naddress add {own}/24 dev eth0\n\

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::PartError;
 use super::counter;
 use super::traffic::{receiver, sender};
+use super::turns::Times;
 use crate::agent::rules::{Choice, Rules};
 use crate::agent::{self, Config};
 use crate::daemon::privileges::cut_timer_slack;
@@ -50,30 +51,13 @@ pub enum Part {
     },
     /// Counts.
     Counter {
-        /// When.
+        /// When: of the first turn, the others' follow.
         times: Times,
-        /// Where the [`counter::Counted`] goes (JSON).
+        /// Where the [`counter::Counted`] of each turn goes (JSON).
         output: PathBuf,
     },
     /// Decides for the sender's connections.
     Agent(AgentSpec),
-}
-
-/// When is measured, relative to the start.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Times {
-    /// Traffic before (ns).
-    pub warm_up_ns: u64,
-    /// For how long (ns).
-    pub duration_ns: u64,
-}
-
-impl Times {
-    /// Begin and end on the clock of a trial that starts at `started_ns`.
-    pub fn window(self, started_ns: u64) -> [u64; 2] {
-        let from = started_ns + self.warm_up_ns;
-        [from, from + self.duration_ns]
-    }
 }
 
 /// What a sender does.

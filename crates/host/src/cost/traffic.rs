@@ -26,6 +26,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::PartError;
 use super::part::{SenderSpec, finish, ready};
 use super::tcp_info::TcpInfo;
+use super::turns::Slice;
 use crate::clock;
 use crate::roles;
 
@@ -52,7 +53,7 @@ pub(super) fn piece_bytes(segments: Option<u32>) -> usize {
     segments.clamp(1, PIECE_SEGMENTS) * SEGMENT
 }
 
-/// What was sent in the window, by the kernel's own counters.
+/// What was sent in the ranges that count, by the kernel's own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// From the first to the second look (ns).
@@ -67,14 +68,18 @@ pub(super) struct Sent {
     pub retransmissions: u64,
 }
 
-/// Connects, sends from the start to the end of the window, and writes what was counted in it.
+/// Connects, sends in its slices, and writes what was counted of them.
 pub(super) fn sender(spec: &SenderSpec) -> Result<(), PartError> {
     let sockets = (0..spec.flows.max(1)).map(|_| connect(spec)).collect::<Result<Vec<_>, _>>()?;
     let Some(started_ns) = ready()? else { return Ok(()) };
-    let mut looks = Looks::new(spec.times.window(started_ns));
-    match spec.rate_bps {
-        Some(rate) => paced(&sockets, spec.piece_bytes, rate.max(1), started_ns, &mut looks)?,
-        None => greedy(&sockets, started_ns, &mut looks)?,
+    let slices = spec.times.slices(started_ns);
+    let mut looks = Looks::new(&slices);
+    for slice in slices {
+        sleep_until(slice.from);
+        match spec.rate_bps {
+            Some(rate) => paced(&sockets, spec.piece_bytes, rate.max(1), slice, &mut looks)?,
+            None => greedy(&sockets, slice, &mut looks)?,
+        }
     }
     Ok(finish(&spec.output, &looks.sent())?)
 }
@@ -117,66 +122,74 @@ pub(super) fn receiver(listen: SocketAddrV4, window: Option<u32>) -> Result<(), 
     }
 }
 
-/// Both looks at the connections' counters.
+/// Looks at the connections' counters, where what counts begins and ends.
 struct Looks {
-    window: [u64; 2],
+    due: Vec<u64>,
     taken: Vec<(u64, TcpInfo)>,
 }
 
 impl Looks {
-    fn new(window: [u64; 2]) -> Self {
-        Self { window, taken: Vec::with_capacity(2) }
+    fn new(slices: &[Slice]) -> Self {
+        let counted = slices.iter().filter_map(|slice| slice.counted());
+        let due: Vec<u64> = counted.flat_map(|it| [it.start, it.end]).collect();
+        let taken = Vec::with_capacity(due.len());
+        Self { due, taken }
     }
 
-    /// When the next one is due; `None`: both are taken.
+    /// When the next one is due; `None`: all are taken.
     fn due(&self) -> Option<u64> {
-        self.window.get(self.taken.len()).copied()
+        self.due.get(self.taken.len()).copied()
     }
 
-    /// Takes what is due; false once all are taken.
-    fn take(&mut self, sockets: &[TcpStream]) -> io::Result<bool> {
+    /// Takes what is due.
+    fn take(&mut self, sockets: &[TcpStream]) -> io::Result<()> {
         while let Some(due) = self.due() {
             let now = clock::now().as_nanos();
             if now < due {
-                return Ok(true);
+                break;
             }
             self.taken.push((now, TcpInfo::sum(sockets)?));
         }
-        Ok(false)
+        Ok(())
     }
 
     fn sent(&self) -> Sent {
-        let [(from_ns, from), (to_ns, to)] = self.taken[..] else { return Sent::default() };
-        let counted = to.since(from);
-        Sent {
-            time_ns: to_ns - from_ns,
-            bytes: counted.bytes_acked,
-            acks: counted.segments_in,
-            segments: counted.data_segments_out,
-            retransmissions: counted.retransmitted,
+        let mut sent = Sent::default();
+        for two in self.taken.chunks_exact(2) {
+            let [(from_ns, from), (to_ns, to)] = [two[0], two[1]];
+            let counted = to.since(from);
+            sent.time_ns += to_ns - from_ns;
+            sent.bytes += counted.bytes_acked;
+            sent.acks += counted.segments_in;
+            sent.segments += counted.data_segments_out;
+            sent.retransmissions += counted.retransmitted;
         }
+        sent
     }
 }
 
-/// Writes a chunk whenever the schedule says so, to the connections in turn. Who is late catches up.
+/// Writes a chunk whenever the schedule says so, to the connections in turn. Who is late catches up
+/// until the slice ends.
 fn paced(
     sockets: &[TcpStream],
     piece_bytes: usize,
     rate_bps: u64,
-    started_ns: u64,
+    slice: Slice,
     looks: &mut Looks,
 ) -> Result<(), PartError> {
     let chunk = [0; CHUNK];
     for number in 0_u64.. {
-        let due = started_ns + time_of(number, rate_bps);
+        let due = slice.from + time_of(number, rate_bps);
         loop {
-            if !looks.take(sockets)? {
-                return Ok(());
+            looks.take(sockets)?;
+            let now = clock::now().as_nanos();
+            if now >= slice.until {
+                return Ok(looks.take(sockets)?);
             }
-            if clock::now().as_nanos() >= due {
+            if now >= due {
                 break;
             }
-            sleep_until(looks.due().map_or(due, |look| look.min(due)));
+            sleep_until(due.min(slice.until).min(looks.due().unwrap_or(due)));
         }
         let mut socket = &sockets[(number % sockets.len() as u64) as usize];
         for piece in chunk.chunks(piece_bytes.max(1)) {
@@ -192,8 +205,8 @@ fn time_of(number: u64, rate_bps: u64) -> u64 {
     u64::try_from(bits * 1_000_000_000 / u128::from(rate_bps)).unwrap_or(u64::MAX)
 }
 
-/// Writes as fast as the kernel takes it.
-fn greedy(sockets: &[TcpStream], started_ns: u64, looks: &mut Looks) -> Result<(), PartError> {
+/// Writes as fast as the kernel takes it until the slice ends.
+fn greedy(sockets: &[TcpStream], slice: Slice, looks: &mut Looks) -> Result<(), PartError> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(io::Error::from)?;
     for (key, socket) in sockets.iter().enumerate() {
         socket.set_nonblocking(true)?;
@@ -201,10 +214,14 @@ fn greedy(sockets: &[TcpStream], started_ns: u64, looks: &mut Looks) -> Result<(
         epoll.add(socket, event).map_err(io::Error::from)?;
     }
     let chunk = [0; CHUNK];
-    sleep_until(started_ns);
-    while looks.take(sockets)? {
-        let left_ns = looks.due().unwrap_or(0).saturating_sub(clock::now().as_nanos());
-        let left = Duration::from_nanos(left_ns).as_millis().min(1000) as u16;
+    loop {
+        looks.take(sockets)?;
+        let now = clock::now().as_nanos();
+        if now >= slice.until {
+            return Ok(looks.take(sockets)?);
+        }
+        let next = looks.due().unwrap_or(slice.until).min(slice.until);
+        let left = Duration::from_nanos(next.saturating_sub(now)).as_millis().min(1000) as u16;
         for event in wait(&epoll, EpollTimeout::from(left))? {
             let mut socket = &sockets[event.data() as usize];
             match socket.write(&chunk) {
@@ -215,7 +232,6 @@ fn greedy(sockets: &[TcpStream], started_ns: u64, looks: &mut Looks) -> Result<(
             }
         }
     }
-    Ok(())
 }
 
 fn connect(spec: &SenderSpec) -> Result<TcpStream, PartError> {
@@ -294,13 +310,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_what_came_between_both_looks() {
+    fn what_was_sent_is_what_came_where_it_counts() {
         let info =
             |bytes_acked, segments_in| TcpInfo { bytes_acked, segments_in, ..TcpInfo::default() };
-        let mut looks = Looks::new([10, 20]);
+        let slices = [
+            Slice { from: 0, counted_from: 10, until: 20 },
+            Slice { from: 30, counted_from: 40, until: 40 },
+            Slice { from: 50, counted_from: 60, until: 70 },
+        ];
+        let mut looks = Looks::new(&slices);
         assert_eq!((looks.due(), looks.sent()), (Some(10), Sent::default()));
         looks.taken = vec![(11, info(5, 1)), (22, info(50, 4))];
         let sent = Sent { time_ns: 11, bytes: 45, acks: 3, ..Sent::default() };
+        assert_eq!((looks.due(), looks.sent()), (Some(60), sent));
+        looks.taken.extend([(60, info(70, 9)), (70, info(80, 10))]);
+        let sent = Sent { time_ns: 21, bytes: 55, acks: 4, ..Sent::default() };
         assert_eq!((looks.due(), looks.sent()), (None, sent));
     }
 }

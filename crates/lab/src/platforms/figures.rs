@@ -165,9 +165,8 @@ fn programs(rows: &Rows) -> Vec<ProgramRow> {
             let of = |row: &TrialRow| {
                 row.outcome.programs.iter().find(|program| program.name == name).cloned()
             };
-            let seconds = (rows.start.duration_ns + rows.start.warm_up_ns) as f64 / 1e9;
             let calls = median(trials, |row| {
-                let acks = row.outcome.acks_per_s * seconds;
+                let acks = row.outcome.acks_per_s * row.outcome.sending_ns as f64 / 1e9;
                 of(row).filter(|_| acks > 0.0).map(|program| program.calls as f64 / acks)
             });
             found.push(ProgramRow {
@@ -278,7 +277,7 @@ mod tests {
 
     fn found(trials: Vec<(TrialKey, Outcome)>) -> Findings {
         let folder = tempfile::tempdir().unwrap();
-        let start = Start { duration_ns: 1_000_000_000, ..Start::default() }.with_schema();
+        let start = Start::default().with_schema();
         let mut rows = Rows::open(folder.path(), start).unwrap();
         for (key, outcome) in trials {
             rows.put_trial(TrialRow { key, outcome }).unwrap();
@@ -292,7 +291,8 @@ mod tests {
             let key = TrialKey { purpose: Purpose::ProgramTimes, ..key(platform, block) };
             let program = ProgramCost { name: name.into(), calls: 500, call_ns, instructions: 77 };
             let programs = vec![program];
-            (key, Outcome { acks_per_s: 1000.0, programs, ..Outcome::default() })
+            let sending_ns = 1_000_000_000;
+            (key, Outcome { acks_per_s: 1000.0, sending_ns, programs, ..Outcome::default() })
         };
         let found = found(vec![
             timed(Platform::Empty, 0, "empty_control", 80.0),

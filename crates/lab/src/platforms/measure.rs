@@ -20,6 +20,9 @@ use super::{PlatformsError, What};
 /// Traffic before the measured part of a trial: slow start ends within milliseconds here, and the
 /// agent has been asked for its counters.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// What is measured of a platform before it is the next one's turn: what the processor gets done
+/// changes over longer times than a block of these.
+const SLICE: Duration = Duration::from_millis(100);
 /// Longest trial while a rate is searched.
 const SEARCH_TRIAL: Duration = Duration::from_secs(2);
 /// Share of the processor that the kernel's algorithm shall take, and what is near enough.
@@ -97,6 +100,7 @@ fn start(options: &Options, bench: &Bench) -> Start {
         algorithm: options.algorithm.clone(),
         duration_ns: options.duration.as_nanos() as u64,
         warm_up_ns: WARM_UP.as_nanos() as u64,
+        slice_ns: SLICE.as_nanos() as u64,
         seed: options.seed,
         rate_bps: options.rate.map(Rate::as_bits_per_sec),
         ..Start::default()
@@ -196,9 +200,9 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Makes the trials of a block one after the other, in a random order, without anybody else's in
-    /// between. One that is complete is not made again; one that was broken off is begun again, since
-    /// what is compared must be of the same minute.
+    /// Makes the trials of a block without anybody else's in between, in a random order: those at a
+    /// fixed rate take turns, others follow each other. A block that is complete is not made again; one
+    /// that was broken off is begun again, since what is compared must be of the same time.
     fn block(&mut self, block: &Block, platforms: &[Platform]) -> Result<(), PlatformsError> {
         let Block { purpose, setting, flows, number, load } = *block;
         let made = |rows: &Rows| -> Vec<Platform> {
@@ -212,29 +216,34 @@ impl Course<'_> {
         let last = self.rows.block(purpose, setting, flows, number).map(|row| row.key.attempt);
         let attempt = last.max().unwrap_or(0) + 1;
         let turn = Turn::take(&mut |holder| self.progress.waiting(&holder))?;
-        for platform in order(self.options.seed, block, platforms) {
-            self.progress.trial(&format!("{}, block {}", platform.title(), number + 1));
-            let control = platform.control(&self.algorithm).expect("only those that it runs on");
-            let outcome = self.trial(control, load, self.options.duration, purpose)?;
-            let key = TrialKey { purpose, setting, flows, block: number, attempt, platform };
-            self.rows.put_trial(TrialRow { key, outcome })?;
-            self.progress.ended(1);
+        let order = order(self.options.seed, block, platforms);
+        let together = if load.rate.is_some() { order.len() } else { 1 };
+        for platforms in order.chunks(together.max(1)) {
+            let title = match platforms {
+                [platform] => platform.title().to_string(),
+                several => format!("{} platforms in turns", several.len()),
+            };
+            self.progress.trial(&format!("{title}, block {}", number + 1));
+            let controls: Vec<Control> = platforms
+                .iter()
+                .map(|it| it.control(&self.algorithm).expect("only those that it runs on"))
+                .collect();
+            let trial = self.trial(load, self.options.duration, purpose);
+            let outcomes = self.bench.run_in_turns(&trial, &controls)?;
+            for (&platform, outcome) in platforms.iter().zip(outcomes) {
+                let key = TrialKey { purpose, setting, flows, block: number, attempt, platform };
+                self.rows.put_trial(TrialRow { key, outcome })?;
+            }
+            self.progress.ended(platforms.len());
         }
         drop(turn);
         std::thread::sleep(PAUSE);
         Ok(())
     }
 
-    fn trial(
-        &self,
-        control: Control,
-        load: Load,
-        duration: Duration,
-        purpose: Purpose,
-    ) -> Result<Outcome, PlatformsError> {
+    fn trial(&self, load: Load, duration: Duration, purpose: Purpose) -> Trial {
         let times_programs = purpose == Purpose::ProgramTimes;
-        let trial = Trial { control, load, warm_up: WARM_UP, duration, times_programs };
-        Ok(self.bench.run(&trial)?)
+        Trial { load, warm_up: WARM_UP, duration, slice: SLICE, times_programs }
     }
 
     /// The load of a setting: its rate is that of the file, the one asked for, or searched.
@@ -265,7 +274,8 @@ impl Course<'_> {
         let idle_per_s = self.bench.idle_count(duration)?;
         let trial_at = |rate: Rate| {
             let control = Control::Kernel(self.algorithm.kernel.into());
-            self.trial(control, load_at(rate, setting), duration, Purpose::Score)
+            let trial = self.trial(load_at(rate, setting), duration, Purpose::Score);
+            Ok::<_, PlatformsError>(self.bench.run(&trial, &control)?)
         };
         let share_of = |outcome: &Outcome| 1.0 - outcome.counted_per_s / idle_per_s;
         // What others take must not count as the kernel's.

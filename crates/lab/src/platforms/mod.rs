@@ -3,7 +3,7 @@
 //! ```text
 //! measure ──► trials.jsonl ──► scores, costs, latencies, scaling ──► text, JSON, report.html
 //! ```
-//! Trials of a block are made one after the other in a random order, and a ratio is always of two
+//! Trials of a block take turns of a tenth of a second in a random order, and a ratio is always of two
 //! trials of one block ([`scores`]). Rows are appended as trials end ([`rows`]), so a measurement that
 //! was broken off goes on where it was.
 

@@ -35,14 +35,15 @@ fn page(findings: &Findings, metric: Metric) -> Page {
     let lead = format!(
         "Built from {}, Linux {}, {}; everything ran on processor {}: both ends of the traffic, the \
          agent and the counting process (nice 19), over a veth pair with an MTU of 1500. A trial \
-         measures {} s after {} s of traffic. The trials of a block follow each other in random \
-         order, and every ratio is of two trials of one block.",
+         measures {} s after {} s of traffic. The trials of a block take turns of {} s in random \
+         order, those without a rate follow each other, and every ratio is of two trials of one block.",
         start.commit,
         start.kernel,
         start.processor,
         start.cpu,
         start.duration_ns as f64 / 1e9,
         start.warm_up_ns as f64 / 1e9,
+        start.slice_ns as f64 / 1e9,
     );
     let mut sections: Vec<Section> =
         findings.scores.iter().map(|scores| of_scores(scores, metric)).collect();

@@ -13,7 +13,7 @@ use super::platform::{Platform, Setting};
 /// Name of the file in a folder of results.
 const FILE: &str = "trials.jsonl";
 /// It grows when a row changes its meaning.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub struct Start {
     pub duration_ns: u64,
     /// Traffic before it (ns).
     pub warm_up_ns: u64,
+    /// What is measured of a platform before it is the next one's turn (ns).
+    pub slice_ns: u64,
     /// Seed of the order of trials and of the intervals.
     pub seed: u64,
     /// Rate that was asked for (bit/s); `None`: searched.
@@ -67,6 +69,7 @@ impl Start {
             ("--algorithm", self.algorithm.clone(), wanted.algorithm.clone()),
             ("--duration", self.duration_ns.to_string(), wanted.duration_ns.to_string()),
             ("warm-up", self.warm_up_ns.to_string(), wanted.warm_up_ns.to_string()),
+            ("slice", self.slice_ns.to_string(), wanted.slice_ns.to_string()),
             ("--seed", self.seed.to_string(), wanted.seed.to_string()),
             ("--rate", rate(self), rate(wanted)),
         ];
