@@ -100,6 +100,7 @@ impl Platform {
         if let Some(agent) = &mut self.agent {
             agent.program.stop(Some(Signal::SIGTERM))?;
         }
+        drop(self.held);
         Ok(())
     }
 }
