@@ -11,365 +11,31 @@
  *
  * Nothing that user space writes is trusted: numbers are clamped where they are read. Nor is it
  * certain that every call comes (make_up).
+ *
+ * An acknowledgement meets a cold cache, and most of its time goes by until its instructions have come
+ * from further away: what few acknowledgements need stands apart, in functions that are not inlined.
  */
+#include "tcp_decision.h"
+#include "tcp_growth.h"
 #include "tcp_record.h"
 
-/* Set by the loader: snd_cwnd_stamp may be written, as from Linux 6.10 on. Without it the window of a
- * connection that does not use it stays as it is. */
-const volatile bool has_stamp = true;
-
-/* Least pacing rate, bytes a second: 1 kbit/s. */
-#define PACING_MIN 125
-/* A fallen-back connection reports no more often, microseconds. */
-#define FALLBACK_REPORT_US 10000
-/* Least time from a record that found the ring full to the next try, microseconds. */
+/* Least time from a record that found no room to the next try, microseconds. */
 #define RETRY_US 1000
-/* sysctl_tcp_pacing_ss_ratio, sysctl_tcp_pacing_ca_ratio: the kernel's defaults. */
-#define PACING_SLOW_START_PERCENT 200
-#define PACING_AVOIDANCE_PERCENT 120
-/* Tries to take a slot or to give it back. */
-#define TRIES_MAX 4
 #define ENOENT 2
 
-/* The window is held by somebody who has an ssthresh: PRR brings it there in a recovery. */
-static __always_inline bool has_ssthresh(const struct flow *flow)
+static __always_inline bool has_wires(const struct flow *flow)
 {
-	return flow->mode == MODE_FALLBACK || flow->law.beta;
-}
+	const struct law *law = &flow->law;
 
-/* tcp_update_pacing_rate: not only for pacing, the size of what is handed to the device depends on it. */
-static __always_inline void follow_pacing(struct sock *sk, struct tcp_sock *tp)
-{
-	__u64 percent = tp->snd_cwnd < tp->snd_ssthresh / 2 ? PACING_SLOW_START_PERCENT :
-							      PACING_AVOIDANCE_PERCENT;
-	__u64 rate = (__u64)tp->mss_cache * (1000000 / 100 << 3) * percent;
-
-	rate *= at_least(tp->snd_cwnd, tp->packets_out);
-	if (tp->srtt_us)
-		rate /= tp->srtt_us;
-	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
-}
-
-/* Ends the pacing that a decision began, not that of the socket (SO_MAX_PACING_RATE). */
-static __always_inline void end_pacing(struct sock *sk, struct flow *flow)
-{
-	if (flow->bits & FLOW_PACER && sk->sk_pacing_status == SK_PACING_NEEDED &&
-	    sk->sk_max_pacing_rate == PACING_UNLIMITED)
-		sk->sk_pacing_status = SK_PACING_NONE;
-	flow->bits &= ~(FLOW_PACED | FLOW_PACER);
-}
-
-static __always_inline void set_pacing(struct sock *sk, struct flow *flow, __u64 rate)
-{
-	if (!rate) {
-		end_pacing(sk, flow);
-		return;
-	}
-	if (rate < PACING_MIN)
-		rate = PACING_MIN;
-	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
-	if (sk->sk_pacing_status == SK_PACING_NONE) {
-		sk->sk_pacing_status = SK_PACING_NEEDED;
-		flow->bits |= FLOW_PACER;
-	}
-	flow->bits |= FLOW_PACED;
-}
-
-/* What max(4 RTT, patience_us) leaves for a record to come and to be answered: the acknowledgement that
- * finds out that it was not comes up to a round trip later, and half of one is for RTTs that grow. At
- * least 5/8 of patience_us. */
-static __always_inline __u32 answer_time(__u32 round_trip)
-{
-	return at_least(round_trip * 4, settings.patience_us) - round_trip * 3 / 2;
-}
-
-/* Shortest time between two reports. */
-static __always_inline __u32 period_of(const struct flow *flow)
-{
-	return flow->mode == MODE_FALLBACK ? FALLBACK_REPORT_US : flow->law.report_us;
-}
-
-/* How long a record waits for its answer, so that a connection falls back within max(4 RTT,
- * patience_us) of its agent's end: the first record that stays unanswered comes up to a round trip or
- * the time between two reports later. */
-static __always_inline __u32 patience(const struct flow *flow, struct tcp_sock *tp)
-{
-	/* srtt_us is in 1/8. */
-	__u32 round_trip = tp->srtt_us >> 3;
-
-	return answer_time(round_trip) - at_least(round_trip, period_of(flow));
-}
-
-/* Nobody has answered for too long. */
-static __always_inline bool is_alone(const struct flow *flow, struct tcp_sock *tp)
-{
-	return flow->mode != MODE_FALLBACK && flow->answered != (__u16)flow->seq &&
-	       now_of(tp) - flow->waiting_us > patience(flow, tp);
-}
-
-static __always_inline void fall_back(struct sock *sk, struct flow *flow)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	struct curve curve = { .kind = settings.fallback, .min_rtt_us = tp->rtt_min.s[0].v };
-
-	flow->curve = curve;
-	/* The rate of a decision goes with it. */
-	end_pacing(sk, flow);
-	set_mode(flow, MODE_FALLBACK);
-	happened(flow, EVENT_FALLBACK);
-	COUNT(fallbacks);
-}
-
-/* Begins a law: of a decision or the first. What watches slow start goes on where it was. */
-static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, const struct law *law)
-{
-	__u32 report_us_max;
-
-	if (flow->mode == MODE_FALLBACK) {
-		flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
-		tp->snd_cwnd_cnt = 0;
-	}
-	flow->law.growth = at_most(law->growth, SEGMENTS_MAX << FRACTION_BITS);
-	flow->law.cap = within(law->cap, SEGMENTS_MIN, SEGMENTS_MAX);
-	flow->law.beta = at_most(law->beta, 1 << FRACTION_BITS);
-	flow->law.flags = law->flags & LAW_FLAGS;
-	flow->law.trip_lost = law->trip_lost;
-	flow->law.trip_ce = law->trip_ce;
-	flow->law.trip_rtt_us = law->trip_rtt_us;
-	/* Half of what is left is for the answer. */
-	report_us_max = at_most(answer_time(tp->srtt_us >> 3), settings.patience_us) / 2;
-	flow->law.report_us = at_most(law->report_us, report_us_max);
-}
-
-/* Reads a slot; false if it was being written. */
-static __always_inline bool read_slot(const struct slot *slot, struct slot *copy)
-{
-	const volatile __u64 *from = (const volatile __u64 *)slot;
-	__u64 *to = (__u64 *)copy;
-	__u32 sum = 0;
-
-#pragma unroll
-	for (int word = 0; word < SLOT_LEN / 8; word++) {
-		to[word] = from[word];
-		sum += (__u32)to[word] + (__u32)(to[word] >> 32);
-	}
-	sum -= copy->count + copy->check;
-	return !(copy->count & 1) && sum == copy->check &&
-	       *(const volatile __u32 *)&slot->count == copy->count;
-}
-
-/* Whether the record that a decision answers is one of this connection and not too old. */
-static __always_inline bool is_fresh(const struct flow *flow, struct tcp_sock *tp,
-				     const struct slot *decision)
-{
-	__u32 age = flow->seq - decision->answered;
-
-	if (decision->generation != flow->generation || age > 0x7fff || !decision->answered)
-		return false;
-	return !age || now_of(tp) - decision->answered_us <= patience(flow, tp);
-}
-
-static __always_inline void answered(struct flow *flow, const struct slot *decision)
-{
-	__u32 age = flow->seq - decision->answered;
-
-	flow->answered = decision->answered;
-	if (age == 1)
-		flow->waiting_us = flow->reported_us;
-	else if (age > 1)
-		flow->waiting_us = decision->answered_us;
-}
-
-/* Sets what a decision says of window, threshold and pacing. */
-static __always_inline void obey(struct sock *sk, struct flow *flow, const struct slot *decision)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	__u8 state = ca_state(tp);
-	bool is_reducing = (state == TCP_CA_CWR || state == TCP_CA_RECOVERY) && flow->law.beta;
-	__u32 cwnd;
-
-	set_pacing(sk, flow, decision->pacing_rate);
-	if ((__s16)(flow->answered - flow->barrier) <= 0)
-		return;
-	if (decision->ssthresh)
-		tp->snd_ssthresh = within(decision->ssthresh, SEGMENTS_MIN, SEGMENTS_MAX);
-	if (!decision->cwnd || is_reducing)
-		return;
-	cwnd = law_decided(&flow->law, tp->snd_cwnd, decision->known_cwnd, decision->cwnd);
-	if (cwnd == tp->snd_cwnd)
-		return;
-	tp->snd_cwnd = cwnd;
-	if (moves_window(&flow->law))
-		flow->barrier = flow->seq;
-}
-
-static __always_inline void take_decision(struct sock *sk, struct flow *flow)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 index = flow->slot - 1;
-	struct slot *slot, decision;
-	struct law law;
-
-	if (!flow->slot)
-		return;
-	slot = bpf_map_lookup_elem(&slots, &index);
-	if (!slot || *(volatile __u32 *)&slot->count == flow->slot_count)
-		return;
-	if (!read_slot(slot, &decision)) {
-		/* While it is written the next acknowledgement tries again. */
-		if (!(decision.count & 1) && *(volatile __u32 *)&slot->count == decision.count) {
-			flow->slot_count = decision.count;
-			COUNT(refused_decisions);
-		}
-		return;
-	}
-	flow->slot_count = decision.count;
-	if (!is_fresh(flow, tp, &decision)) {
-		COUNT(refused_decisions);
-		return;
-	}
-	answered(flow, &decision);
-	law.growth = decision.growth;
-	law.cap = decision.cap;
-	law.beta = decision.beta;
-	law.flags = decision.flags;
-	law.trip_lost = decision.trip_lost;
-	law.trip_ce = decision.trip_ce;
-	law.trip_rtt_us = decision.trip_rtt_us;
-	law.report_us = decision.report_us;
-	set_law(flow, tp, &law);
-	if (flow->mode == MODE_FALLBACK) {
-		flow->events |= EVENT_RESUMED;
-		COUNT(resumed);
-	}
-	if (flow->mode != MODE_AGENT)
-		set_mode(flow, MODE_AGENT);
-	obey(sk, flow, &decision);
-}
-
-/* The kernel's law: standard slow start, then Reno or Cubic. */
-static __always_inline void grow_unled(struct flow *flow, struct tcp_sock *tp, __u32 acked)
-{
-	__u32 mss = tp->mss_cache, left = acked, segments;
-
-	if (tp->snd_cwnd < tp->snd_ssthresh) {
-		__u32 room = at_most(tp->snd_ssthresh, SEGMENTS_MAX);
-
-		room = saturating_sub(room, tp->snd_cwnd);
-		tp->snd_cwnd += at_most(acked, room);
-		left = saturating_sub(acked, room);
-	}
-	if (!left || tp->snd_cwnd < tp->snd_ssthresh || !mss)
-		return;
-	curve_follow(&flow->curve, tp->snd_cwnd, mss);
-	curve_grow(&flow->curve, at_most(left, SEGMENTS_MAX) * (__u64)mss, tp->tcp_mstamp, mss);
-	segments = flow->curve.cwnd / mss;
-	if (segments > tp->snd_cwnd)
-		tp->snd_cwnd = at_most(segments, SEGMENTS_MAX);
-}
-
-static __always_inline struct window window_of(struct tcp_sock *tp)
-{
-	struct window window = {
-		.cwnd = tp->snd_cwnd,
-		.ssthresh = tp->snd_ssthresh,
-		.credit = tp->snd_cwnd_cnt,
-	};
-
-	return window;
-}
-
-static __always_inline void set_window(struct tcp_sock *tp, const struct window *window)
-{
-	tp->snd_cwnd = window->cwnd;
-	tp->snd_ssthresh = window->ssthresh;
-	tp->snd_cwnd_cnt = window->credit;
-	if (has_stamp)
-		tp->snd_cwnd_stamp = bpf_jiffies64();
-}
-
-static __always_inline bool lowers_unused(struct sock *sk)
-{
-	return sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_slow_start_after_idle;
-}
-
-/* A writer waits for the send buffer: what there is to send is more than what is out. */
-static __always_inline bool waits_for_buffer(struct sock *sk)
-{
-	struct socket *socket = sk->sk_socket;
-
-	return !socket || socket->flags & SOCK_NOSPACE;
-}
-
-/* tcp_cwnd_application_limited, which the kernel leaves to who has cong_control: a timeout after the
- * window was last filled or lowered. The kernel asks where it sends, and this at the
- * acknowledgement of what it sent. */
-static __always_inline void validate(struct sock *sk, struct flow *flow, __u8 state)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	struct window window;
-	__u32 now;
-
-	if (!has_stamp || flow->bits & FLOW_UNDERUSED)
-		return;
-	flow->used = at_most(at_least(flow->used, tp->max_packets_out), 0xffff);
-	now = bpf_jiffies64();
-	if ((__s32)(now - tp->snd_cwnd_stamp) < (__s32)tp->inet_conn.icsk_rto || !lowers_unused(sk))
-		return;
-	tp->snd_cwnd_stamp = now;
-	if (state != TCP_CA_OPEN || waits_for_buffer(sk) || flow->used == 0xffff) {
-		flow->used = 0;
-		return;
-	}
-	if (has_ssthresh(flow)) {
-		window = window_of(tp);
-		if (!law_underused(&window, flow->used)) {
-			flow->used = 0;
-			return;
-		}
-		set_window(tp, &window);
-		happened(flow, 0);
-	}
-	flow->bits |= FLOW_UNDERUSED;
-}
-
-static __always_inline void grow(struct flow *flow, struct tcp_sock *tp, const struct ack *ack)
-{
-	struct window window = window_of(tp);
-
-	if (law_on_ack(&flow->law, &flow->hystart, &window, ack)) {
-		tp->snd_ssthresh = window.ssthresh;
-		happened(flow, EVENT_SLOW_START_END);
-	}
-	if (window.cwnd != tp->snd_cwnd)
-		tp->snd_cwnd = window.cwnd;
-	tp->snd_cwnd_cnt = window.credit;
-}
-
-static __always_inline void reduce(struct flow *flow, struct tcp_sock *tp,
-				   const struct rate_sample *rs, bool has_advanced)
-{
-	struct recovery recovery;
-
-	if (!rs->acked_sacked || !has_ssthresh(flow))
-		return;
-	/* ssthresh was asked for after this acknowledgement's segments had been counted. */
-	if (tp->delivered == flow->recovery_from)
-		flow->recovery_from -= rs->acked_sacked;
-	recovery = (struct recovery){
-		.ssthresh = tp->snd_ssthresh,
-		.prior_cwnd = tp->prior_cwnd,
-		.delivered = tp->delivered - flow->recovery_from,
-		.sent = tp->prr_out,
-	};
-
-	tp->snd_cwnd = at_least(recovery_window(&recovery, packets_in_flight(tp), rs->acked_sacked,
-						has_advanced, rs->losses > 0), 1);
+	return flow->mode != MODE_FALLBACK &&
+	       (law->trip_rtt_us || law->trip_lost || law->trip_ce);
 }
 
 /* Trips once; a decision sets the wires again. */
-static __always_inline void watch_wires(struct flow *flow, struct tcp_sock *tp)
+static __noinline void watch_wires(struct sock *sk)
 {
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct flow *flow = flow_of(sk);
 	struct law *law = &flow->law;
 	struct interval interval = {
 		.samples = flow->samples,
@@ -379,8 +45,6 @@ static __always_inline void watch_wires(struct flow *flow, struct tcp_sock *tp)
 	};
 	__u32 tripped;
 
-	if (!(law->trip_rtt_us | law->trip_lost | law->trip_ce))
-		return;
 	tripped = law_tripped(law, &interval);
 	if (tripped & TRIP_RTT) {
 		law->trip_rtt_us = 0;
@@ -413,42 +77,11 @@ static __always_inline __u16 due(const struct flow *flow, struct tcp_sock *tp, b
 	return is_round_over ? EVENT_ROUND : 0;
 }
 
-/* A loss, a mark or a timeout at such a window: the new threshold. */
-static __always_inline __u32 begin_reduction(struct flow *flow, struct tcp_sock *tp, __u32 cwnd)
+static __always_inline void fold(struct flow *flow, const struct rate_sample *rs)
 {
-	__u32 mss = at_least(tp->mss_cache, 1);
+	long rtt = rs->rtt_us;
 
-	flow->recovery_from = tp->delivered;
-	flow->bits &= ~FLOW_UNDONE;
-	if (flow->mode != MODE_FALLBACK) {
-		tp->snd_cwnd_cnt = 0;
-		return law_reduced(flow->law.beta, cwnd);
-	}
-	curve_follow(&flow->curve, cwnd, mss);
-	return curve_on_loss(&flow->curve, mss) / mss;
-}
-
-/* Linux 6.18 has been seen to leave out all calls of programs for some milliseconds, in softirqs that
- * had interrupted process 1. What it takes for the answer of ssthresh() then is what stood on its stack:
- * hundreds of millions of segments. */
-static __always_inline void make_up(struct flow *flow, struct tcp_sock *tp)
-{
-	bool has_lost, is_marked;
-
-	if (is_threshold(tp->snd_ssthresh))
-		return;
-	tp->snd_ssthresh = begin_reduction(flow, tp, at_most(tp->prior_cwnd, SEGMENTS_MAX));
-	if (tp->snd_cwnd > SEGMENTS_MAX)
-		tp->snd_cwnd = tp->snd_ssthresh;
-	has_lost = (__u16)tp->lost != flow->lost;
-	is_marked = !has_lost && (__u16)tp->delivered_ce != flow->delivered_ce;
-	happened(flow, is_marked ? EVENT_ECN : EVENT_LOSS);
-	COUNT(made_up);
-}
-
-static __always_inline void fold(struct flow *flow, const struct rate_sample *rs, __u32 rtt)
-{
-	if (rtt) {
+	if (rtt > 0) {
 		flow->rtt_min_us = lesser_rtt(flow->rtt_min_us, rtt);
 		if (flow->samples < 0xff)
 			flow->samples++;
@@ -465,62 +98,50 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
-	__u32 rtt = rs->rtt_us > 0 ? rs->rtt_us : 0;
-	bool has_advanced = tp->snd_una != flow->una, is_filled = is_window_filled(tp);
+	bool is_filled = is_window_filled(tp), has_advanced;
 	__u8 state = ca_state(tp);
 	__u16 reason;
 
 	/* The answer to a SYN comes before init. */
-	if (!flow->generation) {
+	if (unlikely(!flow->generation)) {
 		follow_pacing(sk, tp);
 		return;
 	}
+	if (unlikely(!is_threshold(tp->snd_ssthresh)))
+		make_up(sk);
+	if (unlikely(is_told(flow)))
+		take_decision(sk);
+	if (unlikely(may_be_alone(flow, tp)))
+		fall_back_if_alone(sk);
+	has_advanced = tp->snd_una != flow->una;
 	flow->una = tp->snd_una;
-	make_up(flow, tp);
-	take_decision(sk, flow);
-	fold(flow, rs, rtt);
-	if (is_alone(flow, tp))
-		fall_back(sk, flow);
+	fold(flow, rs);
 
 	if (!is_filled) {
-		validate(sk, flow, state);
+		validate(sk);
 	} else {
 		flow->bits |= FLOW_FILLED;
 		if (!(flow->bits & FLOW_UNDERUSED))
 			flow->used = 0;
 	}
-	if (state == TCP_CA_CWR || state == TCP_CA_RECOVERY) {
-		reduce(flow, tp, rs, has_advanced);
+	if (unlikely(state == TCP_CA_CWR || state == TCP_CA_RECOVERY)) {
+		reduce(sk, rs, has_advanced);
 	} else if (flow->mode == MODE_FALLBACK) {
-		if (rs->acked_sacked && has_advanced && is_filled)
-			grow_unled(flow, tp, rs->acked_sacked);
-	} else {
-		struct ack ack = {
-			.acked = rs->acked_sacked,
-			.una = tp->snd_una,
-			.nxt = tp->snd_nxt,
-			.rtt_us = rtt,
-			.now_us = now_of(tp),
-			.has_advanced = has_advanced,
-			.is_filled = is_filled,
-		};
-
-		if (slow_start_of(&flow->law) == SLOW_START_HYSTART &&
-		    tp->snd_cwnd < tp->snd_ssthresh) {
-			ack.ack_delay_us = hystart_ack_delay(sk->sk_gso_max_size, sk->sk_pacing_rate);
-			ack.is_paced = sk->sk_pacing_status != SK_PACING_NONE;
-		}
-		grow(flow, tp, &ack);
+		if (is_filled && has_advanced && rs->acked_sacked)
+			grow_unled(sk, rs->acked_sacked);
+	} else if (is_filled || tp->snd_cwnd < tp->snd_ssthresh) {
+		/* Slow start may end where the window is not filled. */
+		grow(sk, rs, has_advanced, is_filled);
 	}
 	if (!(flow->bits & FLOW_PACED))
 		follow_pacing(sk, tp);
 	if (!flow->slot)
 		return;
-	if (flow->mode != MODE_FALLBACK)
-		watch_wires(flow, tp);
+	if (unlikely(has_wires(flow)))
+		watch_wires(sk);
 	reason = due(flow, tp, (__s32)(tp->snd_una - flow->round_end) > 0);
 	if (reason)
-		report(sk, flow, rs, reason, state);
+		report(sk, rs, reason, state);
 }
 
 SEC("struct_ops")
@@ -575,7 +196,7 @@ int datapath_init(__u64 *ctx)
 	tp->snd_cwnd_cnt = 0;
 	if (!take_slot(&index)) {
 		COUNT(refused);
-		fall_back(sk, flow);
+		fall_back(sk);
 		return 0;
 	}
 	flow->slot = index + 1;
@@ -586,7 +207,7 @@ int datapath_init(__u64 *ctx)
 	set_mode(flow, MODE_START);
 	flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 	set_law(flow, tp, &first);
-	announce(sk, flow);
+	announce(sk);
 	return 0;
 }
 
@@ -618,7 +239,7 @@ int datapath_release(__u64 *ctx)
 	end_pacing(sk, flow);
 	if (!flow->slot)
 		return 0;
-	report(sk, flow, 0, EVENT_CLOSE, ca_state(tcp_sk(sk)));
+	report(sk, 0, EVENT_CLOSE, ca_state(tcp_sk(sk)));
 	set_mode(flow, MODE_NONE);
 	flow->slot = 0;
 	give_back(index);
@@ -646,20 +267,21 @@ int datapath_set_state(__u64 *ctx)
 
 	if (settings.left_out && next >= TCP_CA_CWR)
 		return 0;
-	make_up(flow, tp);
+	if (!is_threshold(tp->snd_ssthresh))
+		make_up(sk);
 	if (next == TCP_CA_LOSS) {
 		happened(flow, 0);
 		/* No acknowledgement may take an answer or find out that there is none for long. Its
 		 * window does not know of the timeout. */
-		take_decision(sk, flow);
-		if (is_alone(flow, tp))
-			fall_back(sk, flow);
+		if (is_told(flow))
+			take_decision(sk);
+		fall_back_if_alone(sk);
 		if (flow->mode == MODE_FALLBACK)
 			curve_on_rto(&flow->curve);
 		else
 			flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 		/* No acknowledgement will come soon that could tell it. */
-		report(sk, flow, 0, EVENT_RTO, TCP_CA_LOSS);
+		report(sk, 0, EVENT_RTO, TCP_CA_LOSS);
 	} else if (next == TCP_CA_RECOVERY && last < TCP_CA_RECOVERY) {
 		/* A loss that was being answered already is told once. */
 		happened(flow, flow->bits & FLOW_CWR_LOSS ? 0 : EVENT_LOSS);
@@ -691,19 +313,6 @@ __u32 datapath_undo_cwnd(__u64 *ctx)
 	tp->snd_cwnd_cnt = 0;
 	happened(flow, EVENT_SPURIOUS);
 	return at_least(tp->snd_cwnd, tp->prior_cwnd);
-}
-
-/* tcp_cwnd_restart, which the kernel leaves to who has cong_control. */
-static __always_inline void restart(struct flow *flow, struct tcp_sock *tp, __u32 timeouts)
-{
-	struct window window = window_of(tp);
-
-	law_restart(&window, timeouts);
-	set_window(tp, &window);
-	if (!(flow->bits & FLOW_UNDERUSED))
-		flow->used = 0;
-	if (flow->mode == MODE_FALLBACK)
-		flow->curve.began_us = 0;
 }
 
 SEC("struct_ops")

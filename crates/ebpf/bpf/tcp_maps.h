@@ -10,6 +10,8 @@
 struct settings {
 	/* Least time without an answer after which a connection falls back. */
 	__u32 patience_us;
+	/* Records of a half. */
+	__u32 half;
 	/* enum curve_kind of the law then. */
 	__u32 fallback;
 	/* What a connection does before the first decision. */
@@ -21,10 +23,24 @@ struct settings {
 
 const volatile struct settings settings = {};
 
+/*
+ * Two halves: one is written while the other is read, and the reader exchanges them. So as long as it
+ * keeps up the first few lines of each half serve again and again, and stay in the cache, however many
+ * records there is room for. A record whose generation is 0 is nobody's or being written.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct report);
+} records SEC(".maps");
+
+/* What the reader sleeps on: something is in it when it was to be woken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 * 1024 * 1024);
-} records SEC(".maps");
+	__uint(max_entries, 4096);
+} wakes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -50,25 +66,33 @@ struct {
 	__type(value, __u32);
 } free_slots SEC(".maps");
 
+/* The bit of counters.position that says which half is written. */
+#define SECOND_HALF (1ULL << 63)
+
 /* Atomics and not a set per CPU: these programs are preemptible, and counts must be exact. */
 struct counters {
+	/* Records so far, those included that found their half full, and SECOND_HALF. */
+	__u64 position;
+	/* The records before each half. */
+	__u64 starts[2];
+	/* Set by a reader that goes to sleep, cleared by the record that wakes it. */
+	__u64 is_asleep;
 	__u64 opened;
 	__u64 closed;
 	/* Connections that found no slot. */
 	__u64 refused;
-	__u64 records;
-	/* Records that found the ring full. */
+	/* Records that found their half full. */
 	__u64 dropped;
 	__u64 fallbacks;
 	__u64 resumed;
 	/* Decisions torn, out of date, or for nobody. */
 	__u64 refused_decisions;
-	/* Set by a reader that goes to sleep, cleared by the record that wakes it. */
-	__u64 is_asleep;
 	/* Slots that free_slots did not take back, see MODE_STRANDED. */
 	__u64 stranded;
 	/* Reductions that the kernel did not ask for. */
 	__u64 made_up;
+	/* The reader's alone: records that it has taken. */
+	__u64 taken;
 };
 
 struct {
@@ -85,22 +109,6 @@ struct {
 		struct counters *all = bpf_map_lookup_elem(&counts, &zero);                        \
 		all ? __sync_fetch_and_add(&all->name, 1) + 1 : 0;                                 \
 	})
-
-/* Counts a record that has been reserved; whether the reader sleeps, of which it is told once. An
- * addition whose result is used is a barrier: a reader that did not see the record has its word seen
- * here. */
-static __always_inline bool count_record(void)
-{
-	__u32 zero = 0;
-	struct counters *all = bpf_map_lookup_elem(&counts, &zero);
-	__u64 before;
-
-	if (!all)
-		return false;
-	before = __sync_fetch_and_add(&all->records, 1);
-	asm volatile("" : : "r"(before) : "memory");
-	return *(volatile __u64 *)&all->is_asleep && __sync_fetch_and_and(&all->is_asleep, 0);
-}
 
 static __always_inline struct flow *flow_of(struct sock *sk)
 {

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Writing the records of a connection. */
+/* Writing the records of a connection. Nothing here waits, and nothing is locked: a record has its
+ * place by one addition. */
 #ifndef FOREBAY_TCP_RECORD_H
 #define FOREBAY_TCP_RECORD_H
 
 #include "tcp_maps.h"
 
+/* Tries where a queue or a ring may refuse for a moment. */
+#define TRIES_MAX 4
 /* How far the last event may lie behind, in reports. */
 #define BARRIER_LAG_MAX 0x4000
 /* Why a record is written, and nothing that happened. */
 #define EVENTS_OF_REPORT (EVENT_ROUND | EVENT_TIMER)
-/* Among the events of a connection, never of a record: the last record found the ring full. */
+/* Among the events of a connection, never of a record: the last record found its half full. */
 #define EVENT_UNTOLD EVENT_OPEN
 
 static __always_inline void copy_address(__u8 *to, const __be32 *from, int words)
@@ -51,7 +54,6 @@ static __always_inline void fill_head(struct report *report, struct sock *sk, st
 	struct tcp_sock *tp = tcp_sk(sk);
 
 	report->slot = flow->slot - 1;
-	report->generation = flow->generation;
 	report->seq = flow->seq;
 	report->ca_state = state;
 	report->mode = flow->mode;
@@ -103,77 +105,133 @@ static __always_inline void begin_record(struct flow *flow, __u32 now)
 		flow->barrier = flow->seq - BARRIER_LAG_MAX;
 }
 
-static __always_inline bool announce(struct sock *sk, struct flow *flow)
-{
+/* What a record is written to; the report is 0 if its half is full. */
+struct claim {
 	struct report *report;
+	/* The reader has taken all before it. */
+	bool is_first;
+	/* The reader sleeps, of which it is told once. */
+	bool wakes;
+};
+
+/* Takes the place of the next record. The addition's result is used, so it is a barrier: a reader that
+ * did not see the record has its is_asleep seen here. A place that comes of a half which the reader
+ * has exchanged twice meanwhile, as it may if that half was full, lies beyond every half. */
+static __always_inline struct claim claim_record(void)
+{
+	struct claim claim = {};
+	__u32 zero = 0, index;
+	struct counters *all = bpf_map_lookup_elem(&counts, &zero);
+	__u64 position, half, place;
+
+	if (!all)
+		return claim;
+	position = __sync_fetch_and_add(&all->position, 1);
+	asm volatile("" : : "r"(position) : "memory");
+	half = position >> 63;
+	place = (position & ~SECOND_HALF) - *(volatile __u64 *)&all->starts[half];
+	if (place >= settings.half) {
+		__sync_fetch_and_add(&all->dropped, 1);
+		return claim;
+	}
+	index = place + half * settings.half;
+	claim.report = bpf_map_lookup_elem(&records, &index);
+	claim.is_first = !place;
+	claim.wakes = *(volatile __u64 *)&all->is_asleep &&
+		      __sync_fetch_and_and(&all->is_asleep, 0);
+	return claim;
+}
+
+/* From here on the record is the reader's, who gives it back with generation 0. */
+static __always_inline void publish(struct report *report, __u32 generation)
+{
+	asm volatile("" : : : "memory");
+#ifdef __TARGET_ARCH_x86
+	/* Stores are seen in their order. */
+	*(volatile __u32 *)&report->generation = generation;
+#else
+	__sync_lock_test_and_set(&report->generation, generation);
+#endif
+}
+
+/* The ring may refuse for a moment. If it is full the reader has not looked yet. */
+static __noinline void wake_reader(void)
+{
+	__u64 bell = 0;
+
+#pragma unroll
+	for (int try = 0; try < TRIES_MAX; try++)
+		if (!bpf_ringbuf_output(&wakes, &bell, sizeof(bell), BPF_RB_FORCE_WAKEUP))
+			return;
+}
+
+static __noinline bool announce(struct sock *sk)
+{
+	struct flow *flow = flow_of(sk);
+	struct claim claim;
 
 	begin_record(flow, now_of(tcp_sk(sk)));
-	report = bpf_ringbuf_reserve(&records, sizeof(*report), 0);
-	count_record();
-	if (!report) {
-		COUNT(dropped);
+	claim = claim_record();
+	if (!claim.report) {
 		flow->bits |= FLOW_UNANNOUNCED;
 		return false;
 	}
-	fill_head(report, sk, flow, ca_state(tcp_sk(sk)));
-	report->events = EVENT_OPEN;
-	fill_opened((struct opened *)&report->pacing_rate, sk);
+	fill_head(claim.report, sk, flow, ca_state(tcp_sk(sk)));
+	claim.report->events = EVENT_OPEN;
+	fill_opened((struct opened *)&claim.report->pacing_rate, sk);
 	/* What is left of the record. */
-	report->packets_out = 0;
-	report->flags = 0;
-	report->underused = 0;
+	claim.report->packets_out = 0;
+	claim.report->flags = 0;
+	claim.report->underused = 0;
 	flow->bits &= ~FLOW_UNANNOUNCED;
-	bpf_ringbuf_submit(report, BPF_RB_FORCE_WAKEUP);
+	publish(claim.report, flow->generation);
+	wake_reader();
 	return true;
 }
 
-/* Keeps what a full ring did not take for the next record. */
+/* Keeps what a full half did not take for the next record. */
 static __always_inline void keep_events(struct flow *flow, __u16 events)
 {
 	flow->events |= (events & ~EVENTS_OF_REPORT) | EVENT_UNTOLD;
 }
 
-/* Writes a record; false if the ring is full. */
+/* Writes a record; false if there is no room. */
 static __always_inline bool write_report(struct sock *sk, struct flow *flow,
 					 const struct rate_sample *rs, __u16 events, __u8 state)
 {
-	struct report *report;
-	bool is_asleep;
-	__u64 wake;
+	struct claim claim;
 
 	begin_record(flow, now_of(tcp_sk(sk)));
-	report = bpf_ringbuf_reserve(&records, sizeof(*report), 0);
-	is_asleep = count_record();
-	if (!report) {
-		COUNT(dropped);
+	claim = claim_record();
+	if (!claim.report)
 		return false;
-	}
 	events |= flow->events & ~EVENT_UNTOLD;
-	fill_head(report, sk, flow, state);
-	fill_rest(report, sk, flow, rs);
-	report->events = events;
+	fill_head(claim.report, sk, flow, state);
+	fill_rest(claim.report, sk, flow, rs);
+	claim.report->events = events;
 	flow->events = 0;
 	flow->idle_timeouts = 0;
 	if (flow->bits & FLOW_UNDERUSED) {
 		flow->bits &= ~FLOW_UNDERUSED;
 		flow->used = 0;
 	}
-	wake = events & EVENTS_THAT_WAKE || is_asleep ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-	if (wake == BPF_RB_NO_WAKEUP && flow->mode != MODE_FALLBACK && flow->law.flags & LAW_WAKE)
-		wake = 0;
-	bpf_ringbuf_submit(report, wake);
+	publish(claim.report, flow->generation);
+	if (claim.is_first && flow->mode != MODE_FALLBACK && flow->law.flags & LAW_WAKE)
+		claim.wakes = true;
+	if (events & EVENTS_THAT_WAKE || claim.wakes)
+		wake_reader();
 	return true;
 }
 
-/* Writes a record and begins the next interval. What a full ring did not take is told by the next. */
-static __always_inline void report(struct sock *sk, struct flow *flow, const struct rate_sample *rs,
-				   __u16 events, __u8 state)
+/* Writes a record and begins the next interval. What a full half did not take is told by the next. */
+static __noinline void report(struct sock *sk, const struct rate_sample *rs, __u16 events, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	struct flow *flow = flow_of(sk);
 
 	if (!flow->slot)
 		return;
-	if ((flow->bits & FLOW_UNANNOUNCED && !announce(sk, flow)) ||
+	if ((flow->bits & FLOW_UNANNOUNCED && !announce(sk)) ||
 	    !write_report(sk, flow, rs, events, state))
 		keep_events(flow, events);
 	flow->reported_us = now_of(tp);

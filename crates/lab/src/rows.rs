@@ -103,7 +103,7 @@ pub struct TcpRow {
 pub struct AgentRow {
     /// Reports that it took.
     pub reports: u64,
-    /// Reports that the ring did not take.
+    /// Reports that found no room.
     pub missed: u64,
     /// Decisions that it handed to the kernel.
     pub decisions: u64,

@@ -169,13 +169,13 @@ fn come_and_go(name: &str, count: u64) {
 }
 
 #[test]
-fn a_connection_whose_end_found_the_ring_full_is_not_shown_for_ever() {
+fn a_connection_whose_end_found_no_room_is_not_shown_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let Some(agent) = Running::start(folder.path(), "dctcp", &[]) else { return };
     let crowd = Crowd::start("fb_dctcp");
     agent.status(all_are_led);
     agent.signal(Signal::SIGSTOP);
-    // Two records each, and the ring has room for 30,840.
+    // Two records each, and 30,000 may wait.
     come_and_go("fb_dctcp", 16_000);
     crowd.end();
     agent.signal(Signal::SIGCONT);

@@ -4,7 +4,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::ReferencesType;
 use libbpf_rs::btf::{Btf, types};
@@ -13,9 +12,11 @@ use libbpf_rs::{
     Map, MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, RingBufferBuilder, libbpf_sys,
 };
 
+use super::halves::Halves;
 use super::pins::{MAPS, Pins, c_path};
+use super::report::RECORD_LEN;
 use super::slot::{Slots, slot_start_law};
-use super::{COUNTER_WORDS, Datapath, Fallback, NAME_MAX, Options, Record};
+use super::{COUNTER_WORDS, Datapath, Fallback, NAME_MAX, Options};
 use crate::mapped::MappedWords;
 use crate::{Error, program};
 
@@ -29,6 +30,8 @@ mod skel {
 const PATIENCE_US: u32 = 100_000;
 /// Slots that `struct flow` can name.
 const FLOWS_MAX: u32 = 65_535;
+/// Records that may wait: 2 GiB of them, with as many again.
+const RECORDS_MAX: u32 = 1 << 23;
 /// `struct tcp_congestion_ops` of `bpf/tcp_kernel.h` begins with the name and the flags.
 const FLAGS_AT: usize = 16;
 /// tcp_congestion_ops.flags: usable in any network namespace, and by anybody.
@@ -157,7 +160,8 @@ fn set_up(
     let maps = &mut open.maps;
     let flows = options.flows.clamp(1, FLOWS_MAX);
     let sized = [
-        (&mut maps.records, Some(options.ring_bytes)),
+        (&mut maps.records, Some(options.records.clamp(1, RECORDS_MAX) * 2)),
+        (&mut maps.wakes, None),
         (&mut maps.slots, Some(flows)),
         (&mut maps.modes, Some(flows)),
         (&mut maps.free_slots, Some(flows)),
@@ -179,6 +183,7 @@ fn set_up(
         rodata.has_stamp = hook.has_stamp;
         let settings = &mut rodata.settings;
         settings.patience_us = PATIENCE_US;
+        settings.half = maps.records.max_entries() / 2;
         settings.left_out = hook.left_out;
         settings.fallback = match options.fallback {
             Fallback::Reno => 0,
@@ -241,29 +246,25 @@ pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Er
     let modes = MappedWords::new(maps.modes.as_fd(), flows as usize).map_err(map_error("modes"))?;
     let counts =
         MappedWords::new(maps.counts.as_fd(), COUNTER_WORDS).map_err(map_error("counts"))?;
+    let size = maps.records.max_entries() / 2;
+    let words = 2 * size as usize * RECORD_LEN / 8;
+    let records = MappedWords::new(maps.records.as_fd(), words).map_err(map_error("records"))?;
+    let halves = Halves::new(records, u64::from(size), counts.words());
     let all: [&Map<'_>; MAPS.len()] =
-        [&maps.records, &maps.slots, &maps.modes, &maps.free_slots, &maps.counts];
+        [&maps.records, &maps.wakes, &maps.slots, &maps.modes, &maps.free_slots, &maps.counts];
     let mut handles = Vec::with_capacity(MAPS.len());
     for (name, map) in MAPS.into_iter().zip(all) {
         handles.push(program::handle(name, map)?);
     }
     let handles: [MapHandle; MAPS.len()] = handles.try_into().expect("as many as there are names");
-    let [records, _, _, free_slots, _] = &handles;
+    let [_, wakes, _, _, free_slots, _] = &handles;
     let pinned = pins.as_ref().and_then(Pins::kept_link);
     if pinned.is_none() {
         fill(free_slots, flows)?;
     }
-    let taken: Arc<Mutex<Vec<Record>>> = Arc::default();
-    let records_taken = Arc::clone(&taken);
     let mut ring = RingBufferBuilder::new();
-    ring.add(records, move |bytes| {
-        if let Some(record) = Record::parse(bytes) {
-            records_taken.lock().unwrap_or_else(PoisonError::into_inner).push(record);
-        }
-        0
-    })
-    .map_err(Error::map("records"))?;
-    let ring = ring.build().map_err(Error::map("records"))?;
+    ring.add(wakes, |_| 0).map_err(Error::map("wakes"))?;
+    let wakes = ring.build().map_err(Error::map("wakes"))?;
     let ops = if hook.is_old { &mut maps.datapath_2 } else { &mut maps.datapath };
     let link = attach(ops, &options.name, pinned.as_deref())?;
     Ok(Datapath {
@@ -275,8 +276,8 @@ pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Er
         counts,
         maps: handles,
         given_back: 0,
-        ring,
-        taken,
+        halves,
+        wakes,
         instructions,
         link,
     })

@@ -11,6 +11,7 @@
 //! a link: the name goes with its process, and connections that use it keep what they have.
 
 mod costs;
+mod halves;
 mod load;
 mod meter;
 mod native;
@@ -24,14 +25,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::cc::law::{Law, Terms};
 use forebay_core::units::ByteCount;
-use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, MapHandle, RingBuffer, libbpf_sys};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer};
 
 pub use self::costs::{Empty, ProgramTime, RunTimes, program_times};
+use self::halves::{Halves, has_records};
 pub use self::meter::Meter;
 pub use self::native::{Native, NativeKind};
 use self::pins::Pins;
@@ -65,8 +66,9 @@ pub struct Options {
     pub first: Law,
     /// Connections at a time, 1 to 65,535; more count as that.
     pub flows: u32,
-    /// Size of the ring of records, a power of two and whole pages. A record takes 136 bytes.
-    pub ring_bytes: u32,
+    /// Records that wait at a time without one being lost, at least 1; twice as many have room, each in
+    /// 128 bytes.
+    pub records: u32,
     /// Connections ask for ECN whatever `net.ipv4.tcp_ecn` says, as those of DCTCP do: a listener agrees
     /// if its algorithm asks for it too, or the route to the peer says `features ecn`.
     pub ecn: bool,
@@ -76,7 +78,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Room for 16,384 connections and 30,000 records; nothing pinned.
+    /// Room for 16,384 connections and 30,000 records that wait (7.7 MB); nothing pinned.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_string(),
@@ -88,7 +90,7 @@ impl Options {
                 ..Law::HOLD
             },
             flows: 16_384,
-            ring_bytes: 4 << 20,
+            records: 30_000,
             ecn: false,
             pins: None,
         }
@@ -111,7 +113,7 @@ pub struct Counters {
     pub refused: u64,
     /// Records written, those that were dropped included.
     pub records: u64,
-    /// Records that found the ring full.
+    /// Records that found no room.
     pub dropped: u64,
     /// Times that a connection fell back, those without a slot included.
     pub fallbacks: u64,
@@ -124,14 +126,15 @@ pub struct Counters {
 }
 
 /// The words of `struct counters`.
-const COUNTER_WORDS: usize = 11;
-const ASLEEP_WORD: usize = 8;
-const STRANDED_WORD: usize = 9;
-const MADE_UP_WORD: usize = 10;
+const COUNTER_WORDS: usize = 14;
+const ASLEEP_WORD: usize = 3;
+const OPENED_WORD: usize = 4;
+const STRANDED_WORD: usize = 11;
 /// The mode of a slot that the queue of free ones did not take back (`MODE_STRANDED`).
 const STRANDED: u64 = 4;
-/// The queue of free slots among [`pins::MAPS`].
-const FREE_SLOTS: usize = 3;
+/// What wakes the reader and the queue of free slots among [`pins::MAPS`].
+const WAKES: usize = 1;
+const FREE_SLOTS: usize = 4;
 
 /// A registered datapath. Dropping it frees the name, unless it is pinned; connections that use it go
 /// on under the kernel's law.
@@ -143,13 +146,13 @@ pub struct Datapath {
     modes: MappedWords,
     flows: u32,
     counts: MappedWords,
-    /// In the order of [`pins::MAPS`]; the first is the ring.
+    /// In the order of [`pins::MAPS`].
     maps: [MapHandle; pins::MAPS.len()],
     /// Stranded slots that there were when they were last given back.
     given_back: u64,
-    ring: RingBuffer<'static>,
-    /// What the ring has handed out and [`Datapath::drain`] has not.
-    taken: Arc<Mutex<Vec<Record>>>,
+    halves: Halves,
+    /// What wakes; it tells nothing else.
+    wakes: RingBuffer<'static>,
     instructions: Vec<(&'static str, u32)>,
     link: OwnedFd,
 }
@@ -179,29 +182,26 @@ impl Datapath {
     /// Hands the records that wait to `take`, those of a connection in order; returns how many. No
     /// system call.
     pub fn drain(&mut self, take: &mut dyn FnMut(Record)) -> Result<usize, Error> {
-        self.ring.consume().map_err(Error::map("records"))?;
+        // First: what comes from now on wakes again.
+        self.wakes.consume().map_err(Error::map("wakes"))?;
         let stranded = self.counts.words()[STRANDED_WORD].load(Ordering::Relaxed);
         if stranded != self.given_back {
             self.give_back(stranded);
         }
-        let taken = || self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut records = std::mem::take(&mut *taken());
-        let count = records.len();
-        records.drain(..).for_each(take);
-        // Its memory serves the next time.
-        *taken() = records;
+        let mut count = 0;
+        self.halves.drain(self.counts.words(), &mut |bytes| {
+            if let Some(record) = Record::parse(bytes) {
+                count += 1;
+                take(record);
+            }
+        });
         Ok(count)
     }
 
     /// Whether there is a record that [`Datapath::drain`] has not taken: one that waits, or one that is
     /// being written and will wake nobody.
     pub fn has_records(&self) -> bool {
-        let rings = self.ring.as_libbpf_object().as_ptr();
-        // SAFETY: the rings live as long as we do, and we have one.
-        unsafe {
-            let ring = libbpf_sys::ring_buffer__ring(rings, 0);
-            libbpf_sys::ring__producer_pos(ring) != libbpf_sys::ring__consumer_pos(ring)
-        }
+        has_records(self.counts.words())
     }
 
     /// Gives back the slots that the datapath could not; those that the queue does not take now it may
@@ -227,6 +227,9 @@ impl Datapath {
     /// Sleeps until a record comes that cannot wait, or one is there already, for at most `timeout`;
     /// true if there is one. Records that can wait do not wake.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        if self.has_records() {
+            return Ok(true);
+        }
         let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
         let mut polled =
             libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -244,13 +247,13 @@ impl Datapath {
     /// once more and then sleeps unless [`Datapath::has_records`]; whoever wakes it has cleared it.
     pub fn set_asleep(&self, asleep: bool) {
         self.counts.words()[ASLEEP_WORD].store(u64::from(asleep), Ordering::SeqCst);
-        // The datapath must see it before the ring is looked at again.
+        // The datapath must see it before the records are looked at again.
         fence(Ordering::SeqCst);
     }
 
-    /// Readable when records wait; woken as [`Datapath::wait`] is.
+    /// Readable from a record on that wakes until [`Datapath::drain`]; others do not show here.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.maps[0].as_fd()
+        self.maps[WAKES].as_fd()
     }
 
     /// Answers a record: the connection takes the decision at its next acknowledgement. The newest
@@ -286,15 +289,15 @@ impl Datapath {
     pub fn counters(&self) -> Counters {
         let word = |index: usize| self.counts.words()[index].load(Ordering::Relaxed);
         Counters {
-            opened: word(0),
-            closed: word(1),
-            refused: word(2),
-            records: word(3),
-            dropped: word(4),
-            fallbacks: word(5),
-            resumed: word(6),
-            refused_decisions: word(7),
-            made_up: word(MADE_UP_WORD),
+            opened: word(OPENED_WORD),
+            closed: word(5),
+            refused: word(6),
+            records: halves::count(self.counts.words()),
+            dropped: word(7),
+            fallbacks: word(8),
+            resumed: word(9),
+            refused_decisions: word(10),
+            made_up: word(12),
         }
     }
 

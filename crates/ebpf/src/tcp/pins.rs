@@ -3,7 +3,7 @@
 //! ```text
 //! FOLDER/         locked by the process that uses it
 //!   5f3c01d2/     the layout of the maps; all that is kept, or nothing
-//!     link records slots modes free_slots counts
+//!     link records wakes slots modes free_slots counts
 //! ```
 //! A set is put together in another place and renamed: who dies meanwhile leaves none that a
 //! successor could take for whole.
@@ -21,7 +21,7 @@ use libbpf_rs::{MapHandle, libbpf_sys};
 use crate::Error;
 
 /// The maps that are kept, by the names of their files.
-pub(super) const MAPS: [&str; 5] = ["records", "slots", "modes", "free_slots", "counts"];
+pub(super) const MAPS: [&str; 6] = ["records", "wakes", "slots", "modes", "free_slots", "counts"];
 /// The file of the link, beside the maps.
 const LINK: &str = "link";
 /// Where a set is put together.

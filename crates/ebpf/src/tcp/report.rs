@@ -105,8 +105,8 @@ impl Events {
 pub struct Head {
     /// Whose.
     pub flow: FlowId,
-    /// Number of the record among those of the connection, from 1; those that the ring did not
-    /// take count too.
+    /// Number of the record among those of the connection, from 1; those that found no room
+    /// count too.
     pub seq: u32,
     /// Why, and what happened.
     pub events: Events,

@@ -146,7 +146,7 @@ impl Connections {
         all.filter(|(table, flow)| has_ended(*table, *flow)).collect()
     }
 
-    /// Drops those of `ended` that are there still: the ring did not take their last record.
+    /// Drops those of `ended` that are there still: their last record found no room.
     pub fn drop_unheard(&mut self, ended: &[(usize, FlowId)]) {
         for (table, flow) in ended {
             let place = (*table, flow.slot);

@@ -60,7 +60,7 @@ enum Told {
 pub struct Counts {
     /// Records that came.
     pub records: u64,
-    /// Records that the ring did not take.
+    /// Records that found no room.
     pub missed: u64,
     /// Decisions handed to the kernel.
     pub decisions: u64,

@@ -1,9 +1,9 @@
 //! The agent: algorithms of `forebay-core` decide for the connections of this machine's kernel.
 //!
 //! ```text
-//! kernel   every ACK ──► fold ──► report, once a round trip ──► ring ─┐
-//!             ▲                                                      ▼
-//!             └── slot ◄── decision ◄── algorithm ◄── measurement, events      agent
+//! kernel   every ACK ──► fold ──► report, once a round trip ──► records ─┐
+//!             ▲                                                          ▼
+//!             └── slot ◄── decision ◄── algorithm ◄── measurement, events         agent
 //! ```
 //! The kernel's side ([`forebay_ebpf::tcp`]) measures and enforces; it acts within a round trip by the
 //! [`Law`](forebay_core::cc::Law) of the last decision. All that decides is in [`flow`] (one

@@ -43,8 +43,8 @@ pub struct AlgorithmStatus {
     pub name: String,
     /// Algorithm and parameters.
     pub algorithm: String,
-    /// Named counters of the kernel's side since it was registered, such as reports that the ring
-    /// did not take.
+    /// Named counters of the kernel's side since it was registered, such as reports that found
+    /// no room.
     pub counters: Vec<(String, u64)>,
 }
 
@@ -57,7 +57,7 @@ pub struct Totals {
     pub closed: u64,
     /// Reports taken.
     pub reports: u64,
-    /// Reports missed: the ring did not take them.
+    /// Reports missed: they found no room.
     pub missed: u64,
     /// Decisions handed to the kernel.
     pub decisions: u64,
@@ -116,7 +116,7 @@ pub struct FlowStatus {
     pub lost_packets: u32,
     /// Records that came.
     pub reports: u64,
-    /// Records that the ring did not take.
+    /// Records that found no room.
     pub missed: u64,
     /// Decisions handed to the kernel.
     pub decisions: u64,

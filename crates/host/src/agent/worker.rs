@@ -6,8 +6,7 @@
 //! idle    50 ms
 //! ```
 //! A busy sleep ends early with what cannot wait (a connection, a loss, a timeout, a tripwire), and
-//! with nothing else: a wake-up costs the kernel several microseconds on the path of the ACK. So a
-//! report that waits already must not end it, which is why the rings are watched for edges. An idle
+//! with nothing else: a wake-up costs the kernel several microseconds on the path of the ACK. An idle
 //! sleep, of which the kernel's side is told, ends with the first record of any kind.
 
 use std::io;
@@ -175,8 +174,8 @@ impl AgentWorker {
         Ok(())
     }
 
-    /// Drops the connections that the kernel no longer has and whose last record the ring did not
-    /// take.
+    /// Drops the connections that the kernel no longer has and whose last record found no
+    /// room.
     fn sweep(&mut self, now: Timestamp) -> Result<(), forebay_ebpf::Error> {
         if now.saturating_since(self.swept) < SWEEP {
             return Ok(());
@@ -185,7 +184,7 @@ impl AgentWorker {
         let datapaths = &self.datapaths;
         let ended = self.connections.ended(&|table, flow| datapaths[table].mode(flow).is_none());
         if !ended.is_empty() {
-            // All they have told stands in the ring by now.
+            // All they have told stands in the records by now.
             self.drain()?;
             self.connections.drop_unheard(&ended);
         }
@@ -338,7 +337,7 @@ impl Wakes {
         Ok(Self(epoll))
     }
 
-    /// Sleeps until a ring or `mailbox` wakes us, at most so long.
+    /// Sleeps until a datapath or `mailbox` wakes us, at most so long.
     fn wait(&self, mailbox: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
         // The time of epoll_wait is in whole milliseconds, that of ppoll is not.
         let mut fds = [self.0.0.as_fd(), mailbox].map(|fd| PollFd::new(fd, PollFlags::POLLIN));

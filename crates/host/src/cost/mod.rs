@@ -169,7 +169,7 @@ impl Outcome {
 pub struct AgentOutcome {
     /// Reports taken a second.
     pub reports_per_s: f64,
-    /// Reports that the ring did not take, since the first connection.
+    /// Reports that found no room, since the first connection.
     pub reports_lost: u64,
     /// Decisions handed to the kernel a second.
     pub decisions_per_s: f64,

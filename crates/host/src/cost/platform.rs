@@ -117,7 +117,7 @@ pub(super) fn agent(earlier: &AgentStatus, later: &AgentStatus, slices: &[Slice]
     };
     AgentOutcome {
         reports_per_s: per_s(later.totals.reports, earlier.totals.reports),
-        // One that the ring did not take is missed once the next one comes.
+        // One that found no room is missed once the next one comes.
         reports_lost: later.totals.missed.max(counter("dropped")),
         decisions_per_s: per_s(later.totals.decisions, earlier.totals.decisions),
         stale: later.totals.stale,

@@ -130,7 +130,7 @@ pub static CATALOGUE: &[Entry] = &[
         "by [kind]: those rejected for a reason of that kind over those that arrived, reckoned \
          by its share of what was sent"),
     entry("agent_reports", "run arm", "", Mean, "reports that the agent of the flows took"),
-    entry("agent_missed", "run arm", "", Sum, "reports that its ring did not take"),
+    entry("agent_missed", "run arm", "", Sum, "reports that found no room"),
     entry("agent_decisions", "run arm", "", Mean, "decisions that it handed to the kernel"),
     entry("agent_stale", "run arm", "", Sum, "decisions that it withheld as too late"),
     entry("agent_failed", "run arm", "", Sum, "connections whose algorithm failed"),

@@ -103,7 +103,7 @@ pub struct ScaleRow {
     pub cpu_s_per_gb: f64,
     /// Reports a second.
     pub reports_per_s: f64,
-    /// Reports that the ring did not take, in all trials.
+    /// Reports that found no room, in all trials.
     pub reports_lost: u64,
     /// Share of a processor that the agent used, the largest of the trials.
     pub agent_share: f64,

@@ -3,11 +3,11 @@
 mod arithmetic;
 mod costs;
 mod ecn;
-mod full_ring;
 mod kernels;
 mod loopback;
 mod loss;
 mod native;
+mod no_room;
 mod recorded;
 mod safety;
 mod silence;

@@ -64,7 +64,7 @@ fn a_slot_that_is_used_again_is_another_connection() {
     let second = Path::new(3, 2);
     open(&mut connections, &second);
     assert_eq!(decide(&mut connections, &second), [(3, 1, 10)]);
-    // What the ring still holds of the first.
+    // What still waits of the first.
     let report = first.round(20);
     report.head.events = Events::CLOSE;
     tell(&mut connections, report);

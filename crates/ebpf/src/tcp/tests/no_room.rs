@@ -1,4 +1,4 @@
-//! A ring that nobody reads: what it does not take is counted, and told by the next record that it does.
+//! Records that nobody reads: what finds no room is counted, and told by the next record that does.
 
 use std::io::Write;
 use std::thread;
@@ -10,9 +10,9 @@ use super::loss::{EVERYTHING, lose, stream_until};
 use crate::program::tests::loaded;
 
 #[test]
-fn a_full_ring_loses_records_that_are_counted_to_the_last() {
+fn records_that_find_no_room_are_counted_to_the_last() {
     const CONNECTIONS: u64 = 200;
-    let small = Options { ring_bytes: 4096, ..options() };
+    let small = Options { records: 30, ..options() };
     let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
     let (address, received) = sink(CONNECTIONS as usize);
     for _ in 0..CONNECTIONS {
@@ -29,8 +29,8 @@ fn a_full_ring_loses_records_that_are_counted_to_the_last() {
 }
 
 #[test]
-fn a_full_ring_is_tried_again_once_a_millisecond() {
-    let small = Options { ring_bytes: 4096, ..options() };
+fn where_there_is_no_room_it_is_tried_again_once_a_millisecond() {
+    let small = Options { records: 30, ..options() };
     let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
     // Both with events that wait: one that is known to the agent, one that is not.
     let (address, received) = sink(1);
@@ -41,7 +41,7 @@ fn a_full_ring_is_tried_again_once_a_millisecond() {
         agent.serve(&mut datapath, each);
         agent.records.len() > 20
     });
-    until("the ring is full", || datapath.counters().dropped > 0);
+    until("there is no room", || datapath.counters().dropped > 0);
     let (address, received_2) = sink(1);
     let unknown = stream_until(&datapath, address);
     lose(&unknown.0, EVERYTHING);
@@ -74,14 +74,14 @@ fn a_full_ring_is_tried_again_once_a_millisecond() {
 
 #[test]
 fn what_happened_while_the_first_record_was_lost_is_told() {
-    let small = Options { ring_bytes: 4096, ..options() };
+    let small = Options { records: 30, ..options() };
     let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
     let (crowd, crowd_received) = sink(40);
     for _ in 0..40 {
         connect(crowd, datapath.name()).write_all(b"hello").expect("sent");
     }
     crowd_received.join().expect("received");
-    assert!(datapath.counters().dropped > 0, "the ring is full");
+    assert!(datapath.counters().dropped > 0, "there is no room");
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(&datapath, address);
     // Nothing comes back until a timeout.
