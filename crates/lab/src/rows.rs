@@ -2,13 +2,13 @@
 //!
 //! All times are nanoseconds since the start of the run; what happened before counts as 0.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use forebay_core::qdisc::ByReason;
+
+use crate::metrics::LinkTruth;
 
 /// Everything measured in one run.
 #[derive(Clone, Debug, Default)]
@@ -175,14 +175,8 @@ pub enum PacketLog {
     },
     /// In memory.
     Rows(Vec<PacketRow>),
-    /// In the form in which a back end has it.
-    Source(Arc<dyn PacketSource>),
-}
-
-/// Packets of a link that are made rows one by one: a copy of all would be as large as the log.
-pub trait PacketSource: fmt::Debug + Send + Sync {
-    /// Calls `visit` with every packet, in order of arrival.
-    fn for_each(&self, visit: &mut dyn FnMut(&PacketRow));
+    /// Read as the run went, for the metrics of the experiment's windows, and not kept.
+    Read(Box<LinkTruth>),
 }
 
 impl Default for PacketLog {
@@ -270,17 +264,22 @@ impl PacketRow {
 }
 
 impl PacketLog {
-    /// Calls `visit` with every packet, in order of arrival.
+    /// What the packets said, if they were read before.
+    pub fn truth(&self) -> Option<&LinkTruth> {
+        match self {
+            Self::Read(truth) => Some(truth),
+            Self::File { .. } | Self::Rows(_) => None,
+        }
+    }
+
+    /// Calls `visit` with every packet, in order of arrival. Fails if they cannot be read.
     pub fn for_each(&self, mut visit: impl FnMut(&PacketRow)) -> io::Result<()> {
         let (path, started_ns) = match self {
             Self::Rows(rows) => {
                 rows.iter().for_each(visit);
                 return Ok(());
             }
-            Self::Source(source) => {
-                source.for_each(&mut visit);
-                return Ok(());
-            }
+            Self::Read(_) => return Err(io::Error::other("packets that were not kept")),
             Self::File { path, started_ns } => (path, *started_ns),
         };
         let mut reader = BufReader::with_capacity(1 << 20, File::open(path)?);

@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::backend::{Backend, BackendError, Progress};
-use crate::metrics::{Evaluation, evaluate_last};
+use crate::metrics::{Evaluation, evaluate};
 use crate::plan::{Experiment, Plan, PlanError, Seeds};
 use crate::rows::RunRows;
 use crate::store::{NewRun, RunKey, Store, StoreError};
@@ -283,8 +283,8 @@ fn attempt_job(
     let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     // Of no consequence for the run.
     let mut progress = |step: Progress| drop(report(Report::Progress(step)));
-    let mut rows = backend.run(&job.experiment, folder, &mut progress)?;
-    let evaluation = evaluate_last(&job.experiment, &mut rows)?;
+    let rows = backend.run(&job.experiment, folder, &mut progress)?;
+    let evaluation = evaluate(&job.experiment, &rows)?;
     let mut host = host_json(&rows);
     host["started_unix_s"] = json!(started_unix_s);
     host["wall_s"] = json!(started.elapsed().as_secs_f64());

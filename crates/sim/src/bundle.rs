@@ -202,7 +202,10 @@ impl Sendbox {
         let packet = packet?;
         let identity = packet.identity();
         let hash = self.sampling.hash(identity);
-        self.control.on_departure(now, Some(hash), identity, packet.len());
+        let is_boundary = self.control.on_departure(now, Some(hash), identity, packet.len());
+        if let Some(log) = self.log.as_mut().filter(|_| is_boundary) {
+            log.on_boundary(identity);
+        }
         if backlog.packets == 0 {
             self.control.on_queue(now, backlog);
         }

@@ -14,6 +14,7 @@ const RATE_CHANGE: f64 = 0.01;
 /// The log of a bundle.
 #[derive(Debug, Default)]
 pub struct BundleLog {
+    boundaries: Vec<u64>,
     epochs: Vec<(Timestamp, Epoch)>,
     queue: Vec<(Timestamp, Backlog)>,
     decisions: Vec<(Timestamp, Decision)>,
@@ -21,6 +22,11 @@ pub struct BundleLog {
 }
 
 impl BundleLog {
+    /// Identities of the boundaries that were sent, in order.
+    pub fn boundaries(&self) -> &[u64] {
+        &self.boundaries
+    }
+
     /// Matched boundaries, and when their reports came.
     pub fn epochs(&self) -> &[(Timestamp, Epoch)] {
         &self.epochs
@@ -35,6 +41,10 @@ impl BundleLog {
     /// one every 100 ms.
     pub fn decisions(&self) -> &[(Timestamp, Decision)] {
         &self.decisions
+    }
+
+    pub(crate) fn on_boundary(&mut self, identity: u64) {
+        self.boundaries.push(identity);
     }
 
     pub(crate) fn on_epoch(&mut self, now: Timestamp, epoch: Epoch) {

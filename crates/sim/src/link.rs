@@ -21,7 +21,7 @@ use forebay_core::packet::Packet as _;
 use forebay_core::qdisc::{self, Backlog, Fifo, Qdisc};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
-use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
+use forebay_core::units::{Rate, Ratio, Timestamp};
 
 use crate::ended::Ended;
 use crate::event::{Event, Events, Timer, nanos_between};
@@ -127,7 +127,6 @@ impl Link {
         link: &network::Link,
         stack: &Stack,
         changes: &[forebay_core::link::Change],
-        stop: Duration,
         streams: &Streams,
     ) -> Result<Self, SpecError> {
         let config = &link.config;
@@ -147,11 +146,6 @@ impl Link {
             share: link.message_loss.as_f64(),
             stream: streams.stream("message_loss"),
         };
-        let rate = match &config.service {
-            forebay_core::link::Service::Unlimited => Rate::ZERO,
-            forebay_core::link::Service::Rate(rate) => *rate,
-            forebay_core::link::Service::Trace(trace) => trace.mean_rate(),
-        };
         let mut link = Self {
             index,
             queue,
@@ -167,7 +161,7 @@ impl Link {
             losses,
             message_losses,
             reorder: Reorder::new(config, Event::Held(index), streams).map(Box::new),
-            ended: Ended { log: link.log.then(|| PacketLog::new(rate, stop)), ..Ended::default() },
+            ended: Ended { log: link.log.then(PacketLog::default), ..Ended::default() },
             length: Integral::NONE,
             max_length: 0,
             sojourn: Integral::NONE,
@@ -375,11 +369,6 @@ impl Link {
         self.ended.log.as_ref()
     }
 
-    /// The log, which ends: no packet may come or leave afterwards.
-    pub fn take_log(&mut self) -> Option<PacketLog> {
-        self.ended.log.take()
-    }
-
     /// Packets in queue, device and server.
     #[cfg(any(test, debug_assertions))]
     pub fn queued_packets(&self) -> u64 {
@@ -421,6 +410,7 @@ mod tests {
     use super::*;
     use forebay_core::link::{Config, Service, Trace};
     use forebay_core::spec::{Spec, Value};
+    use forebay_core::units::Duration;
     use std::sync::Arc;
 
     const RATE: Rate = Rate::from_mbit_per_sec(16);
@@ -430,7 +420,7 @@ mod tests {
         let mut link = network::Link::new("l", Config::at_rate(RATE, Duration::ZERO), spec);
         change(&mut link);
         let stack = Stack { device_packets, ..Stack::NS3 };
-        Link::new(0, &link, &stack, &[], Duration::from_secs(1), &Streams::new(1)).unwrap()
+        Link::new(0, &link, &stack, &[], &Streams::new(1)).unwrap()
     }
 
     fn link(device_packets: usize) -> Link {

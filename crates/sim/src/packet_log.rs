@@ -1,14 +1,11 @@
 //! A record of every packet of a link, for those who ask for it.
 
+use std::collections::VecDeque;
+
 use forebay_core::packet::{Ecn, Packet as _};
-use forebay_core::units::{Duration, Rate, Timestamp};
+use forebay_core::units::Timestamp;
 
 use crate::packet::{Kind, Packet};
-
-/// Rows that are reserved at once at most: 32 MB.
-const RESERVED_MAX: u64 = 1 << 19;
-/// Mean length of packets that the reservation counts with, full segments and acknowledgements.
-const MEAN_LEN: u64 = 800;
 
 /// What became of a packet on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,20 +66,16 @@ struct Row {
     ecn: Ecn,
 }
 
-/// The log of a link. A packet on the link carries the number of its row.
-#[derive(Debug)]
+/// The log of a link. A packet on the link carries the number of its row, counted from the first that
+/// ever came.
+#[derive(Debug, Default)]
 pub(crate) struct PacketLog {
-    rows: Vec<Row>,
+    rows: VecDeque<Row>,
+    /// Rows that were taken out.
+    taken: u64,
 }
 
 impl PacketLog {
-    /// Room for the packets of `time` at `rate`, within reason.
-    pub fn new(rate: Rate, time: Duration) -> Self {
-        let bytes = u128::from(rate.as_bits_per_sec() / 8) * time.as_millis() / 1000;
-        let rows = (bytes / u128::from(MEAN_LEN)).min(u128::from(RESERVED_MAX));
-        Self { rows: Vec::with_capacity(rows as usize) }
-    }
-
     /// A packet comes; returns its row. By value, as below: a packet that is lent out stands in memory
     /// on links without a log, too.
     #[inline(never)]
@@ -103,31 +96,35 @@ impl PacketLog {
             fate,
             ecn,
         };
-        self.rows.push(row);
-        self.rows.len() as u64 - 1
+        self.rows.push_back(row);
+        self.taken + self.rows.len() as u64 - 1
+    }
+
+    fn row(&mut self, number: u64) -> &mut Row {
+        &mut self.rows[(number - self.taken) as usize]
     }
 
     /// The queue after the arrival of the last packet.
     pub fn set_queue(&mut self, packets: u64) {
-        if let Some(row) = self.rows.last_mut() {
+        if let Some(row) = self.rows.back_mut() {
             row.queue_packets = u32::try_from(packets).unwrap_or(u32::MAX);
         }
     }
 
     /// When the packet of `row` arrived.
     pub fn arrived(&self, row: u64) -> Timestamp {
-        self.rows[row as usize].arrived
+        self.rows[(row - self.taken) as usize].arrived
     }
 
     /// The packet of `row` comes no further.
     pub fn on_end(&mut self, row: u64, fate: Fate) {
-        self.rows[row as usize].fate = fate;
+        self.row(row).fate = fate;
     }
 
     /// The packet has left the server.
     #[inline(never)]
     pub fn on_departure(&mut self, now: Timestamp, packet: Packet) {
-        let row = &mut self.rows[packet.queued as usize];
+        let row = self.row(packet.queued);
         row.departed = now;
         let is_marked = packet.ecn() == Ecn::Ce && row.ecn != Ecn::Ce;
         // From here on only this is of interest.
@@ -136,7 +133,7 @@ impl PacketLog {
 
     /// The packet of `row` reaches the far end at `at`.
     pub fn on_release(&mut self, row: u64, at: Timestamp) {
-        let row = &mut self.rows[row as usize];
+        let row = self.row(row);
         (row.released, row.fate) = (at, Fate::Delivered);
     }
 
@@ -149,24 +146,27 @@ impl PacketLog {
         self.rows.iter().map(move |row| row.record(now, owner(row.kind, row.flow)))
     }
 
-    /// The same, without the rest of the simulation.
-    pub fn into_records(
-        mut self,
+    /// Takes out the first row if at `now` nothing can happen to its packet any more.
+    pub fn take_settled(
+        &mut self,
         now: Timestamp,
         owner: impl Fn(Kind, u32) -> Owner,
-    ) -> PacketRecords {
-        for row in &mut self.rows {
-            let (kind, index) = match owner(row.kind, row.flow) {
-                Owner::Flow(index) => (Kind::Data, index),
-                Owner::Bundle(index) => (Kind::Message, index),
-            };
-            (row.kind, row.flow) = (kind, index as u32);
-        }
-        PacketRecords { rows: self.rows, now }
+    ) -> Option<PacketRecord> {
+        let row = self.rows.pop_front_if(|row| row.is_settled(now))?;
+        self.taken += 1;
+        Some(row.record(now, owner(row.kind, row.flow)))
     }
 }
 
 impl Row {
+    fn is_settled(&self, now: Timestamp) -> bool {
+        match self.fate {
+            Fate::Delivered => self.released <= now,
+            Fate::QueueDrop | Fate::Lost => true,
+            Fate::Inside => false,
+        }
+    }
+
     fn record(&self, now: Timestamp, owner: Owner) -> PacketRecord {
         let past = |at: Timestamp| (at <= now).then_some(at);
         let is_inside = self.fate == Fate::Delivered && self.released > now;
@@ -181,24 +181,5 @@ impl Row {
             is_marked: self.departed <= now && self.ecn == Ecn::Ce,
             queue_packets: self.queue_packets,
         }
-    }
-}
-
-/// The log of a link of a simulation that has ended.
-#[derive(Debug, Default)]
-pub struct PacketRecords {
-    /// The flow is the index of the owner, a bundle's for a message.
-    rows: Vec<Row>,
-    now: Timestamp,
-}
-
-impl PacketRecords {
-    /// Every packet, in order of arrival.
-    pub fn iter(&self) -> impl Iterator<Item = PacketRecord> {
-        self.rows.iter().map(|row| {
-            let index = row.flow as usize;
-            let is_message = row.kind == Kind::Message;
-            row.record(self.now, if is_message { Owner::Bundle(index) } else { Owner::Flow(index) })
-        })
     }
 }

@@ -180,12 +180,15 @@ fn epochs_are_what_the_log_of_the_link_says() {
     let mut simulation = Simulation::new(&plan).unwrap();
     simulation.run();
     let metrics = simulation.bundle_metrics(0);
-    let epochs = simulation.bundle_log(0).unwrap().epochs().to_vec();
+    let log = simulation.bundle_log(0).unwrap();
+    let (epochs, boundaries) = (log.epochs().to_vec(), log.boundaries().to_vec());
     assert_eq!(epochs.len() as u64, metrics.boundaries_matched);
     let shares = metrics.boundaries_matched as f64 / metrics.boundaries_sent as f64;
     assert!(epochs.len() > 300 && shares > 0.98, "{metrics:?}");
     let packets: Vec<_> = simulation.packet_log(0).collect();
     for (at, epoch) in &epochs {
+        assert!(boundaries.contains(&epoch.identity));
+        assert!(epoch.previous_identity.is_none_or(|it| boundaries.contains(&it)));
         let found: Vec<_> = packets.iter().filter(|it| it.identity == epoch.identity).collect();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].owner, found[0].arrived), (Owner::Flow(0), epoch.sent_at));

@@ -10,10 +10,10 @@
 //! without a truth, or without a rate because it was overtaken, counts as wrong. A report that gives
 //! no round trip above zero matches nothing and counts against `boundaries_matched`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
-use super::links::LinkTruth;
+use super::links::{Boundary, LinkTruth};
 use super::statistics::{Sorted, Timeline, mean, share};
 use super::{Metrics, bounds_ns};
 use crate::plan::Experiment;
@@ -64,35 +64,25 @@ impl JudgedEpoch {
     }
 }
 
-/// A boundary packet in the log of the bottleneck.
-struct Boundary {
-    departed_ns: u64,
-    released_ns: u64,
-    sojourn_ns: u64,
-    /// Bytes of the pair that had left, this packet included.
-    bytes: u64,
-}
-
 /// Finds the truth about every matched boundary.
 pub fn judge_epochs(
     experiment: &Experiment,
     bundle: &Bundle,
     row: &BundleRow,
     there: &LinkTruth,
-    back: &LinkTruth,
 ) -> Vec<JudgedEpoch> {
     let Some(pair) = experiment.pairs.iter().position(|name| *name == bundle.pair) else {
         return Vec::new();
     };
-    let boundaries = boundaries(row, there, pair as u16);
-    let (there_link, back_link) = links(experiment, bundle);
-    let mut returns: Vec<(u64, u64)> =
-        back.passed.iter().map(|packet| (packet.arrived_ns, packet.sojourn_ns())).collect();
-    returns.sort_unstable();
+    let mut boundaries: HashMap<u64, Vec<&Boundary>> = HashMap::new();
+    for boundary in there.boundaries.iter().filter(|boundary| usize::from(boundary.pair) == pair) {
+        boundaries.entry(boundary.identity).or_default().push(boundary);
+    }
+    let links = links(experiment, bundle);
     let find = |identity: u64, by: u64| {
         let found = boundaries.get(&identity)?;
         // The newest of that identity that can have been reported by then.
-        found.iter().rev().find(|boundary| boundary.released_ns <= by)
+        found.iter().copied().rev().find(|boundary| boundary.released_ns <= by)
     };
     let judge = |epoch: &EpochRow| {
         let this = find(epoch.identity, epoch.at_ns);
@@ -102,7 +92,7 @@ pub fn judge_epochs(
             let time_us = this.departed_ns.checked_sub(previous.departed_ns)? as f64 / 1e3;
             share(bytes as f64 * 8.0, time_us)
         });
-        let rtt_ms = this.map(|this| true_rtt_ms(this, there_link, back_link, &returns));
+        let rtt_ms = this.map(|this| true_rtt_ms(this, links));
         JudgedEpoch { estimate: *epoch, rtt_ms, rate_mbps }
     };
     row.epochs.iter().map(judge).collect()
@@ -116,32 +106,10 @@ fn links<'a>(experiment: &'a Experiment, bundle: &Bundle) -> (&'a Link, &'a Link
     }
 }
 
-fn boundaries(row: &BundleRow, there: &LinkTruth, pair: u16) -> HashMap<u64, Vec<Boundary>> {
-    let wanted: HashSet<u64> =
-        row.epochs.iter().flat_map(|epoch| [epoch.identity, epoch.previous_identity]).collect();
-    let mut found: HashMap<u64, Vec<Boundary>> = HashMap::new();
-    let mut bytes = 0;
-    for packet in there.passed.iter().filter(|packet| packet.pair == pair) {
-        bytes += u64::from(packet.bytes);
-        if wanted.contains(&packet.identity) {
-            found.entry(packet.identity).or_default().push(Boundary {
-                departed_ns: packet.departed_ns,
-                released_ns: packet.released_ns,
-                sojourn_ns: packet.sojourn_ns(),
-                bytes,
-            });
-        }
-    }
-    found
-}
-
-fn true_rtt_ms(boundary: &Boundary, there: &Link, back: &Link, returns: &[(u64, u64)]) -> f64 {
-    let next = returns.partition_point(|(arrived, _)| *arrived < boundary.released_ns);
-    // Without a later packet the return link was idle to the end.
-    let waited_ns = returns.get(next).map_or(0, |(_, sojourn)| *sojourn);
+fn true_rtt_ms(boundary: &Boundary, (there, back): (&Link, &Link)) -> f64 {
     let delay = there.delay_at(Duration::from_nanos(boundary.departed_ns))
         + back.delay_at(Duration::from_nanos(boundary.released_ns));
-    delay.as_secs_f64() * 1e3 + (boundary.sojourn_ns + waited_ns) as f64 / 1e6
+    delay.as_secs_f64() * 1e3 + (boundary.sojourn_ns + boundary.waited_ns) as f64 / 1e6
 }
 
 /// The queue of a sendbox over time.
@@ -176,11 +144,7 @@ pub fn metrics(
         metrics.put("queue_share_at_sendbox", share(here, here + there));
     }
     let pair = experiment.pairs.iter().position(|name| *name == bundle.pair);
-    let passed = there.passed_in(from, to).iter();
-    let bytes: u64 = passed
-        .filter(|packet| Some(usize::from(packet.pair)) == pair)
-        .map(|packet| u64::from(packet.bytes))
-        .sum();
+    let bytes = pair.map_or(0, |pair| there.bytes_of(pair as u16, window));
     metrics.put("throughput_mbps", share(bytes as f64 * 8e3, (to - from) as f64));
     let in_window: Vec<&JudgedEpoch> =
         judged.iter().filter(|epoch| (from..to).contains(&epoch.estimate.at_ns)).collect();
@@ -304,14 +268,21 @@ fn whole_run(row: &BundleRow, metrics: &mut Metrics) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::links;
     use crate::metrics::testing::{experiment, packet};
     use crate::rows::{LinkRow, PacketLog, PacketRow, QueueRow};
 
     const MS: u64 = 1_000_000;
 
-    fn link(name: &str, packets: Vec<PacketRow>) -> LinkTruth {
+    /// The whole of what is read.
+    fn window() -> Window {
+        Window { name: String::new(), from: Duration::ZERO, to: Duration::from_millis(100) }
+    }
+
+    fn link(name: &str, mut packets: Vec<PacketRow>) -> LinkRow {
+        packets.sort_by_key(|packet| packet.arrived_ns);
         let packets = PacketLog::Rows(packets);
-        LinkTruth::read(&LinkRow { name: name.into(), packets, ..Default::default() }).unwrap()
+        LinkRow { name: name.into(), packets, ..Default::default() }
     }
 
     fn bundle_row() -> BundleRow {
@@ -365,8 +336,10 @@ mod tests {
             link("forward", vec![at(10, 10, 11), at(11, 12, 14), at(50, 14, 15), at(12, 12, 16)]);
         // The report about 11 leaves at 39 ms and waits 3 ms; that about 12 meets nobody.
         let back = link("reverse", vec![at(70, 40, 43), at(71, 20, 29)]);
-        let row = bundle_row();
-        let judged = judge_epochs(&experiment, &experiment.bundles[0], &row, &there, &back);
+        let (links, bundles) = (vec![there, back], vec![bundle_row()]);
+        let rows = RunRows { links, bundles, ..RunRows::default() };
+        let there = links::read(&experiment, &rows, &[window()]).unwrap().swap_remove(0);
+        let judged = judge_epochs(&experiment, &experiment.bundles[0], &rows.bundles[0], &there);
         (experiment, there, judged)
     }
 
@@ -429,10 +402,9 @@ mod tests {
     #[test]
     fn estimates_are_counted_against_the_truth() {
         let (experiment, there, judged) = judged();
-        let window =
-            Window { name: String::new(), from: Duration::ZERO, to: Duration::from_millis(100) };
         let row = bundle_row();
-        let metrics = metrics(&experiment, &experiment.bundles[0], &row, &there, &judged, &window);
+        let bundle = &experiment.bundles[0];
+        let metrics = metrics(&experiment, bundle, &row, &there, &judged, &window());
         let get = |name: &str| metrics.get(name).unwrap();
         // Errors are 0.4 and 2.0 ms; that of the third is unknown.
         assert_eq!(get("rtt_within_1ms"), 1.0 / 3.0);

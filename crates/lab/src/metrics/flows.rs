@@ -20,7 +20,7 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
         return metrics;
     }
     let bins = total_bins(&of_flow);
-    for window in windows(experiment, rows) {
+    for window in windows(experiment, rows.attack.as_ref()) {
         let active = match flow.map(|flow| &experiment.flows[flow]) {
             Some(flow) => Window {
                 from: window.from.max(flow.first_start()),

@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Experiment;
 use crate::plan::experiment::{Flow, Window};
-use crate::rows::{AttackRow, LinkRow, PacketLog, RequestRow, RunRows};
+use crate::rows::{AttackRow, RequestRow, RunRows};
 pub use catalogue::{CATALOGUE, Entry, Pooling, describe};
-use links::LinkTruth;
+pub use links::{LinkTruth, Reader};
 pub use requests::Outcome;
 pub use samples::Series;
 pub use validity::LIMITS;
@@ -96,23 +96,17 @@ pub struct Evaluation {
 
 /// Works out every metric of a run. Fails only if a packet log cannot be read.
 pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
-    let truths = rows.links.iter().map(LinkTruth::read).collect::<io::Result<Vec<_>>>()?;
-    Ok(evaluate_by(experiment, rows, &truths))
+    let known: Option<Vec<&LinkTruth>> = rows.links.iter().map(|it| it.packets.truth()).collect();
+    if let Some(truths) = known {
+        return Ok(evaluate_by(experiment, rows, &truths));
+    }
+    let windows: Vec<Window> = windows(experiment, rows.attack.as_ref()).collect();
+    let truths = links::read(experiment, rows, &windows)?;
+    Ok(evaluate_by(experiment, rows, &truths.iter().collect::<Vec<_>>()))
 }
 
-/// The same, and lets go of the packet log of each link once it has been read.
-pub fn evaluate_last(experiment: &Experiment, rows: &mut RunRows) -> io::Result<Evaluation> {
-    let read = |row: &mut LinkRow| {
-        let truth = LinkTruth::read(row);
-        row.packets = PacketLog::default();
-        truth
-    };
-    let truths = rows.links.iter_mut().map(read).collect::<io::Result<Vec<_>>>()?;
-    Ok(evaluate_by(experiment, rows, &truths))
-}
-
-fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[LinkTruth]) -> Evaluation {
-    let truth = |name: &str| truths.iter().find(|truth| truth.name == name);
+fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -> Evaluation {
+    let truth = |name: &str| truths.iter().copied().find(|truth| truth.name == name);
     let requests: Vec<JudgedRequest> =
         rows.requests.iter().map(|row| judge(experiment, rows, row)).collect();
     let mut run = requests::metrics(&outcomes(&requests, |_| true));
@@ -137,17 +131,16 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[LinkTruth]) ->
     let mut bundle_parts = Vec::new();
     let mut series = samples::of_run(experiment, rows, truths);
     for (bundle, row) in bundles::declared(experiment, rows) {
-        let (there, back) =
-            if bundle.reversed { ("reverse", "forward") } else { ("forward", "reverse") };
-        let (Some(there), Some(back)) = (truth(there), truth(back)) else { continue };
-        let judged = bundles::judge_epochs(experiment, bundle, row, there, back);
+        let there = truth(if bundle.reversed { "reverse" } else { "forward" });
+        let Some(there) = there else { continue };
+        let judged = bundles::judge_epochs(experiment, bundle, row, there);
         series.extend(samples::of_bundle(row, &judged));
         let metrics = per_window(experiment, rows, |window| {
             bundles::metrics(experiment, bundle, row, there, &judged, window)
         });
         bundle_parts.push(Part { name: row.name.clone(), metrics });
     }
-    for window in windows(experiment, rows) {
+    for window in windows(experiment, rows.attack.as_ref()) {
         run.put_all(&window.name, queues_together(rows, truths, &window));
     }
     Evaluation {
@@ -162,8 +155,11 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[LinkTruth]) ->
 }
 
 /// The counted interval, the plan's own, and that of an attack.
-fn windows(experiment: &Experiment, rows: &RunRows) -> impl Iterator<Item = Window> {
-    let attack = rows.attack.as_ref().and_then(|attack| attack_window(experiment, attack));
+pub fn windows(
+    experiment: &Experiment,
+    attack: Option<&AttackRow>,
+) -> impl Iterator<Item = Window> {
+    let attack = attack.and_then(|attack| attack_window(experiment, attack));
     let own = experiment.windows.iter().cloned();
     std::iter::once(experiment.counted()).chain(own).chain(attack)
 }
@@ -182,7 +178,7 @@ fn per_window(
     mut metrics: impl FnMut(&Window) -> Metrics,
 ) -> Metrics {
     let mut all = Metrics::default();
-    for window in windows(experiment, rows) {
+    for window in windows(experiment, rows.attack.as_ref()) {
         all.put_all(&window.name, metrics(&window));
     }
     all
@@ -225,7 +221,7 @@ fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::un
 }
 
 /// The queues of both links and of all sendboxes, added.
-fn queues_together(rows: &RunRows, truths: &[LinkTruth], window: &Window) -> Metrics {
+fn queues_together(rows: &RunRows, truths: &[&LinkTruth], window: &Window) -> Metrics {
     let at_links = truths.iter().filter_map(|truth| truth.mean_queue(window));
     let at_sendboxes = rows.bundles.iter().filter_map(|bundle| bundles::mean_queue(bundle, window));
     let mut metrics = Metrics::default();

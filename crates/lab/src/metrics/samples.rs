@@ -2,14 +2,9 @@
 
 use super::bundles::JudgedEpoch;
 use super::flows::total_bins;
-use super::links::LinkTruth;
+use super::links::{BIN_NS, LinkTruth, QUEUE_BIN_NS};
 use crate::plan::Experiment;
 use crate::rows::{BundleRow, FlowRow, RunRows, TcpRow};
-
-/// Interval of sampled series of a link.
-const QUEUE_STEP_NS: u64 = 10_000_000;
-/// Interval of sampled rates.
-const RATE_STEP_NS: u64 = 100_000_000;
 
 /// One quantity over time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,17 +20,14 @@ pub struct Series {
 }
 
 /// The series of links and flows.
-pub fn of_run(experiment: &Experiment, rows: &RunRows, truths: &[LinkTruth]) -> Vec<Series> {
-    let stop_ns = experiment.stop.as_nanos() as u64;
+pub fn of_run(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -> Vec<Series> {
     let mut series = Vec::new();
     for truth in truths {
-        let steps = |step: u64| (0..stop_ns / step).map(move |k| (k * step, (k + 1) * step));
-        let queue = steps(QUEUE_STEP_NS)
-            .filter_map(|(from, to)| Some((from as f64 / 1e9, truth.queue.mean(from, to)?)));
-        let rate = steps(RATE_STEP_NS).map(|(from, to)| {
-            let bytes: u64 = truth.passed_in(from, to).iter().map(|p| u64::from(p.bytes)).sum();
-            (from as f64 / 1e9, bytes as f64 * 8e3 / RATE_STEP_NS as f64)
-        });
+        let at = |bin: usize, width: u64| (bin as u64 * width) as f64 / 1e9;
+        let queue = truth.queue_over_time().enumerate();
+        let queue = queue.map(|(bin, mean)| (at(bin, QUEUE_BIN_NS), mean));
+        let rate = truth.bytes_over_time().iter().enumerate();
+        let rate = rate.map(|(bin, bytes)| (at(bin, BIN_NS), *bytes as f64 * 8e3 / BIN_NS as f64));
         for (quantity, points) in
             [("queue_packets", queue.collect()), ("throughput_mbps", rate.collect::<Vec<_>>())]
         {
@@ -86,7 +78,7 @@ fn of_connection(name: &str, row: &FlowRow) -> Vec<Series> {
 /// Rates in the bins that begin before `stop_s`.
 fn rates(bins: &[u64], stop_s: f64) -> Vec<(f64, f64)> {
     let points = bins.iter().enumerate().map(|(bin, bytes)| {
-        (bin as f64 * RATE_STEP_NS as f64 / 1e9, *bytes as f64 * 8e3 / RATE_STEP_NS as f64)
+        (bin as f64 * BIN_NS as f64 / 1e9, *bytes as f64 * 8e3 / BIN_NS as f64)
     });
     points.take_while(|(at, _)| *at < stop_s).collect()
 }

@@ -140,8 +140,7 @@ impl Simulation {
     ) -> Result<(), SpecError> {
         let (link, streams) = (&network.links[index], streams.part(&network.links[index].name));
         let changes = walk::changes(link, network.stop, &streams);
-        let (number, stop) = (index as u32, network.stop);
-        let built = Link::new(number, link, &network.stack, &changes, stop, &streams);
+        let built = Link::new(index as u32, link, &network.stack, &changes, &streams);
         self.links.push(built.map_err(|error| error.within(&link.name))?);
         self.schedules.push(Schedule { changes, next: 0 });
         self.plan_change(index);

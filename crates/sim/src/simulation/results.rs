@@ -8,7 +8,7 @@ use crate::bundle::BundleMetrics;
 use crate::bundle_log::BundleLog;
 use crate::metrics::{Bin, FlowMetrics, LinkMetrics, SenderState, mbit_per_s, ratio};
 use crate::packet::Kind;
-use crate::packet_log::{Owner, PacketLog, PacketRecord, PacketRecords};
+use crate::packet_log::{Owner, PacketRecord};
 use crate::written::WriteLog;
 
 impl Simulation {
@@ -147,19 +147,25 @@ impl Simulation {
         self.sendboxes.get_mut(index)?.log(self.now)
     }
 
-    /// Every packet of link `index` so far, in order of arrival; nothing for a link without a log.
+    /// The packets of link `index` that were not taken out, in order of arrival; nothing for a link without a
+    /// log.
     pub fn packet_log(&self, index: usize) -> impl Iterator<Item = PacketRecord> {
         let log = self.links.get(index).and_then(|link| link.log());
         let owner = |kind, flow| self.owner(kind, flow);
         log.into_iter().flat_map(move |log| log.records(self.now, owner))
     }
 
-    /// Ends the simulation and hands over the logs of all links, without a copy; empty for a link without.
-    pub fn into_packet_logs(mut self) -> Vec<PacketRecords> {
-        let logs: Vec<_> = self.links.iter_mut().map(|link| link.take_log()).collect();
-        let owner = |kind, flow| self.owner(kind, flow);
-        let records = |log: Option<PacketLog>| log.map(|log| log.into_records(self.now, owner));
-        logs.into_iter().map(|log| records(log).unwrap_or_default()).collect()
+    /// Takes the packets of link `index` out of its log, in order of arrival and up to the first that is
+    /// still on the link: a log that is emptied as the run goes holds no more than those that came since.
+    pub fn take_packets(&mut self, index: usize, mut take: impl FnMut(&PacketRecord)) {
+        let Some(mut log) = self.links.get_mut(index).and_then(|link| link.ended().log.take())
+        else {
+            return;
+        };
+        while let Some(record) = log.take_settled(self.now, |kind, flow| self.owner(kind, flow)) {
+            take(&record);
+        }
+        self.links[index].ended().log = Some(log);
     }
 
     /// Whose a packet is that carries `flow`.

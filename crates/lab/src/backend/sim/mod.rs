@@ -4,6 +4,7 @@
 //! run, requests go over persistent connections, clients ask in open loop, and a run drains until the
 //! last answer was read. With the stack `ns3` a connection opens when its flow starts.
 
+mod packets;
 mod rows;
 mod setup;
 #[cfg(test)]
@@ -20,9 +21,10 @@ use forebay_sim::{INTERVAL_NS, Requests, Simulation};
 use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
-use crate::rows::RunRows;
+use crate::rows::{PacketRow, RunRows};
+use packets::Packets;
 use rows::Rows;
-use setup::Setup;
+use setup::{Place, Setup};
 use watch::Watch;
 
 /// The back end.
@@ -63,49 +65,82 @@ impl Backend for Sim {
         _directory: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RunRows, BackendError> {
-        refuse(experiment)?;
-        let Setup { network, places, mut requests } = Setup::of(experiment)?;
-        let failed = |error: SpecError| BackendError::Unsupported(error.to_string());
-        let mut simulation = Simulation::new(network).map_err(failed)?;
-        for (number, place) in places.iter().enumerate() {
-            let traffic = &experiment.flows[place.flow].traffic;
-            // The logs of thousands of connections would be larger than the connections.
-            if matches!(traffic, plan::Traffic::Greedy { flows } if *flows <= WATCHED_MAX) {
-                simulation.watch_writing(number);
-            }
-        }
-        let mut watch = Watch::of(experiment, &places);
-        run(experiment, &mut simulation, &mut requests, &mut watch, progress);
-        Ok(Rows { experiment, simulation, places, requests, samples: watch.samples }.all())
+        run(experiment, progress, |_, _| ())
     }
 }
 
+/// Runs `experiment`; `visit` is told of every packet, with the number of its link.
 fn run(
     experiment: &Experiment,
-    simulation: &mut Simulation,
-    requests: &mut Requests,
-    watch: &mut Watch,
     progress: &mut dyn FnMut(Progress),
-) {
-    let mut run_to = |until: Duration, done: f64, phase: &str| {
-        watch.run_until(Timestamp::ZERO + until, simulation, requests);
-        progress(Progress { phase: phase.into(), done });
-        requests.unfinished()
-    };
-    let mut unfinished = 0;
-    for step in 1..=STEPS {
-        unfinished =
-            run_to(experiment.stop * step / STEPS, f64::from(step) / f64::from(STEPS), "running");
+    visit: impl FnMut(usize, &PacketRow),
+) -> Result<RunRows, BackendError> {
+    refuse(experiment)?;
+    let Setup { network, places, requests } = Setup::of(experiment)?;
+    let failed = |error: SpecError| BackendError::Unsupported(error.to_string());
+    let mut simulation = Simulation::new(network).map_err(failed)?;
+    for (number, place) in places.iter().enumerate() {
+        let traffic = &experiment.flows[place.flow].traffic;
+        // The logs of thousands of connections would be larger than the connections.
+        if matches!(traffic, plan::Traffic::Greedy { flows } if *flows <= WATCHED_MAX) {
+            simulation.watch_writing(number);
+        }
     }
-    let mut until = experiment.stop;
-    if experiment.flows.iter().any(|flow| !flow.is_tcp()) {
-        until += LINGER.min(experiment.drain);
-        unfinished = run_to(until, 1.0, "draining");
+    let watch = Watch::of(experiment, &places);
+    let packets = Packets::new(experiment, &places, visit);
+    let mut run = Run { experiment, simulation, requests, watch, packets };
+    run.complete(progress);
+    Ok(run.rows(places))
+}
+
+/// A run that is under way.
+struct Run<'a, V> {
+    experiment: &'a Experiment,
+    simulation: Simulation,
+    requests: Requests,
+    watch: Watch,
+    packets: Packets<V>,
+}
+
+impl<V: FnMut(usize, &PacketRow)> Run<'_, V> {
+    fn complete(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let Experiment { stop, drain, .. } = *self.experiment;
+        let mut run_to = |it: &mut Self, until: Duration, done: f64, phase: &str| {
+            it.run_to(Timestamp::ZERO + until);
+            progress(Progress { phase: phase.into(), done });
+            it.requests.unfinished()
+        };
+        let mut unfinished = 0;
+        for step in 1..=STEPS {
+            let done = f64::from(step) / f64::from(STEPS);
+            unfinished = run_to(self, stop * step / STEPS, done, "running");
+        }
+        let mut until = stop;
+        if self.experiment.flows.iter().any(|flow| !flow.is_tcp()) {
+            until += LINGER.min(drain);
+            unfinished = run_to(self, until, 1.0, "draining");
+        }
+        let end = stop + drain;
+        while unfinished > 0 && until < end {
+            until = (until + Duration::from_nanos(INTERVAL_NS)).min(end);
+            unfinished = run_to(self, until, 1.0, "draining");
+        }
     }
-    let end = experiment.stop + experiment.drain;
-    while unfinished > 0 && until < end {
-        until = (until + Duration::from_nanos(INTERVAL_NS)).min(end);
-        unfinished = run_to(until, 1.0, "draining");
+
+    /// Runs to `until` and looks at packets on the way.
+    fn run_to(&mut self, until: Timestamp) {
+        let Self { simulation, requests, watch, packets, .. } = self;
+        while simulation.now() < until {
+            let next = (simulation.now() + packets::INTERVAL).min(until);
+            watch.run_until(next, simulation, requests);
+            packets.take(simulation);
+        }
+    }
+
+    fn rows(mut self, places: Vec<Place>) -> RunRows {
+        let truths = self.packets.finish(&mut self.simulation);
+        let Self { experiment, simulation, requests, watch, .. } = self;
+        Rows { experiment, simulation, places, requests, samples: watch.samples, truths }.all()
     }
 }
 

@@ -1,24 +1,21 @@
 //! From a run to rows.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::bundle::sendbox::{Decision, Epoch};
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Rate, Timestamp};
-use forebay_sim::{
-    BIN_NS, Bin, Fate, FlowMetrics, INTERVAL_NS, LinkMetrics, Owner, PacketRecord, PacketRecords,
-    Requests, Simulation,
-};
+use forebay_sim::{BIN_NS, Bin, FlowMetrics, INTERVAL_NS, LinkMetrics, Requests, Simulation};
 
-use super::setup::{FORWARD, Place, REVERSE};
+use super::setup::Place;
+use crate::metrics::LinkTruth;
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
 use crate::plan::schedule::Connections;
 use crate::rows::{
-    self, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, PacketRow,
-    PacketSource, QueueRow, RequestRow, RunRows, TcpRow,
+    self, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow,
+    RequestRow, RunRows, TcpRow,
 };
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP around the payload of a datagram.
@@ -32,38 +29,24 @@ pub(super) struct Rows<'a> {
     pub requests: Requests,
     /// States of connections over time, by flow of the network.
     pub samples: BTreeMap<usize, Vec<TcpRow>>,
+    /// What the packets of the links said.
+    pub truths: Vec<LinkTruth>,
 }
 
 impl Rows<'_> {
     pub fn all(mut self) -> RunRows {
-        let links = [("forward", FORWARD), ("reverse", REVERSE)];
-        let mut rows = RunRows {
+        let truths = std::mem::take(&mut self.truths).into_iter().enumerate();
+        let links = truths.map(|(index, truth)| self.link_row(index, truth)).collect();
+        RunRows {
             finished_ns: self.simulation.now().as_nanos(),
             requests: self.request_rows(),
             flows: self.flow_rows(),
-            links: links.map(|(name, index)| self.link_row(name, index)).to_vec(),
+            links,
             bundles: self.bundle_rows(),
             attack: None,
             agent: None,
             // There is no machine, and nothing is late.
             host: HostRow::default(),
-        };
-        self.hand_over_logs(&mut rows);
-        rows
-    }
-
-    /// The simulation ends with it: nothing keeps a log twice.
-    fn hand_over_logs(self, rows: &mut RunRows) {
-        let flows = &self.experiment.flows;
-        let pair_of = |place: &Place| self.pair(&flows[place.flow].pair);
-        let of_flows: Vec<u16> = self.places.iter().map(pair_of).collect();
-        let bundles = self.experiment.bundles.iter();
-        let of_bundles: Vec<u16> = bundles.map(|bundle| self.pair(&bundle.pair)).collect();
-        let mut logs = self.simulation.into_packet_logs();
-        for (row, index) in rows.links.iter_mut().zip([FORWARD, REVERSE]) {
-            let records = std::mem::take(&mut logs[index]);
-            let (of_flows, of_bundles) = (of_flows.clone(), of_bundles.clone());
-            row.packets = PacketLog::Source(Arc::new(Log { records, of_flows, of_bundles }));
         }
     }
 
@@ -162,9 +145,10 @@ impl Rows<'_> {
         Some(row)
     }
 
-    fn link_row(&self, name: &str, index: usize) -> LinkRow {
+    fn link_row(&self, index: usize, truth: LinkTruth) -> LinkRow {
         LinkRow {
-            name: name.into(),
+            name: truth.name.clone(),
+            packets: PacketLog::Read(Box::new(truth)),
             rate_achieved: 1.0,
             measured: of_link(&self.simulation.link_metrics(index)),
             ..LinkRow::default()
@@ -202,51 +186,6 @@ impl Rows<'_> {
             row.decisions = decisions.map(|(at, decision)| decision_row(*at, decision)).collect();
         }
         row
-    }
-
-    /// The place of the pair of sites called `name`.
-    fn pair(&self, name: &str) -> u16 {
-        let place = self.experiment.pairs.iter().position(|pair| pair == name);
-        place.map_or(u16::MAX, |place| place as u16)
-    }
-}
-
-/// The log of a link, with the pairs of sites of flows and bundles.
-#[derive(Debug)]
-struct Log {
-    records: PacketRecords,
-    of_flows: Vec<u16>,
-    of_bundles: Vec<u16>,
-}
-
-impl PacketSource for Log {
-    fn for_each(&self, visit: &mut dyn FnMut(&PacketRow)) {
-        for packet in self.records.iter() {
-            let pair = match packet.owner {
-                Owner::Flow(flow) => self.of_flows[flow],
-                Owner::Bundle(bundle) => self.of_bundles[bundle],
-            };
-            visit(&packet_row(&packet, pair));
-        }
-    }
-}
-
-fn packet_row(packet: &PacketRecord, pair: u16) -> PacketRow {
-    PacketRow {
-        arrived_ns: packet.arrived.as_nanos(),
-        departed_ns: packet.departed.map_or(0, |at| at.as_nanos().max(1)),
-        released_ns: packet.released.map_or(0, |at| at.as_nanos().max(1)),
-        identity: packet.identity,
-        bytes: packet.bytes.into(),
-        pair,
-        fate: match packet.fate {
-            Fate::Delivered => rows::Fate::Delivered,
-            Fate::QueueDrop => rows::Fate::QueueDrop,
-            Fate::Lost => rows::Fate::Lost,
-            Fate::Inside => rows::Fate::Inside,
-        },
-        marked: packet.is_marked,
-        queue_packets: packet.queue_packets,
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) struct Setup {
 }
 
 /// The links of the network.
+pub(super) const LINKS: [&str; 2] = ["forward", "reverse"];
 pub(super) const FORWARD: usize = 0;
 pub(super) const REVERSE: usize = 1;
 
@@ -43,8 +44,8 @@ impl Setup {
             seed: experiment.seed,
             stack: stack(experiment),
             links: vec![
-                link("forward", &experiment.forward)?,
-                link("reverse", &experiment.reverse)?,
+                link(LINKS[FORWARD], &experiment.forward)?,
+                link(LINKS[REVERSE], &experiment.reverse)?,
             ],
             bundles: experiment.bundles.iter().map(bundle).collect(),
             flows: Vec::new(),

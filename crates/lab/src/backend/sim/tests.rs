@@ -1,8 +1,8 @@
 use super::*;
-use crate::metrics::{evaluate, evaluate_last};
+use crate::metrics::evaluate;
 use crate::plan::Plan;
 use crate::plan::library::Source;
-use crate::rows::{Fate, PacketRow};
+use crate::rows::{Fate, PacketLog, PacketRow};
 
 const PLAN: &str = r#"
 name = "p"
@@ -41,10 +41,12 @@ fn rows_of(experiment: &Experiment) -> RunRows {
     Sim.run(experiment, Path::new(""), &mut |_| ()).unwrap()
 }
 
-fn packets(rows: &RunRows, link: &str) -> Vec<PacketRow> {
-    let mut packets = Vec::new();
-    rows.link(link).unwrap().packets.for_each(|packet| packets.push(*packet)).unwrap();
-    packets
+/// The same with every packet of both links.
+fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRow>; 2]) {
+    let mut packets = [Vec::new(), Vec::new()];
+    let visit = |link: usize, packet: &PacketRow| packets[link].push(*packet);
+    let rows = run(experiment, &mut |_| (), visit).unwrap();
+    (rows, packets)
 }
 
 /// The published step in the simulator: `(of, figure)` and its value, of the arm whose start is 0.
@@ -200,7 +202,7 @@ fn a_connection_for_each_request_costs_a_round_trip_and_answers_the_same() {
 
 #[test]
 fn flows_begin_and_end_when_the_plan_says_and_where() {
-    let rows = rows_of(&experiment(&[]));
+    let (rows, packets) = rows_and_packets(&experiment(&[]));
     let of_flow = |flow| rows.flows.iter().filter(move |row| row.flow == flow);
     for (index, bulk) in of_flow(1).enumerate() {
         let (before, rest) = bulk.bytes_per_100ms.split_at(5);
@@ -216,14 +218,13 @@ fn flows_begin_and_end_when_the_plan_says_and_where() {
         assert!(probe.rtts_ns.iter().all(|rtt| *rtt >= 40_000_000) && probe.rtts_ns.len() > 10);
     }
     assert_eq!([of_flow(1).count(), of_flow(2).count(), of_flow(3).count()], [2, 1, 3]);
-    let pairs = |link| packets(&rows, link).iter().map(|packet| packet.pair).max();
-    assert_eq!([pairs("forward"), pairs("reverse")], [Some(1), Some(1)]);
+    let pairs = packets.map(|link| link.iter().map(|packet| packet.pair).max());
+    assert_eq!(pairs, [Some(1), Some(1)]);
 }
 
 #[test]
 fn no_packet_is_missing_in_the_log() {
-    let rows = rows_of(&experiment(&["bottleneck.loss=0.01"]));
-    let all = packets(&rows, "forward");
+    let (_, [all, _]) = rows_and_packets(&experiment(&["bottleneck.loss=0.01"]));
     let count = |fate| all.iter().filter(|packet| packet.fate == fate).count();
     let ended = [Fate::Delivered, Fate::QueueDrop, Fate::Lost, Fate::Inside].map(count);
     assert_eq!(ended.iter().sum::<usize>(), all.len());
@@ -252,8 +253,8 @@ fn names_of_the_kernel_are_known_and_those_of_nobody_refused() {
 fn the_stack_is_the_plan_s() {
     let opened = |stack| {
         let experiment = experiment(&[&format!("stack={stack}")]);
-        let rows = rows_of(&experiment);
-        let sizes = packets(&rows, "forward").iter().map(|packet| packet.bytes).max();
+        let (rows, [forward, _]) = rows_and_packets(&experiment);
+        let sizes = forward.iter().map(|packet| packet.bytes).max();
         let first = rows.flows.iter().find(|row| row.flow == 1).unwrap();
         (sizes, first.bytes_per_100ms[5] > 0)
     };
@@ -326,12 +327,31 @@ fn connections_are_looked_at_every_10_ms() {
 }
 
 #[test]
-fn a_run_that_is_evaluated_for_the_last_time_gives_the_same_and_keeps_no_log() {
-    let experiment = greedy("cubic");
-    let mut rows = rows_of(&experiment);
-    let one = evaluate(&experiment, &rows).unwrap();
-    assert!(packets(&rows, "forward").len() > 1000 && packets(&rows, "reverse").len() > 1000);
-    let other = evaluate_last(&experiment, &mut rows).unwrap();
-    assert_eq!(format!("{one:?}"), format!("{other:?}"));
-    assert!(packets(&rows, "forward").is_empty() && packets(&rows, "reverse").is_empty());
+fn reading_packets_as_the_run_goes_says_the_same_as_reading_a_log_of_all() {
+    let bundles = Source::plan("bundler/queue_shift_both").unwrap();
+    let bundles = Plan::from_source(
+        bundles,
+        &["stop=3s", "warmup=1s"].map(|set| crate::plan::Override::parse(set).unwrap()),
+    );
+    let bundles = bundles.unwrap();
+    let arm = bundles.arms.iter().find(|arm| arm.name == "copa_sfq").unwrap();
+    let bundles = bundles.experiment(arm, &bundles.cells[0], 1).unwrap();
+    assert_eq!(bundles.bundles.len(), 2);
+    let unruly = experiment(&[
+        "bottleneck.loss=0.01",
+        "bottleneck.reorder=0.02",
+        "bottleneck.qdisc=sfq",
+        "window=[{ name = \"late\", from = \"1s\", to = \"1750ms\" }]",
+    ]);
+    let change = "bottleneck.change=[{ at = \"1s\", rtt = \"10ms\", rate = \"10Mbit/s\" }]";
+    for experiment in [bundles, unruly, experiment(&["stack=ns3", change])] {
+        let (mut rows, packets) = rows_and_packets(&experiment);
+        let one = evaluate(&experiment, &rows).unwrap();
+        for (link, packets) in rows.links.iter_mut().zip(packets) {
+            assert!(packets.len() > 1000);
+            link.packets = PacketLog::Rows(packets);
+        }
+        let other = evaluate(&experiment, &rows).unwrap();
+        assert_eq!(format!("{one:?}"), format!("{other:?}"));
+    }
 }

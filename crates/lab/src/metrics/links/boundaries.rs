@@ -1,0 +1,91 @@
+//! The boundaries of bundles on a link, and what a packet that entered the link back then waited there.
+
+use std::collections::VecDeque;
+
+/// A boundary packet that passed a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boundary {
+    /// Identity.
+    pub identity: u64,
+    /// Its pair of sites.
+    pub pair: u16,
+    /// Its last byte left.
+    pub departed_ns: u64,
+    /// Released to the far end.
+    pub released_ns: u64,
+    /// Time in queue and server.
+    pub sojourn_ns: u64,
+    /// Bytes of the pair that had left, this packet included.
+    pub bytes: u64,
+    /// Time in queue and server of the first packet that came to the link back at or after the release:
+    /// 0 without one, when the link back was idle to the end.
+    pub waited_ns: u64,
+}
+
+/// What packets waited on a link, by their arrival, as far as it can still be asked for.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// Arrival, and the least time in queue and server of those that arrived at that instant.
+    waits: VecDeque<(u64, u64)>,
+}
+
+impl Waits {
+    /// A packet passed; in order of arrival.
+    pub fn push(&mut self, arrived_ns: u64, sojourn_ns: u64) {
+        match self.waits.back_mut() {
+            Some((last, least)) if *last == arrived_ns => *least = (*least).min(sojourn_ns),
+            Some((last, _)) if *last > arrived_ns => {
+                let place = self.waits.partition_point(|(at, _)| *at <= arrived_ns);
+                self.waits.insert(place, (arrived_ns, sojourn_ns));
+            }
+            _ => self.waits.push_back((arrived_ns, sojourn_ns)),
+        }
+    }
+
+    /// What the first packet that arrived at or after `at` waited; `None` if there was none yet.
+    pub fn after(&self, at: u64) -> Option<u64> {
+        let next = self.waits.partition_point(|(arrived, _)| *arrived < at);
+        self.waits.get(next).map(|(_, sojourn)| *sojourn)
+    }
+
+    /// Whether later packets can change nothing in what [`Waits::after`] says of `at`.
+    pub fn is_known(&self, at: u64) -> bool {
+        let next = self.waits.partition_point(|(arrived, _)| *arrived < at);
+        self.waits.len() > next + 1
+    }
+
+    /// Nobody will ask for a time before `at`.
+    pub fn forget_before(&mut self, at: u64) {
+        while self.waits.pop_front_if(|(arrived, _)| *arrived < at).is_some() {}
+    }
+
+    /// How many are kept.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.waits.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_arrival_answers_and_of_several_at_once_the_least() {
+        let mut waits = Waits::default();
+        assert_eq!((waits.after(0), waits.is_known(0)), (None, false));
+        for (arrived, sojourn) in [(10, 5), (20, 9), (20, 7), (20, 8)] {
+            waits.push(arrived, sojourn);
+        }
+        assert_eq!(
+            [0, 10, 11, 20, 21].map(|at| waits.after(at)),
+            [Some(5), Some(5), Some(7), Some(7), None]
+        );
+        // Another may still arrive at 20.
+        assert_eq!([10, 11].map(|at| waits.is_known(at)), [true, false]);
+        waits.push(30, 1);
+        assert!(waits.is_known(20) && !waits.is_known(30));
+        waits.forget_before(20);
+        assert_eq!((waits.len(), waits.after(15)), (2, Some(7)));
+    }
+}

@@ -1,0 +1,234 @@
+//! What a link did, from the log of its packets.
+//!
+//! ```text
+//!  packets in order of arrival ──► Reader: in order of departure ──► Counted, a window each
+//!                                                               └──► Boundary, those asked for
+//! ```
+//! A packet is read once and then forgotten, so a log need not be kept: what stays is what the windows
+//! need of each (its time in the queue, two bytes) and the boundaries of bundles.
+
+mod boundaries;
+mod reader;
+mod sojourns;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::time::Duration;
+
+use super::statistics::share;
+use super::{Metrics, bounds_ns};
+use crate::plan::Experiment;
+use crate::plan::experiment::{Link, Window};
+use crate::rows::{LinkRow, RunRows};
+pub use boundaries::Boundary;
+pub use reader::Reader;
+use window::{Bins, Counted};
+
+/// Interval over which a rate or a queue is taken for the metrics about recovery, and a rate for figures.
+pub const BIN_NS: u64 = 100_000_000;
+/// Interval over which a queue is taken for figures.
+pub const QUEUE_BIN_NS: u64 = 10_000_000;
+/// A queue above this many packets counts as standing (the bound of the evaluation).
+const STANDING_PACKETS: f64 = 30.0;
+/// A link is in use once it carries this share of its capacity (the bound of the evaluation).
+const IN_USE: f64 = 0.9;
+
+/// One packet that passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Passed {
+    /// Arrival at the queue.
+    arrived_ns: u64,
+    /// Its last byte left.
+    departed_ns: u64,
+    /// Released to the far end.
+    released_ns: u64,
+    /// Identity.
+    identity: u64,
+    /// It is a boundary of a bundle.
+    is_boundary: bool,
+    /// Bytes of the frame.
+    bytes: u32,
+    /// Its pair of sites.
+    pair: u16,
+    /// The queue marked it.
+    marked: bool,
+}
+
+impl Passed {
+    /// Time in queue and server.
+    fn sojourn_ns(&self) -> u64 {
+        self.departed_ns.saturating_sub(self.arrived_ns)
+    }
+}
+
+/// What the packets of a link say.
+#[derive(Clone, Debug)]
+pub struct LinkTruth {
+    /// `forward` or `reverse`.
+    pub name: String,
+    /// The boundaries of bundles that passed, in order of departure.
+    pub boundaries: Vec<Boundary>,
+    windows: Vec<Counted>,
+    /// Packets waiting x time in each 10 ms of the run.
+    waiting: Bins,
+    /// Bytes that left in each 100 ms of the run.
+    carried: Bins,
+}
+
+/// Reads the logs of all links in `rows`, for metrics of `windows`. Fails if one cannot be read.
+pub fn read(
+    experiment: &Experiment,
+    rows: &RunRows,
+    windows: &[Window],
+) -> io::Result<Vec<LinkTruth>> {
+    let epochs = rows.bundles.iter().flat_map(|bundle| &bundle.epochs);
+    let wanted: HashSet<u64> =
+        epochs.flat_map(|epoch| [epoch.identity, epoch.previous_identity]).collect();
+    let names: Vec<&str> = rows.links.iter().map(|link| link.name.as_str()).collect();
+    let mut reader = Reader::new(experiment, windows, &names);
+    for (index, link) in rows.links.iter().enumerate() {
+        link.packets.for_each(|packet| {
+            reader.take(index, packet, wanted.contains(&packet.identity));
+        })?;
+    }
+    Ok(reader.finish())
+}
+
+impl LinkTruth {
+    fn new(name: &str, windows: &[Window], stop: Duration) -> Self {
+        let stop_ns = stop.as_nanos() as u64;
+        let counted = windows.iter().map(bounds_ns).map(|(from, to)| Counted::new(from, to));
+        Self {
+            name: name.into(),
+            boundaries: Vec::new(),
+            windows: counted.collect(),
+            waiting: Bins::new(0, QUEUE_BIN_NS, stop_ns / QUEUE_BIN_NS),
+            carried: Bins::new(0, BIN_NS, stop_ns / BIN_NS),
+        }
+    }
+
+    fn window(&self, window: &Window) -> &Counted {
+        let bounds = bounds_ns(window);
+        let found = self.windows.iter().find(|counted| (counted.from, counted.to) == bounds);
+        found.expect("every window is known before packets are read")
+    }
+
+    /// Packets waiting, the mean of each [`QUEUE_BIN_NS`] of the run.
+    pub fn queue_over_time(&self) -> impl Iterator<Item = f64> {
+        self.waiting.sums().iter().map(|area| *area as f64 / QUEUE_BIN_NS as f64)
+    }
+
+    /// Bytes that left in each [`BIN_NS`] of the run.
+    pub fn bytes_over_time(&self) -> &[u64] {
+        self.carried.sums()
+    }
+
+    /// Mean of the queue over time (packets).
+    pub fn mean_queue(&self, window: &Window) -> Option<f64> {
+        self.window(window).queue.mean()
+    }
+
+    /// Bytes of a pair of sites that left.
+    pub fn bytes_of(&self, pair: u16, window: &Window) -> u64 {
+        self.window(window).of_pairs.get(&pair).copied().unwrap_or(0)
+    }
+
+    /// The metrics of one interval.
+    pub fn metrics(&self, experiment: &Experiment, row: &LinkRow, window: &Window) -> Metrics {
+        let link = experiment.link(&row.name);
+        let counted = self.window(window);
+        let mut metrics = Metrics::default();
+        let mean = counted.queue.mean();
+        metrics.put("queue_mean_packets", mean);
+        metrics.put("mean_qdisc_length_l2", mean);
+        metrics.put("queue_p95_packets", counted.queue.quantile(0.95));
+        metrics.put("queue_max_packets", Some(counted.queue.max()));
+        if let Some(sojourns) = counted.sojourns.summary([0.5, 0.95, 0.99]) {
+            metrics.put("mean_qdisc_delay_l2", Some(sojourns.mean));
+            for (name, value) in ["sojourn_p50_ms", "sojourn_p95_ms", "sojourn_p99_ms"]
+                .into_iter()
+                .zip(sojourns.quantiles)
+            {
+                metrics.put(name, Some(value));
+            }
+        }
+        let seconds = (counted.to - counted.from) as f64 / 1e9;
+        let bits = counted.bytes as f64 * 8.0;
+        let rate_bps = share(bits, seconds);
+        metrics.put("throughput_mbps", rate_bps.map(|rate| rate / 1e6));
+        metrics.put("mean_sending_rate_l1", rate_bps.map(|rate| rate / 1e6));
+        let capacity = link.capacity_bits(window.from, window.to);
+        metrics.put("utilisation", capacity.and_then(|capacity| share(bits, capacity)));
+        metrics.put("drops_queue_packets", Some(counted.dropped as f64));
+        metrics.put("total_qdisc_drops_l2", Some(counted.dropped as f64));
+        metrics.put("marks_queue_packets", Some(counted.marked as f64));
+        metrics.put("drops_loss_packets", Some(counted.lost as f64));
+        metrics.put("passed_packets", Some(counted.passed() as f64));
+        recovery(counted, link, &mut metrics);
+        pairs(experiment, &counted.of_pairs, seconds, &mut metrics);
+        metrics
+    }
+}
+
+/// How soon the link was in use, and the queue back.
+fn recovery(counted: &Counted, link: &Link, metrics: &mut Metrics) {
+    let in_use = in_use_after(counted, link);
+    metrics.put("in_use_after_s", in_use);
+    let standing = standing(counted);
+    let last = standing.iter().rposition(|stands| *stands).map_or(0, |bin| bin + 1);
+    metrics.put("standing_queue_until_s", Some(last as f64 * BIN_NS as f64 / 1e9));
+    let back = first_return(&standing) as f64 * BIN_NS as f64 / 1e9;
+    metrics.put("queue_back_after_s", Some(back));
+    metrics.put("queue_back_after_use_s", in_use.map(|in_use| (back - in_use).max(0.0)));
+}
+
+/// Throughput of each pair of sites, and how evenly it is shared (Jain's index).
+fn pairs(experiment: &Experiment, bytes: &BTreeMap<u16, u64>, seconds: f64, out: &mut Metrics) {
+    for (pair, bytes) in bytes {
+        if let Some(name) = experiment.pairs.get(usize::from(*pair)) {
+            let rate = share(*bytes as f64 * 8.0 / 1e6, seconds);
+            out.put(&format!("throughput_mbps[{name}]"), rate);
+        }
+    }
+    if experiment.pairs.len() > 1 {
+        let sum: f64 = bytes.values().map(|b| *b as f64).sum();
+        let squares: f64 = bytes.values().map(|b| (*b as f64).powi(2)).sum();
+        out.put("jain", share(sum * sum, squares * experiment.pairs.len() as f64));
+    }
+}
+
+/// Seconds from the start to the end of the first 100 ms in which the link was in use, or to the end of
+/// all if it never was.
+fn in_use_after(counted: &Counted, link: &Link) -> Option<f64> {
+    let mut start = counted.from;
+    for bytes in counted.carried.sums() {
+        let end = start + BIN_NS;
+        let ns = Duration::from_nanos;
+        if *bytes as f64 * 8.0 >= IN_USE * link.capacity_bits(ns(start), ns(end))? {
+            return Some((end - counted.from) as f64 / 1e9);
+        }
+        start = end;
+    }
+    Some((counted.to - counted.from) as f64 / 1e9)
+}
+
+/// Whether the queue stood, by its mean, in each 100 ms.
+fn standing(counted: &Counted) -> Vec<bool> {
+    let starts = (counted.from..counted.to).step_by(BIN_NS as usize);
+    let mean = |(start, area): (u64, &u64)| {
+        share(*area as f64, ((start + BIN_NS).min(counted.to) - start) as f64)
+    };
+    let means = starts.zip(counted.waiting.sums()).map(mean);
+    means.map(|mean| mean.is_some_and(|mean| mean > STANDING_PACKETS)).collect()
+}
+
+/// Bins until the queue, having stood, has gone for two bins; 0 if it never stood, all if it never
+/// went.
+fn first_return(standing: &[bool]) -> usize {
+    let Some(first) = standing.iter().position(|stands| *stands) else { return 0 };
+    let gone = standing[first..].windows(2).position(|pair| pair == [false, false]);
+    gone.map_or(standing.len(), |gone| first + gone)
+}

@@ -1,0 +1,274 @@
+use std::time::Duration;
+
+use super::super::statistics::{Sorted, Timeline};
+use super::*;
+use crate::metrics::testing::{experiment, packet};
+use crate::rows::{BundleRow, EpochRow, Fate, PacketLog, PacketRow};
+
+const MS: u64 = 1_000_000;
+
+fn window(from_ms: u64, to_ms: u64) -> Window {
+    let [from, to] = [from_ms, to_ms].map(Duration::from_millis);
+    Window { name: String::new(), from, to }
+}
+
+fn rows(forward: Vec<PacketRow>, reverse: Vec<PacketRow>) -> RunRows {
+    let link = |name: &str, packets| {
+        let packets = PacketLog::Rows(packets);
+        LinkRow { name: name.into(), packets, ..Default::default() }
+    };
+    let links = vec![link("forward", forward), link("reverse", reverse)];
+    RunRows { links, ..RunRows::default() }
+}
+
+/// Three packets of 1500 bytes arrive together at 10 ms on a link that needs 5 ms for each; a
+/// fourth is dropped.
+fn burst() -> RunRows {
+    let packets = vec![
+        PacketRow { queue_packets: 0, ..packet(1, 10 * MS, 15 * MS) },
+        PacketRow { queue_packets: 1, marked: true, ..packet(2, 10 * MS, 20 * MS) },
+        PacketRow { queue_packets: 2, ..packet(3, 10 * MS, 25 * MS) },
+        PacketRow { queue_packets: 2, fate: Fate::QueueDrop, ..packet(4, 10 * MS, 0) },
+    ];
+    rows(packets, Vec::new())
+}
+
+#[test]
+fn the_queue_is_weighed_by_time() {
+    let of = |window: Window| {
+        let truths = read(&experiment(), &burst(), std::slice::from_ref(&window)).unwrap();
+        truths[0].window(&window).queue.clone()
+    };
+    // 2 waiting from 10 to 15 ms, 1 from 15 to 20 ms, none from then on.
+    let whole = of(window(0, 30));
+    assert_eq!(whole.mean(), Some((2.0 * 5.0 + 5.0) / 30.0));
+    assert_eq!((whole.max(), whole.quantile(0.95)), (2.0, Some(2.0)));
+    assert_eq!(of(window(15, 20)).mean(), Some(1.0));
+}
+
+#[test]
+fn a_queue_is_back_once_it_has_gone_for_two_bins() {
+    let bins = |text: &str| text.chars().map(|c| c == '#').collect::<Vec<bool>>();
+    assert_eq!(first_return(&bins("....")), 0);
+    assert_eq!(first_return(&bins(".##.#..#")), 5);
+    assert_eq!(first_return(&bins(".###.")), 5);
+}
+
+#[test]
+fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
+    // 96 Mbit/s are 8 packets a millisecond. From 100 ms on it is full, and 40 wait until 400 ms.
+    let packets = (100..600).flat_map(|at| (0..8).map(move |number| (at, number)));
+    let packets = packets.map(|(at, number): (u64, u64)| {
+        let departed = at * MS + number * 125_000;
+        let waits = at < 400;
+        PacketRow {
+            queue_packets: if waits { 40 } else { 0 },
+            ..packet(at * 8 + number, departed - if waits { 5 * MS } else { 0 }, departed)
+        }
+    });
+    let (rows, window) = (rows(packets.collect(), Vec::new()), window(0, 600));
+    let truths = read(&experiment(), &rows, std::slice::from_ref(&window)).unwrap();
+    let metrics = truths[0].metrics(&experiment(), &rows.links[0], &window);
+    let get = |name: &str| metrics.get(name).unwrap();
+    assert_eq!([get("in_use_after_s"), get("queue_back_after_s")], [0.2, 0.4]);
+    assert!((get("queue_back_after_use_s") - 0.2).abs() < 1e-9);
+}
+
+#[test]
+fn delays_drops_and_rates_are_those_of_the_log() {
+    let (rows, window) = (burst(), window(0, 100));
+    let truths = read(&experiment(), &rows, std::slice::from_ref(&window)).unwrap();
+    let metrics = truths[0].metrics(&experiment(), &rows.links[0], &window);
+    let get = |name: &str| metrics.get(name).unwrap();
+    assert_eq!(get("mean_qdisc_delay_l2"), 10.0);
+    assert_eq!(get("sojourn_p50_ms"), 10.0);
+    assert_eq!(get("drops_queue_packets"), 1.0);
+    assert_eq!(get("marks_queue_packets"), 1.0);
+    assert_eq!(get("passed_packets"), 3.0);
+    // 3 x 1500 bytes in 100 ms are 0.36 Mbit/s, of 96.
+    assert!((get("throughput_mbps") - 0.36).abs() < 1e-9);
+    assert!((get("utilisation") - 0.36 / 96.0).abs() < 1e-9);
+    assert_eq!(get("standing_queue_until_s"), 0.0);
+    assert_eq!(get("in_use_after_s"), 0.1);
+    assert_eq!(get("queue_back_after_use_s"), 0.0);
+}
+
+/// A number below `below`, always the same after the same ones.
+fn draw(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % below
+}
+
+/// Packets as from a link that lets some overtake and several leave together, and loses and keeps some.
+fn unruly(mut seed: u64) -> Vec<PacketRow> {
+    let state = &mut seed;
+    let mut at = 0;
+    let packets = (0..3000).map(|number| {
+        at += draw(state, 3) * draw(state, 2) * MS / 5;
+        // Departures fall on a grid.
+        let departed = (at + draw(state, 20) * MS).div_ceil(MS) * MS;
+        let fate = match draw(state, 20) {
+            0 => Fate::QueueDrop,
+            1 => Fate::Lost,
+            2 => Fate::Inside,
+            3 => Fate::EmulatorDrop,
+            _ => Fate::Delivered,
+        };
+        PacketRow {
+            fate,
+            released_ns: departed + draw(state, 30) * MS,
+            queue_packets: draw(state, 5) as u32 * draw(state, 3) as u32,
+            pair: draw(state, 2) as u16,
+            marked: draw(state, 10) == 0,
+            bytes: 60 + draw(state, 1440) as u32,
+            ..packet(number, at, if draw(state, 50) == 0 { 0 } else { departed })
+        }
+    });
+    packets.collect()
+}
+
+/// The queue over time and the packets that passed, worked out from all packets at once.
+fn at_once(packets: &[PacketRow]) -> (Timeline, Vec<&PacketRow>) {
+    let is_passed = |it: &&PacketRow| it.fate == Fate::Delivered && it.departed_ns > 0;
+    let mut passed: Vec<&PacketRow> = packets.iter().filter(is_passed).collect();
+    passed.sort_by_key(|packet| packet.departed_ns);
+    // Arrivals and what they leave behind; packets that begin to be sent. At one instant, arrivals count.
+    let mut events: Vec<(u64, Option<u32>)> =
+        packets.iter().map(|it| (it.arrived_ns, Some(it.queue_packets))).collect();
+    let mut last = 0;
+    for packet in &passed {
+        let begun = packet.arrived_ns.max(last);
+        last = packet.departed_ns;
+        if packets.binary_search_by_key(&begun, |it| it.arrived_ns).is_err() {
+            events.push((begun, None));
+        }
+    }
+    events.sort_by_key(|(at, _)| *at);
+    let mut waiting = 0_u32;
+    let steps = events.into_iter().map(|(at, seen)| {
+        waiting = seen.unwrap_or(waiting.saturating_sub(1));
+        (at, waiting)
+    });
+    (Timeline::new(steps.collect()), passed)
+}
+
+#[test]
+fn packets_read_one_by_one_say_what_they_say_all_at_once() {
+    let mut experiment = experiment();
+    experiment.pairs.push("other".into());
+    for seed in 1..20 {
+        let packets = unruly(seed);
+        let end = packets.last().unwrap().arrived_ns / MS;
+        let windows = [window(0, end), window(end / 3, end - 7), window(100, 250)];
+        let rows = rows(packets.clone(), Vec::new());
+        let truth = read(&experiment, &rows, &windows).unwrap().swap_remove(0);
+        let (queue, passed) = at_once(&packets);
+        for window in &windows {
+            let metrics = truth.metrics(&experiment, &rows.links[0], window);
+            let (from, to) = bounds_ns(window);
+            let within = |at: u64| (from..to).contains(&at);
+            let passed: Vec<_> = passed.iter().filter(|it| within(it.departed_ns)).collect();
+            let ms = |it: &&&PacketRow| (it.departed_ns - it.arrived_ns) as f64 / 1e6;
+            let sojourns = Sorted::new(passed.iter().map(ms));
+            let bits = passed.iter().map(|it| u64::from(it.bytes) * 8).sum::<u64>() as f64;
+            let dropped = |it: &&PacketRow| it.fate == Fate::QueueDrop && within(it.arrived_ns);
+            for (name, expected) in [
+                ("queue_mean_packets", queue.mean(from, to)),
+                ("queue_p95_packets", queue.quantile(from, to, 0.95)),
+                ("queue_max_packets", queue.max(from, to)),
+                ("mean_qdisc_delay_l2", sojourns.mean()),
+                ("sojourn_p50_ms", sojourns.quantile(0.5)),
+                ("sojourn_p99_ms", sojourns.quantile(0.99)),
+                ("passed_packets", Some(passed.len() as f64)),
+                ("throughput_mbps", share(bits, (to - from) as f64 / 1e9).map(|rate| rate / 1e6)),
+                ("drops_queue_packets", Some(packets.iter().filter(dropped).count() as f64)),
+                ("marks_queue_packets", Some(passed.iter().filter(|it| it.marked).count() as f64)),
+            ] {
+                assert_eq!(metrics.get(name), expected, "{name}, seed {seed}, {window:?}");
+            }
+            let of_pair = passed.iter().filter(|it| it.pair == 1).map(|it| u64::from(it.bytes));
+            let of_pair: u64 = of_pair.sum();
+            assert_eq!(truth.bytes_of(1, window), of_pair);
+        }
+        for (bin, mean) in truth.queue_over_time().enumerate() {
+            let from = bin as u64 * QUEUE_BIN_NS;
+            assert_eq!(Some(mean), queue.mean(from, from + QUEUE_BIN_NS));
+        }
+    }
+}
+
+/// Reads both links by turns, each step up to a later time, and forgets what it can.
+fn by_turns(
+    experiment: &Experiment,
+    rows: [&[PacketRow]; 2],
+    is_boundary: impl Fn(u64) -> bool,
+) -> Vec<LinkTruth> {
+    let mut reader = Reader::new(experiment, &[window(0, 100)], &["forward", "reverse"]);
+    let mut read = [0; 2];
+    for now in (0..2000).map(|step| step * MS) {
+        for (link, packets) in rows.iter().enumerate() {
+            let is_over = |it: &PacketRow| it.departed_ns.max(it.released_ns) <= now;
+            while let Some(packet) = packets.get(read[link]).filter(|it| is_over(it)) {
+                reader.take(link, packet, is_boundary(packet.identity));
+                read[link] += 1;
+            }
+        }
+        let oldest =
+            |link: usize| rows[link].get(read[link]).map_or(now, |it| it.arrived_ns.min(now));
+        reader.settle(&[0, 1].map(oldest));
+    }
+    for (link, packets) in rows.iter().enumerate() {
+        packets[read[link]..].iter().for_each(|it| reader.take(link, it, is_boundary(it.identity)));
+    }
+    reader.finish()
+}
+
+#[test]
+fn boundaries_know_what_was_waited_on_the_way_back_however_they_are_read() {
+    let mut experiment = experiment();
+    let other_way = experiment.bundles[0].clone();
+    experiment.bundles.push(other_way);
+    experiment.bundles[1].reversed = true;
+    let [forward, reverse] = [unruly(1), unruly(2)];
+    let is_boundary = |identity: u64| identity % 7 == 3;
+    let epochs = (0..3000).filter(|identity| is_boundary(*identity)).map(|identity| EpochRow {
+        identity,
+        previous_identity: identity,
+        ..EpochRow::default()
+    });
+    let mut rows = rows(forward.clone(), reverse.clone());
+    rows.bundles.push(BundleRow { epochs: epochs.collect(), ..BundleRow::default() });
+    let later = read(&experiment, &rows, &[window(0, 100)]).unwrap();
+    let meanwhile = by_turns(&experiment, [&forward, &reverse], is_boundary);
+    for (link, [there, back]) in [[&forward, &reverse], [&reverse, &forward]].iter().enumerate() {
+        assert_eq!(later[link].boundaries, meanwhile[link].boundaries);
+        let (_, there) = at_once(there);
+        let (_, back) = at_once(back);
+        let boundaries: Vec<_> = there.iter().filter(|it| is_boundary(it.identity)).collect();
+        assert!(boundaries.len() > 300 && boundaries.len() == later[link].boundaries.len());
+        for (packet, boundary) in boundaries.into_iter().zip(&later[link].boundaries) {
+            let waits = back.iter().filter(|it| it.arrived_ns >= packet.released_ns);
+            let waited = waits.map(|it| (it.arrived_ns, it.departed_ns - it.arrived_ns)).min();
+            assert_eq!(boundary.waited_ns, waited.map_or(0, |(_, sojourn)| sojourn));
+            assert_eq!(boundary.identity, packet.identity);
+        }
+    }
+}
+
+#[test]
+fn a_reader_keeps_packets_for_as_long_as_they_are_on_the_links() {
+    let mut reader = Reader::new(&experiment(), &[window(0, 1000)], &["forward", "reverse"]);
+    let mut most = 0;
+    // 8 packets a millisecond, of which 40 wait and 200 are on their way.
+    for number in 0..100_000_u64 {
+        let at = number * 125_000;
+        for link in 0..2 {
+            reader.take(link, &packet(number, at, at + 5 * MS), number % 64 == 0);
+        }
+        if number % 80 == 0 {
+            reader.settle(&[at.saturating_sub(30 * MS); 2]);
+            most = most.max(reader.kept());
+        }
+    }
+    assert!(most < 2000, "{most}");
+}
