@@ -104,8 +104,8 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
         let outcome = trial(control.clone(), load, is_agent);
         assert!(outcome.counted_per_s > 0.0 && outcome.sender_cpu_ns > 0, "{outcome:?}");
         let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
-        // What a loaded machine does not get done in time is sent later.
-        assert!((0.3..1.7).contains(&sent), "{control:?}: {outcome:?}");
+        // What a loaded machine does not get done in the warm-up is sent in what is left of the window.
+        assert!((0.3..5.0).contains(&sent), "{control:?}: {outcome:?}");
         // Two segments a piece, each acknowledged, and seldom two of them at once.
         let per_ack = outcome.segments_per_s / outcome.acks_per_s;
         assert!((1.5..4.0).contains(&per_ack), "{control:?}: {per_ack} segments an ACK");
@@ -131,7 +131,7 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
     assert_eq!(outcomes.len(), 3);
     for (outcome, prefix) in outcomes.iter().zip(["", "cong_control", "empty_control"]) {
         let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
-        assert!((0.3..1.7).contains(&sent) && outcome.counted_per_s > 0.0, "{outcome:?}");
+        assert!((0.1..5.0).contains(&sent) && outcome.counted_per_s > 0.0, "{outcome:?}");
         assert!(outcome.sender_cpu_ns > 0 && outcome.window_ns >= 300_000_000, "{outcome:?}");
         // Warm-up: four slots of 60 ms. Six slices of 60 ms, of which 50 count.
         assert_eq!(outcome.sending_ns, 4 * 60_000_000 + 6 * 60_000_000);
