@@ -54,12 +54,12 @@ static __always_inline void set_pacing(struct sock *sk, struct flow *flow, __u64
 	flow->bits |= FLOW_PACED;
 }
 
-/* What max(4 RTT, patience_us) leaves for a record to come and to be answered: the acknowledgement that
+/* What max(4 RTT, PATIENCE_US) leaves for a record to come and to be answered: the acknowledgement that
  * finds out that it was not comes up to a round trip later, and half of one is for RTTs that grow. At
- * least 5/8 of patience_us. */
+ * least 5/8 of PATIENCE_US. */
 static __always_inline __u32 answer_time(__u32 round_trip)
 {
-	return at_least(round_trip * 4, settings.patience_us) - round_trip * 3 / 2;
+	return at_least(round_trip * 4, PATIENCE_US) - round_trip * 3 / 2;
 }
 
 /* Shortest time between two reports. */
@@ -69,7 +69,7 @@ static __always_inline __u32 period_of(const struct flow *flow)
 }
 
 /* How long a record waits for its answer, so that a connection falls back within max(4 RTT,
- * patience_us) of its agent's end: the first record that stays unanswered comes up to a round trip or
+ * PATIENCE_US) of its agent's end: the first record that stays unanswered comes up to a round trip or
  * the time between two reports later. */
 static __always_inline __u32 patience(const struct flow *flow, struct tcp_sock *tp)
 {
@@ -80,11 +80,11 @@ static __always_inline __u32 patience(const struct flow *flow, struct tcp_sock *
 }
 
 /* Nobody has answered for so long that is_alone() may hold: patience() is at least an eighth of
- * patience_us, which it is at a round trip of a quarter and half of it between two reports. */
+ * PATIENCE_US, which it is at a round trip of a quarter and half of it between two reports. */
 static __always_inline bool may_be_alone(const struct flow *flow, struct tcp_sock *tp)
 {
 	return flow->answered != (__u16)flow->seq && flow->mode != MODE_FALLBACK &&
-	       now_of(tp) - flow->waiting_us > settings.patience_us / 8;
+	       now_of(tp) - flow->waiting_us > PATIENCE_US / 8;
 }
 
 /* Nobody has answered for too long. */
@@ -131,7 +131,7 @@ static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, cons
 	flow->law.trip_ce = law->trip_ce;
 	flow->law.trip_rtt_us = law->trip_rtt_us;
 	/* Half of what is left is for the answer. */
-	report_us_max = at_most(answer_time(tp->srtt_us >> 3), settings.patience_us) / 2;
+	report_us_max = at_most(answer_time(tp->srtt_us >> 3), PATIENCE_US) / 2;
 	flow->law.report_us = at_most(law->report_us, report_us_max);
 }
 

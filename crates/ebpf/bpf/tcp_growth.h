@@ -75,7 +75,7 @@ static __noinline void grow_unled(struct sock *sk, __u32 acked)
 }
 
 /* By the law of the last decision. */
-static __noinline void grow(struct sock *sk, const struct rate_sample *rs, bool has_advanced,
+static __always_inline void grow(struct sock *sk, const struct rate_sample *rs, bool has_advanced,
 			    bool is_filled)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -91,7 +91,9 @@ static __noinline void grow(struct sock *sk, const struct rate_sample *rs, bool 
 		.is_filled = is_filled,
 	};
 
-	if (slow_start_of(&flow->law) == SLOW_START_HYSTART && window.cwnd < window.ssthresh) {
+	/* The division is for trains that may be too long, none of which is within half a round trip. */
+	if (slow_start_of(&flow->law) == SLOW_START_HYSTART && window.cwnd < window.ssthresh &&
+	    ack.now_us - flow->hystart.mark > lesser_rtt(flow->hystart.base, ack.rtt_us) / 2) {
 		ack.ack_delay_us = hystart_ack_delay(sk->sk_gso_max_size, sk->sk_pacing_rate);
 		ack.is_paced = sk->sk_pacing_status != SK_PACING_NONE;
 	}
@@ -110,7 +112,7 @@ static __noinline void lower_unused(struct sock *sk, __u32 now)
 	struct flow *flow = flow_of(sk);
 	struct window window;
 
-	if (!lowers_unused(sk))
+	if (!has_stamp || !lowers_unused(sk))
 		return;
 	tp->snd_cwnd_stamp = now;
 	if (ca_state(tp) != TCP_CA_OPEN || waits_for_buffer(sk) || flow->used == 0xffff) {
@@ -138,7 +140,7 @@ static __always_inline void validate(struct sock *sk)
 	struct flow *flow = flow_of(sk);
 	__u32 out = at_most(tp->max_packets_out, 0xffff), now;
 
-	if (!has_stamp || flow->bits & FLOW_UNDERUSED)
+	if (flow->bits & FLOW_UNDERUSED)
 		return;
 	if (out > flow->used)
 		flow->used = out;

@@ -6,12 +6,12 @@
 #include "tcp_flow.h"
 #include "tcp_kernel.h"
 
-/* Set by the loader. */
+/* From its agent's end a connection falls back within four round trips, or this if it is longer. */
+#define PATIENCE_US 100000
+
+/* Set by the loader. What every acknowledgement needs is not here: these are a page of their own, and
+ * where that is has to be looked up when it was not used for a while. */
 struct settings {
-	/* Least time without an answer after which a connection falls back. */
-	__u32 patience_us;
-	/* Records of a half. */
-	__u32 half;
 	/* enum curve_kind of the law then. */
 	__u32 fallback;
 	/* What a connection does before the first decision. */
@@ -23,6 +23,27 @@ struct settings {
 
 const volatile struct settings settings = {};
 
+/* The bit of halves.position that says which half is written. */
+#define SECOND_HALF (1ULL << 63)
+
+/* The first entry of records. */
+struct halves {
+	/* Records so far, those included that found their half full, and SECOND_HALF. */
+	__u64 position;
+	/* The records before each half. */
+	__u64 starts[2];
+	/* Set by a reader that goes to sleep, cleared by the record that wakes it. */
+	__u64 is_asleep;
+	/* Records of a half. */
+	__u64 size;
+	__u64 unused[3];
+	/* The reader's alone: records that it has taken. */
+	__u64 taken;
+	__u64 unused_2[7];
+};
+
+_Static_assert(sizeof(struct halves) == RECORD_LEN, "an entry of records");
+
 /*
  * Two halves: one is written while the other is read, and the reader exchanges them. So as long as it
  * keeps up the first few lines of each half serve again and again, and stay in the cache, however many
@@ -30,7 +51,7 @@ const volatile struct settings settings = {};
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 60001);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct report);
@@ -66,17 +87,8 @@ struct {
 	__type(value, __u32);
 } free_slots SEC(".maps");
 
-/* The bit of counters.position that says which half is written. */
-#define SECOND_HALF (1ULL << 63)
-
 /* Atomics and not a set per CPU: these programs are preemptible, and counts must be exact. */
 struct counters {
-	/* Records so far, those included that found their half full, and SECOND_HALF. */
-	__u64 position;
-	/* The records before each half. */
-	__u64 starts[2];
-	/* Set by a reader that goes to sleep, cleared by the record that wakes it. */
-	__u64 is_asleep;
 	__u64 opened;
 	__u64 closed;
 	/* Connections that found no slot. */
@@ -91,8 +103,6 @@ struct counters {
 	__u64 stranded;
 	/* Reductions that the kernel did not ask for. */
 	__u64 made_up;
-	/* The reader's alone: records that it has taken. */
-	__u64 taken;
 };
 
 struct {

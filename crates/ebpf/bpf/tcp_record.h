@@ -120,25 +120,27 @@ struct claim {
 static __always_inline struct claim claim_record(void)
 {
 	struct claim claim = {};
-	__u32 zero = 0, index;
-	struct counters *all = bpf_map_lookup_elem(&counts, &zero);
-	__u64 position, half, place;
+	__u32 first = 0, index;
+	struct halves *halves = bpf_map_lookup_elem(&records, &first);
+	__u64 position, half, place, size;
 
-	if (!all)
+	if (!halves)
 		return claim;
-	position = __sync_fetch_and_add(&all->position, 1);
+	position = __sync_fetch_and_add(&halves->position, 1);
 	asm volatile("" : : "r"(position) : "memory");
 	half = position >> 63;
-	place = (position & ~SECOND_HALF) - *(volatile __u64 *)&all->starts[half];
-	if (place >= settings.half) {
-		__sync_fetch_and_add(&all->dropped, 1);
+	size = halves->size;
+	place = (position & ~SECOND_HALF) - *(volatile __u64 *)&halves->starts[half];
+	index = 1 + place + (half ? size : 0);
+	if (place < size)
+		claim.report = bpf_map_lookup_elem(&records, &index);
+	if (!claim.report) {
+		COUNT(dropped);
 		return claim;
 	}
-	index = place + half * settings.half;
-	claim.report = bpf_map_lookup_elem(&records, &index);
 	claim.is_first = !place;
-	claim.wakes = *(volatile __u64 *)&all->is_asleep &&
-		      __sync_fetch_and_and(&all->is_asleep, 0);
+	claim.wakes = *(volatile __u64 *)&halves->is_asleep &&
+		      __sync_fetch_and_and(&halves->is_asleep, 0);
 	return claim;
 }
 

@@ -1,5 +1,5 @@
-//! The records' way to their reader: two halves in memory shared with the kernel, of which the datapath
-//! writes one while the other is read (`records` of `bpf/tcp_maps.h`).
+//! The records' way from the datapath to its reader: two halves in memory shared with the kernel, of
+//! which the datapath writes one while the other is read (`records` of `bpf/tcp_maps.h`).
 //!
 //! ```text
 //! position   1 bit: which half is written; 63 bits: records so far
@@ -8,33 +8,51 @@
 //! ```
 //! The datapath adds one to the position and has the place of its record. The reader exchanges the
 //! halves once it has read one whole, so the datapath never waits and writes the same few lines of the
-//! cache again as long as the reader keeps up. All that is known stands in the shared words: a reader
-//! that ends at any place leaves what its successor goes on with.
+//! cache again as long as the reader keeps up. All that is known stands before the records (`struct
+//! halves`): a reader that ends at any place leaves what its successor goes on with.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::report::RECORD_LEN;
 use crate::mapped::MappedWords;
 
-/// Words of a record; the high half of the first is its generation, 0 while it is written.
+/// Words of a record, and of what stands before the records; the high half of a record's first is its
+/// generation, 0 while it is written.
 const RECORD_WORDS: usize = RECORD_LEN / 8;
 const GENERATION_SHIFT: u32 = 32;
 /// In the position: the second half is written.
 const SECOND_HALF: u64 = 1 << 63;
-/// The shared words among those of `struct counters`.
+/// `struct halves`.
 const POSITION_WORD: usize = 0;
 const STARTS_WORD: usize = 1;
-const TAKEN_WORD: usize = 13;
+const ASLEEP_WORD: usize = 3;
+const SIZE_WORD: usize = 4;
+const TAKEN_WORD: usize = 8;
+
+/// Entries of the map whose halves have `size` records each.
+pub(super) const fn entries(size: u32) -> u32 {
+    1 + 2 * size
+}
+
+/// Records of a half of a map of so many entries.
+pub(super) const fn size_of_half(entries: u32) -> u32 {
+    entries.saturating_sub(1) / 2
+}
+
+/// Words of such a map.
+pub(super) const fn words_of(entries: u32) -> usize {
+    entries as usize * RECORD_WORDS
+}
 
 /// The reader of a datapath's records.
 #[derive(Debug)]
 pub(super) struct Halves {
-    records: MappedWords,
+    memory: MappedWords,
     /// Records of a half.
     size: u64,
 }
 
-/// What the shared words say.
+/// What stands before the records, at an instant.
 #[derive(Clone, Copy, Debug)]
 struct View {
     /// The half that is written: 0 or 1.
@@ -46,31 +64,29 @@ struct View {
     to: u64,
 }
 
-impl View {
-    fn of(words: &[AtomicU64]) -> Self {
-        let position = words[POSITION_WORD].load(Ordering::Acquire);
-        let written = usize::from(position & SECOND_HALF != 0);
-        let start = |half: usize| words[STARTS_WORD + half].load(Ordering::Relaxed);
-        Self {
-            written,
-            count: position & !SECOND_HALF,
-            from: start(1 - written),
-            to: start(written),
-        }
-    }
-}
-
 impl Halves {
-    /// `records` has two halves of `size` records; `words` are those of the counters.
-    pub(super) fn new(records: MappedWords, size: u64, words: &[AtomicU64]) -> Self {
-        let halves = Self { records, size };
-        let view = View::of(words);
+    /// Both halves of `size` records each.
+    pub(super) fn new(memory: MappedWords, size: u32) -> Self {
+        let halves = Self { memory, size: size.into() };
+        halves.word(SIZE_WORD).store(size.into(), Ordering::Relaxed);
         // A reader that ended between taking a record and giving it back.
-        let last = words[TAKEN_WORD].load(Ordering::Relaxed).wrapping_sub(1);
-        if let Some(record) = halves.record(view, last) {
+        let last = halves.word(TAKEN_WORD).load(Ordering::Relaxed).wrapping_sub(1);
+        if let Some(record) = halves.record(halves.view(), last) {
             record[0].store(0, Ordering::Relaxed);
         }
         halves
+    }
+
+    fn word(&self, word: usize) -> &AtomicU64 {
+        &self.memory.words()[word]
+    }
+
+    fn view(&self) -> View {
+        let position = self.word(POSITION_WORD).load(Ordering::Acquire);
+        let written = usize::from(position & SECOND_HALF != 0);
+        let start = |half: usize| self.word(STARTS_WORD + half).load(Ordering::Relaxed);
+        let (from, to) = (start(1 - written), start(written));
+        View { written, count: position & !SECOND_HALF, from, to }
     }
 
     /// The record of this number, if it has a place in the half that is not written.
@@ -79,23 +95,23 @@ impl Halves {
         // Between a new start and the exchange that goes with it there is none.
         let places = view.to.saturating_sub(view.from).min(self.size);
         (place < places).then(|| {
-            let index = (1 - view.written) * self.size as usize + place as usize;
-            &self.records.words()[index * RECORD_WORDS..][..RECORD_WORDS]
+            let index = 1 + (1 - view.written) * self.size as usize + place as usize;
+            &self.memory.words()[index * RECORD_WORDS..][..RECORD_WORDS]
         })
     }
 
     /// Hands the records that have been written to `take`; a record that is being written holds those
     /// after it back.
-    pub(super) fn drain(&self, words: &[AtomicU64], take: &mut dyn FnMut(&[u8; RECORD_LEN])) {
-        if self.read(words, take) && exchange(words) {
-            self.read(words, take);
+    pub(super) fn drain(&self, take: &mut dyn FnMut(&[u8; RECORD_LEN])) {
+        if self.read(take) && self.exchange() {
+            self.read(take);
         }
     }
 
     /// Reads the half that is not written, from where it was left; true: to its end.
-    fn read(&self, words: &[AtomicU64], take: &mut dyn FnMut(&[u8; RECORD_LEN])) -> bool {
-        let view = View::of(words);
-        let taken = &words[TAKEN_WORD];
+    fn read(&self, take: &mut dyn FnMut(&[u8; RECORD_LEN])) -> bool {
+        let view = self.view();
+        let taken = self.word(TAKEN_WORD);
         let mut number = taken.load(Ordering::Relaxed);
         while let Some(record) = self.record(view, number) {
             let first = record[0].load(Ordering::Acquire);
@@ -116,32 +132,37 @@ impl Halves {
         taken.store(view.to, Ordering::Relaxed);
         true
     }
-}
 
-/// Whether there are records that have not been read: some that wait, or one that is being written.
-pub(super) fn has_records(words: &[AtomicU64]) -> bool {
-    View::of(words).count != words[TAKEN_WORD].load(Ordering::Relaxed)
-}
-
-/// Records so far, those that found no place included.
-pub(super) fn count(words: &[AtomicU64]) -> u64 {
-    View::of(words).count
-}
-
-/// Has the other half, which has been read, written from now on; false if nothing is in this one.
-fn exchange(words: &[AtomicU64]) -> bool {
-    loop {
-        let View { written, count, to: start, .. } = View::of(words);
-        if count == start {
-            return false;
+    /// Has the other half, which has been read, written from now on; false if nothing is in this one.
+    fn exchange(&self) -> bool {
+        loop {
+            let View { written, count, to: start, .. } = self.view();
+            if count == start {
+                return false;
+            }
+            let half = |number: usize| if number == 0 { 0 } else { SECOND_HALF };
+            self.word(STARTS_WORD + 1 - written).store(count, Ordering::Relaxed);
+            let (now, next) = (count | half(written), count | half(1 - written));
+            let position = self.word(POSITION_WORD);
+            if position.compare_exchange(now, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return true;
+            }
         }
-        let half = |number: usize| if number == 0 { 0 } else { SECOND_HALF };
-        words[STARTS_WORD + 1 - written].store(count, Ordering::Relaxed);
-        let position = &words[POSITION_WORD];
-        let (now, next) = (count | half(written), count | half(1 - written));
-        if position.compare_exchange(now, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return true;
-        }
+    }
+
+    /// Whether there are records that have not been read: some that wait, or one that is being written.
+    pub(super) fn has_records(&self) -> bool {
+        self.count() != self.word(TAKEN_WORD).load(Ordering::Relaxed)
+    }
+
+    /// Records so far, those that found no place included.
+    pub(super) fn count(&self) -> u64 {
+        self.view().count
+    }
+
+    /// Has the next record wake its reader, or no longer.
+    pub(super) fn set_asleep(&self, asleep: bool) {
+        self.word(ASLEEP_WORD).store(asleep.into(), Ordering::SeqCst);
     }
 }
 
@@ -156,61 +177,57 @@ mod tests {
 
     /// Both sides' memory, without a kernel.
     struct Shared {
-        records: File,
-        words: MappedWords,
-        size: u64,
-    }
-
-    fn memory(bytes: u64) -> File {
-        // SAFETY: a terminated name.
-        let fd = unsafe { libc::memfd_create(c"halves".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(fd >= 0);
-        // SAFETY: the kernel just gave us this descriptor.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes).unwrap();
-        file
+        file: File,
+        memory: MappedWords,
+        size: u32,
     }
 
     impl Shared {
-        fn new(size: u64) -> Self {
-            let records = memory(2 * size * RECORD_LEN as u64);
-            let words = MappedWords::new(memory(4096), TAKEN_WORD + 1).unwrap();
-            Self { records, words, size }
-        }
-
-        fn map(&self) -> MappedWords {
-            MappedWords::new(&self.records, 2 * self.size as usize * RECORD_WORDS).unwrap()
+        fn new(size: u32) -> Self {
+            // SAFETY: a terminated name.
+            let fd = unsafe { libc::memfd_create(c"halves".as_ptr(), libc::MFD_CLOEXEC) };
+            assert!(fd >= 0);
+            // SAFETY: the kernel just gave us this descriptor.
+            let file = unsafe { File::from_raw_fd(fd) };
+            let words = words_of(entries(size));
+            file.set_len(words as u64 * 8).unwrap();
+            Self { memory: MappedWords::new(&file, words).unwrap(), file, size }
         }
 
         fn reader(&self) -> Halves {
-            Halves::new(self.map(), self.size, self.words.words())
+            let memory = MappedWords::new(&self.file, words_of(entries(self.size))).unwrap();
+            Halves::new(memory, self.size)
+        }
+
+        fn word(&self, word: usize) -> &AtomicU64 {
+            &self.memory.words()[word]
         }
 
         /// What `claim_record` of `bpf/tcp_record.h` does: the place of a record, `None` if there is
         /// none.
         fn claim(&self) -> Option<usize> {
-            let position = self.words.words()[POSITION_WORD].fetch_add(1, Ordering::SeqCst);
+            let position = self.word(POSITION_WORD).fetch_add(1, Ordering::SeqCst);
             let half = usize::from(position & SECOND_HALF != 0);
-            let start = self.words.words()[STARTS_WORD + half].load(Ordering::Relaxed);
+            let start = self.word(STARTS_WORD + half).load(Ordering::Relaxed);
             let place = (position & !SECOND_HALF).wrapping_sub(start);
-            (place < self.size).then(|| half * self.size as usize + place as usize)
+            let size = self.size as usize;
+            (place < size as u64).then(|| 1 + half * size + place as usize)
         }
 
-        fn publish(&self, records: &MappedWords, index: usize, value: u64) {
-            let record = &records.words()[index * RECORD_WORDS..][..RECORD_WORDS];
+        fn publish(&self, index: usize, value: u64) {
+            let record = &self.memory.words()[index * RECORD_WORDS..][..RECORD_WORDS];
             record[1..].iter().for_each(|word| word.store(value, Ordering::Relaxed));
             record[0].store(1 << GENERATION_SHIFT, Ordering::Release);
         }
 
-        fn write(&self, records: &MappedWords, value: u64) -> bool {
-            let index = self.claim();
-            index.inspect(|index| self.publish(records, *index, value)).is_some()
+        fn write(&self, value: u64) -> bool {
+            self.claim().inspect(|index| self.publish(*index, value)).is_some()
         }
 
         /// What a reader finds now; every record must be whole.
         fn read(&self, reader: &Halves) -> Vec<u64> {
             let mut values = Vec::new();
-            reader.drain(self.words.words(), &mut |bytes| {
+            reader.drain(&mut |bytes| {
                 let words = bytes.chunks_exact(8).skip(1);
                 let all: Vec<u64> =
                     words.map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
@@ -224,51 +241,48 @@ mod tests {
     #[test]
     fn each_half_is_read_to_its_end_and_what_found_no_place_is_passed_over() {
         let shared = Shared::new(3);
-        let (reader, records) = (shared.reader(), shared.map());
-        assert!(!has_records(shared.words.words()) && shared.read(&reader).is_empty());
+        let reader = shared.reader();
+        assert_eq!(size_of_half(entries(3)), 3);
+        assert!(!reader.has_records() && shared.read(&reader).is_empty());
         for round in 0..4 {
-            let taken: Vec<bool> =
-                (0..5).map(|at| shared.write(&records, round * 10 + at)).collect();
+            let taken: Vec<bool> = (0..5).map(|at| shared.write(round * 10 + at)).collect();
             assert_eq!(taken, [true, true, true, false, false]);
-            assert!(has_records(shared.words.words()));
+            assert!(reader.has_records());
             assert_eq!(shared.read(&reader), [0, 1, 2].map(|at| round * 10 + at));
-            assert_eq!(count(shared.words.words()), (round + 1) * 5);
-            assert!(!has_records(shared.words.words()));
+            assert_eq!(reader.count(), (round + 1) * 5);
+            assert!(!reader.has_records());
         }
     }
 
     #[test]
     fn a_record_that_is_being_written_holds_back_those_after_it_and_no_other_is_lost() {
         let shared = Shared::new(8);
-        let (reader, records) = (shared.reader(), shared.map());
-        shared.write(&records, 1);
+        let reader = shared.reader();
+        shared.write(1);
         let late = shared.claim().unwrap();
-        shared.write(&records, 3);
+        shared.write(3);
         assert_eq!(shared.read(&reader), [1]);
-        shared.write(&records, 4);
+        shared.write(4);
         assert!(shared.read(&reader).is_empty(), "the half is not exchanged before its end");
-        assert!(has_records(shared.words.words()));
-        shared.publish(&records, late, 2);
+        assert!(reader.has_records());
+        shared.publish(late, 2);
         assert_eq!(shared.read(&reader), [2, 3, 4]);
     }
 
     #[test]
     fn a_successor_goes_on_wherever_a_reader_ended() {
         let shared = Shared::new(8);
-        let records = shared.map();
-        let words = shared.words.words();
-        (0..3).for_each(|value| assert!(shared.write(&records, value)));
-        assert!(exchange(words));
+        (0..3).for_each(|value| assert!(shared.write(value)));
+        assert!(shared.reader().exchange());
         // The first record was taken and not given back.
-        words[TAKEN_WORD].store(1, Ordering::Relaxed);
+        shared.word(TAKEN_WORD).store(1, Ordering::Relaxed);
         assert_eq!(shared.read(&shared.reader()), [1, 2]);
-        assert!(
-            (0..8).all(|index| records.words()[index * RECORD_WORDS].load(Ordering::Relaxed) == 0)
-        );
+        let first = |index: usize| shared.word(index * RECORD_WORDS).load(Ordering::Relaxed);
+        assert!((1..=8).all(|index| first(index) == 0), "all are given back");
         // The next start was written, and the halves not exchanged.
-        shared.write(&records, 3);
-        words[STARTS_WORD].store(4, Ordering::Relaxed);
-        shared.write(&records, 4);
+        shared.write(3);
+        shared.word(STARTS_WORD).store(4, Ordering::Relaxed);
+        shared.write(4);
         assert_eq!(shared.read(&shared.reader()), [3, 4]);
     }
 
@@ -277,25 +291,21 @@ mod tests {
         const WRITERS: u64 = 3;
         const EACH: u64 = 30_000;
         let shared = Shared::new(64);
+        let reader = shared.reader();
         let has_ended = AtomicBool::new(false);
         let mut found = Vec::new();
-        let reader = shared.reader();
         let lost: u64 = thread::scope(|scope| {
-            let writers: Vec<_> = (0..WRITERS)
-                .map(|writer| {
-                    let shared = &shared;
-                    scope.spawn(move || {
-                        let records = shared.map();
-                        let is_lost = |at: &u64| !shared.write(&records, writer << 32 | at);
-                        (0..EACH).filter(is_lost).count() as u64
-                    })
-                })
-                .collect();
-            let (has_ended, shared, reader) = (&has_ended, &shared, &reader);
-            let reading = scope.spawn(move || {
+            let shared = &shared;
+            let write = move |writer| {
+                let is_lost = |at: &u64| !shared.write(writer << 32 | at);
+                (0..EACH).filter(is_lost).count() as u64
+            };
+            let writers: Vec<_> =
+                (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
+            let reading = scope.spawn(|| {
                 let mut found = Vec::new();
                 while !has_ended.load(Ordering::Relaxed) {
-                    found.extend(shared.read(reader));
+                    found.extend(shared.read(&reader));
                 }
                 found
             });

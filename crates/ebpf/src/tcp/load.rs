@@ -12,9 +12,8 @@ use libbpf_rs::{
     Map, MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, RingBufferBuilder, libbpf_sys,
 };
 
-use super::halves::Halves;
+use super::halves::{self, Halves};
 use super::pins::{MAPS, Pins, c_path};
-use super::report::RECORD_LEN;
 use super::slot::{Slots, slot_start_law};
 use super::{COUNTER_WORDS, Datapath, Fallback, NAME_MAX, Options};
 use crate::mapped::MappedWords;
@@ -26,8 +25,6 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/tcp_datapath.skel.rs"));
 }
 
-/// From its agent's end a connection falls back within four round trips, or this if it is longer.
-const PATIENCE_US: u32 = 100_000;
 /// Slots that `struct flow` can name.
 const FLOWS_MAX: u32 = 65_535;
 /// Records that may wait: 2 GiB of them, with as many again.
@@ -160,7 +157,7 @@ fn set_up(
     let maps = &mut open.maps;
     let flows = options.flows.clamp(1, FLOWS_MAX);
     let sized = [
-        (&mut maps.records, Some(options.records.clamp(1, RECORDS_MAX) * 2)),
+        (&mut maps.records, Some(halves::entries(options.records.clamp(1, RECORDS_MAX)))),
         (&mut maps.wakes, None),
         (&mut maps.slots, Some(flows)),
         (&mut maps.modes, Some(flows)),
@@ -182,8 +179,6 @@ fn set_up(
     if let Some(rodata) = maps.rodata_data.as_deref_mut() {
         rodata.has_stamp = hook.has_stamp;
         let settings = &mut rodata.settings;
-        settings.patience_us = PATIENCE_US;
-        settings.half = maps.records.max_entries() / 2;
         settings.left_out = hook.left_out;
         settings.fallback = match options.fallback {
             Fallback::Reno => 0,
@@ -246,10 +241,10 @@ pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Er
     let modes = MappedWords::new(maps.modes.as_fd(), flows as usize).map_err(map_error("modes"))?;
     let counts =
         MappedWords::new(maps.counts.as_fd(), COUNTER_WORDS).map_err(map_error("counts"))?;
-    let size = maps.records.max_entries() / 2;
-    let words = 2 * size as usize * RECORD_LEN / 8;
-    let records = MappedWords::new(maps.records.as_fd(), words).map_err(map_error("records"))?;
-    let halves = Halves::new(records, u64::from(size), counts.words());
+    let entries = maps.records.max_entries();
+    let records = MappedWords::new(maps.records.as_fd(), halves::words_of(entries));
+    let records = records.map_err(map_error("records"))?;
+    let halves = Halves::new(records, halves::size_of_half(entries));
     let all: [&Map<'_>; MAPS.len()] =
         [&maps.records, &maps.wakes, &maps.slots, &maps.modes, &maps.free_slots, &maps.counts];
     let mut handles = Vec::with_capacity(MAPS.len());

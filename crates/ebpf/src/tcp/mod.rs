@@ -32,7 +32,7 @@ use forebay_core::units::ByteCount;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer};
 
 pub use self::costs::{Empty, ProgramTime, RunTimes, program_times};
-use self::halves::{Halves, has_records};
+use self::halves::Halves;
 pub use self::meter::Meter;
 pub use self::native::{Native, NativeKind};
 use self::pins::Pins;
@@ -126,10 +126,9 @@ pub struct Counters {
 }
 
 /// The words of `struct counters`.
-const COUNTER_WORDS: usize = 14;
-const ASLEEP_WORD: usize = 3;
-const OPENED_WORD: usize = 4;
-const STRANDED_WORD: usize = 11;
+const COUNTER_WORDS: usize = 9;
+const OPENED_WORD: usize = 0;
+const STRANDED_WORD: usize = 7;
 /// The mode of a slot that the queue of free ones did not take back (`MODE_STRANDED`).
 const STRANDED: u64 = 4;
 /// What wakes the reader and the queue of free slots among [`pins::MAPS`].
@@ -189,7 +188,7 @@ impl Datapath {
             self.give_back(stranded);
         }
         let mut count = 0;
-        self.halves.drain(self.counts.words(), &mut |bytes| {
+        self.halves.drain(&mut |bytes| {
             if let Some(record) = Record::parse(bytes) {
                 count += 1;
                 take(record);
@@ -201,7 +200,7 @@ impl Datapath {
     /// Whether there is a record that [`Datapath::drain`] has not taken: one that waits, or one that is
     /// being written and will wake nobody.
     pub fn has_records(&self) -> bool {
-        has_records(self.counts.words())
+        self.halves.has_records()
     }
 
     /// Gives back the slots that the datapath could not; those that the queue does not take now it may
@@ -246,7 +245,7 @@ impl Datapath {
     /// While its reader sleeps, the next record of any kind wakes it, once. A reader sets this, drains
     /// once more and then sleeps unless [`Datapath::has_records`]; whoever wakes it has cleared it.
     pub fn set_asleep(&self, asleep: bool) {
-        self.counts.words()[ASLEEP_WORD].store(u64::from(asleep), Ordering::SeqCst);
+        self.halves.set_asleep(asleep);
         // The datapath must see it before the records are looked at again.
         fence(Ordering::SeqCst);
     }
@@ -290,14 +289,14 @@ impl Datapath {
         let word = |index: usize| self.counts.words()[index].load(Ordering::Relaxed);
         Counters {
             opened: word(OPENED_WORD),
-            closed: word(5),
-            refused: word(6),
-            records: halves::count(self.counts.words()),
-            dropped: word(7),
-            fallbacks: word(8),
-            resumed: word(9),
-            refused_decisions: word(10),
-            made_up: word(12),
+            closed: word(1),
+            refused: word(2),
+            records: self.halves.count(),
+            dropped: word(3),
+            fallbacks: word(4),
+            resumed: word(5),
+            refused_decisions: word(6),
+            made_up: word(8),
         }
     }
 
