@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use forebay_core::spec::{Spec, Value};
-use forebay_host::record::{PacketRecord, RunRecord};
+use forebay_host::record::{PacketRecord, RunRecord, TcpSample};
 use forebay_host::scenario::{
     AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
@@ -69,6 +69,51 @@ fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
         let bytes: u64 = own.map(|packet| u64::from(packet.frame_bytes())).sum();
         assert!(bytes >= flow.bytes, "{bytes} bytes of frames carried {} of payload", flow.bytes);
     }
+}
+
+#[test]
+fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
+    if skip_without_root() {
+        return;
+    }
+    let bulk = |ecn: bool, qdisc: &str| {
+        let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 4 })]);
+        (scenario.ecn, scenario.forward.qdisc) = (ecn, qdisc.parse().unwrap());
+        let record = run(&scenario);
+        let row = format!("net.ipv4.tcp_ecn = {}", u8::from(ecn));
+        assert!(record.host.settings.contains(&row), "{:?}", record.host.settings);
+        assert!(record.flows.len() == 4 && record.flows.iter().all(|flow| !flow.failed));
+        record
+    };
+    for qdisc in [
+        "codel(ecn=true)",
+        "fq_codel(ecn=true)",
+        "pie(ecn=true, ecn_threshold=1)",
+        "red(ecn=true, min_th=20p, max_th=20p, weight=1)",
+    ] {
+        let record = bulk(true, qdisc);
+        let forward = &record.links[0];
+        assert!(forward.marks_queue > 0, "{qdisc}");
+        assert_eq!(forward.marks_queue, forward.marks_by_reason.iter().sum::<u64>(), "{qdisc}");
+        let packets = PacketRecord::read_file(&forward.packets).unwrap();
+        let marked = packets.iter().filter(|packet| packet.is_marked()).count() as u64;
+        // The last may still be inside.
+        assert!((1..=forward.marks_queue).contains(&marked), "{qdisc}: {marked}");
+        assert_eq!(record.links[1].marks_queue, 0, "acknowledgements are not ECN-capable");
+        assert_eq!(forward.drops_queue, 0, "{qdisc}");
+        // With a wrong checksum the receiver would throw every marked packet away.
+        let last = record.flows.iter().filter_map(|flow| flow.samples.last());
+        let resent: u64 = last.map(|sample| u64::from(sample.retransmissions)).sum();
+        assert!(2 * resent < forward.marks_queue, "{qdisc}: {resent} sent again");
+        let falls = |samples: &[TcpSample]| samples.windows(2).any(|it| it[1].cwnd < it[0].cwnd);
+        assert!(
+            record.flows.iter().all(|flow| falls(&flow.samples)),
+            "{qdisc}: senders hear of it"
+        );
+    }
+    let record = bulk(false, "codel(ecn=true)");
+    let forward = &record.links[0];
+    assert!(forward.marks_queue == 0 && forward.drops_queue > 0, "{forward:?}");
 }
 
 #[test]
@@ -315,6 +360,7 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
         seed: 1,
         stop_ns: 3 * SECOND,
         drain_ns: 5 * SECOND,
+        ecn: false,
         forward: link(24_000_000),
         reverse: link(24_000_000),
         pairs: vec![PairSpec {

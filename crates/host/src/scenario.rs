@@ -23,6 +23,9 @@ pub struct Scenario {
     pub stop_ns: u64,
     /// Longest wait for unfinished requests after `stop_ns` (ns).
     pub drain_ns: u64,
+    /// All TCP connections are ECN-capable (RFC 3168), not only those of algorithms that need it.
+    #[serde(default)]
+    pub ecn: bool,
     /// Left to right: the bottleneck.
     pub forward: LinkSpec,
     /// Right to left.

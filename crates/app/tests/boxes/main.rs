@@ -130,6 +130,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         seed: 1,
         stop_ns: seconds * SECOND,
         drain_ns: SECOND,
+        ecn: false,
         forward: link(),
         reverse: link(),
         pairs: vec![PairSpec {

@@ -390,6 +390,34 @@ fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
 
 #[cfg(feature = "host")]
 #[test]
+fn an_emulated_run_counts_the_marks_of_a_plan_with_ecn() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let settings = [
+        "stop=3s",
+        "warmup=0s",
+        "ecn=classic",
+        "bottleneck.rate=24Mbit/s",
+        "bottleneck.qdisc={ kind = \"codel\", ecn = true }",
+    ];
+    let mut command = forebay(&["run", "bundler/queue_shift", "--arms", "status_quo", "--json"]);
+    command.args(["--backend", "emu", "--seed", "1", "--out", out.to_str().unwrap()]);
+    let output = command.args(settings.iter().flat_map(|it| ["--set", it])).output().unwrap();
+    // A disturbed machine makes the run invalid, which is exit code 1 and no less a document.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metrics = &document["runs"][0]["links"][0]["metrics"];
+    for name in ["marks_queue_packets", "marks_codel_packets"] {
+        assert!(metrics[name].as_f64().is_some_and(|marks| marks > 0.0), "{name}: {metrics}");
+    }
+    assert_eq!(metrics["drops_codel_packets"], 0.0, "{metrics}");
+}
+
+#[cfg(feature = "host")]
+#[test]
 fn a_run_prints_one_json_document_and_is_not_repeated() {
     if !is_root() {
         return;

@@ -432,7 +432,7 @@ mod tests {
         let local = Ipv4Addr::LOCALHOST;
         let [start_ns, stop_ns] = [5 * MS, 1_005 * MS];
         let window = Window { start_ns, stop_ns, end_ns: stop_ns, drain_ns: 0 };
-        let site = SiteEnd { local, remote: local, port: 9, sends: true, window };
+        let site = SiteEnd { local, remote: local, port: 9, sends: true, ecn: false, window };
         let source = source(&workload, 1_200_000, 1500, timing).unwrap();
         let mut pacer = Pacer::open(&workload, &site, source, 1500, seed).unwrap();
         assert_eq!(pacer.next_timer(), None, "not before the start");
@@ -468,7 +468,7 @@ mod tests {
         let local = Ipv4Addr::LOCALHOST;
         let window = Window { start_ns: 0, stop_ns: 3_000 * MS, end_ns: 3_000 * MS, drain_ns: 0 };
         for packet_bytes in [1500, 44, 42] {
-            let site = SiteEnd { local, remote: local, port, sends: true, window };
+            let site = SiteEnd { local, remote: local, port, sends: true, ecn: false, window };
             let workload = workload(Timing::Even);
             let source = source(&workload, 1_200_000, 1500, Timing::Even).unwrap();
             let mut pacer = Pacer::open(&workload, &site, source, packet_bytes, 1).unwrap();

@@ -58,6 +58,8 @@ pub struct HostsSpec {
     pub stop_ns: u64,
     /// Longest wait for unfinished requests after it (ns).
     pub drain_ns: u64,
+    /// A connection that is not ECN-capable is an error.
+    pub ecn: bool,
     /// Where the [`HostsOutput`] goes (JSON).
     pub output: PathBuf,
 }
@@ -141,6 +143,14 @@ pub enum GeneratorError {
         name: String,
         /// Contents of `net.ipv4.tcp_available_congestion_control`.
         available: String,
+    },
+    /// A connection is not ECN-capable, though all are to be.
+    #[error("workload {workload}: ecn: the connection from {peer} did not agree to it")]
+    NotEcnCapable {
+        /// The workload.
+        workload: String,
+        /// The other end.
+        peer: String,
     },
     /// A workload's figures make no sense.
     #[error("workload {workload}: {key} = {value}: allowed is {allowed}")]
@@ -328,6 +338,8 @@ struct SiteEnd {
     port: u16,
     /// This side sends.
     sends: bool,
+    /// Connections must be ECN-capable.
+    ecn: bool,
     window: Window,
 }
 
@@ -341,6 +353,7 @@ impl SiteEnd {
             remote: pair.remote,
             port: FIRST_PORT + number,
             sends,
+            ecn: spec.ecn,
             window: Window {
                 start_ns: workload.start_ns,
                 stop_ns: workload.stop_ns.min(spec.stop_ns),

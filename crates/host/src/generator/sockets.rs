@@ -9,6 +9,7 @@ use nix::sys::epoll::EpollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::reactor::{Key, Reactor};
+use super::watch::tcp_info;
 use super::{GeneratorError, SiteEnd};
 use crate::scenario::Workload;
 
@@ -83,10 +84,19 @@ pub(super) fn discard(socket: &Socket, limit: usize) -> io::Result<usize> {
     usize::try_from(length).map_err(|_| io::Error::last_os_error())
 }
 
+/// Both ends of `socket` have agreed to ECN, as the kernel says (`TCPI_OPT_ECN` in
+/// include/uapi/linux/tcp.h).
+fn is_ecn_capable(socket: &Socket) -> io::Result<bool> {
+    const TCPI_OPT_ECN: u8 = 8;
+    Ok(tcp_info(socket)?.tcpi_options & TCPI_OPT_ECN != 0)
+}
+
 /// The listening end: accepts the connections of one workload.
 pub(super) struct Acceptor {
     listener: Socket,
+    workload: String,
     expected: usize,
+    ecn: bool,
 }
 
 impl Acceptor {
@@ -108,15 +118,21 @@ impl Acceptor {
         listener.listen(backlog).map_err(failed(&workload.name, action()))?;
         let key = Key { endpoint, connection: Self::CONNECTION };
         reactor.watch(&listener, key, EpollFlags::EPOLLIN)?;
-        Ok(Self { listener, expected: expected as usize })
+        let workload = workload.name.clone();
+        Ok(Self { listener, workload, expected: expected as usize, ecn: site.ecn })
     }
 
     /// The connections that wait to be taken.
-    pub fn accept(&self) -> io::Result<Vec<Socket>> {
+    pub fn accept(&self) -> Result<Vec<Socket>, GeneratorError> {
         let mut taken = Vec::new();
         loop {
             match self.listener.accept() {
-                Ok((socket, _)) => {
+                Ok((socket, peer)) => {
+                    if self.ecn && !is_ecn_capable(&socket)? {
+                        let peer = peer.as_socket().map_or_else(String::new, |it| it.to_string());
+                        let workload = self.workload.clone();
+                        return Err(GeneratorError::NotEcnCapable { workload, peer });
+                    }
                     socket.set_nonblocking(true)?;
                     socket.set_tcp_nodelay(true)?;
                     taken.push(socket);
@@ -124,7 +140,7 @@ impl Acceptor {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(taken),
                 // The peer gave up while its connection waited, accept(2).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -215,5 +231,39 @@ impl Dialer {
 
     pub fn socket(&self, connection: u32) -> &Socket {
         &self.sockets[connection as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::super::endpoint::Window;
+    use super::*;
+    use crate::scenario::WorkloadKind;
+
+    #[test]
+    fn where_all_are_to_be_ecn_capable_a_connection_that_is_not_is_refused() {
+        let kind = WorkloadKind::Greedy { flows: 1 };
+        let (name, cc) = ("bulk".into(), "reno".into());
+        let workload = Workload { name, cc, reversed: false, start_ns: 0, stop_ns: 0, kind };
+        let local = Ipv4Addr::LOCALHOST;
+        let window = Window { start_ns: 0, stop_ns: 0, end_ns: 0, drain_ns: 0 };
+        let accept = |ecn| {
+            let site = SiteEnd { local, remote: local, port: 0, sends: true, ecn, window };
+            let acceptor = Acceptor::open(&Reactor::new().unwrap(), 0, &workload, &site, 1);
+            let acceptor = acceptor.unwrap();
+            let address = acceptor.listener.local_addr().unwrap().as_socket().unwrap();
+            let _client = TcpStream::connect(address).unwrap();
+            acceptor.accept().map(|taken| taken.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(accept(false), Ok(1));
+        // Whoever asks for ECN gets it where the other end knows it: 0 and 2 do not ask (tcp(7)).
+        let asks = fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
+        if matches!(asks.trim(), "0" | "2") {
+            let error = accept(true).unwrap_err();
+            let expected = "workload bulk: ecn: the connection from 127.0.0.1:";
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

@@ -81,7 +81,8 @@ fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
     })
 }
 
-fn tcp_info(socket: &impl AsFd) -> io::Result<libc::tcp_info> {
+/// `TCP_INFO` of `socket`.
+pub(super) fn tcp_info(socket: &impl AsFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, and all fields are integers, for which zero

@@ -170,6 +170,9 @@ pub fn run_with(
         .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
     let processors = Processors::split().map_err(TestbedError::Proc)?;
     let topology = Topology::build(scenario.pairs.len(), processors.as_ref())?;
+    if scenario.ecn {
+        topology.use_ecn()?;
+    }
     let mut run = Run::prepare(scenario, &topology, processors.as_ref(), binary, &dir)?;
     run.go(progress)?;
     progress(Progress { phase: Phase::Collecting, elapsed_ns: total_ns, total_ns });

@@ -368,6 +368,7 @@ fn hosts_spec(
         pairs: pairs.collect(),
         stop_ns: scenario.stop_ns,
         drain_ns: scenario.drain_ns,
+        ecn: scenario.ecn,
         output: hosts_output(dir, side),
     }
 }

@@ -40,12 +40,14 @@ const SETTINGS: [(&str, &str); 6] = [
 ];
 
 /// Settings of the hosts.
-pub(crate) const HOST_SETTINGS: [(&str, &str); 8] = [
+pub(crate) const HOST_SETTINGS: [(&str, &str); 9] = [
     // One connection must not inherit what another learnt about the path.
     ("net/ipv4/tcp_no_metrics_save", "1"),
     // Persistent connections restart from the initial window, like new ones.
     ("net/ipv4/tcp_slow_start_after_idle", "1"),
     ("net/ipv4/tcp_ecn", "0"),
+    // A connection that is to be ECN-capable does not give that up for a lost SYN (RFC 3168, 6.1.1.1).
+    ("net/ipv4/tcp_ecn_fallback", "0"),
     ("net/ipv4/tcp_sack", "1"),
     ("net/ipv4/tcp_timestamps", "1"),
     ("net/ipv4/tcp_window_scaling", "1"),
@@ -54,6 +56,9 @@ pub(crate) const HOST_SETTINGS: [(&str, &str); 8] = [
     ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
     ("net/ipv4/tcp_wmem", "4096\t131072\t33554432"),
 ];
+
+/// Connections ask for ECN and agree to it (RFC 3168); 3 would ask for the accurate counting of RFC 9768.
+const CLASSIC_ECN: (&str, &str) = ("net/ipv4/tcp_ecn", "1");
 
 /// Processors that take up what comes in at the devices made after it, in hexadecimal.
 const STEERING: &str = "net/core/rps_default_mask";
@@ -152,6 +157,23 @@ impl Topology {
         let topology = Self { emulator, pairs: built };
         topology.disable_offloads()?;
         Ok(topology)
+    }
+
+    /// TCP connections made from now on are ECN-capable; an error where this kernel cannot.
+    pub fn use_ecn(&self) -> Result<(), TestbedError> {
+        let (key, value) = CLASSIC_ECN;
+        let hosts = self.pairs.iter().flat_map(|pair| {
+            [("left hosts", &pair.left_hosts), ("right hosts", &pair.right_hosts)]
+        });
+        for (place, hosts) in hosts {
+            let written = hosts.within(|| {
+                set(key, value)?;
+                // `set` passes over what a kernel does not have.
+                get(key).map(drop)
+            });
+            written.map_err(step("switch ECN on", place))?;
+        }
+        Ok(())
     }
 
     /// The settings of hosts and boxes, as read back from the first pair's left side: all have the

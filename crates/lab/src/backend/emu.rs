@@ -65,11 +65,6 @@ impl Backend for Emu {
                           \"linux\"; the back end sim has both";
             return Err(BackendError::Unsupported(reason.into()));
         }
-        if experiment.ecn {
-            let reason = "ecn = classic: the back end emu's hosts have ECN off, allowed is \"off\"; \
-                          the back end sim has both";
-            return Err(BackendError::Unsupported(reason.into()));
-        }
         // Said before a folder for results is made.
         if !nix::unistd::geteuid().is_root() {
             return Err(BackendError::Unavailable(TestbedError::NotRoot.to_string()));
@@ -219,6 +214,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         seed: experiment.seed,
         stop_ns: ns(experiment.stop),
         drain_ns: ns(experiment.drain),
+        ecn: experiment.ecn,
         forward: link_spec(&experiment.forward),
         reverse: link_spec(&experiment.reverse),
         pairs,

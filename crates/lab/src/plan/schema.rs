@@ -97,10 +97,10 @@ pub static PLAN: Section = Section {
         ),
         key(
             "ecn",
-            "\"off\" or \"classic\" (RFC 3168, between all hosts; back end sim only)",
+            "\"off\" or \"classic\" (RFC 3168, between all hosts)",
             "\"off\"",
-            "whether queues can mark packets of TCP instead of dropping them; those of an algorithm that \
-             needs marks, such as dctcp, they always can",
+            "whether queues whose `ecn` is true can mark packets of TCP instead of dropping them; those \
+             of an algorithm that needs marks, such as dctcp, they always can",
         ),
         key(
             "start_jitter",
