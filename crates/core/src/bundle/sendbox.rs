@@ -12,9 +12,16 @@
 //! would show the queue that grows of it. Whether the receivebox is alive is the host's judgement
 //! ([`Peer`]); one that is alive and reports nothing that says when it left is as good as silent.
 
+mod outstanding;
+mod silence;
+#[cfg(test)]
+mod tests;
+
 use alloc::boxed::Box;
 
-use super::boundary::{Boundary, BoundaryTable, Mismatch};
+use self::outstanding::{Accepted, IdleClock, Outstanding};
+use self::silence::Unanswered;
+use super::boundary::{Boundary, BoundaryTable};
 use super::epoch::EpochSizer;
 use super::feedback::{Feedback, Progress, Sample};
 use super::rate::{LoopState, window_to_rate};
@@ -40,25 +47,6 @@ pub const SUPPLIED: &[Field] = &[
 ];
 /// Longest time between ticks.
 pub const TICK: Duration = Duration::from_millis(5);
-/// Reports count as missing after this and two loop times.
-const MISSING_MIN: Duration = Duration::from_millis(100);
-/// Control is given up after so long without a report, and so many loop times: a frozen rate knows
-/// nothing of a path that has changed since.
-const BLIND_MIN: Duration = Duration::from_secs(3);
-const BLIND_LOOPS: u32 = 10;
-/// Boundaries without a report, for the same: at half of the reports lost one chance in a thousand.
-const BLIND_BOUNDARIES: u64 = 10;
-/// Why control was given up.
-const UNREPORTED: &str = "packets leave, no report of them";
-const ALIKE: &str = "packets leave that cannot be told apart";
-
-/// A boundary is not reported any more after so long, and so many loop times: what has the same
-/// hash then is another one. Far above what a queue adds while packets leave.
-const REPORT_AGE_MIN: Duration = Duration::from_millis(500);
-const REPORT_AGE_LOOPS: u32 = 4;
-/// The same before the first round trip is known, which may be that of a satellite.
-const REPORT_AGE_UNKNOWN: Duration = Duration::from_secs(3);
-
 /// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
 /// what was sent a loop time ago: a correction by its latest value would feed that back.
 const MEAN_LOOPS: f64 = 2.0;
@@ -153,31 +141,6 @@ pub struct Counters {
     pub boundaries_overwritten: u64,
 }
 
-/// Time without anything to send, after the last packet's own time at the shaper's rate.
-#[derive(Clone, Copy, Debug)]
-struct IdleClock {
-    idle: Duration,
-    is_empty: bool,
-    updated_at: Timestamp,
-    busy_until: Timestamp,
-}
-
-impl IdleClock {
-    fn advance(&mut self, now: Timestamp) {
-        if self.is_empty {
-            self.idle += now.saturating_since(self.updated_at.max(self.busy_until));
-        }
-        self.updated_at = self.updated_at.max(now);
-    }
-
-    fn on_departure(&mut self, now: Timestamp, len: ByteCount, rate: Option<Rate>) {
-        self.advance(now);
-        if let Some(time) = rate.and_then(|rate| len.time_at(rate)) {
-            self.busy_until = self.busy_until.max(now) + time;
-        }
-    }
-}
-
 /// The sendbox of one bundle.
 pub struct Sendbox {
     config: SendboxConfig,
@@ -208,61 +171,6 @@ pub struct Sendbox {
     wanted_rate: Option<Rate>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
-}
-
-/// The boundaries that left since the last match and should have been reported.
-#[derive(Clone, Copy, Debug)]
-struct Unanswered {
-    since: Timestamp,
-    boundaries: u64,
-    /// Reports since then of a hash that several packets had.
-    ambiguous: u64,
-    /// When they became enough to prove something.
-    many_since: Option<Timestamp>,
-}
-
-/// Bytes outstanding, estimated between reports by crediting the acknowledgements to be expected.
-#[derive(Clone, Copy, Debug, Default)]
-struct Outstanding {
-    bytes: f64,
-    updated_at: Timestamp,
-    sent_bytes: ByteCount,
-    /// After an empty path no acknowledgement can come before one round trip.
-    credit_from: Option<Timestamp>,
-}
-
-impl Outstanding {
-    fn advance(&mut self, now: Timestamp, sent: ByteCount, delivery_rate: Rate) {
-        self.bytes += sent.saturating_sub(self.sent_bytes).as_f64();
-        self.sent_bytes = sent;
-        let from = self.credit_from.unwrap_or(self.updated_at).max(self.updated_at);
-        let credited_s = now.saturating_since(from).as_secs_f64();
-        self.bytes = (self.bytes - delivery_rate.as_bytes_per_sec_f64() * credited_s).max(0.0);
-        self.updated_at = self.updated_at.max(now);
-    }
-}
-
-/// Bytes sent, of those sent faster than the delivery rate only what that rate allows: what a full
-/// buffer accepts. The rest is lost, and no report will ever take it out of the bytes outstanding.
-#[derive(Clone, Copy, Debug, Default)]
-struct Accepted {
-    bytes: f64,
-    allowance_bytes: f64,
-    updated_at: Timestamp,
-}
-
-impl Accepted {
-    fn on_departure(&mut self, now: Timestamp, len: ByteCount, delivery_rate: Rate) {
-        let rate = delivery_rate.as_bytes_per_sec_f64();
-        let elapsed_s = now.saturating_since(self.updated_at).as_secs_f64();
-        self.updated_at = self.updated_at.max(now);
-        // Bursts of up to a tick are the host's way of pacing.
-        let burst_bytes = rate * TICK.as_secs_f64() + 2.0 * MSS.as_f64();
-        self.allowance_bytes = (self.allowance_bytes + rate * elapsed_s).min(burst_bytes);
-        let accepted = len.as_f64().min(self.allowance_bytes);
-        self.allowance_bytes -= accepted;
-        self.bytes += accepted;
-    }
 }
 
 impl Sendbox {
@@ -331,12 +239,7 @@ impl Sendbox {
         let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
         self.counters.boundaries_sent += u64::from(is_expected);
         if is_expected {
-            let first = Unanswered { since: now, boundaries: 0, ambiguous: 0, many_since: None };
-            let unanswered = self.unanswered.get_or_insert(first);
-            unanswered.boundaries += 1;
-            if unanswered.boundaries == BLIND_BOUNDARIES {
-                unanswered.many_since = Some(now);
-            }
+            self.await_report(now);
         }
         let boundary = Boundary {
             hash,
@@ -391,21 +294,6 @@ impl Sendbox {
             delivery_rate: sample.progress.and_then(|progress| progress.delivery_rate),
             epoch_size: report.epoch_size,
         })
-    }
-
-    /// No answer to what left: one that says nothing of a departure would hide for ever that
-    /// control runs on what was known long ago.
-    fn count_mismatch(&mut self, mismatch: Mismatch) {
-        match mismatch {
-            Mismatch::Unknown => self.counters.reports_unmatched += 1,
-            Mismatch::Duplicate => self.counters.reports_duplicate += 1,
-            Mismatch::Ambiguous => {
-                self.counters.reports_ambiguous += 1;
-                if let Some(unanswered) = &mut self.unanswered {
-                    unanswered.ambiguous += 1;
-                }
-            }
-        }
     }
 
     /// The bundle's own queue became empty or non-empty.
@@ -620,41 +508,4 @@ impl Sendbox {
             (one, other) => one.or(other),
         }
     }
-
-    /// A report of what left longer ago does not come any more.
-    fn report_age_max(&self) -> Duration {
-        if self.feedback.least_rtt().is_none() {
-            return REPORT_AGE_UNKNOWN;
-        }
-        REPORT_AGE_MIN.max(self.loop_time() * REPORT_AGE_LOOPS)
-    }
-
-    /// Boundaries have left, yet nothing has been learnt of them for longer than the loop takes.
-    fn is_report_missing(&self, now: Timestamp) -> bool {
-        self.unanswered.is_some_and(|it| now.saturating_since(it.since) > self.report_patience())
-    }
-
-    /// A report that has not come for so long is missing.
-    fn report_patience(&self) -> Duration {
-        MISSING_MIN.max(self.loop_time() * 2)
-    }
-
-    /// Gives control up if nothing has been learnt of many boundaries for long.
-    fn judge_reports(&mut self, now: Timestamp) {
-        let patience = BLIND_MIN.max(self.loop_time() * BLIND_LOOPS);
-        let blind = self.unanswered.filter(|it| {
-            let many = it.many_since.map(|at| now.saturating_since(at));
-            many.is_some_and(|age| age > self.report_patience())
-                && now.saturating_since(it.since) > patience
-        });
-        let Some(Unanswered { ambiguous, .. }) = blind.filter(|_| self.blind.is_none()) else {
-            return;
-        };
-        let are_alike = ambiguous >= BLIND_BOUNDARIES;
-        self.blind = Some(if are_alike { ALIKE } else { UNREPORTED });
-        self.cc.on_event(now, CongestionEvent::FeedbackLost);
-    }
 }
-
-#[cfg(test)]
-mod tests;

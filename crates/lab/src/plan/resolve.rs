@@ -1,34 +1,35 @@
 //! From a plan's tree, overrides applied, to an [`Experiment`].
 
+mod hits;
+mod links;
+
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::link::Trace;
 use forebay_core::random::Streams;
-use forebay_core::spec::{Spec, Value as SpecValue};
+use forebay_core::spec::Spec;
 use forebay_core::traffic::SizeCdf;
-use forebay_core::units::{ByteCount, Limit, Rate, Ratio};
+use forebay_core::units::{ByteCount, Rate, Ratio};
 use sha2::{Digest, Sha256};
 
+use self::hits::{attack, faults};
+use self::links::links;
 use super::error::PlanError;
 use super::experiment::{
-    Agent, Attack, BoxEnd, Bundle, Change, Experiment, Fault, FaultAction, FaultProgram, Flow,
-    Link, Platform, Report, Stack, Timing, Traffic, Window,
+    Agent, Bundle, Experiment, Flow, Link, Platform, Report, Stack, Timing, Traffic, Window,
 };
 use super::library::Source;
 use super::reader::Reader;
 use super::registry;
 use super::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
-use super::schema::{self, Section};
+use super::schema;
 use super::tree::{Table, flatten};
 
 /// Keys that say nothing about the experiment itself.
 const ABOUT_THE_PLAN: [&str; 10] =
     ["name", "title", "description", "extends", "seeds", "arm", "arms", "cell", "cells", "window"];
-/// Bytes of a packet in a bandwidth-delay product: the customary MTU, so that 96 Mbit/s x 50 ms is
-/// 400 packets.
-const BDP_PACKET_BYTES: f64 = 1500.0;
 /// Pair of the flows that name neither a bundle nor a pair.
 const CROSS: &str = "cross";
 
@@ -156,123 +157,6 @@ impl Files<'_> {
         self.digest.update(&text.text);
         size_cdf(&text.file, &text.text).map_err(PlanError::Data)
     }
-}
-
-fn links(
-    plan: &Reader<'_>,
-    stop: Duration,
-    files: &mut Files<'_>,
-) -> Result<(Duration, Link, Link), PlanError> {
-    let table = plan.table("bottleneck", &schema::BOTTLENECK)?;
-    let table = plan.require("bottleneck", table)?;
-    let rtt = table.require("rtt", table.duration("rtt")?)?;
-    let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
-    let mut forward = link(&table, rtt / 2, qdisc, files)?;
-    forward.changes = changes(&table, &schema::CHANGE, stop)?;
-    if forward.rate.is_none() && forward.trace.is_none() {
-        return Err(table.wrong_because("rate", "a rate, or a trace instead"));
-    }
-    let mut reverse = match plan.table("reverse", &schema::REVERSE)? {
-        Some(table) => {
-            let qdisc = table.spec("qdisc")?.unwrap_or_else(unnoticed_queue);
-            let mut reverse = link(&table, rtt / 2, qdisc, files)?;
-            reverse.changes = changes(&table, &schema::REVERSE_CHANGE, stop)?;
-            reverse
-        }
-        None => Link {
-            rate: None,
-            nominal_rate: None,
-            trace: None,
-            delay: rtt / 2,
-            loss: 0.0,
-            message_loss: 0.0,
-            reorder: 0.0,
-            reorder_packets: 3,
-            qdisc: unnoticed_queue(),
-            changes: Vec::new(),
-        },
-    };
-    // A change of the round trip is one of both directions.
-    for change in forward.changes.iter().filter(|change| change.delay.is_some()) {
-        reverse.changes.push(Change { at: change.at, delay: change.delay, ..Change::default() });
-    }
-    reverse.changes.sort_by_key(|change| change.at);
-    Ok((rtt, forward, reverse))
-}
-
-/// The queue of a link that is no bottleneck: long enough never to drop.
-fn unnoticed_queue() -> Spec {
-    Spec::named("fifo").with("limit", SpecValue::Text("10000p".into()))
-}
-
-fn link(
-    table: &Reader<'_>,
-    delay: Duration,
-    qdisc: Spec,
-    files: &mut Files<'_>,
-) -> Result<Link, PlanError> {
-    let rate = table.rate("rate")?;
-    let trace = files.trace(table)?;
-    if rate.is_some() && trace.is_some() {
-        return Err(table.wrong_because("trace", "either a rate or a trace"));
-    }
-    let qdisc =
-        resolve_bdp(table, qdisc, rate.or(trace.as_ref().map(|(_, mean)| *mean)), delay * 2)?;
-    registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
-    let (trace, mean_rate) = trace.unzip();
-    Ok(Link {
-        rate,
-        nominal_rate: rate.or(mean_rate),
-        trace,
-        delay,
-        loss: table.share("loss")?.unwrap_or(0.0),
-        message_loss: table.share("message_loss")?.unwrap_or(0.0),
-        reorder: table.share("reorder")?.unwrap_or(0.0),
-        reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
-        qdisc,
-        changes: Vec::new(),
-    })
-}
-
-/// The changes of a link, which has those that its section knows.
-fn changes(
-    link: &Reader<'_>,
-    section: &'static Section,
-    stop: Duration,
-) -> Result<Vec<Change>, PlanError> {
-    let mut changes: Vec<Change> = Vec::new();
-    for table in link.tables("change", section)? {
-        let at = table.require("at", table.duration("at")?)?;
-        if at >= stop || changes.last().is_some_and(|last| last.at > at) {
-            let allowed = "a time before the plan's stop, not before the previous change";
-            return Err(table.wrong_because("at", allowed));
-        }
-        // Both directions follow the round trip, which the bottleneck's section alone has.
-        let rtt = if table.knows("rtt") { table.duration("rtt")? } else { None };
-        let delay = rtt.map(|rtt| rtt / 2);
-        changes.push(Change { at, rate: table.rate("rate")?, delay, loss: table.share("loss")? });
-    }
-    Ok(changes)
-}
-
-/// Replaces a limit in bandwidth-delay products by one in packets.
-fn resolve_bdp(
-    table: &Reader<'_>,
-    mut qdisc: Spec,
-    rate: Option<Rate>,
-    rtt: Duration,
-) -> Result<Spec, PlanError> {
-    let Some(SpecValue::Text(text)) = qdisc.params.get("limit") else { return Ok(qdisc) };
-    let Some(number) = text.strip_suffix("bdp") else { return Ok(qdisc) };
-    let factor = number.trim().parse::<f64>().ok().filter(|n| (0.001..=1000.0).contains(n));
-    let (Some(factor), Some(rate)) = (factor, rate) else {
-        return Err(table.wrong("qdisc"));
-    };
-    let packets = rate.as_bytes_per_sec_f64() * rtt.as_secs_f64() / BDP_PACKET_BYTES;
-    // At least one packet: an empty limit would pass nothing.
-    let limit = Limit::Packets(((factor * packets).round() as u64).max(1));
-    qdisc.params.insert("limit".into(), SpecValue::Text(limit.to_string()));
-    Ok(qdisc)
 }
 
 struct DeclaredBundle {
@@ -544,88 +428,4 @@ fn windows(plan: &Reader<'_>, stop: Duration) -> Result<Vec<Window>, PlanError> 
         windows.push(Window { name, from, to });
     }
     Ok(windows)
-}
-
-fn faults(
-    plan: &Reader<'_>,
-    stop: Duration,
-    bundles: &[DeclaredBundle],
-    flows: &[Flow],
-) -> Result<Vec<Fault>, PlanError> {
-    let mut faults: Vec<Fault> = Vec::new();
-    for table in plan.tables("fault", &schema::FAULT)? {
-        let at = table.require("at", table.duration("at")?)?;
-        if at > stop || faults.last().is_some_and(|last| last.at > at) {
-            let allowed = "a time within the run, not before the previous fault";
-            return Err(table.wrong_because("at", allowed));
-        }
-        let program = fault_program(&table, bundles, flows)?;
-        let actions = [
-            ("kill", FaultAction::Kill),
-            ("stop", FaultAction::Stop),
-            ("continue", FaultAction::Continue),
-            ("restart", FaultAction::Restart),
-        ];
-        let action = table.require("action", table.choice("action", &actions)?)?;
-        // An arm without the program has none to hit: the same plan, nothing happens.
-        if let Some(program) = program {
-            faults.push(Fault { at, program, action });
-        }
-    }
-    Ok(faults)
-}
-
-/// What a fault hits; `None` where the arm has no such program.
-fn fault_program(
-    table: &Reader<'_>,
-    bundles: &[DeclaredBundle],
-    flows: &[Flow],
-) -> Result<Option<FaultProgram>, PlanError> {
-    if table.text("end")? == Some("agent") {
-        if table.has("bundle") {
-            return Err(table.wrong_because("bundle", "no bundle: the agent has none"));
-        }
-        let has_agent = flows.iter().any(|flow| flow.platform == Some(Platform::Agent));
-        return Ok(has_agent.then_some(FaultProgram::Agent));
-    }
-    // Before the bundle, which only a box needs.
-    let end = table.require("end", table.choice("end", &ENDS)?)?;
-    let known = bundle_of(table, bundles)?;
-    let bundle = known.bundle.name.clone();
-    Ok(known.enabled.then_some(FaultProgram::Box { bundle, end }))
-}
-
-const ENDS: [(&str, BoxEnd); 2] =
-    [("sendbox", BoxEnd::Sendbox), ("receivebox", BoxEnd::Receivebox)];
-
-/// The bundle that `table` must name.
-fn bundle_of<'a>(
-    table: &Reader<'_>,
-    bundles: &'a [DeclaredBundle],
-) -> Result<&'a DeclaredBundle, PlanError> {
-    let name = table.require("bundle", table.name("bundle")?)?;
-    bundles
-        .iter()
-        .find(|known| known.bundle.name == name)
-        .ok_or_else(|| table.wrong_because("bundle", &format!("one of {}", bundle_names(bundles))))
-}
-
-fn attack(
-    plan: &Reader<'_>,
-    stop: Duration,
-    bundles: &[DeclaredBundle],
-) -> Result<Option<Attack>, PlanError> {
-    let Some(table) = plan.table("attack", &schema::ATTACK)? else { return Ok(None) };
-    let at = table.require("at", table.duration("at")?)?;
-    // Before, there is nothing to replay yet.
-    if at.is_zero() || at >= stop {
-        return Err(table.wrong_because("at", "a time after the start and before the plan's stop"));
-    }
-    let known = bundle_of(&table, bundles)?;
-    let end = table.require("target", table.choice("target", &ENDS)?)?;
-    let messages = u64::from(table.count("messages", 1..=1_000_000_000)?.unwrap_or(1_000_000));
-    // An arm without the bundle has no box to attack.
-    let happens = table.switch("enabled")?.unwrap_or(true) && known.enabled;
-    let bundle = known.bundle.name.clone();
-    Ok(happens.then_some(Attack { at, bundle, end, messages }))
 }

@@ -41,8 +41,10 @@
 //! 1/256, the margin in 1/1024.
 
 mod filter;
+mod probe_rtt;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -115,20 +117,12 @@ const CYCLE: [u64; 8] = [320, 192, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
 const CWND_GAIN: u64 = 2 * UNIT;
 /// Rounds over which the bottleneck rate is a maximum (draft, section 4.1.1.3).
 const BANDWIDTH_ROUNDS: u64 = 10;
-/// A round trip not seen again for this long is measured anew (draft, section 4.1.2.3).
-const MIN_RTT_LIFE: Duration = Duration::from_secs(10);
-/// Shortest stay in probe_rtt (draft, section 4.3.5).
-const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
-/// Segments outstanding in probe_rtt, and the smallest target (draft, section 4.2.3.1).
-const MIN_PIPE_SEGMENTS: u64 = 4;
 /// Rounds without a quarter more after which the pipe counts as full (draft, section 4.3.2.2).
 const FULL_ROUNDS: u32 = 3;
 /// Denominator of the pacing margin.
 const MARGIN_UNIT: u64 = 1024;
 /// Largest pacing margin.
 const MARGIN_MAX: f64 = 0.5;
-/// Segments of `ns3_extra_acked`.
-const NS3_EXTRA_ACKED: u64 = 2;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
@@ -271,32 +265,6 @@ impl Bbr {
         }
     }
 
-    /// How much is handed over at once (draft, section 4.2.2): what 1 ms carries, at most 64 KiB.
-    fn send_quantum(&self) -> ByteCount {
-        let bits = self.pacing_rate.as_bits_per_sec();
-        if self.config.ns3_quantum || bits < 1_200_000 {
-            self.mss
-        } else if bits < 24_000_000 {
-            self.mss * 2
-        } else {
-            self.pacing_rate.bytes_in(Duration::from_millis(1)).min(ByteCount::new(64 * 1024))
-        }
-    }
-
-    /// Bytes that keep the path full at `gain` (draft, section 4.2.3.2).
-    fn inflight_at(&self, gain: u64) -> ByteCount {
-        let Some(min_rtt) = self.min_rtt else {
-            return self.initial_cwnd;
-        };
-        let product = self.bandwidth.value().bytes_in(min_rtt);
-        let mut bytes = ByteCount::new(scale(product.as_u64(), gain, UNIT));
-        bytes += self.send_quantum() * 3;
-        if self.phase == Phase::ProbeBw && self.cycle_index == 0 {
-            bytes += self.mss * 2;
-        }
-        bytes
-    }
-
     fn update_round(&mut self, measurement: &Measurement) {
         self.is_round_start = self.rounds.on_measurement(measurement);
         self.round_count += u64::from(self.is_round_start);
@@ -384,68 +352,6 @@ impl Bbr {
         self.enter_cycle(now, if drawn == 0 { 0 } else { drawn + 1 });
     }
 
-    fn update_min_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
-        self.is_min_rtt_expired =
-            self.min_rtt.is_some() && now.saturating_since(self.min_rtt_at) > MIN_RTT_LIFE;
-        let Some(rtt) = measurement.rtt.map(|rtt| rtt.min).filter(|rtt| !rtt.is_zero()) else {
-            return;
-        };
-        if self.min_rtt.is_none() {
-            let nominal = self.cwnd.per(rtt).unwrap_or(Rate::MAX);
-            self.pacing_rate = self.paced(nominal);
-        }
-        if self.is_min_rtt_expired || self.min_rtt.is_none_or(|least| rtt <= least) {
-            self.min_rtt = Some(rtt);
-            self.min_rtt_at = now;
-        }
-    }
-
-    fn check_probe_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
-        if self.phase != Phase::ProbeRtt && self.is_min_rtt_expired && !self.is_idle_restart {
-            self.save_cwnd();
-            self.phase = Phase::ProbeRtt;
-            self.reason = "round trip is old";
-            self.probe_rtt_until = None;
-        }
-        if self.phase == Phase::ProbeRtt {
-            self.probe_rtt(now, measurement);
-        }
-        if measurement.acked > ByteCount::ZERO {
-            self.is_idle_restart = false;
-        }
-    }
-
-    fn probe_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
-        self.held_back_until = Some(measurement.delivered + self.in_flight);
-        let Some(until) = self.probe_rtt_until else {
-            if self.in_flight <= self.mss * MIN_PIPE_SEGMENTS {
-                self.probe_rtt_until = Some(now + PROBE_RTT_TIME);
-                self.is_probe_rtt_round_done = false;
-                self.rounds.restart(measurement);
-            }
-            return;
-        };
-        self.is_probe_rtt_round_done |= self.is_round_start;
-        if self.is_probe_rtt_round_done && now > until {
-            self.min_rtt_at = now;
-            self.restore_cwnd();
-            if self.is_pipe_full {
-                self.enter_probe_bw(now);
-            } else {
-                self.phase = Phase::Startup;
-            }
-        }
-    }
-
-    fn save_cwnd(&mut self) {
-        let is_whole = self.recovery == Recovery::Open && self.phase != Phase::ProbeRtt;
-        self.prior_cwnd = if is_whole { self.cwnd } else { self.prior_cwnd.max(self.cwnd) };
-    }
-
-    fn restore_cwnd(&mut self) {
-        self.cwnd = self.cwnd.max(self.prior_cwnd);
-    }
-
     fn paced(&self, rate: Rate) -> Rate {
         let bits = scale(rate.as_bits_per_sec(), self.pacing_gain(), UNIT);
         Rate::from_bits_per_sec(scale(bits, self.config.paced, MARGIN_UNIT))
@@ -455,56 +361,6 @@ impl Bbr {
         let rate = self.paced(self.bandwidth.value());
         if rate > Rate::ZERO && (self.is_pipe_full || rate > self.pacing_rate) {
             self.pacing_rate = rate;
-        }
-    }
-
-    fn set_cwnd(&mut self, measurement: &Measurement) {
-        let delivered = core::mem::replace(&mut self.delivered, measurement.delivered);
-        let acked = if self.config.ns3_recovery {
-            measurement.delivered.saturating_sub(delivered)
-        } else {
-            measurement.acked
-        };
-        let lost = measurement.lost.unwrap_or_default();
-        match self.recovery {
-            Recovery::Entering if self.config.ns3_recovery => self.enter_as_ns3(acked, lost),
-            Recovery::Entering => {
-                self.cwnd = self.in_flight + acked.max(self.mss);
-                self.recovery = Recovery::Conserving(measurement.delivered);
-                self.rounds.restart(measurement);
-            }
-            Recovery::Open => {}
-            Recovery::Conserving(_) | Recovery::Recovering => {
-                self.cwnd = self.cwnd.saturating_sub(lost).max(self.mss);
-            }
-        }
-        if let Recovery::Conserving(_) = self.recovery {
-            self.cwnd = self.cwnd.max(self.in_flight + acked);
-        } else if acked > ByteCount::ZERO {
-            let mut target = self.inflight_at(self.cwnd_gain());
-            if self.is_pipe_full {
-                if self.config.ns3_extra_acked {
-                    target += self.mss * NS3_EXTRA_ACKED;
-                }
-                self.cwnd = (self.cwnd + acked).min(target);
-            } else if self.cwnd < target || measurement.delivered < self.initial_cwnd {
-                self.cwnd += acked;
-            }
-            self.cwnd = self.cwnd.max(self.mss * MIN_PIPE_SEGMENTS);
-        }
-        if self.phase == Phase::ProbeRtt {
-            self.cwnd = self.cwnd.min(self.mss * MIN_PIPE_SEGMENTS);
-        }
-    }
-
-    /// The first repair has left before ns-3 looks at what is in flight again.
-    fn enter_as_ns3(&mut self, acked: ByteCount, lost: ByteCount) {
-        self.cwnd = self.in_flight + acked.max(self.mss);
-        self.cwnd = self.cwnd.saturating_sub(lost).max(self.mss);
-        self.recovery = Recovery::Recovering;
-        if !self.is_round_start {
-            self.recovery = Recovery::Conserving(ByteCount::new(u64::MAX));
-            self.cwnd = self.cwnd.max(self.in_flight + self.mss + acked);
         }
     }
 

@@ -1,7 +1,9 @@
 //! The window of every algorithm, and a harness that feeds one by hand.
 
+use alloc::boxed::Box;
+
 use super::*;
-use crate::cc::{Algorithm, RttSample};
+use crate::cc::{Algorithm, CongestionControl, CongestionEvent, RttSample};
 
 pub(crate) const MSS: u64 = 1000;
 

@@ -1,0 +1,74 @@
+//! What is on its way by the sendbox's own books: bytes outstanding, bytes that the path accepted, and
+//! the time in which there was nothing to send.
+
+use super::{MSS, TICK};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// Time without anything to send, after the last packet's own time at the shaper's rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdleClock {
+    pub(super) idle: Duration,
+    pub(super) is_empty: bool,
+    pub(super) updated_at: Timestamp,
+    pub(super) busy_until: Timestamp,
+}
+
+impl IdleClock {
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        if self.is_empty {
+            self.idle += now.saturating_since(self.updated_at.max(self.busy_until));
+        }
+        self.updated_at = self.updated_at.max(now);
+    }
+
+    pub(super) fn on_departure(&mut self, now: Timestamp, len: ByteCount, rate: Option<Rate>) {
+        self.advance(now);
+        if let Some(time) = rate.and_then(|rate| len.time_at(rate)) {
+            self.busy_until = self.busy_until.max(now) + time;
+        }
+    }
+}
+
+/// Bytes outstanding, estimated between reports by crediting the acknowledgements to be expected.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outstanding {
+    pub(super) bytes: f64,
+    pub(super) updated_at: Timestamp,
+    pub(super) sent_bytes: ByteCount,
+    /// After an empty path no acknowledgement can come before one round trip.
+    pub(super) credit_from: Option<Timestamp>,
+}
+
+impl Outstanding {
+    pub(super) fn advance(&mut self, now: Timestamp, sent: ByteCount, delivery_rate: Rate) {
+        self.bytes += sent.saturating_sub(self.sent_bytes).as_f64();
+        self.sent_bytes = sent;
+        let from = self.credit_from.unwrap_or(self.updated_at).max(self.updated_at);
+        let credited_s = now.saturating_since(from).as_secs_f64();
+        self.bytes = (self.bytes - delivery_rate.as_bytes_per_sec_f64() * credited_s).max(0.0);
+        self.updated_at = self.updated_at.max(now);
+    }
+}
+
+/// Bytes sent, of those sent faster than the delivery rate only what that rate allows: what a full
+/// buffer accepts. The rest is lost, and no report will ever take it out of the bytes outstanding.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Accepted {
+    pub(super) bytes: f64,
+    allowance_bytes: f64,
+    updated_at: Timestamp,
+}
+
+impl Accepted {
+    pub(super) fn on_departure(&mut self, now: Timestamp, len: ByteCount, delivery_rate: Rate) {
+        let rate = delivery_rate.as_bytes_per_sec_f64();
+        let elapsed_s = now.saturating_since(self.updated_at).as_secs_f64();
+        self.updated_at = self.updated_at.max(now);
+        // Bursts of up to a tick are the host's way of pacing.
+        let burst_bytes = rate * TICK.as_secs_f64() + 2.0 * MSS.as_f64();
+        self.allowance_bytes = (self.allowance_bytes + rate * elapsed_s).min(burst_bytes);
+        let accepted = len.as_f64().min(self.allowance_bytes);
+        self.allowance_bytes -= accepted;
+        self.bytes += accepted;
+    }
+}

@@ -1,0 +1,174 @@
+use super::super::keys::PresharedKey;
+use super::*;
+use alloc::format;
+use alloc::string::String;
+use core::slice;
+use proptest::prelude::*;
+
+const GOLDEN: &str = include_str!("../../../tests/data/wire_vectors.txt");
+const HEADER: Header =
+    Header { bundle: BundleId(0x0102), session: 0x1112_1314_1516_1718, sequence: 0x2122 };
+
+fn key(direction: Direction) -> MessageKey {
+    PresharedKey::new(core::array::from_fn(|at| at as u8)).message_key(HEADER.bundle, direction)
+}
+
+fn report(n: u64) -> Report {
+    Report {
+        hash: 0x3132_3334_3536_3700 + n,
+        received_at: Timestamp::from_nanos(0x4142_4344 + n),
+        received_bytes: ByteCount::new(0x5152_5354 + n),
+        received_packets: 0x6162 + n,
+        received_ce: n,
+        epoch_size: EpochSize::from_log2(6).unwrap(),
+    }
+}
+
+fn messages() -> [(&'static str, Direction, Message); 8] {
+    use Direction::{ToReceivebox, ToSendbox};
+    let (nonce, session, size) = (0x7172_7374_7576_7778, 0x8182, EpochSize::from_log2(8));
+    let reports = |count| Reports::new(&(0..count).map(report).collect::<Vec<_>>()).unwrap();
+    let keepalive = |state, epoch_size| Message::Keepalive(Keepalive { state, epoch_size });
+    let response = |challenge| Message::Response { nonce, session, challenge };
+    [
+        ("challenge", ToReceivebox, Message::Challenge { nonce }),
+        ("response", ToSendbox, response(None)),
+        ("response_and_challenge", ToSendbox, response(Some(0x9192))),
+        ("keepalive", ToReceivebox, keepalive(BoxState::Shaping, size)),
+        ("keepalive_without_epoch_size", ToSendbox, keepalive(BoxState::Watching, None)),
+        ("epoch_notice", ToReceivebox, Message::EpochNotice(size.unwrap())),
+        ("one_report", ToSendbox, Message::Reports(reports(1))),
+        ("eight_reports", ToSendbox, Message::Reports(reports(8))),
+    ]
+}
+
+fn sealed(message: &Message, direction: Direction) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.seal(HEADER, &key(direction), &mut out);
+    out
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn golden_vectors_hold() {
+    let mut lines = GOLDEN.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    for (name, direction, message) in messages() {
+        let expected = format!("{name} {}", hex(&sealed(&message, direction)));
+        assert_eq!(lines.next(), Some(expected.as_str()));
+    }
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
+fn every_message_survives_the_way() {
+    for (name, direction, message) in messages() {
+        let datagram = sealed(&message, direction);
+        let opened = Sealed::parse(&datagram).and_then(|sealed| sealed.open(&[key(direction)]));
+        assert_eq!(opened, Ok((HEADER, message, 0)), "{name}");
+        assert!(datagram.len() <= MAX_DATAGRAM);
+    }
+    let (_, direction, longest) = messages()[7];
+    assert_eq!(sealed(&longest, direction).len(), MAX_DATAGRAM);
+}
+
+#[test]
+fn each_length_but_the_right_one_is_refused_by_name() {
+    for (name, direction, message) in messages() {
+        let mut datagram = sealed(&message, direction);
+        for len in 0..datagram.len() {
+            let reject = Sealed::parse(&datagram[..len]).unwrap_err();
+            assert_eq!(reject, Reject::Truncated, "{name} of {len} bytes");
+        }
+        while datagram.len() < 70_000 {
+            datagram.resize(datagram.len() * 3 / 2 + 1, 0);
+            assert_eq!(Sealed::parse(&datagram).unwrap_err(), Reject::Oversized, "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    for (name, direction, message) in messages() {
+        let datagram = sealed(&message, direction);
+        for bit in 0..datagram.len() * 8 {
+            let mut forged = datagram.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            let opened = Sealed::parse(&forged).and_then(|sealed| sealed.open(&[key(direction)]));
+            assert!(opened.is_err(), "{name}, bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_message_of_the_other_direction_bundle_or_version_is_refused() {
+    let (_, direction, message) = messages()[3];
+    let datagram = sealed(&message, direction);
+    let parsed = Sealed::parse(&datagram).unwrap();
+    assert_eq!(parsed.open(&[key(Direction::ToSendbox)]).unwrap_err(), Reject::Forged);
+    let other = PresharedKey::new([1; 32]).message_key(HEADER.bundle, direction);
+    assert_eq!(parsed.open(slice::from_ref(&other)).unwrap_err(), Reject::Forged);
+    assert_eq!(parsed.open(&[other, key(direction)]).map(|(_, _, index)| index), Ok(1));
+    for (at, reject) in [(0, Reject::NotOurs), (4, Reject::Version), (5, Reject::UnknownType)] {
+        let mut changed = datagram.clone();
+        changed[at] ^= 0x80;
+        assert_eq!(Sealed::parse(&changed).unwrap_err(), reject);
+    }
+}
+
+#[test]
+fn authentic_values_out_of_range_are_malformed() {
+    let changes = [
+        // Flag and nonce of a response without a challenge; state; epoch sizes.
+        (1, 24 + 16, 2),
+        (1, 24 + 17, 1),
+        (3, 24, 0),
+        (3, 24, 6),
+        (3, 25, 21),
+        (5, 24, 255),
+        (6, 24 + 1 + 40, 21),
+    ];
+    for (index, at, value) in changes {
+        let (name, direction, message) = messages()[index];
+        let mut datagram = sealed(&message, direction);
+        datagram[at] = value;
+        let body = datagram.len() - TAG_LEN;
+        let tag = key(direction).tag(&datagram[..body]);
+        datagram[body..].copy_from_slice(&tag);
+        let opened = Sealed::parse(&datagram).unwrap().open(&[key(direction)]);
+        assert_eq!(opened.unwrap_err(), Reject::Malformed, "{name}, byte {at}");
+    }
+}
+
+#[test]
+fn a_batch_holds_one_to_eight_reports() {
+    assert_eq!(Reports::new(&[]), None);
+    assert_eq!(Reports::new(&[report(0); 9]), None);
+    assert_eq!(Reports::new(&[report(1), report(2)]).unwrap().as_slice().len(), 2);
+}
+
+proptest! {
+    #[test]
+    fn what_parses_and_opens_is_sealed_to_the_same_bytes(
+        kind in 1..=5_u8,
+        mut payload in prop::collection::vec(0..4_u8, 0..90),
+    ) {
+        let key = key(Direction::ToSendbox);
+        let mut datagram = b"FBAY".to_vec();
+        datagram.extend_from_slice(&[VERSION, kind]);
+        datagram.extend_from_slice(&[0; 18]);
+        if let Ok(len) = payload_len(kind, &payload) {
+            payload.resize(len, 1);
+        }
+        datagram.extend_from_slice(&payload);
+        datagram.extend_from_slice(&key.tag(&datagram));
+        let opened = Sealed::parse(&datagram).and_then(|sealed| sealed.open(slice::from_ref(&key)));
+        if let Ok((header, message, _)) = opened {
+            let mut again = Vec::new();
+            message.seal(header, &key, &mut again);
+            prop_assert_eq!(again, datagram);
+        }
+    }
+}

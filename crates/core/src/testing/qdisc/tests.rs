@@ -1,0 +1,114 @@
+use super::*;
+use crate::spec::Value;
+use alloc::format;
+use alloc::string::String;
+use proptest::prelude::*;
+
+#[test]
+fn every_discipline_is_among_the_specs() {
+    for entry in qdisc::DISCIPLINES {
+        assert!(specs().iter().any(|spec| spec.kind == entry.name), "{}", entry.name);
+    }
+}
+
+/// The bytes that each flow gets out of `total` when flow `n` always has packets of `lens[n]`
+/// bytes waiting. Time stands still, so that CoDel is content.
+fn shares(spec: &Spec, lens: &[u64], total: u64) -> Vec<u64> {
+    let mut model = Model::new(spec).expect("a valid spec");
+    let arrival = |flow: usize| Operation::Enqueue {
+        flow: flow as u32,
+        len: lens[flow],
+        class: 0,
+        ecn: Ecn::NotEct,
+    };
+    // More than a quantum of each, however small its packets.
+    for flow in (0..lens.len()).cycle().take(lens.len() * 100) {
+        model.apply(&arrival(flow));
+    }
+    let mut shares = alloc::vec![0; lens.len()];
+    while shares.iter().sum::<u64>() < total {
+        let packet = model.apply(&Operation::Dequeue).expect("always backlogged");
+        shares[packet.flow as usize] += packet.len.as_u64();
+        model.apply(&arrival(packet.flow as usize));
+    }
+    shares
+}
+
+fn spread(shares: &[u64]) -> u64 {
+    shares.iter().max().unwrap_or(&0) - shares.iter().min().unwrap_or(&0)
+}
+
+#[test]
+fn a_fifo_shares_by_packets_so_the_fairness_tests_can_fail() {
+    let shares = shares(&Spec::named("fifo"), &[1500, 60], 1_000_000);
+    assert!(shares[0] > 20 * shares[1], "{shares:?}");
+}
+
+/// Any text that a plan may contain, near the grammar of quantities and far from it.
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof!["[0-9]{1,20}(p|B|KB|GB|ms|s|min|bit/s|Gbit/s|%)?", "\\PC{0,12}"]
+}
+
+proptest! {
+    #[test]
+    fn every_discipline_keeps_the_rules(operations in operations()) {
+        for spec in specs() {
+            let mut model = Model::new(&spec).expect("a valid spec");
+            for operation in &operations {
+                model.apply(operation);
+            }
+        }
+    }
+
+    #[test]
+    fn backlogged_flows_get_the_same_bytes_whatever_their_packet_sizes(
+        lens in prop::collection::vec(60u64..9000, 2..6),
+        quantum in 1514u64..9000,
+    ) {
+        for kind in ["sfq", "drr", "fq_codel"] {
+            let quantum_text = Value::Text(format!("{quantum}B"));
+            let spec = Spec::named(kind).with("quantum", quantum_text);
+            let shares = shares(&spec, &lens, 500_000);
+            // Fairness measure of DRR (Shreedhar and Varghese, theorem 3): quantum + 2 x max.
+            let bound = quantum + 2 * lens.iter().max().unwrap_or(&0);
+            prop_assert!(spread(&shares) <= bound, "{kind}: {shares:?} of {lens:?}");
+        }
+    }
+
+    #[test]
+    fn any_value_of_a_parameter_is_taken_or_refused_by_name(text in texts()) {
+        for entry in qdisc::DISCIPLINES {
+            for param in entry.params {
+                let spec = Spec::named(entry.name)
+                    .with("rate", Value::Text("1Mbit/s".into()))
+                    .with(param.name, Value::Text(text.clone()));
+                let takes_rate = entry.params.iter().any(|param| param.name == "rate");
+                let params = spec.params.into_iter();
+                let params = params.filter(|(name, _)| takes_rate || name != "rate").collect();
+                let spec = Spec { kind: spec.kind, params };
+                if let Err(error) = qdisc::build::<TestPacket>(&spec) {
+                    let is_named = error.key.split(['.', '[']).next() == Some(param.name);
+                    // A prio lacks its bands, an interval must not be below the target, nor
+                    // one threshold below the other.
+                    let related = ["bands", "interval", "max_th"];
+                    let is_related = related.contains(&error.key.as_str());
+                    prop_assert!(is_named || is_related, "{spec}: {error}");
+                    prop_assert!(!error.allowed.is_empty());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_default_is_taken_when_written_out() {
+    for entry in qdisc::DISCIPLINES.iter().filter(|entry| entry.name != "prio") {
+        let mut spec = Spec::named(entry.name);
+        if entry.name == "shaper" {
+            spec = spec.with("rate", Value::Text("1Mbit/s".into()));
+        }
+        let spec = spec.with_defaults(entry.params);
+        let built = qdisc::build::<TestPacket>(&spec).map(|_| ());
+        assert_eq!(built, Ok(()), "{spec}");
+    }
+}

@@ -1,0 +1,135 @@
+//! The two links of an experiment, their queues and changes.
+
+use std::time::Duration;
+
+use forebay_core::spec::{Spec, Value as SpecValue};
+use forebay_core::units::{Limit, Rate};
+
+use super::Files;
+use crate::plan::error::PlanError;
+use crate::plan::experiment::{Change, Link};
+use crate::plan::reader::Reader;
+use crate::plan::registry;
+use crate::plan::schema::{self, Section};
+
+/// Bytes of a packet in a bandwidth-delay product: the customary MTU, so that 96 Mbit/s x 50 ms is
+/// 400 packets.
+const BDP_PACKET_BYTES: f64 = 1500.0;
+
+/// The round trip and the links there and back.
+pub(super) fn links(
+    plan: &Reader<'_>,
+    stop: Duration,
+    files: &mut Files<'_>,
+) -> Result<(Duration, Link, Link), PlanError> {
+    let table = plan.table("bottleneck", &schema::BOTTLENECK)?;
+    let table = plan.require("bottleneck", table)?;
+    let rtt = table.require("rtt", table.duration("rtt")?)?;
+    let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
+    let mut forward = link(&table, rtt / 2, qdisc, files)?;
+    forward.changes = changes(&table, &schema::CHANGE, stop)?;
+    if forward.rate.is_none() && forward.trace.is_none() {
+        return Err(table.wrong_because("rate", "a rate, or a trace instead"));
+    }
+    let mut reverse = match plan.table("reverse", &schema::REVERSE)? {
+        Some(table) => {
+            let qdisc = table.spec("qdisc")?.unwrap_or_else(unnoticed_queue);
+            let mut reverse = link(&table, rtt / 2, qdisc, files)?;
+            reverse.changes = changes(&table, &schema::REVERSE_CHANGE, stop)?;
+            reverse
+        }
+        None => Link {
+            rate: None,
+            nominal_rate: None,
+            trace: None,
+            delay: rtt / 2,
+            loss: 0.0,
+            message_loss: 0.0,
+            reorder: 0.0,
+            reorder_packets: 3,
+            qdisc: unnoticed_queue(),
+            changes: Vec::new(),
+        },
+    };
+    // A change of the round trip is one of both directions.
+    for change in forward.changes.iter().filter(|change| change.delay.is_some()) {
+        reverse.changes.push(Change { at: change.at, delay: change.delay, ..Change::default() });
+    }
+    reverse.changes.sort_by_key(|change| change.at);
+    Ok((rtt, forward, reverse))
+}
+
+/// The queue of a link that is no bottleneck: long enough never to drop.
+fn unnoticed_queue() -> Spec {
+    Spec::named("fifo").with("limit", SpecValue::Text("10000p".into()))
+}
+
+fn link(
+    table: &Reader<'_>,
+    delay: Duration,
+    qdisc: Spec,
+    files: &mut Files<'_>,
+) -> Result<Link, PlanError> {
+    let rate = table.rate("rate")?;
+    let trace = files.trace(table)?;
+    if rate.is_some() && trace.is_some() {
+        return Err(table.wrong_because("trace", "either a rate or a trace"));
+    }
+    let qdisc =
+        resolve_bdp(table, qdisc, rate.or(trace.as_ref().map(|(_, mean)| *mean)), delay * 2)?;
+    registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
+    let (trace, mean_rate) = trace.unzip();
+    Ok(Link {
+        rate,
+        nominal_rate: rate.or(mean_rate),
+        trace,
+        delay,
+        loss: table.share("loss")?.unwrap_or(0.0),
+        message_loss: table.share("message_loss")?.unwrap_or(0.0),
+        reorder: table.share("reorder")?.unwrap_or(0.0),
+        reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
+        qdisc,
+        changes: Vec::new(),
+    })
+}
+
+/// The changes of a link, which has those that its section knows.
+fn changes(
+    link: &Reader<'_>,
+    section: &'static Section,
+    stop: Duration,
+) -> Result<Vec<Change>, PlanError> {
+    let mut changes: Vec<Change> = Vec::new();
+    for table in link.tables("change", section)? {
+        let at = table.require("at", table.duration("at")?)?;
+        if at >= stop || changes.last().is_some_and(|last| last.at > at) {
+            let allowed = "a time before the plan's stop, not before the previous change";
+            return Err(table.wrong_because("at", allowed));
+        }
+        // Both directions follow the round trip, which the bottleneck's section alone has.
+        let rtt = if table.knows("rtt") { table.duration("rtt")? } else { None };
+        let delay = rtt.map(|rtt| rtt / 2);
+        changes.push(Change { at, rate: table.rate("rate")?, delay, loss: table.share("loss")? });
+    }
+    Ok(changes)
+}
+
+/// Replaces a limit in bandwidth-delay products by one in packets.
+fn resolve_bdp(
+    table: &Reader<'_>,
+    mut qdisc: Spec,
+    rate: Option<Rate>,
+    rtt: Duration,
+) -> Result<Spec, PlanError> {
+    let Some(SpecValue::Text(text)) = qdisc.params.get("limit") else { return Ok(qdisc) };
+    let Some(number) = text.strip_suffix("bdp") else { return Ok(qdisc) };
+    let factor = number.trim().parse::<f64>().ok().filter(|n| (0.001..=1000.0).contains(n));
+    let (Some(factor), Some(rate)) = (factor, rate) else {
+        return Err(table.wrong("qdisc"));
+    };
+    let packets = rate.as_bytes_per_sec_f64() * rtt.as_secs_f64() / BDP_PACKET_BYTES;
+    // At least one packet: an empty limit would pass nothing.
+    let limit = Limit::Packets(((factor * packets).round() as u64).max(1));
+    qdisc.params.insert("limit".into(), SpecValue::Text(limit.to_string()));
+    Ok(qdisc)
+}
