@@ -106,9 +106,9 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
         let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
         // What a loaded machine does not get done in the warm-up is sent in what is left of the window.
         assert!((0.3..5.0).contains(&sent), "{control:?}: {outcome:?}");
-        // Two segments a piece, each acknowledged, and seldom two of them at once.
+        // Two segments a piece, each acknowledged by itself.
         let per_ack = outcome.segments_per_s / outcome.acks_per_s;
-        assert!((1.5..4.0).contains(&per_ack), "{control:?}: {per_ack} segments an ACK");
+        assert!((1.9..2.5).contains(&per_ack), "{control:?}: {per_ack} segments an ACK");
         assert_eq!(outcome.agent.is_some(), is_agent);
         let Some(agent) = &outcome.agent else { continue };
         assert!(agent.reports_per_s > 0.0 && agent.latency_ns.is_sorted(), "{agent:?}");
@@ -133,8 +133,8 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
         let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
         assert!((0.1..5.0).contains(&sent) && outcome.counted_per_s > 0.0, "{outcome:?}");
         assert!(outcome.sender_cpu_ns > 0 && outcome.window_ns > 100_000_000, "{outcome:?}");
-        // Warm-up: four slots of 60 ms. Six slices of 60 ms, of which 50 count.
-        assert_eq!(outcome.sending_ns, 4 * 60_000_000 + 6 * 60_000_000);
+        // Warm-up: three slots of 75 ms. Six slices of 75 ms, of which 50 count.
+        assert_eq!(outcome.sending_ns, (3 + 6) * 75_000_000);
         let names: Vec<&str> = outcome.programs.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names.iter().any(|it| it.starts_with(prefix)), !prefix.is_empty(), "{names:?}");
     }

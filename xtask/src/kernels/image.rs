@@ -14,7 +14,7 @@ const INIT: &str = include_str!("init.sh");
 /// Modules in the order in which they are loaded.
 const MODULES: [&str; 4] = ["llc", "stp", "bridge", "veth"];
 /// Programs of this machine that the tests need.
-const TOOLS: [&str; 1] = ["ip"];
+const TOOLS: [&str; 2] = ["ip", "ss"];
 
 /// A fetched kernel.
 pub struct Image {

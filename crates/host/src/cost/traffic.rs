@@ -95,7 +95,7 @@ pub(super) fn receiver(listen: SocketAddrV4, window: Option<u32>) -> Result<(), 
     const LISTENER: u64 = STDIN - 1;
     watch(&io::stdin(), STDIN)?;
     watch(&listener, LISTENER)?;
-    let mut streams: Vec<TcpStream> = Vec::new();
+    let mut streams: Vec<(TcpStream, u64)> = Vec::new();
     let mut buffer = vec![0; READ];
     roles::tell("ready");
     loop {
@@ -106,10 +106,14 @@ pub(super) fn receiver(listen: SocketAddrV4, window: Option<u32>) -> Result<(), 
                     let (stream, _) = listener.accept()?;
                     stream.set_nonblocking(true)?;
                     watch(&stream, streams.len() as u64)?;
-                    streams.push(stream);
+                    streams.push((stream, 0));
                 }
                 key => {
-                    let stream = &mut streams[key as usize];
+                    let (stream, reads) = &mut streams[key as usize];
+                    *reads += 1;
+                    if reads.is_power_of_two() {
+                        fix_window(stream, window)?;
+                    }
                     match stream.read(&mut buffer) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Ok(length) if length > 0 => {}
@@ -255,18 +259,24 @@ fn listener(address: SocketAddrV4, window: Option<u32>) -> io::Result<TcpListene
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     // Connections of the trial before may not have gone yet.
     socket.set_reuse_address(true)?;
-    if let Some(window) = window {
-        // Connections inherit both. Root may go beyond net.core.rmem_max.
+    if window.is_some() {
+        // Connections inherit it. Root may go beyond net.core.rmem_max.
         set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES)?;
-        let window = i32::try_from(window).unwrap_or(i32::MAX);
-        set_option(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)?;
     }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-fn set_option(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
+/// Keeps the window of a connection. Linux takes it for its own again once it has seen what a segment
+/// takes in memory (`tcp_measure_rcv_mss` in net/ipv4/tcp_input.c).
+fn fix_window(stream: &TcpStream, window: Option<u32>) -> io::Result<()> {
+    let Some(window) = window else { return Ok(()) };
+    let window = i32::try_from(window).unwrap_or(i32::MAX);
+    set_option(stream, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
+}
+
+fn set_option(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     let (value, len) = ((&raw const value).cast(), size_of::<i32>() as u32);
     // SAFETY: the value outlives the call.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len) } {

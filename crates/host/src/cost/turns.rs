@@ -11,8 +11,8 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 /// Until a slice counts (ns): caches and branch predictors are still those of whoever had the
-/// processor before.
-const GUARD_NS: u64 = 10_000_000;
+/// processor before, whose agent goes on looking for records for 20 ms.
+const GUARD_NS: u64 = 25_000_000;
 /// Between the slices of the warm-up and those that count (ns): the agents are asked what they have
 /// counted so far.
 const GAP_NS: u64 = 50_000_000;
@@ -143,9 +143,9 @@ mod tests {
             let counted = slices.iter().filter_map(|slice| slice.counted());
             let lengths: Vec<u64> = counted.map(|it| it.end - it.start).collect();
             assert_eq!(lengths, [100 * MS, 100 * MS, 50 * MS]);
-            // Two rounds of 110 ms are the first that are no less than 200 ms.
+            // Two rounds of 125 ms are the first that are no less than 200 ms.
             let warm: Vec<u64> = slices[..2].iter().map(|it| it.until - it.from).collect();
-            assert_eq!(warm, [110 * MS, 110 * MS]);
+            assert_eq!(warm, [125 * MS, 125 * MS]);
             assert!(slices[2..].iter().all(|it| it.counted_from - it.from == GUARD_NS));
             all.extend(slices);
         }
