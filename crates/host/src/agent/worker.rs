@@ -1,7 +1,7 @@
 //! The loop of an agent: drain, decide, sleep.
 //!
 //! ```text
-//! busy    reports in the last 100 ms: T = min(period, max(shortest RTT / 4, 1 ms)), and no less
+//! busy    reports in the last 20 ms: T = min(period, max(shortest RTT / 4, 2 ms)), and no less
 //!         than the time between two reports of a connection as long as that is within the period
 //! idle    50 ms
 //! ```
@@ -38,7 +38,7 @@ const BUSY: Duration = Duration::from_millis(20);
 /// Longest sleep; the first record ends it.
 const IDLE: Duration = Duration::from_millis(50);
 /// Neither a short round trip nor a timer makes a sleep shorter than this.
-const NAP_MIN: Duration = Duration::from_millis(1);
+const NAP_MIN: Duration = Duration::from_millis(2);
 /// Share of the shortest round trip that is slept.
 const ROUND_TRIP_PARTS: u32 = 4;
 /// A decision may be so old: its report waited for a period, and the agent for the processor.
@@ -392,8 +392,8 @@ mod tests {
         for (period, interval, rtt, nap_ms) in [
             (10, 1, Some(40), 10),
             (10, 1, Some(20), 5),
-            (10, 1, Some(1), 1),
-            (10, 0, Some(1), 1),
+            (10, 1, Some(1), 2),
+            (10, 0, Some(1), 2),
             (10, 1, None, 10),
             (1, 1, Some(100), 1),
             (4, 1, Some(100), 4),
