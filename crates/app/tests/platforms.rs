@@ -106,9 +106,9 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
         let sent = outcome.bytes_per_s * 8.0 / rate.as_bits_per_sec() as f64;
         // What a loaded machine does not get done in the warm-up is sent in what is left of the window.
         assert!((0.3..5.0).contains(&sent), "{control:?}: {outcome:?}");
-        // Two segments a piece, each acknowledged by itself.
+        // Two segments a piece, each acknowledged by itself unless a loaded machine brings several at once.
         let per_ack = outcome.segments_per_s / outcome.acks_per_s;
-        assert!((1.9..2.5).contains(&per_ack), "{control:?}: {per_ack} segments an ACK");
+        assert!((1.5..4.0).contains(&per_ack), "{control:?}: {per_ack} segments an ACK");
         assert_eq!(outcome.agent.is_some(), is_agent);
         let Some(agent) = &outcome.agent else { continue };
         assert!(agent.reports_per_s > 0.0 && agent.latency_ns.is_sorted(), "{agent:?}");

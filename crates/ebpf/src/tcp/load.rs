@@ -27,7 +27,7 @@ mod skel {
 
 /// Slots that `struct flow` can name.
 const FLOWS_MAX: u32 = 65_535;
-/// Records that may wait: 2 GiB of them, with as many again.
+/// Records that may wait: 1 GiB of them, with as many again.
 const RECORDS_MAX: u32 = 1 << 23;
 /// `struct tcp_congestion_ops` of `bpf/tcp_kernel.h` begins with the name and the flags.
 const FLAGS_AT: usize = 16;

@@ -28,10 +28,13 @@ const LINK: &str = "link";
 const STAGING: &str = "unfinished";
 
 /// What older programs write into the maps and read from them, which go on as long as connections
-/// use them: the declarations, whatever stands in their comments.
+/// use them: the declarations and how records are written, whatever stands in their comments.
 const LAYOUT: u32 = fingerprint(
-    fingerprint(FNV_BASIS, include_bytes!("../../bpf/tcp_flow.h")),
-    include_bytes!("../../bpf/tcp_maps.h"),
+    fingerprint(
+        fingerprint(FNV_BASIS, include_bytes!("../../bpf/tcp_flow.h")),
+        include_bytes!("../../bpf/tcp_maps.h"),
+    ),
+    include_bytes!("../../bpf/tcp_record.h"),
 );
 
 /// FNV-1a of 32 bits (Fowler, Noll and Vo).

@@ -1,4 +1,4 @@
-//! The bench: trials one after the other on one processor.
+//! The bench: trials on one processor, of one control or of several that take turns.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -310,7 +310,7 @@ impl Seen {
         sum.softirq_ns += processor.softirq_ns;
         sum.idle_ns += processor.idle_ns;
         sum.steal_ns += processor.steal_ns;
-        let late = [from.at_ns - due.start, to.at_ns - due.end];
+        let late = [from.at_ns.saturating_sub(due.start), to.at_ns.saturating_sub(due.end)];
         for (most, late) in sum.lateness_ns.iter_mut().zip(late) {
             *most = late.max(*most);
         }
