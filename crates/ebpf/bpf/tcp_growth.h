@@ -112,10 +112,10 @@ static __noinline void lower_unused(struct sock *sk, __u32 now)
 	struct flow *flow = flow_of(sk);
 	struct window window;
 
-	if (!has_stamp || !lowers_unused(sk))
-		return;
+	/* Also where nothing is lowered: else every acknowledgement from now on would come here. */
 	tp->snd_cwnd_stamp = now;
-	if (ca_state(tp) != TCP_CA_OPEN || waits_for_buffer(sk) || flow->used == 0xffff) {
+	if (!lowers_unused(sk) || ca_state(tp) != TCP_CA_OPEN || waits_for_buffer(sk) ||
+	    flow->used == 0xffff) {
 		flow->used = 0;
 		return;
 	}
@@ -140,7 +140,7 @@ static __always_inline void validate(struct sock *sk)
 	struct flow *flow = flow_of(sk);
 	__u32 out = at_most(tp->max_packets_out, 0xffff), now;
 
-	if (flow->bits & FLOW_UNDERUSED)
+	if (!has_stamp || flow->bits & FLOW_UNDERUSED)
 		return;
 	if (out > flow->used)
 		flow->used = out;

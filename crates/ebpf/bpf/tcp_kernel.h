@@ -109,6 +109,7 @@ struct tcp_rack {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u64 tcp_mstamp;
+	__u64 first_tx_mstamp;
 	__u64 bytes_acked;
 	__u32 snd_una;
 	__u32 snd_nxt;

@@ -10,8 +10,6 @@ struct settings {
 	__u32 kind;
 	/* enum slow_start */
 	__u32 slow_start;
-	/* A jiffy. */
-	__u64 tick_ns;
 	/* Calls are written down, for tests. */
 	bool is_recorded;
 	/* For tests: as in tcp_maps.h. */
@@ -85,6 +83,22 @@ static __always_inline void make_up(struct sock *sk)
 		tp->snd_cwnd = tp->snd_ssthresh;
 }
 
+/* Linux's Cubic is told at each segment that leaves where nothing is in flight (cwnd_event), which where
+ * every acknowledgement comes before the next segment is as often as it is told of those. What acknowledges
+ * the segment tells as much: when it left. */
+static __always_inline void note_pause(struct tcp_sock *tp, struct native *native)
+{
+	/* Of the newest segment acknowledged. */
+	__u64 sent_us = tp->first_tx_mstamp, idle_us;
+
+	if (native->drained_us && sent_us > native->drained_us) {
+		idle_us = sent_us - native->drained_us;
+		native_on_resume(settings.kind, native, idle_us, tp->tcp_mstamp);
+		record(tp, CALL_TX_START, idle_us, 0);
+	}
+	native->drained_us = packets_in_flight(tp) ? 0 : sent_us;
+}
+
 SEC("struct_ops")
 int native_init(__u64 *ctx)
 {
@@ -106,13 +120,16 @@ int native_cong_avoid(__u64 *ctx)
 		.nxt = tp->snd_nxt,
 		.rtt_us = tp->rack.rtt_us,
 		.now_us = tp->tcp_mstamp,
-		.ack_delay_us = hystart_ack_delay(sk->sk_gso_max_size, sk->sk_pacing_rate),
+		.ack_delay_us = tp->snd_cwnd < tp->snd_ssthresh ?
+					hystart_ack_delay(sk->sk_gso_max_size, sk->sk_pacing_rate) :
+					0,
 		.is_filled = is_window_filled(tp),
 		.is_paced = sk->sk_pacing_status != SK_PACING_NONE,
 	};
 	__u32 flags = ack.is_filled ? STEP_FILLED : 0;
 
 	make_up(sk);
+	note_pause(tp, native_of(sk));
 	window = (struct window){ .cwnd = tp->snd_cwnd, .ssthresh = tp->snd_ssthresh };
 	native_on_ack(settings.kind, settings.slow_start, native_of(sk), &window, &ack,
 		      tp->tcp_mstamp, tp->mss_cache);
@@ -165,22 +182,6 @@ __u32 native_undo_cwnd(__u64 *ctx)
 	return cwnd;
 }
 
-SEC("struct_ops")
-int native_cwnd_event(__u64 *ctx)
-{
-	struct sock *sk = (struct sock *)ctx[0];
-	struct tcp_sock *tp = tcp_sk(sk);
-	/* In jiffies, as the kernel notes when the last segment left. */
-	__u32 idle = (__u32)bpf_jiffies64() - tp->lsndtime;
-	__u64 idle_us = idle * settings.tick_ns / 1000;
-
-	if ((__u32)ctx[1] != CA_EVENT_TX_START || idle > 0x7fffffff)
-		return 0;
-	native_on_resume(settings.kind, native_of(sk), idle_us, tp->tcp_mstamp);
-	record(tp, CALL_TX_START, idle_us, 0);
-	return 0;
-}
-
 SEC(".struct_ops.link")
 struct tcp_congestion_ops native = {
 	.name = "forebay",
@@ -189,7 +190,6 @@ struct tcp_congestion_ops native = {
 	.ssthresh = (void *)native_ssthresh,
 	.cong_avoid = (void *)native_cong_avoid,
 	.set_state = (void *)native_set_state,
-	.cwnd_event = (void *)native_cwnd_event,
 	.undo_cwnd = (void *)native_undo_cwnd,
 };
 

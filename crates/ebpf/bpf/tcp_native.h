@@ -22,6 +22,9 @@ struct native {
 		struct cubic cubic;
 	};
 	struct hystart hystart;
+	/* When the newest segment had left, at the acknowledgement after which nothing was in flight; 0:
+	 * something was. */
+	__u64 drained_us;
 };
 
 _Static_assert(sizeof(struct native) <= 104, "icsk_ca_priv");
@@ -84,7 +87,7 @@ static __always_inline void native_on_rto(__u32 kind, struct native *native, __u
 	native->hystart = hystart_from(nxt, now_us);
 }
 
-/* Something leaves where nothing was in flight, so long after the last segment. */
+/* Something left where nothing was in flight, so long after the last segment. */
 static __always_inline void native_on_resume(__u32 kind, struct native *native, __u64 idle_us,
 					     __u64 now_us)
 {

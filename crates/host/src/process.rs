@@ -56,12 +56,6 @@ pub fn try_keep_off(cpu: usize) -> bool {
     is_alone || sched_setaffinity(Pid::from_raw(0), &others).is_ok()
 }
 
-/// Sets the nice value of this process, -20 to 19; false if that is not allowed.
-pub fn try_nice(value: i32) -> bool {
-    // SAFETY: plain numbers; 0 is the calling process.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) == 0 }
-}
-
 /// Allows this process as many open files as it may allow itself.
 pub fn raise_file_limit() -> io::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;

@@ -37,15 +37,6 @@ impl NativeKind {
     }
 }
 
-/// Length of a jiffy, of which the coarse clocks are counted (`LOW_RES_NSEC`), in ns.
-fn tick_ns() -> u64 {
-    let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes the structure, which outlives the call.
-    let status = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut tick) };
-    assert_eq!(status, 0, "Linux has had this clock since 2.6.32");
-    tick.tv_nsec as u64
-}
-
 /// A registered congestion control that needs nobody in user space. Dropping it frees the name;
 /// connections that use it keep it.
 #[derive(Debug)]
@@ -106,7 +97,6 @@ fn load(
             NativeKind::Reno => (0, 1),
             NativeKind::Cubic => (1, 2),
         };
-        rodata.settings.tick_ns = tick_ns();
         rodata.settings.is_recorded.write(is_recorded);
         rodata.settings.left_out = left_out;
     }
@@ -117,7 +107,6 @@ fn load(
         ("init", &progs.native_init),
         ("ssthresh", &progs.native_ssthresh),
         ("set_state", &progs.native_set_state),
-        ("cwnd_event", &progs.native_cwnd_event),
         ("undo_cwnd", &progs.native_undo_cwnd),
     ]
     .map(|(name, program)| (name, verified(program.as_fd())))

@@ -83,6 +83,16 @@ impl Events {
     pub const FALLBACK: Self = Self(1 << 14);
     /// It left the kernel's law.
     pub const RESUMED: Self = Self(1 << 15);
+    /// Those of which [`Report::congestion_events`] tells.
+    const CONGESTION: Self = Self(
+        Self::LOSS.0
+            | Self::RTO.0
+            | Self::RECOVERY_END.0
+            | Self::SPURIOUS.0
+            | Self::ECN.0
+            | Self::IDLE.0
+            | Self::SLOW_START_END.0,
+    );
 
     /// The bits, one an event.
     pub const fn bits(self) -> u16 {
@@ -393,6 +403,11 @@ impl Mode {
 }
 
 impl Report {
+    /// Whether there is any of [`Report::congestion_events`]: mostly there is none.
+    pub fn has_congestion_events(&self) -> bool {
+        self.underused.is_some() || self.head.events.contains(Events::CONGESTION)
+    }
+
     /// What the algorithm must be told, in the order in which it happened: mostly at the end of the
     /// interval that the record covers, since it closes with a loss, a timeout or the end of either.
     pub fn congestion_events(&self) -> impl Iterator<Item = CongestionEvent> + use<> {
@@ -516,6 +531,13 @@ pub(crate) mod tests {
         let Some(Record::Report(report)) = Record::parse(&bytes) else { panic!("no report") };
         let told: Vec<CongestionEvent> = report.congestion_events().collect();
         assert_eq!(told, [CongestionEvent::Underused(ByteCount::new(3 * 1448))]);
+        assert!(report.has_congestion_events());
         assert_eq!(events(&[Events::TRIP_RTT, Events::TIMER, Events::FALLBACK], 1), []);
+        for bit in 0..16 {
+            let bytes = blank(Events::from_bits(1 << bit));
+            let Some(Record::Report(report)) = Record::parse(&bytes) else { continue };
+            let has_any = report.congestion_events().next().is_some();
+            assert_eq!(report.has_congestion_events(), has_any, "{bit}");
+        }
     }
 }

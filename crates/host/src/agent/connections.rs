@@ -31,9 +31,10 @@ struct Connection {
     /// Its number among all of this agent.
     number: u64,
     addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Waits for a decision; the answer is to a record and not to a timer.
-    is_heard: bool,
+    /// Waits for a decision.
     is_due: bool,
+    /// When the oldest record was written that waits for it; `None`: a timer alone asked for it.
+    waits_since: Option<Timestamp>,
     timer: Option<Timestamp>,
     has_told_failure: bool,
 }
@@ -87,7 +88,7 @@ impl Connections {
             connection.timer = None;
             connection.flow.on_timer(now);
             self.recorder.put(Row::Timer { flow: connection.number, at_ns: now.as_nanos() });
-            self.set_due(place, false);
+            self.set_due(place, None);
         }
     }
 
@@ -97,8 +98,13 @@ impl Connections {
     }
 
     /// Decides about every connection that was heard of since the last call or whose timer was due,
-    /// and hands each answer to `write`: the table, the record that is answered, the decision.
-    pub fn decide(&mut self, now: Timestamp, write: &mut dyn FnMut(usize, &Head, &Decision)) {
+    /// and hands each answer to `write`: the table, the record that is answered, the decision, and when
+    /// the oldest record was written that waited for it (`None`: only a timer did).
+    pub fn decide(
+        &mut self,
+        now: Timestamp,
+        write: &mut dyn FnMut(usize, &Head, &Decision, Option<Timestamp>),
+    ) {
         let mut due = std::mem::take(&mut self.due);
         for place in due.drain(..) {
             let Some(connection) = get(&mut self.tables, place) else { continue };
@@ -106,12 +112,12 @@ impl Connections {
             if !std::mem::take(&mut connection.is_due) {
                 continue;
             }
-            let is_answer = std::mem::take(&mut connection.is_heard);
-            if is_answer && connection.flow.is_stale(now, &self.terms) {
+            let waits_since = connection.waits_since.take();
+            if waits_since.is_some() && connection.flow.is_stale(now, &self.terms) {
                 self.totals.stale += 1;
             } else if let Some(decision) = connection.flow.decide(&self.terms) {
                 let head = connection.flow.head();
-                write(place.0, head, &decision);
+                write(place.0, head, &decision, waits_since);
                 self.totals.decisions += 1;
                 if self.recorder.is_on() {
                     let row = DecisionRow::of(connection.number, head.seq, &decision);
@@ -192,7 +198,7 @@ impl Connections {
         let origin = if is_young { Origin::Opened } else { Origin::Adopted };
         let flow = Flow::new(origin, head, &choice, self.next_seed());
         self.insert(place, flow, Some((opened.local, opened.remote)), origin, None);
-        self.set_due(place, true);
+        self.set_due(place, Some(opened.head.at));
     }
 
     fn on_report(&mut self, table: usize, report: &Report) {
@@ -216,7 +222,7 @@ impl Connections {
         if is_last {
             self.remove(place);
         } else {
-            self.set_due(place, true);
+            self.set_due(place, Some(report.head.at));
         }
     }
 
@@ -264,8 +270,8 @@ impl Connections {
             flow,
             number,
             addresses,
-            is_heard: false,
             is_due: false,
+            waits_since: None,
             timer: None,
             has_told_failure: false,
         };
@@ -287,9 +293,10 @@ impl Connections {
         self.recorder.put(Row::Close { flow: connection.number });
     }
 
-    fn set_due(&mut self, place: Place, is_heard: bool) {
+    /// It waits for a decision: of a record that was written `at`, or of a timer.
+    fn set_due(&mut self, place: Place, at: Option<Timestamp>) {
         let Some(connection) = get(&mut self.tables, place) else { return };
-        connection.is_heard |= is_heard;
+        connection.waits_since = connection.waits_since.or(at);
         if !std::mem::replace(&mut connection.is_due, true) {
             self.due.push(place);
         }

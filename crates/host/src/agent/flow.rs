@@ -130,7 +130,10 @@ impl Flow {
         self.counts.records += 1;
         self.counts.missed += missed;
         let measurement = self.meter.measure(report);
-        let events: Vec<CongestionEvent> = report.congestion_events().collect();
+        let events = match report.has_congestion_events() {
+            true => report.congestion_events().collect(),
+            false => Vec::new(),
+        };
         self.last = report.head;
         self.now = self.now.max(report.head.at);
         self.measured = measurement;

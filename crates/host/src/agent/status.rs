@@ -26,8 +26,8 @@ pub struct AgentStatus {
     pub rules: Vec<String>,
     /// What the agent counted.
     pub totals: Totals,
-    /// From the kernel's time of a record to its answer in the shared memory (ns): p50, p90, p99 and
-    /// the maximum since the start, within 6 %.
+    /// From the kernel's time of a record to its answer in the shared memory (ns), of the oldest record
+    /// that each decision answers: p50, p90, p99 and the maximum since the start, within 6 %.
     #[serde(default)]
     pub latency_ns: [u64; 4],
     /// The recording, if there is one.

@@ -1,7 +1,7 @@
 //! The loop of an agent: drain, decide, sleep.
 //!
 //! ```text
-//! busy    reports in the last 20 ms: T = min(period, max(shortest RTT / 4, 2 ms)), and no less
+//! busy    reports in the last 20 ms: T = min(period, max(shortest RTT / 4, 3 ms)), and no less
 //!         than the time between two reports of a connection as long as that is within the period
 //! idle    50 ms
 //! ```
@@ -10,14 +10,13 @@
 //! sleep, of which the kernel's side is told, ends with the first record of any kind.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::{Counters, Datapath, Options, Record, Reporting};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
 
 use super::connections::Connections;
@@ -38,7 +37,7 @@ const BUSY: Duration = Duration::from_millis(20);
 /// Longest sleep; the first record ends it.
 const IDLE: Duration = Duration::from_millis(50);
 /// Neither a short round trip nor a timer makes a sleep shorter than this.
-const NAP_MIN: Duration = Duration::from_millis(2);
+const NAP_MIN: Duration = Duration::from_millis(3);
 /// Share of the shortest round trip that is slept.
 const ROUND_TRIP_PARTS: u32 = 4;
 /// A decision may be so old: its report waited for a period, and the agent for the processor.
@@ -84,8 +83,6 @@ struct AgentWorker {
     interval: Duration,
     burden: Duration,
     latency: Lateness,
-    /// Records were taken that are not decided about yet.
-    is_told: bool,
     recorder: Recorder,
     recording: Option<String>,
     writer: Writer,
@@ -143,7 +140,6 @@ impl AgentWorker {
             },
             burden: config.burden,
             latency: Lateness::default(),
-            is_told: false,
             recorder,
             recording: config.recording.as_ref().map(|(path, _)| path.display().to_string()),
             writer,
@@ -163,13 +159,11 @@ impl AgentWorker {
         let now = clock::now();
         self.sweep(now)?;
         self.connections.on_timers(now);
-        let is_answer = std::mem::take(&mut self.is_told);
         let (datapaths, latency) = (&mut self.datapaths, &mut self.latency);
-        self.connections.decide(now, &mut |table, head, decision| {
+        self.connections.decide(now, &mut |table, head, decision, waits_since| {
             datapaths[table].decide(head, decision);
-            // What a timer decides answers a record of long ago.
-            if is_answer {
-                latency.record(clock::now().saturating_since(head.at));
+            if let Some(since) = waits_since {
+                latency.record(clock::now().saturating_since(since));
             }
         });
         Ok(())
@@ -204,11 +198,11 @@ impl AgentWorker {
             })?;
         }
         waste(self.burden.saturating_mul(acks));
-        self.is_told |= records > 0;
         Ok(records)
     }
 
-    fn sleep(&mut self, mailbox: &Mailbox<AgentStatus>) -> io::Result<()> {
+    /// Sleeps until there may be something to do; true: a command waits.
+    fn sleep(&mut self) -> io::Result<bool> {
         let now = clock::now();
         let timer = self.connections.next_timer().map(|at| at.saturating_since(now));
         let is_busy = now.saturating_since(self.heard) < BUSY && !self.period.is_zero();
@@ -216,13 +210,13 @@ impl AgentWorker {
         let limited = |time: Duration| timer.map_or(time, |timer| timer.max(NAP_MIN).min(time));
         if is_busy {
             let time = nap(self.period, self.interval, self.connections.shortest_rtt());
-            return self.wakes.wait(mailbox.as_fd(), limited(time));
+            return self.wakes.wait(limited(time));
         }
         self.set_asleep(true);
         // What came before the kernel's side knew wakes nobody, nor does what is being written now.
         let waits = self.drain().map_err(io::Error::other)? > 0
             || self.datapaths.iter().any(Datapath::has_records);
-        let slept = if waits { Ok(()) } else { self.wakes.wait(mailbox.as_fd(), limited(IDLE)) };
+        let slept = if waits { Ok(false) } else { self.wakes.wait(limited(IDLE)) };
         self.set_asleep(false);
         if waits {
             self.heard = now;
@@ -278,15 +272,20 @@ impl Worker for AgentWorker {
 
     fn run(mut self, mailbox: Mailbox<AgentStatus>) -> io::Result<AgentStatus> {
         privileges::cut_timer_slack();
+        privileges::shorten_slices();
         // Only now nothing can refuse this agent any more.
         if self.is_pinned {
             self.datapaths.iter_mut().try_for_each(Datapath::pin).map_err(io::Error::other)?;
         }
         privileges::drop_unneeded()?;
+        self.wakes.add(mailbox.as_fd(), EpollFlags::EPOLLIN, COMMAND)?;
         std::mem::replace(&mut self.tell_started, Box::new(|| ()))();
-        while self.obey(&mailbox) {
+        loop {
             self.round().map_err(io::Error::other)?;
-            self.sleep(&mailbox)?;
+            // Asking for commands that nobody announced would be a system call at every look.
+            if self.sleep()? && !self.obey(&mailbox) {
+                break;
+            }
         }
         let status = self.status();
         let Self { datapaths, connections, recorder, writer, .. } = self;
@@ -325,32 +324,46 @@ fn nap(period: Duration, interval: Duration, shortest_rtt: Option<Duration>) -> 
     period.min(part.max(NAP_MIN))
 }
 
-/// What the kernel's side wakes us with.
+/// What ends a sleep: a datapath, or a command.
 struct Wakes(Epoll);
+
+/// Keys of events.
+const DATAPATH: u64 = 0;
+const COMMAND: u64 = 1;
 
 impl Wakes {
     fn of(datapaths: &[Datapath]) -> io::Result<Self> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let wakes = Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         for datapath in datapaths {
-            let edges = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-            epoll.add(datapath.as_fd(), EpollEvent::new(edges, 0))?;
+            wakes.add(datapath.as_fd(), EpollFlags::EPOLLIN | EpollFlags::EPOLLET, DATAPATH)?;
         }
-        Ok(Self(epoll))
+        Ok(wakes)
     }
 
-    /// Sleeps until a datapath or `mailbox` wakes us, at most so long.
-    fn wait(&self, mailbox: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
-        // The time of epoll_wait is in whole milliseconds, that of ppoll is not.
-        let mut fds = [self.0.0.as_fd(), mailbox].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match ppoll(&mut fds, Some(TimeSpec::from(time)), None) {
-            Ok(0) | Err(Errno::EINTR) => return Ok(()),
-            Ok(_) => {}
-            Err(error) => return Err(error.into()),
+    fn add(&self, fd: BorrowedFd<'_>, flags: EpollFlags, key: u64) -> io::Result<()> {
+        Ok(self.0.add(fd, EpollEvent::new(flags, key))?)
+    }
+
+    /// Sleeps until something wakes us, at most so long; true: a command does.
+    fn wait(&self, time: Duration) -> io::Result<bool> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        // The time of epoll_wait is in whole milliseconds.
+        let time = TimeSpec::from(time);
+        // SAFETY: room for so many events, which are those of libc, and a time that outlives the call.
+        let count = unsafe {
+            libc::epoll_pwait2(
+                self.0.0.as_raw_fd(),
+                events.as_mut_ptr().cast(),
+                EVENTS as libc::c_int,
+                time.as_ref(),
+                std::ptr::null(),
+            )
+        };
+        match Errno::result(count) {
+            Ok(count) => Ok(events[..count as usize].iter().any(|event| event.data() == COMMAND)),
+            Err(Errno::EINTR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
-        // Takes the edges, so that the next wait does not end with them.
-        let mut edges = [EpollEvent::empty(); EVENTS];
-        while self.0.wait(&mut edges, EpollTimeout::ZERO)? == EVENTS {}
-        Ok(())
     }
 }
 
@@ -392,14 +405,14 @@ mod tests {
         for (period, interval, rtt, nap_ms) in [
             (10, 1, Some(40), 10),
             (10, 1, Some(20), 5),
-            (10, 1, Some(1), 2),
-            (10, 0, Some(1), 2),
+            (10, 1, Some(1), 3),
+            (10, 0, Some(1), 3),
             (10, 1, None, 10),
             (1, 1, Some(100), 1),
             (4, 1, Some(100), 4),
             // Nothing can be there before.
             (10, 10, Some(1), 10),
-            (10, 3, Some(1), 3),
+            (10, 4, Some(1), 4),
             (10, 50, Some(1), 10),
         ] {
             let nap = nap(ms(period), ms(interval), rtt.map(ms));

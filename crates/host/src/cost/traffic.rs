@@ -1,7 +1,7 @@
 //! Both ends of the traffic: a sender at a fixed rate or as fast as it goes, and a receiver.
 //!
-//! Two things would leave it to chance how many acknowledgements there are on a path without delay,
-//! and how many of them a congestion control sees:
+//! Three things would leave it to chance how many acknowledgements there are on a path without delay,
+//! how many of them a congestion control sees, and what the receiver takes:
 //!
 //! - A receiver acknowledges every second segment only while its window does not shrink
 //!   (`__tcp_ack_snd_check` in net/ipv4/tcp_input.c), else when it is read: 22 segments instead of 2
@@ -9,6 +9,9 @@
 //! - Acknowledgements that come while the sender is within a write wait for its end, and the kernel
 //!   makes one of them (`tcp_add_backlog` in net/ipv4/tcp_ipv4.c): nine of ten. So a write is no more
 //!   than the kernel hands to the device in one piece.
+//! - A receiver that wakes as soon as there is something to read does so once or many times a chunk,
+//!   as the scheduler has it, which an agent that wakes in between changes. So it sleeps until a chunk
+//!   has come whole.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -105,6 +108,9 @@ pub(super) fn receiver(listen: SocketAddrV4, window: Option<u32>) -> Result<(), 
                 LISTENER => {
                     let (stream, _) = listener.accept()?;
                     stream.set_nonblocking(true)?;
+                    if window.is_some() {
+                        set_option(&stream, libc::SOL_SOCKET, libc::SO_RCVLOWAT, CHUNK as i32)?;
+                    }
                     watch(&stream, streams.len() as u64)?;
                     streams.push((stream, 0));
                 }

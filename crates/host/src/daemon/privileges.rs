@@ -106,6 +106,27 @@ pub fn cut_timer_slack() {
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
+/// Has the calling thread ask the scheduler for slices of 0.1 ms, the least there is: one that wakes
+/// for some microseconds then need not wait for the end of another's slice of milliseconds (EEVDF,
+/// Linux 6.12). Its share of the processor stays the same.
+pub fn shorten_slices() {
+    // SAFETY: plain numbers; 0 is the calling thread.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_OTHER as u32,
+        sched_flags: 0,
+        sched_nice: nice,
+        sched_priority: 0,
+        sched_runtime: 100_000,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // A kernel that knows no slices ignores it, and one that refuses it wakes later: nothing to report.
+    // SAFETY: the attributes outlive the call.
+    let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

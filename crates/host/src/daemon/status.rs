@@ -122,6 +122,7 @@ pub struct PeerStatus {
 
 /// A bundle at the sendbox.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ShapingStatus {
     /// Algorithm with its parameters.
     pub cc: String,
@@ -133,12 +134,16 @@ pub struct ShapingStatus {
     pub queue: QueueSample,
     /// Packets dropped by the own queue.
     pub drops_queue: u64,
+    /// Packets that it marked congestion experienced instead.
+    pub marks_queue: u64,
     /// Boundaries sent while reports could be expected back.
     pub boundaries_sent: u64,
     /// Of them, those matched by a report.
     pub boundaries_matched: u64,
     /// Reports that matched no boundary.
     pub reports_unmatched: u64,
+    /// Reports of packets that looked alike, so that none of them can be meant.
+    pub reports_ambiguous: u64,
     /// How late packets left after their due time (ns): p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
     /// The newest decisions, oldest first.
@@ -248,7 +253,8 @@ impl BundleStatus {
         row("state", format!("{}: {}", decision.state, decision.reason))?;
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
         row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;
-        row("drops", format!("{} packets", shaping.drops_queue))?;
+        let (drops, marks) = (shaping.drops_queue, shaping.marks_queue);
+        row("drops", format!("{drops} packets, {marks} marked instead"))?;
         row("bottleneck", decision.bottleneck_bps.map_or("unknown".into(), mbit))?;
         row("min RTT", millis(decision.min_rtt_ns))?;
         row("queueing delay", millis(decision.queue_delay_ns))?;
@@ -257,8 +263,11 @@ impl BundleStatus {
         row(
             "boundaries",
             format!(
-                "{} of {} matched, {} reports unmatched",
-                shaping.boundaries_matched, shaping.boundaries_sent, shaping.reports_unmatched
+                "{} of {} matched, {} reports unmatched, {} ambiguous",
+                shaping.boundaries_matched,
+                shaping.boundaries_sent,
+                shaping.reports_unmatched,
+                shaping.reports_ambiguous
             ),
         )?;
         let [p50, p99, _, max] = shaping.lateness_ns.map(|ns| ns / 1000);
@@ -320,6 +329,9 @@ mod tests {
                 shaping: Some(ShapingStatus {
                     decision: decision.clone(),
                     decisions: vec![decision],
+                    drops_queue: 4,
+                    marks_queue: 9,
+                    reports_ambiguous: 3,
                     ..ShapingStatus::default()
                 }),
                 ..BundleStatus::default()
@@ -348,6 +360,8 @@ mod tests {
             "bottleneck        unknown",
             "min RTT           50.10 ms",
             "1.0 s ago",
+            "4 packets, 9 marked instead",
+            "0 reports unmatched, 3 ambiguous",
         ] {
             assert!(table.contains(part), "{part:?} is missing in\n{table}");
         }

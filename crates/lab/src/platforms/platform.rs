@@ -153,7 +153,7 @@ impl Platform {
             Self::Agent1Ms => agent(Cadence::Every(MS), MS),
             Self::Agent10Ms => agent(Cadence::Every(10 * MS), 10 * MS),
             // So that a report is processed within a millisecond.
-            Self::AgentAck => agent(Cadence::Every(Duration::ZERO), MS / 2),
+            Self::AgentAck => agent(Cadence::Every(Duration::ZERO), 9 * MS / 10),
             Self::Empty => Some(Control::Empty),
             Self::Fold => Some(Control::Unled),
             Self::Simulator => None,

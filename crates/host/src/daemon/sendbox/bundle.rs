@@ -107,7 +107,7 @@ pub struct Bundle {
     /// The control loop has been asked something since its last decision was looked at.
     is_undecided: bool,
     departed_at: Timestamp,
-    drops_queue: u64,
+    given_up: GivenUp,
     message_bytes: u64,
     lateness: Lateness,
     log: DecisionLog,
@@ -156,7 +156,7 @@ impl Bundle {
             peer_size: None,
             is_undecided: true,
             departed_at: Timestamp::ZERO,
-            drops_queue: 0,
+            given_up: GivenUp::default(),
             message_bytes: 0,
             lateness: Lateness::default(),
             log: DecisionLog::new(mode.dry_run),
@@ -187,7 +187,7 @@ impl Bundle {
             frame.set_class(self.classifier.classify(headers));
         }
         let was_empty = self.shaper.backlog().packets == 0;
-        self.shaper.enqueue(now, frame, &mut Drops { pool, count: &mut self.drops_queue });
+        self.shaper.enqueue(now, frame, &mut Drops { pool, given_up: &mut self.given_up });
         if was_empty {
             self.control.on_queue(now, self.shaper.backlog());
         }
@@ -355,7 +355,7 @@ impl Bundle {
                     _ => Sent::Some,
                 };
             }
-            let mut drops = Drops { pool: outside.pool, count: &mut self.drops_queue };
+            let mut drops = Drops { pool: outside.pool, given_up: &mut self.given_up };
             let Some(frame) = self.shaper.dequeue(now, &mut drops) else { return Sent::AllDue };
             self.send(now, &frame, outside.wan);
             outside.pool.give_back(frame);
@@ -444,7 +444,7 @@ impl Bundle {
         let row = trace::Counters {
             boundaries_sent: counters.boundaries_sent,
             boundaries_matched: counters.boundaries_matched,
-            drops_queue: self.drops_queue,
+            drops_queue: self.given_up.dropped,
             packets_sent: counters.packets_sent,
             bytes_sent: counters.bytes_sent.as_u64(),
             message_bytes: self.message_bytes,
@@ -480,10 +480,12 @@ impl Bundle {
                 qdisc: self.shaping.qdisc.to_string(),
                 decision: decision_record(now, &self.decision()),
                 queue: self.queue_sample(now),
-                drops_queue: self.drops_queue,
+                drops_queue: self.given_up.dropped,
+                marks_queue: self.given_up.marked,
                 boundaries_sent: counters.boundaries_sent,
                 boundaries_matched: counters.boundaries_matched,
                 reports_unmatched: counters.reports_unmatched,
+                reports_ambiguous: counters.reports_ambiguous,
                 lateness_ns: self.lateness.percentiles(),
                 decisions: self.log.records(),
             }),
@@ -492,16 +494,27 @@ impl Bundle {
     }
 }
 
+/// Packets that the own queue gave up.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenUp {
+    dropped: u64,
+    marked: u64,
+}
+
 /// Takes the buffers of dropped packets back.
 struct Drops<'a> {
     pool: &'a mut Pool,
-    count: &'a mut u64,
+    given_up: &'a mut GivenUp,
 }
 
 impl DropSink<Frame> for Drops<'_> {
     fn dropped(&mut self, frame: Frame, _reason: DropReason) {
-        *self.count += 1;
+        self.given_up.dropped += 1;
         self.pool.give_back(frame);
+    }
+
+    fn marked(&mut self, _reason: DropReason) {
+        self.given_up.marked += 1;
     }
 }
 
