@@ -9,8 +9,8 @@ use forebay_core::units::{Rate, parse_duration};
 /// Arguments of `forebay platforms`.
 ///
 /// Needs root and Linux 6.4. For what it costs everything runs on the last processor, in two network
-/// namespaces that go with the program: traffic over a veth pair, the agent, and a process at nice 19
-/// that counts what is left. The trials of a block take turns of a tenth of a second in random order;
+/// namespaces that go with the program: traffic over a veth pair, the agent, and a process under
+/// SCHED_IDLE that counts what is left. The trials of a block take turns of a tenth of a second in random order;
 /// those of 1 to 1000 connections follow each other. For how it behaves it runs the plan
 /// platforms/behaviour on the testbed and in the simulator, all platforms in turn. Trials that the folder
 /// has already are not made again, so a measurement that was broken off goes on where it was.

@@ -39,6 +39,18 @@ struct Connection {
     has_told_failure: bool,
 }
 
+/// What a connection is told.
+pub struct Answer<'a> {
+    /// Its table.
+    pub table: usize,
+    /// The newest record, which is answered.
+    pub head: &'a Head,
+    /// The decision.
+    pub decision: &'a Decision,
+    /// When the oldest record was written that waited for it; `None`: only a timer did.
+    pub waits_since: Option<Timestamp>,
+}
+
 /// All connections of an agent.
 pub struct Connections {
     rules: Rules,
@@ -98,13 +110,8 @@ impl Connections {
     }
 
     /// Decides about every connection that was heard of since the last call or whose timer was due,
-    /// and hands each answer to `write`: the table, the record that is answered, the decision, and when
-    /// the oldest record was written that waited for it (`None`: only a timer did).
-    pub fn decide(
-        &mut self,
-        now: Timestamp,
-        write: &mut dyn FnMut(usize, &Head, &Decision, Option<Timestamp>),
-    ) {
+    /// and hands each answer to `write`.
+    pub fn decide(&mut self, now: Timestamp, write: &mut dyn FnMut(Answer<'_>)) {
         let mut due = std::mem::take(&mut self.due);
         for place in due.drain(..) {
             let Some(connection) = get(&mut self.tables, place) else { continue };
@@ -117,7 +124,7 @@ impl Connections {
                 self.totals.stale += 1;
             } else if let Some(decision) = connection.flow.decide(&self.terms) {
                 let head = connection.flow.head();
-                write(place.0, head, &decision, waits_since);
+                write(Answer { table: place.0, head, decision: &decision, waits_since });
                 self.totals.decisions += 1;
                 if self.recorder.is_on() {
                     let row = DecisionRow::of(connection.number, head.seq, &decision);

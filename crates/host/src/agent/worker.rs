@@ -160,9 +160,9 @@ impl AgentWorker {
         self.sweep(now)?;
         self.connections.on_timers(now);
         let (datapaths, latency) = (&mut self.datapaths, &mut self.latency);
-        self.connections.decide(now, &mut |table, head, decision, waits_since| {
-            datapaths[table].decide(head, decision);
-            if let Some(since) = waits_since {
+        self.connections.decide(now, &mut |answer| {
+            datapaths[answer.table].decide(answer.head, answer.decision);
+            if let Some(since) = answer.waits_since {
                 latency.record(clock::now().saturating_since(since));
             }
         });

@@ -3,7 +3,7 @@
 //! ```text
 //!  one processor   sender ──► veth ──► receiver        (two namespaces, MTU 1500)
 //!                  agent, if the platform has one
-//!                  counter, nice 19: what is left
+//!                  counter, SCHED_IDLE: what is left
 //! ```
 //! The counting process is the measure of the study of eBPF as a platform for congestion control
 //! (`cpu_bench.py` of claby2/ebpfcca): it counts what it gets done while all others come first. At a

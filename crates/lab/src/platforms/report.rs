@@ -34,7 +34,7 @@ fn page(findings: &Findings, metric: Metric) -> Page {
     let start = &findings.start;
     let lead = format!(
         "Built from {}, Linux {}, {}; everything ran on processor {}: both ends of the traffic, the \
-         agent and the counting process (nice 19), over a veth pair with an MTU of 1500. A trial \
+         agent and the counting process (SCHED_IDLE), over a veth pair with an MTU of 1500. A trial \
          measures {} s after {} s of traffic. The trials of a block take turns of {} s in random \
          order, those without a rate follow each other, and every ratio is of two trials of one block.",
         start.commit,

@@ -26,7 +26,7 @@ fn reno() -> Connections {
 /// Decides right after the newest record of `path`: slot, record answered, window.
 fn decide(connections: &mut Connections, path: &Path) -> Vec<(u32, u32, u32)> {
     let mut answers = Vec::new();
-    connections.decide(path.report.head.at, &mut |_, head, decision, _| {
+    connections.decide(path.report.head.at, &mut |Answer { head, decision, .. }| {
         answers.push((head.flow.slot, head.seq, decision.cwnd.unwrap()));
     });
     answers
@@ -191,7 +191,7 @@ fn what_waited_while_the_agent_was_stopped_is_taken_and_not_answered() {
     open(&mut connections, &path);
     tell(&mut connections, path.round(10));
     let woken = path.report.head.at + Duration::from_secs(3);
-    connections.decide(woken, &mut |_, _, _, _| panic!("too late"));
+    connections.decide(woken, &mut |_| panic!("too late"));
     assert_eq!((connections.totals().stale, connections.totals().decisions), (1, 0));
     tell(&mut connections, path.round(20));
     assert_eq!(decide(&mut connections, &path), [(0, 3, 40)], "the bytes of the first count");
@@ -283,7 +283,7 @@ proptest! {
             connections.on_record(table, &Record::Report(report));
             if number % 3 == 0 {
                 connections.on_timers(report.head.at);
-                connections.decide(report.head.at, &mut |_, _, _, _| {});
+                connections.decide(report.head.at, &mut |_| {});
             }
         }
         let folder = tempfile::tempdir().unwrap();
