@@ -54,6 +54,7 @@ struct Cubic {
 struct NativeCase {
     cubic: Cubic,
     hystart: [u32; 6],
+    drained_us: u64,
     now_us: u64,
     idle_us: u64,
     cwnd: u32,
