@@ -24,7 +24,8 @@ enum call {
 	CALL_SSTHRESH,
 	CALL_SET_STATE,
 	CALL_UNDO_CWND,
-	CALL_TX_START,
+	/* No call: what one at the segment that ended it would have told. */
+	CALL_PAUSE,
 };
 
 #define STEP_FILLED (1 << 0)
@@ -47,7 +48,8 @@ struct {
 	__uint(max_entries, 1 << 20);
 } steps SEC(".maps");
 
-static __always_inline void record(struct tcp_sock *tp, enum call call, __u64 value, __u32 flags)
+static __always_inline void record(struct tcp_sock *tp, __u64 at_us, enum call call, __u64 value,
+				   __u32 flags)
 {
 	struct step *step;
 
@@ -56,7 +58,7 @@ static __always_inline void record(struct tcp_sock *tp, enum call call, __u64 va
 	step = bpf_ringbuf_reserve(&steps, sizeof(*step), 0);
 	if (!step)
 		return;
-	step->at_us = tp->tcp_mstamp;
+	step->at_us = at_us;
 	step->value = value;
 	step->rtt_us = tp->rack.rtt_us;
 	step->cwnd = tp->snd_cwnd;
@@ -93,8 +95,8 @@ static __always_inline void note_pause(struct tcp_sock *tp, struct native *nativ
 
 	if (native->drained_us && sent_us > native->drained_us) {
 		idle_us = sent_us - native->drained_us;
-		native_on_resume(settings.kind, native, idle_us, tp->tcp_mstamp);
-		record(tp, CALL_TX_START, idle_us, 0);
+		native_on_resume(settings.kind, native, idle_us, sent_us);
+		record(tp, sent_us, CALL_PAUSE, idle_us, 0);
 	}
 	native->drained_us = packets_in_flight(tp) ? 0 : sent_us;
 }
@@ -114,7 +116,12 @@ int native_cong_avoid(__u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct window window;
-	struct ack ack = {
+	struct ack ack;
+	__u32 flags;
+
+	make_up(sk);
+	note_pause(tp, native_of(sk));
+	ack = (struct ack){
 		.acked = ctx[2],
 		.una = tp->snd_una,
 		.nxt = tp->snd_nxt,
@@ -126,10 +133,7 @@ int native_cong_avoid(__u64 *ctx)
 		.is_filled = is_window_filled(tp),
 		.is_paced = sk->sk_pacing_status != SK_PACING_NONE,
 	};
-	__u32 flags = ack.is_filled ? STEP_FILLED : 0;
-
-	make_up(sk);
-	note_pause(tp, native_of(sk));
+	flags = ack.is_filled ? STEP_FILLED : 0;
 	window = (struct window){ .cwnd = tp->snd_cwnd, .ssthresh = tp->snd_ssthresh };
 	native_on_ack(settings.kind, settings.slow_start, native_of(sk), &window, &ack,
 		      tp->tcp_mstamp, tp->mss_cache);
@@ -139,7 +143,7 @@ int native_cong_avoid(__u64 *ctx)
 	}
 	if (window.cwnd != tp->snd_cwnd)
 		tp->snd_cwnd = window.cwnd;
-	record(tp, CALL_CONG_AVOID, ack.acked, flags);
+	record(tp, tp->tcp_mstamp, CALL_CONG_AVOID, ack.acked, flags);
 	return 0;
 }
 
@@ -153,7 +157,7 @@ __u32 native_ssthresh(__u64 *ctx)
 	if (settings.left_out)
 		return settings.left_out;
 	ssthresh = native_on_loss(settings.kind, native_of(sk), tp->snd_cwnd, tp->mss_cache);
-	record(tp, CALL_SSTHRESH, ssthresh, 0);
+	record(tp, tp->tcp_mstamp, CALL_SSTHRESH, ssthresh, 0);
 	return ssthresh;
 }
 
@@ -168,7 +172,7 @@ int native_set_state(__u64 *ctx)
 	make_up(sk);
 	if ((__u8)ctx[1] == TCP_CA_LOSS)
 		native_on_rto(settings.kind, native_of(sk), tp->snd_nxt, tp->tcp_mstamp);
-	record(tp, CALL_SET_STATE, (__u8)ctx[1], 0);
+	record(tp, tp->tcp_mstamp, CALL_SET_STATE, (__u8)ctx[1], 0);
 	return 0;
 }
 
@@ -178,7 +182,7 @@ __u32 native_undo_cwnd(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk((struct sock *)ctx[0]);
 	__u32 cwnd = at_least(tp->snd_cwnd, tp->prior_cwnd);
 
-	record(tp, CALL_UNDO_CWND, cwnd, 0);
+	record(tp, tp->tcp_mstamp, CALL_UNDO_CWND, cwnd, 0);
 	return cwnd;
 }
 

@@ -12,7 +12,7 @@ use super::{copy, folder};
 /// The first program of a guest.
 const INIT: &str = include_str!("init.sh");
 /// Modules in the order in which they are loaded.
-const MODULES: [&str; 4] = ["llc", "stp", "bridge", "veth"];
+const MODULES: [&str; 6] = ["llc", "stp", "bridge", "veth", "inet_diag", "tcp_diag"];
 /// Programs of this machine that the tests need.
 const TOOLS: [&str; 2] = ["ip", "ss"];
 

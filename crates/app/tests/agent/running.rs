@@ -81,6 +81,14 @@ impl Running {
     }
 }
 
+/// A test that fails leaves no name to those that come after it.
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A BPF file system of its own, gone when dropped.
 pub struct Bpffs(pub PathBuf);
 

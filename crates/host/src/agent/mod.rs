@@ -77,7 +77,7 @@ pub struct Config {
     /// How often the kernel reports of a connection.
     pub cadence: Cadence,
     /// Time between two looks at the reports while there are any, [`PERIOD_MIN`] to [`PERIOD_MAX`],
-    /// and not longer than a quarter of the shortest round trip, 2 ms or the time between two reports of
+    /// and not longer than a quarter of the shortest round trip, 3 ms or the time between two reports of
     /// a connection, whichever is longest; zero: each report wakes the agent.
     pub period: Duration,
     /// CPU time wasted for every acknowledgement that is reported: a cost that is known, to see

@@ -32,7 +32,7 @@ use crate::daemon::privileges;
 use crate::daemon::supervisor::{Command, Handle, Mailbox, Worker, block_signals, supervise_at};
 
 /// Reports so recent mean that more will come. Later ones wake the agent: 5 us for an acknowledgement,
-/// where the looks of a millisecond each take a processor 15 us.
+/// where each look takes a processor some 15 us.
 const BUSY: Duration = Duration::from_millis(20);
 /// Longest sleep; the first record ends it.
 const IDLE: Duration = Duration::from_millis(50);
@@ -216,7 +216,8 @@ impl AgentWorker {
         // What came before the kernel's side knew wakes nobody, nor does what is being written now.
         let waits = self.drain().map_err(io::Error::other)? > 0
             || self.datapaths.iter().any(Datapath::has_records);
-        let slept = if waits { Ok(false) } else { self.wakes.wait(limited(IDLE)) };
+        // Commands are heard of here, however much there is to do.
+        let slept = self.wakes.wait(if waits { Duration::ZERO } else { limited(IDLE) });
         self.set_asleep(false);
         if waits {
             self.heard = now;

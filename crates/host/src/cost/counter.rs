@@ -44,7 +44,9 @@ pub(super) fn run(times: Times, output: &Path) -> Result<(), PartError> {
     // Not nice 19, as in the study: since Linux 6.6 (EEVDF) such a process keeps the processor for a
     // slice of its own, whoever wakes meanwhile. The sender would be late by milliseconds and catch
     // up, and less so beside an agent, whose wake-ups end slices.
-    process::try_idle_priority();
+    if !process::try_idle_priority() {
+        return Err(io::Error::other("SCHED_IDLE is refused").into());
+    }
     let Some(started_ns) = ready()? else { return Ok(()) };
     let counted = count(times.turns, &times.counted(started_ns))?;
     Ok(finish(output, &counted)?)

@@ -111,6 +111,11 @@ pub fn cut_timer_slack() {
 /// Linux 6.12). Its share of the processor stays the same.
 pub fn shorten_slices() {
     // SAFETY: plain numbers; 0 is the calling thread.
+    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+        // Somebody has chosen another policy for it.
+        return;
+    }
+    // SAFETY: as above.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,

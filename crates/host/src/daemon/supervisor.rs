@@ -27,8 +27,8 @@ use super::status::Status;
 /// Commands that may wait for the worker. Clients are served one at a time, so one would do.
 const COMMANDS: usize = 8;
 
-/// How long the worker may take to answer: it looks at its commands in every round, at least every
-/// few tens of milliseconds. A worker that takes longer hangs, and that is the answer.
+/// How long the worker may take to answer: it looks at its commands in every round, or where it is woken
+/// for them, within a few tens of milliseconds. A worker that takes longer hangs, and that is the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long the worker may take to stop. A sendbox paces what it queues for a second and then sends
@@ -61,7 +61,7 @@ pub struct Mailbox<S = Status> {
 }
 
 impl<S> Mailbox<S> {
-    /// The next command, without waiting. A main thread that is gone stops the worker.
+    /// The next command, without waiting. A main thread that is gone stops the worker that looks.
     pub fn take(&self) -> Option<Command<S>> {
         match self.commands.try_recv() {
             Ok(command) => Some(command),

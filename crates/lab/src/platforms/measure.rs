@@ -25,8 +25,8 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const SLICE: Duration = Duration::from_millis(100);
 /// Longest trial while a rate is searched.
 const SEARCH_TRIAL: Duration = Duration::from_secs(2);
-/// Share of the processor that the kernel's algorithm shall take, and what is near enough: a half to
-/// seven tenths is meant, and of trials at a later time. A platform that costs more must find room.
+/// Share of the processor that the kernel's algorithm shall take, and what is near enough: well within the
+/// half to seven tenths that the scored trials, which come later, must show.
 const SHARE: f64 = 0.57;
 const SHARE_NEAR: std::ops::RangeInclusive<f64> = 0.53..=0.62;
 /// Rates that are tried.
@@ -267,7 +267,7 @@ impl Course<'_> {
         Ok(load_at(rate, setting))
     }
 
-    /// Searches the rate at which the kernel's algorithm takes half to seven tenths of the processor.
+    /// Searches the rate at which the kernel's algorithm takes its share of the processor.
     fn calibrate(&mut self, setting: Setting) -> Result<Calibration, PlatformsError> {
         let _turn = Turn::take(&mut |holder| self.progress.waiting(&holder))?;
         self.progress.trial(&format!("searching the rate, {}", setting.title()));

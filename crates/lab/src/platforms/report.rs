@@ -80,8 +80,9 @@ fn of_scores(scores: &Scores, metric: Metric) -> Section {
     let claims = "A claim passes if the 95 % bootstrap interval of the median lies wholly at or above \
                   its bound, and fails if wholly below; nothing is said of fewer than 20 pairs, nor \
                   where no verdict counts (void). Trials go on until that is so, and it is \
-                  looked at after every --trials blocks. The latency is from the kernel's time of a \
-                  report to the decision in shared memory, in the scored trials. The study behind the measure has about 0.98 \
+                  looked at after every --trials blocks. The latency is from the kernel's time of \
+                  the oldest report that a decision answers to that decision in shared memory, in the \
+                  scored trials. The study behind the measure has about 0.98 \
                   for native eBPF, 0.91 for CCP and 0.80 for eBPFCCP.";
     let all = "Medians of the pairs with their 95 % intervals; means over the trials of the platform \
                beside them.";

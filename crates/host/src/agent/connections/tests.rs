@@ -248,6 +248,31 @@ fn timers_are_served_when_they_are_due_and_go_with_their_connection() {
     assert_eq!(connections.next_timer(), None);
 }
 
+#[test]
+fn an_answer_waits_since_its_oldest_record_and_that_to_a_timer_since_none() {
+    let since = |connections: &mut Connections, path: &Path| {
+        let mut since = Vec::new();
+        connections.decide(path.report.head.at, &mut |answer| since.push(answer.waits_since));
+        since
+    };
+    const RTT: Duration = Duration::from_millis(40);
+    let mut connections = reno();
+    let mut path = Path::new(0, 1);
+    open(&mut connections, &path);
+    let opened_at = path.report.head.at;
+    sabotage(&mut connections, 0, Some(opened_at + RTT));
+    tell(&mut connections, path.round(10));
+    assert_eq!(since(&mut connections, &path), [Some(opened_at)]);
+    connections.on_timers(path.report.head.at);
+    assert_eq!(since(&mut connections, &path), [None]);
+    connections.on_timers(path.report.head.at + RTT);
+    let report = path.round(10);
+    let told_at = report.head.at;
+    tell(&mut connections, report);
+    tell(&mut connections, path.round(10));
+    assert_eq!(since(&mut connections, &path), [Some(told_at)], "a timer changes nothing in that");
+}
+
 fn write(rows: &Receiver<Row>, path: &std::path::Path) -> Vec<Row> {
     let start = Row::Start(Start {
         schema: SCHEMA,
