@@ -42,6 +42,9 @@ const NAP_MIN: Duration = Duration::from_millis(3);
 const ROUND_TRIP_PARTS: u32 = 4;
 /// A decision may be so old: its report waited for a period, and the agent for the processor.
 const STALE_AFTER: Duration = PERIOD_MAX.saturating_mul(2);
+/// An agent that looks more often than this waits for nobody's slice: it would be as long as its period.
+/// Others let those that they would interrupt finish, which takes a processor less.
+const PROMPT: Duration = Duration::from_millis(1);
 /// How often connections are looked for whose end was not heard of.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at a time.
@@ -273,7 +276,9 @@ impl Worker for AgentWorker {
 
     fn run(mut self, mailbox: Mailbox<AgentStatus>) -> io::Result<AgentStatus> {
         privileges::cut_timer_slack();
-        privileges::shorten_slices();
+        if self.period < PROMPT {
+            privileges::shorten_slices();
+        }
         // Only now nothing can refuse this agent any more.
         if self.is_pinned {
             self.datapaths.iter_mut().try_for_each(Datapath::pin).map_err(io::Error::other)?;
