@@ -42,8 +42,7 @@ const NAP_MIN: Duration = Duration::from_millis(3);
 const ROUND_TRIP_PARTS: u32 = 4;
 /// A decision may be so old: its report waited for a period, and the agent for the processor.
 const STALE_AFTER: Duration = PERIOD_MAX.saturating_mul(2);
-/// An agent that looks more often than this waits for nobody's slice: it would be as long as its period.
-/// Others let those that they would interrupt finish, which takes a processor less.
+/// An agent that looks more often than this waits for nobody's slice, which would be as long as its period.
 const PROMPT: Duration = Duration::from_millis(1);
 /// How often connections are looked for whose end was not heard of.
 const SWEEP: Duration = Duration::from_secs(1);
