@@ -32,8 +32,8 @@ pub fn test_fresh() -> Result<()> {
 
 fn in_root(system: &Path, command: &str) -> Result<()> {
     let script = format!(
-        "cd /src/forebay && export HOME=/root DEBIAN_FRONTEND=noninteractive CI=true \
-         PATH=/root/.cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin && {command}"
+        "cd /src/forebay && export HOME=/root DEBIAN_FRONTEND=noninteractive CI=true && \
+         export PATH=$HOME/.cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin && {command}"
     );
     // By its path: without an environment there is none to look it up in.
     run(Command::new("/usr/sbin/chroot").arg(system).args(["/bin/sh", "-ec", &script]).env_clear())
