@@ -78,7 +78,8 @@ pub struct Config {
     pub cadence: Cadence,
     /// Time between two looks at the reports while there are any, [`PERIOD_MIN`] to [`PERIOD_MAX`],
     /// and not longer than a quarter of the shortest round trip, 3 ms or the time between two reports of
-    /// a connection, whichever is longest; zero: each report wakes the agent.
+    /// a connection, whichever is longest; up to a fifth of it, or 0.6 ms, more where that spares an
+    /// interrupt; zero: each report wakes the agent.
     pub period: Duration,
     /// CPU time wasted for every acknowledgement that is reported: a cost that is known, to see
     /// whether a measurement shows it. Zero in earnest.

@@ -14,6 +14,7 @@
 //! any child from getting it back.
 
 use std::io;
+use std::time::Duration;
 
 use caps::{CapSet, Capability, CapsHashSet};
 
@@ -102,8 +103,15 @@ pub fn go_realtime() -> bool {
 /// Has the kernel wake the calling thread as close to its deadlines as it can (1 ns of slack
 /// instead of 50 us).
 pub fn cut_timer_slack() {
-    // A kernel without it wakes a little later: nothing to report.
-    let _ = nix::sys::prctl::set_timerslack(1);
+    set_timer_slack(Duration::from_nanos(1));
+}
+
+/// Lets the kernel wake the calling thread so much later than its deadlines, 1 ns or more, if an
+/// interrupt comes meanwhile that is for another timer: one for itself is spared then.
+pub fn set_timer_slack(slack: Duration) {
+    let slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+    // A kernel without it keeps its own: nothing to report.
+    let _ = nix::sys::prctl::set_timerslack(slack_ns.max(1));
 }
 
 /// Has the calling thread ask the scheduler for slices of 0.1 ms, the least there is: one that wakes

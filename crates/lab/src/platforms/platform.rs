@@ -32,7 +32,7 @@ pub enum Platform {
     /// The same every 10 ms.
     #[serde(rename = "agent_10ms")]
     Agent10Ms,
-    /// An agent that hears of each acknowledgement and looks every 750 us.
+    /// An agent that hears of each acknowledgement and looks every 700 to 840 us.
     AgentAck,
     /// [`Platform::AgentRound`] with 5 us wasted for every acknowledgement: must be told apart.
     AgentSlowed,
@@ -154,7 +154,7 @@ impl Platform {
             Self::Agent1Ms => agent(Cadence::Every(MS), MS),
             Self::Agent10Ms => agent(Cadence::Every(10 * MS), 10 * MS),
             // So that a report is answered within a millisecond: as plans/platforms/behaviour.toml has it.
-            Self::AgentAck => agent(Cadence::Every(Duration::ZERO), Duration::from_micros(750)),
+            Self::AgentAck => agent(Cadence::Every(Duration::ZERO), Duration::from_micros(700)),
             Self::Empty => Some(Control::Empty),
             Self::Fold => Some(Control::Unled),
             Self::Simulator => None,
