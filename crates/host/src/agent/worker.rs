@@ -40,8 +40,7 @@ const IDLE: Duration = Duration::from_millis(50);
 /// Neither a short round trip nor a timer makes a sleep shorter than this.
 const NAP_MIN: Duration = Duration::from_millis(3);
 /// Each sleep may last so much longer, as a share of the shortest one, if the processor is interrupted
-/// then for another timer anyway. An interrupt of its own costs whoever runs there far more than the
-/// look: on a virtual machine some 40 us, where the look takes 13.
+/// then for another timer anyway: an interrupt of its own costs a virtual machine more than the look.
 const SLACK_PARTS: u32 = 5;
 /// Share of the shortest round trip that is slept.
 const ROUND_TRIP_PARTS: u32 = 4;
