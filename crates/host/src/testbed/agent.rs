@@ -253,7 +253,15 @@ fn sum(earlier: &AgentRecord, later: &AgentRecord) -> AgentRecord {
     }
 }
 
-/// A connection that the kernel's law has taken.
+/// A connection of which something was heard after the fault.
+struct Survivor {
+    /// From when on it must fall back in time: from the fault, or from its first sign of life after it if it
+    /// was silent then. Who hears and sends nothing asks nobody and finds nothing out.
+    from_ns: u64,
+    fallen: Option<Fallen>,
+}
+
+/// That the kernel's law has taken it.
 struct Fallen {
     after_ns: u64,
     late_ns: u64,
@@ -263,7 +271,7 @@ struct Fallen {
 /// What the recordings tell of connections that fell back after `hit_ns`.
 fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, RecordingError> {
     // Each agent counts its connections anew.
-    let mut fallen: BTreeMap<(usize, u64), Fallen> = BTreeMap::new();
+    let mut survivors: BTreeMap<(usize, u64), Survivor> = BTreeMap::new();
     for (number, path) in recordings.iter().enumerate() {
         recording::read(path, |_, row| {
             let (flow, head, heard) = match &row {
@@ -275,43 +283,54 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
                 _ => return Ok(()),
             };
             if head.at_ns > hit_ns {
-                take(&mut fallen, (number, flow), head, heard, hit_ns);
+                survivors
+                    .entry((number, flow))
+                    .or_insert_with(|| Survivor::first_heard(head, heard, hit_ns))
+                    .take(head, heard, hit_ns);
             }
             Ok(())
         })?;
     }
+    let fallen = || survivors.values().filter_map(|one| one.fallen.as_ref());
     Ok(AgentFault {
-        fell_back: fallen.len() as u64,
-        last_ns: fallen.values().map(|one| one.after_ns).max().unwrap_or(0),
-        late_ns: fallen.values().map(|one| one.late_ns).max().unwrap_or(0),
-        resumed: fallen.values().filter(|one| one.is_resumed).count() as u64,
+        fell_back: fallen().count() as u64,
+        last_ns: fallen().map(|one| one.after_ns).max().unwrap_or(0),
+        late_ns: fallen().map(|one| one.late_ns).max().unwrap_or(0),
+        resumed: fallen().filter(|one| one.is_resumed).count() as u64,
     })
 }
 
-/// `heard` is what the record covers: microseconds and acknowledgements, its own included.
-fn take(
-    fallen: &mut BTreeMap<(usize, u64), Fallen>,
-    connection: (usize, u64),
-    head: &HeadRow,
-    heard: Option<(u32, u32)>,
-    hit_ns: u64,
-) {
-    let events = Events::from_bits(head.events);
-    if events.contains(Events::FALLBACK) {
-        let after_ns = head.at_ns - hit_ns;
-        let round_trips_ns = PATIENCE_ROUND_TRIPS * u64::from(head.srtt_us) * 1000;
-        let in_time_ns = round_trips_ns.max(PATIENCE_NS);
-        // Nothing came between the record before, which was in time, and this one.
-        let is_first_sign = heard.is_some_and(|(window_us, acks)| {
-            acks <= 1 && after_ns.saturating_sub(u64::from(window_us) * 1000) <= in_time_ns
-        });
-        let late_ns = if is_first_sign { 0 } else { after_ns.saturating_sub(in_time_ns) };
-        fallen.entry(connection).or_insert(Fallen { after_ns, late_ns, is_resumed: false });
+/// Microseconds and acknowledgements that a record covers, its own included.
+type Heard = Option<(u32, u32)>;
+
+/// Whether a record is the first sign of life since the one before, which came at `by_ns` or earlier.
+fn is_first_sign(head: &HeadRow, heard: Heard, by_ns: u64) -> bool {
+    heard.is_some_and(|(window_us, acks)| {
+        acks <= 1 && head.at_ns.saturating_sub(u64::from(window_us) * 1000) <= by_ns
+    })
+}
+
+impl Survivor {
+    fn first_heard(head: &HeadRow, heard: Heard, hit_ns: u64) -> Self {
+        let was_silent = is_first_sign(head, heard, hit_ns);
+        Self { from_ns: if was_silent { head.at_ns } else { hit_ns }, fallen: None }
     }
-    if events.contains(Events::RESUMED)
-        && let Some(one) = fallen.get_mut(&connection)
-    {
-        one.is_resumed = true;
+
+    fn take(&mut self, head: &HeadRow, heard: Heard, hit_ns: u64) {
+        let events = Events::from_bits(head.events);
+        if events.contains(Events::FALLBACK) && self.fallen.is_none() {
+            let round_trips_ns = PATIENCE_ROUND_TRIPS * u64::from(head.srtt_us) * 1000;
+            let due_ns = self.from_ns + round_trips_ns.max(PATIENCE_NS);
+            let is_in_time = is_first_sign(head, heard, due_ns);
+            let late_ns = if is_in_time { 0 } else { head.at_ns.saturating_sub(due_ns) };
+            let after_ns = head.at_ns - hit_ns;
+            self.fallen = Some(Fallen { after_ns, late_ns, is_resumed: false });
+        }
+        if events.contains(Events::RESUMED)
+            && let Some(fallen) = &mut self.fallen
+        {
+            fallen.is_resumed = true;
+        }
     }
 }
 
@@ -350,7 +369,11 @@ mod tests {
     }
 
     fn covering(flow: u64, at_ms: u64, window_ms: u32, acks: u32) -> Row {
-        let head = head(at_ms, Events::FALLBACK);
+        covered(flow, at_ms, Events::FALLBACK, window_ms, acks)
+    }
+
+    fn covered(flow: u64, at_ms: u64, events: Events, window_ms: u32, acks: u32) -> Row {
+        let head = head(at_ms, events);
         let window_us = window_ms * 1000;
         Row::Report(ReportRow { flow, head, window_us, acks, ..ReportRow::default() })
     }
@@ -372,7 +395,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let recordings = [0, 1].map(|number| folder.path().join(number.to_string()));
         // Before the fault at 1 s nothing counts. 4 round trips are 200 ms. The third was silent from
-        // then on, the fourth was not, and the first was heard again before.
+        // then on, the fourth was not, and the first was heard again before. The fifth was silent until its
+        // timeout, after which it had its 200 ms.
         write(&recordings[0], &[report(0, 900, Events::FALLBACK), report(0, 950, Events::RESUMED)]);
         let open = Open {
             flow: 0,
@@ -389,14 +413,16 @@ mod tests {
             covering(3, 1900, 800, 1),
             covering(4, 1210, 900, 2),
             covering(1, 1230, 20, 1),
+            covered(5, 1800, Events::RTO, 1500, 0),
+            covering(5, 1990, 190, 3),
             report(0, 1300, Events::ROUND),
             report(0, 2000, Events::RESUMED),
             report(2, 2000, Events::RESUMED),
         ];
         write(&recordings[1], &rows);
         let seen = after_fault(&recordings, 1_000_000_000).unwrap();
-        let (last_ns, late_ns) = (900_000_000, 30_000_000);
-        assert_eq!(seen, AgentFault { fell_back: 4, last_ns, late_ns, resumed: 1 });
+        let (last_ns, late_ns) = (990_000_000, 30_000_000);
+        assert_eq!(seen, AgentFault { fell_back: 5, last_ns, late_ns, resumed: 1 });
     }
 
     #[test]
