@@ -125,8 +125,8 @@ pub struct AgentFault {
     pub last_ns: u64,
     /// By how much that was more than max(4 round trips, 100 ms), for the connection where it was most
     /// and with its smoothed round trip (ns). A connection whose first acknowledgement or timeout
-    /// since then was the one that found the law for it was not late, and for one that was silent when the
-    /// fault came the time begins with its first acknowledgement or timeout after it.
+    /// since then was the one that found the law for it was not late, and for one that waited for a
+    /// timeout when the fault came the time begins with that timeout.
     pub late_ns: u64,
     /// Those among them that an agent decided for again.
     pub resumed: u64,

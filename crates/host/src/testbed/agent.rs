@@ -255,8 +255,8 @@ fn sum(earlier: &AgentRecord, later: &AgentRecord) -> AgentRecord {
 
 /// A connection of which something was heard after the fault.
 struct Survivor {
-    /// From when on it must fall back in time: from the fault, or from its first sign of life after it if it
-    /// was silent then. Who hears and sends nothing asks nobody and finds nothing out.
+    /// From when on it must fall back in time: from the fault, or from the timeout that it was waiting for
+    /// then. Who hears and sends nothing asks nobody and finds nothing out.
     from_ns: u64,
     fallen: Option<Fallen>,
 }
@@ -303,17 +303,17 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
 /// Microseconds and acknowledgements that a record covers, its own included.
 type Heard = Option<(u32, u32)>;
 
-/// Whether a record is the first sign of life since the one before, which came at `by_ns` or earlier.
-fn is_first_sign(head: &HeadRow, heard: Heard, by_ns: u64) -> bool {
+/// Whether at most `acks_max` acknowledgements have come from `by_ns` or earlier to a record.
+fn is_first_sign(head: &HeadRow, heard: Heard, acks_max: u32, by_ns: u64) -> bool {
     heard.is_some_and(|(window_us, acks)| {
-        acks <= 1 && head.at_ns.saturating_sub(u64::from(window_us) * 1000) <= by_ns
+        acks <= acks_max && head.at_ns.saturating_sub(u64::from(window_us) * 1000) <= by_ns
     })
 }
 
 impl Survivor {
     fn first_heard(head: &HeadRow, heard: Heard, hit_ns: u64) -> Self {
-        let was_silent = is_first_sign(head, heard, hit_ns);
-        Self { from_ns: if was_silent { head.at_ns } else { hit_ns }, fallen: None }
+        let waited = is_first_sign(head, heard, 0, hit_ns);
+        Self { from_ns: if waited { head.at_ns } else { hit_ns }, fallen: None }
     }
 
     fn take(&mut self, head: &HeadRow, heard: Heard, hit_ns: u64) {
@@ -321,7 +321,8 @@ impl Survivor {
         if events.contains(Events::FALLBACK) && self.fallen.is_none() {
             let round_trips_ns = PATIENCE_ROUND_TRIPS * u64::from(head.srtt_us) * 1000;
             let due_ns = self.from_ns + round_trips_ns.max(PATIENCE_NS);
-            let is_in_time = is_first_sign(head, heard, due_ns);
+            // An acknowledgement may be the one that found out.
+            let is_in_time = is_first_sign(head, heard, 1, due_ns);
             let late_ns = if is_in_time { 0 } else { head.at_ns.saturating_sub(due_ns) };
             let after_ns = head.at_ns - hit_ns;
             self.fallen = Some(Fallen { after_ns, late_ns, is_resumed: false });
@@ -395,8 +396,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let recordings = [0, 1].map(|number| folder.path().join(number.to_string()));
         // Before the fault at 1 s nothing counts. 4 round trips are 200 ms. The third was silent from
-        // then on, the fourth was not, and the first was heard again before. The fifth was silent until its
-        // timeout, after which it had its 200 ms.
+        // then on, the fourth was not, and the first was heard again before. The fifth waited for its
+        // timeout, after which it had its 200 ms; the sixth heard one acknowledgement, and was the latest.
         write(&recordings[0], &[report(0, 900, Events::FALLBACK), report(0, 950, Events::RESUMED)]);
         let open = Open {
             flow: 0,
@@ -415,14 +416,16 @@ mod tests {
             covering(1, 1230, 20, 1),
             covered(5, 1800, Events::RTO, 1500, 0),
             covering(5, 1990, 190, 3),
+            covered(6, 1050, Events::ROUND, 60, 1),
+            covering(6, 1245, 195, 2),
             report(0, 1300, Events::ROUND),
             report(0, 2000, Events::RESUMED),
             report(2, 2000, Events::RESUMED),
         ];
         write(&recordings[1], &rows);
         let seen = after_fault(&recordings, 1_000_000_000).unwrap();
-        let (last_ns, late_ns) = (990_000_000, 30_000_000);
-        assert_eq!(seen, AgentFault { fell_back: 5, last_ns, late_ns, resumed: 1 });
+        let (last_ns, late_ns) = (990_000_000, 45_000_000);
+        assert_eq!(seen, AgentFault { fell_back: 6, last_ns, late_ns, resumed: 1 });
     }
 
     #[test]
