@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use super::boxes::control_path;
 use super::namespace::Namespace;
 use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter};
+use super::topology::step;
 use crate::agent::recording::{self, RecordingError, Row};
 use crate::agent::rows::HeadRow;
 use crate::agent::status::AgentStatus;
@@ -68,24 +69,20 @@ impl<'a> Agent<'a> {
         namespace: &Namespace,
         start: Starter<'a>,
     ) -> Result<Self, TestbedError> {
-        let file_error = |path: &std::path::Path| {
-            let path = path.to_path_buf();
-            move |source| TestbedError::File { path, source }
-        };
-        let dir = File::open(start.dir).map_err(file_error(start.dir))?;
+        let file_error = |source| TestbedError::File { path: start.dir.into(), source };
+        let dir = File::open(start.dir).map_err(file_error)?;
         let control = control_path(start.dir, &dir, "agent");
         let mut arguments = arguments(scenario, offers);
         arguments.extend(["--control".into(), control.clone().into_os_string()]);
         let hits = scenario.faults.iter().filter(|fault| fault.program == FaultProgram::Agent);
         let actions: Vec<FaultAction> = hits.map(|fault| fault.action).collect();
         let namespace = if actions.contains(&FaultAction::Restart) {
-            let pins = start.dir.join("pins");
-            fs::create_dir_all(&pins).map_err(file_error(&pins))?;
-            let namespace = namespace.with_bpffs(&pins).map_err(file_error(&pins))?;
+            let opened = namespace.with_bpffs();
+            let (namespace, pins) = opened.map_err(step("opening a BPF file system", "agent"))?;
             arguments.extend(["--pin".into(), pins.into_os_string()]);
             namespace
         } else {
-            namespace.try_clone().map_err(file_error(start.dir))?
+            namespace.try_clone().map_err(file_error)?
         };
         let is_recorded = !actions.is_empty();
         let mut recordings = Vec::new();
@@ -337,6 +334,8 @@ impl Survivor {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::agent::recording::{Open, SCHEMA};
     use crate::agent::rows::ReportRow;

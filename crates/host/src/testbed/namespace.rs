@@ -5,22 +5,25 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 
 use nix::errno::Errno;
-use nix::mount::{MsFlags, mount};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// A network namespace held open by this process, and where asked for one of mounts.
+/// A network namespace held open by this process, where asked for with a file system for pins.
 #[derive(Debug)]
 pub struct Namespace {
     file: OwnedFd,
-    mounts: Option<OwnedFd>,
+    /// Shared, since programs know it by its number.
+    bpffs: Option<Arc<OwnedFd>>,
 }
 
 impl Namespace {
@@ -31,29 +34,27 @@ impl Namespace {
         // The thread is there to be moved: the caller stays where it is.
         on_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
-            Ok(Self { file: File::open("/proc/thread-self/ns/net")?.into(), mounts: None })
+            Ok(Self { file: File::open("/proc/thread-self/ns/net")?.into(), bpffs: None })
         })
     }
 
     /// The same once more.
     pub fn try_clone(&self) -> io::Result<Self> {
-        let mounts = self.mounts.as_ref().map(OwnedFd::try_clone).transpose()?;
-        Ok(Self { file: self.file.try_clone()?, mounts })
+        Ok(Self { file: self.file.try_clone()?, bpffs: self.bpffs.clone() })
     }
 
-    /// The same network, where programs see a BPF file system of their own at `path`: what they pin
-    /// there goes with the last user of what is returned.
+    /// The same network with a BPF file system, and the path by which programs inside find it. It is
+    /// mounted nowhere (Linux 5.2), so what is pinned there goes with the last user of what is
+    /// returned, in whatever root that lives.
     ///
     /// Needs `CAP_SYS_ADMIN`.
-    pub fn with_bpffs(&self, path: &Path) -> io::Result<Self> {
-        let file = self.file.try_clone()?;
-        on_thread(|| {
-            unshare(CloneFlags::CLONE_NEWNS)?;
-            let (none, all) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
-            mount(none, "/", none, all, none)?;
-            mount(Some("bpf"), path, Some("bpf"), MsFlags::empty(), none)?;
-            Ok(Self { file, mounts: Some(File::open("/proc/thread-self/ns/mnt")?.into()) })
-        })
+    pub fn with_bpffs(&self) -> io::Result<(Self, PathBuf)> {
+        let context = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&context)?;
+        let attributes = MountAttrFlags::empty();
+        let bpffs = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        let path = format!("/proc/self/fd/{}", bpffs.as_raw_fd()).into();
+        Ok((Self { file: self.file.try_clone()?, bpffs: Some(bpffs.into()) }, path))
     }
 
     /// A file through which other processes can enter, as long as this one lives.
@@ -72,13 +73,16 @@ impl Namespace {
     /// Makes `command` start inside and die with the thread that spawns it.
     pub fn host(&self, command: &mut Command) -> io::Result<()> {
         let file = self.file.try_clone()?;
-        let mounts = self.mounts.as_ref().map(OwnedFd::try_clone).transpose()?;
+        let bpffs = self.bpffs.clone();
         let enter = move || {
             setns(&file, CloneFlags::CLONE_NEWNET)?;
-            mounts.as_ref().map_or(Ok(()), |mounts| setns(mounts, CloneFlags::CLONE_NEWNS))?;
+            if let Some(bpffs) = &bpffs {
+                // Its program is to inherit it.
+                fcntl(bpffs, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            }
             Ok(())
         };
-        // SAFETY: setns(2) is a plain system call, which is all that is allowed after fork(2).
+        // SAFETY: setns(2) and fcntl(2) are plain system calls, allowed after fork(2).
         unsafe { command.pre_exec(enter) };
         die_with_parent(command);
         Ok(())
@@ -133,14 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_for_pins_is_seen_inside_only() {
+    fn a_file_system_for_pins_is_found_inside_only() {
         if skip_without_root() {
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let namespace = Namespace::new().unwrap().with_bpffs(folder.path()).unwrap();
+        let (namespace, path) = Namespace::new().unwrap().with_bpffs().unwrap();
         let kind = |command: &mut Command| {
-            let output = command.args(["-f", "-c", "%T"]).arg(folder.path()).output().unwrap();
+            let output = command.args(["-L", "-f", "-c", "%T"]).arg(&path).output().unwrap();
             String::from_utf8(output.stdout).unwrap().trim().to_string()
         };
         let mut inside = Command::new("stat");

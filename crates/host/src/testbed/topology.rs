@@ -403,7 +403,10 @@ fn run(
 }
 
 /// An error of `action` at `place`.
-fn step(action: &'static str, place: &'static str) -> impl FnOnce(io::Error) -> TestbedError {
+pub(super) fn step(
+    action: &'static str,
+    place: &'static str,
+) -> impl FnOnce(io::Error) -> TestbedError {
     move |source| TestbedError::Setup { action, place, source }
 }
 
