@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use forebay_core::testing::plant::{Flow, Outage, Plan, Source, Trace, WayBack};
+use forebay_core::testing::plant::{Bin, Flow, Outage, Plan, Source, Trace, WayBack};
 use forebay_core::units::{Duration, Rate};
 
 const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
@@ -450,6 +450,30 @@ fn the_base_does_not_drift() {
             assert_full_and_short(name, trace, 100.0, 300.0);
         },
     );
+}
+
+/// With nothing enforced the queue stands at the bottleneck, whatever the window says.
+#[test]
+fn a_dry_run_tells_the_rate_that_the_path_carries() {
+    let mut plans = Vec::new();
+    for law in LAWS {
+        for (buffers, flows) in [(0.5, 4), (1.0, 1), (1.0, 4), (3.0, 4)] {
+            let mut plan = Plan::new(law, 96, 50).flows(greedy(flows)).stop(30);
+            plan.buffer = Some((buffers * 396.0) as usize);
+            plan.dry_run = true;
+            plans.push((format!("{law} {buffers} BDP {flows} flows"), plan));
+        }
+    }
+    check_all(plans, |name, trace| {
+        let rate_bps = |bin: &Bin| bin.bundles[0].rate_bps.expect("reports arrive");
+        let mut rates_bps: Vec<u64> = trace.bins[1000..].iter().map(rate_bps).collect();
+        rates_bps.sort_unstable();
+        let [tenth, half, most] =
+            [0.1, 0.5, 1.0].map(|share| rates_bps[((rates_bps.len() - 1) as f64 * share) as usize]);
+        let mbit = [tenth, half, most].map(|bps| bps as f64 * 1e-6);
+        assert!(mbit[0] >= 0.8 * 96.0 && mbit[1] >= 0.9 * 96.0, "{name}: {mbit:.1?} Mbit/s");
+        assert!(mbit[2] <= 1.05 * 96.0, "{name}: {mbit:.1?} Mbit/s");
+    });
 }
 
 #[test]

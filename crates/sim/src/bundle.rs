@@ -134,6 +134,7 @@ pub(crate) fn boxes(
     let config = SendboxConfig {
         min_rate: bundle.min_rate,
         max_rate: bundle.max_rate,
+        dry_run: false,
         seed: streams.stream("control").bits(),
     };
     let session = Session::new(Role::Sendbox, id, &keys, random.bits(), random.bits(), now);

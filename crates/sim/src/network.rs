@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 
+use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
 use forebay_core::link;
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::traffic::Source;
@@ -57,13 +58,9 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// What the daemons take as the least rate of the shaper where none is given: at lower ones
-    /// boundaries, and with them reports, become rare.
-    pub const MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
-
     /// A bundle over `path` with the daemons' least rate.
     pub fn new(name: &str, cc: Spec, qdisc: Spec, path: Vec<Hop>, back: Vec<Hop>) -> Self {
-        let (min_rate, max_rate) = (Some(Self::MIN_RATE), None);
+        let (min_rate, max_rate) = (Some(DEFAULT_MIN_RATE), None);
         Self { name: name.into(), cc, qdisc, min_rate, max_rate, path, back, log: false }
     }
 }

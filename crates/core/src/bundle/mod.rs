@@ -23,6 +23,9 @@ pub use sample::{SampleBlock, SamplingKey};
 
 use crate::units::{ByteCount, Timestamp};
 
+/// Longest name of a bundle: names stand in tables, rows and log lines.
+pub const NAME_MAX: usize = 32;
+
 /// Which bundle of a pair of boxes a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BundleId(pub u16);

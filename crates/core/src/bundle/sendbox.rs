@@ -18,6 +18,7 @@ mod silence;
 mod tests;
 
 use alloc::boxed::Box;
+use core::ops::RangeInclusive;
 
 use self::outstanding::{Accepted, IdleClock, Outstanding};
 use self::silence::Unanswered;
@@ -53,6 +54,13 @@ const MEAN_LOOPS: f64 = 2.0;
 /// Share of lost bytes that shows a buffer at its end and no mere random loss.
 const OVERFLOW_LOSS: f64 = 0.05;
 
+/// Bounds of the rate that can be asked for: from one full frame in 120 ms to more than any port has.
+pub const RATES: RangeInclusive<Rate> =
+    Rate::from_bits_per_sec(100_000)..=Rate::from_bits_per_sec(100_000_000_000);
+/// `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
+/// effect late, because boundaries, and with them reports, become rare.
+pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+
 /// What an operator fixes for a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendboxConfig {
@@ -60,6 +68,8 @@ pub struct SendboxConfig {
     pub min_rate: Option<Rate>,
     /// The shaper is never faster, in whatever state.
     pub max_rate: Option<Rate>,
+    /// The host lets packets leave as they come, and only says what the rate would be.
+    pub dry_run: bool,
     /// Seed of the bundle's random choices.
     pub seed: u64,
 }
@@ -223,7 +233,9 @@ impl Sendbox {
         len: ByteCount,
     ) -> bool {
         self.start(now);
-        self.idle.on_departure(now, len, self.rate);
+        // A rate that nobody enforces keeps no packet busy.
+        let shaped = self.rate.filter(|_| !self.config.dry_run);
+        self.idle.on_departure(now, len, shaped);
         self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
         if self.outstanding.bytes == 0.0 {
             let round_trip = self.feedback.least_rtt().unwrap_or(Duration::ZERO);
@@ -487,13 +499,20 @@ impl Sendbox {
         };
     }
 
+    /// Bytes outstanding, for a rate that is to bring them to `cwnd`. In a dry run no rate does: what
+    /// is beyond the window would have waited here, and would take the rate to its floor.
+    fn in_flight(&self, cwnd: ByteCount) -> ByteCount {
+        let bytes = ByteCount::new(self.outstanding.bytes as u64);
+        if self.config.dry_run { bytes.min(cwnd) } else { bytes }
+    }
+
     fn limited_rate(&self, limits: &SendLimits) -> Option<Rate> {
         let from_window = limits.cwnd.and_then(|cwnd| {
             let state = LoopState {
                 delivery_rate: self.delivery_rate,
                 bottleneck_rate: self.bottleneck_rate()?,
                 loop_time: self.loop_time(),
-                in_flight: ByteCount::new(self.outstanding.bytes as u64),
+                in_flight: self.in_flight(cwnd),
                 app_limited: limits.app_limited.unwrap_or(self.app_limited),
             };
             Some(window_to_rate(cwnd, &state))

@@ -244,6 +244,7 @@ impl SendboxModel {
         let config = SendboxConfig {
             min_rate: Some(Rate::from_mbit_per_sec(1)),
             max_rate: Some(Rate::from_mbit_per_sec(500)),
+            dry_run: false,
             seed: 1,
         };
         let now = Timestamp::from_nanos(1_000_000_000);

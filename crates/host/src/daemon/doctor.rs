@@ -85,11 +85,17 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
     names.dedup();
     let sendbox = config.filter(|config| config.role == Role::Sendbox);
     for device in &names {
-        let is_wan = sendbox.is_some_and(|config| config.wan == *device);
-        checks.extend(examine_device(device, is_wan));
+        let is = |port: Option<&String>| port == Some(device);
+        let place = match sendbox {
+            Some(config) if is(config.lan.as_ref()) => Place::Lan,
+            Some(config) if is(Some(&config.wan)) => Place::Wan,
+            _ => Place::Unknown,
+        };
+        checks.extend(examine_device(device, place));
     }
     if let Some((lan, wan)) = config.and_then(|config| Some((config.lan.as_ref()?, &config.wan))) {
         checks.push(common_bridge(lan, wan));
+        checks.push(frame_sizes(lan, wan));
     }
     checks
 }
@@ -244,8 +250,18 @@ fn key_file(bundle: &super::BundleConfig) -> Check {
     }
 }
 
-/// `is_wan`: a sendbox would send through it.
-fn examine_device(device: &str, is_wan: bool) -> Vec<Check> {
+/// What a sendbox would do with a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Receive from it.
+    Lan,
+    /// Send through it.
+    Wan,
+    /// Nothing, or no configuration says what.
+    Unknown,
+}
+
+fn examine_device(device: &str, place: Place) -> Vec<Check> {
     let name = |what: &str| format!("{device}: {what}");
     let link = match ip_json(&["link", "show", "dev", device]) {
         Ok(link) => link,
@@ -256,18 +272,9 @@ fn examine_device(device: &str, is_wan: bool) -> Vec<Check> {
     };
     let mut checks = vec![frame_size(&name("MTU"), device)];
     checks.push(offloads(&name("offloads"), device));
-    checks.push(match link.pointer("/xdp/prog/id") {
-        None => Check::ok(&name("XDP"), "no program attached"),
-        Some(id) => Check::fail(
-            &name("XDP"),
-            format!("a program with id {id} is attached"),
-            format!(
-                "stop its owner, or `ip link set dev {device} xdp off`; if it is a running \
-                     forebay, all is well"
-            ),
-        ),
-    });
-    checks.push(qdisc(&name("qdisc"), device, is_wan));
+    checks.push(program(&name("XDP"), device, &link));
+    checks.push(queues(&name("receive queues"), device, place));
+    checks.push(qdisc(&name("qdisc"), device, place));
     let is_up = link.get("operstate").and_then(|state| state.as_str()) == Some("UP");
     checks.push(if is_up {
         Check::ok(&name("carrier"), "up")
@@ -277,15 +284,46 @@ fn examine_device(device: &str, is_wan: bool) -> Vec<Check> {
     checks
 }
 
+/// The names of a sendbox's and a receivebox's program, as the kernel has them.
+const PROGRAMS: [&str; 2] = ["capture", "sampler"];
+
+fn program(name: &str, device: &str, link: &serde_json::Value) -> Check {
+    let Some(program) = link.pointer("/xdp/prog") else {
+        return Check::ok(name, "no program attached");
+    };
+    let text = |key: &str| program.get(key).map_or_else(|| "?".into(), ToString::to_string);
+    let found = format!("a program with id {} is attached", text("id"));
+    let called = program.get("name").and_then(|name| name.as_str());
+    if called.is_some_and(|called| PROGRAMS.contains(&called)) {
+        return Check::ok(name, format!("{found}, as a running box has it"));
+    }
+    Check::fail(name, found, format!("stop its owner, or `ip link set dev {device} xdp off`"))
+}
+
+/// A sendbox reads one queue of its LAN: frames of others would pass it by.
+fn queues(name: &str, device: &str, place: Place) -> Check {
+    match offload::receive_queues(device) {
+        Ok(count) if count <= 1 || place == Place::Wan => Check::ok(name, count.to_string()),
+        Ok(count) => {
+            let fix = format!("ethtool -L {device} combined 1, or `rx 1`: see ethtool -l");
+            if place == Place::Lan {
+                return Check::fail(name, count.to_string(), fix);
+            }
+            Check::warn(name, count.to_string(), format!("as the LAN of a sendbox: {fix}"))
+        }
+        Err(error) => Check::warn(name, error.to_string(), "look at `ethtool -l`"),
+    }
+}
+
 /// Nobody else's may be where a sendbox sends, and it matters nowhere else.
-fn qdisc(name: &str, device: &str, is_wan: bool) -> Check {
+fn qdisc(name: &str, device: &str, place: Place) -> Check {
     match egress::root_qdisc(device) {
         Ok(None) => Check::ok(name, "none"),
         Ok(Some(qdisc)) if !qdisc.is_foreign() => Check::ok(name, qdisc.kind),
         Ok(Some(qdisc)) => {
             let found = format!("{} was put there by somebody", qdisc.kind);
             let fix = format!("{}, or shape elsewhere", egress::fix(device));
-            if is_wan {
+            if place == Place::Wan {
                 return Check::fail(name, found, fix);
             }
             Check::warn(name, found, format!("where it is the WAN of a sendbox: {fix}"))
@@ -301,6 +339,21 @@ fn common_bridge(lan: &str, wan: &str) -> Check {
         Err(BridgeError::Apart(apart)) => Check::fail(&name, apart.found(), apart.fix()),
         Err(BridgeError::Idle(idle)) => Check::fail(&name, idle.found(), idle.fix()),
         Err(error) => Check::fail(&name, error.to_string(), "look at `ip link`"),
+    }
+}
+
+fn frame_sizes(lan: &str, wan: &str) -> Check {
+    let name = format!("{lan}, {wan}: MTU");
+    match (offload::mtu(lan), offload::mtu(wan)) {
+        (Ok(lan_mtu), Ok(wan_mtu)) if lan_mtu > wan_mtu => Check::fail(
+            &name,
+            format!("{lan_mtu} and {wan_mtu}: longer frames would be lost"),
+            format!("ip link set dev {lan} mtu {wan_mtu}"),
+        ),
+        (Ok(lan_mtu), Ok(wan_mtu)) => Check::ok(&name, format!("{lan_mtu} and {wan_mtu}")),
+        (Err(error), _) | (_, Err(error)) => {
+            Check::fail(&name, error.to_string(), "look at `ip link`")
+        }
     }
 }
 
@@ -379,22 +432,39 @@ mod tests {
         let checks = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
-            ip("link add left type veth peer name right");
+            ip("link add left numrxqueues 2 numtxqueues 2 type veth peer name right");
             ip("link set dev left mtu 9000");
             run("tc", &["qdisc", "add", "dev", "left", "root", "pfifo"]).unwrap();
-            let mut checks = examine_device("left", true);
+            let mut checks = examine_device("left", Place::Wan);
             checks.push(common_bridge("left", "right"));
+            checks.push(frame_sizes("left", "right"));
+            checks.push(queues("LAN", "left", Place::Lan));
+            checks.push(queues("none", "left", Place::Unknown));
             checks
         });
         let checks = checks.join().unwrap();
         let check = |what: &str| checks.iter().find(|check| check.name.ends_with(what)).unwrap();
-        assert!(check("MTU").fix.contains("mtu 3822"), "{checks:?}");
+        assert!(check("left: MTU").fix.contains("mtu 3822"), "{checks:?}");
+        assert_eq!(check("left, right: MTU").fix, "ip link set dev left mtu 1500");
+        assert_eq!(check("receive queues").verdict, Verdict::Ok, "{checks:?}");
+        assert_eq!(check("LAN").verdict, Verdict::Fail, "{checks:?}");
+        assert!(check("LAN").fix.starts_with("ethtool -L left combined 1"), "{checks:?}");
+        assert_eq!(check("none").verdict, Verdict::Warn, "{checks:?}");
         assert!(check("offloads").fix.starts_with("ethtool -K left tso off"), "{checks:?}");
         assert_eq!(check("XDP").verdict, Verdict::Ok);
         assert_eq!(check("qdisc").verdict, Verdict::Fail, "{checks:?}");
         assert!(check("qdisc").fix.starts_with("tc qdisc del dev left root"), "{checks:?}");
         assert!(check("bridge").fix.ends_with("dev right master br0"), "{checks:?}");
         assert!(check("carrier").fix.contains("dev left up"), "{checks:?}");
+    }
+
+    #[test]
+    fn a_program_of_a_running_box_is_told_from_others() {
+        let link = |name: &str| serde_json::json!({"xdp": {"prog": {"id": 7, "name": name}}});
+        assert_eq!(program("XDP", "eth0", &link("capture")).verdict, Verdict::Ok);
+        let other = program("XDP", "eth0", &link("xdp_dispatcher"));
+        assert_eq!((other.verdict, other.found.contains("id 7")), (Verdict::Fail, true));
+        assert_eq!(program("XDP", "eth0", &serde_json::json!({})).verdict, Verdict::Ok);
     }
 
     #[test]

@@ -129,13 +129,12 @@ struct TraceFile {
 
 impl TraceFile {
     fn create(config: &TraceConfig) -> io::Result<Self> {
-        let out = BufWriter::new(File::create(&config.file)?);
         let path = config.file.clone();
-        // What an earlier run left would be read as the beginning of this one.
-        match std::fs::remove_file(backup(&path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        // A box that is started again may be looked at for what it did before it died.
+        if path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0) {
+            std::fs::rename(&path, backup(&path))?;
         }
+        let out = BufWriter::new(File::create(&path)?);
         Ok(Self { path, limit: config.limit.as_u64(), written: 0, out })
     }
 
@@ -294,6 +293,20 @@ mod tests {
         }
         let times: Vec<u64> = read(&file).unwrap()[0].queue.iter().map(|s| s.at_ns).collect();
         assert!(times.is_sorted() && times.last() == Some(&59) && times.len() < 60, "{times:?}");
+    }
+
+    #[test]
+    fn a_box_that_is_started_again_keeps_what_it_wrote_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace");
+        let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
+        for at_ns in [10, 20, 30] {
+            let mut trace = TraceFile::create(&config).unwrap();
+            trace.write(&Line { bundle: "b".into(), row: queue(at_ns) }).unwrap();
+            trace.out.flush().unwrap();
+        }
+        let times: Vec<u64> = read(&file).unwrap()[0].queue.iter().map(|s| s.at_ns).collect();
+        assert_eq!(times, [20, 30], "FILE.1 is the life before this one");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::bundle::NAME_MAX;
+use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, RATES};
 use forebay_core::link::Trace;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
@@ -168,6 +170,10 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
     let mut bundles: Vec<DeclaredBundle> = Vec::new();
     for table in plan.tables("bundle", &schema::BUNDLE)? {
         let name = table.require("name", table.name("name")?)?;
+        if name.len() > NAME_MAX {
+            let allowed = format!("at most {NAME_MAX} characters");
+            return Err(table.wrong_because("name", &allowed));
+        }
         let pair = table.name("pair")?.unwrap_or_else(|| name.clone());
         let reversed = table.switch("reversed")?.unwrap_or(false);
         if bundles.iter().any(|known| known.bundle.name == name) {
@@ -182,15 +188,28 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
         registry::check_cc(&cc).map_err(|error| table.wrong_spec("cc", &error))?;
         let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
         registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
-        let (min_rate, max_rate) = (table.rate("min_rate")?, table.rate("max_rate")?);
-        if min_rate.zip(max_rate).is_some_and(|(min, max)| min > max) {
-            return Err(table.wrong_because("min_rate", "a rate not above max_rate"));
+        let (min_rate, max_rate) =
+            (shaper_rate(&table, "min_rate")?, shaper_rate(&table, "max_rate")?);
+        let least = min_rate.unwrap_or(DEFAULT_MIN_RATE);
+        if max_rate.is_some_and(|max| max < least) {
+            let allowed = format!("a rate of at least min_rate, {least}");
+            return Err(table.wrong_because("max_rate", &allowed));
         }
         let enabled = table.switch("enabled")?.unwrap_or(true);
         let bundle = Bundle { name, pair, reversed, cc, qdisc, min_rate, max_rate };
         bundles.push(DeclaredBundle { bundle, enabled });
     }
     Ok(bundles)
+}
+
+/// A bound of a sendbox's rate.
+fn shaper_rate(table: &Reader<'_>, key: &str) -> Result<Option<Rate>, PlanError> {
+    let rate = table.rate(key)?;
+    if rate.is_some_and(|rate| !RATES.contains(&rate)) {
+        let allowed = format!("a rate from {} to {}", RATES.start(), RATES.end());
+        return Err(table.wrong_because(key, &allowed));
+    }
+    Ok(rate)
 }
 
 fn flows(

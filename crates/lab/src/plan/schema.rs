@@ -333,8 +333,8 @@ pub static BUNDLE: Section = Section {
             "how the bundle's rate is found",
         ),
         key("qdisc", QDISC, "", "how the sendbox schedules"),
-        key("min_rate", RATE, "none", "lower bound of the shaper"),
-        key("max_rate", RATE, "none", "upper bound of the shaper"),
+        key("min_rate", RATE, "1.2Mbit/s", "lower bound of the shaper, at least 100kbit/s"),
+        key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),
     ],
 };
 

@@ -95,6 +95,34 @@ fn a_grid_is_the_product_of_its_lists() {
 }
 
 #[test]
+fn a_fault_must_be_possible_after_the_one_before() {
+    let fault = |at: &str, end: &str, action: &str| {
+        format!(
+            "[[fault]]\nat = \"{at}\"\nbundle = \"a\"\nend = \"{end}\"\naction = \"{action}\"\n"
+        )
+    };
+    let of = |actions: &[&str]| {
+        let faults = actions.iter().enumerate();
+        let faults: String = faults.map(|(s, a)| fault(&format!("{s}s"), "sendbox", a)).collect();
+        load(&format!("{PLAN}{faults}"), &[])
+    };
+    let possible = ["stop", "continue", "kill", "restart", "stop", "kill", "restart"];
+    assert_eq!(experiment(&of(&possible).unwrap(), 1).faults.len(), possible.len());
+    for (actions, expected) in [
+        (&["restart"][..], "action = \"restart\": allowed is kill or stop while it runs"),
+        (&["continue"], "action = \"continue\": allowed is kill or stop while it runs"),
+        (&["kill", "stop"], "action = \"stop\": allowed is restart while it is dead"),
+        (
+            &["stop", "restart"],
+            "action = \"restart\": allowed is kill or continue while it is stopped",
+        ),
+    ] {
+        let error = of(actions).unwrap_err().to_string();
+        assert!(error.contains(expected), "{actions:?}: {error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
     for (from, to, expected) in [
         ("\"96Mbit/s\"", "96", "p.toml:5: bottleneck.rate = 96: allowed is a rate such as"),
@@ -125,6 +153,21 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "\"greedy\"",
             "\"on_off\", rate = \"1Mbit/s\", on = \"0s\", off = \"1s\"",
             "p.toml:11: flow.bulk.traffic.on = \"0s\": allowed is a duration above zero",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nmin_rate = \"99kbit/s\"",
+            "p.toml:16: bundle.a.min_rate = \"99kbit/s\": allowed is a rate from 100kbit/s to",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nmax_rate = \"1Mbit/s\"",
+            "p.toml:16: bundle.a.max_rate = \"1Mbit/s\": allowed is a rate of at least min_rate, 1200kbit/s",
+        ),
+        (
+            "[[arm]]\nname = \"without\"",
+            "[[bundle]]\nname = \"a-bundle-whose-name-has-34-letters\"\n[[arm]]\nname = \"without\"",
+            "p.toml:17: bundle.a-bundle-whose-name-has-34-letters.name = \"a-bundle",
         ),
         (
             "bundle.a.qdisc.limit",

@@ -121,7 +121,7 @@ impl<'a> Plant<'a> {
     fn add_site(&mut self, index: usize, bundle: &Bundle) {
         let seed = self.plan.seed.wrapping_mul(31).wrapping_add(index as u64);
         let cc = cc::build(&bundle.cc, SUPPLIED).expect("the plan names a known algorithm");
-        let config = SendboxConfig { seed, ..SendboxConfig::default() };
+        let config = SendboxConfig { seed, dry_run: self.plan.dry_run, ..<_>::default() };
         let limit = self.plan.buffer_packets().max(1200);
         let sfq = Spec::named("sfq").with("limit", crate::spec::Value::Text(format!("{limit}p")));
         let inner = qdisc::build(&sfq).expect("sfq is registered");

@@ -93,6 +93,8 @@ pub struct Plan {
     /// The sendbox wakes up late by an exponential time of this mean, and one time in 10,000 by
     /// fifty times as much: a process in user space.
     pub wake_delay: Duration,
+    /// The sendboxes only say which rate they would set.
+    pub dry_run: bool,
     /// A box that dies at the first time and is back at the second.
     pub outage: Option<(Outage, Duration, Duration)>,
     /// The bundles.
@@ -119,6 +121,7 @@ impl Plan {
             data_loss: 0.0,
             data_loss_from: Duration::ZERO,
             wake_delay: Duration::ZERO,
+            dry_run: false,
             outage: None,
             bundles: vec![Bundle { cc: Spec::named(cc), source: Source::Backlog }],
             stop: Duration::from_secs(40),

@@ -117,8 +117,9 @@ impl Plant<'_> {
         if site.is_sendbox_down {
             return self.wake(index);
         }
-        if site.shaper.rate() != site.sendbox.rate() {
-            site.shaper.set_rate(self.now, site.sendbox.rate());
+        let rate = site.sendbox.rate().filter(|_| !self.plan.dry_run);
+        if site.shaper.rate() != rate {
+            site.shaper.set_rate(self.now, rate);
         }
         let size = site.sendbox.epoch_size();
         if size != site.notified {

@@ -113,9 +113,9 @@ pub struct Config {
 /// Where the trace goes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceConfig {
-    /// The file; truncated at start.
+    /// The file.
     pub file: PathBuf,
-    /// At this size the file is renamed to `FILE.1`, replacing an older one, and begun anew.
+    /// At this size, and at a start, the file is renamed to `FILE.1`, replacing an older one.
     pub limit: ByteCount,
 }
 
@@ -150,10 +150,6 @@ pub struct Shaping {
     /// The shaper is never set higher, not even while the bundle is not shaped.
     pub max_rate: Option<Rate>,
 }
-
-/// `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
-/// effect late, because boundaries, and with them reports, become rare.
-pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
 
 impl Config {
     /// Reads and checks `file`.
@@ -239,6 +235,32 @@ min_rate = "2Mbit/s"
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(Path::new("/etc/forebay/a.toml"), text)
+    }
+
+    #[test]
+    fn the_files_of_the_guide_are_of_two_boxes_that_fit_and_its_table_has_every_key() {
+        let guide = include_str!("../../../../../docs/howto/connect-two-sites.md");
+        let files: Vec<Config> = guide
+            .split("```toml\n")
+            .skip(1)
+            .map(|rest| parse(rest.split("```").next().unwrap()).unwrap())
+            .collect();
+        let [sendbox, receivebox] = &files[..] else { panic!("{files:?}") };
+        assert_eq!((sendbox.role, receivebox.role), (Role::Sendbox, Role::Receivebox));
+        assert_eq!(sendbox.bundles[0].peer, receivebox.listen);
+        assert_eq!(receivebox.bundles[0].peer, sendbox.listen);
+        // The reader names what it would take.
+        for table in ["box", "bundle", "trace"] {
+            let text = SENDBOX.replace("[[bundle]]", "[trace]\nfile = \"t\"\n\n[[bundle]]");
+            let head = if table == "bundle" { "[[bundle]]" } else { &format!("[{table}]") };
+            let error = parse(&text.replace(head, &format!("{head}\nno_key = 1"))).unwrap_err();
+            let (_, keys) = error.problem.split_once("expected one of ").unwrap_or_else(|| {
+                error.problem.split_once("expected ").expect("serde lists the keys")
+            });
+            for key in keys.split('`').skip(1).step_by(2) {
+                assert!(guide.contains(&format!("\n| `{table}.{key}` |")), "{table}.{key}");
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use forebay_core::bundle::BundleId;
-use forebay_core::bundle::sendbox::SUPPLIED;
+use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, SUPPLIED};
 use forebay_core::cc;
 use forebay_core::qdisc::{self, Classifier};
 use forebay_core::spec::{Spec, SpecError};
@@ -14,9 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::value::{Source, address, control_path, device, name, path, prefixes, rate};
-use super::{
-    BundleConfig, Config, ConfigError, DEFAULT_MIN_RATE, MAX_BUNDLES, Role, Shaping, TraceConfig,
-};
+use super::{BundleConfig, Config, ConfigError, MAX_BUNDLES, Role, Shaping, TraceConfig};
 use crate::daemon::sendbox::Frame;
 
 #[derive(Deserialize)]

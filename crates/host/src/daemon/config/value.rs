@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use forebay_core::bundle::NAME_MAX;
+use forebay_core::bundle::sendbox::RATES;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Rate;
 use ipnet::IpNet;
@@ -74,18 +76,11 @@ impl Source<'_> {
     }
 }
 
-/// Longest name: names stand in tables, rows and log lines.
-const MAX_NAME: usize = 32;
-
-/// Rates that can be asked for: from one full frame in 120 ms to more than any port has.
-const RATES: RangeInclusive<Rate> =
-    Rate::from_bits_per_sec(100_000)..=Rate::from_bits_per_sec(100_000_000_000);
-
 pub(super) fn name(source: &Source<'_>, text: &Spanned<String>) -> Result<String, ConfigError> {
     let value = text.get_ref();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if value.is_empty() || value.len() > MAX_NAME || !value.chars().all(is_plain) {
-        let allowed = format!("1 to {MAX_NAME} letters, digits, \".\", \"_\" or \"-\"");
+    if value.is_empty() || value.len() > NAME_MAX || !value.chars().all(is_plain) {
+        let allowed = format!("1 to {NAME_MAX} letters, digits, \".\", \"_\" or \"-\"");
         return Err(source.value(&text.span(), "bundle.name", format_args!("{value:?}"), allowed));
     }
     Ok(value.clone())

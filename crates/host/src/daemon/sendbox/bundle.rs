@@ -133,6 +133,7 @@ impl Bundle {
         let control = SendboxConfig {
             min_rate: Some(shaping.min_rate),
             max_rate: shaping.max_rate,
+            dry_run: mode.dry_run,
             seed: streams.stream("control").bits(),
         };
         let (id, nonce) = (unguessable(), unguessable());

@@ -32,10 +32,29 @@ pub(super) fn faults(
         let action = table.require("action", table.choice("action", &actions)?)?;
         // An arm without the program has none to hit: the same plan, nothing happens.
         if let Some(program) = program {
+            let hit = faults.iter().rev().find(|fault| fault.program == program);
+            let (possible, condition) = possible_after(hit.map(|fault| fault.action));
+            if !possible.contains(&action) {
+                let names = actions.iter().filter(|(_, action)| possible.contains(action));
+                let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+                let allowed = format!("{} while it {condition}", names.join(" or "));
+                return Err(table.wrong_because("action", &allowed));
+            }
             faults.push(Fault { at, program, action });
         }
     }
     Ok(faults)
+}
+
+/// What can hit a program that `last` has hit, and what it does then.
+fn possible_after(last: Option<FaultAction>) -> (&'static [FaultAction], &'static str) {
+    match last {
+        None | Some(FaultAction::Continue | FaultAction::Restart) => {
+            (&[FaultAction::Kill, FaultAction::Stop], "runs")
+        }
+        Some(FaultAction::Stop) => (&[FaultAction::Kill, FaultAction::Continue], "is stopped"),
+        Some(FaultAction::Kill) => (&[FaultAction::Restart], "is dead"),
+    }
 }
 
 /// What a fault hits; `None` where the arm has no such program.
