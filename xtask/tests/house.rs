@@ -84,13 +84,26 @@ fn the_simulator_side_builds_without_clang() {
     }
     let rust = Path::new(env!("CARGO")).parent().unwrap();
     let narrow = std::env::join_paths([tools.path(), rust]).unwrap();
-    // `check`, because `build` would put a binary without `host` where other tests expect the whole.
-    let output = cargo(&["check", "--quiet", "-p", "forebay", "--no-default-features"])
+    // Elsewhere than the binary with `host`, which other tests expect.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("without-host");
+    let output = cargo(&["build", "--quiet", "-p", "forebay", "--no-default-features"])
         .env("PATH", &narrow)
+        .env("CARGO_TARGET_DIR", &target)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(!tools.path().join("clang").exists());
+    for arguments in [
+        &["demo", "--quick"][..],
+        &["run", "bundler/main", "--backend", "emu"],
+        &["sendbox", "--config", "any.toml"],
+        &["agent", "--algorithm", "cubic"],
+        &["platforms"],
+    ] {
+        let output = Command::new(target.join("debug/forebay")).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("--no-default-features"), "{}", stderr(&output));
+    }
     let tree = cargo(&["tree", "-p", "forebay", "--no-default-features", "-e", "normal,build"])
         .output()
         .unwrap();

@@ -18,7 +18,7 @@ const RETRY_FOR: Duration = Duration::from_secs(90);
 /// Arguments of `forebay demo`.
 #[derive(clap::Args)]
 pub struct Demo {
-    /// Shorter runs: about a minute instead of two.
+    /// Shorter runs: a minute and a half instead of two and a half.
     #[arg(long)]
     quick: bool,
     /// Where results go.

@@ -42,6 +42,10 @@ pub struct Platforms {
     /// of the behaviour 15s].
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     duration: Option<Duration>,
+    /// Only these of the behaviour beside the kernel's own, by the plan's arms: native, agent_round,
+    /// agent_1ms, agent_10ms, agent_ack.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    arms: Vec<String>,
     /// Bins of the behaviour's curves and of what is claimed of them, 100ms to 1s in steps of 100ms.
     #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "TIME")]
     interval: Duration,
@@ -220,7 +224,8 @@ mod with_host {
 
         fn behaviour(&self) -> anyhow::Result<(Behaviour, PathBuf)> {
             let algorithm = Algorithm::of_this_kernel(&self.algorithm).map_err(exit)?;
-            let plan = behaviour::plan(&algorithm, self.duration).map_err(bad_plan)?;
+            let plan = behaviour::plan(&algorithm, self.duration, &self.arms);
+            let plan = plan.map_err(bad_plan)?;
             let simulated = behaviour::simulated(&plan).map_err(bad_plan)?;
             let seeds = format!("1..{}", self.trials).parse().expect("a range of seeds");
             let options = runner::Options {

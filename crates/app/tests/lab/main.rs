@@ -205,14 +205,6 @@ fn folders_without_results_are_refused() {
     }
 }
 
-#[cfg(not(feature = "host"))]
-#[test]
-fn without_the_host_part_an_emulation_says_what_is_missing() {
-    for arguments in [&["run", "bundler/main", "--backend", "emu"][..], &["demo", "--quick"]] {
-        assert!(refusal_of(arguments).contains("--no-default-features"));
-    }
-}
-
 /// Requests beside a bulk transfer, over a FIFO and over fair queueing, for two seconds.
 const SIMULATED: &str = r#"
 name = "simulated"

@@ -59,8 +59,13 @@ pub enum BehaviourError {
     Store(#[from] StoreError),
 }
 
-/// The plan with `algorithm` on every platform that has it, its runs as long as `stop` says.
-pub fn plan(algorithm: &Algorithm, stop: Option<Duration>) -> Result<Plan, PlanError> {
+/// The plan with `algorithm` on every platform that has it, or on the kernel and the arms of `only`, its
+/// runs as long as `stop` says.
+pub fn plan(
+    algorithm: &Algorithm,
+    stop: Option<Duration>,
+    only: &[String],
+) -> Result<Plan, PlanError> {
     let mut sets = Vec::new();
     if let Some(stop) = stop {
         let ms = |time: Duration| format!("{}ms", time.as_millis());
@@ -77,6 +82,13 @@ pub fn plan(algorithm: &Algorithm, stop: Option<Duration>) -> Result<Plan, PlanE
         plan.set_in_arm(arm, Override::parse(&format!("flow.{FLOW}.cc={cc}"))?);
     }
     plan.select_arms(&arms.into_iter().map(|(arm, _)| arm).collect::<Vec<_>>())?;
+    if !only.is_empty() {
+        let kernel =
+            [Platform::Kernel, Platform::KernelAgain].into_iter().filter_map(Platform::arm);
+        plan.select_arms(
+            &kernel.map(String::from).chain(only.iter().cloned()).collect::<Vec<_>>(),
+        )?;
+    }
     Ok(plan)
 }
 
@@ -199,8 +211,18 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_stays_beside_the_arms_that_are_asked_for() {
+        let only = |name: &str| plan(&algorithm(ALGORITHM), None, &[name.to_string()]);
+        let names: Vec<String> =
+            only("native").unwrap().arms.into_iter().map(|arm| arm.name).collect();
+        assert_eq!(names, ["kernel", "kernel_again", "native"]);
+        let error = only("nativ").unwrap_err().to_string();
+        assert!(error.contains("no arm nativ: known are kernel"), "{error}");
+    }
+
+    #[test]
     fn the_plan_as_it_stands_is_cubic_s() {
-        let plan = plan(&algorithm(ALGORITHM), None).unwrap();
+        let plan = plan(&algorithm(ALGORITHM), None, &[]).unwrap();
         let own = Plan::load(PLAN, &[]).unwrap();
         assert_eq!(arms(&plan), arms(&own));
         for (platform, (_, cc)) in Platform::BEHAVING.into_iter().zip(arms(&plan)) {
@@ -221,7 +243,7 @@ mod tests {
     #[test]
     fn another_algorithm_has_the_platforms_that_it_runs_on() {
         let names =
-            |name| -> Vec<(String, String)> { arms(&plan(&algorithm(name), None).unwrap()) };
+            |name| -> Vec<(String, String)> { arms(&plan(&algorithm(name), None, &[]).unwrap()) };
         let reno: Vec<String> = names("reno").into_iter().map(|(_, cc)| cc).collect();
         let agent = "agent:newreno";
         assert_eq!(
@@ -245,7 +267,7 @@ mod tests {
     #[test]
     fn runs_of_the_simulator_become_trials_of_that_platform_over_each_link() {
         let algorithm = algorithm("reno");
-        let plan = plan(&algorithm, Some(STOP_MIN)).unwrap();
+        let plan = plan(&algorithm, Some(STOP_MIN), &[]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::create(folder.path()).unwrap();
         let sim = backend::open("sim").unwrap();
