@@ -1,5 +1,6 @@
 //! Claims about plans, and whether results bear them out.
 
+use std::cmp::Ordering;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -62,6 +63,8 @@ pub struct Claim {
     pub at_most: Option<f64>,
     /// How far it may be from the same figure of the backend beside.
     pub within: Option<Within>,
+    /// The arms must stand in the order in which they stand on the backend beside.
+    pub same_order: Option<SameOrder>,
 }
 
 /// A distance: whichever of these is more.
@@ -69,10 +72,20 @@ pub struct Claim {
 #[serde(deny_unknown_fields)]
 pub struct Within {
     /// As a share of the figure beside.
+    #[serde(default)]
     pub share: f64,
     /// In its unit.
     #[serde(default)]
     pub least: f64,
+}
+
+/// An order of arms: no two that are apart on both backends may stand the other way round on one
+/// of them. Two that are nearer to each other on either are tied, and the verdict says which.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SameOrder {
+    /// Arms whose figures differ by more are apart; as a share of the lesser figure.
+    pub apart: f64,
 }
 
 /// What a figure must be.
@@ -120,7 +133,7 @@ pub struct Verdict {
     pub plan: String,
     /// The claim in words.
     pub text: String,
-    /// Arm, cell and seed.
+    /// Arm, cell and seed; of an order also the arms that are tied or turned round.
     pub place: String,
     /// The figure; `None`: the results lack it.
     pub value: Option<f64>,
@@ -140,27 +153,8 @@ impl Claims {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let claims: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
         for (plan, claim) in claims.plan.iter().flat_map(PlanClaims::claims) {
-            let has_bound = claim.at_least.is_some() || claim.at_most.is_some();
-            ensure!(
-                !(has_bound && claim.within.is_some())
-                    && claim.within.is_none_or(|_| plan.beside.is_some()),
-                "{}: claim {:?}: within needs the plan's beside, and no other bound",
-                path.display(),
-                claim.text
-            );
-            let is_bounded = has_bound || claim.within.is_some();
-            ensure!(
-                is_bounded != claim.report_only,
-                "{}: claim {:?}: one of at_least, at_most, within, or report_only is needed",
-                path.display(),
-                claim.text
-            );
-            ensure!(
-                claim.over.is_some() || claim.over_value.is_empty(),
-                "{}: claim {:?}: over_value needs over",
-                path.display(),
-                claim.text
-            );
+            let what = || format!("{}: claim {:?}", path.display(), claim.text);
+            claim.check(plan.beside.is_some()).with_context(what)?;
         }
         Ok(claims)
     }
@@ -208,25 +202,59 @@ impl<'a> Results<'a> {
         self.wanted.seeds.iter().filter(has_run).count()
     }
 
-    fn commit(&self, arm: &str, cell: &str) -> String {
-        let mut commits: Vec<&str> =
-            self.valid_runs(arm, cell).filter_map(|row| row["commit"].as_str()).collect();
+    fn commit(&self, arms: &[&str], cell: &str) -> String {
+        let runs = arms.iter().flat_map(|arm| self.valid_runs(arm, cell));
+        let mut commits: Vec<&str> = runs.filter_map(|row| row["commit"].as_str()).collect();
         commits.sort_unstable();
         commits.dedup();
         commits.join(", ")
     }
 }
 
+/// Arm, cell and seed; without a seed all of them pooled.
+type Place<'a> = (&'a str, &'a str, Option<u64>);
+
 impl Claim {
+    fn check(&self, has_beside: bool) -> Result<()> {
+        let has_bound = self.at_least.is_some() || self.at_most.is_some();
+        let is_beside = self.within.is_some() || self.same_order.is_some();
+        let kinds = [has_bound, self.within.is_some(), self.same_order.is_some(), self.report_only];
+        ensure!(
+            kinds.iter().filter(|is_kind| **is_kind).count() == 1,
+            "one of at_least and at_most, within, same_order, or report_only is needed"
+        );
+        ensure!(has_beside || !is_beside, "within and same_order need the plan's beside");
+        ensure!(
+            self.within.is_none_or(|within| within.share > 0.0 || within.least > 0.0),
+            "within needs a share or a least"
+        );
+        ensure!(
+            self.same_order.is_none() || self.arms.len() > 1,
+            "same_order needs more than one arm"
+        );
+        ensure!(self.over.is_some() || self.over_value.is_empty(), "over_value needs over");
+        Ok(())
+    }
+
     fn judge(&self, plan: &str, results: &Results<'_>, beside: &Results<'_>) -> Vec<Verdict> {
         let seeds: Vec<Option<u64>> = match self.each_run {
             true => results.wanted.seeds.iter().copied().map(Some).collect(),
             false => vec![None],
         };
         let is_meant = |cell: &&String| self.cells.is_empty() || self.cells.contains(cell);
+        let cells = || results.wanted.cells.iter().filter(is_meant);
         let mut verdicts = Vec::new();
+        if let Some(order) = self.same_order {
+            for cell in cells() {
+                let at = |seed: &Option<u64>| {
+                    self.order(order, plan, results, beside, (cell.as_str(), *seed))
+                };
+                verdicts.extend(seeds.iter().map(at));
+            }
+            return verdicts;
+        }
         for arm in &self.arms {
-            for cell in results.wanted.cells.iter().filter(is_meant) {
+            for cell in cells() {
                 let at = |seed: &Option<u64>| {
                     self.at(plan, results, beside, (arm.as_str(), cell.as_str(), *seed))
                 };
@@ -242,25 +270,60 @@ impl Claim {
         plan: &str,
         results: &Results<'_>,
         beside: &Results<'_>,
-        (arm, cell, seed): (&str, &str, Option<u64>),
+        (arm, cell, seed): Place<'_>,
     ) -> Verdict {
-        let figure = |results: &Results<'_>| {
-            let base = self.over.as_ref().and_then(|over| results.row(over, cell, seed));
-            results.row(arm, cell, seed).and_then(|row| self.value_of(row, base))
-        };
-        let judged = |results: &Results<'_>| match seed {
-            Some(_) => usize::from(results.row(arm, cell, seed).is_some()),
-            None => self.judged(results, arm, cell),
-        };
-        let (value, mut bounds) = (figure(results), Bounds::from(self));
-        let wanted = if seed.is_some() { 1 } else { results.wanted.seeds.len() };
-        let mut runs = (judged(results), wanted);
+        let place = (arm, cell, seed);
+        let (value, mut bounds) = (self.figure(results, place), Bounds::from(self));
+        let mut judged = self.judged(results, place);
         if let Some(within) = self.within {
-            runs.0 = runs.0.min(judged(beside));
-            bounds = figure(beside).map_or(bounds, |other| within.of(other));
+            // Runs beside without the figure are none to judge by.
+            let other = self.figure(beside, place);
+            judged = judged.min(other.map_or(0, |_| self.judged(beside, place)));
+            bounds = other.map_or(bounds, |other| within.of(other));
         }
-        let words = [arm, cell, &seed.map(|seed| format!("seed {seed}")).unwrap_or_default()];
+        let found = (value, bounds, judged);
+        self.verdict(plan, results, (&[arm], cell, seed), found)
+    }
+
+    /// Judges the order of the arms in one cell. The figure is the number of pairs that are turned
+    /// round.
+    fn order(
+        &self,
+        order: SameOrder,
+        plan: &str,
+        results: &Results<'_>,
+        beside: &Results<'_>,
+        (cell, seed): (&str, Option<u64>),
+    ) -> Verdict {
+        let arms: Vec<&str> = self.arms.iter().map(String::as_str).collect();
+        let figures = |results: &Results<'_>| -> Option<Vec<f64>> {
+            arms.iter().map(|arm| self.figure(results, (arm, cell, seed))).collect()
+        };
+        let judged = |results: &Results<'_>| {
+            arms.iter().map(|arm| self.judged(results, (arm, cell, seed))).min().unwrap_or(0)
+        };
+        let both = figures(results).zip(figures(beside));
+        let pairs = both.as_ref().map(|(here, there)| order.pairs(&arms, here, there));
+        let bounds = Bounds { at_most: Some(0.0), ..Bounds::default() };
+        let value = pairs.as_ref().map(|pairs| pairs.turned.len() as f64);
+        let found = (value, bounds, judged(results).min(judged(beside)));
+        let mut verdict = self.verdict(plan, results, (&arms, cell, seed), found);
+        verdict.place += &pairs.map(|pairs| pairs.words()).unwrap_or_default();
+        verdict
+    }
+
+    fn verdict(
+        &self,
+        plan: &str,
+        results: &Results<'_>,
+        (arms, cell, seed): (&[&str], &str, Option<u64>),
+        (value, bounds, judged): (Option<f64>, Bounds, usize),
+    ) -> Verdict {
+        let seed_words = seed.map(|seed| format!("seed {seed}")).unwrap_or_default();
+        let words = [&arms.join(", "), cell, &seed_words];
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let wanted = if seed.is_some() { 1 } else { results.wanted.seeds.len() };
+        let runs = (judged, wanted);
         Verdict {
             plan: plan.into(),
             text: self.text.clone(),
@@ -268,13 +331,26 @@ impl Claim {
             value,
             bound: bounds.words(),
             runs,
-            commit: results.commit(arm, cell),
+            commit: results.commit(arms, cell),
             outcome: self.outcome(value, bounds, runs),
         }
     }
 
+    fn figure(&self, results: &Results<'_>, (arm, cell, seed): Place<'_>) -> Option<f64> {
+        let base = self.over.as_ref().and_then(|over| results.row(over, cell, seed));
+        results.row(arm, cell, seed).and_then(|row| self.value_of(row, base))
+    }
+
+    /// Valid runs behind a figure.
+    fn judged(&self, results: &Results<'_>, (arm, cell, seed): Place<'_>) -> usize {
+        match seed {
+            Some(_) => usize::from(results.row(arm, cell, seed).is_some()),
+            None => self.seeds_pooled(results, arm, cell),
+        }
+    }
+
     /// Seeds behind a pooled figure; one that compares arms has no more than its baseline.
-    fn judged(&self, results: &Results<'_>, arm: &str, cell: &str) -> usize {
+    fn seeds_pooled(&self, results: &Results<'_>, arm: &str, cell: &str) -> usize {
         let compared =
             BASELINES.iter().copied().filter(|base| results.row(base, cell, None).is_some());
         let arms = compared.chain(self.over.as_deref()).chain([arm]);
@@ -322,6 +398,51 @@ impl Within {
     fn of(self, other: f64) -> Bounds {
         let distance = (self.share * other.abs()).max(self.least);
         Bounds { at_least: Some(other - distance), at_most: Some(other + distance) }
+    }
+}
+
+impl SameOrder {
+    /// How one figure stands to another; tied ones are equal.
+    fn compare(self, one: f64, other: f64) -> Ordering {
+        match (one - other).abs() > self.apart * one.abs().min(other.abs()) {
+            true => one.total_cmp(&other),
+            false => Ordering::Equal,
+        }
+    }
+
+    /// Every two of `arms` by their figures on both backends.
+    fn pairs(self, arms: &[&str], here: &[f64], there: &[f64]) -> Pairs {
+        let mut pairs = Pairs::default();
+        for second in 1..arms.len() {
+            for first in 0..second {
+                let [here, there] =
+                    [here, there].map(|figures| self.compare(figures[first], figures[second]));
+                let words = format!("{} and {}", arms[first], arms[second]);
+                match (here, there) {
+                    (Ordering::Equal, _) | (_, Ordering::Equal) => pairs.tied.push(words),
+                    _ if here != there => pairs.turned.push(words),
+                    _ => {}
+                }
+            }
+        }
+        pairs
+    }
+}
+
+/// Two arms each that do not stand in the same order on both backends.
+#[derive(Debug, Default)]
+struct Pairs {
+    /// Too near to each other to have an order.
+    tied: Vec<String>,
+    /// Apart, and the other way round.
+    turned: Vec<String>,
+}
+
+impl Pairs {
+    fn words(&self) -> String {
+        let lists = [("turned round", &self.turned), ("tied", &self.tied)];
+        let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+        lists.map(|(name, list)| format!("; {name}: {}", list.join(", "))).collect()
     }
 }
 
@@ -424,6 +545,109 @@ mod tests {
         let missing = judge(&plan(0.15, 2.0), &beside(9.0, &[]));
         assert_eq!((missing.outcome, missing.runs), (Outcome::NotRun, (0, 1)));
         assert_eq!(judge(&plan(0.15, 2.0), &Value::Null).outcome, Outcome::NotRun);
+        let mut bare = beside(9.0, &[1]);
+        bare["summary"][0]["links"] = json!([]);
+        assert_eq!(judge(&plan(0.15, 2.0), &bare).outcome, Outcome::NotRun);
+    }
+
+    #[test]
+    fn a_share_may_be_judged_by_an_absolute_distance_alone() {
+        let within: Within = serde_json::from_value(json!({ "least": 0.08 })).unwrap();
+        let bounds = within.of(0.7);
+        assert!(bounds.hold(0.775) && !bounds.hold(0.785) && !bounds.hold(0.615), "{bounds:?}");
+    }
+
+    /// Three arms with these queues, each with a valid run of these seeds.
+    fn queues(queues: [f64; 3], seeds: &[u64]) -> Value {
+        let arms = ["status_quo", "copa_sfq", "copa_fifo"];
+        let runs = arms.iter().flat_map(|arm| seeds.iter().map(|seed| run(arm, "", *seed, true)));
+        let rows = arms.iter().zip(queues).map(|(arm, queue)| row(arm, "", queue));
+        json!({ "runs": runs.collect::<Vec<_>>(), "summary": rows.collect::<Vec<_>>() })
+    }
+
+    fn order_of(arms: &[&str], value: &str) -> PlanClaims {
+        let claim = json!({ "text": "t", "arms": arms, "value": [value],
+                            "same_order": { "apart": 0.05 } });
+        serde_json::from_value(json!({ "name": "p", "beside": "sim", "claim": [claim] })).unwrap()
+    }
+
+    #[test]
+    fn arms_that_are_apart_on_both_backends_must_stand_in_the_same_order() {
+        let plan = order_of(&["status_quo", "copa_sfq", "copa_fifo"], QUEUE);
+        let arms = "status_quo, copa_sfq, copa_fifo";
+        let here = queues([100.0, 50.0, 80.0], &[1]);
+        for (there, turned, expected, words) in [
+            ([90.0, 40.0, 60.0], 0.0, Outcome::Holds, ""),
+            // Apart by 25 % here, by 4 % there, whichever of them is ahead.
+            ([96.0, 40.0, 100.0], 0.0, Outcome::Holds, "; tied: status_quo and copa_fifo"),
+            ([94.0, 40.0, 100.0], 1.0, Outcome::Fails, "; turned round: status_quo and copa_fifo"),
+            (
+                [40.0, 90.0, 91.0],
+                2.0,
+                Outcome::Fails,
+                "; turned round: status_quo and copa_sfq, status_quo and copa_fifo; \
+                 tied: copa_sfq and copa_fifo",
+            ),
+        ] {
+            let [this, other] = [&here, &queues(there, &[1])];
+            for (this, other) in [(this, other), (other, this)] {
+                let verdicts = plan.judge(this, other, &wanted(&[1], &[""]));
+                let [verdict] = verdicts.as_slice() else { panic!("{verdicts:?}") };
+                assert_eq!((verdict.outcome, verdict.value), (expected, Some(turned)), "{there:?}");
+                assert_eq!(verdict.place, format!("{arms}{words}"));
+                assert_eq!((verdict.bound.as_str(), verdict.commit.as_str()), ("≤ 0", "abc"));
+            }
+        }
+    }
+
+    #[test]
+    fn an_order_with_an_arm_a_figure_or_a_seed_missing_is_not_judged() {
+        let arms = ["status_quo", "copa_sfq", "copa_fifo"];
+        let all = queues([100.0, 50.0, 80.0], &[1, 2]);
+        let not_run = |plan: &PlanClaims, here: &Value, there: &Value| {
+            let verdict = plan.judge(here, there, &wanted(&[1, 2], &[""])).remove(0);
+            assert_eq!(verdict.outcome, Outcome::NotRun, "{verdict:?}");
+            (verdict.value, verdict.runs)
+        };
+        let plan = order_of(&arms, QUEUE);
+        assert_eq!(plan.judge(&all, &all, &wanted(&[1, 2], &[""]))[0].outcome, Outcome::Holds);
+        for (here, there) in [(&all, &Value::Null), (&Value::Null, &all)] {
+            assert_eq!(not_run(&plan, here, there), (None, (0, 2)));
+        }
+        let one_seed = queues([100.0, 50.0, 80.0], &[1]);
+        for (here, there) in [(&all, &one_seed), (&one_seed, &all)] {
+            assert_eq!(not_run(&plan, here, there), (Some(0.0), (1, 2)));
+        }
+        let more = order_of(&["status_quo", "no_such_arm"], QUEUE);
+        assert_eq!(not_run(&more, &all, &all), (None, (0, 2)));
+        not_run(&order_of(&arms, "no_such_metric"), &all, &all);
+    }
+
+    #[test]
+    fn a_claim_is_of_one_kind_that_its_plan_can_judge() {
+        let check = |kind: Value, arms: &[&str], has_beside: bool| {
+            let mut json = json!({ "text": "t", "arms": arms, "value": [QUEUE] });
+            json.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+            claim(json).check(has_beside).is_ok()
+        };
+        let order = json!({ "same_order": { "apart": 0.05 } });
+        let within = json!({ "within": { "least": 0.08 } });
+        for kind in [&order, &within] {
+            assert!(check(kind.clone(), &["copa_sfq", "copa_fifo"], true));
+            assert!(!check(kind.clone(), &["copa_sfq", "copa_fifo"], false));
+        }
+        assert!(!check(order, &["copa_sfq"], true));
+        assert!(check(json!({ "at_most": 1.0, "at_least": 0.0 }), &["copa_sfq"], false));
+        for kind in [
+            json!({}),
+            json!({ "at_most": 1.0, "report_only": true }),
+            json!({ "at_most": 1.0, "within": { "share": 0.1 } }),
+            json!({ "same_order": { "apart": 0.05 }, "within": { "share": 0.1 } }),
+            json!({ "within": {} }),
+            json!({ "report_only": true, "over_value": [QUEUE] }),
+        ] {
+            assert!(!check(kind.clone(), &["copa_sfq", "copa_fifo"], true), "{kind}");
+        }
     }
 
     #[test]
