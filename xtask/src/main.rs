@@ -13,8 +13,8 @@ const HELP: &str = "usage: cargo xtask CHORE
 
 chores:
   bench-ns3 [--install] [--runs N] [SCENARIO..]   runs the scenarios N times (5) in ns-3 and
-               here, and says how many times faster this is and whether that is what was asked for
-               (libns3-dev; 40 minutes)
+               here, and says how many times faster this is and whether speed and memory are what was
+               asked for (libns3-dev; 40 minutes)
   evaluate [PART..]   runs the plans of docs/claims.toml, and the parts of `forebay platforms`
                (platforms/cpu, latency, scale, behaviour), whose names contain a PART (all
                without one) and says which claims hold (root, hours; `make build` first)

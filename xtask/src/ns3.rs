@@ -6,11 +6,31 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// Scenarios of both programs, and what ns-3 takes for one run.
-const SCENARIOS: [(&str, &str); 4] =
-    [("b1", "2 s"), ("b2", "3 min"), ("b3", "3 min"), ("overshoot", "25 s")];
-/// How many times as fast as ns-3.37 the simulator must be, in the order of [`SCENARIOS`].
-const RATIOS: [f64; 4] = [150.0, 200.0, 300.0, 200.0];
+/// A scenario of both programs, and what is asked of the simulator there.
+#[derive(Debug, PartialEq)]
+struct Scenario {
+    name: &'static str,
+    /// How long ns-3 takes for one run.
+    ns3_takes: &'static str,
+    /// How many times as fast as ns-3.37 it must be.
+    ratio: f64,
+    /// Packets that it must simulate in a second of CPU time.
+    packets_per_s: Option<f64>,
+    /// Memory that it may take.
+    memory_mb: f64,
+}
+
+const SCENARIOS: [Scenario; 4] = [
+    scenario("b1", "2 s", 150.0),
+    Scenario { packets_per_s: Some(7e6), ..scenario("b2", "3 min", 200.0) },
+    Scenario { memory_mb: 100.0, ..scenario("b3", "3 min", 300.0) },
+    scenario("overshoot", "25 s", 200.0),
+];
+
+const fn scenario(name: &'static str, ns3_takes: &'static str, ratio: f64) -> Scenario {
+    Scenario { name, ns3_takes, ratio, packets_per_s: None, memory_mb: 50.0 }
+}
+
 /// Runs of ours in one process for each of ns-3's.
 const REPETITIONS: &str = "5";
 /// Modules of ns-3 that the driver is linked with.
@@ -30,7 +50,7 @@ struct Run {
 
 /// Runs the scenarios named in `arguments` (all without one) `--runs N` times (5) and prints the
 /// table. Fails without `libns3-dev` (`--install` installs it), where the two simulate different numbers of
-/// packets, and where a ratio is below its bound.
+/// packets, and where a ratio, the packets a second or the memory miss their bound.
 pub fn bench(arguments: &[String]) -> Result<()> {
     let rest: Vec<String> = arguments.iter().filter(|it| *it != "--install").cloned().collect();
     let (runs, wanted) = parse(&rest)?;
@@ -42,37 +62,70 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     let ours = build_ours(&root)?;
     println!(
         "| scenario | ns-3 CPU s | forebay CPU s | ratio | ns-3 packets | forebay packets \
-         | forebay packets/s | drops | memory MB | asked | |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|"
+         | forebay packets/s | drops | memory MB | asked |\n\
+         |---|---|---|---|---|---|---|---|---|---|"
     );
-    let (mut apart, mut slow) = (Vec::new(), Vec::new());
-    for name in wanted {
+    let (mut apart, mut missed) = (Vec::new(), Vec::new());
+    for scenario in wanted {
+        let name = scenario.name;
         let (mut theirs, mut mine) = (Vec::new(), Vec::new());
         for _ in 0..runs {
             theirs.extend(runs_of(Command::new(&driver).arg(name))?);
             mine.extend(runs_of(Command::new(&ours).args([name, REPETITIONS]))?);
         }
-        let ratio = median(&theirs, |run| run.cpu_s)? / median(&mine, |run| run.cpu_s)?;
-        let bound = bound(name);
-        let verdict = if ratio >= bound { "holds" } else { "MISSES" };
-        println!("{} {bound:.0} | {verdict} |", row(name, &theirs, &mine)?);
-        if ratio < bound {
-            slow.push(format!("{name}: {ratio:.0} of {bound:.0}"));
-        }
+        let bounds = scenario.judge(&theirs, &mine)?;
+        let words: Vec<String> = bounds.iter().map(Bound::words).collect();
+        println!("{} {} |", row(name, &theirs, &mine)?, words.join(", "));
+        let misses = bounds.iter().filter(|bound| !bound.holds);
+        missed.extend(misses.map(|bound| format!("{name}: {} of {}", bound.found, bound.asked)));
         let share = median(&mine, |run| run.packets)? / median(&theirs, |run| run.packets)?;
         if (share - 1.0).abs() > PACKETS_APART {
             apart.push(format!("{name}: {share:.2} times ns-3's packets"));
         }
     }
     ensure!(apart.is_empty(), "not the same simulation: {}", apart.join(", "));
-    ensure!(slow.is_empty(), "slower than asked: {}", slow.join(", "));
+    ensure!(missed.is_empty(), "not what is asked: {}", missed.join(", "));
     Ok(())
 }
 
-/// How many times as fast as ns-3 scenario `name` must be.
-fn bound(name: &str) -> f64 {
-    let place = SCENARIOS.iter().position(|(known, _)| *known == name);
-    place.map_or(f64::INFINITY, |place| RATIOS[place])
+/// What is asked, what was found, and whether that is enough.
+#[derive(Debug, PartialEq)]
+struct Bound {
+    asked: String,
+    found: String,
+    holds: bool,
+}
+
+impl Bound {
+    fn words(&self) -> String {
+        format!("{} {}", self.asked, if self.holds { "holds" } else { "MISSES" })
+    }
+}
+
+impl Scenario {
+    /// Judges the medians of the runs.
+    fn judge(&self, theirs: &[Run], mine: &[Run]) -> Result<Vec<Bound>> {
+        let [their_s, my_s] = [median(theirs, |run| run.cpu_s)?, median(mine, |run| run.cpu_s)?];
+        let ratio = their_s / my_s;
+        let mut bounds = vec![Bound {
+            asked: format!("ratio {:.0}", self.ratio),
+            found: format!("{ratio:.0}"),
+            holds: ratio >= self.ratio,
+        }];
+        let packets_per_s = median(mine, |run| run.packets)? / my_s;
+        bounds.extend(self.packets_per_s.map(|asked| Bound {
+            asked: format!("{:.0} M packets/s", asked / 1e6),
+            found: format!("{:.2}", packets_per_s / 1e6),
+            holds: packets_per_s >= asked,
+        }));
+        let memory_mb = median(mine, |run| run.rss_mb)?;
+        bounds.push(Bound {
+            asked: format!("at most {:.0} MB", self.memory_mb),
+            found: format!("{memory_mb:.1}"),
+            holds: memory_mb <= self.memory_mb,
+        });
+        Ok(bounds)
+    }
 }
 
 /// ns-3's headers and libraries, and the compiler for the driver; as root.
@@ -83,7 +136,7 @@ fn install() -> Result<()> {
     Ok(())
 }
 
-fn parse(arguments: &[String]) -> Result<(usize, Vec<&'static str>)> {
+fn parse(arguments: &[String]) -> Result<(usize, Vec<&'static Scenario>)> {
     let (mut runs, mut wanted) = (5, Vec::new());
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -92,16 +145,17 @@ fn parse(arguments: &[String]) -> Result<(usize, Vec<&'static str>)> {
             runs = count.filter(|count| *count > 0).context("--runs N, at least 1")?;
             continue;
         }
-        match SCENARIOS.iter().find(|(name, _)| name == argument) {
-            Some((name, _)) => wanted.push(*name),
+        match SCENARIOS.iter().find(|scenario| scenario.name == argument) {
+            Some(scenario) => wanted.push(scenario),
             None => {
-                let known = SCENARIOS.map(|(name, time)| format!("{name} ({time} a run of ns-3)"));
+                let known = SCENARIOS
+                    .map(|known| format!("{} ({} a run of ns-3)", known.name, known.ns3_takes));
                 bail!("no scenario {argument}; there are {}", known.join(", "));
             }
         }
     }
     if wanted.is_empty() {
-        wanted = SCENARIOS.map(|(name, _)| name).to_vec();
+        wanted = SCENARIOS.iter().collect();
     }
     Ok((runs, wanted))
 }
@@ -183,17 +237,42 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_has_the_ratio_asked_for() {
-        let asked = SCENARIOS.map(|(name, _)| (name, bound(name)));
-        let expected = [("b1", 150.0), ("b2", 200.0), ("b3", 300.0), ("overshoot", 200.0)];
+    fn every_scenario_has_the_bounds_asked_for() {
+        let asked = SCENARIOS.map(|it| (it.name, it.ratio, it.packets_per_s, it.memory_mb));
+        let expected = [
+            ("b1", 150.0, None, 50.0),
+            ("b2", 200.0, Some(7e6), 50.0),
+            ("b3", 300.0, None, 100.0),
+            ("overshoot", 200.0, None, 50.0),
+        ];
         assert_eq!(asked, expected);
     }
 
     #[test]
+    fn each_bound_is_judged_by_the_medians() {
+        let [_, b2, b3, _] = &SCENARIOS;
+        let judged = |scenario: &Scenario, theirs_s: f64, mine: [f64; 3]| {
+            let [cpu_s, packets, rss_mb] = mine;
+            let mine = [cpu_s, cpu_s, 9.0].map(|cpu_s| Run { cpu_s, packets, drops: 0, rss_mb });
+            scenario.judge(&[run(theirs_s)], &mine).unwrap()
+        };
+        let holds = |bounds: &[Bound]| bounds.iter().map(|bound| bound.holds).collect::<Vec<_>>();
+        assert_eq!(holds(&judged(b2, 200.0, [1.0, 7e6, 50.0])), [true, true, true]);
+        assert_eq!(holds(&judged(b2, 199.0, [1.0, 7e6, 50.0])), [false, true, true]);
+        let missed = judged(b2, 200.0, [1.0, 6.9e6, 50.1]);
+        assert_eq!(holds(&missed), [true, false, false]);
+        let words = missed.iter().map(Bound::words).collect::<Vec<_>>().join(", ");
+        assert_eq!(words, "ratio 200 holds, 7 M packets/s MISSES, at most 50 MB MISSES");
+        assert_eq!(holds(&judged(b3, 300.0, [1.0, 1.0, 100.0])), [true, true]);
+        assert_eq!(holds(&judged(b3, 300.0, [1.0, 1.0, 100.1])), [true, false]);
+        assert!(b2.judge(&[run(1.0)], &[]).is_err());
+    }
+
+    #[test]
     fn without_a_name_all_scenarios_run_five_times() {
-        assert_eq!(parse(&[]).unwrap(), (5, vec!["b1", "b2", "b3", "overshoot"]));
+        assert_eq!(parse(&[]).unwrap(), (5, SCENARIOS.iter().collect()));
         let arguments = ["--runs", "1", "b2"].map(String::from);
-        assert_eq!(parse(&arguments).unwrap(), (1, vec!["b2"]));
+        assert_eq!(parse(&arguments).unwrap(), (1, vec![&SCENARIOS[1]]));
         for refused in [&["--runs", "0"][..], &["b9"]] {
             let arguments: Vec<String> = refused.iter().map(|it| it.to_string()).collect();
             assert!(parse(&arguments).is_err());
