@@ -1,5 +1,6 @@
 //! Runs one of the scenarios again and again and prints what each run cost, as a line of JSON; or
-//! compares how runs in parallel scale with how a loop of arithmetic scales.
+//! compares how runs in parallel scale with how a loop of arithmetic scales, and fails where they scale
+//! worse than asked.
 //!
 //! ```text
 //! cargo run --release -p forebay-sim --example speed -- b2 5
@@ -38,8 +39,7 @@ fn main() -> ExitCode {
     let name = arguments.first().map_or("", String::as_str);
     let repetitions = arguments.get(1).map_or(Ok(5), |count| count.parse::<u32>());
     if let ("scaling", Ok(runs)) = (name, &repetitions) {
-        scaling::compare(*runs);
-        return ExitCode::SUCCESS;
+        return if scaling::compare(*runs) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let (Some(scenario), Ok(repetitions)) = (named(name), repetitions) else {
         eprintln!("usage: speed {NAMES} [REPETITIONS] | speed scaling [RUNS]");

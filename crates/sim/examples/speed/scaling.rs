@@ -10,9 +10,12 @@ use crate::{clock_ns, scenarios};
 
 /// Parts that the runs are done in, by turns with the loop: the machine is not the same all the time.
 const PARTS: u32 = 5;
+/// What simulations must gain from a second thread, as a share of what the loop gains.
+const LEAST_SHARE: f64 = 0.9;
 
 /// Runs B1 `runs` times on one thread, as often on two, and a loop of about the same time in between.
-pub fn compare(runs: u32) {
+/// Says whether the median part scales as it must.
+pub fn compare(runs: u32) -> bool {
     let runs = (runs / PARTS).max(1);
     let plan = scenarios::rate_step();
     let simulate = || {
@@ -26,6 +29,8 @@ pub fn compare(runs: u32) {
         (sim[0] / sim[1], loops[0] / loops[1], sim)
     });
     rows.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+    let (scaling, reference, _) = rows[rows.len() / 2];
+    let median = scaling / reference;
     for (scaling, reference, [one_s, two_s]) in rows {
         println!(
             "{runs} x b1: {one_s:.2} s on one thread, {two_s:.2} s on two: {scaling:.3} times; \
@@ -33,6 +38,14 @@ pub fn compare(runs: u32) {
             scaling / reference
         );
     }
+    let scales = median >= LEAST_SHARE;
+    if !scales {
+        eprintln!(
+            "simulations gain {median:.3} of what the loop gains from a second thread (median), \
+             at least {LEAST_SHARE} is asked"
+        );
+    }
+    scales
 }
 
 /// Time that `threads` take to do `work` `runs` times, each taking the next when it is done.
