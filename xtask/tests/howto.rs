@@ -1,4 +1,4 @@
-//! The pages under `docs/howto/` do what they say.
+//! The Rust of the pages under `docs/howto/` does what they say.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
