@@ -94,6 +94,64 @@ static __always_inline void fold(struct flow *flow, const struct rate_sample *rs
 		flow->bits |= FLOW_APP_LIMITED;
 }
 
+/* False: there is none. A queue may refuse for a moment. */
+static __always_inline bool take_slot(__u32 *index)
+{
+#pragma unroll
+	for (int pop = 0; pop < TRIES_MAX; pop++) {
+		long status = bpf_map_pop_elem(&free_slots, index);
+
+		if (!status || status == -ENOENT)
+			return !status;
+	}
+	return false;
+}
+
+/* A connection begins: with a slot, or where none is left under the kernel's law. */
+static __noinline void begin(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct flow *flow = flow_of(sk);
+	struct law first = settings.first;
+	struct slot *slot;
+	__u32 index;
+
+	/* A SYN that was lost has been answered here already. */
+	*flow = (struct flow){};
+	/* 0 is none. */
+	flow->generation = COUNT(opened);
+	if (!flow->generation)
+		flow->generation = 1;
+	flow->una = tp->snd_una;
+	flow->round_end = tp->snd_nxt;
+	flow->reported_us = now_of(tp);
+	flow->lost = tp->lost;
+	flow->delivered_ce = tp->delivered_ce;
+	tp->snd_cwnd_cnt = 0;
+	if (!take_slot(&index)) {
+		COUNT(refused);
+		fall_back(sk);
+		return;
+	}
+	flow->slot = index + 1;
+	/* What stands there was decided for the connection before. */
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (slot)
+		flow->slot_count = slot->count;
+	set_mode(flow, MODE_START);
+	flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
+	set_law(flow, tp, &first);
+	announce(sk);
+}
+
+/* The answer to a SYN comes before init. */
+static __always_inline bool is_opening(struct sock *sk)
+{
+	__u8 state = sk->__sk_common.skc_state;
+
+	return state == TCP_SYN_SENT || state == TCP_SYN_RECV;
+}
+
 static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -102,10 +160,14 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	__u8 state = ca_state(tp);
 	__u16 reason;
 
-	/* The answer to a SYN comes before init. */
 	if (unlikely(!flow->generation)) {
-		follow_pacing(sk, tp);
-		return;
+		if (is_opening(sk)) {
+			follow_pacing(sk, tp);
+			return;
+		}
+		/* The kernel left init out, as it leaves out others (make_up). */
+		begin(sk);
+		COUNT(made_up);
 	}
 	if (unlikely(!is_threshold(tp->snd_ssthresh)))
 		make_up(sk);
@@ -159,55 +221,13 @@ int cong_control_2(__u64 *ctx)
 	return 0;
 }
 
-/* False: there is none. A queue may refuse for a moment. */
-static __always_inline bool take_slot(__u32 *index)
-{
-#pragma unroll
-	for (int pop = 0; pop < TRIES_MAX; pop++) {
-		long status = bpf_map_pop_elem(&free_slots, index);
-
-		if (!status || status == -ENOENT)
-			return !status;
-	}
-	return false;
-}
-
 SEC("struct_ops")
 int datapath_init(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
-	struct tcp_sock *tp = tcp_sk(sk);
-	struct flow *flow = flow_of(sk);
-	struct law first = settings.first;
-	struct slot *slot;
-	__u32 index;
 
-	/* A SYN that was lost has been answered here already. */
-	*flow = (struct flow){};
-	/* 0 is none. */
-	flow->generation = COUNT(opened);
-	if (!flow->generation)
-		flow->generation = 1;
-	flow->una = tp->snd_una;
-	flow->round_end = tp->snd_nxt;
-	flow->reported_us = now_of(tp);
-	flow->lost = tp->lost;
-	flow->delivered_ce = tp->delivered_ce;
-	tp->snd_cwnd_cnt = 0;
-	if (!take_slot(&index)) {
-		COUNT(refused);
-		fall_back(sk);
-		return 0;
-	}
-	flow->slot = index + 1;
-	/* What stands there was decided for the connection before. */
-	slot = bpf_map_lookup_elem(&slots, &index);
-	if (slot)
-		flow->slot_count = slot->count;
-	set_mode(flow, MODE_START);
-	flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
-	set_law(flow, tp, &first);
-	announce(sk);
+	if (!settings.init_left_out)
+		begin(sk);
 	return 0;
 }
 

@@ -190,6 +190,7 @@ static __always_inline void obey(struct sock *sk, struct flow *flow, const struc
 	if (!decision->cwnd || is_reducing)
 		return;
 	cwnd = law_decided(&flow->law, tp->snd_cwnd, decision->known_cwnd, decision->cwnd);
+	cwnd = at_most(cwnd, cwnd_max(tp));
 	if (cwnd == tp->snd_cwnd)
 		return;
 	tp->snd_cwnd = cwnd;

@@ -59,7 +59,7 @@ static __noinline void grow_unled(struct sock *sk, __u32 acked)
 	__u32 mss = tp->mss_cache, left = acked, segments;
 
 	if (tp->snd_cwnd < tp->snd_ssthresh) {
-		__u32 room = at_most(tp->snd_ssthresh, SEGMENTS_MAX);
+		__u32 room = at_most(tp->snd_ssthresh, cwnd_max(tp));
 
 		room = saturating_sub(room, tp->snd_cwnd);
 		tp->snd_cwnd += at_most(acked, room);
@@ -70,8 +70,9 @@ static __noinline void grow_unled(struct sock *sk, __u32 acked)
 	curve_follow(&flow->curve, tp->snd_cwnd, mss);
 	curve_grow(&flow->curve, at_most(left, SEGMENTS_MAX) * (__u64)mss, tp->tcp_mstamp, mss);
 	segments = flow->curve.cwnd / mss;
+	segments = at_most(segments, cwnd_max(tp));
 	if (segments > tp->snd_cwnd)
-		tp->snd_cwnd = at_most(segments, SEGMENTS_MAX);
+		tp->snd_cwnd = segments;
 }
 
 /* By the law of the last decision. */
@@ -102,7 +103,7 @@ static __always_inline void grow(struct sock *sk, const struct rate_sample *rs, 
 		happened(flow, EVENT_SLOW_START_END);
 	}
 	if (window.cwnd != tp->snd_cwnd)
-		tp->snd_cwnd = window.cwnd;
+		tp->snd_cwnd = at_most(window.cwnd, cwnd_max(tp));
 	tp->snd_cwnd_cnt = window.credit;
 }
 

@@ -6,7 +6,7 @@
 #ifndef FOREBAY_TCP_KERNEL_H
 #define FOREBAY_TCP_KERNEL_H
 
-#include "kernel.h"
+#include "tcp_law.h"
 
 #include <bpf/bpf_core_read.h>
 
@@ -18,6 +18,9 @@ enum {
 	TCP_CA_RECOVERY,
 	TCP_CA_LOSS,
 };
+/* Of a socket before its connection is there (include/net/tcp_states.h). */
+#define TCP_SYN_SENT 2
+#define TCP_SYN_RECV 3
 /* enum tcp_ca_event */
 #define CA_EVENT_TX_START 0
 /* enum sk_pacing */
@@ -64,6 +67,7 @@ struct sock_common {
 	__be16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;
+	volatile unsigned char skc_state;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
@@ -116,6 +120,7 @@ struct tcp_sock {
 	__u32 snd_wnd;
 	__u32 snd_cwnd;
 	__u32 snd_cwnd_cnt;
+	__u32 snd_cwnd_clamp;
 	__u32 snd_cwnd_stamp;
 	__u32 snd_ssthresh;
 	__u32 prior_cwnd;
@@ -190,6 +195,12 @@ static __always_inline __u8 ca_state(struct tcp_sock *tp)
 static __always_inline __u32 packets_in_flight(struct tcp_sock *tp)
 {
 	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
+}
+
+/* Of windows that grow; a route may set a limit (`ip route .. cwnd lock N`). */
+static __always_inline __u32 cwnd_max(struct tcp_sock *tp)
+{
+	return at_most(tp->snd_cwnd_clamp, SEGMENTS_MAX);
 }
 
 /* tcp_is_cwnd_limited: in slow start a window that has just doubled cannot be full yet. */

@@ -19,6 +19,8 @@ struct settings {
 	/* For tests: the kernel asks for ssthresh and tells of recoveries in vain, and takes this for
 	 * the answer. 0: it does not. */
 	__u32 left_out;
+	/* For tests: the kernel does not call init. */
+	bool init_left_out;
 };
 
 const volatile struct settings settings = {};

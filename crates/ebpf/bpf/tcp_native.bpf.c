@@ -142,7 +142,7 @@ int native_cong_avoid(__u64 *ctx)
 		flags |= STEP_ENDED;
 	}
 	if (window.cwnd != tp->snd_cwnd)
-		tp->snd_cwnd = window.cwnd;
+		tp->snd_cwnd = at_most(window.cwnd, cwnd_max(tp));
 	record(tp, tp->tcp_mstamp, CALL_CONG_AVOID, ack.acked, flags);
 	return 0;
 }

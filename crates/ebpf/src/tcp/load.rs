@@ -57,6 +57,8 @@ pub(super) struct Hook {
     /// It does not call the programs at reductions of the window and takes so many segments for the
     /// threshold; 0: it calls them.
     pub(super) left_out: u32,
+    /// It does not call `init`.
+    pub(super) is_init_left_out: bool,
 }
 
 impl Hook {
@@ -64,7 +66,7 @@ impl Hook {
     /// (`bpf_tcp_ca_btf_struct_access`), and only the first is to be seen from here.
     pub(super) fn of_kernel() -> Self {
         let is_old = Self::has_old_cong_control().unwrap_or(false);
-        Self { is_old, has_stamp: !is_old, left_out: 0 }
+        Self { is_old, has_stamp: !is_old, left_out: 0, is_init_left_out: false }
     }
 
     fn has_old_cong_control() -> Option<bool> {
@@ -180,6 +182,7 @@ fn set_up(
         rodata.has_stamp = hook.has_stamp;
         let settings = &mut rodata.settings;
         settings.left_out = hook.left_out;
+        settings.init_left_out.write(hook.is_init_left_out);
         settings.fallback = match options.fallback {
             Fallback::Reno => 0,
             Fallback::Cubic => 1,

@@ -172,6 +172,13 @@ impl Datapath {
         load::register_for(options, load::Hook { left_out, ..load::Hook::of_kernel() })
     }
 
+    /// One that the kernel does not tell of connections that begin.
+    #[cfg(test)]
+    pub(super) fn without_init(options: &Options) -> Result<Self, Error> {
+        let hook = load::Hook { is_init_left_out: true, ..load::Hook::of_kernel() };
+        load::register_for(options, hook)
+    }
+
     /// The name to select it by (socket option `TCP_CONGESTION`, `congctl` of a route, sysctl
     /// `net.ipv4.tcp_congestion_control`).
     pub fn name(&self) -> &str {

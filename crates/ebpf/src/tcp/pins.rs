@@ -28,14 +28,23 @@ const LINK: &str = "link";
 const STAGING: &str = "unfinished";
 
 /// What older programs write into the maps and read from them, which go on as long as connections
-/// use them: the declarations and how records are written, whatever stands in their comments.
-const LAYOUT: u32 = fingerprint(
-    fingerprint(
-        fingerprint(FNV_BASIS, include_bytes!("../../bpf/tcp_flow.h")),
+/// use them: the declarations, how records are written, and how decisions are read and what they
+/// mean, whatever stands in their comments.
+const LAYOUT: u32 = {
+    let headers: [&[u8]; 5] = [
+        include_bytes!("../../bpf/tcp_flow.h"),
         include_bytes!("../../bpf/tcp_maps.h"),
-    ),
-    include_bytes!("../../bpf/tcp_record.h"),
-);
+        include_bytes!("../../bpf/tcp_record.h"),
+        include_bytes!("../../bpf/tcp_decision.h"),
+        include_bytes!("../../bpf/tcp_law.h"),
+    ];
+    let (mut hash, mut at) = (FNV_BASIS, 0);
+    while at < headers.len() {
+        hash = fingerprint(hash, headers[at]);
+        at += 1;
+    }
+    hash
+};
 
 /// FNV-1a of 32 bits (Fowler, Noll and Vo).
 const FNV_BASIS: u32 = 0x811c_9dc5;

@@ -19,6 +19,7 @@ use super::super::{
     Cadence, Datapath, Decision, Events, FlowId, Head, Meter, Mode, NAME_MAX, Native, NativeKind,
     Options, Record, Reporting,
 };
+use super::safety::take_slot;
 use crate::Error;
 use crate::program::tests::loaded;
 
@@ -358,6 +359,9 @@ fn ten_thousand_short_connections_leave_no_slot_map_or_program() {
     assert_eq!((counters.opened, counters.dropped), (CONNECTIONS, 0));
     assert_eq!((opened, closed, numbers.len() as u64), (told, told, told));
     assert_eq!((datapath.free_slots(), datapath.connections().count()), (8, 0));
+    let mut slots: Vec<u32> = std::iter::from_fn(|| take_slot(&datapath)).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1, 2, 3, 4, 5, 6, 7], "each waits for its next connection");
     drop(datapath);
     until("the maps go", || !MapInfoIter::default().any(|map| maps.contains(&map.id)));
     until("the programs go", || programs_with(&maps).is_empty());

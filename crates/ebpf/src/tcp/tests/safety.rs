@@ -21,7 +21,7 @@ use super::loopback::{
     Agent, LONG, RATE, connect, fresh_name, is_registered, options, send, sink, sink_with,
     tcp_info, until,
 };
-use super::loss::{EVERYTHING, lose, stream_until};
+use super::loss::{EVERYTHING, lose, stream_on, stream_until};
 use crate::Error;
 use crate::program::tests::loaded;
 
@@ -295,7 +295,7 @@ fn the_connection_after_four_thousand_million_has_a_number_too() {
 }
 
 /// The number that the next connection would have taken.
-fn take_slot(datapath: &Datapath) -> Option<u32> {
+pub(super) fn take_slot(datapath: &Datapath) -> Option<u32> {
     let bytes = datapath.maps[FREE_SLOTS].lookup_and_delete(&[]).expect("a queue");
     bytes.map(|bytes| u32::from_ne_bytes(bytes.try_into().expect("four bytes")))
 }
@@ -440,4 +440,25 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     assert!(!pins.exists());
     drop(second);
     until("the name goes", || !is_registered(&options.name));
+}
+
+#[test]
+fn a_connection_whose_begin_the_kernel_did_not_tell_of_has_a_slot_and_a_law() {
+    let Some(mut datapath) = loaded(Datapath::without_init(&options())) else { return };
+    let (address, received) = sink(1);
+    let (socket, end, sender) = stream_on(connect(address, datapath.name()));
+    until("it is taken up", || datapath.connections().count() == 1);
+    until("it grows", || tcp_info(&socket).tcpi_snd_cwnd > 10);
+    let mut opened = 0;
+    until("it is announced", || {
+        let mut take = |record: Record| opened += u32::from(matches!(record, Record::Opened(_)));
+        datapath.drain(&mut take).expect("drained");
+        opened == 1
+    });
+    assert_eq!(datapath.counters().made_up, 1);
+    end.send(()).expect("told");
+    drop(socket);
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+    until("it ends", || datapath.counters().closed == 1);
+    assert_eq!(datapath.connections().count(), 0);
 }

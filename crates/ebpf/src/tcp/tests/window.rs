@@ -1,14 +1,18 @@
 //! Windows and rates between decisions: what is not used of a window, and the socket's own pacing.
 
 use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
 use forebay_core::cc::law::{self, Terms};
 use forebay_core::units::Rate;
 
-use super::super::{Cadence, Datapath, Decision, Record, Report, Reporting};
-use super::loopback::{connect, options, set_option, sink, until};
+use super::super::{
+    Cadence, Datapath, Decision, Native, NativeKind, Options, Record, Report, Reporting,
+};
+use super::loopback::{connect, fresh_name, options, set_option, sink, tcp_info, until};
 use super::loss::stream_on;
+use super::wire::{command, in_namespace};
 use crate::program::tests::loaded;
 
 /// The reports that wait; each connection's newest record is answered by `decide`.
@@ -114,4 +118,51 @@ fn the_rate_that_a_socket_asked_for_outlives_that_of_a_decision() {
         datapath.counters().closed == 1
     });
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+}
+
+#[test]
+fn no_window_grows_beyond_what_a_route_allows() {
+    const LIMIT: u32 = 20;
+    in_namespace(|| {
+        command("ip link set lo up");
+        command(&format!("ip route change local 127.0.0.1 dev lo table local cwnd lock {LIMIT}"));
+        // It holds from the second connection on: the first leaves the peer's metrics.
+        let (address, received) = sink(1);
+        connect(address, "cubic").write_all(&[7; 100_000]).expect("sent");
+        received.join().expect("received");
+        until("metrics of the peer", || {
+            let shown = Command::new("ip").args(["tcp_metrics", "show"]).output();
+            !shown.expect("iproute2 is here").stdout.is_empty()
+        });
+        let unled = Options { flows: 1, ..options() };
+        let Some(mut led) = loaded(Datapath::register(&options())) else { return };
+        let unled = Datapath::register(&unled).expect("registered");
+        let natives =
+            NativeKind::ALL.map(|kind| Native::register(kind, &fresh_name()).expect("registered"));
+        // The only slot.
+        let (other, other_received) = sink(1);
+        let first = connect(other, unled.name());
+        let names = natives.iter().map(Native::name).chain([led.name(), unled.name()]);
+        let names: Vec<String> = names.map(str::to_string).collect();
+        for name in names {
+            let (address, received) = sink(1);
+            let (socket, end, sender) = stream_on(connect(address, &name));
+            until("the limit", || {
+                let wanted = Decision { cwnd: Some(1000), ..Decision::default() };
+                let mut heads = Vec::new();
+                led.drain(&mut |record| heads.push(*record.head())).expect("drained");
+                for head in &heads {
+                    led.decide(head, &wanted);
+                }
+                tcp_info(&socket).tcpi_snd_cwnd >= LIMIT
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(tcp_info(&socket).tcpi_snd_cwnd, LIMIT, "{name}");
+            end.send(()).expect("told");
+            drop(socket);
+            assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+        }
+        drop(first);
+        other_received.join().expect("received");
+    });
 }
