@@ -3,7 +3,8 @@
 //! ```text
 //! classic    new segments are ECT(0), repeated ones are not                        (RFC 3168, 6.1.5)
 //!            receiver: ECE from a CE on until CWR comes, the first at once         (RFC 3168, 6.1.3)
-//!            sender: one reduction a round trip, then CWR on the next new segment  (RFC 3168, 6.1.2)
+//!            sender: one reduction a round trip, be it for a mark or a loss, then CWR on the next new
+//!            segment                                                               (RFC 3168, 6.1.2)
 //! accurate   every segment is ECT(0); ECE says whether what is acknowledged was marked. Where
 //!            that changes, what came before it is acknowledged at once with the old answer
 //!                                                                                  (RFC 8257, 3.2)
@@ -30,7 +31,7 @@ pub enum EcnMode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answers {
     mode: EcnMode,
-    /// SND.NXT at the last reduction, until it is acknowledged.
+    /// SND.NXT at the last reduction, until the segment there, which carries CWR, is acknowledged.
     point: Option<u32>,
     owes_cwr: bool,
 }
@@ -58,7 +59,7 @@ impl Answers {
 
     /// An acknowledgement up to `una` ends the round trip of the last reduction.
     pub fn ends_round(&mut self, una: u32) -> bool {
-        let is_over = self.point.is_some_and(|point| una >= point);
+        let is_over = self.point.is_some_and(|point| una > point);
         if is_over {
             self.point = None;
         }
@@ -70,9 +71,21 @@ impl Answers {
         self.mode == EcnMode::Classic && self.point.is_none()
     }
 
-    /// The window was reduced, with SND.NXT at `next`.
+    /// Marks forbid to take a reduction back: it answers them too.
+    pub fn is_classic(&self) -> bool {
+        self.mode == EcnMode::Classic
+    }
+
+    /// The window was reduced for whatever reason, with SND.NXT at `next`.
     pub fn on_reduction(&mut self, next: u32) {
-        (self.point, self.owes_cwr) = (Some(next), true);
+        if self.mode == EcnMode::Classic {
+            (self.point, self.owes_cwr) = (Some(next), true);
+        }
+    }
+
+    /// The reduction was taken back (Linux, tcp_ecn_withdraw_cwr).
+    pub fn withdraw(&mut self) {
+        (self.point, self.owes_cwr) = (None, false);
     }
 }
 
@@ -176,8 +189,9 @@ mod tests {
         answers.on_reduction(15);
         assert_eq!(answers.marks(false), Marks::NONE, "repeated segments are not ECN-capable");
         assert!(answers.marks(true).is_cwr() && !answers.marks(true).is_cwr());
-        assert!(!answers.ends_round(14) && !answers.may_reduce());
-        assert!(answers.ends_round(15) && answers.may_reduce());
+        // Segment 15 carries CWR: up to it the receiver echoes what was answered.
+        assert!(!answers.ends_round(15) && !answers.may_reduce());
+        assert!(answers.ends_round(16) && answers.may_reduce());
         assert!(!Answers::new(EcnMode::Accurate).may_reduce());
     }
 

@@ -382,7 +382,7 @@ impl Sender {
             self.state.rtt.reset_backoff();
             self.stream.forget(number);
         }
-        self.state.prefers_new = false;
+        (self.state.prefers_new, self.state.is_ece) = (false, is_ece);
         self.judge_probe(now, &progress, duplicate, has_advanced);
         self.doubt(now, echo, &progress, duplicate, has_advanced);
         let look_again = self.judge(now, &mut progress, duplicate);
@@ -393,7 +393,6 @@ impl Sender {
             self.turn(now, turn, &mut progress);
         }
         progress.lost_change = self.board.lost().abs_diff(lost_before);
-        self.state.is_ece = is_ece;
         let acked = self.acked(&progress, before, turn);
         let recovering = self.recovering_window();
         self.measure(now, &progress, sample, rtt_ns, acked);

@@ -31,6 +31,11 @@ impl Sender {
         if !self.stack.undo {
             return;
         }
+        if self.state.is_ece && self.state.ecn.is_classic() {
+            // The reduction stands for a mark as well (Linux, tcp_fastretrans_alert).
+            self.state.undo.disarm();
+            self.state.frto.give_up();
+        }
         if let Some(range) = duplicate {
             self.state.undo.on_duplicate(range.end);
         }
@@ -89,6 +94,7 @@ impl Sender {
     fn take_back(&mut self, now: Timestamp) {
         self.state.undo.disarm();
         self.state.frto.give_up();
+        self.state.ecn.withdraw();
         self.board.take_losses_back();
         self.state.recovery.take_back(now, &self.board);
         self.state.prr = None;

@@ -11,7 +11,7 @@ use crate::tcp::scoreboard::Progress;
 use crate::tcp::stack::{PrrBound, Reduction};
 
 impl Sender {
-    /// Tells of a loss, with the bytes in flight at this moment.
+    /// Tells of a loss or a mark, with the bytes in flight at this moment.
     pub(super) fn tell_loss(&mut self, now: Timestamp, event: CongestionEvent) {
         // Where arrivals are guessed, ns-3 counts the head, which is lost, as in flight.
         let head = u32::from(self.board.is_guessed() && event == CongestionEvent::Loss);
@@ -22,6 +22,9 @@ impl Sender {
         };
         self.algorithm.on_measurement(now, &measurement);
         self.algorithm.on_event(now, event);
+        if event != CongestionEvent::EcnCe {
+            self.state.ecn.on_reduction(self.board.next());
+        }
     }
 
     /// Segments that the algorithm is told of, SND.UNA having been `before`.

@@ -1,8 +1,16 @@
 //! Windows that are not used and windows that are marked, in whole exchanges.
 
+use forebay_core::units::Timestamp;
+
 use super::script::Script;
+use crate::packet::{Marks, SackBlocks};
 use crate::tcp::ecn::EcnMode;
+use crate::tcp::receiver::Receiver;
 use crate::tcp::stack::Stack;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
 
 /// A window of 40 that has carried 70 segments, all acknowledged at 250 ms.
 fn grown(stack: Stack) -> Script {
@@ -65,4 +73,48 @@ fn marks_halve_the_window_once_a_round_trip() {
     it.ack_with_ece(201.0, 36);
     assert_eq!(it.window().1, Some(5));
     assert_eq!(it.sender.counters.resent, 0);
+}
+
+#[test]
+fn a_mark_and_a_loss_in_one_window_reduce_it_once_and_the_echo_ends() {
+    let stack = Stack { ecn: EcnMode::Classic, ack_every: 1, ..Stack::LINUX };
+    // Of ten segments the first is lost; the mark is seen before its recovery begins, or in it.
+    for marked in [1, 8] {
+        let mut it = Script::new(stack, None);
+        let mut receiver = Receiver::new(&stack);
+        let mark = |number| if number == marked { Marks::ECT.with_ce() } else { Marks::ECT };
+        let mut flying: Vec<(u32, Marks)> = (1..10).map(|number| (number, mark(number))).collect();
+        let (mut echoes, mut thresholds) = (Vec::new(), Vec::new());
+        for round in 1..=6 {
+            let (sent, now) = (at(round * 50), at(round * 50 + 50));
+            for (number, marks) in std::mem::take(&mut flying) {
+                receiver.on_marks(marks);
+                let ack = receiver.on_data(now, number, sent).0.unwrap();
+                let mut blocks = SackBlocks::NONE;
+                receiver.fill(&ack, &mut blocks);
+                it.sender.on_ack(now, ack.number, ack.echo, blocks.as_slice(), ack.is_ece);
+                let out = std::iter::from_fn(|| it.sender.transmit(now));
+                flying.extend(out.map(|out| (out.number, out.marks)));
+                echoes.push(ack.is_ece);
+                thresholds.push(it.window().1);
+            }
+        }
+        assert!(echoes.contains(&true) && echoes.ends_with(&[false; 10]), "{echoes:?}");
+        thresholds.dedup();
+        thresholds.retain(Option::is_some);
+        assert_eq!((thresholds, it.sender.recoveries().0), (vec![Some(5)], 1), "{marked}");
+    }
+}
+
+#[test]
+fn a_mark_before_a_timeout_reduces_no_further_and_is_answered() {
+    let stack = Stack { ecn: EcnMode::Classic, tlp: false, ..Stack::LINUX };
+    let mut it = Script::new(stack, None);
+    assert_eq!(it.wait(320.0), [(300.0, vec![0])]);
+    // The repair's acknowledgement covers all, and echoes a mark of the window that timed out.
+    it.sender.on_ack(at(350), 10, at(300), &[], true);
+    assert_eq!(it.window().1, Some(5));
+    let out: Vec<bool> =
+        std::iter::from_fn(|| it.sender.transmit(at(350))).map(|out| out.marks.is_cwr()).collect();
+    assert!(out.len() > 1 && out[0] && !out[1..].contains(&true), "{out:?}");
 }
