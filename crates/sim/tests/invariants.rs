@@ -142,7 +142,7 @@ fn poisson_arrivals_wait_as_the_formula_of_pollaczek_and_khinchine_says() {
 #[test]
 fn a_fair_queue_gives_unequal_senders_equal_shares() {
     let flows = [10, 60, 150].map(|window| greedy(fixed_window(window))).to_vec();
-    for kind in ["drr", "sfq"] {
+    for kind in ["drr", "sfq", "fq_codel"] {
         let qdisc = Spec::named(kind).with("limit", Value::Text("1000p".into()));
         let mut plan = Dumbbell { qdisc, ..dumbbell(flows.clone()) };
         plan.stop = Duration::from_secs(60);
