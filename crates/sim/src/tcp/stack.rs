@@ -39,7 +39,7 @@ use forebay_core::spec::{Param, Spec, Value};
 
 use super::ecn::EcnMode;
 
-/// The parameter of algorithms that want to be told one-way delays.
+/// The switch of algorithms that want to be told one-way delays.
 const NS3_ONE_WAY: &str = "ns3_one_way";
 /// That of algorithms with a recovery of their own.
 const NS3_RECOVERY: &str = "ns3_recovery";
@@ -149,7 +149,7 @@ pub struct Stack {
     /// what was newly delivered, as in Linux.
     pub acked_is_advance: bool,
     /// What a recovery tells as lost is by how many segments the number of lost ones has changed, up or
-    /// down (ns-3, TcpSocketBase::ReceivedAck), to an algorithm with the parameter `ns3_recovery`.
+    /// down (ns-3, TcpSocketBase::ReceivedAck), to an algorithm with the switch `ns3_recovery` on.
     pub lost_is_change: bool,
     /// A window that an algorithm lowers in a recovery is in force until PRR computes the next one (ns-3,
     /// where PktsAcked follows DoRecovery).
@@ -158,8 +158,8 @@ pub struct Stack {
     /// delivered since (ns-3, TcpRateLinux, which never empties its sample): of segments that left
     /// between two acknowledgements the second makes the path look faster than it is.
     pub keeps_rate_samples: bool,
-    /// Acknowledgements tell how long a segment was on its way, to an algorithm with the parameter
-    /// `ns3_one_way`.
+    /// Acknowledgements tell how long a segment was on its way, to an algorithm with the switch
+    /// `ns3_one_way` on.
     pub tells_one_way: bool,
     /// The receiver reports what it has above a gap (RFC 2018). Without that each duplicate counts as
     /// one guessed segment above the head that has arrived, as in ns-3 (TcpTxBuffer::AddRenoSack).
@@ -317,7 +317,8 @@ impl Stack {
     /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
     pub(crate) fn for_algorithm(self, cc: &Spec) -> Self {
         let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
-        let has = |param| known.is_some_and(|it| it.params.iter().any(|it| it.name == param));
+        let running = self.algorithm(cc);
+        let has = |param| matches!(running.switch(param), Ok(Some(true)));
         let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
         Self {
             ecn: if known.is_some() && needs(Field::EcnCe) { EcnMode::Accurate } else { self.ecn },
@@ -375,6 +376,18 @@ mod tests {
         let tells = |stack: Stack, kind| stack.for_algorithm(&Spec::named(kind)).tells_one_way;
         assert_eq!(["lp", "ledbat", "cubic"].map(|it| tells(Stack::NS3, it)), [true, true, false]);
         assert!(!tells(Stack::LINUX, "lp"));
+    }
+
+    #[test]
+    fn a_departure_that_is_switched_off_is_off_in_the_stack_too() {
+        let ns3 = |kind, param, on| {
+            Stack::NS3.for_algorithm(&Spec::named(kind).with(param, Value::Bool(on)))
+        };
+        let set = [true, false];
+        assert_eq!(set.map(|on| ns3("lp", NS3_ONE_WAY, on).tells_one_way), set);
+        assert_eq!(set.map(|on| ns3("bbr", NS3_RECOVERY, on).lost_is_change), set);
+        let by_default = |kind| Stack::NS3.for_algorithm(&Spec::named(kind)).lost_is_change;
+        assert_eq!(["bbr", "cubic"].map(by_default), set);
     }
 
     #[test]
