@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
+use forebay_sim::network::Network;
 use forebay_sim::{INTERVAL_NS, Requests, Simulation};
 
 use super::{Backend, BackendError, Progress};
@@ -24,7 +25,7 @@ use crate::plan::experiment as plan;
 use crate::rows::{PacketRow, RunRows};
 use packets::Packets;
 use rows::Rows;
-use setup::{Place, Setup};
+use setup::{FORWARD, LINKS, Place, Setup};
 use watch::Watch;
 
 /// The back end.
@@ -56,7 +57,7 @@ impl Backend for Sim {
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
         refuse(experiment)?;
-        Setup::of(experiment).map(drop)
+        build(experiment, Setup::of(experiment)?.network).map(drop)
     }
 
     fn run(
@@ -77,8 +78,7 @@ fn run(
 ) -> Result<RunRows, BackendError> {
     refuse(experiment)?;
     let Setup { network, places, requests } = Setup::of(experiment)?;
-    let failed = |error: SpecError| BackendError::Unsupported(error.to_string());
-    let mut simulation = Simulation::new(network).map_err(failed)?;
+    let mut simulation = build(experiment, network)?;
     for (number, place) in places.iter().enumerate() {
         let traffic = &experiment.flows[place.flow].traffic;
         // The logs of thousands of connections would be larger than the connections.
@@ -142,6 +142,18 @@ impl<V: FnMut(usize, &PacketRow)> Run<'_, V> {
         let Self { experiment, simulation, requests, watch, .. } = self;
         Rows { experiment, simulation, places, requests, samples: watch.samples, truths }.all()
     }
+}
+
+/// The simulation of `network`; what that refuses is told by the plan's name for it.
+fn build(experiment: &Experiment, network: Network) -> Result<Simulation, BackendError> {
+    Simulation::new(network).map_err(|error: SpecError| {
+        let error = error.to_string();
+        let key = match error.strip_prefix(LINKS[FORWARD]) {
+            Some(inside) if inside.starts_with('.') => format!("bottleneck{inside}"),
+            _ => error,
+        };
+        BackendError::Unsupported(format!("{}: {key}", experiment.plan))
+    })
 }
 
 /// Refuses what no simulator has: programs that are hit by signals and messages.

@@ -1,3 +1,5 @@
+use forebay_core::units::Rate;
+
 use super::*;
 use crate::metrics::evaluate;
 use crate::plan::Plan;
@@ -265,6 +267,23 @@ fn names_of_the_kernel_are_known_and_those_of_nobody_refused() {
         ("flow.web.cc=kernel:cubic(gain=1)", "--set: flow.web.cc.gain = 1: allowed is one of"),
     ] {
         let error = Sim.check(&experiment(&[set])).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_the_network_refuses_is_refused_before_a_run() {
+    let mut fast = greedy("cubic");
+    fast.forward.rate = Some(Rate::from_mbit_per_sec(400_000));
+    fast.stop = Duration::from_secs(130);
+    let mut unordered = greedy("cubic");
+    unordered.forward.changes = [2, 1]
+        .map(|at| plan::Change { at: Duration::from_secs(at), rate: None, delay: None, loss: None })
+        .to_vec();
+    for (experiment, expected) in
+        [(fast, "g: segments = "), (unordered, "g: bottleneck.at = 1s: allowed is not before")]
+    {
+        let error = Sim.check(&experiment).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }
