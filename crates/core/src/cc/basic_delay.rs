@@ -8,6 +8,9 @@
 //! ```
 //! S is the rate at which the acknowledged bytes were sent.
 //!
+//! States: those of [`super::delay`]; while steering, holding the delay, exploring (b > 0) or, above
+//! 4 x*, bound to what is delivered.
+//!
 //! Departures from the source, with reasons:
 //! - The source fixes the bottleneck rate, to the very rate of the emulated link. Here a maximum
 //!   alone would bias x by 2 (mu/C - 1) round trips, 3 ms at 200 ms for an error of 1 %; but as
@@ -17,6 +20,8 @@
 //! - The target is the absolute x* and not a quarter of the base, which is 12 to 135 packets.
 //! - x > 4 x*: the window of what is delivered binds as well, and in a drain and at the start it binds
 //!   alone, since a rate does not empty a long queue in a few round trips.
+//!
+//! Ranges: windows of 1 segment and more; b 0 to 0.125. `flow` is the only parameter.
 
 use alloc::boxed::Box;
 

@@ -6,6 +6,9 @@
 //! v             doubles after 3, 5, 7, .. round trips in one direction, back to 1 at a change of it
 //! x             least queueing delay of the last 4 samples
 //! ```
+//! States: those of [`super::delay`]; while steering, the direction of the last loop time, up or down,
+//! and v.
+//!
 //! Departures from the paper, with reasons:
 //! - delta follows the bottleneck rate: with 2 packets, or any fixed number, 1 ms of noise is a
 //!   multiple of the target at hundreds of Mbit/s, and utilisation collapses.
@@ -16,6 +19,9 @@
 //! - Steps are half of the paper's, and at most an eighth of the window a round trip.
 //! - x > 4 x*: W falls at once to what is delivered, instead of by steps over seven round trips.
 //! - No TCP-competitive mode: an aggregate has other means to detect buffer-filling traffic.
+//!
+//! Ranges: W at least 4 segments; v at least 1, doubled to no more than a step of W/8 a round trip takes.
+//! `flow` is the only parameter.
 
 use alloc::boxed::Box;
 

@@ -11,9 +11,15 @@
 //! a(w) is n; between two rows the higher a(w) and the lower b(w) hold, as in Linux and ns-3. Above
 //! the last row (94717 segments) both stay.
 //!
-//! States as in [`super::window`]. Departure: `ns3_growth` adds whole segments, `ns3_flight` takes
-//! w from the bytes in flight. The table is ns-3's too but for one window (53667 there, which is
-//! 53677 in the RFC). All in integers.
+//! States as in [`super::window`].
+//!
+//! Departures, with reasons:
+//! - The table instead of the formulas, as Linux and ns-3 have it: without logarithms. It is ns-3's too
+//!   but for one window (53667 there, which is 53677 in the RFC).
+//! - `ns3_growth`: counts acknowledged segments, times a(w), and adds whole ones; `ns3_flight`: w and
+//!   what a loss leaves are those of the bytes in flight, in whole segments. Both as in ns-3.
+//!
+//! All in integers, ranges as in [`super::window`]; a(w) 1 to 73 segments, b(w) 0.09 to 0.5.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

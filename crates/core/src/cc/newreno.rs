@@ -8,8 +8,13 @@
 //! States, slow start and all else as in [`super::window`]; recovery after partial acknowledgements
 //! (RFC 6582) is the host's.
 //!
-//! Departure: half of cwnd and not of the flight size, as Linux does: a window that is not filled
-//! does not grow either, so both are the same but for what a lost segment leaves. All in integers.
+//! Departures, with reasons:
+//! - Half of cwnd and not of the flight size, as Linux does: a window that is not filled does not grow
+//!   either, so both are the same but for what a lost segment leaves.
+//! - `ns3_growth`: mss^2 / cwnd bytes an acknowledgement, rounded down, at least one, however much it
+//!   acknowledges; in slow start a segment. `ns3_flight`: half of the bytes in flight. Both as in ns-3.
+//!
+//! All in integers, ranges as in [`super::window`].
 
 use alloc::boxed::Box;
 
