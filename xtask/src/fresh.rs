@@ -8,26 +8,27 @@ use anyhow::{Context, Result, bail, ensure};
 /// What a user is expected to have beside Debian: rustup with its toolchains, and Python.
 const PRESENT: [&str; 3] = ["ca-certificates", "make", "python3"];
 
-/// Builds a root with debootstrap, brings in a clean clone and the Rust toolchain of this machine,
-/// and runs `make test` and `make demo` there. Needs root and the package `debootstrap`.
+/// Builds a root with debootstrap for each of the README's commands, brings in a clean clone and the
+/// Rust toolchain of this machine, and runs it there. Needs root and the package `debootstrap`.
 pub fn test_fresh() -> Result<()> {
+    for command in ["make test", "make demo"] {
+        run_in_a_bare_root(command)?;
+    }
+    println!("make test and make demo each pass in a bare Debian 12 with packages.txt only");
+    Ok(())
+}
+
+fn run_in_a_bare_root(command: &str) -> Result<()> {
     let root = tempfile::Builder::new().prefix("forebay-fresh-").tempdir_in("/var/tmp")?;
     let system = root.path();
     run(Command::new("debootstrap").args(["--variant=minbase", "bookworm"]).arg(system))
         .context("debootstrap (apt-get install debootstrap; run as root)")?;
     let clone = system.join("src/forebay");
     run(Command::new("git").args(["clone", "--quiet"]).arg(crate::repository()).arg(&clone))?;
-    let mounts = Mounts::over(system)?;
-    in_root(
-        system,
-        &format!("apt-get update -qq && apt-get install -y -qq {}", PRESENT.join(" ")),
-    )?;
-    for command in ["make test", "make demo"] {
-        in_root(system, command).with_context(|| format!("`{command}` in a bare Debian 12"))?;
-    }
-    drop(mounts);
-    println!("make test and make demo pass in a bare Debian 12 with packages.txt only");
-    Ok(())
+    let _mounts = Mounts::over(system)?;
+    let packages = PRESENT.join(" ");
+    in_root(system, &format!("apt-get update -qq && apt-get install -y -qq {packages}"))?;
+    in_root(system, command).with_context(|| format!("`{command}` in a bare Debian 12"))
 }
 
 fn in_root(system: &Path, command: &str) -> Result<()> {

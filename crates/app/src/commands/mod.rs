@@ -11,6 +11,7 @@ mod keygen;
 mod link;
 mod list;
 mod man;
+mod native;
 mod plan;
 mod platforms;
 mod replay;
@@ -80,6 +81,8 @@ pub enum Command {
     Replay(replay::Replay),
     /// Measure what an algorithm costs in the kernel, in eBPF and in an agent.
     Platforms(platforms::Platforms),
+    /// Give the kernel Reno or Cubic as BPF programs, for TCP connections to select.
+    Native(native::Native),
     /// Check the configuration file of a sendbox or receivebox.
     CheckConfig(check_config::CheckConfig),
     /// Make the shared key of a bundle.
@@ -122,6 +125,7 @@ impl Command {
             Self::Agent(arguments) => arguments.execute(),
             Self::Replay(arguments) => arguments.execute(),
             Self::Platforms(arguments) => arguments.execute(),
+            Self::Native(arguments) => arguments.execute(),
             Self::CheckConfig(arguments) => arguments.execute(),
             Self::Keygen(arguments) => arguments.execute(),
             Self::Status(arguments) => arguments.execute(),

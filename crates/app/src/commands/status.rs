@@ -98,8 +98,8 @@ impl Target {
     }
 }
 
-/// The answers of all daemons at `sockets`. One that was killed has left its socket behind: unless it
-/// `is_named`, it is passed over while others answer.
+/// The answers of all daemons at `sockets`. One that was killed has left its socket behind, and one
+/// that is stopped does not answer: unless it `is_named`, it is passed over while others do.
 #[cfg(feature = "host")]
 fn ask_all(
     sockets: &[PathBuf],
@@ -111,11 +111,16 @@ fn ask_all(
         match forebay_host::daemon::control::ask(path, request) {
             Ok(answer) => answers.push(answer),
             Err(error) => {
-                let is_dead = error.kind() == std::io::ErrorKind::ConnectionRefused;
+                use std::io::ErrorKind::{ConnectionRefused, TimedOut, WouldBlock};
+                let kind = error.kind();
                 let error =
                     anyhow::Error::new(error).context(format!("no answer on {}", path.display()));
-                if is_named || !is_dead {
+                if is_named || ![ConnectionRefused, TimedOut, WouldBlock].contains(&kind) {
                     return Err(error);
+                }
+                // One that is stopped, unlike one that is gone, may have traffic.
+                if kind != ConnectionRefused {
+                    eprintln!("warning: {error:#}");
                 }
                 dead = Some(error);
             }

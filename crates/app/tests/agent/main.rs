@@ -2,6 +2,7 @@
 //! agent at work on the loopback device.
 #![cfg(feature = "host")]
 
+mod native;
 mod pins;
 mod running;
 mod safety;

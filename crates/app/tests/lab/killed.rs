@@ -62,35 +62,45 @@ fn scratch_of(process: u32) -> Vec<PathBuf> {
     ours.map(|entry| entry.path()).collect()
 }
 
-/// The BPF links that these processes hold.
-fn links_of(processes: &[u32]) -> BTreeSet<u32> {
+/// A BPF object: the name of its number in fdinfo, and that number.
+type Object = (&'static str, u32);
+
+/// Kinds of BPF objects, each with the command of bpf(2) that finds the next one by number
+/// (`BPF_{PROG,MAP,LINK}_GET_NEXT_ID`, include/uapi/linux/bpf.h).
+const KINDS: [(&str, nix::libc::c_long); 3] = [("prog_id:", 11), ("map_id:", 12), ("link_id:", 31)];
+
+/// The BPF objects that these processes hold.
+fn objects_of(processes: &[u32]) -> BTreeSet<Object> {
     let folders = processes.iter().map(|process| format!("/proc/{process}/fdinfo"));
     let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
-    let link = |text: String| -> Option<u32> {
-        text.lines().find_map(|line| line.strip_prefix("link_id:"))?.trim().parse().ok()
+    let objects = |text: String| -> Vec<Object> {
+        let object = |line: &str| {
+            let (kind, _) = KINDS.into_iter().find(|(kind, _)| line.starts_with(kind))?;
+            Some((kind, line[kind.len()..].trim().parse().ok()?))
+        };
+        text.lines().filter_map(object).collect()
     };
-    texts.filter_map(link).collect()
+    texts.flat_map(objects).collect()
 }
 
-/// Whether there is such a BPF link, whoever holds it, a pin included.
-fn link_exists(link: u32) -> bool {
+/// Whether there is such a BPF object, whoever holds it, a pin included.
+fn exists((kind, number): Object) -> bool {
     use nix::libc;
 
-    /// `BPF_LINK_GET_NEXT_ID` and its arguments (include/uapi/linux/bpf.h).
-    const NEXT_ID: libc::c_long = 31;
     #[repr(C)]
     struct Arguments {
         start: u32,
         next: u32,
         open_flags: u32,
     }
-    let mut arguments = Arguments { start: link - 1, next: 0, open_flags: 0 };
+    let (_, command) = KINDS.into_iter().find(|(known, _)| *known == kind).unwrap();
+    let mut arguments = Arguments { start: number - 1, next: 0, open_flags: 0 };
     // SAFETY: the arguments outlive the call, which writes to `next` alone.
     let status = unsafe {
-        libc::syscall(libc::SYS_bpf, NEXT_ID, &raw mut arguments, size_of::<Arguments>())
+        libc::syscall(libc::SYS_bpf, command, &raw mut arguments, size_of::<Arguments>())
     };
-    status == 0 && arguments.next == link
+    status == 0 && arguments.next == number
 }
 
 /// The network devices in sight, and the mounts that hold a namespace or a BPF object.
@@ -141,14 +151,16 @@ fn a_killed_run_leaves_nothing_behind() {
     // emulation may be long.
     wait_until("the programs run", 900, || descendants(child.id()).len() >= 6);
     let (programs, scratch) = (descendants(child.id()), scratch_of(child.id()));
-    let links = links_of(&programs);
+    let objects = objects_of(&programs);
     let namespaces = namespaces_of(&programs);
     // While they are open, no other test's namespace gets one of their numbers.
     let _held: Vec<_> =
         programs.iter().map(|id| File::open(namespace_file(*id)).unwrap()).collect();
     assert!(namespaces.len() >= 5 && holds_a_lock(child.id()), "{namespaces:?}");
     assert_eq!(scratch.len(), 1, "{scratch:?}");
-    assert!(links.len() >= 4 && links.iter().all(|link| link_exists(*link)), "{links:?}");
+    let is_there = |(least, kind)| objects.iter().filter(|(it, _)| *it == kind).count() >= least;
+    assert!([4, 1, 4].into_iter().zip(KINDS.map(|(kind, _)| kind)).all(is_there), "{objects:?}");
+    assert!(objects.iter().all(|object| exists(*object)), "{objects:?}");
     child.kill().unwrap();
     child.wait().unwrap();
     let is_alive = |id: &u32| Path::new(&format!("/proc/{id}")).exists();
@@ -159,7 +171,7 @@ fn a_killed_run_leaves_nothing_behind() {
     });
     assert!(!holds_a_lock(child.id()));
     wait_until("the folder goes", 60, || !scratch[0].exists());
-    wait_until("the BPF links go", 60, || !links.iter().any(|link| link_exists(*link)));
+    wait_until("the BPF objects go", 60, || !objects.iter().any(|object| exists(*object)));
     assert_eq!(devices_and_mounts(), before);
     let _ = std::fs::remove_dir_all(out.join("csv"));
     stdout_of(&["export", out.to_str().unwrap()]);

@@ -133,7 +133,9 @@ impl AgentError {
         match self {
             Self::Privilege(_) | Self::Unsupported(_) => true,
             Self::Ebpf(error) => matches!(error, forebay_ebpf::Error::Privilege),
-            Self::SetUp(error) => error.kind() == io::ErrorKind::AlreadyExists,
+            Self::SetUp(error) => {
+                matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput)
+            }
             Self::Failed(_) => false,
         }
     }

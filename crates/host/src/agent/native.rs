@@ -2,7 +2,9 @@
 
 use std::io::{self, Read};
 
-use forebay_ebpf::tcp::{Native, NativeKind};
+use forebay_ebpf::tcp::Native;
+pub use forebay_ebpf::tcp::NativeKind;
+use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
 
 use super::AgentError;
@@ -25,7 +27,21 @@ pub fn kind(name: &str) -> Option<NativeKind> {
     }
 }
 
-/// Registers them and holds them until stdin ends.
+/// Registers the algorithms of these kinds under their own names, says so, and holds them until a
+/// signal asks for the end.
+pub fn hold(kinds: &[NativeKind], tell: impl FnOnce()) -> Result<(), AgentError> {
+    super::check()?;
+    let ends = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    ends.thread_block().map_err(|errno| AgentError::SetUp(errno.into()))?;
+    let register = |kind: &NativeKind| Native::register(*kind, kind.name());
+    let _held: Vec<Native> = kinds.iter().map(register).collect::<Result<_, _>>()?;
+    privileges::drop_unneeded().map_err(AgentError::SetUp)?;
+    tell();
+    ends.wait().map_err(|errno| AgentError::Failed(errno.into()))?;
+    Ok(())
+}
+
+/// Registers them and holds them until stdin ends: a role of the testbed.
 pub fn run(spec: &NativeSpec) -> Result<(), AgentError> {
     super::check()?;
     let register = |(kind_name, name): &(String, String)| {

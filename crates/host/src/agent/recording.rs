@@ -163,7 +163,12 @@ pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorde
     let ended = Arc::new(AtomicBool::new(false));
     let mut file = Recording { out, left: limit.as_u64(), ended: Arc::clone(&ended) };
     if !file.write(&Row::Start(start)).map_err(&named)? {
-        return Err(named(io::Error::other(format!("{limit} are not enough for its first row"))));
+        // Nothing half-written, which the next attempt would find in its way.
+        if path.is_file() {
+            std::fs::remove_file(path).map_err(&named)?;
+        }
+        let reason = format!("{limit} are not enough for its first row");
+        return Err(named(io::Error::new(io::ErrorKind::InvalidInput, reason)));
     }
     let thread = std::thread::Builder::new().name("recording".into()).spawn(move || {
         drop_unneeded()?;

@@ -154,6 +154,9 @@ pub fn read(
     runs: &[Run],
     look: Look,
 ) -> Result<Behaviour, BehaviourError> {
+    let has_arm =
+        |platform: &Platform| plan.arms.iter().any(|arm| platform.arm() == Some(&arm.name));
+    let asked: Vec<Platform> = Platform::BEHAVING.into_iter().filter(has_arm).collect();
     let bins = (look.interval.as_nanos() / INTERVAL_STEP.as_nanos()).max(1) as usize;
     let mut links = Vec::new();
     for cell in &plan.cells {
@@ -172,7 +175,7 @@ pub fn read(
                 trials.entry(platform).or_default().push(trial(store, run, bins)?);
             }
         }
-        links.push(Fidelity::of(link, trials, look.trials.min(TRIALS)));
+        links.push(Fidelity::of(link, trials, look.trials.min(TRIALS), &asked));
     }
     let kernel =
         runs.iter().find_map(|run| run.host["kernel"].as_str().filter(|it| !it.is_empty()));

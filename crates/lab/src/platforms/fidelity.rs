@@ -278,8 +278,14 @@ pub struct Fidelity {
 
 impl Fidelity {
     /// Judges `trials` over `link`. Trials that end before the curves do are left out; a platform
-    /// with fewer than `wanted` trials left, at least one, counts as not run.
-    pub fn of(link: Link, mut trials: BTreeMap<Platform, Vec<Trial>>, wanted: usize) -> Self {
+    /// with fewer than `wanted` trials left, at least one, counts as not run. Claims are about those of
+    /// `asked`.
+    pub fn of(
+        link: Link,
+        mut trials: BTreeMap<Platform, Vec<Trial>>,
+        wanted: usize,
+        asked: &[Platform],
+    ) -> Self {
         let bins = link.bins();
         trials.values_mut().for_each(|all| all.retain(|trial| trial.bins.len() >= bins.end));
         let of = |platform| trials.get(&platform).map_or(&[][..], Vec::as_slice);
@@ -287,7 +293,8 @@ impl Fidelity {
         let own = Nrmse::between(of(Platform::KernelAgain), kernel, &bins);
         let seen = |all: &Vec<Trial>| Seen::of(all, kernel, &bins);
         let platforms = trials.iter().map(|(platform, all)| (*platform, seen(all))).collect();
-        let claims = CLAIMED.iter().flat_map(|(platform, throughput)| {
+        let claimed = CLAIMED.iter().filter(|(platform, _)| asked.contains(platform));
+        let claims = claimed.flat_map(|(platform, throughput)| {
             Judge { own, platforms: &platforms, platform: *platform, wanted }
                 .claims(*throughput, &link)
         });
@@ -392,6 +399,8 @@ fn curve(platform: Platform, quantity: Quantity, trials: &[Trial], interval_s: f
 pub(super) mod tests {
     use super::*;
 
+    const ASKED: [Platform; 2] = [Platform::Native, Platform::AgentRound];
+
     pub fn link() -> Link {
         let (rtt_ms, interval_s) = (40.0, 0.1);
         Link { name: "40mbit_40ms".into(), rtt_ms, from_s: 1.0, to_s: 14.5, interval_s }
@@ -419,7 +428,12 @@ pub(super) mod tests {
     /// Two trials of each platform around its scale.
     pub fn judged(scales: &[(Platform, f64)]) -> Fidelity {
         let both = |scale: f64| vec![trial(scale * 0.9), trial(scale * 1.1)];
-        Fidelity::of(link(), scales.iter().map(|(it, scale)| (*it, both(*scale))).collect(), 2)
+        Fidelity::of(
+            link(),
+            scales.iter().map(|(it, scale)| (*it, both(*scale))).collect(),
+            2,
+            &ASKED,
+        )
     }
 
     fn verdicts(fidelity: &Fidelity, platform: Platform) -> Vec<Verdict> {
@@ -515,12 +529,12 @@ pub(super) mod tests {
         let mut trials: BTreeMap<Platform, Vec<Trial>> =
             scales.map(|(it, scale)| (it, vec![trial(scale), trial(scale)])).into();
         trials.get_mut(&KernelAgain).unwrap().pop();
-        let fidelity = Fidelity::of(link(), trials, 2);
+        let fidelity = Fidelity::of(link(), trials, 2, &ASKED);
         assert_eq!((verdicts(&fidelity, Native)[0], fidelity.claims[0].trials), (NotRun, 1));
         assert_eq!(verdicts(&fidelity, AgentRound), [NotRun; 7]);
         let short = Trial { bins: trial(1.0).bins[..144].to_vec(), ..trial(1.0) };
         let trials = [Kernel, KernelAgain, Native].map(|it| (it, vec![short.clone()]));
-        let fidelity = Fidelity::of(link(), trials.into(), 1);
+        let fidelity = Fidelity::of(link(), trials.into(), 1, &ASKED);
         assert_eq!(verdicts(&fidelity, Native), [NotRun; 7]);
         assert_eq!(fidelity.platforms[&Native].trials, 0);
     }
@@ -529,8 +543,12 @@ pub(super) mod tests {
     fn a_window_that_never_reaches_half_a_bdp_fails() {
         let stuck = Trial { half_bdp_after_ms: None, ..trial(1.0) };
         let trials = [(Kernel, trial(1.0)), (KernelAgain, trial(1.0)), (Native, stuck)];
-        let fidelity =
-            Fidelity::of(link(), trials.map(|(it, one)| (it, vec![trial(1.0), one])).into(), 2);
+        let fidelity = Fidelity::of(
+            link(),
+            trials.map(|(it, one)| (it, vec![trial(1.0), one])).into(),
+            2,
+            &ASKED,
+        );
         assert_eq!(verdicts(&fidelity, Native), [Pass, Pass, Pass, Pass, Pass, Pass, Fail]);
     }
 }

@@ -1,0 +1,64 @@
+//! `forebay native`: algorithms that run in the kernel alone.
+
+use std::process::ExitCode;
+
+/// Arguments of `forebay native`.
+///
+/// Runs in the foreground. The algorithms are forebay's own, as BPF programs that need nobody to decide
+/// for them; `forebay agent` has all others. When the program ends, new connections cannot select them
+/// any more; those that are open keep theirs.
+///
+/// Exit code 2: no privilege, a kernel that lacks something, or no such algorithm; 1: the kernel refuses,
+/// such as a name that is taken.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay native --algorithm cubic                 # registers fb_native_cubic\n  \
+    iperf3 -c HOST -C fb_native_cubic\n\n\
+    Needs root and Linux 6.4.")]
+pub struct Native {
+    /// Which: reno or cubic; may be given twice.
+    #[arg(long = "algorithm", required = true, value_name = "NAME")]
+    algorithms: Vec<String>,
+}
+
+impl Native {
+    /// Registers and holds them.
+    #[cfg(feature = "host")]
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        use forebay_host::agent::{AgentError, native};
+
+        use super::{BadInput, print};
+
+        let kind = |name: &String| {
+            let refusal = || BadInput(format!("--algorithm {name}: allowed is reno or cubic"));
+            native::kind(name).ok_or_else(refusal)
+        };
+        let kinds = self.algorithms.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+        let tell = || {
+            let line = |kind: &native::NativeKind| {
+                let name = kind.name();
+                format!(
+                    "{name} is registered: TCP_CONGESTION of a socket, congctl of a route or \
+                     net.ipv4.tcp_congestion_control selects it\n"
+                )
+            };
+            let text: String = kinds.iter().map(line).collect();
+            let _ = print(&format!("{text}ctrl-C ends it.\n"));
+        };
+        native::hold(&kinds, tell).map_err(|error: AgentError| {
+            if error.is_bad_input() {
+                BadInput(error.to_string()).into()
+            } else {
+                anyhow::Error::from(error)
+            }
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says what is missing.
+    #[cfg(not(feature = "host"))]
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = self;
+        Err(super::needs_host("native"))
+    }
+}
