@@ -65,6 +65,9 @@ pub struct Agent {
 }
 
 #[cfg(feature = "host")]
+pub(super) use with_host::exit;
+
+#[cfg(feature = "host")]
 mod with_host {
     use forebay_core::spec::SpecError;
     use forebay_host::agent::rules::{Choice, Rule, Rules};
@@ -121,7 +124,8 @@ mod with_host {
         })
     }
 
-    fn exit(error: AgentError) -> anyhow::Error {
+    /// The error with the exit code that it stands for.
+    pub(in crate::commands) fn exit(error: AgentError) -> anyhow::Error {
         if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
     }
 

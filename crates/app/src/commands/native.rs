@@ -3,20 +3,17 @@
 use std::process::ExitCode;
 
 /// Arguments of `forebay native`.
-///
-/// Runs in the foreground. The algorithms are forebay's own, as BPF programs that need nobody to decide
-/// for them; `forebay agent` has all others. When the program ends, new connections cannot select them
-/// any more; those that are open keep theirs.
-///
-/// Exit code 2: no privilege, a kernel that lacks something, or no such algorithm; 1: the kernel refuses,
-/// such as a name that is taken.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay native --algorithm cubic                 # registers fb_native_cubic\n  \
     iperf3 -c HOST -C fb_native_cubic\n\n\
-    Needs root and Linux 6.4.")]
+    It runs in the foreground. The algorithms are forebay's own, and need nobody to decide for them; forebay \
+    agent has all others. When it ends, connections that are open keep theirs and new ones cannot select \
+    them.\n\n\
+    Needs root and Linux 6.4. Exit code 2: no privilege, a kernel that lacks something, or no such \
+    algorithm; 1: the kernel refuses, such as a name that is taken.")]
 pub struct Native {
-    /// Which: reno or cubic; may be given twice.
+    /// Which: reno or cubic; may be given once for each.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
 }
@@ -25,8 +22,9 @@ impl Native {
     /// Registers and holds them.
     #[cfg(feature = "host")]
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        use forebay_host::agent::{AgentError, native};
+        use forebay_host::agent::native;
 
+        use super::agent::exit;
         use super::{BadInput, print};
 
         let kind = |name: &String| {
@@ -45,13 +43,7 @@ impl Native {
             let text: String = kinds.iter().map(line).collect();
             let _ = print(&format!("{text}ctrl-C ends it.\n"));
         };
-        native::hold(&kinds, tell).map_err(|error: AgentError| {
-            if error.is_bad_input() {
-                BadInput(error.to_string()).into()
-            } else {
-                anyhow::Error::from(error)
-            }
-        })?;
+        native::hold(&kinds, tell).map_err(exit)?;
         Ok(ExitCode::SUCCESS)
     }
 

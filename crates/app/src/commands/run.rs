@@ -164,6 +164,7 @@ pub fn run_plans(
 }
 
 /// Refuses plans that `backend` cannot run here, before anything is done.
+#[cfg(feature = "host")]
 pub fn refuse_plans(plans: &[Plan], backend: &str, options: &Options) -> anyhow::Result<()> {
     let backend = backend::open(backend).map_err(bad_backend)?;
     runner::jobs(plans, &*backend, options).map_err(runner_error)?;
