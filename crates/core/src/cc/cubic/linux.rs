@@ -76,9 +76,14 @@ impl Linux {
         self.epoch.is_some_and(|epoch| since(epoch) < Duration::from_secs(1))
     }
 
-    /// What a window of `bytes` grows by while it is acknowledged, at the count in force.
-    pub fn per_window(&self, bytes: u64) -> u64 {
-        bytes.checked_div(self.count).unwrap_or(0)
+    /// Segments acknowledged for one more of a window of `cwnd`, the last loss having been at
+    /// `w_max`: the count in force or, where no epoch has begun, that of its beginning.
+    pub fn count(&self, (cwnd, w_max): (u64, u64), min_rtt: Duration) -> u64 {
+        if self.epoch.is_some() {
+            return self.count;
+        }
+        let (cwnd, w_max) = (cwnd.clamp(1, SEGMENTS_MAX), w_max.min(SEGMENTS_MAX));
+        Epoch::new(Timestamp::ZERO, 0, cwnd, w_max).count(ticks(min_rtt), cwnd, w_max)
     }
 
     /// K in ticks, for figures.
@@ -124,17 +129,7 @@ impl Linux {
         (self.counted_for, self.counted_at) = (cwnd, now);
         let mut epoch = self.epoch.unwrap_or_else(|| Epoch::new(now, acked, cwnd, w_max));
         let at = ticks(now.saturating_since(epoch.began_at).saturating_add(min_rtt));
-        let mut count = match epoch.target(at).checked_sub(cwnd) {
-            None | Some(0) => 100 * cwnd,
-            Some(more) => cwnd / more,
-        };
-        if w_max == 0 {
-            count = count.min(EARLY_COUNT);
-        }
-        if let Some(more) = epoch.estimate(cwnd).checked_sub(cwnd).filter(|more| *more > 0) {
-            count = count.min(cwnd / more);
-        }
-        self.count = count.max(2);
+        self.count = epoch.count(at, cwnd, w_max);
         self.epoch = Some(epoch);
     }
 }
@@ -144,6 +139,21 @@ impl Epoch {
         let missing = w_max.saturating_sub(cwnd);
         let k = cube_root((missing << 40) / C);
         Self { began_at: now, k, origin: w_max.max(cwnd), estimate: cwnd, acked }
+    }
+
+    /// Segments acknowledged for one more, by what is wanted at `at`; at least 2.
+    fn count(&mut self, at: u64, cwnd: u64, w_max: u64) -> u64 {
+        let mut count = match self.target(at).checked_sub(cwnd) {
+            None | Some(0) => 100 * cwnd,
+            Some(more) => cwnd / more,
+        };
+        if w_max == 0 {
+            count = count.min(EARLY_COUNT);
+        }
+        if let Some(more) = self.estimate(cwnd).checked_sub(cwnd).filter(|more| *more > 0) {
+            count = count.min(cwnd / more);
+        }
+        count.max(2)
     }
 
     /// W(`at`) in segments.

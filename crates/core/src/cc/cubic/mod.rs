@@ -24,8 +24,9 @@
 //!   and ns-3, at most one segment for two of them, and 5 % a window before any loss; slow start not
 //!   held at ssthresh; after a timeout the least round trip anew; and, as in ns-3.37, no W_est
 //!   unless `reno_friendly` asks for it. `ns3_hystart`.
-//! - `linux_growth`: as [`linux`] says. Beside it, a loss takes 717/1024 of whole segments, every
-//!   timeout forgets the least round trip, and a loss that was spurious stays in the function.
+//! - `linux_growth`: as [`linux`] says, a measurement over an interval in parts. Beside it, a loss
+//!   takes 717/1024 of whole segments, every timeout forgets the least round trip, and a loss that was
+//!   spurious stays in the function.
 //!
 //! Ranges, all in integers: time from K up to 2^20 / 1024 s = 17 minutes (beyond that W stays), in
 //! 1/1024 s; K up to 34 minutes; W_est in 1/256 byte.
@@ -85,6 +86,8 @@ const TICKS_PER_SEC: u64 = 1 << 10;
 const TICKS_MAX: u64 = 1 << 20;
 /// Fraction bits of W_est.
 const EST_BITS: u32 = 8;
+/// Parts of a round trip, and of a window, in which Linux's growth takes what was acknowledged.
+const LINUX_PARTS: u64 = 16;
 /// ns-3: most acknowledgements for a segment before any loss (`CntClamp`, 5 % a window).
 const NS3_EARLY_COUNT: u64 = 20;
 
@@ -248,6 +251,26 @@ impl Cubic {
         estimate >> EST_BITS
     }
 
+    /// What a measurement over an interval acknowledged is taken in parts, as it came: Linux takes the
+    /// count anew where it has grown. Never less than one acknowledgement tells of.
+    fn avoid_as_linux(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
+        let Some(linux) = &mut self.linux else { return };
+        let (mss, min_rtt) = (window.mss(), self.min_rtt.get().unwrap_or(Duration::ZERO));
+        let round_trips = self.interval.as_nanos() * u128::from(LINUX_PARTS);
+        let by_time = round_trips.checked_div(min_rtt.as_nanos()).unwrap_or(0);
+        let by_size = acked / (window.cwnd() / LINUX_PARTS).max(2 * mss);
+        let parts = u64::try_from(by_time).unwrap_or(u64::MAX).min(by_size).max(1) as u32;
+        let mut left = acked;
+        for later in (0..parts).rev() {
+            let bytes = left / u64::from(later + 1);
+            left -= bytes;
+            let windows = (window.segments(), self.w_max / mss);
+            let at = now - self.interval / parts * later;
+            let segments = linux.grow(at, (bytes, mss), windows, min_rtt);
+            window.set_cwnd(window.cwnd() + segments * mss);
+        }
+    }
+
     /// ns-3's W(t + RTT) in segments: whole ones, on either side of the origin.
     fn ns3_target(&self, now: Timestamp, epoch: &Epoch, mss: u64) -> u64 {
         let since = now.saturating_since(epoch.began_at);
@@ -328,11 +351,8 @@ impl WindowLaw for Cubic {
             }
             return;
         }
-        if let Some(linux) = &mut self.linux {
-            let min_rtt = self.min_rtt.get().unwrap_or(Duration::ZERO);
-            let windows = (window.segments(), self.w_max / mss);
-            let segments = linux.grow(now, (acked, mss), windows, min_rtt);
-            return window.set_cwnd(window.cwnd() + segments * mss);
+        if self.linux.is_some() {
+            return self.avoid_as_linux(now, acked, window);
         }
         let epoch = self.epoch(now, window);
         let middle = now - self.interval / 2;
@@ -419,8 +439,13 @@ impl WindowLaw for Cubic {
         }
         let cwnd = window.cwnd();
         if let Some(linux) = &self.linux {
+            // Where it is to grow from if it doubles until then.
+            let from =
+                if window.ssthresh() < CWND_MAX { cwnd.max(window.ssthresh()) } else { cwnd };
+            let windows = (from / window.mss(), self.w_max / window.mss());
+            let min_rtt = self.min_rtt.get().unwrap_or(Duration::ZERO);
             return Law {
-                growth: ByteCount::new(linux.per_window(cwnd)),
+                growth: ByteCount::new(from / linux.count(windows, min_rtt)),
                 slow_start: self.hystart.host_slow_start(),
                 beta: Some(Beta::of(717, 1024)),
                 ..Law::HOLD
