@@ -1,4 +1,5 @@
-//! One flow over one bottleneck, acknowledgement by acknowledgement, for the tests of algorithms.
+//! One flow over one bottleneck, for the tests of algorithms, which are told of every acknowledgement or
+//! of many at once.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -29,6 +30,11 @@ pub(super) struct Flow {
     pub rtt: Duration,
     /// Packets that may wait.
     pub buffer: u32,
+    /// Least time from one measurement to the next; zero: each tells of one acknowledgement.
+    pub period: Duration,
+    /// What has been acknowledged since the last measurement, and when that was.
+    untold: Measurement,
+    told_at: Timestamp,
     free_at: Timestamp,
     next_send: Timestamp,
     outstanding: VecDeque<Packet>,
@@ -55,6 +61,9 @@ impl Flow {
             rate,
             rtt,
             buffer: 10_000,
+            period: Duration::ZERO,
+            untold: Measurement::default(),
+            told_at: Timestamp::ZERO,
             free_at: Timestamp::ZERO,
             next_send: Timestamp::ZERO,
             outstanding: VecDeque::new(),
@@ -104,24 +113,29 @@ impl Flow {
     fn acknowledge(&mut self) {
         let packet = self.outstanding.pop_front().unwrap();
         self.notice(&packet);
-        let mut measurement = Measurement {
-            in_flight: Some(self.in_flight()),
-            lost: Some(if packet.dropped { MSS } else { ByteCount::ZERO }),
-            ..Measurement::default()
-        };
+        let lost = if packet.dropped { MSS } else { ByteCount::ZERO };
+        let untold = &mut self.untold;
+        untold.in_flight = Some(MSS * self.outstanding.len() as u64);
+        untold.lost = Some(untold.lost.unwrap_or_default() + lost);
         self.dropped += u64::from(packet.dropped);
         if !packet.dropped {
             let rtt = self.now.saturating_since(packet.sent);
+            let min = untold.rtt.map_or(rtt, |earlier| earlier.min.min(rtt));
             self.delivered = (self.delivered.0 + MSS, self.now);
             let (prior_delivered, prior_at) = packet.prior;
             let span = self.now.saturating_since(prior_at);
-            measurement.acked = MSS;
-            measurement.rtt = Some(RttSample { latest: rtt, min: rtt });
-            measurement.delivery_rate = (self.delivered.0 - prior_delivered).per(span);
+            untold.acked += MSS;
+            untold.rtt = Some(RttSample { latest: rtt, min });
+            untold.delivery_rate = (self.delivered.0 - prior_delivered).per(span);
         }
-        measurement.delivered = self.delivered.0;
-        measurement.prior_delivered = packet.prior.0;
-        self.cc.on_measurement(self.now, &measurement);
+        untold.delivered = self.delivered.0;
+        untold.prior_delivered = packet.prior.0;
+        untold.interval = self.now.saturating_since(self.told_at);
+        if self.period.is_zero() || untold.interval >= self.period {
+            let measurement = core::mem::take(untold);
+            self.told_at = self.now;
+            self.cc.on_measurement(self.now, &measurement);
+        }
         let phase = self.cc.state().phase;
         if self.phases.last().is_none_or(|(last, _)| *last != phase) {
             self.phases.push((phase, self.now));

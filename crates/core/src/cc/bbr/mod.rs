@@ -297,7 +297,7 @@ impl Bbr {
             return;
         }
         let lost = measurement.lost.unwrap_or_default();
-        let before = self.in_flight + measurement.acked + lost;
+        let before = self.in_flight_before(measurement);
         let min_rtt = self.min_rtt.unwrap_or_default();
         let has_lasted = now.saturating_since(self.cycle_at) > min_rtt;
         let gain = self.pacing_gain();

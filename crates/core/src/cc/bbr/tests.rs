@@ -32,17 +32,35 @@ fn probe_bw_keeps_the_path_full_with_little_queue() {
     let mut flow = Flow::new(build(&Spec::named("bbr")), RATE, RTT);
     flow.run(2, |_| {});
     let before = flow.delivered.0;
-    let (mut sum, mut samples, mut most) = (0.0, 0u32, 0.0f64);
-    flow.run(9, |flow| {
-        let packets = flow.in_flight().as_f64() / MSS.as_f64();
-        (sum, samples, most) = (sum + packets, samples + 1, most.max(packets));
-    });
+    let (mean, most) = outstanding(&mut flow, 9);
     let carried = (flow.delivered.0 - before).as_f64() * 8.0 / 7.0 / 16e6;
     assert!(carried > 0.98, "{carried}");
     // The product is 54 packets, and the phase of 3/4 ends three quanta above it, at 60.
-    let mean = sum / f64::from(samples);
     assert!((58.0..64.0).contains(&mean), "{mean}");
     assert!(most <= 54.0 * 1.25 + 12.0, "{most}");
+}
+
+/// Packets outstanding until `seconds`: the mean over acknowledgements, and the most.
+fn outstanding(flow: &mut Flow, seconds: u64) -> (f64, f64) {
+    let (mut sum, mut samples, mut most) = (0.0, 0u32, 0.0f64);
+    flow.run(seconds, |flow| {
+        let packets = flow.in_flight().as_f64() / MSS.as_f64();
+        (sum, samples, most) = (sum + packets, samples + 1, most.max(packets));
+    });
+    (sum / f64::from(samples), most)
+}
+
+#[test]
+fn told_four_times_a_round_trip_it_keeps_as_much_outstanding() {
+    let means = [0, 10].map(|ms| {
+        let rate = Rate::from_mbit_per_sec(48);
+        let mut flow = Flow::new(build(&Spec::named("bbr")), rate, RTT);
+        flow.period = Duration::from_millis(ms);
+        flow.run(2, |_| {});
+        outstanding(&mut flow, 9).0
+    });
+    // The phase of 3/4 lasts up to a measurement longer: a quarter of the rate in 10 ms, 10 packets.
+    assert!((means[0] - means[1]).abs() < 10.0, "{means:?}");
 }
 
 #[test]

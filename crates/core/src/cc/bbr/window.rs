@@ -36,6 +36,13 @@ impl Bbr {
         bytes
     }
 
+    /// Bytes in flight before the newest acknowledgement. It tells of no more than leaves at once: of
+    /// the rest that a measurement tells of, what was in flight has been replaced by then.
+    pub(super) fn in_flight_before(&self, measurement: &Measurement) -> ByteCount {
+        let newest = measurement.acked.min(self.send_quantum().max(self.mss * 2));
+        self.in_flight + newest + measurement.lost.unwrap_or_default()
+    }
+
     pub(super) fn save_cwnd(&mut self) {
         let is_whole = self.recovery == Recovery::Open && self.phase != Phase::ProbeRtt;
         self.prior_cwnd = if is_whole { self.cwnd } else { self.prior_cwnd.max(self.cwnd) };
