@@ -8,10 +8,13 @@
 //! neither a burst of data nor one of acknowledgements makes the rate too high.
 //!
 //! Source: draft-ietf-ccwg-bbr section 4.1 (the algorithm of Linux net/ipv4/tcp_rate.c). A sample over
-//! less than the least round-trip time is not given, as there.
+//! less than the least round-trip time is not given, as there. What leaves after the sender had nothing
+//! to send, until more is delivered than was then outstanding, gives a sample that is app-limited.
 //!
 //! ns-3 ([`super::stack::Stack::keeps_rate_samples`]) keeps the segment of the sample, and the sample, until
 //! one is delivered before whose departure more had been delivered; what is delivered meanwhile counts.
+
+use std::collections::VecDeque;
 
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 
@@ -29,6 +32,10 @@ pub(crate) struct Delivery {
     has_rates: bool,
     /// ns-3's sample. Apart: no other stack has one.
     kept: Option<Box<Kept>>,
+    /// Until more than this is delivered, what leaves is app-limited (C.app_limited).
+    limited_until: Option<u32>,
+    /// Times after which and up to which such segments left that may still be delivered.
+    limited: VecDeque<(Timestamp, Timestamp)>,
 }
 
 /// A sample that stands until a better one comes (TcpRateLinux::m_rateSample).
@@ -39,6 +46,7 @@ struct Kept {
     ack_ns: u64,
     /// It has not been found too short.
     is_valid: bool,
+    is_app_limited: bool,
     rate: Option<Rate>,
 }
 
@@ -51,6 +59,8 @@ pub(crate) struct Sample {
     pub delivery_rate: Option<Rate>,
     /// Rate at which they had been sent.
     pub send_rate: Option<Rate>,
+    /// It was sent when there was too little to send.
+    pub is_app_limited: bool,
 }
 
 impl Delivery {
@@ -58,7 +68,16 @@ impl Delivery {
     pub fn new(has_rates: bool, keeps: bool) -> Self {
         let (delivered_at, first_sent) = (Timestamp::ZERO, Timestamp::ZERO);
         let kept = (has_rates && keeps).then(Box::default);
-        Self { delivered: 0, delivered_at, first_sent, has_rates, kept }
+        let (limited_until, limited) = (None, VecDeque::new());
+        Self { delivered: 0, delivered_at, first_sent, has_rates, kept, limited_until, limited }
+    }
+
+    /// Nothing is left to send at `now`, with so many segments in flight.
+    pub fn run_dry(&mut self, now: Timestamp, in_flight: u32) {
+        if self.limited_until.is_none() {
+            self.limited.push_back((now, now));
+        }
+        self.limited_until = Some(self.delivered + in_flight);
     }
 
     /// Segments delivered so far.
@@ -70,6 +89,9 @@ impl Delivery {
     pub fn on_send(&mut self, now: Timestamp, is_first_in_flight: bool) -> Sent {
         if is_first_in_flight {
             (self.first_sent, self.delivered_at) = (now, now);
+        }
+        if let Some((_, to)) = self.limited.back_mut().filter(|_| self.limited_until.is_some()) {
+            *to = now;
         }
         Sent {
             at: now,
@@ -91,15 +113,19 @@ impl Delivery {
     ) -> Sample {
         self.delivered += segments;
         self.delivered_at = now;
+        let is_app_limited = !self.limited.is_empty() && self.was_limited(newest.at);
+        self.limited_until = self.limited_until.filter(|until| self.delivered <= *until);
         if let Some(kept) = &mut self.kept {
             if kept.takes(now, newest) {
                 self.first_sent = newest.at;
+                kept.is_app_limited = is_app_limited;
             }
             return kept.sample(self.delivered, mss, min_rtt_ns);
         }
         self.first_sent = newest.at;
+        let prior_delivered = newest.delivered;
         if !self.has_rates {
-            return Sample { prior_delivered: newest.delivered, ..Sample::default() };
+            return Sample { prior_delivered, is_app_limited, ..Sample::default() };
         }
         let send_ns = nanos_between(newest.first_sent, newest.at);
         let interval_ns = send_ns.max(nanos_between(newest.delivered_at, now));
@@ -107,7 +133,15 @@ impl Delivery {
         let is_long_enough = interval_ns >= min_rtt_ns;
         let rate = |nanos| bytes.per(Duration::from_nanos(nanos)).filter(|_| is_long_enough);
         let (delivery_rate, send_rate) = (rate(interval_ns), rate(send_ns));
-        Sample { prior_delivered: newest.delivered, delivery_rate, send_rate }
+        Sample { prior_delivered, delivery_rate, send_rate, is_app_limited }
+    }
+
+    /// Whether what left at `at` was app-limited. What left before it is forgotten.
+    fn was_limited(&mut self, at: Timestamp) -> bool {
+        while self.limited.front().is_some_and(|(_, to)| *to < at) {
+            self.limited.pop_front();
+        }
+        self.limited.front().is_some_and(|(after, _)| *after < at)
     }
 }
 
@@ -133,7 +167,8 @@ impl Kept {
             self.rate = bytes.per(Duration::from_nanos(interval_ns));
         }
         let prior_delivered = self.prior_delivered;
-        Sample { prior_delivered, delivery_rate: self.rate, send_rate: None }
+        let (delivery_rate, is_app_limited) = (self.rate, self.is_app_limited);
+        Sample { prior_delivered, delivery_rate, send_rate: None, is_app_limited }
     }
 }
 
@@ -177,6 +212,25 @@ mod tests {
         let sent = delivery.on_send(at(0), true);
         let sample = delivery.on_ack(at(50), 1, sent, MSS, 100 * MS);
         assert_eq!((sample.delivery_rate, delivery.delivered()), (None, 1));
+    }
+
+    #[test]
+    fn what_leaves_after_a_pause_is_app_limited_until_what_was_in_flight_is_delivered() {
+        let mut delivery = Delivery::new(true, false);
+        let first = delivery.on_send(at(0), true);
+        delivery.run_dry(at(0), 1);
+        let (second, third) = (delivery.on_send(at(20), false), delivery.on_send(at(40), false));
+        let limited = |delivery: &mut Delivery, ms, sent| {
+            delivery.on_ack(at(ms), 1, sent, MSS, MS).is_app_limited
+        };
+        assert!(!limited(&mut delivery, 100, first), "it left before");
+        // One is delivered, and no more than one was in flight.
+        let fourth = delivery.on_send(at(100), false);
+        assert!(limited(&mut delivery, 120, second) && limited(&mut delivery, 140, third));
+        let fifth = delivery.on_send(at(140), false);
+        assert!(limited(&mut delivery, 200, fourth));
+        assert!(!limited(&mut delivery, 240, fifth));
+        assert!(delivery.limited.is_empty());
     }
 
     #[test]

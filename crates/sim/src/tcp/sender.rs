@@ -185,8 +185,6 @@ struct State {
     frto: Frto,
     /// New segments go before repairs, until the next acknowledgement.
     prefers_new: bool,
-    /// There was room in the window and nothing to send.
-    has_run_dry: bool,
     /// What had been written when the application closed; what of it was not sent is dropped.
     closed_bytes: Option<u64>,
     /// Segments delivered by duplicate acknowledgements, not yet told.
@@ -219,7 +217,6 @@ impl State {
             undo: Undo::default(),
             frto: Frto::default(),
             prefers_new: false,
-            has_run_dry: false,
             closed_bytes: None,
             untold: 0,
             one_way_ms: None,

@@ -30,8 +30,9 @@ impl Sender {
         }
         let next = self.next_segment();
         let Some(next) = next else {
-            self.state.has_run_dry |=
-                self.stack.validates_window || self.board.next() == self.stream.end();
+            if self.stack.validates_window || self.board.next() == self.stream.end() {
+                self.delivery.run_dry(now, self.board.in_flight());
+            }
             self.validate_window(now, false);
             return None;
         };

@@ -78,7 +78,7 @@ impl Sender {
             in_flight: Some(self.in_flight_bytes()),
             delivered: self.delivered_bytes(),
             prior_delivered: self.bytes(sample.prior_delivered),
-            app_limited: std::mem::take(&mut self.state.has_run_dry),
+            app_limited: sample.is_app_limited,
             cwnd_limited: self.cwnd_limited(),
             idle: None,
         };
