@@ -138,7 +138,8 @@ static __noinline void begin(struct sock *sk)
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (slot)
 		flow->slot_count = slot->count;
-	set_mode(flow, MODE_START);
+	flow->mode = MODE_START;
+	show_mode(flow);
 	flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 	set_law(flow, tp, &first);
 	announce(sk);
@@ -257,9 +258,10 @@ int datapath_release(__u64 *ctx)
 		return 0;
 	COUNT(closed);
 	end_pacing(sk, flow);
+	report(sk, 0, EVENT_CLOSE, ca_state(tcp_sk(sk)));
+	/* None, or taken back. */
 	if (!flow->slot)
 		return 0;
-	report(sk, 0, EVENT_CLOSE, ca_state(tcp_sk(sk)));
 	set_mode(flow, MODE_NONE);
 	flow->slot = 0;
 	give_back(index);

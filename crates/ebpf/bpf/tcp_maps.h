@@ -132,17 +132,35 @@ static __always_inline __u32 now_of(struct tcp_sock *tp)
 	return tp->tcp_mstamp;
 }
 
-static __always_inline void set_mode(struct flow *flow, __u8 mode)
+/* The word of its slot; 0: it has none. */
+static __always_inline __u64 *shown_mode(const struct flow *flow)
 {
 	__u32 index = flow->slot - 1;
-	__u64 *shown;
 
-	flow->mode = mode;
-	if (!flow->slot)
-		return;
-	shown = bpf_map_lookup_elem(&modes, &index);
+	return flow->slot ? bpf_map_lookup_elem(&modes, &index) : 0;
+}
+
+/* Whether it has a slot, and nobody has taken that back (Datapath::take_back). */
+static __always_inline bool has_slot(const struct flow *flow)
+{
+	__u64 *shown = shown_mode(flow);
+
+	return shown && *(volatile __u64 *)shown >> 32 == flow->generation;
+}
+
+static __always_inline void show_mode(const struct flow *flow)
+{
+	__u64 *shown = shown_mode(flow);
+
 	if (shown)
-		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | mode;
+		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | flow->mode;
+}
+
+static __always_inline void set_mode(struct flow *flow, __u8 mode)
+{
+	flow->mode = mode;
+	if (has_slot(flow))
+		show_mode(flow);
 }
 
 /* Answers to reports up to now do not know what has just happened to the window. */

@@ -4,7 +4,7 @@
 #ifndef FOREBAY_TCP_RECORD_H
 #define FOREBAY_TCP_RECORD_H
 
-#include "tcp_maps.h"
+#include "tcp_decision.h"
 
 /* Tries where a queue or a ring may refuse for a moment. */
 #define TRIES_MAX 4
@@ -225,14 +225,19 @@ static __always_inline bool write_report(struct sock *sk, struct flow *flow,
 	return true;
 }
 
-/* Writes a record and begins the next interval. What a full half did not take is told by the next. */
+/* Writes a record and begins the next interval. What a full half did not take is told by the next. A
+ * connection whose slot was taken back goes on as one that found none. */
 static __noinline void report(struct sock *sk, const struct rate_sample *rs, __u16 events, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
 
-	if (!flow->slot)
+	if (!has_slot(flow)) {
+		flow->slot = 0;
+		if (flow->mode != MODE_FALLBACK)
+			fall_back(sk);
 		return;
+	}
 	if ((flow->bits & FLOW_UNANNOUNCED && !announce(sk)) ||
 	    !write_report(sk, flow, rs, events, state))
 		keep_events(flow, events);

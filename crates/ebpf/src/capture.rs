@@ -186,7 +186,7 @@ impl Capture {
 }
 
 /// Now on the clock of `bpf_ktime_get_ns`.
-fn monotonic_now() -> Timestamp {
+pub(crate) fn monotonic_now() -> Timestamp {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every Linux and `time` is ours to write.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };

@@ -275,6 +275,26 @@ impl Datapath {
         if (word >> 32) as u32 == flow.generation { Mode::of(word as u32) } else { None }
     }
 
+    /// Takes the slot of a connection back that is not heard of any more: the kernel may have kept its end
+    /// to itself. If it lives it goes on under the kernel's law. False: it has none, or the slot could not
+    /// be freed now.
+    pub fn take_back(&mut self, flow: FlowId) -> bool {
+        let Some(word) = self.modes.words().get(flow.slot as usize) else { return false };
+        let shown = word.load(Ordering::Relaxed);
+        let is_taken = (shown >> 32) as u32 == flow.generation && shown as u32 != 0;
+        if !is_taken
+            || word.compare_exchange(shown, 0, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return false;
+        }
+        let slot = flow.slot.to_ne_bytes();
+        let is_free = self.maps[FREE_SLOTS].update(&[], &slot, MapFlags::ANY).is_ok();
+        if !is_free {
+            word.store(shown, Ordering::Relaxed);
+        }
+        is_free
+    }
+
     /// Every connection that has a slot, with its law: from memory, as of now.
     pub fn connections(&self) -> impl Iterator<Item = (FlowId, Mode)> + '_ {
         self.modes.words().iter().enumerate().filter_map(|(slot, word)| {
@@ -282,6 +302,11 @@ impl Datapath {
             let flow = FlowId { slot: slot as u32, generation: (word >> 32) as u32 };
             Some((flow, Mode::of(word as u32)?))
         })
+    }
+
+    /// All slots.
+    pub fn slots(&self) -> u32 {
+        self.flows
     }
 
     /// Slots without a connection.

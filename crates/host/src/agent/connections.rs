@@ -151,6 +151,12 @@ impl Connections {
         self.shortest_rtt.map(|(rtt, _)| rtt)
     }
 
+    /// When a connection was last heard of; `None`: never.
+    pub fn heard(&self, table: usize, flow: FlowId) -> Option<Timestamp> {
+        let connection = self.tables.get(table)?.get(flow.slot as usize)?.as_deref()?;
+        Some(connection.flow.head()).filter(|head| head.flow == flow).map(|head| head.at)
+    }
+
     /// The connections of which `has_ended` holds.
     pub fn ended(&self, has_ended: &dyn Fn(usize, FlowId) -> bool) -> Vec<(usize, FlowId)> {
         let all = self.tables.iter().enumerate().flat_map(|(table, slots)| {

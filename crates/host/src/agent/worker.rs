@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
-use forebay_ebpf::tcp::{Counters, Datapath, Options, Record, Reporting};
+use forebay_ebpf::tcp::{Counters, Datapath, FlowId, Options, Record, Reporting};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
@@ -50,6 +50,11 @@ const STALE_AFTER: Duration = PERIOD_MAX.saturating_mul(2);
 const PROMPT: Duration = Duration::from_millis(1);
 /// How often connections are looked for whose end was not heard of.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Where no more than one slot in so many is free, those of connections are taken back that have been
+/// silent for [`SILENT`].
+const SPARE_PARTS: u32 = 8;
+/// Longer than most pauses, and what a connection loses that goes on is only its agent.
+const SILENT: Duration = Duration::from_secs(3600);
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 16;
 
@@ -182,6 +187,7 @@ impl AgentWorker {
             return Ok(());
         }
         self.swept = now;
+        self.take_back(now);
         let datapaths = &self.datapaths;
         let ended = self.connections.ended(&|table, flow| datapaths[table].mode(flow).is_none());
         if !ended.is_empty() {
@@ -190,6 +196,30 @@ impl AgentWorker {
             self.connections.drop_unheard(&ended);
         }
         Ok(())
+    }
+
+    /// Takes slots back that nobody is heard of, where few are left: those of connections whose end the
+    /// kernel has kept to itself are among them.
+    fn take_back(&mut self, now: Timestamp) {
+        for (table, datapath) in self.datapaths.iter_mut().enumerate() {
+            if datapath.free_slots() > datapath.slots() / SPARE_PARTS {
+                continue;
+            }
+            let heard = |flow| self.connections.heard(table, flow).unwrap_or(self.started);
+            let silent: Vec<FlowId> = datapath
+                .connections()
+                .map(|(flow, _)| flow)
+                .filter(|flow| now.saturating_since(heard(*flow)) > SILENT)
+                .collect();
+            let count = silent.iter().filter(|flow| datapath.take_back(**flow)).count();
+            if count > 0 {
+                let name = datapath.name();
+                tracing::info!(
+                    name,
+                    "{count} connections, silent for an hour, have lost their slots"
+                );
+            }
+        }
     }
 
     fn drain(&mut self) -> Result<usize, forebay_ebpf::Error> {

@@ -8,13 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_core::cc::{Law, SendLimits};
-use forebay_core::units::ByteCount;
+use forebay_core::units::{ByteCount, Timestamp};
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::slot::Slot;
 use super::super::{
-    Cadence, Datapath, Decision, Events, FREE_SLOTS, Head, Mode, OPENED_WORD, Options, Record,
-    Reporting,
+    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Mode, OPENED_WORD, Options,
+    Record, Reporting,
 };
 use super::Random;
 use super::loopback::{
@@ -23,7 +23,35 @@ use super::loopback::{
 };
 use super::loss::{EVERYTHING, lose, stream_on, stream_until};
 use crate::Error;
+use crate::capture::monotonic_now;
 use crate::program::tests::loaded;
+
+#[test]
+fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_kernels_law() {
+    let Some(mut datapath) = loaded(Datapath::register(&Options { flows: 1, ..options() })) else {
+        return;
+    };
+    let (address, received) = sink(2);
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
+    let (first, _) = datapath.connections().next().expect("a connection");
+    assert!(datapath.take_back(first));
+    assert!(!datapath.take_back(first), "it was taken back already");
+    until("the kernel's law holds", || datapath.counters().fallbacks == 1);
+    let second = connect(address, datapath.name());
+    until("another connection has the slot", || datapath.connections().count() == 1);
+    let (other, _) = datapath.connections().next().expect("a connection");
+    assert_eq!((other.slot, datapath.counters().refused), (first.slot, 0));
+    // The end of the first one gives back nothing.
+    end.send(()).expect("told");
+    let sent = sender.join().expect("sent");
+    until("the first ends", || datapath.counters().closed == 1);
+    assert_eq!(datapath.free_slots(), 0);
+    drop(second);
+    until("both end", || datapath.counters().closed == 2);
+    assert_eq!(datapath.free_slots(), 1);
+    assert_eq!(received.join().expect("received"), sent);
+}
 
 #[test]
 fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
@@ -86,13 +114,16 @@ fn no_decision_is_lost_or_reaches_another_connection() {
     let (address_2, received_2) = sink_with(1, |_| {});
     let connections = [stream_until(&datapath, address), stream_until(&datapath, address_2)];
     let mut newest: Vec<Head> = Vec::new();
-    let mut seen = 0;
+    let (mut seen, mut obeyed) = (0, 0);
     let mut decided = 0_u64;
+    let mut random = Random(6);
     // Windows of 30 to 39 segments for the connection with the odd number, 50 to 59 for the other.
-    let window = |head: &Head, turn: u64| {
+    let window = |head: &Head, turn: u32| {
         let base = if head.flow.generation % 2 == 1 { 30 } else { 50 };
-        base + (turn % 10) as u32
+        base + turn % 10
     };
+    // The last window that each has been told, and since when.
+    let mut told: Vec<(FlowId, Timestamp, u32)> = Vec::new();
     while decided < 1_000_000 {
         datapath
             .drain(&mut |record| {
@@ -106,18 +137,29 @@ fn no_decision_is_lost_or_reaches_another_connection() {
                     assert!((base..base + 10).contains(&head.cwnd), "{head:?}");
                     seen += 1;
                 }
+                // An acknowledgement that came after a decision has taken it.
+                let last = told.iter().find(|(flow, since, _)| {
+                    *flow == head.flow && head.at > *since && head.mode == Mode::Agent
+                });
+                if let Some((_, _, cwnd)) = last {
+                    assert_eq!(head.cwnd, *cwnd, "{head:?}");
+                    obeyed += 1;
+                }
             })
             .expect("drained");
+        told.clear();
         for head in &newest {
-            for turn in 0..500 {
+            let turns = 400 + random.below(200);
+            for turn in 0..turns {
                 let decision = Decision {
                     cwnd: Some(window(head, turn)),
                     pacing_rate: Some(RATE),
                     ..Decision::default()
                 };
                 datapath.decide(head, &decision);
-                decided += 1;
             }
+            decided += u64::from(turns);
+            told.push((head.flow, monotonic_now(), window(head, turns - 1)));
         }
         thread::sleep(Duration::from_micros(200));
     }
@@ -138,7 +180,7 @@ fn no_decision_is_lost_or_reaches_another_connection() {
             own.last().is_some_and(|head| head.cwnd == *cwnd)
         })
     });
-    assert!(seen > 20, "{seen}");
+    assert!(seen > 20 && obeyed > 20, "{seen} and {obeyed}");
     for (socket, end, sender) in connections {
         drop(socket);
         end.send(()).expect("told");
