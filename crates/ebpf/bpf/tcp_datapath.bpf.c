@@ -60,9 +60,11 @@ static __noinline void watch_wires(struct sock *sk)
 	}
 }
 
-/* Why a record is due with this acknowledgement; 0: none is. */
-static __always_inline __u16 due(const struct flow *flow, struct tcp_sock *tp, bool is_round_over)
+/* Why a record is due with this acknowledgement; 0: none is. While holes are being repaired a round may take
+ * several round trips, and nobody would be asked for so long. */
+static __always_inline __u16 due(const struct flow *flow, struct tcp_sock *tp, __u8 state)
 {
+	bool is_round_over = (__s32)(tp->snd_una - flow->round_end) > 0;
 	bool is_per_round = flow->mode == MODE_FALLBACK || flow->law.flags & LAW_PER_ROUND;
 	__u32 since = now_of(tp) - flow->reported_us;
 
@@ -74,7 +76,9 @@ static __always_inline __u16 due(const struct flow *flow, struct tcp_sock *tp, b
 		return 0;
 	if (!is_per_round)
 		return EVENT_TIMER;
-	return is_round_over ? EVENT_ROUND : 0;
+	if (is_round_over)
+		return EVENT_ROUND;
+	return state != TCP_CA_OPEN && since > repair_round(tp) ? EVENT_TIMER : 0;
 }
 
 static __always_inline void fold(struct flow *flow, const struct rate_sample *rs)
@@ -114,6 +118,7 @@ static __noinline void begin(struct sock *sk)
 	struct flow *flow = flow_of(sk);
 	struct law first = settings.first;
 	struct slot *slot;
+	__u64 *shown;
 	__u32 index;
 
 	/* A SYN that was lost has been answered here already. */
@@ -139,7 +144,9 @@ static __noinline void begin(struct sock *sk)
 	if (slot)
 		flow->slot_count = slot->count;
 	flow->mode = MODE_START;
-	show_mode(flow);
+	shown = shown_mode(flow);
+	if (shown)
+		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | flow->mode;
 	flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 	set_law(flow, tp, &first);
 	announce(sk);
@@ -153,6 +160,17 @@ static __always_inline bool is_opening(struct sock *sk)
 	return state == TCP_SYN_SENT || state == TCP_SYN_RECV;
 }
 
+/* Makes up for an init that the kernel left out, as it leaves out others (make_up). False: the connection
+ * is not open yet, and init comes. */
+static __always_inline bool begin_late(struct sock *sk)
+{
+	if (is_opening(sk))
+		return false;
+	begin(sk);
+	COUNT(made_up);
+	return true;
+}
+
 static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -161,14 +179,9 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	__u8 state = ca_state(tp);
 	__u16 reason;
 
-	if (unlikely(!flow->generation)) {
-		if (is_opening(sk)) {
-			follow_pacing(sk, tp);
-			return;
-		}
-		/* The kernel left init out, as it leaves out others (make_up). */
-		begin(sk);
-		COUNT(made_up);
+	if (unlikely(!flow->generation) && !begin_late(sk)) {
+		follow_pacing(sk, tp);
+		return;
 	}
 	if (unlikely(!is_threshold(tp->snd_ssthresh)))
 		make_up(sk);
@@ -202,7 +215,7 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 		return;
 	if (unlikely(has_wires(flow)))
 		watch_wires(sk);
-	reason = due(flow, tp, (__s32)(tp->snd_una - flow->round_end) > 0);
+	reason = due(flow, tp, state);
 	if (reason)
 		report(sk, rs, reason, state);
 }
@@ -252,19 +265,16 @@ int datapath_release(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct flow *flow = flow_of(sk);
-	__u32 index = flow->slot - 1;
 
 	if (!flow->generation)
 		return 0;
 	COUNT(closed);
 	end_pacing(sk, flow);
-	report(sk, 0, EVENT_CLOSE, ca_state(tcp_sk(sk)));
-	/* None, or taken back. */
-	if (!flow->slot)
-		return 0;
-	set_mode(flow, MODE_NONE);
+	if (has_slot(flow))
+		report(sk, 0, EVENT_CLOSE, ca_state(tcp_sk(sk)));
+	if (show_next(flow, MODE_NONE))
+		give_back(flow->slot - 1);
 	flow->slot = 0;
-	give_back(index);
 	return 0;
 }
 
@@ -288,6 +298,9 @@ int datapath_set_state(__u64 *ctx)
 	bool is_episode;
 
 	if (settings.left_out && next >= TCP_CA_CWR)
+		return 0;
+	/* Nothing is to be told of a SYN that was lost, nor of a connection that is at its end. */
+	if (!flow->generation && (next != TCP_CA_LOSS || !begin_late(sk)))
 		return 0;
 	if (!is_threshold(tp->snd_ssthresh))
 		make_up(sk);

@@ -68,9 +68,15 @@ static __always_inline __u32 period_of(const struct flow *flow)
 	return flow->mode == MODE_FALLBACK ? FALLBACK_REPORT_US : flow->law.report_us;
 }
 
+/* The longest time to a record where one a round is asked for and holes are being repaired. */
+static __always_inline __u32 repair_round(struct tcp_sock *tp)
+{
+	return (tp->srtt_us >> 3) + (tp->srtt_us >> 5);
+}
+
 /* How long a record waits for its answer, so that a connection falls back within max(4 RTT,
  * PATIENCE_US) of its agent's end: the first record that stays unanswered comes up to a round trip or
- * the time between two reports later. */
+ * the time between two reports later, and in a repair a quarter more. */
 static __always_inline __u32 patience(const struct flow *flow, struct tcp_sock *tp)
 {
 	/* srtt_us is in 1/8. */

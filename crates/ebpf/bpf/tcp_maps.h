@@ -148,19 +148,19 @@ static __always_inline bool has_slot(const struct flow *flow)
 	return shown && *(volatile __u64 *)shown >> 32 == flow->generation;
 }
 
-static __always_inline void show_mode(const struct flow *flow)
+/* Shows that a connection under `flow->mode` goes to the next; false: it has no slot, or that was taken
+ * back, perhaps just now. */
+static __always_inline bool show_next(const struct flow *flow, __u8 next)
 {
-	__u64 *shown = shown_mode(flow);
+	__u64 *shown = shown_mode(flow), generation = (__u64)flow->generation << 32;
 
-	if (shown)
-		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | flow->mode;
+	return shown && __sync_bool_compare_and_swap(shown, generation | flow->mode, generation | next);
 }
 
 static __always_inline void set_mode(struct flow *flow, __u8 mode)
 {
+	show_next(flow, mode);
 	flow->mode = mode;
-	if (has_slot(flow))
-		show_mode(flow);
 }
 
 /* Answers to reports up to now do not know what has just happened to the window. */

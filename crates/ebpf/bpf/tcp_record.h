@@ -232,6 +232,8 @@ static __noinline void report(struct sock *sk, const struct rate_sample *rs, __u
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
 
+	if (!flow->slot)
+		return;
 	if (!has_slot(flow)) {
 		flow->slot = 0;
 		if (flow->mode != MODE_FALLBACK)

@@ -81,8 +81,8 @@ pub struct Measurement {
     pub delivered: ByteCount,
     /// `delivered` at the time the newest acknowledged packet was sent (counts rounds).
     pub prior_delivered: ByteCount,
-    /// The sender had at some time of the interval nothing to send; in TCP, when it sent the newest
-    /// acknowledged packet (draft-ietf-ccwg-bbr, RS.is_app_limited).
+    /// The sender had at some time of the interval nothing to send; in TCP, when it sent the newest packet
+    /// that one of the interval's acknowledgements told of (draft-ietf-ccwg-bbr, RS.is_app_limited).
     pub app_limited: bool,
     /// What the sender had to send filled the window. `None`: to be told from `app_limited` and
     /// `in_flight`.

@@ -57,7 +57,8 @@ impl Events {
     pub const CLOSE: Self = Self(1 << 1);
     /// Something sent after the last report has been acknowledged.
     pub const ROUND: Self = Self(1 << 2);
-    /// The time between reports has passed.
+    /// The time between reports has passed; where one a round is asked for, 5/4 of a round trip in which
+    /// holes were being repaired.
     pub const TIMER: Self = Self(1 << 3);
     /// A recovery began.
     pub const LOSS: Self = Self(1 << 4);

@@ -176,6 +176,15 @@ impl Connections {
         }
     }
 
+    /// Drops a connection whose slot was taken back.
+    pub fn lose(&mut self, table: usize, flow: FlowId) {
+        self.totals.taken_back += 1;
+        let place = (table, flow.slot);
+        if get(&mut self.tables, place).is_some_and(|it| it.flow.head().flow == flow) {
+            self.remove(place);
+        }
+    }
+
     /// What was counted of all connections, those that are gone among them.
     pub fn totals(&self) -> Totals {
         self.totals

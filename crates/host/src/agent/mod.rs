@@ -20,6 +20,7 @@ pub mod recording;
 pub mod replay;
 pub mod rows;
 pub mod rules;
+mod silence;
 pub mod status;
 mod worker;
 

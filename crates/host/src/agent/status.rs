@@ -65,6 +65,9 @@ pub struct Totals {
     pub stale: u64,
     /// Connections whose algorithm failed.
     pub failed: u64,
+    /// Silent connections that lost their slots because few were left.
+    #[serde(default)]
+    pub taken_back: u64,
 }
 
 /// A recording under way.
@@ -152,12 +155,16 @@ impl AgentStatus {
         for rule in &self.rules {
             writeln!(out, "rule {rule}")?;
         }
-        let Totals { opened, closed, reports, missed, decisions, stale, failed } = self.totals;
+        let Totals { opened, closed, reports, missed, decisions, stale, failed, taken_back } =
+            self.totals;
         writeln!(
             out,
             "{opened} connections, {closed} of them closed; {reports} reports, {missed} missed; \
              {decisions} decisions, {stale} too late; {failed} failed"
         )?;
+        if taken_back > 0 {
+            writeln!(out, "{taken_back} silent connections have lost their slots")?;
+        }
         if let Some(recording) = &self.recording {
             let state = if recording.ended { "has ended" } else { "goes on" };
             writeln!(out, "recording {}: {state}", recording.file)?;

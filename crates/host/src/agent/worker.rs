@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
-use forebay_ebpf::tcp::{Counters, Datapath, FlowId, Options, Record, Reporting};
+use forebay_ebpf::tcp::{Counters, Datapath, Options, Record, Reporting};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
@@ -24,6 +24,7 @@ use super::connections::Connections;
 use super::flow::Terms;
 use super::recording::{self, Recorder, SCHEMA, Start, Writer};
 use super::rules::Choice;
+use super::silence::Silence;
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
 use super::{AgentError, Cadence, Config, PERIOD_MAX, features};
 use crate::clock;
@@ -85,6 +86,8 @@ fn answer(worker: &Handle<AgentStatus>, request: Request) -> Answer {
 struct AgentWorker {
     /// In the order of the algorithms.
     datapaths: Vec<Datapath>,
+    /// Of each.
+    silence: Vec<Silence>,
     wakes: Wakes,
     connections: Connections,
     algorithms: Vec<AlgorithmStatus>,
@@ -133,6 +136,7 @@ impl AgentWorker {
         let rules = config.rules.clone();
         Ok(Self {
             wakes: Wakes::of(&datapaths).map_err(AgentError::SetUp)?,
+            silence: datapaths.iter().map(|_| Silence::default()).collect(),
             datapaths,
             algorithms: choices
                 .iter()
@@ -202,16 +206,17 @@ impl AgentWorker {
     /// kernel has kept to itself are among them.
     fn take_back(&mut self, now: Timestamp) {
         for (table, datapath) in self.datapaths.iter_mut().enumerate() {
+            let held = datapath.connections().map(|(flow, _)| flow);
+            let heard = |flow| self.connections.heard(table, flow);
+            let silent = self.silence[table].longer_than(SILENT, now, held, heard);
             if datapath.free_slots() > datapath.slots() / SPARE_PARTS {
                 continue;
             }
-            let heard = |flow| self.connections.heard(table, flow).unwrap_or(self.started);
-            let silent: Vec<FlowId> = datapath
-                .connections()
-                .map(|(flow, _)| flow)
-                .filter(|flow| now.saturating_since(heard(*flow)) > SILENT)
-                .collect();
-            let count = silent.iter().filter(|flow| datapath.take_back(**flow)).count();
+            let mut count = 0;
+            for flow in silent.into_iter().filter(|flow| datapath.take_back(*flow)) {
+                self.connections.lose(table, flow);
+                count += 1;
+            }
             if count > 0 {
                 let name = datapath.name();
                 tracing::info!(

@@ -253,7 +253,7 @@ fn sum(earlier: &AgentRecord, later: &AgentRecord) -> AgentRecord {
 /// A connection of which something was heard after the fault.
 struct Survivor {
     /// From when on it must fall back in time: from the fault, or from the timeout that it was waiting for
-    /// then. Who hears and sends nothing asks nobody and finds nothing out.
+    /// then, or from its beginning. Who hears and sends nothing asks nobody and finds nothing out.
     from_ns: u64,
     fallen: Option<Fallen>,
 }
@@ -271,10 +271,12 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
     let mut survivors: BTreeMap<(usize, u64), Survivor> = BTreeMap::new();
     for (number, path) in recordings.iter().enumerate() {
         recording::read(path, |_, row| {
-            let (flow, head, heard) = match &row {
-                Row::Open(open) => (open.flow, &open.head, open.window_us.zip(open.acks)),
+            let (flow, head, heard, is_new) = match &row {
+                Row::Open(open) => {
+                    (open.flow, &open.head, open.window_us.zip(open.acks), !open.adopted)
+                }
                 Row::Report(report) => {
-                    (report.flow, &report.head, Some((report.window_us, report.acks)))
+                    (report.flow, &report.head, Some((report.window_us, report.acks)), false)
                 }
                 Row::End { reason } => return Err(format!("it ends before the run: {reason}")),
                 _ => return Ok(()),
@@ -282,7 +284,7 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
             if head.at_ns > hit_ns {
                 survivors
                     .entry((number, flow))
-                    .or_insert_with(|| Survivor::first_heard(head, heard, hit_ns))
+                    .or_insert_with(|| Survivor::first_heard(head, heard, is_new, hit_ns))
                     .take(head, heard, hit_ns);
             }
             Ok(())
@@ -308,8 +310,8 @@ fn is_first_sign(head: &HeadRow, heard: Heard, acks_max: u32, by_ns: u64) -> boo
 }
 
 impl Survivor {
-    fn first_heard(head: &HeadRow, heard: Heard, hit_ns: u64) -> Self {
-        let waited = is_first_sign(head, heard, 0, hit_ns);
+    fn first_heard(head: &HeadRow, heard: Heard, is_new: bool, hit_ns: u64) -> Self {
+        let waited = is_new || is_first_sign(head, heard, 0, hit_ns);
         Self { from_ns: if waited { head.at_ns } else { hit_ns }, fallen: None }
     }
 
@@ -397,6 +399,7 @@ mod tests {
         // Before the fault at 1 s nothing counts. 4 round trips are 200 ms. The third was silent from
         // then on, the fourth was not, and the first was heard again before. The fifth waited for its
         // timeout, after which it had its 200 ms; the sixth heard one acknowledgement, and was the latest.
+        // The seventh began later.
         write(&recordings[0], &[report(0, 900, Events::FALLBACK), report(0, 950, Events::RESUMED)]);
         let open = Open {
             flow: 0,
@@ -408,8 +411,12 @@ mod tests {
             window_us: None,
             acks: None,
         };
+        let begun =
+            Open { flow: 7, adopted: false, head: head(1400, Events::OPEN), ..open.clone() };
         let rows = [
             Row::Open(open),
+            Row::Open(begun),
+            covering(7, 1600, 200, 9),
             covering(3, 1900, 800, 1),
             covering(4, 1210, 900, 2),
             covering(1, 1230, 20, 1),
@@ -424,7 +431,7 @@ mod tests {
         write(&recordings[1], &rows);
         let seen = after_fault(&recordings, 1_000_000_000).unwrap();
         let (last_ns, late_ns) = (990_000_000, 45_000_000);
-        assert_eq!(seen, AgentFault { fell_back: 6, last_ns, late_ns, resumed: 1 });
+        assert_eq!(seen, AgentFault { fell_back: 7, last_ns, late_ns, resumed: 1 });
     }
 
     #[test]

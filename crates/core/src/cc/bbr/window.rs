@@ -37,7 +37,8 @@ impl Bbr {
     }
 
     /// Bytes in flight before the newest acknowledgement. It tells of no more than leaves at once: of
-    /// the rest that a measurement tells of, what was in flight has been replaced by then.
+    /// the rest that a measurement tells of, what was in flight has been replaced by then. Losses
+    /// count whole: nothing says which of them the newest told of.
     pub(super) fn in_flight_before(&self, measurement: &Measurement) -> ByteCount {
         let newest = measurement.acked.min(self.send_quantum().max(self.mss * 2));
         self.in_flight + newest + measurement.lost.unwrap_or_default()

@@ -129,6 +129,8 @@ struct Cubic {
     min_rtt: MinRtt,
     /// Interval of the last measurement.
     interval: Duration,
+    /// Over which its acknowledgements came: not over a pause before them.
+    acked_over: Duration,
     /// Bytes; 0 if there was no loss.
     w_max: u64,
     /// Window before the last loss, bytes.
@@ -256,7 +258,7 @@ impl Cubic {
     fn avoid_as_linux(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
         let Some(linux) = &mut self.linux else { return };
         let (mss, min_rtt) = (window.mss(), self.min_rtt.get().unwrap_or(Duration::ZERO));
-        let round_trips = self.interval.as_nanos() * u128::from(LINUX_PARTS);
+        let round_trips = self.acked_over.as_nanos() * u128::from(LINUX_PARTS);
         let by_time = round_trips.checked_div(min_rtt.as_nanos()).unwrap_or(0);
         let by_size = acked / (window.cwnd() / LINUX_PARTS).max(2 * mss);
         let parts = u64::try_from(by_time).unwrap_or(u64::MAX).min(by_size).max(1) as u32;
@@ -265,7 +267,7 @@ impl Cubic {
             let bytes = left / u64::from(later + 1);
             left -= bytes;
             let windows = (window.segments(), self.w_max / mss);
-            let at = now - self.interval / parts * later;
+            let at = now - self.acked_over / parts * later;
             let segments = linux.grow(at, (bytes, mss), windows, min_rtt);
             window.set_cwnd(window.cwnd() + segments * mss);
         }
@@ -316,14 +318,16 @@ impl WindowLaw for Cubic {
     }
 
     fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
-        self.interval = measurement.interval;
+        let interval = measurement.interval;
+        self.interval = interval;
+        self.acked_over = measurement.rtt.map_or(interval, |rtt| interval.min(rtt.latest));
         if self.linux.as_ref().is_some_and(|linux| linux.discards_rtt(now)) {
             return;
         }
         self.min_rtt.observe(measurement);
         self.hystart.observe(now, measurement, window);
         if let Some(epoch) = self.epoch.as_mut().filter(|_| measurement.app_limited) {
-            epoch.began_at = (epoch.began_at + measurement.interval).min(now);
+            epoch.began_at = (epoch.began_at + interval).min(now);
         }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::cc::RttSample;
 use crate::cc::window::tests::{Fed, MSS};
 
 #[test]
@@ -140,6 +141,24 @@ fn pauses_do_not_count_as_time_since_the_loss() {
     fed.gap = Duration::from_micros(100);
     fed.ack(100);
     assert!(fed.cwnd() - before < 10 * MSS, "{}", fed.cwnd() - before);
+}
+
+#[test]
+fn in_linux_acknowledgements_after_a_pause_came_after_it() {
+    let (rtt, pause) = (Duration::from_millis(100), Duration::from_secs(5));
+    let windows = [pause, rtt].map(|interval| {
+        let mut fed = Fed::new(&ALGORITHM, &[("linux_growth", "true")]);
+        fed.rtt = Some(RttSample { latest: rtt, min: rtt });
+        fed.gap = Duration::from_millis(1);
+        fed.ack(90);
+        fed.lose();
+        fed.ack(10);
+        fed.now += pause - interval;
+        fed.gap = interval;
+        fed.measure(70 * MSS);
+        fed.cwnd()
+    });
+    assert_eq!(windows[0], windows[1]);
 }
 
 #[test]

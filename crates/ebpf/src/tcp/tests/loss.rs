@@ -97,19 +97,26 @@ pub(super) fn serve_until(datapath: &mut Datapath, agent: &mut Agent, event: Eve
     });
 }
 
-/// Serves through so many episodes of loss, one after the other, of what `receiver` gets.
-fn lose_often(datapath: &mut Datapath, agent: &mut Agent, receiver: &TcpStream, episodes: usize) {
-    let begins = Events::from_bits(Events::LOSS.bits() | Events::RTO.bits());
-    for _ in 0..episodes {
-        lose(receiver, EVERYTHING / 8);
-        serve_until(datapath, agent, begins);
-        lose(receiver, 0);
-        // The end may have come with the beginning.
-        until("the repair", || {
-            agent.serve(datapath, Reporting::default());
-            agent.records.last().is_some_and(|last| last.head().ca_state == CaState::Open)
-        });
+/// Serves through an episode of loss, of `share` of what `receiver` gets and until `more` after it was told.
+fn lose_once(
+    datapath: &mut Datapath,
+    agent: &mut Agent,
+    receiver: &TcpStream,
+    (share, more): (u32, Duration),
+) {
+    lose(receiver, share);
+    serve_until(datapath, agent, Events::from_bits(Events::LOSS.bits() | Events::RTO.bits()));
+    let ends_at = Instant::now() + more;
+    while Instant::now() < ends_at {
+        agent.serve(datapath, Reporting::default());
+        thread::sleep(Duration::from_millis(1));
     }
+    lose(receiver, 0);
+    // The end may have come with the beginning.
+    until("the repair", || {
+        agent.serve(datapath, Reporting::default());
+        agent.records.last().is_some_and(|last| last.head().ca_state == CaState::Open)
+    });
 }
 
 #[test]
@@ -128,7 +135,9 @@ fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
         agent.serve(&mut datapath, Reporting::default());
         agent.records.len() > 20
     });
-    lose_often(&mut datapath, &mut agent, &receiver, EPISODES);
+    for _ in 0..EPISODES {
+        lose_once(&mut datapath, &mut agent, &receiver, (EVERYTHING / 8, Duration::ZERO));
+    }
     drop(receiver);
     end.send(()).expect("told");
     until("it ends", || agent.serve(&mut datapath, Reporting::default()));
@@ -167,6 +176,32 @@ fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
             _ => {}
         }
     }
+}
+
+#[test]
+fn a_repair_that_lasts_is_told_before_its_round_ends() {
+    let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    let (tell, accepted) = mpsc::channel();
+    let (address, received) = sink_with(1, move |stream: &TcpStream| {
+        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
+    });
+    let (socket, end, sender) = stream_until(&datapath, address);
+    drop(socket);
+    let receiver = accepted.recv().expect("accepted");
+    let mut agent = Agent::default();
+    // Some of what is sent again is lost again: that lasts, once in a few episodes.
+    let (lasting, deadline) =
+        ((EVERYTHING / 10, Duration::from_millis(60)), Instant::now() + 3 * LONG);
+    while !agent.records.iter().any(|record| record.head().events.contains(Events::TIMER)) {
+        assert!(Instant::now() < deadline, "{} records", agent.records.len());
+        lose_once(&mut datapath, &mut agent, &receiver, lasting);
+    }
+    drop(receiver);
+    end.send(()).expect("told");
+    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
+    let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
+    assert!(with(&heads, Events::TIMER).iter().all(|head| head.ca_state != CaState::Open));
 }
 
 #[test]
@@ -294,7 +329,9 @@ fn the_acknowledgement_that_begins_a_recovery_counts_for_what_may_leave() {
         for pair in reports.windows(2) {
             let (before, head) = (&pair[0].head, &pair[1].head);
             let begins = before.ca_state <= CaState::Disorder && head.ca_state == CaState::Recovery;
-            if !begins || pair[1].acks != 1 || head.seq != before.seq + 1 {
+            // RACK's timer may have begun it, and sent.
+            let has_sent = head.retransmitted != before.retransmitted;
+            if !begins || has_sent || pair[1].acks != 1 || head.seq != before.seq + 1 {
                 continue;
             }
             let acked = head.delivered.wrapping_sub(before.delivered);

@@ -1,9 +1,10 @@
 //! What must hold whatever a reader writes or leaves behind: slots, numbers, windows and pins.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,10 +35,23 @@ fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_ker
     let (address, received) = sink(2);
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
+    let mut agent = Agent::default();
+    // However the agent goes on: it is answered in time, and yet under the kernel's law.
+    let mut serve = |datapath: &mut Datapath| {
+        agent.serve(datapath, Reporting::default());
+    };
+    until("the agent leads it", || {
+        serve(&mut datapath);
+        datapath.connections().any(|(_, mode)| mode == Mode::Agent)
+    });
     let (first, _) = datapath.connections().next().expect("a connection");
+    let before = datapath.counters();
     assert!(datapath.take_back(first));
     assert!(!datapath.take_back(first), "it was taken back already");
-    until("the kernel's law holds", || datapath.counters().fallbacks == 1);
+    until("the kernel's law holds", || {
+        serve(&mut datapath);
+        datapath.counters().fallbacks == before.fallbacks + 1
+    });
     let second = connect(address, datapath.name());
     until("another connection has the slot", || datapath.connections().count() == 1);
     let (other, _) = datapath.connections().next().expect("a connection");
@@ -49,7 +63,7 @@ fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_ker
     assert_eq!(datapath.free_slots(), 0);
     drop(second);
     until("both end", || datapath.counters().closed == 2);
-    assert_eq!(datapath.free_slots(), 1);
+    until("the second's slot is free", || datapath.free_slots() == 1);
     assert_eq!(received.join().expect("received"), sent);
 }
 
@@ -320,6 +334,7 @@ fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
         | Events::SPURIOUS.bits();
     assert!(heads.len() > 1 && heads[0].events == Events::OPEN, "{heads:?}");
     assert!(heads.iter().all(|head| head.events.bits() & happened == 0), "{heads:?}");
+    assert_eq!(datapath.counters().fallbacks, 0);
 }
 
 #[test]
@@ -503,4 +518,29 @@ fn a_connection_whose_begin_the_kernel_did_not_tell_of_has_a_slot_and_a_law() {
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     until("it ends", || datapath.counters().closed == 1);
     assert_eq!(datapath.connections().count(), 0);
+}
+
+#[test]
+fn a_connection_whose_begin_was_left_out_begins_with_its_first_timeout() {
+    let Some(mut datapath) = loaded(Datapath::without_init(&options())) else { return };
+    let (tell, accepted) = mpsc::channel();
+    let (address, received) = sink_with(1, move |stream: &TcpStream| {
+        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
+    });
+    let stream = connect(address, datapath.name());
+    let receiver = accepted.recv().expect("accepted");
+    lose(&receiver, EVERYTHING);
+    let (socket, end, sender) = stream_on(stream);
+    let mut heads: Vec<Head> = Vec::new();
+    until("it tells of a timeout", || {
+        datapath.drain(&mut |record| heads.push(*record.head())).expect("drained");
+        heads.len() >= 2
+    });
+    assert!(heads[0].events == Events::OPEN && heads[1].events.contains(Events::RTO), "{heads:?}");
+    assert_eq!((tcp_info(&socket).tcpi_bytes_acked, datapath.counters().made_up), (1, 1));
+    lose(&receiver, 0);
+    drop(receiver);
+    end.send(()).expect("told");
+    drop(socket);
+    assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }

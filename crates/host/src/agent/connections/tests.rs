@@ -133,6 +133,20 @@ fn a_connection_whose_end_found_the_ring_full_is_dropped_and_its_successor_is_no
 }
 
 #[test]
+fn a_connection_that_loses_its_slot_has_missed_nothing() {
+    let mut connections = reno();
+    let (silent, other) = (Path::new(3, 1), Path::new(3, 2));
+    open(&mut connections, &silent);
+    connections.lose(0, silent.report.head.flow);
+    assert!(connections.is_empty());
+    open(&mut connections, &other);
+    // Of one that was never heard nothing is there.
+    connections.lose(0, silent.report.head.flow);
+    let totals = connections.totals();
+    assert_eq!((connections.len(), totals.closed, totals.missed, totals.taken_back), (1, 1, 0, 2));
+}
+
+#[test]
 fn the_shortest_round_trip_counts_until_it_has_not_been_seen_for_100_ms() {
     let mut connections = reno();
     let (mut short, mut long) = (Path::new(0, 1), Path::new(1, 1));

@@ -1,0 +1,73 @@
+//! Since when connections that hold a slot have been silent. No clock and no I/O.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay_core::units::Timestamp;
+use forebay_ebpf::tcp::FlowId;
+
+/// Those of which nothing was ever heard, and since when they have been seen.
+#[derive(Default)]
+pub struct Silence(BTreeMap<FlowId, Timestamp>);
+
+impl Silence {
+    /// Which of `held`, all connections that hold a slot at `now`, have been silent for longer than `limit`.
+    /// `heard`: when something was last heard of one. Where nothing ever was the time begins with the
+    /// first call that sees it: its first record may have found no room, or be on its way.
+    pub fn longer_than(
+        &mut self,
+        limit: Duration,
+        now: Timestamp,
+        held: impl Iterator<Item = FlowId>,
+        heard: impl Fn(FlowId) -> Option<Timestamp>,
+    ) -> Vec<FlowId> {
+        let seen = std::mem::take(&mut self.0);
+        let mut silent = Vec::new();
+        for flow in held {
+            let since = heard(flow).unwrap_or_else(|| {
+                let since = seen.get(&flow).copied().unwrap_or(now);
+                self.0.insert(flow, since);
+                since
+            });
+            if now.saturating_since(since) > limit {
+                silent.push(flow);
+            }
+        }
+        silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_nanos(secs * 1_000_000_000)
+    }
+
+    fn flow(slot: u32, generation: u32) -> FlowId {
+        FlowId { slot, generation }
+    }
+
+    #[test]
+    fn a_connection_is_silent_from_when_it_was_last_heard_or_first_seen() {
+        let mut silence = Silence::default();
+        let mut look = |now, held: &[FlowId], heard: Option<u64>| {
+            silence.longer_than(HOUR, at(now), held.iter().copied(), |_| heard.map(at))
+        };
+        let (old, new) = (flow(3, 1), flow(3, 2));
+        // A machine that has been up for a day: nobody has been silent for it.
+        assert_eq!(look(86_400, &[old], None), []);
+        assert_eq!(look(90_000, &[old], None), []);
+        // Another connection has its slot, and an hour of its own.
+        assert_eq!(look(90_001, &[new], None), []);
+        assert_eq!(look(93_601, &[new], None), []);
+        assert_eq!(look(93_602, &[new], None), [new]);
+        // What is heard counts, and the time before it does not.
+        assert_eq!(look(93_603, &[new], Some(90_003)), []);
+        assert_eq!(look(93_604, &[new], Some(90_003)), [new]);
+        assert_eq!(look(93_605, &[new], None), []);
+    }
+}
