@@ -88,6 +88,15 @@ pub(super) fn stream_on(
     (socket, end, thread)
 }
 
+/// A receiver whose socket is handed out, and where to connect to.
+pub(super) fn filtered_sink() -> (SocketAddr, mpsc::Receiver<TcpStream>, thread::JoinHandle<u64>) {
+    let (tell, accepted) = mpsc::channel();
+    let (address, received) = sink_with(1, move |stream: &TcpStream| {
+        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
+    });
+    (address, accepted, received)
+}
+
 /// Serves until a record of this event has come.
 pub(super) fn serve_until(datapath: &mut Datapath, agent: &mut Agent, event: Events) {
     let from = agent.records.len();
@@ -123,10 +132,7 @@ fn lose_once(
 fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     const EPISODES: usize = 12;
-    let (tell, accepted) = mpsc::channel();
-    let (address, received) = sink_with(1, move |stream: &TcpStream| {
-        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
-    });
+    let (address, accepted, received) = filtered_sink();
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let receiver = accepted.recv().expect("accepted");
@@ -181,10 +187,7 @@ fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
 #[test]
 fn a_repair_that_lasts_is_told_before_its_round_ends() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    let (tell, accepted) = mpsc::channel();
-    let (address, received) = sink_with(1, move |stream: &TcpStream| {
-        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
-    });
+    let (address, accepted, received) = filtered_sink();
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let receiver = accepted.recv().expect("accepted");
@@ -207,10 +210,7 @@ fn a_repair_that_lasts_is_told_before_its_round_ends() {
 #[test]
 fn a_timeout_is_told_while_nothing_arrives_and_the_connection_recovers() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    let (tell, accepted) = mpsc::channel();
-    let (address, received) = sink_with(1, move |stream: &TcpStream| {
-        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
-    });
+    let (address, accepted, received) = filtered_sink();
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let receiver = accepted.recv().expect("accepted");
@@ -288,15 +288,6 @@ fn answer(datapath: &mut Datapath, decision: &Decision) -> Vec<Report> {
         Record::Opened(_) => None,
     });
     reports.collect()
-}
-
-/// A receiver whose socket is handed out, and where to connect to.
-fn filtered_sink() -> (SocketAddr, mpsc::Receiver<TcpStream>, thread::JoinHandle<u64>) {
-    let (tell, accepted) = mpsc::channel();
-    let (address, received) = sink_with(1, move |stream: &TcpStream| {
-        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
-    });
-    (address, accepted, received)
 }
 
 #[test]

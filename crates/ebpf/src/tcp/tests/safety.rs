@@ -1,10 +1,9 @@
 //! What must hold whatever a reader writes or leaves behind: slots, numbers, windows and pins.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ use super::loopback::{
     Agent, LONG, RATE, connect, fresh_name, is_registered, options, send, sink, sink_with,
     tcp_info, until,
 };
-use super::loss::{EVERYTHING, lose, stream_on, stream_until};
+use super::loss::{EVERYTHING, filtered_sink, lose, stream_on, stream_until};
 use crate::Error;
 use crate::capture::monotonic_now;
 use crate::program::tests::loaded;
@@ -523,10 +522,7 @@ fn a_connection_whose_begin_the_kernel_did_not_tell_of_has_a_slot_and_a_law() {
 #[test]
 fn a_connection_whose_begin_was_left_out_begins_with_its_first_timeout() {
     let Some(mut datapath) = loaded(Datapath::without_init(&options())) else { return };
-    let (tell, accepted) = mpsc::channel();
-    let (address, received) = sink_with(1, move |stream: &TcpStream| {
-        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
-    });
+    let (address, accepted, received) = filtered_sink();
     let stream = connect(address, datapath.name());
     let receiver = accepted.recv().expect("accepted");
     lose(&receiver, EVERYTHING);
