@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::thread;
 
 use super::super::{Datapath, Events, Head, Options, Record, Reporting};
-use super::loopback::{Agent, connect, options, set_option, until};
+use super::loopback::{Agent, connect, options, serve_to_ends, set_option};
 use super::wire::{command, in_namespace};
 use super::with_programs;
 use crate::attach::XdpLink;
@@ -59,8 +59,7 @@ fn transfer(asked: Asked, bursts: u32) -> Vec<Head> {
     }
     let local = stream.local_addr().expect("its address");
     drop(stream);
-    until("it ends", || {
-        agent.serve(&mut datapath, Reporting::default());
+    serve_to_ends(&mut agent, &mut datapath, &received, |_, datapath| {
         let counters = datapath.counters();
         counters.opened == counters.closed
     });

@@ -15,7 +15,8 @@ use super::super::{
     Report, Reporting,
 };
 use super::loopback::{
-    Agent, LONG, RATE, connect, fresh_name, options, set_option, sink, sink_with, tcp_info, until,
+    Agent, LONG, RATE, connect, fresh_name, options, serve_to_end, set_option, sink, sink_with,
+    tcp_info, until,
 };
 use crate::program::tests::loaded;
 
@@ -146,7 +147,7 @@ fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
     }
     drop(receiver);
     end.send(()).expect("told");
-    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 
     let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
@@ -201,7 +202,7 @@ fn a_repair_that_lasts_is_told_before_its_round_ends() {
     }
     drop(receiver);
     end.send(()).expect("told");
-    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
     assert!(with(&heads, Events::TIMER).iter().all(|head| head.ca_state != CaState::Open));
@@ -225,7 +226,7 @@ fn a_timeout_is_told_while_nothing_arrives_and_the_connection_recovers() {
     drop(receiver);
     serve_until(&mut datapath, &mut agent, Events::RECOVERY_END);
     end.send(()).expect("told");
-    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 
     let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
@@ -259,7 +260,7 @@ fn a_timeout_for_want_of_acknowledgements_is_taken_back() {
         agent.records.last().is_some_and(|record| record.head().ca_state == CaState::Open)
     });
     end.send(()).expect("told");
-    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 
     let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
@@ -394,10 +395,12 @@ fn time_out(stream: TcpStream, accepted: &mpsc::Receiver<TcpStream>) -> (u32, u3
         before = if is_lost { before } else { info.tcpi_snd_cwnd };
         is_lost
     });
-    let ssthresh = tcp_info(&socket).tcpi_snd_ssthresh;
     lose(&receiver, 0);
     until("the repair", || tcp_info(&socket).tcpi_ca_state == 0);
-    assert!(tcp_info(&socket).tcpi_total_retrans > 0);
+    let info = tcp_info(&socket);
+    assert!(info.tcpi_total_retrans > 0);
+    // Not before: what stands there where the kernel left the call for it out is replaced at the next.
+    let ssthresh = info.tcpi_snd_ssthresh;
     end.send(()).expect("told");
     drop((socket, receiver));
     (before, ssthresh, sender.join().expect("sent"))

@@ -18,8 +18,8 @@ use super::super::{
 };
 use super::Random;
 use super::loopback::{
-    Agent, LONG, RATE, connect, fresh_name, is_registered, options, send, sink, sink_with,
-    tcp_info, until,
+    Agent, LONG, RATE, connect, fresh_name, is_registered, options, send, serve_to_end, sink,
+    sink_with, tcp_info, until,
 };
 use super::loss::{EVERYTHING, filtered_sink, lose, stream_on, stream_until};
 use crate::Error;
@@ -301,7 +301,7 @@ fn a_reader_that_sleeps_is_woken_by_the_next_record_and_by_no_other() {
         assert!(sleeps, "records that can wait wake");
     }
     end.send(()).expect("told");
-    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
@@ -487,9 +487,7 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
         second.mode(flow) == Some(Mode::Agent)
     });
     end.send(()).expect("told");
-    while !agent.serve(&mut second, Reporting::default()) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    until("it ends", || agent.serve(&mut second, Reporting::default()));
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     assert_eq!(second.counters().closed, 1);
     second.unpin().expect("removed");

@@ -1,12 +1,11 @@
 //! A connection that nobody answers falls back in time, and no other does.
 
-use std::thread;
 use std::time::Duration;
 
 use forebay_core::cc::{Law, SendLimits};
 
 use super::super::{Cadence, Datapath, Decision, Events, Head, Mode, Record, Reporting};
-use super::loopback::{Agent, RATE, options, paced, send, sink, sink_with, until};
+use super::loopback::{Agent, RATE, options, paced, send, serve_to_end, sink, sink_with, until};
 use super::loss::{EVERYTHING, lose, serve_until, stream_until};
 use crate::program::tests::loaded;
 
@@ -49,9 +48,7 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
         Decision::new(&paced(SendLimits::default()), &Law::HOLD, newest.mss, Reporting::default());
     datapath.decide(&newest, &decision);
     until("it resumes", || datapath.mode(flow) != Some(Mode::Fallback));
-    while !agent.serve(&mut datapath, Reporting::default()) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    serve_to_end(&mut agent, &mut datapath, &received);
     sender.join().expect("sent");
     assert_eq!(received.join().expect("received"), BYTES as u64);
     let resumed = |record: &Record| record.head().events.contains(Events::RESUMED);
@@ -82,9 +79,7 @@ fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration
         fallen.is_some()
     });
     end.send(()).expect("told");
-    while !agent.serve(datapath, Reporting::default()) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    serve_to_end(&mut agent, datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     let fallen: Head = fallen.expect("a record");
     (fallen.at.saturating_since(answered.at), Duration::from_micros(fallen.srtt_us.into()))
@@ -140,9 +135,7 @@ fn a_connection_that_falls_back_leaves_the_rate_of_its_last_decision() {
         newest.is_some_and(|rate| rate > RATE)
     });
     end.send(()).expect("told");
-    while !agent.serve(&mut datapath, Reporting::default()) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
@@ -172,7 +165,7 @@ fn a_timeout_finds_out_that_nobody_answers_and_not_that_no_acknowledgement_takes
         lose(&socket, 0);
         drop(socket);
         end.send(()).expect("told");
-        until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+        serve_to_end(&mut agent, &mut datapath, &received);
         assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     }
 }
@@ -206,6 +199,6 @@ fn an_answer_that_nothing_comes_to_take_counts_at_one_timeout_and_at_no_other() 
     lose(&socket, 0);
     drop(socket);
     end.send(()).expect("told");
-    until("it ends", || agent.serve(&mut datapath, Reporting::default()));
+    serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
