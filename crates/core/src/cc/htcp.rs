@@ -19,7 +19,8 @@
 //!   Reno.
 //! - `ns3_growth` adds 2 (1 - b) a(D), at least 1, *bytes* per acknowledgement to Reno's growth, as
 //!   ns-3 does; `ns3_backoff`: b is min_rtt / max_rtt since the last loss, within no bounds,
-//!   whenever the mean rate since the last loss is above and below twice that before it.
+//!   whenever the mean rate since the last loss is above and below twice that before it. What is
+//!   acknowledged in a recovery is not in that rate, the time it takes is.
 //!
 //! Ranges: D up to 10^6 ms, a(D) in 1/1000, b in 1/1024. All in integers.
 
@@ -78,11 +79,23 @@ struct HTcp {
     rates: Rates,
 }
 
+/// Whether losses are being repaired, for the rate that ns-3 takes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Repair {
+    #[default]
+    None,
+    Lasts,
+    /// The next measurement is of the acknowledgement that ends it, which ns-3 leaves out too.
+    Ends,
+}
+
 /// Rates of delivery in bit/s.
 #[derive(Clone, Default)]
 struct Rates {
+    repair: Repair,
     began_at: Timestamp,
     acked: ByteCount,
+    /// Outside of recoveries.
     acked_since_loss: ByteCount,
     smoothed: u64,
     greatest: u64,
@@ -93,7 +106,11 @@ struct Rates {
 impl Rates {
     fn observe(&mut self, now: Timestamp, acked: ByteCount, min_rtt: Option<Duration>) {
         self.acked += acked;
-        self.acked_since_loss += acked;
+        match self.repair {
+            Repair::None => self.acked_since_loss += acked,
+            Repair::Lasts => {}
+            Repair::Ends => self.repair = Repair::None,
+        }
         let elapsed = now.saturating_since(self.began_at);
         if min_rtt.is_none_or(|min_rtt| elapsed < min_rtt) {
             return;
@@ -115,7 +132,7 @@ impl Rates {
     }
 
     fn on_loss(&mut self, now: Timestamp, compared: u64) {
-        *self = Self { began_at: now, before: compared, ..Self::default() };
+        *self = Self { repair: Repair::Lasts, began_at: now, before: compared, ..Self::default() };
     }
 }
 
@@ -195,6 +212,16 @@ impl WindowLaw for HTcp {
         window.at_loss() * self.backoff / ONE
     }
 
+    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
+        let ssthresh = self.on_loss(now, window);
+        self.rates.repair = Repair::None;
+        Some(ssthresh)
+    }
+
+    fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {
+        self.rates.repair = Repair::Ends;
+    }
+
     fn shift_rtt(&mut self, nanos: i64) {
         self.min_rtt.shift(nanos);
     }
@@ -211,8 +238,8 @@ impl WindowLaw for HTcp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cc::RttSample;
     use crate::cc::window::tests::{Fed, MSS};
+    use crate::cc::{CongestionEvent, RttSample};
 
     #[test]
     fn growth_follows_the_time_since_the_last_loss() {
@@ -245,6 +272,29 @@ mod tests {
         assert!((0.65..0.70).contains(&backoff), "{backoff}"); // 50 / 75, max_rtt fading a little
         assert!((backoff_after_losses(51) - 0.8).abs() < 0.001);
         assert_eq!(backoff_after_losses(200), 0.5);
+    }
+
+    #[test]
+    fn ns3_leaves_out_of_its_rate_what_a_repair_acknowledges() {
+        // A segment a millisecond throughout, the first third of an epoch within a repair or not.
+        let backoff = |repaired| {
+            let mut fed = Fed::new(&ALGORITHM, &[("ns3_backoff", "true")]);
+            fed.gap = Duration::from_millis(1);
+            fed.event(CongestionEvent::Loss);
+            fed.ack(repaired);
+            fed.event(CongestionEvent::RecoveryEnd);
+            fed.ack(150 - repaired);
+            fed.lose();
+            for rtt_ms in [40, 50] {
+                let rtt = Duration::from_millis(rtt_ms);
+                fed.rtt = Some(RttSample { latest: rtt, min: rtt });
+                fed.ack(75);
+            }
+            fed.lose();
+            fed.number("backoff")
+        };
+        assert_eq!(backoff(0), 0.5, "the rate has not risen");
+        assert!((backoff(50) - 0.8).abs() < 0.001, "{}", backoff(50));
     }
 
     #[test]

@@ -46,12 +46,21 @@ struct Ns3Rounds {
     /// Delivered at the end of the round; `None`: it begins with the next measurement.
     until: Option<ByteCount>,
     samples: u32,
+    /// Since a duplicate acknowledgement, until SND.UNA moves.
+    is_disordered: bool,
 }
 
 /// Round trips that a round of ns-3 needs.
 const NS3_SAMPLES: u32 = 3;
 
 impl Ns3Rounds {
+    /// True where what duplicates told of was no loss: ns-3 then is in the state CA_OPEN again, with
+    /// which it begins a round anew.
+    fn is_order_restored(&mut self, measurement: &Measurement) -> bool {
+        let is_duplicate = measurement.acked == ByteCount::ZERO;
+        !is_duplicate & core::mem::replace(&mut self.is_disordered, is_duplicate)
+    }
+
     /// True if a round ends with this measurement.
     fn on_measurement(&mut self, measurement: &Measurement) -> bool {
         self.samples += u32::from(least(measurement).is_some());
@@ -66,7 +75,7 @@ impl Ns3Rounds {
     }
 
     fn restart(&mut self) {
-        (self.until, self.samples) = (None, 0);
+        (self.until, self.samples, self.is_disordered) = (None, 0, false);
     }
 }
 
@@ -95,7 +104,11 @@ pub struct RoundTrips {
 impl RoundTrips {
     /// Rounds as ns-3 counts them, or not.
     pub fn new(is_ns3: bool) -> Self {
-        let ns3 = is_ns3.then_some(Ns3Rounds { until: Some(ByteCount::ZERO), samples: 0 });
+        let ns3 = is_ns3.then_some(Ns3Rounds {
+            until: Some(ByteCount::ZERO),
+            samples: 0,
+            is_disordered: false,
+        });
         Self { ns3, ..Self::default() }
     }
 
@@ -104,6 +117,10 @@ impl RoundTrips {
         if let Some(rtt) = least(measurement) {
             self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
             self.current = Some(self.current.map_or(rtt, |current| current.min(rtt)));
+        }
+        let is_paused = self.is_paused;
+        if self.ns3.as_mut().is_some_and(|ns3| ns3.is_order_restored(measurement)) && !is_paused {
+            self.resume();
         }
         let is_over = match &mut self.ns3 {
             Some(ns3) => ns3.on_measurement(measurement),
@@ -250,13 +267,18 @@ mod tests {
         };
         assert_eq!(measure(10, 30, 10, 40), Round::TooShort);
         assert_eq!([measure(20, 30, 10, 50), measure(30, 30, 10, 45)], [Round::Open; 2]);
-        // A duplicate acknowledges nothing, but its round trip counts.
-        assert_eq!(measure(40, 20, 0, 48), Round::Open);
         assert_eq!(measure(40, 20, 10, 60), Round::Over(45_000_000));
         // A second acknowledgement of two ends it: two are not three.
         assert_eq!(
             [measure(50, 20, 10, 50), measure(60, 20, 10, 50)],
             [Round::Open, Round::TooShort]
+        );
+        // After a duplicate that told of no loss a round begins anew, so the next one does not end it.
+        assert_eq!([measure(70, 20, 10, 50), measure(70, 20, 0, 48)], [Round::Open; 2]);
+        assert_eq!([measure(80, 20, 10, 60), measure(90, 20, 10, 61)], [Round::Open; 2]);
+        assert_eq!(
+            [measure(95, 20, 5, 62), measure(100, 20, 5, 63)],
+            [Round::Open, Round::Over(61_000_000)]
         );
     }
 
