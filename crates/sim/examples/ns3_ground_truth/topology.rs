@@ -16,13 +16,15 @@ const UNNOTICED: &str = "1000p";
 /// `dumbbell` with the rest of what the parameters say.
 pub fn network(truth: &Truth, dumbbell: &Dumbbell) -> Result<Network, String> {
     let mut network = Network::from(dumbbell);
+    let mut before_reverse = Duration::ZERO;
     match truth.text("delay_place").as_str() {
-        // Behind the bottleneck nothing queues: the two are the same.
-        "dst" | "bottleneck" => {}
+        // Behind the bottleneck no segment queues: for those the two are the same.
+        "dst" => before_reverse = dumbbell.rtt - dumbbell.rtt / 2,
+        "bottleneck" => {}
         "src" => network.flows.iter_mut().for_each(|flow| flow.data.rotate_right(1)),
         other => return Err(format!("delay_place = {other}")),
     }
-    add_reverse(truth, &mut network)?;
+    add_reverse(truth, before_reverse, &mut network)?;
     let access = access_mbps(truth)?;
     if access < FAST_MBPS {
         add_access(&mut network, mbit_per_s(access));
@@ -50,13 +52,14 @@ fn access_mbps(truth: &Truth) -> Result<f64, String> {
 ///
 /// It comes before the delay wherever that lies: of two events of one instant the one that was planned
 /// earlier comes first, and a packet that comes with a departure is to be before it (`forebay_sim`'s link).
-fn add_reverse(truth: &Truth, network: &mut Network) -> Result<(), String> {
+/// Where ns-3 has a delay before it, `skipped`, the rate therefore changes earlier by that.
+fn add_reverse(truth: &Truth, skipped: Duration, network: &mut Network) -> Result<(), String> {
     let text = truth.text("reverse_rate");
     let forward = &network.links[0].config;
     let config = match text.parse::<f64>() {
         _ if text == "same" => link::Config {
             service: forward.service.clone(),
-            changes: forward.changes.iter().map(rate_alone).collect(),
+            changes: forward.changes.iter().map(|change| rate_alone(change, skipped)).collect(),
             ..link::Config::at_rate(Rate::ZERO, Duration::ZERO)
         },
         Ok(mbps) if mbps > 0.0 => link::Config::at_rate(mbit_per_s(mbps), Duration::ZERO),
@@ -67,8 +70,9 @@ fn add_reverse(truth: &Truth, network: &mut Network) -> Result<(), String> {
     Ok(())
 }
 
-fn rate_alone(change: &link::Change) -> link::Change {
-    link::Change { at: change.at, rate: change.rate, ..link::Change::default() }
+fn rate_alone(change: &link::Change, earlier: Duration) -> link::Change {
+    let at = change.at.saturating_sub(earlier);
+    link::Change { at, rate: change.rate, ..link::Change::default() }
 }
 
 /// Each sender and each receiver has a link of its own, at the same rate in both directions.

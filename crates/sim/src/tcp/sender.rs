@@ -383,6 +383,7 @@ impl Sender {
         self.judge_probe(now, &progress, duplicate, has_advanced);
         self.doubt(now, echo, &progress, duplicate, has_advanced);
         let look_again = self.judge(now, &mut progress, duplicate);
+        let before_guess = self.board.in_flight();
         let is_duplicate =
             if self.board.is_guessed() { self.guess(has_advanced) } else { progress.sacked > 0 };
         let turn = self.state.recovery.on_ack(now, &self.board, is_duplicate, has_advanced);
@@ -396,9 +397,9 @@ impl Sender {
         self.answer_marks(now);
         self.take_limits();
         // ns-3's PRR counts what was in flight before the guess (m_bytesInFlight in DoRecovery).
-        let guessed = u32::from(self.board.is_guessed() && is_duplicate && turn == Turn::None);
-        let in_flight = self.in_flight_bytes() + self.bytes(guessed);
-        self.reduce_proportionally(&progress, in_flight, is_duplicate, has_advanced);
+        let is_guess = self.board.is_guessed() && is_duplicate && turn == Turn::None;
+        let in_flight = if is_guess { before_guess } else { self.board.in_flight() };
+        self.reduce_proportionally(&progress, self.bytes(in_flight), is_duplicate, has_advanced);
         self.obey_below(recovering);
         if look_again.is_some() || (has_advanced && self.restarts_timer(turn)) {
             self.set_alarm(now, look_again);
@@ -455,7 +456,10 @@ impl Sender {
         match turn {
             Turn::None => {}
             Turn::Enter => {
-                if !self.board.has_rack() {
+                if self.board.is_guessed() {
+                    // Sent again or not, it goes out now (ns-3, TcpSocketBase::EnterRecovery).
+                    progress.lost += u32::from(self.board.lose_head());
+                } else if !self.board.has_rack() {
                     progress.lost += u32::from(self.board.mark_head_lost());
                 }
                 let cwnd = self.state.cwnd;

@@ -36,16 +36,18 @@ impl Scoreboard {
         self.lose_head();
     }
 
-    /// The head is lost, and so is what was sent of it again.
-    pub fn lose_head(&mut self) {
+    /// The head is lost, and so is what was sent of it again. True if it was not known to be lost.
+    pub fn lose_head(&mut self) -> bool {
         if self.una == self.next {
-            return;
+            return false;
         }
         let flag = self.flag(self.una);
+        let is_news = flag & LOST == 0;
         self.resent -= u32::from(flag & RESENT != 0);
-        self.lost += u32::from(flag & LOST == 0);
+        self.lost += u32::from(is_news);
         *self.flag_mut(self.una) = (flag & !RESENT) | LOST;
         self.cursor = self.una;
+        is_news
     }
 
     /// A timeout: guesses are worth nothing any more.

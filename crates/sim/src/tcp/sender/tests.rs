@@ -132,6 +132,28 @@ fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_f
     assert!(bench.told().contains(&"RecoveryEnd".to_string()));
 }
 
+#[test]
+fn without_sack_the_head_goes_out_again_with_a_recovery_though_it_was_sent_again_before() {
+    let (mut bench, _) = Bench::new(Stack { sack: false, ..Stack::NS3 }, None);
+    // Two duplicates are taken for 1 and 2; the reordered 0 comes, so one of them is meant for another,
+    // and the head, 1, is taken for lost.
+    assert_eq!([bench.ack(20, 0, &[]), bench.ack(20, 0, &[])], [[10], [11]]);
+    assert_eq!(bench.ack(21, 1, &[]).first(), Some(&1));
+    // Three duplicates begin a recovery, and with it the head goes out once more.
+    bench.ack(22, 1, &[]);
+    bench.ack(22, 1, &[]);
+    assert_eq!(bench.ack(22, 1, &[]), [1]);
+}
+
+#[test]
+fn without_sack_a_duplicate_that_stands_for_no_segment_lets_none_out() {
+    let (mut bench, _) = Bench::new(Stack { sack: false, ..Stack::NS3 }, Some(14_480));
+    // All above the head is taken for arrived after nine duplicates.
+    (0..9).for_each(|_| _ = bench.ack(20, 0, &[]));
+    bench.ack(21, 0, &[]);
+    assert_eq!(bench.sender.cwnd(), bench.sender.in_flight_bytes().as_u64());
+}
+
 /// A window of ten segments, and half of one from the first duplicate of a recovery on.
 struct Yielding(u64, bool);
 
