@@ -6,22 +6,21 @@
 //!                 └──────┘  notices, keepalives ──► path of the bundle ┘
 //! ```
 //! As in the daemons: messages are sealed datagrams of a session that has to be opened first, bypass the
-//! bundle's queue and are not sampled; a peer that says nothing is silent. Only time is ideal: a box acts
-//! at the very instant at which something is due.
+//! bundle's queue and are not sampled. Only time is ideal: a box acts at the very instant at which
+//! something is due.
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
-use forebay_core::bundle::monitor::{Liveness, Monitor};
 use forebay_core::bundle::receivebox::{self, Seen};
-use forebay_core::bundle::sendbox::{self, Peer, SUPPLIED, SendboxConfig};
-use forebay_core::bundle::session::{Event as SessionEvent, Role, Session};
-use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
-use forebay_core::bundle::{BundleId, EpochSize, Report, SamplingKey};
+use forebay_core::bundle::sendbox::{self, SendboxConfig};
+use forebay_core::bundle::{
+    BoundaryMark, BundleId, DepartureCounters, EpochSize, SamplingKey, control::SUPPLIED,
+};
 use forebay_core::cc;
 use forebay_core::packet::{Ecn, Packet as _};
 use forebay_core::qdisc::{self, Qdisc, Shaper, ShaperParams};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
-use forebay_core::units::{ByteCount, Duration, Timestamp};
+use forebay_core::units::{ByteCount, Timestamp};
 
 use crate::bundle_log::BundleLog;
 use crate::ended::Ended;
@@ -30,29 +29,19 @@ use crate::metrics::Integral;
 use crate::network;
 use crate::packet::{Packet, mix};
 
-/// Bytes of headers around a message: Ethernet 14, IPv4 20, UDP 8.
-pub(crate) const MESSAGE_HEADERS: usize = 42;
-/// Shortest time between two repeated notices, while the receivebox works with another size.
-const NOTICE_AGAIN: Duration = Duration::from_millis(50);
-
 /// The sendbox of a bundle.
 pub(crate) struct Sendbox {
     index: u32,
     shaper: Shaper<Packet>,
     control: sendbox::Sendbox,
-    session: Session,
+    departed: DepartureCounters,
     sampling: Sampling,
-    monitor: Monitor,
-    peer_state: Option<BoxState>,
-    notified: (Option<EpochSize>, Timestamp),
-    peer_size: Option<EpochSize>,
     random: Stream,
     timer: Timer,
     ended: Ended,
     length: Integral,
     max_length: u64,
     offered: u64,
-    message_bytes: u64,
     log: Option<Box<BundleLog>>,
 }
 
@@ -137,29 +126,24 @@ pub(crate) fn boxes(
         dry_run: false,
         seed: streams.stream("control").bits(),
     };
-    let session = Session::new(Role::Sendbox, id, &keys, random.bits(), random.bits(), now);
+    let session = [random.bits(), random.bits()];
+    let control =
+        sendbox::Sendbox::new(config, cc::build(&bundle.cc, SUPPLIED)?, id, &keys, session, now);
     let mut sendbox = Sendbox {
         index,
         shaper: Shaper::new(qdisc::build(&spec)?, ShaperParams::default()),
-        control: sendbox::Sendbox::new(config, cc::build(&bundle.cc, SUPPLIED)?),
-        sampling: Sampling::new(session.sampling_key()),
-        session,
-        monitor: Monitor::new(now),
-        peer_state: None,
-        notified: (None, now),
-        peer_size: None,
+        sampling: Sampling::new(control.sampling_key()),
+        control,
+        departed: DepartureCounters::default(),
         random: streams.stream("sendbox"),
         timer: Timer::STOPPED,
         ended: Ended::default(),
         length: Integral::NONE,
         max_length: 0,
         offered: 0,
-        message_bytes: 0,
         log: bundle.log.then(Box::default),
     };
     sendbox.length.set(now, 0);
-    // Nothing is known of the peer before it answers.
-    sendbox.control.on_peer(now, Peer::Silent);
     let (session, nonce) = (random.bits(), random.bits());
     let control = receivebox::Receivebox::new(id, &keys, session, nonce, now);
     let receivebox = Receivebox {
@@ -203,7 +187,9 @@ impl Sendbox {
         let packet = packet?;
         let identity = packet.identity();
         let hash = self.sampling.hash(identity);
-        let is_boundary = self.control.on_departure(now, Some(hash), identity, packet.len());
+        let is_boundary = self.control.epoch_size().is_boundary(hash);
+        let mark = is_boundary.then_some(BoundaryMark { hash, identity });
+        self.control.on_departures(&self.departed.count(now, packet.len(), mark));
         if let Some(log) = self.log.as_mut().filter(|_| is_boundary) {
             log.on_boundary(identity);
         }
@@ -216,7 +202,7 @@ impl Sendbox {
     /// Plans the next [`Event::Sendbox`].
     pub fn plan(&mut self, now: Timestamp, events: &mut Events) {
         let departure = self.shaper.next_timer().unwrap_or(Timestamp::MAX);
-        let at = departure.min(self.control.next_timer()).min(self.session.next_timer());
+        let at = departure.min(self.control.next_timer());
         self.timer.set(at.max(now));
         self.timer.plan(events, Event::Sendbox(self.index));
     }
@@ -226,24 +212,9 @@ impl Sendbox {
         if !self.timer.fired(now, events, Event::Sendbox(self.index)) {
             return false;
         }
-        self.judge_peer(now);
-        if self.control.next_timer() <= now {
-            self.control.on_tick(now, self.shaper.backlog());
-            self.decide(now);
-        }
-        true
-    }
-
-    fn judge_peer(&mut self, now: Timestamp) {
-        let patience_rtt = self.control.decision().min_rtt;
-        if self.monitor.poll(now, patience_rtt) {
-            self.tell_peer(now, Peer::Silent);
-        }
-    }
-
-    fn tell_peer(&mut self, now: Timestamp, peer: Peer) {
-        self.control.on_peer(now, peer);
+        self.control.on_timer(now, self.shaper.backlog());
         self.decide(now);
+        true
     }
 
     /// Enforces what the control loop says.
@@ -252,101 +223,28 @@ impl Sendbox {
         if rate != self.shaper.rate() {
             self.shaper.set_rate(now, rate);
         }
-        if let Some(log) = &mut self.log {
-            log.on_decision(now, &self.control.decision());
+        if let (Some(log), Some(decision)) = (&mut self.log, self.control.take_decision()) {
+            log.on_decision(now, &decision);
         }
     }
 
     /// Takes a datagram of the peer; then ask [`Sendbox::poll`] and [`Sendbox::dequeue`].
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
         let random = &mut self.random;
-        let opened = self.session.open(now, datagram, &mut || random.bits());
-        while let Some(event) = self.session.take_event() {
-            self.on_session_event(now, event);
-        }
-        let Ok(message) = opened else { return };
-        self.message_bytes += (datagram.len() + MESSAGE_HEADERS) as u64;
-        match message {
-            Some(Message::Reports(reports)) => {
-                reports.as_slice().iter().for_each(|report| self.on_report(now, report));
+        // What is rejected is counted there.
+        let _ = self.control.on_datagram(now, datagram, &mut || random.bits());
+        self.sampling.follow(self.control.sampling_key());
+        while let Some(epoch) = self.control.take_epoch() {
+            if let Some(log) = &mut self.log {
+                log.on_epoch(now, epoch);
             }
-            Some(Message::Keepalive(Keepalive { state, epoch_size })) => {
-                (self.peer_size, self.peer_state) = (epoch_size, Some(state));
-            }
-            Some(_) | None => {}
-        }
-        // An answer to a stranger is no sign of life.
-        if self.session.heard_at() == Some(now) {
-            self.on_sign_of_life(now);
-        }
-    }
-
-    fn on_report(&mut self, now: Timestamp, report: &Report) {
-        self.peer_size = Some(report.epoch_size);
-        let epoch = self.control.on_report(now, report);
-        if let (Some(log), Some(epoch)) = (&mut self.log, epoch) {
-            log.on_epoch(now, epoch);
         }
         self.decide(now);
     }
 
-    fn on_sign_of_life(&mut self, now: Timestamp) {
-        let is_news = match self.peer_state {
-            Some(BoxState::Stopping) => self.monitor.stopped(now),
-            _ => self.monitor.heard(now),
-        };
-        if is_news {
-            let is_alive = self.monitor.state() == Liveness::Alive;
-            self.tell_peer(now, if is_alive { Peer::Alive } else { Peer::Silent });
-        }
-    }
-
-    fn on_session_event(&mut self, now: Timestamp, event: SessionEvent) {
-        match event {
-            SessionEvent::PeerAlive => {}
-            SessionEvent::PeerRestarted => {
-                self.peer_state = None;
-                self.monitor.heard(now);
-                self.tell_peer(now, Peer::Restarted);
-            }
-            SessionEvent::SamplingKeyChanged => self.sampling.follow(self.session.sampling_key()),
-        }
-        // A new session at the receivebox knows no epoch size.
-        self.notified.0 = None;
-    }
-
     /// Replaces `out` by the next datagram that is due; call until there is none.
     pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
-        let is_due = self.notice(now, out) || {
-            now >= self.session.next_timer() && {
-                self.session.set_keepalive(self.keepalive());
-                self.session.poll(now, out)
-            }
-        };
-        if is_due {
-            self.message_bytes += (out.len() + MESSAGE_HEADERS) as u64;
-        }
-        is_due
-    }
-
-    fn notice(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
-        let size = self.control.epoch_size();
-        let (told, told_at) = self.notified;
-        // A lost notice shows in what the receivebox says it works with.
-        let is_lost = self.peer_size.is_some_and(|peer| peer != size)
-            && now.saturating_since(told_at) >= NOTICE_AGAIN;
-        if !self.session.is_established() || (told == Some(size) && !is_lost) {
-            return false;
-        }
-        self.session.seal(now, &Message::EpochNotice(size), out);
-        self.notified = (Some(size), now);
-        true
-    }
-
-    fn keepalive(&self) -> Keepalive {
-        let is_shaped = self.shaper.rate().is_some();
-        let state = if is_shaped { BoxState::Shaping } else { BoxState::Measuring };
-        Keepalive { state, epoch_size: Some(self.control.epoch_size()) }
+        self.control.poll(now, out)
     }
 
     fn log_queue(&mut self, now: Timestamp) {
@@ -383,7 +281,7 @@ impl Sendbox {
             bytes_sent: counters.bytes_sent.as_u64(),
             boundaries_sent: counters.boundaries_sent,
             boundaries_matched: counters.boundaries_matched,
-            message_bytes: self.message_bytes,
+            message_bytes: self.control.message_bytes().as_u64(),
             ..BundleMetrics::default()
         }
     }

@@ -1,15 +1,12 @@
 //! What a sendbox measured and decided, for those who ask for it.
 
-use forebay_core::bundle::sendbox::{Decision, Epoch};
+use forebay_core::bundle::control::Epoch;
+use forebay_core::bundle::decision::{Decision, DecisionRows};
 use forebay_core::qdisc::Backlog;
-use forebay_core::units::{Duration, Rate, Timestamp};
+use forebay_core::units::{Duration, Timestamp};
 
 /// Spacing of the samples of the queue.
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
-/// Longest time between two decisions kept.
-const DECISION_SPACING: Duration = Duration::from_millis(100);
-/// Change of the rate (share) that makes a decision worth keeping.
-const RATE_CHANGE: f64 = 0.01;
 
 /// The log of a bundle.
 #[derive(Debug, Default)]
@@ -18,6 +15,7 @@ pub struct BundleLog {
     epochs: Vec<(Timestamp, Epoch)>,
     queue: Vec<(Timestamp, Backlog)>,
     decisions: Vec<(Timestamp, Decision)>,
+    rows: DecisionRows,
     next_sample: Timestamp,
 }
 
@@ -37,8 +35,7 @@ impl BundleLog {
         &self.queue
     }
 
-    /// Decisions: those with another state, reason or rate (by more than 1 %) than the one before, and
-    /// one every 100 ms.
+    /// Decisions that are worth a row.
     pub fn decisions(&self) -> &[(Timestamp, Decision)] {
         &self.decisions
     }
@@ -60,21 +57,10 @@ impl BundleLog {
     }
 
     pub(crate) fn on_decision(&mut self, now: Timestamp, decision: &Decision) {
-        let is_kept = self.decisions.last().is_none_or(|(at, last)| {
-            now.saturating_since(*at) >= DECISION_SPACING || differs(last, decision)
-        });
-        if is_kept {
+        if self.rows.takes(now, decision) {
             self.decisions.push((now, *decision));
         }
     }
-}
-
-fn differs(one: &Decision, other: &Decision) -> bool {
-    let is_other_rate = match [one, other].map(|it| it.rate.map(Rate::as_mbit_per_sec_f64)) {
-        [Some(one), Some(other)] => (one - other).abs() > RATE_CHANGE * one,
-        [one, other] => one != other,
-    };
-    one.state != other.state || one.reason != other.reason || is_other_rate
 }
 
 #[cfg(test)]

@@ -111,9 +111,16 @@ impl EpochSizer {
         EpochSize::from_log2(self.log2).unwrap_or(EpochSize::MAX)
     }
 
-    /// Counts a departure.
-    pub fn on_departure(&mut self, now: Timestamp, len: ByteCount, is_boundary: bool) {
-        self.packets += 1;
+    /// Counts `packets` of together `len` bytes that have left by `now`; whether the last of them is
+    /// a boundary.
+    pub fn on_departures(
+        &mut self,
+        now: Timestamp,
+        packets: u64,
+        len: ByteCount,
+        is_boundary: bool,
+    ) {
+        self.packets += packets;
         self.bytes += len;
         self.counted_from.get_or_insert(now);
         if !is_boundary {
@@ -197,7 +204,7 @@ mod tests {
             hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
             let is_boundary = sizer.size().is_boundary(hash >> 24);
             boundaries += u64::from(is_boundary);
-            sizer.on_departure(now, PACKET, is_boundary);
+            sizer.on_departures(now, 1, PACKET, is_boundary);
             if at_s >= tick_s {
                 tick_s += 0.005;
                 sizer.on_tick(now, Some(Duration::from_millis(rtt_ms)));

@@ -6,10 +6,13 @@
 //! rate of the shaper.
 
 pub mod boundary;
+pub mod control;
+pub mod decision;
 pub mod epoch;
 pub mod feedback;
 pub mod keys;
 pub mod monitor;
+pub mod peer;
 pub mod rate;
 pub mod receivebox;
 pub mod replay;
@@ -77,4 +80,47 @@ pub struct Report {
     pub received_ce: u64,
     /// Epoch size in force at the receivebox.
     pub epoch_size: EpochSize,
+}
+
+/// What has left a sendbox after its shaper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departures {
+    /// When the last of it left.
+    pub at: Timestamp,
+    /// Packets since the start.
+    pub packets: u64,
+    /// Their bytes, padding left out as at the receivebox ([`unpadded_len`](crate::packet::unpadded_len)).
+    pub bytes: ByteCount,
+    /// What tells the last packet from others, if it is a boundary.
+    pub boundary: Option<BoundaryMark>,
+}
+
+/// What tells a boundary packet from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundaryMark {
+    /// Its keyed sampling hash.
+    pub hash: u64,
+    /// What the host knows it by; comes back in [`Epoch`](control::Epoch).
+    pub identity: u64,
+}
+
+/// Counts departures, for a host that sees every packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DepartureCounters {
+    packets: u64,
+    bytes: ByteCount,
+}
+
+impl DepartureCounters {
+    /// A packet of `len` bytes leaves.
+    pub fn count(
+        &mut self,
+        at: Timestamp,
+        len: ByteCount,
+        boundary: Option<BoundaryMark>,
+    ) -> Departures {
+        self.packets += 1;
+        self.bytes += len;
+        Departures { at, packets: self.packets, bytes: self.bytes, boundary }
+    }
 }

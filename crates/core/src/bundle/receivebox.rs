@@ -10,9 +10,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::keys::KeyRing;
+use super::peer::{PeerEvent, PeerWatch};
 use super::session::{Event, Role, Session};
 use super::wire::{
-    BoxState, Keepalive, MAX_REPORTS, Message, Reject, RejectCounts, Reports, reports_len,
+    BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts, Reports,
+    reports_len,
 };
 use super::{BundleId, EpochSize, Report, SamplingKey};
 use crate::units::{ByteCount, Timestamp};
@@ -28,8 +30,6 @@ const BYTES_PER_REPORT_BYTE: u64 = 100;
 /// few bytes it sends; a fifth of that hardly ages a report, and bounds what is sent beyond the
 /// budget to 50 datagrams a second.
 const MAX_WAIT: Duration = Duration::from_millis(20);
-/// Bytes of headers around a datagram: Ethernet 14, IPv4 20, UDP 8.
-const HEADERS: u64 = 42;
 /// Reports that may wait: eight full datagrams, 40 ms at the highest rate of datagrams.
 const MAX_WAITING: usize = 8 * MAX_REPORTS;
 /// No reports to a sendbox that was not heard for so long; its own patience is 500 ms or 3 RTT.
@@ -71,8 +71,8 @@ pub struct Counters {
 #[derive(Clone, Debug)]
 pub struct Receivebox {
     session: Session,
+    peer: PeerWatch,
     epoch_size: Option<EpochSize>,
-    sendbox_state: Option<BoxState>,
     /// What keepalives say: watching or stopping.
     state: BoxState,
     waiting: VecDeque<Report>,
@@ -91,8 +91,8 @@ impl Receivebox {
     ) -> Self {
         Self {
             session: Session::new(Role::Receivebox, bundle, keys, session_id, nonce, now),
+            peer: PeerWatch::new(now),
             epoch_size: None,
-            sendbox_state: None,
             state: BoxState::Watching,
             waiting: VecDeque::with_capacity(MAX_WAITING),
             budget: Budget::new(now),
@@ -103,7 +103,7 @@ impl Receivebox {
     /// Begins again under other keys, as [`Receivebox::new`] does; what was counted stays.
     pub fn restart(&mut self, keys: &KeyRing, session_id: u64, nonce: u64, now: Timestamp) {
         self.session.restart(keys, session_id, nonce, now);
-        (self.epoch_size, self.sendbox_state) = (None, None);
+        self.epoch_size = None;
         self.waiting.clear();
     }
 
@@ -116,25 +116,32 @@ impl Receivebox {
         datagram: &[u8],
         draw: &mut dyn FnMut() -> u64,
     ) -> Result<(), Reject> {
-        let message = self.session.open(now, datagram, draw)?;
+        let opened = self.session.open(now, datagram, draw);
         while let Some(event) = self.session.take_event() {
+            self.waiting.clear();
             match event {
+                Event::PeerAlive => self.epoch_size = None,
                 // Nobody there knows the boundaries that the predecessor sent.
-                Event::PeerAlive | Event::PeerRestarted => {
-                    self.waiting.clear();
-                    (self.epoch_size, self.sendbox_state) = (None, None);
+                Event::PeerRestarted => {
+                    self.epoch_size = None;
+                    self.peer.renewed(now);
                 }
-                Event::SamplingKeyChanged => self.waiting.clear(),
+                Event::SamplingKeyChanged => {}
             }
         }
+        let message = opened.inspect_err(|reject| self.peer.rejected(*reject))?;
         match message {
             Some(Message::Keepalive(Keepalive { state, epoch_size })) => {
-                self.sendbox_state = Some(state);
+                self.peer.says(state);
                 self.epoch_size = epoch_size.or(self.epoch_size);
             }
             Some(Message::EpochNotice(epoch_size)) => self.epoch_size = Some(epoch_size),
             Some(Message::Reports(_) | Message::Challenge { .. } | Message::Response { .. })
             | None => {}
+        }
+        // An answer to a stranger is no sign of life.
+        if self.session.heard_at() == Some(now) {
+            self.peer.heard(now);
         }
         self.announce();
         Ok(())
@@ -172,6 +179,7 @@ impl Receivebox {
 
     /// Replaces `out` by the next datagram that is due. False if none is; call until then.
     pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
+        self.peer.poll(now, None);
         if let Some(reports) = self.reports_due(now) {
             self.session.seal(now, &Message::Reports(reports), out);
             self.counters.reports += reports.as_slice().len() as u64;
@@ -180,7 +188,7 @@ impl Receivebox {
         } else if !self.session.poll(now, out) {
             return false;
         }
-        self.counters.message_bytes += ByteCount::new(out.len() as u64 + HEADERS);
+        self.counters.message_bytes += ByteCount::new(out.len() as u64) + MESSAGE_HEADERS;
         true
     }
 
@@ -209,9 +217,14 @@ impl Receivebox {
         self.session.sampling_key()
     }
 
-    /// What the sendbox last said of itself.
-    pub const fn sendbox_state(&self) -> Option<BoxState> {
-        self.sendbox_state
+    /// News of the sendbox, oldest first.
+    pub fn take_event(&mut self) -> Option<PeerEvent> {
+        self.peer.take_event()
+    }
+
+    /// What is known of the sendbox.
+    pub const fn peer(&self) -> &PeerWatch {
+        &self.peer
     }
 
     /// When the sendbox was last heard.
@@ -275,7 +288,7 @@ impl Budget {
 
     /// Bytes of the bundle that pay for a datagram with so many reports.
     const fn price(reports: usize) -> u64 {
-        BYTES_PER_REPORT_BYTE * (reports_len(reports) as u64 + HEADERS)
+        BYTES_PER_REPORT_BYTE * (reports_len(reports) as u64 + MESSAGE_HEADERS.as_u64())
     }
 
     fn earn(&mut self, received_bytes: ByteCount) {
@@ -292,7 +305,7 @@ impl Budget {
 
     fn spend(&mut self, now: Timestamp, datagram_len: usize) {
         self.even_departure = self.even_departure.max(now) + SPACING;
-        let price = BYTES_PER_REPORT_BYTE * (datagram_len as u64 + HEADERS);
+        let price = BYTES_PER_REPORT_BYTE * (datagram_len as u64 + MESSAGE_HEADERS.as_u64());
         self.unspent = self.unspent.saturating_sub(price);
         // Those that are left wait anew: there is one datagram per wait beyond the budget.
         self.waiting_since = now;

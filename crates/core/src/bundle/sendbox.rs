@@ -1,58 +1,39 @@
-//! The sendbox of one bundle: departures and reports in, the rate of the shaper and the epoch size
-//! out. Pure: the host owns clock, packets, qdisc and sockets.
+//! The sendbox of one bundle, whole but for packets: what has left and what the receivebox says in, the
+//! rate of the shaper and messages out.
 //!
 //! ```text
-//! departures ──► boundary table ──┐
-//! reports ────────────────────────┴► feedback ──► Measurement ──► CongestionControl
-//!                                                                    │ SendLimits
-//!               rate of the shaper ◄── window_to_rate ◄──────────────┘
+//! counters, boundaries ──► control ──► rate            a call of the host, then
+//! datagrams ──► session ──► reports ──┘ │               1. take the rate
+//!                  └──► peer ──► alive, silent           2. send what poll has
+//! datagrams ◄── session ◄── notices, keepalives ◄──┘     3. let packets leave
 //! ```
-//! A missing report freezes the rate: fewer packets would mean fewer boundaries and still fewer
-//! reports. Only what exceeds the rates that the path was seen to carry is taken back, since nothing
-//! would show the queue that grows of it. Whether the receivebox is alive is the host's judgement
-//! ([`Peer`]); one that is alive and reports nothing that says when it left is as good as silent.
+//! Pure: the host owns clock, chance, packets, qdisc and sockets. A departure is counters and boundaries
+//! and need not be every packet: a datapath in the kernel tells of no more.
 
-mod outstanding;
-mod silence;
 #[cfg(test)]
 mod tests;
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use self::outstanding::{Accepted, IdleClock, Outstanding};
-use self::silence::Unanswered;
-use super::boundary::{Boundary, BoundaryTable};
-use super::epoch::EpochSizer;
-use super::feedback::{Feedback, Progress, Sample};
-use super::rate::{LoopState, window_to_rate};
-use super::{EpochSize, Report};
-use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
-use crate::cc::{CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits};
+use super::control::{Control, Counters, Epoch, Peer};
+use super::decision::Decision;
+use super::keys::KeyRing;
+use super::monitor::Liveness;
+use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
+use super::session::{Event as SessionEvent, Role, Session};
+use super::wire::{
+    BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts,
+};
+use super::{BundleId, Departures, EpochSize, SamplingKey};
+use crate::cc::CongestionControl;
 use crate::qdisc::Backlog;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
-/// Frame bytes of a full segment on Ethernet without FCS.
-const MSS: ByteCount = ByteCount::new(1514);
-/// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all of it.
-pub const SUPPLIED: &[Field] = &[
-    Field::Lost,
-    Field::EcnCe,
-    Field::Rtt,
-    Field::FeedbackDelay,
-    Field::SendRate,
-    Field::DeliveryRate,
-    Field::TrainRate,
-    Field::InFlight,
-    Field::Idle,
-];
-/// Longest time between ticks.
-pub const TICK: Duration = Duration::from_millis(5);
-/// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
-/// what was sent a loop time ago: a correction by its latest value would feed that back.
-const MEAN_LOOPS: f64 = 2.0;
-/// Share of lost bytes that shows a buffer at its end and no mere random loss.
-const OVERFLOW_LOSS: f64 = 0.05;
+/// Shortest time between two repeated notices, while the receivebox works with another size.
+const NOTICE_AGAIN: Duration = Duration::from_millis(50);
 
 /// Bounds of the rate that can be asked for: from one full frame in 120 ms to more than any port has.
 pub const RATES: RangeInclusive<Rate> =
@@ -74,457 +55,276 @@ pub struct SendboxConfig {
     pub seed: u64,
 }
 
-/// The receivebox, as the host's monitor sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// Authentic messages arrive.
-    Alive,
-    /// None for too long: the bundle goes unshaped.
-    Silent,
-    /// A new session: its counters and perhaps its clock start anew.
-    Restarted,
-}
-
-/// One matched boundary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epoch {
-    /// Identity given at the departure.
-    pub identity: u64,
-    /// Identity of the boundary from which `delivery_rate` is counted.
-    pub previous_identity: Option<u64>,
-    /// Departure.
-    pub sent_at: Timestamp,
-    /// Composed round-trip time.
-    pub rtt: Duration,
-    /// Report arrival minus departure.
-    pub raw_rtt: Duration,
-    /// Rate of arrival at the receivebox since the previous identity, about one round trip before.
-    pub delivery_rate: Option<Rate>,
-    /// Epoch size in force at the receivebox.
-    pub epoch_size: EpochSize,
-}
-
-/// What the sendbox enforces, and why.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Decision {
-    /// Rate of the shaper; `None`: unshaped.
-    pub rate: Option<Rate>,
-    /// Window of the algorithm.
-    pub cwnd: Option<ByteCount>,
-    /// Bytes outstanding.
-    pub in_flight: Option<ByteCount>,
-    /// Least round-trip time in force.
-    pub min_rtt: Option<Duration>,
-    /// Standing queueing delay.
-    pub queue_delay: Option<Duration>,
-    /// Estimated rate of the bottleneck.
-    pub bottleneck_rate: Option<Rate>,
-    /// `measuring`, `shaping`, `app_limited`, `draining`, `silent`, ...
-    pub state: &'static str,
-    /// Why.
-    pub reason: &'static str,
-}
-
-/// What was counted since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets that left.
-    pub packets_sent: u64,
-    /// Bytes that left.
-    pub bytes_sent: ByteCount,
-    /// Boundaries sent whose report could be expected: under the coarser of both boxes' sizes.
-    /// A notice of a coarser size that overtakes packets on the way leaves boundaries unmatched.
-    pub boundaries_sent: u64,
-    /// Boundaries matched by a report.
-    pub boundaries_matched: u64,
-    /// Matched after a boundary that left later.
-    pub reports_stale: u64,
-    /// Reports of boundaries that are unknown here.
-    pub reports_unmatched: u64,
-    /// Reports of boundaries matched before.
-    pub reports_duplicate: u64,
-    /// Reports of a hash that several packets had.
-    pub reports_ambiguous: u64,
-    /// Matched reports that cannot be true.
-    pub reports_implausible: u64,
-    /// Boundaries overwritten before a report came.
-    pub boundaries_overwritten: u64,
-}
-
 /// The sendbox of one bundle.
 pub struct Sendbox {
-    config: SendboxConfig,
-    cc: Box<dyn CongestionControl>,
-    is_started: bool,
-    peer: Peer,
-    boundaries: BoundaryTable,
-    feedback: Feedback,
-    sizer: EpochSizer,
-    idle: IdleClock,
-    counters: Counters,
-    /// Epoch size of the receivebox by its latest report.
-    peer_size: EpochSize,
-    delivered: ByteCount,
-    loop_times: SlidingMin,
-    bottleneck: BottleneckRate,
-    delivery_rate: Rate,
-    /// Mean delivery rate of the last few loop times (bytes per second).
-    mean_bytes_per_s: f64,
-    app_limited: bool,
-    measured_at: Option<Timestamp>,
-    outstanding: Outstanding,
-    accepted: Accepted,
-    unanswered: Option<Unanswered>,
-    /// Why nothing is known of what leaves, though the receivebox is there.
-    blind: Option<&'static str>,
-    /// The rate that control asks for, without the operator's bounds.
-    wanted_rate: Option<Rate>,
-    rate: Option<Rate>,
-    ticked_at: Timestamp,
+    control: Control,
+    session: Session,
+    peer: PeerWatch,
+    /// Epoch size of the receivebox by its latest message.
+    peer_size: Option<EpochSize>,
+    /// Size of the latest notice, and when it left.
+    notified: (Option<EpochSize>, Timestamp),
+    dry_run: bool,
+    is_stopping: bool,
+    /// Why the kernel forwards the packets, past this box.
+    handed_back: Option<&'static str>,
+    /// What a decision rests on has changed since it was taken last.
+    is_undecided: bool,
+    epochs: VecDeque<Epoch>,
+    message_bytes: ByteCount,
 }
 
 impl Sendbox {
-    /// A bundle that has sent nothing yet, steered by `cc`.
-    pub fn new(config: SendboxConfig, mut cc: Box<dyn CongestionControl>) -> Self {
-        cc.set_seed(config.seed);
-        let sizer = EpochSizer::default();
-        Self {
-            config,
-            cc,
-            is_started: false,
-            peer: Peer::Alive,
-            boundaries: BoundaryTable::default(),
-            feedback: Feedback::default(),
-            peer_size: sizer.size(),
-            sizer,
-            idle: IdleClock {
-                idle: Duration::ZERO,
-                is_empty: true,
-                updated_at: Timestamp::ZERO,
-                busy_until: Timestamp::ZERO,
-            },
-            counters: Counters::default(),
-            delivered: ByteCount::ZERO,
-            loop_times: SlidingMin::default(),
-            bottleneck: BottleneckRate::default(),
-            delivery_rate: Rate::ZERO,
-            mean_bytes_per_s: 0.0,
-            app_limited: true,
-            measured_at: None,
-            outstanding: Outstanding::default(),
-            accepted: Accepted::default(),
-            unanswered: None,
-            blind: None,
-            wanted_rate: None,
-            rate: config.max_rate,
-            ticked_at: Timestamp::ZERO,
-        }
-    }
-
-    /// A packet of `len` bytes, padding left out as at the receivebox
-    /// ([`unpadded_len`](crate::packet::unpadded_len)), left after the shaper. `hash` is its keyed
-    /// sampling hash, `None` for a kind of packet that is not sampled; `identity` comes back in
-    /// [`Epoch`]. True if the packet is a boundary.
-    pub fn on_departure(
-        &mut self,
+    /// A bundle that has sent nothing yet, steered by `cc`. `session_id` and `nonce` as for
+    /// [`Session::new`].
+    pub fn new(
+        config: SendboxConfig,
+        cc: Box<dyn CongestionControl>,
+        bundle: BundleId,
+        keys: &KeyRing,
+        [session_id, nonce]: [u64; 2],
         now: Timestamp,
-        hash: Option<u64>,
-        identity: u64,
-        len: ByteCount,
-    ) -> bool {
-        self.start(now);
-        // A rate that nobody enforces keeps no packet busy.
-        let shaped = self.rate.filter(|_| !self.config.dry_run);
-        self.idle.on_departure(now, len, shaped);
-        self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
-        if self.outstanding.bytes == 0.0 {
-            let round_trip = self.feedback.least_rtt().unwrap_or(Duration::ZERO);
-            self.outstanding.credit_from = Some(now + round_trip);
+    ) -> Self {
+        let mut control = Control::new(config, cc);
+        // Nothing is known of the peer before it answers.
+        control.on_peer(now, Peer::Silent);
+        Self {
+            control,
+            session: Session::new(Role::Sendbox, bundle, keys, session_id, nonce, now),
+            peer: PeerWatch::new(now),
+            peer_size: None,
+            notified: (None, Timestamp::ZERO),
+            dry_run: config.dry_run,
+            is_stopping: false,
+            handed_back: None,
+            is_undecided: true,
+            epochs: VecDeque::with_capacity(MAX_REPORTS),
+            message_bytes: ByteCount::ZERO,
         }
-        self.counters.packets_sent += 1;
-        self.counters.bytes_sent += len;
-        self.accepted.on_departure(now, len, self.delivery_rate);
-        let size = self.sizer.size();
-        let boundary_hash = hash.filter(|hash| size.is_boundary(*hash));
-        self.sizer.on_departure(now, len, boundary_hash.is_some());
-        let Some(hash) = boundary_hash else { return false };
-        let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
-        self.counters.boundaries_sent += u64::from(is_expected);
-        if is_expected {
-            self.await_report(now);
-        }
-        let boundary = Boundary {
-            hash,
-            identity,
-            sent_at: now,
-            sent_bytes: self.counters.bytes_sent,
-            accepted_bytes: self.accepted.bytes,
-            idle: self.idle.idle,
-            delivered: self.delivered,
-            is_expected,
-        };
-        self.boundaries.insert(boundary, self.report_age_max());
-        true
     }
 
-    /// Takes an authentic report. Returns the matched boundary.
-    pub fn on_report(&mut self, now: Timestamp, report: &Report) -> Option<Epoch> {
-        self.start(now);
-        self.peer_size = report.epoch_size;
-        let boundary = match self.boundaries.take(report.hash) {
-            Ok(boundary) => boundary,
-            Err(mismatch) => {
-                self.count_mismatch(mismatch);
-                return None;
-            }
-        };
-        let Some(sample) = self.feedback.on_match(now, &boundary, report) else {
-            self.counters.reports_implausible += 1;
-            return None;
-        };
-        self.counters.boundaries_matched += 1;
-        self.unanswered = None;
-        self.blind = None;
-        // The peer took up a smaller size before its reports said so: both counts are of one set.
-        self.counters.boundaries_sent += u64::from(!boundary.is_expected);
-        if let Some(nanos) = sample.shift_ns {
-            self.cc.on_event(now, CongestionEvent::RttShift(nanos));
-        }
-        match sample.progress {
-            Some(progress) => {
-                self.measure(now, &boundary, &sample, &progress);
-                self.enforce(now);
-            }
-            None => self.counters.reports_stale += 1,
-        }
-        Some(Epoch {
-            identity: boundary.identity,
-            previous_identity: sample.progress.and_then(|progress| progress.previous_identity),
-            sent_at: boundary.sent_at,
-            rtt: sample.rtt,
-            raw_rtt: sample.raw_rtt,
-            delivery_rate: sample.progress.and_then(|progress| progress.delivery_rate),
-            epoch_size: report.epoch_size,
-        })
+    /// Begins a new session under other keys; the control loop goes on.
+    pub fn restart(&mut self, keys: &KeyRing, [session_id, nonce]: [u64; 2], now: Timestamp) {
+        self.session.restart(keys, session_id, nonce, now);
+        self.notified.0 = None;
+    }
+
+    /// So much has left by now. True if the last packet is a boundary of the size in force.
+    pub fn on_departures(&mut self, sent: &Departures) -> bool {
+        self.control.on_departures(sent)
     }
 
     /// The bundle's own queue became empty or non-empty.
     pub fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
-        self.start(now);
-        self.idle.advance(now);
-        self.idle.is_empty = backlog.packets == 0;
+        self.control.on_queue(now, backlog);
     }
 
-    /// Time passes; call at least every [`TICK`].
-    pub fn on_tick(&mut self, now: Timestamp, backlog: Backlog) {
-        self.on_queue(now, backlog);
-        self.ticked_at = now;
-        self.sizer.on_tick(now, self.feedback.least_rtt());
-        if self.cc.next_timer().is_some_and(|at| at <= now) {
-            self.cc.on_timer(now);
+    /// Takes a datagram that claims to come from the peer; `draw` as for [`Session::open`].
+    pub fn on_datagram(
+        &mut self,
+        now: Timestamp,
+        datagram: &[u8],
+        draw: &mut dyn FnMut() -> u64,
+    ) -> Result<(), Reject> {
+        self.epochs.clear();
+        let opened = self.session.open(now, datagram, draw);
+        while let Some(event) = self.session.take_event() {
+            self.on_session_event(now, event);
         }
-        self.judge_reports(now);
-        self.enforce(now);
-    }
-
-    /// The host's judgement of the receivebox has changed.
-    pub fn on_peer(&mut self, now: Timestamp, peer: Peer) {
-        self.start(now);
-        match peer {
-            Peer::Alive => {}
-            Peer::Silent if self.peer == Peer::Silent => {}
-            Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
-            Peer::Restarted => self.feedback.forget_receivebox(),
+        match opened.inspect_err(|reject| self.peer.rejected(*reject))? {
+            Some(Message::Reports(reports)) => {
+                for report in reports.as_slice() {
+                    self.peer_size = Some(report.epoch_size);
+                    self.epochs.extend(self.control.on_report(now, report));
+                }
+                self.is_undecided = true;
+            }
+            Some(Message::Keepalive(Keepalive { state, epoch_size })) => {
+                self.peer_size = epoch_size;
+                self.peer.says(state);
+            }
+            Some(
+                Message::EpochNotice(_) | Message::Challenge { .. } | Message::Response { .. },
+            )
+            | None => {}
         }
-        if peer != Peer::Alive {
-            // What left before will not be reported.
-            self.unanswered = None;
-            self.blind = None;
+        self.count_message(datagram);
+        // An answer to a stranger is no sign of life.
+        if self.session.heard_at() == Some(now) {
+            match self.peer.heard(now) {
+                Some(Liveness::Alive) => self.tell_control(now, Peer::Alive),
+                Some(_) => self.tell_control(now, Peer::Silent),
+                None => {}
+            }
         }
-        self.peer = if peer == Peer::Silent { Peer::Silent } else { Peer::Alive };
-        self.enforce(now);
+        Ok(())
     }
 
-    /// Rate of the shaper; `None`: unshaped.
-    pub fn rate(&self) -> Option<Rate> {
-        self.rate
+    fn on_session_event(&mut self, now: Timestamp, event: SessionEvent) {
+        match event {
+            SessionEvent::PeerAlive | SessionEvent::SamplingKeyChanged => {}
+            SessionEvent::PeerRestarted => {
+                self.peer.renewed(now);
+                self.tell_control(now, Peer::Restarted);
+            }
+        }
+        // A new session at the receivebox knows no epoch size.
+        self.notified.0 = None;
     }
 
-    /// The epoch size for notices to the receivebox.
-    pub fn epoch_size(&self) -> EpochSize {
-        self.sizer.size()
+    fn tell_control(&mut self, now: Timestamp, peer: Peer) {
+        self.control.on_peer(now, peer);
+        self.is_undecided = true;
     }
 
-    /// When the next tick is due.
+    /// Does what is due at `now`; call at [`Sendbox::next_timer`], or earlier.
+    pub fn on_timer(&mut self, now: Timestamp, backlog: Backlog) {
+        if self.peer.poll(now, self.control.min_rtt()) {
+            self.tell_control(now, Peer::Silent);
+        }
+        if self.control.next_timer() <= now {
+            self.control.on_tick(now, backlog);
+            self.is_undecided = true;
+        }
+    }
+
+    /// When [`Sendbox::on_timer`] or [`Sendbox::poll`] is next needed.
     pub fn next_timer(&self) -> Timestamp {
-        let tick = self.ticked_at + TICK;
-        self.cc.next_timer().map_or(tick, |at| at.min(tick))
+        self.next_tick().min(self.next_message())
     }
 
-    /// What is enforced now, and why.
-    pub fn decision(&self) -> Decision {
-        let state = self.cc.state();
-        let (phase, reason) = match (self.peer, self.blind) {
-            (Peer::Silent, _) => ("silent", "no authentic message"),
-            (_, Some(reason)) => ("silent", reason),
-            (_, None) => (state.phase, state.reason),
-        };
-        Decision {
-            rate: self.rate,
-            cwnd: self.cc.send_limits().cwnd,
-            in_flight: self.measured_at.map(|_| ByteCount::new(self.outstanding.bytes as u64)),
-            min_rtt: state.min_rtt.or(self.feedback.least_rtt()),
-            queue_delay: state.queue_delay,
-            bottleneck_rate: state.bottleneck_rate.or(self.bottleneck_rate()),
-            state: phase,
-            reason,
+    /// When [`Sendbox::on_timer`] is next needed. While nothing leaves and nothing is queued, a tenth of
+    /// a second later will do.
+    pub fn next_tick(&self) -> Timestamp {
+        self.control.next_timer()
+    }
+
+    /// When [`Sendbox::poll`] is next needed.
+    pub fn next_message(&self) -> Timestamp {
+        self.session.next_timer()
+    }
+
+    /// Replaces `out` by the next datagram that is due. False if none is; call until then.
+    pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
+        if let Some(size) = self.notice_due(now) {
+            self.session.seal(now, &Message::EpochNotice(size), out);
+            self.notified = (Some(size), now);
+        } else {
+            if now < self.session.next_timer() {
+                return false;
+            }
+            self.session.set_keepalive(self.keepalive());
+            if !self.session.poll(now, out) {
+                return false;
+            }
         }
+        self.count_message(out);
+        true
+    }
+
+    fn notice_due(&self, now: Timestamp) -> Option<EpochSize> {
+        let size = self.control.epoch_size();
+        let (told, told_at) = self.notified;
+        // A lost notice shows in what the receivebox says it works with.
+        let is_lost = self.peer_size.is_some_and(|peer| peer != size)
+            && now.saturating_since(told_at) >= NOTICE_AGAIN;
+        let is_due = self.session.is_established() && (told != Some(size) || is_lost);
+        is_due.then_some(size)
+    }
+
+    fn keepalive(&self) -> Keepalive {
+        let state = if self.is_stopping {
+            BoxState::Stopping
+        } else if self.dry_run {
+            BoxState::DryRun
+        } else if self.rate().is_some() && self.handed_back.is_none() {
+            BoxState::Shaping
+        } else {
+            BoxState::Measuring
+        };
+        Keepalive { state, epoch_size: Some(self.control.epoch_size()) }
+    }
+
+    fn count_message(&mut self, datagram: &[u8]) {
+        self.message_bytes += ByteCount::new(datagram.len() as u64) + MESSAGE_HEADERS;
+    }
+
+    /// Says farewell with the next [`Sendbox::poll`].
+    pub fn stop(&mut self) {
+        self.is_stopping = true;
+        self.session.set_keepalive(self.keepalive());
+    }
+
+    /// The kernel forwards what comes, past this box, for this reason; `None`: it passes the box again.
+    pub fn set_handed_back(&mut self, reason: Option<&'static str>) {
+        self.handed_back = reason;
+        self.is_undecided = true;
+    }
+
+    /// Rate of the shaper; `None`: unshaped, as always in a dry run.
+    pub fn rate(&self) -> Option<Rate> {
+        if self.dry_run { None } else { self.control.rate() }
+    }
+
+    /// Epoch size in force: what the datapath is to take for boundaries.
+    pub fn epoch_size(&self) -> EpochSize {
+        self.control.epoch_size()
+    }
+
+    /// The key to sample with.
+    pub fn sampling_key(&self) -> SamplingKey {
+        self.session.sampling_key()
+    }
+
+    /// The decision in force: of a dry run the one that would be.
+    pub fn decision(&self) -> Decision {
+        let decision = self.control.decision();
+        if let Some(reason) = self.handed_back {
+            return Decision { rate: None, state: "handed_back", reason, ..decision };
+        }
+        if self.peer.is_unverified() {
+            return Decision { reason: KEYS_DIFFER, ..decision };
+        }
+        decision
+    }
+
+    /// The decision in force, if something that it rests on has happened since it was taken last.
+    pub fn take_decision(&mut self) -> Option<Decision> {
+        core::mem::take(&mut self.is_undecided).then(|| self.decision())
+    }
+
+    /// The boundaries that the latest datagram has reported, oldest first.
+    pub fn take_epoch(&mut self) -> Option<Epoch> {
+        self.epochs.pop_front()
+    }
+
+    /// News of the receivebox, oldest first.
+    pub fn take_event(&mut self) -> Option<PeerEvent> {
+        self.peer.take_event()
+    }
+
+    /// What is known of the receivebox.
+    pub const fn peer(&self) -> &PeerWatch {
+        &self.peer
+    }
+
+    /// When the receivebox was last heard.
+    pub const fn heard_at(&self) -> Option<Timestamp> {
+        self.session.heard_at()
     }
 
     /// What was counted since the start.
     pub fn counters(&self) -> Counters {
-        let boundaries_overwritten = self.boundaries.overwritten();
-        Counters { boundaries_overwritten, ..self.counters }
+        self.control.counters()
     }
 
-    fn start(&mut self, now: Timestamp) {
-        if self.is_started {
-            return;
-        }
-        self.is_started = true;
-        self.cc.init(now, MSS, MSS * 10);
-        self.idle.updated_at = now;
-        self.outstanding.updated_at = now;
-        self.ticked_at = now;
+    /// Bytes of the messages that were sent or taken, headers included.
+    pub const fn message_bytes(&self) -> ByteCount {
+        self.message_bytes
     }
 
-    fn bottleneck_rate(&self) -> Option<Rate> {
-        let rate = self.bottleneck.bytes_per_s();
-        (rate > 0.0).then(|| Rate::from_bytes_per_sec_f64(rate))
-    }
-
-    /// Loop time, at least the least round trip.
-    fn loop_time(&self) -> Duration {
-        let least = self.feedback.least_rtt().unwrap_or(Duration::ZERO);
-        self.loop_times.value().map_or(least, |seconds| least.max(duration(seconds)))
-    }
-
-    fn measure(
-        &mut self,
-        now: Timestamp,
-        boundary: &Boundary,
-        sample: &Sample,
-        progress: &Progress,
-    ) {
-        let least_s = self.feedback.least_rtt().unwrap_or(sample.rtt).as_secs_f64();
-        let raw_rtt_s = sample.raw_rtt.as_secs_f64();
-        self.loop_times.push(now.as_secs_f64(), raw_rtt_s, 2.0 * least_s, 1);
-        self.delivered += progress.acked;
-        let interval = self.measured_at.map_or(Duration::ZERO, |at| now.saturating_since(at));
-        if let Some(rate) = progress.delivery_rate {
-            self.delivery_rate = rate;
-            self.update_mean(interval);
-        }
-        // Bytes sent after the boundary, less what arrived while its report was late.
-        let sent_since = if progress.loss > OVERFLOW_LOSS {
-            self.accepted.bytes - boundary.accepted_bytes
-        } else {
-            self.counters.bytes_sent.saturating_sub(boundary.sent_bytes).as_f64()
-        };
-        let late_s = raw_rtt_s - sample.rtt.as_secs_f64();
-        let arrived = self.mean_bytes_per_s * late_s;
-        self.outstanding = Outstanding {
-            bytes: (sent_since - arrived).max(0.0),
-            updated_at: now,
-            sent_bytes: self.counters.bytes_sent,
-            credit_from: None,
-        };
-        self.measured_at = Some(now);
-        let measurement = Measurement {
-            interval,
-            acked: progress.acked,
-            lost: Some(progress.lost),
-            ecn_ce: Some(progress.ecn_ce),
-            rtt: Some(RttSample { latest: sample.rtt, min: sample.rtt }),
-            feedback_delay: Some(sample.raw_rtt),
-            one_way: None,
-            send_rate: progress.send_rate,
-            delivery_rate: progress.delivery_rate,
-            train_rate: progress.train_rate,
-            in_flight: Some(ByteCount::new(self.outstanding.bytes as u64)),
-            delivered: self.delivered,
-            prior_delivered: boundary.delivered,
-            app_limited: progress.idle.is_some_and(|idle| idle.as_f64() > 0.0),
-            cwnd_limited: None,
-            idle: progress.idle,
-        };
-        self.app_limited = is_idle(&measurement);
-        if progress.delivery_rate.is_some() {
-            let rate = self.delivery_rate.as_bytes_per_sec_f64();
-            let loop_s = self.loop_time().as_secs_f64();
-            self.bottleneck.push(rate, interval.as_secs_f64(), loop_s, self.app_limited);
-        }
-        self.cc.on_measurement(now, &measurement);
-    }
-
-    fn update_mean(&mut self, interval: Duration) {
-        let rate = self.delivery_rate.as_bytes_per_sec_f64();
-        let time_s = MEAN_LOOPS * self.loop_time().as_secs_f64();
-        if self.mean_bytes_per_s == 0.0 || time_s == 0.0 {
-            self.mean_bytes_per_s = rate;
-            return;
-        }
-        let gain = 1.0 - libm::exp(-interval.as_secs_f64() / time_s);
-        self.mean_bytes_per_s += gain * (rate - self.mean_bytes_per_s);
-    }
-
-    /// Derives the shaper's rate from the limits of the algorithm.
-    fn enforce(&mut self, now: Timestamp) {
-        self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
-        let limits = self.cc.send_limits();
-        self.wanted_rate = if self.peer == Peer::Silent || self.blind.is_some() {
-            None
-        } else if self.is_report_missing(now) {
-            // Of an app-limited bundle the delivery rate says only what its hosts sent.
-            let carried = self.bottleneck_rate().unwrap_or(Rate::ZERO).max(self.delivery_rate);
-            self.wanted_rate.map(|rate| rate.min(carried))
-        } else {
-            self.limited_rate(&limits)
-        };
-        let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
-        self.rate = match (self.wanted_rate, self.config.max_rate) {
-            (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
-            (Some(rate), None) => Some(rate.max(floor)),
-            (None, max) => max,
-        };
-    }
-
-    /// Bytes outstanding, for a rate that is to bring them to `cwnd`. In a dry run no rate does: what
-    /// is beyond the window would have waited here, and would take the rate to its floor.
-    fn in_flight(&self, cwnd: ByteCount) -> ByteCount {
-        let bytes = ByteCount::new(self.outstanding.bytes as u64);
-        if self.config.dry_run { bytes.min(cwnd) } else { bytes }
-    }
-
-    fn limited_rate(&self, limits: &SendLimits) -> Option<Rate> {
-        let from_window = limits.cwnd.and_then(|cwnd| {
-            let state = LoopState {
-                delivery_rate: self.delivery_rate,
-                bottleneck_rate: self.bottleneck_rate()?,
-                loop_time: self.loop_time(),
-                in_flight: self.in_flight(cwnd),
-                app_limited: limits.app_limited.unwrap_or(self.app_limited),
-            };
-            Some(window_to_rate(cwnd, &state))
-        });
-        let paced = limits.pacing_rate.map(|rate| {
-            // While the law calls the bundle app-limited no rate may bind below what is known.
-            let floor = limits.app_limited.filter(|limited| *limited);
-            rate.max(floor.and(self.bottleneck_rate()).unwrap_or(Rate::ZERO))
-        });
-        match (from_window, paced) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+    /// Datagrams that were rejected.
+    pub const fn rejects(&self) -> &RejectCounts {
+        self.session.rejects()
     }
 }

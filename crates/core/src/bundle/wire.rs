@@ -44,6 +44,9 @@ pub const fn reports_len(reports: usize) -> usize {
     HEADER_LEN + 1 + reports * REPORT_LEN + TAG_LEN
 }
 
+/// Bytes of headers around a datagram: Ethernet 14, IPv4 20, UDP 8.
+pub const MESSAGE_HEADERS: ByteCount = ByteCount::new(42);
+
 const MAGIC: [u8; 4] = *b"FBAY";
 const HEADER_LEN: usize = 24;
 const REPORT_LEN: usize = 41;

@@ -14,8 +14,9 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 pub use self::feeding::{Feeding, mean_window};
-use crate::bundle::sendbox::{Peer, Sendbox, SendboxConfig};
-use crate::bundle::{EpochSize, Report};
+use crate::bundle::control::{Control, Peer};
+use crate::bundle::sendbox::SendboxConfig;
+use crate::bundle::{BoundaryMark, DepartureCounters, EpochSize, Report};
 use crate::cc::{Algorithm, CongestionControl, CongestionEvent, Measurement, RttSample};
 use crate::qdisc::Backlog;
 use crate::spec::{Spec, Value};
@@ -231,7 +232,8 @@ pub fn sendbox_operations() -> impl Strategy<Value = Vec<SendboxOperation>> {
 
 /// A sendbox under test: whatever is reported, its rate stays within the configured bounds.
 pub struct SendboxModel {
-    sendbox: Sendbox,
+    control: Control,
+    departed: DepartureCounters,
     config: SendboxConfig,
     now: Timestamp,
     boundaries: Vec<u64>,
@@ -248,21 +250,28 @@ impl SendboxModel {
             seed: 1,
         };
         let now = Timestamp::from_nanos(1_000_000_000);
-        Self { sendbox: Sendbox::new(config, cc), config, now, boundaries: Vec::new() }
+        Self {
+            control: Control::new(config, cc),
+            departed: DepartureCounters::default(),
+            config,
+            now,
+            boundaries: Vec::new(),
+        }
     }
 
     /// Applies one call and checks the rules.
     pub fn apply(&mut self, operation: &SendboxOperation) {
         match operation {
             SendboxOperation::Depart(hash) => {
-                if self.sendbox.on_departure(self.now, Some(*hash), *hash, MSS) {
+                let mark = Some(BoundaryMark { hash: *hash, identity: *hash });
+                if self.control.on_departures(&self.departed.count(self.now, MSS, mark)) {
                     self.boundaries.push(*hash);
                 }
             }
             SendboxOperation::Report(age, report) => {
                 let at = self.boundaries.len().checked_sub(age + 1);
                 let hash = at.map_or(report.hash, |at| self.boundaries[at]);
-                let epoch = self.sendbox.on_report(self.now, &Report { hash, ..*report });
+                let epoch = self.control.on_report(self.now, &Report { hash, ..*report });
                 if let Some(epoch) = epoch {
                     assert_eq!(epoch.identity, hash);
                     assert!(epoch.rtt > Duration::ZERO);
@@ -271,16 +280,16 @@ impl SendboxModel {
             SendboxOperation::Tick(elapsed, packets) => {
                 self.now += *elapsed;
                 let backlog = Backlog { packets: *packets, bytes: MSS * *packets };
-                self.sendbox.on_tick(self.now, backlog);
-                assert!(self.sendbox.next_timer() > self.now);
+                self.control.on_tick(self.now, backlog);
+                assert!(self.control.next_timer() > self.now);
             }
-            SendboxOperation::Peer(peer) => self.sendbox.on_peer(self.now, *peer),
+            SendboxOperation::Peer(peer) => self.control.on_peer(self.now, *peer),
         }
-        let rate = self.sendbox.rate().expect("a configured maximum always holds");
+        let rate = self.control.rate().expect("a configured maximum always holds");
         assert!(self.config.min_rate <= Some(rate) && Some(rate) <= self.config.max_rate);
-        let counters = self.sendbox.counters();
+        let counters = self.control.counters();
         assert!(counters.boundaries_matched <= counters.packets_sent);
-        assert!(!self.sendbox.decision().state.is_empty());
+        assert!(!self.control.decision().state.is_empty());
     }
 }
 

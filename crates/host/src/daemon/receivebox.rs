@@ -9,7 +9,6 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
-use forebay_core::bundle::monitor::{Liveness, Monitor};
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
 use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
 use forebay_core::units::Timestamp;
@@ -44,7 +43,6 @@ pub fn run(config: &Config) -> Result<Status, DaemonError> {
 struct Watch {
     config: BundleConfig,
     receivebox: Receivebox,
-    monitor: Monitor,
     /// What the sampler was set to.
     sampled_with: (SamplingKey, Option<EpochSize>),
 }
@@ -133,13 +131,11 @@ impl ReceiveboxWorker {
     fn serve_due(&mut self, now: Timestamp) -> io::Result<()> {
         while let Some(index) = self.schedule.pop(now) {
             let watch = &mut self.bundles[index];
-            if watch.monitor.poll(now, None) {
-                tracing::info!(bundle = %watch.config.name, "sendbox is silent");
-            }
             watch.follow_sendbox(&mut self.sampler).map_err(io::Error::other)?;
             while watch.receivebox.poll(now, &mut self.scratch) {
                 self.messages.send(watch.config.peer, &self.scratch);
             }
+            watch.say_news();
             // A timer in the past would spin: what is due now was just done.
             let next = watch.receivebox.next_timer().max(now + Duration::from_nanos(1));
             self.schedule.set(index, next);
@@ -243,8 +239,8 @@ impl ReceiveboxWorker {
             id: watch.config.id.0,
             peer: PeerStatus {
                 address: watch.config.peer.to_string(),
-                state: watch.monitor.state().name().into(),
-                doing: watch.receivebox.sendbox_state().map(|state| state.name().into()),
+                state: watch.receivebox.peer().liveness().name().into(),
+                doing: watch.receivebox.peer().state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
             },
             epoch_packets: watch.receivebox.epoch_size().map_or(0, EpochSize::packets),
@@ -283,12 +279,7 @@ impl Worker for ReceiveboxWorker {
 impl Watch {
     fn new(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Self {
         let receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
-        Self {
-            config: config.clone(),
-            sampled_with: (receivebox.sampling_key(), None),
-            receivebox,
-            monitor: Monitor::new(now),
-        }
+        Self { config: config.clone(), sampled_with: (receivebox.sampling_key(), None), receivebox }
     }
 
     fn sampling(&self) -> SamplerBundle {
@@ -316,20 +307,13 @@ impl Watch {
     /// Whether the datagram was accepted.
     fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) -> bool {
         let is_accepted = self.receivebox.on_datagram(now, datagram, &mut unguessable).is_ok();
-        // An answer to a stranger is no sign of life.
-        if is_accepted && self.receivebox.heard_at() == Some(now) {
-            self.on_sign_of_life(now);
-        }
+        self.say_news();
         is_accepted
     }
 
-    fn on_sign_of_life(&mut self, now: Timestamp) {
-        match peer::hear(&mut self.monitor, now, self.receivebox.sendbox_state()) {
-            Some(Liveness::Alive) => {
-                tracing::info!(bundle = %self.config.name, "sendbox is there");
-            }
-            Some(_) => tracing::info!(bundle = %self.config.name, "sendbox stops"),
-            None => {}
+    fn say_news(&mut self) {
+        while let Some(event) = self.receivebox.take_event() {
+            peer::say("sendbox", &self.config.name, event);
         }
     }
 

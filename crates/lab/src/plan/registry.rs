@@ -1,6 +1,6 @@
 //! Checks of algorithms and qdiscs against core's registries, before anything is run.
 
-use forebay_core::bundle::sendbox::SUPPLIED;
+use forebay_core::bundle::control::SUPPLIED;
 use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc;
 use forebay_core::spec::{Spec, SpecError};

@@ -1,11 +1,12 @@
 //! Bundles: packets through the boxes, and messages between them.
 
+use forebay_core::bundle::wire::MESSAGE_HEADERS;
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 
 use super::Simulation;
 use super::endpoints::Way;
-use crate::bundle::{self, MESSAGE_HEADERS};
+use crate::bundle;
 use crate::network::Network;
 use crate::packet::{Kind, Packet};
 
@@ -105,7 +106,7 @@ impl Simulation {
             self.reclaim();
         }
         let number = self.messages.put(message);
-        let bytes = (message.len() + MESSAGE_HEADERS) as u16;
+        let bytes = (message.len() as u64 + MESSAGE_HEADERS.as_u64()) as u16;
         let first = self.message_way(flow).first;
         self.sent += 1;
         self.pass(first, Packet::new(Kind::Message, flow, number, bytes, self.now));

@@ -195,7 +195,8 @@ fn reports_take_one_percent_of_the_bundle() {
     bench.run(MS * 10_000, MS * 4, 6000);
     let Counters { reports, dropped, report_datagrams, .. } = bench.counters();
     assert!(reports > 2490 && dropped == 0, "{reports} reports");
-    let bytes = report_datagrams * (reports_len(0) as u64 + HEADERS) + reports * 41;
+    let bytes =
+        report_datagrams * (reports_len(0) as u64 + MESSAGE_HEADERS.as_u64()) + reports * 41;
     let share = bytes as f64 / bench.received_bytes as f64;
     assert!((0.009..0.0105).contains(&share), "{share}");
     for (at, reports) in &bench.reports {
@@ -261,7 +262,7 @@ fn a_restarted_sendbox_names_its_epoch_size_anew() {
     bench.sendbox.set_keepalive(keepalive);
     bench.exchange();
     assert_eq!(bench.receivebox.epoch_size(), Some(size(7)));
-    assert_eq!(bench.receivebox.sendbox_state(), Some(BoxState::Measuring));
+    assert_eq!(bench.receivebox.peer().state(), Some(BoxState::Measuring));
 }
 
 #[test]

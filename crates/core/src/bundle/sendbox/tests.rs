@@ -1,248 +1,236 @@
-mod alike;
-
 use alloc::collections::VecDeque;
-use alloc::string::ToString;
-use std::sync::{Arc, Mutex};
 
+use super::super::keys::PresharedKey;
+use super::super::receivebox::{Receivebox, Seen};
+use super::super::{BoundaryMark, DepartureCounters};
 use super::*;
-use crate::cc::State;
+use crate::bundle::control::SUPPLIED;
+use crate::cc;
 use crate::spec::{Spec, Value};
 
-/// Keeps the last measurement.
-struct Listener(Arc<Mutex<Measurement>>);
-
-impl CongestionControl for Listener {
-    fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
-    fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
-        *self.0.lock().unwrap() = *measurement;
-    }
-    fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
-    fn send_limits(&self) -> SendLimits {
-        SendLimits::default()
-    }
-    fn state(&self) -> State {
-        State::default()
-    }
-}
-
-fn is_filled(measurement: &Measurement, field: Field) -> bool {
-    match field {
-        Field::Lost => measurement.lost.is_some(),
-        Field::EcnCe => measurement.ecn_ce.is_some(),
-        Field::Rtt => measurement.rtt.is_some(),
-        Field::FeedbackDelay => measurement.feedback_delay.is_some(),
-        Field::SendRate => measurement.send_rate.is_some(),
-        Field::DeliveryRate => measurement.delivery_rate.is_some(),
-        Field::TrainRate => measurement.train_rate.is_some(),
-        Field::InFlight => measurement.in_flight.is_some(),
-        Field::Idle => measurement.idle.is_some(),
-    }
-}
-
-#[test]
-fn every_field_said_to_be_supplied_is_filled_once_reports_span_a_round_trip() {
-    let heard = Arc::new(Mutex::new(Measurement::default()));
-    let mut sendbox =
-        Sendbox::new(SendboxConfig::default(), Box::new(Listener(Arc::clone(&heard))));
-    let start = Timestamp::from_nanos(1_000_000_000);
-    let one_way = Duration::from_millis(10);
-    for packet in 1..=10 {
-        let sent_at = start + Duration::from_millis(10) * packet as u32;
-        // A hash of zeros at its end is a boundary under every epoch size.
-        let hash = packet << 40;
-        assert!(sendbox.on_departure(sent_at, Some(hash), hash, MSS));
-        let report = Report {
-            hash,
-            received_at: sent_at + one_way,
-            received_bytes: MSS * packet,
-            received_packets: packet,
-            received_ce: 0,
-            epoch_size: sendbox.epoch_size(),
-        };
-        sendbox.on_report(sent_at + one_way * 2, &report).expect("a plausible report");
-    }
-    let measurement = heard.lock().unwrap();
-    for field in SUPPLIED {
-        assert!(is_filled(&measurement, *field), "{}", field.name());
-    }
-}
-
+const BUNDLE: BundleId = BundleId(7);
 const LEN: ByteCount = ByteCount::new(1500);
-/// A packet every millisecond.
-const ARRIVAL: Rate = Rate::from_mbit_per_sec(12);
+const MS: Duration = Duration::from_millis(1);
+/// One way.
+const DELAY: Duration = Duration::from_millis(10);
 
-/// A bundle on a path that delivers everything after half a round trip, every packet a boundary.
-struct Bench {
-    sendbox: Sendbox,
-    rtt_ms: u64,
-    now_ms: u64,
-    sent: u64,
-    delivered: u64,
-    in_flight: VecDeque<(u64, u64)>,
-    are_reports_lost: bool,
+fn ring(byte: u8) -> KeyRing {
+    KeyRing::new(PresharedKey::new([byte; 32]), None)
 }
 
-fn fixed(name: &str, value: &str) -> Spec {
-    Spec::named("const").with(name, Value::Text(value.to_string()))
+/// How a datapath tells of departures.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    /// Of each.
+    Packets,
+    /// Of boundaries, and every 5 ms of the counters: as a datapath in the kernel does.
+    Boundaries,
+}
+
+/// Both boxes on a path of 12 Mbit/s, a packet each millisecond.
+struct Bench {
+    now: Timestamp,
+    told: Told,
+    sendbox: Sendbox,
+    receivebox: Receivebox,
+    departed: DepartureCounters,
+    /// When they arrive: hashes, and messages for either box.
+    packets: VecDeque<(Timestamp, u64)>,
+    to_receivebox: VecDeque<(Timestamp, Vec<u8>)>,
+    to_sendbox: VecDeque<(Timestamp, Vec<u8>)>,
+    received: u64,
+    epochs: Vec<Epoch>,
+    events: Vec<PeerEvent>,
+    drawn: u64,
+    are_messages_lost: bool,
 }
 
 impl Bench {
-    fn new(spec: &Spec, rtt_ms: u64, max_rate: Option<Rate>) -> Self {
-        let cc = crate::cc::build(spec, SUPPLIED).unwrap();
-        let config = SendboxConfig { max_rate, ..SendboxConfig::default() };
-        let sendbox = Sendbox::new(config, cc);
-        let in_flight = VecDeque::new();
-        let (now_ms, sent, delivered) = (1000, 0, 0);
-        Self { sendbox, rtt_ms, now_ms, sent, delivered, in_flight, are_reports_lost: false }
+    fn new(config: SendboxConfig, key: u8, told: Told) -> Self {
+        let now = Timestamp::from_nanos(1_000_000_000);
+        let spec = Spec::named("const").with("cwnd", Value::Text("30000B".into()));
+        let cc = cc::build(&spec, SUPPLIED).unwrap();
+        Self {
+            now,
+            told,
+            sendbox: Sendbox::new(config, cc, BUNDLE, &ring(1), [1, 2], now),
+            receivebox: Receivebox::new(BUNDLE, &ring(key), 3, 4, now),
+            departed: DepartureCounters::default(),
+            packets: VecDeque::new(),
+            to_receivebox: VecDeque::new(),
+            to_sendbox: VecDeque::new(),
+            received: 0,
+            epochs: Vec::new(),
+            events: Vec::new(),
+            drawn: 10,
+            are_messages_lost: false,
+        }
     }
 
-    fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.now_ms * 1_000_000)
-    }
-
-    /// A packet every `gap_ms`; gaps of more than 1 ms are for want of packets.
-    fn run(&mut self, ms: u64, gap_ms: u64) {
+    fn run(&mut self, ms: u32) {
         for _ in 0..ms {
-            if self.now_ms.is_multiple_of(gap_ms) {
-                self.sent += 1;
-                self.sendbox.on_departure(self.now(), Some(self.sent << 32), self.sent, LEN);
-                self.in_flight.push_back((self.now_ms, self.sent));
+            self.now += MS;
+            self.depart();
+            self.arrive();
+            let backlog = Backlog { packets: 1, bytes: LEN };
+            if self.sendbox.next_timer() <= self.now {
+                self.sendbox.on_timer(self.now, backlog);
             }
-            let queued = u64::from(gap_ms == 1);
-            let backlog = Backlog { packets: queued, bytes: LEN * queued };
-            self.sendbox.on_queue(self.now(), backlog);
-            if self.now_ms.is_multiple_of(5) {
-                self.sendbox.on_tick(self.now(), backlog);
+            let mut datagram = Vec::new();
+            while self.sendbox.poll(self.now, &mut datagram) {
+                self.to_receivebox.push_back((self.now + DELAY, datagram.clone()));
             }
-            self.now_ms += 1;
-            self.report();
+            while self.receivebox.poll(self.now, &mut datagram) {
+                if !self.are_messages_lost {
+                    self.to_sendbox.push_back((self.now + DELAY, datagram.clone()));
+                }
+            }
+            self.events.extend(core::iter::from_fn(|| self.sendbox.take_event()));
         }
     }
 
-    fn report(&mut self) {
-        let due = |&(sent_ms, _): &(u64, u64)| sent_ms + self.rtt_ms <= self.now_ms;
-        let Some((sent_ms, number)) = self.in_flight.front().copied().filter(due) else {
-            return;
+    fn depart(&mut self) {
+        let hash = (self.packets_sent() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
+        let is_boundary = self.sendbox.epoch_size().is_boundary(hash);
+        let mark = is_boundary.then_some(BoundaryMark { hash, identity: hash });
+        let departures = self.departed.count(self.now, LEN, mark);
+        let is_polled = self.now.as_nanos().is_multiple_of(5_000_000);
+        if self.told == Told::Packets || is_boundary || is_polled {
+            self.sendbox.on_departures(&departures);
+        }
+        self.packets.push_back((self.now + DELAY, hash));
+    }
+
+    fn packets_sent(&self) -> u64 {
+        { self.departed }.count(self.now, LEN, None).packets - 1
+    }
+
+    fn arrive(&mut self) {
+        let now = self.now;
+        let mut draw = || {
+            self.drawn += 1;
+            self.drawn
         };
-        self.in_flight.pop_front();
-        self.delivered += 1;
-        let report = Report {
-            hash: number << 32,
-            received_at: Timestamp::from_nanos((sent_ms + self.rtt_ms / 2) * 1_000_000),
-            received_bytes: LEN * self.delivered,
-            received_packets: self.delivered,
-            received_ce: 0,
-            epoch_size: self.sendbox.epoch_size(),
-        };
-        if !self.are_reports_lost {
-            assert!(self.sendbox.on_report(self.now(), &report).is_some());
+        while let Some((_, hash)) = self.packets.pop_front_if(|(at, _)| *at <= now) {
+            self.received += 1;
+            let seen = Seen {
+                hash,
+                received_at: now,
+                received_bytes: LEN * self.received,
+                received_packets: self.received,
+                received_ce: 0,
+            };
+            if self.receivebox.epoch_size().is_some_and(|size| size.is_boundary(hash)) {
+                self.receivebox.on_boundary(now, &seen);
+            }
+        }
+        while let Some((_, datagram)) = self.to_receivebox.pop_front_if(|(at, _)| *at <= now) {
+            let _ = self.receivebox.on_datagram(now, &datagram, &mut draw);
+        }
+        while let Some((_, datagram)) = self.to_sendbox.pop_front_if(|(at, _)| *at <= now) {
+            let _ = self.sendbox.on_datagram(now, &datagram, &mut draw);
+            self.epochs.extend(core::iter::from_fn(|| self.sendbox.take_epoch()));
         }
     }
 }
 
 #[test]
-fn a_missing_report_freezes_the_rate() {
-    // A window that fills the path, one that wants far more, one that wants far less.
-    for (cwnd, before_mbit, frozen_mbit) in
-        [("75000B", 12.0, 12.0), ("1000000B", 15.0, 12.0), ("3000B", 1.2, 1.2)]
-    {
-        let mut bench = Bench::new(&fixed("cwnd", cwnd), 50, None);
-        let mbit = |bench: &Bench| bench.sendbox.rate().unwrap().as_bits_per_sec() as f64 / 1e6;
-        // One packet of the window is 4 % of the rate.
-        let is_near = |rate: f64, expected: f64| (rate / expected - 1.0).abs() < 0.05;
-        bench.run(1000, 1);
-        assert!(is_near(mbit(&bench), before_mbit), "{cwnd}: {}", mbit(&bench));
-        bench.are_reports_lost = true;
-        bench.run(200, 1);
-        assert!(is_near(mbit(&bench), frozen_mbit), "{cwnd}: {}", mbit(&bench));
-        let frozen = bench.sendbox.rate();
-        for _ in 0..28 {
-            bench.run(100, 1);
-            assert_eq!(bench.sendbox.rate(), frozen, "{cwnd}");
-        }
-    }
-}
-
-#[test]
-fn what_hosts_did_not_send_does_not_bind_a_frozen_rate() {
-    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
-    bench.run(1000, 1);
-    bench.run(500, 10);
-    bench.are_reports_lost = true;
-    bench.run(1000, 10);
-    assert_eq!(bench.sendbox.rate(), Some(ARRIVAL));
-    bench.run(1000, 1);
-    assert_eq!(bench.sendbox.rate(), Some(ARRIVAL));
-}
-
-#[test]
-fn an_operators_bound_is_no_rate_to_freeze() {
-    let bound = Some(Rate::from_mbit_per_sec(100));
-    let mut bench = Bench::new(&Spec::named("const"), 50, bound);
-    bench.run(1000, 1);
-    bench.are_reports_lost = true;
-    bench.run(1000, 1);
-    assert_eq!(bench.sendbox.rate(), bound);
-}
-
-#[test]
-fn control_is_given_up_while_packets_leave_and_no_report_comes() {
-    for (rtt_ms, patience_ms) in [(50, 3000), (400, 4000)] {
-        let mut bench = Bench::new(&fixed("cwnd", "75000B"), rtt_ms, None);
-        bench.run(2000, 1);
-        bench.are_reports_lost = true;
-        bench.run(patience_ms - 10, 1);
-        assert!(bench.sendbox.rate().is_some());
-        bench.run(20, 1);
-        assert_eq!(bench.sendbox.rate(), None);
-        let Decision { state, reason, .. } = bench.sendbox.decision();
-        assert_eq!((state, reason), ("silent", "packets leave, no report of them"));
-        bench.run(2000, 1);
-        assert_eq!(bench.sendbox.rate(), None);
-        bench.are_reports_lost = false;
-        bench.run(1, 1);
-        assert!(bench.sendbox.rate().is_some());
-        assert_eq!(bench.sendbox.decision().state, "constant");
-    }
-}
-
-#[test]
-fn little_traffic_proves_nothing() {
-    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
-    bench.run(1000, 1);
-    bench.run(60_000, 60_000);
-    bench.are_reports_lost = true;
-    bench.run(9000, 1000);
-    assert_eq!(bench.sendbox.decision().state, "constant");
-    bench.run(2000, 1000);
-    assert_eq!(bench.sendbox.decision().state, "silent");
-}
-
-#[test]
-fn a_burst_after_silence_has_its_round_trip() {
-    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
-    bench.run(1000, 1);
-    bench.are_reports_lost = true;
-    bench.run(2, 1);
-    bench.run(5000, 60_000);
-    bench.are_reports_lost = false;
-    bench.run(40, 1);
-    assert_eq!(bench.sendbox.decision().state, "constant");
-}
-
-#[test]
-fn a_peer_that_comes_back_owes_no_report_of_what_left_before() {
-    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
-    bench.run(1000, 1);
-    bench.are_reports_lost = true;
-    bench.run(4000, 1);
-    bench.sendbox.on_peer(bench.now(), Peer::Restarted);
-    bench.run(100, 1);
-    assert_eq!(bench.sendbox.decision().state, "constant");
-    bench.sendbox.on_peer(bench.now(), Peer::Silent);
+fn two_boxes_find_each_other_and_the_bundle_is_shaped() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     assert_eq!(bench.sendbox.decision().reason, "no authentic message");
-    bench.run(4000, 1);
-    bench.sendbox.on_peer(bench.now(), Peer::Alive);
-    bench.run(100, 1);
-    assert_eq!(bench.sendbox.decision().state, "constant");
+    bench.run(1000);
+    assert_eq!(bench.events, [PeerEvent::Alive]);
+    assert!(bench.sendbox.rate().is_some());
+    assert_eq!(bench.receivebox.peer().state(), Some(BoxState::Shaping));
+    assert!(bench.epochs.iter().all(|epoch| epoch.rtt == DELAY * 2));
+    bench.sendbox.set_handed_back(Some("the WAN port takes no packets"));
+    let decision = bench.sendbox.take_decision().unwrap();
+    assert_eq!((decision.state, decision.rate), ("handed_back", None));
+    assert_eq!(bench.sendbox.take_decision(), None, "nothing has happened since");
+    bench.run(200);
+    assert_eq!(bench.receivebox.peer().state(), Some(BoxState::Measuring));
+}
+
+#[test]
+fn boundaries_and_counters_tell_what_every_packet_tells() {
+    let [every, few] = [Told::Packets, Told::Boundaries].map(|told| {
+        let mut bench = Bench::new(SendboxConfig::default(), 1, told);
+        bench.run(5000);
+        bench
+    });
+    assert_eq!(every.sendbox.counters().packets_sent, few.sendbox.counters().packets_sent);
+    let [one, other] = [&every, &few].map(|bench| bench.epochs.len() as f64);
+    assert!((one / other - 1.0).abs() < 0.05, "{one} and {other} epochs");
+    let [one, other] =
+        [&every, &few].map(|bench| bench.sendbox.rate().unwrap().as_mbit_per_sec_f64());
+    assert!((one / other - 1.0).abs() < 0.05, "{one} and {other} Mbit/s");
+    let rates = |bench: &Bench| -> Vec<_> {
+        bench.epochs.iter().rev().take(20).map(|epoch| (epoch.rtt, epoch.delivery_rate)).collect()
+    };
+    assert_eq!(rates(&every), rates(&few));
+}
+
+#[test]
+fn a_dry_run_measures_and_shapes_nothing() {
+    let config = SendboxConfig { dry_run: true, ..SendboxConfig::default() };
+    let mut bench = Bench::new(config, 1, Told::Packets);
+    bench.run(1000);
+    assert_eq!(bench.sendbox.rate(), None);
+    assert!(bench.sendbox.decision().rate.is_some(), "the rate that would be");
+    assert_eq!(bench.receivebox.peer().state(), Some(BoxState::DryRun));
+}
+
+#[test]
+fn other_keys_at_the_peer_are_given_as_the_reason() {
+    let mut bench = Bench::new(SendboxConfig::default(), 2, Told::Packets);
+    bench.run(2000);
+    assert_eq!(bench.sendbox.decision().reason, KEYS_DIFFER);
+    assert_eq!(bench.events, [PeerEvent::Unverified]);
+    assert!(bench.receivebox.peer().is_unverified());
+    bench.receivebox.restart(&ring(1), 5, 6, bench.now);
+    bench.run(1000);
+    assert_ne!(bench.sendbox.decision().reason, KEYS_DIFFER);
+    assert!(bench.sendbox.rate().is_some());
+}
+
+#[test]
+fn a_report_that_leaves_with_the_farewell_does_not_swallow_it() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.run(1000);
+    bench.events.clear();
+    let hash = 0;
+    let received = bench.received + 1;
+    let seen = Seen {
+        hash,
+        received_at: bench.now,
+        received_bytes: LEN * received,
+        received_packets: received,
+        received_ce: 0,
+    };
+    bench.receivebox.on_boundary(bench.now, &seen);
+    bench.receivebox.stop();
+    let mut datagram = Vec::new();
+    while bench.receivebox.poll(bench.now, &mut datagram) {
+        bench.to_sendbox.push_back((bench.now + DELAY, datagram.clone()));
+    }
+    bench.are_messages_lost = true;
+    bench.run(15);
+    assert_eq!(bench.events, [PeerEvent::Stopping]);
+    assert_eq!(bench.sendbox.rate(), None);
+}
+
+#[test]
+fn silence_is_judged_by_patience_that_grows_with_the_round_trip() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.run(1000);
+    bench.events.clear();
+    bench.are_messages_lost = true;
+    bench.run(480);
+    assert!(bench.events.is_empty());
+    bench.run(150);
+    assert_eq!(bench.events, [PeerEvent::Silent]);
+    assert_eq!(bench.sendbox.rate(), None);
+    bench.are_messages_lost = false;
+    bench.run(200);
+    assert_eq!(bench.events, [PeerEvent::Silent, PeerEvent::Alive]);
 }

@@ -130,6 +130,8 @@ pub struct Session {
     next_stranger: Timestamp,
     responses: VecDeque<Response>,
     keepalive: Keepalive,
+    /// It says farewell, and has not been sent yet.
+    is_farewell_due: bool,
     next_keepalive: Timestamp,
     heard_at: Option<Timestamp>,
     events: VecDeque<Event>,
@@ -169,6 +171,7 @@ impl Session {
             next_stranger: now,
             responses: VecDeque::with_capacity(MAX_RESPONSES),
             keepalive: Keepalive { state, epoch_size: None },
+            is_farewell_due: false,
             next_keepalive: now + KEEPALIVE_INTERVAL,
             heard_at: None,
             events: VecDeque::new(),
@@ -188,7 +191,11 @@ impl Session {
         self.sequence += 1;
         let header = Header { bundle: self.bundle, session: self.id, sequence: self.sequence };
         message.seal(header, &self.send_key, out);
-        self.next_keepalive = now + KEEPALIVE_INTERVAL;
+        self.is_farewell_due &= !matches!(message, Message::Keepalive(_));
+        // Another message is a sign of life too, but no farewell.
+        if !self.is_farewell_due {
+            self.next_keepalive = now + KEEPALIVE_INTERVAL;
+        }
     }
 
     /// Takes a datagram. `Ok(Some(_))` is a keepalive, notice or reports from the running peer;
@@ -237,6 +244,7 @@ impl Session {
     pub fn set_keepalive(&mut self, keepalive: Keepalive) {
         if keepalive != self.keepalive {
             self.keepalive = keepalive;
+            self.is_farewell_due = keepalive.state == BoxState::Stopping;
             self.next_keepalive = Timestamp::ZERO;
         }
     }

@@ -22,8 +22,9 @@ use self::host::Host;
 pub use self::plan::{Bundle, Change, Flow, Outage, Plan, Source, WayBack};
 pub use self::trace::{BIN, Bin, BundleBin, Trace};
 use super::qdisc::TestPacket;
-use crate::bundle::EpochSize;
-use crate::bundle::sendbox::{Peer, SUPPLIED, Sendbox, SendboxConfig};
+use crate::bundle::control::{Control, Peer, SUPPLIED};
+use crate::bundle::sendbox::SendboxConfig;
+use crate::bundle::{DepartureCounters, EpochSize};
 use crate::cc;
 use crate::qdisc::{self, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
 use crate::random::{Stream, Streams};
@@ -46,7 +47,8 @@ impl DropSink<TestPacket> for Drops {
 type SendboxQueue = Shaper<TestPacket, Box<dyn Qdisc<TestPacket> + Send>>;
 
 struct Site {
-    sendbox: Sendbox,
+    sendbox: Control,
+    departed: DepartureCounters,
     shaper: SendboxQueue,
     hosts: Vec<Host>,
     is_endless: bool,
@@ -125,7 +127,7 @@ impl<'a> Plant<'a> {
         let limit = self.plan.buffer_packets().max(1200);
         let sfq = Spec::named("sfq").with("limit", crate::spec::Value::Text(format!("{limit}p")));
         let inner = qdisc::build(&sfq).expect("sfq is registered");
-        let sendbox = Sendbox::new(config, cc);
+        let sendbox = Control::new(config, cc);
         let flows = match &bundle.source {
             Source::Backlog => &[][..],
             Source::Flows(flows) => flows,
@@ -141,6 +143,7 @@ impl<'a> Plant<'a> {
             notified: sendbox.epoch_size(),
             epoch_size: sendbox.epoch_size(),
             sendbox,
+            departed: DepartureCounters::default(),
             shaper: Shaper::new(inner, ShaperParams::default()),
             hosts: flows.iter().map(Host::new).collect(),
             is_sendbox_down: false,
@@ -262,7 +265,8 @@ impl<'a> Plant<'a> {
             Outage::Sendbox => {
                 site.is_sendbox_down = false;
                 let cc = cc::build(&self.plan.bundles[0].cc, SUPPLIED).expect("built before");
-                site.sendbox = Sendbox::new(SendboxConfig::default(), cc);
+                site.sendbox = Control::new(SendboxConfig::default(), cc);
+                site.departed = DepartureCounters::default();
             }
             Outage::Reports => {
                 site.are_reports_lost = false;

@@ -4,6 +4,7 @@ use super::super::qdisc::TestPacket;
 use super::event::{Event, InFlight};
 use super::plan::{Flow, Source};
 use super::{Drops, PACKET, Plant};
+use crate::bundle::BoundaryMark;
 use crate::qdisc::{Backlog, Qdisc};
 use crate::units::{Rate, Timestamp};
 
@@ -85,7 +86,8 @@ impl Plant<'_> {
         while let Some(packet) = site.shaper.dequeue(self.now, &mut Drops::default()) {
             let hash = self.hashes.bits();
             if !site.is_sendbox_down {
-                site.sendbox.on_departure(self.now, Some(hash), hash, packet.len);
+                let mark = Some(BoundaryMark { hash, identity: hash });
+                site.sendbox.on_departures(&site.departed.count(self.now, packet.len, mark));
             }
             let backlog = site.shaper.backlog();
             if backlog.packets == 0 {

@@ -1,6 +1,7 @@
 //! What a run of the plant leaves behind, and the figures taken from it.
 
-use crate::bundle::sendbox::{Counters, Decision};
+use crate::bundle::control::Counters;
+use crate::bundle::decision::Decision;
 use crate::units::Duration;
 
 /// Width of the bins of a [`Trace`].

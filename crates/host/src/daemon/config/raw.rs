@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use forebay_core::bundle::BundleId;
-use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, SUPPLIED};
+use forebay_core::bundle::control::SUPPLIED;
+use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
 use forebay_core::cc;
 use forebay_core::qdisc::{self, Classifier};
 use forebay_core::spec::{Spec, SpecError};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use forebay_core::bundle::control::{Epoch, SUPPLIED};
+use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
-use forebay_core::bundle::monitor::{Liveness, Monitor};
-use forebay_core::bundle::sendbox::{Decision, Epoch, Peer, SUPPLIED, Sendbox, SendboxConfig};
-use forebay_core::bundle::session::{Event, Role as SessionRole, Session};
-use forebay_core::bundle::wire::{BoxState, Keepalive, Message};
-use forebay_core::bundle::{EpochSize, Report, SampleBlock, SamplingKey};
+use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
+use forebay_core::bundle::wire::RejectCounts;
+use forebay_core::bundle::{BoundaryMark, DepartureCounters, SampleBlock, SamplingKey};
 use forebay_core::packet::unpadded_len;
 use forebay_core::qdisc::{self, Classifier, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
 use forebay_core::spec::SpecError;
@@ -38,11 +38,6 @@ const QUIET_TICK: Duration = Duration::from_millis(100);
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
 /// Spacing of counter rows in the trace.
 const COUNTER_ROW: Duration = Duration::from_secs(1);
-/// Shortest time between two repeated notices, while the receivebox works with another size.
-const NOTICE_AGAIN: Duration = Duration::from_millis(50);
-/// Bytes of headers around a message: Ethernet 14, IPv4 20, UDP 8.
-const MESSAGE_HEADERS: u64 = 42;
-
 /// What a bundle needs of the box while it is served.
 pub struct Outside<'a> {
     /// The port towards the Internet.
@@ -90,27 +85,18 @@ pub struct Bundle {
     index: usize,
     config: BundleConfig,
     shaping: Shaping,
-    dry_run: bool,
     is_traced: bool,
     stopping: Stopping,
-    /// Why the kernel forwards what comes, unshaped.
-    handed_back: Option<Stall>,
     classifier: Classifier,
     shaper: Shaper<Frame>,
     control: Sendbox,
-    session: Session,
     sampling_key: SamplingKey,
-    monitor: Monitor,
-    peer_state: Option<BoxState>,
-    notified: (Option<EpochSize>, Timestamp),
-    peer_size: Option<EpochSize>,
-    /// The control loop has been asked something since its last decision was looked at.
-    is_undecided: bool,
+    departed: DepartureCounters,
     departed_at: Timestamp,
     given_up: GivenUp,
-    message_bytes: u64,
     lateness: Lateness,
     log: DecisionLog,
+    rows: DecisionRows,
     next_queue_sample: Timestamp,
     next_counter_row: Timestamp,
     scratch: Vec<u8>,
@@ -136,50 +122,40 @@ impl Bundle {
             dry_run: mode.dry_run,
             seed: streams.stream("control").bits(),
         };
-        let (id, nonce) = (unguessable(), unguessable());
-        let session = Session::new(SessionRole::Sendbox, config.id, keys, id, nonce, now);
-        let mut bundle = Self {
+        let cc = cc::build(&shaping.cc, SUPPLIED)?;
+        let session = [unguessable(), unguessable()];
+        let control = Sendbox::new(control, cc, config.id, keys, session, now);
+        Ok(Self {
             index,
             config: config.clone(),
             shaping: shaping.clone(),
-            dry_run: mode.dry_run,
             is_traced: mode.is_traced,
             stopping: Stopping::No,
-            handed_back: None,
             classifier: Classifier::from_spec(&qdisc)?,
             shaper: Shaper::new(qdisc::build(&qdisc)?, ShaperParams::default()),
-            control: Sendbox::new(control, cc::build(&shaping.cc, SUPPLIED)?),
-            sampling_key: session.sampling_key(),
-            session,
-            monitor: Monitor::new(now),
-            peer_state: None,
-            notified: (None, Timestamp::ZERO),
-            peer_size: None,
-            is_undecided: true,
+            sampling_key: control.sampling_key(),
+            control,
+            departed: DepartureCounters::default(),
             departed_at: Timestamp::ZERO,
             given_up: GivenUp::default(),
-            message_bytes: 0,
             lateness: Lateness::default(),
             log: DecisionLog::new(mode.dry_run),
+            rows: DecisionRows::default(),
             next_queue_sample: now,
             next_counter_row: now + COUNTER_ROW,
             scratch: Vec::new(),
-        };
-        // Nothing is known of the peer before it answers.
-        bundle.control.on_peer(now, Peer::Silent);
-        Ok(bundle)
+        })
     }
 
-    /// The session, for its counters.
-    pub fn session(&self) -> &Session {
-        &self.session
+    /// Datagrams that were rejected.
+    pub fn rejects(&self) -> &RejectCounts {
+        self.control.rejects()
     }
 
     /// Begins a new session under other keys.
     pub fn set_keys(&mut self, now: Timestamp, keys: &KeyRing) {
-        self.session.restart(keys, unguessable(), unguessable(), now);
-        self.notified.0 = None;
-        self.sampling_key = self.session.sampling_key();
+        self.control.restart(keys, [unguessable(), unguessable()], now);
+        self.sampling_key = self.control.sampling_key();
     }
 
     /// Takes a packet of the bundle into the queue.
@@ -194,83 +170,33 @@ impl Bundle {
         }
     }
 
-    /// Takes a datagram that claims to come from the peer.
+    /// Takes a datagram that claims to come from the peer; whether it was accepted.
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], tracer: &Tracer) -> bool {
-        let opened = self.session.open(now, datagram, &mut unguessable);
-        while let Some(event) = self.session.take_event() {
-            self.on_session_event(now, event);
-        }
-        let is_accepted = opened.is_ok();
-        match opened {
-            Ok(Some(Message::Reports(reports))) => {
-                for report in reports.as_slice() {
-                    self.on_report(now, report, tracer);
-                }
+        let is_accepted = self.control.on_datagram(now, datagram, &mut unguessable).is_ok();
+        while let Some(epoch) = self.control.take_epoch() {
+            if self.is_traced {
+                tracer.put(self.index, Row::Epoch(epoch_record(now, &epoch)));
             }
-            Ok(Some(Message::Keepalive(Keepalive { state, epoch_size }))) => {
-                (self.peer_size, self.peer_state) = (epoch_size, Some(state));
-            }
-            Ok(Some(_) | None) | Err(_) => {}
         }
-        if is_accepted {
-            self.message_bytes += datagram.len() as u64 + MESSAGE_HEADERS;
-        }
-        // An answer to a stranger is no sign of life.
-        if is_accepted && self.session.heard_at() == Some(now) {
-            self.on_sign_of_life(now);
-        }
+        self.say_news();
         is_accepted
     }
 
-    fn on_sign_of_life(&mut self, now: Timestamp) {
-        match peer::hear(&mut self.monitor, now, self.peer_state) {
-            Some(Liveness::Alive) => {
-                tracing::info!(bundle = %self.config.name, "receivebox is there");
-                self.tell_peer(now, Peer::Alive);
-            }
-            Some(_) => {
-                tracing::info!(bundle = %self.config.name, "receivebox stops");
-                self.tell_peer(now, Peer::Silent);
-            }
-            None => {}
-        }
-    }
-
-    fn on_session_event(&mut self, now: Timestamp, event: Event) {
-        match event {
-            Event::PeerAlive => {}
-            Event::PeerRestarted => {
-                tracing::info!(bundle = %self.config.name, "receivebox restarted");
-                self.peer_state = None;
-                self.monitor.heard(now);
-                self.tell_peer(now, Peer::Restarted);
-            }
-            Event::SamplingKeyChanged => self.sampling_key = self.session.sampling_key(),
-        }
-        // A new session at the receivebox knows no epoch size.
-        self.notified.0 = None;
-    }
-
-    fn on_report(&mut self, now: Timestamp, report: &Report, tracer: &Tracer) {
-        self.peer_size = Some(report.epoch_size);
-        self.is_undecided = true;
-        if let Some(epoch) = self.control.on_report(now, report)
-            && self.is_traced
-        {
-            tracer.put(self.index, Row::Epoch(epoch_record(now, &epoch)));
+    fn say_news(&mut self) {
+        while let Some(event) = self.control.take_event() {
+            peer::say("receivebox", &self.config.name, event);
         }
     }
 
     /// Does what is due and answers when to come back.
     pub fn serve(&mut self, now: Timestamp, outside: &mut Outside<'_>) -> Next {
-        self.judge_peer(now);
         if self.tick_at() <= now {
-            self.control.on_tick(now, self.shaper.backlog());
-            self.is_undecided = true;
+            self.control.on_timer(now, self.shaper.backlog());
+            self.say_news();
         }
         self.apply_rate(now);
-        let sent = self.send_packets(outside);
         self.send_messages(now, outside.messages);
+        let sent = self.send_packets(outside);
         self.record(now, outside.tracer);
         match sent {
             Sent::AllDue => {}
@@ -278,7 +204,7 @@ impl Bundle {
             Sent::NoRoom => return Next::InTurn,
         }
         let sample = if self.is_traced { self.next_queue_sample } else { Timestamp::MAX };
-        let timers = self.tick_at().min(self.session.next_timer()).min(sample);
+        let timers = self.tick_at().min(self.control.next_message()).min(sample);
         Next::At(self.next_departure().min(timers))
     }
 
@@ -295,41 +221,17 @@ impl Bundle {
     /// The box stops: tells the peer, and empties the queue.
     pub fn stop(&mut self, now: Timestamp, how: Stopping) {
         self.stopping = how;
-        self.session.set_keepalive(self.keepalive());
+        self.control.stop();
         self.apply_rate(now);
     }
 
     /// The kernel forwards what comes, for this reason; `None`: it passes the queue again.
     pub fn set_handed_back(&mut self, stall: Option<Stall>) {
-        self.handed_back = stall;
-        self.is_undecided = true;
-    }
-
-    /// What holds for the packets of the bundle, be it the control loop's decision or not.
-    fn decision(&self) -> Decision {
-        let decision = self.control.decision();
-        match self.handed_back {
-            Some(stall) => {
-                Decision { rate: None, state: "handed_back", reason: stall.reason(), ..decision }
-            }
-            None => decision,
-        }
-    }
-
-    fn judge_peer(&mut self, now: Timestamp) {
-        if self.monitor.poll(now, self.log.min_rtt()) {
-            tracing::warn!(bundle = %self.config.name, "receivebox is silent: not shaped");
-            self.tell_peer(now, Peer::Silent);
-        }
-    }
-
-    fn tell_peer(&mut self, now: Timestamp, peer: Peer) {
-        self.control.on_peer(now, peer);
-        self.is_undecided = true;
+        self.control.set_handed_back(stall.map(Stall::reason));
     }
 
     fn tick_at(&self) -> Timestamp {
-        let at = self.control.next_timer();
+        let at = self.control.next_tick();
         let is_quiet = !self.is_traced
             && self.shaper.backlog().packets == 0
             && at > self.departed_at + QUIET_AFTER;
@@ -337,7 +239,7 @@ impl Bundle {
     }
 
     fn apply_rate(&mut self, now: Timestamp) {
-        let is_free = self.dry_run || self.stopping == Stopping::AtOnce;
+        let is_free = self.stopping == Stopping::AtOnce;
         let rate = if is_free { None } else { self.control.rate() };
         if rate != self.shaper.rate() {
             self.shaper.set_rate(now, rate);
@@ -380,53 +282,24 @@ impl Bundle {
         let hash = block.map(|block| block.hash(&self.sampling_key));
         let is_boundary = hash.is_some_and(|hash| self.control.epoch_size().is_boundary(hash));
         // Only boundaries are asked for their identity.
-        let identity = block.filter(|_| is_boundary).map_or(0, |block| block.identity());
-        self.control.on_departure(now, hash, identity, unpadded_len(frame.bytes()));
+        let mark = hash.zip(block).filter(|_| is_boundary);
+        let mark = mark.map(|(hash, block)| BoundaryMark { hash, identity: block.identity() });
+        let len = unpadded_len(frame.bytes());
+        self.control.on_departures(&self.departed.count(now, len, mark));
     }
 
     fn send_messages(&mut self, now: Timestamp, messages: &mut Messages) {
-        let size = self.control.epoch_size();
-        let (told, told_at) = self.notified;
-        let is_news = told != Some(size);
-        // A lost notice shows in what the receivebox says it works with.
-        let is_lost = self.peer_size.is_some_and(|peer| peer != size)
-            && now.saturating_since(told_at) >= NOTICE_AGAIN;
-        if self.session.is_established() && (is_news || is_lost) {
-            let notice = Message::EpochNotice(size);
-            self.session.seal(now, &notice, &mut self.scratch);
-            self.dispatch(messages);
-            self.notified = (Some(size), now);
+        while self.control.poll(now, &mut self.scratch) {
+            messages.send(self.config.peer, &self.scratch);
         }
-        if now < self.session.next_timer() {
-            return;
-        }
-        self.session.set_keepalive(self.keepalive());
-        while self.session.poll(now, &mut self.scratch) {
-            self.dispatch(messages);
-        }
-    }
-
-    fn keepalive(&self) -> Keepalive {
-        let state = match self.shaper.rate() {
-            _ if self.stopping != Stopping::No => BoxState::Stopping,
-            _ if self.dry_run => BoxState::DryRun,
-            Some(_) if self.handed_back.is_none() => BoxState::Shaping,
-            _ => BoxState::Measuring,
-        };
-        Keepalive { state, epoch_size: Some(self.control.epoch_size()) }
-    }
-
-    fn dispatch(&mut self, messages: &mut Messages) {
-        self.message_bytes += self.scratch.len() as u64 + MESSAGE_HEADERS;
-        messages.send(self.config.peer, &self.scratch);
     }
 
     fn record(&mut self, now: Timestamp, tracer: &Tracer) {
-        if std::mem::take(&mut self.is_undecided)
-            && let Some(decision) = self.log.note(now, self.decision(), &self.config.name)
-            && self.is_traced
-        {
-            tracer.put(self.index, Row::Decision(decision_record(now, &decision)));
+        if let Some(decision) = self.control.take_decision() {
+            self.log.note(now, decision, &self.config.name);
+            if self.is_traced && self.rows.takes(now, &decision) {
+                tracer.put(self.index, Row::Decision(decision_record(now, &decision)));
+            }
         }
         if self.is_traced && now >= self.next_queue_sample {
             tracer.put(self.index, Row::Queue(self.queue_sample(now)));
@@ -448,7 +321,7 @@ impl Bundle {
             drops_queue: self.given_up.dropped,
             packets_sent: counters.packets_sent,
             bytes_sent: counters.bytes_sent.as_u64(),
-            message_bytes: self.message_bytes,
+            message_bytes: self.control.message_bytes().as_u64(),
             lateness_ns: self.lateness.percentiles(),
         };
         tracer.put(self.index, Row::Counters(row));
@@ -463,14 +336,14 @@ impl Bundle {
     /// The state of the bundle.
     pub fn status(&self, now: Timestamp) -> BundleStatus {
         let counters = self.control.counters();
-        let heard = self.session.heard_at();
+        let (peer, heard) = (self.control.peer(), self.control.heard_at());
         BundleStatus {
             name: self.config.name.clone(),
             id: self.config.id.0,
             peer: PeerStatus {
                 address: self.config.peer.to_string(),
-                state: self.monitor.state().name().into(),
-                doing: self.peer_state.map(|state| state.name().into()),
+                state: peer.liveness().name().into(),
+                doing: peer.state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
             },
             epoch_packets: self.control.epoch_size().packets(),
@@ -479,7 +352,7 @@ impl Bundle {
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
                 qdisc: self.shaping.qdisc.to_string(),
-                decision: decision_record(now, &self.decision()),
+                decision: decision_record(now, &self.control.decision()),
                 queue: self.queue_sample(now),
                 drops_queue: self.given_up.dropped,
                 marks_queue: self.given_up.marked,
@@ -570,7 +443,7 @@ max_rate = "10Mbit/s"
     }
 
     #[test]
-    fn while_the_kernel_forwards_status_trace_and_peer_are_told_so() {
+    fn while_the_kernel_forwards_status_and_trace_are_told_so() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path());
         let bundle = &config.bundles[0];
@@ -586,9 +459,7 @@ max_rate = "10Mbit/s"
             bundle.set_handed_back(stall);
             bundle.record(now, &tracer);
             let decision = bundle.status(now).shaping.unwrap().decision;
-            let is_shaped = bundle.keepalive().state == BoxState::Shaping;
-            assert_eq!(decision.rate_bps.is_some(), is_shaped, "{decision:?}");
-            assert_eq!(stall.is_none(), is_shaped, "{decision:?}");
+            assert_eq!(stall.is_none(), decision.rate_bps.is_some(), "{decision:?}");
             said.push((decision.state, decision.reason));
         }
         assert_eq!(said[1], ("handed_back".into(), "the WAN port takes no packets".into()));

@@ -1,28 +1,27 @@
-//! The decisions of a bundle: which are remembered, traced and logged.
+//! The decisions of a bundle: which are remembered and logged.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use forebay_core::bundle::sendbox::Decision;
+use forebay_core::bundle::decision::Decision;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 
 use crate::record::DecisionRecord;
 
-/// Longest time between two decisions in the trace.
-const DECISION_ROW: Duration = Duration::from_millis(100);
 /// Decisions remembered for `forebay status`.
 const DECISIONS: usize = 64;
+/// Change of the rate (share) that is remembered.
+const KEPT_CHANGE: f64 = 0.1;
 /// Shortest time between two log lines about a bundle.
 const LOG_SPACING: Duration = Duration::from_secs(1);
 /// Change of the rate (share) that a dry run tells of.
 const DRY_RUN_CHANGE: f64 = 0.01;
 
-/// The last decisions, and which of them are worth a row or a line.
+/// The last decisions, and which of them are worth a line.
 #[derive(Default)]
 pub struct DecisionLog {
     kept: VecDeque<(Timestamp, Decision)>,
-    traced: Option<(Timestamp, Decision)>,
     journal: Journal,
 }
 
@@ -51,7 +50,7 @@ impl Journal {
             self.changes += 1;
         }
         let is_due = self.said.as_ref().is_none_or(|(at, said)| {
-            let is_new_rate = self.dry_run && is_other_rate(said, &decision, DRY_RUN_CHANGE);
+            let is_new_rate = self.dry_run && said.has_other_rate(&decision, DRY_RUN_CHANGE);
             let is_news = self.changes > 0 || is_new_rate;
             is_news && now.saturating_since(*at) >= LOG_SPACING
         });
@@ -86,27 +85,17 @@ impl DecisionLog {
         Self { journal: Journal { dry_run, ..Journal::default() }, ..Self::default() }
     }
 
-    /// Takes the decision in force; answers it if it belongs into the trace: when the state, the
-    /// reason or the rate by more than 1 % has changed, or 100 ms have passed.
-    pub fn note(&mut self, now: Timestamp, decision: Decision, bundle: &str) -> Option<Decision> {
+    /// Takes the decision in force.
+    pub fn note(&mut self, now: Timestamp, decision: Decision, bundle: &str) {
         if let Some(line) = self.journal.note(now, decision) {
             self.say(&line, bundle);
         }
-        let is_kept = self.kept.back().is_none_or(|(_, last)| differs(last, &decision, 0.1));
-        if is_kept {
+        if self.kept.back().is_none_or(|(_, last)| last.differs(&decision, KEPT_CHANGE)) {
             if self.kept.len() == DECISIONS {
                 self.kept.pop_front();
             }
             self.kept.push_back((now, decision));
         }
-        let is_traced = self.traced.as_ref().is_none_or(|(at, last)| {
-            now.saturating_since(*at) >= DECISION_ROW || differs(last, &decision, 0.01)
-        });
-        if !is_traced {
-            return None;
-        }
-        self.traced = Some((now, decision));
-        Some(decision)
     }
 
     fn say(&self, line: &Line, bundle: &str) {
@@ -117,26 +106,9 @@ impl DecisionLog {
         }
     }
 
-    /// The base round trip of the latest decision.
-    pub fn min_rtt(&self) -> Option<Duration> {
-        self.traced.as_ref().and_then(|(_, decision)| decision.min_rtt)
-    }
-
     /// What is remembered, oldest first.
     pub fn records(&self) -> Vec<DecisionRecord> {
         self.kept.iter().map(|(at, decision)| decision_record(*at, decision)).collect()
-    }
-}
-
-/// Whether two decisions differ in kind, or in rate by more than `share`.
-fn differs(one: &Decision, other: &Decision, share: f64) -> bool {
-    one.state != other.state || one.reason != other.reason || is_other_rate(one, other, share)
-}
-
-fn is_other_rate(one: &Decision, other: &Decision, share: f64) -> bool {
-    match [one, other].map(|decision| decision.rate.map(Rate::as_mbit_per_sec_f64)) {
-        [Some(one), Some(other)] => (one - other).abs() > share * one,
-        [one, other] => one != other,
     }
 }
 
@@ -175,18 +147,6 @@ mod tests {
             state,
             reason: "test",
         }
-    }
-
-    #[test]
-    fn the_trace_gets_every_change_and_a_row_each_100_ms() {
-        let mut log = DecisionLog::default();
-        let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
-        assert!(log.note(at(0), decision(1000, "shaping"), "b").is_some());
-        assert!(log.note(at(5), decision(1005, "shaping"), "b").is_none());
-        assert!(log.note(at(10), decision(1011, "shaping"), "b").is_some());
-        assert!(log.note(at(15), decision(1011, "draining"), "b").is_some());
-        assert!(log.note(at(114), decision(1011, "draining"), "b").is_none());
-        assert!(log.note(at(115), decision(1011, "draining"), "b").is_some());
     }
 
     /// The lines about decisions at these milliseconds.

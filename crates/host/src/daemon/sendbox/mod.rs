@@ -281,9 +281,7 @@ impl SendboxWorker {
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
             ports: self.ports(),
-            messages: self
-                .messages
-                .counters(path.bundles.iter().map(|bundle| bundle.session().rejects())),
+            messages: self.messages.counters(path.bundles.iter().map(Bundle::rejects)),
             trace_rows_lost: path.tracer.lost(),
             bundles: path.bundles.iter().map(|bundle| bundle.status(now)).collect(),
             ..Status::new(Role::Sendbox, self.dry_run)

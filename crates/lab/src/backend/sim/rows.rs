@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_core::bundle::sendbox::{Decision, Epoch};
+use forebay_core::bundle::control::Epoch;
+use forebay_core::bundle::decision::Decision;
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Rate, Timestamp};
 use forebay_sim::{BIN_NS, Bin, FlowMetrics, INTERVAL_NS, LinkMetrics, Requests, Simulation};

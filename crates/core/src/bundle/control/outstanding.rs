@@ -21,11 +21,21 @@ impl IdleClock {
         self.updated_at = self.updated_at.max(now);
     }
 
-    pub(super) fn on_departure(&mut self, now: Timestamp, len: ByteCount, rate: Option<Rate>) {
+    /// `packets` of together `len` bytes have left, the last of them at `now`.
+    pub(super) fn on_departures(
+        &mut self,
+        now: Timestamp,
+        packets: u64,
+        len: ByteCount,
+        rate: Option<Rate>,
+    ) {
         self.advance(now);
-        if let Some(time) = rate.and_then(|rate| len.time_at(rate)) {
-            self.busy_until = self.busy_until.max(now) + time;
-        }
+        let Some(time) = rate.and_then(|rate| len.time_at(rate)).filter(|_| packets > 0) else {
+            return;
+        };
+        // All but the last have had their time at the shaper.
+        let before = time.mul_f64((packets - 1) as f64 / packets as f64);
+        self.busy_until = self.busy_until.max(now - before) + time;
     }
 }
 
@@ -60,7 +70,7 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
-    pub(super) fn on_departure(&mut self, now: Timestamp, len: ByteCount, delivery_rate: Rate) {
+    pub(super) fn on_departures(&mut self, now: Timestamp, len: ByteCount, delivery_rate: Rate) {
         let rate = delivery_rate.as_bytes_per_sec_f64();
         let elapsed_s = now.saturating_since(self.updated_at).as_secs_f64();
         self.updated_at = self.updated_at.max(now);

@@ -15,7 +15,8 @@ const FULL: ByteCount = ByteCount::new(1514);
 
 /// A bundle on a path without loss and queue, whose boundaries are all reported.
 struct Path {
-    sendbox: Sendbox,
+    control: Control,
+    departed: DepartureCounters,
     now: Timestamp,
     ticked_at: Timestamp,
     left: u64,
@@ -27,17 +28,18 @@ struct Path {
 impl Path {
     fn new() -> Self {
         let cc = crate::cc::build(&fixed("cwnd", "600000B"), SUPPLIED).unwrap();
-        let sendbox = Sendbox::new(SendboxConfig::default(), cc);
+        let control = Control::new(SendboxConfig::default(), cc);
         let now = Timestamp::from_nanos(1_000_000_000);
         let reports = VecDeque::new();
-        Self { sendbox, now, ticked_at: now, left: 0, reports, reported: 0, matched: 0 }
+        let departed = DepartureCounters::default();
+        Self { control, departed, now, ticked_at: now, left: 0, reports, reported: 0, matched: 0 }
     }
 
     /// A packet with this hash leaves; then what is due until the next one happens.
     fn send(&mut self, hash: u64) {
         self.left += 1;
-        let size = self.sendbox.epoch_size();
-        if self.sendbox.on_departure(self.now, Some(hash), self.left, FULL) {
+        let size = self.control.epoch_size();
+        if self.control.on_departures(&self.departed.count(self.now, FULL, mark(hash, self.left))) {
             let report = Report {
                 hash,
                 received_at: self.now + RTT / 2,
@@ -52,7 +54,7 @@ impl Path {
         self.take_reports();
         if self.now.saturating_since(self.ticked_at) >= TICK {
             self.ticked_at = self.now;
-            self.sendbox.on_tick(self.now, Backlog { packets: 1, bytes: FULL });
+            self.control.on_tick(self.now, Backlog { packets: 1, bytes: FULL });
         }
     }
 
@@ -67,7 +69,7 @@ impl Path {
             if self.reported.is_multiple_of(10) {
                 continue;
             }
-            if let Some(epoch) = self.sendbox.on_report(self.now, &report) {
+            if let Some(epoch) = self.control.on_report(self.now, &report) {
                 assert_eq!(epoch.identity, identity, "the departure of another packet");
                 assert_eq!(epoch.rtt, RTT);
                 self.matched += 1;
@@ -116,10 +118,10 @@ fn a_flow_whose_hashes_come_again_stays_matched() {
         for number in 0..200_000 {
             path.send(hashes[choose(number) % hashes.len()]);
         }
-        assert_eq!(path.sendbox.epoch_size().packets(), 64);
+        assert_eq!(path.control.epoch_size().packets(), 64);
         let share = path.matched as f64 / (path.reported as f64 * 0.9);
         assert!(share >= 0.95, "{} of {} reports matched", path.matched, path.reported);
-        assert!(path.sendbox.rate().is_some());
+        assert!(path.control.rate().is_some());
     }
 }
 
@@ -129,17 +131,17 @@ fn control_is_given_up_over_packets_that_cannot_be_told_apart() {
     for zeros in [0, 1, 3, 6, 30] {
         let mut path = Path::new();
         path.send_for(Duration::from_secs(2), unique);
-        assert!(path.sendbox.rate().is_some());
+        assert!(path.control.rate().is_some());
         let equal = 0x5bd1_e995_0000_0000 | 1 << zeros;
         path.send_for(Duration::from_secs(1), |_| equal);
-        assert!(path.sendbox.rate().is_some(), "{zeros}: frozen");
+        assert!(path.control.rate().is_some(), "{zeros}: frozen");
         path.send_for(Duration::from_secs(4), |_| equal);
-        let Decision { rate, state, reason, .. } = path.sendbox.decision();
+        let Decision { rate, state, reason, .. } = path.control.decision();
         assert_eq!((rate, state), (None, "silent"), "{zeros}");
         assert_eq!(reason, "packets leave that cannot be told apart", "{zeros}");
         path.send_for(Duration::from_secs(2), unique);
-        assert_eq!(path.sendbox.decision().state, "constant", "{zeros}");
-        assert!(path.sendbox.rate().is_some(), "{zeros}");
+        assert_eq!(path.control.decision().state, "constant", "{zeros}");
+        assert!(path.control.rate().is_some(), "{zeros}");
     }
 }
 
@@ -151,6 +153,6 @@ fn equal_packets_among_others_do_not_end_control() {
     path.send_for(Duration::from_secs(10), |number| {
         if number.is_multiple_of(2) { equal } else { unique(number) }
     });
-    assert_eq!(path.sendbox.decision().state, "constant");
-    assert!(path.sendbox.rate().is_some());
+    assert_eq!(path.control.decision().state, "constant");
+    assert!(path.control.rate().is_some());
 }

@@ -1,6 +1,6 @@
 //! When reports are missing, and when control is given up for want of them.
 
-use super::Sendbox;
+use super::Control;
 use crate::bundle::boundary::Mismatch;
 use crate::cc::CongestionEvent;
 use crate::units::{Duration, Timestamp};
@@ -35,7 +35,7 @@ pub(super) struct Unanswered {
     many_since: Option<Timestamp>,
 }
 
-impl Sendbox {
+impl Control {
     /// A boundary has left of which a report is to come.
     pub(super) fn await_report(&mut self, now: Timestamp) {
         let first = Unanswered { since: now, boundaries: 0, ambiguous: 0, many_since: None };

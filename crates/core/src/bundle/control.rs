@@ -1,0 +1,489 @@
+//! The control loop of a sendbox: departures and reports in, the rate of the shaper and the epoch size
+//! out. [`Sendbox`](super::sendbox::Sendbox) is the endpoint around it.
+//!
+//! ```text
+//! departures ──► boundary table ──┐
+//! reports ────────────────────────┴► feedback ──► Measurement ──► CongestionControl
+//!                                                                    │ SendLimits
+//!               rate of the shaper ◄── window_to_rate ◄──────────────┘
+//! ```
+//! A missing report freezes the rate: fewer packets would mean fewer boundaries and still fewer
+//! reports. Only what exceeds the rates that the path was seen to carry is taken back, since nothing
+//! would show the queue that grows of it. Whether the receivebox is alive is the endpoint's judgement
+//! ([`Peer`]); one that is alive and reports nothing that says when it left is as good as silent.
+
+mod outstanding;
+mod silence;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+
+use self::outstanding::{Accepted, IdleClock, Outstanding};
+use self::silence::Unanswered;
+use super::boundary::{Boundary, BoundaryTable};
+use super::decision::Decision;
+use super::epoch::EpochSizer;
+use super::feedback::{Feedback, Progress, Sample};
+use super::rate::{LoopState, window_to_rate};
+use super::sendbox::SendboxConfig;
+use super::{BoundaryMark, Departures, EpochSize, Report};
+use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
+use crate::cc::{CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits};
+use crate::qdisc::Backlog;
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// Frame bytes of a full segment on Ethernet without FCS.
+const MSS: ByteCount = ByteCount::new(1514);
+/// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all of it.
+pub const SUPPLIED: &[Field] = &[
+    Field::Lost,
+    Field::EcnCe,
+    Field::Rtt,
+    Field::FeedbackDelay,
+    Field::SendRate,
+    Field::DeliveryRate,
+    Field::TrainRate,
+    Field::InFlight,
+    Field::Idle,
+];
+/// Longest time between ticks.
+pub const TICK: Duration = Duration::from_millis(5);
+/// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
+/// what was sent a loop time ago: a correction by its latest value would feed that back.
+const MEAN_LOOPS: f64 = 2.0;
+/// Share of lost bytes that shows a buffer at its end and no mere random loss.
+const OVERFLOW_LOSS: f64 = 0.05;
+
+/// The receivebox, as the monitor of the endpoint sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Authentic messages arrive.
+    Alive,
+    /// None for too long: the bundle goes unshaped.
+    Silent,
+    /// A new session: its counters and perhaps its clock start anew.
+    Restarted,
+}
+
+/// One matched boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Identity given at the departure.
+    pub identity: u64,
+    /// Identity of the boundary from which `delivery_rate` is counted.
+    pub previous_identity: Option<u64>,
+    /// Departure.
+    pub sent_at: Timestamp,
+    /// Composed round-trip time.
+    pub rtt: Duration,
+    /// Report arrival minus departure.
+    pub raw_rtt: Duration,
+    /// Rate of arrival at the receivebox since the previous identity, about one round trip before.
+    pub delivery_rate: Option<Rate>,
+    /// Epoch size in force at the receivebox.
+    pub epoch_size: EpochSize,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that left.
+    pub packets_sent: u64,
+    /// Bytes that left.
+    pub bytes_sent: ByteCount,
+    /// Boundaries sent whose report could be expected: under the coarser of both boxes' sizes.
+    /// A notice of a coarser size that overtakes packets on the way leaves boundaries unmatched.
+    pub boundaries_sent: u64,
+    /// Boundaries matched by a report.
+    pub boundaries_matched: u64,
+    /// Matched after a boundary that left later.
+    pub reports_stale: u64,
+    /// Reports of boundaries that are unknown here.
+    pub reports_unmatched: u64,
+    /// Reports of boundaries matched before.
+    pub reports_duplicate: u64,
+    /// Reports of a hash that several packets had.
+    pub reports_ambiguous: u64,
+    /// Matched reports that cannot be true.
+    pub reports_implausible: u64,
+    /// Boundaries overwritten before a report came.
+    pub boundaries_overwritten: u64,
+}
+
+/// The control loop of one bundle.
+pub struct Control {
+    config: SendboxConfig,
+    cc: Box<dyn CongestionControl>,
+    is_started: bool,
+    peer: Peer,
+    boundaries: BoundaryTable,
+    feedback: Feedback,
+    sizer: EpochSizer,
+    idle: IdleClock,
+    counters: Counters,
+    /// Epoch size of the receivebox by its latest report.
+    peer_size: EpochSize,
+    delivered: ByteCount,
+    loop_times: SlidingMin,
+    bottleneck: BottleneckRate,
+    delivery_rate: Rate,
+    /// Mean delivery rate of the last few loop times (bytes per second).
+    mean_bytes_per_s: f64,
+    app_limited: bool,
+    measured_at: Option<Timestamp>,
+    outstanding: Outstanding,
+    accepted: Accepted,
+    unanswered: Option<Unanswered>,
+    /// Why nothing is known of what leaves, though the receivebox is there.
+    blind: Option<&'static str>,
+    /// The rate that control asks for, without the operator's bounds.
+    wanted_rate: Option<Rate>,
+    rate: Option<Rate>,
+    ticked_at: Timestamp,
+}
+
+impl Control {
+    /// A bundle that has sent nothing yet, steered by `cc`.
+    pub fn new(config: SendboxConfig, mut cc: Box<dyn CongestionControl>) -> Self {
+        cc.set_seed(config.seed);
+        let sizer = EpochSizer::default();
+        Self {
+            config,
+            cc,
+            is_started: false,
+            peer: Peer::Alive,
+            boundaries: BoundaryTable::default(),
+            feedback: Feedback::default(),
+            peer_size: sizer.size(),
+            sizer,
+            idle: IdleClock {
+                idle: Duration::ZERO,
+                is_empty: true,
+                updated_at: Timestamp::ZERO,
+                busy_until: Timestamp::ZERO,
+            },
+            counters: Counters::default(),
+            delivered: ByteCount::ZERO,
+            loop_times: SlidingMin::default(),
+            bottleneck: BottleneckRate::default(),
+            delivery_rate: Rate::ZERO,
+            mean_bytes_per_s: 0.0,
+            app_limited: true,
+            measured_at: None,
+            outstanding: Outstanding::default(),
+            accepted: Accepted::default(),
+            unanswered: None,
+            blind: None,
+            wanted_rate: None,
+            rate: config.max_rate,
+            ticked_at: Timestamp::ZERO,
+        }
+    }
+
+    /// So much has left by now. True if the last packet is a boundary of the size in force.
+    pub fn on_departures(&mut self, sent: &Departures) -> bool {
+        let now = sent.at;
+        self.start(now);
+        let packets = sent.packets.saturating_sub(self.counters.packets_sent);
+        let len = sent.bytes.saturating_sub(self.counters.bytes_sent);
+        // A rate that nobody enforces keeps no packet busy.
+        let shaped = self.rate.filter(|_| !self.config.dry_run);
+        self.idle.on_departures(now, packets, len, shaped);
+        self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
+        if self.outstanding.bytes == 0.0 {
+            let round_trip = self.feedback.least_rtt().unwrap_or(Duration::ZERO);
+            self.outstanding.credit_from = Some(now + round_trip);
+        }
+        self.counters.packets_sent += packets;
+        self.counters.bytes_sent += len;
+        self.accepted.on_departures(now, len, self.delivery_rate);
+        let size = self.sizer.size();
+        let boundary = sent.boundary.filter(|boundary| size.is_boundary(boundary.hash));
+        self.sizer.on_departures(now, packets, len, boundary.is_some());
+        let Some(BoundaryMark { hash, identity }) = boundary else { return false };
+        let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
+        self.counters.boundaries_sent += u64::from(is_expected);
+        if is_expected {
+            self.await_report(now);
+        }
+        let boundary = Boundary {
+            hash,
+            identity,
+            sent_at: now,
+            sent_bytes: self.counters.bytes_sent,
+            accepted_bytes: self.accepted.bytes,
+            idle: self.idle.idle,
+            delivered: self.delivered,
+            is_expected,
+        };
+        self.boundaries.insert(boundary, self.report_age_max());
+        true
+    }
+
+    /// Takes an authentic report. Returns the matched boundary.
+    pub fn on_report(&mut self, now: Timestamp, report: &Report) -> Option<Epoch> {
+        self.start(now);
+        self.peer_size = report.epoch_size;
+        let boundary = match self.boundaries.take(report.hash) {
+            Ok(boundary) => boundary,
+            Err(mismatch) => {
+                self.count_mismatch(mismatch);
+                return None;
+            }
+        };
+        let Some(sample) = self.feedback.on_match(now, &boundary, report) else {
+            self.counters.reports_implausible += 1;
+            return None;
+        };
+        self.counters.boundaries_matched += 1;
+        self.unanswered = None;
+        self.blind = None;
+        // The peer took up a smaller size before its reports said so: both counts are of one set.
+        self.counters.boundaries_sent += u64::from(!boundary.is_expected);
+        if let Some(nanos) = sample.shift_ns {
+            self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+        }
+        match sample.progress {
+            Some(progress) => {
+                self.measure(now, &boundary, &sample, &progress);
+                self.enforce(now);
+            }
+            None => self.counters.reports_stale += 1,
+        }
+        Some(Epoch {
+            identity: boundary.identity,
+            previous_identity: sample.progress.and_then(|progress| progress.previous_identity),
+            sent_at: boundary.sent_at,
+            rtt: sample.rtt,
+            raw_rtt: sample.raw_rtt,
+            delivery_rate: sample.progress.and_then(|progress| progress.delivery_rate),
+            epoch_size: report.epoch_size,
+        })
+    }
+
+    /// The bundle's own queue became empty or non-empty.
+    pub fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
+        self.start(now);
+        self.idle.advance(now);
+        self.idle.is_empty = backlog.packets == 0;
+    }
+
+    /// Time passes; call at least every [`TICK`].
+    pub fn on_tick(&mut self, now: Timestamp, backlog: Backlog) {
+        self.on_queue(now, backlog);
+        self.ticked_at = now;
+        self.sizer.on_tick(now, self.feedback.least_rtt());
+        if self.cc.next_timer().is_some_and(|at| at <= now) {
+            self.cc.on_timer(now);
+        }
+        self.judge_reports(now);
+        self.enforce(now);
+    }
+
+    /// The host's judgement of the receivebox has changed.
+    pub fn on_peer(&mut self, now: Timestamp, peer: Peer) {
+        self.start(now);
+        match peer {
+            Peer::Alive => {}
+            Peer::Silent if self.peer == Peer::Silent => {}
+            Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
+            Peer::Restarted => self.feedback.forget_receivebox(),
+        }
+        if peer != Peer::Alive {
+            // What left before will not be reported.
+            self.unanswered = None;
+            self.blind = None;
+        }
+        self.peer = if peer == Peer::Silent { Peer::Silent } else { Peer::Alive };
+        self.enforce(now);
+    }
+
+    /// Rate of the shaper; `None`: unshaped.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// The epoch size for notices to the receivebox.
+    pub fn epoch_size(&self) -> EpochSize {
+        self.sizer.size()
+    }
+
+    /// Least round-trip time in force.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.cc.state().min_rtt.or(self.feedback.least_rtt())
+    }
+
+    /// When the next tick is due.
+    pub fn next_timer(&self) -> Timestamp {
+        let tick = self.ticked_at + TICK;
+        self.cc.next_timer().map_or(tick, |at| at.min(tick))
+    }
+
+    /// What is enforced now, and why.
+    pub fn decision(&self) -> Decision {
+        let state = self.cc.state();
+        let (phase, reason) = match (self.peer, self.blind) {
+            (Peer::Silent, _) => ("silent", "no authentic message"),
+            (_, Some(reason)) => ("silent", reason),
+            (_, None) => (state.phase, state.reason),
+        };
+        Decision {
+            rate: self.rate,
+            cwnd: self.cc.send_limits().cwnd,
+            in_flight: self.measured_at.map(|_| ByteCount::new(self.outstanding.bytes as u64)),
+            min_rtt: state.min_rtt.or(self.feedback.least_rtt()),
+            queue_delay: state.queue_delay,
+            bottleneck_rate: state.bottleneck_rate.or(self.bottleneck_rate()),
+            state: phase,
+            reason,
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn counters(&self) -> Counters {
+        let boundaries_overwritten = self.boundaries.overwritten();
+        Counters { boundaries_overwritten, ..self.counters }
+    }
+
+    fn start(&mut self, now: Timestamp) {
+        if self.is_started {
+            return;
+        }
+        self.is_started = true;
+        self.cc.init(now, MSS, MSS * 10);
+        self.idle.updated_at = now;
+        self.outstanding.updated_at = now;
+        self.ticked_at = now;
+    }
+
+    fn bottleneck_rate(&self) -> Option<Rate> {
+        let rate = self.bottleneck.bytes_per_s();
+        (rate > 0.0).then(|| Rate::from_bytes_per_sec_f64(rate))
+    }
+
+    /// Loop time, at least the least round trip.
+    fn loop_time(&self) -> Duration {
+        let least = self.feedback.least_rtt().unwrap_or(Duration::ZERO);
+        self.loop_times.value().map_or(least, |seconds| least.max(duration(seconds)))
+    }
+
+    fn measure(
+        &mut self,
+        now: Timestamp,
+        boundary: &Boundary,
+        sample: &Sample,
+        progress: &Progress,
+    ) {
+        let least_s = self.feedback.least_rtt().unwrap_or(sample.rtt).as_secs_f64();
+        let raw_rtt_s = sample.raw_rtt.as_secs_f64();
+        self.loop_times.push(now.as_secs_f64(), raw_rtt_s, 2.0 * least_s, 1);
+        self.delivered += progress.acked;
+        let interval = self.measured_at.map_or(Duration::ZERO, |at| now.saturating_since(at));
+        if let Some(rate) = progress.delivery_rate {
+            self.delivery_rate = rate;
+            self.update_mean(interval);
+        }
+        // Bytes sent after the boundary, less what arrived while its report was late.
+        let sent_since = if progress.loss > OVERFLOW_LOSS {
+            self.accepted.bytes - boundary.accepted_bytes
+        } else {
+            self.counters.bytes_sent.saturating_sub(boundary.sent_bytes).as_f64()
+        };
+        let late_s = raw_rtt_s - sample.rtt.as_secs_f64();
+        let arrived = self.mean_bytes_per_s * late_s;
+        self.outstanding = Outstanding {
+            bytes: (sent_since - arrived).max(0.0),
+            updated_at: now,
+            sent_bytes: self.counters.bytes_sent,
+            credit_from: None,
+        };
+        self.measured_at = Some(now);
+        let measurement = Measurement {
+            interval,
+            acked: progress.acked,
+            lost: Some(progress.lost),
+            ecn_ce: Some(progress.ecn_ce),
+            rtt: Some(RttSample { latest: sample.rtt, min: sample.rtt }),
+            feedback_delay: Some(sample.raw_rtt),
+            one_way: None,
+            send_rate: progress.send_rate,
+            delivery_rate: progress.delivery_rate,
+            train_rate: progress.train_rate,
+            in_flight: Some(ByteCount::new(self.outstanding.bytes as u64)),
+            delivered: self.delivered,
+            prior_delivered: boundary.delivered,
+            app_limited: progress.idle.is_some_and(|idle| idle.as_f64() > 0.0),
+            cwnd_limited: None,
+            idle: progress.idle,
+        };
+        self.app_limited = is_idle(&measurement);
+        if progress.delivery_rate.is_some() {
+            let rate = self.delivery_rate.as_bytes_per_sec_f64();
+            let loop_s = self.loop_time().as_secs_f64();
+            self.bottleneck.push(rate, interval.as_secs_f64(), loop_s, self.app_limited);
+        }
+        self.cc.on_measurement(now, &measurement);
+    }
+
+    fn update_mean(&mut self, interval: Duration) {
+        let rate = self.delivery_rate.as_bytes_per_sec_f64();
+        let time_s = MEAN_LOOPS * self.loop_time().as_secs_f64();
+        if self.mean_bytes_per_s == 0.0 || time_s == 0.0 {
+            self.mean_bytes_per_s = rate;
+            return;
+        }
+        let gain = 1.0 - libm::exp(-interval.as_secs_f64() / time_s);
+        self.mean_bytes_per_s += gain * (rate - self.mean_bytes_per_s);
+    }
+
+    /// Derives the shaper's rate from the limits of the algorithm.
+    fn enforce(&mut self, now: Timestamp) {
+        self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
+        let limits = self.cc.send_limits();
+        self.wanted_rate = if self.peer == Peer::Silent || self.blind.is_some() {
+            None
+        } else if self.is_report_missing(now) {
+            // Of an app-limited bundle the delivery rate says only what its hosts sent.
+            let carried = self.bottleneck_rate().unwrap_or(Rate::ZERO).max(self.delivery_rate);
+            self.wanted_rate.map(|rate| rate.min(carried))
+        } else {
+            self.limited_rate(&limits)
+        };
+        let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
+        self.rate = match (self.wanted_rate, self.config.max_rate) {
+            (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
+            (Some(rate), None) => Some(rate.max(floor)),
+            (None, max) => max,
+        };
+    }
+
+    /// Bytes outstanding, for a rate that is to bring them to `cwnd`. In a dry run no rate does: what
+    /// is beyond the window would have waited here, and would take the rate to its floor.
+    fn in_flight(&self, cwnd: ByteCount) -> ByteCount {
+        let bytes = ByteCount::new(self.outstanding.bytes as u64);
+        if self.config.dry_run { bytes.min(cwnd) } else { bytes }
+    }
+
+    fn limited_rate(&self, limits: &SendLimits) -> Option<Rate> {
+        let from_window = limits.cwnd.and_then(|cwnd| {
+            let state = LoopState {
+                delivery_rate: self.delivery_rate,
+                bottleneck_rate: self.bottleneck_rate()?,
+                loop_time: self.loop_time(),
+                in_flight: self.in_flight(cwnd),
+                app_limited: limits.app_limited.unwrap_or(self.app_limited),
+            };
+            Some(window_to_rate(cwnd, &state))
+        });
+        let paced = limits.pacing_rate.map(|rate| {
+            // While the law calls the bundle app-limited no rate may bind below what is known.
+            let floor = limits.app_limited.filter(|limited| *limited);
+            rate.max(floor.and(self.bottleneck_rate()).unwrap_or(Rate::ZERO))
+        });
+        match (from_window, paced) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}

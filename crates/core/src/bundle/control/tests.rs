@@ -1,0 +1,258 @@
+mod alike;
+
+use alloc::collections::VecDeque;
+use alloc::string::ToString;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::bundle::DepartureCounters;
+use crate::cc::State;
+use crate::spec::{Spec, Value};
+
+fn mark(hash: u64, identity: u64) -> Option<BoundaryMark> {
+    Some(BoundaryMark { hash, identity })
+}
+
+/// Keeps the last measurement.
+struct Listener(Arc<Mutex<Measurement>>);
+
+impl CongestionControl for Listener {
+    fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
+    fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
+        *self.0.lock().unwrap() = *measurement;
+    }
+    fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+    fn send_limits(&self) -> SendLimits {
+        SendLimits::default()
+    }
+    fn state(&self) -> State {
+        State::default()
+    }
+}
+
+fn is_filled(measurement: &Measurement, field: Field) -> bool {
+    match field {
+        Field::Lost => measurement.lost.is_some(),
+        Field::EcnCe => measurement.ecn_ce.is_some(),
+        Field::Rtt => measurement.rtt.is_some(),
+        Field::FeedbackDelay => measurement.feedback_delay.is_some(),
+        Field::SendRate => measurement.send_rate.is_some(),
+        Field::DeliveryRate => measurement.delivery_rate.is_some(),
+        Field::TrainRate => measurement.train_rate.is_some(),
+        Field::InFlight => measurement.in_flight.is_some(),
+        Field::Idle => measurement.idle.is_some(),
+    }
+}
+
+#[test]
+fn every_field_said_to_be_supplied_is_filled_once_reports_span_a_round_trip() {
+    let heard = Arc::new(Mutex::new(Measurement::default()));
+    let mut control =
+        Control::new(SendboxConfig::default(), Box::new(Listener(Arc::clone(&heard))));
+    let mut departed = DepartureCounters::default();
+    let start = Timestamp::from_nanos(1_000_000_000);
+    let one_way = Duration::from_millis(10);
+    for packet in 1..=10 {
+        let sent_at = start + Duration::from_millis(10) * packet as u32;
+        // A hash of zeros at its end is a boundary under every epoch size.
+        let hash = packet << 40;
+        assert!(control.on_departures(&departed.count(sent_at, MSS, mark(hash, hash))));
+        let report = Report {
+            hash,
+            received_at: sent_at + one_way,
+            received_bytes: MSS * packet,
+            received_packets: packet,
+            received_ce: 0,
+            epoch_size: control.epoch_size(),
+        };
+        control.on_report(sent_at + one_way * 2, &report).expect("a plausible report");
+    }
+    let measurement = heard.lock().unwrap();
+    for field in SUPPLIED {
+        assert!(is_filled(&measurement, *field), "{}", field.name());
+    }
+}
+
+const LEN: ByteCount = ByteCount::new(1500);
+/// A packet every millisecond.
+const ARRIVAL: Rate = Rate::from_mbit_per_sec(12);
+
+/// A bundle on a path that delivers everything after half a round trip, every packet a boundary.
+struct Bench {
+    control: Control,
+    departed: DepartureCounters,
+    rtt_ms: u64,
+    now_ms: u64,
+    sent: u64,
+    delivered: u64,
+    in_flight: VecDeque<(u64, u64)>,
+    are_reports_lost: bool,
+}
+
+fn fixed(name: &str, value: &str) -> Spec {
+    Spec::named("const").with(name, Value::Text(value.to_string()))
+}
+
+impl Bench {
+    fn new(spec: &Spec, rtt_ms: u64, max_rate: Option<Rate>) -> Self {
+        let cc = crate::cc::build(spec, SUPPLIED).unwrap();
+        let config = SendboxConfig { max_rate, ..SendboxConfig::default() };
+        let control = Control::new(config, cc);
+        let in_flight = VecDeque::new();
+        let (now_ms, sent, delivered) = (1000, 0, 0);
+        let departed = DepartureCounters::default();
+        let are_reports_lost = false;
+        Self { control, departed, rtt_ms, now_ms, sent, delivered, in_flight, are_reports_lost }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.now_ms * 1_000_000)
+    }
+
+    /// A packet every `gap_ms`; gaps of more than 1 ms are for want of packets.
+    fn run(&mut self, ms: u64, gap_ms: u64) {
+        for _ in 0..ms {
+            if self.now_ms.is_multiple_of(gap_ms) {
+                self.sent += 1;
+                let mark = mark(self.sent << 32, self.sent);
+                self.control.on_departures(&self.departed.count(self.now(), LEN, mark));
+                self.in_flight.push_back((self.now_ms, self.sent));
+            }
+            let queued = u64::from(gap_ms == 1);
+            let backlog = Backlog { packets: queued, bytes: LEN * queued };
+            self.control.on_queue(self.now(), backlog);
+            if self.now_ms.is_multiple_of(5) {
+                self.control.on_tick(self.now(), backlog);
+            }
+            self.now_ms += 1;
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        let due = |&(sent_ms, _): &(u64, u64)| sent_ms + self.rtt_ms <= self.now_ms;
+        let Some((sent_ms, number)) = self.in_flight.front().copied().filter(due) else {
+            return;
+        };
+        self.in_flight.pop_front();
+        self.delivered += 1;
+        let report = Report {
+            hash: number << 32,
+            received_at: Timestamp::from_nanos((sent_ms + self.rtt_ms / 2) * 1_000_000),
+            received_bytes: LEN * self.delivered,
+            received_packets: self.delivered,
+            received_ce: 0,
+            epoch_size: self.control.epoch_size(),
+        };
+        if !self.are_reports_lost {
+            assert!(self.control.on_report(self.now(), &report).is_some());
+        }
+    }
+}
+
+#[test]
+fn a_missing_report_freezes_the_rate() {
+    // A window that fills the path, one that wants far more, one that wants far less.
+    for (cwnd, before_mbit, frozen_mbit) in
+        [("75000B", 12.0, 12.0), ("1000000B", 15.0, 12.0), ("3000B", 1.2, 1.2)]
+    {
+        let mut bench = Bench::new(&fixed("cwnd", cwnd), 50, None);
+        let mbit = |bench: &Bench| bench.control.rate().unwrap().as_bits_per_sec() as f64 / 1e6;
+        // One packet of the window is 4 % of the rate.
+        let is_near = |rate: f64, expected: f64| (rate / expected - 1.0).abs() < 0.05;
+        bench.run(1000, 1);
+        assert!(is_near(mbit(&bench), before_mbit), "{cwnd}: {}", mbit(&bench));
+        bench.are_reports_lost = true;
+        bench.run(200, 1);
+        assert!(is_near(mbit(&bench), frozen_mbit), "{cwnd}: {}", mbit(&bench));
+        let frozen = bench.control.rate();
+        for _ in 0..28 {
+            bench.run(100, 1);
+            assert_eq!(bench.control.rate(), frozen, "{cwnd}");
+        }
+    }
+}
+
+#[test]
+fn what_hosts_did_not_send_does_not_bind_a_frozen_rate() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    bench.run(1000, 1);
+    bench.run(500, 10);
+    bench.are_reports_lost = true;
+    bench.run(1000, 10);
+    assert_eq!(bench.control.rate(), Some(ARRIVAL));
+    bench.run(1000, 1);
+    assert_eq!(bench.control.rate(), Some(ARRIVAL));
+}
+
+#[test]
+fn an_operators_bound_is_no_rate_to_freeze() {
+    let bound = Some(Rate::from_mbit_per_sec(100));
+    let mut bench = Bench::new(&Spec::named("const"), 50, bound);
+    bench.run(1000, 1);
+    bench.are_reports_lost = true;
+    bench.run(1000, 1);
+    assert_eq!(bench.control.rate(), bound);
+}
+
+#[test]
+fn control_is_given_up_while_packets_leave_and_no_report_comes() {
+    for (rtt_ms, patience_ms) in [(50, 3000), (400, 4000)] {
+        let mut bench = Bench::new(&fixed("cwnd", "75000B"), rtt_ms, None);
+        bench.run(2000, 1);
+        bench.are_reports_lost = true;
+        bench.run(patience_ms - 10, 1);
+        assert!(bench.control.rate().is_some());
+        bench.run(20, 1);
+        assert_eq!(bench.control.rate(), None);
+        let Decision { state, reason, .. } = bench.control.decision();
+        assert_eq!((state, reason), ("silent", "packets leave, no report of them"));
+        bench.run(2000, 1);
+        assert_eq!(bench.control.rate(), None);
+        bench.are_reports_lost = false;
+        bench.run(1, 1);
+        assert!(bench.control.rate().is_some());
+        assert_eq!(bench.control.decision().state, "constant");
+    }
+}
+
+#[test]
+fn little_traffic_proves_nothing() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    bench.run(1000, 1);
+    bench.run(60_000, 60_000);
+    bench.are_reports_lost = true;
+    bench.run(9000, 1000);
+    assert_eq!(bench.control.decision().state, "constant");
+    bench.run(2000, 1000);
+    assert_eq!(bench.control.decision().state, "silent");
+}
+
+#[test]
+fn a_burst_after_silence_has_its_round_trip() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    bench.run(1000, 1);
+    bench.are_reports_lost = true;
+    bench.run(2, 1);
+    bench.run(5000, 60_000);
+    bench.are_reports_lost = false;
+    bench.run(40, 1);
+    assert_eq!(bench.control.decision().state, "constant");
+}
+
+#[test]
+fn a_peer_that_comes_back_owes_no_report_of_what_left_before() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    bench.run(1000, 1);
+    bench.are_reports_lost = true;
+    bench.run(4000, 1);
+    bench.control.on_peer(bench.now(), Peer::Restarted);
+    bench.run(100, 1);
+    assert_eq!(bench.control.decision().state, "constant");
+    bench.control.on_peer(bench.now(), Peer::Silent);
+    assert_eq!(bench.control.decision().reason, "no authentic message");
+    bench.run(4000, 1);
+    bench.control.on_peer(bench.now(), Peer::Alive);
+    bench.run(100, 1);
+    assert_eq!(bench.control.decision().state, "constant");
+}
