@@ -20,7 +20,7 @@ use forebay_core::packet::{Ecn, Packet as _};
 use forebay_core::qdisc::{self, Qdisc, Shaper, ShaperParams};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
-use forebay_core::units::{ByteCount, Timestamp};
+use forebay_core::units::{ByteCount, Rate, Timestamp};
 
 use crate::bundle_log::BundleLog;
 use crate::ended::Ended;
@@ -56,6 +56,9 @@ pub(crate) struct Receivebox {
     bytes: u64,
     packets: u64,
     ce: u64,
+    /// Packets with a lower hash of their identity pass unseen.
+    unseen_below: u64,
+    foreign: Rate,
 }
 
 /// A sampling key, ready for the packets of the simulator, which have no header bytes to hash.
@@ -156,6 +159,8 @@ pub(crate) fn boxes(
         bytes: 0,
         packets: 0,
         ce: 0,
+        unseen_below: (bundle.unseen.as_f64() * u64::MAX as f64) as u64,
+        foreign: bundle.foreign,
     };
     Ok((sendbox, receivebox))
 }
@@ -290,6 +295,9 @@ impl Sendbox {
 impl Receivebox {
     /// Sees a packet of the bundle; true if it is a boundary, and then ask [`Receivebox::poll`].
     pub fn on_packet(&mut self, now: Timestamp, packet: &Packet) -> bool {
+        if mix(!packet.identity()) < self.unseen_below {
+            return false;
+        }
         self.bytes += u64::from(packet.bytes());
         self.packets += 1;
         self.ce += u64::from(packet.ecn() == Ecn::Ce);
@@ -300,12 +308,17 @@ impl Receivebox {
         let seen = Seen {
             hash,
             received_at: now,
-            received_bytes: ByteCount::new(self.bytes),
+            received_bytes: ByteCount::new(self.bytes) + self.foreign_bytes(now),
             received_packets: self.packets,
             received_ce: self.ce,
         };
         self.control.on_boundary(now, &seen);
         true
+    }
+
+    fn foreign_bytes(&self, now: Timestamp) -> ByteCount {
+        let elapsed_s = now.saturating_since(Timestamp::ZERO).as_secs_f64();
+        ByteCount::new((self.foreign.as_bytes_per_sec_f64() * elapsed_s) as u64)
     }
 
     /// Takes a datagram of the peer; then ask [`Receivebox::poll`].

@@ -53,6 +53,11 @@ pub struct Bundle {
     pub path: Vec<Hop>,
     /// From the receivebox to the sendbox, for messages; no bundles.
     pub back: Vec<Hop>,
+    /// Share of the packets that the receivebox does not see, though they arrive: a second uplink,
+    /// other prefixes.
+    pub unseen: Ratio,
+    /// What the receivebox counts in the bundle's name though no sendbox has sent it.
+    pub foreign: Rate,
     /// Keeps epochs, decisions and samples of the queue.
     pub log: bool,
 }
@@ -61,7 +66,9 @@ impl Bundle {
     /// A bundle over `path` with the daemons' least rate.
     pub fn new(name: &str, cc: Spec, qdisc: Spec, path: Vec<Hop>, back: Vec<Hop>) -> Self {
         let (min_rate, max_rate) = (Some(DEFAULT_MIN_RATE), None);
-        Self { name: name.into(), cc, qdisc, min_rate, max_rate, path, back, log: false }
+        let (unseen, foreign) = (Ratio::ZERO, Rate::ZERO);
+        let (name, log) = (name.into(), false);
+        Self { name, cc, qdisc, min_rate, max_rate, path, back, unseen, foreign, log }
     }
 }
 

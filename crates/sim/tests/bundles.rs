@@ -251,3 +251,64 @@ fn a_bundle_in_a_bundle_is_refused() {
     plan.bundles[0].qdisc = Spec::named("nothing");
     assert!(Simulation::new(&plan).err().unwrap().key.starts_with("bundle 0."));
 }
+
+/// Eight Cubic flows through a bundle on 20 Mbit/s and 40 ms, with a buffer of 125 ms; without a `law`
+/// past its boxes.
+fn eight_flows(law: Option<&str>) -> Network {
+    let mut plan = network(&[law.unwrap_or("copa")]);
+    let config = link::Config::at_rate(Rate::from_mbit_per_sec(20), 20 * MS);
+    plan.links =
+        vec![Link::new("forward", config, queue("fifo", "208p")), Link::delay("back", 20 * MS)];
+    plan.stop = Duration::from_secs(30);
+    if law.is_none() {
+        plan.flows[0].data = vec![Hop::Link(0)];
+    }
+    plan.flows = vec![plan.flows[0].clone(); 8];
+    plan
+}
+
+/// Mbit/s that the first `flows` flows got together from the second second on.
+fn goodput(plan: &Network, flows: usize) -> f64 {
+    let mut simulation = Simulation::new(plan).unwrap();
+    simulation.run();
+    let bytes: u64 =
+        (0..flows).map(|flow| simulation.flow_metrics(flow).unwrap().received_bytes).sum();
+    bytes as f64 * 8e-6 / (plan.stop.as_secs_f64() - 1.0)
+}
+
+#[test]
+fn a_receivebox_that_sees_a_part_of_the_traffic_costs_no_goodput() {
+    let status_quo = goodput(&eight_flows(None), 8);
+    let mut worse = Vec::new();
+    for law in LAWS {
+        for unseen in [0.0, 0.05, 0.2, 0.5, 0.9] {
+            let mut plan = eight_flows(Some(law));
+            plan.bundles[0].unseen = Ratio::new(unseen).unwrap();
+            let share = goodput(&plan, 8) / status_quo;
+            if share < 0.95 {
+                worse.push(format!("{law}, {unseen} unseen: {share:.3}"));
+            }
+        }
+    }
+    assert!(worse.is_empty(), "{worse:#?}");
+}
+
+#[test]
+fn what_is_forged_in_the_bundles_name_neither_raises_the_rate_nor_the_queue() {
+    for law in LAWS {
+        let mut plan = eight_flows(Some(law));
+        let mut queues = [0.0, 10e6].map(|forged| {
+            plan.bundles[0].foreign = Rate::from_bits_per_sec(forged as u64);
+            plan.bundles[0].log = true;
+            let mut simulation = Simulation::new(&plan).unwrap();
+            simulation.run();
+            let log = simulation.bundle_log(0).unwrap();
+            let (_, last) = log.decisions().last().unwrap();
+            let bottleneck = last.bottleneck_rate.unwrap().as_mbit_per_sec_f64();
+            assert!((18.0..23.0).contains(&bottleneck), "{law}: {bottleneck} Mbit/s");
+            simulation.link_metrics(0).mean_qdisc_length_l2
+        });
+        queues.reverse();
+        assert!(queues[0] < 1.5 * queues[1] + 2.0, "{law}: {queues:?} packets");
+    }
+}

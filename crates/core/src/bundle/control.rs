@@ -27,6 +27,7 @@ use super::epoch::EpochSizer;
 use super::feedback::{Feedback, Progress, Sample};
 use super::rate::{LoopState, window_to_rate};
 use super::sendbox::SendboxConfig;
+use super::visibility::{Alarm, Totals, Visibility};
 use super::{BoundaryMark, Departures, EpochSize, Report};
 use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
 use crate::cc::{CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits};
@@ -119,6 +120,7 @@ pub struct Control {
     peer: Peer,
     boundaries: BoundaryTable,
     feedback: Feedback,
+    visibility: Visibility,
     sizer: EpochSizer,
     idle: IdleClock,
     counters: Counters,
@@ -155,6 +157,7 @@ impl Control {
             peer: Peer::Alive,
             boundaries: BoundaryTable::default(),
             feedback: Feedback::default(),
+            visibility: Visibility::default(),
             peer_size: sizer.size(),
             sizer,
             idle: IdleClock {
@@ -247,6 +250,7 @@ impl Control {
         match sample.progress {
             Some(progress) => {
                 self.measure(now, &boundary, &sample, &progress);
+                self.judge_visibility(now, &boundary, report);
                 self.enforce(now);
             }
             None => self.counters.reports_stale += 1,
@@ -288,7 +292,10 @@ impl Control {
             Peer::Alive => {}
             Peer::Silent if self.peer == Peer::Silent => {}
             Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
-            Peer::Restarted => self.feedback.forget_receivebox(),
+            Peer::Restarted => {
+                self.feedback.forget_receivebox();
+                self.visibility.forget_receivebox();
+            }
         }
         if peer != Peer::Alive {
             // What left before will not be reported.
@@ -323,8 +330,10 @@ impl Control {
     /// What is enforced now, and why.
     pub fn decision(&self) -> Decision {
         let state = self.cc.state();
+        let is_unsteady = self.visibility.is_unsteady(self.ticked_at);
         let (phase, reason) = match (self.peer, self.blind) {
             (Peer::Silent, _) => ("silent", "no authentic message"),
+            _ if is_unsteady => ("silent", Alarm::Unsteady.text()),
             (_, Some(reason)) => ("silent", reason),
             (_, None) => (state.phase, state.reason),
         };
@@ -338,6 +347,11 @@ impl Control {
             state: phase,
             reason,
         }
+    }
+
+    /// What an operator should look into.
+    pub fn alarm(&self, now: Timestamp) -> Option<Alarm> {
+        self.visibility.alarm(now)
     }
 
     /// What was counted since the start.
@@ -437,11 +451,30 @@ impl Control {
         self.mean_bytes_per_s += gain * (rate - self.mean_bytes_per_s);
     }
 
+    /// Watches what share of the traffic the receivebox sees.
+    fn judge_visibility(&mut self, now: Timestamp, boundary: &Boundary, report: &Report) {
+        let totals = Totals {
+            sent_at: boundary.sent_at,
+            sent: boundary.sent_bytes,
+            received: report.received_bytes,
+        };
+        let is_shaped = self.rate.is_some() && !self.config.dry_run;
+        let verdict = self.visibility.on_match(now, totals, self.loop_time(), is_shaped);
+        self.feedback.set_visible(self.visibility.unseen(), self.visibility.missing());
+        if verdict.is_some() {
+            // All that control has learnt rests on a part of what arrived.
+            self.bottleneck = BottleneckRate::default();
+            self.feedback.forget_rates();
+            self.cc.on_event(now, CongestionEvent::FeedbackLost);
+        }
+    }
+
     /// Derives the shaper's rate from the limits of the algorithm.
     fn enforce(&mut self, now: Timestamp) {
         self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
         let limits = self.cc.send_limits();
-        self.wanted_rate = if self.peer == Peer::Silent || self.blind.is_some() {
+        let is_blind = self.blind.is_some() || self.visibility.is_unsteady(now);
+        self.wanted_rate = if self.peer == Peer::Silent || is_blind {
             None
         } else if self.is_report_missing(now) {
             // Of an app-limited bundle the delivery rate says only what its hosts sent.
@@ -450,6 +483,7 @@ impl Control {
         } else {
             self.limited_rate(&limits)
         };
+        self.wanted_rate = self.wanted_rate.map(|rate| self.visibility.bound(rate));
         let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
         self.rate = match (self.wanted_rate, self.config.max_rate) {
             (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),

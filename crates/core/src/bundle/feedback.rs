@@ -15,6 +15,7 @@
 use alloc::collections::VecDeque;
 
 use super::Report;
+use super::arrivals::Arrivals;
 use super::boundary::Boundary;
 use crate::cc::estimators::{SlidingMin, duration};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
@@ -27,10 +28,6 @@ const RATE_SPAN_MIN: Duration = Duration::from_millis(20);
 const TRAIN_SPAN_MIN: Duration = Duration::from_millis(5);
 /// Memory of the least way back and of the least round trip.
 const MEMORY_S: f64 = 10.0;
-
-/// That many bytes more have arrived than left here: not reordering, the kernel has forwarded some
-/// past this box. Unless they are taken off, as much could be lost unseen.
-const PASSED_BY_BYTES: i64 = 256 * 1514;
 
 /// A change of the least way back that is a jump: twice the noise assumed of it.
 const JUMP_S: f64 = 1e-3;
@@ -47,7 +44,10 @@ const RETURNS_MIN: u64 = 32;
 struct Matched {
     boundary: Boundary,
     received_at: Timestamp,
+    /// Counter of the receivebox.
     received_bytes: ByteCount,
+    /// What of the bytes sent has arrived.
+    arrived_bytes: ByteCount,
     received_packets: u64,
     received_ce: u64,
 }
@@ -102,13 +102,10 @@ pub struct Feedback {
     pause_drift_s: f64,
     since_pause: u64,
     round_trips: SlidingMin,
-    /// Sent minus received bytes at the first match, and the largest excess over it since.
-    first_deficit_bytes: Option<i64>,
-    deficit_max_bytes: i64,
-}
-
-fn signed(bytes: ByteCount) -> i64 {
-    i64::try_from(bytes.as_u64()).unwrap_or(i64::MAX)
+    arrivals: Arrivals,
+    /// Share of the bytes sent that the receivebox does not see, and what is missing of the others.
+    unseen: f64,
+    missing: f64,
 }
 
 impl Feedback {
@@ -177,10 +174,13 @@ impl Feedback {
             // Counters that went back: the receivebox has restarted.
             self.forget_receivebox();
         }
+        let (sent, received) = (boundary.sent_bytes, report.received_bytes);
+        let lost = self.arrivals.on_match(sent, received, self.unseen, self.missing);
         let matched = Matched {
             boundary: *boundary,
             received_at: report.received_at,
-            received_bytes: report.received_bytes,
+            received_bytes: received,
+            arrived_bytes: self.arrivals.arrived(),
             received_packets: report.received_packets,
             received_ce: report.received_ce,
         };
@@ -190,7 +190,7 @@ impl Feedback {
         let train = self.start_of(&matched, train_span);
         let last = self.history.back().copied();
         let acked = last.map_or(ByteCount::ZERO, |last| {
-            matched.received_bytes.saturating_sub(last.received_bytes)
+            matched.arrived_bytes.saturating_sub(last.arrived_bytes)
         });
         let progress = Progress {
             previous_identity: start.map(|start| start.boundary.identity),
@@ -200,7 +200,7 @@ impl Feedback {
             idle: start.and_then(|start| matched.idle_since(&start)),
             loss: start.map_or(0.0, |start| matched.loss_since(&start)),
             acked,
-            lost: self.newly_lost(&matched),
+            lost,
             ecn_ce: last.map_or(ByteCount::ZERO, |last| matched.marked_since(&last, acked)),
         };
         self.history.push_back(matched);
@@ -222,23 +222,20 @@ impl Feedback {
         long_enough.or(self.history.front().filter(|start| age(start) >= span / 2)).copied()
     }
 
-    /// Missing bytes beyond all that were missing before: what reordering lets arrive late is
-    /// counted once and not at every report.
-    fn newly_lost(&mut self, matched: &Matched) -> ByteCount {
-        let deficit = signed(matched.boundary.sent_bytes) - signed(matched.received_bytes);
-        let first = *self.first_deficit_bytes.get_or_insert(deficit);
-        let excess = deficit.saturating_sub(first);
-        if excess < self.deficit_max_bytes.saturating_sub(PASSED_BY_BYTES) {
-            self.deficit_max_bytes = excess;
-        }
-        let lost = excess.saturating_sub(self.deficit_max_bytes).max(0);
-        self.deficit_max_bytes = self.deficit_max_bytes.max(excess);
-        ByteCount::new(lost as u64)
+    /// The receivebox does not see `unseen` of the bytes sent (0 to 1) and of the others misses
+    /// `missing`, by what [`Visibility`](super::visibility::Visibility) has found.
+    pub fn set_visible(&mut self, unseen: f64, missing: f64) {
+        (self.unseen, self.missing) = (unseen, missing);
     }
 
     /// Least composed round trip of the last 10 s.
     pub fn least_rtt(&self) -> Option<Duration> {
         self.round_trips.value().map(duration)
+    }
+
+    /// Forgets what rates would be counted from.
+    pub fn forget_rates(&mut self) {
+        self.history.clear();
     }
 
     /// Forgets what refers to the counters and the clock of the receivebox.
@@ -247,14 +244,13 @@ impl Feedback {
         self.returns.clear();
         self.first_return_ns = None;
         self.reference_s = None;
-        self.first_deficit_bytes = None;
-        self.deficit_max_bytes = 0;
+        self.arrivals.forget_receivebox();
     }
 }
 
 impl Matched {
     fn delivery_rate_since(&self, start: &Self) -> Option<Rate> {
-        let bytes = self.received_bytes.saturating_sub(start.received_bytes);
+        let bytes = self.arrived_bytes.saturating_sub(start.arrived_bytes);
         bytes.per(self.received_at.saturating_since(start.received_at))
     }
 
@@ -265,8 +261,8 @@ impl Matched {
 
     fn loss_since(&self, start: &Self) -> f64 {
         let sent = self.boundary.sent_bytes.saturating_sub(start.boundary.sent_bytes).as_f64();
-        let received = self.received_bytes.saturating_sub(start.received_bytes).as_f64();
-        if sent > 0.0 { (1.0 - received / sent).clamp(0.0, 1.0) } else { 0.0 }
+        let arrived = self.arrived_bytes.saturating_sub(start.arrived_bytes).as_f64();
+        if sent > 0.0 { (1.0 - arrived / sent).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     fn idle_since(&self, start: &Self) -> Option<Ratio> {
@@ -292,39 +288,6 @@ impl Matched {
 mod tests {
     use super::*;
 
-    fn matched(sent_bytes: u64, received_bytes: u64) -> Matched {
-        let boundary = Boundary {
-            hash: 0,
-            identity: 0,
-            sent_at: Timestamp::ZERO,
-            sent_bytes: ByteCount::new(sent_bytes),
-            accepted_bytes: 0.0,
-            idle: Duration::ZERO,
-            delivered: ByteCount::ZERO,
-            is_expected: true,
-        };
-        Matched {
-            boundary,
-            received_at: Timestamp::ZERO,
-            received_bytes: ByteCount::new(received_bytes),
-            received_packets: 0,
-            received_ce: 0,
-        }
-    }
-
-    #[test]
-    fn loss_is_seen_also_after_packets_went_past_the_box() {
-        let mut feedback = Feedback::default();
-        let mut lost = |sent, received| feedback.newly_lost(&matched(sent, received)).as_u64();
-        assert_eq!(lost(1_000_000, 900_000), 0, "on the way when counting began");
-        assert_eq!(lost(2_000_000, 1_880_000), 20_000);
-        assert_eq!(lost(3_000_000, 2_890_000), 0, "late packets arrive");
-        assert_eq!(lost(4_000_000, 3_880_000), 0, "reordering is counted once");
-        // The kernel has forwarded 50 MB meanwhile.
-        assert_eq!(lost(5_000_000, 54_880_000), 0);
-        assert_eq!(lost(6_000_000, 55_850_000), 30_000);
-    }
-
     #[test]
     fn a_first_report_that_is_late_leaves_no_trace_in_round_trips() {
         let mut feedback = Feedback::default();
@@ -332,7 +295,8 @@ mod tests {
         let mut round_trip = |number: u64, late_us: u64| {
             let sent_at = Timestamp::from_nanos(number * 5_000_000);
             let now = sent_at + Duration::from_micros(10_000 + late_us);
-            let boundary = Boundary { sent_at, ..matched(number * 100_000, 0).boundary };
+            let sent_bytes = ByteCount::new(number * 100_000);
+            let boundary = Boundary { sent_at, sent_bytes, ..Boundary::default() };
             let report = Report {
                 hash: 0,
                 received_at: sent_at + Duration::from_secs(3600) + Duration::from_millis(5),

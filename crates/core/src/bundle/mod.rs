@@ -5,6 +5,7 @@
 //! knows RTT and rates, a congestion-control algorithm gives a window, and the window becomes the
 //! rate of the shaper.
 
+pub mod arrivals;
 pub mod boundary;
 pub mod control;
 pub mod decision;
@@ -20,6 +21,7 @@ pub mod sample;
 pub mod sendbox;
 pub mod session;
 pub mod table;
+pub mod visibility;
 pub mod wire;
 
 pub use sample::{SampleBlock, SamplingKey};

@@ -24,6 +24,7 @@ use super::keys::KeyRing;
 use super::monitor::Liveness;
 use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
 use super::session::{Event as SessionEvent, Role, Session};
+use super::visibility::Alarm;
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts,
 };
@@ -301,6 +302,11 @@ impl Sendbox {
     /// News of the receivebox, oldest first.
     pub fn take_event(&mut self) -> Option<PeerEvent> {
         self.peer.take_event()
+    }
+
+    /// What an operator should look into: nothing of what passed the box by while it was handed back.
+    pub fn alarm(&self, now: Timestamp) -> Option<Alarm> {
+        self.control.alarm(now).filter(|_| self.handed_back.is_none())
     }
 
     /// What is known of the receivebox.

@@ -130,6 +130,9 @@ pub struct ShapingStatus {
     pub qdisc: String,
     /// The newest decision: rate, window, estimates, state and reason.
     pub decision: DecisionRecord,
+    /// What an operator should look into.
+    #[serde(default)]
+    pub alarm: Option<String>,
     /// The own queue now.
     pub queue: QueueSample,
     /// Packets dropped by the own queue.
@@ -251,6 +254,9 @@ impl BundleStatus {
         let decision = &shaping.decision;
         row("algorithm", format!("{} over {}", shaping.cc, shaping.qdisc))?;
         row("state", format!("{}: {}", decision.state, decision.reason))?;
+        if let Some(alarm) = &shaping.alarm {
+            row("alarm", alarm.clone())?;
+        }
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
         row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;
         let (drops, marks) = (shaping.drops_queue, shaping.marks_queue);
@@ -328,6 +334,7 @@ mod tests {
                 name: "b".into(),
                 shaping: Some(ShapingStatus {
                     decision: decision.clone(),
+                    alarm: None,
                     decisions: vec![decision],
                     drops_queue: 4,
                     marks_queue: 9,

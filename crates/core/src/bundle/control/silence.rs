@@ -16,6 +16,8 @@ const BLIND_BOUNDARIES: u64 = 10;
 /// Why control was given up.
 const UNREPORTED: &str = "packets leave, no report of them";
 const ALIKE: &str = "packets leave that cannot be told apart";
+const CHANGED: &str =
+    "packets leave, and reports come of none that left: is there NAT between the boxes?";
 
 /// A boundary is not reported any more after so long, and so many loop times: what has the same
 /// hash then is another one. Far above what a queue adds while packets leave.
@@ -31,6 +33,8 @@ pub(super) struct Unanswered {
     boundaries: u64,
     /// Reports since then of a hash that several packets had.
     ambiguous: u64,
+    /// Reports since then of packets that have not left.
+    unknown: u64,
     /// When they became enough to prove something.
     many_since: Option<Timestamp>,
 }
@@ -38,7 +42,8 @@ pub(super) struct Unanswered {
 impl Control {
     /// A boundary has left of which a report is to come.
     pub(super) fn await_report(&mut self, now: Timestamp) {
-        let first = Unanswered { since: now, boundaries: 0, ambiguous: 0, many_since: None };
+        let first =
+            Unanswered { since: now, boundaries: 0, ambiguous: 0, unknown: 0, many_since: None };
         let unanswered = self.unanswered.get_or_insert(first);
         unanswered.boundaries += 1;
         if unanswered.boundaries == BLIND_BOUNDARIES {
@@ -50,7 +55,12 @@ impl Control {
     /// control runs on what was known long ago.
     pub(super) fn count_mismatch(&mut self, mismatch: Mismatch) {
         match mismatch {
-            Mismatch::Unknown => self.counters.reports_unmatched += 1,
+            Mismatch::Unknown => {
+                self.counters.reports_unmatched += 1;
+                if let Some(unanswered) = &mut self.unanswered {
+                    unanswered.unknown += 1;
+                }
+            }
             Mismatch::Duplicate => self.counters.reports_duplicate += 1,
             Mismatch::Ambiguous => {
                 self.counters.reports_ambiguous += 1;
@@ -87,11 +97,17 @@ impl Control {
             many.is_some_and(|age| age > self.report_patience())
                 && now.saturating_since(it.since) > patience
         });
-        let Some(Unanswered { ambiguous, .. }) = blind.filter(|_| self.blind.is_none()) else {
+        let Some(Unanswered { ambiguous, unknown, .. }) = blind.filter(|_| self.blind.is_none())
+        else {
             return;
         };
-        let are_alike = ambiguous >= BLIND_BOUNDARIES;
-        self.blind = Some(if are_alike { ALIKE } else { UNREPORTED });
+        self.blind = Some(if ambiguous >= BLIND_BOUNDARIES {
+            ALIKE
+        } else if unknown >= BLIND_BOUNDARIES {
+            CHANGED
+        } else {
+            UNREPORTED
+        });
         self.cc.on_event(now, CongestionEvent::FeedbackLost);
     }
 }

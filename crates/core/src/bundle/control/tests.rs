@@ -87,6 +87,8 @@ struct Bench {
     delivered: u64,
     in_flight: VecDeque<(u64, u64)>,
     are_reports_lost: bool,
+    /// Something on the way changes what is hashed.
+    are_headers_changed: bool,
 }
 
 fn fixed(name: &str, value: &str) -> Spec {
@@ -101,8 +103,18 @@ impl Bench {
         let in_flight = VecDeque::new();
         let (now_ms, sent, delivered) = (1000, 0, 0);
         let departed = DepartureCounters::default();
-        let are_reports_lost = false;
-        Self { control, departed, rtt_ms, now_ms, sent, delivered, in_flight, are_reports_lost }
+        let (are_reports_lost, are_headers_changed) = (false, false);
+        Self {
+            control,
+            departed,
+            rtt_ms,
+            now_ms,
+            sent,
+            delivered,
+            in_flight,
+            are_reports_lost,
+            are_headers_changed,
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -137,7 +149,7 @@ impl Bench {
         self.in_flight.pop_front();
         self.delivered += 1;
         let report = Report {
-            hash: number << 32,
+            hash: if self.are_headers_changed { !0 << 40 } else { number << 32 },
             received_at: Timestamp::from_nanos((sent_ms + self.rtt_ms / 2) * 1_000_000),
             received_bytes: LEN * self.delivered,
             received_packets: self.delivered,
@@ -145,7 +157,8 @@ impl Bench {
             epoch_size: self.control.epoch_size(),
         };
         if !self.are_reports_lost {
-            assert!(self.control.on_report(self.now(), &report).is_some());
+            let is_matched = self.control.on_report(self.now(), &report).is_some();
+            assert_ne!(is_matched, self.are_headers_changed);
         }
     }
 }
@@ -214,6 +227,16 @@ fn control_is_given_up_while_packets_leave_and_no_report_comes() {
         assert!(bench.control.rate().is_some());
         assert_eq!(bench.control.decision().state, "constant");
     }
+}
+
+#[test]
+fn reports_of_packets_that_never_left_ask_for_nat() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    bench.are_headers_changed = true;
+    bench.run(4000, 1);
+    assert_eq!(bench.control.rate(), None);
+    let reason = bench.control.decision().reason;
+    assert!(reason.ends_with("is there NAT between the boxes?"), "{reason}");
 }
 
 #[test]

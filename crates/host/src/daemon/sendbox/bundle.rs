@@ -6,6 +6,7 @@ use forebay_core::bundle::control::{Epoch, SUPPLIED};
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
+use forebay_core::bundle::visibility::Alarm;
 use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::bundle::{BoundaryMark, DepartureCounters, SampleBlock, SamplingKey};
 use forebay_core::packet::unpadded_len;
@@ -97,6 +98,8 @@ pub struct Bundle {
     lateness: Lateness,
     log: DecisionLog,
     rows: DecisionRows,
+    /// The alarm that the log told of last.
+    told: Option<Alarm>,
     next_queue_sample: Timestamp,
     next_counter_row: Timestamp,
     scratch: Vec<u8>,
@@ -141,6 +144,7 @@ impl Bundle {
             lateness: Lateness::default(),
             log: DecisionLog::new(mode.dry_run),
             rows: DecisionRows::default(),
+            told: None,
             next_queue_sample: now,
             next_counter_row: now + COUNTER_ROW,
             scratch: Vec::new(),
@@ -188,11 +192,24 @@ impl Bundle {
         }
     }
 
+    fn say_alarm(&mut self, now: Timestamp) {
+        let alarm = self.control.alarm(now);
+        if alarm == self.told {
+            return;
+        }
+        self.told = alarm;
+        match alarm {
+            Some(alarm) => tracing::warn!(bundle = %self.config.name, "{}", alarm.text()),
+            None => tracing::info!(bundle = %self.config.name, "all that leaves is seen to arrive"),
+        }
+    }
+
     /// Does what is due and answers when to come back.
     pub fn serve(&mut self, now: Timestamp, outside: &mut Outside<'_>) -> Next {
         if self.tick_at() <= now {
             self.control.on_timer(now, self.shaper.backlog());
             self.say_news();
+            self.say_alarm(now);
         }
         self.apply_rate(now);
         self.send_messages(now, outside.messages);
@@ -353,6 +370,7 @@ impl Bundle {
                 cc: self.shaping.cc.to_string(),
                 qdisc: self.shaping.qdisc.to_string(),
                 decision: decision_record(now, &self.control.decision()),
+                alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
                 queue: self.queue_sample(now),
                 drops_queue: self.given_up.dropped,
                 marks_queue: self.given_up.marked,
