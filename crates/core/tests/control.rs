@@ -384,14 +384,14 @@ fn random_loss_costs_the_bundle_nothing() {
 }
 
 /// An endless backlog does not slow down by itself, so what it sends is the law's doing. The buffer
-/// never fills: only the loss tells that the path carries less.
+/// never fills, and a lower rate brings nothing back of what is lost.
 #[test]
-fn sustained_loss_lowers_the_rate_unless_it_is_little() {
+fn loss_that_does_not_fall_with_the_rate_does_not_lower_it_for_good() {
     let mut plans = Vec::new();
     for law in LAWS {
         for (mbit, ms) in [(24, 50), (96, 50), (96, 200)] {
             for loss in [0.01, 0.03, 0.1] {
-                let plan = Plan::new(law, mbit, ms).stop(20);
+                let plan = Plan::new(law, mbit, ms).stop(40);
                 let data_loss_from = Duration::from_secs(15);
                 let plan = Plan { data_loss: loss, data_loss_from, ..plan };
                 plans.push((format!("{law} {mbit} x {ms}, {loss} lost"), plan));
@@ -399,20 +399,16 @@ fn sustained_loss_lowers_the_rate_unless_it_is_little() {
         }
     }
     check_all(plans, |name, trace| {
-        // What the shaper lets through is lowered, not only what arrives of it.
+        // What the shaper lets through, not what arrives of it.
         let mean_rate = |from: usize, to: usize| {
             let bins = &trace.bins[from..to];
             let rates = bins.iter().map(|bin| bin.bundles[0].rate_bps.expect("shaped") as f64);
             rates.sum::<f64>() / bins.len() as f64
         };
-        let kept = mean_rate(1900, 2000) / mean_rate(1300, 1500);
-        if name.ends_with("0.1 lost") {
-            let earlier = mean_rate(1700, 1800) / mean_rate(1300, 1500);
-            assert!(kept < 0.75 && kept < earlier, "{name}: {kept:.2} after {earlier:.2}");
-        } else {
-            assert!(kept > 0.9, "{name}: {kept:.2} of the rate before");
-        }
-        assert_eq!(trace.drops(5.0, 20.0), 0, "{name}: the buffer overflowed");
+        // A loss above 3 % is put to the test meanwhile, with a lower rate.
+        let kept = mean_rate(3500, 4000) / mean_rate(1300, 1500);
+        assert!(kept > 0.9, "{name}: {kept:.2} of the rate before");
+        assert_eq!(trace.drops(5.0, 40.0), 0, "{name}: the buffer overflowed");
     });
 }
 

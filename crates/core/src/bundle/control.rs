@@ -36,6 +36,8 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Frame bytes of a full segment on Ethernet without FCS.
 const MSS: ByteCount = ByteCount::new(1514);
+/// Newly found unseen share from which on what control has learnt rests on too little.
+const UNSEEN_MAX: f64 = 0.3;
 /// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all of it.
 pub const SUPPLIED: &[Field] = &[
     Field::Lost,
@@ -462,10 +464,17 @@ impl Control {
         let verdict = self.visibility.on_match(now, totals, self.loop_time(), is_shaped);
         self.feedback.set_visible(self.visibility.unseen(), self.visibility.missing());
         if verdict.is_some() {
-            // All that control has learnt rests on a part of what arrived.
-            self.bottleneck = BottleneckRate::default();
+            // Rates across it would count a part as unseen and a part as lost.
             self.feedback.forget_rates();
-            self.cc.on_event(now, CongestionEvent::FeedbackLost);
+            let is_most_known = self.visibility.unseen() < UNSEEN_MAX;
+            self.cc.on_event(
+                now,
+                if is_most_known {
+                    CongestionEvent::Spurious
+                } else {
+                    CongestionEvent::FeedbackLost
+                },
+            );
         }
     }
 

@@ -162,6 +162,8 @@ pub struct DelayControl<L> {
     /// Idle, and no sample near the base, since.
     detached_since_s: Option<f64>,
     loss: LossWatch,
+    /// Window before the loss that still lasts, 0 without one.
+    before_loss_bytes: f64,
     overflow: OverflowWatch,
     reason: &'static str,
 }
@@ -193,6 +195,7 @@ impl<L: DelayLaw> DelayControl<L> {
             queueing_s: 0.0,
             detached_since_s: None,
             loss: LossWatch::default(),
+            before_loss_bytes: 0.0,
             overflow: OverflowWatch::default(),
             reason: "no measurement yet",
         }
@@ -221,6 +224,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.periodic_drains = 0;
         self.queueing_s = 0.0;
         self.loss = LossWatch::default();
+        self.before_loss_bytes = 0.0;
         self.overflow = OverflowWatch::default();
         self.slow_start_bytes = self.slow_start_bytes.map(|_| self.initial_bytes);
     }
@@ -364,8 +368,19 @@ impl<L: DelayLaw> DelayControl<L> {
     fn yield_to_loss(&mut self, path: &Path) {
         let delivered = path.recent_bytes_per_s * (path.base_s + path.standing_s);
         if 0.98 * delivered < self.window_bytes && self.phase == Phase::Steering {
+            self.before_loss_bytes = self.before_loss_bytes.max(self.window_bytes);
             self.set_window(0.98 * delivered, path);
             self.reason = "sustained loss";
+        }
+    }
+
+    /// What was lost was no congestion: the window was right before.
+    fn take_back_loss(&mut self) {
+        self.loss = LossWatch::default();
+        self.overflow = OverflowWatch::default();
+        if self.phase == Phase::Steering && self.before_loss_bytes > self.window_bytes {
+            let path = *self.estimator.path();
+            self.set_window(self.before_loss_bytes, &path);
         }
     }
 
@@ -440,6 +455,8 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 self.steer(&path);
                 if is_losing {
                     self.yield_to_loss(&path);
+                } else if self.now_s > self.loss.no_growth_until_s {
+                    self.before_loss_bytes = 0.0;
                 }
             }
             Phase::Draining(drain) => self.drain(drain, &path, rtt_s),
@@ -456,6 +473,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 self.reason = "feedback was lost";
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
+            CongestionEvent::Spurious => self.take_back_loss(),
             CongestionEvent::Loss => self.on_flow_loss(false),
             CongestionEvent::Rto => self.on_flow_loss(true),
             _ => {}
