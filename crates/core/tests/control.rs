@@ -405,7 +405,7 @@ fn loss_that_does_not_fall_with_the_rate_does_not_lower_it_for_good() {
             let rates = bins.iter().map(|bin| bin.bundles[0].rate_bps.expect("shaped") as f64);
             rates.sum::<f64>() / bins.len() as f64
         };
-        // A loss above 3 % is put to the test meanwhile, with a lower rate.
+        // A loss above 4 % is put to the test meanwhile, with a lower rate.
         let kept = mean_rate(3500, 4000) / mean_rate(1300, 1500);
         assert!(kept > 0.9, "{name}: {kept:.2} of the rate before");
         assert_eq!(trace.drops(5.0, 40.0), 0, "{name}: the buffer overflowed");
