@@ -155,6 +155,14 @@ pub(crate) fn mtu(device: &str) -> io::Result<u32> {
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0) as u32)
 }
 
+/// The device's hardware type, `ARPHRD_*` of include/uapi/linux/if_arp.h.
+pub(crate) fn hardware_type(device: &str) -> io::Result<u16> {
+    let mut request = request(device)?;
+    ioctl(libc::SIOCGIFHWADDR, &mut request)?;
+    // SAFETY: SIOCGIFHWADDR has filled this member.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
+}
+
 // include/uapi/linux/ethtool.h
 const ETHTOOL_GTXCSUM: u32 = 0x16;
 const ETHTOOL_STXCSUM: u32 = 0x17;

@@ -4,6 +4,7 @@
 mod by_hand;
 mod clean_stop;
 mod flood;
+mod kernel_path;
 mod two_bundles;
 
 use std::path::PathBuf;

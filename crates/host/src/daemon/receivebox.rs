@@ -24,7 +24,7 @@ use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Row, Tracer};
 use super::{DaemonError, own_addresses, peer, privileges, unguessable};
-use crate::{clock, offload};
+use crate::{clock, ethernet, offload};
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
@@ -76,6 +76,7 @@ impl ReceiveboxWorker {
             .map(|(bundle, keys)| Watch::new(bundle, keys, now))
             .collect();
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
+        ethernet::check(&config.wan)?;
         offload::check(&config.wan)?;
         let mut sampler = Sampler::attach(crate::port::ifindex(&config.wan)?)?;
         // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what
