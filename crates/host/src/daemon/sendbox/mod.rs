@@ -158,7 +158,10 @@ impl SendboxWorker {
         match self.progress.judge(now, is_blocked, is_overrun) {
             Some(Change::HandBack(stall)) => {
                 self.capture().stop_beating();
-                tracing::warn!("{}: new ones are left to the kernel, unshaped", stall.reason());
+                let (reason, least) = (stall.reason(), self.progress.recovery().as_secs());
+                tracing::warn!(
+                    "{reason}: new ones are left to the kernel, unshaped, for {least} s"
+                );
                 self.path.set_handed_back(now, Some(stall));
             }
             Some(Change::TakeAgain) => {
