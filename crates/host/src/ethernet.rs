@@ -11,11 +11,7 @@ use crate::offload;
 #[derive(Debug, thiserror::Error)]
 pub enum EthernetError {
     /// Its packets have another header in front, or none.
-    #[error(
-        "{device} carries {}, no Ethernet frames, which a box reads; {}",
-        kind(*hardware_type),
-        fix()
-    )]
+    #[error("{}, which a box reads; {}", self.found(), fix())]
     Other {
         /// Device name.
         device: String,
@@ -30,6 +26,18 @@ pub enum EthernetError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl EthernetError {
+    /// What is wrong with the device.
+    pub fn found(&self) -> String {
+        match self {
+            Self::Other { device, hardware_type } => {
+                format!("{device} carries {}, no Ethernet frames", kind(*hardware_type))
+            }
+            Self::Os { .. } => self.to_string(),
+        }
+    }
 }
 
 /// What to do about a device without Ethernet frames.

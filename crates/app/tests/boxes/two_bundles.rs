@@ -35,6 +35,12 @@ fn checksums_that_a_host_leaves_unfinished_are_finished_before_they_are_sampled(
     assert!(finished.unwrap().1 * 10 > packets * 9, "{finished:?} of {packets}");
 }
 
+#[test]
+fn a_receivebox_counts_and_samples_the_same_where_its_device_merges_and_segments_packets() {
+    let offloads = ["tx", "gso", "tso", "gro", "txvlan"];
+    carry_two_bundles(|sites| switch_on(&sites.right_box, "wan", &offloads));
+}
+
 /// A flow in each bundle, measured and shaped, beside what `prepare` makes of the sites; answers
 /// what the sendbox says at the end.
 fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
@@ -96,7 +102,7 @@ fn ipv6(site: Site) -> Ipv6Addr {
 }
 
 /// The testbed has IPv6 switched off.
-fn give_ipv6(sites: &PairSites) {
+pub fn give_ipv6(sites: &PairSites) {
     for (site, namespace) in
         [(Site::LeftHosts, &sites.left_hosts), (Site::RightHosts, &sites.right_hosts)]
     {
@@ -107,7 +113,7 @@ fn give_ipv6(sites: &PairSites) {
     }
 }
 
-fn write_configs(folder: &Path) -> [PathBuf; 2] {
+pub fn write_configs(folder: &Path) -> [PathBuf; 2] {
     let laws = [
         "cc = \"copa\"\nqdisc = { kind = \"sfq\", limit = \"400p\" }",
         "cc = \"setpoint\"\nqdisc = { kind = \"fq_codel\", limit = \"400p\" }",
@@ -191,7 +197,7 @@ fn settled(sockets: &[PathBuf; 2]) -> [Status; 2] {
 }
 
 /// What the boxes say as soon as `is_it` accepts both answers.
-fn await_both(sockets: &[PathBuf; 2], is_it: impl Fn(&[Status; 2]) -> bool) -> [Status; 2] {
+pub fn await_both(sockets: &[PathBuf; 2], is_it: impl Fn(&[Status; 2]) -> bool) -> [Status; 2] {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let both = [await_status(&sockets[0]), await_status(&sockets[1])];
