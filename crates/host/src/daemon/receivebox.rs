@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn what_changes_packets_before_they_are_seen_is_refused_with_the_line_that_mends_it() {
         on_a_veth_pair(|| {
-            let refused = |device: &str| attach(device).err().expect("refused").to_string();
+            let refused = |device: &str| attach(device).unwrap_err().to_string();
             let error = refused("left");
             assert!(error.ends_with("`ethtool -K left rxvlan off`"), "{error}");
             // The kernel runs its program itself.
