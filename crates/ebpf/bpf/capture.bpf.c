@@ -6,7 +6,8 @@
  * carries it.
  *
  * A process that died has no socket in the map. A process that hangs does not beat, and after
- * `stale_after_ns` its traffic takes the kernel's path again: it must never be a black hole.
+ * `stale_after_ns` its traffic takes the kernel's path again: it must never be a black hole. Nor
+ * for what it could not carry: frames that are addressed to the box itself or too long.
  */
 #include "packet.h"
 
@@ -20,7 +21,9 @@ enum fate {
 	FATE_MALFORMED,
 	FATE_DISCOVERY,
 	FATE_OWN,
+	FATE_OWN_MAC,
 	FATE_OUTSIDE,
+	FATE_LONG,
 	FATE_STALE,
 	FATE_NO_SOCKET,
 	FATE_NO_STAMP,
@@ -55,6 +58,31 @@ struct {
 	__type(key, struct address);
 	__type(value, __u8);
 } own SEC(".maps");
+
+/* An Ethernet address, filled up with zeros. */
+struct mac {
+	__u8 octet[8];
+};
+
+/*
+ * Those of the box's own devices: a frame to one of them is for the kernel to route, and the station
+ * that it was sent on to as it is would drop it.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct mac);
+	__type(value, __u8);
+} own_macs SEC(".maps");
+
+/* Bytes of the longest frame that the process can take; 0: of any. User space writes it through mmap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} longest_frame SEC(".maps");
 
 /* When the process last made progress, CLOCK_MONOTONIC. User space writes it through mmap. */
 struct {
@@ -103,6 +131,25 @@ static __always_inline bool beating(void)
 	return (__s64)(bpf_ktime_get_ns() - *(volatile __u64 *)beat) < (__s64)stale_after_ns;
 }
 
+/* The socket would drop it, or the process. */
+static __always_inline bool too_long(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	__u64 *longest = bpf_map_lookup_elem(&longest_frame, &zero);
+
+	if (!longest || !*longest)
+		return false;
+	return (__u64)ctx->data_end - ctx->data > *longest;
+}
+
+static __always_inline bool to_own_mac(const struct ethhdr *eth)
+{
+	struct mac to = {};
+
+	__builtin_memcpy(to.octet, eth->h_dest, sizeof(eth->h_dest));
+	return bpf_map_lookup_elem(&own_macs, &to);
+}
+
 static __always_inline enum fate classify(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
@@ -123,6 +170,12 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 		return FATE_DISCOVERY;
 	if (bpf_map_lookup_elem(&own, &packet.destination))
 		return FATE_OWN;
+	if (data + sizeof(struct ethhdr) > data_end)
+		return FATE_MALFORMED;
+	if (to_own_mac(data))
+		return FATE_OWN_MAC;
+	if (too_long(ctx))
+		return FATE_LONG;
 	return beating() ? FATE_REDIRECTED : FATE_STALE;
 }
 

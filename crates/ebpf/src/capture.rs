@@ -1,5 +1,6 @@
 //! The capture program: hands frames to AF_XDP sockets.
 
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,7 +13,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::attach::{XdpLink, XdpMode};
-use crate::key::{address_key, prefix_key};
+use crate::key::{address_key, mac_key, mac_of_key, prefix_key};
 use crate::mapped::MappedWords;
 use crate::{Error, program};
 
@@ -54,8 +55,13 @@ pub struct CaptureCounters {
     pub discovery: u64,
     /// Passed: to one of the box's own addresses.
     pub own: u64,
+    /// Passed: towards a bundle, in a frame to one of the box's own Ethernet addresses. The kernel
+    /// routes it.
+    pub own_mac: u64,
     /// Passed: outside every bundle's prefixes.
     pub outside: u64,
+    /// Passed: towards a bundle, in a frame longer than the longest.
+    pub long: u64,
     /// Passed: the process has not beaten for too long.
     pub stale: u64,
     /// Passed: no socket for the receive queue.
@@ -70,8 +76,10 @@ pub struct Capture {
     sockets: MapHandle,
     destinations: MapHandle,
     own: MapHandle,
+    own_macs: MapHandle,
     fates: MapHandle,
     heartbeat: MappedWords,
+    longest_frame: MappedWords,
     program: OwnedFd,
     link: Option<XdpLink>,
     is_stamping: bool,
@@ -103,14 +111,17 @@ impl Capture {
             }
         }
         let loaded = open.load().map_err(Error::load("capture"))?;
-        let heartbeat = MappedWords::new(loaded.maps.heartbeat.as_fd(), 1)
-            .map_err(|source| Error::Map { map: "heartbeat", source })?;
+        let word = |map, fd| {
+            MappedWords::new(fd, 1).map_err(|source: std::io::Error| Error::Map { map, source })
+        };
         Ok(Self {
+            heartbeat: word("heartbeat", loaded.maps.heartbeat.as_fd())?,
+            longest_frame: word("longest_frame", loaded.maps.longest_frame.as_fd())?,
+            own_macs: program::handle("own_macs", &loaded.maps.own_macs)?,
             sockets: program::handle("sockets", &loaded.maps.sockets)?,
             destinations: program::handle("destinations", &loaded.maps.destinations)?,
             own: program::handle("own", &loaded.maps.own)?,
             fates: program::handle("fates", &loaded.maps.fates)?,
-            heartbeat,
             program: program::descriptor("capture", loaded.progs.capture.as_fd())?,
             link: None,
             is_stamping: options == CaptureOptions::All,
@@ -153,6 +164,29 @@ impl Capture {
         self.own.update(&address_key(address), &[1], MapFlags::ANY).map_err(Error::map("own"))
     }
 
+    /// Lets frames to these Ethernet addresses pass from now on, those of the box's own devices, and
+    /// to no others given before. At most 1024.
+    pub fn set_own_macs(&self, macs: &BTreeSet<[u8; 6]>) -> Result<(), Error> {
+        // What stays is never missing in between.
+        for mac in macs {
+            self.own_macs
+                .update(&mac_key(*mac), &[1], MapFlags::ANY)
+                .map_err(Error::map("own_macs"))?;
+        }
+        let held: Vec<Vec<u8>> = self.own_macs.keys().collect();
+        for key in held.iter().filter(|key| !mac_of_key(key).is_some_and(|mac| macs.contains(&mac)))
+        {
+            self.own_macs.delete(key).map_err(Error::map("own_macs"))?;
+        }
+        Ok(())
+    }
+
+    /// Lets frames of more than `bytes` pass from now on (Ethernet header to payload, without FCS):
+    /// what neither the socket nor the process could take. Without it none is too long.
+    pub fn set_longest_frame(&self, bytes: usize) {
+        self.longest_frame.words()[0].store(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Says that the process makes progress: call it after the port was read, in each round of
     /// the packet loop and at least every few tens of milliseconds, never from a timer of its own.
     /// Then a loop that hangs, or no longer empties its ring, loses the traffic to the kernel.
@@ -177,10 +211,12 @@ impl Capture {
             malformed: count(2)?,
             discovery: count(3)?,
             own: count(4)?,
-            outside: count(5)?,
-            stale: count(6)?,
-            no_socket: count(7)?,
-            no_stamp: count(8)?,
+            own_mac: count(5)?,
+            outside: count(6)?,
+            long: count(7)?,
+            stale: count(8)?,
+            no_socket: count(9)?,
+            no_stamp: count(10)?,
         })
     }
 }
@@ -287,6 +323,54 @@ mod tests {
         capture.remove_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
         pass(&capture, &frames[0]);
         assert_eq!(capture.counters().unwrap(), CaptureCounters { outside: 4, ..expected });
+    }
+
+    #[test]
+    fn frames_to_the_box_itself_pass_and_the_addresses_may_change() {
+        let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+            return;
+        };
+        capture.add_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
+        capture.beat();
+        let to = |last: u8| {
+            let mut frame = v4([10, 2, 0, 1]);
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, last]);
+            pass(&capture, &frame);
+            let counters = capture.counters().unwrap();
+            (counters.no_socket, counters.own_mac)
+        };
+        assert_eq!(to(1), (1, 0), "taken, were there a socket");
+        let set = |lasts: &[u8]| {
+            let macs = lasts.iter().map(|last| [2, 0, 0, 0, 0, *last]).collect();
+            capture.set_own_macs(&macs).unwrap();
+        };
+        set(&[1, 2]);
+        assert_eq!((to(1), to(2), to(3)), ((1, 1), (1, 2), (2, 2)));
+        set(&[2, 3]);
+        assert_eq!((to(1), to(2), to(3)), ((3, 2), (3, 3), (3, 4)));
+        pass(&capture, &v4([10, 3, 0, 1]));
+        assert_eq!(capture.counters().unwrap().outside, 1, "no packet of a bundle");
+    }
+
+    #[test]
+    fn frames_longer_than_the_longest_pass_and_it_may_change() {
+        let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+            return;
+        };
+        capture.add_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
+        capture.beat();
+        let sent = |bytes: usize| {
+            let mut frame = v4([10, 2, 0, 1]);
+            frame.resize(bytes, 0);
+            pass(&capture, &frame);
+            let counters = capture.counters().unwrap();
+            (counters.no_socket, counters.long)
+        };
+        assert_eq!(sent(1514), (1, 0));
+        capture.set_longest_frame(1000);
+        assert_eq!((sent(1000), sent(1001)), ((2, 0), (2, 1)));
+        capture.set_longest_frame(1514);
+        assert_eq!((sent(1514), sent(1515)), ((3, 1), (3, 2)));
     }
 
     #[test]

@@ -45,6 +45,18 @@ pub(crate) fn prefix_key(prefix: IpNet) -> Result<[u8; 4 + ADDRESS_LEN], Error> 
     Ok(key)
 }
 
+/// `struct mac` of `capture.bpf.c`: the address, filled up with zeros.
+pub(crate) fn mac_key(mac: [u8; 6]) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..6].copy_from_slice(&mac);
+    key
+}
+
+/// Undoes [`mac_key`].
+pub(crate) fn mac_of_key(key: &[u8]) -> Option<[u8; 6]> {
+    key.first_chunk().copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ pub mod cost;
 pub mod daemon;
 pub mod egress;
 pub mod emulator;
+pub mod ethernet;
 pub mod generator;
 mod netlink;
 pub mod offload;

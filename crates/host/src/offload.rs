@@ -5,6 +5,9 @@
 //! over packets whose checksum is left to a device that never comes; VLAN offloads hide a tag, so
 //! that the frame would go out without it. They matter on the box's own ports and on the veth
 //! devices that feed them; a physical link delivers what its wire carries.
+//!
+//! A receivebox only watches what comes in. What its device does to frames on their way out is no
+//! matter, nor what merges packets behind the XDP program.
 
 use std::fmt;
 use std::io;
@@ -34,6 +37,9 @@ impl Offload {
     /// checksums.
     pub const ALL: [Self; 7] =
         [Self::Tso, Self::Gso, Self::Gro, Self::Lro, Self::TxChecksum, Self::TxVlan, Self::RxVlan];
+
+    /// Those that change what comes in before an XDP program of the driver sees it.
+    pub const WATCHED: [Self; 2] = [Self::Lro, Self::RxVlan];
 
     /// The name that `ethtool -K` knows.
     pub const fn name(self) -> &'static str {
@@ -83,6 +89,15 @@ pub enum OffloadError {
         /// The offloads that are on.
         active: Vec<Offload>,
     },
+    /// GRO is on, and the kernel runs the XDP program behind it.
+    #[error(
+        "{device} merges packets before a box sees them, for its driver runs no XDP program \
+         (generic mode): run `ethtool -K {device} gro off`"
+    )]
+    Merged {
+        /// Device name.
+        device: String,
+    },
     /// The device could not be asked, or did not obey.
     #[error("offload {offload} of {device}: {source}")]
     Os {
@@ -101,22 +116,41 @@ fn arguments(active: &[Offload]) -> String {
 
 /// The offloads of [`Offload::ALL`] that are on; one that a device does not know is off.
 pub fn active(device: &str) -> Result<Vec<Offload>, OffloadError> {
+    active_of(device, &Offload::ALL)
+}
+
+fn active_of(device: &str, offloads: &[Offload]) -> Result<Vec<Offload>, OffloadError> {
     let mut active = Vec::new();
-    for offload in Offload::ALL {
-        let (read, _, bit) = offload.command();
-        match ethtool_value(device, read, 0) {
-            Ok(value) if value & bit != 0 => active.push(offload),
-            Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
-            Err(source) => return Err(os_error(device, offload)(source)),
+    for offload in offloads {
+        if is_on(device, *offload)? {
+            active.push(*offload);
         }
     }
     Ok(active)
 }
 
+/// Whether the offload is on; one that a device does not know is off.
+pub fn is_on(device: &str, offload: Offload) -> Result<bool, OffloadError> {
+    let (read, _, bit) = offload.command();
+    match ethtool_value(device, read, 0) {
+        Ok(value) => Ok(value & bit != 0),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+        Err(source) => Err(os_error(device, offload)(source)),
+    }
+}
+
 /// Refuses a device, of the current network namespace, with any offload of [`Offload::ALL`] on.
 pub fn check(device: &str) -> Result<(), OffloadError> {
-    let active = active(device)?;
+    check_of(device, &Offload::ALL)
+}
+
+/// Refuses a device, of the current network namespace, with any offload of [`Offload::WATCHED`] on.
+pub fn check_watched(device: &str) -> Result<(), OffloadError> {
+    check_of(device, &Offload::WATCHED)
+}
+
+fn check_of(device: &str, offloads: &[Offload]) -> Result<(), OffloadError> {
+    let active = active_of(device, offloads)?;
     if active.is_empty() {
         return Ok(());
     }
@@ -126,13 +160,35 @@ pub fn check(device: &str) -> Result<(), OffloadError> {
 /// Switches all of [`Offload::ALL`] off; what the device cannot switch off is an error.
 pub fn disable_all(device: &str) -> Result<(), OffloadError> {
     for offload in active(device)? {
-        let (read, write, bit) = offload.command();
-        // The flags share a word, so that the others are kept as they are.
-        let value = ethtool_value(device, read, 0).map_err(os_error(device, offload))?;
-        // 1 bit means a plain switch, written as 0.
-        ethtool_value(device, write, value & !bit).map_err(os_error(device, offload))?;
+        disable(device, offload)?;
     }
     check(device)
+}
+
+/// Switches an offload off, as far as the device obeys.
+pub fn disable(device: &str, offload: Offload) -> Result<(), OffloadError> {
+    let (read, write, bit) = offload.command();
+    // The flags share a word, so that the others are kept as they are.
+    let value = ethtool_value(device, read, 0).map_err(os_error(device, offload))?;
+    // 1 bit means a plain switch, written as 0.
+    ethtool_value(device, write, value & !bit).map_err(os_error(device, offload))?;
+    Ok(())
+}
+
+/// Name of the device's driver, such as `veth`; empty if the device cannot tell.
+pub(crate) fn driver(device: &str) -> io::Result<String> {
+    // struct ethtool_drvinfo: command, then the driver's name in 32 bytes and more of 196 in all.
+    let mut information = [0_u32; 49];
+    information[0] = ETHTOOL_GDRVINFO;
+    match ethtool(device, &mut information) {
+        Ok(()) => {
+            let name = information[1..9].iter().flat_map(|word| word.to_ne_bytes());
+            let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
+            Ok(String::from_utf8_lossy(&name).into_owned())
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(String::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Receive queues in use; 1 if the device cannot tell.
@@ -155,7 +211,16 @@ pub(crate) fn mtu(device: &str) -> io::Result<u32> {
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0) as u32)
 }
 
+/// The device's hardware type, `ARPHRD_*` of include/uapi/linux/if_arp.h.
+pub(crate) fn hardware_type(device: &str) -> io::Result<u16> {
+    let mut request = request(device)?;
+    ioctl(libc::SIOCGIFHWADDR, &mut request)?;
+    // SAFETY: SIOCGIFHWADDR has filled this member.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
+}
+
 // include/uapi/linux/ethtool.h
+const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GTXCSUM: u32 = 0x16;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GTSO: u32 = 0x1e;
@@ -246,6 +311,16 @@ mod tests {
             check("left").unwrap();
             disable_all("left").unwrap();
             assert!(matches!(check("nowhere"), Err(OffloadError::Os { .. })));
+        });
+    }
+
+    #[test]
+    fn a_device_tells_its_driver() {
+        on_a_veth_pair(|| {
+            run("ip tuntap add dev tap0 mode tap");
+            assert_eq!(driver("left").unwrap(), "veth");
+            assert_eq!(driver("tap0").unwrap(), "tun");
+            assert!(driver("nowhere").is_err());
         });
     }
 

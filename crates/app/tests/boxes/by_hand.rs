@@ -1,14 +1,17 @@
 //! Two sites joined by a bridge, and boxes that a test starts itself: without link and lock of the
 //! testbed.
 
+use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use forebay_host::daemon::control::{self, Answer, Request};
+use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
 use forebay_host::testbed::namespace::Namespace;
+use forebay_host::testbed::topology::Site;
 
 /// A bridge in the place of the emulator.
 pub fn connect_the_sites(emulator: &Namespace) {
@@ -28,6 +31,48 @@ pub fn ip(namespace: &Namespace, lines: &str) {
         Ok(())
     };
     namespace.within(work).unwrap();
+}
+
+/// Switches these offloads of a device on, in the words of `ethtool -K`.
+pub fn switch_on(namespace: &Namespace, device: &str, offloads: &[&str]) {
+    let work = || {
+        let mut ethtool = Command::new("ethtool");
+        ethtool.args(["-K", device]).args(offloads.iter().flat_map(|offload| [*offload, "on"]));
+        assert!(ethtool.status()?.success(), "{device}: {offloads:?}");
+        Ok(())
+    };
+    namespace.within(work).unwrap();
+}
+
+/// The file of a sendbox without a receivebox, which shapes to a fixed rate.
+pub fn write_sendbox(folder: &Path, max_rate: &str) -> PathBuf {
+    keys::generate(&folder.join("bundle.key")).unwrap();
+    let text = format!(
+        r#"
+[box]
+role = "sendbox"
+lan = "lan"
+wan = "wan"
+listen = "{}"
+control = "box.sock"
+
+[[bundle]]
+name = "b"
+id = 1
+peer = "{}"
+to = ["{}"]
+key_file = "bundle.key"
+cc = "copa"
+qdisc = {{ kind = "sfq", limit = "1200p" }}
+max_rate = "{max_rate}"
+"#,
+        Site::LeftBox.address(0),
+        Site::RightBox.address(0),
+        Site::RightHosts.host_prefix(0),
+    );
+    let file = folder.join("sendbox.toml");
+    fs::write(&file, text).unwrap();
+    file
 }
 
 /// Starts a box.

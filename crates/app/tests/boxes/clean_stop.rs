@@ -1,14 +1,12 @@
 //! A sendbox that is told to stop, or cannot send: no captured packet is lost, and the kernel
 //! carries on.
 
-use std::fs;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
 use forebay_host::port::{Direction, PacketPort, Port};
 use forebay_host::testbed::namespace::Namespace;
@@ -17,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::alone;
-use crate::by_hand::{await_status, await_that, connect_the_sites, ip, start};
+use crate::by_hand::{await_status, await_that, connect_the_sites, ip, start, write_sendbox};
 
 const PORT: u16 = 7000;
 /// Stands in the queue when the sendbox is told to stop: 0.6 s at 10 Mbit/s, 3 s at 2 Mbit/s.
@@ -126,7 +124,7 @@ impl Scene {
         connect_the_sites(&topology.emulator);
         let sites = &topology.pairs[0];
         let folder = tempfile::tempdir().unwrap();
-        let config = write_config(folder.path(), max_rate);
+        let config = write_sendbox(folder.path(), max_rate);
         let sendbox = start(&sites.left_box, "sendbox", &config);
         let receiver = socket(&sites.right_hosts, Site::RightHosts);
         let scene = Self {
@@ -216,36 +214,6 @@ impl Scene {
         let mut counters = status.ports[0].counters.iter();
         counters.find(|(key, _)| key == name).unwrap_or_else(|| panic!("no {name}")).1
     }
-}
-
-fn write_config(folder: &Path, max_rate: &str) -> PathBuf {
-    keys::generate(&folder.join("bundle.key")).unwrap();
-    let text = format!(
-        r#"
-[box]
-role = "sendbox"
-lan = "lan"
-wan = "wan"
-listen = "{}"
-control = "box.sock"
-
-[[bundle]]
-name = "b"
-id = 1
-peer = "{}"
-to = ["{}"]
-key_file = "bundle.key"
-cc = "copa"
-qdisc = {{ kind = "sfq", limit = "1200p" }}
-max_rate = "{max_rate}"
-"#,
-        Site::LeftBox.address(0),
-        Site::RightBox.address(0),
-        Site::RightHosts.host_prefix(0),
-    );
-    let file = folder.join("sendbox.toml");
-    fs::write(&file, text).unwrap();
-    file
 }
 
 fn socket(namespace: &Namespace, site: Site) -> UdpSocket {

@@ -4,6 +4,8 @@
 mod by_hand;
 mod clean_stop;
 mod flood;
+mod kernel_path;
+mod reload;
 mod two_bundles;
 
 use std::path::PathBuf;

@@ -4,6 +4,9 @@
 //! What can be tried is tried, in a network namespace of its own or under a name of its own; nothing
 //! that exists is changed.
 
+mod neighbour;
+mod offloads;
+
 use std::fs;
 use std::io;
 use std::process::Command;
@@ -18,7 +21,8 @@ use super::{keys, privileges};
 use crate::agent::features;
 use crate::bridge::{self, BridgeError};
 use crate::egress;
-use crate::offload::{self, Offload};
+use crate::ethernet;
+use crate::offload;
 use crate::port::{Direction, Port, XdpPort};
 
 /// How a check ended.
@@ -83,12 +87,12 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
     let mut names: Vec<String> = devices.iter().chain(configured).cloned().collect();
     names.sort();
     names.dedup();
-    let sendbox = config.filter(|config| config.role == Role::Sendbox);
     for device in &names {
         let is = |port: Option<&String>| port == Some(device);
-        let place = match sendbox {
+        let place = match config {
             Some(config) if is(config.lan.as_ref()) => Place::Lan,
-            Some(config) if is(Some(&config.wan)) => Place::Wan,
+            Some(config) if is(Some(&config.wan)) && config.role == Role::Sendbox => Place::Wan,
+            Some(config) if is(Some(&config.wan)) => Place::Watched,
             _ => Place::Unknown,
         };
         checks.extend(examine_device(device, place));
@@ -250,13 +254,15 @@ fn key_file(bundle: &super::BundleConfig) -> Check {
     }
 }
 
-/// What a sendbox would do with a device.
+/// What a box would do with a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Receive from it.
     Lan,
     /// Send through it.
     Wan,
+    /// Watch what comes in, as a receivebox does.
+    Watched,
     /// Nothing, or no configuration says what.
     Unknown,
 }
@@ -270,8 +276,12 @@ fn examine_device(device: &str, place: Place) -> Vec<Check> {
             return vec![Check::fail(&name("device"), "there is no such device", fix)];
         }
     };
+    if let Err(error) = ethernet::check(device) {
+        return vec![Check::fail(&name("kind"), error.found(), ethernet::fix())];
+    }
     let mut checks = vec![frame_size(&name("MTU"), device)];
-    checks.push(offloads(&name("offloads"), device));
+    checks.push(offloads::examine(&name("offloads"), device, place));
+    checks.extend(neighbour::checksums(&name("neighbour"), device, place, &link));
     checks.push(program(&name("XDP"), device, &link));
     checks.push(queues(&name("receive queues"), device, place));
     checks.push(qdisc(&name("qdisc"), device, place));
@@ -357,25 +367,6 @@ fn frame_sizes(lan: &str, wan: &str) -> Check {
     }
 }
 
-fn offloads(name: &str, device: &str) -> Check {
-    match offload::active(device) {
-        Ok(active) if active.is_empty() => Check::ok(name, "off"),
-        Ok(active) => {
-            let has_ethtool = run("ethtool", &["--version"]).is_ok();
-            let list: String = active.iter().map(|offload| format!(" {offload}")).collect();
-            Check::fail(name, format!("on:{list}"), switch_off(device, &active, has_ethtool))
-        }
-        Err(error) => Check::fail(name, error.to_string(), "name a device that can be asked"),
-    }
-}
-
-/// The command that switches offloads off. Nothing else of a box needs ethtool.
-fn switch_off(device: &str, active: &[Offload], has_ethtool: bool) -> String {
-    let install = if has_ethtool { "" } else { "apt install ethtool && " };
-    let list: String = active.iter().map(|offload| format!(" {offload} off")).collect();
-    format!("{install}ethtool -K {device}{list}")
-}
-
 fn frame_size(name: &str, device: &str) -> Check {
     match offload::mtu(device) {
         Ok(mtu) if mtu <= MTU_MAX => Check::ok(name, mtu.to_string()),
@@ -440,6 +431,13 @@ mod tests {
             checks.push(frame_sizes("left", "right"));
             checks.push(queues("LAN", "left", Place::Lan));
             checks.push(queues("none", "left", Place::Unknown));
+            checks.push(offloads::examine("watched", "left", Place::Watched));
+            ip("link add br0 type bridge");
+            checks.push(offloads::examine("merged", "br0", Place::Watched));
+            run("ethtool", &["-K", "left", "rxvlan", "off"]).unwrap();
+            checks.push(offloads::examine("quiet", "left", Place::Watched));
+            ip("tuntap add dev tun0 mode tun");
+            checks.extend(examine_device("tun0", Place::Watched));
             checks
         });
         let checks = checks.join().unwrap();
@@ -451,6 +449,11 @@ mod tests {
         assert!(check("LAN").fix.starts_with("ethtool -L left combined 1"), "{checks:?}");
         assert_eq!(check("none").verdict, Verdict::Warn, "{checks:?}");
         assert!(check("offloads").fix.starts_with("ethtool -K left tso off"), "{checks:?}");
+        assert_eq!(check("watched").fix, "ethtool -K left rxvlan off", "{checks:?}");
+        assert_eq!(check("merged").verdict, Verdict::Warn, "{checks:?}");
+        assert!(check("merged").fix.contains("ethtool -K br0 gro off"), "{checks:?}");
+        assert_eq!(check("quiet").verdict, Verdict::Ok, "{checks:?}");
+        assert!(check("kind").found.contains("no Ethernet frames"), "{checks:?}");
         assert_eq!(check("XDP").verdict, Verdict::Ok);
         assert_eq!(check("qdisc").verdict, Verdict::Fail, "{checks:?}");
         assert!(check("qdisc").fix.starts_with("tc qdisc del dev left root"), "{checks:?}");
@@ -465,15 +468,6 @@ mod tests {
         let other = program("XDP", "eth0", &link("xdp_dispatcher"));
         assert_eq!((other.verdict, other.found.contains("id 7")), (Verdict::Fail, true));
         assert_eq!(program("XDP", "eth0", &serde_json::json!({})).verdict, Verdict::Ok);
-    }
-
-    #[test]
-    fn ethtool_is_only_asked_for_where_it_is_missing_and_needed() {
-        let active = [Offload::Tso, Offload::Gro];
-        let line = "ethtool -K left tso off gro off";
-        assert_eq!(switch_off("left", &active, true), line);
-        assert_eq!(switch_off("left", &active, false), format!("apt install ethtool && {line}"));
-        assert!(examine(&[], None).iter().all(|check| !check.fix.contains("ethtool")));
     }
 
     #[test]

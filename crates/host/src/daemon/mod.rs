@@ -31,6 +31,7 @@ pub use config::{BundleConfig, Config, ConfigError, Role};
 
 use crate::bridge::BridgeError;
 use crate::egress::EgressError;
+use crate::ethernet::EthernetError;
 use crate::offload::OffloadError;
 use crate::port::PortError;
 
@@ -49,6 +50,9 @@ pub enum DaemonError {
     /// A device.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// A device carries no Ethernet frames.
+    #[error(transparent)]
+    Ethernet(#[from] EthernetError),
     /// A device does to frames what a box cannot bear.
     #[error(transparent)]
     Offload(#[from] OffloadError),

@@ -23,7 +23,8 @@ use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Row, Tracer};
 use super::{DaemonError, own_addresses, peer, privileges, unguessable};
-use crate::{clock, offload};
+use crate::offload::{self, Offload, OffloadError};
+use crate::{clock, ethernet};
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
@@ -74,11 +75,7 @@ impl ReceiveboxWorker {
             .map(|(bundle, keys)| Watch::new(bundle, keys, now))
             .collect();
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
-        offload::check(&config.wan)?;
-        let mut sampler = Sampler::attach(crate::port::ifindex(&config.wan)?)?;
-        // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what
-        // it merges would reach the hosts in other packets than were sent.
-        offload::disable_all(&config.wan)?;
+        let mut sampler = attach(&config.wan)?;
         for address in own_addresses(config).map_err(DaemonError::SetUp)? {
             sampler.add_own_address(address)?;
         }
@@ -276,6 +273,23 @@ impl Worker for ReceiveboxWorker {
     }
 }
 
+/// Watches a device, and leaves it to merge packets or not as before.
+fn attach(wan: &str) -> Result<Sampler, DaemonError> {
+    ethernet::check(wan)?;
+    offload::check_watched(wan)?;
+    let is_merging = offload::is_on(wan, Offload::Gro)?;
+    let sampler = Sampler::attach(crate::port::ifindex(wan)?)?;
+    if is_merging && sampler.mode() == Some(XdpMode::Generic) {
+        return Err(OffloadError::Merged { device: wan.into() }.into());
+    }
+    // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what it
+    // merges would reach the hosts in other packets than were sent.
+    if !is_merging && offload::is_on(wan, Offload::Gro)? {
+        offload::disable(wan, Offload::Gro)?;
+    }
+    Ok(sampler)
+}
+
 impl Watch {
     fn new(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Self {
         let receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
@@ -330,5 +344,44 @@ impl Watch {
         }
         self.sampled_with = wanted;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn a_watched_device_keeps_its_offloads_as_they_are() {
+        on_a_veth_pair(|| {
+            run("ethtool -K left rxvlan off");
+            for gro in ["off", "on"] {
+                run(&format!("ethtool -K left gro {gro}"));
+                let before = offload::active("left").unwrap();
+                assert!(before.contains(&Offload::Tso) && before.contains(&Offload::TxChecksum));
+                let sampler = attach("left").unwrap();
+                assert_eq!(sampler.mode(), Some(XdpMode::Native));
+                assert_eq!(offload::active("left").unwrap(), before, "gro {gro}");
+                drop(sampler);
+            }
+        });
+    }
+
+    #[test]
+    fn what_changes_packets_before_they_are_seen_is_refused_with_the_line_that_mends_it() {
+        on_a_veth_pair(|| {
+            let refused = |device: &str| attach(device).unwrap_err().to_string();
+            let error = refused("left");
+            assert!(error.ends_with("`ethtool -K left rxvlan off`"), "{error}");
+            // The kernel runs its program itself.
+            run("ip link add br0 type bridge");
+            let error = refused("br0");
+            assert!(error.contains("generic mode") && error.contains("`ethtool -K br0 gro off`"));
+            run("ethtool -K br0 gro off");
+            assert_eq!(attach("br0").unwrap().mode(), Some(XdpMode::Generic));
+            run("ip tuntap add dev tun0 mode tun");
+            assert!(refused("tun0").contains("no Ethernet frames"));
+        });
     }
 }

@@ -102,6 +102,11 @@ impl XdpPort {
         0
     }
 
+    /// Bytes of the longest frame that the port receives. The kernel drops longer ones.
+    pub fn longest_frame(&self) -> usize {
+        (self.frame_size - HEADROOM) as usize
+    }
+
     /// The capture program that the port holds, if any.
     pub fn capture(&self) -> Option<&Capture> {
         self.capture.as_ref()

@@ -3,6 +3,8 @@
 use forebay_core::packet::{self, Ecn, Headers, Packet};
 use forebay_core::units::ByteCount;
 
+use super::checksum;
+
 /// One Ethernet frame.
 pub struct Frame {
     buffer: Box<[u8]>,
@@ -21,6 +23,11 @@ impl Frame {
     /// The headers, as far as the frame has any.
     pub fn headers(&self) -> Option<&Headers> {
         self.headers.as_ref()
+    }
+
+    /// Finishes a transport checksum that was left to a device; whether there was one to finish.
+    pub fn finish_checksum(&mut self) -> bool {
+        checksum::finish(&mut self.buffer[..self.len])
     }
 
     /// Puts the frame into a class; 0 is served first.

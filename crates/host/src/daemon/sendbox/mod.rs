@@ -27,7 +27,6 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use self::bundle::{Bundle, Mode, Outside, Stopping};
-use self::checksum::{ChecksumGuard, Finding};
 pub use self::frame::Frame;
 use self::frame::Pool;
 use self::progress::{Change, Progress, Stall};
@@ -39,7 +38,7 @@ use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supe
 use super::trace::{self, Tracer};
 use super::{DaemonError, own_addresses, privileges};
 use crate::port::{Direction, Port, XdpPort};
-use crate::{clock, offload};
+use crate::{clock, ethernet, offload};
 
 /// Age of the heartbeat from which the kernel takes the traffic back.
 const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -88,9 +87,8 @@ struct Path {
     bundles: Vec<Bundle>,
     schedule: Schedule,
     table: BundleTable,
-    guard: ChecksumGuard,
-    /// Some device leaves checksums unfinished: the kernel must forward instead.
-    is_refused: bool,
+    /// Checksums that some device of the LAN had left unfinished.
+    finished_checksums: u64,
     unclaimed: u64,
     /// Those of them that the WAN's ring had no room for.
     unclaimed_lost: u64,
@@ -112,20 +110,20 @@ impl SendboxWorker {
         }
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         let wan_port = XdpPort::open(&wan, Direction::Transmit)?;
-        let lan_port = open_lan(config, &lan)?;
+        let frame_bytes = ports::frame_bytes(&lan)?;
+        let lan_port = open_lan(config, &lan, frame_bytes)?;
         let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::SetUp)?;
         Ok(Self {
             lan: lan_port,
             messages,
             path: Path {
                 wan: wan_port,
-                pool: Pool::new(ports::frame_bytes(&lan)?, RECEIVE_BATCH),
+                pool: Pool::new(frame_bytes, RECEIVE_BATCH),
                 tracer,
                 schedule: Schedule::new(bundles.len()),
                 table: bundle_table(config)?,
                 bundles,
-                guard: ChecksumGuard::new(clock::now()),
-                is_refused: false,
+                finished_checksums: 0,
                 unclaimed: 0,
                 unclaimed_lost: 0,
                 oversized: 0,
@@ -160,7 +158,10 @@ impl SendboxWorker {
         match self.progress.judge(now, is_blocked, is_overrun) {
             Some(Change::HandBack(stall)) => {
                 self.capture().stop_beating();
-                tracing::warn!("{}: new ones are left to the kernel, unshaped", stall.reason());
+                let (reason, least) = (stall.reason(), self.progress.recovery().as_secs());
+                tracing::warn!(
+                    "{reason}: new ones are left to the kernel, unshaped, for {least} s"
+                );
                 self.path.set_handed_back(now, Some(stall));
             }
             Some(Change::TakeAgain) => {
@@ -236,8 +237,7 @@ impl SendboxWorker {
 
     fn run_until_empty(&mut self, mailbox: &Mailbox, patience: Duration) -> io::Result<()> {
         let deadline = clock::now() + patience;
-        // Packets that only the kernel can forward whole must not wait for the queues.
-        while clock::now() < deadline && !self.path.is_refused {
+        while clock::now() < deadline {
             // Less than a batch: the LAN's ring is empty too.
             if self.round()? < RECEIVE_BATCH && self.path.backlog() == 0 {
                 break;
@@ -303,12 +303,14 @@ impl SendboxWorker {
             ("unclaimed".into(), self.path.unclaimed),
             ("unclaimed_lost".into(), self.path.unclaimed_lost),
             ("oversized".into(), self.path.oversized),
-            ("unfinished_checksums".into(), self.path.guard.total()),
+            ("finished_checksums".into(), self.path.finished_checksums),
             ("passed_not_ip".into(), fates.not_ip),
             ("passed_malformed".into(), fates.malformed),
             ("passed_discovery".into(), fates.discovery),
             ("passed_own".into(), fates.own),
+            ("passed_own_mac".into(), fates.own_mac),
             ("passed_outside".into(), fates.outside),
+            ("passed_long".into(), fates.long),
             ("passed_stale".into(), fates.stale),
             ("handed_back".into(), self.progress.hand_backs()),
             ("passed_no_socket".into(), fates.no_socket),
@@ -328,18 +330,11 @@ impl Worker for SendboxWorker {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
         privileges::drop_unneeded()?;
-        while self.obey(&mailbox) && !self.path.is_refused {
+        while self.obey(&mailbox) {
             self.round()?;
             self.sleep(&mailbox)?;
         }
         self.drain(&mailbox)?;
-        if self.path.is_refused {
-            return Err(io::Error::other(format!(
-                "half of what comes in at {} has unfinished checksums and would be dropped by its \
-                 receivers; run `ethtool -K DEVICE tx off` at the sending end of the link",
-                self.names[0]
-            )));
-        }
         let status = self.status();
         self.path.bundles.iter().for_each(|bundle| bundle.put_counters(&self.path.tracer));
         drop(std::mem::take(&mut self.path.tracer));
@@ -351,21 +346,15 @@ impl Worker for SendboxWorker {
 impl Path {
     /// Takes a captured frame.
     fn take(&mut self, now: Timestamp, bytes: &[u8]) {
-        let Some(frame) = self.pool.copy(bytes) else {
+        let Some(mut frame) = self.pool.copy(bytes) else {
             self.oversized += 1;
             return;
         };
-        let bundle = self.bundle_of(&frame);
-        match self.guard.look(now, bytes, bundle.is_some()) {
-            Finding::Fine => {}
-            Finding::Warn => tracing::warn!(
-                count = self.guard.total(),
-                "packets come in with unfinished checksums and will be dropped by their \
-                 receivers; run `ethtool -K DEVICE tx off` at the sending end of the link"
-            ),
-            Finding::Refuse => self.is_refused = true,
+        // Before it is sampled: the checksum is part of what both boxes hash.
+        if frame.finish_checksum() {
+            self.count_finished_checksum();
         }
-        let Some(index) = bundle else {
+        let Some(index) = self.bundle_of(&frame) else {
             // The program knows destinations only: another source goes its way at once.
             self.unclaimed += 1;
             // What the kernel has sent by now makes room.
@@ -379,6 +368,17 @@ impl Path {
         bundle.enqueue(now, frame, &mut self.pool);
         // What has long been due comes behind those that have waited for the WAN.
         self.schedule.set(index, bundle.next_departure().max(now));
+    }
+
+    /// Told once: what a device does it does to all its packets.
+    fn count_finished_checksum(&mut self) {
+        if self.finished_checksums == 0 {
+            tracing::warn!(
+                "packets come in with unfinished checksums, which are finished here; \
+                 `ethtool -K DEVICE tx off` at the sending end of the link costs less CPU"
+            );
+        }
+        self.finished_checksums += 1;
     }
 
     fn bundle_of(&self, frame: &Frame) -> Option<usize> {
@@ -444,14 +444,17 @@ fn bundle_table(config: &Config) -> Result<BundleTable, DaemonError> {
     BundleTable::new(bundles).map_err(|error| DaemonError::SetUp(io::Error::other(error)))
 }
 
-/// Attaches the capture program to the LAN port. Nothing is captured before the first heartbeat.
-fn open_lan(config: &Config, device: &str) -> Result<XdpPort, DaemonError> {
+/// Attaches the capture program to the LAN port, for frames of up to `frame_bytes`. Nothing is
+/// captured before the first heartbeat.
+fn open_lan(config: &Config, device: &str, frame_bytes: usize) -> Result<XdpPort, DaemonError> {
     let mut port = XdpPort::open(device, Direction::Receive)?;
     let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
     let capture = Capture::attach(port.ifindex(), options)?;
     for address in own_addresses(config).map_err(DaemonError::SetUp)? {
         capture.add_own_address(address)?;
     }
+    capture.set_own_macs(&ethernet::own_addresses().map_err(DaemonError::SetUp)?)?;
+    capture.set_longest_frame(frame_bytes.min(port.longest_frame()));
     for prefix in config.bundles.iter().flat_map(|bundle| &bundle.to) {
         capture.add_prefix(*prefix)?;
     }

@@ -5,11 +5,13 @@ use std::io;
 use forebay_core::packet::ETHERNET_HEADER;
 
 use super::super::DaemonError;
-use crate::{bridge, egress, offload};
+use crate::{bridge, egress, ethernet, offload};
 
 /// Refuses ports between which frames would be lost or changed, by us or whenever we are not there,
 /// and a WAN whose qdisc, somebody else's, they would pass by.
 pub fn check(lan: &str, wan: &str) -> Result<(), DaemonError> {
+    ethernet::check(lan)?;
+    ethernet::check(wan)?;
     bridge::await_forwarding(lan, wan)?;
     offload::check(lan)?;
     offload::check(wan)?;

@@ -1,0 +1,138 @@
+//! What a sendbox cannot carry gets through all the same: the kernel does it.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::Child;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+use forebay_host::testbed::namespace::Namespace;
+use forebay_host::testbed::topology::{Site, Topology};
+
+use crate::alone;
+use crate::by_hand::{await_status, connect_the_sites, ip, start, write_sendbox};
+
+const PORT: u16 = 7000;
+/// Those of the left box's devices.
+const BRIDGE_MAC: &str = "02:00:00:00:00:01";
+const LAN_MAC: &str = "02:00:00:00:00:02";
+/// Datagrams sent at a time.
+const DATAGRAMS: u8 = 50;
+
+#[test]
+fn a_box_that_is_the_router_of_its_hosts_routes_what_belongs_to_a_bundle() {
+    let Some(scene) = Scene::set_up() else { return };
+    let sites = &scene.topology.pairs[0];
+    let settings =
+        [("ip_forward", "1"), ("conf/all/send_redirects", "0"), ("conf/br0/send_redirects", "0")];
+    let route = || {
+        let mut settings = settings.into_iter();
+        settings.try_for_each(|(key, value)| fs::write(format!("/proc/sys/net/ipv4/{key}"), value))
+    };
+    sites.left_box.within(route).unwrap();
+    let (router, beyond) = (Site::LeftBox.address(0), Site::RightHosts.host_prefix(0));
+    ip(&sites.left_hosts, &format!("route add {beyond} via {router} dev eth0\n"));
+    let mut passed = 0;
+    for mac in [BRIDGE_MAC, LAN_MAC] {
+        let neighbour = format!("{router} lladdr {mac} dev eth0 nud permanent");
+        ip(&sites.left_hosts, &format!("neighbour replace {neighbour}\n"));
+        assert_eq!(scene.exchange(1000), DATAGRAMS, "by way of {mac}");
+        passed += u64::from(DATAGRAMS);
+        assert_eq!(scene.counter("passed_own_mac"), passed);
+    }
+    assert_eq!(scene.counter("captured"), 0);
+}
+
+#[test]
+fn frames_longer_than_those_it_was_started_for_get_through() {
+    let Some(scene) = Scene::set_up() else { return };
+    let sites = &scene.topology.pairs[0];
+    let devices: [(&Namespace, &[&str]); 5] = [
+        (&scene.topology.emulator, &["left0", "right0"]),
+        (&sites.left_box, &["lan", "wan"]),
+        (&sites.right_box, &["lan", "wan"]),
+        (&sites.left_hosts, &["eth0"]),
+        (&sites.right_hosts, &["eth0"]),
+    ];
+    assert_eq!(scene.exchange(1472), DATAGRAMS, "as long as before");
+    assert_eq!(scene.counter("captured"), u64::from(DATAGRAMS));
+    for (namespace, names) in devices {
+        for name in names {
+            ip(namespace, &format!("link set dev {name} mtu 3000\n"));
+        }
+    }
+    // Longer than the buffers of the process, and than what its ring holds.
+    for (round, payload) in [(1, 1600), (2, 2972)] {
+        assert_eq!(scene.exchange(payload), DATAGRAMS, "{payload} bytes");
+        assert_eq!(scene.counter("passed_long"), round * u64::from(DATAGRAMS));
+    }
+    assert_eq!(scene.exchange(1472), DATAGRAMS, "as long as before");
+    assert_eq!(scene.counter("captured"), 2 * u64::from(DATAGRAMS));
+    assert_eq!(scene.counter("oversized"), 0);
+}
+
+/// A sendbox without a receivebox between two hosts.
+struct Scene {
+    topology: Topology,
+    folder: tempfile::TempDir,
+    _sendbox: Child,
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    /// `None` without the privilege to do so.
+    fn set_up() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return None;
+        }
+        let alone = alone();
+        let topology = Topology::build(1, None).unwrap();
+        connect_the_sites(&topology.emulator);
+        let sites = &topology.pairs[0];
+        for (device, mac) in [("br0", BRIDGE_MAC), ("lan", LAN_MAC)] {
+            ip(&sites.left_box, &format!("link set dev {device} address {mac}\n"));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let config = write_sendbox(folder.path(), "100Mbit/s");
+        let sendbox = start(&sites.left_box, "sendbox", &config);
+        let bind = |namespace: &Namespace, site: Site| {
+            namespace.within(|| UdpSocket::bind((site.address(0), PORT))).unwrap()
+        };
+        let sender = bind(&sites.left_hosts, Site::LeftHosts);
+        let receiver = bind(&sites.right_hosts, Site::RightHosts);
+        // All datagrams at once.
+        nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(4 << 20))
+            .unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let scene = Self { topology, folder, _sendbox: sendbox, sender, receiver, _alone: alone };
+        scene.counter("captured");
+        Some(scene)
+    }
+
+    /// Sends datagrams with so many bytes of payload; answers how many have come.
+    fn exchange(&self, payload: usize) -> u8 {
+        for number in 0..DATAGRAMS {
+            self.sender.send(&vec![number; payload]).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut datagram = vec![0; payload + 1];
+        let mut count = 0;
+        while count < DATAGRAMS {
+            let Ok(len) = self.receiver.recv(&mut datagram) else { break };
+            assert_eq!(datagram[..len], vec![datagram[0]; payload]);
+            count += 1;
+        }
+        count
+    }
+
+    /// A counter of the LAN port.
+    fn counter(&self, name: &str) -> u64 {
+        let status = await_status(&self.folder.path().join("box.sock"));
+        let mut counters = status.ports[0].counters.iter();
+        counters.find(|(key, _)| key == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+}

@@ -1,0 +1,98 @@
+//! Keys that are read again at one box while the other one starts anew.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_host::daemon::status::Status;
+use forebay_host::testbed::topology::{Site, Topology};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::alone;
+use crate::by_hand::{connect_the_sites, start};
+use crate::two_bundles::{await_both, give_ipv6, write_configs};
+
+const PORT: u16 = 7000;
+const ROLES: [&str; 2] = ["receivebox", "sendbox"];
+/// From the start of the one box to the reload at the other: before it runs, as it first speaks, and
+/// in the midst of its first session.
+const OFFSETS_MS: [u64; 5] = [0, 60, 120, 250, 1000];
+
+#[test]
+fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: network namespaces need root");
+        return;
+    }
+    let _alone = alone();
+    let topology = Topology::build(1, None).unwrap();
+    connect_the_sites(&topology.emulator);
+    let sites = &topology.pairs[0];
+    give_ipv6(sites);
+    let folder = tempfile::tempdir().unwrap();
+    let configs = write_configs(folder.path());
+    let namespaces = [&sites.right_box, &sites.left_box];
+    let start = |index: usize| start(namespaces[index], ROLES[index], &configs[index]);
+    let mut boxes = [start(0), start(1)];
+    let sockets = ROLES.map(|role| folder.path().join(format!("{role}.sock")));
+
+    let socket = |namespace: &forebay_host::testbed::namespace::Namespace, site: Site| {
+        namespace.within(|| UdpSocket::bind((site.address(0), PORT))).unwrap()
+    };
+    let sender = socket(&sites.left_hosts, Site::LeftHosts);
+    let _receiver = socket(&sites.right_hosts, Site::RightHosts);
+    sender.connect((Site::RightHosts.address(0), PORT)).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0_u64.. {
+                let _ = sender.send(&[number.to_be_bytes(); 64].concat());
+                thread::sleep(Duration::from_millis(2));
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let work = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            await_both(&sockets, is_measured(0));
+            for restarted in [0, 1] {
+                for offset in OFFSETS_MS {
+                    boxes[restarted].kill().unwrap();
+                    boxes[restarted].wait().unwrap();
+                    let began = Instant::now();
+                    boxes[restarted] = start(restarted);
+                    thread::sleep(Duration::from_millis(offset));
+                    let reloaded = boxes[1 - restarted].id() as i32;
+                    kill(Pid::from_raw(reloaded), Signal::SIGHUP).unwrap();
+                    // Whatever was on its way of the sessions before has come.
+                    thread::sleep(Duration::from_millis(1000));
+                    let [_, sendbox] = await_both(&sockets, |_| true);
+                    let matched = sendbox.bundles[0].shaping.as_ref().unwrap().boundaries_matched;
+                    await_both(&sockets, is_measured(matched));
+                    let (role, took) = (ROLES[restarted], began.elapsed());
+                    println!("{role} restarted, reload {offset} ms later: measured after {took:?}");
+                }
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        work.unwrap();
+    });
+    for one in &mut boxes {
+        one.kill().unwrap();
+        one.wait().unwrap();
+    }
+}
+
+/// Whether both boxes hear each other in all bundles, and more than `matched` boundaries of the one
+/// with traffic have been matched.
+fn is_measured(matched: u64) -> impl Fn(&[Status; 2]) -> bool {
+    move |both| {
+        let mut bundles = both.iter().flat_map(|one| &one.bundles);
+        let shaping = both[1].bundles[0].shaping.as_ref().unwrap();
+        bundles.all(|bundle| bundle.peer.state == "alive")
+            && shaping.boundaries_matched > matched + 5
+            && shaping.decision.state != "silent"
+    }
+}

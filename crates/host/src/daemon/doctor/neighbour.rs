@@ -1,0 +1,77 @@
+//! What stands at the other end of a device that is no cable: another device of this kernel, or a virtual
+//! machine, which may leave checksums of what it sends unfinished.
+
+use super::{Check, Place};
+use crate::offload::{self, Offload};
+
+/// Looks for a neighbour that hands packets over with unfinished checksums; `None` where there is none
+/// that could. `link` is what `ip -json link` says of the device.
+pub(super) fn checksums(
+    name: &str,
+    device: &str,
+    place: Place,
+    link: &serde_json::Value,
+) -> Option<Check> {
+    if place == Place::Wan {
+        return None;
+    }
+    let effect = match place {
+        Place::Watched => "what it sends itself would be counted, but match no boundary",
+        _ => "a sendbox finishes them, which costs CPU",
+    };
+    let line = "ethtool -K DEVICE tx off txvlan off";
+    let fix = match offload::driver(device).unwrap_or_default().as_str() {
+        // In this network namespace the other end has a name.
+        "veth" => match link.get("link").and_then(|peer| peer.as_str()) {
+            Some(peer) => {
+                let on = |offload| offload::is_on(peer, offload).unwrap_or(false);
+                if !on(Offload::TxChecksum) && !on(Offload::TxVlan) {
+                    return Some(Check::ok(name, format!("{peer} finishes checksums")));
+                }
+                let found = format!("{peer} leaves checksums unfinished: {effect}");
+                return Some(Check::warn(name, found, line.replace("DEVICE", peer)));
+            }
+            None => format!("{line}, in the network namespace of its other end"),
+        },
+        "tun" => format!("{line}, in the virtual machine or by the program behind it"),
+        "virtio_net" => format!("{line}, in the other virtual machines of its host"),
+        _ => return None,
+    };
+    let found = format!("cannot be asked, and may leave checksums unfinished: {effect}");
+    Some(Check::warn(name, found, fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, ip_json};
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn the_other_end_of_a_veth_is_asked_for_its_checksums_or_else_named_as_the_place_to_look() {
+        on_a_veth_pair(|| {
+            let look = |device: &str, place| {
+                let link = ip_json(&["link", "show", "dev", device]).unwrap();
+                checksums("neighbour", device, place, &link)
+            };
+            let check = look("left", Place::Lan).unwrap();
+            assert_eq!(check.verdict, Verdict::Warn, "{check:?}");
+            assert_eq!(check.fix, "ethtool -K right tx off txvlan off");
+            assert!(look("left", Place::Watched).unwrap().found.contains("match no boundary"));
+            assert_eq!(look("left", Place::Wan), None);
+            run(&check.fix);
+            assert_eq!(look("left", Place::Lan).unwrap().verdict, Verdict::Ok);
+
+            let elsewhere = crate::testbed::namespace::Namespace::new().unwrap();
+            run(&format!("ip link set dev right netns {}", elsewhere.path().display()));
+            let check = look("left", Place::Lan).unwrap();
+            assert_eq!(check.verdict, Verdict::Warn, "{check:?}");
+            assert!(check.fix.contains("in the network namespace of its other end"), "{check:?}");
+
+            run("ip tuntap add dev tap0 mode tap");
+            assert!(look("tap0", Place::Lan).unwrap().fix.contains("virtual machine"));
+            run("ip link add br0 type bridge");
+            assert_eq!(look("br0", Place::Lan), None);
+        });
+    }
+}

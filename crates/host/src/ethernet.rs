@@ -1,0 +1,129 @@
+//! Which devices carry Ethernet frames, and the Ethernet addresses that are this machine's.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use nix::ifaddrs::getifaddrs;
+
+use crate::offload;
+
+/// Why a device is not fit for a box.
+#[derive(Debug, thiserror::Error)]
+pub enum EthernetError {
+    /// Its packets have another header in front, or none.
+    #[error("{}, which a box reads; {}", self.found(), fix())]
+    Other {
+        /// Device name.
+        device: String,
+        /// `ARPHRD_*` of include/uapi/linux/if_arp.h.
+        hardware_type: u16,
+    },
+    /// The kernel did not say.
+    #[error("asking for the kind of {device}: {source}")]
+    Os {
+        /// Device name.
+        device: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl EthernetError {
+    /// What is wrong with the device.
+    pub fn found(&self) -> String {
+        match self {
+            Self::Other { device, hardware_type } => {
+                format!("{device} carries {}, no Ethernet frames", kind(*hardware_type))
+            }
+            Self::Os { .. } => self.to_string(),
+        }
+    }
+}
+
+/// What to do about a device without Ethernet frames.
+pub fn fix() -> &'static str {
+    "name the Ethernet device that its packets leave through, and the tunnel's ends as the bundle's \
+     `from` and `to`"
+}
+
+// include/uapi/linux/if_arp.h
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_PPP: u16 = 512;
+const ARPHRD_RAWIP: u16 = 519;
+const ARPHRD_TUNNEL: u16 = 768;
+const ARPHRD_TUNNEL6: u16 = 769;
+const ARPHRD_LOOPBACK: u16 = 772;
+const ARPHRD_SIT: u16 = 776;
+const ARPHRD_IPGRE: u16 = 778;
+const ARPHRD_IP6GRE: u16 = 823;
+const ARPHRD_NONE: u16 = 0xfffe;
+
+fn kind(hardware_type: u16) -> String {
+    match hardware_type {
+        ARPHRD_PPP => "PPP".into(),
+        ARPHRD_NONE | ARPHRD_RAWIP => "bare IP packets, as tun and WireGuard devices do".into(),
+        ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT | ARPHRD_IPGRE | ARPHRD_IP6GRE => {
+            "the packets of an IP tunnel".into()
+        }
+        other => format!("frames of hardware type {other}"),
+    }
+}
+
+/// Refuses a `device`, of the current network namespace, without Ethernet frames. The loopback
+/// device has them.
+pub fn check(device: &str) -> Result<(), EthernetError> {
+    let device = device.to_string();
+    match offload::hardware_type(&device) {
+        Ok(ARPHRD_ETHER | ARPHRD_LOOPBACK) => Ok(()),
+        Ok(hardware_type) => Err(EthernetError::Other { device, hardware_type }),
+        Err(source) => Err(EthernetError::Os { device, source }),
+    }
+}
+
+/// The addresses of all Ethernet devices of the current network namespace. A bridge takes frames to
+/// any of its ports' for its own, as a device above it (VLAN, macvlan) does those to its own.
+pub fn own_addresses() -> io::Result<BTreeSet<[u8; 6]>> {
+    let interfaces = getifaddrs()?.filter_map(|interface| interface.address);
+    let links = interfaces.filter_map(|address| {
+        let link = address.as_link_addr()?;
+        link.addr().filter(|_| link.hatype() == ARPHRD_ETHER)
+    });
+    Ok(links.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn devices_without_ethernet_frames_are_refused_by_name_and_kind() {
+        on_a_veth_pair(|| {
+            check("left").unwrap();
+            check("lo").unwrap();
+            run("ip tuntap add dev tun0 mode tun");
+            let error = check("tun0").unwrap_err().to_string();
+            assert!(error.starts_with("tun0 carries bare IP packets"), "{error}");
+            assert!(error.contains("name the Ethernet device"), "{error}");
+            run("ip tuntap add dev tap0 mode tap");
+            check("tap0").unwrap();
+            assert!(matches!(check("nowhere"), Err(EthernetError::Os { .. })));
+            assert_eq!(kind(ARPHRD_PPP), "PPP");
+        });
+    }
+
+    #[test]
+    fn the_addresses_of_every_ethernet_device_are_own_and_no_other() {
+        on_a_veth_pair(|| {
+            run("ip link set dev left address 02:00:00:00:00:01");
+            run("ip link set dev right address 02:00:00:00:00:02");
+            run("ip link add br0 address 02:00:00:00:00:03 type bridge");
+            run("ip link add link br0 name vrrp0 address 00:00:5e:00:01:07 type macvlan");
+            run("ip tuntap add dev tun0 mode tun");
+            let own = own_addresses().unwrap();
+            let expected = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]];
+            let expected = expected.into_iter().chain([[0, 0, 0x5e, 0, 1, 7]]);
+            assert_eq!(own, expected.collect());
+        });
+    }
+}
