@@ -13,7 +13,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::slot::Slot;
 use super::super::{
-    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Mode, OPENED_WORD, Options,
+    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Mode, NUMBERS_WORD, Options,
     Record, Reporting,
 };
 use super::Random;
@@ -339,7 +339,7 @@ fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
 #[test]
 fn the_connection_after_four_thousand_million_has_a_number_too() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    datapath.counts.words()[OPENED_WORD].store(u64::from(u32::MAX), Ordering::Relaxed);
+    datapath.counts.words()[NUMBERS_WORD].store(u64::from(u32::MAX), Ordering::Relaxed);
     let (address, received) = sink(1);
     connect(address, datapath.name()).write_all(b"hello").expect("sent");
     assert_eq!(received.join().expect("received"), 5);
