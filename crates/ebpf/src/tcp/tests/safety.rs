@@ -13,8 +13,8 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::slot::Slot;
 use super::super::{
-    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Mode, NUMBERS_WORD, Options,
-    Record, Reporting,
+    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Holder, Mode, NUMBERS_WORD,
+    Options, Record, Reporting,
 };
 use super::Random;
 use super::loopback::{
@@ -482,6 +482,7 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     // Its records are there and nobody answers them.
     until("it falls back", || second.mode(flow) == Some(Mode::Fallback));
     assert_eq!(second.counters().fallbacks, 1);
+    assert_eq!(second.holders(), [Holder { uid: 0, slots: 1 }]);
     until("it is led again", || {
         agent.serve(&mut second, Reporting::default());
         second.mode(flow) == Some(Mode::Agent)
@@ -490,6 +491,7 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     until("it ends", || agent.serve(&mut second, Reporting::default()));
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     assert_eq!(second.counters().closed, 1);
+    assert_eq!(second.holders(), []);
     second.unpin().expect("removed");
     assert!(!pins.exists());
     drop(second);
