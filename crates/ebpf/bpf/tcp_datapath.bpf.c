@@ -190,7 +190,8 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	if (!(flow->bits & FLOW_PACED))
 		follow_pacing(sk, tp);
 	if (unlikely(!flow->slot)) {
-		ask_again(sk);
+		if (may_ask_again(flow, tp))
+			ask_again(sk);
 		return;
 	}
 	if (unlikely(has_wires(flow)))

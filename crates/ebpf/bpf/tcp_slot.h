@@ -68,15 +68,19 @@ static __always_inline void show(const struct flow *flow)
 		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | flow->mode;
 }
 
-/* A connection without a slot asks for one from time to time, with an acknowledgement: under the kernel's
- * law until the agent has answered. One whose slot was taken back while it was silent need not wait. */
+/* A connection without a slot asks for one from time to time, with an acknowledgement. One whose slot was
+ * taken back while it was silent need not wait. */
+static __always_inline bool may_ask_again(const struct flow *flow, struct tcp_sock *tp)
+{
+	return now_of(tp) - flow->reported_us >= ASK_AGAIN_US;
+}
+
+/* Until the agent has answered it stays under the kernel's law. */
 static __noinline void ask_again(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
 
-	if (now_of(tp) - flow->reported_us < ASK_AGAIN_US)
-		return;
 	flow->reported_us = now_of(tp);
 	if (!(__u32)take_slot(sk))
 		return;

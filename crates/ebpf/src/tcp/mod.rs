@@ -7,8 +7,9 @@
 //! executes the decision's law, acknowledgement by acknowledgement (`forebay_core::cc::law`).
 //!
 //! A connection that nobody answers any more falls back to Reno or Cubic in the kernel within max(4 RTT,
-//! 100 ms), and so does one that finds no slot. A fresh answer ends that. Whatever holds a name is
-//! a link: the name goes with its process, and connections that use it keep what they have.
+//! 100 ms), and so does one that finds no slot. A fresh answer ends that. A user (uid) has a share of the
+//! slots, and root a reserve: `bpf/tcp_share.h`. Whatever holds a name is a link: the name goes with its
+//! process, and connections that use it keep what they have.
 
 mod costs;
 mod halves;

@@ -1,7 +1,7 @@
 //! What ends the sleep of an agent.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use forebay_ebpf::tcp::Datapath;
