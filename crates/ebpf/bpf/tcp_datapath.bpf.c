@@ -17,11 +17,10 @@
  */
 #include "tcp_decision.h"
 #include "tcp_growth.h"
-#include "tcp_record.h"
+#include "tcp_slot.h"
 
 /* Least time from a record that found no room to the next try, microseconds. */
 #define RETRY_US 1000
-#define ENOENT 2
 
 static __always_inline bool has_wires(const struct flow *flow)
 {
@@ -98,55 +97,34 @@ static __always_inline void fold(struct flow *flow, const struct rate_sample *rs
 		flow->bits |= FLOW_APP_LIMITED;
 }
 
-/* False: there is none. A queue may refuse for a moment. */
-static __always_inline bool take_slot(__u32 *index)
-{
-#pragma unroll
-	for (int pop = 0; pop < TRIES_MAX; pop++) {
-		long status = bpf_map_pop_elem(&free_slots, index);
-
-		if (!status || status == -ENOENT)
-			return !status;
-	}
-	return false;
-}
-
 /* A connection begins: with a slot, or where none is left under the kernel's law. */
 static __noinline void begin(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
 	struct law first = settings.first;
-	struct slot *slot;
-	__u64 *shown;
-	__u32 index;
+	__u64 owner;
 
 	/* A SYN that was lost has been answered here already. */
 	*flow = (struct flow){};
-	/* 0 is none. */
-	flow->generation = COUNT(opened);
-	if (!flow->generation)
-		flow->generation = 1;
+	COUNT(opened);
+	flow->generation = next_number();
 	flow->una = tp->snd_una;
 	flow->round_end = tp->snd_nxt;
 	flow->reported_us = now_of(tp);
 	flow->lost = tp->lost;
 	flow->delivered_ce = tp->delivered_ce;
 	tp->snd_cwnd_cnt = 0;
-	if (!take_slot(&index)) {
+	owner = take_slot(sk);
+	if (!(__u32)owner) {
 		COUNT(refused);
+		if (owner == BEYOND_SHARE)
+			COUNT(beyond_share);
 		fall_back(sk);
 		return;
 	}
-	flow->slot = index + 1;
-	/* What stands there was decided for the connection before. */
-	slot = bpf_map_lookup_elem(&slots, &index);
-	if (slot)
-		flow->slot_count = slot->count;
 	flow->mode = MODE_START;
-	shown = shown_mode(flow);
-	if (shown)
-		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | flow->mode;
+	show(flow);
 	flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
 	set_law(flow, tp, &first);
 	announce(sk);
@@ -211,8 +189,11 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 	}
 	if (!(flow->bits & FLOW_PACED))
 		follow_pacing(sk, tp);
-	if (!flow->slot)
+	if (unlikely(!flow->slot)) {
+		if (may_ask_again(flow, tp))
+			ask_again(sk);
 		return;
+	}
 	if (unlikely(has_wires(flow)))
 		watch_wires(sk);
 	reason = due(flow, tp, state);
@@ -243,21 +224,6 @@ int datapath_init(__u64 *ctx)
 	if (!settings.init_left_out)
 		begin(sk);
 	return 0;
-}
-
-/* A queue may refuse for a moment. What it does not take at all the loader gives back. */
-static __always_inline void give_back(__u32 index)
-{
-	__u64 *shown;
-
-#pragma unroll
-	for (int push = 0; push < TRIES_MAX; push++)
-		if (!bpf_map_push_elem(&free_slots, &index, 0))
-			return;
-	shown = bpf_map_lookup_elem(&modes, &index);
-	if (shown)
-		*(volatile __u64 *)shown = MODE_STRANDED;
-	COUNT(stranded);
 }
 
 SEC("struct_ops")

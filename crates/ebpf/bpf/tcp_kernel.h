@@ -77,9 +77,15 @@ struct socket {
 	unsigned long flags;
 };
 
+/* As the initial user namespace numbers users. */
+typedef struct {
+	__u32 val;
+} kuid_t;
+
 struct sock {
 	struct sock_common __sk_common;
 	struct socket *sk_socket;
+	kuid_t sk_uid;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
 	__u32 sk_pacing_status;

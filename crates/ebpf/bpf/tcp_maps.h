@@ -93,7 +93,7 @@ struct {
 struct counters {
 	__u64 opened;
 	__u64 closed;
-	/* Connections that found no slot. */
+	/* Connections that found no slot when they began. */
 	__u64 refused;
 	/* Records that found their half full. */
 	__u64 dropped;
@@ -105,6 +105,14 @@ struct counters {
 	__u64 stranded;
 	/* Reductions that the kernel did not ask for. */
 	__u64 made_up;
+	/* Numbers of connections: each has another with each slot that it gets. */
+	__u64 numbers;
+	/* Connections that got a slot later than with their begin. */
+	__u64 regained;
+	/* Of those refused: connections of a uid that had its share (tcp_share.h). */
+	__u64 beyond_share;
+	/* All requests for a slot that were in vain, those after the begin included. */
+	__u64 in_vain;
 };
 
 struct {

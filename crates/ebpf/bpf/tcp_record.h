@@ -225,6 +225,18 @@ static __always_inline bool write_report(struct sock *sk, struct flow *flow,
 	return true;
 }
 
+static __always_inline void begin_interval(struct flow *flow, struct tcp_sock *tp)
+{
+	flow->reported_us = now_of(tp);
+	flow->round_end = tp->snd_nxt;
+	flow->rtt_min_us = 0;
+	flow->acks = 0;
+	flow->samples = 0;
+	flow->lost = tp->lost;
+	flow->delivered_ce = tp->delivered_ce;
+	flow->bits &= ~(FLOW_APP_LIMITED | FLOW_FILLED);
+}
+
 /* Writes a record and begins the next interval. What a full half did not take is told by the next. A
  * connection whose slot was taken back goes on as one that found none. */
 static __noinline void report(struct sock *sk, const struct rate_sample *rs, __u16 events, __u8 state)
@@ -243,14 +255,7 @@ static __noinline void report(struct sock *sk, const struct rate_sample *rs, __u
 	if ((flow->bits & FLOW_UNANNOUNCED && !announce(sk)) ||
 	    !write_report(sk, flow, rs, events, state))
 		keep_events(flow, events);
-	flow->reported_us = now_of(tp);
-	flow->round_end = tp->snd_nxt;
-	flow->rtt_min_us = 0;
-	flow->acks = 0;
-	flow->samples = 0;
-	flow->lost = tp->lost;
-	flow->delivered_ce = tp->delivered_ce;
-	flow->bits &= ~(FLOW_APP_LIMITED | FLOW_FILLED);
+	begin_interval(flow, tp);
 }
 
 #endif

@@ -42,6 +42,11 @@ pub struct Agent {
     /// wakes the agent.
     #[arg(long, default_value = "10ms", value_parser = parse_duration, value_name = "TIME")]
     period: Duration,
+    /// Connections of each name for which the agent decides at a time, 1 to 65535; the others are under
+    /// the kernel's law. A user other than root gets no more than three times what is left free, and a
+    /// sixteenth is for connections that root opens. Names kept by --pin keep their number.
+    #[arg(long, default_value_t = 16_384, value_name = "N")]
+    slots: u32,
     /// Pace algorithms too that only set a window.
     #[arg(long)]
     pace: bool,
@@ -104,6 +109,9 @@ mod with_host {
                     "--period {period:?}: allowed is 500us to 10ms, or 0ms"
                 )));
             }
+            if !agent::SLOTS.contains(&self.slots) {
+                return Err(BadInput(format!("--slots {}: allowed is 1 to 65535", self.slots)));
+            }
             Ok(Config {
                 rules,
                 cadence: cadence(&self.report)?,
@@ -112,6 +120,7 @@ mod with_host {
                 pace: self.pace,
                 pins: self.pin,
                 recording: self.record.map(|file| (file, self.record_limit)),
+                slots: self.slots,
                 seed: self.seed,
                 control: self.control,
             })
@@ -176,6 +185,7 @@ mod with_host {
             assert_eq!(config.cadence, Cadence::Round { at_least: Duration::from_millis(1) });
             assert_eq!(config.control_path().to_str(), Some("/run/forebay/agent-fb_cubic.sock"));
             assert!(config.pins.is_none() && config.recording.is_none());
+            assert_eq!(config.slots, 16_384);
             let text = selection(&config.rules);
             for part in ["TCP_CONGESTION, \"fb_cubic\", 8)", "congctl fb_cubic", "=fb_cubic\n"] {
                 assert!(text.contains(part), "{text}");
@@ -186,7 +196,7 @@ mod with_host {
         fn options_become_a_configuration() {
             let config = config(
                 "--algorithm copa --algorithm bbr --rule :443=vegas --report 10ms --period 1ms \
-                 --record r --record-limit 1MB --pin",
+                 --record r --record-limit 1MB --pin --slots 65535",
             )
             .unwrap();
             assert_eq!(config.rules.choices().len(), 2);
@@ -194,6 +204,7 @@ mod with_host {
             assert_eq!(config.cadence, Cadence::Every(Duration::from_millis(10)));
             assert_eq!(config.pins.unwrap().to_str(), Some("/sys/fs/bpf/forebay"));
             assert_eq!(config.recording.unwrap().1, ByteCount::new(1_000_000));
+            assert_eq!(config.slots, 65_535);
         }
 
         #[test]
@@ -211,6 +222,8 @@ mod with_host {
                 ),
                 ("--algorithm cubic --report 1s", "--report 1s: allowed is round, ack, or a time"),
                 ("--algorithm cubic --period 1s", "--period 1s: allowed is 500us to 10ms"),
+                ("--algorithm cubic --slots 0", "--slots 0: allowed is 1 to 65535"),
+                ("--algorithm cubic --slots 65536", "--slots 65536: allowed is 1 to 65535"),
                 ("--algorithm cubic --period 1", "is not a duration"),
                 (
                     "--algorithm cubic --algorithm cubic",

@@ -6,6 +6,7 @@ mod native;
 mod pins;
 mod running;
 mod safety;
+mod shares;
 
 use std::ffi::OsString;
 use std::fs;

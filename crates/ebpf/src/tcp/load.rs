@@ -14,6 +14,7 @@ use libbpf_rs::{
 
 use super::halves::{self, Halves};
 use super::pins::{MAPS, Pins, c_path};
+use super::shares::{self, Shares};
 use super::slot::{Slots, slot_start_law};
 use super::{COUNTER_WORDS, Datapath, Fallback, NAME_MAX, Options};
 use crate::mapped::MappedWords;
@@ -165,6 +166,8 @@ fn set_up(
         (&mut maps.modes, Some(flows)),
         (&mut maps.free_slots, Some(flows)),
         (&mut maps.counts, None),
+        (&mut maps.owners, Some(flows)),
+        (&mut maps.holders, Some(shares::entries(flows))),
     ];
     for (name, (map, entries)) in MAPS.into_iter().zip(sized) {
         let made = match (pins.and_then(|pins| pins.kept_map(name)), entries) {
@@ -248,16 +251,27 @@ pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Er
     let records = MappedWords::new(maps.records.as_fd(), halves::words_of(entries));
     let records = records.map_err(map_error("records"))?;
     let halves = Halves::new(records, halves::size_of_half(entries));
-    let all: [&Map<'_>; MAPS.len()] =
-        [&maps.records, &maps.wakes, &maps.slots, &maps.modes, &maps.free_slots, &maps.counts];
+    let shares = Shares::new(maps.holders.as_fd(), maps.owners.as_fd(), flows);
+    let shares = shares.map_err(map_error("holders"))?;
+    let all: [&Map<'_>; MAPS.len()] = [
+        &maps.records,
+        &maps.wakes,
+        &maps.slots,
+        &maps.modes,
+        &maps.free_slots,
+        &maps.counts,
+        &maps.owners,
+        &maps.holders,
+    ];
     let mut handles = Vec::with_capacity(MAPS.len());
     for (name, map) in MAPS.into_iter().zip(all) {
         handles.push(program::handle(name, map)?);
     }
     let handles: [MapHandle; MAPS.len()] = handles.try_into().expect("as many as there are names");
-    let [_, wakes, _, _, free_slots, _] = &handles;
+    let [_, wakes, _, _, free_slots, ..] = &handles;
     let pinned = pins.as_ref().and_then(Pins::kept_link);
     if pinned.is_none() {
+        shares.prepare(flows).map_err(map_error("holders"))?;
         fill(free_slots, flows)?;
     }
     let mut ring = RingBufferBuilder::new();
@@ -270,6 +284,7 @@ pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Er
         pins,
         slots,
         modes,
+        shares,
         flows,
         counts,
         maps: handles,

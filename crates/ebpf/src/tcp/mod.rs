@@ -7,8 +7,9 @@
 //! executes the decision's law, acknowledgement by acknowledgement (`forebay_core::cc::law`).
 //!
 //! A connection that nobody answers any more falls back to Reno or Cubic in the kernel within max(4 RTT,
-//! 100 ms), and so does one that finds no slot. A fresh answer ends that. Whatever holds a name is
-//! a link: the name goes with its process, and connections that use it keep what they have.
+//! 100 ms), and so does one that finds no slot. A fresh answer ends that. A user (uid) has a share of the
+//! slots, and root a reserve: `bpf/tcp_share.h`. Whatever holds a name is a link: the name goes with its
+//! process, and connections that use it keep what they have.
 
 mod costs;
 mod halves;
@@ -17,6 +18,7 @@ mod meter;
 mod native;
 mod pins;
 mod report;
+mod shares;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,8 @@ pub use self::meter::Meter;
 pub use self::native::{Native, NativeKind};
 use self::pins::Pins;
 pub use self::report::{CaState, Events, FlowId, Head, Mode, Opened, RECORD_LEN, Record, Report};
+pub use self::shares::Holder;
+use self::shares::Shares;
 pub use self::slot::{Cadence, Decision, Reporting};
 use self::slot::{Slot, Slots};
 use crate::Error;
@@ -109,8 +113,14 @@ pub struct Counters {
     pub opened: u64,
     /// Of those, connections that ended or took another.
     pub closed: u64,
-    /// Connections that found no slot and are under the kernel's law.
+    /// Connections that found no slot when they began and are under the kernel's law.
     pub refused: u64,
+    /// Of those, connections of a user who held its share of the slots.
+    pub beyond_share: u64,
+    /// Connections that got a slot later: they had found none, or lost theirs while they were silent.
+    pub regained: u64,
+    /// Requests for a slot in vain: those of connections that began, and one a second of each that goes on.
+    pub in_vain: u64,
     /// Records written, those that were dropped included.
     pub records: u64,
     /// Records that found no room.
@@ -126,9 +136,10 @@ pub struct Counters {
 }
 
 /// The words of `struct counters`.
-const COUNTER_WORDS: usize = 9;
-const OPENED_WORD: usize = 0;
+const COUNTER_WORDS: usize = 13;
 const STRANDED_WORD: usize = 7;
+#[cfg(test)]
+const NUMBERS_WORD: usize = 9;
 /// The mode of a slot that the queue of free ones did not take back (`MODE_STRANDED`).
 const STRANDED: u64 = 4;
 /// What wakes the reader and the queue of free slots among [`pins::MAPS`].
@@ -143,6 +154,7 @@ pub struct Datapath {
     pins: Option<Pins>,
     slots: Slots,
     modes: MappedWords,
+    shares: Shares,
     flows: u32,
     counts: MappedWords,
     /// In the order of [`pins::MAPS`].
@@ -218,8 +230,7 @@ impl Datapath {
             // Nobody else writes there before the slot is taken from the queue.
             if word.load(Ordering::Relaxed) == STRANDED {
                 word.store(0, Ordering::Relaxed);
-                let slot = (slot as u32).to_ne_bytes();
-                if self.maps[FREE_SLOTS].update(&[], &slot, MapFlags::ANY).is_err() {
+                if !self.free(slot as u32) {
                     word.store(STRANDED, Ordering::Relaxed);
                     is_done = false;
                 }
@@ -228,6 +239,17 @@ impl Datapath {
         if is_done {
             self.given_back = stranded;
         }
+    }
+
+    /// Lets the next connection have a slot in which none shows; false: the queue does not take it now.
+    fn free(&self, slot: u32) -> bool {
+        // Once it is in the queue it may have another.
+        let owner = self.shares.owner(slot);
+        let is_free = self.maps[FREE_SLOTS].update(&[], &slot.to_ne_bytes(), MapFlags::ANY).is_ok();
+        if is_free {
+            self.shares.release(owner);
+        }
+        is_free
     }
 
     /// Sleeps until a record comes that cannot wait, or one is there already, for at most `timeout`;
@@ -275,9 +297,10 @@ impl Datapath {
         if (word >> 32) as u32 == flow.generation { Mode::of(word as u32) } else { None }
     }
 
-    /// Takes the slot of a connection back that is not heard of any more: the kernel may have kept its end
-    /// to itself. If it lives it goes on under the kernel's law. False: it has none, or the slot could not
-    /// be freed now.
+    /// Takes the slot of a connection back that is not heard of any more: it may be idle, or the kernel
+    /// may have kept its end to itself. If it lives it goes on under the kernel's law and, where slots are
+    /// free, gets another within a second of its next acknowledgement, or with it after a longer silence,
+    /// and another number. False: it has none, or the slot could not be freed now.
     pub fn take_back(&mut self, flow: FlowId) -> bool {
         let Some(word) = self.modes.words().get(flow.slot as usize) else { return false };
         let shown = word.load(Ordering::Relaxed);
@@ -287,8 +310,7 @@ impl Datapath {
         {
             return false;
         }
-        let slot = flow.slot.to_ne_bytes();
-        let is_free = self.maps[FREE_SLOTS].update(&[], &slot, MapFlags::ANY).is_ok();
+        let is_free = self.free(flow.slot);
         if !is_free {
             word.store(shown, Ordering::Relaxed);
         }
@@ -302,6 +324,22 @@ impl Datapath {
             let flow = FlowId { slot: slot as u32, generation: (word >> 32) as u32 };
             Some((flow, Mode::of(word as u32)?))
         })
+    }
+
+    /// The user to whom a connection belongs, as the initial user namespace numbers it: who owned its
+    /// socket when it got its slot; `None` if it has none.
+    pub fn uid(&self, flow: FlowId) -> Option<u32> {
+        self.mode(flow).map(|_| self.shares.uid(flow.slot))
+    }
+
+    /// The users that hold slots, those who hold most first.
+    pub fn holders(&self) -> Vec<Holder> {
+        self.shares.holders()
+    }
+
+    /// Slots that only root's own connections can take.
+    pub fn reserved_slots(&self) -> u32 {
+        self.shares.reserve()
     }
 
     /// All slots.
@@ -320,9 +358,12 @@ impl Datapath {
     pub fn counters(&self) -> Counters {
         let word = |index: usize| self.counts.words()[index].load(Ordering::Relaxed);
         Counters {
-            opened: word(OPENED_WORD),
+            opened: word(0),
             closed: word(1),
             refused: word(2),
+            beyond_share: word(11),
+            regained: word(10),
+            in_vain: word(12),
             records: self.halves.count(),
             dropped: word(3),
             fallbacks: word(4),

@@ -3,7 +3,7 @@
 //! ```text
 //! FOLDER/         locked by the process that uses it
 //!   5f3c01d2/     the layout of the maps; all that is kept, or nothing
-//!     link records wakes slots modes free_slots counts
+//!     link records wakes slots modes free_slots counts owners holders
 //! ```
 //! A set is put together in another place and renamed: who dies meanwhile leaves none that a
 //! successor could take for whole.
@@ -21,22 +21,25 @@ use libbpf_rs::{MapHandle, libbpf_sys};
 use crate::Error;
 
 /// The maps that are kept, by the names of their files.
-pub(super) const MAPS: [&str; 6] = ["records", "wakes", "slots", "modes", "free_slots", "counts"];
+pub(super) const MAPS: [&str; 8] =
+    ["records", "wakes", "slots", "modes", "free_slots", "counts", "owners", "holders"];
 /// The file of the link, beside the maps.
 const LINK: &str = "link";
 /// Where a set is put together.
 const STAGING: &str = "unfinished";
 
 /// What older programs write into the maps and read from them, which go on as long as connections
-/// use them: the declarations, how records are written, and how decisions are read and what they
-/// mean, whatever stands in their comments.
+/// use them: the declarations, how records are written, how decisions are read and what they mean, and
+/// how slots change hands, whatever stands in their comments.
 const LAYOUT: u32 = {
-    let headers: [&[u8]; 5] = [
+    let headers: [&[u8]; 7] = [
         include_bytes!("../../bpf/tcp_flow.h"),
         include_bytes!("../../bpf/tcp_maps.h"),
         include_bytes!("../../bpf/tcp_record.h"),
         include_bytes!("../../bpf/tcp_decision.h"),
         include_bytes!("../../bpf/tcp_law.h"),
+        include_bytes!("../../bpf/tcp_share.h"),
+        include_bytes!("../../bpf/tcp_slot.h"),
     ];
     let (mut hash, mut at) = (FNV_BASIS, 0);
     while at < headers.len() {

@@ -227,9 +227,13 @@ impl Connections {
         let place = (table, report.head.flow.slot);
         let is_last = report.head.events.contains(Events::CLOSE);
         let generation = report.head.flow.generation;
-        let is_known = get(&mut self.tables, place)
-            .is_some_and(|it| it.flow.head().flow.generation == generation);
-        match (is_known, is_last) {
+        let known = get(&mut self.tables, place).map(|it| it.flow.head().flow.generation);
+        // Later connections have later numbers. One that lost its slot at this moment may have written
+        // its last record after the first of the next.
+        if known.is_some_and(|known| known.wrapping_sub(generation).cast_signed() > 0) {
+            return;
+        }
+        match (known == Some(generation), is_last) {
             (false, true) => return,
             (false, false) => {
                 // Its first record was another agent's: its destination is not known here, so no

@@ -15,6 +15,7 @@
 pub mod connections;
 pub mod features;
 pub mod flow;
+mod idle;
 pub mod native;
 pub mod recording;
 pub mod replay;
@@ -22,9 +23,11 @@ pub mod rows;
 pub mod rules;
 mod silence;
 pub mod status;
+mod wakes;
 mod worker;
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,6 +42,11 @@ use crate::daemon::privileges;
 pub const PERIOD_MIN: Duration = Duration::from_micros(500);
 /// See [`PERIOD_MIN`].
 pub const PERIOD_MAX: Duration = Duration::from_millis(10);
+
+/// [`Config::slots`] that are allowed.
+pub const SLOTS: RangeInclusive<u32> = 1..=65_535;
+/// As many as there are unless told.
+pub const SLOTS_DEFAULT: u32 = 16_384;
 
 /// A report a round, no more than one a millisecond.
 const ROUND_MIN: Duration = Duration::from_millis(1);
@@ -92,6 +100,8 @@ pub struct Config {
     pub pins: Option<PathBuf>,
     /// Record to this file, which must not be there yet, at most so many bytes.
     pub recording: Option<(PathBuf, ByteCount)>,
+    /// Connections of each name for which it decides at a time, one of [`SLOTS`].
+    pub slots: u32,
     /// Seed of all random choices; `None`: one that nobody knows.
     pub seed: Option<u64>,
     /// Control socket; `None`: in /run/forebay, named after the first algorithm.

@@ -11,16 +11,18 @@ use forebay_ebpf::tcp::FlowId;
 pub struct Silence(BTreeMap<FlowId, Timestamp>);
 
 impl Silence {
-    /// Which of `held`, all connections that hold a slot at `now`, have been silent for longer than `limit`.
-    /// `heard`: when something was last heard of one. Where nothing ever was the time begins with the
-    /// first call that sees it: its first record may have found no room, or be on its way.
+    /// Which of `held`, all connections that hold a slot at `now`, have been silent for longer than `limit`,
+    /// and since when. `heard`: when something was last heard of one. Where nothing ever was the time
+    /// begins with the first call that sees it: its first record may have found no room, or be on its way.
+    /// Nobody counts as silent before `listening`: there was none to hear.
     pub fn longer_than(
         &mut self,
         limit: Duration,
         now: Timestamp,
+        listening: Timestamp,
         held: impl Iterator<Item = FlowId>,
         heard: impl Fn(FlowId) -> Option<Timestamp>,
-    ) -> Vec<FlowId> {
+    ) -> Vec<(FlowId, Timestamp)> {
         let seen = std::mem::take(&mut self.0);
         let mut silent = Vec::new();
         for flow in held {
@@ -29,8 +31,9 @@ impl Silence {
                 self.0.insert(flow, since);
                 since
             });
+            let since = since.max(listening);
             if now.saturating_since(since) > limit {
-                silent.push(flow);
+                silent.push((flow, since));
             }
         }
         silent
@@ -55,7 +58,8 @@ mod tests {
     fn a_connection_is_silent_from_when_it_was_last_heard_or_first_seen() {
         let mut silence = Silence::default();
         let mut look = |now, held: &[FlowId], heard: Option<u64>| {
-            silence.longer_than(HOUR, at(now), held.iter().copied(), |_| heard.map(at))
+            let held = held.iter().copied();
+            silence.longer_than(HOUR, at(now), at(0), held, |_| heard.map(at))
         };
         let (old, new) = (flow(3, 1), flow(3, 2));
         // A machine that has been up for a day: nobody has been silent for it.
@@ -64,10 +68,22 @@ mod tests {
         // Another connection has its slot, and an hour of its own.
         assert_eq!(look(90_001, &[new], None), []);
         assert_eq!(look(93_601, &[new], None), []);
-        assert_eq!(look(93_602, &[new], None), [new]);
+        assert_eq!(look(93_602, &[new], None), [(new, at(90_001))]);
         // What is heard counts, and the time before it does not.
         assert_eq!(look(93_603, &[new], Some(90_003)), []);
-        assert_eq!(look(93_604, &[new], Some(90_003)), [new]);
+        assert_eq!(look(93_604, &[new], Some(90_003)), [(new, at(90_003))]);
         assert_eq!(look(93_605, &[new], None), []);
+    }
+    #[test]
+    fn nobody_is_silent_while_nobody_listens() {
+        let mut silence = Silence::default();
+        let one = flow(3, 1);
+        let mut look = |now, listening| {
+            silence.longer_than(HOUR, at(now), at(listening), [one].into_iter(), |_| Some(at(10)))
+        };
+        // An agent that was stopped for a day has not yet read what was written meanwhile.
+        assert_eq!(look(86_400, 86_400), []);
+        assert_eq!(look(90_000, 86_400), []);
+        assert_eq!(look(90_001, 86_400), [(one, at(86_400))]);
     }
 }

@@ -46,7 +46,39 @@ pub struct AlgorithmStatus {
     /// Named counters of the kernel's side since it was registered, such as reports that found
     /// no room.
     pub counters: Vec<(String, u64)>,
+    /// Who has its slots.
+    #[serde(default)]
+    pub slots: SlotsStatus,
 }
+
+/// The slots of a name: a connection needs one to be decided about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlotsStatus {
+    /// All.
+    pub total: u32,
+    /// Without a connection.
+    pub free: u32,
+    /// Only for connections that root opens.
+    pub reserved: u32,
+    /// Connections that found none when they began because their user held its share.
+    pub beyond_share: u64,
+    /// The users that hold most, at most [`HOLDERS_MAX`], those who hold most first.
+    pub holders: Vec<HolderStatus>,
+}
+
+/// A user and its slots.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HolderStatus {
+    /// As the initial user namespace numbers it.
+    pub uid: u32,
+    /// How many its connections hold.
+    pub slots: u32,
+}
+
+/// Users that a document names.
+pub const HOLDERS_MAX: usize = 16;
+/// And the table.
+const HOLDERS_SHOWN: usize = 4;
 
 /// What was counted since the start of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +97,7 @@ pub struct Totals {
     pub stale: u64,
     /// Connections whose algorithm failed.
     pub failed: u64,
-    /// Silent connections that lost their slots because few were left.
+    /// Idle connections that gave up their slots because few were left or others had found none.
     #[serde(default)]
     pub taken_back: u64,
 }
@@ -151,6 +183,7 @@ impl AgentStatus {
                 write!(out, "  {name} {count}")?;
             }
             writeln!(out)?;
+            algorithm.slots.write_row(out)?;
         }
         for rule in &self.rules {
             writeln!(out, "rule {rule}")?;
@@ -163,7 +196,7 @@ impl AgentStatus {
              {decisions} decisions, {stale} too late; {failed} failed"
         )?;
         if taken_back > 0 {
-            writeln!(out, "{taken_back} silent connections have lost their slots")?;
+            writeln!(out, "{taken_back} idle connections have given up their slots")?;
         }
         if let Some(recording) = &self.recording {
             let state = if recording.ended { "has ended" } else { "goes on" };
@@ -194,6 +227,20 @@ impl AgentStatus {
             None | Some(0) => Ok(()),
             Some(more) => writeln!(out, "and {more} more: --json shows all"),
         }
+    }
+}
+
+impl SlotsStatus {
+    fn write_row(&self, out: &mut String) -> std::fmt::Result {
+        let Self { total, free, reserved, beyond_share, holders } = self;
+        write!(out, "  slots: {free} of {total} free, {reserved} for root alone")?;
+        for (at, HolderStatus { uid, slots }) in holders.iter().take(HOLDERS_SHOWN).enumerate() {
+            write!(out, "{} uid {uid} {slots}", if at == 0 { "; held by" } else { "," })?;
+        }
+        if *beyond_share > 0 {
+            write!(out, "; {beyond_share} connections beyond their user's share")?;
+        }
+        writeln!(out)
     }
 }
 
@@ -246,6 +293,15 @@ mod tests {
                 name: "fb_copa".into(),
                 algorithm: "copa(flow=true)".into(),
                 counters: vec![("dropped".into(), 3), ("refused".into(), 0)],
+                slots: SlotsStatus {
+                    total: 16,
+                    free: 4,
+                    reserved: 1,
+                    beyond_share: 8,
+                    holders: [(65_534, 10), (0, 2)]
+                        .map(|(uid, slots)| HolderStatus { uid, slots })
+                        .to_vec(),
+                },
             }],
             rules: vec![":443=bbr".into()],
             recording: Some(RecordingStatus { file: "r".into(), ended: true }),
@@ -266,6 +322,8 @@ mod tests {
         let table = sample(42).table();
         for part in [
             "fb_copa (copa(flow=true))  dropped 3\n",
+            "  slots: 4 of 16 free, 1 for root alone; held by uid 65534 10, uid 0 2; 8 connections beyond \
+             their user's share\n",
             "rule :443=bbr",
             "recording r: has ended",
             "192.0.2.1:443",

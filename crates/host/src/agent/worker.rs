@@ -11,21 +11,21 @@
 //! sleep, of which the kernel's side is told, ends with the first record of any kind.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::{Counters, Datapath, Options, Record, Reporting};
-use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use nix::sys::time::TimeSpec;
 
 use super::connections::Connections;
 use super::flow::Terms;
+use super::idle::{self, IDLE_AFTER, Idle};
 use super::recording::{self, Recorder, SCHEMA, Start, Writer};
 use super::rules::Choice;
 use super::silence::Silence;
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
+use super::status::{HOLDERS_MAX, HolderStatus, SlotsStatus};
+use super::wakes::Wakes;
 use super::{AgentError, Cadence, Config, PERIOD_MAX, features};
 use crate::clock;
 use crate::daemon::control::{Answer, Request};
@@ -51,13 +51,9 @@ const STALE_AFTER: Duration = PERIOD_MAX.saturating_mul(2);
 const PROMPT: Duration = Duration::from_millis(1);
 /// How often connections are looked for whose end was not heard of.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Where no more than one slot in so many is free, those of connections are taken back that have been
-/// silent for [`SILENT`].
-const SPARE_PARTS: u32 = 8;
-/// Longer than most pauses, and what a connection loses that goes on is only its agent.
-const SILENT: Duration = Duration::from_secs(3600);
-/// Events taken from the kernel at a time.
-const EVENTS: usize = 16;
+/// Between two looks that are further apart the agent was stopped, or had no processor: what was written
+/// meanwhile may have found no room.
+const DEAF: Duration = Duration::from_secs(1);
 
 /// Runs an agent until it is told to stop; answers its last state. `started` is called once its names
 /// can be selected and its control socket is there.
@@ -88,6 +84,8 @@ struct AgentWorker {
     datapaths: Vec<Datapath>,
     /// Of each.
     silence: Vec<Silence>,
+    /// Requests for a slot of each that had been in vain at the last sweep.
+    in_vain: Vec<u64>,
     wakes: Wakes,
     connections: Connections,
     algorithms: Vec<AlgorithmStatus>,
@@ -104,6 +102,9 @@ struct AgentWorker {
     tell_started: Box<dyn FnOnce() + Send>,
     heard: Timestamp,
     swept: Timestamp,
+    /// The last look, and since when none was missed.
+    looked: Timestamp,
+    listening: Timestamp,
     is_pinned: bool,
 }
 
@@ -137,13 +138,14 @@ impl AgentWorker {
         Ok(Self {
             wakes: Wakes::of(&datapaths).map_err(AgentError::SetUp)?,
             silence: datapaths.iter().map(|_| Silence::default()).collect(),
+            in_vain: datapaths.iter().map(|datapath| datapath.counters().in_vain).collect(),
             datapaths,
             algorithms: choices
                 .iter()
                 .map(|choice| AlgorithmStatus {
                     name: choice.kernel_name(),
                     algorithm: choice.to_string(),
-                    counters: Vec::new(),
+                    ..AlgorithmStatus::default()
                 })
                 .collect(),
             rules: rules.rules().iter().map(ToString::to_string).collect(),
@@ -162,6 +164,8 @@ impl AgentWorker {
             tell_started: started,
             heard: now,
             swept: now,
+            looked: now,
+            listening: now,
             is_pinned: config.pins.is_some(),
         })
     }
@@ -172,6 +176,10 @@ impl AgentWorker {
             self.heard = clock::now();
         }
         let now = clock::now();
+        if now.saturating_since(self.looked) > DEAF {
+            self.listening = now;
+        }
+        self.looked = now;
         self.sweep(now)?;
         self.connections.on_timers(now);
         let (datapaths, latency) = (&mut self.datapaths, &mut self.latency);
@@ -202,27 +210,32 @@ impl AgentWorker {
         Ok(())
     }
 
-    /// Takes slots back that nobody is heard of, where few are left: those of connections whose end the
-    /// kernel has kept to itself are among them.
+    /// Takes the slots of idle connections back where others want them: those of connections whose end
+    /// the kernel has kept to itself are among them.
     fn take_back(&mut self, now: Timestamp) {
         for (table, datapath) in self.datapaths.iter_mut().enumerate() {
             let held = datapath.connections().map(|(flow, _)| flow);
             let heard = |flow| self.connections.heard(table, flow);
-            let silent = self.silence[table].longer_than(SILENT, now, held, heard);
-            if datapath.free_slots() > datapath.slots() / SPARE_PARTS {
+            let silent =
+                self.silence[table].longer_than(IDLE_AFTER, now, self.listening, held, heard);
+            let in_vain = datapath.counters().in_vain;
+            let is_wanted = std::mem::replace(&mut self.in_vain[table], in_vain) != in_vain;
+            let lacking = idle::lacking(datapath.slots(), datapath.free_slots(), is_wanted);
+            if lacking == 0 {
                 continue;
             }
+            let of_user = |(flow, since)| Some(Idle { flow, uid: datapath.uid(flow)?, since });
+            let idle = silent.into_iter().filter_map(of_user).collect();
             let mut count = 0;
-            for flow in silent.into_iter().filter(|flow| datapath.take_back(*flow)) {
-                self.connections.lose(table, flow);
-                count += 1;
+            for flow in idle::in_turn(idle, &datapath.holders()) {
+                if count < lacking && datapath.take_back(flow) {
+                    self.connections.lose(table, flow);
+                    count += 1;
+                }
             }
             if count > 0 {
                 let name = datapath.name();
-                tracing::info!(
-                    name,
-                    "{count} connections, silent for an hour, have lost their slots"
-                );
+                tracing::info!(name, "{count} idle connections have given up their slots");
             }
         }
     }
@@ -288,7 +301,9 @@ impl AgentWorker {
     fn status(&mut self) -> AgentStatus {
         let now = clock::now();
         for (algorithm, datapath) in self.algorithms.iter_mut().zip(&self.datapaths) {
-            algorithm.counters = named(datapath.counters());
+            let counters = datapath.counters();
+            algorithm.slots = slots(datapath, counters.beyond_share);
+            algorithm.counters = named(counters);
         }
         AgentStatus {
             schema: status::SCHEMA,
@@ -322,7 +337,7 @@ impl Worker for AgentWorker {
             self.datapaths.iter_mut().try_for_each(Datapath::pin).map_err(io::Error::other)?;
         }
         privileges::drop_unneeded()?;
-        self.wakes.add(mailbox.as_fd(), EpollFlags::EPOLLIN, COMMAND)?;
+        self.wakes.add_commands(mailbox.as_fd())?;
         std::mem::replace(&mut self.tell_started, Box::new(|| ()))();
         loop {
             self.round().map_err(io::Error::other)?;
@@ -347,7 +362,7 @@ fn register(config: &Config, choice: &Choice) -> Result<Datapath, forebay_ebpf::
     let name = choice.kernel_name();
     let pins = config.pins.as_ref().map(|folder| folder.join(&name));
     let ecn = choice.needs_marks();
-    Datapath::register(&Options { pins, ecn, ..Options::named(&name) })
+    Datapath::register(&Options { flows: config.slots, pins, ecn, ..Options::named(&name) })
 }
 
 /// Uses the processor for so long.
@@ -374,46 +389,14 @@ fn slack(period: Duration) -> Duration {
     shortest / SLACK_PARTS
 }
 
-/// What ends a sleep: a datapath, or a command.
-struct Wakes(Epoll);
-
-/// Keys of events.
-const DATAPATH: u64 = 0;
-const COMMAND: u64 = 1;
-
-impl Wakes {
-    fn of(datapaths: &[Datapath]) -> io::Result<Self> {
-        let wakes = Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
-        for datapath in datapaths {
-            wakes.add(datapath.as_fd(), EpollFlags::EPOLLIN | EpollFlags::EPOLLET, DATAPATH)?;
-        }
-        Ok(wakes)
-    }
-
-    fn add(&self, fd: BorrowedFd<'_>, flags: EpollFlags, key: u64) -> io::Result<()> {
-        Ok(self.0.add(fd, EpollEvent::new(flags, key))?)
-    }
-
-    /// Sleeps until something wakes us, at most so long; true: a command does.
-    fn wait(&self, time: Duration) -> io::Result<bool> {
-        let mut events = [EpollEvent::empty(); EVENTS];
-        // The time of epoll_wait is in whole milliseconds.
-        let time = TimeSpec::from(time);
-        // SAFETY: room for so many events, which are those of libc, and a time that outlives the call.
-        let count = unsafe {
-            libc::epoll_pwait2(
-                self.0.0.as_raw_fd(),
-                events.as_mut_ptr().cast(),
-                EVENTS as libc::c_int,
-                time.as_ref(),
-                std::ptr::null(),
-            )
-        };
-        match Errno::result(count) {
-            Ok(count) => Ok(events[..count as usize].iter().any(|event| event.data() == COMMAND)),
-            Err(Errno::EINTR) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+fn slots(datapath: &Datapath, beyond_share: u64) -> SlotsStatus {
+    let holders = datapath.holders().into_iter().take(HOLDERS_MAX);
+    SlotsStatus {
+        total: datapath.slots(),
+        free: datapath.free_slots(),
+        reserved: datapath.reserved_slots(),
+        beyond_share,
+        holders: holders.map(|it| HolderStatus { uid: it.uid, slots: it.slots }).collect(),
     }
 }
 
@@ -422,6 +405,9 @@ fn named(counters: Counters) -> Vec<(String, u64)> {
         opened,
         closed,
         refused,
+        beyond_share: _,
+        regained,
+        in_vain,
         records,
         dropped,
         fallbacks,
@@ -433,6 +419,8 @@ fn named(counters: Counters) -> Vec<(String, u64)> {
         ("opened", opened),
         ("closed", closed),
         ("refused", refused),
+        ("in_vain", in_vain),
+        ("regained", regained),
         ("records", records),
         ("dropped", dropped),
         ("fallbacks", fallbacks),

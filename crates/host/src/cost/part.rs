@@ -128,6 +128,7 @@ fn agent(spec: AgentSpec) -> Result<(), PartError> {
         pace: false,
         pins: None,
         recording: None,
+        slots: agent::SLOTS_DEFAULT,
         seed: Some(1),
         control: Some(spec.control),
     };

@@ -373,7 +373,7 @@ fn ten_thousand_short_connections_leave_no_slot_map_or_program() {
     };
     let maps = maps_of(&datapath);
     let programs = programs_with(&maps);
-    assert!(maps.len() == 6 && !programs.is_empty(), "{maps:?} {programs:?}");
+    assert!(maps.len() == 8 && !programs.is_empty(), "{maps:?} {programs:?}");
     let (address, received) = sink(CONNECTIONS as usize);
     let (mut opened, mut closed) = (0, 0);
     let mut numbers = BTreeSet::new();

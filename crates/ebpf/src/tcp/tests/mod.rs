@@ -10,6 +10,7 @@ mod native;
 mod no_room;
 mod recorded;
 mod safety;
+mod shares;
 mod silence;
 mod window;
 mod wire;

@@ -13,8 +13,8 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::slot::Slot;
 use super::super::{
-    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Mode, OPENED_WORD, Options,
-    Record, Reporting,
+    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Holder, Mode, NUMBERS_WORD,
+    Options, Record, Reporting,
 };
 use super::Random;
 use super::loopback::{
@@ -339,7 +339,7 @@ fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
 #[test]
 fn the_connection_after_four_thousand_million_has_a_number_too() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    datapath.counts.words()[OPENED_WORD].store(u64::from(u32::MAX), Ordering::Relaxed);
+    datapath.counts.words()[NUMBERS_WORD].store(u64::from(u32::MAX), Ordering::Relaxed);
     let (address, received) = sink(1);
     connect(address, datapath.name()).write_all(b"hello").expect("sent");
     assert_eq!(received.join().expect("received"), 5);
@@ -482,6 +482,7 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     // Its records are there and nobody answers them.
     until("it falls back", || second.mode(flow) == Some(Mode::Fallback));
     assert_eq!(second.counters().fallbacks, 1);
+    assert_eq!(second.holders(), [Holder { uid: 0, slots: 1 }]);
     until("it is led again", || {
         agent.serve(&mut second, Reporting::default());
         second.mode(flow) == Some(Mode::Agent)
@@ -490,6 +491,7 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     until("it ends", || agent.serve(&mut second, Reporting::default()));
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     assert_eq!(second.counters().closed, 1);
+    assert_eq!(second.holders(), []);
     second.unpin().expect("removed");
     assert!(!pins.exists());
     drop(second);

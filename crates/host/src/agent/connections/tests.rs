@@ -70,6 +70,11 @@ fn a_slot_that_is_used_again_is_another_connection() {
     tell(&mut connections, report);
     assert_eq!(connections.len(), 1);
     assert_eq!(connections.totals().closed, 1);
+    // Nor does anything else of it take the place of the other.
+    tell(&mut connections, first.round(20));
+    let status = connections.status(Timestamp::ZERO);
+    assert_eq!(status[0].remote.as_deref(), Some(REMOTE));
+    assert_eq!((status.len(), status[0].reports, connections.totals().opened), (1, 1, 2));
 }
 
 #[test]
