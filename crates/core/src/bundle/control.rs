@@ -27,7 +27,7 @@ use super::epoch::EpochSizer;
 use super::feedback::{Feedback, Progress, Sample};
 use super::rate::{LoopState, window_to_rate};
 use super::sendbox::SendboxConfig;
-use super::visibility::{Alarm, Totals, Visibility};
+use super::visibility::{Alarm, Loop, Totals, Verdict, Visibility};
 use super::{BoundaryMark, Departures, EpochSize, Report};
 use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
 use crate::cc::{CongestionControl, CongestionEvent, Field, Measurement, RttSample, SendLimits};
@@ -284,6 +284,8 @@ impl Control {
             self.cc.on_timer(now);
         }
         self.judge_reports(now);
+        let verdict = self.visibility.on_tick(now, self.loop_time());
+        self.take_verdict(now, verdict);
         self.enforce(now);
     }
 
@@ -461,7 +463,13 @@ impl Control {
             received: report.received_bytes,
         };
         let is_shaped = self.rate.is_some() && !self.config.dry_run;
-        let verdict = self.visibility.on_match(now, totals, self.loop_time(), is_shaped);
+        let min_rate = self.config.min_rate.unwrap_or(Rate::ZERO);
+        let around = Loop { time: self.loop_time(), is_shaped, min_rate };
+        let verdict = self.visibility.on_match(now, totals, &around);
+        self.take_verdict(now, verdict);
+    }
+
+    fn take_verdict(&mut self, now: Timestamp, verdict: Option<Verdict>) {
         self.feedback.set_visible(self.visibility.unseen(), self.visibility.missing());
         if verdict.is_some() {
             // Rates across it would count a part as unseen and a part as lost.
@@ -490,9 +498,8 @@ impl Control {
             let carried = self.bottleneck_rate().unwrap_or(Rate::ZERO).max(self.delivery_rate);
             self.wanted_rate.map(|rate| rate.min(carried))
         } else {
-            self.limited_rate(&limits)
+            self.limited_rate(&limits).map(|rate| self.visibility.bound(rate))
         };
-        self.wanted_rate = self.wanted_rate.map(|rate| self.visibility.bound(rate));
         let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
         self.rate = match (self.wanted_rate, self.config.max_rate) {
             (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),

@@ -15,6 +15,7 @@
 //! What is found to be unseen counts as arrived with what is seen. An estimate that is too high hides
 //! loss and nothing else, for arrival rates rest on when boundaries arrive; so it falls slowly.
 
+use crate::cc::estimators::SlidingMax;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Least time of a round, in which a share is measured; a loop time at least.
@@ -25,23 +26,37 @@ const ROUND_BYTES: f64 = 20.0 * PACKET_BYTES;
 const PACKET_BYTES: f64 = 1514.0;
 /// Missing beyond what is known to be unseen that is put to the test, and the same of bytes too many.
 const EXCESS: f64 = 0.04;
-/// Rounds in a row that show it.
-const ROUNDS: u32 = 3;
+/// Rounds before a test that it is compared with, and rounds in a row that show too many bytes.
+const ROUNDS: usize = 3;
+/// Evidence that is put to the test: a round with an excess adds 1, one without takes half of that
+/// away. So pulses add up, too.
+const EVIDENCE: f64 = 4.0;
+const EVIDENCE_DECAY: f64 = 0.5;
 /// Rate of the test over what the path would carry if it were congested, and over the rate before.
 const TEST_SHARE: f64 = 0.8;
 const TEST_SHARE_MIN: f64 = 0.5;
-/// Missing share from which on the rate is held until the test, at [`TEST_SHARE_MIN`] at least.
-const HOLD_EXCESS: f64 = 0.3;
+/// A rate that cannot be lowered to this share of itself cannot be tested.
+const TESTABLE: f64 = 0.9;
+/// Missing share from which on the rate is held at [`HOLD_SHARE`] of the most that has arrived within
+/// [`CARRIED_TIME`]: the path carries that, whatever is missing now.
+const HOLD_EXCESS: f64 = 0.2;
+const HOLD_SHARE: f64 = 1.0;
+const CARRIED_TIME: Duration = Duration::from_secs(5);
+/// Congestion does not explain that less arrives than this share of what is sent and has arrived of late.
+const EXPLAINED: f64 = 0.9;
 /// Standard deviations between the two outcomes when the test is judged.
 const DEVIATIONS: f64 = 4.0;
 /// A test that cannot be judged ends after so long, and so many loop times.
 const TEST_MAX: Duration = Duration::from_secs(2);
 const TEST_LOOPS_MAX: u32 = 10;
-/// Rest after a test that has found congestion or nothing; doubled each time up to the longest.
+/// Rest after a test, and time without control; both double each time up to the longest, and begin
+/// anew after [`CALM_TIME`] without an excess.
 const REST: Duration = Duration::from_secs(5);
-const REST_MAX: Duration = Duration::from_secs(80);
-/// Tests that found more unseen within [`UNSTEADY_TIME`] after which control is given up for a rest.
-const UNSTEADY_TESTS: u32 = 3;
+const REST_MAX: Duration = Duration::from_secs(20);
+const CALM_TIME: Duration = Duration::from_secs(60);
+/// Findings within [`UNSTEADY_TIME`] that more is unseen, or that congestion explains nothing, after
+/// which control is given up.
+const UNSTEADY_FINDINGS: u32 = 3;
 const UNSTEADY_TIME: Duration = Duration::from_secs(30);
 /// The same beyond what chance makes of it.
 const CHANCE_DEVIATIONS: f64 = 3.0;
@@ -49,6 +64,8 @@ const CHANCE_DEVIATIONS: f64 = 3.0;
 const GAIN: f64 = 0.05;
 /// A smaller share is none.
 const NEGLIGIBLE: f64 = 0.01;
+/// An alarm stands for so long after its last sign.
+const ALARM_TIME: Duration = Duration::from_secs(10);
 
 /// Totals at a boundary that was matched.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +79,7 @@ pub struct Totals {
 }
 
 /// A stretch of the traffic between two boundaries.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     seconds: f64,
     sent: f64,
@@ -78,6 +95,15 @@ impl Stretch {
         }
     }
 
+    /// The rounds as one.
+    fn sum(rounds: &[Self]) -> Self {
+        rounds.iter().fold(Self::default(), |sum, round| Self {
+            seconds: sum.seconds + round.seconds,
+            sent: sum.sent + round.sent,
+            received: sum.received + round.received,
+        })
+    }
+
     fn seen(&self) -> f64 {
         if self.sent > 0.0 { self.received / self.sent } else { 1.0 }
     }
@@ -90,8 +116,8 @@ impl Stretch {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Watching,
-    Testing { before: Stretch, since: Timestamp, start: Option<Totals> },
-    Resting { until: Timestamp },
+    Testing { before: Stretch, rate: Rate, since: Timestamp, start: Option<Totals> },
+    Resting { until: Timestamp, after_congestion: bool },
 }
 
 /// What a match may lead to.
@@ -99,7 +125,7 @@ enum Phase {
 pub enum Verdict {
     /// More is unseen than was known: what control has learnt rests on too little.
     Unseen,
-    /// What is seen changes by itself again and again: control is given up for now.
+    /// What is seen changes by itself again and again, or cannot be tested: control is given up for now.
     Unsteady,
 }
 
@@ -131,84 +157,102 @@ impl Alarm {
     }
 }
 
+/// The loop around it, at a match.
+#[derive(Clone, Copy, Debug)]
+pub struct Loop {
+    /// From departure to report.
+    pub time: Duration,
+    /// A rate is enforced, without which nothing can be tested.
+    pub is_shaped: bool,
+    /// No lower rate is ever enforced.
+    pub min_rate: Rate,
+}
+
 /// Watches the share that the receivebox sees.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Visibility {
     unseen: f64,
     /// Missing beyond it in the last round, 0 where it is too little to count.
     excess: f64,
+    excess_at: Option<Timestamp>,
     phase: Phase,
     last: Option<Totals>,
     round: Option<Totals>,
-    /// Where the rounds in a row began that show an excess, and how many they are.
-    excess_since: Option<Totals>,
-    excess_rounds: u32,
-    /// Least rate until a test begins: a loop at its floor could not be tested.
-    held: Option<Rate>,
+    /// The last rounds, and which of them is the oldest.
+    rounds: [Stretch; ROUNDS],
+    oldest: usize,
+    evidence: f64,
+    /// Bytes per second that arrived in a round, what is known to be unseen included.
+    carried: SlidingMax,
     /// Rounds in a row in which more arrived than was sent.
-    foreign_rounds: u32,
+    foreign_rounds: usize,
+    foreign_at: Option<Timestamp>,
     rest: Duration,
+    findings: u32,
     found_at: Option<Timestamp>,
-    found: u32,
+    /// Control was given up a short while ago: one finding more will do.
     unsteady_until: Option<Timestamp>,
 }
 
-impl Default for Visibility {
+impl Default for Phase {
     fn default() -> Self {
-        Self {
-            unseen: 0.0,
-            excess: 0.0,
-            phase: Phase::Watching,
-            last: None,
-            round: None,
-            excess_since: None,
-            excess_rounds: 0,
-            held: None,
-            foreign_rounds: 0,
-            rest: REST,
-            found_at: None,
-            found: 0,
-            unsteady_until: None,
-        }
+        Self::Watching
     }
 }
 
 impl Visibility {
-    /// Takes a boundary matched in order. `is_shaped`: a rate is enforced, without which nothing can
-    /// be tested.
-    pub fn on_match(
-        &mut self,
-        now: Timestamp,
-        totals: Totals,
-        loop_time: Duration,
-        is_shaped: bool,
-    ) -> Option<Verdict> {
+    /// Takes a boundary matched in order.
+    pub fn on_match(&mut self, now: Timestamp, totals: Totals, around: &Loop) -> Option<Verdict> {
         if self.last.replace(totals).is_some_and(|last| totals.received < last.received) {
             self.forget_receivebox();
         }
-        if let Some(round) = self.round_until(&totals, loop_time) {
-            self.on_round(now, totals, round, is_shaped);
+        if let Some(round) = self.round_until(&totals, around.time)
+            && let Some(verdict) = self.on_round(now, round, around)
+        {
+            return Some(verdict);
         }
-        let Phase::Testing { before, since, start } = self.phase else { return None };
+        let Phase::Testing { before, since, start, .. } = &mut self.phase else { return None };
         // What left as the test began met a queue that was full before.
-        if totals.sent_at < since + loop_time / 4 {
+        if totals.sent_at < *since + around.time / 4 {
             return None;
         }
-        let Some(start) = start else {
-            self.phase = Phase::Testing { before, since, start: Some(totals) };
+        let Some(start) = *start else {
+            *start = Some(totals);
             return None;
         };
-        let verdict = self.judge(&before, &Stretch::between(&start, &totals));
-        let is_over = now.saturating_since(since) > TEST_MAX.max(loop_time * TEST_LOOPS_MAX);
-        match verdict {
-            Some(true) => Some(self.found_unseen(now, &before, &start, &totals)),
-            None if !is_over => None,
-            _ => {
-                self.phase = Phase::Resting { until: now + self.rest };
-                self.rest = (self.rest * 2).min(REST_MAX);
+        let (before, under) = (*before, Stretch::between(&start, &totals));
+        match self.judge(&before, &under)? {
+            true => Some(self.found_unseen(now, &before, &under)),
+            false => {
+                self.carried.clear();
+                let carried = under.received / under.seconds;
+                self.carried.push(
+                    now.as_secs_f64(),
+                    carried / (1.0 - self.unseen),
+                    CARRIED_TIME.as_secs_f64(),
+                );
+                self.rest(now, true);
                 None
             }
         }
+    }
+
+    /// Time passes.
+    pub fn on_tick(&mut self, now: Timestamp, loop_time: Duration) -> Option<Verdict> {
+        match self.phase {
+            Phase::Testing { since, before, .. }
+                if now.saturating_since(since) > TEST_MAX.max(loop_time * TEST_LOOPS_MAX) =>
+            {
+                let excess = 1.0 - before.seen() / (1.0 - self.unseen);
+                if excess > HOLD_EXCESS {
+                    return Some(self.give_up(now));
+                }
+                self.rest(now, false);
+            }
+            Phase::Resting { until, .. } if now >= until => self.phase = Phase::Watching,
+            _ => {}
+        }
+        None
     }
 
     /// The round that ends with `totals`, if it is long enough.
@@ -224,9 +268,16 @@ impl Visibility {
         Some(round)
     }
 
-    fn on_round(&mut self, now: Timestamp, end: Totals, round: Stretch, is_shaped: bool) {
+    fn on_round(&mut self, now: Timestamp, round: Stretch, around: &Loop) -> Option<Verdict> {
         let missing = 1.0 - round.seen();
         self.foreign_rounds = if missing < -EXCESS { self.foreign_rounds + 1 } else { 0 };
+        if self.foreign_rounds >= ROUNDS {
+            self.foreign_at = Some(now);
+        }
+        self.rounds[self.oldest] = round;
+        self.oldest = (self.oldest + 1) % ROUNDS;
+        let arrived = (round.received / (1.0 - self.unseen)).min(round.sent) / round.seconds;
+        self.carried.push(now.as_secs_f64(), arrived, CARRIED_TIME.as_secs_f64());
         let excess = 1.0 - round.seen() / (1.0 - self.unseen);
         let is_excess = excess > EXCESS.max(CHANCE_DEVIATIONS * self.chance(&round));
         self.excess = if is_excess { excess } else { 0.0 };
@@ -236,29 +287,70 @@ impl Visibility {
                 self.unseen = 0.0;
             }
         }
-        if let Phase::Resting { until } = self.phase
-            && now >= until
-        {
-            self.phase = Phase::Watching;
-        }
         if !is_excess {
-            (self.excess_rounds, self.excess_since, self.held) = (0, None, None);
-            return;
+            self.evidence = (self.evidence - EVIDENCE_DECAY).max(0.0);
+            return None;
         }
-        self.excess_rounds += 1;
-        if self.excess > HOLD_EXCESS && self.held.is_none() {
-            self.held = Some(Rate::from_bytes_per_sec_f64(TEST_SHARE_MIN * round.bytes_per_s()));
+        if self.excess_at.is_none_or(|at| now.saturating_since(at) > CALM_TIME) {
+            (self.rest, self.unsteady_until) = (Duration::ZERO, None);
         }
-        let Some(start) = self.excess_since else {
-            // From its end on: the round itself may have begun before.
-            self.excess_since = Some(end);
-            return;
-        };
-        if self.excess_rounds > ROUNDS && is_shaped && matches!(self.phase, Phase::Watching) {
-            let before = Stretch::between(&start, &end);
-            self.phase = Phase::Testing { before, since: now, start: None };
-            (self.excess_rounds, self.excess_since, self.held) = (0, None, None);
+        self.excess_at = Some(now);
+        self.evidence = (self.evidence + 1.0).min(EVIDENCE);
+        if self.evidence < EVIDENCE || !around.is_shaped {
+            return None;
         }
+        match self.phase {
+            Phase::Watching => {}
+            Phase::Resting { after_congestion: true, .. }
+                if arrived < EXPLAINED * self.carried.value().min(round.bytes_per_s()) =>
+            {
+                if self.is_unsteady_with(now) {
+                    return Some(self.give_up(now));
+                }
+            }
+            _ => return None,
+        }
+        self.test(now, around)
+    }
+
+    /// Begins a test, or gives up where none can be made.
+    fn test(&mut self, now: Timestamp, around: &Loop) -> Option<Verdict> {
+        let before = Stretch::sum(&self.rounds);
+        let carried = before.seen() / (1.0 - self.unseen);
+        let share = (TEST_SHARE * carried).max(TEST_SHARE_MIN);
+        let rate = Rate::from_bytes_per_sec_f64(share * before.bytes_per_s());
+        self.evidence = 0.0;
+        if around.min_rate.as_bytes_per_sec_f64() > TESTABLE * before.bytes_per_s() {
+            return Some(self.give_up(now));
+        }
+        self.phase =
+            Phase::Testing { before, rate: rate.max(around.min_rate), since: now, start: None };
+        None
+    }
+
+    fn rest(&mut self, now: Timestamp, after_congestion: bool) {
+        self.phase = Phase::Resting { until: now + self.next_rest(), after_congestion };
+    }
+
+    fn next_rest(&mut self) -> Duration {
+        self.rest = (self.rest * 2).clamp(REST, REST_MAX);
+        self.rest
+    }
+
+    /// Counts a finding; whether what is seen changes by itself again and again.
+    fn is_unsteady_with(&mut self, now: Timestamp) -> bool {
+        let is_again = self.found_at.is_some_and(|at| now.saturating_since(at) < UNSTEADY_TIME);
+        self.findings = if is_again { self.findings + 1 } else { 1 };
+        self.found_at = Some(now);
+        self.findings >= UNSTEADY_FINDINGS || self.unsteady_until.is_some()
+    }
+
+    /// Control is given up for a while.
+    fn give_up(&mut self, now: Timestamp) -> Verdict {
+        let until = now + self.next_rest();
+        (self.findings, self.unsteady_until) = (0, Some(until));
+        self.phase = Phase::Resting { until, after_congestion: false };
+        Verdict::Unsteady
     }
 
     /// Standard deviation of a round's seen share over the one expected, by chance alone.
@@ -280,36 +372,18 @@ impl Visibility {
         is_told.then(|| under.seen() < middle)
     }
 
-    fn found_unseen(
-        &mut self,
-        now: Timestamp,
-        before: &Stretch,
-        start: &Totals,
-        end: &Totals,
-    ) -> Verdict {
+    fn found_unseen(&mut self, now: Timestamp, before: &Stretch, under: &Stretch) -> Verdict {
         // Of a share that is not the same at both rates, the lesser: more is tested again.
-        let under = Stretch::between(start, end);
         self.unseen = (1.0 - before.seen().max(under.seen())).clamp(0.0, 0.99);
         self.excess = 0.0;
         self.phase = Phase::Watching;
         self.round = None;
-        let is_again = self.found_at.is_some_and(|at| now.saturating_since(at) < UNSTEADY_TIME);
-        self.found = if is_again { self.found + 1 } else { 1 };
-        self.found_at = Some(now);
-        if self.found < UNSTEADY_TESTS {
-            return Verdict::Unseen;
-        }
-        self.found = 0;
-        self.unsteady_until = Some(now + self.rest);
-        self.phase = Phase::Resting { until: now + self.rest };
-        self.rest = (self.rest * 2).min(REST_MAX);
-        Verdict::Unsteady
+        if self.is_unsteady_with(now) { self.give_up(now) } else { Verdict::Unseen }
     }
 
     /// The receivebox counts anew.
     pub fn forget_receivebox(&mut self) {
-        (self.last, self.round, self.held) = (None, None, None);
-        (self.excess_since, self.excess_rounds) = (None, 0);
+        (self.last, self.round, self.excess, self.evidence) = (None, None, 0.0, 0.0);
         if let Phase::Testing { .. } = self.phase {
             self.phase = Phase::Watching;
         }
@@ -318,13 +392,11 @@ impl Visibility {
     /// The rate that is wanted for what there is to find out, of the one that control asks for.
     pub fn bound(&self, rate: Rate) -> Rate {
         match self.phase {
-            Phase::Testing { before, .. } => {
-                let carried = before.seen() / (1.0 - self.unseen);
-                let share = (TEST_SHARE * carried).max(TEST_SHARE_MIN);
-                Rate::from_bytes_per_sec_f64(share * before.bytes_per_s())
+            Phase::Testing { rate, .. } => rate,
+            _ if self.excess > HOLD_EXCESS => {
+                rate.max(Rate::from_bytes_per_sec_f64(HOLD_SHARE * self.carried.value()))
             }
-            Phase::Watching => self.held.map_or(rate, |held| rate.max(held)),
-            Phase::Resting { .. } => rate,
+            _ => rate,
         }
     }
 
@@ -340,10 +412,11 @@ impl Visibility {
 
     /// What an operator should look into.
     pub fn alarm(&self, now: Timestamp) -> Option<Alarm> {
-        if self.is_unsteady(now) {
+        if self.unsteady_until.is_some_and(|until| now < until + ALARM_TIME) {
             return Some(Alarm::Unsteady);
         }
-        let foreign = (self.foreign_rounds >= ROUNDS).then_some(Alarm::Foreign);
+        let is_foreign = self.foreign_at.is_some_and(|at| now.saturating_since(at) < ALARM_TIME);
+        let foreign = is_foreign.then_some(Alarm::Foreign);
         foreign.or((self.unseen > 0.0).then_some(Alarm::Unseen))
     }
 
@@ -359,6 +432,7 @@ mod tests {
 
     const LOOP: Duration = Duration::from_millis(50);
     const MATCH_S: f64 = 0.005;
+    const AROUND: Loop = Loop { time: LOOP, is_shaped: true, min_rate: Rate::ZERO };
 
     /// A path that carries `capacity` (bytes per second) past a receivebox that sees a part.
     struct Path {
@@ -392,7 +466,8 @@ mod tests {
                 let arrived = rate.min(self.capacity) * seen;
                 self.totals.received += ByteCount::new((arrived * MATCH_S) as u64);
                 let now = self.totals.sent_at + LOOP;
-                self.verdicts.extend(self.visibility.on_match(now, self.totals, LOOP, true));
+                self.verdicts.extend(self.visibility.on_match(now, self.totals, &AROUND));
+                self.verdicts.extend(self.visibility.on_tick(now, LOOP));
             }
         }
     }
@@ -405,7 +480,7 @@ mod tests {
             assert_eq!(path.verdicts, [Verdict::Unseen], "{seen}");
             assert!((path.visibility.unseen() - (1.0 - seen)).abs() < 0.01, "{seen}");
             assert_eq!(path.visibility.missing(), 0.0);
-            assert!(path.least_share >= TEST_SHARE_MIN, "{seen}: {}", path.least_share);
+            assert!(path.least_share > TEST_SHARE_MIN - 1e-6, "{seen}: {}", path.least_share);
             assert_eq!(path.visibility.alarm(path.totals.sent_at), Some(Alarm::Unseen));
         }
     }
@@ -453,7 +528,9 @@ mod tests {
         let mut path = Path::new(1e9);
         path.run(2.0, 2.5e6, 1.5);
         assert_eq!(path.visibility.alarm(path.totals.sent_at), Some(Alarm::Foreign));
-        path.run(1.0, 2.5e6, 1.0);
+        path.run(9.0, 2.5e6, 1.0);
+        assert_eq!(path.visibility.alarm(path.totals.sent_at), Some(Alarm::Foreign));
+        path.run(2.0, 2.5e6, 1.0);
         assert_eq!(path.visibility.alarm(path.totals.sent_at), None);
     }
 }

@@ -1,0 +1,284 @@
+//! What a receivebox does not see must not throttle what it sees: a bundle of two classes in front of a
+//! bottleneck, one of which dies on the way to it, at shares that change with time.
+
+use std::collections::VecDeque;
+
+use forebay_core::bundle::control::{Control, SUPPLIED};
+use forebay_core::bundle::sendbox::SendboxConfig;
+use forebay_core::bundle::{BoundaryMark, DepartureCounters, Report};
+use forebay_core::qdisc::Backlog;
+use forebay_core::spec::Spec;
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
+
+const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
+const PACKET_BYTES: u64 = 1514;
+const PACKET_BITS: f64 = PACKET_BYTES as f64 * 8.0;
+const CAPACITY_MBIT: f64 = 20.0;
+const BUFFER_PACKETS: usize = 208;
+const ONE_WAY: Duration = Duration::from_millis(20);
+const STEP: Duration = Duration::from_micros(100);
+const TICK_STEPS: u64 = 50;
+/// What is measured begins here.
+const WARMUP_S: f64 = 5.0;
+const MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+
+/// Mbit/s that hosts offer at a time in seconds.
+type Load = Box<dyn Fn(f64) -> f64>;
+
+/// What both classes send, and for how long.
+struct Case {
+    name: String,
+    seen: Load,
+    blind: Load,
+    seconds: f64,
+}
+
+impl Case {
+    fn new(
+        name: &str,
+        seconds: f64,
+        seen: impl Fn(f64) -> f64 + 'static,
+        blind: impl Fn(f64) -> f64 + 'static,
+    ) -> Self {
+        Self { name: name.into(), seen: Box::new(seen), blind: Box::new(blind), seconds }
+    }
+}
+
+#[derive(Debug)]
+struct Outcome {
+    /// Mbit/s of the class that is seen.
+    goodput: f64,
+    /// Share of the time in which a rate is enforced.
+    shaped: f64,
+    /// Mbit/s of the class that is seen, in the last ten seconds.
+    last: f64,
+}
+
+/// A class's queue in front of the shaper, in packets.
+struct Class {
+    queue: f64,
+    limit: f64,
+}
+
+impl Class {
+    fn offer(&mut self, mbit: f64) {
+        self.queue = (self.queue + mbit * 1e6 * STEP.as_secs_f64() / PACKET_BITS).min(self.limit);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue < 1.0
+    }
+}
+
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn run(law: &str, case: &Case) -> Outcome {
+    let config =
+        SendboxConfig { min_rate: Some(MIN_RATE), max_rate: None, dry_run: false, seed: 1 };
+    let cc = forebay_core::cc::build(&Spec::named(law), SUPPLIED).unwrap();
+    let mut control = Control::new(config, cc);
+    let mut departures = DepartureCounters::default();
+    let mut seen = Class { queue: 0.0, limit: 600.0 };
+    let mut blind = Class { queue: 0.0, limit: 200.0 };
+    let (mut may_send, mut may_forward) = (0.0_f64, 0.0_f64);
+    let mut number = 0;
+    let mut bottleneck = VecDeque::new();
+    let mut flying = VecDeque::new();
+    let mut reports: VecDeque<(Timestamp, Report)> = VecDeque::new();
+    let mut received: u64 = 0;
+    let (mut at_warmup, mut near_end) = (0, 0);
+    let (mut shaped_steps, mut steps) = (0_u64, 0_u64);
+    let mut was_empty = true;
+    for step in 0..(case.seconds / STEP.as_secs_f64()) as u64 {
+        let elapsed_s = step as f64 * STEP.as_secs_f64();
+        let now = Timestamp::from_nanos(1_000_000_000) + STEP * step as u32;
+        seen.offer((case.seen)(elapsed_s));
+        blind.offer((case.blind)(elapsed_s));
+        let is_empty = seen.is_empty() && blind.is_empty();
+        let backlog = |seen: &Class, blind: &Class| {
+            let packets = seen.queue as u64 + blind.queue as u64;
+            Backlog { packets, bytes: ByteCount::new(packets * PACKET_BYTES) }
+        };
+        if is_empty != was_empty {
+            control.on_queue(now, backlog(&seen, &blind));
+            was_empty = is_empty;
+        }
+        let rate = control.rate().map_or(1e9, |rate| rate.as_bits_per_sec() as f64);
+        let per_step = rate * STEP.as_secs_f64() / PACKET_BITS;
+        may_send = (may_send + per_step).min(2.0 + per_step);
+        while may_send >= 1.0 && !(seen.is_empty() && blind.is_empty()) {
+            may_send -= 1.0;
+            number += 1;
+            let is_blind = seen.is_empty() || (!blind.is_empty() && number % 2 == 0);
+            if is_blind {
+                blind.queue -= 1.0
+            } else {
+                seen.queue -= 1.0
+            }
+            let hash = mix(number);
+            let is_boundary = control.epoch_size().is_boundary(hash);
+            let mark = is_boundary.then_some(BoundaryMark { hash, identity: number });
+            control.on_departures(&departures.count(now, ByteCount::new(PACKET_BYTES), mark));
+            if !is_blind && bottleneck.len() < BUFFER_PACKETS {
+                bottleneck.push_back(hash);
+            }
+        }
+        may_forward += CAPACITY_MBIT * 1e6 * STEP.as_secs_f64() / PACKET_BITS;
+        while may_forward >= 1.0
+            && let Some(hash) = bottleneck.pop_front()
+        {
+            may_forward -= 1.0;
+            flying.push_back((now + ONE_WAY, hash));
+        }
+        may_forward = may_forward.min(1.0);
+        while let Some(&(at, hash)) = flying.front()
+            && at <= now
+        {
+            flying.pop_front();
+            received += 1;
+            let epoch_size = control.epoch_size();
+            if epoch_size.is_boundary(hash) {
+                let report = Report {
+                    hash,
+                    received_at: at,
+                    received_bytes: ByteCount::new(received * PACKET_BYTES),
+                    received_packets: received,
+                    received_ce: 0,
+                    epoch_size,
+                };
+                reports.push_back((at + ONE_WAY, report));
+            }
+        }
+        while let Some((at, report)) = reports.front()
+            && *at <= now
+        {
+            control.on_report(now, report);
+            reports.pop_front();
+        }
+        if step % TICK_STEPS == 0 {
+            control.on_tick(now, backlog(&seen, &blind));
+        }
+        if elapsed_s < WARMUP_S {
+            at_warmup = received;
+        } else {
+            steps += 1;
+            shaped_steps += u64::from(control.rate().is_some());
+        }
+        if elapsed_s < case.seconds - 10.0 {
+            near_end = received;
+        }
+    }
+    let mbit = |packets: u64, seconds: f64| packets as f64 * PACKET_BITS * 1e-6 / seconds;
+    Outcome {
+        goodput: mbit(received - at_warmup, case.seconds - WARMUP_S),
+        shaped: shaped_steps as f64 / steps as f64,
+        last: mbit(received - near_end, 10.0),
+    }
+}
+
+/// Each case with each law.
+fn run_all(cases: &[Case]) -> Vec<(String, Outcome)> {
+    let runs = cases.iter().flat_map(|case| LAWS.map(|law| (law, case)));
+    runs.map(|(law, case)| (format!("{law}, {}", case.name), run(law, case))).collect()
+}
+
+/// Those that are not as demanded.
+fn failures(cases: &[Case], is_good: impl Fn(&Outcome) -> bool) -> Vec<(String, Outcome)> {
+    run_all(cases).into_iter().filter(|(_, outcome)| !is_good(outcome)).collect()
+}
+
+/// More than the path carries.
+fn greedy(_elapsed_s: f64) -> f64 {
+    1.2 * CAPACITY_MBIT
+}
+
+#[test]
+fn a_constant_blind_share_costs_neither_goodput_nor_shaping() {
+    let cases: Vec<_> = [0.0, 1.5, 3.0, 6.0, 12.0, 40.0]
+        .into_iter()
+        .map(|mbit| {
+            let blind = move |at| if at > 5.0 { mbit } else { 0.0 };
+            Case::new(&format!("{mbit} Mbit/s blind"), 60.0, greedy, blind)
+        })
+        .collect();
+    let failures = failures(&cases, |outcome| outcome.goodput >= 19.0 && outcome.shaped >= 0.9);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn pulses_of_blind_traffic_do_not_ratchet_the_rate_down() {
+    let mut cases = Vec::new();
+    for mbit in [6.0, 8.0, 16.0] {
+        for period in [0.3, 0.6, 2.0, 5.0] {
+            for duty in [0.3, 0.5, 0.7] {
+                let blind =
+                    move |at: f64| if at > 5.0 && at % period < period * duty { mbit } else { 0.0 };
+                let name = format!("pulses of {mbit} Mbit/s, {duty} of {period} s");
+                cases.push(Case::new(&name, 60.0, greedy, blind));
+            }
+        }
+    }
+    let outcomes = run_all(&cases);
+    let mean =
+        outcomes.iter().map(|(_, outcome)| outcome.goodput).sum::<f64>() / outcomes.len() as f64;
+    assert!(mean >= 19.0, "{mean} Mbit/s: {outcomes:#?}");
+    // Pulses shorter than a round look like a constant share, of which a fair queue gives them half.
+    let failures: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.goodput < 14.0).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn a_blind_share_that_changes_slowly_costs_no_goodput() {
+    let cases: Vec<_> = [6.0, 10.0, 20.0, 40.0]
+        .into_iter()
+        .map(|period| {
+            let blind = move |at: f64| {
+                if at > 5.0 {
+                    6.0 + 4.0 * (at * core::f64::consts::TAU / period).sin()
+                } else {
+                    0.0
+                }
+            };
+            Case::new(&format!("a sine of {period} s"), 120.0, greedy, blind)
+        })
+        .collect();
+    let failures = failures(&cases, |outcome| outcome.goodput >= 18.0);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn a_quiet_time_before_does_not_hide_that_a_part_is_blind() {
+    let mut cases = Vec::new();
+    for (mbit, share) in [(0.5, 0.5), (1.0, 0.2), (2.0, 0.5)] {
+        for quiet in [30.0, 100.0] {
+            let of = move |seen: f64| seen * share / (1.0 - share);
+            let seen = move |at| if at < quiet { mbit } else { greedy(at) };
+            let name = format!("{mbit} Mbit/s for {quiet} s, {share} blind");
+            cases.push(Case::new(&name, quiet + 30.0, seen, move |at| of(seen(at))));
+        }
+    }
+    let failures = failures(&cases, |outcome| outcome.last >= 19.0);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn what_was_congestion_once_or_five_times_may_be_blindness_later() {
+    let pulses = [8.0, 17.0, 32.0, 58.0, 105.0];
+    let cases: Vec<_> = [0.46, 0.5, 0.54]
+        .into_iter()
+        .map(|on| {
+            let blind = move |at: f64| {
+                let is_pulse = pulses.iter().any(|from| (*from..from + on).contains(&at));
+                if at > 108.0 { 12.0 } else { 2.0 * f64::from(u8::from(is_pulse)) }
+            };
+            Case::new(&format!("five pulses of {on} s"), 150.0, greedy, blind)
+        })
+        .collect();
+    let failures = failures(&cases, |outcome| outcome.last >= 19.0 && outcome.goodput >= 19.0);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
