@@ -5,8 +5,11 @@ mod by_hand;
 mod clean_stop;
 mod flood;
 mod kernel_path;
+#[path = "../outputs/mod.rs"]
+mod outputs;
 mod reload;
 mod two_bundles;
+mod unwritable_log;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
