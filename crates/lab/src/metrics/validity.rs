@@ -201,15 +201,21 @@ mod tests {
     #[test]
     fn a_shallow_buffer_asks_for_a_machine_that_stops_for_less() {
         let mut experiment = testing::experiment();
-        let limit = |packets: &str| Spec::named("fifo").with("limit", Value::Text(packets.into()));
+        let limit = |queue: &str| Spec::named("fifo").with("limit", Value::Text(queue.into()));
         let rate = Rate::from_mbit_per_sec(96);
         experiment.forward.nominal_rate = Some(rate);
         experiment.reverse.nominal_rate = Some(rate);
         experiment.reverse.qdisc = limit("1200p");
         // 1514 bytes take 126 us.
-        for (packets, limit_ns) in [("10p", 630_833), ("79p", 4_983_583), ("1200p", 5_000_000)] {
-            experiment.forward.qdisc = limit(packets);
-            assert_eq!(lateness_p999_ns(&experiment, "forward"), limit_ns, "{packets}");
+        for (queue, limit_ns) in [
+            ("10p", 630_833),
+            ("79p", 4_983_583),
+            ("1200p", 5_000_000),
+            ("2ms", 1_000_000),
+            ("1ms", 630_833),
+        ] {
+            experiment.forward.qdisc = limit(queue);
+            assert_eq!(lateness_p999_ns(&experiment, "forward"), limit_ns, "{queue}");
             assert_eq!(lateness_p999_ns(&experiment, "reverse"), 5_000_000);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Limit, Rate};
@@ -147,11 +148,12 @@ impl Link {
 
     /// How long the link takes to send a full queue of full frames; `None` without a rate or limit.
     pub fn buffer_time(&self) -> Option<Duration> {
-        let bytes = match self.qdisc.limit("limit").ok()?? {
-            Limit::Packets(packets) => FULL_FRAME * packets,
-            Limit::Bytes(bytes) => bytes,
-        };
-        bytes.time_at(self.nominal_rate?)
+        let time_of = |bytes: ByteCount| bytes.time_at(self.nominal_rate?);
+        match self.qdisc.limit("limit").ok()?? {
+            Limit::Packets(packets) => time_of(FULL_FRAME * packets),
+            Limit::Bytes(bytes) => time_of(bytes),
+            Limit::Time(time) => Some(time.max(time_of(FULL_FRAME * FLOOR_PACKETS)?)),
+        }
     }
 
     /// Bits that the link can carry in `from..to`; `None` without a configured rate.

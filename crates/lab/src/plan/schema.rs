@@ -53,9 +53,10 @@ const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at m
 pub(super) const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
-                     limit = \"1200p\" }";
+                     limit = \"150ms\" }";
 const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \
-                          \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt";
+                          \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt, \
+                          or \"150ms\" where there is a rate";
 const FRAME: &str = "a size of a frame, \"64B\" to \"1514B\"";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";

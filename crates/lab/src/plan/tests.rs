@@ -133,6 +133,12 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         ("rtt =", "rttt =", "p.toml:6: bottleneck.rttt = \"50ms\": allowed is one of rate, trace"),
         ("stop = \"10s\"", "", "p.toml:1: stop is missing: allowed is a duration"),
         ("\"3bdp\"", "\"0p\"", "p.toml:7: bottleneck.qdisc.limit = \"0p\": allowed is 1p"),
+        ("\"3bdp\"", "\"11s\"", "p.toml:7: bottleneck.qdisc.limit = \"11s\": allowed is 1p"),
+        (
+            "[[flow]]",
+            "[reverse]\nqdisc = { kind = \"fifo\", limit = \"150ms\" }\n[[flow]]",
+            "p.toml:9: reverse.qdisc.limit = 150ms: allowed is packets or bytes",
+        ),
         (
             "kind = \"fifo\"",
             "kind = \"fofi\"",
