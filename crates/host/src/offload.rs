@@ -167,11 +167,21 @@ pub fn disable_all(device: &str) -> Result<(), OffloadError> {
 
 /// Switches an offload off, as far as the device obeys.
 pub fn disable(device: &str, offload: Offload) -> Result<(), OffloadError> {
+    switch(device, offload, false)
+}
+
+/// Switches an offload on, as far as the device obeys.
+pub(crate) fn enable(device: &str, offload: Offload) -> Result<(), OffloadError> {
+    switch(device, offload, true)
+}
+
+fn switch(device: &str, offload: Offload, on: bool) -> Result<(), OffloadError> {
     let (read, write, bit) = offload.command();
     // The flags share a word, so that the others are kept as they are.
     let value = ethtool_value(device, read, 0).map_err(os_error(device, offload))?;
-    // 1 bit means a plain switch, written as 0.
-    ethtool_value(device, write, value & !bit).map_err(os_error(device, offload))?;
+    // 1 bit means a plain switch, written as 0 or 1.
+    let value = if on { value | bit } else { value & !bit };
+    ethtool_value(device, write, value).map_err(os_error(device, offload))?;
     Ok(())
 }
 
