@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 mod agent;
+mod chaos;
 mod check_config;
 mod compare;
 mod daemons;
@@ -12,6 +13,8 @@ mod link;
 mod list;
 mod man;
 mod native;
+#[cfg(feature = "host")]
+mod observe;
 mod plan;
 mod platforms;
 mod replay;
@@ -61,6 +64,8 @@ pub enum Command {
     Demo(demo::Demo),
     /// Run plans and write results and a report.
     Run(run::Run),
+    /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
+    Chaos(chaos::Arguments),
     /// Write the report of a folder of results.
     Report(report::Report),
     /// Compare two folders of results.
@@ -103,6 +108,10 @@ pub enum Command {
     Completions(man::Completions),
     /// Print the manual page.
     Man(man::Man),
+    /// Watch the devices of a box.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    Observe(observe::Observe),
     /// Run one program of a testbed.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -115,6 +124,7 @@ impl Command {
         match self {
             Self::Demo(arguments) => arguments.execute(),
             Self::Run(arguments) => arguments.execute(),
+            Self::Chaos(arguments) => arguments.execute(),
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),
             Self::Export(arguments) => arguments.execute(),
@@ -136,6 +146,8 @@ impl Command {
             Self::Trace(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::Observe(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
         }

@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod clean_stop;
+mod conditions;
 mod flood;
 mod kernel_path;
 #[path = "../outputs/mod.rs"]
@@ -147,6 +148,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         algorithms: Vec::new(),
         agent: AgentSpec::default(),
         faults: Vec::new(),
+        upsets: Vec::new(),
         attack: None,
     }
 }
