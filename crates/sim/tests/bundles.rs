@@ -3,7 +3,7 @@
 use forebay_core::link;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
-use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Traffic};
 use forebay_sim::{BundleMetrics, Owner, Simulation, Stack};
 
@@ -285,8 +285,46 @@ fn a_receivebox_that_sees_a_part_of_the_traffic_costs_no_goodput() {
             let mut plan = eight_flows(Some(law));
             plan.bundles[0].unseen = Ratio::new(unseen).unwrap();
             let share = goodput(&plan, 8) / status_quo;
+            println!("{law}, {unseen} unseen: {share:.3}");
             if share < 0.95 {
                 worse.push(format!("{law}, {unseen} unseen: {share:.3}"));
+            }
+        }
+    }
+    assert!(worse.is_empty(), "{worse:#?}");
+}
+
+/// 8 Mbit/s of datagrams in eight flows that die right behind the sendbox, for so many seconds from
+/// each of these on.
+fn with_dying_datagrams(plan: &mut Network, bursts: &[(f64, f64)]) {
+    let (rate, packet) = (Rate::from_mbit_per_sec(1), ByteCount::new(1292));
+    for (start, seconds) in bursts {
+        let [start, seconds] = [*start, *seconds].map(Duration::from_secs_f64);
+        plan.flows.extend((0..8).map(|index| Flow {
+            cc: Spec::named("newreno"),
+            traffic: Traffic::Source(Source::Cbr { rate, packet }),
+            start: start + MS * index,
+            opened: None,
+            stop: Some(start + seconds),
+            data: vec![Hop::Sendbox(0), Hop::Delay(MS)],
+            back: vec![Hop::Link(1)],
+        }));
+    }
+}
+
+#[test]
+fn datagrams_that_die_before_the_receivebox_cost_the_other_flows_nothing() {
+    let status_quo = goodput(&eight_flows(None), 8);
+    let toggled: Vec<_> = (0..5).map(|turn| (5.0 + 5.0 * f64::from(turn), 2.5)).collect();
+    let mut worse = Vec::new();
+    for law in LAWS {
+        for (what, bursts) in [("steadily", &[(5.0, 20.0)][..]), ("now and then", &toggled)] {
+            let mut plan = eight_flows(Some(law));
+            with_dying_datagrams(&mut plan, bursts);
+            let share = goodput(&plan, 8) / status_quo;
+            println!("{law}, {what}: {share:.3}");
+            if share < 0.95 {
+                worse.push(format!("{law}, {what}: {share:.3}"));
             }
         }
     }

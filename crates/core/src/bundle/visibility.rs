@@ -30,7 +30,9 @@ const ROUNDS: u32 = 3;
 /// Rate of the test over what the path would carry if it were congested, and over the rate before.
 const TEST_SHARE: f64 = 0.8;
 const TEST_SHARE_MIN: f64 = 0.5;
-/// Missing share from which on the rate is held until the test, at [`TEST_SHARE_MIN`] at least.
+/// Missing share from which on the rate is held until the test, at [`TEST_SHARE_MIN`] at least, though
+/// there is a queue. Without one, any excess holds it where it was: until it is known what is missing,
+/// what is there must not pay for it.
 const HOLD_EXCESS: f64 = 0.3;
 /// Standard deviations between the two outcomes when the test is judged.
 const DEVIATIONS: f64 = 4.0;
@@ -45,8 +47,12 @@ const UNSTEADY_TESTS: u32 = 3;
 const UNSTEADY_TIME: Duration = Duration::from_secs(30);
 /// The same beyond what chance makes of it.
 const CHANCE_DEVIATIONS: f64 = 3.0;
-/// How much of the difference to what it shows a round takes over.
+/// How much of the difference to what it shows a round takes over, ...
 const GAIN: f64 = 0.05;
+/// ... unless it shows less of the unseen share than this and chance explain: then only after so long.
+/// What comes and goes, as by somebody's will, is found once.
+const SHOWN_SHARE: f64 = 0.75;
+const SHOWN_TIME: Duration = Duration::from_secs(20);
 /// A smaller share is none.
 const NEGLIGIBLE: f64 = 0.01;
 
@@ -135,6 +141,8 @@ impl Alarm {
 #[derive(Clone, Debug)]
 pub struct Visibility {
     unseen: f64,
+    /// When a round last showed it.
+    shown_at: Timestamp,
     /// Missing beyond it in the last round, 0 where it is too little to count.
     excess: f64,
     phase: Phase,
@@ -145,6 +153,8 @@ pub struct Visibility {
     excess_rounds: u32,
     /// Least rate until a test begins: a loop at its floor could not be tested.
     held: Option<Rate>,
+    /// Bytes per second sent in the last round without an excess.
+    calm_bytes_per_s: f64,
     /// Rounds in a row in which more arrived than was sent.
     foreign_rounds: u32,
     rest: Duration,
@@ -157,6 +167,7 @@ impl Default for Visibility {
     fn default() -> Self {
         Self {
             unseen: 0.0,
+            shown_at: Timestamp::ZERO,
             excess: 0.0,
             phase: Phase::Watching,
             last: None,
@@ -164,6 +175,7 @@ impl Default for Visibility {
             excess_since: None,
             excess_rounds: 0,
             held: None,
+            calm_bytes_per_s: 0.0,
             foreign_rounds: 0,
             rest: REST,
             found_at: None,
@@ -174,20 +186,20 @@ impl Default for Visibility {
 }
 
 impl Visibility {
-    /// Takes a boundary matched in order. `is_shaped`: a rate is enforced, without which nothing can
-    /// be tested.
+    /// Takes a boundary matched in order. `is_queued`: it has met a queue; `is_shaped`: a rate is
+    /// enforced, without which nothing can be tested.
     pub fn on_match(
         &mut self,
         now: Timestamp,
         totals: Totals,
         loop_time: Duration,
-        is_shaped: bool,
+        [is_queued, is_shaped]: [bool; 2],
     ) -> Option<Verdict> {
         if self.last.replace(totals).is_some_and(|last| totals.received < last.received) {
             self.forget_receivebox();
         }
         if let Some(round) = self.round_until(&totals, loop_time) {
-            self.on_round(now, totals, round, is_shaped);
+            self.on_round(now, totals, round, [is_queued, is_shaped]);
         }
         let Phase::Testing { before, since, start } = self.phase else { return None };
         // What left as the test began met a queue that was full before.
@@ -224,13 +236,25 @@ impl Visibility {
         Some(round)
     }
 
-    fn on_round(&mut self, now: Timestamp, end: Totals, round: Stretch, is_shaped: bool) {
+    fn on_round(
+        &mut self,
+        now: Timestamp,
+        end: Totals,
+        round: Stretch,
+        [is_queued, is_shaped]: [bool; 2],
+    ) {
         let missing = 1.0 - round.seen();
         self.foreign_rounds = if missing < -EXCESS { self.foreign_rounds + 1 } else { 0 };
         let excess = 1.0 - round.seen() / (1.0 - self.unseen);
         let is_excess = excess > EXCESS.max(CHANCE_DEVIATIONS * self.chance(&round));
         self.excess = if is_excess { excess } else { 0.0 };
-        if self.unseen > 0.0 && !is_excess {
+        let chance = CHANCE_DEVIATIONS * self.chance(&round) * (1.0 - self.unseen);
+        let is_shown = missing >= SHOWN_SHARE * self.unseen - chance;
+        if is_shown {
+            self.shown_at = now;
+        }
+        let is_gone = now.saturating_since(self.shown_at) >= SHOWN_TIME;
+        if self.unseen > 0.0 && !is_excess && (is_shown || is_gone) {
             self.unseen += GAIN * (missing.max(0.0) - self.unseen);
             if self.unseen < NEGLIGIBLE {
                 self.unseen = 0.0;
@@ -243,12 +267,17 @@ impl Visibility {
         }
         if !is_excess {
             (self.excess_rounds, self.excess_since, self.held) = (0, None, None);
+            self.calm_bytes_per_s = round.bytes_per_s();
             return;
         }
         self.excess_rounds += 1;
-        if self.excess > HOLD_EXCESS && self.held.is_none() {
-            self.held = Some(Rate::from_bytes_per_sec_f64(TEST_SHARE_MIN * round.bytes_per_s()));
-        }
+        let share = match self.excess > HOLD_EXCESS {
+            _ if !is_queued => Some(1.0),
+            true => Some(TEST_SHARE_MIN),
+            false => None,
+        };
+        self.calm_bytes_per_s = self.calm_bytes_per_s.max(round.bytes_per_s());
+        self.held = share.map(|it| Rate::from_bytes_per_sec_f64(it * self.calm_bytes_per_s));
         let Some(start) = self.excess_since else {
             // From its end on: the round itself may have begun before.
             self.excess_since = Some(end);
@@ -290,6 +319,7 @@ impl Visibility {
         // Of a share that is not the same at both rates, the lesser: more is tested again.
         let under = Stretch::between(start, end);
         self.unseen = (1.0 - before.seen().max(under.seen())).clamp(0.0, 0.99);
+        self.shown_at = now;
         self.excess = 0.0;
         self.phase = Phase::Watching;
         self.round = None;
@@ -392,7 +422,9 @@ mod tests {
                 let arrived = rate.min(self.capacity) * seen;
                 self.totals.received += ByteCount::new((arrived * MATCH_S) as u64);
                 let now = self.totals.sent_at + LOOP;
-                self.verdicts.extend(self.visibility.on_match(now, self.totals, LOOP, true));
+                let is_queued = rate > self.capacity;
+                let flags = [is_queued, true];
+                self.verdicts.extend(self.visibility.on_match(now, self.totals, LOOP, flags));
             }
         }
     }

@@ -85,14 +85,19 @@ fn unguessable() -> u64 {
     getrandom::u64().expect("the kernel's random numbers are ready once booted")
 }
 
-/// Addresses whose traffic belongs to no bundle: this machine's own, and those of the other boxes,
-/// so that the two boxes of a bundle leave out the same packets.
-fn own_addresses(config: &Config) -> io::Result<BTreeSet<IpAddr>> {
+/// Addresses of this machine.
+fn machine_addresses() -> io::Result<BTreeSet<IpAddr>> {
     let interfaces = getifaddrs()?.filter_map(|interface| interface.address);
     let own = interfaces.filter_map(|address| {
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
         v4.or(address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
     });
+    Ok(own.collect())
+}
+
+/// Addresses that a sendbox counts no packets to: this machine's own, whose packets end here, and
+/// those that the receiveboxes take messages at and leave out as well.
+fn uncounted_by_sendbox(config: &Config) -> io::Result<BTreeSet<IpAddr>> {
     let boxes = config.bundles.iter().map(|bundle| bundle.peer.ip());
-    Ok(own.chain(boxes).chain([config.listen.ip()]).collect())
+    Ok(machine_addresses()?.into_iter().chain(boxes).chain([config.listen.ip()]).collect())
 }

@@ -22,7 +22,7 @@ use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, own_addresses, peer, privileges, unguessable};
+use super::{DaemonError, peer, privileges, unguessable};
 use crate::offload::{self, Offload, OffloadError};
 use crate::{clock, ethernet};
 
@@ -76,11 +76,11 @@ impl ReceiveboxWorker {
             .collect();
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         let mut sampler = attach(&config.wan)?;
-        for address in own_addresses(config).map_err(DaemonError::SetUp)? {
-            sampler.add_own_address(address)?;
-        }
+        // A sendbox counts what goes to this machine's other addresses: so does the sampler.
+        sampler.add_own_address(config.listen.ip())?;
         for bundle in &bundles {
             sampler.set_bundle(bundle.config.id, bundle.sampling())?;
+            sampler.set_senders(bundle.config.id, &[bundle.config.peer.ip()])?;
         }
         let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::SetUp)?;
         Ok(Self {

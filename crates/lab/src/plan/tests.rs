@@ -165,6 +165,21 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "p.toml:16: bundle.a.max_rate = \"1Mbit/s\": allowed is a rate of at least min_rate, 1200kbit/s",
         ),
         (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nunseen = \"100%\"",
+            "p.toml:16: bundle.a.unseen = \"100%\": allowed is a share from 0 to 0.99",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nreversed = true\nunseen = 0.2",
+            "p.toml:17: bundle.a.unseen = 0.2: allowed is a share from 0 to 0.99 such as \"20%\"; not",
+        ),
+        (
+            "\"greedy\" }",
+            "\"greedy\" }\nttl = 1",
+            "p.toml:12: flow.bulk.ttl = 1: allowed is 1 or 2; of cbr",
+        ),
+        (
             "[[arm]]\nname = \"without\"",
             "[[bundle]]\nname = \"a-bundle-whose-name-has-34-letters\"\n[[arm]]\nname = \"without\"",
             "p.toml:17: bundle.a-bundle-whose-name-has-34-letters.name = \"a-bundle",

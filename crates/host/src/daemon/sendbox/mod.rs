@@ -36,7 +36,7 @@ use super::schedule::Schedule;
 use super::status::{PortStatus, Status};
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Tracer};
-use super::{DaemonError, own_addresses, privileges};
+use super::{DaemonError, privileges, uncounted_by_sendbox};
 use crate::port::{Direction, Port, XdpPort};
 use crate::{clock, ethernet, offload};
 
@@ -450,7 +450,7 @@ fn open_lan(config: &Config, device: &str, frame_bytes: usize) -> Result<XdpPort
     let mut port = XdpPort::open(device, Direction::Receive)?;
     let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
     let capture = Capture::attach(port.ifindex(), options)?;
-    for address in own_addresses(config).map_err(DaemonError::SetUp)? {
+    for address in uncounted_by_sendbox(config).map_err(DaemonError::SetUp)? {
         capture.add_own_address(address)?;
     }
     capture.set_own_macs(&ethernet::own_addresses().map_err(DaemonError::SetUp)?)?;
