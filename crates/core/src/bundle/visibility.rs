@@ -26,7 +26,7 @@ const PACKET_BYTES: f64 = 1514.0;
 /// Missing beyond what is known to be unseen that is put to the test, and the same of bytes too many.
 const EXCESS: f64 = 0.04;
 /// Rounds in a row that show it.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 2;
 /// Rate of the test over what the path would carry if it were congested, and over the rate before.
 const TEST_SHARE: f64 = 0.8;
 const TEST_SHARE_MIN: f64 = 0.5;
@@ -151,6 +151,9 @@ pub struct Visibility {
     /// Where the rounds in a row began that show an excess, and how many they are.
     excess_since: Option<Totals>,
     excess_rounds: u32,
+    /// What went before the last test, which found no unseen share. The rate falls on, and if what is
+    /// missing stays missing without a queue all the same, chance has spoken in the test.
+    doubted: Option<Stretch>,
     /// Least rate until a test begins: a loop at its floor could not be tested.
     held: Option<Rate>,
     /// Bytes per second sent in the last round without an excess.
@@ -174,6 +177,7 @@ impl Default for Visibility {
             round: None,
             excess_since: None,
             excess_rounds: 0,
+            doubted: None,
             held: None,
             calm_bytes_per_s: 0.0,
             foreign_rounds: 0,
@@ -200,6 +204,13 @@ impl Visibility {
         }
         if let Some(round) = self.round_until(&totals, loop_time) {
             self.on_round(now, totals, round, [is_queued, is_shaped]);
+            if let Some((before, start)) = self.doubted.zip(self.excess_since)
+                && !is_queued
+                && !matches!(self.phase, Phase::Testing { .. })
+                && self.judge(&before, &Stretch::between(&start, &totals)) == Some(true)
+            {
+                return Some(self.found_unseen(now, &before, &start, &totals));
+            }
         }
         let Phase::Testing { before, since, start } = self.phase else { return None };
         // What left as the test began met a queue that was full before.
@@ -216,6 +227,7 @@ impl Visibility {
             Some(true) => Some(self.found_unseen(now, &before, &start, &totals)),
             None if !is_over => None,
             _ => {
+                self.doubted = Some(before);
                 self.phase = Phase::Resting { until: now + self.rest };
                 self.rest = (self.rest * 2).min(REST_MAX);
                 None
@@ -267,7 +279,7 @@ impl Visibility {
         }
         if !is_excess {
             (self.excess_rounds, self.excess_since, self.held) = (0, None, None);
-            self.calm_bytes_per_s = round.bytes_per_s();
+            (self.doubted, self.calm_bytes_per_s) = (None, round.bytes_per_s());
             return;
         }
         self.excess_rounds += 1;
@@ -321,6 +333,8 @@ impl Visibility {
         self.unseen = (1.0 - before.seen().max(under.seen())).clamp(0.0, 0.99);
         self.shown_at = now;
         self.excess = 0.0;
+        self.doubted = None;
+        (self.excess_rounds, self.excess_since, self.held) = (0, None, None);
         self.phase = Phase::Watching;
         self.round = None;
         let is_again = self.found_at.is_some_and(|at| now.saturating_since(at) < UNSTEADY_TIME);
@@ -338,7 +352,7 @@ impl Visibility {
 
     /// The receivebox counts anew.
     pub fn forget_receivebox(&mut self) {
-        (self.last, self.round, self.held) = (None, None, None);
+        (self.last, self.round, self.held, self.doubted) = (None, None, None, None);
         (self.excess_since, self.excess_rounds) = (None, 0);
         if let Phase::Testing { .. } = self.phase {
             self.phase = Phase::Watching;
@@ -451,6 +465,28 @@ mod tests {
             assert_eq!(path.visibility.unseen(), 0.0);
             assert!((path.visibility.missing() - (1.0 - 1.0 / overload)).abs() < 0.05);
         }
+    }
+
+    #[test]
+    fn a_test_that_chance_has_spoilt_is_made_good_once_the_rate_has_fallen() {
+        let mut path = Path::new(1e9);
+        path.run(0.5, 2.5e6, 0.1);
+        assert!(matches!(path.visibility.phase, Phase::Testing { .. }));
+        path.run(0.2, 2.5e6, 0.3);
+        assert!(matches!(path.visibility.phase, Phase::Resting { .. }));
+        path.run(1.0, 0.15e6, 0.1);
+        assert_eq!(path.verdicts, [Verdict::Unseen]);
+        assert!(path.visibility.unseen() > 0.7, "{}", path.visibility.unseen());
+    }
+
+    #[test]
+    fn a_share_that_comes_and_goes_is_found_once() {
+        let mut path = Path::new(1e9);
+        for _ in 0..10 {
+            path.run(2.5, 2.5e6, 0.6);
+            path.run(2.5, 2.5e6, 1.0);
+        }
+        assert_eq!(path.verdicts, [Verdict::Unseen]);
     }
 
     #[test]

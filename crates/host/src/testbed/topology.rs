@@ -244,7 +244,9 @@ impl Topology {
             .into_iter()
             .chain(boxes("left box", &sites.left_box))
             .chain(boxes("right box", &sites.right_box))
-            .chain(self.beside.contains(&pair).then(|| device("right box", &sites.right_box, "wan2")))
+            .chain(
+                self.beside.contains(&pair).then(|| device("right box", &sites.right_box, "wan2")),
+            )
             .chain(
                 self.beside
                     .contains(&pair)
