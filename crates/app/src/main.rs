@@ -27,15 +27,37 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
                 .unwrap_or_else(|_| "info".into()),
         )
-        .with_writer(std::io::stderr)
+        .with_writer(log)
+        // What cannot be written would otherwise be told on stderr, by a macro that panics.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    match cli.command.execute() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {}", message(&error));
-            commands::exit_code(&error)
-        }
+    let (code, last_word) = match cli.command.execute() {
+        Ok(code) => (code, None),
+        Err(error) => (commands::exit_code(&error), Some(format!("error: {}", message(&error)))),
+    };
+    end_log(last_word.as_deref());
+    code
+}
+
+#[cfg(feature = "host")]
+use forebay_host::log::end as end_log;
+
+/// Where `tracing` writes: a daemon's log must not wait for its reader, nor end with it.
+#[cfg(feature = "host")]
+fn log() -> forebay_host::log::Line {
+    forebay_host::log::Line
+}
+
+#[cfg(not(feature = "host"))]
+use std::io::stderr as log;
+
+#[cfg(not(feature = "host"))]
+fn end_log(last_word: Option<&str>) {
+    use std::io::Write;
+    if let Some(text) = last_word {
+        // Nothing can be done about a stderr that is gone.
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
 

@@ -9,6 +9,7 @@ pub mod egress;
 pub mod emulator;
 pub mod ethernet;
 pub mod generator;
+pub mod log;
 mod netlink;
 pub mod offload;
 pub mod port;

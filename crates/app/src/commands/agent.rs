@@ -77,17 +77,18 @@ mod with_host {
     use forebay_core::spec::SpecError;
     use forebay_host::agent::rules::{Choice, Rule, Rules};
     use forebay_host::agent::{self, AgentError, Cadence, Config};
+    use forebay_host::log;
 
     use super::*;
-    use crate::commands::{BadInput, print};
+    use crate::commands::BadInput;
 
     impl Agent {
         /// Runs until told to stop.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let config = self.config()?;
             let selection = selection(&config.rules);
-            // A reader that has gone changes nothing.
-            let started = move || drop(print(&selection));
+            // The thread that decides must not wait for a reader.
+            let started = move || log::announce(selection);
             agent::run(&config, started).map_err(exit)?;
             Ok(ExitCode::SUCCESS)
         }

@@ -24,26 +24,23 @@ impl Native {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         use forebay_host::agent::native;
 
+        use super::BadInput;
         use super::agent::exit;
-        use super::{BadInput, print};
 
         let kind = |name: &String| {
             let refusal = || BadInput(format!("--algorithm {name}: allowed is reno or cubic"));
             native::kind(name).ok_or_else(refusal)
         };
         let kinds = self.algorithms.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
-        let tell = || {
-            let line = |kind: &native::NativeKind| {
-                let name = kind.name();
-                format!(
-                    "{name} is registered: TCP_CONGESTION of a socket, congctl of a route or \
-                     net.ipv4.tcp_congestion_control selects it\n"
-                )
-            };
-            let text: String = kinds.iter().map(line).collect();
-            let _ = print(&format!("{text}ctrl-C ends it.\n"));
+        let line = |kind: &native::NativeKind| {
+            let name = kind.name();
+            format!(
+                "{name} is registered: TCP_CONGESTION of a socket, congctl of a route or \
+                 net.ipv4.tcp_congestion_control selects it\n"
+            )
         };
-        native::hold(&kinds, tell).map_err(exit)?;
+        let text: String = kinds.iter().map(line).collect();
+        native::hold(&kinds, format!("{text}ctrl-C ends it.\n")).map_err(exit)?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -3,10 +3,13 @@
 #![cfg(feature = "host")]
 
 mod native;
+#[path = "../outputs/mod.rs"]
+mod outputs;
 mod pins;
 mod running;
 mod safety;
 mod shares;
+mod unread;
 
 use std::ffi::OsString;
 use std::fs;

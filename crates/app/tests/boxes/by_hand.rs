@@ -77,10 +77,15 @@ max_rate = "{max_rate}"
 
 /// Starts a box.
 pub fn start(namespace: &Namespace, role: &str, config: &Path) -> Child {
+    command(namespace, role, config).spawn().unwrap()
+}
+
+/// What starts a box.
+pub fn command(namespace: &Namespace, role: &str, config: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args([role, "--config"]).arg(config);
     namespace.host(&mut command).unwrap();
-    command.spawn().unwrap()
+    command
 }
 
 /// What the box says of itself, as soon as it answers.

@@ -6,8 +6,11 @@ mod by_hand;
 mod clean_stop;
 mod flood;
 mod kernel_path;
+#[path = "../outputs/mod.rs"]
+mod outputs;
 mod reload;
 mod two_bundles;
+mod unwritable_log;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -147,6 +150,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         algorithms: Vec::new(),
         agent: AgentSpec::default(),
         faults: Vec::new(),
+        upsets: Vec::new(),
         attack: None,
     }
 }

@@ -16,7 +16,7 @@ use crate::by_hand::{await_status, connect_the_sites, ip, start, switch_on};
 
 const PORT: u16 = 7000;
 /// Shapers of the two bundles (bit/s).
-const RATES: [u64; 2] = [8_000_000, 4_000_000];
+pub const RATES: [u64; 2] = [8_000_000, 4_000_000];
 /// For how long a sender sends: hundreds of packets and dozens of epochs for each bundle.
 const SENDING: Duration = Duration::from_secs(3);
 
@@ -168,7 +168,7 @@ fn connect(target: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 /// Sends to `target` for a while; both threads answer how many bytes.
-fn flow(sites: &PairSites, target: SocketAddr) -> (JoinHandle<u64>, JoinHandle<u64>) {
+pub fn flow(sites: &PairSites, target: SocketAddr) -> (JoinHandle<u64>, JoinHandle<u64>) {
     let listener = sites.right_hosts.within(|| TcpListener::bind(target)).unwrap();
     let mut sender = sites.left_hosts.within(|| connect(target)).unwrap();
     let mut receiver = listener.accept().unwrap().0;

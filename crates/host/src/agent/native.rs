@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AgentError;
 use crate::daemon::privileges;
-use crate::roles;
+use crate::{log, roles};
 
 /// What is registered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,16 +27,17 @@ pub fn kind(name: &str) -> Option<NativeKind> {
     }
 }
 
-/// Registers the algorithms of these kinds under their own names, says so, and holds them until a
+/// Registers the algorithms of these kinds under their own names, says so on stdout, and holds them until a
 /// signal asks for the end.
-pub fn hold(kinds: &[NativeKind], tell: impl FnOnce()) -> Result<(), AgentError> {
+pub fn hold(kinds: &[NativeKind], announcement: String) -> Result<(), AgentError> {
     super::check()?;
     let ends = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     ends.thread_block().map_err(|errno| AgentError::SetUp(errno.into()))?;
+    log::start(privileges::drop_unneeded).map_err(AgentError::SetUp)?;
     let register = |kind: &NativeKind| Native::register(*kind, kind.name());
     let _held: Vec<Native> = kinds.iter().map(register).collect::<Result<_, _>>()?;
     privileges::drop_unneeded().map_err(AgentError::SetUp)?;
-    tell();
+    log::announce(announcement);
     ends.wait().map_err(|errno| AgentError::Failed(errno.into()))?;
     Ok(())
 }

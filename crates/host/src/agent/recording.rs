@@ -175,7 +175,7 @@ pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorde
         let written = file.write_all(&received);
         // The agent goes on without.
         file.ended.store(true, Ordering::Relaxed);
-        written.map_err(named)
+        written.map_err(named).inspect_err(|error| tracing::error!("{error}: it ends here"))
     })?;
     Ok((Recorder { rows: Some(rows), ended }, Writer(Some(thread))))
 }

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use crate::daemon::status::LOG_LINES;
+
 /// Version of [`AgentStatus`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
 
@@ -32,6 +34,9 @@ pub struct AgentStatus {
     pub latency_ns: [u64; 4],
     /// The recording, if there is one.
     pub recording: Option<RecordingStatus>,
+    /// Lines of the log that could not be written.
+    #[serde(default)]
+    pub log_lines_lost: u64,
     /// The connections.
     pub flows: Vec<FlowStatus>,
 }
@@ -202,6 +207,9 @@ impl AgentStatus {
             let state = if recording.ended { "has ended" } else { "goes on" };
             writeln!(out, "recording {}: {state}", recording.file)?;
         }
+        if self.log_lines_lost > 0 {
+            writeln!(out, "{} {LOG_LINES} could not be written", self.log_lines_lost)?;
+        }
         if self.flows.is_empty() {
             return Ok(());
         }
@@ -305,6 +313,7 @@ mod tests {
             }],
             rules: vec![":443=bbr".into()],
             recording: Some(RecordingStatus { file: "r".into(), ended: true }),
+            log_lines_lost: 6,
             flows: vec![flow; flows],
             ..AgentStatus::default()
         }
@@ -326,6 +335,7 @@ mod tests {
              their user's share\n",
             "rule :443=bbr",
             "recording r: has ended",
+            "\n6 lines of the log could not be written\n",
             "192.0.2.1:443",
             "12.34",
             "50.10",

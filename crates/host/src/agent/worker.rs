@@ -27,11 +27,11 @@ use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
 use super::status::{HOLDERS_MAX, HolderStatus, SlotsStatus};
 use super::wakes::Wakes;
 use super::{AgentError, Cadence, Config, PERIOD_MAX, features};
-use crate::clock;
 use crate::daemon::control::{Answer, Request};
 use crate::daemon::lateness::Lateness;
 use crate::daemon::privileges;
 use crate::daemon::supervisor::{Command, Handle, Mailbox, Worker, block_signals, supervise_at};
+use crate::{clock, log};
 
 /// Reports so recent mean that more will come. Later ones wake the agent: 5 us for an acknowledgement,
 /// where each look takes a processor some 15 us.
@@ -63,6 +63,7 @@ pub fn run(
 ) -> Result<AgentStatus, AgentError> {
     super::check()?;
     let signals = block_signals().map_err(AgentError::SetUp)?;
+    log::start(privileges::drop_unneeded).map_err(AgentError::SetUp)?;
     let worker = AgentWorker::open(config, Box::new(started))?;
     let control = config.control_path();
     supervise_at(&control, &"agent", signals, worker, answer).map_err(AgentError::Failed)
@@ -319,6 +320,7 @@ impl AgentWorker {
                 file: file.clone(),
                 ended: self.recorder.has_ended(),
             }),
+            log_lines_lost: log::lost(),
             flows: self.connections.status(now),
         }
     }

@@ -65,6 +65,9 @@ pub enum DaemonError {
     /// A BPF program.
     #[error(transparent)]
     Ebpf(#[from] forebay_ebpf::Error),
+    /// The trace.
+    #[error("{0}")]
+    Trace(io::Error),
     /// Something else at the start.
     #[error("{0}")]
     SetUp(io::Error),
@@ -76,7 +79,7 @@ pub enum DaemonError {
 impl DaemonError {
     /// Whether the operator's input was wrong, and not the machine.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Keys(_) | Self::Spec(..))
+        matches!(self, Self::Config(_) | Self::Keys(_) | Self::Spec(..) | Self::Trace(_))
     }
 }
 

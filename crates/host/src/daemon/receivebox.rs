@@ -24,7 +24,7 @@ use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supe
 use super::trace::{self, Row, Tracer};
 use super::{DaemonError, peer, privileges, unguessable};
 use crate::offload::{self, Offload, OffloadError};
-use crate::{clock, ethernet};
+use crate::{clock, ethernet, log};
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
@@ -36,6 +36,7 @@ pub fn run(config: &Config) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let signals = block_signals().map_err(DaemonError::SetUp)?;
+    log::start(privileges::drop_unneeded).map_err(DaemonError::SetUp)?;
     let worker = ReceiveboxWorker::open(config)?;
     supervise(config, signals, worker).map_err(DaemonError::Failed)
 }
@@ -82,7 +83,7 @@ impl ReceiveboxWorker {
             sampler.set_bundle(bundle.config.id, bundle.sampling())?;
             sampler.set_senders(bundle.config.id, &[bundle.config.peer.ip()])?;
         }
-        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::SetUp)?;
+        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::Trace)?;
         Ok(Self {
             sampler,
             messages,
@@ -222,6 +223,7 @@ impl ReceiveboxWorker {
                 .messages
                 .counters(self.bundles.iter().map(|watch| watch.receivebox.rejects())),
             trace_rows_lost: self.tracer.lost(),
+            log_lines_lost: log::lost(),
             bundles: self.bundles.iter().map(|watch| self.bundle_status(watch, now)).collect(),
             ..Status::new(Role::Receivebox, false)
         }

@@ -8,6 +8,9 @@ use crate::record::{DecisionRecord, QueueSample};
 /// Version of [`Status`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 2;
 
+/// What is lost where the log cannot be written.
+pub const LOG_LINES: &str = "lines of the log";
+
 /// The state of a box.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -33,6 +36,9 @@ pub struct Status {
     pub messages: MessageCounters,
     /// Trace rows that found the writer's queue full and were left out.
     pub trace_rows_lost: u64,
+    /// Lines of the log that could not be written.
+    #[serde(default)]
+    pub log_lines_lost: u64,
     /// The bundles, in the order of the configuration.
     pub bundles: Vec<BundleStatus>,
 }
@@ -192,6 +198,7 @@ impl Status {
             ports: Vec::new(),
             messages: MessageCounters::default(),
             trace_rows_lost: 0,
+            log_lines_lost: 0,
             bundles: Vec::new(),
         }
     }
@@ -227,6 +234,13 @@ impl Status {
             write!(out, ", {count} {reason}")?;
         }
         writeln!(out)?;
+        for (lost, of_what) in
+            [(self.trace_rows_lost, "rows of the trace"), (self.log_lines_lost, LOG_LINES)]
+        {
+            if lost > 0 {
+                writeln!(out, "{lost} {of_what} could not be written")?;
+            }
+        }
         for bundle in &self.bundles {
             bundle.write_table(out, self.at_ns)?;
         }
@@ -349,6 +363,7 @@ mod tests {
             at_ns: 5_000_000_000,
             uptime_ns: 3_000_000_000,
             messages,
+            log_lines_lost: 6,
             bundles: vec![BundleStatus {
                 name: "b".into(),
                 shaping: Some(ShapingStatus {
@@ -392,6 +407,7 @@ mod tests {
         for part in [
             "dry run",
             "2 forged",
+            "\n6 lines of the log could not be written\n",
             "bundle b",
             "never heard",
             "95.900 Mbit/s",

@@ -1,10 +1,14 @@
 //! The trace of a box: every epoch, decision and queue sample as a row, for experiments.
 //!
 //! The packet thread hands rows to a bounded queue and never waits; a thread of its own writes them
-//! as JSON lines. A row that finds the queue full is counted and left out.
+//! as JSON lines. A row that finds the queue full, or the disk, is counted and left out.
+//!
+//! Only the user of the daemon reads the file, and nobody else chooses it: it is always a new one, made
+//! where no link is followed.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +25,11 @@ use crate::record::{BundleRecord, DecisionRecord, EpochRecord, QueueSample};
 /// Rows that may wait for the writer: about 10 s of one busy bundle (200 reports, 100 queue
 /// samples and some decisions a second).
 const QUEUE: usize = 4096;
+
+/// Bytes that are written together; a pause in the rows writes what there is.
+const PART: usize = 1 << 13;
+/// A pause.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,64 +115,154 @@ pub fn start(config: &Config) -> io::Result<(Tracer, Writer)> {
 
 /// `names` are the bundles in the order of the configuration.
 fn start_writer(config: &TraceConfig, names: Vec<String>) -> io::Result<(Tracer, Writer)> {
-    let mut file = TraceFile::create(config).map_err(|error| {
-        io::Error::new(error.kind(), format!("trace {}: {error}", config.file.display()))
+    let lost = Arc::<AtomicU64>::default();
+    let mut file = TraceFile::create(config, lost.clone()).map_err(|error| {
+        let file = config.file.display();
+        io::Error::new(error.kind(), format!("trace.file = \"{file}\": {error}"))
     })?;
     let (sender, receiver) = sync_channel(QUEUE);
     let writer = std::thread::Builder::new().name("trace".into()).spawn(move || {
-        let written = drop_unneeded().and_then(|()| file.write_all(&names, &receiver));
-        if let Err(error) = written {
+        match drop_unneeded() {
+            Ok(()) => file.write_all(&names, &receiver),
             // The box goes on without a trace; its rows count as lost from here.
-            tracing::error!(%error, "trace {} ends", file.path.display());
+            Err(error) => tracing::error!(%error, "trace {} ends", file.path.display()),
         }
     })?;
-    Ok((Tracer { rows: Some(sender), lost: Arc::default() }, Writer(Some(writer))))
+    Ok((Tracer { rows: Some(sender), lost }, Writer(Some(writer))))
 }
 
 struct TraceFile {
     path: PathBuf,
     limit: u64,
+    file: File,
+    /// Bytes in the file: whole rows.
     written: u64,
-    out: BufWriter<File>,
+    /// Rows that are not in the file yet, and their number.
+    pending: Vec<u8>,
+    pending_rows: u64,
+    /// Rows that are in no file.
+    lost: Arc<AtomicU64>,
+    /// The last attempt to write has failed.
+    is_failing: bool,
 }
 
 impl TraceFile {
-    fn create(config: &TraceConfig) -> io::Result<Self> {
+    fn create(config: &TraceConfig, lost: Arc<AtomicU64>) -> io::Result<Self> {
         let path = config.file.clone();
-        // A box that is started again may be looked at for what it did before it died.
-        if path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0) {
-            std::fs::rename(&path, backup(&path))?;
-        }
-        let out = BufWriter::new(File::create(&path)?);
-        Ok(Self { path, limit: config.limit.as_u64(), written: 0, out })
+        set_aside(&path)?;
+        let (file, limit) = (create_private(&path)?, config.limit.as_u64());
+        let (written, pending, pending_rows, is_failing) = (0, Vec::new(), 0, false);
+        Ok(Self { path, limit, file, written, pending, pending_rows, lost, is_failing })
     }
 
-    fn write_all(&mut self, names: &[String], rows: &Receiver<(usize, Row)>) -> io::Result<()> {
+    fn write_all(&mut self, names: &[String], rows: &Receiver<(usize, Row)>) {
         loop {
-            match rows.recv_timeout(Duration::from_millis(200)) {
+            match rows.recv_timeout(PAUSE) {
                 Ok((bundle, row)) => {
                     let bundle = names.get(bundle).cloned().unwrap_or_default();
-                    self.write(&Line { bundle, row })?;
+                    self.put(&Line { bundle, row });
+                    if self.pending.len() >= PART {
+                        self.flush();
+                    }
                 }
                 // A pause is the moment to show what there is.
-                Err(RecvTimeoutError::Timeout) => self.out.flush()?,
-                Err(RecvTimeoutError::Disconnected) => return self.out.flush(),
+                Err(RecvTimeoutError::Timeout) => self.flush(),
+                Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
         }
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
+    fn put(&mut self, line: &Line) {
+        let mut text = serde_json::to_vec(line).expect("a row is made of numbers and names");
         text.push(b'\n');
-        if self.written + text.len() as u64 > self.limit {
-            self.out.flush()?;
-            std::fs::rename(&self.path, backup(&self.path))?;
-            self.out = BufWriter::new(File::create(&self.path)?);
-            self.written = 0;
+        let is_beyond =
+            |file: &Self| file.written + (file.pending.len() + text.len()) as u64 > file.limit;
+        if is_beyond(self) {
+            self.flush();
         }
-        self.written += text.len() as u64;
-        self.out.write_all(&text)
+        let rotated = if is_beyond(self) { self.rotate() } else { Ok(()) };
+        self.pending.extend_from_slice(&text);
+        self.pending_rows += 1;
+        if rotated.is_err() {
+            self.settle(rotated);
+        }
     }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        match std::fs::rename(&self.path, backup(&self.path)) {
+            // An attempt before this one got as far as that.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
+        self.file = create_private(&self.path)?;
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Writes what is pending; what cannot be written is lost, and later rows are tried again.
+    fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let outcome = self.file.write_all(&self.pending);
+        if outcome.is_ok() {
+            self.written += self.pending.len() as u64;
+            self.pending.clear();
+            self.pending_rows = 0;
+        } else {
+            // To a reader, a row that is cut off is the last one. A disk that refuses this too leaves it.
+            let _ = self.file.set_len(self.written);
+        }
+        self.settle(outcome);
+    }
+
+    /// Counts what an attempt has lost, and tells of the first that fails and the first that does not.
+    fn settle(&mut self, outcome: io::Result<()>) {
+        let path = self.path.display();
+        match outcome {
+            Ok(()) if self.is_failing => {
+                let lost = self.lost.load(Ordering::Relaxed);
+                tracing::info!(
+                    "trace {path} is written again: {lost} rows are lost since the start"
+                );
+                self.is_failing = false;
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.lost.fetch_add(self.pending_rows, Ordering::Relaxed);
+                self.pending.clear();
+                self.pending_rows = 0;
+                if !self.is_failing {
+                    tracing::error!(%error, "trace {path}: rows are lost");
+                }
+                self.is_failing = true;
+            }
+        }
+    }
+}
+
+/// Makes room for a new file at `path`: a box that is started again may be looked at for what it did before it
+/// died, so a regular file of this user is renamed. Anything else there is not ours to replace.
+fn set_aside(path: &Path) -> io::Result<()> {
+    let there = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        there => there?,
+    };
+    let user = nix::unistd::geteuid().as_raw();
+    if !there.is_file() || there.uid() != user {
+        let (owner, kind) =
+            (there.uid(), if there.is_symlink() { "a symbolic link" } else { "a file" });
+        let reason = format!(
+            "{kind} of user {owner} stands there: allowed is nothing, or a regular file of user {user}"
+        );
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
+    }
+    if there.len() > 0 { std::fs::rename(path, backup(path)) } else { std::fs::remove_file(path) }
+}
+
+/// A new file that its owner alone may read. `O_EXCL` follows no link, wherever it leads (open(2)).
+fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
 }
 
 fn backup(path: &Path) -> PathBuf {
@@ -250,6 +349,10 @@ mod tests {
 
     use super::*;
 
+    fn create(config: &TraceConfig) -> TraceFile {
+        TraceFile::create(config, Arc::default()).unwrap()
+    }
+
     fn queue(at_ns: u64) -> Row {
         Row::Queue(QueueSample { at_ns, packets: 3, bytes: 4542 })
     }
@@ -281,13 +384,11 @@ mod tests {
     fn a_full_file_is_rotated_once_and_read_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
-        let mut trace =
-            TraceFile::create(&TraceConfig { file: file.clone(), limit: ByteCount::new(1000) })
-                .unwrap();
+        let mut trace = create(&TraceConfig { file: file.clone(), limit: ByteCount::new(1000) });
         for at_ns in 0..60 {
-            trace.write(&Line { bundle: "b".into(), row: queue(at_ns) }).unwrap();
+            trace.put(&Line { bundle: "b".into(), row: queue(at_ns) });
         }
-        trace.out.flush().unwrap();
+        trace.flush();
         for path in [&file, &backup(&file)] {
             assert!(std::fs::metadata(path).unwrap().len() <= 1000);
         }
@@ -301,12 +402,69 @@ mod tests {
         let file = folder.path().join("trace");
         let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
         for at_ns in [10, 20, 30] {
-            let mut trace = TraceFile::create(&config).unwrap();
-            trace.write(&Line { bundle: "b".into(), row: queue(at_ns) }).unwrap();
-            trace.out.flush().unwrap();
+            let mut trace = create(&config);
+            trace.put(&Line { bundle: "b".into(), row: queue(at_ns) });
+            trace.flush();
         }
         let times: Vec<u64> = read(&file).unwrap()[0].queue.iter().map(|s| s.at_ns).collect();
         assert_eq!(times, [20, 30], "FILE.1 is the life before this one");
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed_and_only_the_user_reads_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, victim] = ["trace", "victim"].map(|name| folder.path().join(name));
+        std::fs::write(&victim, "precious").unwrap();
+        let limit = ByteCount::new(1000);
+        let config = TraceConfig { file: file.clone(), limit };
+        let refused = |what: &str| {
+            let error = start_writer(&config, vec![]).err().unwrap().to_string();
+            assert!(error.starts_with("trace.file = ") && error.contains(what), "{error}");
+        };
+        for target in [&victim, &folder.path().join("not there")] {
+            std::os::unix::fs::symlink(target, &file).unwrap();
+            refused("a symbolic link of user");
+            std::fs::remove_file(&file).unwrap();
+        }
+        std::fs::create_dir(&file).unwrap();
+        refused("allowed is nothing, or a regular file of user");
+        std::fs::remove_dir(&file).unwrap();
+
+        // One that is planted while the box runs, where the full file is to be moved to, is replaced.
+        let mut trace = create(&config);
+        std::os::unix::fs::symlink(&victim, backup(&file)).unwrap();
+        for at_ns in 0..20 {
+            trace.put(&Line { bundle: "b".into(), row: queue(at_ns) });
+        }
+        trace.flush();
+        assert_eq!(trace.lost.load(Ordering::Relaxed), 0);
+        for path in [&file, &backup(&file)] {
+            let there = std::fs::symlink_metadata(path).unwrap();
+            assert!(there.is_file() && there.mode() & 0o7777 == 0o600, "{path:?}: {there:?}");
+        }
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn rows_that_find_no_room_are_counted_and_those_before_and_after_are_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace");
+        let mut trace = create(&TraceConfig { file: file.clone(), limit: ByteCount::new(1000) });
+        let put = |trace: &mut TraceFile, at_ns| {
+            trace.put(&Line { bundle: "b".into(), row: queue(at_ns) });
+            trace.flush();
+        };
+        put(&mut trace, 1);
+        // As a full disk does: nothing is written.
+        let writable = std::mem::replace(&mut trace.file, File::open(&file).unwrap());
+        put(&mut trace, 2);
+        put(&mut trace, 3);
+        assert_eq!(trace.lost.load(Ordering::Relaxed), 2);
+        trace.file = writable;
+        put(&mut trace, 4);
+        let times: Vec<u64> = read(&file).unwrap()[0].queue.iter().map(|s| s.at_ns).collect();
+        assert_eq!(times, [1, 4]);
+        assert_eq!(trace.lost.load(Ordering::Relaxed), 2);
     }
 
     #[test]

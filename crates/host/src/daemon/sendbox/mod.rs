@@ -38,7 +38,7 @@ use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supe
 use super::trace::{self, Tracer};
 use super::{DaemonError, privileges, uncounted_by_sendbox};
 use crate::port::{Direction, Port, XdpPort};
-use crate::{clock, ethernet, offload};
+use crate::{clock, ethernet, log, offload};
 
 /// Age of the heartbeat from which the kernel takes the traffic back.
 const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -62,6 +62,7 @@ pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
     config.expect_role(Role::Sendbox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let signals = block_signals().map_err(DaemonError::SetUp)?;
+    log::start(privileges::drop_unneeded).map_err(DaemonError::SetUp)?;
     let worker = SendboxWorker::open(config, dry_run)?;
     supervise(config, signals, worker).map_err(DaemonError::Failed)
 }
@@ -112,7 +113,7 @@ impl SendboxWorker {
         let wan_port = XdpPort::open(&wan, Direction::Transmit)?;
         let frame_bytes = ports::frame_bytes(&lan)?;
         let lan_port = open_lan(config, &lan, frame_bytes)?;
-        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::SetUp)?;
+        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::Trace)?;
         Ok(Self {
             lan: lan_port,
             messages,
@@ -283,6 +284,7 @@ impl SendboxWorker {
             ports: self.ports(),
             messages: self.messages.counters(path.bundles.iter().map(Bundle::rejects)),
             trace_rows_lost: path.tracer.lost(),
+            log_lines_lost: log::lost(),
             bundles: path.bundles.iter().map(|bundle| bundle.status(now)).collect(),
             ..Status::new(Role::Sendbox, self.dry_run)
         }

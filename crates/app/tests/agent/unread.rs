@@ -1,0 +1,44 @@
+//! An agent whose outputs nobody takes.
+
+use std::time::{Duration, Instant};
+
+use crate::outputs::{Unread, end};
+use crate::{forebay, text};
+
+#[test]
+fn an_agent_decides_and_ends_though_neither_stdout_nor_stderr_can_be_written() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: an agent needs root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trial = ["agent", "--algorithm", "westwood", "--control", "agent.sock"];
+    for unread in Unread::ALL {
+        let [(stdout, _stdout), (stderr, _stderr)] = [(); 2].map(|()| unread.open());
+        let mut command = forebay(folder.path(), &trial);
+        let mut agent =
+            command.env("FOREBAY_LOG", "trace").stdout(stdout).stderr(stderr).spawn().unwrap();
+        let (began, mut lost) = (Instant::now(), 0);
+        while lost == 0 {
+            if let Some(status) = agent.try_wait().unwrap() {
+                // No privilege, or a kernel without links of struct_ops.
+                assert_eq!(status.code(), Some(2), "{unread:?}");
+                println!("skipped: no agent runs here");
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{unread:?}");
+            for _ in 0..100 {
+                // Each is worth a line, once there is a socket.
+                let _ = std::os::unix::net::UnixStream::connect(folder.path().join("agent.sock"));
+            }
+            let asked = ["status", "--json", "--socket", "agent.sock"];
+            let output = forebay(folder.path(), &asked).output().unwrap();
+            if let Ok(status) = serde_json::from_slice::<serde_json::Value>(&output.stdout) {
+                lost = status["agents"][0]["log_lines_lost"].as_u64().unwrap();
+            }
+        }
+        let table = forebay(folder.path(), &["status", "--socket", "agent.sock"]).output().unwrap();
+        assert!(text(&table.stdout).contains("lines of the log could not be written"), "{table:?}");
+        end(agent);
+    }
+}

@@ -1,0 +1,230 @@
+//! The log of a daemon: lines on stderr, written by a thread of their own.
+//!
+//! A disk that is full, a reader that has gone and a pipe that nobody empties are of no concern to packets: a
+//! line is handed over without waiting, what cannot be written is counted ([`lost`]), and the log says so once
+//! it works again. Panics are told in the log too, for they would wait for stderr otherwise.
+
+use std::io::{self, Write};
+use std::panic;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+/// Lines that may wait for the writer: minutes of a daemon's log, and a burst of any.
+const QUEUE: usize = 1024;
+/// How long the end of a process waits for its last lines.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// The queue of the process's log, once there is a writer.
+static LINES: OnceLock<SyncSender<Message>> = OnceLock::new();
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+enum Message {
+    Line(Vec<u8>),
+    /// Answered when all lines before it have been dealt with.
+    Flush(SyncSender<()>),
+}
+
+/// Lines that could not be written since the start.
+pub fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// Starts the writer of this process's log, which first does `prepare`, such as giving up its privileges. Block
+/// the signals that other threads are to handle before. Until then, and in commands that are no daemons,
+/// whoever logs writes himself.
+pub fn start(prepare: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    let (sender, lines) = sync_channel(QUEUE);
+    let (failed, outcome) = mpsc::channel();
+    std::thread::Builder::new().name("log".into()).spawn(move || match prepare() {
+        Ok(()) => {
+            drop(failed);
+            Writer::new(Stderr).write_all(&lines);
+        }
+        Err(error) => drop(failed.send(error)),
+    })?;
+    // Until the thread has said that it is ready, by dropping its end.
+    if let Ok(error) = outcome.recv() {
+        return Err(error);
+    }
+    // A process has one log: that of a second daemon in it, as in tests, is the first one's.
+    let _ = LINES.set(sender);
+    panic::set_hook(Box::new(|what| {
+        let trace = std::backtrace::Backtrace::capture();
+        tracing::error!("{what}\n{trace}");
+    }));
+    Ok(())
+}
+
+/// Prints `text` on stdout from a thread of its own: whoever does not read it holds nobody up.
+pub fn announce(text: String) {
+    let print = move || {
+        let mut stdout = io::stdout().lock();
+        // A reader that has gone changes nothing.
+        let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    };
+    if let Err(error) = std::thread::Builder::new().name("stdout".into()).spawn(print) {
+        tracing::warn!(%error, "nothing is said on stdout");
+    }
+}
+
+/// Writes `text` as a line of its own, and waits no longer than a moment for it to be out with all that was
+/// logged before: for the end of a process.
+pub fn end(text: Option<&str>) {
+    if let Some(text) = text {
+        // Counted, and nothing else can be done.
+        let _ = writeln!(Line, "{text}");
+    }
+    let Some(lines) = LINES.get() else { return };
+    let deadline = Instant::now() + FAREWELL;
+    let (written, all_written) = sync_channel(1);
+    let mut flush = Message::Flush(written);
+    while let Err(TrySendError::Full(unsent)) = lines.try_send(flush) {
+        if Instant::now() >= deadline {
+            return;
+        }
+        flush = unsent;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = all_written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+}
+
+/// Takes a line of the log at each `write`, as `tracing_subscriber` makes them; never an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Line;
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let is_taken = match LINES.get() {
+            Some(lines) => lines.try_send(Message::Line(line.to_vec())).is_ok(),
+            None => Stderr.write_all(line).is_ok(),
+        };
+        if !is_taken {
+            LOST.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn write_fmt(&mut self, text: std::fmt::Arguments<'_>) -> io::Result<()> {
+        self.write(text.to_string().as_bytes()).map(drop)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Stderr without the lock of the standard library's: a writer that waits for its reader holds nobody else up.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(nix::unistd::write(io::stderr(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the thread of the log does.
+struct Writer<W> {
+    out: W,
+    /// The last line was written in part.
+    is_torn: bool,
+    /// Lost lines of which the log has told.
+    told: u64,
+}
+
+impl<W: Write> Writer<W> {
+    fn new(out: W) -> Self {
+        Self { out, is_torn: false, told: 0 }
+    }
+
+    fn write_all(&mut self, messages: &Receiver<Message>) {
+        // The sender is never dropped: this thread ends with the process.
+        for message in messages {
+            match message {
+                Message::Flush(written) => drop(written.try_send(())),
+                Message::Line(line) => {
+                    if self.write(&line) {
+                        self.tell_of_losses();
+                    } else {
+                        LOST.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Told after the first line that came through; if the queue is full just then, after the next.
+    fn tell_of_losses(&mut self) {
+        let lost = lost();
+        if lost > self.told {
+            tracing::warn!(
+                "the log has lost {lost} lines since the start: they could not be written"
+            );
+            if self::lost() == lost {
+                self.told = lost;
+            }
+        }
+    }
+
+    /// Whether the whole line is out.
+    fn write(&mut self, line: &[u8]) -> bool {
+        let torn: &[u8] = if self.is_torn { b"\n" } else { b"" };
+        let line = [torn, line].concat();
+        let mut rest = &line[..];
+        while !rest.is_empty() {
+            match self.out.write(rest) {
+                Ok(0) => break,
+                Ok(written) => {
+                    self.is_torn = true;
+                    rest = &rest[written..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.is_torn &= !rest.is_empty();
+        rest.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with room for so many bytes.
+    struct Disk {
+        room: usize,
+        held: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let written = bytes.len().min(self.room);
+            if written == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= written;
+            self.held.extend_from_slice(&bytes[..written]);
+            Ok(written)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_after_one_that_was_cut_off_begin_anew() {
+        let mut writer = Writer::new(Disk { room: 10, held: Vec::new() });
+        assert!(writer.write(b"whole\n"));
+        assert!(!writer.write(b"cut off\n") && !writer.write(b"no room\n"));
+        writer.out.room = 100;
+        assert!(writer.write(b"again\n") && writer.write(b"and on\n"));
+        assert_eq!(writer.out.held, b"whole\ncut \nagain\nand on\n");
+    }
+}
