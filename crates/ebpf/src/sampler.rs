@@ -633,7 +633,7 @@ mod tests {
         let Some(mut sampler) = sampler() else { return };
         sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
         sampler.set_bundle(BundleId(2), bundle("10.1.0.0/16", "10.3.0.0/16")).unwrap();
-        let mut is_counted = |sampler: &mut Sampler, site, host| {
+        let is_counted = |sampler: &mut Sampler, site, host| {
             boundaries(sampler, &udp([10, 1, 0, host], [10, site, 0, 1], 0, 60)).len() == 1
         };
         let addresses: [IpAddr; 2] = ["10.1.0.7".parse().unwrap(), "fd00::7".parse().unwrap()];
