@@ -110,6 +110,26 @@ pub enum OffloadError {
     },
 }
 
+impl OffloadError {
+    /// What was found, and the command that mends it, if any does.
+    pub fn found_and_fix(&self) -> (String, String) {
+        match self {
+            Self::Active { device, active } => {
+                let list: String = active.iter().map(|offload| format!(" {offload}")).collect();
+                (
+                    format!("{device} has on:{list}"),
+                    format!("ethtool -K {device}{}", arguments(active)),
+                )
+            }
+            Self::Merged { device } => {
+                let found = format!("{device} merges packets, and its driver runs no XDP program");
+                (found, format!("ethtool -K {device} gro off"))
+            }
+            Self::Os { .. } => (self.to_string(), "look at `ethtool -k`".into()),
+        }
+    }
+}
+
 fn arguments(active: &[Offload]) -> String {
     active.iter().map(|offload| format!(" {offload} off")).collect()
 }

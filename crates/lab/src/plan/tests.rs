@@ -499,6 +499,7 @@ traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sa
 count = 2
 traffic = { kind = "cbr", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
+ttl = 1
 traffic = { kind = "poisson", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
 traffic = { kind = "on_off", rate = "1Mbit/s", on = "1s", off = "2s", packet = "100B" }
@@ -513,6 +514,7 @@ cc = "copa"
 qdisc = "sfq"
 min_rate = "1Mbit/s"
 max_rate = "1Gbit/s"
+unseen = 0
 [[arm]]
 name = "one"
 summary = "s"
