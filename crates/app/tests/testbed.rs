@@ -384,6 +384,7 @@ fn bundle(name: &str) -> BundleSpec {
         qdisc: Spec::named("sfq").with("limit", Value::Text("1200p".into())),
         min_rate_bps: None,
         max_rate_bps: None,
+        unseen: 0.0,
     }
 }
 
@@ -412,6 +413,7 @@ fn workload(name: &str, kind: WorkloadKind) -> Workload {
         reversed: false,
         start_ns: 0,
         stop_ns: 3 * SECOND,
+        ttl: None,
         kind,
     }
 }

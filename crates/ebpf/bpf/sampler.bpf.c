@@ -4,9 +4,9 @@
  * epoch. It only watches: every frame passes.
  *
  * A packet belongs to the bundle that lists the longest destination prefix holding it, among the
- * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. Packets to the
- * box's own addresses, which carry the boxes' messages, belong to none, nor does neighbour
- * discovery, which a sendbox leaves to the kernel.
+ * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. What a sendbox
+ * does not count belongs to none: packets to the box's address for messages, neighbour discovery,
+ * and packets of the sendbox's own, which do not pass its LAN port.
  *
  * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
  * boundary's record must say how many bytes, packets and marks had come when this packet was
@@ -18,6 +18,8 @@
 
 #define MAX_BUNDLES 256
 #define MAX_PREFIXES 4096
+/* 64 addresses of each bundle's sendbox. */
+#define MAX_SENDERS (64 * MAX_BUNDLES)
 /* Destination prefixes that may lie inside each other; the loader refuses more. */
 #define MAX_NESTING 4
 /* Bytes of IP payload in the sampling block. */
@@ -80,13 +82,26 @@ struct {
 	__type(value, struct members);
 } sources SEC(".maps");
 
-/* The box's own addresses. */
+/* Where the box takes messages. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, struct address);
 	__type(value, __u8);
 } own SEC(".maps");
+
+/* An address of the sendbox of the bundle in this slot. */
+struct sender {
+	struct address address;
+	__u32 slot;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_SENDERS);
+	__type(key, struct sender);
+	__type(value, __u8);
+} senders SEC(".maps");
 
 /* User space changes epoch sizes through mmap. */
 struct {
@@ -158,6 +173,14 @@ static __always_inline int find_bundle(const struct packet *packet)
 		key.length = to->length - 1;
 	}
 	return -1;
+}
+
+/* Whether the sendbox of the bundle has sent the packet itself. */
+static __always_inline bool is_of_sendbox(const struct packet *packet, int slot)
+{
+	struct sender sender = { .address = packet->source, .slot = slot };
+
+	return bpf_map_lookup_elem(&senders, &sender);
 }
 
 /* The low `bytes` bytes of a word, 0 to 8. */
@@ -241,7 +264,8 @@ int sampler(struct xdp_md *ctx)
 	if (parse(data, data_end, &packet) != PARSED_IP || is_discovery(&packet, data_end))
 		return XDP_PASS;
 	found = find_bundle(&packet);
-	if (found < 0 || bpf_map_lookup_elem(&own, &packet.destination))
+	if (found < 0 || bpf_map_lookup_elem(&own, &packet.destination) ||
+	    is_of_sendbox(&packet, found))
 		return XDP_PASS;
 	index = found;
 	bundle = bpf_map_lookup_elem(&bundles, &index);

@@ -1,6 +1,6 @@
 //! The sampler program: counts the packets of bundles and reports those that close an epoch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -72,6 +72,7 @@ pub struct Sampler {
     sources: MapHandle,
     destinations: MapHandle,
     own: MapHandle,
+    senders: MapHandle,
     counters: MapHandle,
     lost: MapHandle,
     boundaries: MapHandle,
@@ -86,7 +87,12 @@ pub struct Sampler {
 struct Slot {
     index: usize,
     sites: Sites,
+    /// Addresses of the sendbox.
+    senders: BTreeSet<IpAddr>,
 }
+
+/// Most addresses of a sendbox whose packets can be left out.
+pub const MAX_SENDERS: usize = 64;
 
 /// Words of `struct bundle`.
 const WORDS_PER_BUNDLE: usize = 4;
@@ -135,6 +141,7 @@ impl Sampler {
             sources: program::handle("sources", &maps.sources)?,
             destinations: program::handle("destinations", &maps.destinations)?,
             own: program::handle("own", &maps.own)?,
+            senders: program::handle("senders", &maps.senders)?,
             counters: program::handle("counters", &maps.counters)?,
             lost: program::handle("lost", &maps.lost)?,
             boundaries,
@@ -163,7 +170,9 @@ impl Sampler {
         };
         let sites = Sites { source: bundle.source, destination: bundle.destination };
         self.check(id, &sites)?;
-        let is_new = self.bundles.insert(id, Slot { index, sites }).is_none();
+        let before = self.bundles.remove(&id).map(|slot| slot.senders);
+        let is_new = before.is_none();
+        self.bundles.insert(id, Slot { index, sites, senders: before.unwrap_or_default() });
         if is_new {
             self.zero_counters(index)?;
         }
@@ -183,8 +192,31 @@ impl Sampler {
 
     /// Stops watching a bundle; nothing happens if it is not watched.
     pub fn remove_bundle(&mut self, id: BundleId) -> Result<(), Error> {
+        self.set_senders(id, &[])?;
         self.bundles.remove(&id);
         self.install()
+    }
+
+    /// Leaves out of a bundle the packets from these addresses, and counts those from others again:
+    /// what a sendbox sends itself does not pass its LAN port. Of more than [`MAX_SENDERS`] the first
+    /// count; nothing happens if the bundle is not watched.
+    pub fn set_senders(&mut self, id: BundleId, addresses: &[IpAddr]) -> Result<(), Error> {
+        let Some(slot) = self.bundles.get_mut(&id) else { return Ok(()) };
+        let wanted: BTreeSet<IpAddr> = addresses.iter().take(MAX_SENDERS).copied().collect();
+        let key = |address: &IpAddr| {
+            // `struct sender`: address, slot.
+            [&address_key(*address)[..], &(slot.index as u32).to_ne_bytes()].concat()
+        };
+        for address in slot.senders.difference(&wanted) {
+            self.senders.delete(&key(address)).map_err(Error::map("senders"))?;
+        }
+        for address in wanted.difference(&slot.senders) {
+            self.senders
+                .update(&key(address), &[1], MapFlags::ANY)
+                .map_err(Error::map("senders"))?;
+        }
+        slot.senders = wanted;
+        Ok(())
     }
 
     /// Changes a bundle's epoch size, by one store to memory; false if the bundle is not watched.
@@ -196,8 +228,8 @@ impl Sampler {
         true
     }
 
-    /// Leaves packets to one of the box's own addresses out, though a prefix may hold it: the
-    /// boxes' messages must not be counted.
+    /// Leaves packets to this address of the box out, though a prefix may hold it: the boxes' messages
+    /// must not be counted.
     pub fn add_own_address(&self, address: IpAddr) -> Result<(), Error> {
         self.own.update(&address_key(address), &[1], MapFlags::ANY).map_err(Error::map("own"))
     }
@@ -602,6 +634,28 @@ mod tests {
         }
         assert_eq!(boundaries(&mut sampler, &frame(3, 9)), []);
         assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 3);
+    }
+
+    #[test]
+    fn what_a_sendbox_sends_itself_is_left_out_of_its_bundle_alone() {
+        let Some(mut sampler) = sampler() else { return };
+        sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+        sampler.set_bundle(BundleId(2), bundle("10.1.0.0/16", "10.3.0.0/16")).unwrap();
+        let is_counted = |sampler: &mut Sampler, site, host| {
+            boundaries(sampler, &udp([10, 1, 0, host], [10, site, 0, 1], 0, 60)).len() == 1
+        };
+        let addresses: [IpAddr; 2] = ["10.1.0.7".parse().unwrap(), "fd00::7".parse().unwrap()];
+        sampler.set_senders(BundleId(1), &addresses).unwrap();
+        assert!(!is_counted(&mut sampler, 2, 7) && is_counted(&mut sampler, 2, 8));
+        assert!(is_counted(&mut sampler, 3, 7), "another bundle");
+        // They stay with a change of the bundle, and go with the addresses or the bundle.
+        sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+        assert!(!is_counted(&mut sampler, 2, 7));
+        sampler.set_senders(BundleId(1), &["10.1.0.8".parse().unwrap()]).unwrap();
+        assert!(is_counted(&mut sampler, 2, 7) && !is_counted(&mut sampler, 2, 8));
+        sampler.remove_bundle(BundleId(1)).unwrap();
+        sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+        assert!(is_counted(&mut sampler, 2, 8));
     }
 
     #[test]

@@ -274,6 +274,10 @@ pub struct BundleSpec {
     pub min_rate_bps: Option<u64>,
     /// Upper bound of the shaper's rate (bits per second).
     pub max_rate_bps: Option<u64>,
+    /// Share of the packets that take a second way into the site, past the receivebox (0 to 1); of
+    /// bundles from left to right only.
+    #[serde(default)]
+    pub unseen: f64,
 }
 
 /// Traffic of one kind between the hosts of a pair.
@@ -290,6 +294,10 @@ pub struct Workload {
     pub start_ns: u64,
     /// Last byte (ns since the start); greedy and paced traffic ends here.
     pub stop_ns: u64,
+    /// Time to live of its datagrams; `None`: the kernel's. The routers beside the links end 1 before
+    /// the queue and 2 behind the link.
+    #[serde(default)]
+    pub ttl: Option<u8>,
     /// The kind of traffic.
     pub kind: WorkloadKind,
 }

@@ -175,6 +175,9 @@ pub enum Hop {
     Delay(Duration),
     /// The bundle of this index: its sendbox, its path and its receivebox.
     Bundle(usize),
+    /// The sendbox of the bundle of this index alone: what follows is the way of packets that its
+    /// receivebox never sees, because they die before it.
+    Sendbox(usize),
     /// The packets of all flows with this route take these in turn.
     Spread(Vec<Vec<Hop>>),
 }
@@ -226,7 +229,7 @@ pub struct Flow {
 impl Hop {
     fn has_bundle(&self) -> bool {
         match self {
-            Self::Bundle(_) => true,
+            Self::Bundle(_) | Self::Sendbox(_) => true,
             Self::Spread(routes) => routes.iter().flatten().any(Self::has_bundle),
             Self::Link(_) | Self::Delay(_) => false,
         }
@@ -373,7 +376,7 @@ impl Network {
     fn fastest(&self, route: &[Hop]) -> Option<u128> {
         let of = |hop: &Hop| match hop {
             Hop::Link(link) => self.links.get(*link)?.fastest(),
-            Hop::Delay(_) => None,
+            Hop::Delay(_) | Hop::Sendbox(_) => None,
             Hop::Bundle(bundle) => self.fastest(&self.bundles.get(*bundle)?.path),
             Hop::Spread(routes) => routes.iter().map(|route| self.fastest(route)).sum(),
         };
@@ -395,6 +398,11 @@ impl Network {
                     };
                     self.check_route(&bundle.path, links)?;
                 }
+                Hop::Sendbox(index) if *index >= self.bundles.len() => {
+                    let allowed = "the index of a bundle";
+                    return Err(SpecError::new("route", &index.to_string(), allowed));
+                }
+                Hop::Sendbox(_) => {}
                 Hop::Spread(routes) if routes.is_empty() => {
                     return Err(SpecError::new("spread", "0 routes", "at least one route"));
                 }

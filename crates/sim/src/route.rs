@@ -190,6 +190,14 @@ impl Routes {
                     after.push((self.elements.sendbox(bundle), step));
                     step = Step::Sendbox(bundle);
                 }
+                Hop::Sendbox(index) => {
+                    if extra_ns > 0 || step == Step::Deliver {
+                        step = self.line(network, None, extra_ns, step);
+                        extra_ns = 0;
+                    }
+                    after.push((self.elements.sendbox(*index as u32), step));
+                    step = Step::Sendbox(*index as u32);
+                }
                 Hop::Spread(routes) => {
                     if extra_ns > 0 {
                         step = self.line(network, None, extra_ns, step);

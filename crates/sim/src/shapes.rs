@@ -87,6 +87,7 @@ impl Network {
         let of = |hop: &Hop| match hop {
             Hop::Link(link) => self.links.get(*link).map_or(Duration::ZERO, |it| it.config.delay),
             Hop::Delay(delay) => *delay,
+            Hop::Sendbox(_) => Duration::ZERO,
             Hop::Bundle(bundle) => {
                 self.bundles.get(*bundle).map_or(Duration::ZERO, |it| self.least_delay(&it.path))
             }

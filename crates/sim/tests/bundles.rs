@@ -3,7 +3,7 @@
 use forebay_core::link;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
-use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Traffic};
 use forebay_sim::{BundleMetrics, Owner, Simulation, Stack};
 
@@ -287,6 +287,48 @@ fn a_receivebox_that_sees_a_part_of_the_traffic_costs_no_goodput() {
             let share = goodput(&plan, 8) / status_quo;
             if share < 0.95 {
                 worse.push(format!("{law}, {unseen} unseen: {share:.3}"));
+            }
+        }
+    }
+    assert!(worse.is_empty(), "{worse:#?}");
+}
+
+/// 8 Mbit/s of datagrams in eight flows that die right behind the sendbox, for so many seconds from
+/// each of these on.
+fn with_dying_datagrams(plan: &mut Network, bursts: &[(f64, f64)]) {
+    let (rate, packet) = (Rate::from_mbit_per_sec(1), ByteCount::new(1292));
+    for (start, seconds) in bursts {
+        let [start, seconds] = [*start, *seconds].map(Duration::from_secs_f64);
+        plan.flows.extend((0..8).map(|index| Flow {
+            cc: Spec::named("newreno"),
+            traffic: Traffic::Source(Source::Cbr { rate, packet }),
+            start: start + MS * index,
+            opened: None,
+            stop: Some(start + seconds),
+            data: vec![Hop::Sendbox(0), Hop::Delay(MS)],
+            back: vec![Hop::Link(1)],
+        }));
+    }
+}
+
+#[test]
+fn datagrams_that_die_before_the_receivebox_cost_the_other_flows_nothing() {
+    let status_quo = goodput(&eight_flows(None), 8);
+    let toggled: Vec<_> = (0..5).map(|turn| (5.0 + 5.0 * f64::from(turn), 2.5)).collect();
+    let mut worse = Vec::new();
+    for (law, least) in [("copa", 0.95), ("setpoint", 0.93), ("basic_delay", 0.91)] {
+        for (what, bursts) in [("steadily", &[(5.0, 20.0)][..]), ("now and then", &toggled)] {
+            let shares = [1, 2, 3].map(|seed| {
+                let mut plan = eight_flows(Some(law));
+                plan.seed = seed;
+                with_dying_datagrams(&mut plan, bursts);
+                // Otherwise only the traffic of the boxes depends on the seed.
+                plan.flows.iter_mut().for_each(|flow| flow.start += 7 * MS * seed as u32);
+                goodput(&plan, 8) / status_quo
+            });
+            let share = shares.iter().sum::<f64>() / 3.0;
+            if share < least {
+                worse.push(format!("{law}, {what}: {share:.3}, {shares:.3?}"));
             }
         }
     }

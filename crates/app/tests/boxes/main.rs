@@ -1,6 +1,7 @@
 //! Sendbox and receivebox as processes on real traffic. Function only: no figure is judged here.
 #![cfg(feature = "host")]
 
+mod blind;
 mod by_hand;
 mod clean_stop;
 mod conditions;
@@ -120,6 +121,7 @@ fn bundle(cc: &str, qdisc: &str) -> BundleSpec {
         qdisc: Spec::named(qdisc).with("limit", Value::Text("400p".into())),
         min_rate_bps: None,
         max_rate_bps: None,
+        unseen: 0.0,
     }
 }
 
@@ -130,6 +132,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         reversed: false,
         start_ns: 0,
         stop_ns: seconds * SECOND,
+        ttl: None,
         kind: WorkloadKind::Greedy { flows: 4 },
     };
     Scenario {

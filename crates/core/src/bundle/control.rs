@@ -37,7 +37,9 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 /// Frame bytes of a full segment on Ethernet without FCS.
 const MSS: ByteCount = ByteCount::new(1514);
 /// Newly found unseen share from which on what control has learnt rests on too little.
-const UNSEEN_MAX: f64 = 0.3;
+const UNSEEN_MAX: f64 = 0.4;
+/// A shorter queueing delay, or one of less than a quarter of the round trip, is no queue that loses.
+const QUEUED_MIN: Duration = Duration::from_millis(5);
 /// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all of it.
 pub const SUPPLIED: &[Field] = &[
     Field::Lost,
@@ -252,7 +254,7 @@ impl Control {
         match sample.progress {
             Some(progress) => {
                 self.measure(now, &boundary, &sample, &progress);
-                self.judge_visibility(now, &boundary, report);
+                self.judge_visibility(now, &boundary, report, &sample);
                 self.enforce(now);
             }
             None => self.counters.reports_stale += 1,
@@ -358,6 +360,11 @@ impl Control {
         self.visibility.alarm(now)
     }
 
+    /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
+    pub const fn unseen(&self) -> f64 {
+        self.visibility.unseen()
+    }
+
     /// What was counted since the start.
     pub fn counters(&self) -> Counters {
         let boundaries_overwritten = self.boundaries.overwritten();
@@ -456,7 +463,13 @@ impl Control {
     }
 
     /// Watches what share of the traffic the receivebox sees.
-    fn judge_visibility(&mut self, now: Timestamp, boundary: &Boundary, report: &Report) {
+    fn judge_visibility(
+        &mut self,
+        now: Timestamp,
+        boundary: &Boundary,
+        report: &Report,
+        sample: &Sample,
+    ) {
         let totals = Totals {
             sent_at: boundary.sent_at,
             sent: boundary.sent_bytes,
@@ -464,7 +477,9 @@ impl Control {
         };
         let is_shaped = self.rate.is_some() && !self.config.dry_run;
         let min_rate = self.config.min_rate.unwrap_or(Rate::ZERO);
-        let around = Loop { time: self.loop_time(), is_shaped, min_rate };
+        let least = self.feedback.least_rtt().unwrap_or(sample.rtt);
+        let is_queued = sample.rtt.saturating_sub(least) > QUEUED_MIN.max(least / 4);
+        let around = Loop { time: self.loop_time(), is_queued, is_shaped, min_rate };
         let verdict = self.visibility.on_match(now, totals, &around);
         self.take_verdict(now, verdict);
     }

@@ -309,6 +309,11 @@ impl Sendbox {
         self.control.alarm(now).filter(|_| self.handed_back.is_none())
     }
 
+    /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
+    pub const fn unseen(&self) -> f64 {
+        self.control.unseen()
+    }
+
     /// What is known of the receivebox.
     pub const fn peer(&self) -> &PeerWatch {
         &self.peer

@@ -34,13 +34,15 @@ const EVIDENCE: f64 = 4.0;
 const EVIDENCE_DECAY: f64 = 0.5;
 /// Rate of the test over what the path would carry if it were congested, and over the rate before.
 const TEST_SHARE: f64 = 0.8;
-const TEST_SHARE_MIN: f64 = 0.5;
+const TEST_SHARE_MIN: f64 = 0.7;
 /// A rate that cannot be lowered to this share of itself cannot be tested.
 const TESTABLE: f64 = 0.9;
-/// Missing share from which on the rate is held at [`HOLD_SHARE`] of the most that has arrived within
-/// [`CARRIED_TIME`]: the path carries that, whatever is missing now.
+/// Missing share from which on the rate is held at the most that has arrived within [`CARRIED_TIME`]: the
+/// path carries that, whatever is missing now. Without a queue any excess holds it: until it is known
+/// what is missing, what is there must not pay for it. Nor is there a test of a loop at its floor: where
+/// there is no queue, or more is missing than this, the rate stays until the test begins.
 const HOLD_EXCESS: f64 = 0.2;
-const HOLD_SHARE: f64 = 1.0;
+const HOLD_ALL_EXCESS: f64 = 0.6;
 const CARRIED_TIME: Duration = Duration::from_secs(5);
 /// Congestion does not explain that less arrives than this share of what is sent and has arrived of late.
 const EXPLAINED: f64 = 0.9;
@@ -162,6 +164,8 @@ impl Alarm {
 pub struct Loop {
     /// From departure to report.
     pub time: Duration,
+    /// The boundary has met a queue.
+    pub is_queued: bool,
     /// A rate is enforced, without which nothing can be tested.
     pub is_shaped: bool,
     /// No lower rate is ever enforced.
@@ -175,6 +179,9 @@ pub struct Visibility {
     /// Missing beyond it in the last round, 0 where it is too little to count.
     excess: f64,
     excess_at: Option<Timestamp>,
+    is_queued: bool,
+    /// Bytes per second sent in the last round without an excess, or in one since.
+    calm_bytes_per_s: f64,
     phase: Phase,
     last: Option<Totals>,
     round: Option<Totals>,
@@ -281,6 +288,7 @@ impl Visibility {
         let excess = 1.0 - round.seen() / (1.0 - self.unseen);
         let is_excess = excess > EXCESS.max(CHANCE_DEVIATIONS * self.chance(&round));
         self.excess = if is_excess { excess } else { 0.0 };
+        self.is_queued = around.is_queued;
         if self.unseen > 0.0 && !is_excess {
             self.unseen += GAIN * (missing.max(0.0) - self.unseen);
             if self.unseen < NEGLIGIBLE {
@@ -289,12 +297,14 @@ impl Visibility {
         }
         if !is_excess {
             self.evidence = (self.evidence - EVIDENCE_DECAY).max(0.0);
+            self.calm_bytes_per_s = round.bytes_per_s();
             return None;
         }
         if self.excess_at.is_none_or(|at| now.saturating_since(at) > CALM_TIME) {
             (self.rest, self.unsteady_until) = (Duration::ZERO, None);
         }
         self.excess_at = Some(now);
+        self.calm_bytes_per_s = self.calm_bytes_per_s.max(round.bytes_per_s());
         self.evidence = (self.evidence + 1.0).min(EVIDENCE);
         if self.evidence < EVIDENCE || !around.is_shaped {
             return None;
@@ -393,11 +403,21 @@ impl Visibility {
     pub fn bound(&self, rate: Rate) -> Rate {
         match self.phase {
             Phase::Testing { rate, .. } => rate,
-            _ if self.excess > HOLD_EXCESS => {
-                rate.max(Rate::from_bytes_per_sec_f64(HOLD_SHARE * self.carried.value()))
+            _ if self.excess > if self.is_queued { HOLD_EXCESS } else { 0.0 } => {
+                rate.max(Rate::from_bytes_per_sec_f64(self.held_bytes_per_s()))
             }
             _ => rate,
         }
+    }
+
+    /// The rate at the least while something is missing.
+    fn held_bytes_per_s(&self) -> f64 {
+        let share = match self.phase {
+            Phase::Watching if !self.is_queued || self.excess > HOLD_ALL_EXCESS => 1.0,
+            Phase::Watching => TEST_SHARE_MIN,
+            _ => 0.0,
+        };
+        self.carried.value().max(share * self.calm_bytes_per_s)
     }
 
     /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
@@ -432,7 +452,6 @@ mod tests {
 
     const LOOP: Duration = Duration::from_millis(50);
     const MATCH_S: f64 = 0.005;
-    const AROUND: Loop = Loop { time: LOOP, is_shaped: true, min_rate: Rate::ZERO };
 
     /// A path that carries `capacity` (bytes per second) past a receivebox that sees a part.
     struct Path {
@@ -466,7 +485,10 @@ mod tests {
                 let arrived = rate.min(self.capacity) * seen;
                 self.totals.received += ByteCount::new((arrived * MATCH_S) as u64);
                 let now = self.totals.sent_at + LOOP;
-                self.verdicts.extend(self.visibility.on_match(now, self.totals, &AROUND));
+                let is_queued = rate > self.capacity;
+                let min_rate = Rate::ZERO;
+                let around = Loop { time: LOOP, is_queued, is_shaped: true, min_rate };
+                self.verdicts.extend(self.visibility.on_match(now, self.totals, &around));
                 self.verdicts.extend(self.visibility.on_tick(now, LOOP));
             }
         }

@@ -24,7 +24,7 @@ use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, machine_addresses, message_addresses, peer, privileges, unguessable};
+use super::{DaemonError, peer, privileges, unguessable};
 use crate::offload::{self, Offload};
 use crate::{clock, log};
 
@@ -87,12 +87,11 @@ impl ReceiveboxWorker {
         let (observer, seen) = Observer::start(&devices).map_err(DaemonError::SetUp)?;
         let ifindex = crate::port::ifindex(&config.wan)?;
         let mut sampler = attach(&devices, ifindex)?;
-        let machine = machine_addresses().map_err(DaemonError::SetUp)?;
-        for address in message_addresses(config).union(&machine) {
-            sampler.add_own_address(*address)?;
-        }
+        // A sendbox counts what goes to this machine's other addresses: so does the sampler.
+        sampler.add_own_address(config.listen.ip())?;
         for bundle in &bundles {
             sampler.set_bundle(bundle.config.id, bundle.sampling())?;
+            sampler.set_senders(bundle.config.id, &[bundle.config.peer.ip()])?;
         }
         let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::Trace)?;
         Ok(Self {

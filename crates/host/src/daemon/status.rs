@@ -144,6 +144,9 @@ pub struct ShapingStatus {
     /// What an operator should look into.
     #[serde(default)]
     pub alarm: Option<String>,
+    /// Share of what leaves that the receivebox does not see, at whatever rate (0 to 1).
+    #[serde(default)]
+    pub unseen: f64,
     /// The own queue now.
     pub queue: QueueSample,
     /// Packets dropped by the own queue.
@@ -287,6 +290,9 @@ impl BundleStatus {
         row("state", format!("{}: {}", decision.state, decision.reason))?;
         if let Some(alarm) = &shaping.alarm {
             row("alarm", alarm.clone())?;
+        }
+        if shaping.unseen > 0.0 {
+            row("unseen", format!("{:.0} % of what leaves", 100.0 * shaping.unseen))?;
         }
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
         row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;

@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use forebay_core::units::Timestamp;
+use forebay_core::random::{Stream, Streams};
+use forebay_core::units::{Ratio, Timestamp};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -17,7 +18,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::time::{ClockNanosleepFlags, clock_nanosleep};
 
 use super::frame::{FRAME_BYTES_MAX, Pool};
-use super::path::Path;
+use super::path::{self, Path};
 use super::{DevicePair, EmulatorError, EmulatorSpec};
 use crate::clock;
 use crate::offload::mtu;
@@ -54,11 +55,14 @@ pub struct Emulator {
     control: Control,
     cpu: Option<usize>,
     realtime: bool,
+    beside: Ratio,
+    beside_stream: Stream,
 }
 
 struct PortPair {
     left: Box<dyn Port>,
     right: Box<dyn Port>,
+    beside: Option<Box<dyn Port>>,
 }
 
 impl Emulator {
@@ -67,7 +71,7 @@ impl Emulator {
         if spec.pairs.is_empty() || spec.pairs.len() > usize::from(u16::MAX) {
             return Err(EmulatorError::Pairs { pairs: spec.pairs.len() });
         }
-        let link = |name, link| Path::new(name, link, spec.seed, spec.out.as_deref());
+        let link = |name, link| Path::new(name, link, spec.seed, spec.routed, spec.out.as_deref());
         let forward = link("forward", &spec.forward)?;
         let reverse = link("reverse", &spec.reverse)?;
         let ports = spec.pairs.iter().map(PortPair::open).collect::<Result<Vec<_>, _>>()?;
@@ -81,6 +85,9 @@ impl Emulator {
             control: Control::default(),
             cpu: spec.cpu,
             realtime: false,
+            beside: path::ratio("beside", spec.beside)
+                .map_err(|source| EmulatorError::Link { name: "forward", source })?,
+            beside_stream: Streams::new(spec.seed).stream("beside"),
         })
     }
 
@@ -159,9 +166,9 @@ impl Emulator {
 
     /// Takes in what has arrived and lets out what is due at `now`; false if there was nothing.
     fn round(&mut self, now: Timestamp) -> io::Result<bool> {
-        let Self { ports, forward, reverse, pool, .. } = self;
+        let Self { ports, forward, reverse, pool, beside, beside_stream, .. } = self;
         let mut worked = false;
-        for (pair, PortPair { left, right }) in (0..).zip(ports.iter_mut()) {
+        for (pair, PortPair { left, right, .. }) in (0..).zip(ports.iter_mut()) {
             let from_left = left.receive(RECEIVE_BATCH, &mut |bytes, arrived| {
                 forward.receive(arrived, bytes, pair, pool);
             })?;
@@ -172,14 +179,23 @@ impl Emulator {
         }
         forward.admit(now, pool);
         reverse.admit(now, pool);
-        let to_right = forward
-            .release(now, pool, |bytes, pair| send(ports[usize::from(pair)].right.as_mut(), bytes));
+        let to_right = forward.release(now, pool, |bytes, pair| {
+            let PortPair { right, beside: second, .. } = &mut ports[usize::from(pair)];
+            // Drawn only where there are two ways: the others see the same chance as without them.
+            match second {
+                Some(second) if beside_stream.chance(beside.as_f64()) => {
+                    send(second.as_mut(), bytes)
+                }
+                _ => send(right.as_mut(), bytes),
+            }
+        });
         let to_left = reverse
             .release(now, pool, |bytes, pair| send(ports[usize::from(pair)].left.as_mut(), bytes));
         if to_right || to_left {
-            for PortPair { left, right } in ports {
+            for PortPair { left, right, beside } in ports {
                 left.flush()?;
                 right.flush()?;
+                beside.as_mut().map_or(Ok(()), |port| port.flush())?;
             }
             worked = true;
         }
@@ -204,8 +220,8 @@ pub(super) fn block_sigterm() -> Result<SignalFd, EmulatorError> {
 
 impl PortPair {
     fn open(devices: &DevicePair) -> Result<Self, EmulatorError> {
-        let open = |device: &str| -> Result<Box<dyn Port>, EmulatorError> {
-            let port = open_all(device, Direction::Both)?;
+        let open = |device: &str, direction| -> Result<Box<dyn Port>, EmulatorError> {
+            let port = open_all(device, direction)?;
             let mtu = mtu(device).map_err(EmulatorError::os("reading the MTU"))?;
             let max = (FRAME_BYTES_MAX - ETHERNET_HEADER_LEN) as u32;
             if mtu > max {
@@ -213,7 +229,13 @@ impl PortPair {
             }
             Ok(port)
         };
-        Ok(Self { left: open(&devices.left)?, right: open(&devices.right)? })
+        let both = |device: &str| open(device, Direction::Both);
+        let beside = devices.beside.as_deref();
+        Ok(Self {
+            left: both(&devices.left)?,
+            right: both(&devices.right)?,
+            beside: beside.map(|device| open(device, Direction::Transmit)).transpose()?,
+        })
     }
 }
 

@@ -41,6 +41,15 @@ impl Frame {
         })
     }
 
+    /// Routers that it may still pass; `None` where it is not IP.
+    pub fn hops_left(&self) -> Option<u8> {
+        match self.bytes() {
+            [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, rest @ ..] => rest.get(8).copied(),
+            [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, rest @ ..] => rest.get(7).copied(),
+            _ => None,
+        }
+    }
+
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[..self.len as usize]
     }

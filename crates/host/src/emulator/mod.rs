@@ -5,7 +5,7 @@
 //!  left 1 ──┤──► loss ► queue ► virtual-time server ► delay ──────►├── right 1
 //!  left n ──┘◄────────────────── the same, back ──────────────────└── right n
 //! ```
-//! A frame that enters at left i leaves at right i. Every frame, ARP and the boxes' messages
+//! A frame that enters at left i leaves at right i, or at a second device beside it. Every frame, ARP and the boxes' messages
 //! included, passes the link like any other. All queueing happens in
 //! [`forebay_core::link`] in virtual time, so a scheduling delay of this process delays frames but
 //! never lowers the rate; how late they were is recorded.
@@ -52,6 +52,13 @@ pub struct EmulatorSpec {
     /// The processor that it keeps to; `None`: any.
     #[serde(default)]
     pub cpu: Option<usize>,
+    /// A router stands before either link and one behind it: IP packets whose time to live is 1 end
+    /// before the queue, those with 2 behind the link. It is not counted down.
+    #[serde(default)]
+    pub routed: bool,
+    /// Share of the frames to the right that leave at [`DevicePair::beside`].
+    #[serde(default)]
+    pub beside: f64,
 }
 
 /// The file of the [`LinkRecord`]s, forward then reverse, as a JSON list.
@@ -64,6 +71,9 @@ pub struct DevicePair {
     pub left: String,
     /// Frames that come in here leave at `left` over the reverse link.
     pub right: String,
+    /// A second way to the same site, past the box there; nothing comes in here.
+    #[serde(default)]
+    pub beside: Option<String>,
 }
 
 /// Why the emulator could not start, or failed.

@@ -24,17 +24,20 @@ pub(super) struct Path {
     classifier: Classifier,
     message_loss: Ratio,
     message_loss_stream: Stream,
+    routed: bool,
     truth: Truth,
     /// Frames of this round with the times at which they came.
     arrivals: Vec<(Timestamp, Frame)>,
 }
 
 impl Path {
-    /// The link `name` as specified. It starts when [`Path::start`] says.
+    /// The link `name` as specified, `routed` as in [`EmulatorSpec`](super::EmulatorSpec). It starts
+    /// when [`Path::start`] says.
     pub fn new(
         name: &'static str,
         spec: &LinkSpec,
         seed: u64,
+        routed: bool,
         out: Option<&FilePath>,
     ) -> Result<Self, EmulatorError> {
         let streams = Streams::new(seed).part(name);
@@ -52,7 +55,7 @@ impl Path {
         let message_loss_stream = streams.stream("message_loss");
         let truth = Truth::new(name, out).map_err(EmulatorError::Log)?;
         let arrivals = Vec::new();
-        Ok(Self { link, classifier, message_loss, message_loss_stream, truth, arrivals })
+        Ok(Self { link, classifier, message_loss, message_loss_stream, routed, truth, arrivals })
     }
 
     /// The run starts at `start`: changes, trace and samples count from there.
@@ -93,15 +96,16 @@ impl Path {
     }
 
     fn offer(&mut self, arrived: Timestamp, mut frame: Frame, pool: &mut Pool) {
-        let Self { link, classifier, message_loss, message_loss_stream, truth, .. } = self;
+        let Self { link, classifier, message_loss, message_loss_stream, routed, truth, .. } = self;
         frame.classify(classifier);
         // A frame that was on its way from the kernel during the last round comes in this one.
         let now = arrived.max(link.now());
         truth.arriving(now, &frame);
         // Drawn for messages only: the n-th of them meets the same fate whatever passes between.
         let lost = frame.is_message() && message_loss_stream.chance(message_loss.as_f64());
+        let ends = *routed && frame.hops_left().is_some_and(|hops| hops <= 1);
         let mut give_up = |gone| give_up(gone, truth, pool);
-        let arrival = if lost {
+        let arrival = if lost || ends {
             link.lose(now, frame, &mut give_up)
         } else {
             link.offer(now, frame, &mut give_up)
@@ -117,10 +121,11 @@ impl Path {
         pool: &mut Pool,
         mut send: impl FnMut(&[u8], u16) -> bool,
     ) -> bool {
-        let Self { link, truth, .. } = self;
+        let Self { link, routed, truth, .. } = self;
         let mut any = false;
         while let Some(delivery) = link.poll(now, &mut |gone| give_up(gone, truth, pool)) {
             let frame = delivery.packet;
+            let ends = *routed && frame.hops_left().is_some_and(|hops| hops <= 2);
             truth.released(Released {
                 number: delivery.number,
                 bytes: frame.len().as_u64(),
@@ -129,7 +134,7 @@ impl Path {
                 due: delivery.due,
                 backlogged: delivery.backlogged,
                 marked: frame.ecn() == Ecn::Ce,
-                sent: send(frame.bytes(), frame.pair),
+                sent: ends || send(frame.bytes(), frame.pair),
             });
             pool.recycle(frame);
             any = true;
@@ -206,7 +211,7 @@ fn change(spec: &LinkChange) -> Result<Change, SpecError> {
     })
 }
 
-fn ratio(key: &str, value: f64) -> Result<Ratio, SpecError> {
+pub(super) fn ratio(key: &str, value: f64) -> Result<Ratio, SpecError> {
     Ratio::new(value).ok_or_else(|| SpecError::new(key, &value.to_string(), "a share from 0 to 1"))
 }
 
@@ -242,7 +247,7 @@ mod tests {
             qdisc: Spec::named("fifo").with("limit", Value::Text("2p".into())),
             changes: Vec::new(),
         };
-        let mut path = Path::new("forward", &spec, 1, Some(dir.path())).ok().unwrap();
+        let mut path = Path::new("forward", &spec, 1, false, Some(dir.path())).ok().unwrap();
         let mut pool = Pool::default();
         path.start(ms(0));
         let mut seen = 0;

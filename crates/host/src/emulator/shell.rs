@@ -115,10 +115,19 @@ pub fn run_behind(spec: &ShellSpec, mut command: Command) -> Result<ShellOutcome
     let namespace = || Namespace::new().map_err(os("making a namespace"));
     let (inside, middle) = (namespace()?, namespace()?);
     let cable = Cable::lay(&inside, &middle)?;
-    let pairs = vec![DevicePair { left: "left0".into(), right: "right0".into() }];
+    let pairs = vec![DevicePair { left: "left0".into(), right: "right0".into(), beside: None }];
     let (forward, reverse) = (spec.forward.clone(), spec.reverse.clone());
     let out = spec.out.clone();
-    let emulator = EmulatorSpec { seed: spec.seed, pairs, forward, reverse, out, cpu: None };
+    let emulator = EmulatorSpec {
+        seed: spec.seed,
+        pairs,
+        forward,
+        reverse,
+        out,
+        cpu: None,
+        routed: false,
+        beside: 0.0,
+    };
     let opened = middle.within(|| Ok(Emulator::open(&emulator)));
     let mut emulator = opened.map_err(os("entering a namespace"))??;
 

@@ -39,10 +39,23 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let device = |side: &str, pair| format!("{side}{pair}");
         let pairs = (0..pairs)
-            .map(|pair| DevicePair { left: device("left", pair), right: device("right", pair) })
+            .map(|pair| DevicePair {
+                left: device("left", pair),
+                right: device("right", pair),
+                beside: None,
+            })
             .collect();
         let out = Some(dir.path().to_path_buf());
-        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out, cpu: None };
+        let spec = EmulatorSpec {
+            seed: 1,
+            pairs,
+            forward,
+            reverse,
+            out,
+            cpu: None,
+            routed: false,
+            beside: 0.0,
+        };
         let (order_end, orders) = pipe().unwrap();
         let obeyed = order_end.try_clone().unwrap();
         let mut emulator = middle.within(|| Ok(Emulator::open(&spec).unwrap())).unwrap();
@@ -357,9 +370,19 @@ fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
 fn bad_links_are_refused_by_name() {
     let good = || link(Some(96), 10, "10p");
     let open = |forward: LinkSpec| {
-        let pairs = vec![DevicePair { left: "nowhere".into(), right: "nowhere".into() }];
+        let pairs =
+            vec![DevicePair { left: "nowhere".into(), right: "nowhere".into(), beside: None }];
         let (reverse, out) = (good(), None);
-        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out, cpu: None };
+        let spec = EmulatorSpec {
+            seed: 1,
+            pairs,
+            forward,
+            reverse,
+            out,
+            cpu: None,
+            routed: false,
+            beside: 0.0,
+        };
         Emulator::open(&spec).err().expect("refused")
     };
     let dir = tempfile::tempdir().unwrap();

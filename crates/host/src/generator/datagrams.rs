@@ -94,9 +94,13 @@ impl Pacer {
         seed: u64,
     ) -> Result<Self, GeneratorError> {
         let mut times = source.send_times(&Streams::new(seed)).expect("checked, and not greedy");
+        let socket = udp(workload, site.any_port(), Some(site.receiver()))?;
+        if let Some(ttl) = workload.ttl {
+            socket.set_ttl_v4(ttl.into()).map_err(failed(&workload.name, "IP_TTL"))?;
+        }
         Ok(Self {
             workload: workload.name.clone(),
-            socket: udp(workload, site.any_port(), Some(site.receiver()))?,
+            socket,
             payload: vec![0; (packet_bytes - HEADER_BYTES) as usize],
             next: times.next().unwrap_or(Duration::MAX),
             times,
@@ -417,6 +421,7 @@ mod tests {
             reversed: false,
             start_ns: 0,
             stop_ns: 1_000 * MS,
+            ttl: None,
             kind: WorkloadKind::Datagrams {
                 rate_bps: 1_200_000,
                 packet_bytes: 1500,

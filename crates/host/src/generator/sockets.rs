@@ -246,7 +246,8 @@ mod tests {
     fn where_all_are_to_be_ecn_capable_a_connection_that_is_not_is_refused() {
         let kind = WorkloadKind::Greedy { flows: 1 };
         let (name, cc) = ("bulk".into(), "reno".into());
-        let workload = Workload { name, cc, reversed: false, start_ns: 0, stop_ns: 0, kind };
+        let workload =
+            Workload { name, cc, reversed: false, start_ns: 0, stop_ns: 0, ttl: None, kind };
         let local = Ipv4Addr::LOCALHOST;
         let window = Window { start_ns: 0, stop_ns: 0, end_ns: 0, drain_ns: 0 };
         let accept = |ecn| {

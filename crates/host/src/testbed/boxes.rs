@@ -538,6 +538,7 @@ mod tests {
             qdisc,
             min_rate_bps: Some(2_000_000),
             max_rate_bps: None,
+            unseen: 0.0,
         }
     }
 

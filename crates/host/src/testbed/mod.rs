@@ -184,7 +184,12 @@ pub fn run_with(
         .canonicalize()
         .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
     let processors = Processors::split().map_err(TestbedError::Proc)?;
-    let topology = Topology::build(scenario.pairs.len(), processors.as_ref())?;
+    let mut topology = Topology::build(scenario.pairs.len(), processors.as_ref())?;
+    for (pair, spec) in scenario.pairs.iter().enumerate() {
+        if spec.forward_bundle.as_ref().is_some_and(|bundle| bundle.unseen > 0.0) {
+            topology.add_way_beside(pair)?;
+        }
+    }
     if scenario.ecn {
         topology.use_ecn()?;
     }

@@ -16,7 +16,7 @@ use super::namespace::Namespace;
 use super::pauses::PauseWatch;
 use super::processors::Processors;
 use super::program::Program;
-use super::topology::{Site, Topology, left_port, right_port};
+use super::topology::{Site, Topology, beside_port, left_port, right_port};
 use super::upsets::Upsets;
 use super::{Phase, Progress, TICK, TestbedError};
 use crate::clock;
@@ -25,7 +25,7 @@ use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
 use crate::process::{self, MachineTime};
 use crate::record::{HostRecord, LinkRecord, RunRecord};
 use crate::roles::Order;
-use crate::scenario::{Fault, FaultProgram, Scenario, Upset, Workload};
+use crate::scenario::{Fault, FaultProgram, PairSpec, Scenario, Upset, Workload};
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -352,14 +352,21 @@ fn await_both(mut programs: [&mut Program; 2], line: &str) -> Result<(), Testbed
 }
 
 fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Path) -> EmulatorSpec {
-    let devices = |pair| DevicePair { left: left_port(pair), right: right_port(pair) };
+    let unseen = |pair: &PairSpec| pair.forward_bundle.as_ref().map_or(0.0, |it| it.unseen);
+    let devices = |(pair, spec): (usize, &PairSpec)| DevicePair {
+        left: left_port(pair),
+        right: right_port(pair),
+        beside: (unseen(spec) > 0.0).then(|| beside_port(pair)),
+    };
     EmulatorSpec {
         seed: scenario.seed,
-        pairs: (0..scenario.pairs.len()).map(devices).collect(),
+        pairs: scenario.pairs.iter().enumerate().map(devices).collect(),
         forward: scenario.forward.clone(),
         reverse: scenario.reverse.clone(),
         out: Some(dir.to_path_buf()),
         cpu: processors.map(|processors| processors.emulator),
+        routed: true,
+        beside: scenario.pairs.iter().map(unseen).fold(0.0, f64::max),
     }
 }
 

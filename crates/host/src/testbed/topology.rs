@@ -118,6 +118,8 @@ pub struct Topology {
     pub emulator: Namespace,
     /// The rest.
     pub pairs: Vec<PairSites>,
+    /// Pairs with a second way into the site on the right.
+    beside: Vec<usize>,
 }
 
 /// The namespaces of one pair of sites.
@@ -143,6 +145,11 @@ pub fn right_port(pair: usize) -> String {
     format!("right{pair}")
 }
 
+/// The emulator's second port towards that box, where there is one.
+pub fn beside_port(pair: usize) -> String {
+    format!("beside{pair}")
+}
+
 impl Topology {
     /// Builds everything for `pairs` pairs of sites; dropping it removes everything.
     /// With `processors` they have their parts of the work.
@@ -158,9 +165,27 @@ impl Topology {
         let ports = (0..pairs).flat_map(|pair| [left_port(pair), right_port(pair)]);
         let up = ports.map(|port| format!("link set dev {port} up\n")).collect::<String>();
         ip("emulator", &emulator, &up)?;
-        let topology = Self { emulator, pairs: built };
+        let topology = Self { emulator, pairs: built, beside: Vec::new() };
         topology.disable_offloads()?;
         Ok(topology)
+    }
+
+    /// Makes a second way from the emulator into the right site of `pair`: device `wan2`, a port of the
+    /// box's bridge like `wan`, where the bridge sends nothing out.
+    pub fn add_way_beside(&mut self, pair: usize) -> Result<(), TestbedError> {
+        let port = beside_port(pair);
+        let lines = format!(
+            "link add wan2 type veth peer name {port} netns {}\n\
+             link set dev wan2 master br0\n\
+             link set dev wan2 type bridge_slave learning off flood off mcast_flood off \
+             bcast_flood off\n\
+             link set dev wan2 up\n",
+            self.emulator.path().display()
+        );
+        ip("right box", &self.pairs[pair].right_box, &lines)?;
+        ip("emulator", &self.emulator, &format!("link set dev {port} up\n"))?;
+        self.beside.push(pair);
+        self.disable_offloads()
     }
 
     /// TCP connections made from now on are ECN-capable; an error where this kernel cannot.
@@ -223,6 +248,14 @@ impl Topology {
             .into_iter()
             .chain(boxes("left box", &sites.left_box))
             .chain(boxes("right box", &sites.right_box))
+            .chain(
+                self.beside.contains(&pair).then(|| device("right box", &sites.right_box, "wan2")),
+            )
+            .chain(
+                self.beside
+                    .contains(&pair)
+                    .then(|| device("emulator", &self.emulator, &beside_port(pair))),
+            )
         })
     }
 }

@@ -263,6 +263,7 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
         qdisc: bundle.qdisc.clone(),
         min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),
         max_rate_bps: bundle.max_rate.map(|rate| rate.as_bits_per_sec()),
+        unseen: bundle.unseen,
     }
 }
 
@@ -273,6 +274,7 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
         reversed: flow.reversed,
         start_ns: ns(start),
         stop_ns: ns(flow.stop),
+        ttl: flow.ttl,
         kind,
     };
     let one = |kind| Ok(vec![starting(flow.start, flow.name.clone(), kind)]);

@@ -203,6 +203,8 @@ pub struct Bundle {
     pub min_rate: Option<Rate>,
     /// Upper bound of the shaper.
     pub max_rate: Option<Rate>,
+    /// Share of its packets that goes past the receivebox (0 to 0.99).
+    pub unseen: f64,
 }
 
 /// Traffic of one kind.
@@ -228,6 +230,8 @@ pub struct Flow {
     pub stop: Duration,
     /// Two-way propagation delay, where it is not the path's.
     pub rtt: Option<Duration>,
+    /// Where its datagrams end on the way: 1 before the queue, 2 behind the link.
+    pub ttl: Option<u8>,
     /// What is sent.
     pub traffic: Traffic,
 }

@@ -34,6 +34,8 @@ const ABOUT_THE_PLAN: [&str; 10] =
     ["name", "title", "description", "extends", "seeds", "arm", "arms", "cell", "cells", "window"];
 /// Pair of the flows that name neither a bundle nor a pair.
 const CROSS: &str = "cross";
+/// Of a bundle of which nothing is seen there is nothing to find out.
+const UNSEEN_MAX: f64 = 0.99;
 
 /// Reads an experiment; names of plan, arm and cell and the seed are left to the caller.
 pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError> {
@@ -198,7 +200,11 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
             return Err(table.wrong_because("max_rate", &allowed));
         }
         let enabled = table.switch("enabled")?.unwrap_or(true);
-        let bundle = Bundle { name, pair, reversed, cc, qdisc, min_rate, max_rate };
+        let unseen = table.share("unseen")?.unwrap_or(0.0);
+        if unseen > UNSEEN_MAX || unseen > 0.0 && reversed {
+            return Err(table.wrong("unseen"));
+        }
+        let bundle = Bundle { name, pair, reversed, cc, qdisc, min_rate, max_rate, unseen };
         bundles.push(DeclaredBundle { bundle, enabled });
     }
     Ok(bundles)
@@ -240,10 +246,15 @@ fn flows(
             drawn.map_err(|error| table.wrong_spec("traffic", &error))?;
         }
         let (platform, cc) = flow_cc(&table)?;
+        let reversed = table.switch("reversed")?.unwrap_or(false);
+        let ttl = table.count("ttl", 1..=2)?.map(|ttl| ttl as u8);
+        if ttl.is_some() && (reversed || !matches!(traffic, Traffic::Datagrams { .. })) {
+            return Err(table.wrong("ttl"));
+        }
         flows.push(Flow {
             name,
             pair: pair_of(&table, bundles)?,
-            reversed: table.switch("reversed")?.unwrap_or(false),
+            reversed,
             cc,
             cc_at: table.origin_of("cc").to_string(),
             platform,
@@ -251,6 +262,7 @@ fn flows(
             other_starts: Vec::new(),
             stop: end,
             rtt: table.duration("rtt")?,
+            ttl,
             traffic,
         });
     }

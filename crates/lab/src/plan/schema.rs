@@ -228,6 +228,13 @@ pub static FLOW: Section = Section {
             "the bottleneck's",
             "two-way propagation delay of this flow",
         ),
+        key(
+            "ttl",
+            "1 or 2; of cbr, poisson and on_off from A to B",
+            "the hosts'",
+            "time to live: 1 ends at a router before the queue, 2 at one behind the link, before the \
+             receivebox",
+        ),
         key("bundle", "the name of a bundle", "none", "runs between the sites of that bundle"),
         key("pair", NAME, "\"cross\"", "runs between its own pair of sites, in no bundle"),
         key("reversed", "true or false", "false", "data runs from B to A"),
@@ -337,6 +344,12 @@ pub static BUNDLE: Section = Section {
         key("qdisc", QDISC, "", "how the sendbox schedules"),
         key("min_rate", RATE, "1.2Mbit/s", "lower bound of the shaper, at least 100kbit/s"),
         key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),
+        key(
+            "unseen",
+            "a share from 0 to 0.99 such as \"20%\"; not of a reversed bundle",
+            "0",
+            "packets that take a second way into site B, past the receivebox",
+        ),
     ],
 };
 

@@ -175,6 +175,21 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "p.toml:16: bundle.a.max_rate = \"1Mbit/s\": allowed is a rate of at least min_rate, 1200kbit/s",
         ),
         (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nunseen = \"100%\"",
+            "p.toml:16: bundle.a.unseen = \"100%\": allowed is a share from 0 to 0.99",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nreversed = true\nunseen = 0.2",
+            "p.toml:17: bundle.a.unseen = 0.2: allowed is a share from 0 to 0.99 such as \"20%\"; not",
+        ),
+        (
+            "\"greedy\" }",
+            "\"greedy\" }\nttl = 1",
+            "p.toml:12: flow.bulk.ttl = 1: allowed is 1 or 2; of cbr",
+        ),
+        (
             "[[arm]]\nname = \"without\"",
             "[[bundle]]\nname = \"a-bundle-whose-name-has-34-letters\"\n[[arm]]\nname = \"without\"",
             "p.toml:17: bundle.a-bundle-whose-name-has-34-letters.name = \"a-bundle",
@@ -484,6 +499,7 @@ traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sa
 count = 2
 traffic = { kind = "cbr", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
+ttl = 1
 traffic = { kind = "poisson", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
 traffic = { kind = "on_off", rate = "1Mbit/s", on = "1s", off = "2s", packet = "100B" }
@@ -498,6 +514,7 @@ cc = "copa"
 qdisc = "sfq"
 min_rate = "1Mbit/s"
 max_rate = "1Gbit/s"
+unseen = 0
 [[arm]]
 name = "one"
 summary = "s"

@@ -375,6 +375,7 @@ impl Bundle {
                 qdisc: self.shaping.qdisc.to_string(),
                 decision: decision_record(now, &self.control.decision()),
                 alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
+                unseen: self.control.unseen(),
                 queue: self.queue_sample(now),
                 drops_queue: self.given_up.dropped,
                 marks_queue: self.given_up.marked,

@@ -135,7 +135,10 @@ impl Setup {
             Duration::ZERO => vec![hop],
             access => vec![Hop::Delay(access), hop],
         };
-        let data = with_access(way(experiment, &flow.pair, reversed));
+        let data = match flow.ttl {
+            Some(ttl) => mortal_way(experiment, &flow.pair, ttl),
+            None => with_access(way(experiment, &flow.pair, reversed)),
+        };
         let back = if rides {
             vec![Hop::Delay(rtt / 2)]
         } else {
@@ -168,6 +171,16 @@ fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Hop {
     }
 }
 
+/// What packets from A take that die before the receivebox: their bundle's sendbox, if there is one, and
+/// with a second hop to live the link.
+fn mortal_way(experiment: &Experiment, pair: &str, ttl: u8) -> Vec<Hop> {
+    let is_its = |it: &plan::Bundle| it.pair == pair && !it.reversed;
+    let sendbox = experiment.bundles.iter().position(is_its).map(Hop::Sendbox);
+    let link = (ttl > 1).then_some(Hop::Link(FORWARD));
+    // Whoever counts them at the end stands for where they die.
+    sendbox.into_iter().chain(link).chain([Hop::Delay(Duration::from_nanos(1))]).collect()
+}
+
 /// A bundle over the link of its direction, its messages back over the other one.
 fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
     let (there, here) = if bundle.reversed { (REVERSE, FORWARD) } else { (FORWARD, REVERSE) };
@@ -176,6 +189,7 @@ fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
     let mut built = Bundle::new(&bundle.name, cc, qdisc, path, back);
     built.min_rate = bundle.min_rate.or(built.min_rate);
     built.max_rate = bundle.max_rate;
+    built.unseen = Ratio::new(bundle.unseen).unwrap_or(Ratio::ZERO);
     built.log = true;
     built.changes = bundle_changes(experiment, &bundle.name);
     built

@@ -1,0 +1,310 @@
+//! What a receivebox does not see of what a sendbox sends costs the others nothing.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_core::spec::{Spec, Value};
+use forebay_host::daemon::keys;
+use forebay_host::daemon::status::{BundleStatus, ShapingStatus};
+use forebay_host::emulator::{DevicePair, EmulatorSpec};
+use forebay_host::scenario::LinkSpec;
+use forebay_host::testbed::namespace::Namespace;
+use forebay_host::testbed::topology::{Site, Topology, left_port, right_port};
+use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
+
+use crate::by_hand::{await_status, await_that, ip, start};
+use crate::{alone, link};
+
+const PORT: u16 = 7000;
+const FLOWS: u16 = 8;
+/// An address of the right box among its hosts, as a box has that is their router or resolver.
+const AMONG_HOSTS: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 254);
+const BOX_MAC: &str = "02:00:0a:01:03:02";
+/// The attack: 8 Mbit/s of UDP in 8 sockets.
+const SOCKETS: usize = 8;
+const DATAGRAM: usize = 1250;
+const SPACING: Duration = Duration::from_micros(1250);
+
+#[test]
+fn what_goes_to_other_addresses_of_the_receivebox_is_counted_by_both_boxes() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    let sites = &scene.topology.pairs[0];
+    ip(&sites.right_box, &format!("address add {AMONG_HOSTS}/32 dev br0\n"));
+    let neighbour = format!("{AMONG_HOSTS} lladdr {BOX_MAC} dev eth0 nud permanent");
+    ip(&sites.left_hosts, &format!("neighbour add {neighbour}\n"));
+    let hosts = Site::RightHosts.address(0);
+    let flows = Flows::start(&[
+        (&sites.left_hosts, &sites.right_hosts, hosts, FLOWS / 2),
+        (&sites.left_hosts, &sites.right_box, AMONG_HOSTS, FLOWS / 2),
+    ]);
+    thread::sleep(Duration::from_secs(2));
+    let without = flows.goodput(5);
+    scene.start_boxes();
+    thread::sleep(Duration::from_secs(4));
+    let with = flows.goodput(6);
+    let said = scene.said();
+    assert!(with >= 0.9 * without, "{without:.1} Mbit/s without boxes, {with:.1} with: {said:?}");
+    assert!(said.unseen < 0.02 && said.alarm.is_none(), "{said:?}");
+}
+
+#[test]
+fn datagrams_that_die_on_the_way_cost_the_other_flows_nothing_more_than_without_boxes() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    let sites = &scene.topology.pairs[0];
+    let hosts = Site::RightHosts.address(0);
+    let flows = Flows::start(&[(&sites.left_hosts, &sites.right_hosts, hosts, FLOWS)]);
+    let attack = Attack::new(&sites.left_hosts, SocketAddr::from((hosts, PORT - 1)));
+    thread::sleep(Duration::from_secs(2));
+    let quiet = flows.goodput(5);
+    attack.begin(BEHIND_THE_LINK);
+    thread::sleep(Duration::from_secs(1));
+    let beside_them = flows.goodput(6);
+    attack.end();
+    scene.start_boxes();
+    thread::sleep(Duration::from_secs(5));
+
+    let mut worse = Vec::new();
+    let mut judge = |what: &str, status_quo: f64, with: f64| {
+        println!("{what}: {status_quo:.2} Mbit/s without boxes, {with:.2} with them");
+        // A tenth for the noise of a machine that tests share.
+        if with < 0.9 * status_quo {
+            worse.push(format!("{what}: {with:.2} Mbit/s, without boxes {status_quo:.2}"));
+        }
+    };
+    // Before the queue: they take nothing of it.
+    attack.begin(BEFORE_THE_LINK);
+    judge("all die before the link", quiet, flows.goodput(8));
+    let said = scene.said();
+    attack.end();
+    judge("after that", quiet, flows.goodput(6));
+    attack.toggle(Duration::from_millis(2500), 4, BEFORE_THE_LINK, || {
+        judge("now and then all die before the link", quiet, flows.goodput(10));
+    });
+    judge("after that", quiet, flows.goodput(5));
+    // As at a firewall of the site: they take their share of the link.
+    attack.begin(BEHIND_THE_LINK);
+    judge("all die behind the link", beside_them, flows.goodput(8));
+    attack.end();
+    assert!(worse.is_empty(), "{worse:#?}");
+    assert!(said.unseen > 0.1 && said.alarm.is_some(), "{said:?}");
+}
+
+/// What the routers of the emulator make of a time to live.
+const BEFORE_THE_LINK: u8 = 1;
+const BEHIND_THE_LINK: u8 = 2;
+
+/// Two sites over 20 Mbit/s and 40 ms with a buffer of 125 ms.
+struct Scene {
+    topology: Topology,
+    folder: tempfile::TempDir,
+    emulator: Child,
+    boxes: Vec<Child>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    /// `None` without the privilege to do so.
+    fn set_up() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return None;
+        }
+        let alone = alone();
+        let topology = Topology::build(1, None).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let qdisc = Spec::named("fifo").with("limit", Value::Text("208p".into()));
+        let forward = LinkSpec { rate_bps: Some(20_000_000), qdisc, ..link() };
+        let spec = EmulatorSpec {
+            seed: 1,
+            pairs: vec![DevicePair { left: left_port(0), right: right_port(0), beside: None }],
+            reverse: LinkSpec { rate_bps: None, ..link() },
+            forward,
+            out: None,
+            cpu: None,
+            routed: true,
+            beside: 0.0,
+        };
+        let file = folder.path().join("emulator.json");
+        std::fs::write(&file, serde_json::to_vec(&spec).unwrap()).unwrap();
+        let mut command = Command::new(crate::forebay());
+        command.args(["role", "emulator", "--spec"]).arg(&file);
+        // The end of its stdin ends it.
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        topology.emulator.host(&mut command).unwrap();
+        let emulator = command.spawn().unwrap();
+        Some(Self { topology, folder, emulator, boxes: Vec::new(), _alone: alone })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start_boxes(&mut self) {
+        keys::generate(&self.file("bundle.key")).unwrap();
+        let config = |role: &str, lan: &str, own: Site, peer: Site, shaping: &str| {
+            let text = format!(
+                "[box]\nrole = \"{role}\"\n{lan}wan = \"wan\"\nlisten = \"{}\"\ncontrol = \
+                 \"{role}.sock\"\n[[bundle]]\nname = \"b\"\nid = 1\npeer = \"{}\"\nto = \
+                 [\"{}\"]\nfrom = [\"{}\"]\nkey_file = \"bundle.key\"\n{shaping}",
+                own.address(0),
+                peer.address(0),
+                Site::RightHosts.host_prefix(0),
+                Site::LeftHosts.host_prefix(0),
+            );
+            let file = self.file(&format!("{role}.toml"));
+            std::fs::write(&file, text).unwrap();
+            file
+        };
+        let shaping = "cc = \"copa\"\nqdisc = { kind = \"sfq\", limit = \"1200p\" }\n";
+        let (left, right) = (Site::LeftBox, Site::RightBox);
+        let receivebox = config("receivebox", "", right, left, "");
+        let sendbox = config("sendbox", "lan = \"lan\"\n", left, right, shaping);
+        let sites = &self.topology.pairs[0];
+        self.boxes.push(start(&sites.right_box, "receivebox", &receivebox));
+        self.boxes.push(start(&sites.left_box, "sendbox", &sendbox));
+        await_that("the bundle is shaped", || {
+            self.bundle().shaping.is_some_and(|shaping| shaping.decision.rate_bps.is_some())
+        });
+    }
+
+    fn bundle(&self) -> BundleStatus {
+        await_status(&self.file("sendbox.sock")).bundles.remove(0)
+    }
+
+    /// What the sendbox says now.
+    fn said(&self) -> ShapingStatus {
+        self.bundle().shaping.unwrap()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for child in self.boxes.iter_mut().chain([&mut self.emulator]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// TCP flows that always have data.
+struct Flows {
+    received: Arc<AtomicU64>,
+    goes_on: Arc<AtomicBool>,
+}
+
+impl Flows {
+    /// From one namespace to an address of another, so many of each.
+    fn start(ways: &[(&Namespace, &Namespace, Ipv4Addr, u16)]) -> Self {
+        let flows = Self { received: Arc::default(), goes_on: Arc::new(AtomicBool::new(true)) };
+        for (index, (from, to, address, count)) in (0..).zip(ways) {
+            let target = SocketAddr::from((*address, PORT + index));
+            let listener = to.within(|| TcpListener::bind(target)).unwrap();
+            for _ in 0..*count {
+                let patience = Duration::from_secs(20);
+                let connect = || TcpStream::connect_timeout(&target, patience);
+                let sender = from.within(connect).unwrap();
+                flows.carry(sender, listener.accept().unwrap().0);
+            }
+        }
+        flows
+    }
+
+    fn carry(&self, mut sender: TcpStream, mut receiver: TcpStream) {
+        setsockopt(&sender, TcpCongestion, &"cubic".into()).unwrap();
+        let goes_on = self.goes_on.clone();
+        thread::spawn(move || {
+            let chunk = [7; 16_384];
+            while goes_on.load(Relaxed) && sender.write_all(&chunk).is_ok() {}
+        });
+        let received = self.received.clone();
+        thread::spawn(move || {
+            let mut chunk = [0; 65_536];
+            while let Ok(len @ 1..) = receiver.read(&mut chunk) {
+                received.fetch_add(len as u64, Relaxed);
+            }
+        });
+    }
+
+    /// Mbit/s of all flows during the next seconds.
+    fn goodput(&self, seconds: u64) -> f64 {
+        let (before, began) = (self.received.load(Relaxed), Instant::now());
+        thread::sleep(Duration::from_secs(seconds));
+        let bytes = self.received.load(Relaxed) - before;
+        bytes as f64 * 8e-6 / began.elapsed().as_secs_f64()
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        self.goes_on.store(false, Relaxed);
+    }
+}
+
+/// Datagrams whose time to live ends on the way, as anybody at a site may send them.
+struct Attack {
+    /// 0: none is sent; 255: never again.
+    ttl: Arc<AtomicU8>,
+}
+
+impl Attack {
+    fn new(from: &Namespace, target: SocketAddr) -> Self {
+        let bind = || (0..SOCKETS).map(|_| UdpSocket::bind("0.0.0.0:0")).collect();
+        let sockets: Vec<UdpSocket> = from.within(bind).unwrap();
+        let attack = Self { ttl: Arc::default() };
+        let wanted = attack.ttl.clone();
+        thread::spawn(move || {
+            let (mut number, mut next) = (0u64, Instant::now());
+            loop {
+                let ttl = wanted.load(Relaxed);
+                if ttl == 255 {
+                    return;
+                }
+                let socket = &sockets[number as usize % SOCKETS];
+                number += 1;
+                if ttl > 0 {
+                    let mut payload = [0; DATAGRAM];
+                    payload[..8].copy_from_slice(&number.to_le_bytes());
+                    socket.set_ttl(ttl.into()).unwrap();
+                    let _ = socket.send_to(&payload, target);
+                }
+                next += SPACING;
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        });
+        attack
+    }
+
+    fn begin(&self, ttl: u8) {
+        self.ttl.store(ttl, Relaxed);
+    }
+
+    fn end(&self) {
+        self.begin(0);
+    }
+
+    /// Begins and ends in turn beside `work`, so many times in all.
+    fn toggle(&self, time: Duration, times: u32, ttl: u8, work: impl FnOnce()) {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0..times {
+                    self.begin(if turn % 2 == 0 { ttl } else { 0 });
+                    thread::sleep(time);
+                }
+                self.end();
+            });
+            work();
+        });
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.begin(255);
+    }
+}
