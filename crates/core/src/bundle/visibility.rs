@@ -115,8 +115,9 @@ impl Stretch {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Phase {
+    #[default]
     Watching,
     Testing { before: Stretch, rate: Rate, since: Timestamp, start: Option<Totals> },
     Resting { until: Timestamp, after_congestion: bool },
@@ -199,12 +200,6 @@ pub struct Visibility {
     found_at: Option<Timestamp>,
     /// Control was given up a short while ago: one finding more will do.
     unsteady_until: Option<Timestamp>,
-}
-
-impl Default for Phase {
-    fn default() -> Self {
-        Self::Watching
-    }
 }
 
 impl Visibility {
