@@ -14,6 +14,8 @@ mod man;
 mod native;
 mod plan;
 mod platforms;
+#[cfg(feature = "host")]
+mod read_keys;
 mod replay;
 mod report;
 #[cfg(feature = "host")]
@@ -103,6 +105,10 @@ pub enum Command {
     Completions(man::Completions),
     /// Print the manual page.
     Man(man::Man),
+    /// Read the key files of a box.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    ReadKeys(read_keys::ReadKeys),
     /// Run one program of a testbed.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -136,6 +142,8 @@ impl Command {
             Self::Trace(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::ReadKeys(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
         }

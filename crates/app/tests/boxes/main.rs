@@ -5,6 +5,7 @@ mod by_hand;
 mod clean_stop;
 mod flood;
 mod kernel_path;
+mod least_privilege;
 #[path = "../outputs/mod.rs"]
 mod outputs;
 mod reload;

@@ -18,9 +18,11 @@ use nix::sys::time::TimeSpec;
 
 use super::config::{BundleConfig, Config, Role};
 use super::messages::Messages;
+use super::privileges::Confinement;
+use super::privileges::seccomp::Task;
 use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
-use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
+use super::supervisor::{Command, Mailbox, Prepared, Worker, prepare, supervise};
 use super::trace::{self, Row, Tracer};
 use super::{DaemonError, own_addresses, peer, privileges, unguessable};
 use crate::offload::{self, Offload, OffloadError};
@@ -35,10 +37,9 @@ const COUNTER_ROW: Duration = Duration::from_secs(1);
 pub fn run(config: &Config) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
-    let signals = block_signals().map_err(DaemonError::SetUp)?;
-    log::start(privileges::drop_unneeded).map_err(DaemonError::SetUp)?;
-    let worker = ReceiveboxWorker::open(config)?;
-    supervise(config, signals, worker).map_err(DaemonError::Failed)
+    let prepared = prepare(config)?;
+    let worker = ReceiveboxWorker::open(config, &prepared)?;
+    supervise(config, prepared, worker).map_err(DaemonError::Failed)
 }
 
 /// One bundle.
@@ -58,6 +59,7 @@ struct ReceiveboxWorker {
     schedule: Schedule,
     tracer: Tracer,
     trace_writer: trace::Writer,
+    confinement: Confinement,
     next_counter_row: Timestamp,
     wan: String,
     realtime: bool,
@@ -66,8 +68,8 @@ struct ReceiveboxWorker {
 }
 
 impl ReceiveboxWorker {
-    fn open(config: &Config) -> Result<Self, DaemonError> {
-        let keys = load_keys(config)?;
+    fn open(config: &Config, prepared: &Prepared) -> Result<Self, DaemonError> {
+        let keys = prepared.keys.load()?;
         let now = clock::now();
         let bundles: Vec<Watch> = config
             .bundles
@@ -83,7 +85,8 @@ impl ReceiveboxWorker {
         for bundle in &bundles {
             sampler.set_bundle(bundle.config.id, bundle.sampling())?;
         }
-        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::Trace)?;
+        let (tracer, trace_writer) =
+            trace::start(config, &prepared.confinement).map_err(DaemonError::Trace)?;
         Ok(Self {
             sampler,
             messages,
@@ -95,6 +98,7 @@ impl ReceiveboxWorker {
             next_counter_row: now + COUNTER_ROW,
             wan: config.wan.clone(),
             realtime: config.realtime,
+            confinement: prepared.confinement.clone(),
             started: now,
             scratch: Vec::new(),
         })
@@ -261,7 +265,7 @@ impl Worker for ReceiveboxWorker {
     fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
-        privileges::drop_unneeded()?;
+        self.confinement.confine(Task::Packets)?;
         while self.obey(&mailbox) {
             self.round()?;
             self.sleep(&mailbox)?;
