@@ -145,13 +145,15 @@ fn create_folder(folder: &Path, confinement: &Confinement) -> io::Result<()> {
 
 /// Binds a socket that is private from the first moment. Its file takes the mode that the socket
 /// has (`unix_bind_bsd`, net/unix/af_unix.c): a mask would be the whole process's, and a later
-/// chmod would leave a gap.
+/// chmod would leave a gap. One that lets a group in, until then that of this process, comes after it.
 fn bind_private(path: &Path, confinement: &Confinement) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    let (user, group) = (confinement.account.as_ref().map(|it| it.uid), confinement.status_group);
-    let mode = if group.is_some() { 0o660 } else { 0o600 };
-    fchmod(&socket, Mode::from_bits_truncate(mode))?;
+    fchmod(&socket, Mode::from_bits_truncate(0o600))?;
     socket.bind(&SockAddr::unix(path)?)?;
+    let (user, group) = (confinement.account.as_ref().map(|it| it.uid), confinement.status_group);
+    if group.is_some() {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    }
     if user.is_some() || group.is_some() {
         lchown(path, user.map(Uid::as_raw), group.map(Gid::as_raw))?;
     }

@@ -84,9 +84,10 @@ pub fn serve(files: &[PathBuf], uid: u32, gid: u32) -> io::Result<()> {
     // Signals of the terminal are for the box, which ends this process in its time.
     let _signals = block_signals()?;
     let account = Account { name: String::new(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) };
+    // Without the buffer of the standard library's.
+    let stream = UnixStream::from(nix::unistd::dup(io::stdin())?);
     Confinement::to(account).confine(Task::Keys)?;
-    let stdin = nix::unistd::dup(io::stdin())?;
-    serve_on(&UnixStream::from(stdin), files)
+    serve_on(&stream, files)
 }
 
 fn serve_on(mut stream: &UnixStream, files: &[PathBuf]) -> io::Result<()> {

@@ -308,7 +308,27 @@ pub fn shorten_slices() {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn the_units_for_systemd_leave_a_box_what_it_needs_and_no_more() {
+        let units = [
+            include_str!("../../../../../packaging/systemd/forebay-sendbox.service"),
+            include_str!("../../../../../packaging/systemd/forebay-receivebox.service"),
+        ];
+        // To become another user: its files, the key files, the identity, an empty bounding set.
+        let change = "CAP_CHOWN CAP_DAC_READ_SEARCH CAP_SETUID CAP_SETGID CAP_SETPCAP".split(' ');
+        let all = format!("{}, {WELCOME}", needed());
+        let all: BTreeSet<&str> = all.split(", ").chain(change).collect();
+        for unit in units {
+            let left = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+            assert_eq!(left.flat_map(|list| list.split(' ')).collect::<BTreeSet<_>>(), all);
+        }
+        let account = include_str!("../../../../../packaging/sysusers.d/forebay.conf");
+        assert!(account.contains(&format!("\nu {DEFAULT_USER} ")));
+    }
 
     #[test]
     fn only_what_is_needed_is_left_and_it_cannot_come_back() {

@@ -45,6 +45,8 @@ const ALL: &[libc::c_long] = &[
     libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_futex,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
     libc::SYS_getpid,
     libc::SYS_getrandom,
     libc::SYS_gettid,
