@@ -168,7 +168,7 @@ impl Spec {
 
     /// The queue limit `name`, `None` if it is not given.
     pub fn limit(&self, name: &str) -> Result<Option<Limit>, SpecError> {
-        self.parsed(name, "a queue limit such as \"1200p\" or \"1800KB\"")
+        self.parsed(name, "a queue limit such as \"1200p\", \"1800KB\" or \"150ms\"")
     }
 
     /// The rate `name`, `None` if it is not given.

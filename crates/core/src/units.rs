@@ -263,13 +263,15 @@ impl Ratio {
     }
 }
 
-/// A queue limit, in packets or in bytes.
+/// A queue limit, in packets, in bytes or in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// At most this many packets.
     Packets(u64),
     /// At most this many bytes.
     Bytes(ByteCount),
+    /// At most what the rate of the moment sends in this time.
+    Time(Duration),
 }
 
 /// A text that is no quantity of the kind asked for.
@@ -336,13 +338,12 @@ impl FromStr for ByteCount {
 impl FromStr for Limit {
     type Err = ParseQuantityError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let expected = "a queue limit such as \"1200p\" (packets) or \"1800KB\" (bytes)";
-        if let Ok(packets) = scaled(text, &[("p", 1.0)], expected) {
-            return Ok(Self::Packets(packets));
-        }
-        let bytes =
-            text.parse().map_err(|_| ParseQuantityError { text: text.to_string(), expected })?;
-        Ok(Self::Bytes(bytes))
+        let expected =
+            "a queue limit such as \"1200p\" (packets), \"1800KB\" (bytes) or \"150ms\" (time)";
+        let packets = || scaled(text, &[("p", 1.0)], expected).map(Self::Packets);
+        let time = || parse_duration(text).map(Self::Time);
+        let limit = packets().or_else(|_| text.parse().map(Self::Bytes)).or_else(|_| time());
+        limit.map_err(|_| ParseQuantityError { text: text.to_string(), expected })
     }
 }
 
@@ -409,6 +410,7 @@ impl fmt::Display for Limit {
         match self {
             Self::Packets(packets) => write!(f, "{packets}p"),
             Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Time(time) => f.write_str(&format_duration(*time)),
         }
     }
 }
@@ -429,6 +431,8 @@ mod tests {
         assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!("15KB".parse(), Ok(ByteCount::new(15_000)));
         assert_eq!("1200p".parse(), Ok(Limit::Packets(1200)));
+        assert_eq!("1800KB".parse(), Ok(Limit::Bytes(ByteCount::new(1_800_000))));
+        assert_eq!("0.15s".parse(), Ok(Limit::Time(Duration::from_millis(150))));
         assert_eq!("1%".parse::<Ratio>().unwrap().as_f64(), 0.01);
         for bare in
             ["96", "", "-1Mbit/s", "1e3Mbit/s", "nanMbit/s", "96mbit/s", "9999999999999Tbit/s"]

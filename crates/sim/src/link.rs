@@ -61,6 +61,13 @@ impl Queue {
             Self::Other(other) => other.backlog(),
         }
     }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        match self {
+            Self::Fifo(fifo) => Qdisc::<Packet>::set_service_rate(fifo, rate),
+            Self::Other(other) => other.set_service_rate(rate),
+        }
+    }
 }
 
 /// Random losses of a link; draws nothing where there are none in the whole run.
@@ -131,11 +138,15 @@ impl Link {
     ) -> Result<Self, SpecError> {
         let config = &link.config;
         let spec = qdisc::seeded(&stack.qdisc(&link.qdisc), streams.stream("qdisc").bits() >> 1);
+        if config.service.rate().is_none() {
+            qdisc::check_without_rate(&spec)?;
+        }
         let other = qdisc::build(&spec)?;
-        let queue = match spec.limit("limit")? {
+        let mut queue = match spec.limit("limit")? {
             Some(limit) if spec.kind == "fifo" => Queue::Fifo(Fifo::new(limit)),
             _ => Queue::Other(other),
         };
+        queue.set_service_rate(config.service.rate());
         let losses = Losses {
             is_possible: config.loss > Ratio::ZERO || changes.iter().any(|it| it.loss.is_some()),
             share: config.loss.as_f64(),
@@ -268,6 +279,7 @@ impl Link {
     /// The next packet, and each after it, is sent at `rate`; zero stops the server.
     pub fn set_rate(&mut self, now: Timestamp, rate: Rate, events: &mut Events) {
         self.server.set_rate(rate);
+        self.queue.set_service_rate(Some(rate));
         self.fill(now, events);
     }
 

@@ -176,15 +176,16 @@ fn a_folder_that_cannot_be_written_is_refused_once_by_its_option() {
 #[test]
 fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = |bottleneck: &str, traffic: &str| {
+    let plan_of = |bottleneck: &str, qdisc: &str, traffic: &str| {
         let file = folder.path().join("plan.toml");
         let text = format!(
             "name = \"p\"\nstop = \"5s\"\n[bottleneck]\n{bottleneck}\nrtt = \"50ms\"\nqdisc = \
-             \"fifo\"\n[[flow]]\ntraffic = {traffic}\n"
+             {qdisc}\n[[flow]]\ntraffic = {traffic}\n"
         );
         std::fs::write(&file, text).unwrap();
         refusal_of(&["plan", "check", file.to_str().unwrap()])
     };
+    let plan = |bottleneck: &str, traffic: &str| plan_of(bottleneck, "\"fifo\"", traffic);
     std::fs::write(folder.path().join("bad.cdf"), "0 0\n100 0.5\n50 1\n").unwrap();
     std::fs::write(folder.path().join("bad.trace"), "1\n2\nx\n").unwrap();
     let error = plan(
@@ -194,6 +195,12 @@ fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
     assert!(error.contains("bad.cdf:3: \"50\": allowed is bytes"), "{error}");
     let error = plan("trace = \"bad.trace\"", "{ kind = \"greedy\" }");
     assert!(error.contains("bad.trace:3: \"x\""), "{error}");
+    std::fs::write(folder.path().join("good.trace"), "1\n2\n").unwrap();
+    let in_time = "{ kind = \"sfq\", limit = \"150ms\" }";
+    let error = plan_of("trace = \"good.trace\"", in_time, "{ kind = \"greedy\" }");
+    let expected = "plan.toml:6: bottleneck.qdisc.limit = 150ms: allowed is packets or bytes, such as \
+                    \"1200p\" or \"1800KB\": no constant rate, no limit in time";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]
@@ -344,7 +351,8 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
         assert!(!out.exists());
     };
     refused(plan, &["ns3"], "--backend ns3: allowed is one of sim, emu");
-    refused("bundler/faults", &["sim"], "[[fault]]: the back end sim has no programs to hit");
+    let attack = "[attack]: the back end sim has no such thing, allowed with emu";
+    refused("bundler/hostile_messages", &["sim"], attack);
     refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
     let unknown = ["sim", "--set", "flow.bulk.cc=nonesuch"];
     refused(plan, &unknown, "--set: flow.bulk.cc = \"nonesuch\": allowed is a congestion control");

@@ -218,11 +218,12 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     /// as well. Randomness comes from the streams `loss` and `reorder` of `streams`.
     pub fn new(
         config: Config,
-        qdisc: Q,
+        mut qdisc: Q,
         start: Timestamp,
         streams: &Streams,
     ) -> Result<Self, SpecError> {
         config.check()?;
+        qdisc.set_service_rate(config.service.rate());
         Ok(Self {
             qdisc,
             server: Server::new(config.service, start),
@@ -377,6 +378,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         let Some(change) = self.changes.pop_front() else { return };
         if let Some(rate) = change.rate {
             self.server.set_rate(rate);
+            self.qdisc.set_service_rate(Some(rate));
             if self.sending.is_none() {
                 self.schedule(self.now);
             }

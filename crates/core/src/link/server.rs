@@ -16,6 +16,16 @@ pub enum Service {
     Trace(Arc<Trace>),
 }
 
+impl Service {
+    /// The rate that is constant until it is changed, if there is one.
+    pub fn rate(&self) -> Option<Rate> {
+        match self {
+            Self::Rate(rate) => Some(*rate),
+            Self::Unlimited | Self::Trace(_) => None,
+        }
+    }
+}
+
 /// The transmitter of a link: one packet at a time, in virtual time.
 #[derive(Clone, Debug)]
 pub struct Server {

@@ -71,6 +71,7 @@ impl Qdisc<Carried<Sized>> for Queue {
             bytes: self.packets.iter().map(Packet::len).sum(),
         }
     }
+    fn set_service_rate(&mut self, _rate: Option<Rate>) {}
 }
 
 fn us(us: u64) -> Timestamp {

@@ -6,10 +6,11 @@
 use alloc::vec::Vec;
 
 use crate::packet::Packet;
+use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::longest::Longest;
 use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::{Backlog, DropReason, DropSink};
-use crate::units::{Limit, Timestamp};
+use crate::units::{Limit, Rate, Timestamp};
 
 /// Which end of the longest queue gives up a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(super) struct Buffer<P> {
     queues: Vec<Queue>,
     /// Lengths in the unit of `limit`: what is scarce decides who holds most of it.
     longest: Longest,
-    limit: Limit,
+    limit: CurrentLimit,
     drop_from: DropFrom,
     backlog: Backlog,
     /// Packets between [`Buffer::detach`] and [`Buffer::reattach`], in no flow.
@@ -36,7 +37,7 @@ impl<P: Packet> Buffer<P> {
             pool: Pool::new(),
             queues: alloc::vec![Queue::EMPTY; flows as usize],
             longest: Longest::new(flows),
-            limit,
+            limit: CurrentLimit::new(limit),
             drop_from,
             backlog: Backlog::default(),
             detached: Queue::EMPTY,
@@ -45,6 +46,10 @@ impl<P: Packet> Buffer<P> {
 
     pub fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    pub fn set_rate(&mut self, rate: Option<Rate>) {
+        self.limit.set_rate(rate);
     }
 
     pub fn flow_backlog(&self, flow: u32) -> Backlog {
@@ -58,11 +63,11 @@ impl<P: Packet> Buffer<P> {
     /// Takes `packet` and drops from the longest flow, which may be `flow`, until the limit holds.
     pub fn push(&mut self, now: Timestamp, flow: u32, packet: P, drops: &mut dyn DropSink<P>) {
         // Every other packet could go and this one would still not fit.
-        if Backlog::default().with(packet.len()).exceeds(self.limit) {
+        if self.limit.is_exceeded(Backlog::default().with(packet.len())) {
             return drops.dropped(packet, DropReason::Overlimit);
         }
         self.insert(now, flow, packet);
-        while self.backlog.exceeds(self.limit) {
+        while self.limit.is_exceeded(self.backlog) {
             let longest = self.longest.get(flow);
             if !self.drop_one(longest, drops) {
                 debug_assert!(false, "the longest flow of a full buffer is empty");
@@ -117,11 +122,7 @@ impl<P: Packet> Buffer<P> {
     }
 
     fn update_length(&mut self, flow: u32) {
-        let backlog = self.queues[flow as usize].backlog();
-        let length = match self.limit {
-            Limit::Packets(_) => backlog.packets,
-            Limit::Bytes(_) => backlog.bytes.as_u64(),
-        };
+        let length = self.limit.length(self.queues[flow as usize].backlog());
         self.longest.set(flow, length);
     }
 }

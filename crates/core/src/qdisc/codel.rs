@@ -19,11 +19,12 @@
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
+use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{self, LIMIT_ALLOWED, MTU};
 use crate::qdisc::pool::Queued;
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Duration, Limit, Timestamp};
+use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
 /// RFC 8289 section 5.1: resume the drop rate of the last dropping state if it ended less than
 /// this many intervals ago.
@@ -191,7 +192,7 @@ fn spacing(interval: Duration, count: u32) -> Duration {
 
 /// One queue under CoDel.
 pub struct CodelQueue<P> {
-    limit: Limit,
+    limit: CurrentLimit,
     params: CodelParams,
     law: Codel,
     packets: VecDeque<Queued<P>>,
@@ -202,7 +203,7 @@ impl<P: Packet> CodelQueue<P> {
     /// An empty queue.
     pub fn new(limit: Limit, params: CodelParams) -> Self {
         Self {
-            limit,
+            limit: CurrentLimit::new(limit),
             params,
             law: Codel::default(),
             packets: VecDeque::new(),
@@ -211,13 +212,13 @@ impl<P: Packet> CodelQueue<P> {
     }
 
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(params::limit(spec, "limit")?, CodelParams::from_spec(spec)?))
+        Ok(Self::new(params::limit(spec)?, CodelParams::from_spec(spec)?))
     }
 }
 
 impl<P: Packet> Qdisc<P> for CodelQueue<P> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
-        if self.backlog.with(packet.len()).exceeds(self.limit) {
+        if self.limit.is_exceeded(self.backlog.with(packet.len())) {
             return drops.dropped(packet, DropReason::Overlimit);
         }
         self.backlog.add(packet.len());
@@ -239,6 +240,10 @@ impl<P: Packet> Qdisc<P> for CodelQueue<P> {
 
     fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.limit.set_rate(rate);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc, flow_index};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Limit, Timestamp};
+use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
@@ -62,7 +62,7 @@ pub struct DrrParams {
 impl DrrParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         Ok(Self {
-            limit: params::limit(spec, "limit")?,
+            limit: params::limit(spec)?,
             flows: params::count(spec, "flows", 1..=FLOWS_MAX)? as u32,
             quantum: params::quantum(spec)?,
             seed: params::seed(spec)?,
@@ -133,6 +133,10 @@ impl<P: Packet> Qdisc<P> for Drr<P> {
 
     fn backlog(&self) -> Backlog {
         self.buffer.backlog()
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.buffer.set_rate(rate);
     }
 }
 

@@ -5,10 +5,11 @@
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
+use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{self, LIMIT_ALLOWED};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Limit, Timestamp};
+use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
@@ -26,7 +27,7 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
 
 /// First in, first out.
 pub struct Fifo<P> {
-    limit: Limit,
+    limit: CurrentLimit,
     packets: VecDeque<P>,
     backlog: Backlog,
 }
@@ -34,13 +35,14 @@ pub struct Fifo<P> {
 impl<P: Packet> Fifo<P> {
     /// An empty queue.
     pub fn new(limit: Limit) -> Self {
-        Self { limit, packets: VecDeque::new(), backlog: Backlog::default() }
+        let (packets, backlog) = (VecDeque::new(), Backlog::default());
+        Self { limit: CurrentLimit::new(limit), packets, backlog }
     }
 
     /// A packet of `len` fits.
     #[inline]
     pub fn has_room(&self, len: ByteCount) -> bool {
-        !self.backlog.with(len).exceeds(self.limit)
+        !self.limit.is_exceeded(self.backlog.with(len))
     }
 
     /// Takes a packet that fits, as [`Qdisc::enqueue`] does.
@@ -52,7 +54,7 @@ impl<P: Packet> Fifo<P> {
     }
 
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(params::limit(spec, "limit")?))
+        Ok(Self::new(params::limit(spec)?))
     }
 }
 
@@ -77,6 +79,10 @@ impl<P: Packet> Qdisc<P> for Fifo<P> {
 
     fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.limit.set_rate(rate);
     }
 }
 

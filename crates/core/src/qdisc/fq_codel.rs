@@ -19,12 +19,13 @@ use alloc::vec::Vec;
 
 use crate::packet::Packet;
 use crate::qdisc::codel::{self, Codel, CodelParams, Head};
+use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
 use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, flow_index};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Limit, Timestamp};
+use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
 /// Linux' default `drop_batch`: the search for the fattest flow costs one step a flow, so it must
 /// not be made for every packet of a flood (RFC 8290 section 4.1.3).
@@ -82,7 +83,7 @@ pub struct FqCodelParams {
 impl FqCodelParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         Ok(Self {
-            limit: params::limit(spec, "limit")?,
+            limit: params::limit(spec)?,
             memory: params::memory(spec)?,
             flows: params::count(spec, "flows", 1..=FLOWS_MAX)? as u32,
             quantum: params::quantum(spec)?,
@@ -95,6 +96,7 @@ impl FqCodelParams {
 /// Flow queueing with controlled delay.
 pub struct FqCodel<P> {
     params: FqCodelParams,
+    limit: CurrentLimit,
     pool: Pool<P>,
     flows: Vec<Flow>,
     links: Links,
@@ -116,6 +118,7 @@ impl<P: Packet> FqCodel<P> {
     pub fn new(params: FqCodelParams) -> Self {
         let flow = Flow { queue: Queue::EMPTY, deficit: 0, law: Codel::default() };
         Self {
+            limit: CurrentLimit::new(params.limit),
             pool: Pool::new(),
             flows: alloc::vec![flow; params.flows as usize],
             links: Links::new(params.flows),
@@ -131,7 +134,7 @@ impl<P: Packet> FqCodel<P> {
     }
 
     fn is_over(&self, backlog: Backlog) -> bool {
-        backlog.exceeds(self.params.limit) || backlog.bytes > self.params.memory
+        self.limit.is_exceeded(backlog) || backlog.bytes > self.params.memory
     }
 
     fn quantum(&self) -> i64 {
@@ -222,6 +225,10 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
 
     fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.limit.set_rate(rate);
     }
 }
 

@@ -8,6 +8,7 @@ mod codel;
 mod drr;
 mod fifo;
 mod fq_codel;
+mod limit;
 mod longest;
 mod params;
 mod pie;
@@ -24,13 +25,14 @@ use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
 use crate::spec::{Param, Spec, SpecError, Value};
-use crate::units::{ByteCount, Limit, Timestamp};
+use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
 pub use classify::{Classifier, RULE};
 pub use codel::{CodelParams, CodelQueue};
 pub use drr::{Drr, DrrParams};
 pub use fifo::Fifo;
 pub use fq_codel::{FqCodel, FqCodelParams};
+pub use limit::FLOOR_PACKETS;
 pub use pie::{Pie, PieParams};
 pub use prio::Prio;
 pub use red::{Red, RedParams};
@@ -119,14 +121,6 @@ impl Backlog {
         Self { packets: self.packets + 1, bytes: self.bytes + len }
     }
 
-    /// Whether this is more than `limit`.
-    pub fn exceeds(self, limit: Limit) -> bool {
-        match limit {
-            Limit::Packets(packets) => self.packets > packets,
-            Limit::Bytes(bytes) => self.bytes > bytes,
-        }
-    }
-
     /// Counts a packet of `len` bytes in.
     pub fn add(&mut self, len: ByteCount) {
         *self = self.with(len);
@@ -155,6 +149,9 @@ pub trait Qdisc<P: Packet> {
     fn next_timer(&self) -> Option<Timestamp>;
     /// What stands in the queue, recursively.
     fn backlog(&self) -> Backlog;
+    /// The queue is served at `rate` from now on; `None`: not known, or without a limit. Limits in
+    /// time follow it; nothing is dropped before the next arrival.
+    fn set_service_rate(&mut self, rate: Option<Rate>);
 }
 
 impl<P: Packet> Qdisc<P> for Box<dyn Qdisc<P> + Send> {
@@ -169,6 +166,9 @@ impl<P: Packet> Qdisc<P> for Box<dyn Qdisc<P> + Send> {
     }
     fn backlog(&self) -> Backlog {
         (**self).backlog()
+    }
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        (**self).set_service_rate(rate);
     }
 }
 
@@ -215,6 +215,24 @@ pub fn discipline(spec: &Spec) -> Result<&'static Discipline, SpecError> {
         let names: Vec<&str> = DISCIPLINES.iter().map(|entry| entry.name).collect();
         SpecError::new("kind", &spec.kind, &alloc::format!("one of {}", names.join(", ")))
     })
+}
+
+/// Refuses limits in time in a queue that is served at no constant rate (a link that follows a trace or
+/// has no limit), unless a shaper in between has one.
+pub fn check_without_rate(spec: &Spec) -> Result<(), SpecError> {
+    if spec.kind == "shaper" {
+        return Ok(());
+    }
+    if let Some(limit @ Limit::Time(_)) = spec.limit("limit")? {
+        let allowed =
+            "packets or bytes, such as \"1200p\" or \"1800KB\": no constant rate, no limit in time";
+        return Err(SpecError::new("limit", &alloc::format!("{limit}"), allowed));
+    }
+    for (index, band) in spec.nested_list("bands")?.into_iter().flatten().enumerate() {
+        let within = |error: SpecError| error.within(&alloc::format!("bands[{index}]"));
+        check_without_rate(&band).map_err(within)?;
+    }
+    Ok(())
 }
 
 /// `spec` with `seed` given to every discipline in it that takes one,
@@ -325,13 +343,39 @@ mod tests {
         let spec = Spec::named("fifo").with("limit", Value::Integer(10));
         assert_eq!(
             refusal(&spec),
-            "limit = 10: allowed is a queue limit such as \"1200p\" or \"1800KB\""
+            "limit = 10: allowed is a queue limit such as \"1200p\", \"1800KB\" or \"150ms\""
         );
         let nested = Spec::named("fifo").with("limit", Value::Text("0p".into()));
         let spec = Spec::named("shaper")
             .with("rate", Value::Text("1Mbit/s".into()))
             .with("inner", Value::Spec(nested));
         assert!(refusal(&spec).starts_with("inner.limit = \"0p\": allowed is 1p to"));
+    }
+
+    #[test]
+    fn a_limit_in_time_needs_a_rate() {
+        let text = |text: &str| Value::Text(text.into());
+        let fifo = Spec::named("fifo").with("limit", text("150ms"));
+        let shaper = Spec::named("shaper").with("rate", text("1Mbit/s"));
+        let shaper = shaper.with("inner", Value::Spec(fifo.clone()));
+        let bands = |last: &Spec| {
+            let bands = [text("sfq"), Value::Spec(shaper.clone()), Value::Spec(last.clone())];
+            Spec::named("prio").with("bands", Value::List(bands.into()))
+        };
+        assert_eq!(check_without_rate(&shaper), Ok(()));
+        assert_eq!(check_without_rate(&bands(&shaper)), Ok(()));
+        let error = check_without_rate(&bands(&fifo)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("bands[2].limit = 150ms: allowed is packets or bytes"),
+            "{error}"
+        );
+        for (limit, is_allowed) in [("1ms", true), ("10s", true), ("999us", false), ("11s", false)]
+        {
+            let built = build::<TestPacket>(&Spec::named("sfq").with("limit", text(limit)));
+            assert_eq!(built.is_ok(), is_allowed, "{limit}");
+        }
+        let red = Spec::named("red").with("min_th", text("5ms"));
+        assert!(refusal(&red).starts_with("min_th = \"5ms\": allowed is 1p to 1000000p, or 1514B"));
     }
 
     #[test]

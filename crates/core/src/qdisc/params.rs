@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::ToString;
 use core::ops::RangeInclusive;
 
+use crate::qdisc::limit::BYTES_MAX;
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Ratio, format_duration};
 
@@ -12,8 +13,6 @@ use crate::units::{ByteCount, Duration, Limit, Ratio, format_duration};
 pub(super) const MTU: u64 = 1514;
 /// 1.5 GB in full-sized packets, 120 ms at 100 Gbit/s: more than any box here can forward.
 const PACKETS_MAX: u64 = 1_000_000;
-/// As above, and a backlog of the smallest packets still fits 32-bit indices.
-const BYTES_MAX: u64 = 1_000_000_000;
 /// Flow tables: as many as Linux' sch_sfq and sch_fq_codel allow.
 pub(super) const FLOWS_MAX: u64 = 65_536;
 /// Below 256 bytes (the floor of Linux' sch_fq_codel) a round is mostly bookkeeping; above 1 MB
@@ -41,15 +40,35 @@ pub(super) const QUANTUM_PARAM: Param = Param {
 };
 
 /// What `limit` accepts.
-pub(super) const LIMIT_ALLOWED: &str = "1p to 1000000p, or 1514B to 1GB";
+pub(super) const LIMIT_ALLOWED: &str =
+    "1p to 1000000p, 1514B to 1GB, or 1ms to 10s of the rate (at least 10 packets)";
+/// What a threshold accepts.
+pub(super) const THRESHOLD_ALLOWED: &str = "1p to 1000000p, or 1514B to 1GB";
+/// A millisecond is finer than the floor below 120 Mbit/s; above 10 s nobody waits any more.
+const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
-pub(super) fn limit(spec: &Spec, name: &str) -> Result<Limit, SpecError> {
-    let limit = given(spec, name, spec.limit(name))?;
+/// The parameter `limit`.
+pub(super) fn limit(spec: &Spec) -> Result<Limit, SpecError> {
+    let limit = given(spec, "limit", spec.limit("limit"))?;
     let is_allowed = match limit {
+        Limit::Time(time) => TIMES.contains(&time),
+        amount => is_amount(amount),
+    };
+    if is_allowed { Ok(limit) } else { Err(refused(spec, "limit", LIMIT_ALLOWED)) }
+}
+
+/// A threshold, which no rate moves.
+pub(super) fn threshold(spec: &Spec, name: &str) -> Result<Limit, SpecError> {
+    let threshold = given(spec, name, spec.limit(name))?;
+    if is_amount(threshold) { Ok(threshold) } else { Err(refused(spec, name, THRESHOLD_ALLOWED)) }
+}
+
+fn is_amount(limit: Limit) -> bool {
+    match limit {
         Limit::Packets(packets) => (1..=PACKETS_MAX).contains(&packets),
         Limit::Bytes(bytes) => (MTU..=BYTES_MAX).contains(&bytes.as_u64()),
-    };
-    if is_allowed { Ok(limit) } else { Err(refused(spec, name, LIMIT_ALLOWED)) }
+        Limit::Time(_) => false,
+    }
 }
 
 pub(super) fn quantum(spec: &Spec) -> Result<ByteCount, SpecError> {

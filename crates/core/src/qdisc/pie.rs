@@ -36,12 +36,13 @@
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
+use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{self, LIMIT_ALLOWED, MTU, RANDOM_SEED};
 use crate::qdisc::pool::Queued;
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Duration, Limit, Ratio, Timestamp};
+use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 
 /// Probability 1.
 const ONE: u64 = 1 << 56;
@@ -160,7 +161,7 @@ impl PieParams {
         let [second, ten_seconds] = [1, 10].map(Duration::from_secs);
         let shortest = Duration::from_micros(100);
         Ok(Self {
-            limit: params::limit(spec, "limit")?,
+            limit: params::limit(spec)?,
             target: params::duration(spec, "target", shortest..=second)?,
             tupdate: params::duration(spec, "tupdate", Duration::from_millis(1)..=second)?,
             alpha: params::count(spec, "alpha", 0..=32)? as u8,
@@ -303,6 +304,7 @@ fn scale(probability: u64) -> i128 {
 /// One queue under PIE.
 pub struct Pie<P> {
     params: PieParams,
+    limit: CurrentLimit,
     law: Law,
     ecn_threshold: u64,
     random: Stream,
@@ -316,6 +318,7 @@ impl<P: Packet> Pie<P> {
     /// An empty queue.
     pub fn new(params: PieParams) -> Self {
         Self {
+            limit: CurrentLimit::new(params.limit),
             law: Law::new(&params),
             ecn_threshold: (params.ecn_threshold.as_f64() * ONE as f64) as u64,
             random: Streams::new(params.seed).stream("pie"),
@@ -360,7 +363,7 @@ impl<P: Packet> Pie<P> {
 impl<P: Packet> Qdisc<P> for Pie<P> {
     fn enqueue(&mut self, now: Timestamp, mut packet: P, drops: &mut dyn DropSink<P>) {
         self.update(now);
-        if self.backlog.with(packet.len()).exceeds(self.params.limit) {
+        if self.limit.is_exceeded(self.backlog.with(packet.len())) {
             self.law.accumulated = 0;
             return drops.dropped(packet, DropReason::Overlimit);
         }
@@ -389,6 +392,10 @@ impl<P: Packet> Qdisc<P> for Pie<P> {
 
     fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.limit.set_rate(rate);
     }
 }
 

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use crate::packet::Packet;
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
 use crate::spec::Param;
-use crate::units::Timestamp;
+use crate::units::{Rate, Timestamp};
 
 /// TCQ_PRIO_BANDS of Linux.
 pub(super) const BANDS_MAX: usize = 16;
@@ -77,6 +77,11 @@ impl<P: Packet> Qdisc<P> for Prio<P> {
             bytes: sum.bytes + band.bytes,
         })
     }
+
+    /// Any band may have all of it.
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.bands.iter_mut().for_each(|band| band.set_service_rate(rate));
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +89,7 @@ mod tests {
     use super::*;
     use crate::qdisc::{Fifo, Shaper, ShaperParams};
     use crate::testing::qdisc::{Dropped, TestPacket};
-    use crate::units::{Duration, Limit, Rate};
+    use crate::units::{Duration, Limit};
 
     fn packet(class: u8) -> TestPacket {
         TestPacket { class, ..TestPacket::default() }

@@ -33,7 +33,8 @@
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
-use crate::qdisc::params::{self, LIMIT_ALLOWED, RANDOM_SEED};
+use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
+use crate::qdisc::params::{self, LIMIT_ALLOWED, RANDOM_SEED, THRESHOLD_ALLOWED};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
@@ -69,7 +70,7 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
             name: "min_th",
             summary: "average below which nothing is given up (section 6: 5 packets)",
             default: "5p",
-            allowed: LIMIT_ALLOWED,
+            allowed: THRESHOLD_ALLOWED,
         },
         Param {
             name: "max_th",
@@ -144,8 +145,8 @@ pub struct RedParams {
 
 impl RedParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        let min_th = params::limit(spec, "min_th")?;
-        let max_th = params::limit(spec, "max_th")?;
+        let min_th = params::threshold(spec, "min_th")?;
+        let max_th = params::threshold(spec, "max_th")?;
         let is_ordered = match (min_th, max_th) {
             (Limit::Packets(min), Limit::Packets(max)) => min <= max,
             (Limit::Bytes(min), Limit::Bytes(max)) => min <= max,
@@ -155,7 +156,7 @@ impl RedParams {
             return Err(params::refused(spec, "max_th", MAX_TH_ALLOWED));
         }
         Ok(Self {
-            limit: params::limit(spec, "limit")?,
+            limit: params::limit(spec)?,
             min_th,
             max_th,
             max_p: share(spec, "max_p")?,
@@ -270,6 +271,8 @@ fn amount(limit: Limit) -> u64 {
     match limit {
         Limit::Packets(packets) => packets,
         Limit::Bytes(bytes) => bytes.as_u64(),
+        // No spec gives a threshold in time (`params::threshold`).
+        Limit::Time(_) => BYTES_MAX,
     }
 }
 
@@ -294,6 +297,7 @@ fn power(mut base: u64, mut exponent: u64) -> u64 {
 /// One queue under RED.
 pub struct Red<P> {
     params: RedParams,
+    limit: CurrentLimit,
     law: Law,
     packets: VecDeque<P>,
     backlog: Backlog,
@@ -303,7 +307,8 @@ impl<P: Packet> Red<P> {
     /// An empty queue.
     pub fn new(params: RedParams) -> Self {
         let (packets, backlog) = (VecDeque::new(), Backlog::default());
-        Self { law: Law::new(&params), params, packets, backlog }
+        let limit = CurrentLimit::new(params.limit);
+        Self { law: Law::new(&params), limit, params, packets, backlog }
     }
 
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
@@ -314,7 +319,7 @@ impl<P: Packet> Red<P> {
     fn length(&self) -> u64 {
         match self.params.min_th {
             Limit::Packets(_) => self.backlog.packets,
-            Limit::Bytes(_) => self.backlog.bytes.as_u64(),
+            Limit::Bytes(_) | Limit::Time(_) => self.backlog.bytes.as_u64(),
         }
     }
 
@@ -326,7 +331,7 @@ impl<P: Packet> Red<P> {
 impl<P: Packet> Qdisc<P> for Red<P> {
     fn enqueue(&mut self, now: Timestamp, mut packet: P, drops: &mut dyn DropSink<P>) {
         self.law.sample(now, self.length());
-        if self.backlog.with(packet.len()).exceeds(self.params.limit) {
+        if self.limit.is_exceeded(self.backlog.with(packet.len())) {
             return drops.dropped(packet, DropReason::Overlimit);
         }
         if let Some(reason) = self.law.judge()
@@ -354,6 +359,10 @@ impl<P: Packet> Qdisc<P> for Red<P> {
 
     fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.limit.set_rate(rate);
     }
 }
 

@@ -35,7 +35,7 @@ use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, flow_index};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Duration, Limit, Timestamp};
+use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
 /// Shorter, and hashing the queue again becomes a load; an hour is as good as off.
 const PERTURB_MIN: Duration = Duration::from_millis(100);
@@ -112,7 +112,7 @@ impl SfqParams {
             _ => Some(params::duration(spec, "perturb", PERTURB_MIN..=PERTURB_MAX)?),
         };
         Ok(Self {
-            limit: params::limit(spec, "limit")?,
+            limit: params::limit(spec)?,
             divisor: params::count(spec, "divisor", 1..=FLOWS_MAX)? as u32,
             depth,
             quantum: params::quantum(spec)?,
@@ -235,6 +235,10 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
 
     fn backlog(&self) -> Backlog {
         self.buffer.backlog()
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.buffer.set_rate(rate);
     }
 }
 

@@ -28,6 +28,9 @@
 //!   wake-up would lose throughput for good. It is bounded by `burst`, so that a process stopped
 //!   for a second does not answer with a second of traffic at a rate set long ago.
 //!
+//! Limits in time of the inner discipline go by the mean of the rates set, which forgets within 0.2 s:
+//! a control loop lowers its rate to a tenth for milliseconds, and what waits need not go for that.
+//!
 //! Unshaped (rate `None`), packets leave as the inner discipline gives them; shaping begins with
 //! credit 0.
 
@@ -39,6 +42,11 @@ use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
+/// How fast the mean rate, by which limits in time go, follows the rate. Loops of bundles swing in 4 ms
+/// and more, and a limit that lags by as much as the shortest sensible one is still a limit.
+const MEMORY: Duration = Duration::from_millis(200);
+/// Often enough for the mean rate to be worked out between changes.
+const STEP: Duration = Duration::from_millis(1);
 /// Credit in units of bits x ns/s for a byte.
 const CREDIT_PER_BYTE: i128 = 8 * 1_000_000_000;
 /// A rate that takes a day for one packet is a mistake, and so is one that no device has.
@@ -177,6 +185,11 @@ pub struct Shaper<P: Packet, Q: Qdisc<P> = Box<dyn Qdisc<P> + Send>> {
     /// Since when the next packet could have left; `None` while nothing waits or credit lacks.
     due: Option<Timestamp>,
     lateness: Duration,
+    /// Mean of the rates set, up to `mean_at`.
+    mean: Option<Rate>,
+    mean_at: Timestamp,
+    /// At which rate the shaper itself is served.
+    service_rate: Option<Rate>,
     packets: core::marker::PhantomData<fn(P)>,
 }
 
@@ -186,7 +199,7 @@ impl<P: Packet> Shaper<P> {
         inner: Box<dyn Qdisc<P> + Send>,
     ) -> Result<Self, SpecError> {
         let mut shaper = Self::new(inner, ShaperParams::from_spec(spec)?);
-        shaper.rate = Some(rate(spec)?);
+        shaper.set_rate(Timestamp::ZERO, Some(rate(spec)?));
         Ok(shaper)
     }
 }
@@ -202,6 +215,9 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
             settled_at: Timestamp::ZERO,
             due: None,
             lateness: Duration::ZERO,
+            mean: None,
+            mean_at: Timestamp::ZERO,
+            service_rate: None,
             packets: core::marker::PhantomData,
         }
     }
@@ -220,7 +236,26 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
             self.credit = 0;
             self.due = (self.inner.backlog().packets > 0).then_some(now);
         }
+        self.follow(now);
         self.rate = rate;
+        self.mean = rate.and_then(|rate| self.mean.or(Some(rate)));
+        self.tell_inner();
+    }
+
+    /// Brings the mean rate up to `now`.
+    fn follow(&mut self, now: Timestamp) {
+        if let (Some(rate), Some(mean)) = (self.rate, self.mean) {
+            let passed = now.saturating_since(self.mean_at).min(MEMORY).as_nanos() as i128;
+            let [mean, rate] = [mean, rate].map(|rate| i128::from(rate.as_bits_per_sec()));
+            let mean = mean + (rate - mean) * passed / MEMORY.as_nanos() as i128;
+            self.mean = Some(Rate::from_bits_per_sec(mean as u64));
+        }
+        self.mean_at = now;
+    }
+
+    fn tell_inner(&mut self) {
+        let rate = self.mean.into_iter().chain(self.service_rate).min();
+        self.inner.set_service_rate(rate);
     }
 
     /// How long after its due time the last packet left; zero when it was not shaped. A host
@@ -282,6 +317,10 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
 
 impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaper<P, Q> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        if self.mean != self.rate && now.saturating_since(self.mean_at) >= STEP {
+            self.follow(now);
+            self.tell_inner();
+        }
         if self.inner.backlog().packets > 0 {
             return self.inner.enqueue(now, packet, drops);
         }
@@ -319,6 +358,11 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaper<P, Q> {
 
     fn backlog(&self) -> Backlog {
         self.inner.backlog()
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.service_rate = rate;
+        self.tell_inner();
     }
 }
 

@@ -43,6 +43,9 @@ impl Path {
         let queue = qdisc::seeded(&spec.qdisc, streams.stream("qdisc").bits());
         let in_qdisc = |error: SpecError| refused(error.within("qdisc"));
         let classifier = Classifier::from_spec(&queue).map_err(in_qdisc)?;
+        if config.service.rate().is_none() {
+            qdisc::check_without_rate(&queue).map_err(in_qdisc)?;
+        }
         let queue = qdisc::build(&queue).map_err(in_qdisc)?;
         let link = Link::new(config, queue, Timestamp::MAX, &streams).map_err(refused)?;
         let message_loss = ratio("message_loss", spec.message_loss).map_err(refused)?;

@@ -62,21 +62,21 @@ pub static LIMITS: &[Limit] = &[
 
 /// Why the run must not be used; empty if it may.
 pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
+    let mut reasons = harness_reasons(experiment, rows);
+    reasons.extend(box_reasons(rows));
+    reasons
+}
+
+/// Those of them that have nothing to do with the boxes: what holds where faults hit these.
+pub fn harness_reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut late = |what: String, percentile: &str, value: u64, limit: u64| {
-        if value > limit {
-            let [value, limit] = [value, limit].map(|ns| ns as f64 / 1e6);
-            reasons.push(format!("{what}: {percentile} {value:.2} ms, allowed is {limit:.2} ms"));
-        }
+        reasons.extend(too_late(&what, percentile, value, limit));
     };
     for link in &rows.links {
         let what = format!("lateness of link {}", link.name);
         late(what.clone(), "p99", link.lateness_ns[1], LINK_LATENESS_P99_NS);
         late(what, "p99.9", link.lateness_ns[2], lateness_p999_ns(experiment, &link.name));
-    }
-    for bundle in &rows.bundles {
-        let what = format!("lateness of sendbox {}", bundle.name);
-        late(what, "p99", bundle.lateness_ns[1], BOX_LATENESS_P99_NS);
     }
     let generator = rows.host.generator_lateness_ns[1];
     late("lateness of the generator".into(), "p99", generator, GENERATOR_LATENESS_P99_NS);
@@ -97,16 +97,27 @@ pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
             let lost = link.records_lost;
             reasons.push(format!("log of link {} lacks {lost} packets, allowed is 0", link.name));
         }
+        reasons.extend(ring_drops("link", &link.name, link.drops_ring));
     }
-    let links = rows.links.iter().map(|link| ("link", &link.name, link.drops_ring));
-    let boxes = rows.bundles.iter().map(|bundle| ("sendbox", &bundle.name, bundle.drops_ring));
-    for (what, name, drops) in links.chain(boxes) {
-        if drops > 0 {
-            reasons.push(format!("{what} {name} lost {drops} packets in a ring, allowed is 0"));
+    if rows.host.steal > STEAL {
+        let percent = rows.host.steal * 100.0;
+        reasons.push(format!("{percent:.1} % of CPU time was stolen, allowed is 5 %"));
+    }
+    for device in &rows.host.offloads {
+        if device.contains("=on") {
+            reasons.push(format!("offloads: {device}, allowed is off"));
         }
     }
+    reasons
+}
+
+fn box_reasons(rows: &RunRows) -> Vec<String> {
+    let mut reasons = Vec::new();
     for bundle in &rows.bundles {
         let BundleRow { name, hand_backs, boundaries_lost, rows_lost, .. } = bundle;
+        let what = format!("lateness of sendbox {name}");
+        reasons.extend(too_late(&what, "p99", bundle.lateness_ns[1], BOX_LATENESS_P99_NS));
+        reasons.extend(ring_drops("sendbox", name, bundle.drops_ring));
         if *hand_backs > 0 {
             reasons.push(format!(
                 "sendbox {name} did not keep up and left its traffic to the kernel {hand_backs} \
@@ -122,16 +133,17 @@ pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
             reasons.push(format!("trace of sendbox {name} lacks {rows_lost} rows, allowed is 0"));
         }
     }
-    if rows.host.steal > STEAL {
-        let percent = rows.host.steal * 100.0;
-        reasons.push(format!("{percent:.1} % of CPU time was stolen, allowed is 5 %"));
-    }
-    for device in &rows.host.offloads {
-        if device.contains("=on") {
-            reasons.push(format!("offloads: {device}, allowed is off"));
-        }
-    }
     reasons
+}
+
+fn too_late(what: &str, percentile: &str, value: u64, limit: u64) -> Option<String> {
+    let [value_ms, limit_ms] = [value, limit].map(|ns| ns as f64 / 1e6);
+    (value > limit)
+        .then(|| format!("{what}: {percentile} {value_ms:.2} ms, allowed is {limit_ms:.2} ms"))
+}
+
+fn ring_drops(what: &str, name: &str, drops: u64) -> Option<String> {
+    (drops > 0).then(|| format!("{what} {name} lost {drops} packets in a ring, allowed is 0"))
 }
 
 fn lateness_p999_ns(experiment: &Experiment, link: &str) -> u64 {
@@ -189,15 +201,21 @@ mod tests {
     #[test]
     fn a_shallow_buffer_asks_for_a_machine_that_stops_for_less() {
         let mut experiment = testing::experiment();
-        let limit = |packets: &str| Spec::named("fifo").with("limit", Value::Text(packets.into()));
+        let limit = |queue: &str| Spec::named("fifo").with("limit", Value::Text(queue.into()));
         let rate = Rate::from_mbit_per_sec(96);
         experiment.forward.nominal_rate = Some(rate);
         experiment.reverse.nominal_rate = Some(rate);
         experiment.reverse.qdisc = limit("1200p");
         // 1514 bytes take 126 us.
-        for (packets, limit_ns) in [("10p", 630_833), ("79p", 4_983_583), ("1200p", 5_000_000)] {
-            experiment.forward.qdisc = limit(packets);
-            assert_eq!(lateness_p999_ns(&experiment, "forward"), limit_ns, "{packets}");
+        for (queue, limit_ns) in [
+            ("10p", 630_833),
+            ("79p", 4_983_583),
+            ("1200p", 5_000_000),
+            ("2ms", 1_000_000),
+            ("1ms", 630_833),
+        ] {
+            experiment.forward.qdisc = limit(queue);
+            assert_eq!(lateness_p999_ns(&experiment, "forward"), limit_ns, "{queue}");
             assert_eq!(lateness_p999_ns(&experiment, "reverse"), 5_000_000);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Limit, Rate};
@@ -49,6 +50,8 @@ pub struct Experiment {
     pub windows: Vec<Window>,
     /// Signals to boxes.
     pub faults: Vec<Fault>,
+    /// Changes of the sites' devices, and of what the receiveboxes see, in every arm.
+    pub upsets: Vec<Upset>,
     /// Hostile messages to a box.
     pub attack: Option<Attack>,
     /// How the agent of flows that have one hears of them.
@@ -145,11 +148,12 @@ impl Link {
 
     /// How long the link takes to send a full queue of full frames; `None` without a rate or limit.
     pub fn buffer_time(&self) -> Option<Duration> {
-        let bytes = match self.qdisc.limit("limit").ok()?? {
-            Limit::Packets(packets) => FULL_FRAME * packets,
-            Limit::Bytes(bytes) => bytes,
-        };
-        bytes.time_at(self.nominal_rate?)
+        let time_of = |bytes: ByteCount| bytes.time_at(self.nominal_rate?);
+        match self.qdisc.limit("limit").ok()?? {
+            Limit::Packets(packets) => time_of(FULL_FRAME * packets),
+            Limit::Bytes(bytes) => time_of(bytes),
+            Limit::Time(time) => Some(time.max(time_of(FULL_FRAME * FLOOR_PACKETS)?)),
+        }
     }
 
     /// Bits that the link can carry in `from..to`; `None` without a configured rate.
@@ -432,6 +436,73 @@ pub enum FaultAction {
     Continue,
     /// Started again.
     Restart,
+    /// Started again with a key that the other box has not.
+    RestartOtherKey,
+    /// Started again with a log on a full disk.
+    RestartFullLog,
+    /// Started again with a log that nobody reads.
+    RestartBlockedLog,
+}
+
+impl FaultAction {
+    /// All of them, as plans name them.
+    pub const ALL: [(&str, Self); 7] = [
+        ("kill", Self::Kill),
+        ("stop", Self::Stop),
+        ("continue", Self::Continue),
+        ("restart", Self::Restart),
+        ("restart_other_key", Self::RestartOtherKey),
+        ("restart_full_log", Self::RestartFullLog),
+        ("restart_blocked_log", Self::RestartBlockedLog),
+    ];
+
+    /// The program runs after it.
+    pub const fn starts(self) -> bool {
+        !matches!(self, Self::Kill | Self::Stop | Self::Continue)
+    }
+}
+
+/// A change of a device of a bundle's sites, or of what comes to its receivebox. It takes place where there
+/// are no boxes, too: it is no box that it hits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upset {
+    /// When.
+    pub at: Duration,
+    /// The bundle, which the arm need not have.
+    pub bundle: String,
+    /// Its pair of sites.
+    pub pair: String,
+    /// At site B instead of site A.
+    pub at_b: bool,
+    /// What changes.
+    pub kind: UpsetKind,
+}
+
+/// What an [`Upset`] changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UpsetKind {
+    /// The WAN device of the site's box goes down.
+    Down,
+    /// And up.
+    Up,
+    /// The WAN device leaves the box's bridge.
+    LeaveBridge,
+    /// And comes back.
+    JoinBridge,
+    /// The MTU of both ports of the box (bytes).
+    Mtu(u32),
+    /// The bridge gets one more address among the site's hosts.
+    Address,
+    /// And loses it.
+    NoAddress,
+    /// All offloads of the box's ports that can be are switched on.
+    OffloadsOn,
+    /// And off.
+    OffloadsOff,
+    /// From now on this share of the packets passes the receivebox by (0 to 1).
+    Unseen(f64),
+    /// From now on so much comes to the receivebox in the bundle's name that no sendbox has sent.
+    Forged(Rate),
 }
 
 #[cfg(test)]

@@ -53,9 +53,10 @@ const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at m
 pub(super) const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
-                     limit = \"1200p\" }";
+                     limit = \"150ms\" }";
 const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \
-                          \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt";
+                          \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt, \
+                          or \"150ms\" where there is a rate";
 const FRAME: &str = "a size of a frame, \"64B\" to \"1514B\"";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";
@@ -124,6 +125,7 @@ pub static PLAN: Section = Section {
         key("cell", TABLES, "none", "cells with a name, each of them with all of the grid"),
         key("window", TABLES, "none", "further intervals over which metrics are taken"),
         key("fault", TABLES, "none", "signals sent to the boxes and the agent"),
+        key("upset", TABLES, "none", "changes of the sites' devices and of what receiveboxes see"),
         key("attack", TABLE, "none", "hostile messages sent to a box"),
         key("agent", TABLE, "its defaults", "how the agent of flows with `agent:` hears of them"),
     ],
@@ -401,7 +403,38 @@ pub static FAULT: Section = Section {
         key("at", DURATION, "", "when, since the start of the run"),
         key("bundle", "the name of a bundle", "", "whose box; not for an agent"),
         key("end", "\"sendbox\", \"receivebox\" or \"agent\"", "", "which program"),
-        key("action", "\"kill\", \"stop\", \"continue\" or \"restart\"", "", "what happens to it"),
+        key(
+            "action",
+            "\"kill\", \"stop\", \"continue\" or \"restart\"; of a box also \"restart_other_key\", \
+             \"restart_full_log\" (on a full disk) or \"restart_blocked_log\" (a pipe that nobody reads), \
+             these two with `--backend emu` alone",
+            "",
+            "what happens to it",
+        ),
+    ],
+};
+
+/// `[[upset]]`.
+pub static UPSET: Section = Section {
+    heading: "[[upset]]",
+    summary: "A change of a device of a bundle's sites, or of what comes to its receivebox, in every \
+              arm: also in those without the boxes. With `--backend sim` only unseen and forged.",
+    keys: &[
+        key("at", DURATION, "", "when, since the start of the run"),
+        key("bundle", "the name of a bundle", "", "whose sites"),
+        key("site", "\"a\" or \"b\"", "\"a\"", "which of them; unseen and forged are at site B"),
+        key(
+            "what",
+            "\"down\", \"up\" (the WAN device of the box), \"leave_bridge\", \"join_bridge\" (the \
+             same device), \"mtu\" (of both ports), \"address\", \"no_address\" (one more of the \
+             bridge, among the hosts'), \"offloads_on\", \"offloads_off\" (of both ports), \"unseen\" \
+             (packets that pass the receivebox by) or \"forged\" (packets in the bundle's name)",
+            "",
+            "what changes",
+        ),
+        key("mtu", "a whole number, 576 to 9000", "none", "bytes, with \"mtu\""),
+        key("share", SHARE, "none", "of the packets, with \"unseen\""),
+        key("rate", "0kbit/s or a rate such as \"10Mbit/s\"", "none", "of frames, with \"forged\""),
     ],
 };
 
@@ -422,7 +455,7 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 19] = [
+pub static SECTIONS: [&Section; 20] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -440,6 +473,7 @@ pub static SECTIONS: [&Section; 19] = [
     &CELL,
     &WINDOW,
     &FAULT,
+    &UPSET,
     &ATTACK,
     &AGENT,
 ];

@@ -212,3 +212,49 @@ fn rates_and_bursts_out_of_range_are_refused() {
         assert_eq!((error.key.as_str(), error.value.trim_matches('"')), (key, value));
     }
 }
+
+/// Packets that a queue of 100 ms under a shaper takes before it drops one, at `now`.
+fn room(shaper: &mut Subject, now: Timestamp) -> u64 {
+    let mut drops = Dropped::default();
+    while drops.packets.is_empty() {
+        shaper.enqueue(now, TestPacket::default(), &mut drops);
+    }
+    shaper.backlog().packets
+}
+
+fn of_100_ms(rate: Option<Rate>) -> Subject {
+    let limit = Limit::Time(Duration::from_millis(100));
+    let mut shaper = Shaper::new(Fifo::new(limit), ShaperParams::default());
+    shaper.set_rate(Timestamp::ZERO, rate);
+    shaper
+}
+
+#[test]
+fn a_limit_in_time_follows_the_rate_of_the_shaper_but_not_its_swings() {
+    // 792 packets in 100 ms at 96 Mbit/s. A tenth of the rate for 10 ms takes 4.5 %.
+    let mut shaper = of_100_ms(Some(MBIT_96));
+    shaper.set_rate(at(1_000_000), Some(Rate::from_bits_per_sec(9_600_000)));
+    shaper.set_rate(at(1_010_000), Some(MBIT_96));
+    assert_eq!(room(&mut shaper, at(1_010_000)), 756);
+    // A rate that stays: 79 packets, whether or not it is set again and again.
+    for times in [1, 100] {
+        let mut shaper = of_100_ms(Some(MBIT_96));
+        for step in 0..times {
+            shaper.set_rate(at(step * 10_000), Some(Rate::from_bits_per_sec(9_600_000)));
+        }
+        assert!((79..=84).contains(&room(&mut shaper, at(1_000_000))), "{times}");
+    }
+}
+
+#[test]
+fn a_limit_in_time_goes_by_the_lowest_of_nested_rates_and_begins_with_the_first() {
+    let mut shaper = of_100_ms(None);
+    assert_eq!(room(&mut shaper, at(0)), 1000);
+    let mut shaper = of_100_ms(None);
+    shaper.set_rate(at(1_000_000), Some(MBIT_96));
+    shaper.set_service_rate(Some(Rate::from_mbit_per_sec(48)));
+    assert_eq!(room(&mut shaper, at(1_000_000)), 396);
+    let mut shaper = of_100_ms(None);
+    shaper.set_rate(at(1_000_000), Some(MBIT_96));
+    assert_eq!(room(&mut shaper, at(1_000_000)), 792);
+}

@@ -107,6 +107,8 @@ pub struct Model {
     last_out: BTreeMap<Stream, u64>,
     shaper_params: ShaperParams,
     meter: Meter,
+    /// The rate that limits in time go by at most.
+    rate: Option<Rate>,
 }
 
 enum Subject {
@@ -160,6 +162,7 @@ impl Model {
             backlog: Backlog::default(),
             marks: 0,
             last_out: BTreeMap::new(),
+            rate: meter.rate,
             meter,
         })
     }
@@ -209,9 +212,17 @@ impl Model {
 
     fn set_rate(&mut self, rate: Option<Rate>) {
         let now = self.now;
-        if let Subject::Shaper(shaper) = &mut self.subject {
-            shaper.set_rate(now, rate);
-            self.meter.set_rate(rate, self.shaper_params);
+        match &mut self.subject {
+            Subject::Shaper(shaper) => {
+                shaper.set_rate(now, rate);
+                self.meter.set_rate(rate, self.shaper_params);
+                // What is inside goes by a mean of the rates.
+                self.rate = rate.map(|rate| self.rate.map_or(rate, |before| before.max(rate)));
+            }
+            Subject::Plain(plain) => {
+                plain.set_service_rate(rate);
+                self.rate = rate;
+            }
         }
     }
 
@@ -219,6 +230,7 @@ impl Model {
         let len = ByteCount::new(len.clamp(1, LEN_MAX));
         let packet = TestPacket { flow, sequence: self.sequence, len, class, ecn };
         self.sequence += 1;
+        let before = self.backlog;
         self.backlog.add(packet.len);
         self.queued.insert(packet.sequence, packet.clone());
         let (now, mut drops) = (self.now, Dropped::default());
@@ -228,7 +240,8 @@ impl Model {
             match reason {
                 DropReason::Overlimit => {
                     if let Some(limit) = self.rules.drops_above {
-                        assert!(self.backlog.exceeds(limit), "dropped although there was room");
+                        let is_within = is_within(self.backlog, limit, self.rate);
+                        assert!(!is_within, "dropped although there was room");
                     }
                 }
                 DropReason::Codel => panic!("CoDel drops at the head, not on arrival"),
@@ -238,6 +251,18 @@ impl Model {
             }
             self.leaves(&packet);
         }
+        self.check_time(before);
+    }
+
+    /// After an arrival a limit in time holds. Where only arrivals are dropped and the rate has fallen,
+    /// more may stand there than that, but not more than `before`.
+    fn check_time(&self, before: Backlog) {
+        let Some(limit) = self.rules.in_time else { return };
+        let Backlog { packets, bytes } = self.backlog;
+        let is_no_more = packets <= before.packets && bytes <= before.bytes;
+        let is_left = self.rules.drops_arrivals_only && is_no_more;
+        let is_within = is_within(self.backlog, limit, self.rate);
+        assert!(is_within || is_left, "{:?} of {limit} at {:?}", self.backlog, self.rate);
     }
 
     fn dequeue(&mut self) -> Option<TestPacket> {
@@ -333,9 +358,27 @@ impl Meter {
     }
 }
 
+/// Whether a queue with `limit` may hold `backlog` where it is served at `rate`.
+fn is_within(backlog: Backlog, limit: Limit, rate: Option<Rate>) -> bool {
+    match (limit, rate) {
+        (Limit::Packets(packets), _) => backlog.packets <= packets,
+        (Limit::Bytes(bytes), _) => backlog.bytes <= bytes,
+        (Limit::Time(_), None) => backlog.packets <= 1000,
+        (Limit::Time(time), Some(rate)) => {
+            let sends = u128::from(rate.as_bits_per_sec()) * time.as_nanos();
+            let stands = u128::from(backlog.bytes.as_u64()) * 8_000_000_000;
+            backlog.packets <= 10 || stands <= sends
+        }
+    }
+}
+
 /// What a spec promises.
 struct Rules {
     capacity: Capacity,
+    /// A limit in time of the one queue that there is.
+    in_time: Option<Limit>,
+    /// Whoever came before stays.
+    drops_arrivals_only: bool,
     is_work_conserving: bool,
     /// The limit above which alone arrivals are dropped; `None` where flows have limits of their
     /// own, drops come in batches, or children decide.
@@ -381,16 +424,25 @@ impl Rules {
         let capacity = match limit {
             Some(Limit::Packets(packets)) => Capacity { packets: Some(packets), bytes: memory },
             Some(Limit::Bytes(bytes)) => Capacity { packets: None, bytes: Some(bytes.as_u64()) },
-            None => Capacity { packets: None, bytes: memory },
+            Some(Limit::Time(_)) | None => Capacity { packets: None, bytes: memory },
         };
+        let drops_arrivals_only = matches!(spec.kind.as_str(), "fifo" | "codel" | "pie" | "red");
         let drops_singly = match spec.kind.as_str() {
-            "fifo" | "codel" | "pie" | "red" | "drr" => true,
+            "drr" => true,
             "sfq" => !spec.params.contains_key("depth"),
-            _ => false,
+            _ => drops_arrivals_only,
         };
         let children = children(spec);
         let nested = children.iter().map(|child| child.capacity).reduce(Capacity::plus);
+        let in_time = match (limit, &children[..]) {
+            (Some(Limit::Time(_)), _) => limit,
+            (_, [inner]) => inner.in_time,
+            _ => None,
+        };
         Self {
+            in_time,
+            drops_arrivals_only: drops_arrivals_only
+                || matches!(&children[..], [inner] if inner.drops_arrivals_only),
             capacity: nested.unwrap_or(capacity),
             is_work_conserving: spec.kind != "shaper"
                 && children.iter().all(|child| child.is_work_conserving),

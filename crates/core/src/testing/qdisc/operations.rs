@@ -30,7 +30,7 @@ pub enum Operation {
     Advance(Duration),
     /// Time passes up to the timer, if there is one ahead.
     AwaitTimer,
-    /// The rate of a shaper changes; nothing happens to other disciplines.
+    /// The rate of a shaper changes, or that at which another discipline is served.
     SetRate(Option<Rate>),
 }
 
@@ -91,6 +91,15 @@ pub fn specs() -> Vec<Spec> {
         shaper.with("inner", Value::Spec(pie_ecn)),
         named("prio").with("bands", bands(&[&pie, &red])),
     ]);
+    for kind in ["fifo", "sfq", "drr", "codel", "fq_codel", "pie", "red"] {
+        let in_time = named(kind).with("limit", text("20ms"));
+        specs.push(in_time.clone());
+        specs.push(
+            named("shaper").with("rate", text("1Mbit/s")).with("inner", Value::Spec(in_time)),
+        );
+    }
+    let headdrop = named("sfq").with("headdrop", Value::Bool(true)).with("limit", text("20ms"));
+    specs.push(named("prio").with("bands", bands(&[&headdrop, &named("fifo")])));
     specs
 }
 
@@ -102,7 +111,7 @@ pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
         .prop_map(|(flow, len, class, ecn)| Operation::Enqueue { flow, len, class, ecn });
     // Up to 20 ms, beyond CoDel's target and a shaper's burst, and rarely seconds.
     let advance = prop_oneof![4 => 0u64..20_000_000, 1 => 0u64..3_000_000_000];
-    let rate = prop_oneof![Just(0u64), 1u64..=1_000_000_000_000];
+    let rate = prop_oneof![Just(0u64), 1u64..=1_000_000_000_000, 100_000u64..=50_000_000];
     let operation = prop_oneof![
         6 => enqueue,
         4 => Just(Operation::Dequeue),

@@ -44,6 +44,52 @@ fn a_fifo_shares_by_packets_so_the_fairness_tests_can_fail() {
     assert!(shares[0] > 20 * shares[1], "{shares:?}");
 }
 
+#[test]
+fn a_limit_in_time_holds_at_every_rate_down_to_ten_packets() {
+    let arrival = Operation::Enqueue { flow: 1, len: 1514, class: 0, ecn: Ecn::NotEct };
+    let rate =
+        |kbit_per_sec: u64| Operation::SetRate(Some(Rate::from_bits_per_sec(kbit_per_sec * 1000)));
+    let kinds =
+        qdisc::DISCIPLINES.iter().filter(|entry| entry.params.iter().any(|it| it.name == "limit"));
+    for entry in kinds {
+        let spec = Spec::named(entry.name).with("limit", Value::Text("150ms".into()));
+        // Nothing but the limit may drop an arrival.
+        let spec = match entry.name {
+            "red" => spec
+                .with("min_th", Value::Text("900p".into()))
+                .with("max_th", Value::Text("2000p".into())),
+            _ => spec,
+        };
+        // 150 ms are 247.7 packets, and at less than 0.8 Mbit/s not even 10.
+        for (kbit_per_sec, most) in [(20_000, 247_u64), (500, 10), (0, 10)] {
+            let mut model = Model::new(&spec).expect("a valid spec");
+            model.apply(&rate(kbit_per_sec));
+            (0..1000).for_each(|_| assert_eq!(model.apply(&arrival), None));
+            // A batch of fq_codel takes up to 64.
+            let left = model.backlog().packets;
+            assert!(
+                (most.saturating_sub(64).max(most / 2)..=most).contains(&left),
+                "{spec}: {left}"
+            );
+        }
+        // The rate falls: what stands there goes at the next arrival, or else nobody is let in.
+        let mut model = Model::new(&spec).expect("a valid spec");
+        model.apply(&rate(20_000));
+        (0..247).for_each(|_| assert_eq!(model.apply(&arrival), None));
+        assert_eq!(model.backlog().packets, 247, "{spec}");
+        model.apply(&rate(2_000));
+        model.apply(&arrival);
+        let gives_up_others = ["sfq", "drr", "fq_codel"].contains(&entry.name);
+        let left = model.backlog().packets;
+        assert!(if gives_up_others { left <= 24 } else { left == 247 }, "{spec}: {left}");
+        while model.backlog().packets > 0 {
+            model.apply(&Operation::Dequeue);
+        }
+        (0..100).for_each(|_| assert_eq!(model.apply(&arrival), None));
+        assert!(model.backlog().packets <= 24, "{spec}");
+    }
+}
+
 /// Any text that a plan may contain, near the grammar of quantities and far from it.
 fn texts() -> impl Strategy<Value = String> {
     prop_oneof!["[0-9]{1,20}(p|B|KB|GB|ms|s|min|bit/s|Gbit/s|%)?", "\\PC{0,12}"]

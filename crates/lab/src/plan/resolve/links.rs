@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_core::qdisc::check_without_rate;
 use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::units::{Limit, Rate};
 
@@ -77,7 +78,10 @@ fn link(
     }
     let qdisc =
         resolve_bdp(table, qdisc, rate.or(trace.as_ref().map(|(_, mean)| *mean)), delay * 2)?;
-    registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
+    let checked = registry::check_qdisc(&qdisc);
+    let checked =
+        if rate.is_some() { checked } else { checked.and_then(|()| check_without_rate(&qdisc)) };
+    checked.map_err(|error| table.wrong_spec("qdisc", &error))?;
     let (trace, mean_rate) = trace.unzip();
     Ok(Link {
         rate,
