@@ -13,6 +13,8 @@ mod link;
 mod list;
 mod man;
 mod native;
+#[cfg(feature = "host")]
+mod observe;
 mod plan;
 mod platforms;
 #[cfg(feature = "host")]
@@ -108,6 +110,10 @@ pub enum Command {
     Completions(man::Completions),
     /// Print the manual page.
     Man(man::Man),
+    /// Watch the devices of a box.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    Observe(observe::Observe),
     /// Read the key files of a box.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -147,6 +153,7 @@ impl Command {
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
+            Self::Observe(arguments) => arguments.execute(),
             Self::ReadKeys(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),

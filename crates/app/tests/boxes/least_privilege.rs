@@ -31,7 +31,9 @@ const GROUP: &str = "daemon";
 const STRANGER: u32 = 54_321;
 /// Of `/proc/PID/status`, as bits (include/uapi/linux/capability.h).
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
-const CAP_BPF: u64 = 1 << 39;
+const CAP_NET_ADMIN: u64 = 1 << 12;
+/// Those of the packet thread: CAP_BPF and CAP_IPC_LOCK.
+const OF_PACKETS: u64 = 1 << 39 | 1 << 14;
 /// The capabilities that a box needs to be set up, in the words of setpriv(1), ...
 const NEEDED: [&str; 5] = ["net_admin", "net_raw", "bpf", "perfmon", "ipc_lock"];
 /// ... and the one that it uses if it has it.
@@ -205,7 +207,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
         for task in fs::read_dir(format!("/proc/{}/task", one.pid())).unwrap() {
             let status = task.unwrap().path().join("status");
             let name = fields(&status)("Name");
-            let capabilities = if name == "packets" { CAP_BPF } else { 0 };
+            let capabilities = if name == "packets" { OF_PACKETS } else { 0 };
             assert_confined(&status, &name, uid, gid, capabilities);
             assert_eq!(fields(&status)("Groups"), "", "{name}");
             threads.push(name);
@@ -214,8 +216,15 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
         assert_eq!(threads, ["forebay", "log", "packets"]);
         let children = format!("/proc/{0}/task/{0}/children", one.pid());
         let children = fs::read_to_string(children).unwrap();
-        let reader = Path::new("/proc").join(children.trim()).join("status");
-        assert_confined(&reader, "exe", uid, gid, CAP_DAC_READ_SEARCH);
+        let children: Vec<&str> = children.split_whitespace().collect();
+        let status = |child: &str| Path::new("/proc").join(child).join("status");
+        let [reader, observer] = children[..] else { panic!("{children:?}") };
+        assert_confined(&status(reader), "exe", uid, gid, CAP_DAC_READ_SEARCH);
+        let observer = fields(&status(observer));
+        for key in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(u64::from_str_radix(&observer(key), 16), Ok(CAP_NET_ADMIN), "{key}");
+        }
+        assert_eq!(observer("NoNewPrivs"), "1");
     }
     scene.carry(bytes);
 
@@ -305,7 +314,7 @@ fn a_box_without_its_account_says_so_and_one_that_is_named_must_exist() {
     for task in fs::read_dir(format!("/proc/{}/task", one.pid())).unwrap() {
         let status = task.unwrap().path().join("status");
         let name = fields(&status)("Name");
-        let capabilities = if name == "packets" { CAP_BPF } else { 0 };
+        let capabilities = if name == "packets" { OF_PACKETS } else { 0 };
         assert_confined(&status, &name, 0, 0, capabilities);
     }
     assert!(scene.log(0).contains("there is no account forebay to become"), "{}", scene.log(0));
@@ -360,7 +369,7 @@ fn six_capabilities_suffice_for_a_box_that_is_not_root_and_one_that_lacks_is_nam
         for task in fs::read_dir(format!("/proc/{}/task", one.pid())).unwrap() {
             let status = task.unwrap().path().join("status");
             let name = fields(&status)("Name");
-            let capabilities = if name == "packets" { CAP_BPF } else { 0 };
+            let capabilities = if name == "packets" { OF_PACKETS } else { 0 };
             let uid = user.uid.as_raw();
             assert_confined(&status, &name, uid, user.gid.as_raw(), capabilities);
         }

@@ -2,17 +2,18 @@
 //!
 //! | capability | for what | kept |
 //! |---|---|---|
-//! | CAP_NET_ADMIN | attaching XDP programs, large socket buffers | no |
+//! | CAP_NET_ADMIN | attaching XDP programs, large buffers; asking for filters | by the observer |
 //! | CAP_NET_RAW | AF_XDP sockets | no |
-//! | CAP_BPF | loading programs, making maps; later reading and setting maps | by the packet thread |
+//! | CAP_BPF | loading programs, making maps; later setting maps and links | by the packet thread |
 //! | CAP_PERFMON | programs that keep pointers, and those of a congestion control (agent) | no |
-//! | CAP_IPC_LOCK | memory that AF_XDP sockets share with the kernel | no |
+//! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by the packet thread |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
 //!
 //! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it. Each
 //! thread of a box then goes over to another user ([`Confinement`]), empties its bounding set, sets
-//! `no_new_privs` and installs a filter of system calls ([`seccomp`]). An agent, which is no box, keeps its user
-//! and its system calls.
+//! `no_new_privs` and installs a filter of system calls ([`seccomp`]). An agent, which is no box, keeps its
+//! user and its system calls. The [`observer`](super::observer), a process of its own, keeps its user and has
+//! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network.
 
 pub mod seccomp;
 
@@ -46,7 +47,7 @@ const AGENT_SET_UP: [(Capability, &str); 3] = [
 ];
 
 /// Capabilities that stay until the end.
-const KEPT: [Capability; 1] = [Capability::CAP_BPF];
+const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
 
 /// The real-time priority of the packet thread: the second lowest, since the lowest belongs to the
 /// traffic generators of a testbed, which a box must be able to interrupt. It stands above every
