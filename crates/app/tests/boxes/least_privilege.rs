@@ -220,7 +220,8 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
         let status = |child: &str| Path::new("/proc").join(child).join("status");
         let [reader, observer] = children[..] else { panic!("{children:?}") };
         assert_confined(&status(reader), "exe", uid, gid, CAP_DAC_READ_SEARCH);
-        let observer = fields(&status(observer));
+        let observer = status(observer);
+        let observer = fields(&observer);
         for key in ["CapEff", "CapPrm", "CapBnd"] {
             assert_eq!(u64::from_str_radix(&observer(key), 16), Ok(CAP_NET_ADMIN), "{key}");
         }
