@@ -154,6 +154,7 @@ impl Command {
             Self::Man(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Observe(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
             Self::ReadKeys(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
