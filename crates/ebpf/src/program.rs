@@ -47,6 +47,9 @@ pub(crate) fn quiet_libbpf() {
             });
         }
         libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+        // libbpf reads a file of sysfs for it and remembers: a box that is confined later may not. A failure
+        // shows where it matters, as one to read counters.
+        let _ = libbpf_rs::num_possible_cpus();
     });
     PRINTED.with_borrow_mut(String::clear);
 }

@@ -17,6 +17,8 @@ mod native;
 mod observe;
 mod plan;
 mod platforms;
+#[cfg(feature = "host")]
+mod read_keys;
 mod replay;
 mod report;
 #[cfg(feature = "host")]
@@ -112,6 +114,10 @@ pub enum Command {
     #[cfg(feature = "host")]
     #[command(hide = true)]
     Observe(observe::Observe),
+    /// Read the key files of a box.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    ReadKeys(read_keys::ReadKeys),
     /// Run one program of a testbed.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -148,6 +154,8 @@ impl Command {
             Self::Man(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Observe(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::ReadKeys(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
         }

@@ -218,6 +218,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use forebay_host::daemon::control::{Answer, ControlSocket, Request};
+    use forebay_host::daemon::privileges::Confinement;
 
     use super::*;
 
@@ -234,7 +235,7 @@ mod tests {
             let sockets: Vec<PathBuf> = sockets.iter().map(|path| (*path).clone()).collect();
             ask_all(&sockets, is_named, Request::Status)
         };
-        let server = ControlSocket::bind(&alive).unwrap();
+        let server = ControlSocket::bind(&alive, &Confinement::default()).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.try_recv().is_err() {

@@ -7,6 +7,7 @@ mod clean_stop;
 mod conditions;
 mod flood;
 mod kernel_path;
+mod least_privilege;
 #[path = "../outputs/mod.rs"]
 mod outputs;
 mod reload;

@@ -66,7 +66,7 @@ pub fn run(
     log::start(privileges::drop_unneeded).map_err(AgentError::SetUp)?;
     let worker = AgentWorker::open(config, Box::new(started))?;
     let control = config.control_path();
-    supervise_at(&control, &"agent", signals, worker, answer).map_err(AgentError::Failed)
+    supervise_at(&control, &"agent", signals, None, worker, answer).map_err(AgentError::Failed)
 }
 
 fn answer(worker: &Handle<AgentStatus>, request: Request) -> Answer {

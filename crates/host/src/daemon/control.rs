@@ -1,20 +1,24 @@
-//! The control socket: a Unix socket of mode 0600, one JSON request and one JSON answer a
-//! connection.
+//! The control socket: a Unix socket, one JSON request and one JSON answer a connection.
 //!
-//! It is served on the main thread, one client at a time: whoever may connect owns the daemon, so
-//! the bounds here are against accidents, not against attackers.
+//! Its mode is 0600, or 0660 with a group whose processes may ask for the status and nothing else. It is served
+//! on the main thread, one client at a time: whoever may connect is trusted by the owner, so the bounds here
+//! are against accidents, not against attackers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Gid, Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::privileges::Confinement;
 use super::status::Status;
 use crate::agent::status::AgentStatus;
 
@@ -66,9 +70,10 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Creates the socket at `path`, and its folder where it is missing. A socket left behind by a
-    /// process that is gone is replaced; one that answers is an error, as is any other file.
-    pub fn bind(path: &Path) -> io::Result<Self> {
+    /// Creates the socket at `path`, and its folder where it is missing, for the user and group of
+    /// `confinement`. A socket left behind by a process that is gone is replaced; one that answers is an error,
+    /// as is any other file.
+    pub fn bind(path: &Path, confinement: &Confinement) -> io::Result<Self> {
         let failed = |what: &str, error: io::Error| {
             io::Error::new(
                 error.kind(),
@@ -76,7 +81,7 @@ impl ControlSocket {
             )
         };
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| failed("its folder", error))?;
+            create_folder(folder, confinement).map_err(|error| failed("its folder", error))?;
         }
         if let Ok(metadata) = std::fs::symlink_metadata(path) {
             if !metadata.file_type().is_socket() {
@@ -89,7 +94,8 @@ impl ControlSocket {
             }
             std::fs::remove_file(path).map_err(|error| failed("left behind", error))?;
         }
-        let listener = bind_private(path).map_err(|error| failed("cannot bind", error))?;
+        let listener =
+            bind_private(path, confinement).map_err(|error| failed("cannot bind", error))?;
         listener.set_nonblocking(true)?;
         let inode = std::fs::metadata(path)?.ino();
         Ok(Self { listener, path: path.to_owned(), inode })
@@ -123,13 +129,34 @@ impl Drop for ControlSocket {
     }
 }
 
+/// Makes the folder of a socket, where there is none. The user of the box may remove its socket from it, and
+/// so may root without any capability, as an agent is that shares the folder.
+fn create_folder(folder: &Path, confinement: &Confinement) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    if let Some(account) = &confinement.account {
+        chown(folder, None, Some(account.gid.as_raw()))?;
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o775))?;
+    }
+    Ok(())
+}
+
 /// Binds a socket that is private from the first moment. Its file takes the mode that the socket
 /// has (`unix_bind_bsd`, net/unix/af_unix.c): a mask would be the whole process's, and a later
-/// chmod would leave a gap.
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
+/// chmod would leave a gap. One that lets a group in, until then that of this process, comes after it.
+fn bind_private(path: &Path, confinement: &Confinement) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     fchmod(&socket, Mode::from_bits_truncate(0o600))?;
     socket.bind(&SockAddr::unix(path)?)?;
+    let (user, group) = (confinement.account.as_ref().map(|it| it.uid), confinement.status_group);
+    if group.is_some() {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    }
+    if user.is_some() || group.is_some() {
+        lchown(path, user.map(Uid::as_raw), group.map(Gid::as_raw))?;
+    }
     socket.listen(CLIENTS.into())?;
     Ok(OwnedFd::from(socket).into())
 }
@@ -170,11 +197,20 @@ impl Write for Impatient<'_> {
     }
 }
 
+/// Whether root, or the user of this process, asks, and not somebody of the status group.
+fn is_owner(stream: &UnixStream) -> io::Result<bool> {
+    let uid = Uid::from_raw(getsockopt(stream, PeerCredentials)?.uid());
+    Ok(uid.is_root() || uid == geteuid())
+}
+
 fn serve_client(stream: UnixStream, handle: &mut impl FnMut(Request) -> Answer) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut line = Vec::new();
     BufReader::new(Impatient::of(&stream)).take(MAX_REQUEST).read_until(b'\n', &mut line)?;
     let answer = match serde_json::from_slice(&line) {
+        Ok(request) if request != Request::Status && !is_owner(&stream)? => {
+            Answer::Failed("allowed to root and the user of the daemon alone".into())
+        }
         Ok(request) => handle(request),
         Err(error) => Answer::Failed(format!("no request: {error}")),
     };
@@ -215,7 +251,7 @@ mod tests {
     fn a_request_is_answered_on_a_private_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/box.sock");
-        let server = answer_once(ControlSocket::bind(&path).unwrap());
+        let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let answer = ask(&path, Request::ReloadKeys).unwrap();
         assert_eq!(answer, Answer::Done("ReloadKeys".into()));
@@ -227,7 +263,7 @@ mod tests {
     fn garbage_is_refused_and_does_not_reach_the_handler() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("box.sock");
-        let server = answer_once(ControlSocket::bind(&path).unwrap());
+        let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
         let mut stream = UnixStream::connect(&path).unwrap();
         let mut answer = String::new();
         // The server may lose patience, or close while unread bytes are left, which resets the
@@ -242,7 +278,7 @@ mod tests {
     fn a_client_that_trickles_is_given_up() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("box.sock");
-        let server = answer_once(ControlSocket::bind(&path).unwrap());
+        let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
         let mut stream = UnixStream::connect(&path).unwrap();
         // A byte long before the server could lose patience with it, for many times its patience.
         let trickled = (0..150).take_while(|_| {
@@ -263,12 +299,12 @@ mod tests {
         while UnixStream::connect(&path).is_ok() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let live = ControlSocket::bind(&path).unwrap();
-        let error = ControlSocket::bind(&path).unwrap_err().to_string();
+        let live = ControlSocket::bind(&path, &Confinement::default()).unwrap();
+        let error = ControlSocket::bind(&path, &Confinement::default()).unwrap_err().to_string();
         assert!(error.contains("another daemon answers"), "{error}");
         drop(live);
         std::fs::write(&path, "text").unwrap();
-        let error = ControlSocket::bind(&path).unwrap_err().to_string();
+        let error = ControlSocket::bind(&path, &Confinement::default()).unwrap_err().to_string();
         assert!(error.contains("something else"), "{error}");
         assert!(path.exists());
     }

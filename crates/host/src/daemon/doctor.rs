@@ -137,7 +137,7 @@ fn kernel() -> Check {
 
 fn privilege() -> Check {
     match privileges::check() {
-        Ok(()) => Check::ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are held"),
+        Ok(()) => Check::ok("capabilities", format!("held: {}", privileges::needed())),
         Err(error) => Check::fail("capabilities", error.to_string(), "run it with sudo"),
     }
 }

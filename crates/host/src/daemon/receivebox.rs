@@ -20,9 +20,11 @@ use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::messages::Messages;
 use super::observer::{Observation, Observer};
+use super::privileges::Confinement;
+use super::privileges::seccomp::Task;
 use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
-use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
+use super::supervisor::{Command, Mailbox, Prepared, Worker, prepare, supervise};
 use super::trace::{self, Row, Tracer};
 use super::{DaemonError, peer, privileges, unguessable};
 use crate::offload::{self, Offload};
@@ -37,10 +39,9 @@ const COUNTER_ROW: Duration = Duration::from_secs(1);
 pub fn run(config: &Config) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
-    let signals = block_signals().map_err(DaemonError::SetUp)?;
-    log::start(privileges::drop_unneeded).map_err(DaemonError::SetUp)?;
-    let worker = ReceiveboxWorker::open(config)?;
-    supervise(config, signals, worker).map_err(DaemonError::Failed)
+    let prepared = prepare(config)?;
+    let worker = ReceiveboxWorker::open(config, &prepared)?;
+    supervise(config, prepared, worker).map_err(DaemonError::Failed)
 }
 
 /// One bundle.
@@ -60,6 +61,7 @@ struct ReceiveboxWorker {
     schedule: Schedule,
     tracer: Tracer,
     trace_writer: trace::Writer,
+    confinement: Confinement,
     next_counter_row: Timestamp,
     observer: Observer,
     seen: Observation,
@@ -72,8 +74,8 @@ struct ReceiveboxWorker {
 }
 
 impl ReceiveboxWorker {
-    fn open(config: &Config) -> Result<Self, DaemonError> {
-        let keys = load_keys(config)?;
+    fn open(config: &Config, prepared: &Prepared) -> Result<Self, DaemonError> {
+        let keys = prepared.keys.load()?;
         let now = clock::now();
         let bundles: Vec<Watch> = config
             .bundles
@@ -93,7 +95,8 @@ impl ReceiveboxWorker {
             sampler.set_bundle(bundle.config.id, bundle.sampling())?;
             sampler.set_senders(bundle.config.id, &[bundle.config.peer.ip()])?;
         }
-        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::Trace)?;
+        let (tracer, trace_writer) =
+            trace::start(config, &prepared.confinement).map_err(DaemonError::Trace)?;
         Ok(Self {
             sampler,
             messages,
@@ -108,6 +111,7 @@ impl ReceiveboxWorker {
             ifindex,
             wan: config.wan.clone(),
             realtime: config.realtime,
+            confinement: prepared.confinement.clone(),
             started: now,
             scratch: Vec::new(),
         })
@@ -310,7 +314,7 @@ impl Worker for ReceiveboxWorker {
     fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
-        privileges::drop_unneeded()?;
+        self.confinement.confine(Task::Packets)?;
         while self.obey(&mailbox) {
             self.round()?;
             self.sleep(&mailbox)?;

@@ -167,14 +167,6 @@ pub struct ShapingStatus {
     pub decisions: Vec<DecisionRecord>,
 }
 
-impl ShapingStatus {
-    /// Whether packets arrive with other headers than they were sent with: reports come, and next to
-    /// none is of a packet that was sent.
-    fn is_unlike_what_arrives(&self) -> bool {
-        self.reports_unmatched >= 20 && self.boundaries_matched < self.reports_unmatched / 20
-    }
-}
-
 /// A bundle at the receivebox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchingStatus {
@@ -313,11 +305,6 @@ impl BundleStatus {
                 shaping.reports_ambiguous
             ),
         )?;
-        if shaping.is_unlike_what_arrives() {
-            let hint = "reports match no packet sent: is there NAT between the boxes, or a device \
-                        that finishes checksums?";
-            row("hint", hint.into())?;
-        }
         let [p50, p99, _, max] = shaping.lateness_ns.map(|ns| ns / 1000);
         row("send lateness", format!("p50 {p50} us, p99 {p99} us, max {max} us"))?;
         // The last few: the whole list is in the JSON document.
@@ -395,19 +382,6 @@ mod tests {
         let status = sample();
         let text = serde_json::to_string(&status).unwrap();
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
-    }
-
-    #[test]
-    fn reports_of_packets_that_were_never_sent_are_asked_about() {
-        let hint = |matched: u64, unmatched: u64| {
-            let mut status = sample();
-            let shaping = status.bundles[0].shaping.as_mut().unwrap();
-            (shaping.boundaries_matched, shaping.reports_unmatched) = (matched, unmatched);
-            status.table().contains("is there NAT between the boxes")
-        };
-        assert!(hint(0, 20) && hint(4, 100));
-        // Reports that overtake a change of the epoch's size, and those of a sendbox before.
-        assert!(!hint(0, 19) && !hint(5, 100) && !hint(1000, 100));
     }
 
     #[test]

@@ -18,10 +18,12 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::DaemonError;
 use super::config::Config;
 use super::control::{Answer, ControlSocket, Request};
-use super::keys::{self, KeyFileError};
-use super::privileges;
+use super::keys::reader::KeyReader;
+use super::privileges::seccomp::Task;
+use super::privileges::{self, Confinement};
 use super::status::Status;
 
 /// Commands that may wait for the worker. Clients are served one at a time, so one would do.
@@ -165,33 +167,58 @@ pub fn block_signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, flags)?)
 }
 
+/// What a box has before it touches a device.
+pub struct Prepared {
+    signals: SignalFd,
+    /// Reads the keys, now and at a reload.
+    pub keys: KeyReader,
+    /// What its threads go over to.
+    pub confinement: Confinement,
+}
+
+/// Prepares a box: its signals, its log, who it becomes, and who reads its keys then. Call it before any
+/// thread is started.
+pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
+    let confinement = Confinement::of(config)?;
+    let signals = block_signals().map_err(DaemonError::SetUp)?;
+    let files = config.bundles.iter().map(|bundle| bundle.key_file.clone()).collect();
+    let keys = KeyReader::start(files, &confinement).map_err(DaemonError::SetUp)?;
+    confinement.start_log().map_err(DaemonError::SetUp)?;
+    Ok(Prepared { signals, keys, confinement })
+}
+
 /// Runs the worker of a box until SIGTERM or SIGINT; answers its last state. SIGHUP reloads the key
 /// files.
 pub fn supervise(
     config: &Config,
-    signals: SignalFd,
+    prepared: Prepared,
     worker: impl Worker<Status = Status>,
 ) -> io::Result<Status> {
-    let answer = |worker: &Handle<Status>, request| answer(config, worker, request);
-    supervise_at(&config.control, &config.role, signals, worker, answer)
+    let Prepared { signals, keys, confinement } = prepared;
+    let answer = |worker: &Handle<Status>, request| answer(&keys, worker, request);
+    supervise_at(&config.control, &config.role, signals, Some(&confinement), worker, answer)
 }
 
 /// Runs `worker`, called `name` in logs, until SIGTERM or SIGINT; answers its last state. Clients of
 /// the control socket at `control` get what `answer` says, and SIGHUP asks it for
-/// [`Request::ReloadKeys`].
+/// [`Request::ReloadKeys`]. Without a `confinement` it only gives up capabilities.
 pub fn supervise_at<S: Send + 'static>(
     control: &Path,
     name: &dyn Display,
     signals: SignalFd,
+    confinement: Option<&Confinement>,
     worker: impl Worker<Status = S>,
     answer: impl Fn(&Handle<S>, Request) -> Answer,
 ) -> io::Result<S> {
     let path = control;
     // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in
     // the socket's queue until it is served.
-    let control = ControlSocket::bind(path)?;
+    let control = ControlSocket::bind(path, confinement.unwrap_or(&Confinement::default()))?;
     let worker = Handle::start(worker)?;
-    privileges::drop_unneeded()?;
+    match confinement {
+        Some(confinement) => confinement.confine(Task::Control)?,
+        None => privileges::drop_unneeded()?,
+    }
     notify_systemd("READY=1");
     tracing::info!(control = %path.display(), "{name} runs");
     loop {
@@ -219,22 +246,18 @@ pub fn supervise_at<S: Send + 'static>(
     }
 }
 
-fn answer(config: &Config, worker: &Handle<Status>, request: Request) -> Answer {
+fn answer(keys: &KeyReader, worker: &Handle<Status>, request: Request) -> Answer {
     let answer = match request {
         Request::Status => worker.status().map(|status| Answer::Status(Box::new(status))),
-        Request::ReloadKeys => match load_keys(config) {
+        Request::ReloadKeys => match keys.load() {
             Err(error) => return Answer::Failed(error.to_string()),
-            Ok(keys) => worker
-                .send(Command::Keys(keys))
-                .map(|()| Answer::Done(format!("{} key files read", config.bundles.len()))),
+            Ok(keys) => {
+                let done = Answer::Done(format!("{} key files read", keys.len()));
+                worker.send(Command::Keys(keys)).map(|()| done)
+            }
         },
     };
     answer.unwrap_or_else(|reason| Answer::Failed(reason.into()))
-}
-
-/// Reads the key files of all bundles.
-pub fn load_keys(config: &Config) -> Result<Vec<KeyRing>, KeyFileError> {
-    config.bundles.iter().map(|bundle| keys::load(&bundle.key_file)).collect()
 }
 
 /// Tells systemd, if it started us and wants to know (sd_notify(3)).

@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, TraceConfig};
-use super::privileges::drop_unneeded;
+use super::privileges::Confinement;
+use super::privileges::seccomp::Task;
 use crate::record::{BundleRecord, DecisionRecord, EpochRecord, QueueSample};
 
 /// Rows that may wait for the writer: about 10 s of one busy bundle (200 reports, 100 queue
@@ -105,24 +106,28 @@ impl Writer {
 }
 
 /// Creates the trace file and starts its writer, which ends when the last [`Tracer`] is dropped.
-pub fn start(config: &Config) -> io::Result<(Tracer, Writer)> {
+pub fn start(config: &Config, confinement: &Confinement) -> io::Result<(Tracer, Writer)> {
     let names = config.bundles.iter().map(|bundle| bundle.name.clone()).collect();
     match &config.trace {
-        Some(trace) => start_writer(trace, names),
+        Some(trace) => start_writer(trace, names, confinement.clone()),
         None => Ok((Tracer::default(), Writer(None))),
     }
 }
 
 /// `names` are the bundles in the order of the configuration.
-fn start_writer(config: &TraceConfig, names: Vec<String>) -> io::Result<(Tracer, Writer)> {
+fn start_writer(
+    config: &TraceConfig,
+    names: Vec<String>,
+    confinement: Confinement,
+) -> io::Result<(Tracer, Writer)> {
     let lost = Arc::<AtomicU64>::default();
-    let mut file = TraceFile::create(config, lost.clone()).map_err(|error| {
+    let mut file = TraceFile::create(config, lost.clone(), &confinement).map_err(|error| {
         let file = config.file.display();
         io::Error::new(error.kind(), format!("trace.file = \"{file}\": {error}"))
     })?;
     let (sender, receiver) = sync_channel(QUEUE);
     let writer = std::thread::Builder::new().name("trace".into()).spawn(move || {
-        match drop_unneeded() {
+        match confinement.confine(Task::Trace) {
             Ok(()) => file.write_all(&names, &receiver),
             // The box goes on without a trace; its rows count as lost from here.
             Err(error) => tracing::error!(%error, "trace {} ends", file.path.display()),
@@ -147,10 +152,17 @@ struct TraceFile {
 }
 
 impl TraceFile {
-    fn create(config: &TraceConfig, lost: Arc<AtomicU64>) -> io::Result<Self> {
+    fn create(
+        config: &TraceConfig,
+        lost: Arc<AtomicU64>,
+        confinement: &Confinement,
+    ) -> io::Result<Self> {
         let path = config.file.clone();
-        set_aside(&path)?;
+        set_aside(&path, &confinement.owners())?;
         let (file, limit) = (create_private(&path)?, config.limit.as_u64());
+        if let Some(account) = &confinement.account {
+            fchown(&file, Some(account.uid.as_raw()), Some(account.gid.as_raw()))?;
+        }
         let (written, pending, pending_rows, is_failing) = (0, Vec::new(), 0, false);
         Ok(Self { path, limit, file, written, pending, pending_rows, lost, is_failing })
     }
@@ -243,17 +255,16 @@ impl TraceFile {
 
 /// Makes room for a new file at `path`: a box that is started again may be looked at for what it did before it
 /// died, so a regular file of this user is renamed. Anything else there is not ours to replace.
-fn set_aside(path: &Path) -> io::Result<()> {
+fn set_aside(path: &Path, owners: &[u32]) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         there => there?,
     };
-    let user = nix::unistd::geteuid().as_raw();
-    if !there.is_file() || there.uid() != user {
+    if !there.is_file() || !owners.contains(&there.uid()) {
         let (owner, kind) =
             (there.uid(), if there.is_symlink() { "a symbolic link" } else { "a file" });
         let reason = format!(
-            "{kind} of user {owner} stands there: allowed is nothing, or a regular file of user {user}"
+            "{kind} of user {owner} stands there: allowed is nothing, or a regular file of the box's user"
         );
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
     }
@@ -348,9 +359,10 @@ mod tests {
     use forebay_core::units::ByteCount;
 
     use super::*;
+    use crate::daemon::privileges::seccomp;
 
     fn create(config: &TraceConfig) -> TraceFile {
-        TraceFile::create(config, Arc::default()).unwrap()
+        TraceFile::create(config, Arc::default(), &Confinement::default()).unwrap()
     }
 
     fn queue(at_ns: u64) -> Row {
@@ -362,7 +374,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
-        let (tracer, writer) = start_writer(&config, vec!["a".into(), "b".into()]).unwrap();
+        let (tracer, writer) =
+            start_writer(&config, vec!["a".into(), "b".into()], Confinement::default()).unwrap();
         tracer.put(1, queue(10));
         tracer.put(0, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
         tracer.put(1, Row::Counters(Counters { drops_queue: 2, ..Counters::default() }));
@@ -385,10 +398,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let mut trace = create(&TraceConfig { file: file.clone(), limit: ByteCount::new(1000) });
-        for at_ns in 0..60 {
-            trace.put(&Line { bundle: "b".into(), row: queue(at_ns) });
-        }
-        trace.flush();
+        let write = move || {
+            // As in a box.
+            seccomp::install(&seccomp::filters(Task::Trace).unwrap()).unwrap();
+            for at_ns in 0..60 {
+                trace.put(&Line { bundle: "b".into(), row: queue(at_ns) });
+            }
+            trace.flush();
+            assert_eq!(trace.lost.load(Ordering::Relaxed), 0);
+        };
+        std::thread::spawn(write).join().unwrap();
         for path in [&file, &backup(&file)] {
             assert!(std::fs::metadata(path).unwrap().len() <= 1000);
         }
@@ -418,7 +437,8 @@ mod tests {
         let limit = ByteCount::new(1000);
         let config = TraceConfig { file: file.clone(), limit };
         let refused = |what: &str| {
-            let error = start_writer(&config, vec![]).err().unwrap().to_string();
+            let error =
+                start_writer(&config, vec![], Confinement::default()).err().unwrap().to_string();
             assert!(error.starts_with("trace.file = ") && error.contains(what), "{error}");
         };
         for target in [&victim, &folder.path().join("not there")] {
@@ -427,7 +447,7 @@ mod tests {
             std::fs::remove_file(&file).unwrap();
         }
         std::fs::create_dir(&file).unwrap();
-        refused("allowed is nothing, or a regular file of user");
+        refused("allowed is nothing, or a regular file of the box's user");
         std::fs::remove_dir(&file).unwrap();
 
         // One that is planted while the box runs, where the full file is to be moved to, is replaced.

@@ -104,6 +104,10 @@ pub struct Config {
     pub control: PathBuf,
     /// Run the packet thread under SCHED_FIFO where the kernel allows it.
     pub realtime: bool,
+    /// The account that the box goes over to once it is set up; `None`: the default one if it exists.
+    pub user: Option<String>,
+    /// The group that may ask for the status, beside root and the user of the box.
+    pub status_group: Option<String>,
     /// Rows of every epoch, decision and queue sample, for experiments.
     pub trace: Option<TraceConfig>,
     /// The bundles; at least one.
@@ -289,6 +293,12 @@ min_rate = "2Mbit/s"
             ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),
             ("\"10.1.3.1\"", "\"0.0.0.0\"", &[":6:", "box.listen", "0.0.0.0", "one host's"]),
             ("\"10.1.3.1\"", "10", &[":6:", "listen = 10", "string"]),
+            (
+                "lan = \"s0\"",
+                "lan = \"s0\"\nuser = \"a b\"",
+                &[":5:", "box.user", "a b", "letters"],
+            ),
+            ("lan = \"s0\"", "lan = \"s0\"\nstatus_group = \"\"", &[":5:", "box.status_group"]),
             ("name = \"b\"", "name = \"a b\"", &[":9:", "bundle.name", "a b", "letters"]),
             ("id = 1", "id = 70000", &[":10:", "bundle.id", "70000", "65535"]),
             ("id = 1\n", "", &[":8:", "missing field `id`"]),

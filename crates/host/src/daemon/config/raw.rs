@@ -37,6 +37,8 @@ struct RawBox {
     listen: Spanned<String>,
     control: Option<Spanned<String>>,
     realtime: Option<bool>,
+    user: Option<Spanned<String>>,
+    status_group: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +90,9 @@ impl RawConfig {
             let allowed = "a device other than box.wan";
             return Err(source.value(&raw.span(), "box.lan", format_args!("{name:?}"), allowed));
         }
+        let account = |key, text: &Option<Spanned<String>>| {
+            text.as_ref().map(|text| name(source, key, text)).transpose()
+        };
         let config = Config {
             file: source.file.to_owned(),
             role,
@@ -96,6 +101,8 @@ impl RawConfig {
             listen: address(source, "box.listen", &node.listen)?,
             control: control_path(source, role, node.control.as_ref())?,
             realtime: node.realtime.unwrap_or(true),
+            user: account("box.user", &node.user)?,
+            status_group: account("box.status_group", &node.status_group)?,
             trace: self.trace.map(|trace| trace.check(source)).transpose()?,
             bundles: bundles(source, role, &self.bundles)?,
         };
@@ -160,7 +167,7 @@ impl RawBundle {
             ));
         }
         Ok(BundleConfig {
-            name: name(source, &self.name)?,
+            name: name(source, "bundle.name", &self.name)?,
             id: BundleId(id),
             peer: address(source, "bundle.peer", &self.peer)?,
             to,

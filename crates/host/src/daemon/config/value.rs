@@ -76,12 +76,16 @@ impl Source<'_> {
     }
 }
 
-pub(super) fn name(source: &Source<'_>, text: &Spanned<String>) -> Result<String, ConfigError> {
+pub(super) fn name(
+    source: &Source<'_>,
+    key: &str,
+    text: &Spanned<String>,
+) -> Result<String, ConfigError> {
     let value = text.get_ref();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if value.is_empty() || value.len() > NAME_MAX || !value.chars().all(is_plain) {
         let allowed = format!("1 to {NAME_MAX} letters, digits, \".\", \"_\" or \"-\"");
-        return Err(source.value(&text.span(), "bundle.name", format_args!("{value:?}"), allowed));
+        return Err(source.value(&text.span(), key, format_args!("{value:?}"), allowed));
     }
     Ok(value.clone())
 }

@@ -47,7 +47,7 @@ pub fn run(devices: &Devices) -> io::Result<()> {
     let mut changes = vec![netlink::subscribe(SockProtocol::NetlinkRoute, groups)?];
     // A kernel without nftables has nothing to tell.
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
-    privileges::drop_all_but(&[Capability::CAP_NET_ADMIN])?;
+    privileges::drop_all_but(&[Capability::CAP_NET_ADMIN], None)?;
     let mut merging: Vec<Merging> = devices.names().map(Merging::new).collect();
     let mut told = None;
     loop {

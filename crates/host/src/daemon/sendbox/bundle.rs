@@ -436,6 +436,7 @@ mod tests {
     use super::*;
     use crate::daemon::config::Config;
     use crate::daemon::keys;
+    use crate::daemon::privileges::Confinement;
 
     /// A configuration whose bundle has a rate before anything is known of its peer.
     fn config(folder: &Path) -> Config {
@@ -474,7 +475,7 @@ max_rate = "10Mbit/s"
         let mode = Mode { dry_run: false, is_traced: true };
         let shaping = bundle.shaping.as_ref().unwrap();
         let mut bundle = Bundle::new(0, bundle, shaping, &keys, 1, mode).unwrap();
-        let (tracer, writer) = trace::start(&config).unwrap();
+        let (tracer, writer) = trace::start(&config, &Confinement::default()).unwrap();
         let now = clock::now();
         bundle.apply_rate(now);
         let mut said = Vec::new();

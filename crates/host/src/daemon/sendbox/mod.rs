@@ -41,9 +41,11 @@ use super::conditions::{self, Devices};
 use super::config::{Config, Role};
 use super::messages::Messages;
 use super::observer::Observation;
+use super::privileges::Confinement;
+use super::privileges::seccomp::Task;
 use super::schedule::Schedule;
 use super::status::{PortStatus, Status};
-use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
+use super::supervisor::{Command, Mailbox, Prepared, Worker, prepare, supervise};
 use super::trace::{self, Tracer};
 use super::{DaemonError, message_addresses, privileges};
 use crate::port::{Direction, Port, XdpPort};
@@ -70,10 +72,9 @@ const RUSH: Duration = Duration::from_millis(500);
 pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
     config.expect_role(Role::Sendbox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
-    let signals = block_signals().map_err(DaemonError::SetUp)?;
-    log::start(privileges::drop_unneeded).map_err(DaemonError::SetUp)?;
-    let worker = SendboxWorker::open(config, dry_run)?;
-    supervise(config, signals, worker).map_err(DaemonError::Failed)
+    let prepared = prepare(config)?;
+    let worker = SendboxWorker::open(config, &prepared, dry_run)?;
+    supervise(config, prepared, worker).map_err(DaemonError::Failed)
 }
 
 /// Everything the packet thread owns.
@@ -90,6 +91,7 @@ struct SendboxWorker {
     dry_run: bool,
     started: Timestamp,
     trace_writer: trace::Writer,
+    confinement: Confinement,
 }
 
 /// What a packet passes on its way, apart from the port it comes from.
@@ -109,8 +111,8 @@ struct Path {
 }
 
 impl SendboxWorker {
-    fn open(config: &Config, dry_run: bool) -> Result<Self, DaemonError> {
-        let keys = load_keys(config)?;
+    fn open(config: &Config, prepared: &Prepared, dry_run: bool) -> Result<Self, DaemonError> {
+        let keys = prepared.keys.load()?;
         let [lan, wan] = devices(config);
         let devices = Devices::of(config);
         devices.require()?;
@@ -130,7 +132,8 @@ impl SendboxWorker {
         let lan_port = open_lan(config, &lan, frame_bytes)?;
         let capture = lan_port.capture().expect("set up by open_lan");
         set_own(capture, attaching.seen(), &message_addresses)?;
-        let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::Trace)?;
+        let (tracer, trace_writer) =
+            trace::start(config, &prepared.confinement).map_err(DaemonError::Trace)?;
         Ok(Self {
             lan: lan_port,
             messages,
@@ -152,6 +155,7 @@ impl SendboxWorker {
             names: [lan, wan],
             realtime: config.realtime,
             dry_run,
+            confinement: prepared.confinement.clone(),
             started: clock::now(),
             trace_writer,
         })
@@ -385,7 +389,7 @@ impl Worker for SendboxWorker {
     fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
-        privileges::drop_unneeded()?;
+        self.confinement.confine(Task::Packets)?;
         while self.obey(&mailbox) {
             self.round()?;
             self.sleep(&mailbox)?;

@@ -3,6 +3,8 @@
 //! What a file may contain, and how keys are rotated without a gap, is [`KeyRing`]'s to say; here
 //! is who may read it.
 
+pub mod reader;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -46,6 +48,9 @@ pub enum KeyFileError {
         /// The effective user of the daemon.
         user: u32,
     },
+    /// The process that reads them says so, or says nothing.
+    #[error("{0}")]
+    Reader(String),
     /// It does not hold one or two keys.
     #[error("{}: {error}", file.display())]
     Content {
@@ -59,6 +64,15 @@ pub enum KeyFileError {
 /// Reads the key file at `path`. Its mode is checked on the open file, so that it cannot be
 /// exchanged in between.
 pub fn load(path: &Path) -> Result<KeyRing, KeyFileError> {
+    parse(path, &read(path)?)
+}
+
+fn parse(path: &Path, text: &str) -> Result<KeyRing, KeyFileError> {
+    KeyRing::parse(text).map_err(|error| KeyFileError::Content { file: path.to_owned(), error })
+}
+
+/// The text of the key file at `path`, if nobody else can read it.
+fn read(path: &Path) -> Result<String, KeyFileError> {
     let io = |error| KeyFileError::Io { file: path.to_owned(), error };
     let file = File::open(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;
@@ -72,7 +86,7 @@ pub fn load(path: &Path) -> Result<KeyRing, KeyFileError> {
     }
     let mut text = String::new();
     file.take(MAX_FILE).read_to_string(&mut text).map_err(io)?;
-    KeyRing::parse(&text).map_err(|error| KeyFileError::Content { file: path.to_owned(), error })
+    Ok(text)
 }
 
 /// Writes a new random key to a new file of mode 0600. An existing file is refused: the other box

@@ -1,0 +1,28 @@
+//! `forebay read-keys`: the process that reads the key files of a box which is no longer root.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use forebay_host::daemon::keys::reader;
+
+/// Arguments of `forebay read-keys`.
+#[derive(clap::Args)]
+pub struct ReadKeys {
+    /// The user of the box.
+    #[arg(long)]
+    uid: u32,
+    /// Its group.
+    #[arg(long)]
+    gid: u32,
+    /// The files.
+    #[arg(last = true, required = true)]
+    files: Vec<PathBuf>,
+}
+
+impl ReadKeys {
+    /// Answers until the box ends.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        reader::serve(&self.files, self.uid, self.gid)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,356 @@
+//! What the daemons may do, and when they give it up.
+//!
+//! | capability | for what | kept |
+//! |---|---|---|
+//! | CAP_NET_ADMIN | attaching XDP programs, large buffers; asking for filters | by the observer |
+//! | CAP_NET_RAW | AF_XDP sockets | no |
+//! | CAP_BPF | loading programs, making maps; later setting maps and links | by the packet thread |
+//! | CAP_PERFMON | programs that keep pointers, and those of a congestion control (agent) | no |
+//! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by the packet thread |
+//! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
+//!
+//! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it. Each
+//! thread of a box then goes over to another user ([`Confinement`]), empties its bounding set, sets
+//! `no_new_privs` and installs a filter of system calls ([`seccomp`]). An agent, which is no box, keeps its
+//! user and its system calls. The [`observer`](super::observer), a process of its own, keeps its user and has
+//! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network.
+
+pub mod seccomp;
+
+use std::io;
+use std::time::Duration;
+
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::unistd::{Gid, Group, Uid, User, geteuid};
+
+use self::seccomp::Task;
+use super::{Config, ConfigError, DaemonError};
+use crate::log;
+
+/// Capabilities that set-up needs, with the use that the error names.
+const SET_UP: [(Capability, &str); 5] = [
+    (Capability::CAP_NET_ADMIN, "to attach XDP programs"),
+    (Capability::CAP_NET_RAW, "to open AF_XDP sockets"),
+    (Capability::CAP_BPF, "to load BPF programs"),
+    (Capability::CAP_PERFMON, "to load those that keep pointers"),
+    (Capability::CAP_IPC_LOCK, "to share memory with AF_XDP sockets"),
+];
+
+/// What set-up can do without, but not as well: SCHED_FIFO.
+const WELCOME: Capability = Capability::CAP_SYS_NICE;
+
+/// Capabilities that an agent's set-up needs.
+const AGENT_SET_UP: [(Capability, &str); 3] = [
+    (Capability::CAP_BPF, "to load BPF programs"),
+    (Capability::CAP_PERFMON, "to load those of a congestion control"),
+    (Capability::CAP_NET_ADMIN, "to register it"),
+];
+
+/// Capabilities that stay until the end.
+const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
+
+/// The real-time priority of the packet thread: the second lowest, since the lowest belongs to the
+/// traffic generators of a testbed, which a box must be able to interrupt. It stands above every
+/// normal thread; the kernel's own real-time threads stay above it.
+const PRIORITY: libc::c_int = 2;
+
+/// The capabilities that a box needs, as a list for people.
+pub fn needed() -> String {
+    SET_UP.map(|(capability, _)| capability.to_string()).join(", ")
+}
+
+/// Those with which a box that is not started as root does all it can.
+fn wanted() -> String {
+    format!("{} and {WELCOME}", needed())
+}
+
+/// Says which capabilities are missing for the set-up of a box, with the fix.
+pub fn check() -> io::Result<()> {
+    check_all(&SET_UP, &wanted())
+}
+
+/// Says which capabilities are missing for the set-up of an agent, with the fix.
+pub fn check_agent() -> io::Result<()> {
+    let needed = AGENT_SET_UP.map(|(capability, _)| capability.to_string());
+    check_all(&AGENT_SET_UP, &needed.join(", "))
+}
+
+fn check_all(needed: &[(Capability, &str)], wanted: &str) -> io::Result<()> {
+    let held = caps::read(None, CapSet::Effective).map_err(io::Error::other)?;
+    let missing: Vec<String> = needed
+        .iter()
+        .filter(|(capability, _)| !held.contains(capability))
+        .map(|(capability, use_of_it)| format!("{capability} {use_of_it}"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("missing {}: start as root or with {wanted}", missing.join(", ")),
+    ))
+}
+
+/// Gives up, in the calling thread, all that is not needed after set-up. Threads started later
+/// inherit the rest. A capability that is missing already is no error.
+pub fn drop_unneeded() -> io::Result<()> {
+    drop_all_but(&KEPT, None)
+}
+
+/// As [`drop_unneeded`] with other capabilities that stay, and as another user from then on.
+pub fn drop_all_but(kept: &[Capability], account: Option<&Account>) -> io::Result<()> {
+    let failed = |error: caps::errors::CapsError| io::Error::other(error);
+    let held = caps::read(None, CapSet::Permitted).map_err(failed)?;
+    let kept: CapsHashSet = kept.iter().copied().filter(|kept| held.contains(kept)).collect();
+    // Needs CAP_SETPCAP, which a daemon that is not root has not: it has no bounding set to use
+    // either, since nothing it executes could gain from it under no_new_privs.
+    if held.contains(&Capability::CAP_SETPCAP) {
+        for capability in caps::all() {
+            if !kept.contains(&capability)
+                && caps::has_cap(None, CapSet::Bounding, capability).map_err(failed)?
+            {
+                caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
+            }
+        }
+    }
+    nix::sys::prctl::set_no_new_privs()?;
+    if let Some(account) = account {
+        account.assume()?;
+    }
+    caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
+    caps::set(None, CapSet::Permitted, &kept).map_err(failed)?;
+    caps::clear(None, CapSet::Inheritable).map_err(failed)
+}
+
+/// A user of this machine whom a daemon becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Name.
+    pub name: String,
+    /// User.
+    pub uid: Uid,
+    /// Its group.
+    pub gid: Gid,
+}
+
+impl Account {
+    /// The account called `name`; `None`: there is none.
+    pub fn named(name: &str) -> io::Result<Option<Self>> {
+        let found = User::from_name(name)?;
+        Ok(found.map(|User { name, uid, gid, .. }| Self { name, uid, gid }))
+    }
+
+    /// Makes it the calling thread's, whose permitted capabilities stay. The C library's functions of these
+    /// names would do it to all threads, some of which still have something to set up.
+    pub fn assume(&self) -> io::Result<()> {
+        nix::sys::prctl::set_keepcaps(true)?;
+        let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
+        let made = |status: libc::c_long| {
+            if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        };
+        // SAFETY: an empty list and plain numbers.
+        made(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })?;
+        // SAFETY: plain numbers.
+        made(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
+        // SAFETY: as above.
+        made(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) })
+    }
+}
+
+/// The account of a box whose configuration names none, where there is one.
+pub const DEFAULT_USER: &str = "forebay";
+
+/// What the threads of a box go over to when they are set up.
+#[derive(Clone, Debug, Default)]
+pub struct Confinement {
+    /// The user, unless it stays as it is.
+    pub account: Option<Account>,
+    /// The group that may ask for the status.
+    pub status_group: Option<Gid>,
+    /// What to say about it, once there is a log.
+    surprise: Option<String>,
+}
+
+impl Confinement {
+    /// That to another user.
+    pub fn to(account: Account) -> Self {
+        Self { account: Some(account), ..Self::default() }
+    }
+
+    /// What the configuration of a box asks for.
+    pub fn of(config: &Config) -> Result<Self, DaemonError> {
+        let refused = |key: &str, value: &str, problem: &str| {
+            let problem = format!("box.{key} = {value:?}: {problem}");
+            ConfigError { file: config.file.clone(), line: None, problem }
+        };
+        let failed = |error: nix::Error| DaemonError::SetUp(error.into());
+        let status_group = match &config.status_group {
+            None => None,
+            Some(name) => {
+                let missing =
+                    || refused("status_group", name, "allowed is a group of this machine");
+                Some(Group::from_name(name).map_err(failed)?.ok_or_else(missing)?.gid)
+            }
+        };
+        let name = config.user.as_deref().unwrap_or(DEFAULT_USER);
+        let account = Account::named(name).map_err(DaemonError::SetUp)?;
+        let held = caps::read(None, CapSet::Effective);
+        let held = held.map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
+        let may_change = [Capability::CAP_SETUID, Capability::CAP_SETGID];
+        let may_change = may_change.iter().all(|capability| held.contains(capability));
+        let own = geteuid();
+        let mut confinement = Self { status_group, ..Self::default() };
+        match (account, &config.user) {
+            (Some(account), _) if account.uid == own => {}
+            (Some(account), _) if may_change => confinement.account = Some(account),
+            (Some(_), Some(_)) => {
+                let problem = "only root can become another user: start as root, or as this user";
+                return Err(refused("user", name, problem).into());
+            }
+            (None, Some(_)) => {
+                return Err(refused("user", name, "allowed is an account of this machine").into());
+            }
+            // Who is not root has chosen whom to start it as.
+            (_, None) if own.is_root() => {
+                confinement.surprise = Some(format!(
+                    "there is no account {name} to become: the box stays root, with few capabilities \
+                     (`useradd --system {name}`, or box.user)"
+                ));
+            }
+            (_, None) => {}
+        }
+        Ok(confinement)
+    }
+
+    /// Starts the log, whose thread is the first that is confined.
+    pub fn start_log(&self) -> io::Result<()> {
+        let confinement = self.clone();
+        log::start(move || confinement.confine(Task::Log))?;
+        if let Some(surprise) = &self.surprise {
+            tracing::warn!("{surprise}");
+        }
+        Ok(())
+    }
+
+    /// Confines the calling thread to its task, for good.
+    pub fn confine(&self, task: Task) -> io::Result<()> {
+        let filters = seccomp::filters(task);
+        let kept: &[Capability] = match task {
+            Task::Packets => &KEPT,
+            // The files are readable by their owner alone, who may be another one.
+            Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
+            Task::Control | Task::Log | Task::Trace => &[],
+        };
+        drop_all_but(kept, self.account.as_ref())?;
+        // An architecture that nobody wrote one for, or a kernel without them.
+        if let Err(error) = filters.and_then(|filters| seccomp::install(&filters)) {
+            tracing::warn!(%error, ?task, "no filter of system calls");
+        }
+        Ok(())
+    }
+
+    /// Users other than root whose files are this box's own: today's and the one to become.
+    pub fn owners(&self) -> Vec<u32> {
+        let account = self.account.iter().map(|account| account.uid);
+        account.chain([geteuid()]).map(Uid::as_raw).collect()
+    }
+}
+
+/// Puts the calling thread under SCHED_FIFO; false where the kernel does not allow it, such as
+/// without CAP_SYS_NICE or in a container.
+pub fn go_realtime() -> bool {
+    let parameter = libc::sched_param { sched_priority: PRIORITY };
+    // SAFETY: plain system call with a valid structure; 0 means the calling thread.
+    let status = unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameter)
+    };
+    status == 0
+}
+
+/// Has the kernel wake the calling thread as close to its deadlines as it can (1 ns of slack
+/// instead of 50 us).
+pub fn cut_timer_slack() {
+    set_timer_slack(Duration::from_nanos(1));
+}
+
+/// Lets the kernel wake the calling thread so much later than its deadlines, 1 ns or more, if an
+/// interrupt comes meanwhile that is for another timer: one for itself is spared then.
+pub fn set_timer_slack(slack: Duration) {
+    let slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+    // A kernel without it keeps its own: nothing to report.
+    let _ = nix::sys::prctl::set_timerslack(slack_ns.max(1));
+}
+
+/// Has the calling thread ask the scheduler for slices of 0.1 ms, the least there is: one that wakes
+/// for some microseconds then need not wait for the end of another's slice of milliseconds (EEVDF,
+/// Linux 6.12). Its share of the processor stays the same.
+pub fn shorten_slices() {
+    // SAFETY: plain numbers; 0 is the calling thread.
+    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+        // Somebody has chosen another policy for it.
+        return;
+    }
+    // SAFETY: as above.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_OTHER as u32,
+        sched_flags: 0,
+        sched_nice: nice,
+        sched_priority: 0,
+        sched_runtime: 100_000,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // A kernel that knows no slices ignores it, and one that refuses it wakes later: nothing to report.
+    // SAFETY: the attributes outlive the call.
+    let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_units_for_systemd_leave_a_box_what_it_needs_and_no_more() {
+        let units = [
+            include_str!("../../../../../packaging/systemd/forebay-sendbox.service"),
+            include_str!("../../../../../packaging/systemd/forebay-receivebox.service"),
+        ];
+        // To become another user: its files, the key files, the identity, an empty bounding set.
+        let change = "CAP_CHOWN CAP_DAC_READ_SEARCH CAP_SETUID CAP_SETGID CAP_SETPCAP".split(' ');
+        let all = format!("{}, {WELCOME}", needed());
+        let all: BTreeSet<&str> = all.split(", ").chain(change).collect();
+        for unit in units {
+            let left = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+            assert_eq!(left.flat_map(|list| list.split(' ')).collect::<BTreeSet<_>>(), all);
+        }
+        let account = include_str!("../../../../../packaging/sysusers.d/forebay.conf");
+        assert!(account.contains(&format!("\nu {DEFAULT_USER} ")));
+    }
+
+    #[test]
+    fn only_what_is_needed_is_left_and_it_cannot_come_back() {
+        std::thread::spawn(|| {
+            drop_unneeded().unwrap();
+            for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {
+                let held = caps::read(None, set).unwrap();
+                assert!(held.iter().all(|capability| KEPT.contains(capability)), "{held:?}");
+            }
+            assert!(nix::sys::prctl::get_no_new_privs().unwrap());
+            assert!(caps::raise(None, CapSet::Effective, Capability::CAP_NET_ADMIN).is_err());
+            if let Err(error) = check() {
+                let error = error.to_string();
+                let all = "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, CAP_IPC_LOCK and CAP_SYS_NICE";
+                assert!(error.contains("CAP_NET_ADMIN to attach XDP"), "{error}");
+                assert!(error.ends_with(&format!("start as root or with {all}")), "{error}");
+            } else {
+                panic!("CAP_NET_ADMIN is still there");
+            }
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,284 @@
+//! The system calls that a thread of a box may make once it is set up (seccomp(2)).
+//!
+//! Two filters, of which the stricter answer counts. What a thread is not known to need fails with EPERM: a
+//! call that nobody thought of, such as a newer C library's, is then an error like any other, and a packet
+//! thread that cannot go on ends and leaves its traffic to the kernel. What only a thread makes that somebody
+//! else has taken over (to execute a program, to look into another process, to change the machine) kills the
+//! process at once: its programs are detached with it, and the bridge forwards.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Packets and messages.
+    Packets,
+    /// Signals and the control socket.
+    Control,
+    /// The lines of the log.
+    Log,
+    /// The rows of the trace.
+    Trace,
+    /// The key files, in a process of its own.
+    Keys,
+}
+
+impl Task {
+    #[cfg(test)]
+    const ALL: [Self; 5] = [Self::Packets, Self::Control, Self::Log, Self::Trace, Self::Keys];
+}
+
+/// Calls of every thread: memory, time, waiting, what is open, its end.
+const ALL: &[libc::c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_ppoll,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    // Of abort(3), which a panic in a panic ends in.
+    libc::SYS_tgkill,
+    libc::SYS_write,
+    libc::SYS_writev,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+];
+
+/// Calls on sockets that are open.
+const SOCKETS: &[libc::c_long] = &[
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+];
+
+/// Clients of the control socket, systemd, and the file of the socket at the end.
+const CONTROL: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_newfstatat,
+    libc::SYS_shutdown,
+    libc::SYS_statx,
+    libc::SYS_unlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+];
+
+/// A trace that is rotated.
+const TRACE: &[libc::c_long] = &[
+    libc::SYS_ftruncate,
+    libc::SYS_openat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+];
+
+/// Key files.
+const KEYS: &[libc::c_long] = &[libc::SYS_newfstatat, libc::SYS_statx];
+
+/// What nobody here ever does.
+const DEADLY: &[libc::c_long] = &[
+    libc::SYS_add_key,
+    libc::SYS_chroot,
+    libc::SYS_delete_module,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_finit_module,
+    libc::SYS_init_module,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_perf_event_open,
+    libc::SYS_pivot_root,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setns,
+    libc::SYS_swapon,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+];
+
+/// Commands of bpf(2) on maps and links that are there (include/uapi/linux/bpf.h): nothing is loaded, made or
+/// looked up by its number.
+const BPF_COMMANDS: [u64; 10] = [
+    1,  // BPF_MAP_LOOKUP_ELEM
+    2,  // BPF_MAP_UPDATE_ELEM
+    3,  // BPF_MAP_DELETE_ELEM
+    4,  // BPF_MAP_GET_NEXT_KEY
+    15, // BPF_OBJ_GET_INFO_BY_FD
+    21, // BPF_MAP_LOOKUP_AND_DELETE_ELEM
+    24, // BPF_MAP_LOOKUP_BATCH
+    28, // BPF_LINK_CREATE
+    29, // BPF_LINK_UPDATE
+    34, // BPF_LINK_DETACH
+];
+
+/// Both filters of `task`; installed by [`install`].
+pub fn filters(task: Task) -> io::Result<[BpfProgram; 2]> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let compile = |rules, otherwise, then| {
+        let filter = SeccompFilter::new(rules, otherwise, then, arch)?;
+        BpfProgram::try_from(filter)
+    };
+    let build = || -> Result<_, BackendError> {
+        let deadly = DEADLY.iter().map(|call| (*call, Vec::new())).collect();
+        Ok([
+            compile(deadly, SeccompAction::Allow, SeccompAction::KillProcess)?,
+            compile(
+                allowed(task)?,
+                SeccompAction::Errno(libc::EPERM as u32),
+                SeccompAction::Allow,
+            )?,
+        ])
+    };
+    build().map_err(io::Error::other)
+}
+
+/// Installs them for the calling thread, for good, and forbids it new privileges.
+pub fn install(filters: &[BpfProgram; 2]) -> io::Result<()> {
+    for filter in filters {
+        seccompiler::apply_filter(filter).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
+
+fn allowed(task: Task) -> Result<Rules, BackendError> {
+    let more: &[&[libc::c_long]] = match task {
+        Task::Packets => &[SOCKETS, &[libc::SYS_bind]],
+        Task::Control => &[SOCKETS, CONTROL],
+        Task::Log => &[],
+        Task::Trace => &[TRACE],
+        Task::Keys => &[SOCKETS, KEYS],
+    };
+    let calls = ALL.iter().chain(more.iter().copied().flatten());
+    let mut rules: Rules = calls.map(|call| (*call, Vec::new())).collect();
+    // No memory becomes a program.
+    let no_code = only(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0)?;
+    rules.insert(libc::SYS_mmap, vec![no_code.clone()]);
+    rules.insert(libc::SYS_mprotect, vec![no_code]);
+    let family = |family: libc::c_int| only(0, SeccompCmpOp::Eq, family as u64);
+    match task {
+        Task::Packets => {
+            let commands = BPF_COMMANDS.map(|command| only(0, SeccompCmpOp::Eq, command));
+            rules.insert(libc::SYS_bpf, commands.into_iter().collect::<Result<_, _>>()?);
+        }
+        Task::Control => {
+            rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?]);
+            rules.insert(libc::SYS_ioctl, vec![only(1, SeccompCmpOp::Eq, libc::FIONBIO)?]);
+            rules.insert(libc::SYS_openat, vec![reading()?]);
+        }
+        Task::Keys => drop(rules.insert(libc::SYS_openat, vec![reading()?])),
+        Task::Log | Task::Trace => {}
+    }
+    Ok(rules)
+}
+
+/// openat(2) of a file that is there, to read it.
+fn reading() -> Result<SeccompRule, BackendError> {
+    let writing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
+    only(2, SeccompCmpOp::MaskedEq(writing as u64), libc::O_RDONLY as u64)
+}
+
+fn only(argument: u8, comparison: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    let compared = SeccompCmpArgLen::Dword;
+    SeccompRule::new(vec![SeccompCondition::new(argument, compared, comparison, value)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::net::UdpSocket;
+
+    use nix::sys::signal::Signal;
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+
+    use super::*;
+
+    #[test]
+    fn what_a_task_does_not_need_fails_and_what_it_needs_does_not() {
+        for task in Task::ALL {
+            let outcome = std::thread::spawn(move || {
+                let existing = tempfile::NamedTempFile::new().unwrap();
+                install(&filters(task).unwrap()).unwrap();
+                let is_denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+                let read = File::open(existing.path());
+                let may_read = matches!(task, Task::Control | Task::Trace | Task::Keys);
+                assert_eq!(read.is_ok(), may_read, "{task:?}: {read:?}");
+                let written = File::options().write(true).open(existing.path());
+                assert_eq!(written.is_ok(), task == Task::Trace, "{task:?}: {written:?}");
+                assert!(UdpSocket::bind("127.0.0.1:0").is_err_and(|error| is_denied(&error)));
+                let started = std::thread::Builder::new().spawn(|| ());
+                assert!(started.is_err_and(|error| is_denied(&error)), "{task:?}");
+                drop((vec![1_u8; 1 << 22], std::time::Instant::now()));
+                // Its file goes when it is dropped, which this thread may not do.
+                existing.into_temp_path()
+            });
+            outcome.join().unwrap().close().unwrap();
+        }
+    }
+
+    #[test]
+    fn to_execute_a_program_ends_the_process() {
+        let filters = filters(Task::Control).unwrap();
+        // SAFETY: the child makes system calls only.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                let installed = install(&filters).is_ok();
+                let arguments = [c"/bin/true".as_ptr(), std::ptr::null()];
+                // SAFETY: text and array are constants and end with a zero.
+                unsafe {
+                    libc::execv(arguments[0], arguments.as_ptr());
+                    libc::_exit(if installed { 1 } else { 2 });
+                }
+            }
+            ForkResult::Parent { child } => {
+                let status = waitpid(child, None).unwrap();
+                assert!(matches!(status, WaitStatus::Signaled(_, Signal::SIGSYS, _)), "{status:?}");
+            }
+        }
+    }
+}
