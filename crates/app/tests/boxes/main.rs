@@ -8,6 +8,7 @@ mod kernel_path;
 #[path = "../outputs/mod.rs"]
 mod outputs;
 mod reload;
+mod shared_path;
 mod two_bundles;
 mod unwritable_log;
 
