@@ -2,7 +2,7 @@
 CARGO  ?= cargo
 FOREBAY = target/release/forebay
 
-.PHONY: help demo test evaluate bench bench-ns3 fuzz build packages lint test-fresh test-kernels clean
+.PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build packages lint test-fresh test-kernels clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -16,6 +16,10 @@ test: packages lint ## every test; as root also those on real traffic
 
 evaluate: build ## runs plans and platforms and judges every claim (root, hours)
 	$(CARGO) xtask evaluate
+
+chaos: build ## 200 sequences of things that go wrong, each beside a twin without boxes (root, 2 hours, resumes)
+	$(FOREBAY) chaos --backend sim --seeds 1..160; simulated=$$?; \
+	$(FOREBAY) chaos --backend emu --seeds 161..200 && exit $$simulated
 
 bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second
 	$(CARGO) bench --workspace --locked

@@ -372,6 +372,7 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
         algorithms: Vec::new(),
         agent: AgentSpec::default(),
         faults: Vec::new(),
+        upsets: Vec::new(),
         attack: None,
     }
 }

@@ -41,6 +41,9 @@ pub struct Scenario {
     /// Signals sent to the boxes and the agent during the run.
     #[serde(default)]
     pub faults: Vec<Fault>,
+    /// Changes of devices, and of what the receiveboxes see.
+    #[serde(default)]
+    pub upsets: Vec<Upset>,
     /// An attack on the messages of a bundle.
     #[serde(default)]
     pub attack: Option<Attack>,
@@ -157,6 +160,54 @@ pub enum FaultAction {
     Continue,
     /// Start the program again with the same configuration, after a kill.
     Restart,
+    /// The same of a box, but with a key that its peer has not.
+    RestartOtherKey,
+    /// The same of a box, but its log is on a full disk.
+    RestartFullLog,
+    /// The same of a box, but its log is a full pipe that nobody reads.
+    RestartBlockedLog,
+}
+
+/// A change of a device of a pair of sites, or of what comes to its receivebox, at a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Upset {
+    /// When, since the start of the run (ns).
+    pub at_ns: u64,
+    /// Place of the pair of sites in [`Scenario::pairs`].
+    pub pair: usize,
+    /// At the right site instead of the left one.
+    pub right: bool,
+    /// What changes.
+    pub kind: UpsetKind,
+}
+
+/// What an [`Upset`] changes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpsetKind {
+    /// The WAN device of the site's box goes down.
+    Down,
+    /// And up.
+    Up,
+    /// The WAN device leaves the bridge.
+    LeaveBridge,
+    /// And comes back.
+    JoinBridge,
+    /// The MTU of both ports of the box (bytes).
+    Mtu(u32),
+    /// The bridge gets one more address among the site's hosts.
+    Address,
+    /// And loses it.
+    NoAddress,
+    /// The offloads of the box's ports are switched on.
+    OffloadsOn,
+    /// And off.
+    OffloadsOff,
+    /// From now on this share of the packets passes the receivebox by (0 to 1).
+    Unseen(f64),
+    /// From now on so much comes to the receivebox in the bundle's name that no sendbox has sent (bits per
+    /// second of frames).
+    Forged(u64),
 }
 
 /// A one-way link: rate or trace, then delay, with loss and reordering.

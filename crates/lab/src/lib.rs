@@ -1,6 +1,7 @@
 //! Plans, back ends, metrics, store and reports.
 
 pub mod backend;
+pub mod chaos;
 pub mod demo;
 pub mod metrics;
 pub mod output;

@@ -17,10 +17,10 @@ use forebay_core::bundle::{
 };
 use forebay_core::cc;
 use forebay_core::packet::{Ecn, Packet as _};
-use forebay_core::qdisc::{self, Qdisc, Shaper, ShaperParams};
+use forebay_core::qdisc::{self, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
-use forebay_core::units::{ByteCount, Rate, Timestamp};
+use forebay_core::units::{ByteCount, Rate, Ratio, Timestamp};
 
 use crate::bundle_log::BundleLog;
 use crate::ended::Ended;
@@ -28,6 +28,7 @@ use crate::event::{Event, Events, Timer};
 use crate::metrics::Integral;
 use crate::network;
 use crate::packet::{Packet, mix};
+use crate::process::Process;
 
 /// The sendbox of a bundle.
 pub(crate) struct Sendbox {
@@ -43,6 +44,9 @@ pub(crate) struct Sendbox {
     max_length: u64,
     offered: u64,
     log: Option<Box<BundleLog>>,
+    process: Process<Packet>,
+    /// What its predecessors did.
+    past: BundleMetrics,
 }
 
 /// The receivebox of a bundle.
@@ -59,6 +63,12 @@ pub(crate) struct Receivebox {
     /// Packets with a lower hash of their identity pass unseen.
     unseen_below: u64,
     foreign: Rate,
+    /// Since when it is that, and what was foreign before.
+    foreign_since: Timestamp,
+    foreign_before: ByteCount,
+    process: Process<Seen>,
+    /// What its predecessors reported and gave up.
+    past: [u64; 2],
 }
 
 /// A sampling key, ready for the packets of the simulator, which have no header bytes to hash.
@@ -111,17 +121,29 @@ pub struct BundleMetrics {
     pub reports_dropped: u64,
 }
 
-/// Both boxes of `bundle`, which know nothing of each other yet.
+/// The key that follows from `streams`.
+pub(crate) fn key(streams: &Streams) -> PresharedKey {
+    draw_key(&mut streams.stream("session"))
+}
+
+fn draw_key(random: &mut Stream) -> PresharedKey {
+    let mut key = [0; 32];
+    key.chunks_mut(8).for_each(|part| part.copy_from_slice(&random.bits().to_le_bytes()));
+    PresharedKey::new(key)
+}
+
+/// Both boxes of `bundle`, which know nothing of each other yet, with `key` or one of their own.
 pub(crate) fn boxes(
     index: u32,
     bundle: &network::Bundle,
     streams: &Streams,
+    key: Option<PresharedKey>,
+    now: Timestamp,
 ) -> Result<(Sendbox, Receivebox), SpecError> {
     let mut random = streams.stream("session");
-    let mut key = [0; 32];
-    key.chunks_mut(8).for_each(|part| part.copy_from_slice(&random.bits().to_le_bytes()));
-    let keys = KeyRing::new(PresharedKey::new(key), None);
-    let (id, now) = (BundleId(index as u16), Timestamp::ZERO);
+    let drawn = draw_key(&mut random);
+    let keys = KeyRing::new(key.unwrap_or(drawn), None);
+    let id = BundleId(index as u16);
     let spec = qdisc::seeded(&bundle.qdisc, streams.stream("qdisc").bits() >> 1);
     let config = SendboxConfig {
         min_rate: bundle.min_rate,
@@ -145,6 +167,8 @@ pub(crate) fn boxes(
         max_length: 0,
         offered: 0,
         log: bundle.log.then(Box::default),
+        process: Process::default(),
+        past: BundleMetrics::default(),
     };
     sendbox.length.set(now, 0);
     let (session, nonce) = (random.bits(), random.bits());
@@ -159,15 +183,47 @@ pub(crate) fn boxes(
         bytes: 0,
         packets: 0,
         ce: 0,
-        unseen_below: (bundle.unseen.as_f64() * u64::MAX as f64) as u64,
+        unseen_below: unseen_below(bundle.unseen),
         foreign: bundle.foreign,
+        foreign_since: now,
+        foreign_before: ByteCount::ZERO,
+        process: Process::default(),
+        past: [0; 2],
     };
     Ok((sendbox, receivebox))
 }
 
+fn unseen_below(share: Ratio) -> u64 {
+    (share.as_f64() * u64::MAX as f64) as u64
+}
+
 impl Sendbox {
-    /// Takes a packet of the bundle into the queue; then ask [`Sendbox::dequeue`].
-    pub fn enqueue(&mut self, now: Timestamp, packet: Packet) {
+    /// Takes a packet of the bundle, and then ask [`Sendbox::dequeue`]; gives back what the kernel is to
+    /// forward.
+    #[inline]
+    pub fn take(&mut self, now: Timestamp, packet: Packet) -> Option<Packet> {
+        if self.process.is_running() {
+            self.enqueue(now, packet);
+            return None;
+        }
+        self.leave(now, packet)
+    }
+
+    /// A packet for a process that is not running.
+    #[cold]
+    fn leave(&mut self, now: Timestamp, packet: Packet) -> Option<Packet> {
+        if !self.process.beats(now) {
+            return Some(packet);
+        }
+        self.offered += 1;
+        if let Some(packet) = self.process.leave(packet) {
+            self.ended.dropped(packet, DropReason::Overlimit);
+        }
+        None
+    }
+
+    /// Takes a packet of the bundle into the queue.
+    fn enqueue(&mut self, now: Timestamp, packet: Packet) {
         self.offered += 1;
         self.log_queue(now);
         let was_empty = self.shaper.backlog().packets == 0;
@@ -182,7 +238,7 @@ impl Sendbox {
 
     /// The next packet that may leave; call until there is none, and then [`Sendbox::plan`].
     pub fn dequeue(&mut self, now: Timestamp) -> Option<Packet> {
-        if self.shaper.next_timer().is_none_or(|at| at > now) {
+        if self.shaper.next_timer().is_none_or(|at| at > now) || !self.process.is_running() {
             return None;
         }
         self.log_queue(now);
@@ -206,6 +262,9 @@ impl Sendbox {
 
     /// Plans the next [`Event::Sendbox`].
     pub fn plan(&mut self, now: Timestamp, events: &mut Events) {
+        if !self.process.is_running() {
+            return;
+        }
         let departure = self.shaper.next_timer().unwrap_or(Timestamp::MAX);
         let at = departure.min(self.control.next_timer());
         self.timer.set(at.max(now));
@@ -214,7 +273,8 @@ impl Sendbox {
 
     /// The event has fired: true if something is due, and then it is done but for packets and messages.
     pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
-        if !self.timer.fired(now, events, Event::Sendbox(self.index)) {
+        let is_due = self.timer.fired(now, events, Event::Sendbox(self.index));
+        if !is_due || !self.process.is_running() {
             return false;
         }
         self.control.on_timer(now, self.shaper.backlog());
@@ -235,6 +295,9 @@ impl Sendbox {
 
     /// Takes a datagram of the peer; then ask [`Sendbox::poll`] and [`Sendbox::dequeue`].
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
+        if !self.process.is_running() {
+            return self.process.leave_datagram(datagram);
+        }
         let random = &mut self.random;
         // What is rejected is counted there.
         let _ = self.control.on_datagram(now, datagram, &mut || random.bits());
@@ -249,7 +312,47 @@ impl Sendbox {
 
     /// Replaces `out` by the next datagram that is due; call until there is none.
     pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
-        self.control.poll(now, out)
+        self.process.is_running() && self.control.poll(now, out)
+    }
+
+    /// The process stands still.
+    pub fn stop(&mut self, now: Timestamp) {
+        self.process.stop(now);
+    }
+
+    /// The process goes on; then ask [`Sendbox::poll`] and [`Sendbox::dequeue`].
+    pub fn go_on(&mut self, now: Timestamp) {
+        let (ring, datagrams) = self.process.go_on();
+        for packet in ring {
+            // It has been counted.
+            self.offered -= 1;
+            self.enqueue(now, packet);
+        }
+        datagrams.iter().for_each(|datagram| self.on_datagram(now, datagram));
+        self.control.on_timer(now, self.shaper.backlog());
+        self.decide(now);
+    }
+
+    /// The process ends, and what it holds with it.
+    pub fn kill(&mut self, now: Timestamp) {
+        self.log_queue(now);
+        for packet in self.process.kill() {
+            self.ended.dropped(packet, DropReason::Overlimit);
+        }
+        self.shaper.set_rate(now, None);
+        while let Some(packet) = self.shaper.dequeue(now, &mut self.ended) {
+            self.ended.dropped(packet, DropReason::Overlimit);
+        }
+        self.length.set(now, 0);
+    }
+
+    /// A new process begins after a kill: its state is that of `fresh`, its figures go on.
+    pub fn replace(&mut self, fresh: Self) {
+        self.past = self.metrics(Timestamp::ZERO);
+        let Self { shaper, control, departed, sampling, random, process, .. } = fresh;
+        self.timer = self.timer.stopped();
+        (self.shaper, self.control, self.departed) = (shaper, control, departed);
+        (self.sampling, self.random, self.process) = (sampling, random, process);
     }
 
     fn log_queue(&mut self, now: Timestamp) {
@@ -267,7 +370,8 @@ impl Sendbox {
     /// Packets that came, those that the queue dropped, and those in it.
     #[cfg(debug_assertions)]
     pub fn balance(&self) -> [u64; 3] {
-        [self.offered, self.ended.dropped.total(), self.shaper.backlog().packets]
+        let inside = self.shaper.backlog().packets + self.process.waiting();
+        [self.offered, self.ended.dropped.total(), inside]
     }
 
     /// What remains of dropped packets.
@@ -282,11 +386,11 @@ impl Sendbox {
             mean_queue_packets: self.length.mean(now),
             max_queue_packets: self.max_length,
             drops_queue: self.ended.dropped.total(),
-            packets_sent: counters.packets_sent,
-            bytes_sent: counters.bytes_sent.as_u64(),
-            boundaries_sent: counters.boundaries_sent,
-            boundaries_matched: counters.boundaries_matched,
-            message_bytes: self.control.message_bytes().as_u64(),
+            packets_sent: self.past.packets_sent + counters.packets_sent,
+            bytes_sent: self.past.bytes_sent + counters.bytes_sent.as_u64(),
+            boundaries_sent: self.past.boundaries_sent + counters.boundaries_sent,
+            boundaries_matched: self.past.boundaries_matched + counters.boundaries_matched,
+            message_bytes: self.past.message_bytes + self.control.message_bytes().as_u64(),
             ..BundleMetrics::default()
         }
     }
@@ -295,7 +399,7 @@ impl Sendbox {
 impl Receivebox {
     /// Sees a packet of the bundle; true if it is a boundary, and then ask [`Receivebox::poll`].
     pub fn on_packet(&mut self, now: Timestamp, packet: &Packet) -> bool {
-        if mix(!packet.identity()) < self.unseen_below {
+        if mix(!packet.identity()) < self.unseen_below || self.process.is_dead() {
             return false;
         }
         self.bytes += u64::from(packet.bytes());
@@ -312,17 +416,67 @@ impl Receivebox {
             received_packets: self.packets,
             received_ce: self.ce,
         };
+        if !self.process.is_running() {
+            // The sampler works in the kernel; a boundary for which its ring has no room is lost.
+            self.process.leave(seen);
+            return false;
+        }
         self.control.on_boundary(now, &seen);
         true
     }
 
     fn foreign_bytes(&self, now: Timestamp) -> ByteCount {
-        let elapsed_s = now.saturating_since(Timestamp::ZERO).as_secs_f64();
-        ByteCount::new((self.foreign.as_bytes_per_sec_f64() * elapsed_s) as u64)
+        let elapsed_s = now.saturating_since(self.foreign_since).as_secs_f64();
+        let since = ByteCount::new((self.foreign.as_bytes_per_sec_f64() * elapsed_s) as u64);
+        self.foreign_before + since
+    }
+
+    /// So much comes in the bundle's name from now on.
+    pub fn set_foreign(&mut self, now: Timestamp, foreign: Rate) {
+        self.foreign_before = self.foreign_bytes(now);
+        (self.foreign, self.foreign_since) = (foreign, now);
+    }
+
+    /// This share of the packets passes unseen from now on.
+    pub fn set_unseen(&mut self, share: Ratio) {
+        self.unseen_below = unseen_below(share);
+    }
+
+    /// The process stands still.
+    pub fn stop(&mut self, now: Timestamp) {
+        self.process.stop(now);
+    }
+
+    /// The process goes on; then ask [`Receivebox::poll`].
+    pub fn go_on(&mut self, now: Timestamp) {
+        let (ring, datagrams) = self.process.go_on();
+        ring.iter().for_each(|seen| self.control.on_boundary(now, seen));
+        datagrams.iter().for_each(|datagram| self.on_datagram(now, datagram));
+    }
+
+    /// The process ends, and its sampler with it.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// A new process begins after a kill: its state is that of `fresh`, its figures go on, and it sees
+    /// what its predecessor would.
+    pub fn replace(&mut self, now: Timestamp, fresh: Self) {
+        let counters = self.control.counters();
+        self.past = [self.past[0] + counters.reports, self.past[1] + counters.dropped];
+        self.timer = self.timer.stopped();
+        let Self { control, sampling, epoch_size, random, process, .. } = fresh;
+        (self.control, self.sampling, self.epoch_size) = (control, sampling, epoch_size);
+        (self.random, self.process) = (random, process);
+        (self.bytes, self.packets, self.ce) = (0, 0, 0);
+        (self.foreign_since, self.foreign_before) = (now, ByteCount::ZERO);
     }
 
     /// Takes a datagram of the peer; then ask [`Receivebox::poll`].
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
+        if !self.process.is_running() {
+            return self.process.leave_datagram(datagram);
+        }
         let random = &mut self.random;
         if self.control.on_datagram(now, datagram, &mut || random.bits()).is_ok() {
             self.epoch_size = self.control.epoch_size().unwrap_or(EpochSize::MAX);
@@ -333,23 +487,32 @@ impl Receivebox {
     /// Replaces `out` by the next datagram that is due; call until there is none, and then
     /// [`Receivebox::plan`].
     pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
-        self.control.poll(now, out)
+        self.process.is_running() && self.control.poll(now, out)
     }
 
     /// Plans the next [`Event::Receivebox`].
     pub fn plan(&mut self, now: Timestamp, events: &mut Events) {
+        if !self.process.is_running() {
+            return;
+        }
         self.timer.set(self.control.next_timer().max(now));
         self.timer.plan(events, Event::Receivebox(self.index));
     }
 
     /// The event has fired: true if something is due.
     pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
-        self.timer.fired(now, events, Event::Receivebox(self.index))
+        let is_due = self.timer.fired(now, events, Event::Receivebox(self.index));
+        is_due && self.process.is_running()
     }
 
     /// Adds what the receivebox counted.
     pub fn add_metrics(&self, metrics: BundleMetrics) -> BundleMetrics {
         let counters = self.control.counters();
-        BundleMetrics { reports: counters.reports, reports_dropped: counters.dropped, ..metrics }
+        let [reports, dropped] = self.past;
+        BundleMetrics {
+            reports: reports + counters.reports,
+            reports_dropped: dropped + counters.dropped,
+            ..metrics
+        }
     }
 }

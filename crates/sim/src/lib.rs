@@ -28,6 +28,7 @@ mod metrics;
 pub mod network;
 mod packet;
 mod packet_log;
+mod process;
 mod reorder;
 mod requests;
 mod route;

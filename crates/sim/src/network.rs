@@ -14,7 +14,7 @@ use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
 use forebay_core::link;
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::traffic::Source;
-use forebay_core::units::{Duration, Rate, Ratio};
+use forebay_core::units::{Duration, Rate, Ratio, format_duration};
 
 use crate::tcp::stack::Stack;
 
@@ -58,6 +58,8 @@ pub struct Bundle {
     pub unseen: Ratio,
     /// What the receivebox counts in the bundle's name though no sendbox has sent it.
     pub foreign: Rate,
+    /// What happens to the boxes during the run, in order of time.
+    pub changes: Vec<BundleChange>,
     /// Keeps epochs, decisions and samples of the queue.
     pub log: bool,
 }
@@ -67,9 +69,46 @@ impl Bundle {
     pub fn new(name: &str, cc: Spec, qdisc: Spec, path: Vec<Hop>, back: Vec<Hop>) -> Self {
         let (min_rate, max_rate) = (Some(DEFAULT_MIN_RATE), None);
         let (unseen, foreign) = (Ratio::ZERO, Rate::ZERO);
-        let (name, log) = (name.into(), false);
-        Self { name, cc, qdisc, min_rate, max_rate, path, back, unseen, foreign, log }
+        let (name, changes, log) = (name.into(), Vec::new(), false);
+        Self { name, cc, qdisc, min_rate, max_rate, path, back, unseen, foreign, changes, log }
     }
+}
+
+/// Something that happens to the boxes of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BundleChange {
+    /// When, since the start of the run.
+    pub at: Duration,
+    /// What.
+    pub what: Upset,
+}
+
+/// What happens to the boxes of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Upset {
+    /// From now on this share of the packets is [`Bundle::unseen`].
+    Unseen(Ratio),
+    /// From now on so much is [`Bundle::foreign`].
+    Foreign(Rate),
+    /// To the process of the sendbox.
+    Sendbox(Signal),
+    /// To the process of the receivebox.
+    Receivebox(Signal),
+}
+
+/// What happens to the process of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// It ends without a farewell, and what it holds is lost. From then on the kernel forwards.
+    Kill,
+    /// It stands still. What comes waits in its rings until the heartbeat is too old.
+    Stop,
+    /// After a stop it goes on with what it finds.
+    Continue,
+    /// After a kill it starts anew.
+    Restart,
+    /// The same with a key that the peer has not.
+    RestartOtherKey,
 }
 
 /// A one-way link.
@@ -289,6 +328,10 @@ impl Network {
             if !names.insert(&bundle.name) {
                 let allowed = "each name once among links and bundles";
                 return Err(SpecError::new("name", &bundle.name, allowed));
+            }
+            if let Some(late) = bundle.changes.windows(2).find(|pair| pair[1].at < pair[0].at) {
+                let at = format_duration(late[1].at);
+                return Err(SpecError::new("at", &at, "not before the change above it"));
             }
             if bundle.path.iter().chain(&bundle.back).any(Hop::has_bundle) {
                 let allowed = "no bundle on the path of a bundle";

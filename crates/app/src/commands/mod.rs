@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 mod agent;
+mod chaos;
 mod check_config;
 mod compare;
 mod daemons;
@@ -61,6 +62,8 @@ pub enum Command {
     Demo(demo::Demo),
     /// Run plans and write results and a report.
     Run(run::Run),
+    /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
+    Chaos(chaos::Arguments),
     /// Write the report of a folder of results.
     Report(report::Report),
     /// Compare two folders of results.
@@ -115,6 +118,7 @@ impl Command {
         match self {
             Self::Demo(arguments) => arguments.execute(),
             Self::Run(arguments) => arguments.execute(),
+            Self::Chaos(arguments) => arguments.execute(),
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),
             Self::Export(arguments) => arguments.execute(),

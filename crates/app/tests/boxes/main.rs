@@ -148,6 +148,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         algorithms: Vec::new(),
         agent: AgentSpec::default(),
         faults: Vec::new(),
+        upsets: Vec::new(),
         attack: None,
     }
 }

@@ -351,7 +351,8 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
         assert!(!out.exists());
     };
     refused(plan, &["ns3"], "--backend ns3: allowed is one of sim, emu");
-    refused("bundler/faults", &["sim"], "[[fault]]: the back end sim has no programs to hit");
+    let attack = "[attack]: the back end sim has no such thing, allowed with emu";
+    refused("bundler/hostile_messages", &["sim"], attack);
     refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
     let unknown = ["sim", "--set", "flow.bulk.cc=nonesuch"];
     refused(plan, &unknown, "--set: flow.bulk.cc = \"nonesuch\": allowed is a congestion control");

@@ -138,8 +138,11 @@ impl<'a> Agent<'a> {
             FaultAction::Restart if self.condition != Condition::Dead => {
                 return Err(TestbedError::NotDead { name: self.program.name.clone() });
             }
-            // Nobody waits for its answer: connections do not either.
-            FaultAction::Restart => {
+            // An agent has neither key nor log to fail. Nobody waits for its answer: connections do not either.
+            FaultAction::Restart
+            | FaultAction::RestartOtherKey
+            | FaultAction::RestartFullLog
+            | FaultAction::RestartBlockedLog => {
                 let recordings = &mut self.recordings;
                 let (namespace, start) = (&self.namespace, self.start);
                 self.program =

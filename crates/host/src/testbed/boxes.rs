@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::TestbedError;
 use super::losses::Losses;
 use super::namespace::Namespace;
-use super::program::Program;
+use super::program::{Log, Program};
 use super::topology::{PairSites, Site, Topology};
 use crate::daemon::config::{DEFAULT_PORT, Role};
 use crate::daemon::control::{self, Answer, Request};
@@ -68,6 +68,15 @@ struct BoxFiles {
     config: PathBuf,
     control: PathBuf,
     trace: Option<PathBuf>,
+}
+
+/// The key that a box is started with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    /// That of its bundle.
+    Own,
+    /// One that its peer has not.
+    Other,
 }
 
 /// All boxes of a run.
@@ -142,7 +151,8 @@ impl<'a> Boxes<'a> {
                     let target = FaultTarget { pair, reverse, end };
                     let files = BoxFiles::write(target, bundle, dir, &open)?;
                     let namespace = namespace(sites, target);
-                    let program = launch(target, binary, &files, namespace, dir)?;
+                    let config = &files.config;
+                    let program = launch(target, binary, config, namespace, dir, Log::File)?;
                     boxes.push(BoxProcess {
                         target,
                         bundle: bundle.name.clone(),
@@ -205,7 +215,10 @@ impl<'a> Boxes<'a> {
             }
             FaultAction::Stop => one.freeze(),
             FaultAction::Continue => one.thaw(),
-            FaultAction::Restart => one.restart(),
+            FaultAction::Restart => one.restart(Key::Own, Log::File),
+            FaultAction::RestartOtherKey => one.restart(Key::Other, Log::File),
+            FaultAction::RestartFullLog => one.restart(Key::Own, Log::Full),
+            FaultAction::RestartBlockedLog => one.restart(Key::Own, Log::Blocked),
         }
     }
 
@@ -305,7 +318,7 @@ impl BoxProcess<'_> {
         Ok(())
     }
 
-    fn restart(&mut self) -> Result<(), TestbedError> {
+    fn restart(&mut self, key: Key, log: Log) -> Result<(), TestbedError> {
         if !self.is_dead() {
             return Err(TestbedError::NotDead { name: self.program.name.clone() });
         }
@@ -316,7 +329,12 @@ impl BoxProcess<'_> {
                 .map_err(|source| TestbedError::File { path: trace.clone(), source })?;
             self.earlier_traces.push(earlier);
         }
-        self.program = launch(self.target, self.binary, &self.files, self.namespace, self.dir)?;
+        let config = match key {
+            Key::Own => self.files.config.clone(),
+            Key::Other => self.files.with_other_key()?,
+        };
+        let Self { target, binary, namespace, dir, .. } = *self;
+        self.program = launch(target, binary, &config, namespace, dir, log)?;
         self.condition = Condition::Running;
         self.was_frozen = false;
         self.told = Losses::default();
@@ -384,6 +402,24 @@ impl BoxFiles {
             .map_err(|source| TestbedError::File { path: files.config.clone(), source })?;
         Ok(files)
     }
+
+    /// The same configuration with a key that nobody else has; the file of it.
+    fn with_other_key(&self) -> Result<PathBuf, TestbedError> {
+        let failed = |path: &Path, source| TestbedError::File { path: path.to_path_buf(), source };
+        let key = self.config.with_extension("other.key");
+        if !key.exists() {
+            keys::generate(&key).map_err(|error| failed(&key, io::Error::other(error)))?;
+        }
+        let text = fs::read_to_string(&self.config).map_err(|error| failed(&self.config, error))?;
+        let mut config: toml::Table = text.parse().expect("written by this program");
+        let bundles = config.get_mut("bundle").and_then(toml::Value::as_array_mut);
+        for bundle in bundles.into_iter().flatten() {
+            bundle["key_file"] = key.display().to_string().into();
+        }
+        let path = self.config.with_extension("other.toml");
+        fs::write(&path, config.to_string()).map_err(|error| failed(&path, error))?;
+        Ok(path)
+    }
 }
 
 /// Longest path of a Unix socket (bytes): `sun_path` less the final zero (unix(7)).
@@ -437,16 +473,17 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
 fn launch(
     target: FaultTarget,
     binary: &Path,
-    files: &BoxFiles,
+    config: &Path,
     namespace: &Namespace,
     dir: &Path,
+    log: Log,
 ) -> Result<Program, TestbedError> {
     let command = match target.end {
         BundleEnd::Sendbox => "sendbox",
         BundleEnd::Receivebox => "receivebox",
     };
-    let arguments = [command.into(), "--config".into(), files.config.clone().into_os_string()];
-    Program::start(&file_name(target), binary, &arguments, namespace, dir)
+    let arguments = [command.into(), "--config".into(), config.as_os_str().into()];
+    Program::start_with(&file_name(target), binary, &arguments, namespace, dir, log)
 }
 
 fn bundles(pair: &PairSpec) -> impl Iterator<Item = (bool, &BundleSpec)> {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -37,7 +37,41 @@ pub(crate) struct Program {
     heard: Vec<u8>,
     lines: VecDeque<String>,
     log: PathBuf,
+    /// Held open and never read.
+    _unread: Option<PipeReader>,
     ended: bool,
+}
+
+/// Where the stderr of a program goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Log {
+    /// Appended to `DIR/NAME.log`.
+    File,
+    /// To a device that is always full (full(4)).
+    Full,
+    /// Into a full pipe that nobody reads.
+    Blocked,
+}
+
+impl Log {
+    /// The file, and the other end of a pipe.
+    fn open(self, path: &Path) -> io::Result<(OwnedFd, Option<PipeReader>)> {
+        let append = |path: &Path| File::options().append(true).create(true).open(path);
+        match self {
+            Self::File => Ok((append(path)?.into(), None)),
+            Self::Full => Ok((File::options().write(true).open("/dev/full")?.into(), None)),
+            Self::Blocked => {
+                let (reader, mut writer) = io::pipe()?;
+                fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+                // A pipe holds whole pages: what is left of the last is less than a byte more.
+                for length in [4096, 1] {
+                    while writer.write(&vec![b'.'; length]).is_ok() {}
+                }
+                fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty()))?;
+                Ok((writer.into(), Some(reader)))
+            }
+        }
+    }
 }
 
 impl Program {
@@ -50,9 +84,21 @@ impl Program {
         namespace: &Namespace,
         dir: &Path,
     ) -> Result<Self, TestbedError> {
-        let log = dir.join(format!("{}.log", name.replace(' ', "-")));
-        let start = || -> io::Result<(Child, ChildStdout)> {
-            let stderr = File::options().append(true).create(true).open(&log)?;
+        Self::start_with(name, binary, arguments, namespace, dir, Log::File)
+    }
+
+    /// The same with its stderr elsewhere.
+    pub fn start_with(
+        name: &str,
+        binary: &Path,
+        arguments: &[OsString],
+        namespace: &Namespace,
+        dir: &Path,
+        log: Log,
+    ) -> Result<Self, TestbedError> {
+        let path = dir.join(format!("{}.log", name.replace(' ', "-")));
+        let start = || -> io::Result<(Child, ChildStdout, Option<PipeReader>)> {
+            let (stderr, unread) = log.open(&path)?;
             let mut command = Command::new(binary);
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
             // An interrupt from the terminal is for the testbed, which ends its programs in order.
@@ -61,9 +107,9 @@ impl Program {
             let mut child = command.spawn()?;
             let stdout = child.stdout.take().expect("piped");
             fcntl(&stdout, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-            Ok((child, stdout))
+            Ok((child, stdout, unread))
         };
-        let (mut child, stdout) =
+        let (mut child, stdout, unread) =
             start().map_err(|source| TestbedError::Start { name: name.to_string(), source })?;
         Ok(Self {
             name: name.to_string(),
@@ -72,7 +118,8 @@ impl Program {
             stdout,
             heard: Vec::new(),
             lines: VecDeque::new(),
-            log,
+            log: path,
+            _unread: unread,
             ended: false,
         })
     }

@@ -15,7 +15,8 @@ use forebay_host::record::{
 };
 use forebay_host::scenario::{
     self, AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
-    FaultTarget, LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Workload, WorkloadKind,
+    FaultTarget, LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Upset, UpsetKind,
+    Workload, WorkloadKind,
 };
 use forebay_host::testbed::{self, Phase, TestbedError};
 
@@ -63,6 +64,10 @@ impl Backend for Emu {
         if experiment.stack != plan::Stack::Linux {
             let reason = "stack = ns3: the back end emu runs the kernel's own TCP, allowed is \
                           \"linux\"; the back end sim has both";
+            return Err(BackendError::Unsupported(reason.into()));
+        }
+        if !experiment.upsets.is_empty() {
+            let reason = "[[upset]]: the back end emu has none, allowed with sim";
             return Err(BackendError::Unsupported(reason.into()));
         }
         // Said before a folder for results is made.
@@ -224,6 +229,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
             period_ns: ns(experiment.agent.period),
         },
         faults,
+        upsets: experiment.upsets.iter().map(|upset| upset_spec(experiment, upset)).collect(),
         attack,
     };
     Ok(Plan { scenario, flows })
@@ -342,6 +348,31 @@ fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
             plan::FaultAction::Stop => FaultAction::Stop,
             plan::FaultAction::Continue => FaultAction::Continue,
             plan::FaultAction::Restart => FaultAction::Restart,
+            plan::FaultAction::RestartOtherKey => FaultAction::RestartOtherKey,
+            plan::FaultAction::RestartFullLog => FaultAction::RestartFullLog,
+            plan::FaultAction::RestartBlockedLog => FaultAction::RestartBlockedLog,
+        },
+    }
+}
+
+fn upset_spec(experiment: &Experiment, upset: &plan::Upset) -> Upset {
+    let pair = experiment.pairs.iter().position(|pair| *pair == upset.pair);
+    Upset {
+        at_ns: ns(upset.at),
+        pair: pair.expect("every bundle's pair is listed"),
+        right: upset.at_b,
+        kind: match upset.kind {
+            plan::UpsetKind::Down => UpsetKind::Down,
+            plan::UpsetKind::Up => UpsetKind::Up,
+            plan::UpsetKind::LeaveBridge => UpsetKind::LeaveBridge,
+            plan::UpsetKind::JoinBridge => UpsetKind::JoinBridge,
+            plan::UpsetKind::Mtu(bytes) => UpsetKind::Mtu(bytes),
+            plan::UpsetKind::Address => UpsetKind::Address,
+            plan::UpsetKind::NoAddress => UpsetKind::NoAddress,
+            plan::UpsetKind::OffloadsOn => UpsetKind::OffloadsOn,
+            plan::UpsetKind::OffloadsOff => UpsetKind::OffloadsOff,
+            plan::UpsetKind::Unseen(share) => UpsetKind::Unseen(share),
+            plan::UpsetKind::Forged(rate) => UpsetKind::Forged(rate.as_bits_per_sec()),
         },
     }
 }
@@ -506,6 +537,7 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
         hand_backs: bundle.hand_backs,
         boundaries_lost: bundle.boundaries_lost,
         rows_lost: bundle.rows_lost,
+        deaths: bundle.deaths,
     }
 }
 

@@ -26,7 +26,7 @@ pub use catalogue::{CATALOGUE, Entry, Pooling, describe};
 pub use links::{LinkTruth, Reader};
 pub use requests::Outcome;
 pub use samples::Series;
-pub use validity::LIMITS;
+pub use validity::{LIMITS, harness_reasons};
 
 /// Numbers by name; the unit is the end of the name, or a share without one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

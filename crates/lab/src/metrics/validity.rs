@@ -62,21 +62,21 @@ pub static LIMITS: &[Limit] = &[
 
 /// Why the run must not be used; empty if it may.
 pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
+    let mut reasons = harness_reasons(experiment, rows);
+    reasons.extend(box_reasons(rows));
+    reasons
+}
+
+/// Those of them that have nothing to do with the boxes: what holds where faults hit these.
+pub fn harness_reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut late = |what: String, percentile: &str, value: u64, limit: u64| {
-        if value > limit {
-            let [value, limit] = [value, limit].map(|ns| ns as f64 / 1e6);
-            reasons.push(format!("{what}: {percentile} {value:.2} ms, allowed is {limit:.2} ms"));
-        }
+        reasons.extend(too_late(&what, percentile, value, limit));
     };
     for link in &rows.links {
         let what = format!("lateness of link {}", link.name);
         late(what.clone(), "p99", link.lateness_ns[1], LINK_LATENESS_P99_NS);
         late(what, "p99.9", link.lateness_ns[2], lateness_p999_ns(experiment, &link.name));
-    }
-    for bundle in &rows.bundles {
-        let what = format!("lateness of sendbox {}", bundle.name);
-        late(what, "p99", bundle.lateness_ns[1], BOX_LATENESS_P99_NS);
     }
     let generator = rows.host.generator_lateness_ns[1];
     late("lateness of the generator".into(), "p99", generator, GENERATOR_LATENESS_P99_NS);
@@ -97,16 +97,27 @@ pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
             let lost = link.records_lost;
             reasons.push(format!("log of link {} lacks {lost} packets, allowed is 0", link.name));
         }
+        reasons.extend(ring_drops("link", &link.name, link.drops_ring));
     }
-    let links = rows.links.iter().map(|link| ("link", &link.name, link.drops_ring));
-    let boxes = rows.bundles.iter().map(|bundle| ("sendbox", &bundle.name, bundle.drops_ring));
-    for (what, name, drops) in links.chain(boxes) {
-        if drops > 0 {
-            reasons.push(format!("{what} {name} lost {drops} packets in a ring, allowed is 0"));
+    if rows.host.steal > STEAL {
+        let percent = rows.host.steal * 100.0;
+        reasons.push(format!("{percent:.1} % of CPU time was stolen, allowed is 5 %"));
+    }
+    for device in &rows.host.offloads {
+        if device.contains("=on") {
+            reasons.push(format!("offloads: {device}, allowed is off"));
         }
     }
+    reasons
+}
+
+fn box_reasons(rows: &RunRows) -> Vec<String> {
+    let mut reasons = Vec::new();
     for bundle in &rows.bundles {
         let BundleRow { name, hand_backs, boundaries_lost, rows_lost, .. } = bundle;
+        let what = format!("lateness of sendbox {name}");
+        reasons.extend(too_late(&what, "p99", bundle.lateness_ns[1], BOX_LATENESS_P99_NS));
+        reasons.extend(ring_drops("sendbox", name, bundle.drops_ring));
         if *hand_backs > 0 {
             reasons.push(format!(
                 "sendbox {name} did not keep up and left its traffic to the kernel {hand_backs} \
@@ -122,16 +133,17 @@ pub fn reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
             reasons.push(format!("trace of sendbox {name} lacks {rows_lost} rows, allowed is 0"));
         }
     }
-    if rows.host.steal > STEAL {
-        let percent = rows.host.steal * 100.0;
-        reasons.push(format!("{percent:.1} % of CPU time was stolen, allowed is 5 %"));
-    }
-    for device in &rows.host.offloads {
-        if device.contains("=on") {
-            reasons.push(format!("offloads: {device}, allowed is off"));
-        }
-    }
     reasons
+}
+
+fn too_late(what: &str, percentile: &str, value: u64, limit: u64) -> Option<String> {
+    let [value_ms, limit_ms] = [value, limit].map(|ns| ns as f64 / 1e6);
+    (value > limit)
+        .then(|| format!("{what}: {percentile} {value_ms:.2} ms, allowed is {limit_ms:.2} ms"))
+}
+
+fn ring_drops(what: &str, name: &str, drops: u64) -> Option<String> {
+    (drops > 0).then(|| format!("{what} {name} lost {drops} packets in a ring, allowed is 0"))
 }
 
 fn lateness_p999_ns(experiment: &Experiment, link: &str) -> u64 {

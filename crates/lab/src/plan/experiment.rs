@@ -50,6 +50,8 @@ pub struct Experiment {
     pub windows: Vec<Window>,
     /// Signals to boxes.
     pub faults: Vec<Fault>,
+    /// Changes of the sites' devices, and of what the receiveboxes see, in every arm.
+    pub upsets: Vec<Upset>,
     /// Hostile messages to a box.
     pub attack: Option<Attack>,
     /// How the agent of flows that have one hears of them.
@@ -434,6 +436,73 @@ pub enum FaultAction {
     Continue,
     /// Started again.
     Restart,
+    /// Started again with a key that the other box has not.
+    RestartOtherKey,
+    /// Started again with a log on a full disk.
+    RestartFullLog,
+    /// Started again with a log that nobody reads.
+    RestartBlockedLog,
+}
+
+impl FaultAction {
+    /// All of them, as plans name them.
+    pub const ALL: [(&str, Self); 7] = [
+        ("kill", Self::Kill),
+        ("stop", Self::Stop),
+        ("continue", Self::Continue),
+        ("restart", Self::Restart),
+        ("restart_other_key", Self::RestartOtherKey),
+        ("restart_full_log", Self::RestartFullLog),
+        ("restart_blocked_log", Self::RestartBlockedLog),
+    ];
+
+    /// The program runs after it.
+    pub const fn starts(self) -> bool {
+        !matches!(self, Self::Kill | Self::Stop | Self::Continue)
+    }
+}
+
+/// A change of a device of a bundle's sites, or of what comes to its receivebox. It takes place where there
+/// are no boxes, too: it is no box that it hits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upset {
+    /// When.
+    pub at: Duration,
+    /// The bundle, which the arm need not have.
+    pub bundle: String,
+    /// Its pair of sites.
+    pub pair: String,
+    /// At site B instead of site A.
+    pub at_b: bool,
+    /// What changes.
+    pub kind: UpsetKind,
+}
+
+/// What an [`Upset`] changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UpsetKind {
+    /// The WAN device of the site's box goes down.
+    Down,
+    /// And up.
+    Up,
+    /// The WAN device leaves the box's bridge.
+    LeaveBridge,
+    /// And comes back.
+    JoinBridge,
+    /// The MTU of both ports of the box (bytes).
+    Mtu(u32),
+    /// The bridge gets one more address among the site's hosts.
+    Address,
+    /// And loses it.
+    NoAddress,
+    /// All offloads of the box's ports that can be are switched on.
+    OffloadsOn,
+    /// And off.
+    OffloadsOff,
+    /// From now on this share of the packets passes the receivebox by (0 to 1).
+    Unseen(f64),
+    /// From now on so much comes to the receivebox in the bundle's name that no sendbox has sent.
+    Forged(Rate),
 }
 
 #[cfg(test)]

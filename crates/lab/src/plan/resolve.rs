@@ -17,7 +17,7 @@ use forebay_core::traffic::SizeCdf;
 use forebay_core::units::{ByteCount, Rate, Ratio};
 use sha2::{Digest, Sha256};
 
-use self::hits::{attack, faults};
+use self::hits::{attack, faults, upsets};
 use self::links::links;
 use super::error::PlanError;
 use super::experiment::{
@@ -67,6 +67,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         }
     }
     let faults = faults(&plan, stop, &declared, &flows)?;
+    let upsets = upsets(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
     let all = flatten(tree);
     // Windows change no run, but what is known of it.
@@ -95,6 +96,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         flows,
         windows: windows(&plan, stop)?,
         faults,
+        upsets,
         attack,
         agent: agent(&plan)?,
         sha256,

@@ -127,6 +127,7 @@ pub static PLAN: Section = Section {
         key("cell", TABLES, "none", "cells with a name, each of them with all of the grid"),
         key("window", TABLES, "none", "further intervals over which metrics are taken"),
         key("fault", TABLES, "none", "signals sent to the boxes and the agent"),
+        key("upset", TABLES, "none", "changes of the sites' devices and of what receiveboxes see"),
         key("attack", TABLE, "none", "hostile messages sent to a box"),
         key("agent", TABLE, "its defaults", "how the agent of flows with `agent:` hears of them"),
     ],
@@ -404,7 +405,38 @@ pub static FAULT: Section = Section {
         key("at", DURATION, "", "when, since the start of the run"),
         key("bundle", "the name of a bundle", "", "whose box; not for an agent"),
         key("end", "\"sendbox\", \"receivebox\" or \"agent\"", "", "which program"),
-        key("action", "\"kill\", \"stop\", \"continue\" or \"restart\"", "", "what happens to it"),
+        key(
+            "action",
+            "\"kill\", \"stop\", \"continue\" or \"restart\"; of a box also \"restart_other_key\", \
+             \"restart_full_log\" (on a full disk) or \"restart_blocked_log\" (a pipe that nobody reads), \
+             these two with `--backend emu` alone",
+            "",
+            "what happens to it",
+        ),
+    ],
+};
+
+/// `[[upset]]`.
+pub static UPSET: Section = Section {
+    heading: "[[upset]]",
+    summary: "A change of a device of a bundle's sites, or of what comes to its receivebox, in every \
+              arm: also in those without the boxes. With `--backend sim` only unseen and forged.",
+    keys: &[
+        key("at", DURATION, "", "when, since the start of the run"),
+        key("bundle", "the name of a bundle", "", "whose sites"),
+        key("site", "\"a\" or \"b\"", "\"a\"", "which of them; unseen and forged are at site B"),
+        key(
+            "what",
+            "\"down\", \"up\" (the WAN device of the box), \"leave_bridge\", \"join_bridge\" (the \
+             same device), \"mtu\" (of both ports), \"address\", \"no_address\" (one more of the \
+             bridge, among the hosts'), \"offloads_on\", \"offloads_off\" (of both ports), \"unseen\" \
+             (packets that pass the receivebox by) or \"forged\" (packets in the bundle's name)",
+            "",
+            "what changes",
+        ),
+        key("mtu", "a whole number, 576 to 9000", "none", "bytes, with \"mtu\""),
+        key("share", SHARE, "none", "of the packets, with \"unseen\""),
+        key("rate", "0kbit/s or a rate such as \"10Mbit/s\"", "none", "of frames, with \"forged\""),
     ],
 };
 
@@ -425,7 +457,7 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 19] = [
+pub static SECTIONS: [&Section; 20] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -443,6 +475,7 @@ pub static SECTIONS: [&Section; 19] = [
     &CELL,
     &WINDOW,
     &FAULT,
+    &UPSET,
     &ATTACK,
     &AGENT,
 ];

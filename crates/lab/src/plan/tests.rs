@@ -1,5 +1,8 @@
-use super::experiment::{Agent, BoxEnd, FaultProgram, Platform, Report, Timing, Traffic};
+use super::experiment::{
+    Agent, BoxEnd, FaultProgram, Platform, Report, Timing, Traffic, UpsetKind,
+};
 use super::*;
+use forebay_core::units::Rate;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -106,12 +109,13 @@ fn a_fault_must_be_possible_after_the_one_before() {
         let faults: String = faults.map(|(s, a)| fault(&format!("{s}s"), "sendbox", a)).collect();
         load(&format!("{PLAN}{faults}"), &[])
     };
-    let possible = ["stop", "continue", "kill", "restart", "stop", "kill", "restart"];
+    let possible =
+        ["stop", "continue", "kill", "restart", "stop", "kill", "restart_other_key", "stop"];
     assert_eq!(experiment(&of(&possible).unwrap(), 1).faults.len(), possible.len());
     for (actions, expected) in [
         (&["restart"][..], "action = \"restart\": allowed is kill or stop while it runs"),
         (&["continue"], "action = \"continue\": allowed is kill or stop while it runs"),
-        (&["kill", "stop"], "action = \"stop\": allowed is restart while it is dead"),
+        (&["kill", "stop"], "action = \"stop\": allowed is restart or restart_other_key"),
         (
             &["stop", "restart"],
             "action = \"restart\": allowed is kill or continue while it is stopped",
@@ -261,6 +265,28 @@ fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
     assert_eq!(set.cc_name(), "agent:cubic(hystart=classic)");
     assert_eq!(set.cc_at, "p.toml:10");
     assert_eq!(flow("\"cubic\"", &["flow.bulk.cc=kernel:bbr"]).cc_at, "--set");
+}
+
+#[test]
+fn an_upset_needs_its_figure_and_happens_where_there_are_no_boxes_too() {
+    let upset = |rest: &str| {
+        let text = format!("{PLAN}\n[[upset]]\nat = \"1s\"\nbundle = \"a\"\n{rest}\n");
+        load(&text, &["bundle.a.enabled=false"])
+    };
+    let happens = experiment(&upset("what = \"leave_bridge\"").unwrap(), 0).upsets;
+    assert_eq!((happens.len(), happens[0].kind), (1, UpsetKind::LeaveBridge));
+    for (rest, expected) in [
+        ("what = \"explode\"", "upset.0.what = \"explode\": allowed is \"down\", \"up\""),
+        ("what = \"mtu\"", "upset.0.mtu is missing"),
+        ("what = \"mtu\"\nmtu = 100", "upset.0.mtu = 100: allowed is a whole number, 576 to 9000"),
+        ("what = \"down\"\nshare = 0.5", "share = 0.5: allowed is no share with what = \"down\""),
+        ("what = \"unseen\"\nshare = 2", "upset.0.share = 2: allowed is a share"),
+    ] {
+        let error = upset(rest).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let late = PLAN.to_string() + "\n[[upset]]\nat = \"999s\"\nbundle = \"a\"\nwhat = \"up\"\n";
+    assert!(load(&late, &[]).unwrap_err().to_string().contains("a time within the run"));
 }
 
 #[test]
@@ -497,6 +523,22 @@ at = "7s"
 bundle = "a"
 end = "receivebox"
 action = "kill"
+[[upset]]
+at = "7s"
+bundle = "a"
+site = "b"
+what = "mtu"
+mtu = 1400
+[[upset]]
+at = "8s"
+bundle = "a"
+what = "unseen"
+share = "50%"
+[[upset]]
+at = "8s"
+bundle = "a"
+what = "forged"
+rate = "0kbit/s"
 [attack]
 at = "8s"
 bundle = "a"
@@ -520,6 +562,10 @@ enabled = true
     assert_eq!(all.reverse.changes.len(), 2);
     assert_eq!(all.reverse.changes[0].delay, Some(Duration::from_millis(40)));
     assert_eq!(all.faults.len(), 1);
+    let upsets: Vec<_> = all.upsets.iter().map(|it| (it.at_b, it.pair.as_str(), it.kind)).collect();
+    let [mtu, unseen, forged] =
+        [UpsetKind::Mtu(1400), UpsetKind::Unseen(0.5), UpsetKind::Forged(Rate::ZERO)];
+    assert_eq!(upsets, [(true, "sites", mtu), (false, "sites", unseen), (false, "sites", forged)]);
     assert_eq!((all.forward.message_loss, all.reverse.message_loss), (0.5, 0.1));
     assert_eq!(
         all.attack.map(|attack| (attack.end, attack.messages)),
@@ -538,6 +584,7 @@ enabled = true
                 "arm",
                 "window",
                 "fault",
+                "upset",
                 "attack",
             ];
             assert!(given(key.name) || elsewhere.contains(&key.name), "{}", key.name);

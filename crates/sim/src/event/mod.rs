@@ -54,6 +54,8 @@ pub(crate) enum Event {
     Ping(u32),
     /// The receiving end of a short connection may have waited for long enough.
     Peer(u32),
+    /// Something happens to the boxes of a bundle.
+    Upset(u32),
 }
 
 impl Event {
@@ -76,6 +78,7 @@ impl Event {
             Self::Receivebox(index) => (13, index),
             Self::Ping(index) => (14, index),
             Self::Peer(index) => (15, index),
+            Self::Upset(index) => (16, index),
         };
         (kind << 32) | u64::from(index)
     }
@@ -100,7 +103,8 @@ impl Event {
             12 => Self::Sendbox(index),
             13 => Self::Receivebox(index),
             14 => Self::Ping(index),
-            _ => Self::Peer(index),
+            15 => Self::Peer(index),
+            _ => Self::Upset(index),
         }
     }
 }

@@ -3,11 +3,13 @@
 use forebay_core::bundle::wire::MESSAGE_HEADERS;
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
+use forebay_core::units::Timestamp;
 
 use super::Simulation;
 use super::endpoints::Way;
 use crate::bundle;
-use crate::network::Network;
+use crate::event::Event;
+use crate::network::{self, Network, Signal, Upset};
 use crate::packet::{Kind, Packet};
 
 /// The end of a bundle that sends a message: with it messages of one bundle are two flows.
@@ -15,6 +17,13 @@ use crate::packet::{Kind, Packet};
 enum End {
     Sendbox = 0,
     Receivebox = 1,
+}
+
+/// What will happen to the boxes of a bundle, and how much of it has.
+pub(super) struct Upsets {
+    bundle: network::Bundle,
+    streams: Streams,
+    next: usize,
 }
 
 impl Simulation {
@@ -25,7 +34,8 @@ impl Simulation {
         streams: &Streams,
     ) -> Result<(), SpecError> {
         let bundle = &network.bundles[index];
-        let built = bundle::boxes(index as u32, bundle, &streams.part(&bundle.name));
+        let streams = streams.part(&bundle.name);
+        let built = bundle::boxes(index as u32, bundle, &streams, None, self.now);
         let (mut sendbox, mut receivebox) = built.map_err(|error| error.within(&bundle.name))?;
         sendbox.plan(self.now, &mut self.events);
         receivebox.plan(self.now, &mut self.events);
@@ -33,6 +43,8 @@ impl Simulation {
         self.receiveboxes.push(receivebox);
         let ways = [&bundle.path, &bundle.back].map(|hops| self.way(network, hops));
         self.message_ways.push(ways);
+        self.upsets.push(Upsets { bundle: bundle.clone(), streams, next: 0 });
+        self.plan_upset(index);
         Ok(())
     }
 
@@ -43,8 +55,13 @@ impl Simulation {
 
     /// A packet comes to the sendbox.
     pub(super) fn enter_bundle(&mut self, bundle: u32, packet: Packet) {
-        self.sendboxes[bundle as usize].enqueue(self.now, packet);
-        self.serve_sendbox(bundle);
+        match self.sendboxes[bundle as usize].take(self.now, packet) {
+            None => self.serve_sendbox(bundle),
+            Some(packet) => {
+                let step = self.step_after(self.routes.elements.sendbox(bundle), &packet);
+                self.pass(step, packet);
+            }
+        }
     }
 
     /// Sends what the shaper lets go.
@@ -126,5 +143,75 @@ impl Simulation {
             self.send_messages(bundle, End::Sendbox);
             self.serve_sendbox(bundle);
         }
+    }
+
+    fn plan_upset(&mut self, index: usize) {
+        let Upsets { bundle, next, .. } = &self.upsets[index];
+        if let Some(change) = bundle.changes.get(*next) {
+            self.events.add(Timestamp::ZERO + change.at, Event::Upset(index as u32));
+        }
+    }
+
+    /// The next of what happens to the boxes of a bundle.
+    pub(super) fn upset(&mut self, index: u32) {
+        let upsets = &mut self.upsets[index as usize];
+        let what = upsets.bundle.changes[upsets.next].what;
+        upsets.next += 1;
+        let receivebox = &mut self.receiveboxes[index as usize];
+        match what {
+            Upset::Unseen(share) => receivebox.set_unseen(share),
+            Upset::Foreign(rate) => receivebox.set_foreign(self.now, rate),
+            Upset::Sendbox(signal) => self.signal_sendbox(index, signal),
+            Upset::Receivebox(signal) => self.signal_receivebox(index, signal),
+        }
+        self.plan_upset(index as usize);
+    }
+
+    fn signal_sendbox(&mut self, index: u32, signal: Signal) {
+        let now = self.now;
+        let fresh = self.started_anew(index, signal).map(|(sendbox, _)| sendbox);
+        let sendbox = &mut self.sendboxes[index as usize];
+        match signal {
+            Signal::Kill => sendbox.kill(now),
+            Signal::Stop => sendbox.stop(now),
+            Signal::Continue => sendbox.go_on(now),
+            Signal::Restart | Signal::RestartOtherKey => {
+                fresh.into_iter().for_each(|it| sendbox.replace(it))
+            }
+        }
+        self.send_messages(index, End::Sendbox);
+        self.serve_sendbox(index);
+    }
+
+    fn signal_receivebox(&mut self, index: u32, signal: Signal) {
+        let now = self.now;
+        let fresh = self.started_anew(index, signal).map(|(_, receivebox)| receivebox);
+        let receivebox = &mut self.receiveboxes[index as usize];
+        match signal {
+            Signal::Kill => receivebox.kill(),
+            Signal::Stop => receivebox.stop(now),
+            Signal::Continue => receivebox.go_on(now),
+            Signal::Restart | Signal::RestartOtherKey => {
+                fresh.into_iter().for_each(|it| receivebox.replace(now, it));
+            }
+        }
+        self.serve_receivebox(index);
+    }
+
+    /// What a restart begins with.
+    fn started_anew(
+        &self,
+        index: u32,
+        signal: Signal,
+    ) -> Option<(bundle::Sendbox, bundle::Receivebox)> {
+        let Upsets { bundle, streams, next } = &self.upsets[index as usize];
+        let key = match signal {
+            Signal::Restart => Some(bundle::key(streams)),
+            Signal::RestartOtherKey => None,
+            Signal::Kill | Signal::Stop | Signal::Continue => return None,
+        };
+        let streams = streams.part(&format!("upset {next}"));
+        // What could be built at the start can be built again.
+        bundle::boxes(index, bundle, &streams, key, self.now).ok()
     }
 }

@@ -18,6 +18,7 @@ use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
 
+use self::boxes::Upsets;
 pub use self::endpoints::Read;
 use self::endpoints::{Connection, DatagramSource, Place, Way};
 use self::pings::PingLoop;
@@ -55,6 +56,7 @@ pub struct Simulation {
     schedules: Vec<Schedule>,
     sendboxes: Vec<Sendbox>,
     receiveboxes: Vec<Receivebox>,
+    upsets: Vec<Upsets>,
     /// The ways of messages of each bundle: to the receivebox and to the sendbox.
     message_ways: Vec<[Way; 2]>,
     sacks: SackTable,
@@ -99,6 +101,7 @@ impl Simulation {
             schedules: Vec::with_capacity(network.links.len()),
             sendboxes: Vec::new(),
             receiveboxes: Vec::new(),
+            upsets: Vec::new(),
             message_ways: Vec::new(),
             sacks: SackTable::default(),
             messages: MessageTable::default(),
@@ -205,6 +208,7 @@ impl Simulation {
             Event::Change(link) => self.change(link as usize),
             Event::Sendbox(bundle) => self.wake_sendbox(bundle),
             Event::Receivebox(bundle) => self.wake_receivebox(bundle),
+            Event::Upset(bundle) => self.upset(bundle),
             Event::Datagram(source) => self.send_datagram(source as usize),
             Event::Ping(index) => self.on_ping_timer(event, index),
             Event::Peer(slot) => self.on_peer_timer(event, slot),

@@ -156,17 +156,27 @@ fn build(experiment: &Experiment, network: Network) -> Result<Simulation, Backen
     })
 }
 
-/// Refuses what no simulator has: programs that are hit by signals and messages.
+/// Refuses what no simulator has: agents, logs, devices, and sockets that an attacker writes to.
 fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
-    let refused = |what: &str| {
-        let reason = "the back end sim has no programs to hit, allowed with emu";
+    let refused = |what: String| {
+        let reason = "the back end sim has no such thing, allowed with emu";
         Err(BackendError::Unsupported(format!("{what}: {reason}")))
     };
-    if !experiment.faults.is_empty() {
-        return refused("[[fault]]");
+    let is_possible = |fault: &plan::Fault| {
+        let logs = [plan::FaultAction::RestartFullLog, plan::FaultAction::RestartBlockedLog];
+        fault.program != plan::FaultProgram::Agent && !logs.contains(&fault.action)
+    };
+    if let Some(fault) = experiment.faults.iter().find(|fault| !is_possible(fault)) {
+        let known = plan::FaultAction::ALL.iter().find(|(_, action)| *action == fault.action);
+        let action = known.map_or("", |(name, _)| name);
+        let whose = if fault.program == plan::FaultProgram::Agent { " of an agent" } else { "" };
+        return refused(format!("[[fault]] {action}{whose}"));
+    }
+    if experiment.upsets.iter().any(|upset| setup::upset(upset.kind).is_none()) {
+        return refused("[[upset]] of a device".into());
     }
     if experiment.attack.is_some() {
-        return refused("[attack]");
+        return refused("[attack]".into());
     }
     Ok(())
 }

@@ -7,7 +7,9 @@ use forebay_core::link::{self, Service, Trace};
 use forebay_core::spec::{Spec, SpecError, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Rate, Ratio};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_sim::network::{
+    Bundle, BundleChange, Flow, Hop, Link, Network, Opener, Signal, Traffic, Upset,
+};
 use forebay_sim::{EcnMode, Halves, Requests, SUPPLIED, Stack};
 
 use super::LINGER;
@@ -47,7 +49,7 @@ impl Setup {
                 link(LINKS[FORWARD], &experiment.forward)?,
                 link(LINKS[REVERSE], &experiment.reverse)?,
             ],
-            bundles: experiment.bundles.iter().map(bundle).collect(),
+            bundles: experiment.bundles.iter().map(|it| bundle(experiment, it)).collect(),
             flows: Vec::new(),
         };
         let mut setup = Self { network, places: Vec::new(), requests: Requests::default() };
@@ -167,7 +169,7 @@ fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Hop {
 }
 
 /// A bundle over the link of its direction, its messages back over the other one.
-fn bundle(bundle: &plan::Bundle) -> Bundle {
+fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
     let (there, here) = if bundle.reversed { (REVERSE, FORWARD) } else { (FORWARD, REVERSE) };
     let (path, back) = (vec![Hop::Link(there)], vec![Hop::Link(here)]);
     let (cc, qdisc) = (bundle.cc.clone(), bundle.qdisc.clone());
@@ -175,7 +177,44 @@ fn bundle(bundle: &plan::Bundle) -> Bundle {
     built.min_rate = bundle.min_rate.or(built.min_rate);
     built.max_rate = bundle.max_rate;
     built.log = true;
+    built.changes = bundle_changes(experiment, &bundle.name);
     built
+}
+
+/// What happens to the boxes of a bundle, in order of time.
+fn bundle_changes(experiment: &Experiment, name: &str) -> Vec<BundleChange> {
+    let of_fault = |fault: &plan::Fault| {
+        let plan::FaultProgram::Box { bundle, end } = &fault.program else { return None };
+        let signal = match fault.action {
+            plan::FaultAction::Kill => Signal::Kill,
+            plan::FaultAction::Stop => Signal::Stop,
+            plan::FaultAction::Continue => Signal::Continue,
+            plan::FaultAction::RestartOtherKey => Signal::RestartOtherKey,
+            plan::FaultAction::Restart
+            | plan::FaultAction::RestartFullLog
+            | plan::FaultAction::RestartBlockedLog => Signal::Restart,
+        };
+        let what = match end {
+            plan::BoxEnd::Sendbox => Upset::Sendbox(signal),
+            plan::BoxEnd::Receivebox => Upset::Receivebox(signal),
+        };
+        (bundle == name).then_some(BundleChange { at: fault.at, what })
+    };
+    let upsets = experiment.upsets.iter().filter(|it| it.bundle == name);
+    let upsets = upsets.filter_map(|it| Some(BundleChange { at: it.at, what: upset(it.kind)? }));
+    let mut changes: Vec<BundleChange> =
+        experiment.faults.iter().filter_map(of_fault).chain(upsets).collect();
+    changes.sort_by_key(|change| change.at);
+    changes
+}
+
+/// What a simulator makes of an upset; nothing of one of a device.
+pub(super) fn upset(kind: plan::UpsetKind) -> Option<Upset> {
+    match kind {
+        plan::UpsetKind::Unseen(share) => Ratio::new(share).map(Upset::Unseen),
+        plan::UpsetKind::Forged(rate) => Some(Upset::Foreign(rate)),
+        _ => None,
+    }
 }
 
 fn stack(experiment: &Experiment) -> Stack {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{DeclaredBundle, bundle_names};
 use crate::plan::error::PlanError;
-use crate::plan::experiment::{Attack, BoxEnd, Fault, FaultAction, FaultProgram, Flow, Platform};
+use crate::plan::experiment::{
+    Attack, BoxEnd, Fault, FaultAction, FaultProgram, Flow, Platform, Upset, UpsetKind,
+};
 use crate::plan::reader::Reader;
 use crate::plan::schema;
 
@@ -23,15 +25,14 @@ pub(super) fn faults(
             return Err(table.wrong_because("at", allowed));
         }
         let program = fault_program(&table, bundles, flows)?;
-        let actions = [
-            ("kill", FaultAction::Kill),
-            ("stop", FaultAction::Stop),
-            ("continue", FaultAction::Continue),
-            ("restart", FaultAction::Restart),
-        ];
-        let action = table.require("action", table.choice("action", &actions)?)?;
+        let actions = &FaultAction::ALL;
+        let action = table.require("action", table.choice("action", actions)?)?;
         // An arm without the program has none to hit: the same plan, nothing happens.
         if let Some(program) = program {
+            if action.starts() && action != FaultAction::Restart && program == FaultProgram::Agent {
+                let allowed = "one of kill, stop, continue, restart for an agent";
+                return Err(table.wrong_because("action", allowed));
+            }
             let hit = faults.iter().rev().find(|fault| fault.program == program);
             let (possible, condition) = possible_after(hit.map(|fault| fault.action));
             if !possible.contains(&action) {
@@ -49,12 +50,78 @@ pub(super) fn faults(
 /// What can hit a program that `last` has hit, and what it does then.
 fn possible_after(last: Option<FaultAction>) -> (&'static [FaultAction], &'static str) {
     match last {
-        None | Some(FaultAction::Continue | FaultAction::Restart) => {
-            (&[FaultAction::Kill, FaultAction::Stop], "runs")
-        }
         Some(FaultAction::Stop) => (&[FaultAction::Kill, FaultAction::Continue], "is stopped"),
-        Some(FaultAction::Kill) => (&[FaultAction::Restart], "is dead"),
+        Some(FaultAction::Kill) => (
+            &[
+                FaultAction::Restart,
+                FaultAction::RestartOtherKey,
+                FaultAction::RestartFullLog,
+                FaultAction::RestartBlockedLog,
+            ],
+            "is dead",
+        ),
+        None | Some(_) => (&[FaultAction::Kill, FaultAction::Stop], "runs"),
     }
+}
+
+/// What an upset may change, and which key says how far.
+const UPSETS: [(&str, &str); 11] = [
+    ("down", ""),
+    ("up", ""),
+    ("leave_bridge", ""),
+    ("join_bridge", ""),
+    ("mtu", "mtu"),
+    ("address", ""),
+    ("no_address", ""),
+    ("offloads_on", ""),
+    ("offloads_off", ""),
+    ("unseen", "share"),
+    ("forged", "rate"),
+];
+
+/// Changes of devices and of what the receiveboxes see, in order of time.
+pub(super) fn upsets(
+    plan: &Reader<'_>,
+    stop: Duration,
+    bundles: &[DeclaredBundle],
+) -> Result<Vec<Upset>, PlanError> {
+    let mut upsets: Vec<Upset> = Vec::new();
+    for table in plan.tables("upset", &schema::UPSET)? {
+        let at = table.require("at", table.duration("at")?)?;
+        if at > stop || upsets.last().is_some_and(|last| last.at > at) {
+            let allowed = "a time within the run, not before the previous upset";
+            return Err(table.wrong_because("at", allowed));
+        }
+        let known = bundle_of(&table, bundles)?;
+        let names = UPSETS.map(|(name, key)| (name, (name, key)));
+        let (name, wanted) = table.require("what", table.choice("what", &names)?)?;
+        if let Some(key) =
+            ["mtu", "share", "rate"].into_iter().find(|key| *key != wanted && table.has(key))
+        {
+            return Err(table.wrong_because(key, &format!("no {key} with what = {name:?}")));
+        }
+        let kind = match name {
+            "down" => UpsetKind::Down,
+            "up" => UpsetKind::Up,
+            "leave_bridge" => UpsetKind::LeaveBridge,
+            "join_bridge" => UpsetKind::JoinBridge,
+            "mtu" => UpsetKind::Mtu(table.require("mtu", table.count("mtu", 576..=9000)?)?),
+            "address" => UpsetKind::Address,
+            "no_address" => UpsetKind::NoAddress,
+            "offloads_on" => UpsetKind::OffloadsOn,
+            "offloads_off" => UpsetKind::OffloadsOff,
+            "unseen" => UpsetKind::Unseen(table.require("share", table.share("share")?)?),
+            _ => UpsetKind::Forged(table.require("rate", table.parsed("rate")?)?),
+        };
+        upsets.push(Upset {
+            at,
+            bundle: known.bundle.name.clone(),
+            pair: known.bundle.pair.clone(),
+            at_b: table.choice("site", &[("a", false), ("b", true)])?.unwrap_or(false),
+            kind,
+        });
+    }
+    Ok(upsets)
 }
 
 /// What a fault hits; `None` where the arm has no such program.

@@ -1,0 +1,324 @@
+//! Whether a bundle was ever worse than no boxes.
+
+use super::sequence::Sequence;
+
+/// Length of an interval of the series (ms).
+const INTERVAL_MS: u64 = 100;
+/// How long after an event nothing is judged (ms).
+const SETTLE_MS: u64 = 3_000;
+/// Length of the windows that are judged (ms).
+const WINDOW_MS: u64 = 2_000;
+/// No window of the bundle may carry less than this share of what the twin carries on average.
+const SHARE_MIN: f64 = 0.5;
+/// The twin has recovered from an outage once it carries [`SHARE_MIN`] for so long (ms).
+const RECOVERED_MS: u64 = 500;
+/// Longest time from the end of the last event until the bundle is shaped (ms).
+const SHAPED_MS: u64 = 15_000;
+/// A sendbox that has said nothing for so long does not shape: it says something every 100 ms (ms).
+const SILENT_MS: u64 = 1_000;
+/// The start of a run is an event, too: connections start until then (ms).
+const STARTED_MS: u64 = 1_000;
+
+/// What was seen of one arm.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Bytes that the receivers of all flows read, in each 100 ms.
+    pub bytes_per_100ms: Vec<u64>,
+    /// The flows that were reset or failed, by name and number.
+    pub resets: Vec<String>,
+    /// Decisions of the sendbox in order of time: when (ms), whether it shaped, and why or why not.
+    pub decisions: Vec<(u64, bool, String)>,
+    /// Boxes that ended though nobody had ended them, or did not end when they were told to, and why.
+    pub deaths: Vec<String>,
+}
+
+impl Seen {
+    /// Bytes in the intervals `from..to` (numbers of 100 ms).
+    fn bytes(&self, from: usize, to: usize) -> u64 {
+        let end = to.min(self.bytes_per_100ms.len());
+        self.bytes_per_100ms.get(from.min(end)..end).map_or(0, |part| part.iter().sum())
+    }
+
+    /// Mean over `from..to` (Mbit/s).
+    fn mbit(&self, from: usize, to: usize) -> f64 {
+        let ms = (to.saturating_sub(from) as u64 * INTERVAL_MS).max(1);
+        self.bytes(from, to) as f64 * 8.0 / (ms as f64 * 1e3)
+    }
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Violation {
+    /// A connection was reset that the twin's was not.
+    Reset(String),
+    /// A window of 2 s carried too little.
+    Starved {
+        /// Where the worst one begins (s).
+        at_s: f64,
+        /// What it carried of the twin's mean.
+        share: f64,
+    },
+    /// The bundle was not shaped 15 s after the last event, and why.
+    Unshaped(String),
+    /// A box ended by itself, or did not end when it should.
+    Died(String),
+}
+
+impl Violation {
+    /// One word for counting.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Reset(_) => "reset",
+            Self::Starved { .. } => "starved",
+            Self::Unshaped(_) => "unshaped",
+            Self::Died(_) => "died",
+        }
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Reset(flow) => write!(f, "flow {flow} was reset, that of the twin was not"),
+            Self::Starved { at_s, share } => write!(
+                f,
+                "from {at_s:.1} s on 2 s carried {share:.2} of the twin's mean, allowed is {SHARE_MIN} or more"
+            ),
+            Self::Unshaped(why) => write!(f, "not shaped 15 s after the last event: {why}"),
+            Self::Died(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What became of a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The rules that were broken; none: the bundle was never worse.
+    pub violations: Vec<Violation>,
+    /// The twin's mean over quiet windows (Mbit/s).
+    pub twin_mbit: f64,
+    /// Windows that were judged.
+    pub windows: usize,
+    /// The least of them as a share of the twin's mean, and where it begins (s).
+    pub least: Option<(f64, f64)>,
+    /// When the bundle was shaped again for good, after the end of the last event (s).
+    pub shaped_after_s: Option<f64>,
+}
+
+/// Judges the bundle's arm of `sequence` by that of its twin.
+pub fn judge(sequence: &Sequence, bundle: &Seen, twin: &Seen) -> Verdict {
+    let quiet = quiet(sequence, twin);
+    let length: usize = quiet.iter().map(|(from, to)| to - from).sum();
+    let bytes: u64 = quiet.iter().map(|(from, to)| twin.bytes(*from, *to)).sum();
+    let twin_mbit = bytes as f64 * 8.0 / ((length as u64 * INTERVAL_MS).max(1) as f64 * 1e3);
+    let wide = (WINDOW_MS / INTERVAL_MS) as usize;
+    let starts =
+        quiet.iter().flat_map(|(from, to)| *from..(to + 1).saturating_sub(wide).max(*from));
+    let share = |from: usize| bundle.mbit(from, from + wide) / twin_mbit;
+    let windows: Vec<(f64, f64)> =
+        starts.map(|from| (share(from), from as f64 * INTERVAL_MS as f64 / 1e3)).collect();
+    let least =
+        windows.iter().copied().filter(|it| it.0.is_finite()).min_by(|a, b| a.0.total_cmp(&b.0));
+    let new = bundle.resets.iter().filter(|flow| !twin.resets.contains(flow));
+    let mut violations: Vec<Violation> = new.map(|flow| Violation::Reset(flow.clone())).collect();
+    violations.extend(
+        least
+            .filter(|(share, _)| *share < SHARE_MIN)
+            .map(|(share, at_s)| Violation::Starved { at_s, share }),
+    );
+    let shaped_after_s = match shaped_again(sequence.last_ms(), &bundle.decisions) {
+        Ok(after_s) => Some(after_s),
+        Err(why) => {
+            violations.push(Violation::Unshaped(why));
+            None
+        }
+    };
+    violations.extend(bundle.deaths.iter().cloned().map(Violation::Died));
+    Verdict { violations, twin_mbit, windows: windows.len(), least, shaped_after_s }
+}
+
+/// The quiet intervals, in numbers of 100 ms: from 3 s after the beginning or the end of anything to what
+/// comes next; after an outage 3 s after the twin recovered.
+fn quiet(sequence: &Sequence, twin: &Seen) -> Vec<(usize, usize)> {
+    let mut marks: Vec<(u64, u64, bool)> = vec![(0, STARTED_MS, false)];
+    for event in &sequence.events {
+        if event.kind.is_outage() {
+            marks.push((event.at_ms, event.until_ms, true));
+        } else {
+            marks.extend([event.at_ms, event.until_ms].map(|at_ms| (at_ms, at_ms, false)));
+        }
+    }
+    let number = |ms: u64| ms.div_ceil(INTERVAL_MS) as usize;
+    let stop = (sequence.stop_ms() / INTERVAL_MS) as usize;
+    let ends = marks.iter().skip(1).map(|mark| (mark.0 / INTERVAL_MS) as usize);
+    let mut quiet: Vec<(usize, usize)> = Vec::new();
+    let mut usual = None;
+    for ((_, until_ms, is_outage), end) in marks.iter().zip(ends.chain([stop])) {
+        let over = number(*until_ms);
+        let over = if *is_outage { recovered(twin, over, end, usual) } else { over };
+        let from = over + number(SETTLE_MS);
+        if from + number(WINDOW_MS) <= end {
+            quiet.push((from, end));
+            usual = usual.or_else(|| Some(twin.mbit(from, end)));
+        }
+    }
+    quiet
+}
+
+/// When the twin carried again half of what was `usual` before the first event; `end` if it did not before.
+fn recovered(twin: &Seen, from: usize, end: usize, usual: Option<f64>) -> usize {
+    let wide = (RECOVERED_MS / INTERVAL_MS) as usize;
+    let enough = SHARE_MIN * usual.unwrap_or_default();
+    let carries = |at: &usize| [1, wide].iter().all(|long| twin.mbit(*at, at + long) >= enough);
+    (from..end).find(carries).unwrap_or(end)
+}
+
+/// How long after `last_ms` the bundle was shaped for good (s), or why it was not within 15 s.
+fn shaped_again(last_ms: u64, decisions: &[(u64, bool, String)]) -> Result<f64, String> {
+    let deadline_ms = last_ms + SHAPED_MS;
+    let known = decisions.iter().take_while(|(at_ms, ..)| *at_ms <= deadline_ms);
+    let known: Vec<_> = known.collect();
+    let Some((said_ms, is_shaped, why)) = known.last().copied() else {
+        return Err("the sendbox has said nothing".into());
+    };
+    if said_ms + SILENT_MS < deadline_ms {
+        let ago_s = (deadline_ms - said_ms) as f64 / 1e3;
+        return Err(format!("the sendbox has said nothing for {ago_s:.1} s, the last was: {why}"));
+    }
+    if !is_shaped {
+        return Err(why.clone());
+    }
+    let shaped =
+        known.iter().rev().take_while(|(at_ms, is_shaped, _)| *is_shaped && *at_ms >= last_ms);
+    let since_ms = shaped.last().map_or(deadline_ms, |(at_ms, ..)| *at_ms);
+    Ok((since_ms - last_ms) as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::super::sequence::{End, Event, Kind};
+    use super::*;
+
+    const PER_100MS: u64 = 125_000;
+    /// The twin recovers at 16 s from the outage that ends at 15 s.
+    const OUTAGE: Range<usize> = 140..160;
+
+    /// A route change at 8 s, an outage from 14 to 15 s and a kill from 24 to 26 s; the run ends at 41.5 s.
+    fn sequence() -> Sequence {
+        let event = |at_ms, until_ms, kind| Event { at_ms, until_ms, kind };
+        Sequence {
+            seed: 1,
+            rate_mbit: 10,
+            rtt_ms: 10,
+            buffer_packets: 60,
+            law: "copa",
+            qdisc: "sfq",
+            flows: [2, 1],
+            load_percent: 5,
+            events: vec![
+                event(8_000, 8_000, Kind::Route(50)),
+                event(14_000, 15_000, Kind::LinkDown),
+                event(24_000, 26_000, Kind::Kill(End::Sendbox)),
+            ],
+        }
+    }
+
+    /// An arm that carries 10 Mbit/s but in the outage and a gap (numbers of 100 ms), where nothing passes.
+    fn seen(outage: Range<usize>, gap: Range<usize>) -> Seen {
+        let passes = |at: &usize| !outage.contains(at) && !gap.contains(at);
+        let carried = |at: usize| if passes(&at) { PER_100MS } else { 0 };
+        let shaped = |ms: u64| (ms, !(24_000..28_000).contains(&ms), "test".to_string());
+        Seen {
+            bytes_per_100ms: (0..415).map(carried).collect(),
+            decisions: (0..415).map(|at| shaped(at * 100)).collect(),
+            ..Seen::default()
+        }
+    }
+
+    fn twin() -> Seen {
+        seen(OUTAGE, 0..0)
+    }
+
+    fn kinds(bundle: &Seen) -> Vec<&'static str> {
+        judge(&sequence(), bundle, &twin()).violations.iter().map(Violation::kind).collect()
+    }
+
+    #[test]
+    fn a_bundle_that_does_as_its_twin_breaks_no_rule() {
+        let verdict = judge(&sequence(), &twin(), &twin());
+        assert_eq!(verdict.violations, []);
+        assert!((verdict.twin_mbit - 10.0).abs() < 1e-9);
+        assert_eq!(verdict.least.map(|it| it.0), Some(1.0));
+        assert_eq!(verdict.shaped_after_s, Some(2.0));
+        // 4 to 8 s, 11 to 14 s, 19 to 24 s (3 s after the twin recovered) and 29 to 41.5 s.
+        assert_eq!(quiet(&sequence(), &twin()), [(40, 80), (110, 140), (190, 240), (290, 415)]);
+        assert_eq!(verdict.windows, 21 + 11 + 31 + 106);
+    }
+
+    #[test]
+    fn a_connection_that_the_twin_kept_must_be_kept() {
+        let mut bundle = twin();
+        bundle.resets = vec!["cubic 1".into()];
+        assert_eq!(kinds(&bundle), ["reset"]);
+        let mut other = twin();
+        other.resets = vec!["cubic 1".into(), "reno 0".into()];
+        assert_eq!(judge(&sequence(), &bundle, &other).violations, []);
+    }
+
+    #[test]
+    fn a_window_of_two_seconds_below_half_of_the_twin_s_mean_is_a_violation_where_it_is_quiet() {
+        // 1.1 of 2 s without a byte; half of them are allowed.
+        let worse = judge(&sequence(), &seen(OUTAGE, 200..211), &twin());
+        let [Violation::Starved { at_s, share }] = worse.violations[..] else {
+            panic!("{worse:?}")
+        };
+        assert!((19.0..=20.0).contains(&at_s) && (share - 0.45).abs() < 1e-9, "{at_s} {share}");
+        assert_eq!(kinds(&seen(OUTAGE, 200..210)), [""; 0]);
+        // Up to 3 s after an event, and 3 s after the twin recovered, nothing is judged.
+        for gap in [80..110, 140..190, 240..270, 260..290] {
+            assert_eq!(kinds(&seen(OUTAGE, gap.clone())), [""; 0], "{gap:?}");
+        }
+        for gap in [95..125, 180..205, 275..305, 400..415] {
+            assert_eq!(kinds(&seen(OUTAGE, gap.clone())), ["starved"], "{gap:?}");
+        }
+        // What is missing at the end was not carried.
+        let mut short = twin();
+        short.bytes_per_100ms.truncate(400);
+        assert_eq!(kinds(&short), ["starved"]);
+    }
+
+    #[test]
+    fn an_outage_from_which_the_twin_does_not_recover_is_not_judged() {
+        let lost = seen(140..240, 0..0);
+        assert_eq!(quiet(&sequence(), &lost), [(40, 80), (110, 140), (290, 415)]);
+        assert_eq!(judge(&sequence(), &seen(140..240, 0..0), &lost).violations, []);
+    }
+
+    #[test]
+    fn a_bundle_must_be_shaped_15_s_after_the_last_event() {
+        let mut bundle = twin();
+        let unshaped_until = |bundle: &mut Seen, ms| {
+            let decisions = bundle.decisions.iter_mut().filter(|it| it.0 >= 26_000);
+            decisions.for_each(|it| it.1 = it.0 >= ms);
+        };
+        unshaped_until(&mut bundle, 41_000);
+        assert_eq!(kinds(&bundle), [""; 0]);
+        unshaped_until(&mut bundle, 41_100);
+        assert_eq!(kinds(&bundle), ["unshaped"]);
+        // Nor may it have stopped talking.
+        let mut silent = twin();
+        silent.decisions.retain(|it| it.0 < 39_900);
+        assert_eq!(kinds(&silent), ["unshaped"]);
+        silent.decisions.clear();
+        assert_eq!(kinds(&silent), ["unshaped"]);
+    }
+
+    #[test]
+    fn a_box_that_ends_by_itself_is_a_violation() {
+        let mut bundle = twin();
+        bundle.deaths = vec!["sendbox-0-forward ended (exit status: 101)".into()];
+        assert_eq!(kinds(&bundle), ["died"]);
+    }
+}

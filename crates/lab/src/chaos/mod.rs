@@ -1,0 +1,17 @@
+//! Sequences of things that go wrong on a running bundle, each judged by a twin of the same seed without
+//! boxes: a bundle must never be worse than none.
+//!
+//! ```text
+//! seed ──► sequence ──► plan ──► back end: status quo ──┐
+//!                        └─────► back end: bundle ──────┴► judge ──► a row (JSON lines)
+//! ```
+
+pub mod judge;
+mod rows;
+mod run;
+pub mod sequence;
+
+pub use judge::{Verdict, Violation};
+pub use rows::{Results, Row};
+pub use run::{ATTEMPTS, Chaos, ChaosError};
+pub use sequence::{Place, Sequence};

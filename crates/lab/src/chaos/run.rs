@@ -1,0 +1,290 @@
+//! Runs sequences: both arms, the judge, the row.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use super::judge::{Seen, judge};
+use super::rows::{Results, Row};
+use super::sequence::{Place, Sequence};
+use crate::backend::{Backend, BackendError};
+use crate::metrics::harness_reasons;
+use crate::plan::library::Source;
+use crate::plan::{Experiment, Plan, PlanError};
+use crate::rows::RunRows;
+
+/// A sequence whose harness was disturbed is tried again, this often at the most.
+pub const ATTEMPTS: usize = 3;
+
+/// Why no sequence can be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ChaosError {
+    /// A sequence is no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The back end cannot run here.
+    #[error(transparent)]
+    Backend(BackendError),
+    /// The folder of results.
+    #[error("{}: {source}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Runs sequences on a back end.
+pub struct Chaos<'a> {
+    backend: &'a dyn Backend,
+    commit: &'a str,
+    folder: &'a Path,
+    results: Results,
+    /// Keep the files of the runs.
+    pub keep_logs: bool,
+}
+
+impl<'a> Chaos<'a> {
+    /// Results go to `folder`; what is there counts.
+    pub fn new(
+        backend: &'a dyn Backend,
+        commit: &'a str,
+        folder: &'a Path,
+    ) -> Result<Self, ChaosError> {
+        let results = Results::open(folder)
+            .map_err(|source| ChaosError::Folder { path: folder.to_path_buf(), source })?;
+        Ok(Self { backend, commit, folder, results, keep_logs: false })
+    }
+
+    /// The sequence of `seed` on this back end.
+    pub fn sequence(&self, seed: u64) -> Sequence {
+        let place = if self.backend.name() == "sim" { Place::Simulator } else { Place::Testbed };
+        Sequence::draw(seed, place)
+    }
+
+    /// What is known of `seed`; nothing if it is still to be run.
+    pub fn known(&self, seed: u64) -> Option<Row> {
+        let attempts = self.results.attempts(&self.blank(&self.sequence(seed)));
+        let judged = attempts.iter().rev().find(|row| row.rejected.is_empty());
+        let given_up = attempts.last().filter(|_| attempts.len() >= ATTEMPTS);
+        judged.or(given_up).map(|row| (*row).clone())
+    }
+
+    /// Runs the sequence of `seed` until it is judged, [`ATTEMPTS`] times at the most, and keeps every
+    /// row. The plan of one that breaks a rule is written beside them.
+    pub fn run(&mut self, seed: u64) -> Result<Row, ChaosError> {
+        let sequence = self.sequence(seed);
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| ChaosError::Folder { path, source }
+        };
+        for _ in 1..ATTEMPTS {
+            let row = self.attempt(&sequence)?;
+            self.results.add(row.clone()).map_err(failed(self.folder))?;
+            if row.rejected.is_empty() {
+                if !row.violations.is_empty() {
+                    let path = self.folder.join(format!("{}-{seed}.toml", self.backend.name()));
+                    std::fs::write(&path, sequence.plan()).map_err(failed(&path))?;
+                }
+                return Ok(row);
+            }
+        }
+        let row = self.attempt(&sequence)?;
+        self.results.add(row.clone()).map_err(failed(self.folder))?;
+        Ok(row)
+    }
+
+    /// A row of which nothing is known yet.
+    fn blank(&self, sequence: &Sequence) -> Row {
+        let digest = Sha256::digest(sequence.plan());
+        Row {
+            seed: sequence.seed,
+            backend: self.backend.name().into(),
+            commit: self.commit.into(),
+            plan_sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            setting: sequence.words(),
+            events: sequence.events.iter().map(super::sequence::Event::words).collect(),
+            ..Row::default()
+        }
+    }
+
+    fn attempt(&self, sequence: &Sequence) -> Result<Row, ChaosError> {
+        let mut row = self.blank(sequence);
+        let started = Instant::now();
+        let source = Source { file: "chaos".into(), folder: None, text: sequence.plan() };
+        let plan = Plan::from_source(source, &[])?;
+        let mut seen = Vec::new();
+        for arm in &plan.arms {
+            let experiment = plan.experiment(arm, &plan.cells[0], sequence.seed)?;
+            self.backend.check(&experiment).map_err(ChaosError::Backend)?;
+            match self.run_arm(&experiment) {
+                Ok(rows) => {
+                    let reasons = harness_reasons(&experiment, &rows).into_iter();
+                    row.rejected.extend(reasons.map(|reason| format!("{}: {reason}", arm.name)));
+                    seen.push(seen_in(&experiment, &rows));
+                }
+                Err(ChaosError::Backend(BackendError::Failed(reason))) => {
+                    row.rejected.push(format!("{}: failed: {reason}", arm.name));
+                }
+                Err(error) => return Err(error),
+            }
+            if !row.rejected.is_empty() {
+                break;
+            }
+        }
+        row.wall_s = started.elapsed().as_secs_f64();
+        if let ([twin, bundle], true) = (&seen[..], row.rejected.is_empty()) {
+            let verdict = judge(sequence, bundle, twin);
+            let broken = verdict.violations.iter();
+            row.violations = broken.map(|it| (it.kind().into(), it.to_string())).collect();
+            (row.twin_mbit, row.windows) = (verdict.twin_mbit, verdict.windows);
+            (row.least, row.shaped_after_s) = (verdict.least, verdict.shaped_after_s);
+        }
+        Ok(row)
+    }
+
+    fn run_arm(&self, experiment: &Experiment) -> Result<RunRows, ChaosError> {
+        let run = |folder: &Path| self.backend.run(experiment, folder, &mut |_| ());
+        if !self.backend.writes_files() {
+            return run(Path::new("")).map_err(ChaosError::Backend);
+        }
+        let failed = |source| ChaosError::Folder { path: self.folder.to_path_buf(), source };
+        if self.keep_logs {
+            let name = format!("{}-{}-{}", self.backend.name(), experiment.seed, experiment.arm);
+            let folder = self.folder.join(name);
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).map_err(failed)?;
+            return run(&folder).map_err(ChaosError::Backend);
+        }
+        let folder = tempfile::Builder::new().prefix("forebay-chaos-").tempdir().map_err(failed)?;
+        run(folder.path()).map_err(ChaosError::Backend)
+    }
+}
+
+/// What the judge looks at.
+fn seen_in(experiment: &Experiment, rows: &RunRows) -> Seen {
+    let mut seen = Seen::default();
+    for flow in &rows.flows {
+        if seen.bytes_per_100ms.len() < flow.bytes_per_100ms.len() {
+            seen.bytes_per_100ms.resize(flow.bytes_per_100ms.len(), 0);
+        }
+        for (sum, bytes) in seen.bytes_per_100ms.iter_mut().zip(&flow.bytes_per_100ms) {
+            *sum += bytes;
+        }
+        if flow.failed {
+            let name = experiment.flows.get(flow.flow).map_or("?", |it| &it.name);
+            seen.resets.push(format!("{name} {}", flow.index));
+        }
+    }
+    for bundle in &rows.bundles {
+        let decisions = bundle.decisions.iter();
+        seen.decisions.extend(decisions.map(|it| {
+            (it.at_ns / 1_000_000, it.rate_bps.is_some(), format!("{} ({})", it.state, it.reason))
+        }));
+        seen.deaths.extend(bundle.deaths.iter().cloned());
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Progress;
+    use crate::rows::{BundleRow, DecisionRow, FlowRow, HostRow};
+
+    /// A back end whose twin carries 8 Mbit/s, and whose bundle so much of it after 5 s.
+    struct Made {
+        share: f64,
+        steal: f64,
+        fails: bool,
+    }
+
+    impl Backend for Made {
+        fn name(&self) -> &'static str {
+            "made"
+        }
+        fn jobs_max(&self) -> Option<usize> {
+            None
+        }
+        fn is_deterministic(&self) -> bool {
+            true
+        }
+        fn writes_files(&self) -> bool {
+            false
+        }
+        fn check(&self, _: &Experiment) -> Result<(), BackendError> {
+            Ok(())
+        }
+        fn run(
+            &self,
+            experiment: &Experiment,
+            _: &Path,
+            _: &mut dyn FnMut(Progress),
+        ) -> Result<RunRows, BackendError> {
+            if self.fails {
+                return Err(BackendError::Failed("the link did not come up".into()));
+            }
+            let intervals = experiment.stop.as_millis() as u64 / 100;
+            let share = if experiment.bundles.is_empty() { 1.0 } else { self.share };
+            let bytes = |at| if at < 50 { 100_000 } else { (100_000.0 * share) as u64 };
+            let decision = |at| DecisionRow {
+                at_ns: at * 100_000_000,
+                rate_bps: Some(8_000_000),
+                ..DecisionRow::default()
+            };
+            let bundle = BundleRow {
+                decisions: (0..intervals).map(decision).collect(),
+                ..BundleRow::default()
+            };
+            Ok(RunRows {
+                flows: vec![FlowRow {
+                    bytes_per_100ms: (0..intervals).map(bytes).collect(),
+                    ..FlowRow::default()
+                }],
+                bundles: experiment.bundles.iter().map(|_| bundle.clone()).collect(),
+                host: HostRow { steal: self.steal, ..HostRow::default() },
+                ..RunRows::default()
+            })
+        }
+    }
+
+    #[test]
+    fn a_sequence_is_judged_once_and_its_plan_kept_where_it_breaks_a_rule() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = folder.path().join("made-7.toml");
+        let fine = Made { share: 0.6, steal: 0.0, fails: false };
+        let mut chaos = Chaos::new(&fine, "1", folder.path()).unwrap();
+        assert_eq!(chaos.known(7), None);
+        let row = chaos.run(7).unwrap();
+        assert!(row.passed() && row.windows > 50 && !plan.exists(), "{row:?}");
+        let (share, _) = row.least.unwrap();
+        assert!((share - 0.6).abs() < 1e-6 && (row.twin_mbit - 8.0).abs() < 1e-9, "{row:?}");
+        // Another program begins anew, another run of the same program does not.
+        assert_eq!(Chaos::new(&fine, "1", folder.path()).unwrap().known(7), Some(row));
+        let worse = Made { share: 0.4, steal: 0.0, fails: false };
+        let mut chaos = Chaos::new(&worse, "2", folder.path()).unwrap();
+        assert_eq!(chaos.known(7), None);
+        let row = chaos.run(7).unwrap();
+        assert_eq!((row.violations.len(), row.violations[0].0.as_str()), (1, "starved"), "{row:?}");
+        assert_eq!(std::fs::read_to_string(plan).unwrap(), chaos.sequence(7).plan());
+        assert_eq!(chaos.known(7), Some(row));
+    }
+
+    #[test]
+    fn what_the_harness_disturbs_is_tried_again_and_never_judged() {
+        for (steal, fails) in [(0.2, false), (0.0, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let disturbed = Made { share: 0.1, steal, fails };
+            let mut chaos = Chaos::new(&disturbed, "1", folder.path()).unwrap();
+            let row = chaos.run(3).unwrap();
+            assert!(!row.passed() && row.violations.is_empty(), "{row:?}");
+            assert_eq!(row.rejected.len(), 1, "{row:?}");
+            let text = std::fs::read_to_string(folder.path().join("chaos.jsonl")).unwrap();
+            assert_eq!(text.lines().count(), ATTEMPTS);
+            assert_eq!(chaos.known(3), Some(row));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Whether the process of a box is there, and what waits for one that stands still.
+
+use std::collections::VecDeque;
+
+use forebay_core::units::{Duration, Timestamp};
+
+/// A sendbox whose heartbeat is older gets no more packets: the kernel forwards them.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// What waits for a process at the most: the frames of a sendbox's receive ring, and the boundaries in the
+/// ring of a receivebox's sampler.
+const RING: usize = 4096;
+/// Datagrams in the socket of a process, some 200 kB.
+const DATAGRAMS: usize = 256;
+
+/// The process of a box; `T` is what the kernel leaves in a ring for it.
+#[derive(Debug)]
+pub(crate) struct Process<T> {
+    state: State,
+    ring: VecDeque<T>,
+    datagrams: VecDeque<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Stopped { since: Timestamp },
+    Dead,
+}
+
+impl<T> Default for Process<T> {
+    fn default() -> Self {
+        Self { state: State::Running, ring: VecDeque::new(), datagrams: VecDeque::new() }
+    }
+}
+
+impl<T> Process<T> {
+    pub fn is_running(&self) -> bool {
+        self.state == State::Running
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.state == State::Dead
+    }
+
+    /// The kernel still hands over what comes.
+    pub fn beats(&self, now: Timestamp) -> bool {
+        match self.state {
+            State::Running => true,
+            State::Stopped { since } => now.saturating_since(since) < HEARTBEAT,
+            State::Dead => false,
+        }
+    }
+
+    pub fn stop(&mut self, now: Timestamp) {
+        if self.is_running() {
+            self.state = State::Stopped { since: now };
+        }
+    }
+
+    /// It ends; what waited for it is left to the caller.
+    pub fn kill(&mut self) -> VecDeque<T> {
+        self.state = State::Dead;
+        self.datagrams.clear();
+        std::mem::take(&mut self.ring)
+    }
+
+    /// It goes on with what has waited for it.
+    pub fn go_on(&mut self) -> (VecDeque<T>, VecDeque<Vec<u8>>) {
+        if let State::Stopped { .. } = self.state {
+            self.state = State::Running;
+        }
+        (std::mem::take(&mut self.ring), std::mem::take(&mut self.datagrams))
+    }
+
+    /// Leaves something in the ring; gives it back if that is full.
+    pub fn leave(&mut self, item: T) -> Option<T> {
+        if self.ring.len() == RING {
+            return Some(item);
+        }
+        self.ring.push_back(item);
+        None
+    }
+
+    /// Leaves a datagram in the socket of a process that stands still; what finds no room is lost.
+    pub fn leave_datagram(&mut self, datagram: &[u8]) {
+        if !self.is_dead() && self.datagrams.len() < DATAGRAMS {
+            self.datagrams.push_back(datagram.to_vec());
+        }
+    }
+
+    /// What waits in the ring.
+    #[cfg(debug_assertions)]
+    pub fn waiting(&self) -> u64 {
+        self.ring.len() as u64
+    }
+}
