@@ -33,7 +33,27 @@ impl XdpLink {
     /// Attaches `program` to the device, natively where the driver can.
     pub(crate) fn attach(program: BorrowedFd<'_>, ifindex: u32) -> Result<Self, Error> {
         let device = device_name(ifindex)?;
-        refuse_foreign(&device, ifindex)?;
+        // Asked again once the driver has refused: somebody may have been faster.
+        Self::attach_unless(program, &device, ifindex, || refuse_foreign(&device, ifindex))
+    }
+
+    /// The same for a device that has taken the place of one that was deleted, by bpf(2) alone: the
+    /// caller may have given up all else. A link never replaces a program.
+    pub(crate) fn attach_anew(
+        program: BorrowedFd<'_>,
+        device: &str,
+        ifindex: u32,
+    ) -> Result<Self, Error> {
+        Self::attach_unless(program, device, ifindex, || Ok(()))
+    }
+
+    fn attach_unless(
+        program: BorrowedFd<'_>,
+        device: &str,
+        ifindex: u32,
+        refuse: impl Fn() -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        refuse()?;
         for (mode, flags) in
             [(XdpMode::Native, XDP_FLAGS_DRV_MODE), (XdpMode::Generic, XDP_FLAGS_SKB_MODE)]
         {
@@ -44,10 +64,9 @@ impl XdpLink {
                 }
                 Err(error) if mode == XdpMode::Native => {
                     tracing::debug!(%device, %error, "driver refuses native XDP");
-                    // Somebody may have been faster than us since the check above.
-                    refuse_foreign(&device, ifindex)?;
+                    refuse()?;
                 }
-                Err(source) => return Err(Error::Attach { device, source }),
+                Err(source) => return Err(Error::Attach { device: device.to_string(), source }),
             }
         }
         unreachable!("the last mode returns")
@@ -89,6 +108,25 @@ fn refuse_foreign(device: &str, ifindex: u32) -> Result<(), Error> {
     match ids.into_iter().find(|&id| id != 0) {
         Some(program_id) => Err(Error::Foreign { device: device.to_string(), program_id }),
         None => Ok(()),
+    }
+}
+
+/// Whether programs stand at a device's way in or out (tcx), of the current network namespace: its
+/// filters since Linux 6.6. Needs `CAP_NET_ADMIN`.
+pub fn has_tcx(ifindex: u32, is_egress: bool) -> io::Result<bool> {
+    let kind = if is_egress { libbpf_sys::BPF_TCX_EGRESS } else { libbpf_sys::BPF_TCX_INGRESS };
+    // SAFETY: the options are plain numbers and null pointers, for which zero is valid.
+    let mut options: libbpf_sys::bpf_prog_query_opts = unsafe { std::mem::zeroed() };
+    options.sz = size_of_val(&options) as _;
+    // SAFETY: the options outlive the call.
+    let status = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex as i32, kind, &mut options) };
+    match -status {
+        // Kernels before know no such place.
+        0 | libc::ENOENT | libc::EINVAL => {
+            // SAFETY: both members of the union are this number.
+            Ok(status == 0 && unsafe { options.__bindgen_anon_1.prog_cnt } > 0)
+        }
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 

@@ -13,7 +13,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::attach::{XdpLink, XdpMode};
-use crate::key::{address_key, mac_key, mac_of_key, prefix_key};
+use crate::key::{address_key, mac_key, prefix_key};
 use crate::mapped::MappedWords;
 use crate::{Error, program};
 
@@ -96,6 +96,14 @@ impl Capture {
         Ok(capture)
     }
 
+    /// Attaches the program to another device, after the one before was deleted: counters, settings and
+    /// prefixes stay, the socket has to be set again. Needs no more than bpf(2), with `CAP_BPF`.
+    pub fn attach_anew(&mut self, device: &str, ifindex: u32) -> Result<(), Error> {
+        self.link = None;
+        self.link = Some(XdpLink::attach_anew(self.program.as_fd(), device, ifindex)?);
+        Ok(())
+    }
+
     fn load(options: CaptureOptions) -> Result<Self, Error> {
         program::quiet_libbpf();
         let mut storage = MaybeUninit::uninit();
@@ -159,26 +167,18 @@ impl Capture {
         self.destinations.delete(&prefix_key(prefix)?).map_err(Error::map("destinations"))
     }
 
-    /// Lets packets to one of the box's own addresses pass, though a prefix may hold it.
-    pub fn add_own_address(&self, address: IpAddr) -> Result<(), Error> {
-        self.own.update(&address_key(address), &[1], MapFlags::ANY).map_err(Error::map("own"))
+    /// Lets packets to these addresses pass from now on, the box's own, though a prefix may hold them,
+    /// and to no others given before. At most 1024.
+    pub fn set_own_addresses(&self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
+        let keys = addresses.iter().map(|address| address_key(*address).to_vec()).collect();
+        program::set_keys("own", &self.own, &keys)
     }
 
     /// Lets frames to these Ethernet addresses pass from now on, those of the box's own devices, and
     /// to no others given before. At most 1024.
     pub fn set_own_macs(&self, macs: &BTreeSet<[u8; 6]>) -> Result<(), Error> {
-        // What stays is never missing in between.
-        for mac in macs {
-            self.own_macs
-                .update(&mac_key(*mac), &[1], MapFlags::ANY)
-                .map_err(Error::map("own_macs"))?;
-        }
-        let held: Vec<Vec<u8>> = self.own_macs.keys().collect();
-        for key in held.iter().filter(|key| !mac_of_key(key).is_some_and(|mac| macs.contains(&mac)))
-        {
-            self.own_macs.delete(key).map_err(Error::map("own_macs"))?;
-        }
-        Ok(())
+        let keys = macs.iter().map(|mac| mac_key(*mac).to_vec()).collect();
+        program::set_keys("own_macs", &self.own_macs, &keys)
     }
 
     /// Lets frames of more than `bytes` pass from now on (Ethernet header to payload, without FCS):
@@ -278,9 +278,12 @@ mod tests {
         for prefix in ["10.2.0.0/16", "2001:db8::/32"] {
             capture.add_prefix(prefix.parse().unwrap()).unwrap();
         }
-        for own in ["10.2.0.9", "2001:db8::9"] {
-            capture.add_own_address(own.parse().unwrap()).unwrap();
-        }
+        let mut own: BTreeSet<IpAddr> =
+            ["10.2.0.9", "2001:db8::9"].map(|own| own.parse().unwrap()).into();
+        own.insert("10.2.0.1".parse().unwrap());
+        capture.set_own_addresses(&own).unwrap();
+        own.remove(&"10.2.0.1".parse().unwrap());
+        capture.set_own_addresses(&own).unwrap();
         capture.beat();
         let mut tagged = v4([10, 2, 0, 1]);
         tagged.splice(12..12, [0x81, 0, 0, 5]);

@@ -52,11 +52,6 @@ pub(crate) fn mac_key(mac: [u8; 6]) -> [u8; 8] {
     key
 }
 
-/// Undoes [`mac_key`].
-pub(crate) fn mac_of_key(key: &[u8]) -> Option<[u8; 6]> {
-    key.first_chunk().copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

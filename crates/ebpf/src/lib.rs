@@ -21,7 +21,7 @@ mod program;
 mod sampler;
 pub mod tcp;
 
-pub use attach::XdpMode;
+pub use attach::{XdpMode, has_tcx};
 pub use capture::{Capture, CaptureCounters, CaptureOptions, STAMP_LEN};
 pub use error::Error;
 pub use sampler::{Boundary, BundleCounters, Sampler, SamplerBundle};

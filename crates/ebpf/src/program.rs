@@ -1,6 +1,7 @@
 //! What the loaders share: descriptors and counters that outlive the skeleton.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Once;
@@ -16,6 +17,22 @@ thread_local! {
 
 /// Bounds [`PRINTED`]; the verifier's log of our programs is a few hundred lines.
 const PRINTED_MAX: usize = 1 << 20;
+
+/// Makes the keys of a hash map of ones `wanted`. What stays is never missing in between.
+pub(crate) fn set_keys(
+    name: &'static str,
+    map: &MapHandle,
+    wanted: &BTreeSet<Vec<u8>>,
+) -> Result<(), Error> {
+    for key in wanted {
+        map.update(key, &[1], MapFlags::ANY).map_err(Error::map(name))?;
+    }
+    let held: Vec<Vec<u8>> = map.keys().collect();
+    for key in held.iter().filter(|key| !wanted.contains(*key)) {
+        map.delete(key).map_err(Error::map(name))?;
+    }
+    Ok(())
+}
 
 /// Keeps what libbpf prints, the verifier's log included, off the terminal.
 pub(crate) fn quiet_libbpf() {

@@ -100,6 +100,14 @@ impl Sampler {
         Ok(sampler)
     }
 
+    /// Attaches the program to another device, after the one before was deleted: bundles and counters
+    /// stay. Needs no more than bpf(2), with `CAP_BPF`.
+    pub fn attach_anew(&mut self, device: &str, ifindex: u32) -> Result<(), Error> {
+        self.link = None;
+        self.link = Some(XdpLink::attach_anew(self.program.as_fd(), device, ifindex)?);
+        Ok(())
+    }
+
     fn load() -> Result<Self, Error> {
         program::quiet_libbpf();
         let mut storage = MaybeUninit::uninit();

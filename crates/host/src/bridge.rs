@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
-use crate::netlink::{self, HEADER, attribute};
+use crate::netlink::{self, HEADER, all_attributes, attribute};
 
 /// Why the kernel would not carry frames between two devices on its own.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +190,13 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_INFO_DATA: u16 = 2;
 const IFLA_BRPORT_STATE: u16 = 1;
+const IFLA_BRPORT_ISOLATED: u16 = 33;
+const IFLA_BRPORT_LOCKED: u16 = 39;
+const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
+const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
 const IFF_UP: u32 = 1;
 const IFF_LOWER_UP: u32 = 1 << 16;
 /// `struct ifinfomsg`, behind the header.
@@ -212,6 +218,14 @@ struct Link {
     bridge: Option<u32>,
     /// Its state there.
     state: Option<PortState>,
+    /// No other isolated port may reach it, or it them.
+    is_isolated: bool,
+    /// It takes frames of known stations only (802.1X).
+    is_locked: bool,
+    /// Itself a bridge: it heeds VLANs.
+    heeds_vlans: bool,
+    /// Itself a bridge: iptables sees what it forwards.
+    calls_iptables: bool,
 }
 
 impl Link {
@@ -236,17 +250,106 @@ impl Link {
         let flags = u32::from_ne_bytes(flags.ok_or(io::ErrorKind::InvalidData)?);
         let link = message.get(HEADER + LINK_HEADER..).unwrap_or_default();
         let info = attribute(link, IFLA_LINKINFO).unwrap_or_default();
+        let own = attribute(info, IFLA_INFO_DATA).unwrap_or_default();
+        let is_set = |of: &[u8], kind| attribute(of, kind).is_some_and(|value| value == [1]);
+        let is_bridge = attribute(info, IFLA_INFO_KIND).is_some_and(|kind| kind == b"bridge\0");
+        let alone = Self {
+            flags,
+            bridge: None,
+            state: None,
+            is_isolated: false,
+            is_locked: false,
+            heeds_vlans: is_bridge && is_set(own, IFLA_BR_VLAN_FILTERING),
+            calls_iptables: is_bridge
+                && [IFLA_BR_NF_CALL_IPTABLES, IFLA_BR_NF_CALL_IP6TABLES]
+                    .iter()
+                    .any(|kind| is_set(own, *kind)),
+        };
         // Bonds and the like are masters too.
         let kind = attribute(info, IFLA_INFO_SLAVE_KIND);
         if kind.is_none_or(|kind| !kind.starts_with(b"bridge\0")) {
-            return Ok(Self { flags, bridge: None, state: None });
+            return Ok(alone);
         }
         let master = attribute(link, IFLA_MASTER).and_then(|index| index.try_into().ok());
-        let port = attribute(info, IFLA_INFO_SLAVE_DATA);
-        let state = port.and_then(|port| attribute(port, IFLA_BRPORT_STATE)?.first().copied());
-        Ok(Self { flags, bridge: master.map(u32::from_ne_bytes), state: state.map(PortState) })
+        let port = attribute(info, IFLA_INFO_SLAVE_DATA).unwrap_or_default();
+        let state = attribute(port, IFLA_BRPORT_STATE).and_then(|state| state.first().copied());
+        Ok(Self {
+            bridge: master.map(u32::from_ne_bytes),
+            state: state.map(PortState),
+            is_isolated: is_set(port, IFLA_BRPORT_ISOLATED),
+            is_locked: is_set(port, IFLA_BRPORT_LOCKED),
+            ..alone
+        })
     }
 }
+
+/// What a bridge lets pass between two of its ports, beside their states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// Both ports are isolated: nothing passes between them.
+    pub is_isolated: bool,
+    /// The first port takes frames of known stations only (802.1X).
+    pub is_locked: bool,
+    /// Frames without a tag would leave with that of this VLAN, or not at all.
+    pub other_vlan: Option<u16>,
+    /// iptables may see what passes.
+    pub calls_iptables: bool,
+}
+
+/// The passage from `lan` to `wan`, ports of one bridge.
+pub fn passage(lan: &str, wan: &str) -> io::Result<Passage> {
+    let (lan_index, wan_index) = (if_nametoindex(lan)?, if_nametoindex(wan)?);
+    let links = [Link::parse(&ask(lan_index)?)?, Link::parse(&ask(wan_index)?)?];
+    let bridge = links[0].bridge.ok_or(io::ErrorKind::NotFound)?;
+    let bridge = Link::parse(&ask(bridge)?)?;
+    let other_vlan = if bridge.heeds_vlans {
+        let (of_lan, of_wan) = (vlans(lan_index)?, vlans(wan_index)?);
+        // Without one the port takes no frame without a tag: 0 is no VLAN (802.1Q).
+        let own = of_lan.iter().find(|vlan| vlan.0 & BRIDGE_VLAN_INFO_PVID != 0);
+        let vid = own.map_or(0, |vlan| vlan.1);
+        let leaves_as_is =
+            of_wan.iter().any(|vlan| vlan.1 == vid && vlan.0 & BRIDGE_VLAN_INFO_UNTAGGED != 0);
+        (!leaves_as_is).then_some(vid)
+    } else {
+        None
+    };
+    Ok(Passage {
+        is_isolated: links.iter().all(|link| link.is_isolated),
+        is_locked: links[0].is_locked,
+        other_vlan,
+        calls_iptables: bridge.calls_iptables,
+    })
+}
+
+/// The VLANs of a port: `BRIDGE_VLAN_INFO_*` and the number of each.
+fn vlans(ifindex: u32) -> io::Result<Vec<(u16, u16)>> {
+    let mut body = vec![0; LINK_HEADER];
+    body[0] = libc::AF_BRIDGE as u8;
+    let mask = [8_u16.to_ne_bytes(), IFLA_EXT_MASK.to_ne_bytes()].concat();
+    body.extend_from_slice(&mask);
+    body.extend_from_slice(&RTEXT_FILTER_BRVLAN.to_ne_bytes());
+    let ports = netlink::dump(RTM_GETLINK, &body)?;
+    let port = ports.iter().find(|message| {
+        message.get(HEADER + 4..HEADER + 8).is_some_and(|index| index == ifindex.to_ne_bytes())
+    });
+    let link = port.and_then(|port| port.get(HEADER + LINK_HEADER..)).unwrap_or_default();
+    let infos = all_attributes(attribute(link, IFLA_AF_SPEC).unwrap_or_default());
+    let vlan = |(kind, payload): (u16, &[u8])| {
+        let [flags0, flags1, vid0, vid1] = *payload else { return None };
+        let vlan = (u16::from_ne_bytes([flags0, flags1]), u16::from_ne_bytes([vid0, vid1]));
+        (kind == IFLA_BRIDGE_VLAN_INFO).then_some(vlan)
+    };
+    Ok(infos.filter_map(vlan).collect())
+}
+
+// include/uapi/linux/if_link.h, if_bridge.h, rtnetlink.h
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_EXT_MASK: u16 = 29;
+const RTEXT_FILTER_BRVLAN: u32 = 2;
+const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+const BRIDGE_VLAN_INFO_PVID: u16 = 2;
+const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
 
 #[cfg(test)]
 mod tests {

@@ -35,6 +35,18 @@ pub enum EgressError {
     },
 }
 
+impl EgressError {
+    /// What was found.
+    pub fn found(&self) -> String {
+        match self {
+            Self::Foreign { device, kind } => {
+                format!("{device} has the qdisc {kind}, which somebody put there")
+            }
+            Self::Os { .. } => self.to_string(),
+        }
+    }
+}
+
 /// The command that gives a device the kernel's own qdisc again.
 pub fn fix(device: &str) -> String {
     format!("tc qdisc del dev {device} root")
@@ -62,11 +74,31 @@ impl RootQdisc {
 pub fn root_qdisc(device: &str) -> Result<Option<RootQdisc>, EgressError> {
     let os = |source| EgressError::Os { device: device.into(), source };
     let ifindex = if_nametoindex(device).map_err(|error| os(error.into()))?;
+    let root = qdiscs(ifindex).map_err(os)?.into_iter().find(|qdisc| qdisc.parent == TC_H_ROOT);
+    Ok(root.map(|qdisc| RootQdisc { kind: qdisc.kind, handle: qdisc.handle }))
+}
+
+/// A qdisc and what it hangs below.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Qdisc {
+    pub kind: String,
+    pub handle: u32,
+    pub parent: u32,
+}
+
+/// All qdiscs of a device.
+pub(crate) fn qdiscs(ifindex: u32) -> io::Result<Vec<Qdisc>> {
+    // Kernels differ in whether they heed the device: those of all may come.
+    let messages = netlink::dump(RTM_GETQDISC, &about(ifindex, 0))?;
+    Ok(messages.iter().filter_map(|message| qdisc_of(message, ifindex)).collect())
+}
+
+/// `struct tcmsg`: a question about what hangs below `parent` at a device.
+pub(crate) fn about(ifindex: u32, parent: u32) -> [u8; QDISC_HEADER] {
     let mut body = [0; QDISC_HEADER];
     body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-    // Kernels differ in whether they heed the device: those of all may come.
-    let messages = netlink::dump(RTM_GETQDISC, &body).map_err(os)?;
-    Ok(messages.iter().find_map(|message| root_of(message, ifindex)))
+    body[12..16].copy_from_slice(&parent.to_ne_bytes());
+    body
 }
 
 /// Refuses a `device` whose root qdisc somebody put there.
@@ -86,16 +118,16 @@ const TC_H_ROOT: u32 = 0xffff_ffff;
 /// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
 const QDISC_HEADER: usize = 20;
 
-/// The qdisc of the kernel's message, if it is the root of this device.
-fn root_of(message: &[u8], ifindex: u32) -> Option<RootQdisc> {
+/// The qdisc of the kernel's message, if it is of this device.
+fn qdisc_of(message: &[u8], of: u32) -> Option<Qdisc> {
     let body: &[u8; QDISC_HEADER] = message.get(HEADER..)?.first_chunk()?;
     let word = |at: usize| u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
-    if (word(4), word(12)) != (ifindex, TC_H_ROOT) {
+    if word(4) != of {
         return None;
     }
     let kind = attribute(&message[HEADER + QDISC_HEADER..], TCA_KIND)?;
     let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_string();
-    Some(RootQdisc { kind, handle: word(8) })
+    Some(Qdisc { kind, handle: word(8), parent: word(12) })
 }
 
 #[cfg(test)]
@@ -136,21 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_root_of_the_device_asked_for_counts() {
+    fn only_a_whole_message_about_the_device_asked_for_counts() {
         let message = |ifindex: u32, handle: u32, parent: u32| {
             let words = [0, ifindex, handle, parent, 0].map(u32::to_ne_bytes).concat();
             [&[0; HEADER][..], &words, &[8, 0, 1, 0], b"htb\0"].concat()
         };
-        let htb = RootQdisc { kind: "htb".into(), handle: 0x1_0000 };
-        assert!(htb.is_foreign());
-        assert_eq!(root_of(&message(7, 0x1_0000, TC_H_ROOT), 7), Some(htb));
-        // Below a class, at the way in, and of another device.
-        for (ifindex, parent) in [(7, 0x1_0001), (7, 0xffff_fff1), (8, TC_H_ROOT)] {
-            assert_eq!(root_of(&message(ifindex, 0x2_0000, parent), 7), None);
-        }
+        let htb = Qdisc { kind: "htb".into(), handle: 0x1_0000, parent: TC_H_ROOT };
+        assert_eq!(qdisc_of(&message(7, 0x1_0000, TC_H_ROOT), 7), Some(htb));
+        assert_eq!(qdisc_of(&message(8, 0x2_0000, TC_H_ROOT), 7), None);
         let whole = message(7, 0x1_0000, TC_H_ROOT);
         for len in 0..whole.len() {
-            assert_eq!(root_of(&whole[..len], 7), None, "cut at {len}");
+            assert_eq!(qdisc_of(&whole[..len], 7), None, "cut at {len}");
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod egress;
 pub mod emulator;
 pub mod ethernet;
+pub mod filters;
 pub mod generator;
 pub mod log;
 mod netlink;

@@ -1,10 +1,12 @@
-//! Questions to the kernel over rtnetlink(7), in the current network namespace.
+//! Questions to the kernel over netlink(7), most of them rtnetlink(7), in the current network namespace.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    socket,
 };
 
 /// Bytes of `struct nlmsghdr`: length, type, flags, sequence number and port.
@@ -16,12 +18,14 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 /// `NLM_F_ROOT | NLM_F_MATCH`: all that there are.
 const NLM_F_DUMP: u16 = 0x300;
+/// Without the flags that some kernels and families add to a type.
+const NLA_TYPE_MASK: u16 = 0x3fff;
 /// More than the kernel puts into one datagram, and than one link without its virtual functions takes.
 const ANSWER_BYTES: usize = 1 << 16;
 
 /// The kernel's one message in answer to `kind` about what `body` says; it may be a [`refusal`].
 pub fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
-    receive(&request(kind, 0, body)?)
+    receive(&request(SockProtocol::NetlinkRoute, kind, 0, body)?)
 }
 
 /// All messages of the kernel in answer to a dump of `kind`.
@@ -30,7 +34,12 @@ pub fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
 ///
 /// What the kernel refuses with, and a message that is cut off.
 pub fn dump(kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let kernel = request(kind, NLM_F_DUMP, body)?;
+    dump_of(SockProtocol::NetlinkRoute, kind, body)
+}
+
+/// As [`dump`], of another part of the kernel.
+pub fn dump_of(protocol: SockProtocol, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let kernel = request(protocol, kind, NLM_F_DUMP, body)?;
     let mut messages = Vec::new();
     loop {
         let datagram = receive(&kernel)?;
@@ -59,17 +68,42 @@ pub fn refusal(message: &[u8]) -> io::Result<()> {
     Err(io::Error::from_raw_os_error(-code))
 }
 
-/// The payload of the attribute `wanted` (`struct rtattr`: length, type, payload, padding to 4).
-pub fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    while let [len0, len1, kind0, kind1, ..] = *attributes {
+/// The payload of the attribute `wanted`.
+pub fn attribute(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    all_attributes(attributes).find_map(|(kind, payload)| (kind == wanted).then_some(payload))
+}
+
+/// Type and payload of each attribute (`struct rtattr`: length, type, payload, padding to 4).
+pub fn all_attributes(mut attributes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let [len0, len1, kind0, kind1, ..] = *attributes else { return None };
         let len = usize::from(u16::from_ne_bytes([len0, len1]));
         let payload = attributes.get(4..len)?;
-        if u16::from_ne_bytes([kind0, kind1]) == wanted {
-            return Some(payload);
-        }
         attributes = attributes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([kind0, kind1]) & NLA_TYPE_MASK, payload))
+    })
+}
+
+/// A socket that is readable when something changed in one of `groups`, a bit each (the first of a
+/// family is bit 0).
+pub fn subscribe(protocol: SockProtocol, groups: u32) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let kernel = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
+    bind(kernel.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+    Ok(kernel)
+}
+
+/// Takes all that a subscription has told so far, whatever it was.
+pub fn drain(subscription: &OwnedFd) -> io::Result<()> {
+    let mut message = [0; 1 << 12];
+    loop {
+        match recv(subscription.as_raw_fd(), &mut message, MsgFlags::empty()) {
+            // ENOBUFS: so much that some was lost.
+            Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
     }
-    None
 }
 
 fn kind_of(message: &[u8]) -> Option<u16> {
@@ -77,13 +111,8 @@ fn kind_of(message: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes([header[4], header[5]]))
 }
 
-fn request(kind: u16, flags: u16, body: &[u8]) -> io::Result<OwnedFd> {
-    let kernel = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
+fn request(protocol: SockProtocol, kind: u16, flags: u16, body: &[u8]) -> io::Result<OwnedFd> {
+    let kernel = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
     let mut request = vec![0; HEADER];
     request[..4].copy_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
     request[4..6].copy_from_slice(&kind.to_ne_bytes());

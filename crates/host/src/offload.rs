@@ -110,6 +110,26 @@ pub enum OffloadError {
     },
 }
 
+impl OffloadError {
+    /// What was found, and the command that mends it, if any does.
+    pub fn found_and_fix(&self) -> (String, String) {
+        match self {
+            Self::Active { device, active } => {
+                let list: String = active.iter().map(|offload| format!(" {offload}")).collect();
+                (
+                    format!("{device} has on:{list}"),
+                    format!("ethtool -K {device}{}", arguments(active)),
+                )
+            }
+            Self::Merged { device } => {
+                let found = format!("{device} merges packets, and its driver runs no XDP program");
+                (found, format!("ethtool -K {device} gro off"))
+            }
+            Self::Os { .. } => (self.to_string(), "look at `ethtool -k`".into()),
+        }
+    }
+}
+
 fn arguments(active: &[Offload]) -> String {
     active.iter().map(|offload| format!(" {offload} off")).collect()
 }
@@ -167,11 +187,21 @@ pub fn disable_all(device: &str) -> Result<(), OffloadError> {
 
 /// Switches an offload off, as far as the device obeys.
 pub fn disable(device: &str, offload: Offload) -> Result<(), OffloadError> {
+    switch(device, offload, false)
+}
+
+/// Switches an offload on, as far as the device obeys.
+pub(crate) fn enable(device: &str, offload: Offload) -> Result<(), OffloadError> {
+    switch(device, offload, true)
+}
+
+fn switch(device: &str, offload: Offload, on: bool) -> Result<(), OffloadError> {
     let (read, write, bit) = offload.command();
     // The flags share a word, so that the others are kept as they are.
     let value = ethtool_value(device, read, 0).map_err(os_error(device, offload))?;
-    // 1 bit means a plain switch, written as 0.
-    ethtool_value(device, write, value & !bit).map_err(os_error(device, offload))?;
+    // 1 bit means a plain switch, written as 0 or 1.
+    let value = if on { value | bit } else { value & !bit };
+    ethtool_value(device, write, value).map_err(os_error(device, offload))?;
     Ok(())
 }
 

@@ -361,10 +361,6 @@ pub struct BundleRecord {
     /// Rows missing above because the trace's writer was too slow: must be zero in a valid run.
     #[serde(default)]
     pub rows_lost: u64,
-    /// Its boxes that ended though no fault had ended them, or did not end when they were told to, and
-    /// why. Only runs with upsets go on without them; others fail.
-    #[serde(default)]
-    pub deaths: Vec<String>,
 }
 
 /// An attack on the messages of a bundle: what the attacker sent, and what the box made of it.

@@ -134,7 +134,7 @@ fn captured_port() -> (XdpPort, Capture) {
     let capture = Capture::attach(port.ifindex(), options).unwrap();
     capture.set_socket(port.queue(), port.as_fd()).unwrap();
     capture.add_prefix("10.2.0.0/24".parse().unwrap()).unwrap();
-    capture.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+    capture.set_own_addresses(&["10.2.0.9".parse().unwrap()].into()).unwrap();
     (port, capture)
 }
 

@@ -336,9 +336,6 @@ pub struct BundleRow {
     pub boundaries_lost: u64,
     /// Rows missing above because the trace's writer was too slow.
     pub rows_lost: u64,
-    /// Its boxes that ended though no fault had ended them, or did not end when they were told to, and
-    /// why: only of runs that go on without them.
-    pub deaths: Vec<String>,
 }
 
 /// Hostile messages to a box, and what it made of them.

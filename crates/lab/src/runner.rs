@@ -252,7 +252,9 @@ fn run_attempts(
         report(Report::Begins(attempt))?;
         let (evaluation, host) = match attempt_job(job, backend, options, report) {
             Ok(result) => result,
-            Err(RunnerError::Backend(BackendError::Failed(reason))) => {
+            Err(RunnerError::Backend(
+                BackendError::Failed(reason) | BackendError::BoxDied(reason),
+            )) => {
                 failure = Some(reason.clone());
                 let invalid = vec![format!("failed: {reason}")];
                 (Evaluation { invalid, ..Evaluation::default() }, json!({}))

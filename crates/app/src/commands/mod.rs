@@ -13,6 +13,8 @@ mod link;
 mod list;
 mod man;
 mod native;
+#[cfg(feature = "host")]
+mod observe;
 mod plan;
 mod platforms;
 mod replay;
@@ -106,6 +108,10 @@ pub enum Command {
     Completions(man::Completions),
     /// Print the manual page.
     Man(man::Man),
+    /// Watch the devices of a box.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    Observe(observe::Observe),
     /// Run one program of a testbed.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -140,6 +146,8 @@ impl Command {
             Self::Trace(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::Observe(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
         }

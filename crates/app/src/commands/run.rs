@@ -199,7 +199,7 @@ pub fn bad_plan(error: PlanError) -> anyhow::Error {
 /// So does a back end that cannot run here, but not a run that failed.
 pub fn bad_backend(error: BackendError) -> anyhow::Error {
     match error {
-        BackendError::Failed(_) => error.into(),
+        BackendError::Failed(_) | BackendError::BoxDied(_) => error.into(),
         error => BadInput(error.to_string()).into(),
     }
 }

@@ -10,7 +10,7 @@ use forebay_host::testbed::namespace::Namespace;
 use forebay_host::testbed::topology::{Site, Topology};
 
 use crate::alone;
-use crate::by_hand::{await_status, connect_the_sites, ip, start, write_sendbox};
+use crate::by_hand::{await_status, await_that, connect_the_sites, ip, start, write_sendbox};
 
 const PORT: u16 = 7000;
 /// Those of the left box's devices.
@@ -54,21 +54,31 @@ fn frames_longer_than_those_it_was_started_for_get_through() {
         (&sites.left_hosts, &["eth0"]),
         (&sites.right_hosts, &["eth0"]),
     ];
+    let counted = |name: &str| scene.counter(name);
     assert_eq!(scene.exchange(1472), DATAGRAMS, "as long as before");
-    assert_eq!(scene.counter("captured"), u64::from(DATAGRAMS));
-    for (namespace, names) in devices {
-        for name in names {
-            ip(namespace, &format!("link set dev {name} mtu 3000\n"));
+    assert_eq!(counted("captured"), u64::from(DATAGRAMS));
+    let set_mtu = |mtu: u16| {
+        for (namespace, names) in devices {
+            for name in names {
+                ip(namespace, &format!("link set dev {name} mtu {mtu}\n"));
+            }
         }
-    }
-    // Longer than the buffers of the process, and than what its ring holds.
-    for (round, payload) in [(1, 1600), (2, 2972)] {
+    };
+    set_mtu(3000);
+    await_that("packets are handed back", || counted("handed_back") == 1);
+    // Short ones too: the long ones would overtake them.
+    for payload in [1472, 1600, 2972] {
         assert_eq!(scene.exchange(payload), DATAGRAMS, "{payload} bytes");
-        assert_eq!(scene.counter("passed_long"), round * u64::from(DATAGRAMS));
     }
-    assert_eq!(scene.exchange(1472), DATAGRAMS, "as long as before");
-    assert_eq!(scene.counter("captured"), 2 * u64::from(DATAGRAMS));
-    assert_eq!(scene.counter("oversized"), 0);
+    assert_eq!(counted("captured"), u64::from(DATAGRAMS));
+    let status = await_status(&scene.folder.path().join("box.sock"));
+    assert_eq!(status.void[0].condition, "frame size", "{:?}", status.void);
+    assert!(status.table().contains("started for 1500"), "{}", status.table());
+    set_mtu(1500);
+    await_that("packets are taken again", || {
+        scene.exchange(1472) == DATAGRAMS && counted("captured") > u64::from(DATAGRAMS)
+    });
+    assert_eq!((counted("oversized"), counted("handed_back")), (0, 1));
 }
 
 /// A sendbox without a receivebox between two hosts.

@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod clean_stop;
+mod conditions;
 mod flood;
 mod kernel_path;
 #[path = "../outputs/mod.rs"]

@@ -16,10 +16,10 @@ use forebay_ebpf::{Capture, CaptureOptions};
 use nix::sched::{CloneFlags, unshare};
 use serde::Serialize;
 
+use super::conditions::{Condition, Devices, Fault};
 use super::config::{Config, Role};
 use super::{keys, privileges};
 use crate::agent::features;
-use crate::bridge::{self, BridgeError};
 use crate::egress;
 use crate::ethernet;
 use crate::offload;
@@ -97,11 +97,24 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
         };
         checks.extend(examine_device(device, place));
     }
-    if let Some((lan, wan)) = config.and_then(|config| Some((config.lan.as_ref()?, &config.wan))) {
-        checks.push(common_bridge(lan, wan));
-        checks.push(frame_sizes(lan, wan));
+    if let Some(config) = config {
+        checks.extend(conditions_of(&Devices::of(config)));
     }
     checks
+}
+
+/// All that a box asks of its devices, at the start and while it runs.
+fn conditions_of(devices: &Devices) -> Vec<Check> {
+    let check = |(condition, held): (&Condition, Result<String, Fault>)| {
+        let name = format!("{}: {}", devices.role, condition.name);
+        match held {
+            Ok(found) => Check::ok(&name, found),
+            Err(Fault { found, fix }) => {
+                Check::fail(&name, format!("{found}: {}", condition.reason), fix)
+            }
+        }
+    };
+    devices.examine().into_iter().map(check).collect()
 }
 
 /// Whether a box can run: no check failed.
@@ -342,31 +355,6 @@ fn qdisc(name: &str, device: &str, place: Place) -> Check {
     }
 }
 
-fn common_bridge(lan: &str, wan: &str) -> Check {
-    let name = format!("{lan}, {wan}: bridge");
-    match bridge::check(lan, wan) {
-        Ok(bridge) => Check::ok(&name, bridge),
-        Err(BridgeError::Apart(apart)) => Check::fail(&name, apart.found(), apart.fix()),
-        Err(BridgeError::Idle(idle)) => Check::fail(&name, idle.found(), idle.fix()),
-        Err(error) => Check::fail(&name, error.to_string(), "look at `ip link`"),
-    }
-}
-
-fn frame_sizes(lan: &str, wan: &str) -> Check {
-    let name = format!("{lan}, {wan}: MTU");
-    match (offload::mtu(lan), offload::mtu(wan)) {
-        (Ok(lan_mtu), Ok(wan_mtu)) if lan_mtu > wan_mtu => Check::fail(
-            &name,
-            format!("{lan_mtu} and {wan_mtu}: longer frames would be lost"),
-            format!("ip link set dev {lan} mtu {wan_mtu}"),
-        ),
-        (Ok(lan_mtu), Ok(wan_mtu)) => Check::ok(&name, format!("{lan_mtu} and {wan_mtu}")),
-        (Err(error), _) | (_, Err(error)) => {
-            Check::fail(&name, error.to_string(), "look at `ip link`")
-        }
-    }
-}
-
 fn frame_size(name: &str, device: &str) -> Check {
     match offload::mtu(device) {
         Ok(mtu) if mtu <= MTU_MAX => Check::ok(name, mtu.to_string()),
@@ -427,13 +415,17 @@ mod tests {
             ip("link set dev left mtu 9000");
             run("tc", &["qdisc", "add", "dev", "left", "root", "pfifo"]).unwrap();
             let mut checks = examine_device("left", Place::Wan);
-            checks.push(common_bridge("left", "right"));
-            checks.push(frame_sizes("left", "right"));
+            let (role, lan, wan) = (Role::Sendbox, Some("left".into()), "right".into());
+            let devices = Devices { role, lan, wan, room_bytes: None };
+            checks.extend(conditions_of(&devices));
             checks.push(queues("LAN", "left", Place::Lan));
             checks.push(queues("none", "left", Place::Unknown));
             checks.push(offloads::examine("watched", "left", Place::Watched));
             ip("link add br0 type bridge");
             checks.push(offloads::examine("merged", "br0", Place::Watched));
+            ip("link set dev left master br0");
+            ip("link set dev right master br0");
+            checks.extend(conditions_of(&devices));
             run("ethtool", &["-K", "left", "rxvlan", "off"]).unwrap();
             checks.push(offloads::examine("quiet", "left", Place::Watched));
             ip("tuntap add dev tun0 mode tun");
@@ -443,7 +435,7 @@ mod tests {
         let checks = checks.join().unwrap();
         let check = |what: &str| checks.iter().find(|check| check.name.ends_with(what)).unwrap();
         assert!(check("left: MTU").fix.contains("mtu 3822"), "{checks:?}");
-        assert_eq!(check("left, right: MTU").fix, "ip link set dev left mtu 1500");
+        assert_eq!(check("sendbox: MTU").fix, "ip link set dev left mtu 1500");
         assert_eq!(check("receive queues").verdict, Verdict::Ok, "{checks:?}");
         assert_eq!(check("LAN").verdict, Verdict::Fail, "{checks:?}");
         assert!(check("LAN").fix.starts_with("ethtool -L left combined 1"), "{checks:?}");
@@ -453,11 +445,11 @@ mod tests {
         assert_eq!(check("merged").verdict, Verdict::Warn, "{checks:?}");
         assert!(check("merged").fix.contains("ethtool -K br0 gro off"), "{checks:?}");
         assert_eq!(check("quiet").verdict, Verdict::Ok, "{checks:?}");
-        assert!(check("kind").found.contains("no Ethernet frames"), "{checks:?}");
+        assert!(check("tun0: kind").found.contains("no Ethernet frames"), "{checks:?}");
         assert_eq!(check("XDP").verdict, Verdict::Ok);
         assert_eq!(check("qdisc").verdict, Verdict::Fail, "{checks:?}");
         assert!(check("qdisc").fix.starts_with("tc qdisc del dev left root"), "{checks:?}");
-        assert!(check("bridge").fix.ends_with("dev right master br0"), "{checks:?}");
+        assert!(check("sendbox: bridge").fix.ends_with("dev right master br0"), "{checks:?}");
         assert!(check("carrier").fix.contains("dev left up"), "{checks:?}");
     }
 

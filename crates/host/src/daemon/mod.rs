@@ -5,12 +5,14 @@
 //! touches a disk, and the main thread serves the [`control`] socket and waits for signals
 //! ([`supervisor`]).
 
+pub mod conditions;
 pub mod config;
 pub mod control;
 pub mod doctor;
 pub mod keys;
 pub mod lateness;
 mod messages;
+pub mod observer;
 mod peer;
 pub mod privileges;
 pub mod receivebox;
@@ -29,9 +31,6 @@ use nix::ifaddrs::getifaddrs;
 
 pub use config::{BundleConfig, Config, ConfigError, Role};
 
-use crate::bridge::BridgeError;
-use crate::egress::EgressError;
-use crate::ethernet::EthernetError;
 use crate::offload::OffloadError;
 use crate::port::PortError;
 
@@ -50,18 +49,12 @@ pub enum DaemonError {
     /// A device.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A device carries no Ethernet frames.
+    /// A device is not as it must be.
     #[error(transparent)]
-    Ethernet(#[from] EthernetError),
-    /// A device does to frames what a box cannot bear.
+    Void(#[from] conditions::Void),
+    /// A device could not be asked, or did not obey.
     #[error(transparent)]
     Offload(#[from] OffloadError),
-    /// The ports are not those of one bridge, or it does not forward.
-    #[error(transparent)]
-    Bridge(#[from] BridgeError),
-    /// Somebody shapes where the packets of bundles would pass it by.
-    #[error(transparent)]
-    Egress(#[from] EgressError),
     /// A BPF program.
     #[error(transparent)]
     Ebpf(#[from] forebay_ebpf::Error),
@@ -88,14 +81,19 @@ fn unguessable() -> u64 {
     getrandom::u64().expect("the kernel's random numbers are ready once booted")
 }
 
-/// Addresses whose traffic belongs to no bundle: this machine's own, and those of the other boxes,
-/// so that the two boxes of a bundle leave out the same packets.
-fn own_addresses(config: &Config) -> io::Result<BTreeSet<IpAddr>> {
+/// Addresses of this machine.
+fn machine_addresses() -> io::Result<BTreeSet<IpAddr>> {
     let interfaces = getifaddrs()?.filter_map(|interface| interface.address);
     let own = interfaces.filter_map(|address| {
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
         v4.or(address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
     });
+    Ok(own.collect())
+}
+
+/// Addresses whose traffic belongs to no bundle, beside this machine's: those of the other boxes, so
+/// that the two boxes of a bundle leave out the same packets.
+fn message_addresses(config: &Config) -> BTreeSet<IpAddr> {
     let boxes = config.bundles.iter().map(|bundle| bundle.peer.ip());
-    Ok(own.chain(boxes).chain([config.listen.ip()]).collect())
+    boxes.chain([config.listen.ip()]).collect()
 }

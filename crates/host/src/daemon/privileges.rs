@@ -2,9 +2,10 @@
 //!
 //! | capability | for what | kept |
 //! |---|---|---|
-//! | CAP_NET_ADMIN | attaching XDP programs, large socket buffers | no |
+//! | CAP_NET_ADMIN | attaching XDP programs, large socket buffers; asking for packet filters | by the observer |
 //! | CAP_NET_RAW | AF_XDP sockets | no |
 //! | CAP_BPF | loading programs, making maps; later reading and setting maps | yes |
+//! | CAP_IPC_LOCK | rings of AF_XDP sockets, also of devices that are made again | yes |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
 //! | CAP_PERFMON | loading the programs of a congestion control (agent) | no |
 //!
@@ -33,7 +34,7 @@ const AGENT_SET_UP: [(Capability, &str); 3] = [
 ];
 
 /// Capabilities that stay until the end.
-const KEPT: [Capability; 1] = [Capability::CAP_BPF];
+const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
 
 /// The real-time priority of the packet thread: the second lowest, since the lowest belongs to the
 /// traffic generators of a testbed, which a box must be able to interrupt. It stands above every
@@ -69,9 +70,14 @@ fn check_all(needed: &[(Capability, &str)]) -> io::Result<()> {
 /// Gives up, in the calling thread, all that is not needed after set-up. Threads started later
 /// inherit the rest. A capability that is missing already is no error.
 pub fn drop_unneeded() -> io::Result<()> {
+    drop_all_but(&KEPT)
+}
+
+/// As [`drop_unneeded`], with other capabilities that stay.
+pub fn drop_all_but(kept: &[Capability]) -> io::Result<()> {
     let failed = |error: caps::errors::CapsError| io::Error::other(error);
     let held = caps::read(None, CapSet::Permitted).map_err(failed)?;
-    let kept: CapsHashSet = KEPT.into_iter().filter(|kept| held.contains(kept)).collect();
+    let kept: CapsHashSet = kept.iter().copied().filter(|kept| held.contains(kept)).collect();
     // Needs CAP_SETPCAP, which a daemon that is not root has not: it has no bounding set to use
     // either, since nothing it executes could gain from it under no_new_privs.
     if held.contains(&Capability::CAP_SETPCAP) {

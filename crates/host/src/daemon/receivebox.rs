@@ -16,15 +16,17 @@ use forebay_ebpf::{Boundary, Sampler, SamplerBundle, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
+use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::messages::Messages;
+use super::observer::{Observation, Observer};
 use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, own_addresses, peer, privileges, unguessable};
-use crate::offload::{self, Offload, OffloadError};
-use crate::{clock, ethernet, log};
+use super::{DaemonError, machine_addresses, message_addresses, peer, privileges, unguessable};
+use crate::offload::{self, Offload};
+use crate::{clock, log};
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
@@ -59,6 +61,10 @@ struct ReceiveboxWorker {
     tracer: Tracer,
     trace_writer: trace::Writer,
     next_counter_row: Timestamp,
+    observer: Observer,
+    seen: Observation,
+    /// The device that the sampler is attached to.
+    ifindex: u32,
     wan: String,
     realtime: bool,
     started: Timestamp,
@@ -76,9 +82,14 @@ impl ReceiveboxWorker {
             .map(|(bundle, keys)| Watch::new(bundle, keys, now))
             .collect();
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
-        let mut sampler = attach(&config.wan)?;
-        for address in own_addresses(config).map_err(DaemonError::SetUp)? {
-            sampler.add_own_address(address)?;
+        let devices = Devices::of(config);
+        devices.require()?;
+        let (observer, seen) = Observer::start(&devices).map_err(DaemonError::SetUp)?;
+        let ifindex = crate::port::ifindex(&config.wan)?;
+        let mut sampler = attach(&devices, ifindex)?;
+        let machine = machine_addresses().map_err(DaemonError::SetUp)?;
+        for address in message_addresses(config).union(&machine) {
+            sampler.add_own_address(*address)?;
         }
         for bundle in &bundles {
             sampler.set_bundle(bundle.config.id, bundle.sampling())?;
@@ -93,6 +104,9 @@ impl ReceiveboxWorker {
             tracer,
             trace_writer,
             next_counter_row: now + COUNTER_ROW,
+            observer,
+            seen,
+            ifindex,
             wan: config.wan.clone(),
             realtime: config.realtime,
             started: now,
@@ -102,9 +116,15 @@ impl ReceiveboxWorker {
 
     fn round(&mut self) -> io::Result<()> {
         let now = clock::now();
-        let Self { sampler, messages, bundles, by_id, schedule, .. } = self;
+        self.follow_device()?;
+        let Self { sampler, messages, bundles, by_id, schedule, seen, .. } = self;
         sampler
             .consume(&mut |boundary| {
+                // It may be of something else than what was sent: the sendbox hears of no more packets,
+                // and stops to shape.
+                if !seen.void.is_empty() {
+                    return;
+                }
                 if let Some(&index) = by_id.get(&boundary.bundle) {
                     bundles[index].on_boundary(now, &boundary);
                     schedule.set(index, now);
@@ -122,6 +142,34 @@ impl ReceiveboxWorker {
         if self.tracer.is_on() && now >= self.next_counter_row {
             self.next_counter_row = now + COUNTER_ROW;
             self.put_counters();
+        }
+        Ok(())
+    }
+
+    /// Does what changes of the device ask for.
+    fn follow_device(&mut self) -> io::Result<()> {
+        let Some(seen) = self.observer.latest()? else { return Ok(()) };
+        match (&seen.void[..], &self.seen.void[..]) {
+            (void, before) if void == before => {}
+            ([], _) => tracing::info!("packets are reported again"),
+            (void, _) => {
+                let all: Vec<String> = void.iter().map(Void::to_string).collect();
+                tracing::warn!("{}: until then no packets are reported", all.join("; "));
+            }
+        }
+        self.seen = seen;
+        let Some(ifindex) = self.seen.wan.filter(|index| *index != self.ifindex) else {
+            return Ok(());
+        };
+        if !self.seen.void.is_empty() {
+            return Ok(());
+        }
+        match self.sampler.attach_anew(&self.wan, ifindex) {
+            Ok(()) => {
+                self.ifindex = ifindex;
+                tracing::info!("{} was made again: attached to it", self.wan);
+            }
+            Err(error) => self.seen.void.push(Void::made_again(&self.wan, &error)),
         }
         Ok(())
     }
@@ -148,7 +196,8 @@ impl ReceiveboxWorker {
             return Ok(());
         }
         let timeout = TimeSpec::from(due.min(IDLE));
-        let mut fds = [self.sampler.as_fd(), self.messages.as_fd(), mailbox.as_fd()]
+        let (sampler, observer) = (self.sampler.as_fd(), self.observer.as_fd());
+        let mut fds = [sampler, self.messages.as_fd(), mailbox.as_fd(), observer]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
@@ -218,6 +267,7 @@ impl ReceiveboxWorker {
             at_ns: now.as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
+            void: self.seen.void.clone(),
             ports: vec![port],
             messages: self
                 .messages
@@ -276,19 +326,17 @@ impl Worker for ReceiveboxWorker {
 }
 
 /// Watches a device, and leaves it to merge packets or not as before.
-fn attach(wan: &str) -> Result<Sampler, DaemonError> {
-    ethernet::check(wan)?;
-    offload::check_watched(wan)?;
+fn attach(devices: &Devices, ifindex: u32) -> Result<Sampler, DaemonError> {
+    let wan = &devices.wan;
     let is_merging = offload::is_on(wan, Offload::Gro)?;
-    let sampler = Sampler::attach(crate::port::ifindex(wan)?)?;
-    if is_merging && sampler.mode() == Some(XdpMode::Generic) {
-        return Err(OffloadError::Merged { device: wan.into() }.into());
-    }
+    let sampler = Sampler::attach(ifindex)?;
     // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what it
     // merges would reach the hosts in other packets than were sent.
     if !is_merging && offload::is_on(wan, Offload::Gro)? {
         offload::disable(wan, Offload::Gro)?;
     }
+    // What merges before a generic program is found only now.
+    devices.require()?;
     Ok(sampler)
 }
 
@@ -354,6 +402,13 @@ mod tests {
     use super::*;
     use crate::port::tests::{on_a_veth_pair, run};
 
+    fn watch(device: &str) -> Result<Sampler, DaemonError> {
+        let (role, wan) = (Role::Receivebox, device.to_string());
+        let devices = Devices { role, lan: None, wan, room_bytes: None };
+        devices.require()?;
+        attach(&devices, crate::port::ifindex(device)?)
+    }
+
     #[test]
     fn a_watched_device_keeps_its_offloads_as_they_are() {
         on_a_veth_pair(|| {
@@ -362,7 +417,7 @@ mod tests {
                 run(&format!("ethtool -K left gro {gro}"));
                 let before = offload::active("left").unwrap();
                 assert!(before.contains(&Offload::Tso) && before.contains(&Offload::TxChecksum));
-                let sampler = attach("left").unwrap();
+                let sampler = watch("left").unwrap();
                 assert_eq!(sampler.mode(), Some(XdpMode::Native));
                 assert_eq!(offload::active("left").unwrap(), before, "gro {gro}");
                 drop(sampler);
@@ -373,15 +428,15 @@ mod tests {
     #[test]
     fn what_changes_packets_before_they_are_seen_is_refused_with_the_line_that_mends_it() {
         on_a_veth_pair(|| {
-            let refused = |device: &str| attach(device).unwrap_err().to_string();
+            let refused = |device: &str| watch(device).unwrap_err().to_string();
             let error = refused("left");
-            assert!(error.ends_with("`ethtool -K left rxvlan off`"), "{error}");
+            assert!(error.ends_with("ethtool -K left rxvlan off"), "{error}");
             // The kernel runs its program itself.
             run("ip link add br0 type bridge");
             let error = refused("br0");
-            assert!(error.contains("generic mode") && error.contains("`ethtool -K br0 gro off`"));
+            assert!(error.contains("no XDP program") && error.contains("ethtool -K br0 gro off"));
             run("ethtool -K br0 gro off");
-            assert_eq!(attach("br0").unwrap().mode(), Some(XdpMode::Generic));
+            assert_eq!(watch("br0").unwrap().mode(), Some(XdpMode::Generic));
             run("ip tuntap add dev tun0 mode tun");
             assert!(refused("tun0").contains("no Ethernet frames"));
         });

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::conditions::Void;
 use super::config::Role;
 use crate::record::{DecisionRecord, QueueSample};
 
@@ -30,6 +31,10 @@ pub struct Status {
     pub dry_run: bool,
     /// The packet thread runs under SCHED_FIFO.
     pub realtime: bool,
+    /// What does not hold of the devices: a sendbox then leaves the packets to the kernel, and a
+    /// receivebox reports nothing.
+    #[serde(default)]
+    pub void: Vec<Void>,
     /// Devices and how packets are taken from them.
     pub ports: Vec<PortStatus>,
     /// Datagrams of all bundles.
@@ -192,6 +197,7 @@ impl Status {
             uptime_ns: 0,
             dry_run,
             realtime: false,
+            void: Vec::new(),
             ports: Vec::new(),
             messages: MessageCounters::default(),
             trace_rows_lost: 0,
@@ -218,6 +224,9 @@ impl Status {
             self.pid,
             seconds(self.uptime_ns)
         )?;
+        for void in &self.void {
+            writeln!(out, "{} does not hold: {void}", void.condition)?;
+        }
         for port in &self.ports {
             write!(out, "{} ({})", port.device, port.mode)?;
             for (name, count) in port.counters.iter().filter(|(_, count)| *count > 0) {

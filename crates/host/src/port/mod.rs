@@ -10,8 +10,10 @@ use std::os::fd::BorrowedFd;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, CaptureOptions};
 
+use crate::netlink::{self, attribute};
+
 pub use packet::PacketPort;
-pub use xdp::XdpPort;
+pub use xdp::{SpareSocket, XdpPort};
 
 /// Length of an Ethernet header, in bytes.
 pub const ETHERNET_HEADER_LEN: usize = 14;
@@ -151,6 +153,36 @@ fn open_all_xdp(device: &str, direction: Direction) -> Result<XdpPort, PortError
 pub(crate) fn ifindex(device: &str) -> Result<u32, PortError> {
     nix::net::if_::if_nametoindex(device)
         .map_err(|_| PortError::NoDevice { device: device.to_string() })
+}
+
+/// An XDP program at a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct XdpProgram {
+    /// Its number in the kernel.
+    pub id: u32,
+    /// It runs behind the driver, and behind what merges packets.
+    pub is_generic: bool,
+}
+
+/// The program of a device of the current network namespace.
+pub(crate) fn xdp_program(device: &str) -> io::Result<Option<XdpProgram>> {
+    // include/uapi/linux/rtnetlink.h, if_link.h
+    const RTM_GETLINK: u16 = 18;
+    const LINK_HEADER: usize = 16;
+    const IFLA_XDP: u16 = 43;
+    const IFLA_XDP_ATTACHED: u16 = 2;
+    const IFLA_XDP_PROG_ID: u16 = 4;
+    const XDP_ATTACHED_SKB: u8 = 2;
+    let mut body = [0; LINK_HEADER];
+    body[4..8].copy_from_slice(&nix::net::if_::if_nametoindex(device)?.to_ne_bytes());
+    let message = netlink::ask(RTM_GETLINK, &body)?;
+    netlink::refusal(&message)?;
+    let link = message.get(netlink::HEADER + LINK_HEADER..).unwrap_or_default();
+    let xdp = attribute(link, IFLA_XDP).unwrap_or_default();
+    let id = attribute(xdp, IFLA_XDP_PROG_ID).and_then(|id| id.try_into().ok());
+    let is_generic =
+        attribute(xdp, IFLA_XDP_ATTACHED).is_some_and(|mode| mode == [XDP_ATTACHED_SKB]);
+    Ok(id.map(|id| XdpProgram { id: u32::from_ne_bytes(id), is_generic }))
 }
 
 /// An error about `device` from a system call.

@@ -43,6 +43,23 @@ pub struct XdpPort {
     oversized: u64,
 }
 
+/// An AF_XDP socket of no device yet, for [`XdpPort::anew`]. To open one needs `CAP_NET_RAW`.
+#[derive(Debug)]
+pub struct SpareSocket(OwnedFd);
+
+impl SpareSocket {
+    /// Opens one.
+    pub fn open() -> io::Result<Self> {
+        // SAFETY: plain system call; the result is checked.
+        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
 struct ReceiveSide {
     fill: Producer<u64>,
     rx: Consumer<libc::xdp_desc>,
@@ -62,7 +79,7 @@ impl XdpPort {
     /// For one that receives, attach a [`Capture`] and give it this port's descriptor.
     pub fn open(device: &str, direction: Direction) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
-        let frame_size = frame_size(device)?;
+        let frame_size = Self::frame_size(device)?;
         if direction.receives() {
             let queues = receive_queues(device)
                 .map_err(os_error(device, "reading the number of receive queues"))?;
@@ -70,13 +87,37 @@ impl XdpPort {
                 return Err(PortError::Queues { device: device.to_string(), queues });
             }
         }
-        // SAFETY: plain system call; the result is checked.
-        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(last_os_error(device, "opening an AF_XDP socket"));
-        }
-        // SAFETY: the kernel just gave us this descriptor.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let SpareSocket(socket) =
+            SpareSocket::open().map_err(os_error(device, "opening an AF_XDP socket"))?;
+        Self::on(socket, device, ifindex, frame_size, direction)
+    }
+
+    /// A port like this one, without its capture program, on a device that has taken the place of one
+    /// that was deleted.
+    ///
+    /// It takes setsockopt(2) and getsockopt(2) of `SOL_XDP`, mmap(2) and bind(2), and `CAP_IPC_LOCK` or
+    /// a limit on locked memory that allows 8 to 16 MiB more.
+    pub fn anew(
+        &self,
+        SpareSocket(socket): SpareSocket,
+        device: &str,
+        ifindex: u32,
+    ) -> Result<Self, PortError> {
+        let direction = match (&self.receive, &self.transmit) {
+            (Some(_), None) => Direction::Receive,
+            (None, _) => Direction::Transmit,
+            (Some(_), Some(_)) => Direction::Both,
+        };
+        Self::on(socket, device, ifindex, self.frame_size, direction)
+    }
+
+    fn on(
+        socket: OwnedFd,
+        device: &str,
+        ifindex: u32,
+        frame_size: u32,
+        direction: Direction,
+    ) -> Result<Self, PortError> {
         let setup = Setup { device, socket: socket.as_fd(), frame_size, direction };
         let (umem, receive, transmit) = setup.rings()?;
         setup.bind(ifindex)?;
@@ -90,6 +131,18 @@ impl XdpPort {
             umem,
             oversized: 0,
         })
+    }
+
+    /// The smallest frame size that holds the device's frames behind the headroom.
+    pub(crate) fn frame_size(device: &str) -> Result<u32, PortError> {
+        let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
+        let overhead = HEADROOM + ETHERNET_HEADER_LEN as u32 + VLAN_TAG_LEN;
+        FRAME_SIZES.into_iter().find(|size| mtu.saturating_add(overhead) <= *size).ok_or_else(
+            || {
+                let max = FRAME_SIZES[FRAME_SIZES.len() - 1] - overhead;
+                PortError::Mtu { device: device.to_string(), mtu, max }
+            },
+        )
     }
 
     /// Index of the device.
@@ -110,6 +163,16 @@ impl XdpPort {
     /// The capture program that the port holds, if any.
     pub fn capture(&self) -> Option<&Capture> {
         self.capture.as_ref()
+    }
+
+    /// As [`XdpPort::capture`], to attach it elsewhere.
+    pub fn capture_mut(&mut self) -> Option<&mut Capture> {
+        self.capture.as_mut()
+    }
+
+    /// Gives the capture program up to another port.
+    pub fn release(&mut self) -> Option<Capture> {
+        self.capture.take()
     }
 
     /// Keeps `capture` attached as long as the port lives.
@@ -295,16 +358,6 @@ fn kick(socket: BorrowedFd<'_>) -> io::Result<()> {
         Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN) => Ok(()),
         _ => Err(error),
     }
-}
-
-/// The smallest frame size that holds the device's frames behind the headroom.
-fn frame_size(device: &str) -> Result<u32, PortError> {
-    let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
-    let overhead = HEADROOM + ETHERNET_HEADER_LEN as u32 + VLAN_TAG_LEN;
-    FRAME_SIZES.into_iter().find(|size| mtu.saturating_add(overhead) <= *size).ok_or_else(|| {
-        let max = FRAME_SIZES[FRAME_SIZES.len() - 1] - overhead;
-        PortError::Mtu { device: device.to_string(), mtu, max }
-    })
 }
 
 /// What is needed while a socket is made ready.

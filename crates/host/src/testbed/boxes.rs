@@ -507,6 +507,11 @@ fn is_left(target: FaultTarget) -> bool {
     (target.end == BundleEnd::Sendbox) != target.reverse
 }
 
+/// Whether a program of this name is a box.
+pub(super) fn is_box(name: &str) -> bool {
+    ["sendbox-", "receivebox-"].iter().any(|end| name.starts_with(end))
+}
+
 fn file_name(target: FaultTarget) -> String {
     let end = match target.end {
         BundleEnd::Sendbox => "sendbox",

@@ -17,6 +17,7 @@ pub mod processors;
 pub(crate) mod program;
 pub(crate) mod run;
 pub mod topology;
+mod upsets;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -111,6 +112,9 @@ pub enum TestbedError {
     /// A program cannot be signalled.
     #[error("{name}: {signal}: {source}")]
     Signal { name: String, signal: Signal, source: io::Error },
+    /// An upset at a pair of sites that does not exist.
+    #[error("upset at pair {pair} of {pairs}: no such pair")]
+    UpsetPair { pair: usize, pairs: usize },
     /// A fault or an attack for a box that does not exist.
     #[error("fault or attack: {target:?}: the pair has no such bundle")]
     FaultTarget { target: FaultTarget },
@@ -135,6 +139,17 @@ pub enum TestbedError {
     /// `/proc` cannot be read.
     #[error("/proc: {0}")]
     Proc(io::Error),
+}
+
+impl TestbedError {
+    /// Whether a box ended by itself, or did not end when it was told to: the fault of the box, and not of
+    /// the testbed.
+    pub fn is_of_a_box(&self) -> bool {
+        match self {
+            Self::Died { name, .. } | Self::Hung { name, .. } => boxes::is_box(name),
+            _ => false,
+        }
+    }
 }
 
 /// Runs `scenario` with this program's own binary; everything it writes goes below `dir`.

@@ -276,3 +276,24 @@ impl Drop for Program {
         self.kill();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_log_refuses_what_is_written_and_a_blocked_one_takes_nothing() {
+        let nowhere = Path::new("/nonexistent/log");
+        let (full, _) = Log::Full.open(nowhere).unwrap();
+        let refused = File::from(full).write(b"line\n").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        let (blocked, unread) = Log::Blocked.open(nowhere).unwrap();
+        assert!(unread.is_some());
+        // A writer that waits would wait for ever.
+        let flags = OFlag::from_bits_retain(fcntl(&blocked, FcntlArg::F_GETFL).unwrap());
+        assert!(!flags.contains(OFlag::O_NONBLOCK));
+        fcntl(&blocked, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        let taken = File::from(blocked).write(b"!").unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -17,6 +17,7 @@ use super::pauses::PauseWatch;
 use super::processors::Processors;
 use super::program::Program;
 use super::topology::{Site, Topology, left_port, right_port};
+use super::upsets::Upsets;
 use super::{Phase, Progress, TICK, TestbedError};
 use crate::clock;
 use crate::emulator::{DevicePair, EmulatorSpec, LINKS_FILE};
@@ -24,7 +25,7 @@ use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
 use crate::process::{self, MachineTime};
 use crate::record::{HostRecord, LinkRecord, RunRecord};
 use crate::roles::Order;
-use crate::scenario::{Fault, FaultProgram, Scenario, Workload};
+use crate::scenario::{Fault, FaultProgram, Scenario, Upset, Workload};
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,6 +53,9 @@ pub(super) struct Run<'a> {
     right: Program,
     /// Faults still to come, in order of time.
     faults: Vec<Fault>,
+    /// And upsets.
+    upsets_to_come: Vec<Upset>,
+    upsets: Upsets<'a>,
     started_ns: u64,
     finished_ns: u64,
     before: Snapshot,
@@ -118,6 +122,12 @@ impl<'a> Run<'a> {
         algorithms.check()?;
         let mut faults = scenario.faults.clone();
         faults.sort_by_key(|fault| fault.at_ns);
+        let mut upsets_to_come = scenario.upsets.clone();
+        upsets_to_come.sort_by_key(|upset| upset.at_ns);
+        let pairs = topology.pairs.len();
+        if let Some(Upset { pair, .. }) = upsets_to_come.iter().find(|upset| upset.pair >= pairs) {
+            return Err(TestbedError::UpsetPair { pair: *pair, pairs });
+        }
         Ok(Self {
             scenario,
             dir,
@@ -128,6 +138,8 @@ impl<'a> Run<'a> {
             left,
             right,
             faults,
+            upsets_to_come,
+            upsets: Upsets::new(topology),
             started_ns: 0,
             finished_ns: 0,
             before: Snapshot::default(),
@@ -218,20 +230,31 @@ impl<'a> Run<'a> {
         Ok(record)
     }
 
-    /// Sleeps until the next tick; a fault that falls due before is done at its time.
+    /// Sleeps until the next tick; a fault or upset that falls due before is done at its time.
     fn wait_for_tick(&mut self) -> Result<(), TestbedError> {
         let tick = clock::now().as_nanos() + TICK.as_nanos() as u64;
-        while let Some(fault) = self.faults.first().copied() {
-            let due = self.started_ns.saturating_add(fault.at_ns);
-            if due > tick {
-                break;
+        let due = |at_ns: u64| self.started_ns.saturating_add(at_ns);
+        loop {
+            let fault = self.faults.first().copied();
+            let fault = fault.filter(|fault| due(fault.at_ns) <= tick);
+            let upset = self.upsets_to_come.first().copied();
+            let upset = upset.filter(|upset| due(upset.at_ns) <= tick);
+            match (fault, upset) {
+                (Some(fault), upset) if upset.is_none_or(|it| fault.at_ns <= it.at_ns) => {
+                    sleep_until(due(fault.at_ns));
+                    match fault.program {
+                        FaultProgram::Box(target) => self.boxes.apply(target, fault.action)?,
+                        FaultProgram::Agent => self.algorithms.apply(fault.action)?,
+                    }
+                    self.faults.remove(0);
+                }
+                (_, Some(upset)) => {
+                    sleep_until(due(upset.at_ns));
+                    self.upsets.apply(&upset)?;
+                    self.upsets_to_come.remove(0);
+                }
+                (_, None) => break,
             }
-            sleep_until(due);
-            match fault.program {
-                FaultProgram::Box(target) => self.boxes.apply(target, fault.action)?,
-                FaultProgram::Agent => self.algorithms.apply(fault.action)?,
-            }
-            self.faults.remove(0);
         }
         sleep_until(tick);
         Ok(())

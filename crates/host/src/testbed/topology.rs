@@ -91,9 +91,13 @@ impl Site {
     }
 
     /// The layer-2 address that owns it: locally administered, readable in a capture.
+    pub fn mac_bytes(self, pair: usize) -> [u8; 6] {
+        let [first, second, third, fourth] = self.address(pair).octets();
+        [0x02, 0, first, second, third, fourth]
+    }
+
     fn mac(self, pair: usize) -> String {
-        let [_, second, third, fourth] = self.address(pair).octets();
-        format!("02:00:0a:{second:02x}:{third:02x}:{fourth:02x}")
+        self.mac_bytes(pair).map(|byte| format!("{byte:02x}")).join(":")
     }
 
     /// The prefix of the hosts beside it.

@@ -66,8 +66,8 @@ impl Backend for Emu {
                           \"linux\"; the back end sim has both";
             return Err(BackendError::Unsupported(reason.into()));
         }
-        if !experiment.upsets.is_empty() {
-            let reason = "[[upset]]: the back end emu has none, allowed with sim";
+        if experiment.upsets.iter().any(|it| matches!(it.kind, plan::UpsetKind::Unseen(_))) {
+            let reason = "[[upset]] unseen: the back end emu has none, allowed with sim";
             return Err(BackendError::Unsupported(reason.into()));
         }
         // Said before a folder for results is made.
@@ -99,6 +99,7 @@ impl Backend for Emu {
         match testbed::run(&scenario, directory, &mut report) {
             Ok(record) => rows(experiment, record, &flows),
             Err(error @ TestbedError::NotRoot) => Err(BackendError::Unavailable(error.to_string())),
+            Err(error) if error.is_of_a_box() => Err(BackendError::BoxDied(error.to_string())),
             Err(error) => Err(BackendError::Failed(error.to_string())),
         }
     }
@@ -537,7 +538,6 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
         hand_backs: bundle.hand_backs,
         boundaries_lost: bundle.boundaries_lost,
         rows_lost: bundle.rows_lost,
-        deaths: bundle.deaths,
     }
 }
 

@@ -30,6 +30,9 @@ pub enum BackendError {
     /// It was started and failed.
     #[error("{0}")]
     Failed(String),
+    /// So it did because a box ended by itself, or did not end when it was told to.
+    #[error("{0}")]
+    BoxDied(String),
 }
 
 /// Runs experiments, several at once where [`Backend::jobs_max`] allows.

@@ -28,8 +28,6 @@ pub struct Seen {
     pub resets: Vec<String>,
     /// Decisions of the sendbox in order of time: when (ms), whether it shaped, and why or why not.
     pub decisions: Vec<(u64, bool, String)>,
-    /// Boxes that ended though nobody had ended them, or did not end when they were told to, and why.
-    pub deaths: Vec<String>,
 }
 
 impl Seen {
@@ -60,8 +58,6 @@ pub enum Violation {
     },
     /// The bundle was not shaped 15 s after the last event, and why.
     Unshaped(String),
-    /// A box ended by itself, or did not end when it should.
-    Died(String),
 }
 
 impl Violation {
@@ -71,7 +67,6 @@ impl Violation {
             Self::Reset(_) => "reset",
             Self::Starved { .. } => "starved",
             Self::Unshaped(_) => "unshaped",
-            Self::Died(_) => "died",
         }
     }
 }
@@ -85,7 +80,6 @@ impl std::fmt::Display for Violation {
                 "from {at_s:.1} s on 2 s carried {share:.2} of the twin's mean, allowed is {SHARE_MIN} or more"
             ),
             Self::Unshaped(why) => write!(f, "not shaped 15 s after the last event: {why}"),
-            Self::Died(why) => f.write_str(why),
         }
     }
 }
@@ -133,7 +127,6 @@ pub fn judge(sequence: &Sequence, bundle: &Seen, twin: &Seen) -> Verdict {
             None
         }
     };
-    violations.extend(bundle.deaths.iter().cloned().map(Violation::Died));
     Verdict { violations, twin_mbit, windows: windows.len(), least, shaped_after_s }
 }
 
@@ -313,12 +306,5 @@ mod tests {
         assert_eq!(kinds(&silent), ["unshaped"]);
         silent.decisions.clear();
         assert_eq!(kinds(&silent), ["unshaped"]);
-    }
-
-    #[test]
-    fn a_box_that_ends_by_itself_is_a_violation() {
-        let mut bundle = twin();
-        bundle.deaths = vec!["sendbox-0-forward ended (exit status: 101)".into()];
-        assert_eq!(kinds(&bundle), ["died"]);
     }
 }

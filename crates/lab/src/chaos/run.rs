@@ -126,6 +126,11 @@ impl<'a> Chaos<'a> {
                     row.rejected.extend(reasons.map(|reason| format!("{}: {reason}", arm.name)));
                     seen.push(seen_in(&experiment, &rows));
                 }
+                // Nothing more is known of such a run, and nothing more need be.
+                Err(ChaosError::Backend(BackendError::BoxDied(reason))) => {
+                    row.violations = vec![("died".into(), reason)];
+                    break;
+                }
                 Err(ChaosError::Backend(BackendError::Failed(reason))) => {
                     row.rejected.push(format!("{}: failed: {reason}", arm.name));
                 }
@@ -184,7 +189,6 @@ fn seen_in(experiment: &Experiment, rows: &RunRows) -> Seen {
         seen.decisions.extend(decisions.map(|it| {
             (it.at_ns / 1_000_000, it.rate_bps.is_some(), format!("{} ({})", it.state, it.reason))
         }));
-        seen.deaths.extend(bundle.deaths.iter().cloned());
     }
     seen
 }
@@ -199,7 +203,7 @@ mod tests {
     struct Made {
         share: f64,
         steal: f64,
-        fails: bool,
+        fails: Option<BackendError>,
     }
 
     impl Backend for Made {
@@ -224,8 +228,11 @@ mod tests {
             _: &Path,
             _: &mut dyn FnMut(Progress),
         ) -> Result<RunRows, BackendError> {
-            if self.fails {
-                return Err(BackendError::Failed("the link did not come up".into()));
+            match &self.fails {
+                Some(BackendError::Failed(why)) => return Err(BackendError::Failed(why.clone())),
+                Some(_) if experiment.bundles.is_empty() => {}
+                Some(error) => return Err(BackendError::BoxDied(error.to_string())),
+                None => {}
             }
             let intervals = experiment.stop.as_millis() as u64 / 100;
             let share = if experiment.bundles.is_empty() { 1.0 } else { self.share };
@@ -255,7 +262,7 @@ mod tests {
     fn a_sequence_is_judged_once_and_its_plan_kept_where_it_breaks_a_rule() {
         let folder = tempfile::tempdir().unwrap();
         let plan = folder.path().join("made-7.toml");
-        let fine = Made { share: 0.6, steal: 0.0, fails: false };
+        let fine = Made { share: 0.6, steal: 0.0, fails: None };
         let mut chaos = Chaos::new(&fine, "1", folder.path()).unwrap();
         assert_eq!(chaos.known(7), None);
         let row = chaos.run(7).unwrap();
@@ -264,7 +271,7 @@ mod tests {
         assert!((share - 0.6).abs() < 1e-6 && (row.twin_mbit - 8.0).abs() < 1e-9, "{row:?}");
         // Another program begins anew, another run of the same program does not.
         assert_eq!(Chaos::new(&fine, "1", folder.path()).unwrap().known(7), Some(row));
-        let worse = Made { share: 0.4, steal: 0.0, fails: false };
+        let worse = Made { share: 0.4, steal: 0.0, fails: None };
         let mut chaos = Chaos::new(&worse, "2", folder.path()).unwrap();
         assert_eq!(chaos.known(7), None);
         let row = chaos.run(7).unwrap();
@@ -275,7 +282,8 @@ mod tests {
 
     #[test]
     fn what_the_harness_disturbs_is_tried_again_and_never_judged() {
-        for (steal, fails) in [(0.2, false), (0.0, true)] {
+        let failed = BackendError::Failed("the link did not come up".into());
+        for (steal, fails) in [(0.2, None), (0.0, Some(failed))] {
             let folder = tempfile::tempdir().unwrap();
             let disturbed = Made { share: 0.1, steal, fails };
             let mut chaos = Chaos::new(&disturbed, "1", folder.path()).unwrap();
@@ -286,5 +294,15 @@ mod tests {
             assert_eq!(text.lines().count(), ATTEMPTS);
             assert_eq!(chaos.known(3), Some(row));
         }
+    }
+
+    #[test]
+    fn a_box_that_dies_is_a_violation_and_nothing_else_is_judged() {
+        let folder = tempfile::tempdir().unwrap();
+        let fails = Some(BackendError::BoxDied("sendbox-0-forward ended (101)".into()));
+        let dies = Made { share: 1.0, steal: 0.0, fails };
+        let row = Chaos::new(&dies, "1", folder.path()).unwrap().run(3).unwrap();
+        assert_eq!(row.violations, [("died".into(), "sendbox-0-forward ended (101)".into())]);
+        assert!(row.rejected.is_empty() && row.windows == 0, "{row:?}");
     }
 }

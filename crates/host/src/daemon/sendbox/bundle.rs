@@ -17,7 +17,6 @@ use forebay_core::{cc, random::Streams};
 
 use super::decisions::{DecisionLog, decision_record, nanos};
 use super::frame::{Frame, Pool};
-use super::progress::Stall;
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Shaping};
 use crate::daemon::lateness::Lateness;
@@ -88,6 +87,7 @@ pub struct Bundle {
     shaping: Shaping,
     is_traced: bool,
     stopping: Stopping,
+    is_handed_back: bool,
     classifier: Classifier,
     shaper: Shaper<Frame>,
     control: Sendbox,
@@ -134,6 +134,7 @@ impl Bundle {
             shaping: shaping.clone(),
             is_traced: mode.is_traced,
             stopping: Stopping::No,
+            is_handed_back: false,
             classifier: Classifier::from_spec(&qdisc)?,
             shaper: Shaper::new(qdisc::build(&qdisc)?, ShaperParams::default()),
             sampling_key: control.sampling_key(),
@@ -242,9 +243,12 @@ impl Bundle {
         self.apply_rate(now);
     }
 
-    /// The kernel forwards what comes, for this reason; `None`: it passes the queue again.
-    pub fn set_handed_back(&mut self, stall: Option<Stall>) {
-        self.control.set_handed_back(stall.map(Stall::reason));
+    /// The kernel forwards what comes, for this reason, and what is queued leaves at once, before more
+    /// overtakes it; `None`: packets pass the queue again.
+    pub fn set_handed_back(&mut self, now: Timestamp, reason: Option<&'static str>) {
+        self.control.set_handed_back(reason);
+        self.is_handed_back = reason.is_some();
+        self.apply_rate(now);
     }
 
     fn tick_at(&self) -> Timestamp {
@@ -256,7 +260,7 @@ impl Bundle {
     }
 
     fn apply_rate(&mut self, now: Timestamp) {
-        let is_free = self.stopping == Stopping::AtOnce;
+        let is_free = self.is_handed_back || self.stopping == Stopping::AtOnce;
         let rate = if is_free { None } else { self.control.rate() };
         if rate != self.shaper.rate() {
             self.shaper.set_rate(now, rate);
@@ -473,11 +477,12 @@ max_rate = "10Mbit/s"
         let now = clock::now();
         bundle.apply_rate(now);
         let mut said = Vec::new();
-        for stall in [None, Some(Stall::Wan), Some(Stall::Lan), None] {
-            bundle.set_handed_back(stall);
+        for reason in [None, Some("the WAN port takes no packets"), Some("another"), None] {
+            bundle.set_handed_back(now, reason);
             bundle.record(now, &tracer);
             let decision = bundle.status(now).shaping.unwrap().decision;
-            assert_eq!(stall.is_none(), decision.rate_bps.is_some(), "{decision:?}");
+            assert_eq!(reason.is_none(), bundle.shaper.rate().is_some());
+            assert_eq!(reason.is_none(), decision.rate_bps.is_some(), "{decision:?}");
             said.push((decision.state, decision.reason));
         }
         assert_eq!(said[1], ("handed_back".into(), "the WAN port takes no packets".into()));

@@ -5,17 +5,23 @@
 //!              │ else, and whenever this process does not make progress
 //!              └──────────────► the kernel's bridge ─────────────────────────────► wan
 //! ```
-//! One thread does all of it, driven by the ports, the message socket and the next departure. It
-//! never touches a disk and never waits for another thread.
+//! One thread does all of it, driven by the ports, the message socket, the next departure and what
+//! the [`observer`](super::observer) tells. It never touches a disk and never waits for another thread.
+//!
+//! Once it runs it calls ppoll(2), clock_gettime(2), sendto(2), recvfrom(2), read(2), futex(2) and bpf(2)
+//! (maps); where a device was made again also setsockopt(2), getsockopt(2) and bind(2) of AF_XDP sockets,
+//! mmap(2), munmap(2), close(2) and bpf(2) (a link).
 
+mod attaching;
 mod bundle;
 mod checksum;
 mod decisions;
 mod frame;
-mod ports;
 mod progress;
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -26,19 +32,22 @@ use forebay_ebpf::{Capture, CaptureOptions, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
+use self::attaching::Attaching;
 use self::bundle::{Bundle, Mode, Outside, Stopping};
 pub use self::frame::Frame;
 use self::frame::Pool;
-use self::progress::{Change, Progress, Stall};
+use self::progress::{Cause, Change, Progress};
+use super::conditions::{self, Devices};
 use super::config::{Config, Role};
 use super::messages::Messages;
+use super::observer::Observation;
 use super::schedule::Schedule;
 use super::status::{PortStatus, Status};
 use super::supervisor::{Command, Mailbox, Worker, block_signals, load_keys, supervise};
 use super::trace::{self, Tracer};
-use super::{DaemonError, own_addresses, privileges};
+use super::{DaemonError, message_addresses, privileges};
 use crate::port::{Direction, Port, XdpPort};
-use crate::{clock, ethernet, log, offload};
+use crate::{clock, log, offload};
 
 /// Age of the heartbeat from which the kernel takes the traffic back.
 const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -77,6 +86,9 @@ struct SendboxWorker {
     lan: XdpPort,
     messages: Messages,
     path: Path,
+    attaching: Attaching,
+    /// Addresses of the boxes' messages, which are in no bundle.
+    message_addresses: BTreeSet<IpAddr>,
     progress: Progress,
     names: [String; 2],
     realtime: bool,
@@ -105,7 +117,8 @@ impl SendboxWorker {
     fn open(config: &Config, dry_run: bool) -> Result<Self, DaemonError> {
         let keys = load_keys(config)?;
         let [lan, wan] = devices(config);
-        ports::check(&lan, &wan)?;
+        let devices = Devices::of(config);
+        devices.require()?;
         let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
         let mode = Mode { dry_run, is_traced: config.trace.is_some() };
         let mut bundles = Vec::with_capacity(config.bundles.len());
@@ -115,9 +128,13 @@ impl SendboxWorker {
             bundles.push(built.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))?);
         }
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
+        let frame_bytes = conditions::frame_bytes(&lan).map_err(DaemonError::SetUp)?;
+        let attaching = Attaching::start(&Devices { room_bytes: Some(frame_bytes), ..devices })?;
+        let message_addresses = message_addresses(config);
         let wan_port = XdpPort::open(&wan, Direction::Transmit)?;
-        let frame_bytes = ports::frame_bytes(&lan)?;
         let lan_port = open_lan(config, &lan, frame_bytes)?;
+        let capture = lan_port.capture().expect("set up by open_lan");
+        set_own(capture, attaching.seen(), &message_addresses)?;
         let (tracer, trace_writer) = trace::start(config).map_err(DaemonError::Trace)?;
         Ok(Self {
             lan: lan_port,
@@ -134,6 +151,8 @@ impl SendboxWorker {
                 unclaimed_lost: 0,
                 oversized: 0,
             },
+            attaching,
+            message_addresses,
             progress: Progress::new(STALE_AFTER),
             names: [lan, wan],
             realtime: config.realtime,
@@ -150,6 +169,7 @@ impl SendboxWorker {
     /// One round of the loop, and proof of life.
     fn round(&mut self) -> io::Result<usize> {
         let now = clock::now();
+        self.follow_devices()?;
         self.judge_progress(now);
         let received = self.work(now)?;
         if self.progress.is_made() {
@@ -158,23 +178,51 @@ impl SendboxWorker {
         Ok(received)
     }
 
-    /// Leaves the traffic to the kernel while packets do not get on.
+    /// Does what changes of the devices ask for.
+    fn follow_devices(&mut self) -> io::Result<()> {
+        if self.attaching.latest()?.is_none() {
+            return Ok(());
+        }
+        self.attaching.follow([&mut self.lan, &mut self.path.wan], &self.names);
+        // More addresses than the program holds: what is to the others is captured, as before they came.
+        if let Err(error) = set_own(self.capture(), self.attaching.seen(), &self.message_addresses)
+        {
+            tracing::warn!(%error, "addresses of this machine");
+        }
+        Ok(())
+    }
+
+    /// Leaves the traffic to the kernel while packets do not get on, or something does not hold.
     fn judge_progress(&mut self, now: Timestamp) {
         let (is_blocked, is_overrun) = (!self.path.wan.has_room(), self.lan.is_overrun());
-        match self.progress.judge(now, is_blocked, is_overrun) {
-            Some(Change::HandBack(stall)) => {
+        let void = self.attaching.reason(now);
+        match self.progress.judge(now, is_blocked, is_overrun, void) {
+            Some(Change::HandBack(cause)) => {
                 self.capture().stop_beating();
+                self.say_handed_back(cause);
+                self.path.set_handed_back(now, Some(cause));
+            }
+            Some(Change::TakeAgain) => {
+                tracing::info!("packets of bundles are taken again");
+                self.path.set_handed_back(now, None);
+            }
+            None => {}
+        }
+    }
+
+    fn say_handed_back(&self, cause: Cause) {
+        match cause {
+            Cause::Stall(stall) => {
                 let (reason, least) = (stall.reason(), self.progress.recovery().as_secs());
                 tracing::warn!(
                     "{reason}: new ones are left to the kernel, unshaped, for {least} s"
                 );
-                self.path.set_handed_back(now, Some(stall));
             }
-            Some(Change::TakeAgain) => {
-                tracing::info!("packets get on: they are taken again");
-                self.path.set_handed_back(now, None);
+            Cause::Void(reason) => {
+                let all: Vec<String> = self.attaching.void().map(ToString::to_string).collect();
+                let all = if all.is_empty() { reason.into() } else { all.join("; ") };
+                tracing::warn!("{all}: until then packets are left to the kernel, unshaped");
             }
-            None => {}
         }
     }
 
@@ -184,7 +232,11 @@ impl SendboxWorker {
         let received = self.lan.receive(RECEIVE_BATCH, &mut |bytes, _| path.take(now, bytes))?;
         self.messages.receive(|index, datagram| path.on_datagram(now, index, datagram));
         path.serve_due(&mut self.messages);
-        path.wan.flush()?;
+        match path.wan.flush() {
+            // Its device is gone: what waits is lost with it.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {}
+            flushed => flushed?,
+        }
         Ok(received)
     }
 
@@ -198,11 +250,12 @@ impl SendboxWorker {
         }
         let shortest = if is_blocked { WAN_RETRY } else { COALESCE };
         let timeout = TimeSpec::from(due.clamp(shortest, IDLE));
-        let polled = if is_blocked && self.path.wan.is_worth_polling() { 4 } else { 3 };
+        let polled = if is_blocked && self.path.wan.is_worth_polling() { 5 } else { 4 };
         let mut fds = [
             PollFd::new(self.lan.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.messages.as_fd(), PollFlags::POLLIN),
             PollFd::new(mailbox.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.attaching.observer().as_fd(), PollFlags::POLLIN),
             PollFd::new(self.path.wan.as_fd(), PollFlags::POLLOUT),
         ];
         match ppoll(&mut fds[..polled], Some(timeout), None) {
@@ -286,6 +339,7 @@ impl SendboxWorker {
             at_ns: now.as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
+            void: self.attaching.void().cloned().collect(),
             ports: self.ports(),
             messages: self.messages.counters(path.bundles.iter().map(Bundle::rejects)),
             trace_rows_lost: path.tracer.lost(),
@@ -420,9 +474,9 @@ impl Path {
     }
 
     /// The kernel forwards what comes, for this reason; `None`: the bundles do again.
-    fn set_handed_back(&mut self, now: Timestamp, stall: Option<Stall>) {
+    fn set_handed_back(&mut self, now: Timestamp, cause: Option<Cause>) {
         for (index, bundle) in self.bundles.iter_mut().enumerate() {
-            bundle.set_handed_back(stall);
+            bundle.set_handed_back(now, cause.map(Cause::reason));
             self.schedule.set(index, now);
         }
     }
@@ -451,16 +505,22 @@ fn bundle_table(config: &Config) -> Result<BundleTable, DaemonError> {
     BundleTable::new(bundles).map_err(|error| DaemonError::SetUp(io::Error::other(error)))
 }
 
+/// Lets what is to the machine itself pass.
+fn set_own(
+    capture: &Capture,
+    seen: &Observation,
+    message_addresses: &BTreeSet<IpAddr>,
+) -> Result<(), forebay_ebpf::Error> {
+    capture.set_own_addresses(&(&seen.addresses | message_addresses))?;
+    capture.set_own_macs(&seen.macs)
+}
+
 /// Attaches the capture program to the LAN port, for frames of up to `frame_bytes`. Nothing is
 /// captured before the first heartbeat.
 fn open_lan(config: &Config, device: &str, frame_bytes: usize) -> Result<XdpPort, DaemonError> {
     let mut port = XdpPort::open(device, Direction::Receive)?;
     let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
     let capture = Capture::attach(port.ifindex(), options)?;
-    for address in own_addresses(config).map_err(DaemonError::SetUp)? {
-        capture.add_own_address(address)?;
-    }
-    capture.set_own_macs(&ethernet::own_addresses().map_err(DaemonError::SetUp)?)?;
     capture.set_longest_frame(frame_bytes.min(port.longest_frame()));
     for prefix in config.bundles.iter().flat_map(|bundle| &bundle.to) {
         capture.add_prefix(*prefix)?;

@@ -1,5 +1,6 @@
 //! Whether the packet path gets on, so that the heartbeat tells the truth: a box that cannot send,
-//! or does not keep up with what comes, must leave the traffic to the kernel though its loop turns.
+//! does not keep up with what comes, or whose devices are not as they must be, must leave the traffic
+//! to the kernel though its loop turns.
 
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use forebay_core::units::Timestamp;
 const RECOVERY: Duration = Duration::from_secs(5);
 /// At most so long: what overloads a box may end at any time.
 const RECOVERY_MAX: Duration = Duration::from_secs(300);
+/// So long must hold again what did not: several commands may mend it one after the other.
+const SETTLING: Duration = Duration::from_millis(500);
 /// A stall this soon after the traffic was taken is the same again: the next recovery takes twice
 /// as long, for each change of hands drops and reorders packets.
 const SOON: Duration = Duration::from_secs(60);
@@ -35,11 +38,30 @@ impl Stall {
     }
 }
 
+/// Why the kernel forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Packets do not get on.
+    Stall(Stall),
+    /// Something does not hold that must; what follows.
+    Void(&'static str),
+}
+
+impl Cause {
+    /// What is wrong, for people.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Stall(stall) => stall.reason(),
+            Self::Void(reason) => reason,
+        }
+    }
+}
+
 /// Who forwards from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The kernel.
-    HandBack(Stall),
+    /// The kernel, or it does so still and for another reason.
+    HandBack(Cause),
     /// This process, again.
     TakeAgain,
 }
@@ -51,8 +73,8 @@ pub struct Progress {
     /// Since when each has been stalled at every round.
     wan_since: Option<Timestamp>,
     lan_since: Option<Timestamp>,
-    /// While the kernel forwards: when a stall was last seen.
-    stalled_at: Option<Timestamp>,
+    /// While the kernel forwards: why, and when that was last seen.
+    handed_back: Option<(Cause, Timestamp)>,
     /// When the traffic was last taken again.
     taken_at: Option<Timestamp>,
     recovery: Duration,
@@ -66,7 +88,7 @@ impl Progress {
             patience,
             wan_since: None,
             lan_since: None,
-            stalled_at: None,
+            handed_back: None,
             taken_at: None,
             recovery: RECOVERY,
             hand_backs: 0,
@@ -74,24 +96,42 @@ impl Progress {
     }
 
     /// Takes how a round begins: whether the WAN is blocked (its ring has no room, after what was
-    /// sent by now has left it), and whether the LAN's ring is overrun.
-    pub fn judge(&mut self, now: Timestamp, wan: bool, lan: bool) -> Option<Change> {
-        self.wan_since = wan.then(|| self.wan_since.unwrap_or(now));
-        self.lan_since = lan.then(|| self.lan_since.unwrap_or(now));
-        let Some(stalled_at) = self.stalled_at else {
-            let stall = self.stall(now)?;
-            self.stalled_at = Some(now);
+    /// sent by now has left it), whether the LAN's ring is overrun, and what follows from what does not
+    /// hold, if anything.
+    pub fn judge(
+        &mut self,
+        now: Timestamp,
+        wan: bool,
+        lan: bool,
+        void: Option<&'static str>,
+    ) -> Option<Change> {
+        // A port whose device is down or gone stalls, too: that is no sign of overload.
+        let counts = |stalls: bool| stalls && void.is_none();
+        self.wan_since = counts(wan).then(|| self.wan_since.unwrap_or(now));
+        self.lan_since = counts(lan).then(|| self.lan_since.unwrap_or(now));
+        if let Some(cause) = void.map(Cause::Void) {
+            let before = self.handed_back.replace((cause, now)).map(|(cause, _)| cause);
+            self.hand_backs += u64::from(before.is_none());
+            return (before != Some(cause)).then_some(Change::HandBack(cause));
+        }
+        let Some((cause, seen_at)) = self.handed_back else {
+            let cause = Cause::Stall(self.stall(now)?);
+            self.handed_back = Some((cause, now));
             self.recovery = self.next_recovery(now);
             self.hand_backs += 1;
-            return Some(Change::HandBack(stall));
+            return Some(Change::HandBack(cause));
         };
         if wan || lan {
-            self.stalled_at = Some(now);
+            self.handed_back = Some((cause, now));
             return None;
         }
-        let is_over = now.saturating_since(stalled_at) >= self.recovery;
+        let patience = match cause {
+            Cause::Stall(_) => self.recovery,
+            Cause::Void(_) => SETTLING,
+        };
+        let is_over = now.saturating_since(seen_at) >= patience;
         is_over.then(|| {
-            self.stalled_at = None;
+            self.handed_back = None;
             self.taken_at = Some(now);
             Change::TakeAgain
         })
@@ -99,7 +139,7 @@ impl Progress {
 
     /// Whether the process may say that it makes progress.
     pub fn is_made(&self) -> bool {
-        self.stalled_at.is_none()
+        self.handed_back.is_none()
     }
 
     /// How long no stall must be seen until the traffic, handed back, is taken again.
@@ -140,6 +180,12 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
+    const HAND_BACK_WAN: Change = Change::HandBack(Cause::Stall(Stall::Wan));
+
+    fn judge(progress: &mut Progress, now: Timestamp, wan: bool, lan: bool) -> Option<Change> {
+        progress.judge(now, wan, lan, None)
+    }
+
     fn progress() -> Progress {
         Progress::new(Duration::from_millis(500))
     }
@@ -148,13 +194,16 @@ mod tests {
     fn either_stall_hands_the_traffic_back_after_the_patience_and_once() {
         for (stall, wan, lan) in [(Stall::Wan, true, false), (Stall::Lan, false, true)] {
             let mut progress = progress();
-            assert_eq!(progress.judge(at(1000), wan, lan), None);
-            assert_eq!(progress.judge(at(1499), wan, lan), None);
+            assert_eq!(judge(&mut progress, at(1000), wan, lan), None);
+            assert_eq!(judge(&mut progress, at(1499), wan, lan), None);
             assert!(progress.is_made());
-            assert_eq!(progress.judge(at(1500), wan, lan), Some(Change::HandBack(stall)));
+            assert_eq!(
+                judge(&mut progress, at(1500), wan, lan),
+                Some(Change::HandBack(Cause::Stall(stall)))
+            );
             assert!(!progress.is_made());
-            assert_eq!(progress.judge(at(1520), wan, lan), None);
-            assert_eq!(progress.judge(at(60_000), wan, lan), None);
+            assert_eq!(judge(&mut progress, at(1520), wan, lan), None);
+            assert_eq!(judge(&mut progress, at(60_000), wan, lan), None);
             assert_eq!(progress.hand_backs(), 1);
         }
     }
@@ -164,7 +213,7 @@ mod tests {
         let mut progress = progress();
         for ms in 0..10_000 {
             // Room once in 499 ms; a ring that is overrun in all other rounds.
-            let change = progress.judge(at(ms), ms % 499 != 0, ms % 2 == 0);
+            let change = judge(&mut progress, at(ms), ms % 499 != 0, ms % 2 == 0);
             assert_eq!(change, None, "{ms}");
         }
         assert!(progress.is_made());
@@ -174,23 +223,23 @@ mod tests {
     fn two_short_stalls_of_different_kinds_do_not_add_up() {
         let mut progress = progress();
         for (ms, wan, lan) in [(0, true, false), (400, false, true), (899, false, true)] {
-            assert_eq!(progress.judge(at(ms), wan, lan), None);
+            assert_eq!(judge(&mut progress, at(ms), wan, lan), None);
         }
     }
 
     #[test]
     fn traffic_is_taken_again_after_five_seconds_without_a_stall_and_may_stall_again() {
         let mut progress = progress();
-        progress.judge(at(0), true, false);
-        assert_eq!(progress.judge(at(500), true, false), Some(Change::HandBack(Stall::Wan)));
-        assert_eq!(progress.judge(at(3000), false, false), None);
+        judge(&mut progress, at(0), true, false);
+        assert_eq!(judge(&mut progress, at(500), true, false), Some(HAND_BACK_WAN));
+        assert_eq!(judge(&mut progress, at(3000), false, false), None);
         // The other ring counts too, however shortly.
-        assert_eq!(progress.judge(at(4000), false, true), None);
-        assert_eq!(progress.judge(at(8999), false, false), None);
-        assert_eq!(progress.judge(at(9000), false, false), Some(Change::TakeAgain));
+        assert_eq!(judge(&mut progress, at(4000), false, true), None);
+        assert_eq!(judge(&mut progress, at(8999), false, false), None);
+        assert_eq!(judge(&mut progress, at(9000), false, false), Some(Change::TakeAgain));
         assert!(progress.is_made());
-        assert_eq!(progress.judge(at(9001), true, false), None);
-        assert_eq!(progress.judge(at(9501), true, false), Some(Change::HandBack(Stall::Wan)));
+        assert_eq!(judge(&mut progress, at(9001), true, false), None);
+        assert_eq!(judge(&mut progress, at(9501), true, false), Some(HAND_BACK_WAN));
         assert_eq!(progress.hand_backs(), 2);
     }
 
@@ -199,14 +248,14 @@ mod tests {
     fn recoveries(progress: &mut Progress, now_ms: &mut u64, kept_ms: u64, count: u32) -> Vec<u64> {
         let mut recoveries = Vec::new();
         for _ in 0..count {
-            assert_eq!(progress.judge(at(*now_ms), false, false), None);
+            assert_eq!(judge(progress, at(*now_ms), false, false), None);
             *now_ms += kept_ms - 500;
-            assert_eq!(progress.judge(at(*now_ms), false, true), None);
+            assert_eq!(judge(progress, at(*now_ms), false, true), None);
             *now_ms += 500;
-            let change = progress.judge(at(*now_ms), false, true);
-            assert_eq!(change, Some(Change::HandBack(Stall::Lan)));
+            let change = judge(progress, at(*now_ms), false, true);
+            assert_eq!(change, Some(Change::HandBack(Cause::Stall(Stall::Lan))));
             let stalled_ms = *now_ms;
-            while progress.judge(at(*now_ms), false, false) != Some(Change::TakeAgain) {
+            while judge(progress, at(*now_ms), false, false) != Some(Change::TakeAgain) {
                 *now_ms += 500;
             }
             recoveries.push((*now_ms - stalled_ms) / 1000);
@@ -229,5 +278,32 @@ mod tests {
         assert_eq!(recoveries(&mut progress, &mut now_ms, 59_999, 1), [40]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 600_000, 2), [5, 5]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 1000, 1), [10]);
+    }
+
+    #[test]
+    fn what_does_not_hold_hands_back_at_once_and_for_half_a_second_after_it_holds_again() {
+        let mut progress = progress();
+        let mut at_ms = |ms, void| progress.judge(at(ms), false, false, void);
+        let back = |reason| Some(Change::HandBack(Cause::Void(reason)));
+        assert_eq!(at_ms(0, None), None);
+        assert_eq!(at_ms(1, Some("a")), back("a"));
+        assert_eq!(at_ms(2, Some("a")), None);
+        assert_eq!(at_ms(5000, Some("b")), back("b"), "another reason is told");
+        assert_eq!(at_ms(5499, None), None);
+        assert_eq!(at_ms(5500, None), Some(Change::TakeAgain));
+        assert_eq!(at_ms(5501, Some("a")), back("a"));
+        assert_eq!((progress.hand_backs(), progress.is_made()), (2, false));
+    }
+
+    #[test]
+    fn a_port_that_stalls_because_its_device_is_down_is_not_overloaded() {
+        let mut progress = progress();
+        assert!(progress.judge(at(0), true, true, Some("down")).is_some());
+        assert_eq!(progress.judge(at(60_000), true, true, Some("down")), None);
+        // Its ring has to empty first.
+        assert_eq!(progress.judge(at(60_400), true, false, None), None);
+        assert_eq!(progress.judge(at(60_899), false, false, None), None);
+        assert_eq!(progress.judge(at(60_900), false, false, None), Some(Change::TakeAgain));
+        assert_eq!(progress.recovery(), RECOVERY);
     }
 }

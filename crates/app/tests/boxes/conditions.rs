@@ -1,0 +1,464 @@
+//! What must hold of the devices of a box: refused at the start where it does not, and where it ceases
+//! to hold while a box runs, the kernel has the packets until it holds again.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use forebay_host::daemon::status::Status;
+use forebay_host::testbed::namespace::Namespace;
+use forebay_host::testbed::topology::{PairSites, Site, Topology};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::alone;
+use crate::by_hand::{await_status, await_that, connect_the_sites, write_sendbox};
+use crate::two_bundles::write_configs;
+
+const PORT: u16 = 7000;
+
+/// Something that voids a condition of a sendbox in its namespace, and what undoes it.
+struct Change {
+    condition: &'static str,
+    make: &'static [&'static str],
+    undo: &'static [&'static str],
+    /// Part of what log and status say.
+    found: &'static str,
+    /// The kernel forwards meanwhile.
+    passes: bool,
+}
+
+const CHANGES: [Change; 8] = [
+    Change {
+        condition: "isolation",
+        make: &["bridge link set dev lan isolated on", "bridge link set dev wan isolated on"],
+        undo: &["bridge link set dev lan isolated off", "bridge link set dev wan isolated off"],
+        found: "lan and wan are isolated ports",
+        passes: false,
+    },
+    Change {
+        condition: "tc filters",
+        make: &[
+            "tc qdisc add dev lan clsact",
+            "tc filter add dev lan ingress protocol ip u32 match u32 0 0",
+        ],
+        undo: &["tc qdisc del dev lan clsact"],
+        found: "lan has a tc filter at its ingress",
+        passes: true,
+    },
+    Change {
+        condition: "tc filters",
+        make: &[
+            "tc qdisc add dev wan clsact",
+            "tc filter add dev wan egress protocol ip u32 match u32 0 0",
+        ],
+        undo: &["tc qdisc del dev wan clsact"],
+        found: "wan has a tc filter at its egress",
+        passes: true,
+    },
+    Change {
+        condition: "packet filter",
+        make: &[
+            "nft add table bridge b",
+            "nft add chain bridge b c { type filter hook forward priority 0; policy drop; }",
+        ],
+        undo: &["nft delete table bridge b"],
+        found: "nftables filters in chain bridge b c",
+        passes: false,
+    },
+    Change {
+        condition: "qdisc",
+        make: &["tc qdisc add dev wan root pfifo"],
+        undo: &["tc qdisc del dev wan root"],
+        found: "wan has the qdisc pfifo",
+        passes: true,
+    },
+    Change {
+        condition: "offloads",
+        make: &["ethtool -K lan gro on"],
+        undo: &["ethtool -K lan gro off"],
+        found: "ethtool -K lan gro off",
+        passes: true,
+    },
+    Change {
+        condition: "bridge",
+        make: &["ip link set dev wan nomaster"],
+        undo: &["ip link set dev wan master br0"],
+        found: "lan is a port of br0, wan of no bridge",
+        passes: false,
+    },
+    Change {
+        condition: "MTU",
+        make: &["ip link set dev wan mtu 1400"],
+        undo: &["ip link set dev wan mtu 1500"],
+        found: "lan has an MTU of 1500 bytes, wan of 1400",
+        passes: false,
+    },
+];
+
+#[test]
+fn what_does_not_hold_is_refused_at_the_start_and_hands_back_until_it_holds_again() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    for change in &CHANGES {
+        scene.run(change.make);
+        let output = scene.forebay(&["sendbox", "--config"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}: {said}", change.condition);
+        assert!(said.contains(change.found), "{}: {said}", change.condition);
+        let doctor = scene.forebay(&["doctor", "--config"]).output().unwrap();
+        let told = String::from_utf8_lossy(&doctor.stdout);
+        let line = format!("sendbox: {}", change.condition);
+        let mut failed = told.lines().filter(|line| line.to_lowercase().contains("fail"));
+        assert!(failed.any(|row| row.contains(&line)), "{}: {told}", change.condition);
+        scene.run(change.undo);
+    }
+
+    scene.start();
+    let flow = Flow::start(scene.sites());
+    for (number, change) in CHANGES.iter().enumerate() {
+        let name = change.condition;
+        await_that(&format!("packets are taken before {name}"), || scene.takes());
+        scene.run(change.make);
+        await_that(&format!("they are handed back at {name}"), || scene.state() == "handed_back");
+        let status = scene.status();
+        assert_eq!(status.void[0].condition, name, "{:?}", status.void);
+        assert!(status.table().contains(change.found), "{name}: {}", status.table());
+        assert!(scene.log().contains(change.found), "{name}: {}", scene.log());
+        // What was queued or under way has come.
+        thread::sleep(Duration::from_millis(100));
+        let (captured, came) = (scene.counter("captured"), flow.received());
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(scene.counter("captured"), captured, "{name}");
+        assert_eq!(flow.received() > came, change.passes, "{name}: what passes the kernel");
+        scene.run(change.undo);
+        await_that(&format!("they are taken again after {name}"), || scene.takes());
+        await_that(&format!("the connection goes on after {name}"), || flow.is_going_on());
+        let status = scene.status();
+        assert_eq!((status.void, scene.counter("handed_back")), (vec![], number as u64 + 1));
+    }
+    flow.finish();
+}
+
+#[test]
+fn devices_that_are_deleted_and_made_again_are_waited_for_and_attached_to() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    scene.start();
+    let flow = Flow::start(scene.sites());
+    await_that("packets are taken", || scene.takes());
+    for _ in 0..2 {
+        for (device, make_again) in
+            [("lan", Scene::make_lan_again as fn(&Scene)), ("wan", Scene::make_wan_again)]
+        {
+            scene.ip_in_box(&["link del dev {}".replace("{}", device).as_str()]);
+            await_that("packets are handed back", || scene.state() == "handed_back");
+            let status = scene.status();
+            assert_eq!(status.void[0].condition, "device", "{:?}", status.void);
+            let table = status.table();
+            assert!(table.contains(&format!("there is no device {device}")), "{table}");
+            make_again(&scene);
+            await_that(&format!("packets are taken of the new {device}"), || scene.takes());
+            await_that("the connection goes on", || flow.is_going_on());
+        }
+    }
+    assert!(scene.log().contains("wan was made again: attached to it"), "{}", scene.log());
+    // Without its observer a box ends, and the kernel has the packets.
+    let box_pid = scene.boxes[0].id();
+    let children = fs::read_to_string(format!("/proc/{box_pid}/task/{box_pid}/children")).unwrap();
+    kill(Pid::from_raw(children.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+    await_that("the box ends", || scene.boxes[0].try_wait().unwrap().is_some());
+    assert!(scene.log().contains("the observer of the devices has ended"), "{}", scene.log());
+    await_that("the connection goes on", || flow.is_going_on());
+    flow.finish();
+}
+
+#[test]
+fn addresses_that_come_while_a_box_runs_are_its_own_from_then_on() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    scene.start();
+    let sender = {
+        let bind = || UdpSocket::bind((Site::LeftHosts.address(0), PORT));
+        scene.sites().left_hosts.within(bind).unwrap()
+    };
+    let mac = "02:00:00:00:00:77";
+    let hosts = &scene.sites().left_hosts;
+    // One of the bundle's, and one that others would reach through this machine.
+    for address in ["10.1.2.77", "10.1.2.78"] {
+        run(hosts, &[&format!("ip neighbour add {address} lladdr {mac} dev eth0 nud permanent")]);
+    }
+    let count = |name: &str, address: &str| {
+        let before = scene.counter(name);
+        sender.send_to(b"to whom?", (address, PORT)).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        scene.counter(name) - before
+    };
+    assert_eq!(count("captured", "10.1.2.77"), 1);
+    scene.ip_in_box(&["address add 10.1.2.77/32 dev br0"]);
+    await_that("an address that was added is the box's", || count("passed_own", "10.1.2.77") == 1);
+    assert_eq!(count("captured", "10.1.2.78"), 1);
+    scene.ip_in_box(&[&format!("link set dev br0 address {mac}")]);
+    await_that("so is an Ethernet address", || count("passed_own_mac", "10.1.2.78") == 1);
+    scene.ip_in_box(&["address del 10.1.2.77/32 dev br0"]);
+    await_that("one that has gone is not", || count("passed_own", "10.1.2.77") == 0);
+}
+
+#[test]
+fn a_receivebox_reports_nothing_of_changed_packets_and_attaches_to_a_new_device() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    let [receivebox, sendbox] = write_configs(scene.folder.path());
+    scene.config = sendbox;
+    scene.socket = scene.folder.path().join("receivebox.sock");
+    scene.start();
+    let mut receiving = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    receiving.args(["receivebox", "--config"]).arg(receivebox);
+    scene.boxes.push(spawn(&scene.sites().right_box, &mut receiving, scene.log_file()));
+    let flow = Flow::start(scene.sites());
+    let reports = || scene.status().bundles[0].watching.clone().unwrap().reports;
+    let is_reporting = || {
+        let before = reports();
+        thread::sleep(Duration::from_millis(300));
+        reports() > before
+    };
+    await_that("packets are reported", is_reporting);
+    let right_box = &scene.sites().right_box;
+    for (make, undo, found) in [
+        ("ethtool -K wan rxvlan on", "ethtool -K wan rxvlan off", "ethtool -K wan rxvlan off"),
+        ("ip link del dev wan", "", "there is no device wan"),
+    ] {
+        run(right_box, &[make]);
+        await_that(found, || scene.status().table().contains(found));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!is_reporting(), "{found}");
+        assert!(scene.log().contains("until then no packets are reported"), "{}", scene.log());
+        if undo.is_empty() {
+            scene.make_right_wan_again();
+        } else {
+            run(right_box, &[undo]);
+        }
+        await_that("packets are reported again", is_reporting);
+        assert_eq!(scene.status().void, [], "{found}");
+    }
+    await_that("the connection goes on", || flow.is_going_on());
+    flow.finish();
+}
+
+/// Two sites, and boxes whose log goes to a file.
+struct Scene {
+    topology: Topology,
+    folder: tempfile::TempDir,
+    config: PathBuf,
+    socket: PathBuf,
+    boxes: Vec<Child>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    /// `None` without the privilege to do so.
+    fn set_up() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return None;
+        }
+        let alone = alone();
+        let topology = Topology::build(1, None).unwrap();
+        connect_the_sites(&topology.emulator);
+        let folder = tempfile::tempdir().unwrap();
+        let config = write_sendbox(folder.path(), "10Mbit/s");
+        let socket = folder.path().join("box.sock");
+        Some(Self { topology, folder, config, socket, boxes: Vec::new(), _alone: alone })
+    }
+
+    fn sites(&self) -> &PairSites {
+        &self.topology.pairs[0]
+    }
+
+    /// A command with the configuration as its last argument.
+    fn forebay(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(arguments).arg(&self.config);
+        self.sites().left_box.host(&mut command).unwrap();
+        command
+    }
+
+    fn start(&mut self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["sendbox", "--config"]).arg(&self.config);
+        let child = spawn(&self.sites().left_box, &mut command, self.log_file());
+        self.boxes.push(child);
+    }
+
+    fn log_file(&self) -> File {
+        let path = self.folder.path().join("log");
+        File::options().create(true).append(true).open(path).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    fn run(&self, commands: &[&str]) {
+        run(&self.sites().left_box, commands);
+    }
+
+    fn ip_in_box(&self, lines: &[&str]) {
+        let lines: Vec<String> = lines.iter().map(|line| format!("ip {line}")).collect();
+        self.run(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    /// Cable and device towards the hosts, as they were.
+    fn make_lan_again(&self) {
+        let hosts = &self.sites().left_hosts;
+        let line =
+            format!("link add lan type veth peer name eth0 netns {}", hosts.path().display());
+        self.ip_in_box(&[&line]);
+        quiet(&self.sites().left_box, "lan");
+        quiet(hosts, "eth0");
+        let [own, other] = [Site::LeftHosts, Site::RightHosts].map(|site| site.address(0));
+        run(
+            hosts,
+            &[
+                "ip link set dev eth0 address 02:00:0a:01:01:01",
+                "ip link set dev eth0 up",
+                &format!("ip address add {own}/16 dev eth0"),
+                &format!(
+                    "ip neighbour replace {other} lladdr 02:00:0a:01:02:01 dev eth0 nud permanent"
+                ),
+            ],
+        );
+        self.ip_in_box(&["link set dev lan master br0", "link set dev lan up"]);
+    }
+
+    fn make_wan_again(&self) {
+        self.make_wan(&self.sites().left_box, "left0");
+    }
+
+    fn make_right_wan_again(&self) {
+        self.make_wan(&self.sites().right_box, "right0");
+    }
+
+    fn make_wan(&self, of: &Namespace, port: &str) {
+        let emulator = &self.topology.emulator;
+        let path = emulator.path();
+        run(of, &[&format!("ip link add wan type veth peer name {port} netns {}", path.display())]);
+        quiet(of, "wan");
+        quiet(emulator, port);
+        run(of, &["ip link set dev wan master br0", "ip link set dev wan up"]);
+        run(
+            emulator,
+            &[&format!("ip link set dev {port} master br"), &format!("ip link set dev {port} up")],
+        );
+    }
+
+    fn status(&self) -> Status {
+        await_status(&self.socket)
+    }
+
+    fn state(&self) -> String {
+        self.status().bundles[0].shaping.clone().unwrap().decision.state
+    }
+
+    /// Whether packets are taken now, while some come all the time.
+    fn takes(&self) -> bool {
+        let before = self.counter("captured");
+        thread::sleep(Duration::from_millis(50));
+        self.counter("captured") > before && self.state() != "handed_back"
+    }
+
+    /// A counter of the LAN port.
+    fn counter(&self, name: &str) -> u64 {
+        let status = self.status();
+        let mut counters = status.ports[0].counters.iter();
+        counters.find(|(key, _)| key == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+/// A TCP connection that sends some 30 Mbit/s from left to right, as far as it can.
+struct Flow {
+    is_over: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    sender: JoinHandle<()>,
+    receiver: JoinHandle<()>,
+}
+
+impl Flow {
+    fn start(sites: &PairSites) -> Self {
+        let target = (Site::RightHosts.address(0), PORT);
+        let listener = sites.right_hosts.within(|| TcpListener::bind(target)).unwrap();
+        let mut sender = sites.left_hosts.within(|| TcpStream::connect(target)).unwrap();
+        let mut receiver = listener.accept().unwrap().0;
+        let (is_over, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (over, bytes) = (is_over.clone(), received.clone());
+        let sender = thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                sender.write_all(&[7; 4096]).expect("not reset");
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let receiver = thread::spawn(move || {
+            let mut chunk = [0; 1 << 16];
+            loop {
+                match receiver.read(&mut chunk).expect("not reset") {
+                    0 => return,
+                    len => bytes.fetch_add(len as u64, Ordering::Relaxed),
+                };
+            }
+        });
+        Self { is_over, received, sender, receiver }
+    }
+
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    fn is_going_on(&self) -> bool {
+        let before = self.received();
+        thread::sleep(Duration::from_millis(20));
+        self.received() > before
+    }
+
+    /// It was never reset.
+    fn finish(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.sender.join().unwrap();
+        self.receiver.join().unwrap();
+    }
+}
+
+fn spawn(namespace: &Namespace, command: &mut Command, log: File) -> Child {
+    namespace.host(command).unwrap();
+    command.stderr(log).spawn().unwrap()
+}
+
+/// Runs commands whose words are parted by single spaces; what stands in braces is one word.
+fn run(namespace: &Namespace, commands: &[&str]) {
+    for line in commands {
+        let (words, braced) = line
+            .split_once(" {")
+            .map_or((*line, None), |(words, rest)| (words, Some(format!("{{{rest}"))));
+        let mut words = words.split(' ').map(str::to_string).chain(braced);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
+        namespace.host(&mut command).unwrap();
+        assert!(command.status().unwrap().success(), "{line}");
+    }
+}
+
+/// Switches all offloads of a device off.
+fn quiet(namespace: &Namespace, device: &str) {
+    let work = || forebay_host::offload::disable_all(device).map_err(std::io::Error::other);
+    namespace.within(work).unwrap();
+}

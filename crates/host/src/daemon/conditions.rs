@@ -1,0 +1,439 @@
+//! What the devices of a box must be like: one list, asked at the start, by `forebay doctor`, and by the
+//! [`observer`](super::observer) while a box runs.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_core::packet::ETHERNET_HEADER;
+use nix::net::if_::if_nametoindex;
+use serde::{Deserialize, Serialize};
+
+use super::config::{Config, Role};
+use crate::bridge::{self, BridgeError};
+use crate::egress::{self, EgressError};
+use crate::ethernet::{self, EthernetError};
+use crate::filters::{self, Filter};
+use crate::offload::{self, Offload, OffloadError};
+use crate::port::{PortError, XdpPort, xdp_program};
+
+/// The devices of a box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Devices {
+    /// Whose they are.
+    pub role: Role,
+    /// Port towards the site's hosts; present exactly in a sendbox.
+    pub lan: Option<String>,
+    /// Port towards the Internet.
+    pub wan: String,
+    /// Bytes of the longest frame that a running box has room for.
+    pub room_bytes: Option<usize>,
+}
+
+impl Devices {
+    /// Those that a configuration names, before a box runs.
+    pub fn of(config: &Config) -> Self {
+        let (role, lan, wan) = (config.role, config.lan.clone(), config.wan.clone());
+        Self { role, lan, wan, room_bytes: None }
+    }
+
+    fn lan(&self) -> &str {
+        self.lan.as_deref().expect("a sendbox has one, as checked")
+    }
+
+    /// LAN, where there is one, and WAN.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.lan.iter().chain([&self.wan]).map(String::as_str)
+    }
+
+    /// Asks for all that must hold for a box of this role; for no more after what the rest depends on.
+    pub fn examine(&self) -> Vec<(&'static Condition, Result<String, Fault>)> {
+        let conditions = match self.role {
+            Role::Sendbox => &SENDBOX[..],
+            Role::Receivebox => &RECEIVEBOX,
+        };
+        let mut found = Vec::with_capacity(conditions.len());
+        for condition in conditions {
+            let held = (condition.look)(self);
+            let ends = held.is_err() && condition.is_ground;
+            found.push((condition, held));
+            if ends {
+                break;
+            }
+        }
+        found
+    }
+
+    /// What does not hold now.
+    pub fn void(&self) -> Vec<Void> {
+        let void = |(condition, held): (&Condition, Result<String, Fault>)| {
+            Some(Void { condition: condition.name.into(), fault: held.err()? })
+        };
+        self.examine().into_iter().filter_map(void).collect()
+    }
+
+    /// Refuses devices for which something does not hold; waits up to 2 s for a bridge that was just put
+    /// up, for the kernel tells it of its ports' carrier up to a second later (net/core/link_watch.c).
+    pub fn require(&self) -> Result<(), Void> {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.void().into_iter().next() {
+                None => return Ok(()),
+                Some(void) if void.condition == FORWARDING && Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                Some(void) => return Err(void),
+            }
+        }
+    }
+}
+
+/// Something that must hold.
+#[derive(Debug)]
+pub struct Condition {
+    /// What is looked at.
+    pub name: &'static str,
+    /// What follows where it does not hold.
+    pub reason: &'static str,
+    /// Where it does not hold nothing else can be said.
+    is_ground: bool,
+    look: fn(&Devices) -> Result<String, Fault>,
+}
+
+/// What was found and does not do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+impl Fault {
+    fn new(found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { found: found.into(), fix: fix.into() }
+    }
+}
+
+/// A condition that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Void {
+    /// Its name.
+    pub condition: String,
+    /// What was found instead.
+    #[serde(flatten)]
+    pub fault: Fault,
+}
+
+impl Void {
+    /// A running box could not attach to a device that was deleted and made again.
+    pub fn made_again(device: &str, error: &dyn std::error::Error) -> Self {
+        tracing::warn!("{device} was made again: {error}");
+        let fault = Fault::new(format!("{device} was made again: {error}"), "start the box again");
+        Self { condition: DEVICE.name.into(), fault }
+    }
+
+    /// What follows, for people.
+    pub fn reason(&self) -> &'static str {
+        let mut all = SENDBOX.iter().chain(&RECEIVEBOX);
+        all.find(|condition| condition.name == self.condition)
+            .map_or("the devices are not as they were", |condition| condition.reason)
+    }
+}
+
+impl std::fmt::Display for Void {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Fault { found, fix } = &self.fault;
+        write!(f, "{found}: {}; to mend it: {fix}", self.reason())
+    }
+}
+
+impl std::error::Error for Void {}
+
+const OFFLOADS_REASON: &str = "a box needs packets one by one, and as they are on the wire";
+
+const FORWARDING: &str = "forwarding";
+
+const SENDBOX: [Condition; 13] = [
+    DEVICE,
+    KIND,
+    Condition {
+        name: "bridge",
+        reason: "both ports must be of one bridge, which carries the traffic whenever the sendbox does not",
+        is_ground: true,
+        look: one_bridge,
+    },
+    Condition {
+        name: FORWARDING,
+        reason: "the bridge could not carry the traffic while the sendbox does not",
+        is_ground: false,
+        look: forwarding,
+    },
+    Condition {
+        name: "isolation",
+        reason: "packets of bundles would get past what keeps the ports apart",
+        is_ground: false,
+        look: isolation,
+    },
+    Condition {
+        name: "VLANs",
+        reason: "packets of bundles would leave with other tags than the bridge gives them",
+        is_ground: false,
+        look: vlans,
+    },
+    Condition {
+        name: "tc filters",
+        reason: "packets of bundles would not pass them",
+        is_ground: false,
+        look: tc_filters,
+    },
+    Condition {
+        name: "packet filter",
+        reason: "packets of bundles would not pass it",
+        is_ground: false,
+        look: packet_filter,
+    },
+    Condition {
+        name: "qdisc",
+        reason: "packets of bundles would not pass it",
+        is_ground: false,
+        look: qdisc,
+    },
+    Condition {
+        name: "offloads",
+        reason: OFFLOADS_REASON,
+        is_ground: false,
+        look: |devices| {
+            devices.names().try_for_each(offload::check).map_err(Fault::from)?;
+            Ok("off".into())
+        },
+    },
+    Condition {
+        name: "receive queues",
+        reason: "a sendbox reads one: packets of others would get past it",
+        is_ground: false,
+        look: receive_queues,
+    },
+    Condition { name: "MTU", reason: "longer frames would be lost", is_ground: false, look: mtu },
+    Condition {
+        name: "frame size",
+        reason: "longer frames would overtake shorter ones",
+        is_ground: false,
+        look: frame_size,
+    },
+];
+
+const RECEIVEBOX: [Condition; 3] = [
+    DEVICE,
+    KIND,
+    Condition {
+        name: "offloads",
+        reason: OFFLOADS_REASON,
+        is_ground: false,
+        look: watched_offloads,
+    },
+];
+
+const DEVICE: Condition = Condition {
+    name: "device",
+    reason: "it is waited for",
+    is_ground: true,
+    look: |devices| match devices.names().find(|name| if_nametoindex(*name).is_err()) {
+        Some(name) => Err(Fault::new(
+            format!("there is no device {name} in this network namespace"),
+            "`ip link` lists those that are there",
+        )),
+        None => Ok(devices.names().collect::<Vec<_>>().join(", ")),
+    },
+};
+
+const KIND: Condition = Condition {
+    name: "kind",
+    reason: "a box reads Ethernet frames",
+    is_ground: true,
+    look: |devices| {
+        devices.names().try_for_each(ethernet::check).map_err(Fault::from)?;
+        Ok("Ethernet".into())
+    },
+};
+
+fn one_bridge(devices: &Devices) -> Result<String, Fault> {
+    match bridge::check(devices.lan(), &devices.wan) {
+        Err(BridgeError::Idle(_)) => Ok("the same".into()),
+        checked => Ok(checked?),
+    }
+}
+
+fn forwarding(devices: &Devices) -> Result<String, Fault> {
+    bridge::check(devices.lan(), &devices.wan)?;
+    Ok("up".into())
+}
+
+fn isolation(devices: &Devices) -> Result<String, Fault> {
+    let (lan, wan) = (devices.lan(), &devices.wan);
+    let passage = bridge::passage(lan, wan)?;
+    if passage.is_isolated {
+        return Err(Fault::new(
+            format!("{lan} and {wan} are isolated ports"),
+            format!("bridge link set dev {wan} isolated off"),
+        ));
+    }
+    if passage.is_locked {
+        return Err(Fault::new(
+            format!("{lan} is a locked port"),
+            format!("bridge link set dev {lan} locked off"),
+        ));
+    }
+    Ok("none".into())
+}
+
+fn vlans(devices: &Devices) -> Result<String, Fault> {
+    let (lan, wan) = (devices.lan(), &devices.wan);
+    match bridge::passage(lan, wan)?.other_vlan {
+        None => Ok("frames without a tag stay without".into()),
+        Some(0) => Err(Fault::new(
+            format!("the bridge heeds VLANs, and {lan} takes no frames without a tag"),
+            format!("bridge vlan add dev {lan} vid 1 pvid untagged, and the same of {wan}"),
+        )),
+        Some(vid) => Err(Fault::new(
+            format!(
+                "frames without a tag are of VLAN {vid} at {lan} and have a tag at {wan}, if any"
+            ),
+            format!("bridge vlan add dev {wan} vid {vid} untagged"),
+        )),
+    }
+}
+
+fn tc_filters(devices: &Devices) -> Result<String, Fault> {
+    none_of(filters::of_tc(devices.lan(), &devices.wan)?)
+}
+
+fn packet_filter(devices: &Devices) -> Result<String, Fault> {
+    let (lan, wan) = (devices.lan(), &devices.wan);
+    let calls_iptables =
+        filters::bridges_call_iptables() || bridge::passage(lan, wan)?.calls_iptables;
+    none_of(filters::of_netfilter(lan, wan, calls_iptables)?)
+}
+
+fn none_of(filter: Option<Filter>) -> Result<String, Fault> {
+    match filter {
+        None => Ok("none".into()),
+        Some(Filter { found, fix }) => Err(Fault::new(found, fix)),
+    }
+}
+
+fn qdisc(devices: &Devices) -> Result<String, Fault> {
+    egress::check(&devices.wan)?;
+    Ok("the kernel's own, or none".into())
+}
+
+fn receive_queues(devices: &Devices) -> Result<String, Fault> {
+    let lan = devices.lan();
+    match offload::receive_queues(lan)? {
+        0 | 1 => Ok("1".into()),
+        queues => Err(Fault::new(
+            format!("{lan} has {queues} receive queues"),
+            format!("ethtool -L {lan} combined 1, or `rx 1`: see ethtool -l"),
+        )),
+    }
+}
+
+fn mtu(devices: &Devices) -> Result<String, Fault> {
+    let lan = devices.lan();
+    let (of_lan, of_wan) = (offload::mtu(lan)?, offload::mtu(&devices.wan)?);
+    if of_lan <= of_wan {
+        return Ok(format!("{of_lan} and {of_wan}"));
+    }
+    Err(Fault::new(
+        format!("{lan} has an MTU of {of_lan} bytes, {} of {of_wan}", devices.wan),
+        format!("ip link set dev {lan} mtu {of_wan}"),
+    ))
+}
+
+fn frame_size(devices: &Devices) -> Result<String, Fault> {
+    for device in devices.names() {
+        if let Err(PortError::Mtu { mtu, max, .. }) = XdpPort::frame_size(device) {
+            return Err(Fault::new(
+                format!("{device} has an MTU of {mtu}, and AF_XDP carries at most {max}"),
+                format!("ip link set dev {device} mtu {max}"),
+            ));
+        }
+    }
+    let lan = devices.lan();
+    let (mtu, needed) = (offload::mtu(lan)?, frame_bytes(lan)?);
+    match devices.room_bytes {
+        Some(room) if needed > room => {
+            let room = room - FRAME_OVERHEAD;
+            Err(Fault::new(
+                format!("{lan} has an MTU of {mtu} bytes, and the box was started for {room}"),
+                format!("start the box again, or ip link set dev {lan} mtu {room}"),
+            ))
+        }
+        _ => Ok(format!("up to {needed} bytes")),
+    }
+}
+
+fn watched_offloads(devices: &Devices) -> Result<String, Fault> {
+    let wan = &devices.wan;
+    offload::check_watched(wan)?;
+    // Asked again once the box's own program runs.
+    let is_generic = xdp_program(wan)?.is_some_and(|program| program.is_generic);
+    if is_generic && offload::is_on(wan, Offload::Gro)? {
+        return Err(OffloadError::Merged { device: wan.clone() }.into());
+    }
+    Ok("off, as far as needed".into())
+}
+
+/// An Ethernet header and a VLAN tag.
+const FRAME_OVERHEAD: usize = ETHERNET_HEADER + 4;
+
+/// Bytes of the longest frame of a device.
+pub fn frame_bytes(device: &str) -> io::Result<usize> {
+    Ok(offload::mtu(device)? as usize + FRAME_OVERHEAD)
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        let fix = match error.kind() {
+            io::ErrorKind::PermissionDenied => "run it with sudo",
+            _ => "look at `ip link`",
+        };
+        Self::new(format!("the kernel does not say: {error}"), fix)
+    }
+}
+
+impl From<BridgeError> for Fault {
+    fn from(error: BridgeError) -> Self {
+        match error {
+            BridgeError::Apart(apart) => Self::new(apart.found(), apart.fix()),
+            BridgeError::Idle(idle) => Self::new(idle.found(), idle.fix()),
+            BridgeError::Os { .. } => Self::new(error.to_string(), "look at `ip link`"),
+        }
+    }
+}
+
+impl From<EthernetError> for Fault {
+    fn from(error: EthernetError) -> Self {
+        Self::new(error.found(), ethernet::fix())
+    }
+}
+
+impl From<EgressError> for Fault {
+    fn from(error: EgressError) -> Self {
+        let fix = match &error {
+            EgressError::Foreign { device, .. } => {
+                format!("{}, or shape elsewhere", egress::fix(device))
+            }
+            EgressError::Os { .. } => "look at `tc qdisc`".into(),
+        };
+        Self::new(error.found(), fix)
+    }
+}
+
+impl From<OffloadError> for Fault {
+    fn from(error: OffloadError) -> Self {
+        let (found, fix) = error.found_and_fix();
+        Self::new(found, fix)
+    }
+}

@@ -1,0 +1,147 @@
+//! Whether the devices of a running box are still as they must be: a process of its own looks, for the
+//! kernel answers some of the questions only with `CAP_NET_ADMIN`, which the box has given up.
+//!
+//! ```text
+//!  kernel ── rtnetlink, nftables ──► `forebay observe` ── a line for each change, ──► the box
+//!                                     and each second      and an empty one a second
+//! ```
+//! It ends with the box, whose end of its standard input closes.
+
+mod watch;
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use forebay_core::units::Timestamp;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+
+use super::conditions::{Devices, Void};
+use crate::clock;
+
+pub use watch::run;
+
+/// Longest time between two lines, unless the observer is stopped or kept from running.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
+/// How long the first line may take: the time to start a program on a loaded machine.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest line: some thousand addresses.
+const LINE_MAX: usize = 1 << 20;
+
+/// What the observer saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// What does not hold.
+    pub void: Vec<Void>,
+    /// Index of the port towards the site's hosts, if there is such a device.
+    pub lan: Option<u32>,
+    /// Index of the port towards the Internet, if there is such a device.
+    pub wan: Option<u32>,
+    /// Addresses of this machine.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Its Ethernet addresses.
+    pub macs: BTreeSet<[u8; 6]>,
+}
+
+/// The observer of a box, as the box sees it.
+pub struct Observer {
+    /// Holds the standard input whose end ends it.
+    _child: Child,
+    lines: ChildStdout,
+    /// What was read of a line that is not whole.
+    part: Vec<u8>,
+    heard_at: Timestamp,
+}
+
+impl Observer {
+    /// Starts it, with the privileges of the caller; answers it and what it sees first.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from starting, and that it says nothing.
+    pub fn start(devices: &Devices) -> io::Result<(Self, Observation)> {
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("watching the devices: {error}"))
+        };
+        // Of this program, even if its file was replaced meanwhile.
+        let mut child = Command::new("/proc/self/exe")
+            .arg("observe")
+            .arg(serde_json::to_string(devices)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(named)?;
+        let lines = child.stdout.take().expect("piped");
+        fcntl(&lines, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let mut observer = Self { _child: child, lines, part: Vec::new(), heard_at: clock::now() };
+        let first = observer.await_first().map_err(named)?;
+        Ok((observer, first))
+    }
+
+    fn await_first(&mut self) -> io::Result<Observation> {
+        let deadline = clock::now() + START_PATIENCE;
+        loop {
+            if let Some(first) = self.latest()? {
+                return Ok(first);
+            }
+            let left = deadline.saturating_since(clock::now());
+            let timeout = PollTimeout::try_from(left).map_err(io::Error::other)?;
+            if poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// The newest observation since the last call, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// That the observer has ended.
+    pub fn latest(&mut self) -> io::Result<Option<Observation>> {
+        let mut newest = None;
+        let mut bytes = [0; 1 << 12];
+        loop {
+            match self.lines.read(&mut bytes) {
+                Ok(0) => return Err(io::Error::other("the observer of the devices has ended")),
+                Ok(len) => {
+                    self.heard_at = clock::now();
+                    self.part.extend_from_slice(&bytes[..len]);
+                    newest = self.take_lines()?.or(newest);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(newest),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The last whole line that is no mere sign of life.
+    fn take_lines(&mut self) -> io::Result<Option<Observation>> {
+        let Some(end) = self.part.iter().rposition(|byte| *byte == b'\n') else {
+            let is_endless = self.part.len() > LINE_MAX;
+            return if is_endless { Err(io::ErrorKind::InvalidData.into()) } else { Ok(None) };
+        };
+        let rest = self.part.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.part, rest);
+        let mut lines = lines.split(|byte| *byte == b'\n');
+        let newest = lines.rfind(|line| !line.is_empty());
+        Ok(newest.map(serde_json::from_slice).transpose()?)
+    }
+
+    /// Whether it has said nothing for so long that it must be stopped, or hang.
+    pub fn is_silent(&self, now: Timestamp) -> bool {
+        now.saturating_since(self.heard_at) >= SILENT_AFTER
+    }
+}
+
+/// Readable when there may be something new.
+impl AsFd for Observer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lines.as_fd()
+    }
+}

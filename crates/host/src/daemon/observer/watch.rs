@@ -1,0 +1,128 @@
+//! The process that looks: `forebay observe`.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use caps::Capability;
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::SockProtocol;
+
+use super::Observation;
+use crate::daemon::conditions::Devices;
+use crate::daemon::{machine_addresses, privileges};
+use crate::ethernet;
+use crate::netlink;
+use crate::offload::{self, Offload};
+use crate::port::{XdpProgram, xdp_program};
+
+/// At least this long between two looks: what a script changes comes in one.
+const SPACING: Duration = Duration::from_millis(50);
+/// At most this long: for what nobody tells of (tcx, sysctls).
+const PERIOD: Duration = Duration::from_secs(1);
+
+// include/uapi/linux/rtnetlink.h: links and ports of bridges, qdiscs and filters, addresses.
+const RTMGRP_LINK: u32 = 1;
+const RTMGRP_TC: u32 = 8;
+const RTMGRP_IPV4_IFADDR: u32 = 0x10;
+const RTMGRP_IPV6_IFADDR: u32 = 0x100;
+// include/uapi/linux/netfilter/nfnetlink.h: the seventh group.
+const NFNLGRP_NFTABLES: u32 = 1 << 6;
+
+/// Watches the devices of a box, and writes what it sees on standard output, until standard input ends.
+///
+/// It needs netlink(7) sockets, ioctl(2) of devices, bpf(2) to ask for programs, and the files of
+/// `/proc/sys/net/bridge`, with `CAP_NET_ADMIN`.
+pub fn run(devices: &Devices) -> io::Result<()> {
+    // What is meant for the box reaches its whole process group or control group: the box ends it.
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    let groups = RTMGRP_LINK | RTMGRP_TC | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+    let mut changes = vec![netlink::subscribe(SockProtocol::NetlinkRoute, groups)?];
+    // A kernel without nftables has nothing to tell.
+    changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
+    privileges::drop_all_but(&[Capability::CAP_NET_ADMIN])?;
+    let mut merging: Vec<Merging> = devices.names().map(Merging::new).collect();
+    let mut told = None;
+    loop {
+        let began = Instant::now();
+        for device in &mut merging {
+            device.keep_off();
+        }
+        // Whoever waits for a line hears of a look that fails by getting none.
+        if let Ok(seen) = look(devices) {
+            let line = if told.as_ref() == Some(&seen) {
+                String::new()
+            } else {
+                serde_json::to_string(&seen)?
+            };
+            match writeln!(io::stdout(), "{line}") {
+                // The box has ended, and not by closing standard input first.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written?,
+            }
+            told = Some(seen);
+        }
+        let stdin = io::stdin();
+        let sources = changes.iter().map(AsFd::as_fd).chain([stdin.as_fd()]);
+        let mut fds: Vec<_> = sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let timeout = PollTimeout::try_from(PERIOD).map_err(io::Error::other)?;
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Nothing is ever written there.
+        if fds.last().and_then(PollFd::any) == Some(true) {
+            return Ok(());
+        }
+        std::thread::sleep(SPACING.saturating_sub(began.elapsed()));
+        changes.iter().try_for_each(netlink::drain)?;
+    }
+}
+
+fn look(devices: &Devices) -> io::Result<Observation> {
+    // Before the conditions: of what is replaced meanwhile the next look tells.
+    let index = |name: &str| if_nametoindex(name).ok();
+    Ok(Observation {
+        lan: devices.lan.as_deref().and_then(index),
+        wan: index(&devices.wan),
+        void: devices.void(),
+        addresses: machine_addresses()?,
+        macs: ethernet::own_addresses()?,
+    })
+}
+
+/// Keeps GRO off where it was before a box attached its program: with that the kernel switches it on
+/// at a veth (veth_enable_xdp). Whoever switches it on later is left alone, and the box told.
+struct Merging {
+    device: String,
+    was_off: bool,
+    /// The program whose coming was seen.
+    program: Option<XdpProgram>,
+}
+
+impl Merging {
+    fn new(device: &str) -> Self {
+        Self { device: device.into(), was_off: false, program: None }
+    }
+
+    /// A device that is not there, or cannot be asked, is a matter of the conditions.
+    fn keep_off(&mut self) {
+        // In this order: when a program shows, GRO is on.
+        let Ok(program) = xdp_program(&self.device) else { return };
+        let Ok(is_on) = offload::is_on(&self.device, Offload::Gro) else { return };
+        if program.is_none() {
+            self.was_off = !is_on;
+        } else if self.program != program && is_on && self.was_off {
+            // The condition says so if that fails.
+            let _ = offload::disable(&self.device, Offload::Gro);
+        }
+        self.program = program;
+    }
+}

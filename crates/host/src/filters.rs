@@ -1,0 +1,334 @@
+//! Packet filters on the kernel's way from one device to another.
+//!
+//! What an XDP program takes meets no filter at the way in of its device, what an AF_XDP socket sends none
+//! at the way out of its own, and neither a bridge's between the two. Whoever put a filter there must not
+//! find that a box undoes it.
+
+use std::io;
+
+use forebay_ebpf::has_tcx;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::SockProtocol;
+
+use crate::egress;
+use crate::netlink::{self, HEADER, all_attributes, attribute};
+
+/// A filter, and how to take it away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+/// A filter of tc(8) or of tcx at the way in of `lan` or at the way out of `wan`; needs
+/// `CAP_NET_ADMIN`.
+pub fn of_tc(lan: &str, wan: &str) -> io::Result<Option<Filter>> {
+    for (device, side) in [(lan, Side::Ingress), (wan, Side::Egress)] {
+        let ifindex = if_nametoindex(device)?;
+        if has_tc_filter(ifindex, side)? {
+            return Ok(Some(Filter {
+                found: format!("{device} has a tc filter at its {}", side.name()),
+                fix: format!("tc filter del dev {device} {}", side.name()),
+            }));
+        }
+        if has_tcx(ifindex, side == Side::Egress)? {
+            return Ok(Some(Filter {
+                found: format!("{device} has a BPF program at its {} (tcx)", side.name()),
+                fix: format!("stop its owner: `bpftool net show dev {device}` names it"),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// A chain of nftables with rules, or that drops, between `lan` and `wan` of one bridge: of the bridge
+/// family, at one of the devices, or, where `calls_iptables`, for routed packets, iptables' included.
+/// Needs `CAP_NET_ADMIN`.
+pub fn of_netfilter(lan: &str, wan: &str, calls_iptables: bool) -> io::Result<Option<Filter>> {
+    let chains = chains()?;
+    if let Some(chain) = chains.iter().find(|chain| chain.acts() && chain.is_between(lan, wan)) {
+        return Ok(Some(Filter {
+            found: format!("nftables filters in chain {}", chain.name),
+            fix: format!("nft delete table {}", chain.table),
+        }));
+    }
+    if !calls_iptables {
+        return Ok(None);
+    }
+    let of_nftables = chains.iter().find(|chain| chain.acts() && chain.is_routed());
+    let found = of_nftables.map(|chain| format!("nftables' chain {}", chain.name)).or_else(|| {
+        let names = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
+        let has_tables =
+            |path| std::fs::read_to_string(path).is_ok_and(|names| !names.trim().is_empty());
+        names.into_iter().any(has_tables).then(|| "iptables".into())
+    });
+    Ok(found.map(|what| Filter {
+        found: format!("{what} sees bridged packets"),
+        fix: "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 and \
+              nf_call_iptables 0 of the bridge"
+            .into(),
+    }))
+}
+
+/// Whether bridges of this network namespace hand what they forward to iptables.
+pub fn bridges_call_iptables() -> bool {
+    let is_on = |key| {
+        let path = format!("/proc/sys/net/bridge/bridge-nf-call-{key}");
+        std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1")
+    };
+    is_on("iptables") || is_on("ip6tables")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ingress,
+    Egress,
+}
+
+impl Side {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+// include/uapi/linux/rtnetlink.h, pkt_sched.h
+const RTM_GETTFILTER: u16 = 46;
+const TC_H_CLSACT: u32 = 0xffff_fff1;
+const TC_H_CLSACT_INGRESS: u32 = 0xffff_fff2;
+const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
+
+fn has_tc_filter(ifindex: u32, side: Side) -> io::Result<bool> {
+    // Asked for filters at the way out, the qdisc `ingress` answers with those at the way in.
+    let is_there = egress::qdiscs(ifindex)?.iter().any(|qdisc| {
+        qdisc.parent == TC_H_CLSACT
+            && (qdisc.kind == "clsact" || qdisc.kind == "ingress" && side == Side::Ingress)
+    });
+    if !is_there {
+        return Ok(false);
+    }
+    let parent = match side {
+        Side::Ingress => TC_H_CLSACT_INGRESS,
+        Side::Egress => TC_H_CLSACT_EGRESS,
+    };
+    Ok(!netlink::dump(RTM_GETTFILTER, &egress::about(ifindex, parent))?.is_empty())
+}
+
+// include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h, netfilter.h, netfilter_bridge.h
+const NFT_MSG_GETCHAIN: u16 = 10 << 8 | 4;
+/// `struct nfgenmsg`: family, version, resource.
+const NFT_HEADER: usize = 4;
+const NFTA_CHAIN_TABLE: u16 = 1;
+const NFTA_CHAIN_NAME: u16 = 3;
+const NFTA_CHAIN_HOOK: u16 = 4;
+const NFTA_CHAIN_POLICY: u16 = 5;
+const NFTA_CHAIN_USE: u16 = 6;
+const NFTA_HOOK_HOOKNUM: u16 = 1;
+const NFTA_HOOK_DEV: u16 = 3;
+const NFTA_HOOK_DEVS: u16 = 4;
+const NF_DROP: u32 = 0;
+const FAMILIES: [(u8, &str); 5] =
+    [(1, "inet"), (2, "ip"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
+/// Before and after forwarding and at it; the others are for what a host sends and receives itself.
+const HOOKS_OF_FORWARDED: [u32; 3] = [0, 2, 4];
+const NETDEV_INGRESS: u32 = 0;
+const NETDEV_EGRESS: u32 = 1;
+const INET_INGRESS: u32 = 5;
+
+/// A chain that the kernel enters by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Chain {
+    family: &'static str,
+    /// Family and table, as nft(8) takes them.
+    table: String,
+    /// These and the chain's own name.
+    name: String,
+    hook: u32,
+    devices: Vec<String>,
+    drops: bool,
+    rules: u32,
+}
+
+impl Chain {
+    /// Whether it may do something to a packet.
+    fn acts(&self) -> bool {
+        self.drops || self.rules > 0
+    }
+
+    /// Whether it stands between two ports of a bridge.
+    fn is_between(&self, lan: &str, wan: &str) -> bool {
+        let is_of = |device| self.devices.iter().any(|of| of == device);
+        match (self.family, self.hook) {
+            ("bridge", hook) => HOOKS_OF_FORWARDED.contains(&hook),
+            ("netdev", NETDEV_INGRESS) | ("inet", INET_INGRESS) => is_of(lan),
+            ("netdev", NETDEV_EGRESS) => is_of(wan),
+            _ => false,
+        }
+    }
+
+    /// Whether what is routed passes it.
+    fn is_routed(&self) -> bool {
+        ["inet", "ip", "ip6"].contains(&self.family) && HOOKS_OF_FORWARDED.contains(&self.hook)
+    }
+
+    /// Reads the kernel's message; `None` of a chain that others jump to, and of what is malformed.
+    fn parse(message: &[u8]) -> Option<Self> {
+        let number = *message.get(HEADER)?;
+        let (_, family) = FAMILIES.into_iter().find(|(family, _)| *family == number)?;
+        let chain = message.get(HEADER + NFT_HEADER..)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string();
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+        let hook = attribute(chain, NFTA_CHAIN_HOOK)?;
+        let table = format!("{family} {}", text(attribute(chain, NFTA_CHAIN_TABLE)?));
+        let list = attribute(hook, NFTA_HOOK_DEVS).unwrap_or_default();
+        let devices = attribute(hook, NFTA_HOOK_DEV).into_iter();
+        let devices = devices.chain(all_attributes(list).map(|(_, name)| name));
+        Some(Self {
+            family,
+            name: format!("{table} {}", text(attribute(chain, NFTA_CHAIN_NAME)?)),
+            table,
+            hook: word(attribute(hook, NFTA_HOOK_HOOKNUM)?)?,
+            devices: devices.map(text).collect(),
+            drops: attribute(chain, NFTA_CHAIN_POLICY).and_then(word) == Some(NF_DROP),
+            rules: attribute(chain, NFTA_CHAIN_USE).and_then(word).unwrap_or(0),
+        })
+    }
+}
+
+/// All chains that the kernel enters by itself; none where it has no nftables.
+fn chains() -> io::Result<Vec<Chain>> {
+    // No family: of all.
+    let answer =
+        netlink::dump_of(SockProtocol::NetlinkNetFilter, NFT_MSG_GETCHAIN, &[0; NFT_HEADER]);
+    match answer {
+        Ok(messages) => Ok(messages.iter().filter_map(|message| Chain::parse(message)).collect()),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EPROTONOSUPPORT | libc::EOPNOTSUPP | libc::EINVAL) => Ok(Vec::new()),
+            _ => Err(error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    fn nft(rules: &str) {
+        let status = std::process::Command::new("nft").arg(rules).status().expect("nft is here");
+        assert!(status.success(), "{rules}");
+    }
+
+    #[test]
+    fn filters_of_tc_count_where_packets_of_bundles_would_pass_and_nowhere_else() {
+        on_a_veth_pair(|| {
+            let found = || of_tc("left", "right").unwrap();
+            assert_eq!(found(), None);
+            // Against the direction of the bundle.
+            run("tc qdisc add dev left clsact");
+            run("tc qdisc add dev right clsact");
+            let rule = "protocol ip u32 match u32 0 0";
+            for (device, side) in [("left", "egress"), ("right", "ingress")] {
+                run(&format!("tc filter add dev {device} {side} {rule}"));
+            }
+            assert_eq!(found(), None);
+            for (device, side) in [("left", "ingress"), ("right", "egress")] {
+                run(&format!("tc filter add dev {device} {side} {rule}"));
+                let filter = found().unwrap();
+                assert_eq!(filter.found, format!("{device} has a tc filter at its {side}"));
+                run(&filter.fix);
+                assert_eq!(found(), None);
+            }
+            // The older qdisc has the way in only.
+            for device in ["left", "right"] {
+                run(&format!("tc qdisc del dev {device} clsact"));
+                run(&format!("tc qdisc add dev {device} ingress"));
+            }
+            run(&format!("tc filter add dev right parent ffff: {rule}"));
+            assert_eq!(found(), None);
+            run(&format!("tc filter add dev left parent ffff: {rule}"));
+            assert!(found().is_some());
+        });
+    }
+
+    #[test]
+    fn chains_with_rules_between_the_ports_count_and_those_of_the_machine_itself_do_not() {
+        on_a_veth_pair(|| {
+            let found = |calls_iptables| of_netfilter("left", "right", calls_iptables).unwrap();
+            assert_eq!(found(true), None);
+            let chain = |name: &str, family: &str, hook: &str| {
+                let table = format!("{family} {}", &family[..1]);
+                let hook = format!("{{ type filter hook {hook} priority 0; }}");
+                nft(&format!("add table {table}; add chain {table} {name} {hook}"));
+            };
+            let counting = |family: &str, hook: &str| {
+                chain("c", family, hook);
+                nft(&format!("add rule {family} {} c counter", &family[..1]));
+            };
+            chain("c", "bridge", "forward");
+            nft("add chain bridge b called; add rule bridge b called counter");
+            chain("own", "bridge", "input");
+            nft("add rule bridge b own counter");
+            counting("netdev", "ingress device right");
+            assert_eq!(found(true), None, "no rules, other hooks and another direction");
+            let drop = |hook| {
+                nft(&format!(
+                    "add chain bridge b c {{ type filter hook {hook} priority 0; policy drop; }}"
+                ))
+            };
+            let makers: [(&str, &dyn Fn()); 5] = [
+                ("bridge b", &|| nft("add rule bridge b c counter")),
+                ("bridge b", &|| {
+                    nft("add table bridge b");
+                    drop("postrouting");
+                }),
+                ("netdev n", &|| {
+                    nft("delete table netdev n");
+                    counting("netdev", "ingress device left");
+                }),
+                ("netdev n", &|| counting("netdev", "egress device right")),
+                ("inet i", &|| counting("inet", "ingress device left")),
+            ];
+            for (number, (table, make)) in makers.into_iter().enumerate() {
+                make();
+                let filter = found(false).unwrap();
+                assert_eq!(
+                    filter.found,
+                    format!("nftables filters in chain {table} c"),
+                    "{number}"
+                );
+                run(&filter.fix);
+                assert_eq!(found(false), None, "{number}");
+            }
+            counting("ip", "forward");
+            assert_eq!(found(false), None);
+            assert!(found(true).unwrap().found.contains("ip i c sees bridged packets"));
+        });
+    }
+
+    #[test]
+    fn a_message_that_ends_early_names_no_other_chain() {
+        on_a_veth_pair(|| {
+            let hook =
+                "type filter hook ingress devices = { left, right } priority 0; policy drop;";
+            nft(&format!("add table netdev n; add chain netdev n c {{ {hook} }}"));
+            let body = [0; NFT_HEADER];
+            let protocol = SockProtocol::NetlinkNetFilter;
+            let message = netlink::dump_of(protocol, NFT_MSG_GETCHAIN, &body).unwrap().remove(0);
+            let whole = Chain::parse(&message).unwrap();
+            assert_eq!((whole.devices.len(), whole.drops, whole.rules), (2, true, 0));
+            for len in 0..message.len() {
+                let Some(found) = Chain::parse(&message[..len]) else { continue };
+                assert_eq!(
+                    (found.name, found.hook),
+                    (whole.name.clone(), whole.hook),
+                    "cut at {len}"
+                );
+            }
+        });
+    }
+}
