@@ -7,8 +7,8 @@ use crate::plan::{Override, Plan, PlanError};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{ArmSummary, IN_NETWORK, STATUS_QUO, summarise};
 
-/// The arm with the boxes.
-const BUNDLED: &str = "copa_sfq";
+/// The arm with the boxes as operators get them.
+const BUNDLED: &str = "copa_default";
 /// The queue has moved if at least this share stands at the sendbox (bound of the evaluation).
 const SHARE_MOVED: f64 = 0.85;
 /// It has moved, and not just been halved with the rate, if at most this share of it is left at the

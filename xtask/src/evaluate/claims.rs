@@ -29,6 +29,8 @@ pub struct Claims {
 pub struct PlanClaims {
     /// Name as `forebay run` takes it.
     pub name: String,
+    /// The backend on which it runs, where not that of `forebay run`.
+    pub backend: Option<String>,
     /// A backend on which it runs, too, for figures beside those of its own.
     pub beside: Option<String>,
     /// The claims.

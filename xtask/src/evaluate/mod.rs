@@ -51,7 +51,7 @@ pub fn evaluate(only: &[String]) -> Result<()> {
     };
     for (place, (plan, wanted)) in plans.iter().zip(&wanted).enumerate() {
         eprintln!("== {}", plan.name);
-        let document = run(&root, &plan.name, None)?;
+        let document = run(&root, &plan.name, plan.backend.as_deref())?;
         let beside = match &plan.beside {
             Some(backend) => run(&root, &plan.name, Some(backend))?,
             None => Value::Null,

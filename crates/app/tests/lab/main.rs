@@ -79,7 +79,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 fn the_schema_and_the_check_of_plans_need_no_root() {
     assert!(stdout_of(&["plan", "schema"]).contains("[[bottleneck.change]]"));
     let check = stdout_of(&["plan", "check", "bundler/main"]);
-    assert!(check.contains("5 arms, 1 cells, 10 seeds: 50 runs"), "{check}");
+    assert!(check.contains("6 arms, 1 cells, 10 seeds: 60 runs"), "{check}");
 }
 
 #[test]

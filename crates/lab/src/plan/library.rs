@@ -21,6 +21,8 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/draft",
     "bundler/queue_shift",
     "bundler/queue_shift_both",
+    "bundler/bulk_flow",
+    "bundler/outside_flow",
     "bundler/measurement",
     "bundler/faults",
     "bundler/hostile_messages",

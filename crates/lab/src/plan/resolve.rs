@@ -10,6 +10,7 @@ use std::time::Duration;
 use forebay_core::bundle::NAME_MAX;
 use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, RATES};
 use forebay_core::link::Trace;
+use forebay_core::qdisc::bundle_default;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::traffic::SizeCdf;
@@ -190,7 +191,7 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
         }
         let cc = table.require("cc", table.spec("cc")?)?;
         registry::check_cc(&cc).map_err(|error| table.wrong_spec("cc", &error))?;
-        let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
+        let qdisc = table.spec("qdisc")?.unwrap_or_else(bundle_default);
         registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
         let (min_rate, max_rate) =
             (shaper_rate(&table, "min_rate")?, shaper_rate(&table, "max_rate")?);

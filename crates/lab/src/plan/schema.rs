@@ -54,6 +54,8 @@ pub(super) const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
                      limit = \"150ms\" }";
+pub(super) const BUNDLE_QDISC: &str =
+    "{ kind = \"fq_codel\", limit = \"150ms\", target = \"25ms\", interval = \"250ms\" }";
 const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \
                           \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt, \
                           or \"150ms\" where there is a rate";
@@ -341,7 +343,7 @@ pub static BUNDLE: Section = Section {
             "",
             "how the bundle's rate is found",
         ),
-        key("qdisc", QDISC, "", "how the sendbox schedules"),
+        key("qdisc", QDISC, BUNDLE_QDISC, "how the sendbox schedules"),
         key("min_rate", RATE, "1.2Mbit/s", "lower bound of the shaper, at least 100kbit/s"),
         key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),
         key(

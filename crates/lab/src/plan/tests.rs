@@ -127,6 +127,18 @@ fn a_fault_must_be_possible_after_the_one_before() {
 }
 
 #[test]
+fn a_bundle_without_a_qdisc_has_that_of_the_schema() {
+    let unnamed =
+        PLAN.replace("qdisc = \"sfq\"\n", "").replace("bundle.a.qdisc.limit", "bundle.a.min_rate");
+    let unnamed = unnamed.replace("600p", "2Mbit/s");
+    let written = PLAN.replace("\"sfq\"", schema::BUNDLE_QDISC).replace("600p", "150ms");
+    let [unnamed, written] = [unnamed, written]
+        .map(|text| experiment(&load(&text, &[]).unwrap(), 1).bundles[0].qdisc.clone());
+    assert_eq!(unnamed, written);
+    assert_eq!(unnamed.kind, "fq_codel");
+}
+
+#[test]
 fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
     for (from, to, expected) in [
         ("\"96Mbit/s\"", "96", "p.toml:5: bottleneck.rate = 96: allowed is a rate such as"),

@@ -16,7 +16,7 @@
 //! from     = ["10.1.1.0/24"]          # their sources (a receivebox needs them)
 //! key_file = "bundle.key"             # made by `forebay keygen`; relative to this file
 //! cc       = "copa"                   # sendbox only, as the rest
-//! qdisc    = { kind = "sfq", limit = "1200p" }
+//! qdisc    = { kind = "fq_codel", limit = "150ms", target = "25ms", interval = "250ms" }
 //! min_rate = "2Mbit/s"
 //! max_rate = "900Mbit/s"
 //! ```
@@ -218,6 +218,7 @@ impl fmt::Display for ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_core::qdisc::bundle_default;
 
     const SENDBOX: &str = r#"
 [box]
@@ -253,6 +254,7 @@ min_rate = "2Mbit/s"
         assert_eq!((sendbox.role, receivebox.role), (Role::Sendbox, Role::Receivebox));
         assert_eq!(sendbox.bundles[0].peer, receivebox.listen);
         assert_eq!(receivebox.bundles[0].peer, sendbox.listen);
+        assert_eq!(sendbox.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
         // The reader names what it would take.
         for table in ["box", "bundle", "trace"] {
             let text = SENDBOX.replace("[[bundle]]", "[trace]\nfile = \"t\"\n\n[[bundle]]");
@@ -279,6 +281,9 @@ min_rate = "2Mbit/s"
         assert_eq!(shaping.min_rate, Rate::from_mbit_per_sec(2));
         assert_eq!(shaping.max_rate, None);
         assert_eq!(shaping.qdisc.kind, "sfq");
+        let unnamed = SENDBOX.replace("qdisc = { kind = \"sfq\", limit = \"1200p\" }\n", "");
+        let unnamed = parse(&unnamed).unwrap();
+        assert_eq!(unnamed.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
         assert!(config.expect_role(Role::Receivebox).is_err());
     }
 

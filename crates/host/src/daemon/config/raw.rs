@@ -7,7 +7,7 @@ use forebay_core::bundle::BundleId;
 use forebay_core::bundle::control::SUPPLIED;
 use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
 use forebay_core::cc;
-use forebay_core::qdisc::{self, Classifier};
+use forebay_core::qdisc::{self, Classifier, bundle_default};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::ByteCount;
 use ipnet::IpNet;
@@ -197,13 +197,12 @@ impl RawBundle {
             source.at(&self.name.span(), format!("bundle {name:?}: {key} is missing"))
         };
         let cc = self.cc.as_ref().ok_or_else(|| missing("cc (such as \"copa\")"))?;
-        let qdisc = self
-            .qdisc
-            .as_ref()
-            .ok_or_else(|| missing("qdisc (such as { kind = \"sfq\", limit = \"1200p\" })"))?;
         check_cc(cc.get_ref()).map_err(|error| source.spec(&cc.span(), "bundle.cc", &error))?;
-        check_qdisc(qdisc.get_ref())
-            .map_err(|error| source.spec(&qdisc.span(), "bundle.qdisc", &error))?;
+        if let Some(qdisc) = &self.qdisc {
+            check_qdisc(qdisc.get_ref())
+                .map_err(|error| source.spec(&qdisc.span(), "bundle.qdisc", &error))?;
+        }
+        let qdisc = self.qdisc.as_ref().map(|qdisc| qdisc.get_ref().clone());
         let min_rate =
             rate(source, "bundle.min_rate", self.min_rate.as_ref())?.unwrap_or(DEFAULT_MIN_RATE);
         let max_rate = rate(source, "bundle.max_rate", self.max_rate.as_ref())?;
@@ -216,7 +215,7 @@ impl RawBundle {
         }
         Ok(Some(Shaping {
             cc: cc.get_ref().clone(),
-            qdisc: qdisc.get_ref().clone(),
+            qdisc: qdisc.unwrap_or_else(bundle_default),
             min_rate,
             max_rate,
         }))

@@ -1,0 +1,80 @@
+//! One bulk flow alone in a bundle, as any VPN is: what it waits and gets beside what it would without the
+//! boxes.
+
+use forebay_core::link;
+use forebay_core::qdisc::bundle_default;
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::Source;
+use forebay_core::units::{Duration, Rate, Timestamp};
+use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Traffic};
+use forebay_sim::{Simulation, Stack};
+
+const RTT: Duration = Duration::from_millis(50);
+/// From the start of the flow; its slow start is over then.
+const WARM_UP: u64 = 6;
+const STOP: u64 = 30;
+
+/// A Cubic flow over a bottleneck with this buffer in time, in a bundle with this law and discipline or in
+/// none.
+fn network(mbit_per_sec: u64, buffer: &str, bundle: Option<(&str, Spec)>) -> Network {
+    let fifo = Spec::named("fifo").with("limit", Value::Text(buffer.into()));
+    let config = link::Config::at_rate(Rate::from_mbit_per_sec(mbit_per_sec), RTT / 2);
+    let back = vec![Hop::Link(1)];
+    let path = vec![Hop::Link(0)];
+    let data = if bundle.is_some() { vec![Hop::Bundle(0)] } else { path.clone() };
+    let bundle =
+        bundle.map(|(law, qdisc)| Bundle::new("b", Spec::named(law), qdisc, path, back.clone()));
+    Network {
+        stop: Duration::from_secs(STOP),
+        seed: 1,
+        stack: Stack::LINUX,
+        links: vec![Link::new("forward", config, fifo), Link::delay("back", RTT / 2)],
+        bundles: bundle.into_iter().collect(),
+        flows: vec![Flow {
+            cc: Spec::named("cubic"),
+            traffic: Traffic::Source(Source::Greedy { bytes: None }),
+            start: Duration::from_millis(500),
+            opened: None,
+            stop: None,
+            data,
+            back,
+        }],
+    }
+}
+
+/// Mean time in the queues of sendbox and bottleneck in ms (Little's law), and Mbit/s received.
+fn wait_and_goodput(network: &Network) -> (f64, f64) {
+    let mut simulation = Simulation::new(network).unwrap();
+    let mut sums = |secs: u64| {
+        simulation.run_until(Timestamp::ZERO + Duration::from_secs(secs));
+        let boxes = (0..network.bundles.len()).map(|index| simulation.bundle_metrics(index));
+        let sendbox: f64 = boxes.map(|metrics| metrics.mean_queue_packets).sum();
+        let link = simulation.link_metrics(0);
+        let received = simulation.flow_metrics(0).unwrap().received_bytes;
+        ((sendbox + link.mean_qdisc_length_l2) * secs as f64, link.packets as f64, received as f64)
+    };
+    let (before, after) = (sums(WARM_UP), sums(STOP));
+    let wait_ms = (after.0 - before.0) / (after.1 - before.1) * 1e3;
+    (wait_ms, (after.2 - before.2) * 8e-6 / (STOP - WARM_UP) as f64)
+}
+
+#[test]
+fn a_lone_bulk_flow_waits_no_longer_than_without_the_boxes_from_2_to_500_mbit() {
+    for mbit_per_sec in [2, 5, 20, 100, 500] {
+        // The buffer of the plans, three bandwidth-delay products, and a single one. At 2 Mbit/s that is
+        // 8 packets; the law alone keeps half as many at the bottleneck.
+        let buffers = if mbit_per_sec > 2 { &["150ms", "50ms"][..] } else { &["150ms"] };
+        for buffer in buffers {
+            let (without_ms, most) = wait_and_goodput(&network(mbit_per_sec, buffer, None));
+            for law in ["copa", "setpoint", "basic_delay"] {
+                let bundled = network(mbit_per_sec, buffer, Some((law, bundle_default())));
+                let (wait_ms, goodput) = wait_and_goodput(&bundled);
+                let seen = format!(
+                    "{law} at {mbit_per_sec} Mbit/s and {buffer}: {wait_ms:.1} ms instead of \
+                     {without_ms:.1}, {goodput:.2} Mbit/s instead of {most:.2}"
+                );
+                assert!(wait_ms <= without_ms && goodput >= 0.97 * most, "{seen}");
+            }
+        }
+    }
+}
