@@ -119,8 +119,16 @@ impl Stretch {
 enum Phase {
     #[default]
     Watching,
-    Testing { before: Stretch, rate: Rate, since: Timestamp, start: Option<Totals> },
-    Resting { until: Timestamp, after_congestion: bool },
+    Testing {
+        before: Stretch,
+        rate: Rate,
+        since: Timestamp,
+        start: Option<Totals>,
+    },
+    Resting {
+        until: Timestamp,
+        after_congestion: bool,
+    },
 }
 
 /// What a match may lead to.
