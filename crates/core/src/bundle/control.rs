@@ -511,7 +511,7 @@ impl Control {
         } else if self.is_report_missing(now) {
             // Of an app-limited bundle the delivery rate says only what its hosts sent.
             let carried = self.bottleneck_rate().unwrap_or(Rate::ZERO).max(self.delivery_rate);
-            self.wanted_rate.map(|rate| rate.min(carried))
+            self.wanted_rate.map(|rate| self.visibility.bound(rate.min(carried)))
         } else {
             self.limited_rate(&limits).map(|rate| self.visibility.bound(rate))
         };

@@ -249,6 +249,9 @@ impl Visibility {
 
     /// Time passes.
     pub fn on_tick(&mut self, now: Timestamp, loop_time: Duration) -> Option<Verdict> {
+        if self.excess_at.is_some_and(|at| now.saturating_since(at) > CARRIED_TIME) {
+            self.excess = 0.0;
+        }
         match self.phase {
             Phase::Testing { since, before, .. }
                 if now.saturating_since(since) > TEST_MAX.max(loop_time * TEST_LOOPS_MAX) =>
