@@ -9,14 +9,15 @@ use forebay_core::units::Timestamp;
 /// The traffic is taken again after this long without a sign of a stall, at first. It also bounds
 /// how often the traffic changes hands, and with it the log.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// At most so long: what overloads a box may end at any time.
+/// At most so long after overloads: what overloads a box may end at any time.
 const RECOVERY_MAX: Duration = Duration::from_secs(300);
 /// So long must hold again what did not: several commands may mend it one after the other.
 const SETTLING: Duration = Duration::from_millis(500);
-/// A stall this soon after the traffic was taken is the same again: the next recovery takes twice
-/// as long, for each change of hands drops and reorders packets.
+/// An overload this soon after one is the same again: the next recovery takes twice as long, for each
+/// change of hands drops and reorders packets, and what the box takes brings it about. A WAN that
+/// stalls does so for reasons of its own.
 const SOON: Duration = Duration::from_secs(60);
-/// A stall this long after is another one.
+/// An overload this long after is another one.
 const LONG: Duration = Duration::from_secs(600);
 
 /// What does not get on.
@@ -75,8 +76,8 @@ pub struct Progress {
     lan_since: Option<Timestamp>,
     /// While the kernel forwards: why, and when that was last seen.
     handed_back: Option<(Cause, Timestamp)>,
-    /// When the traffic was last taken again.
-    taken_at: Option<Timestamp>,
+    /// The last overload: its recovery, and until when it kept the traffic with the kernel.
+    overload: Option<(Duration, Timestamp)>,
     recovery: Duration,
     hand_backs: u64,
 }
@@ -89,7 +90,7 @@ impl Progress {
             wan_since: None,
             lan_since: None,
             handed_back: None,
-            taken_at: None,
+            overload: None,
             recovery: RECOVERY,
             hand_backs: 0,
         }
@@ -105,6 +106,9 @@ impl Progress {
         lan: bool,
         void: Option<&'static str>,
     ) -> Option<Change> {
+        if let Some((Cause::Stall(Stall::Lan), _)) = self.handed_back {
+            self.overload = Some((self.recovery, now));
+        }
         // A port whose device is down or gone stalls, too: that is no sign of overload.
         let counts = |stalls: bool| stalls && void.is_none();
         self.wan_since = counts(wan).then(|| self.wan_since.unwrap_or(now));
@@ -115,9 +119,10 @@ impl Progress {
             return (before != Some(cause)).then_some(Change::HandBack(cause));
         }
         let Some((cause, seen_at)) = self.handed_back else {
-            let cause = Cause::Stall(self.stall(now)?);
+            let stall = self.stall(now)?;
+            let cause = Cause::Stall(stall);
             self.handed_back = Some((cause, now));
-            self.recovery = self.next_recovery(now);
+            self.recovery = self.next_recovery(now, stall);
             self.hand_backs += 1;
             return Some(Change::HandBack(cause));
         };
@@ -132,7 +137,6 @@ impl Progress {
         let is_over = now.saturating_since(seen_at) >= patience;
         is_over.then(|| {
             self.handed_back = None;
-            self.taken_at = Some(now);
             Change::TakeAgain
         })
     }
@@ -153,10 +157,13 @@ impl Progress {
     }
 
     /// The recovery from a stall that is found `now`.
-    fn next_recovery(&self, now: Timestamp) -> Duration {
-        match self.taken_at.map(|taken_at| now.saturating_since(taken_at)) {
-            Some(kept) if kept < SOON => (self.recovery * 2).min(RECOVERY_MAX),
-            Some(kept) if kept < LONG => self.recovery,
+    fn next_recovery(&self, now: Timestamp, stall: Stall) -> Duration {
+        let Some((before, until)) = self.overload.filter(|_| stall == Stall::Lan) else {
+            return RECOVERY;
+        };
+        match now.saturating_since(until) {
+            kept if kept < SOON => (before * 2).min(RECOVERY_MAX),
+            kept if kept < LONG => before,
             _ => RECOVERY,
         }
     }
@@ -243,17 +250,24 @@ mod tests {
         assert_eq!(progress.hand_backs(), 2);
     }
 
-    /// A box that is overloaded whenever it has carried for `kept_ms`; answers how long each of its
-    /// next recoveries takes.
-    fn recoveries(progress: &mut Progress, now_ms: &mut u64, kept_ms: u64, count: u32) -> Vec<u64> {
+    /// A box that stalls whenever it has carried for `kept_ms`; answers how long each of its next
+    /// recoveries takes.
+    fn stalls(
+        progress: &mut Progress,
+        now_ms: &mut u64,
+        stall: Stall,
+        kept_ms: u64,
+        count: u32,
+    ) -> Vec<u64> {
+        let (wan, lan) = (stall == Stall::Wan, stall == Stall::Lan);
         let mut recoveries = Vec::new();
         for _ in 0..count {
             assert_eq!(judge(progress, at(*now_ms), false, false), None);
             *now_ms += kept_ms - 500;
-            assert_eq!(judge(progress, at(*now_ms), false, true), None);
+            assert_eq!(judge(progress, at(*now_ms), wan, lan), None);
             *now_ms += 500;
-            let change = judge(progress, at(*now_ms), false, true);
-            assert_eq!(change, Some(Change::HandBack(Cause::Stall(Stall::Lan))));
+            let change = judge(progress, at(*now_ms), wan, lan);
+            assert_eq!(change, Some(Change::HandBack(Cause::Stall(stall))));
             let stalled_ms = *now_ms;
             while judge(progress, at(*now_ms), false, false) != Some(Change::TakeAgain) {
                 *now_ms += 500;
@@ -263,21 +277,48 @@ mod tests {
         recoveries
     }
 
+    fn recoveries(progress: &mut Progress, now_ms: &mut u64, kept_ms: u64, count: u32) -> Vec<u64> {
+        stalls(progress, now_ms, Stall::Lan, kept_ms, count)
+    }
+
     #[test]
-    fn a_box_that_stalls_again_soon_leaves_the_traffic_alone_for_longer_each_time() {
+    fn a_box_that_is_overloaded_again_soon_leaves_the_traffic_alone_for_longer_each_time() {
         let (mut progress, mut now_ms) = (progress(), 1_000_000);
         let soon = recoveries(&mut progress, &mut now_ms, 1000, 9);
         assert_eq!(soon, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
     }
 
     #[test]
-    fn a_stall_after_a_while_takes_no_longer_and_one_after_long_is_another() {
+    fn an_overload_after_a_while_takes_no_longer_and_one_after_long_is_another() {
         let (mut progress, mut now_ms) = (progress(), 1_000_000);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 1000, 3), [5, 10, 20]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 60_000, 2), [20, 20]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 59_999, 1), [40]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 600_000, 2), [5, 5]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 1000, 1), [10]);
+    }
+
+    #[test]
+    fn a_wan_that_stalls_again_and_again_is_taken_after_five_seconds_each_time() {
+        let (mut progress, mut now_ms) = (progress(), 1_000_000);
+        assert_eq!(stalls(&mut progress, &mut now_ms, Stall::Wan, 1000, 5), [5; 5]);
+        assert_eq!(recoveries(&mut progress, &mut now_ms, 1000, 2), [5, 10], "no overload before");
+        assert_eq!(stalls(&mut progress, &mut now_ms, Stall::Wan, 1000, 2), [5, 5]);
+        assert_eq!(recoveries(&mut progress, &mut now_ms, 1000, 1), [20], "and the same again");
+    }
+
+    #[test]
+    fn an_overload_is_the_same_again_though_something_did_not_hold_meanwhile() {
+        let (mut progress, mut now_ms) = (progress(), 1_000_000);
+        for recovery in [RECOVERY, RECOVERY * 2] {
+            judge(&mut progress, at(now_ms), false, true);
+            judge(&mut progress, at(now_ms + 500), false, true);
+            assert_eq!(progress.recovery(), recovery);
+            progress.judge(at(now_ms + 510), false, false, Some("a"));
+            judge(&mut progress, at(now_ms + 520), false, false);
+            now_ms += 1020;
+            assert_eq!(judge(&mut progress, at(now_ms), false, false), Some(Change::TakeAgain));
+        }
     }
 
     #[test]
