@@ -253,14 +253,19 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     new_keys(folder, &["four", "six"]);
     assert_eq!(reload(1), Answer::Done("2 key files read".into()));
     const KEYS_DIFFER: &str = "the peer's messages do not verify: do the keys differ?";
-    await_that("the sendbox asks for the keys", || {
-        let Ok(Answer::Status(status)) = control::ask(&scene.sockets[1], Request::Status) else {
-            return false;
-        };
-        status.table().contains(KEYS_DIFFER) && scene.log(1).contains(KEYS_DIFFER)
-    });
+    for (index, role) in ROLES.into_iter().enumerate() {
+        await_that(&format!("the {role} asks for the keys"), || {
+            let Ok(Answer::Status(status)) = control::ask(&scene.sockets[index], Request::Status)
+            else {
+                return false;
+            };
+            status.table().contains(KEYS_DIFFER) && scene.log(index).contains(KEYS_DIFFER)
+        });
+    }
     boxes[0].signal(Signal::SIGHUP);
     scene.await_peers();
+    let watching = control::ask(&scene.sockets[0], Request::Status).unwrap();
+    assert!(matches!(&watching, Answer::Status(status) if !status.table().contains(KEYS_DIFFER)));
     scene.carry(bytes);
 
     // Left to the kernel while it does not beat, and taken again.

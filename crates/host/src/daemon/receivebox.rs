@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
+use forebay_core::bundle::peer::KEYS_DIFFER;
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
 use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
 use forebay_core::units::Timestamp;
@@ -286,13 +287,14 @@ impl ReceiveboxWorker {
         let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
         let heard = watch.receivebox.heard_at();
         let counters = watch.receivebox.counters();
+        let peer = watch.receivebox.peer();
         BundleStatus {
             name: watch.config.name.clone(),
             id: watch.config.id.0,
             peer: PeerStatus {
                 address: watch.config.peer.to_string(),
-                state: watch.receivebox.peer().liveness().name().into(),
-                doing: watch.receivebox.peer().state().map(|state| state.name().into()),
+                state: peer.liveness().name().into(),
+                doing: peer.state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
             },
             epoch_packets: watch.receivebox.epoch_size().map_or(0, EpochSize::packets),
@@ -300,6 +302,7 @@ impl ReceiveboxWorker {
             bytes: seen.bytes.as_u64(),
             shaping: None,
             watching: Some(WatchingStatus {
+                alarm: peer.is_unverified().then(|| KEYS_DIFFER.into()),
                 reports: counters.reports,
                 datagrams: counters.report_datagrams,
                 dropped: counters.dropped,

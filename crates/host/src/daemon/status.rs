@@ -170,6 +170,9 @@ pub struct ShapingStatus {
 /// A bundle at the receivebox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchingStatus {
+    /// What an operator should look into.
+    #[serde(default)]
+    pub alarm: Option<String>,
     /// Boundaries reported.
     pub reports: u64,
     /// Datagrams they left in.
@@ -265,6 +268,9 @@ impl BundleStatus {
         row("packets", format!("{} ({} bytes)", self.packets, self.bytes))?;
         row("epoch size", format!("{} packets", self.epoch_packets))?;
         if let Some(watching) = &self.watching {
+            if let Some(alarm) = &watching.alarm {
+                row("alarm", alarm.clone())?;
+            }
             row(
                 "reports",
                 format!(
