@@ -203,6 +203,8 @@ pub(crate) mod tests {
     use std::process::Command;
     use std::time::{Duration, Instant};
 
+    use nix::sys::socket::{getsockopt, sockopt};
+
     use super::*;
     use crate::clock;
 
@@ -459,6 +461,23 @@ pub(crate) mod tests {
             for _ in 0..5 {
                 drop(once_detached(|| open_all_xdp("left", Direction::Both)));
             }
+        });
+    }
+
+    #[test]
+    fn a_port_on_a_device_that_was_made_again_sends_as_much_at_once_without_privileges() {
+        on_a_veth_pair(|| {
+            let port = open_all_xdp("left", Direction::Transmit).unwrap();
+            let spare = SpareSocket::open().unwrap();
+            run("ip link del left");
+            run("ip link add left up type veth peer name right");
+            let kept = [caps::Capability::CAP_IPC_LOCK].into();
+            caps::set(None, caps::CapSet::Effective, &kept).unwrap();
+            let again = port.anew(spare, "left", ifindex("left").unwrap()).unwrap();
+            let bytes = |port: &XdpPort| getsockopt(&port.as_fd(), sockopt::SndBuf).unwrap();
+            assert_eq!(bytes(&again), bytes(&port));
+            // The kernel says twice what was asked for.
+            assert!(bytes(&port) >= 8 << 20, "{} bytes", bytes(&port));
         });
     }
 

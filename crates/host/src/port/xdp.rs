@@ -56,7 +56,24 @@ impl SpareSocket {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel just gave us this descriptor.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let spare = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        spare.force_send_buffer();
+        Ok(spare)
+    }
+
+    /// Frames in flight are charged to the send buffer. Best effort: a small one only makes
+    /// flushing stop earlier. It needs `CAP_NET_ADMIN`, as whoever opens the socket may still have.
+    fn force_send_buffer(&self) {
+        // SAFETY: the kernel reads one int.
+        unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_SNDBUFFORCE,
+                std::ptr::from_ref(&SEND_BUFFER_BYTES).cast(),
+                size_of_val(&SEND_BUFFER_BYTES) as libc::socklen_t,
+            );
+        }
     }
 }
 
@@ -384,7 +401,6 @@ impl Setup<'_> {
         }
         if self.direction.transmits() {
             self.set_option(libc::XDP_TX_RING, &transmit_frames)?;
-            self.force_send_buffer();
         }
         let offsets = self.offsets()?;
         let address = |frame: u32| u64::from(frame) * u64::from(self.frame_size);
@@ -466,21 +482,6 @@ impl Setup<'_> {
             )
         };
         if status < 0 { Err(last_os_error(self.device, "setting up AF_XDP rings")) } else { Ok(()) }
-    }
-
-    /// Frames in flight are charged to the send buffer. Best effort: a small one only makes
-    /// flushing stop earlier.
-    fn force_send_buffer(&self) {
-        // SAFETY: the kernel reads one int.
-        unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_SNDBUFFORCE,
-                std::ptr::from_ref(&SEND_BUFFER_BYTES).cast(),
-                size_of_val(&SEND_BUFFER_BYTES) as libc::socklen_t,
-            );
-        }
     }
 
     fn producer<T: Copy>(&self, layout: &RingLayout) -> Result<Producer<T>, PortError> {
