@@ -1,7 +1,7 @@
-//! What a sendbox cannot carry gets through all the same: the kernel does it.
+//! What a sendbox cannot carry, or not as it comes, gets through all the same.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Child;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -10,7 +10,10 @@ use forebay_host::testbed::namespace::Namespace;
 use forebay_host::testbed::topology::{Site, Topology};
 
 use crate::alone;
-use crate::by_hand::{await_status, await_that, connect_the_sites, ip, start, write_sendbox};
+use crate::by_hand::{
+    await_status, await_that, connect_the_sites, ip, start, switch_on, write_sendbox,
+};
+use crate::two_bundles::flow;
 
 const PORT: u16 = 7000;
 /// Those of the left box's devices.
@@ -79,6 +82,38 @@ fn frames_longer_than_those_it_was_started_for_get_through() {
         scene.exchange(1472) == DATAGRAMS && counted("captured") > u64::from(DATAGRAMS)
     });
     assert_eq!((counted("oversized"), counted("handed_back")), (0, 1));
+}
+
+#[test]
+fn connections_in_tunnels_of_a_host_that_leaves_checksums_undone_get_through() {
+    let Some(scene) = Scene::set_up() else { return };
+    let sites = &scene.topology.pairs[0];
+    switch_on(&sites.left_hosts, "eth0", &["tx"]);
+    let hosts = [(&sites.left_hosts, Site::LeftHosts), (&sites.right_hosts, Site::RightHosts)];
+    for (own, other) in [(0, 1), (1, 0)] {
+        let (namespace, [local, remote]) =
+            (hosts[own].0, [own, other].map(|at| hosts[at].1.address(0)));
+        for (id, port, sums) in [(1, 4789, "noudpcsum"), (2, 8472, "udpcsum")] {
+            ip(
+                namespace,
+                &format!(
+                    "link add vx{id} mtu 1450 type vxlan id {id} local {local} remote {remote} \
+                     dev eth0 dstport {port} {sums}\n\
+                     address add 10.9.{id}.{own}/31 dev vx{id}\nlink set dev vx{id} up\n"
+                ),
+            );
+        }
+    }
+    let flows = [1, 2].map(|id| flow(sites, SocketAddr::from(([10, 9, id, 1], PORT))));
+    let bytes = flows.map(|(sender, receiver)| {
+        let sent = sender.join().unwrap();
+        assert_eq!(receiver.join().unwrap(), sent);
+        sent
+    });
+    assert!(bytes.iter().all(|sent| *sent > 1 << 20), "{bytes:?}");
+    let packets = bytes.iter().sum::<u64>() / 1450;
+    let (finished, captured) = (scene.counter("finished_checksums"), scene.counter("captured"));
+    assert!(packets < finished && finished <= captured, "{packets} {finished} {captured}");
 }
 
 /// A sendbox without a receivebox between two hosts.

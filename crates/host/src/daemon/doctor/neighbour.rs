@@ -17,7 +17,10 @@ pub(super) fn checksums(
     }
     let effect = match place {
         Place::Watched => "what it sends itself would be counted, but match no boundary",
-        _ => "a sendbox finishes those of TCP and UDP outside tunnels, which costs CPU",
+        _ => {
+            "a sendbox finishes those of TCP, UDP and SCTP, also in VXLAN, Geneve, GRE and IP tunnels, \
+             which costs CPU; packets in other tunnels of that neighbour would be lost"
+        }
     };
     let line = "ethtool -K DEVICE tx off txvlan off";
     let fix = match offload::driver(device).unwrap_or_default().as_str() {

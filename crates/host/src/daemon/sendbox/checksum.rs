@@ -1,117 +1,234 @@
 //! Finishes transport checksums that were left to a device that never comes.
 //!
 //! A veth or virtio device hands a packet of a local sender over with only the pseudo-header summed
-//! up in its checksum field, and a note beside the packet that the rest is to be done
-//! (`CHECKSUM_PARTIAL`). AF_XDP knows no such note: sent on as it is, the packet would be dropped
-//! by its receiver. The device at fault stands in another machine or namespace, where it cannot be
-//! asked; so each packet is looked at, and what the note asked for is done here.
+//! up in its checksum field, or nothing at all in that of SCTP, and a note beside the packet that the
+//! rest is to be done (`CHECKSUM_PARTIAL`). AF_XDP knows no such note: sent on as it is, the packet
+//! would be dropped by its receiver. The device at fault stands in another machine or namespace, where
+//! it cannot be asked; so each packet is looked at, and what the note asked for is done here.
 //!
-//! A packet is taken for unfinished only if its field holds the sum of the pseudo-header and the
-//! segment does not verify. The field of a right packet holds that sum once in 65,536, and such a
-//! packet verifies; only then is the whole segment read. A packet that was broken on its way is
-//! forwarded broken, but for one in 65,536.
+//! A packet is taken for unfinished only if its field holds what the kernel leaves there and the
+//! segment does not verify. The field of a right packet holds the sum of the pseudo-header once in
+//! 65,536, and such a packet verifies; only then is the whole segment read. A packet that was broken
+//! on its way is forwarded broken, but for one in 65,536.
 //!
-//! Left alone is what cannot be told: fragments, VLAN tags (the capture program takes none), packets
-//! inside tunnels, and those whose pseudo-header holds other addresses than their IP header: behind
-//! IPv4 source routes and IPv6 extension headers other than hop-by-hop options.
+//! Where the sender is itself the end of a tunnel, the note is for the packet inside, and the tunnel's own
+//! checksum is already that of the finished one (Documentation/networking/checksum-offloads.rst: LCO).
+//! So the packet inside VXLAN, Geneve, GRE and IP tunnels is looked at, too, unless what is around it
+//! verifies as it is.
+//!
+//! Left alone is what cannot be told: fragments, VLAN tags (the capture program takes none), other
+//! tunnels and other ports of theirs, and packets whose pseudo-header holds other addresses than their
+//! IP header: behind IPv4 source routes and IPv6 extension headers other than hop-by-hop options.
 
 use std::ops::Range;
 
-/// Finishes the checksum of a whole TCP or UDP packet (RFC 9293 section 3.1, RFC 768, RFC 8200
-/// section 8.1) if it is unfinished; whether it was.
+#[cfg(test)]
+mod tests;
+
+/// Finishes the checksum of a whole TCP, UDP, GRE or SCTP packet (RFC 9293 section 3.1, RFC 768,
+/// RFC 8200 section 8.1, RFC 2784, RFC 9260 section 6.8), or of one that it carries, if it is
+/// unfinished; whether it was.
 pub fn finish(frame: &mut [u8]) -> bool {
-    let Some(Segment { bytes, field, pseudo_header }) = Segment::of(frame) else { return false };
-    if fold(pseudo_header) != word(frame, field) {
-        return false;
+    let missing = Missing::of(ETHERNET, frame, TUNNELS_MAX);
+    if let Some(missing) = missing {
+        missing.write(frame);
     }
+    missing.is_some()
+}
+
+// EtherTypes; that of Ethernet itself is what tunnels call it (transparent Ethernet bridging).
+const ETHERNET: u16 = 0x6558;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const ETHERNET_HEADER: usize = 14;
+const HOP_BY_HOP: u8 = 0;
+const IN_IPV4: u8 = 4;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const IN_IPV6: u8 = 41;
+const GRE: u8 = 47;
+const DESTINATION_OPTIONS: u8 = 60;
+const SCTP: u8 = 132;
+/// VXLAN (RFC 7348), and where Linux has it by itself.
+const VXLAN_PORTS: [u16; 2] = [4789, 8472];
+/// RFC 8926.
+const GENEVE_PORT: u16 = 6081;
+/// A tunnel in a tunnel in a tunnel is the most that anybody is thought to send.
+const TUNNELS_MAX: u32 = 3;
+
+/// A checksum that is missing, and where it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Sum(usize, u16),
+    Crc(usize, u32),
+}
+
+impl Missing {
+    /// That of a packet of this EtherType, within at most so many tunnels.
+    fn of(ethertype: u16, bytes: &[u8], tunnels: u32) -> Option<Self> {
+        let (addresses, protocol, payload) = match ethertype {
+            ETHERNET => {
+                let ethertype = word(bytes.get(..ETHERNET_HEADER)?, 12);
+                // No frame is the payload of Ethernet alone.
+                let inner = (ethertype != ETHERNET).then_some(&bytes[ETHERNET_HEADER..])?;
+                return Some(Self::of(ethertype, inner, tunnels)?.behind(ETHERNET_HEADER));
+            }
+            IPV4 => in_ipv4(bytes)?,
+            IPV6 => in_ipv6(bytes)?,
+            _ => return None,
+        };
+        let start = payload.start;
+        let pseudo_header = sum(addresses) + u64::from(protocol);
+        Some(Self::in_ip(protocol, pseudo_header, bytes.get(payload)?, tunnels)?.behind(start))
+    }
+
+    /// That of the payload of an IP packet. `pseudo_header`: the sum of addresses and protocol.
+    fn in_ip(protocol: u8, pseudo_header: u64, bytes: &[u8], tunnels: u32) -> Option<Self> {
+        match protocol {
+            TCP if bytes.len() >= 20 => sum_at(16, bytes, pseudo_header + bytes.len() as u64),
+            SCTP if bytes.len() >= 12 => crc_at(8, bytes),
+            UDP if bytes.len() >= 8 => {
+                // Data may follow behind a UDP packet; a jumbogram's length is zero.
+                let length = usize::from(word(bytes, 4));
+                let bytes = bytes.get(..length).filter(|_| length >= 8)?;
+                let pseudo_header = pseudo_header + length as u64;
+                sum_at(6, bytes, pseudo_header).or_else(|| {
+                    let has_sum = word(bytes, 6) != 0;
+                    Self::inside(in_udp(bytes)?, bytes, has_sum.then_some(pseudo_header), tunnels)
+                })
+            }
+            GRE if bytes.len() >= 4 => {
+                let has_sum = word(bytes, 0) & GRE_CHECKSUM != 0 && bytes.len() >= 8;
+                let own = if has_sum { sum_at(4, bytes, 0) } else { None };
+                own.or_else(|| Self::inside(in_gre(bytes)?, bytes, has_sum.then_some(0), tunnels))
+            }
+            // Those of a tunnel in IPv6 say how many more it may be put into (RFC 2473).
+            DESTINATION_OPTIONS => {
+                let options = 8 + usize::from(*bytes.get(1)?) * 8;
+                let is_tunnel = [IN_IPV4, IN_IPV6, GRE].contains(&bytes[0]);
+                let inner = bytes.get(options..).filter(|_| is_tunnel)?;
+                Some(Self::in_ip(bytes[0], 0, inner, tunnels)?.behind(options))
+            }
+            IN_IPV4 => Self::inside((IPV4, 0), bytes, None, tunnels),
+            IN_IPV6 => Self::inside((IPV6, 0), bytes, None, tunnels),
+            _ => None,
+        }
+    }
+
+    /// That of the packet which begins in a tunnel's, the sum over which is with `pseudo_header`.
+    fn inside(
+        (ethertype, start): (u16, usize),
+        tunnel: &[u8],
+        pseudo_header: Option<u64>,
+        tunnels: u32,
+    ) -> Option<Self> {
+        let missing = Self::of(ethertype, tunnel.get(start..)?, tunnels.checked_sub(1)?)?;
+        let is_finished = pseudo_header.is_some_and(|header| fold(header + sum(tunnel)) == 0xffff);
+        (!is_finished).then_some(missing.behind(start))
+    }
+
+    /// The same as seen from `len` bytes before.
+    fn behind(self, len: usize) -> Self {
+        match self {
+            Self::Sum(at, checksum) => Self::Sum(at + len, checksum),
+            Self::Crc(at, checksum) => Self::Crc(at + len, checksum),
+        }
+    }
+
+    fn write(self, frame: &mut [u8]) {
+        match self {
+            Self::Sum(at, sum) => frame[at..at + 2].copy_from_slice(&sum.to_be_bytes()),
+            // The other way round than all else (RFC 9260 appendix A).
+            Self::Crc(at, crc) => frame[at..at + 4].copy_from_slice(&crc.to_le_bytes()),
+        }
+    }
+}
+
+/// The ones' complement checksum that `bytes` lack in a field, which holds the sum of the pseudo-header.
+fn sum_at(field: usize, bytes: &[u8], pseudo_header: u64) -> Option<Missing> {
+    if fold(pseudo_header) != word(bytes, field) {
+        return None;
+    }
+    let total = pseudo_header + sum(bytes);
     // Over a segment that holds the right checksum this is all ones.
-    if fold(pseudo_header + sum(&frame[bytes.clone()])) == 0xffff {
-        return false;
+    if fold(total) == 0xffff {
+        return None;
     }
-    frame[field..field + 2].fill(0);
-    // A zero says that a UDP packet has none, and all ones are the same number (RFC 768); of TCP
-    // receivers take either.
-    let checksum = match !fold(pseudo_header + sum(&frame[bytes])) {
+    // Without what the field holds. A zero says that a UDP packet has no checksum, and all ones are
+    // the same number (RFC 768); of others receivers take either.
+    let checksum = match !fold(total + u64::from(!word(bytes, field))) {
         0 => 0xffff,
         checksum => checksum,
     };
-    frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
-    true
+    Some(Missing::Sum(field, checksum))
 }
 
-const ETHERNET: usize = 14;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const HOP_BY_HOP: u8 = 0;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
-/// What a transport checksum is over.
-struct Segment {
-    /// Where the segment lies in its frame, without Ethernet padding.
-    bytes: Range<usize>,
-    /// Where its checksum begins in the frame.
-    field: usize,
-    /// Sum of addresses, protocol and length.
-    pseudo_header: u64,
+/// The CRC32c that an SCTP packet lacks in a field, which the kernel leaves at zero. Where zero is meant
+/// (RFC 9653) the right one will do as well.
+fn crc_at(field: usize, bytes: &[u8]) -> Option<Missing> {
+    if bytes[field..field + 4] != [0; 4] {
+        return None;
+    }
+    match crc32c(bytes) {
+        0 => None,
+        crc => Some(Missing::Crc(field, crc)),
+    }
 }
 
-impl Segment {
-    /// That of an untagged frame which holds one whole TCP or UDP packet.
-    fn of(frame: &[u8]) -> Option<Self> {
-        let ethertype = word(frame.get(..ETHERNET)?, 12);
-        let (addresses, protocol, payload) = match ethertype {
-            IPV4 => Self::in_ipv4(&frame[ETHERNET..])?,
-            IPV6 => Self::in_ipv6(&frame[ETHERNET..])?,
-            _ => return None,
-        };
-        let payload = payload.start + ETHERNET..payload.end + ETHERNET;
-        let bytes = frame.get(payload.clone())?;
-        let (length, field) = match protocol {
-            TCP if bytes.len() >= 20 => (bytes.len(), 16),
-            // Data may follow behind a UDP packet; a jumbogram's length is zero.
-            UDP if bytes.len() >= 8 => (usize::from(word(bytes, 4)), 6),
-            _ => return None,
-        };
-        if !(8..=bytes.len()).contains(&length) {
-            return None;
-        }
-        Some(Self {
-            bytes: payload.start..payload.start + length,
-            field: payload.start + field,
-            pseudo_header: sum(addresses) + u64::from(protocol) + length as u64,
-        })
+/// Addresses, protocol and place of the payload of an unfragmented packet.
+fn in_ipv4(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
+    let fixed = ip.get(..20)?;
+    let header = usize::from(fixed[0] & 0x0f) * 4;
+    let is_fragment = word(fixed, 6) & 0x3fff != 0;
+    let total = usize::from(word(fixed, 2));
+    if fixed[0] >> 4 != 4 || header < 20 || is_fragment || total < header {
+        return None;
     }
+    if is_source_routed(ip.get(20..header)?) {
+        return None;
+    }
+    Some((&fixed[12..20], fixed[9], header..total))
+}
 
-    /// Addresses, protocol and place of the payload of an unfragmented packet.
-    fn in_ipv4(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
-        let fixed = ip.get(..20)?;
-        let header = usize::from(fixed[0] & 0x0f) * 4;
-        let is_fragment = word(fixed, 6) & 0x3fff != 0;
-        let total = usize::from(word(fixed, 2));
-        if fixed[0] >> 4 != 4 || header < 20 || is_fragment || total < header {
-            return None;
-        }
-        if is_source_routed(ip.get(20..header)?) {
-            return None;
-        }
-        Some((&fixed[12..20], fixed[9], header..total))
+/// The same of an IPv6 packet, behind the hop-by-hop options that it may have.
+fn in_ipv6(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
+    let fixed = ip.get(..40)?;
+    if fixed[0] >> 4 != 6 {
+        return None;
     }
+    let total = 40 + usize::from(word(fixed, 4));
+    if fixed[6] != HOP_BY_HOP {
+        return Some((&fixed[8..40], fixed[6], 40..total));
+    }
+    let options = ip.get(40..42)?;
+    let payload = 40 + 8 + usize::from(options[1]) * 8;
+    (payload <= total).then_some((&fixed[8..40], options[0], payload..total))
+}
 
-    /// The same of an IPv6 packet, behind the hop-by-hop options that it may have.
-    fn in_ipv6(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
-        let fixed = ip.get(..40)?;
-        if fixed[0] >> 4 != 6 {
-            return None;
+/// EtherType and place of the packet in a UDP packet of a tunnel.
+fn in_udp(udp: &[u8]) -> Option<(u16, usize)> {
+    let header = udp.get(8..16)?;
+    match word(udp, 2) {
+        // Without any of the flags that change what follows.
+        port if VXLAN_PORTS.contains(&port) && header[0] == 0x08 => Some((ETHERNET, 16)),
+        GENEVE_PORT if header[0] >> 6 == 0 => {
+            Some((word(header, 2), 16 + usize::from(header[0] & 0x3f) * 4))
         }
-        let total = 40 + usize::from(word(fixed, 4));
-        if fixed[6] != HOP_BY_HOP {
-            return Some((&fixed[8..40], fixed[6], 40..total));
-        }
-        let options = ip.get(40..42)?;
-        let payload = 40 + 8 + usize::from(options[1]) * 8;
-        (payload <= total).then_some((&fixed[8..40], options[0], payload..total))
+        _ => None,
     }
+}
+
+// RFC 2784, RFC 2890: what else the header has, and the version.
+const GRE_CHECKSUM: u16 = 0x8000;
+const GRE_KEY: u16 = 0x2000;
+const GRE_SEQUENCE: u16 = 0x1000;
+const GRE_OTHER: u16 = 0x4fff;
+
+/// The same in GRE.
+fn in_gre(gre: &[u8]) -> Option<(u16, usize)> {
+    let flags = word(gre, 0);
+    let options = flags & (GRE_CHECKSUM | GRE_KEY | GRE_SEQUENCE);
+    (flags & GRE_OTHER == 0).then_some((word(gre, 2), 4 + options.count_ones() as usize * 4))
 }
 
 /// Whether IPv4 options (RFC 791 section 3.1) name a route, so that the header's destination may be
@@ -155,263 +272,23 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A packet of one protocol between two fixed addresses, with the sum of the pseudo-header in its
-    /// checksum field.
-    #[derive(Clone)]
-    struct Unfinished {
-        is_v6: bool,
-        protocol: u8,
-        /// IPv4 options, or a hop-by-hop header.
-        options: Vec<u8>,
-        data: Vec<u8>,
-        padding: usize,
-    }
-
-    impl Unfinished {
-        fn new(is_v6: bool, protocol: u8, data: &[u8]) -> Self {
-            Self { is_v6, protocol, options: Vec::new(), data: data.to_vec(), padding: 0 }
-        }
-
-        fn segment(&self) -> Vec<u8> {
-            let header = if self.protocol == TCP { 20 } else { 8 };
-            let mut segment = vec![0x21; header];
-            let length = (header + self.data.len()) as u16;
-            if self.protocol == UDP {
-                segment[4..6].copy_from_slice(&length.to_be_bytes());
-            }
-            let at = if self.protocol == TCP { 16 } else { 6 };
-            segment[at..at + 2].copy_from_slice(&fold(self.pseudo_header()).to_be_bytes());
-            segment.extend(&self.data);
-            segment
-        }
-
-        fn addresses(&self) -> Vec<u8> {
-            if self.is_v6 { (100..132).collect() } else { vec![10, 0, 0, 1, 10, 0, 0, 2] }
-        }
-
-        /// Written apart from the code under test, word by word.
-        fn pseudo_header(&self) -> u64 {
-            let header = if self.protocol == TCP { 20 } else { 8 };
-            let words = |pair: &[u8]| u64::from(pair[0]) * 256 + u64::from(pair[1]);
-            let addresses: u64 = self.addresses().chunks(2).map(words).sum();
-            addresses + u64::from(self.protocol) + (header + self.data.len()) as u64
-        }
-
-        fn frame(&self) -> Vec<u8> {
-            let (segment, options) = (self.segment(), &self.options);
-            let mut frame = vec![2; 12];
-            if self.is_v6 {
-                let length = (options.len() + segment.len()) as u16;
-                let next = if options.is_empty() { self.protocol } else { HOP_BY_HOP };
-                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-                frame.extend(length.to_be_bytes());
-                frame.extend([next, 64]);
-                frame.extend(self.addresses());
-            } else {
-                let total = (20 + options.len() + segment.len()) as u16;
-                frame.extend([8, 0, 0x45 + (options.len() / 4) as u8, 0]);
-                frame.extend(total.to_be_bytes());
-                frame.extend([0, 0, 0x40, 0, 64, self.protocol, 0, 0]);
-                frame.extend(self.addresses());
-            }
-            frame.extend(options);
-            frame.extend(segment);
-            frame.extend(vec![0xee; self.padding]);
-            frame
-        }
-
-        /// Where the checksum is from the end of the frame.
-        fn field(&self, frame: &[u8]) -> usize {
-            let header = if self.protocol == TCP { 20 } else { 8 };
-            let segment = frame.len() - self.padding - self.data.len() - header;
-            segment + if self.protocol == TCP { 16 } else { 6 }
-        }
-
-        /// As a receiver does it (RFC 1071 section 1), word by word.
-        fn verifies(&self, frame: &[u8]) -> bool {
-            let field = self.field(frame);
-            let start = field - if self.protocol == TCP { 16 } else { 6 };
-            let mut segment = frame[start..frame.len() - self.padding].to_vec();
-            segment.resize(segment.len().next_multiple_of(2), 0);
-            let words = |pair: &[u8]| u64::from(pair[0]) * 256 + u64::from(pair[1]);
-            let total: u64 = self.pseudo_header() + segment.chunks(2).map(words).sum::<u64>();
-            total.is_multiple_of(0xffff)
-        }
-
-        fn finished(&self) -> Vec<u8> {
-            let mut frame = self.frame();
-            assert!(!self.verifies(&frame));
-            assert!(finish(&mut frame), "{frame:?}");
-            frame
-        }
-    }
-
-    /// One of each: both IP versions, both protocols, odd and even lengths, with options and padding.
-    fn all() -> Vec<Unfinished> {
-        let mut all = Vec::new();
-        for (is_v6, protocol) in [(false, TCP), (false, UDP), (true, TCP), (true, UDP)] {
-            for len in [0, 1, 2, 3, 4, 5, 18, 1447, 1448] {
-                let data: Vec<u8> = (0..len).map(|at| (at * 7 + 1) as u8).collect();
-                let plain = Unfinished::new(is_v6, protocol, &data);
-                // Router alert (RFC 2113, RFC 2711), and what fills up to a multiple.
-                let options = if is_v6 {
-                    vec![protocol, 0, 5, 2, 0, 0, 1, 0]
-                } else {
-                    vec![1, 148, 4, 0, 0, 0, 0, 0]
-                };
-                all.push(Unfinished { padding: 7, ..plain.clone() });
-                all.push(Unfinished { options, ..plain.clone() });
-                all.push(plain);
-            }
-        }
-        all
-    }
-
-    #[test]
-    fn an_unfinished_checksum_is_finished_as_its_receiver_wants_it_and_nothing_else_is_changed() {
-        for packet in all() {
-            let (before, after) = (packet.frame(), packet.finished());
-            assert!(packet.verifies(&after), "{after:?}");
-            let field = packet.field(&before);
-            assert_eq!(before[..field], after[..field]);
-            assert_eq!(before[field + 2..], after[field + 2..]);
-            let mut again = after.clone();
-            assert!(!finish(&mut again), "finished once");
-            assert_eq!(again, after);
-        }
-    }
-
-    #[test]
-    fn a_broken_packet_stays_as_it_is() {
-        for packet in all() {
-            let mut frame = packet.finished();
-            let field = packet.field(&frame);
-            // Of the segment's other bytes, and of the checksum itself.
-            for at in [field + 1, field - 5] {
-                frame[at] ^= 0x40;
-                let broken = frame.clone();
-                assert!(!finish(&mut frame));
-                assert_eq!(frame, broken);
-                frame[at] ^= 0x40;
-            }
-        }
-    }
-
-    #[test]
-    fn a_right_checksum_that_equals_the_sum_of_the_pseudo_header_is_right() {
-        // The segment's other words must add up to all ones less twice the pseudo-header.
-        let packet = Unfinished::new(false, UDP, &[0, 0]);
-        let mut frame = packet.frame();
-        let rest = fold(sum(&frame[34..40]) + 2 * packet.pseudo_header());
-        frame[42..44].copy_from_slice(&(!rest).to_be_bytes());
-        assert!(packet.verifies(&frame));
-        let right = frame.clone();
-        assert!(!finish(&mut frame));
-        assert_eq!(frame, right);
-    }
-
-    #[test]
-    fn a_udp_checksum_that_comes_out_as_zero_is_sent_as_all_ones() {
-        let packet = Unfinished::new(false, UDP, &[0, 0]);
-        let mut frame = packet.frame();
-        let rest = fold(sum(&frame[34..40]) + packet.pseudo_header());
-        frame[42..44].copy_from_slice(&(!rest).to_be_bytes());
-        assert!(finish(&mut frame));
-        assert_eq!(frame[40..42], [0xff, 0xff]);
-        assert!(packet.verifies(&frame));
-    }
-
-    #[test]
-    fn a_udp_packet_without_a_checksum_stays_without() {
-        let mut frame = Unfinished::new(false, UDP, b"data").frame();
-        frame[40..42].fill(0);
-        assert!(!finish(&mut frame));
-        assert_eq!(frame[40..42], [0, 0]);
-    }
-
-    #[test]
-    fn data_behind_a_udp_packet_is_no_part_of_it() {
-        let mut packet = Unfinished::new(false, UDP, b"data");
-        packet.padding = 6;
-        let mut frame = packet.frame();
-        // The IP packet holds what would otherwise be padding.
-        frame[17] += 6;
-        assert!(finish(&mut frame));
-        assert!(packet.verifies(&frame));
-        // Lengths that cannot be.
-        for length in [0, 7, 19] {
-            let mut frame = packet.frame();
-            frame[17] += 6;
-            frame[39] = length;
-            assert!(!finish(&mut frame), "{length}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_told_is_left_alone() {
-        let v4 = Unfinished::new(false, TCP, b"data").frame();
-        let v6 = Unfinished::new(true, TCP, b"data").frame();
-        let changed = |frame: &[u8], at: usize, value: u8| {
-            let mut frame = frame.to_vec();
-            frame[at] = value;
-            frame
-        };
-        let mut tagged = v4.clone();
-        tagged.splice(12..12, [0x81, 0, 0, 5]);
-        let route = |kind| Unfinished {
-            options: vec![kind, 7, 4, 10, 0, 0, 3, 0],
-            ..Unfinished::new(false, TCP, b"data")
-        };
-        let routing = Unfinished {
-            options: vec![TCP, 0, 0, 1, 0, 0, 0, 0],
-            ..Unfinished::new(true, TCP, b"data")
-        };
-        for mut frame in [
-            tagged,
-            changed(&v4, 20, 0x20), // the first fragment
-            changed(&v4, 21, 1),    // a later one
-            changed(&v4, 23, 1),    // ICMP
-            changed(&v4, 14, 0x44),
-            changed(&v4, 14, 0x65),
-            changed(&v6, 14, 0x40),
-            changed(&v6, 20, 44),
-            route(131).frame(),
-            route(137).frame(),
-            changed(&route(7).frame(), 35, 99), // an option longer than the options
-            changed(&route(7).frame(), 35, 1),  // and one shorter than itself
-            changed(&routing.frame(), 20, 43),
-            changed(&routing.frame(), 55, 200), // hop-by-hop options longer than the packet
-        ] {
-            let before = frame.clone();
-            assert!(!finish(&mut frame), "{frame:?}");
-            assert_eq!(frame, before);
-        }
-        assert!(finish(&mut route(7).frame()), "the record of a route is none");
-    }
-
-    #[test]
-    fn a_frame_that_ends_early_is_left_alone() {
-        for packet in all() {
-            let whole = packet.frame();
-            for len in 0..whole.len() - packet.padding {
-                let mut cut = whole[..len].to_vec();
-                assert!(!finish(&mut cut), "cut at {len}");
-            }
-        }
-    }
-
-    #[test]
-    fn only_a_field_that_equals_the_pseudo_header_costs_a_look_at_the_whole() {
-        let (mut candidates, mut frame) = (0, Unfinished::new(false, TCP, b"data").finished());
-        for field in 0..=u16::MAX {
-            frame[50..52].copy_from_slice(&field.to_be_bytes());
-            let segment = Segment::of(&frame).unwrap();
-            candidates += u32::from(fold(segment.pseudo_header) == word(&frame, segment.field));
-        }
-        assert_eq!(candidates, 1);
-    }
+/// The CRC of SCTP and iSCSI (Castagnoli; RFC 9260 appendix A): all ones at first and inverted at the end.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| (crc >> 8) ^ CRC32C[usize::from(crc as u8 ^ byte)])
 }
+
+/// What each byte makes of it, by the reflected polynomial.
+const CRC32C: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
