@@ -130,6 +130,8 @@ const NFTA_CHAIN_USE: u16 = 6;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_DEV: u16 = 3;
 const NFTA_HOOK_DEVS: u16 = 4;
+/// In a list of devices: all whose names begin so (Linux 6.16).
+const NFTA_DEVICE_PREFIX: u16 = 2;
 const NF_DROP: u32 = 0;
 const FAMILIES: [(u8, &str); 5] =
     [(1, "inet"), (2, "ip"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
@@ -149,6 +151,8 @@ struct Chain {
     name: String,
     hook: u32,
     devices: Vec<String>,
+    /// What names of further devices begin with.
+    prefixes: Vec<String>,
     drops: bool,
     rules: u32,
 }
@@ -161,7 +165,10 @@ impl Chain {
 
     /// Whether it stands between two ports of a bridge.
     fn is_between(&self, lan: &str, wan: &str) -> bool {
-        let is_of = |device| self.devices.iter().any(|of| of == device);
+        let is_of = |device: &str| {
+            self.devices.iter().any(|of| of == device)
+                || self.prefixes.iter().any(|prefix| device.starts_with(prefix))
+        };
         match (self.family, self.hook) {
             ("bridge", hook) => HOOKS_OF_FORWARDED.contains(&hook),
             ("netdev", NETDEV_INGRESS) | ("inet", INET_INGRESS) => is_of(lan),
@@ -184,15 +191,18 @@ impl Chain {
         let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
         let hook = attribute(chain, NFTA_CHAIN_HOOK)?;
         let table = format!("{family} {}", text(attribute(chain, NFTA_CHAIN_TABLE)?));
-        let list = attribute(hook, NFTA_HOOK_DEVS).unwrap_or_default();
-        let devices = attribute(hook, NFTA_HOOK_DEV).into_iter();
-        let devices = devices.chain(all_attributes(list).map(|(_, name)| name));
+        let list = all_attributes(attribute(hook, NFTA_HOOK_DEVS).unwrap_or_default());
+        let (prefixes, listed): (Vec<_>, Vec<_>) =
+            list.partition(|(kind, _)| *kind == NFTA_DEVICE_PREFIX);
+        let listed = listed.into_iter().map(|(_, name)| name);
+        let devices = attribute(hook, NFTA_HOOK_DEV).into_iter().chain(listed);
         Some(Self {
             family,
             name: format!("{table} {}", text(attribute(chain, NFTA_CHAIN_NAME)?)),
             table,
             hook: word(attribute(hook, NFTA_HOOK_HOOKNUM)?)?,
             devices: devices.map(text).collect(),
+            prefixes: prefixes.into_iter().map(|(_, prefix)| text(prefix)).collect(),
             drops: attribute(chain, NFTA_CHAIN_POLICY).and_then(word) == Some(NF_DROP),
             rules: attribute(chain, NFTA_CHAIN_USE).and_then(word).unwrap_or(0),
         })
@@ -321,6 +331,17 @@ mod tests {
             let message = netlink::dump_of(protocol, NFT_MSG_GETCHAIN, &body).unwrap().remove(0);
             let whole = Chain::parse(&message).unwrap();
             assert_eq!((whole.devices.len(), whole.drops, whole.rules), (2, true, 0));
+            // The list of a newer nft(8) that was told `device "le*"`.
+            let mut wild = message.clone();
+            let at = message.windows(8).position(|bytes| bytes[4..] == *b"left").unwrap();
+            wild[at + 2] = NFTA_DEVICE_PREFIX as u8;
+            wild[at + 6..at + 8].fill(0);
+            let wild = Chain::parse(&wild).unwrap();
+            assert_eq!(
+                (&wild.devices[..], &wild.prefixes[0]),
+                (&["right".into()][..], &"le".into())
+            );
+            assert!(wild.is_between("left", "other") && !wild.is_between("other", "left"));
             for len in 0..message.len() {
                 let Some(found) = Chain::parse(&message[..len]) else { continue };
                 assert_eq!(

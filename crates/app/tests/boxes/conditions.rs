@@ -15,6 +15,7 @@ use std::time::Duration;
 use forebay_host::daemon::status::Status;
 use forebay_host::testbed::namespace::Namespace;
 use forebay_host::testbed::topology::{PairSites, Site, Topology};
+use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -130,7 +131,7 @@ fn what_does_not_hold_is_refused_at_the_start_and_hands_back_until_it_holds_agai
         let status = scene.status();
         assert_eq!(status.void[0].condition, name, "{:?}", status.void);
         assert!(status.table().contains(change.found), "{name}: {}", status.table());
-        assert!(scene.log().contains(change.found), "{name}: {}", scene.log());
+        scene.await_logged(change.found);
         // What was queued or under way has come.
         thread::sleep(Duration::from_millis(100));
         let (captured, came) = (scene.counter("captured"), flow.received());
@@ -152,28 +153,29 @@ fn devices_that_are_deleted_and_made_again_are_waited_for_and_attached_to() {
     scene.start();
     let flow = Flow::start(scene.sites());
     await_that("packets are taken", || scene.takes());
-    for _ in 0..2 {
+    for has_same_index in [false, true, false] {
         for (device, make_again) in
-            [("lan", Scene::make_lan_again as fn(&Scene)), ("wan", Scene::make_wan_again)]
+            [("lan", Scene::make_lan_again as fn(&Scene, &str)), ("wan", Scene::make_wan_again)]
         {
+            let index = index_words(&scene.sites().left_box, device, has_same_index);
             scene.ip_in_box(&["link del dev {}".replace("{}", device).as_str()]);
             await_that("packets are handed back", || scene.state() == "handed_back");
             let status = scene.status();
             assert_eq!(status.void[0].condition, "device", "{:?}", status.void);
             let table = status.table();
             assert!(table.contains(&format!("there is no device {device}")), "{table}");
-            make_again(&scene);
+            make_again(&scene, &index);
             await_that(&format!("packets are taken of the new {device}"), || scene.takes());
             await_that("the connection goes on", || flow.is_going_on());
         }
     }
-    assert!(scene.log().contains("wan was made again: attached to it"), "{}", scene.log());
+    scene.await_logged("wan was made again: attached to it");
     // Without its observer a box ends, and the kernel has the packets.
     let box_pid = scene.boxes[0].id();
     let children = fs::read_to_string(format!("/proc/{box_pid}/task/{box_pid}/children")).unwrap();
     kill(Pid::from_raw(children.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
     await_that("the box ends", || scene.boxes[0].try_wait().unwrap().is_some());
-    assert!(scene.log().contains("the observer of the devices has ended"), "{}", scene.log());
+    scene.await_logged("the observer of the devices has ended");
     await_that("the connection goes on", || flow.is_going_on());
     flow.finish();
 }
@@ -230,14 +232,16 @@ fn a_receivebox_reports_nothing_of_changed_packets_and_attaches_to_a_new_device(
     for (make, undo, found) in [
         ("ethtool -K wan rxvlan on", "ethtool -K wan rxvlan off", "ethtool -K wan rxvlan off"),
         ("ip link del dev wan", "", "there is no device wan"),
+        ("ip link del dev wan", "the same index", "there is no device wan"),
     ] {
+        let index = index_words(right_box, "wan", undo == "the same index");
         run(right_box, &[make]);
         await_that(found, || scene.status().table().contains(found));
         thread::sleep(Duration::from_millis(200));
         assert!(!is_reporting(), "{found}");
-        assert!(scene.log().contains("until then no packets are reported"), "{}", scene.log());
-        if undo.is_empty() {
-            scene.make_right_wan_again();
+        scene.await_logged("until then no packets are reported");
+        if make.starts_with("ip link del") {
+            scene.make_wan(right_box, "right0", &index);
         } else {
             run(right_box, &[undo]);
         }
@@ -302,6 +306,11 @@ impl Scene {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
+    /// A thread of its own writes the log.
+    fn await_logged(&self, text: &str) {
+        await_that(&format!("the log says {text:?}"), || self.log().contains(text));
+    }
+
     fn run(&self, commands: &[&str]) {
         run(&self.sites().left_box, commands);
     }
@@ -312,10 +321,12 @@ impl Scene {
     }
 
     /// Cable and device towards the hosts, as they were.
-    fn make_lan_again(&self) {
+    fn make_lan_again(&self, index: &str) {
         let hosts = &self.sites().left_hosts;
-        let line =
-            format!("link add lan type veth peer name eth0 netns {}", hosts.path().display());
+        let line = format!(
+            "link add lan{index} type veth peer name eth0 netns {}",
+            hosts.path().display()
+        );
         self.ip_in_box(&[&line]);
         quiet(&self.sites().left_box, "lan");
         quiet(hosts, "eth0");
@@ -334,18 +345,14 @@ impl Scene {
         self.ip_in_box(&["link set dev lan master br0", "link set dev lan up"]);
     }
 
-    fn make_wan_again(&self) {
-        self.make_wan(&self.sites().left_box, "left0");
+    fn make_wan_again(&self, index: &str) {
+        self.make_wan(&self.sites().left_box, "left0", index);
     }
 
-    fn make_right_wan_again(&self) {
-        self.make_wan(&self.sites().right_box, "right0");
-    }
-
-    fn make_wan(&self, of: &Namespace, port: &str) {
+    fn make_wan(&self, of: &Namespace, port: &str, index: &str) {
         let emulator = &self.topology.emulator;
-        let path = emulator.path();
-        run(of, &[&format!("ip link add wan type veth peer name {port} netns {}", path.display())]);
+        let pair = format!("wan{index} type veth peer name {port}");
+        run(of, &[&format!("ip link add {pair} netns {}", emulator.path().display())]);
         quiet(of, "wan");
         quiet(emulator, port);
         run(of, &["ip link set dev wan master br0", "ip link set dev wan up"]);
@@ -455,6 +462,12 @@ fn run(namespace: &Namespace, commands: &[&str]) {
         namespace.host(&mut command).unwrap();
         assert!(command.status().unwrap().success(), "{line}");
     }
+}
+
+/// Words that have a device made again with the index that it has now, if it shall.
+fn index_words(namespace: &Namespace, device: &str, is_same: bool) -> String {
+    let index = namespace.within(|| Ok(if_nametoindex(device)?)).unwrap();
+    if is_same { format!(" index {index}") } else { String::new() }
 }
 
 /// Switches all offloads of a device off.

@@ -66,8 +66,9 @@ struct ReceiveboxWorker {
     next_counter_row: Timestamp,
     observer: Observer,
     seen: Observation,
-    /// The device that the sampler is attached to.
-    ifindex: u32,
+    /// The device that the sampler is attached to; none once it has gone: one that is made again may
+    /// have its index.
+    ifindex: Option<u32>,
     wan: String,
     realtime: bool,
     started: Timestamp,
@@ -109,7 +110,7 @@ impl ReceiveboxWorker {
             next_counter_row: now + COUNTER_ROW,
             observer,
             seen,
-            ifindex,
+            ifindex: Some(ifindex),
             wan: config.wan.clone(),
             realtime: config.realtime,
             confinement: prepared.confinement.clone(),
@@ -162,15 +163,19 @@ impl ReceiveboxWorker {
             }
         }
         self.seen = seen;
-        let Some(ifindex) = self.seen.wan.filter(|index| *index != self.ifindex) else {
+        let Some(ifindex) = self.seen.wan else {
+            self.ifindex = None;
             return Ok(());
         };
+        if self.ifindex == Some(ifindex) {
+            return Ok(());
+        }
         if !self.seen.void.is_empty() {
             return Ok(());
         }
         match self.sampler.attach_anew(&self.wan, ifindex) {
             Ok(()) => {
-                self.ifindex = ifindex;
+                self.ifindex = Some(ifindex);
                 tracing::info!("{} was made again: attached to it", self.wan);
             }
             Err(error) => self.seen.void.push(Void::made_again(&self.wan, &error)),

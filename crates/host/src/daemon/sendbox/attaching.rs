@@ -19,6 +19,8 @@ const UNWATCHED: &str = "nobody watches the devices: the process that does it is
 pub struct Attaching {
     observer: Observer,
     seen: Observation,
+    /// LAN and WAN: the device that the port is on has gone. One that is made again may have its index.
+    is_gone: [bool; 2],
     /// Devices that could not be attached to since they were made again.
     failed: Vec<Void>,
     spares: Vec<SpareSocket>,
@@ -30,7 +32,7 @@ impl Attaching {
         let (observer, seen) = Observer::start(devices).map_err(DaemonError::SetUp)?;
         let spares = (0..SPARES).map(|_| SpareSocket::open()).collect::<io::Result<_>>();
         let spares = spares.map_err(DaemonError::SetUp)?;
-        Ok(Self { observer, seen, failed: Vec::new(), spares })
+        Ok(Self { observer, seen, is_gone: [false; 2], failed: Vec::new(), spares })
     }
 
     /// Readable when the devices may have changed.
@@ -64,14 +66,21 @@ impl Attaching {
     /// Attaches ports to devices that have taken the place of those before, once all holds of them.
     pub fn follow(&mut self, ports: [&mut XdpPort; 2], names: &[String; 2]) {
         self.failed.clear();
+        let indices = [self.seen.lan, self.seen.wan];
+        for (is_gone, index) in self.is_gone.iter_mut().zip(indices) {
+            *is_gone |= index.is_none();
+        }
         if !self.seen.void.is_empty() {
             return;
         }
-        let indices = [self.seen.lan, self.seen.wan];
-        for ((port, name), index) in ports.into_iter().zip(names).zip(indices) {
-            let Some(ifindex) = index.filter(|index| *index != port.ifindex()) else { continue };
+        for (at, (port, name)) in ports.into_iter().zip(names).enumerate() {
+            let is_another = |index: &u32| self.is_gone[at] || *index != port.ifindex();
+            let Some(ifindex) = indices[at].filter(is_another) else { continue };
             match self.attach(port, name, ifindex) {
-                Ok(()) => tracing::info!("{name} was made again: attached to it"),
+                Ok(()) => {
+                    self.is_gone[at] = false;
+                    tracing::info!("{name} was made again: attached to it");
+                }
                 Err(error) => self.failed.push(Void::made_again(name, &error)),
             }
         }
