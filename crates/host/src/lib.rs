@@ -11,6 +11,7 @@ pub mod ethernet;
 pub mod filters;
 pub mod generator;
 pub mod log;
+mod lower;
 mod netlink;
 pub mod offload;
 pub mod port;

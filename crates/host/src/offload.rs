@@ -98,6 +98,17 @@ pub enum OffloadError {
         /// Device name.
         device: String,
     },
+    /// A device below merges packets, and the kernel runs the XDP program behind it.
+    #[error(
+        "{lower} merges packets before they come up to {device}, and a box sees them only there \
+         (generic mode): run `ethtool -K {lower} gro off lro off`"
+    )]
+    MergedBelow {
+        /// Device name.
+        device: String,
+        /// That of the one below.
+        lower: String,
+    },
     /// The device could not be asked, or did not obey.
     #[error("offload {offload} of {device}: {source}")]
     Os {
@@ -125,6 +136,10 @@ impl OffloadError {
                 let found = format!("{device} merges packets, and its driver runs no XDP program");
                 (found, format!("ethtool -K {device} gro off"))
             }
+            Self::MergedBelow { device, lower } => (
+                format!("{lower} merges packets before they come up to {device}"),
+                format!("ethtool -K {lower} gro off lro off"),
+            ),
             Self::Os { .. } => (self.to_string(), "look at `ethtool -k`".into()),
         }
     }

@@ -252,6 +252,36 @@ fn a_receivebox_reports_nothing_of_changed_packets_and_attaches_to_a_new_device(
     flow.finish();
 }
 
+#[test]
+fn what_merges_below_a_device_whose_program_is_generic_is_refused_at_the_start_and_later() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    let [receivebox, _] = write_configs(scene.folder.path());
+    let text = fs::read_to_string(&receivebox).unwrap();
+    fs::write(&receivebox, text.replace("wan = \"wan\"", "wan = \"mac0\"")).unwrap();
+    scene.socket = scene.folder.path().join("receivebox.sock");
+    let right_box = &scene.sites().right_box;
+    let add = "ip link add link br0 name mac0 type macvlan mode bridge";
+    run(right_box, &[add, "ip link set dev mac0 up", "ethtool -K mac0 gro off"]);
+    run(right_box, &["ethtool -K wan gro on"]);
+    let mut receiving = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    receiving.args(["receivebox", "--config"]).arg(receivebox);
+    right_box.host(&mut receiving).unwrap();
+    let said = receiving.output().unwrap();
+    let said = (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned());
+    let fix = "ethtool -K wan gro off lro off";
+    assert!(said.0 == Some(1) && said.1.contains(fix), "{said:?}");
+    run(right_box, &["ethtool -K wan gro off"]);
+    let child = spawn(&scene.sites().right_box, &mut receiving, scene.log_file());
+    scene.boxes.push(child);
+    let holds = || scene.status().void.is_empty();
+    assert!(holds(), "{:?}", scene.status().void);
+    for (gro, is_held) in [("on", false), ("off", true)] {
+        run(&scene.sites().right_box, &[&format!("ethtool -K wan gro {gro}")]);
+        await_that(&format!("gro {gro} below is seen"), || holds() == is_held);
+        assert_eq!(scene.status().table().contains(fix), !is_held);
+    }
+}
+
 /// Two sites, and boxes whose log goes to a file.
 struct Scene {
     topology: Topology,
@@ -303,7 +333,7 @@ impl Scene {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap()
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// A thread of its own writes the log.

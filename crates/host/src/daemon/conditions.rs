@@ -14,6 +14,7 @@ use crate::bridge::{self, BridgeError};
 use crate::egress::{self, EgressError};
 use crate::ethernet::{self, EthernetError};
 use crate::filters::{self, Filter};
+use crate::lower;
 use crate::offload::{self, Offload, OffloadError};
 use crate::port::{PortError, XdpPort, xdp_program};
 
@@ -206,6 +207,7 @@ const SENDBOX: [Condition; 13] = [
         is_ground: false,
         look: |devices| {
             devices.names().try_for_each(offload::check).map_err(Fault::from)?;
+            not_merged(devices.lan())?;
             Ok("off".into())
         },
     },
@@ -375,14 +377,24 @@ fn frame_size(devices: &Devices) -> Result<String, Fault> {
 }
 
 fn watched_offloads(devices: &Devices) -> Result<String, Fault> {
-    let wan = &devices.wan;
-    offload::check_watched(wan)?;
-    // Asked again once the box's own program runs.
-    let is_generic = xdp_program(wan)?.is_some_and(|program| program.is_generic);
-    if is_generic && offload::is_on(wan, Offload::Gro)? {
-        return Err(OffloadError::Merged { device: wan.clone() }.into());
-    }
+    offload::check_watched(&devices.wan)?;
+    not_merged(&devices.wan)?;
     Ok("off, as far as needed".into())
+}
+
+/// Refuses a device whose packets are merged before a program in generic mode sees them.
+fn not_merged(device: &str) -> Result<(), Fault> {
+    // Asked again once the box's own program runs.
+    if !xdp_program(device)?.is_some_and(|program| program.is_generic) {
+        return Ok(());
+    }
+    if offload::is_on(device, Offload::Gro)? {
+        return Err(OffloadError::Merged { device: device.into() }.into());
+    }
+    match lower::merging_below(device)? {
+        Some(lower) => Err(OffloadError::MergedBelow { device: device.into(), lower }.into()),
+        None => Ok(()),
+    }
 }
 
 /// An Ethernet header and a VLAN tag.

@@ -294,6 +294,7 @@ fn examine_device(device: &str, place: Place) -> Vec<Check> {
     }
     let mut checks = vec![frame_size(&name("MTU"), device)];
     checks.push(offloads::examine(&name("offloads"), device, place));
+    checks.extend(offloads::below(&name("offloads below"), device, place));
     checks.extend(neighbour::checksums(&name("neighbour"), device, place, &link));
     checks.push(program(&name("XDP"), device, &link));
     checks.push(queues(&name("receive queues"), device, place));
@@ -428,6 +429,10 @@ mod tests {
             checks.extend(conditions_of(&devices));
             run("ethtool", &["-K", "left", "rxvlan", "off"]).unwrap();
             checks.push(offloads::examine("quiet", "left", Place::Watched));
+            run("ethtool", &["-K", "left", "gro", "on"]).unwrap();
+            checks.extend(examine_device("br0", Place::Watched));
+            checks.extend(offloads::below("sent", "br0", Place::Wan));
+            checks.extend(offloads::below("whole", "right", Place::Watched));
             ip("tuntap add dev tun0 mode tun");
             checks.extend(examine_device("tun0", Place::Watched));
             checks
@@ -445,6 +450,10 @@ mod tests {
         assert_eq!(check("merged").verdict, Verdict::Warn, "{checks:?}");
         assert!(check("merged").fix.contains("ethtool -K br0 gro off"), "{checks:?}");
         assert_eq!(check("quiet").verdict, Verdict::Ok, "{checks:?}");
+        let below = check("br0: offloads below");
+        assert_eq!(below.verdict, Verdict::Warn, "{checks:?}");
+        assert!(below.fix.starts_with("ethtool -K left gro off lro off"), "{checks:?}");
+        assert!(!checks.iter().any(|check| ["sent", "whole"].contains(&&check.name[..])));
         assert!(check("tun0: kind").found.contains("no Ethernet frames"), "{checks:?}");
         assert_eq!(check("XDP").verdict, Verdict::Ok);
         assert_eq!(check("qdisc").verdict, Verdict::Fail, "{checks:?}");

@@ -1,6 +1,7 @@
 //! What a device does to packets on its own, and which of it a box cannot bear.
 
 use super::{Check, Place, run};
+use crate::lower;
 use crate::offload::{self, Offload};
 
 /// A receivebox needs few of them off, a sendbox all.
@@ -34,6 +35,24 @@ pub(super) fn examine(name: &str, device: &str, place: Place) -> Check {
             Check::warn(name, found, format!("{}, if the box asks", fix(&[Offload::Gro])))
         }
         Place::Watched => Check::ok(name, format!("{found}, which is no matter here")),
+    }
+}
+
+/// What a device below does to packets on their way up; `None` where that is no matter.
+pub(super) fn below(name: &str, device: &str, place: Place) -> Option<Check> {
+    if place == Place::Wan {
+        return None;
+    }
+    match lower::merging_below(device) {
+        Ok(None) => None,
+        Ok(Some(lower)) => {
+            let found = format!(
+                "{lower} has gro or lro on, which come before a program of {device} in generic mode"
+            );
+            let fix = format!("ethtool -K {lower} gro off lro off, if the box asks");
+            Some(Check::warn(name, found, fix))
+        }
+        Err(error) => Some(Check::warn(name, error.to_string(), "look at `ip link`")),
     }
 }
 
