@@ -253,6 +253,13 @@ mod tests {
                 run(&filter.fix);
                 assert_eq!(found(), None);
             }
+            // Of several devices together.
+            run("tc qdisc del dev left clsact");
+            run("tc qdisc add dev left ingress_block 7 clsact");
+            run(&format!("tc filter add block 7 {rule}"));
+            assert_eq!(found().unwrap().found, "left has a tc filter at its ingress");
+            run("tc filter del block 7");
+            assert_eq!(found(), None);
             // The older qdisc has the way in only.
             for device in ["left", "right"] {
                 run(&format!("tc qdisc del dev {device} clsact"));
