@@ -3,6 +3,7 @@
 //! The kernel is asked over rtnetlink(7): sysfs shows the devices of the network namespace in which
 //! it was mounted, which need not be ours.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -321,6 +322,31 @@ pub fn passage(lan: &str, wan: &str) -> io::Result<Passage> {
     })
 }
 
+/// The Ethernet addresses of at most `limit` stations that the bridge of `lan` and `wan` knows at further
+/// ports.
+pub fn stations_elsewhere(lan: &str, wan: &str, limit: usize) -> io::Result<BTreeSet<[u8; 6]>> {
+    let own = [if_nametoindex(lan)?, if_nametoindex(wan)?];
+    let Some(bridge) = Link::parse(&ask(own[0])?)?.bridge else { return Ok(BTreeSet::new()) };
+    let mut body = [0; NEIGHBOUR_HEADER];
+    body[0] = libc::AF_BRIDGE as u8;
+    let messages = netlink::dump(RTM_GETNEIGH, &body)?;
+    let station = |message: &Vec<u8>| {
+        let port = u32::from_ne_bytes(message.get(HEADER + 4..HEADER + 8)?.try_into().ok()?);
+        let entry = message.get(HEADER + NEIGHBOUR_HEADER..)?;
+        let is_ours = attribute(entry, NDA_MASTER)? == bridge.to_ne_bytes();
+        let address = attribute(entry, NDA_LLADDR)?.try_into().ok()?;
+        (is_ours && !own.contains(&port)).then_some(address)
+    };
+    Ok(messages.iter().filter_map(station).take(limit).collect())
+}
+
+// include/uapi/linux/rtnetlink.h, neighbour.h
+const RTM_GETNEIGH: u16 = 30;
+/// `struct ndmsg`, behind the header.
+const NEIGHBOUR_HEADER: usize = 12;
+const NDA_LLADDR: u16 = 2;
+const NDA_MASTER: u16 = 9;
+
 /// The VLANs of a port: `BRIDGE_VLAN_INFO_*` and the number of each.
 fn vlans(ifindex: u32) -> io::Result<Vec<(u16, u16)>> {
     let mut body = vec![0; LINK_HEADER];
@@ -381,6 +407,30 @@ mod tests {
             run("ip link set dev right master br1");
             assert!(mend().contains("left is a port of br0, right of br1"));
             assert_eq!(check("left", "right").unwrap(), "br0");
+        });
+    }
+
+    #[test]
+    fn stations_at_further_ports_of_the_same_bridge_are_told_and_no_others() {
+        on_a_veth_pair(|| {
+            run("ip link add more type veth peer name less");
+            assert_eq!(stations_elsewhere("left", "right", 9).unwrap(), [].into());
+            for bridge in ["br0", "br1"] {
+                run(&format!("ip link add {bridge} type bridge"));
+            }
+            for (port, bridge) in
+                [("left", "br0"), ("right", "br0"), ("more", "br0"), ("less", "br1")]
+            {
+                run(&format!("ip link set dev {port} master {bridge} address 02:00:00:00:01:00"));
+                run(&format!(
+                    "bridge fdb add 02:00:00:00:00:{:02x} dev {port} master static",
+                    port.as_bytes()[0]
+                ));
+            }
+            run("bridge fdb add 02:00:00:00:00:01 dev more master static");
+            let found = stations_elsewhere("left", "right", 9).unwrap();
+            assert_eq!(found, [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, b'm']].into());
+            assert_eq!(stations_elsewhere("left", "right", 1).unwrap().len(), 1);
         });
     }
 

@@ -206,6 +206,15 @@ fn addresses_that_come_while_a_box_runs_are_its_own_from_then_on() {
     assert_eq!(count("captured", "10.1.2.78"), 1);
     scene.ip_in_box(&[&format!("link set dev br0 address {mac}")]);
     await_that("so is an Ethernet address", || count("passed_own_mac", "10.1.2.78") == 1);
+    // So is a station at a third port of the bridge, as a router may be.
+    scene.ip_in_box(&["link add side type veth peer name far", "link set dev side master br0"]);
+    let station = "02:00:00:00:00:79";
+    run(hosts, &[&format!("ip neighbour add 10.1.2.79 lladdr {station} dev eth0 nud permanent")]);
+    assert_eq!(count("captured", "10.1.2.79"), 1);
+    scene.run(&[&format!("bridge fdb add {station} dev side master static")]);
+    await_that("so is a station elsewhere", || count("passed_own_mac", "10.1.2.79") == 1);
+    scene.run(&[&format!("bridge fdb replace {station} dev wan master static")]);
+    await_that("one that is at the WAN is not", || count("captured", "10.1.2.79") == 1);
     scene.ip_in_box(&["address del 10.1.2.77/32 dev br0"]);
     await_that("one that has gone is not", || count("passed_own", "10.1.2.77") == 0);
 }

@@ -12,6 +12,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::SockProtocol;
 
 use super::Observation;
+use crate::bridge;
 use crate::daemon::conditions::Devices;
 use crate::daemon::{machine_addresses, privileges};
 use crate::ethernet;
@@ -23,6 +24,8 @@ use crate::port::{XdpProgram, xdp_program};
 const SPACING: Duration = Duration::from_millis(50);
 /// At most this long: for what nobody tells of (tcx, sysctls).
 const PERIOD: Duration = Duration::from_secs(1);
+/// Half of the Ethernet addresses that the capture program holds: anybody may pretend to be many.
+const STATIONS: usize = 512;
 
 // include/uapi/linux/rtnetlink.h: links and ports of bridges, qdiscs and filters, addresses.
 const RTMGRP_LINK: u32 = 1;
@@ -89,12 +92,18 @@ pub fn run(devices: &Devices) -> io::Result<()> {
 fn look(devices: &Devices) -> io::Result<Observation> {
     // Before the conditions: of what is replaced meanwhile the next look tells.
     let index = |name: &str| if_nametoindex(name).ok();
+    let mut macs = ethernet::own_addresses()?;
+    if let Some(lan) = &devices.lan {
+        // What the LAN's hosts send to these the bridge carries past the WAN: a router there, perhaps.
+        // Devices that are not there are a matter of the conditions.
+        macs.extend(bridge::stations_elsewhere(lan, &devices.wan, STATIONS).unwrap_or_default());
+    }
     Ok(Observation {
         lan: devices.lan.as_deref().and_then(index),
         wan: index(&devices.wan),
         void: devices.void(),
         addresses: machine_addresses()?,
-        macs: ethernet::own_addresses()?,
+        macs,
     })
 }
 
