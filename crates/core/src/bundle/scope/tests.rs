@@ -154,6 +154,12 @@ fn both_boxes_name_a_difference_after_a_round_trip_and_then_are_silent() {
     assert!(sent.iter().all(|sent| *sent <= 3), "{sent:?}");
     pair.run(MS * 60_000);
     assert_eq!(pair.sent.each_ref().map(Vec::len), sent);
+    // Another session, of the same boxes: nothing new.
+    for end in &mut pair.ends {
+        end.on_session(pair.now);
+    }
+    pair.run(MS * 1000);
+    assert_eq!((pair.told()[SENDBOX].as_ref().map(Vec::len), pair.news), (Some(1), [1, 1]));
     let own: Vec<IpNet> = pair.ends[RECEIVEBOX].peer_own().unwrap().prefixes().collect();
     assert_eq!(own, nets(&["10.1.1.9/32"]));
 }
