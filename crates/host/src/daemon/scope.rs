@@ -10,8 +10,8 @@ use super::config::{BundleConfig, Role};
 /// What an operator is told where both boxes take the same again.
 pub const SAME: &str = "both boxes take the same packets for the bundle's";
 
-/// The scopes of a box's bundles, which leaves out packets to the addresses `left_out` and, as a sendbox, none that
-/// it sends itself from `own` ones can pass.
+/// The scopes of the bundles of a box that leaves out packets to the addresses `left_out`, and, if it is a sendbox,
+/// what it sends itself from the addresses `own`.
 pub fn scopes<'a>(
     bundles: impl Iterator<Item = &'a BundleConfig> + Clone,
     left_out: &BTreeSet<IpAddr>,
