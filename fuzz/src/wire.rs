@@ -2,10 +2,14 @@
 //! written back the same.
 
 use forebay_core::bundle::BundleId;
+use forebay_core::bundle::control::SUPPLIED;
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
 use forebay_core::bundle::receivebox::Receivebox;
-use forebay_core::bundle::session::{Role, Session};
+use forebay_core::bundle::scope::Scope;
+use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
 use forebay_core::bundle::wire::{Direction, Sealed};
+use forebay_core::cc;
+use forebay_core::spec::Spec;
 use forebay_core::units::Timestamp;
 
 /// The bytes are datagrams without their tags, each after its length (two bytes, little-endian).
@@ -18,14 +22,20 @@ pub fn run(mut bytes: &[u8]) {
         drawn += 1;
         drawn
     };
-    let mut sendbox = Session::new(Role::Sendbox, BundleId(1), &ring, 1, 2, now);
+    let cc = cc::build(&Spec::named("copa"), SUPPLIED).expect("it needs no more than its name");
+    let config = SendboxConfig::default();
+    let mut sendbox = Sendbox::new(config, cc, BundleId(1), &ring, [1, 2], now);
     let mut receivebox = Receivebox::new(BundleId(1), &ring, 3, 4, now);
+    let prefix = |text: &str| text.parse().expect("a prefix");
+    let [to, from] = ["10.1.2.0/23", "10.1.1.0/24"].map(|text| [prefix(text)]);
+    sendbox.set_scope(now, Scope::new(to, [], [], []));
+    receivebox.set_scope(now, Scope::new(to, from, [], []));
     let mut out = Vec::new();
     while let Some((&len, rest)) = bytes.split_first_chunk() {
         let (body, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(len).into()));
         bytes = rest;
         // As it is: without the key nothing gets past the tag.
-        assert!(sendbox.open(now, body, &mut draw).is_err());
+        assert!(sendbox.on_datagram(now, body, &mut draw).is_err());
         assert!(receivebox.on_datagram(now, body, &mut draw).is_err());
         for direction in [Direction::ToSendbox, Direction::ToReceivebox] {
             let key = key.message_key(BundleId(1), direction);
@@ -38,10 +48,11 @@ pub fn run(mut bytes: &[u8]) {
                 assert_eq!(out, datagram);
             }
             let _ = match direction {
-                Direction::ToSendbox => sendbox.open(now, &datagram, &mut draw).map(drop),
+                Direction::ToSendbox => sendbox.on_datagram(now, &datagram, &mut draw),
                 Direction::ToReceivebox => receivebox.on_datagram(now, &datagram, &mut draw),
             };
         }
+        assert!(sendbox.differences().is_none_or(|found| found.len() <= 6));
         while sendbox.poll(now, &mut out) {}
         while receivebox.poll(now, &mut out) {}
     }

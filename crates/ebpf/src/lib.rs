@@ -24,4 +24,4 @@ pub mod tcp;
 pub use attach::{XdpMode, has_tcx};
 pub use capture::{Capture, CaptureCounters, CaptureOptions, STAMP_LEN};
 pub use error::Error;
-pub use sampler::{Boundary, BundleCounters, Sampler, SamplerBundle};
+pub use sampler::{Boundary, BundleCounters, MAX_SENDERS, Sampler, SamplerBundle};

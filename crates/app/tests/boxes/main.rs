@@ -11,6 +11,7 @@ mod least_privilege;
 #[path = "../outputs/mod.rs"]
 mod outputs;
 mod reload;
+mod scope;
 mod shared_path;
 mod two_bundles;
 mod unwritable_log;

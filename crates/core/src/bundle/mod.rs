@@ -18,6 +18,7 @@ pub mod rate;
 pub mod receivebox;
 pub mod replay;
 pub mod sample;
+pub mod scope;
 pub mod sendbox;
 pub mod session;
 pub mod table;

@@ -26,6 +26,8 @@ pub enum PeerEvent {
     Silent,
     /// What claims to be of it does not verify, and nothing else is heard.
     Unverified,
+    /// It takes other packets for the bundle's than this box, does no more, or others than before.
+    Scope,
 }
 
 /// Watches the other box.
@@ -113,7 +115,7 @@ impl PeerWatch {
     }
 
     /// One of each kind waits at most: a host that never asks is no reason to grow.
-    fn tell(&mut self, event: PeerEvent) {
+    pub(super) fn tell(&mut self, event: PeerEvent) {
         self.events.retain(|waiting| *waiting != event);
         self.events.push_back(event);
     }

@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use super::keys::KeyRing;
 use super::peer::{PeerEvent, PeerWatch};
+use super::scope::{AddressSet, Difference, Exchange, Scope};
 use super::session::{Event, Role, Session};
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts, Reports,
@@ -72,6 +73,7 @@ pub struct Counters {
 pub struct Receivebox {
     session: Session,
     peer: PeerWatch,
+    scope: Exchange,
     epoch_size: Option<EpochSize>,
     /// What keepalives say: watching or stopping.
     state: BoxState,
@@ -92,6 +94,7 @@ impl Receivebox {
         Self {
             session: Session::new(Role::Receivebox, bundle, keys, session_id, nonce, now),
             peer: PeerWatch::new(now),
+            scope: Exchange::new(Role::Receivebox),
             epoch_size: None,
             state: BoxState::Watching,
             waiting: VecDeque::with_capacity(MAX_WAITING),
@@ -105,6 +108,15 @@ impl Receivebox {
         self.session.restart(keys, session_id, nonce, now);
         self.epoch_size = None;
         self.waiting.clear();
+        self.scope.restart();
+    }
+
+    /// The host counts these packets of the bundle from now on, as for
+    /// [`Sendbox::set_scope`](super::sendbox::Sendbox::set_scope).
+    pub fn set_scope(&mut self, now: Timestamp, scope: Scope) {
+        if self.scope.set(now, scope) {
+            self.peer.tell(PeerEvent::Scope);
+        }
     }
 
     /// Takes a datagram from the sendbox; `draw` as for [`Session::open`]. Afterwards set the
@@ -120,10 +132,14 @@ impl Receivebox {
         while let Some(event) = self.session.take_event() {
             self.waiting.clear();
             match event {
-                Event::PeerAlive => self.epoch_size = None,
+                Event::PeerAlive => {
+                    self.epoch_size = None;
+                    self.scope.on_session(now);
+                }
                 // Nobody there knows the boundaries that the predecessor sent.
                 Event::PeerRestarted => {
                     self.epoch_size = None;
+                    self.scope.on_session(now);
                     self.peer.renewed(now);
                 }
                 Event::SamplingKeyChanged => {}
@@ -136,6 +152,11 @@ impl Receivebox {
                 self.epoch_size = epoch_size.or(self.epoch_size);
             }
             Some(Message::EpochNotice(epoch_size)) => self.epoch_size = Some(epoch_size),
+            Some(Message::Scope(message)) => {
+                if self.scope.on_message(now, &message) {
+                    self.peer.tell(PeerEvent::Scope);
+                }
+            }
             Some(Message::Reports(_) | Message::Challenge { .. } | Message::Response { .. })
             | None => {}
         }
@@ -185,6 +206,8 @@ impl Receivebox {
             self.counters.reports += reports.as_slice().len() as u64;
             self.counters.report_datagrams += 1;
             self.budget.spend(now, out.len());
+        } else if let Some(scope) = self.scope.poll(now) {
+            self.session.seal(now, &Message::Scope(scope), out);
         } else if !self.session.poll(now, out) {
             return false;
         }
@@ -198,7 +221,7 @@ impl Receivebox {
             0 => Timestamp::MAX,
             waiting => self.budget.next_datagram(waiting),
         };
-        reports.min(self.session.next_timer())
+        reports.min(self.session.next_timer()).min(self.scope.next_timer())
     }
 
     /// Says farewell with the next [`Receivebox::poll`]: the sendbox need not wait for silence.
@@ -220,6 +243,17 @@ impl Receivebox {
     /// News of the sendbox, oldest first.
     pub fn take_event(&mut self) -> Option<PeerEvent> {
         self.peer.take_event()
+    }
+
+    /// In what the boxes differ that they take for the bundle's packets; `None`: not known.
+    pub fn differences(&self) -> Option<&[Difference]> {
+        self.scope.differences()
+    }
+
+    /// Addresses of the sendbox among the sources, whose packets it cannot count: the host is to leave them out
+    /// too. `None`: not known.
+    pub fn sendbox_addresses(&self) -> Option<&AddressSet> {
+        self.scope.peer_own()
     }
 
     /// What is known of the sendbox.

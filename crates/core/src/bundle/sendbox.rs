@@ -23,6 +23,7 @@ use super::decision::Decision;
 use super::keys::KeyRing;
 use super::monitor::Liveness;
 use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
+use super::scope::{Difference, Exchange, Scope};
 use super::session::{Event as SessionEvent, Role, Session};
 use super::visibility::Alarm;
 use super::wire::{
@@ -65,6 +66,7 @@ pub struct Sendbox {
     peer_size: Option<EpochSize>,
     /// Size of the latest notice, and when it left.
     notified: (Option<EpochSize>, Timestamp),
+    scope: Exchange,
     dry_run: bool,
     is_stopping: bool,
     /// Why the kernel forwards the packets, past this box.
@@ -95,6 +97,7 @@ impl Sendbox {
             peer: PeerWatch::new(now),
             peer_size: None,
             notified: (None, Timestamp::ZERO),
+            scope: Exchange::new(Role::Sendbox),
             dry_run: config.dry_run,
             is_stopping: false,
             handed_back: None,
@@ -108,6 +111,15 @@ impl Sendbox {
     pub fn restart(&mut self, keys: &KeyRing, [session_id, nonce]: [u64; 2], now: Timestamp) {
         self.session.restart(keys, session_id, nonce, now);
         self.notified.0 = None;
+        self.scope.restart();
+    }
+
+    /// The host takes these packets into the bundle from now on: the receivebox is told, and what it counts is
+    /// compared. A box without a scope tells and compares nothing.
+    pub fn set_scope(&mut self, now: Timestamp, scope: Scope) {
+        if self.scope.set(now, scope) {
+            self.peer.tell(PeerEvent::Scope);
+        }
     }
 
     /// So much has left by now. True if the last packet is a boundary of the size in force.
@@ -144,6 +156,11 @@ impl Sendbox {
                 self.peer_size = epoch_size;
                 self.peer.says(state);
             }
+            Some(Message::Scope(message)) => {
+                if self.scope.on_message(now, &message) {
+                    self.peer.tell(PeerEvent::Scope);
+                }
+            }
             Some(
                 Message::EpochNotice(_) | Message::Challenge { .. } | Message::Response { .. },
             )
@@ -163,8 +180,10 @@ impl Sendbox {
 
     fn on_session_event(&mut self, now: Timestamp, event: SessionEvent) {
         match event {
-            SessionEvent::PeerAlive | SessionEvent::SamplingKeyChanged => {}
+            SessionEvent::SamplingKeyChanged => {}
+            SessionEvent::PeerAlive => self.scope.on_session(now),
             SessionEvent::PeerRestarted => {
+                self.scope.on_session(now);
                 self.peer.renewed(now);
                 self.tell_control(now, Peer::Restarted);
             }
@@ -202,7 +221,7 @@ impl Sendbox {
 
     /// When [`Sendbox::poll`] is next needed.
     pub fn next_message(&self) -> Timestamp {
-        self.session.next_timer()
+        self.session.next_timer().min(self.scope.next_timer())
     }
 
     /// Replaces `out` by the next datagram that is due. False if none is; call until then.
@@ -210,6 +229,8 @@ impl Sendbox {
         if let Some(size) = self.notice_due(now) {
             self.session.seal(now, &Message::EpochNotice(size), out);
             self.notified = (Some(size), now);
+        } else if let Some(scope) = self.scope.poll(now) {
+            self.session.seal(now, &Message::Scope(scope), out);
         } else {
             if now < self.session.next_timer() {
                 return false;
@@ -312,6 +333,11 @@ impl Sendbox {
     /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
     pub const fn unseen(&self) -> f64 {
         self.control.unseen()
+    }
+
+    /// In what the boxes differ that they take for the bundle's packets; `None`: not known.
+    pub fn differences(&self) -> Option<&[Difference]> {
+        self.scope.differences()
     }
 
     /// What is known of the receivebox.

@@ -17,6 +17,7 @@ mod peer;
 pub mod privileges;
 pub mod receivebox;
 mod schedule;
+mod scope;
 pub mod sendbox;
 pub mod status;
 pub mod supervisor;

@@ -3,17 +3,19 @@
 //! It only watches. The kernel forwards, an XDP program that passes everything counts and samples,
 //! and this process turns what it sampled into reports. Its death touches no traffic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::peer::KEYS_DIFFER;
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
+use forebay_core::bundle::scope::{AddressSet, Scope};
 use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
 use forebay_core::units::Timestamp;
-use forebay_ebpf::{Boundary, Sampler, SamplerBundle, XdpMode};
+use forebay_ebpf::{Boundary, MAX_SENDERS, Sampler, SamplerBundle, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -27,7 +29,7 @@ use super::schedule::Schedule;
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::supervisor::{Command, Mailbox, Prepared, Worker, prepare, supervise};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, peer, privileges, unguessable};
+use super::{DaemonError, peer, privileges, scope, unguessable};
 use crate::offload::{self, Offload};
 use crate::{clock, log};
 
@@ -51,6 +53,8 @@ struct Watch {
     receivebox: Receivebox,
     /// What the sampler was set to.
     sampled_with: (SamplingKey, Option<EpochSize>),
+    /// Addresses that the sendbox has told of, whose packets the sampler leaves out.
+    senders: AddressSet,
 }
 
 /// Everything the worker thread owns.
@@ -79,11 +83,14 @@ impl ReceiveboxWorker {
     fn open(config: &Config, prepared: &Prepared) -> Result<Self, DaemonError> {
         let keys = prepared.keys.load()?;
         let now = clock::now();
+        let left_out = BTreeSet::from([config.listen.ip()]);
+        let scopes = scope::scopes(config.bundles.iter(), &left_out, &BTreeSet::new());
         let bundles: Vec<Watch> = config
             .bundles
             .iter()
             .zip(&keys)
-            .map(|(bundle, keys)| Watch::new(bundle, keys, now))
+            .zip(scopes)
+            .map(|((bundle, keys), scope)| Watch::new(bundle, keys, scope, now))
             .collect();
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         let devices = Devices::of(config);
@@ -305,6 +312,10 @@ impl ReceiveboxWorker {
             epoch_packets: watch.receivebox.epoch_size().map_or(0, EpochSize::packets),
             packets: seen.packets,
             bytes: seen.bytes.as_u64(),
+            differences: watch
+                .receivebox
+                .differences()
+                .map(|differences| scope::sentences(Role::Receivebox, differences)),
             shaping: None,
             watching: Some(WatchingStatus {
                 alarm: peer.is_unverified().then(|| KEYS_DIFFER.into()),
@@ -352,9 +363,15 @@ fn attach(devices: &Devices, ifindex: u32) -> Result<Sampler, DaemonError> {
 }
 
 impl Watch {
-    fn new(config: &BundleConfig, keys: &KeyRing, now: Timestamp) -> Self {
-        let receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
-        Self { config: config.clone(), sampled_with: (receivebox.sampling_key(), None), receivebox }
+    fn new(config: &BundleConfig, keys: &KeyRing, scope: Scope, now: Timestamp) -> Self {
+        let mut receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
+        receivebox.set_scope(now, scope);
+        Self {
+            config: config.clone(),
+            sampled_with: (receivebox.sampling_key(), None),
+            senders: AddressSet::default(),
+            receivebox,
+        }
     }
 
     fn sampling(&self) -> SamplerBundle {
@@ -388,12 +405,20 @@ impl Watch {
 
     fn say_news(&mut self) {
         while let Some(event) = self.receivebox.take_event() {
-            peer::say("sendbox", &self.config.name, event);
+            peer::say(Role::Receivebox, &self.config.name, event, self.receivebox.differences());
         }
     }
 
-    /// Sets the sampler to the sendbox's epoch size and key.
+    /// Sets the sampler to the sendbox's epoch size, key and addresses.
     fn follow_sendbox(&mut self, sampler: &mut Sampler) -> Result<(), forebay_ebpf::Error> {
+        let told = self.receivebox.sendbox_addresses();
+        if let Some(told) = told.filter(|told| **told != self.senders) {
+            self.senders = told.clone();
+            let peer = self.config.peer.ip();
+            let others = told.addresses().filter(|address| *address != peer);
+            let senders: Vec<IpAddr> = [peer].into_iter().chain(others).take(MAX_SENDERS).collect();
+            sampler.set_senders(self.config.id, &senders)?;
+        }
         let wanted = (self.receivebox.sampling_key(), self.receivebox.epoch_size());
         if wanted == self.sampled_with {
             return Ok(());

@@ -112,6 +112,9 @@ pub struct BundleStatus {
     pub packets: u64,
     /// Their bytes, as layer-2 frames without FCS.
     pub bytes: u64,
+    /// In what the two boxes take different packets for the bundle's; `None`: the other one has not told yet.
+    #[serde(default)]
+    pub differences: Option<Vec<String>>,
     /// What only a sendbox has.
     pub shaping: Option<ShapingStatus>,
     /// What only a receivebox has.
@@ -267,6 +270,9 @@ impl BundleStatus {
         let mut row = |name: &str, value: String| writeln!(out, "  {name:<18}{value}");
         row("packets", format!("{} ({} bytes)", self.packets, self.bytes))?;
         row("epoch size", format!("{} packets", self.epoch_packets))?;
+        for difference in self.differences.iter().flatten() {
+            row("difference", difference.clone())?;
+        }
         if let Some(watching) = &self.watching {
             if let Some(alarm) = &watching.alarm {
                 row("alarm", alarm.clone())?;
@@ -368,6 +374,7 @@ mod tests {
             log_lines_lost: 6,
             bundles: vec![BundleStatus {
                 name: "b".into(),
+                differences: Some(vec!["`to` differs".into()]),
                 shaping: Some(ShapingStatus {
                     decision: decision.clone(),
                     alarm: None,
@@ -399,6 +406,7 @@ mod tests {
             "\n6 lines of the log could not be written\n",
             "bundle b",
             "never heard",
+            "difference        `to` differs",
             "95.900 Mbit/s",
             "shaping: window law",
             "bottleneck        unknown",

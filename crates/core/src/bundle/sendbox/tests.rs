@@ -5,6 +5,7 @@ use super::super::receivebox::{Receivebox, Seen};
 use super::super::{BoundaryMark, DepartureCounters};
 use super::*;
 use crate::bundle::control::SUPPLIED;
+use crate::bundle::scope::Kind;
 use crate::cc;
 use crate::spec::{Spec, Value};
 
@@ -43,6 +44,8 @@ struct Bench {
     events: Vec<PeerEvent>,
     drawn: u64,
     are_messages_lost: bool,
+    /// A box of a version without scopes refuses them, and has none.
+    is_without_scopes: bool,
 }
 
 impl Bench {
@@ -64,6 +67,7 @@ impl Bench {
             events: Vec::new(),
             drawn: 10,
             are_messages_lost: false,
+            is_without_scopes: false,
         }
     }
 
@@ -78,6 +82,9 @@ impl Bench {
             }
             let mut datagram = Vec::new();
             while self.sendbox.poll(self.now, &mut datagram) {
+                if self.is_without_scopes && datagram[5] == 6 {
+                    continue;
+                }
                 self.to_receivebox.push_back((self.now + DELAY, datagram.clone()));
             }
             while self.receivebox.poll(self.now, &mut datagram) {
@@ -233,4 +240,51 @@ fn silence_is_judged_by_patience_that_grows_with_the_round_trip() {
     bench.are_messages_lost = false;
     bench.run(200);
     assert_eq!(bench.events, [PeerEvent::Silent, PeerEvent::Alive]);
+}
+
+fn scope(to: &[&str]) -> Scope {
+    let prefixes =
+        |texts: &[&str]| -> Vec<_> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+    Scope::new(prefixes(to), prefixes(&["10.1.1.0/24"]), [], [])
+}
+
+/// How many differences the boxes know of.
+fn differences(bench: &Bench) -> [Option<usize>; 2] {
+    [bench.sendbox.differences(), bench.receivebox.differences()].map(|found| found.map(<[_]>::len))
+}
+
+#[test]
+fn boxes_that_take_different_packets_say_so_until_one_is_mended() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.sendbox.set_scope(bench.now, scope(&["10.1.2.0/24", "10.1.4.0/24"]));
+    bench.receivebox.set_scope(bench.now, scope(&["10.1.2.0/24"]));
+    assert_eq!(differences(&bench), [None, None]);
+    bench.run(1000);
+    assert_eq!(differences(&bench), [Some(1), Some(1)]);
+    let found = &bench.sendbox.differences().unwrap()[0];
+    assert!(matches!(found.kind, Kind::NotCounted(_)), "{found:?}");
+    assert_eq!(found.prefixes, ["10.1.4.0/24".parse().unwrap()]);
+    assert_eq!(bench.events, [PeerEvent::Alive, PeerEvent::Scope]);
+    // Other keys begin another session, in which both are told again and nothing is new.
+    bench.events.clear();
+    bench.receivebox.restart(&ring(1), 5, 6, bench.now);
+    bench.run(1000);
+    assert_eq!(differences(&bench), [Some(1), Some(1)]);
+    assert_eq!(bench.events, [PeerEvent::Restarted]);
+    bench.receivebox.set_scope(bench.now, scope(&["10.1.4.0/24", "10.1.2.0/24"]));
+    bench.run(1000);
+    assert_eq!(differences(&bench), [Some(0), Some(0)]);
+    assert_eq!(bench.events, [PeerEvent::Restarted, PeerEvent::Scope]);
+    assert!(bench.sendbox.rate().is_some());
+}
+
+#[test]
+fn a_receivebox_that_knows_no_scopes_is_worked_with_as_ever() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.is_without_scopes = true;
+    bench.sendbox.set_scope(bench.now, scope(&["10.1.2.0/24"]));
+    bench.run(20_000);
+    assert_eq!(bench.events, [PeerEvent::Alive]);
+    assert_eq!(differences(&bench), [None, None]);
+    assert!(bench.sendbox.rate().is_some());
 }

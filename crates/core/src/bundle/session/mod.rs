@@ -88,6 +88,8 @@ struct Peer {
     window: ReplayWindow,
     /// Highest sequence number of a keepalive or notice: what it says, older ones must not undo.
     newest_state: u64,
+    /// Likewise of a scope.
+    newest_scope: u64,
 }
 
 /// A challenge that is not answered yet.
@@ -198,7 +200,7 @@ impl Session {
         }
     }
 
-    /// Takes a datagram. `Ok(Some(_))` is a keepalive, notice or reports from the running peer;
+    /// Takes a datagram. `Ok(Some(_))` is a keepalive, notice, scope or reports from the running peer;
     /// `Ok(None)` was handled here. `draw` gives a fresh random number where one is needed.
     /// [`Session::poll`] afterwards: an answer may be due.
     pub fn open(
@@ -327,10 +329,14 @@ impl Session {
                 }
                 None
             }
-            Message::Keepalive(_) | Message::EpochNotice(_) => {
+            Message::Keepalive(_) | Message::EpochNotice(_) | Message::Scope(_) => {
                 let peer = self.peer.as_mut()?;
-                let is_newest = header.sequence > peer.newest_state;
-                peer.newest_state = peer.newest_state.max(header.sequence);
+                let newest = match message {
+                    Message::Scope(_) => &mut peer.newest_scope,
+                    _ => &mut peer.newest_state,
+                };
+                let is_newest = header.sequence > *newest;
+                *newest = header.sequence.max(*newest);
                 is_newest.then_some(message)
             }
             Message::Reports(_) => Some(message),
@@ -376,7 +382,8 @@ impl Session {
 
     fn take_session(&mut self, now: Timestamp, header: Header, key: usize) {
         let (id, sequence) = (header.session, header.sequence);
-        let peer = Peer { id, window: ReplayWindow::after(sequence), newest_state: 0 };
+        let peer =
+            Peer { id, window: ReplayWindow::after(sequence), newest_state: 0, newest_scope: 0 };
         let event = match self.peer.replace(peer) {
             None => Event::PeerAlive,
             Some(old) => {

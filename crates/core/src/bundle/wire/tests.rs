@@ -1,8 +1,11 @@
 use super::super::keys::PresharedKey;
+use super::super::scope::Scope;
 use super::*;
 use alloc::format;
 use alloc::string::String;
+use core::net::IpAddr;
 use core::slice;
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 const GOLDEN: &str = include_str!("../../../tests/data/wire_vectors.txt");
@@ -24,11 +27,30 @@ fn report(n: u64) -> Report {
     }
 }
 
-fn messages() -> [(&'static str, Direction, Message); 8] {
+fn nets(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// A scope with a prefix in each list.
+fn scope() -> ToldScope {
+    let to = nets(&["2001:db8:2::/48", "10.1.2.128/25", "10.1.2.0/25"]);
+    let from = nets(&["10.1.0.0/24", "10.1.1.0/24"]);
+    let [left_out, own]: [IpAddr; 2] = [[10, 1, 2, 1].into(), [10, 1, 1, 254].into()];
+    ToldScope::new(&Scope::new(to, from, [left_out, own], [left_out, own]))
+}
+
+/// More single addresses than fit a datagram.
+fn long_scope() -> ToldScope {
+    let to = (0..200).map(|n| IpNet::from(IpAddr::from([10, 0, n, 0])));
+    ToldScope::new(&Scope::new(to, [], [], []))
+}
+
+fn messages() -> [(&'static str, Direction, Message); 10] {
     use Direction::{ToReceivebox, ToSendbox};
     let (nonce, session, size) = (0x7172_7374_7576_7778, 0x8182, EpochSize::from_log2(8));
     let reports = |count| Reports::new(&(0..count).map(report).collect::<Vec<_>>()).unwrap();
     let keepalive = |state, epoch_size| Message::Keepalive(Keepalive { state, epoch_size });
+    let scoped = |held, asks, told| Message::Scope(ScopeMessage { held, asks, told });
     let response = |challenge| Message::Response { nonce, session, challenge };
     [
         ("challenge", ToReceivebox, Message::Challenge { nonce }),
@@ -39,6 +61,8 @@ fn messages() -> [(&'static str, Direction, Message); 8] {
         ("epoch_notice", ToReceivebox, Message::EpochNotice(size.unwrap())),
         ("one_report", ToSendbox, Message::Reports(reports(1))),
         ("eight_reports", ToSendbox, Message::Reports(reports(8))),
+        ("scope", ToReceivebox, scoped(0xa1a2, true, scope())),
+        ("scope_without_lists", ToSendbox, scoped(0, false, long_scope())),
     ]
 }
 
@@ -70,8 +94,26 @@ fn every_message_survives_the_way() {
         assert_eq!(opened, Ok((HEADER, message, 0)), "{name}");
         assert!(datagram.len() <= MAX_DATAGRAM);
     }
-    let (_, direction, longest) = messages()[7];
-    assert_eq!(sealed(&longest, direction).len(), MAX_DATAGRAM);
+    let (_, direction, reports) = messages()[7];
+    assert_eq!(sealed(&reports, direction).len(), reports_len(MAX_REPORTS));
+}
+
+#[test]
+fn a_scope_is_listed_as_far_as_a_datagram_holds_it() {
+    let len = |ipv4: u8, ipv6: u8| {
+        let v4 = (0..ipv4).map(|n| IpNet::from(IpAddr::from([10, 0, 2 * n, 0])));
+        let v6 = (0..ipv6).map(|n| IpNet::from(IpAddr::from([u16::from(2 * n); 8])));
+        let told = ToldScope::new(&Scope::new(v4.chain(v6), [], [], []));
+        let message = Message::Scope(ScopeMessage { held: 1, asks: true, told });
+        let is_listed = told.scope().is_some();
+        assert_eq!(Sealed::parse(&sealed(&message, Direction::ToSendbox)).err(), None);
+        (is_listed, sealed(&message, Direction::ToSendbox).len())
+    };
+    assert_eq!(len(95, 0), (true, 545));
+    assert_eq!(len(96, 0), (false, 66));
+    assert_eq!(len(0, 28), (true, 546));
+    assert_eq!(len(0, 29), (false, 66));
+    assert_eq!(len(92, 1), (true, 547));
 }
 
 #[test]
@@ -129,6 +171,13 @@ fn authentic_values_out_of_range_are_malformed() {
         (3, 25, 21),
         (5, 24, 255),
         (6, 24 + 1 + 40, 21),
+        // Of a scope whether an answer is asked for; lengths of prefixes, and a bit behind one.
+        (8, 24 + 8, 2),
+        (8, 24 + 9 + 17 + 1, 33),
+        (8, 24 + 9 + 17 + 1 + 4, 1),
+        (8, 24 + 9 + 17 + 1 + 5, 64 + 129),
+        (9, 24 + 8, 2),
+        (8, 24 + 9 + 16, 2),
     ];
     for (index, at, value) in changes {
         let (name, direction, message) = messages()[index];
@@ -152,7 +201,7 @@ fn a_batch_holds_one_to_eight_reports() {
 proptest! {
     #[test]
     fn what_parses_and_opens_is_sealed_to_the_same_bytes(
-        kind in 1..=5_u8,
+        kind in 1..=6_u8,
         mut payload in prop::collection::vec(0..4_u8, 0..90),
     ) {
         let key = key(Direction::ToSendbox);

@@ -45,11 +45,12 @@ impl Attaching {
         &self.seen
     }
 
-    /// What has changed, if anything.
-    pub fn latest(&mut self) -> io::Result<Option<&Observation>> {
+    /// Whether addresses of the machine have changed; `None`: nothing has.
+    pub fn latest(&mut self) -> io::Result<Option<bool>> {
         let Some(seen) = self.observer.latest()? else { return Ok(None) };
+        let is_other = seen.addresses != self.seen.addresses;
         self.seen = seen;
-        Ok(Some(&self.seen))
+        Ok(Some(is_other))
     }
 
     /// All that does not hold.

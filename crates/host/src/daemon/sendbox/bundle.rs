@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_core::bundle::control::{Epoch, SUPPLIED};
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
+use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
 use forebay_core::bundle::visibility::Alarm;
 use forebay_core::bundle::wire::RejectCounts;
@@ -18,13 +19,13 @@ use forebay_core::{cc, random::Streams};
 use super::decisions::{DecisionLog, decision_record, nanos};
 use super::frame::{Frame, Pool};
 use crate::clock;
-use crate::daemon::config::{BundleConfig, Shaping};
+use crate::daemon::config::{BundleConfig, Role, Shaping};
 use crate::daemon::lateness::Lateness;
 use crate::daemon::messages::Messages;
 use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
 use crate::daemon::trace::{self, Row, Tracer};
-use crate::daemon::{peer, unguessable};
+use crate::daemon::{peer, scope, unguessable};
 use crate::port::{Port, XdpPort};
 use crate::record::{EpochRecord, QueueSample};
 
@@ -163,6 +164,17 @@ impl Bundle {
         self.sampling_key = self.control.sampling_key();
     }
 
+    /// What the configuration says of it.
+    pub fn config(&self) -> &BundleConfig {
+        &self.config
+    }
+
+    /// The box takes these packets into the bundle from now on.
+    pub fn set_scope(&mut self, now: Timestamp, scope: Scope) {
+        self.control.set_scope(now, scope);
+        self.say_news();
+    }
+
     /// Takes a packet of the bundle into the queue.
     pub fn enqueue(&mut self, now: Timestamp, mut frame: Frame, pool: &mut Pool) {
         if let Some(headers) = frame.headers() {
@@ -189,7 +201,7 @@ impl Bundle {
 
     fn say_news(&mut self) {
         while let Some(event) = self.control.take_event() {
-            peer::say("receivebox", &self.config.name, event);
+            peer::say(Role::Sendbox, &self.config.name, event, self.control.differences());
         }
     }
 
@@ -370,6 +382,10 @@ impl Bundle {
             epoch_packets: self.control.epoch_size().packets(),
             packets: counters.packets_sent,
             bytes: counters.bytes_sent.as_u64(),
+            differences: self
+                .control
+                .differences()
+                .map(|differences| scope::sentences(Role::Sendbox, differences)),
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
                 qdisc: self.shaping.qdisc.to_string(),

@@ -47,7 +47,7 @@ use super::schedule::Schedule;
 use super::status::{PortStatus, Status};
 use super::supervisor::{Command, Mailbox, Prepared, Worker, prepare, supervise};
 use super::trace::{self, Tracer};
-use super::{DaemonError, message_addresses, privileges};
+use super::{DaemonError, message_addresses, privileges, scope};
 use crate::port::{Direction, Port, XdpPort};
 use crate::{clock, log, offload};
 
@@ -139,7 +139,7 @@ impl SendboxWorker {
         set_own(capture, attaching.seen(), &message_addresses)?;
         let (tracer, trace_writer) =
             trace::start(config, &prepared.confinement).map_err(DaemonError::Trace)?;
-        Ok(Self {
+        let mut worker = Self {
             lan: lan_port,
             messages,
             path: Path {
@@ -163,7 +163,21 @@ impl SendboxWorker {
             confinement: prepared.confinement.clone(),
             started: clock::now(),
             trace_writer,
-        })
+        };
+        worker.set_scopes(worker.started);
+        Ok(worker)
+    }
+
+    /// Tells the bundles what the box takes into them and leaves out.
+    fn set_scopes(&mut self, now: Timestamp) {
+        let own = &self.attaching.seen().addresses;
+        let left_out = own | &self.message_addresses;
+        let bundles = &mut self.path.bundles;
+        let scopes = scope::scopes(bundles.iter().map(Bundle::config), &left_out, own);
+        for (index, (bundle, scope)) in bundles.iter_mut().zip(scopes).enumerate() {
+            bundle.set_scope(now, scope);
+            self.path.schedule.set(index, now);
+        }
     }
 
     fn capture(&self) -> &Capture {
@@ -173,7 +187,7 @@ impl SendboxWorker {
     /// One round of the loop, and proof of life.
     fn round(&mut self) -> io::Result<usize> {
         let now = clock::now();
-        self.follow_devices()?;
+        self.follow_devices(now)?;
         self.judge_progress(now);
         let received = self.work(now)?;
         if self.progress.is_made() {
@@ -183,15 +197,16 @@ impl SendboxWorker {
     }
 
     /// Does what changes of the devices ask for.
-    fn follow_devices(&mut self) -> io::Result<()> {
-        if self.attaching.latest()?.is_none() {
-            return Ok(());
-        }
+    fn follow_devices(&mut self, now: Timestamp) -> io::Result<()> {
+        let Some(is_other_addresses) = self.attaching.latest()? else { return Ok(()) };
         self.attaching.follow([&mut self.lan, &mut self.path.wan], &self.names);
         // More addresses than the program holds: what is to the others is captured, as before they came.
         if let Err(error) = set_own(self.capture(), self.attaching.seen(), &self.message_addresses)
         {
             tracing::warn!(%error, "addresses of this machine");
+        }
+        if is_other_addresses {
+            self.set_scopes(now);
         }
         Ok(())
     }

@@ -1,0 +1,179 @@
+//! What a box takes for the packets of its bundles, and how it says that the other one differs.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use forebay_core::bundle::scope::{Difference, End, Kind, Scope};
+
+use super::config::{BundleConfig, Role};
+
+/// What an operator is told where both boxes take the same again.
+pub const SAME: &str = "both boxes take the same packets for the bundle's";
+
+/// The scopes of the bundles of a box that leaves out packets to the addresses `left_out`, and, if it is a sendbox,
+/// what it sends itself from the addresses `own`.
+pub fn scopes<'a>(
+    bundles: impl Iterator<Item = &'a BundleConfig> + Clone,
+    left_out: &BTreeSet<IpAddr>,
+    own: &BTreeSet<IpAddr>,
+) -> Vec<Scope> {
+    let holds = |bundle: &BundleConfig, address: IpAddr| {
+        bundle.to.iter().filter(|net| net.contains(&address)).map(|net| net.prefix_len()).max()
+    };
+    // An address belongs to the bundle with the longest prefix, and is none of the others' anyway.
+    let longest: Vec<(IpAddr, Option<u8>)> = left_out
+        .iter()
+        .map(|address| (*address, bundles.clone().filter_map(|it| holds(it, *address)).max()))
+        .collect();
+    // What cannot come from another network does not matter.
+    let own: Vec<IpAddr> = own.iter().copied().filter(is_routed).collect();
+    let scope = |bundle: &BundleConfig| {
+        let left_out = longest
+            .iter()
+            .filter(|(address, longest)| holds(bundle, *address) == *longest)
+            .map(|(address, _)| *address);
+        let (to, from) = (bundle.to.iter().copied(), bundle.from.iter().copied());
+        Scope::new(to, from, left_out, own.iter().copied())
+    };
+    bundles.map(scope).collect()
+}
+
+fn is_routed(address: &IpAddr) -> bool {
+    let is_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !is_local && !address.is_loopback()
+}
+
+/// What differs, in the words of a box that is a `role`.
+pub fn sentences(role: Role, differences: &[Difference]) -> Vec<String> {
+    differences.iter().map(|difference| sentence(role, difference)).collect()
+}
+
+fn sentence(role: Role, difference: &Difference) -> String {
+    let (sendbox, receivebox) = match role {
+        Role::Sendbox => ("this sendbox", "the receivebox"),
+        Role::Receivebox => ("the sendbox", "this receivebox"),
+    };
+    let which = |end| match end {
+        End::Source => format!("packets from {}", list(difference)),
+        End::Destination => format!("packets to {}", list(difference)),
+    };
+    match difference.kind {
+        Kind::NotCounted(end) => format!(
+            "{receivebox} does not count {}, which {sendbox} takes into the bundle: {} differs",
+            which(end),
+            key(end)
+        ),
+        Kind::NotTaken(end) => format!(
+            "{receivebox} counts {}, which {sendbox} does not take into the bundle: {} differs",
+            which(end),
+            key(end)
+        ),
+        Kind::LeftOutByReceivebox => format!(
+            "{receivebox} does not count {}, its address for messages, which {sendbox} takes into the bundle",
+            which(End::Destination)
+        ),
+        Kind::LeftOutBySendbox => format!(
+            "{receivebox} counts {}, which {sendbox} leaves out: its own or another box's address",
+            which(End::Destination)
+        ),
+        Kind::Unnamed(end) => format!(
+            "{} differs between the boxes, in more prefixes than a message holds: compare the two files",
+            key(end)
+        ),
+    }
+}
+
+const fn key(end: End) -> &'static str {
+    match end {
+        End::Source => "`from`",
+        End::Destination => "`to`",
+    }
+}
+
+/// Single addresses without their length.
+fn list(difference: &Difference) -> String {
+    let named: Vec<String> = difference
+        .prefixes
+        .iter()
+        .map(|net| {
+            let is_host = net.prefix_len() == net.max_prefix_len();
+            if is_host { net.addr().to_string() } else { net.to_string() }
+        })
+        .collect();
+    let more = match difference.more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    named.join(", ") + &more
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::daemon::config::Config;
+
+    fn config(bundles: &[(&str, &str)]) -> Config {
+        let mut text =
+            "[box]\nrole = \"receivebox\"\nwan = \"s0\"\nlisten = \"10.2.0.1\"\n".to_string();
+        for (id, (to, from)) in bundles.iter().enumerate() {
+            text += &format!(
+                "[[bundle]]\nname = \"b{id}\"\nid = {id}\npeer = \"192.0.2.1\"\nto = [\"{to}\"]\nfrom = \
+                 [\"{from}\"]\nkey_file = \"key\"\n"
+            );
+        }
+        Config::parse(Path::new("box.toml"), &text).unwrap()
+    }
+
+    fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_address_is_left_out_of_the_bundle_that_its_packets_would_be_in() {
+        let config = config(&[("10.0.0.0/8", "10.9.0.0/16"), ("10.2.0.0/16", "10.9.0.0/16")]);
+        let [left_out, own] =
+            [&["10.2.0.1", "10.3.0.1"][..], &["127.0.0.1", "10.9.0.1", "fe80::1"]];
+        let scopes = scopes(config.bundles.iter(), &addresses(left_out), &addresses(own));
+        let expected = |index: usize, left_out: &str| {
+            let bundle = &config.bundles[index];
+            let (to, from) = (bundle.to.iter().copied(), bundle.from.iter().copied());
+            Scope::new(to, from, addresses(&[left_out]), addresses(&["10.9.0.1"]))
+        };
+        assert_eq!(scopes, [expected(0, "10.3.0.1"), expected(1, "10.2.0.1")]);
+    }
+
+    #[test]
+    fn a_difference_names_packets_boxes_and_the_key() {
+        let difference = |kind, prefixes: &[&str], more| {
+            let prefixes = prefixes.iter().map(|text| text.parse().unwrap()).collect();
+            Difference { kind, prefixes, more }
+        };
+        let differences = [
+            difference(Kind::NotCounted(End::Destination), &["10.1.2.0/24", "10.1.4.1/32"], 3),
+            difference(Kind::NotTaken(End::Source), &["2001:db8::/32"], 0),
+            difference(Kind::LeftOutBySendbox, &["2001:db8::1/128"], 0),
+            difference(Kind::Unnamed(End::Source), &[], 0),
+        ];
+        assert_eq!(
+            sentences(Role::Sendbox, &differences)[0],
+            "the receivebox does not count packets to 10.1.2.0/24, 10.1.4.1 and 3 more, which this sendbox takes \
+             into the bundle: `to` differs"
+        );
+        let mirrored = sentences(Role::Receivebox, &differences);
+        assert_eq!(
+            mirrored[1],
+            "this receivebox counts packets from 2001:db8::/32, which the sendbox does not take into the bundle: \
+             `from` differs"
+        );
+        assert!(
+            mirrored[2].contains("packets to 2001:db8::1, which the sendbox leaves out"),
+            "{mirrored:?}"
+        );
+        assert!(mirrored[3].starts_with("`from` differs"), "{mirrored:?}");
+    }
+}
