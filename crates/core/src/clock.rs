@@ -26,6 +26,7 @@ pub enum Change {
 
 /// A clock's readings over a run.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Clock {
     /// Since when (ns), what it is ahead by then (ns), and how fast it is from then on.
     stretches: Vec<(u64, f64, f64)>,

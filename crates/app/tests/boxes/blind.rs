@@ -128,7 +128,6 @@ impl Scene {
             out: None,
             cpu: None,
             routed: true,
-            beside: 0.0,
         };
         let file = folder.path().join("emulator.json");
         std::fs::write(&file, serde_json::to_vec(&spec).unwrap()).unwrap();
