@@ -4,6 +4,7 @@
 mod blind;
 mod by_hand;
 mod clean_stop;
+mod clocks;
 mod conditions;
 mod flood;
 mod kernel_path;
