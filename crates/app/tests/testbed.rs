@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use forebay_core::clock::Clock;
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{PacketRecord, RunRecord, TcpSample};
 use forebay_host::scenario::{
@@ -385,6 +386,7 @@ fn bundle(name: &str) -> BundleSpec {
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,
+        clock: Clock::default(),
     }
 }
 

@@ -26,6 +26,7 @@ pub enum Change {
 
 /// A clock's readings over a run.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Clock {
     /// Since when (ns), what it is ahead by then (ns), and how fast it is from then on.
     stretches: Vec<(u64, f64, f64)>,
@@ -55,10 +56,28 @@ impl Clock {
         Timestamp::from_nanos(u64::try_from(read.max(0)).unwrap_or(u64::MAX))
     }
 
+    /// The same without its steps: what the timers of a machine go by, which nobody puts back.
+    pub fn without_steps(&self) -> Self {
+        self.stretches.iter().fold(Self::default(), |clock, (since_ns, _, rate)| {
+            clock.change(Duration::from_nanos(*since_ns), Change::Rate(*rate))
+        })
+    }
+
+    /// How long it takes from `now` on until it has gone on by `reading`, if its rate stays as it is.
+    pub fn wait(&self, now: Timestamp, reading: Duration) -> Duration {
+        match self.stretch(now) {
+            Some((.., rate)) if *rate != 0.0 => reading.div_f64(1.0 + rate),
+            _ => reading,
+        }
+    }
+
     fn ahead_ns(&self, now: Timestamp) -> f64 {
-        let now = now.as_nanos();
-        let current = self.stretches.iter().rev().find(|stretch| stretch.0 <= now);
-        current.map_or(0.0, |(since, ahead, rate)| ahead + rate * (now - since) as f64)
+        let elapsed_ns = |since: &u64| (now.as_nanos() - since) as f64;
+        self.stretch(now).map_or(0.0, |(since, ahead, rate)| ahead + rate * elapsed_ns(since))
+    }
+
+    fn stretch(&self, now: Timestamp) -> Option<&(u64, f64, f64)> {
+        self.stretches.iter().rev().find(|stretch| stretch.0 <= now.as_nanos())
     }
 }
 
@@ -127,6 +146,21 @@ mod tests {
             back.read(Timestamp::from_nanos(2_000_000_000), Timestamp::ZERO),
             Timestamp::ZERO
         );
+    }
+
+    #[test]
+    fn timers_keep_the_rate_and_know_no_steps() {
+        let clock: Clock = "0s +10%, 10s -2s, 20s -50%".parse().unwrap();
+        let timers: Clock = "0s +10%, 20s -50%".parse().unwrap();
+        for ms in [0, 9_999, 10_000, 19_000, 25_000] {
+            let now = Timestamp::from_nanos(ms * 1_000_000);
+            let readings = [clock.without_steps(), timers.clone()];
+            let [steady, expected] = readings.map(|it| it.read(now, Timestamp::ZERO));
+            assert_eq!(steady, expected);
+        }
+        let second = Duration::from_secs(1);
+        assert_eq!(clock.wait(Timestamp::from_nanos(25_000_000_000), second), 2 * second);
+        assert_eq!(Clock::default().wait(Timestamp::ZERO, second), second);
     }
 
     #[test]

@@ -12,14 +12,17 @@
 //!
 //! The end of stdin also covers a testbed that died. Logs and errors go to stderr.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::de::DeserializeOwned;
 
 use crate::agent::{AgentError, native};
 use crate::cost::{PartError, part};
+use crate::daemon::{DaemonError, receivebox};
 use crate::emulator;
 use crate::generator::{self, hostile};
 
@@ -27,7 +30,7 @@ use crate::generator::{self, hostile};
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// No such role.
-    #[error("role {0:?}: allowed is one of cost, emulator, hosts, hostile, native")]
+    #[error("role {0:?}: allowed is one of cost, emulator, hosts, hostile, native, receivebox")]
     Unknown(String),
     /// The specification cannot be read.
     #[error("{}: {source}", path.display())]
@@ -60,6 +63,9 @@ pub enum RoleError {
     /// A congestion control cannot be registered.
     #[error(transparent)]
     Native(#[from] AgentError),
+    /// The receivebox failed.
+    #[error(transparent)]
+    Receivebox(#[from] DaemonError),
 }
 
 /// Runs the role `name` until the testbed ends it.
@@ -70,6 +76,7 @@ pub fn run(name: &str, spec: &Path) -> Result<(), RoleError> {
         "hosts" => Ok(generator::run(read_spec(spec)?)?),
         "hostile" => Ok(hostile::run(read_spec(spec)?)?),
         "native" => Ok(native::run(&read_spec(spec)?)?),
+        "receivebox" => Ok(receivebox::run_by(&read_spec(spec)?)?),
         _ => Err(RoleError::Unknown(name.to_string())),
     }
 }
@@ -113,6 +120,71 @@ impl std::fmt::Display for Order {
     }
 }
 
+/// Longest order: `start` and 20 digits, with room to spare.
+const ORDER_BYTES_MAX: usize = 256;
+
+/// What comes from the testbed, without waiting for it.
+#[derive(Debug)]
+pub struct Orders {
+    source: File,
+    heard: Vec<u8>,
+}
+
+/// What [`Orders`] have for who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing new.
+    Nothing,
+    /// An order; there may be more.
+    Order(Order),
+    /// Their end, or nothing that is an order.
+    End,
+}
+
+impl Orders {
+    /// Orders from `source`, a pipe or socket, which no longer blocks from now on.
+    pub fn from(source: &impl AsFd) -> io::Result<Self> {
+        let source: OwnedFd = source.as_fd().try_clone_to_owned()?;
+        let flags = OFlag::from_bits_retain(fcntl(&source, FcntlArg::F_GETFL)?);
+        fcntl(&source, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        Ok(Self { source: source.into(), heard: Vec::new() })
+    }
+
+    /// What was told since the last call; one order at a time.
+    pub fn hear(&mut self) -> Heard {
+        let mut chunk = [0; ORDER_BYTES_MAX];
+        match self.source.read(&mut chunk) {
+            Ok(0) => return Heard::End,
+            Ok(len) => self.heard.extend_from_slice(&chunk[..len]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Heard::End,
+        }
+        if self.heard.len() > ORDER_BYTES_MAX {
+            tracing::warn!("an order without end");
+            return Heard::End;
+        }
+        let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else {
+            return Heard::Nothing;
+        };
+        let line: Vec<u8> = self.heard.drain(..=end).collect();
+        let line = String::from_utf8_lossy(&line[..end]);
+        match Order::parse(line.trim()) {
+            Some(order) => Heard::Order(order),
+            None => {
+                tracing::warn!(%line, "not an order");
+                Heard::Nothing
+            }
+        }
+    }
+}
+
+impl AsFd for Orders {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
 fn read_spec<T: DeserializeOwned>(path: &Path) -> Result<T, RoleError> {
     let text =
         fs::read(path).map_err(|source| RoleError::Read { path: path.to_path_buf(), source })?;
@@ -138,7 +210,9 @@ mod tests {
     fn an_unknown_role_names_the_allowed_ones() {
         let error = run("router", Path::new("/nonexistent")).unwrap_err();
         assert!(
-            error.to_string().contains("allowed is one of cost, emulator, hosts, hostile, native"),
+            error
+                .to_string()
+                .ends_with("one of cost, emulator, hosts, hostile, native, receivebox"),
             "{error}"
         );
     }

@@ -11,6 +11,7 @@
 
 use std::path::PathBuf;
 
+use forebay_core::clock::Clock;
 use forebay_core::spec::Spec;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,22 @@ pub struct Scenario {
     /// An attack on the messages of a bundle.
     #[serde(default)]
     pub attack: Option<Attack>,
+}
+
+impl Scenario {
+    /// The share of the packets to the right that pass the box of `pair` by, and what it becomes: when (ns
+    /// since the start), and the new share. `None`: they have no way to.
+    pub fn unseen(&self, pair: usize) -> Option<(f64, Vec<(u64, f64)>)> {
+        let bundle = self.pairs[pair].forward_bundle.as_ref();
+        let share = bundle.map_or(0.0, |bundle| bundle.unseen);
+        let change = |upset: &Upset| match upset.kind {
+            UpsetKind::Unseen(share) if upset.pair == pair => Some((upset.at_ns, share)),
+            _ => None,
+        };
+        let mut changes: Vec<_> = self.upsets.iter().filter_map(change).collect();
+        changes.sort_by_key(|(at_ns, _)| *at_ns);
+        (share > 0.0 || !changes.is_empty()).then_some((share, changes))
+    }
 }
 
 /// A congestion control that is registered for the run, under a name that only the run knows.
@@ -278,6 +295,9 @@ pub struct BundleSpec {
     /// bundles from left to right only.
     #[serde(default)]
     pub unseen: f64,
+    /// What its receivebox reads the time on, ahead of the machine's clock by so much in the run.
+    #[serde(default)]
+    pub clock: Clock,
 }
 
 /// Traffic of one kind between the hosts of a pair.

@@ -25,6 +25,7 @@ use forebay_core::units::{ByteCount, Rate, Ratio, Timestamp};
 use crate::bundle_log::BundleLog;
 use crate::ended::Ended;
 use crate::event::{Event, Events, Timer};
+use crate::machine::Machine;
 use crate::metrics::Integral;
 use crate::network;
 use crate::packet::{Packet, mix};
@@ -67,6 +68,7 @@ pub(crate) struct Receivebox {
     foreign_since: Timestamp,
     foreign_before: ByteCount,
     process: Process<Seen>,
+    machine: Machine,
     /// What its predecessors reported and gave up.
     past: [u64; 2],
 }
@@ -132,12 +134,14 @@ fn draw_key(random: &mut Stream) -> PresharedKey {
     PresharedKey::new(key)
 }
 
-/// Both boxes of `bundle`, which know nothing of each other yet, with `key` or one of their own.
+/// Both boxes of `bundle`, which know nothing of each other yet, with `key` or one of their own; the
+/// receivebox on `machine`.
 pub(crate) fn boxes(
     index: u32,
     bundle: &network::Bundle,
     streams: &Streams,
     key: Option<PresharedKey>,
+    machine: Machine,
     now: Timestamp,
 ) -> Result<(Sendbox, Receivebox), SpecError> {
     let mut random = streams.stream("session");
@@ -172,7 +176,7 @@ pub(crate) fn boxes(
     };
     sendbox.length.set(now, 0);
     let (session, nonce) = (random.bits(), random.bits());
-    let control = receivebox::Receivebox::new(id, &keys, session, nonce, now);
+    let control = receivebox::Receivebox::new(id, &keys, session, nonce, machine.time(now));
     let receivebox = Receivebox {
         index,
         sampling: Sampling::new(control.sampling_key()),
@@ -188,6 +192,7 @@ pub(crate) fn boxes(
         foreign_since: now,
         foreign_before: ByteCount::ZERO,
         process: Process::default(),
+        machine,
         past: [0; 2],
     };
     Ok((sendbox, receivebox))
@@ -399,7 +404,8 @@ impl Sendbox {
 impl Receivebox {
     /// Sees a packet of the bundle; true if it is a boundary, and then ask [`Receivebox::poll`].
     pub fn on_packet(&mut self, now: Timestamp, packet: &Packet) -> bool {
-        if mix(!packet.identity()) < self.unseen_below || self.process.is_dead() {
+        let is_blind = self.process.is_dead() || self.machine.is_asleep();
+        if is_blind || mix(!packet.identity()) < self.unseen_below {
             return false;
         }
         self.bytes += u64::from(packet.bytes());
@@ -411,7 +417,7 @@ impl Receivebox {
         }
         let seen = Seen {
             hash,
-            received_at: now,
+            received_at: self.machine.stamp(now),
             received_bytes: ByteCount::new(self.bytes) + self.foreign_bytes(now),
             received_packets: self.packets,
             received_ce: self.ce,
@@ -421,7 +427,7 @@ impl Receivebox {
             self.process.leave(seen);
             return false;
         }
-        self.control.on_boundary(now, &seen);
+        self.control.on_boundary(self.machine.time(now), &seen);
         true
     }
 
@@ -450,7 +456,8 @@ impl Receivebox {
     /// The process goes on; then ask [`Receivebox::poll`].
     pub fn go_on(&mut self, now: Timestamp) {
         let (ring, datagrams) = self.process.go_on();
-        ring.iter().for_each(|seen| self.control.on_boundary(now, seen));
+        let time = self.machine.time(now);
+        ring.iter().for_each(|seen| self.control.on_boundary(time, seen));
         datagrams.iter().for_each(|datagram| self.on_datagram(now, datagram));
     }
 
@@ -465,20 +472,40 @@ impl Receivebox {
         let counters = self.control.counters();
         self.past = [self.past[0] + counters.reports, self.past[1] + counters.dropped];
         self.timer = self.timer.stopped();
-        let Self { control, sampling, epoch_size, random, process, .. } = fresh;
+        let Self { control, sampling, epoch_size, random, process, machine, .. } = fresh;
         (self.control, self.sampling, self.epoch_size) = (control, sampling, epoch_size);
-        (self.random, self.process) = (random, process);
+        (self.random, self.process, self.machine) = (random, process, machine);
         (self.bytes, self.packets, self.ce) = (0, 0, 0);
         (self.foreign_since, self.foreign_before) = (now, ByteCount::ZERO);
     }
 
+    /// The machine, for a process that begins on it.
+    pub fn machine(&self) -> Machine {
+        self.machine.renewed()
+    }
+
+    /// The machine sleeps from now on, or no longer; then ask [`Receivebox::poll`].
+    pub fn set_suspended(&mut self, now: Timestamp, is_suspended: bool) {
+        match is_suspended {
+            true => self.machine.sleep(now),
+            false => self.machine.wake(now),
+        }
+    }
+
+    fn is_active(&self) -> bool {
+        self.process.is_running() && !self.machine.is_asleep()
+    }
+
     /// Takes a datagram of the peer; then ask [`Receivebox::poll`].
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
+        if self.machine.is_asleep() {
+            return;
+        }
         if !self.process.is_running() {
             return self.process.leave_datagram(datagram);
         }
-        let random = &mut self.random;
-        if self.control.on_datagram(now, datagram, &mut || random.bits()).is_ok() {
+        let (time, random) = (self.machine.time(now), &mut self.random);
+        if self.control.on_datagram(time, datagram, &mut || random.bits()).is_ok() {
             self.epoch_size = self.control.epoch_size().unwrap_or(EpochSize::MAX);
             self.sampling.follow(self.control.sampling_key());
         }
@@ -487,22 +514,33 @@ impl Receivebox {
     /// Replaces `out` by the next datagram that is due; call until there is none, and then
     /// [`Receivebox::plan`].
     pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
-        self.process.is_running() && self.control.poll(now, out)
+        if !self.is_active() {
+            return false;
+        }
+        let time = self.machine.time(now);
+        if self.machine.is_prompt() {
+            return self.control.poll(time, out);
+        }
+        while self.control.poll(time, out) {
+            self.machine.delay(now, out);
+        }
+        self.machine.poll(now, out)
     }
 
     /// Plans the next [`Event::Receivebox`].
     pub fn plan(&mut self, now: Timestamp, events: &mut Events) {
-        if !self.process.is_running() {
+        if !self.is_active() {
             return;
         }
-        self.timer.set(self.control.next_timer().max(now));
+        let at = self.machine.when(now, self.control.next_timer());
+        self.timer.set(at.min(self.machine.next_message()).max(now));
         self.timer.plan(events, Event::Receivebox(self.index));
     }
 
     /// The event has fired: true if something is due.
     pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
         let is_due = self.timer.fired(now, events, Event::Receivebox(self.index));
-        is_due && self.process.is_running()
+        is_due && self.is_active()
     }
 
     /// Adds what the receivebox counted.

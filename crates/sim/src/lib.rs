@@ -24,6 +24,7 @@ mod ended;
 mod event;
 mod line;
 mod link;
+mod machine;
 mod metrics;
 pub mod network;
 mod packet;

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
+use forebay_core::clock::Clock;
 use forebay_core::link;
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::traffic::Source;
@@ -58,6 +59,12 @@ pub struct Bundle {
     pub unseen: Ratio,
     /// What the receivebox counts in the bundle's name though no sendbox has sent it.
     pub foreign: Rate,
+    /// The clock of the receivebox's machine, ahead of the run's by what it reads.
+    pub clock: Clock,
+    /// Messages of the receivebox leave late by 0 to this, each by a draw of its own.
+    pub report_jitter: Duration,
+    /// Its packets are stamped late by 0 to this.
+    pub timestamp_jitter: Duration,
     /// What happens to the boxes during the run, in order of time.
     pub changes: Vec<BundleChange>,
     /// Keeps epochs, decisions and samples of the queue.
@@ -67,10 +74,22 @@ pub struct Bundle {
 impl Bundle {
     /// A bundle over `path` with the daemons' least rate.
     pub fn new(name: &str, cc: Spec, qdisc: Spec, path: Vec<Hop>, back: Vec<Hop>) -> Self {
-        let (min_rate, max_rate) = (Some(DEFAULT_MIN_RATE), None);
-        let (unseen, foreign) = (Ratio::ZERO, Rate::ZERO);
-        let (name, changes, log) = (name.into(), Vec::new(), false);
-        Self { name, cc, qdisc, min_rate, max_rate, path, back, unseen, foreign, changes, log }
+        Self {
+            name: name.into(),
+            cc,
+            qdisc,
+            min_rate: Some(DEFAULT_MIN_RATE),
+            max_rate: None,
+            path,
+            back,
+            unseen: Ratio::ZERO,
+            foreign: Rate::ZERO,
+            clock: Clock::default(),
+            report_jitter: Duration::ZERO,
+            timestamp_jitter: Duration::ZERO,
+            changes: Vec::new(),
+            log: false,
+        }
     }
 }
 
@@ -90,6 +109,9 @@ pub enum Upset {
     Unseen(Ratio),
     /// From now on so much is [`Bundle::foreign`].
     Foreign(Rate),
+    /// The receivebox's machine sleeps from now on, or no longer: meanwhile its clock stands still, and
+    /// packets and messages pass it unseen.
+    Suspended(bool),
     /// To the process of the sendbox.
     Sendbox(Signal),
     /// To the process of the receivebox.

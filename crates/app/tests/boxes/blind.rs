@@ -13,13 +13,14 @@ use forebay_core::spec::{Spec, Value};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{BundleStatus, ShapingStatus};
 use forebay_host::emulator::{DevicePair, EmulatorSpec};
-use forebay_host::scenario::LinkSpec;
+use forebay_host::record::BundleRecord;
+use forebay_host::scenario::{LinkSpec, Upset, UpsetKind};
 use forebay_host::testbed::namespace::Namespace;
 use forebay_host::testbed::topology::{Site, Topology, left_port, right_port};
 use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
 
 use crate::by_hand::{await_status, await_that, ip, start};
-use crate::{alone, link};
+use crate::{SECOND, alone, bundle, link, run, scenario};
 
 const PORT: u16 = 7000;
 const FLOWS: u16 = 8;
@@ -95,6 +96,24 @@ fn datagrams_that_die_on_the_way_cost_the_other_flows_nothing_more_than_without_
     assert!(said.unseen > 0.1 && said.alarm.is_some(), "{said:?}");
 }
 
+#[test]
+fn a_share_of_the_packets_passes_the_receivebox_by_for_a_while() {
+    let mut scenario = scenario(9, bundle("copa", "sfq"), None);
+    let unseen = |seconds, share| Upset {
+        at_ns: seconds * SECOND,
+        pair: 0,
+        right: true,
+        kind: UpsetKind::Unseen(share),
+    };
+    scenario.upsets = vec![unseen(2, 0.5), unseen(7, 0.0)];
+    let Some(record) = run(&scenario) else { return };
+    let BundleRecord { boundaries_sent, boundaries_matched, .. } = record.bundles[0];
+    let matched = boundaries_matched as f64 / boundaries_sent as f64;
+    assert!((0.4..0.85).contains(&matched), "{boundaries_matched} of {boundaries_sent}");
+    let bytes: u64 = record.flows.iter().map(|flow| flow.bytes).sum();
+    assert!(bytes > 9 * 24_000_000 / 8 / 2, "half of the capacity: {bytes}");
+}
+
 /// What the routers of the emulator make of a time to live.
 const BEFORE_THE_LINK: u8 = 1;
 const BEHIND_THE_LINK: u8 = 2;
@@ -128,7 +147,6 @@ impl Scene {
             out: None,
             cpu: None,
             routed: true,
-            beside: 0.0,
         };
         let file = folder.path().join("emulator.json");
         std::fs::write(&file, serde_json::to_vec(&spec).unwrap()).unwrap();

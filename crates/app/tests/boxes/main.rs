@@ -4,6 +4,7 @@
 mod blind;
 mod by_hand;
 mod clean_stop;
+mod clocks;
 mod conditions;
 mod flood;
 mod kernel_path;
@@ -19,6 +20,7 @@ mod unwritable_log;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forebay_core::clock::Clock;
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::{QueueSample, RunRecord};
 use forebay_host::scenario::{
@@ -125,6 +127,7 @@ fn bundle(cc: &str, qdisc: &str) -> BundleSpec {
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,
+        clock: Clock::default(),
     }
 }
 

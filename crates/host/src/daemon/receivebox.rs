@@ -21,6 +21,7 @@ use nix::sys::time::TimeSpec;
 
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
+use super::foreign_clock::{BoxClock, ReceiveboxSpec};
 use super::messages::Messages;
 use super::observer::{Observation, Observer};
 use super::privileges::Confinement;
@@ -40,10 +41,21 @@ const COUNTER_ROW: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is told to stop; answers its last state.
 pub fn run(config: &Config) -> Result<Status, DaemonError> {
+    run_with(config, BoxClock::default())
+}
+
+/// Runs the daemon as a program of a testbed, whose orders come on stdin.
+pub fn run_by(spec: &ReceiveboxSpec) -> Result<(), DaemonError> {
+    let config = Config::load(&spec.config)?;
+    let clock = BoxClock::foreign(spec.clock.clone(), &io::stdin()).map_err(DaemonError::SetUp)?;
+    run_with(&config, clock).map(drop)
+}
+
+fn run_with(config: &Config, clock: BoxClock) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let prepared = prepare(config)?;
-    let worker = ReceiveboxWorker::open(config, &prepared)?;
+    let worker = ReceiveboxWorker::open(config, &prepared, clock)?;
     supervise(config, prepared, worker).map_err(DaemonError::Failed)
 }
 
@@ -76,11 +88,12 @@ struct ReceiveboxWorker {
     wan: String,
     realtime: bool,
     started: Timestamp,
+    clock: BoxClock,
     scratch: Vec<u8>,
 }
 
 impl ReceiveboxWorker {
-    fn open(config: &Config, prepared: &Prepared) -> Result<Self, DaemonError> {
+    fn open(config: &Config, prepared: &Prepared, clock: BoxClock) -> Result<Self, DaemonError> {
         let keys = prepared.keys.load()?;
         let now = clock::now();
         let left_out = BTreeSet::from([config.listen.ip()]);
@@ -122,14 +135,21 @@ impl ReceiveboxWorker {
             realtime: config.realtime,
             confinement: prepared.confinement.clone(),
             started: now,
+            clock,
             scratch: Vec::new(),
         })
     }
 
+    /// What the timers of the boxes go by.
+    fn now(&self) -> Timestamp {
+        self.clock.time(clock::now())
+    }
+
     fn round(&mut self) -> io::Result<()> {
-        let now = clock::now();
+        self.clock.listen();
+        let now = self.now();
         self.follow_device()?;
-        let Self { sampler, messages, bundles, by_id, schedule, seen, .. } = self;
+        let Self { sampler, messages, bundles, by_id, schedule, seen, clock, .. } = self;
         sampler
             .consume(&mut |boundary| {
                 // It may be of something else than what was sent: the sendbox hears of no more packets,
@@ -138,7 +158,7 @@ impl ReceiveboxWorker {
                     return;
                 }
                 if let Some(&index) = by_id.get(&boundary.bundle) {
-                    bundles[index].on_boundary(now, &boundary);
+                    bundles[index].on_boundary(now, clock, &boundary);
                     schedule.set(index, now);
                 }
             })
@@ -206,8 +226,9 @@ impl ReceiveboxWorker {
     }
 
     fn sleep(&self, mailbox: &Mailbox) -> io::Result<()> {
-        let now = clock::now();
+        let now = self.now();
         let due = self.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
+        let due = self.clock.wait(clock::now(), due);
         if due.is_zero() {
             return Ok(());
         }
@@ -235,7 +256,7 @@ impl ReceiveboxWorker {
     }
 
     fn set_keys(&mut self, keys: &[KeyRing]) {
-        let now = clock::now();
+        let now = self.now();
         for (index, (watch, keys)) in self.bundles.iter_mut().zip(keys).enumerate() {
             watch.receivebox.restart(keys, unguessable(), unguessable(), now);
             self.schedule.set(index, now);
@@ -243,7 +264,7 @@ impl ReceiveboxWorker {
     }
 
     fn say_farewell(&mut self) {
-        let now = clock::now();
+        let now = self.now();
         for watch in &mut self.bundles {
             watch.receivebox.stop();
             while watch.receivebox.poll(now, &mut self.scratch) {
@@ -267,7 +288,7 @@ impl ReceiveboxWorker {
     }
 
     fn status(&self) -> Status {
-        let now = clock::now();
+        let now = self.now();
         let mode = match self.sampler.mode() {
             Some(XdpMode::Native) => "xdp native",
             Some(XdpMode::Generic) => "xdp generic",
@@ -280,7 +301,7 @@ impl ReceiveboxWorker {
             counters: vec![("boundaries_lost".into(), lost)],
         };
         Status {
-            at_ns: now.as_nanos(),
+            at_ns: clock::now().as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
             void: self.seen.void.clone(),
@@ -384,11 +405,11 @@ impl Watch {
         }
     }
 
-    fn on_boundary(&mut self, now: Timestamp, boundary: &Boundary) {
+    fn on_boundary(&mut self, now: Timestamp, clock: &BoxClock, boundary: &Boundary) {
         let report = &boundary.report;
         let seen = Seen {
             hash: report.hash,
-            received_at: report.received_at,
+            received_at: clock.stamp(report.received_at),
             received_bytes: report.received_bytes,
             received_packets: report.received_packets,
             received_ce: report.received_ce,

@@ -1,14 +1,13 @@
 //! The event loop: receive, release, sleep.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::random::{Stream, Streams};
 use forebay_core::units::{Ratio, Timestamp};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
@@ -19,13 +18,13 @@ use nix::time::{ClockNanosleepFlags, clock_nanosleep};
 
 use super::frame::{FRAME_BYTES_MAX, Pool};
 use super::path::{self, Path};
-use super::{DevicePair, EmulatorError, EmulatorSpec};
+use super::{Beside, DevicePair, EmulatorError, EmulatorSpec};
 use crate::clock;
 use crate::offload::mtu;
 use crate::port::{Direction, ETHERNET_HEADER_LEN, Port, open_all};
 use crate::process::{try_keep_to, try_realtime};
 use crate::record::LinkRecord;
-use crate::roles::Order;
+use crate::roles::{Heard, Order, Orders};
 
 /// Shortest distance between two rounds of the loop. Timers and arrivals within it are served
 /// together: at 96 Mbit/s in both directions there is an event every 42 us, and each wake-up of
@@ -42,9 +41,6 @@ const RECEIVE_BATCH: usize = 4096;
 /// How often the orders are looked at while packets leave no time to wait for them.
 const CONTROL_EVERY: Duration = Duration::from_millis(10);
 
-/// Longest order: `start` and 20 digits, with room to spare.
-const ORDER_BYTES_MAX: usize = 256;
-
 /// The emulator.
 pub struct Emulator {
     ports: Vec<PortPair>,
@@ -55,14 +51,23 @@ pub struct Emulator {
     control: Control,
     cpu: Option<usize>,
     realtime: bool,
-    beside: Ratio,
     beside_stream: Stream,
 }
 
 struct PortPair {
     left: Box<dyn Port>,
     right: Box<dyn Port>,
-    beside: Option<Box<dyn Port>>,
+    beside: Option<SecondWay>,
+}
+
+/// A second way to the right.
+struct SecondWay {
+    port: Box<dyn Port>,
+    /// Share of the frames that take it.
+    share: Ratio,
+    /// What it becomes, and when since the start.
+    changes: VecDeque<(Duration, Ratio)>,
+    start: Option<Timestamp>,
 }
 
 impl Emulator {
@@ -85,23 +90,15 @@ impl Emulator {
             control: Control::default(),
             cpu: spec.cpu,
             realtime: false,
-            beside: path::ratio("beside", spec.beside)
-                .map_err(|source| EmulatorError::Link { name: "forward", source })?,
             beside_stream: Streams::new(spec.seed).stream("beside"),
         })
     }
 
     /// Takes orders from `source`, a pipe or socket: `start NS` starts the run, its end ends it.
     pub fn obey(&mut self, source: &impl AsFd) -> Result<(), EmulatorError> {
-        let open = || -> io::Result<OwnedFd> {
-            let source = source.as_fd().try_clone_to_owned()?;
-            let flags = OFlag::from_bits_retain(fcntl(&source, FcntlArg::F_GETFL)?);
-            fcntl(&source, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-            Ok(source)
-        };
-        let source = open().map_err(EmulatorError::os("reading orders"))?;
-        self.waiting.add(&source).map_err(EmulatorError::os("waiting for orders"))?;
-        self.control.orders = Some(source.into());
+        let orders = Orders::from(source).map_err(EmulatorError::os("reading orders"))?;
+        self.waiting.add(&orders).map_err(EmulatorError::os("waiting for orders"))?;
+        self.control.orders = Some(orders);
         Ok(())
     }
 
@@ -131,6 +128,8 @@ impl Emulator {
                     Some(Command::Start(start)) => {
                         self.forward.start(start);
                         self.reverse.start(start);
+                        let second = self.ports.iter_mut().filter_map(|it| it.beside.as_mut());
+                        second.for_each(|it| it.start = Some(start));
                     }
                     Some(Command::Stop) => return Ok(()),
                     None => {}
@@ -166,9 +165,12 @@ impl Emulator {
 
     /// Takes in what has arrived and lets out what is due at `now`; false if there was nothing.
     fn round(&mut self, now: Timestamp) -> io::Result<bool> {
-        let Self { ports, forward, reverse, pool, beside, beside_stream, .. } = self;
+        let Self { ports, forward, reverse, pool, beside_stream, .. } = self;
         let mut worked = false;
-        for (pair, PortPair { left, right, .. }) in (0..).zip(ports.iter_mut()) {
+        for (pair, PortPair { left, right, beside }) in (0..).zip(ports.iter_mut()) {
+            if let Some(beside) = beside {
+                beside.follow(now);
+            }
             let from_left = left.receive(RECEIVE_BATCH, &mut |bytes, arrived| {
                 forward.receive(arrived, bytes, pair, pool);
             })?;
@@ -180,11 +182,11 @@ impl Emulator {
         forward.admit(now, pool);
         reverse.admit(now, pool);
         let to_right = forward.release(now, pool, |bytes, pair| {
-            let PortPair { right, beside: second, .. } = &mut ports[usize::from(pair)];
+            let PortPair { right, beside, .. } = &mut ports[usize::from(pair)];
             // Drawn only where there are two ways: the others see the same chance as without them.
-            match second {
-                Some(second) if beside_stream.chance(beside.as_f64()) => {
-                    send(second.as_mut(), bytes)
+            match beside {
+                Some(beside) if beside_stream.chance(beside.share.as_f64()) => {
+                    send(beside.port.as_mut(), bytes)
                 }
                 _ => send(right.as_mut(), bytes),
             }
@@ -195,7 +197,7 @@ impl Emulator {
             for PortPair { left, right, beside } in ports {
                 left.flush()?;
                 right.flush()?;
-                beside.as_mut().map_or(Ok(()), |port| port.flush())?;
+                beside.as_mut().map_or(Ok(()), |beside| beside.port.flush())?;
             }
             worked = true;
         }
@@ -230,12 +232,34 @@ impl PortPair {
             Ok(port)
         };
         let both = |device: &str| open(device, Direction::Both);
-        let beside = devices.beside.as_deref();
+        let beside = |beside: &Beside| {
+            let share = |share| {
+                path::ratio("beside", share)
+                    .map_err(|source| EmulatorError::Link { name: "forward", source })
+            };
+            let change = |(at_ns, to): &(u64, f64)| Ok((Duration::from_nanos(*at_ns), share(*to)?));
+            Ok::<_, EmulatorError>(SecondWay {
+                port: open(&beside.device, Direction::Transmit)?,
+                share: share(beside.share)?,
+                changes: beside.changes.iter().map(change).collect::<Result<_, EmulatorError>>()?,
+                start: None,
+            })
+        };
         Ok(Self {
             left: both(&devices.left)?,
             right: both(&devices.right)?,
-            beside: beside.map(|device| open(device, Direction::Transmit)).transpose()?,
+            beside: devices.beside.as_ref().map(beside).transpose()?,
         })
+    }
+}
+
+impl SecondWay {
+    /// Makes the changes that are due.
+    fn follow(&mut self, now: Timestamp) {
+        let Some(elapsed) = self.start.map(|start| now.saturating_since(start)) else { return };
+        while let Some((_, share)) = self.changes.pop_front_if(|(at, _)| *at <= elapsed) {
+            self.share = share;
+        }
     }
 }
 
@@ -306,8 +330,7 @@ enum Command {
 /// Who may start and stop the run. Without orders and signal nobody does.
 #[derive(Default)]
 struct Control {
-    orders: Option<File>,
-    heard: Vec<u8>,
+    orders: Option<Orders>,
     sigterm: Option<SignalFd>,
 }
 
@@ -319,27 +342,14 @@ impl Control {
         {
             return Some(Command::Stop);
         }
-        let orders = self.orders.as_mut()?;
-        let mut chunk = [0; ORDER_BYTES_MAX];
-        match orders.read(&mut chunk) {
-            Ok(0) => return Some(Command::Stop),
-            Ok(len) => self.heard.extend_from_slice(&chunk[..len]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Some(Command::Stop),
-        }
-        if self.heard.len() > ORDER_BYTES_MAX {
-            tracing::warn!("an order without end");
-            return Some(Command::Stop);
-        }
-        let end = self.heard.iter().position(|byte| *byte == b'\n')?;
-        let line: Vec<u8> = self.heard.drain(..=end).collect();
-        match Order::parse(String::from_utf8_lossy(&line[..end]).trim()) {
-            Some(Order::Start(at)) => Some(Command::Start(Timestamp::from_nanos(at))),
-            order => {
+        match self.orders.as_mut()?.hear() {
+            Heard::Order(Order::Start(at)) => Some(Command::Start(Timestamp::from_nanos(at))),
+            Heard::Order(order) => {
                 tracing::warn!(?order, "not an order for the emulator");
                 None
             }
+            Heard::Nothing => None,
+            Heard::End => Some(Command::Stop),
         }
     }
 }

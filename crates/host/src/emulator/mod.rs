@@ -56,24 +56,32 @@ pub struct EmulatorSpec {
     /// before the queue, those with 2 behind the link. It is not counted down.
     #[serde(default)]
     pub routed: bool,
-    /// Share of the frames to the right that leave at [`DevicePair::beside`].
-    #[serde(default)]
-    pub beside: f64,
 }
 
 /// The file of the [`LinkRecord`]s, forward then reverse, as a JSON list.
 pub const LINKS_FILE: &str = "links.json";
 
 /// The two devices that one pair of sites is connected by.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DevicePair {
     /// Frames that come in here leave at `right` over the forward link.
     pub left: String,
     /// Frames that come in here leave at `left` over the reverse link.
     pub right: String,
-    /// A second way to the same site, past the box there; nothing comes in here.
+    /// A second way to the same site, past the box there.
     #[serde(default)]
-    pub beside: Option<String>,
+    pub beside: Option<Beside>,
+}
+
+/// A second way of frames to the right.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// Where they leave; nothing comes in here.
+    pub device: String,
+    /// Their share (0 to 1).
+    pub share: f64,
+    /// What that becomes, in order of time: when (ns since the start), and the new share.
+    pub changes: Vec<(u64, f64)>,
 }
 
 /// Why the emulator could not start, or failed.

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use forebay_core::clock::Clock;
 use forebay_core::spec::Spec;
 use forebay_core::units::Rate;
 use nix::sys::signal::Signal;
@@ -16,13 +17,16 @@ use super::TestbedError;
 use super::losses::Losses;
 use super::namespace::Namespace;
 use super::program::{Log, Program};
+use super::run::Starter;
 use super::topology::{PairSites, Site, Topology};
 use crate::daemon::config::{DEFAULT_PORT, Role};
 use crate::daemon::control::{self, Answer, Request};
+use crate::daemon::foreign_clock::ReceiveboxSpec;
 use crate::daemon::keys;
 use crate::daemon::status::{MessageCounters, Status};
 use crate::daemon::trace;
 use crate::record::BundleRecord;
+use crate::roles::Order;
 use crate::scenario::{BundleEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
 
 /// How long a box may take until it answers on its control socket and hears its peer: loading the
@@ -36,6 +40,8 @@ const TRACE_LIMIT: &str = "2GB";
 struct BoxProcess<'a> {
     target: FaultTarget,
     bundle: String,
+    /// What it reads the time on.
+    clock: Clock,
     binary: &'a Path,
     dir: &'a Path,
     namespace: &'a Namespace,
@@ -82,6 +88,8 @@ enum Key {
 /// All boxes of a run.
 pub(super) struct Boxes<'a> {
     boxes: Vec<BoxProcess<'a>>,
+    /// When the run started (ns).
+    started_ns: Option<u64>,
     /// Open so that control sockets have a short path, see [`control_path`].
     _dir: File,
 }
@@ -151,11 +159,14 @@ impl<'a> Boxes<'a> {
                     let target = FaultTarget { pair, reverse, end };
                     let files = BoxFiles::write(target, bundle, dir, &open)?;
                     let namespace = namespace(sites, target);
-                    let config = &files.config;
-                    let program = launch(target, binary, config, namespace, dir, Log::File)?;
+                    let clock = clock_of(target, bundle);
+                    let start = Starter { binary, dir };
+                    let program =
+                        launch(target, start, &files.config, &clock, namespace, Log::File)?;
                     boxes.push(BoxProcess {
                         target,
                         bundle: bundle.name.clone(),
+                        clock,
                         binary,
                         dir,
                         namespace,
@@ -171,7 +182,13 @@ impl<'a> Boxes<'a> {
                 }
             }
         }
-        Ok(Self { boxes, _dir: open })
+        Ok(Self { boxes, started_ns: None, _dir: open })
+    }
+
+    /// The run starts at `at_ns`: clocks that do not agree go their own way from then on.
+    pub fn begin(&mut self, at_ns: u64) -> Result<(), TestbedError> {
+        self.started_ns = Some(at_ns);
+        self.boxes.iter_mut().try_for_each(|one| one.begin(at_ns))
     }
 
     /// Waits until every box answers and has heard its peer.
@@ -205,6 +222,10 @@ impl<'a> Boxes<'a> {
     pub fn apply(&mut self, target: FaultTarget, action: FaultAction) -> Result<(), TestbedError> {
         let found = self.boxes.iter_mut().find(|one| one.target == target);
         let one = found.ok_or(TestbedError::FaultTarget { target })?;
+        let restart = |one: &mut BoxProcess<'_>, key, log| {
+            one.restart(key, log)?;
+            self.started_ns.map_or(Ok(()), |at_ns| one.begin(at_ns))
+        };
         match action {
             FaultAction::Kill => {
                 one.note_losses();
@@ -215,10 +236,10 @@ impl<'a> Boxes<'a> {
             }
             FaultAction::Stop => one.freeze(),
             FaultAction::Continue => one.thaw(),
-            FaultAction::Restart => one.restart(Key::Own, Log::File),
-            FaultAction::RestartOtherKey => one.restart(Key::Other, Log::File),
-            FaultAction::RestartFullLog => one.restart(Key::Own, Log::Full),
-            FaultAction::RestartBlockedLog => one.restart(Key::Own, Log::Blocked),
+            FaultAction::Restart => restart(one, Key::Own, Log::File),
+            FaultAction::RestartOtherKey => restart(one, Key::Other, Log::File),
+            FaultAction::RestartFullLog => restart(one, Key::Own, Log::Full),
+            FaultAction::RestartBlockedLog => restart(one, Key::Own, Log::Blocked),
         }
     }
 
@@ -285,6 +306,14 @@ impl BoxProcess<'_> {
         self.status().is_some_and(heard)
     }
 
+    /// Tells it when the run starts, if that is anything to it.
+    fn begin(&mut self, at_ns: u64) -> Result<(), TestbedError> {
+        if self.clock == Clock::default() {
+            return Ok(());
+        }
+        self.program.tell(&Order::Start(at_ns).to_string())
+    }
+
     fn is_dead(&self) -> bool {
         self.condition == Condition::Dead
     }
@@ -334,7 +363,8 @@ impl BoxProcess<'_> {
             Key::Other => self.files.with_other_key()?,
         };
         let Self { target, binary, namespace, dir, .. } = *self;
-        self.program = launch(target, binary, &config, namespace, dir, log)?;
+        let start = Starter { binary, dir };
+        self.program = launch(target, start, &config, &self.clock, namespace, log)?;
         self.condition = Condition::Running;
         self.was_frozen = false;
         self.told = Losses::default();
@@ -470,20 +500,35 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
     toml::to_string(&file).expect("tables, texts and numbers are TOML")
 }
 
+/// Starts a box, as a role where its clock does not agree: no option of a daemon makes it disagree.
 fn launch(
     target: FaultTarget,
-    binary: &Path,
+    start: Starter<'_>,
     config: &Path,
+    clock: &Clock,
     namespace: &Namespace,
-    dir: &Path,
     log: Log,
 ) -> Result<Program, TestbedError> {
-    let command = match target.end {
-        BundleEnd::Sendbox => "sendbox",
-        BundleEnd::Receivebox => "receivebox",
+    let name = file_name(target);
+    let arguments = if *clock == Clock::default() {
+        let command = match target.end {
+            BundleEnd::Sendbox => "sendbox",
+            BundleEnd::Receivebox => "receivebox",
+        };
+        vec![command.into(), "--config".into(), config.as_os_str().into()]
+    } else {
+        let spec = ReceiveboxSpec { config: config.to_path_buf(), clock: clock.clone() };
+        start.role_arguments("receivebox", &name, &spec)?.into()
     };
-    let arguments = [command.into(), "--config".into(), config.as_os_str().into()];
-    Program::start_with(&file_name(target), binary, &arguments, namespace, dir, log)
+    Program::start_with(&name, start.binary, &arguments, namespace, start.dir, log)
+}
+
+/// A sendbox has the machine's.
+fn clock_of(target: FaultTarget, bundle: &BundleSpec) -> Clock {
+    match target.end {
+        BundleEnd::Sendbox => Clock::default(),
+        BundleEnd::Receivebox => bundle.clock.clone(),
+    }
 }
 
 fn bundles(pair: &PairSpec) -> impl Iterator<Item = (bool, &BundleSpec)> {
@@ -539,6 +584,7 @@ mod tests {
             min_rate_bps: Some(2_000_000),
             max_rate_bps: None,
             unseen: 0.0,
+            clock: Clock::default(),
         }
     }
 

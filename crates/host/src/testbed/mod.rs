@@ -185,10 +185,8 @@ pub fn run_with(
         .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
     let processors = Processors::split().map_err(TestbedError::Proc)?;
     let mut topology = Topology::build(scenario.pairs.len(), processors.as_ref())?;
-    for (pair, spec) in scenario.pairs.iter().enumerate() {
-        if spec.forward_bundle.as_ref().is_some_and(|bundle| bundle.unseen > 0.0) {
-            topology.add_way_beside(pair)?;
-        }
+    for pair in (0..scenario.pairs.len()).filter(|pair| scenario.unseen(*pair).is_some()) {
+        topology.add_way_beside(pair)?;
     }
     if scenario.ecn {
         topology.use_ecn()?;

@@ -20,12 +20,12 @@ use super::topology::{Site, Topology, beside_port, left_port, right_port};
 use super::upsets::Upsets;
 use super::{Phase, Progress, TICK, TestbedError};
 use crate::clock;
-use crate::emulator::{DevicePair, EmulatorSpec, LINKS_FILE};
+use crate::emulator::{Beside, DevicePair, EmulatorSpec, LINKS_FILE};
 use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
 use crate::process::{self, MachineTime};
 use crate::record::{HostRecord, LinkRecord, RunRecord};
 use crate::roles::Order;
-use crate::scenario::{Fault, FaultProgram, PairSpec, Scenario, Upset, Workload};
+use crate::scenario::{Fault, FaultProgram, Scenario, Upset, Workload};
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -158,6 +158,7 @@ impl<'a> Run<'a> {
         for program in programs.into_iter().chain(attacker) {
             program.tell(&order)?;
         }
+        self.boxes.begin(self.started_ns)?;
         self.awake = Awake::start().map_err(TestbedError::Proc)?;
         let awake = if self.awake.is_some() { "yes" } else { "no, not a virtual machine" };
         self.host.settings.push(format!("processors kept from halting = {awake}"));
@@ -315,13 +316,21 @@ impl Starter<'_> {
         name: &str,
         spec: &impl Serialize,
     ) -> Result<Program, TestbedError> {
+        self.program(name, namespace, &self.role_arguments(role, name, spec)?)
+    }
+
+    /// The arguments of `forebay role ROLE`, its specification written.
+    pub fn role_arguments(
+        &self,
+        role: &str,
+        name: &str,
+        spec: &impl Serialize,
+    ) -> Result<[OsString; 4], TestbedError> {
         let path = self.dir.join(format!("{}.json", name.replace(' ', "-")));
         let json = serde_json::to_vec(spec).expect("specifications are plain data");
         fs::write(&path, json)
             .map_err(|source| TestbedError::File { path: path.clone(), source })?;
-        let arguments: [OsString; 4] =
-            ["role".into(), role.into(), "--spec".into(), path.into_os_string()];
-        self.program(name, namespace, &arguments)
+        Ok(["role".into(), role.into(), "--spec".into(), path.into_os_string()])
     }
 
     /// Starts `forebay ARGUMENTS` under `name`.
@@ -352,21 +361,20 @@ fn await_both(mut programs: [&mut Program; 2], line: &str) -> Result<(), Testbed
 }
 
 fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Path) -> EmulatorSpec {
-    let unseen = |pair: &PairSpec| pair.forward_bundle.as_ref().map_or(0.0, |it| it.unseen);
-    let devices = |(pair, spec): (usize, &PairSpec)| DevicePair {
-        left: left_port(pair),
-        right: right_port(pair),
-        beside: (unseen(spec) > 0.0).then(|| beside_port(pair)),
+    let devices = |pair| {
+        let ways = scenario.unseen(pair);
+        let beside =
+            ways.map(|(share, changes)| Beside { device: beside_port(pair), share, changes });
+        DevicePair { left: left_port(pair), right: right_port(pair), beside }
     };
     EmulatorSpec {
         seed: scenario.seed,
-        pairs: scenario.pairs.iter().enumerate().map(devices).collect(),
+        pairs: (0..scenario.pairs.len()).map(devices).collect(),
         forward: scenario.forward.clone(),
         reverse: scenario.reverse.clone(),
         out: Some(dir.to_path_buf()),
         cpu: processors.map(|processors| processors.emulator),
         routed: true,
-        beside: scenario.pairs.iter().map(unseen).fold(0.0, f64::max),
     }
 }
 

@@ -40,7 +40,7 @@ impl<'a> Upsets<'a> {
         let sites = &self.topology.pairs[upset.pair];
         match upset.kind {
             UpsetKind::Forged(rate_bps) => return self.forge(upset.pair, rate_bps),
-            // The emulator does that by itself.
+            // The emulator does that by itself, as its specification says.
             UpsetKind::Unseen(_) => return Ok(()),
             UpsetKind::OffloadsOn | UpsetKind::OffloadsOff => {
                 return offloads(sites, upset.right, upset.kind == UpsetKind::OffloadsOn);

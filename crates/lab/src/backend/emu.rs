@@ -66,10 +66,7 @@ impl Backend for Emu {
                           \"linux\"; the back end sim has both";
             return Err(BackendError::Unsupported(reason.into()));
         }
-        if experiment.upsets.iter().any(|it| matches!(it.kind, plan::UpsetKind::Unseen(_))) {
-            let reason = "[[upset]] unseen: the back end emu has none, allowed with sim";
-            return Err(BackendError::Unsupported(reason.into()));
-        }
+        check_boxes(experiment)?;
         // Said before a folder for results is made.
         if !nix::unistd::geteuid().is_root() {
             return Err(BackendError::Unavailable(TestbedError::NotRoot.to_string()));
@@ -103,6 +100,38 @@ impl Backend for Emu {
             Err(error) => Err(BackendError::Failed(error.to_string())),
         }
     }
+}
+
+/// Refuses what real boxes cannot be made to do.
+fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
+    let refused = |reason: String| Err(BackendError::Unsupported(reason));
+    for bundle in &experiment.bundles {
+        for (key, jitter) in
+            [("report_jitter", bundle.report_jitter), ("timestamp_jitter", bundle.timestamp_jitter)]
+        {
+            if !jitter.is_zero() {
+                let name = &bundle.name;
+                return refused(format!(
+                    "bundle.{name}.{key}: the boxes of the back end emu are as late as they are, allowed with sim"
+                ));
+            }
+        }
+    }
+    for upset in &experiment.upsets {
+        let is_reversed = experiment.bundle(&upset.bundle).is_some_and(|it| it.reversed);
+        match upset.kind {
+            plan::UpsetKind::Suspend | plan::UpsetKind::Resume => {
+                let what = "suspend and resume: the boxes of the back end emu share one machine";
+                return refused(format!("[[upset]] {what}, allowed with sim"));
+            }
+            plan::UpsetKind::Unseen(_) if is_reversed => {
+                let what = "unseen: the back end emu has a second way into site B alone";
+                return refused(format!("[[upset]] {what}, allowed with sim"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// A scenario, and what each of its workloads stands for, by name: the place of its flow in the
@@ -230,7 +259,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
             period_ns: ns(experiment.agent.period),
         },
         faults,
-        upsets: experiment.upsets.iter().map(|upset| upset_spec(experiment, upset)).collect(),
+        upsets: experiment.upsets.iter().filter_map(|it| upset_spec(experiment, it)).collect(),
         attack,
     };
     Ok(Plan { scenario, flows })
@@ -264,6 +293,7 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
         min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),
         max_rate_bps: bundle.max_rate.map(|rate| rate.as_bits_per_sec()),
         unseen: bundle.unseen,
+        clock: bundle.clock.clone(),
     }
 }
 
@@ -358,9 +388,10 @@ fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
     }
 }
 
-fn upset_spec(experiment: &Experiment, upset: &plan::Upset) -> Upset {
+/// Nothing of an upset that [`check_boxes`] refuses.
+fn upset_spec(experiment: &Experiment, upset: &plan::Upset) -> Option<Upset> {
     let pair = experiment.pairs.iter().position(|pair| *pair == upset.pair);
-    Upset {
+    Some(Upset {
         at_ns: ns(upset.at),
         pair: pair.expect("every bundle's pair is listed"),
         right: upset.at_b,
@@ -376,8 +407,9 @@ fn upset_spec(experiment: &Experiment, upset: &plan::Upset) -> Upset {
             plan::UpsetKind::OffloadsOff => UpsetKind::OffloadsOff,
             plan::UpsetKind::Unseen(share) => UpsetKind::Unseen(share),
             plan::UpsetKind::Forged(rate) => UpsetKind::Forged(rate.as_bits_per_sec()),
+            plan::UpsetKind::Suspend | plan::UpsetKind::Resume => return None,
         },
-    }
+    })
 }
 
 fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarget {

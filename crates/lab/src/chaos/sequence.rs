@@ -15,6 +15,8 @@ const LAST_MS: u64 = 30_000;
 const TAIL_MS: u64 = 15_500;
 /// How long a condition lasts that may harm as long as it lasts (ms).
 const LASTING_MS: u64 = 5_700;
+/// By how much the receivebox's clock is always fast: quartz does no better (ppm).
+const DRIFT_PPM: u64 = 20;
 /// How long a box takes to be started again where it is away for its configuration alone (ms).
 const RESTART_MS: u64 = 300;
 
@@ -85,19 +87,28 @@ pub enum Kind {
     Address(End),
     /// The offloads of the ports of a box are switched on, and off.
     Offloads(End),
+    /// The clock of the receivebox is fast by so much (ppm), or slow, and right again.
+    Slew(i64),
+    /// The clock of the receivebox is put on by so much (ms), or back.
+    Step(i64),
+    /// The machine of the receivebox sleeps.
+    Suspend,
 }
 
 /// The numbers of the kinds of events that a back end has, as [`Kind::draw`] takes them.
 fn kinds(place: Place) -> Vec<u64> {
     match place {
-        Place::Simulator => (0..8).collect(),
-        // Nothing passes a receivebox by on the testbed.
-        Place::Testbed => (0..15).filter(|number| *number != UNSEEN).collect(),
+        // No devices and no logs.
+        Place::Simulator => (0..8).chain(15..18).collect(),
+        // All programs run on one machine.
+        Place::Testbed => (0..17).collect(),
     }
 }
 
-/// The number of [`Kind::Unseen`].
-const UNSEEN: u64 = 6;
+/// How far a clock is slewed (ppm): as by NTP and twice that, as chrony does at the most, and beyond.
+const SLEWS: [i64; 4] = [500, 1_000, 83_000, 100_000];
+/// How far a clock is put on or back (ms).
+const STEPS: [i64; 4] = [3, 50, 1_000, 30_000];
 
 impl Kind {
     /// The kind of this number, its figures drawn from `random`.
@@ -111,7 +122,7 @@ impl Kind {
             3 => Self::Kill(end),
             4 => Self::Stop(end),
             5 => Self::OtherKey(end),
-            UNSEEN => Self::Unseen([5, 20, 50, 90][(figure % 4) as usize]),
+            6 => Self::Unseen([5, 20, 50, 90][(figure % 4) as usize]),
             // A tenth of the link's rate to all of it.
             7 => Self::Forged(rate_mbit * (100 + figure * 9 / 10)),
             8 => Self::FullLog(end),
@@ -120,21 +131,24 @@ impl Kind {
             11 => Self::LeaveBridge(end),
             12 => Self::Mtu(end, if figure < 500 { 1400 } else { 2000 }),
             13 => Self::Address(end),
-            _ => Self::Offloads(end),
+            14 => Self::Offloads(end),
+            15 => Self::Slew(signed(SLEWS[(figure % 4) as usize], figure)),
+            16 => Self::Step(signed(STEPS[(figure % 4) as usize], figure)),
+            _ => Self::Suspend,
         }
     }
 
     /// How long it lasts (ms).
     fn lasts_ms(self, random: &mut Stream) -> u64 {
         match self {
-            Self::Route(_) => 0,
+            Self::Route(_) | Self::Step(_) => 0,
             Self::FullLog(_) | Self::BlockedLog(_) => RESTART_MS,
             Self::LinkDown | Self::Loss(_) | Self::DeviceDown(_) | Self::LeaveBridge(_) => {
                 200 + random.below(2_000)
             }
             Self::Mtu(_, bytes) if bytes < 1500 => 200 + random.below(1_300),
             // As often for a moment as for longer than anybody waits.
-            Self::Kill(_) | Self::Stop(_) if random.below(2) == 0 => {
+            Self::Kill(_) | Self::Stop(_) | Self::Suspend if random.below(2) == 0 => {
                 RESTART_MS + random.below(1_500)
             }
             Self::Kill(_)
@@ -144,7 +158,9 @@ impl Kind {
             | Self::Forged(_)
             | Self::Mtu(..)
             | Self::Address(_)
-            | Self::Offloads(_) => LASTING_MS,
+            | Self::Offloads(_)
+            | Self::Slew(_)
+            | Self::Suspend => LASTING_MS,
         }
     }
 
@@ -222,9 +238,29 @@ impl Event {
             Kind::Offloads(end) => {
                 format!("the ports of the box at site {} have offloads for {lasts} s", end.site())
             }
+            Kind::Slew(ppm) => {
+                format!("the receivebox's clock is {} for {lasts} s", fast_or_slow(ppm))
+            }
+            Kind::Step(ms) => {
+                format!("the receivebox's clock is put {} s", on_or_back(ms))
+            }
+            Kind::Suspend => format!("the receivebox's machine sleeps for {lasts} s"),
         };
         format!("{at} s: {what}")
     }
+}
+
+/// `figure` draws the sign of `value`.
+fn signed(value: i64, figure: u64) -> i64 {
+    if figure < 500 { value } else { -value }
+}
+
+fn fast_or_slow(ppm: i64) -> String {
+    format!("{} by {} ppm", if ppm < 0 { "slow" } else { "fast" }, ppm.abs())
+}
+
+fn on_or_back(ms: i64) -> String {
+    format!("{} by {}", if ms < 0 { "back" } else { "on" }, ms.abs() as f64 / 1e3)
 }
 
 /// A path, its traffic, a bundle, and what happens to them.
@@ -312,13 +348,14 @@ impl Sequence {
     /// The sequence as a plan with the arms `status_quo` and `bundle`.
     pub fn plan(&self) -> String {
         let Self { seed, rate_mbit, rtt_ms, buffer_packets, law, qdisc, load_percent, .. } = self;
-        let stop_ms = self.stop_ms();
+        let (stop_ms, clock) = (self.stop_ms(), self.clock());
         let mut text = format!(
             "name = \"chaos\"\ntitle = \"What happens with seed {seed}\"\nseeds = \"{seed}\"\n\
              stop = \"{stop_ms}ms\"\ndrain = \"2s\"\n\n\
              [bottleneck]\nrate = \"{rate_mbit}Mbit/s\"\nrtt = \"{rtt_ms}ms\"\n\
              qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n\n\
-             [[bundle]]\nname = \"a\"\ncc = \"{law}\"\nqdisc = {{ kind = \"{qdisc}\", limit = \"1200p\" }}\n\n\
+             [[bundle]]\nname = \"a\"\ncc = \"{law}\"\nqdisc = {{ kind = \"{qdisc}\", limit = \"1200p\" }}\n\
+             clock = \"{clock}\"\n\n\
              [[flow]]\nname = \"requests\"\nbundle = \"a\"\ncc = \"cubic\"\ntraffic = {{ kind = \
              \"requests\", sizes = \"10KB\", load = \"{load_percent}%\", connections = 8 }}\n\n\
              [[arm]]\nname = \"status_quo\"\nset = {{ bundle.a.enabled = false }}\n\n\
@@ -333,6 +370,22 @@ impl Sequence {
         }
         self.events.iter().for_each(|event| event.write(&mut text));
         text
+    }
+
+    /// What the receivebox's clock does, as a plan says it.
+    fn clock(&self) -> String {
+        // Clocks of two machines never agree.
+        let mut clock = format!("0s +{DRIFT_PPM}ppm");
+        for Event { at_ms, until_ms, kind } in &self.events {
+            let _ = match kind {
+                Kind::Slew(ppm) => {
+                    write!(clock, ", {at_ms}ms {ppm:+}ppm, {until_ms}ms +{DRIFT_PPM}ppm")
+                }
+                Kind::Step(ms) => write!(clock, ", {at_ms}ms {ms:+}ms"),
+                _ => Ok(()),
+            };
+        }
+        clock
     }
 }
 
@@ -397,6 +450,9 @@ impl Event {
             Kind::Offloads(end) => {
                 self.write_upsets(text, end.site(), ["offloads_on", "offloads_off"], [""; 2]);
             }
+            Kind::Suspend => self.write_upsets(text, "b", ["suspend", "resume"], [""; 2]),
+            // In the bundle's table.
+            Kind::Slew(_) | Kind::Step(_) => {}
         }
     }
 
@@ -479,26 +535,52 @@ mod tests {
 
     #[test]
     fn every_kind_of_event_is_drawn_and_said_in_words() {
-        let mut all: Vec<String> = Vec::new();
-        for seed in 0..200 {
-            for event in Sequence::draw(seed, Place::Testbed).events {
+        for place in PLACES {
+            let mut all: Vec<String> = Vec::new();
+            for event in (0..200).flat_map(|seed| Sequence::draw(seed, place).events) {
                 let debug = format!("{:?}", event.kind);
                 all.push(debug.split('(').next().unwrap_or_default().to_string());
                 assert!(event.words().starts_with(&format!("{} s: ", event.at_ms as f64 / 1e3)));
             }
+            all.sort();
+            all.dedup();
+            assert_eq!(all.len(), kinds(place).len(), "{all:?}");
         }
-        all.sort();
-        all.dedup();
-        assert_eq!(all.len(), kinds(Place::Testbed).len(), "{all:?}");
     }
 
     #[test]
-    fn a_simulator_gets_only_what_it_can_do() {
+    fn what_the_clock_of_the_receivebox_does_stands_in_the_table_of_the_bundle() {
+        let mut sequence = Sequence::draw(1, Place::Testbed);
+        let event = |at_ms, until_ms, kind| Event { at_ms, until_ms, kind };
+        sequence.events = vec![
+            event(7_000, 12_000, Kind::Slew(-83_000)),
+            event(18_000, 18_000, Kind::Step(3)),
+            event(25_000, 25_000, Kind::Step(-30_000)),
+        ];
+        let expected =
+            "0s +20ppm, 7000ms -83000ppm, 12000ms +20ppm, 18000ms +3ms, 25000ms -30000ms";
+        assert!(sequence.plan().contains(&format!("clock = \"{expected}\"\n")));
+        assert!(expected.parse::<forebay_core::clock::Clock>().is_ok());
+        let words: Vec<String> = sequence.events.iter().map(Event::words).collect();
+        assert_eq!(
+            words,
+            [
+                "7 s: the receivebox's clock is slow by 83000 ppm for 5 s",
+                "18 s: the receivebox's clock is put on by 0.003 s",
+                "25 s: the receivebox's clock is put back by 30 s",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_back_end_gets_only_what_it_can_do() {
         for seed in 0..100 {
             let plan = Sequence::draw(seed, Place::Simulator).plan();
             for what in ["_log", "down", "bridge", "mtu", "address", "offloads"] {
                 assert!(!plan.contains(what), "{seed}: {what}");
             }
+            let plan = Sequence::draw(seed, Place::Testbed).plan();
+            assert!(!plan.contains("suspend"), "{seed}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::clock::Clock;
 use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
@@ -205,6 +206,12 @@ pub struct Bundle {
     pub max_rate: Option<Rate>,
     /// Share of its packets that goes past the receivebox (0 to 0.99).
     pub unseen: f64,
+    /// What the receivebox reads the time on.
+    pub clock: Clock,
+    /// Its messages leave late by up to this.
+    pub report_jitter: Duration,
+    /// Its packets are stamped late by up to this.
+    pub timestamp_jitter: Duration,
 }
 
 /// Traffic of one kind.
@@ -507,6 +514,10 @@ pub enum UpsetKind {
     Unseen(f64),
     /// From now on so much comes to the receivebox in the bundle's name that no sendbox has sent.
     Forged(Rate),
+    /// The receivebox's machine falls asleep.
+    Suspend,
+    /// And wakes up.
+    Resume,
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ const ABOUT_THE_PLAN: [&str; 10] =
 const CROSS: &str = "cross";
 /// Of a bundle of which nothing is seen there is nothing to find out.
 const UNSEEN_MAX: f64 = 0.99;
+/// A box that is later than this hangs.
+const JITTER_MAX: Duration = Duration::from_secs(1);
 
 /// Reads an experiment; names of plan, arm and cell and the seed are left to the caller.
 pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError> {
@@ -205,10 +207,27 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
         if unseen > UNSEEN_MAX || unseen > 0.0 && reversed {
             return Err(table.wrong("unseen"));
         }
-        let bundle = Bundle { name, pair, reversed, cc, qdisc, min_rate, max_rate, unseen };
+        let bundle = Bundle {
+            name,
+            pair,
+            reversed,
+            cc,
+            qdisc,
+            min_rate,
+            max_rate,
+            unseen,
+            clock: table.parsed("clock")?.unwrap_or_default(),
+            report_jitter: jitter(&table, "report_jitter")?,
+            timestamp_jitter: jitter(&table, "timestamp_jitter")?,
+        };
         bundles.push(DeclaredBundle { bundle, enabled });
     }
     Ok(bundles)
+}
+
+fn jitter(table: &Reader<'_>, key: &str) -> Result<Duration, PlanError> {
+    let jitter = table.duration(key)?.unwrap_or(Duration::ZERO);
+    if jitter > JITTER_MAX { Err(table.wrong(key)) } else { Ok(jitter) }
 }
 
 /// A bound of a sendbox's rate.

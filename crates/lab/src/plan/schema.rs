@@ -51,6 +51,7 @@ const fn key(
 const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
 const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at most \"1440min\"";
 pub(super) const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
+const JITTER: &str = "a duration from \"0s\" to \"1s\"";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
                      limit = \"150ms\" }";
@@ -352,6 +353,25 @@ pub static BUNDLE: Section = Section {
             "0",
             "packets that take a second way into site B, past the receivebox",
         ),
+        key(
+            "clock",
+            "changes in order of time, each a rate or a step: \"0s +1000ppm, 20s -30s, 40s +10%\", rates \
+             up to 50%",
+            "that of the run",
+            "what the receivebox reads the time on, compared with the run's",
+        ),
+        key(
+            "report_jitter",
+            JITTER,
+            "\"0s\"",
+            "messages of the receivebox leave late, uniformly up to this; with `--backend sim` alone",
+        ),
+        key(
+            "timestamp_jitter",
+            JITTER,
+            "\"0s\"",
+            "its packets are stamped late, uniformly up to this; with `--backend sim` alone",
+        ),
     ],
 };
 
@@ -433,17 +453,20 @@ pub static FAULT: Section = Section {
 pub static UPSET: Section = Section {
     heading: "[[upset]]",
     summary: "A change of a device of a bundle's sites, or of what comes to its receivebox, in every \
-              arm: also in those without the boxes. With `--backend sim` only unseen and forged.",
+              arm: also in those without the boxes. With `--backend sim` only unseen, forged, suspend \
+              and resume.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
         key("bundle", "the name of a bundle", "", "whose sites"),
-        key("site", "\"a\" or \"b\"", "\"a\"", "which of them; unseen and forged are at site B"),
+        key("site", "\"a\" or \"b\"", "\"a\"", "which of them; from unseen on all are at site B"),
         key(
             "what",
             "\"down\", \"up\" (the WAN device of the box), \"leave_bridge\", \"join_bridge\" (the \
              same device), \"mtu\" (of both ports), \"address\", \"no_address\" (one more of the \
              bridge, among the hosts'), \"offloads_on\", \"offloads_off\" (of both ports), \"unseen\" \
-             (packets that pass the receivebox by) or \"forged\" (packets in the bundle's name)",
+             (packets that pass the receivebox by), \"forged\" (packets in the bundle's name), \
+             \"suspend\" or \"resume\" (the receivebox's machine, which packets pass, with \
+             `--backend sim` alone)",
             "",
             "what changes",
         ),

@@ -197,6 +197,16 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "p.toml:17: bundle.a.unseen = 0.2: allowed is a share from 0 to 0.99 such as \"20%\"; not",
         ),
         (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nclock = \"5s +1ms, 4s +1ms\"",
+            "p.toml:16: bundle.a.clock = \"5s +1ms, 4s +1ms\": allowed is changes in order of time",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nreport_jitter = \"2s\"",
+            "p.toml:16: bundle.a.report_jitter = \"2s\": allowed is a duration from \"0s\" to \"1s\"",
+        ),
+        (
             "\"greedy\" }",
             "\"greedy\" }\nttl = 1",
             "p.toml:12: flow.bulk.ttl = 1: allowed is 1 or 2; of cbr",
@@ -527,6 +537,9 @@ qdisc = "sfq"
 min_rate = "1Mbit/s"
 max_rate = "1Gbit/s"
 unseen = 0
+clock = "0s +1000ppm, 5s -30s"
+report_jitter = "2ms"
+timestamp_jitter = "200us"
 [[arm]]
 name = "one"
 summary = "s"
@@ -556,6 +569,14 @@ at = "8s"
 bundle = "a"
 what = "forged"
 rate = "0kbit/s"
+[[upset]]
+at = "8s"
+bundle = "a"
+what = "suspend"
+[[upset]]
+at = "9s"
+bundle = "a"
+what = "resume"
 [attack]
 at = "8s"
 bundle = "a"
@@ -582,7 +603,13 @@ enabled = true
     let upsets: Vec<_> = all.upsets.iter().map(|it| (it.at_b, it.pair.as_str(), it.kind)).collect();
     let [mtu, unseen, forged] =
         [UpsetKind::Mtu(1400), UpsetKind::Unseen(0.5), UpsetKind::Forged(Rate::ZERO)];
-    assert_eq!(upsets, [(true, "sites", mtu), (false, "sites", unseen), (false, "sites", forged)]);
+    let of_b = [unseen, forged, UpsetKind::Suspend, UpsetKind::Resume];
+    let of_b = of_b.map(|kind| (false, "sites", kind));
+    assert_eq!(upsets, [&[(true, "sites", mtu)][..], &of_b].concat());
+    let bundle = &all.bundles[0];
+    assert_eq!(Ok(&bundle.clock), "0s +1000ppm, 5s -30s".parse().as_ref());
+    let (ms, us) = (Duration::from_millis(2), Duration::from_micros(200));
+    assert_eq!((bundle.report_jitter, bundle.timestamp_jitter), (ms, us));
     assert_eq!((all.forward.message_loss, all.reverse.message_loss), (0.5, 0.1));
     assert_eq!(
         all.attack.map(|attack| (attack.end, attack.messages)),

@@ -9,6 +9,7 @@ use super::Simulation;
 use super::endpoints::Way;
 use crate::bundle;
 use crate::event::Event;
+use crate::machine::Machine;
 use crate::network::{self, Network, Signal, Upset};
 use crate::packet::{Kind, Packet};
 
@@ -35,7 +36,8 @@ impl Simulation {
     ) -> Result<(), SpecError> {
         let bundle = &network.bundles[index];
         let streams = streams.part(&bundle.name);
-        let built = bundle::boxes(index as u32, bundle, &streams, None, self.now);
+        let machine = Machine::of(bundle, &streams);
+        let built = bundle::boxes(index as u32, bundle, &streams, None, machine, self.now);
         let (mut sendbox, mut receivebox) = built.map_err(|error| error.within(&bundle.name))?;
         sendbox.plan(self.now, &mut self.events);
         receivebox.plan(self.now, &mut self.events);
@@ -161,6 +163,10 @@ impl Simulation {
         match what {
             Upset::Unseen(share) => receivebox.set_unseen(share),
             Upset::Foreign(rate) => receivebox.set_foreign(self.now, rate),
+            Upset::Suspended(is_suspended) => {
+                receivebox.set_suspended(self.now, is_suspended);
+                self.serve_receivebox(index);
+            }
             Upset::Sendbox(signal) => self.signal_sendbox(index, signal),
             Upset::Receivebox(signal) => self.signal_receivebox(index, signal),
         }
@@ -212,6 +218,7 @@ impl Simulation {
         };
         let streams = streams.part(&format!("upset {next}"));
         // What could be built at the start can be built again.
-        bundle::boxes(index, bundle, &streams, key, self.now).ok()
+        let machine = self.receiveboxes[index as usize].machine();
+        bundle::boxes(index, bundle, &streams, key, machine, self.now).ok()
     }
 }

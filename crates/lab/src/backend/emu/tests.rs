@@ -19,6 +19,45 @@ fn pings(jitter: &str) -> Plan {
 }
 
 #[test]
+fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
+    let check = |keys: &str| {
+        let text = format!(
+            "name = \"p\"\nstop = \"3s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\nqdisc = \
+             \"fifo\"\n[[flow]]\nbundle = \"a\"\ntraffic = {{ kind = \"greedy\" }}\n[[bundle]]\nname = \
+             \"a\"\ncc = \"copa\"\n{keys}"
+        );
+        let source = Source { file: "p".into(), folder: None, text };
+        let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+        check_boxes(&experiment).map(|()| scenario(&experiment).unwrap().scenario)
+    };
+    let upset = |what: &str| format!("[[upset]]\nat = \"1s\"\nbundle = \"a\"\nwhat = {what}\n");
+    let unseen = upset("\"unseen\"\nshare = \"50%\"");
+    for (keys, reason) in [
+        (
+            "report_jitter = \"1ms\"".into(),
+            "bundle.a.report_jitter: the boxes of the back end emu are",
+        ),
+        (
+            "timestamp_jitter = \"1ms\"".into(),
+            "bundle.a.timestamp_jitter: the boxes of the back end",
+        ),
+        (upset("\"suspend\""), "[[upset]] suspend and resume: the boxes of the back end emu share"),
+        (
+            format!("reversed = true\n{unseen}"),
+            "[[upset]] unseen: the back end emu has a second way",
+        ),
+    ] {
+        let error = check(&keys).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("allowed with sim"), "{error}");
+    }
+    let made = check(&format!("unseen = 0.2\nclock = \"0s +300ppm\"\n{unseen}")).unwrap();
+    assert_eq!(made.unseen(0), Some((0.2, vec![(1_000_000_000, 0.5)])));
+    let bundle = made.pairs[0].forward_bundle.as_ref().unwrap();
+    assert_eq!(bundle.clock, forebay_core::clock::Clock::fast_by(300.0));
+}
+
+#[test]
 fn connections_with_a_jitter_are_workloads_of_their_own() {
     let Plan { scenario, flows } = pings("20ms");
     let expected = ["ping#0", "ping#1", "ping#2"].into_iter().zip(0..);

@@ -190,6 +190,8 @@ fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
     built.min_rate = bundle.min_rate.or(built.min_rate);
     built.max_rate = bundle.max_rate;
     built.unseen = Ratio::new(bundle.unseen).unwrap_or(Ratio::ZERO);
+    built.clock = bundle.clock.clone();
+    (built.report_jitter, built.timestamp_jitter) = (bundle.report_jitter, bundle.timestamp_jitter);
     built.log = true;
     built.changes = bundle_changes(experiment, &bundle.name);
     built
@@ -227,6 +229,8 @@ pub(super) fn upset(kind: plan::UpsetKind) -> Option<Upset> {
     match kind {
         plan::UpsetKind::Unseen(share) => Ratio::new(share).map(Upset::Unseen),
         plan::UpsetKind::Forged(rate) => Some(Upset::Foreign(rate)),
+        plan::UpsetKind::Suspend => Some(Upset::Suspended(true)),
+        plan::UpsetKind::Resume => Some(Upset::Suspended(false)),
         _ => None,
     }
 }

@@ -65,7 +65,7 @@ fn possible_after(last: Option<FaultAction>) -> (&'static [FaultAction], &'stati
 }
 
 /// What an upset may change, and which key says how far.
-const UPSETS: [(&str, &str); 11] = [
+const UPSETS: [(&str, &str); 13] = [
     ("down", ""),
     ("up", ""),
     ("leave_bridge", ""),
@@ -77,6 +77,8 @@ const UPSETS: [(&str, &str); 11] = [
     ("offloads_off", ""),
     ("unseen", "share"),
     ("forged", "rate"),
+    ("suspend", ""),
+    ("resume", ""),
 ];
 
 /// Changes of devices and of what the receiveboxes see, in order of time.
@@ -110,6 +112,8 @@ pub(super) fn upsets(
             "no_address" => UpsetKind::NoAddress,
             "offloads_on" => UpsetKind::OffloadsOn,
             "offloads_off" => UpsetKind::OffloadsOff,
+            "suspend" => UpsetKind::Suspend,
+            "resume" => UpsetKind::Resume,
             "unseen" => UpsetKind::Unseen(table.require("share", table.share("share")?)?),
             _ => UpsetKind::Forged(table.require("rate", table.parsed("rate")?)?),
         };
