@@ -433,7 +433,8 @@ impl Visibility {
 
     /// Share of what can be seen that was missing of late, 0 where it is too little to count.
     pub const fn missing(&self) -> f64 {
-        self.excess
+        let is_congestion = matches!(self.phase, Phase::Resting { after_congestion: true, .. });
+        if self.is_queued || is_congestion || self.unseen == 0.0 { self.excess } else { 0.0 }
     }
 
     /// What an operator should look into.

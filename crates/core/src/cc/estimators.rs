@@ -355,6 +355,11 @@ impl PathEstimator {
             && now.as_secs_f64() - self.first_at_s >= self.path.loop_s
     }
 
+    /// What was lost was no buffer's: it says nothing of how deep one is.
+    pub fn take_back_losses(&mut self) {
+        self.share = 1.0;
+    }
+
     /// Replaces the least round-trip time, for what a drain has shown.
     pub fn set_base_s(&mut self, base_s: f64) {
         self.base_s = Some(base_s);
