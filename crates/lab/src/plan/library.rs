@@ -23,6 +23,8 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/queue_shift_both",
     "bundler/bulk_flow",
     "bundler/outside_flow",
+    "bundler/blind_share",
+    "bundler/ttl_attack",
     "bundler/measurement",
     "bundler/faults",
     "bundler/hostile_messages",
