@@ -12,9 +12,9 @@
 //!   congestion: the path carries p S whatever is sent      p' = min(1, p / θ)
 //!   unseen:     a share of whatever is sent is missing     p' = p
 //! ```
-//! Congestion has a queue, and a lower rate shortens it. Where the share comes back and round trips stay
-//! what they were, what is missing was a class that the lower rate takes away first, behind the others of
-//! a strict priority, or a policer's: no rate is right for that, and control is given up.
+//! Congestion has a queue. Where the share comes back and there was none, what was missing is a class that
+//! the lower rate takes away first, behind the others of a strict priority, or a policer's: no rate is right
+//! for that, and control is given up.
 //!
 //! What is found to be unseen counts as arrived with what is seen. An estimate that is too high hides
 //! loss and nothing else, for arrival rates rest on when boundaries arrive; so it falls slowly.
@@ -54,10 +54,11 @@ const QUEUED_MIN: Duration = Duration::from_millis(5);
 const EXPLAINED: f64 = 0.9;
 /// Standard deviations between the two outcomes when the test is judged.
 const DEVIATIONS: f64 = 4.0;
-/// A mean queue of one packet, and no less than this, is congestion's: half of it is the noise of time
-/// stamps. Where the test sends less than [`DRAINS`] of what the path has carried, so much must be gone.
+/// A mean queue of more packets than this, at the rate that the path has carried, and of more time is
+/// congestion's: a buffer that loses so much is nearly full, and small packets make a least round trip
+/// shorter by one.
+const CONGESTED_PACKETS: f64 = 3.0;
 const CONGESTED_MIN: Duration = Duration::from_micros(250);
-const DRAINS: f64 = 0.9;
 /// A test that cannot be judged ends after so long, and so many loop times.
 const TEST_MAX: Duration = Duration::from_secs(2);
 const TEST_LOOPS_MAX: u32 = 10;
@@ -150,7 +151,7 @@ impl Stretch {
 enum Finding {
     /// It is missing still.
     Unseen,
-    /// It is back, and the queue has become shorter.
+    /// It is back, and there was a queue.
     Congestion,
     /// It is back, and there was no queue.
     Unexplained,
@@ -448,16 +449,9 @@ impl Visibility {
         if under.seen() < middle {
             return Some(Finding::Unseen);
         }
-        let is_draining = under.bytes_per_s() < DRAINS * carried;
-        let without_s = around.least_rtt.as_secs_f64();
-        let queue_s =
-            before.mean_rtt_s() - if is_draining { under.mean_rtt_s() } else { without_s };
-        if queue_s > CONGESTED_MIN.as_secs_f64().max(PACKET_BYTES / under.bytes_per_s()) {
-            return Some(Finding::Congestion);
-        }
-        // A long queue becomes shorter only slowly.
-        let is_long = under.seconds >= ROUND_MIN.max(around.time).as_secs_f64();
-        is_long.then_some(Finding::Unexplained)
+        let queue_s = before.mean_rtt_s().max(under.mean_rtt_s()) - around.least_rtt.as_secs_f64();
+        let least_s = CONGESTED_MIN.as_secs_f64().max(CONGESTED_PACKETS * PACKET_BYTES / carried);
+        Some(if queue_s > least_s { Finding::Congestion } else { Finding::Unexplained })
     }
 
     fn found_unseen(&mut self, now: Timestamp, before: &Stretch, under: &Stretch) -> Verdict {
