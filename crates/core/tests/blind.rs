@@ -31,6 +31,8 @@ struct Case {
     seen: Load,
     blind: Load,
     seconds: f64,
+    /// What is seen leaves first; otherwise both take turns.
+    has_priority: bool,
 }
 
 impl Case {
@@ -40,7 +42,8 @@ impl Case {
         seen: impl Fn(f64) -> f64 + 'static,
         blind: impl Fn(f64) -> f64 + 'static,
     ) -> Self {
-        Self { name: name.into(), seen: Box::new(seen), blind: Box::new(blind), seconds }
+        let (seen, blind): (Load, Load) = (Box::new(seen), Box::new(blind));
+        Self { name: name.into(), seen, blind, seconds, has_priority: false }
     }
 }
 
@@ -52,6 +55,8 @@ struct Outcome {
     shaped: f64,
     /// Mbit/s of the class that is seen, in the last ten seconds.
     last: f64,
+    /// Mbit/s of the class that is not seen, in the last ten seconds.
+    last_blind: f64,
 }
 
 /// A class's queue in front of the shaper, in packets.
@@ -90,8 +95,8 @@ fn run(law: &str, case: &Case) -> Outcome {
     let mut bottleneck = VecDeque::new();
     let mut flying = VecDeque::new();
     let mut reports: VecDeque<(Timestamp, Report)> = VecDeque::new();
-    let mut received: u64 = 0;
-    let (mut at_warmup, mut near_end) = (0, 0);
+    let (mut received, mut passed_by) = (0, 0);
+    let (mut at_warmup, mut near_end) = (0, [0; 2]);
     let (mut shaped_steps, mut steps) = (0_u64, 0_u64);
     let mut was_empty = true;
     for step in 0..(case.seconds / STEP.as_secs_f64()) as u64 {
@@ -114,9 +119,11 @@ fn run(law: &str, case: &Case) -> Outcome {
         while may_send >= 1.0 && !(seen.is_empty() && blind.is_empty()) {
             may_send -= 1.0;
             number += 1;
-            let is_blind = seen.is_empty() || (!blind.is_empty() && number % 2 == 0);
+            let has_turn = !case.has_priority && number % 2 == 0;
+            let is_blind = seen.is_empty() || (!blind.is_empty() && has_turn);
             if is_blind {
-                blind.queue -= 1.0
+                blind.queue -= 1.0;
+                passed_by += 1;
             } else {
                 seen.queue -= 1.0
             }
@@ -170,14 +177,15 @@ fn run(law: &str, case: &Case) -> Outcome {
             shaped_steps += u64::from(control.rate().is_some());
         }
         if elapsed_s < case.seconds - 10.0 {
-            near_end = received;
+            near_end = [received, passed_by];
         }
     }
     let mbit = |packets: u64, seconds: f64| packets as f64 * PACKET_BITS * 1e-6 / seconds;
     Outcome {
         goodput: mbit(received - at_warmup, case.seconds - WARMUP_S),
         shaped: shaped_steps as f64 / steps as f64,
-        last: mbit(received - near_end, 10.0),
+        last: mbit(received - near_end[0], 10.0),
+        last_blind: mbit(passed_by - near_end[1], 10.0),
     }
 }
 
@@ -280,5 +288,27 @@ fn what_was_congestion_once_or_five_times_may_be_blindness_later() {
         })
         .collect();
     let failures = failures(&cases, |outcome| outcome.last >= 19.0 && outcome.goodput >= 19.0);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn a_blind_class_below_the_others_is_no_congestion() {
+    let mut cases = Vec::new();
+    for (mbit, blind_mbit) in [(2.0, 6.0), (8.0, 3.0), (8.0, 16.0), (14.0, 14.0)] {
+        let seen = move |at| if at < 10.0 { greedy(at) } else { mbit };
+        let blind = move |at| if at < 10.0 { 0.0 } else { blind_mbit };
+        let name = format!("{mbit} Mbit/s above {blind_mbit} blind");
+        let case = Case::new(&name, 60.0, seen, blind);
+        cases.push((Case { has_priority: true, ..case }, mbit, blind_mbit));
+    }
+    let mut failures = Vec::new();
+    for (case, mbit, blind_mbit) in &cases {
+        for law in LAWS {
+            let outcome = run(law, case);
+            if outcome.last < 0.95 * mbit || outcome.last_blind < 0.95 * blind_mbit {
+                failures.push((law, &case.name, outcome));
+            }
+        }
+    }
     assert!(failures.is_empty(), "{failures:#?}");
 }

@@ -176,7 +176,12 @@ impl PlanClaims {
     pub fn judge(&self, document: &Value, beside: &Value, wanted: &Wanted) -> Vec<Verdict> {
         let results = Results { document, wanted };
         let beside = Results { document: beside, wanted };
-        self.claim.iter().flat_map(|claim| claim.judge(&self.name, &results, &beside)).collect()
+        // The same plan may have claims on each backend.
+        let name = match &self.backend {
+            Some(backend) => format!("{} ({backend})", self.name),
+            None => self.name.clone(),
+        };
+        self.claim.iter().flat_map(|claim| claim.judge(&name, &results, &beside)).collect()
     }
 }
 

@@ -38,8 +38,6 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 const MSS: ByteCount = ByteCount::new(1514);
 /// Newly found unseen share from which on what control has learnt rests on too little.
 const UNSEEN_MAX: f64 = 0.4;
-/// A shorter queueing delay, or one of less than a quarter of the round trip, is no queue that loses.
-const QUEUED_MIN: Duration = Duration::from_millis(5);
 /// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all of it.
 pub const SUPPLIED: &[Field] = &[
     Field::Lost,
@@ -477,9 +475,9 @@ impl Control {
         };
         let is_shaped = self.rate.is_some() && !self.config.dry_run;
         let min_rate = self.config.min_rate.unwrap_or(Rate::ZERO);
-        let least = self.feedback.least_rtt().unwrap_or(sample.rtt);
-        let is_queued = sample.rtt.saturating_sub(least) > QUEUED_MIN.max(least / 4);
-        let around = Loop { time: self.loop_time(), is_queued, is_shaped, min_rate };
+        let least_rtt = self.feedback.least_rtt().unwrap_or(sample.rtt);
+        let around =
+            Loop { time: self.loop_time(), rtt: sample.rtt, least_rtt, is_shaped, min_rate };
         let verdict = self.visibility.on_match(now, totals, &around);
         self.take_verdict(now, verdict);
     }

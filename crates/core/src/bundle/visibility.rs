@@ -12,6 +12,10 @@
 //!   congestion: the path carries p S whatever is sent      p' = min(1, p / θ)
 //!   unseen:     a share of whatever is sent is missing     p' = p
 //! ```
+//! Congestion has a queue. Where the share comes back and there was none, what was missing is a class that
+//! the lower rate takes away first, behind the others of a strict priority, or a policer's: no rate is right
+//! for that, and control is given up.
+//!
 //! What is found to be unseen counts as arrived with what is seen. An estimate that is too high hides
 //! loss and nothing else, for arrival rates rest on when boundaries arrive; so it falls slowly.
 
@@ -44,10 +48,17 @@ const TESTABLE: f64 = 0.9;
 const HOLD_EXCESS: f64 = 0.2;
 const HOLD_ALL_EXCESS: f64 = 0.6;
 const CARRIED_TIME: Duration = Duration::from_secs(5);
+/// A shorter queueing delay, or one of less than a quarter of the round trip, is no queue that loses.
+const QUEUED_MIN: Duration = Duration::from_millis(5);
 /// Congestion does not explain that less arrives than this share of what is sent and has arrived of late.
 const EXPLAINED: f64 = 0.9;
 /// Standard deviations between the two outcomes when the test is judged.
 const DEVIATIONS: f64 = 4.0;
+/// A mean queue of more packets than this, at the rate that the path has carried, and of more time is
+/// congestion's: a buffer that loses so much is nearly full, and small packets make a least round trip
+/// shorter by one.
+const CONGESTED_PACKETS: f64 = 3.0;
+const CONGESTED_MIN: Duration = Duration::from_micros(250);
 /// A test that cannot be judged ends after so long, and so many loop times.
 const TEST_MAX: Duration = Duration::from_secs(2);
 const TEST_LOOPS_MAX: u32 = 10;
@@ -80,20 +91,34 @@ pub struct Totals {
     pub received: ByteCount,
 }
 
+/// The totals at a match, and what round trips add up to by then.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    totals: Totals,
+    rtts_s: f64,
+    matches: u64,
+}
+
 /// A stretch of the traffic between two boundaries.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     seconds: f64,
     sent: f64,
     received: f64,
+    /// Sum of its boundaries' round trips, and how many these are.
+    rtts_s: f64,
+    matches: f64,
 }
 
 impl Stretch {
-    fn between(start: &Totals, end: &Totals) -> Self {
+    fn between(start: &Mark, end: &Mark) -> Self {
+        let (from, to) = (&start.totals, &end.totals);
         Self {
-            seconds: end.sent_at.saturating_since(start.sent_at).as_secs_f64(),
-            sent: end.sent.saturating_sub(start.sent).as_f64(),
-            received: end.received.saturating_sub(start.received).as_f64(),
+            seconds: to.sent_at.saturating_since(from.sent_at).as_secs_f64(),
+            sent: to.sent.saturating_sub(from.sent).as_f64(),
+            received: to.received.saturating_sub(from.received).as_f64(),
+            rtts_s: end.rtts_s - start.rtts_s,
+            matches: (end.matches - start.matches) as f64,
         }
     }
 
@@ -103,6 +128,8 @@ impl Stretch {
             seconds: sum.seconds + round.seconds,
             sent: sum.sent + round.sent,
             received: sum.received + round.received,
+            rtts_s: sum.rtts_s + round.rtts_s,
+            matches: sum.matches + round.matches,
         })
     }
 
@@ -113,6 +140,21 @@ impl Stretch {
     fn bytes_per_s(&self) -> f64 {
         if self.seconds > 0.0 { self.sent / self.seconds } else { 0.0 }
     }
+
+    fn mean_rtt_s(&self) -> f64 {
+        if self.matches > 0.0 { self.rtts_s / self.matches } else { 0.0 }
+    }
+}
+
+/// What a test shows of what was missing before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finding {
+    /// It is missing still.
+    Unseen,
+    /// It is back, and there was a queue.
+    Congestion,
+    /// It is back, and there was no queue.
+    Unexplained,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,7 +165,7 @@ enum Phase {
         before: Stretch,
         rate: Rate,
         since: Timestamp,
-        start: Option<Totals>,
+        start: Option<Mark>,
     },
     Resting {
         until: Timestamp,
@@ -173,12 +215,21 @@ impl Alarm {
 pub struct Loop {
     /// From departure to report.
     pub time: Duration,
-    /// The boundary has met a queue.
-    pub is_queued: bool,
+    /// Composed round trip of the boundary, and the least of late.
+    pub rtt: Duration,
+    /// See `rtt`.
+    pub least_rtt: Duration,
     /// A rate is enforced, without which nothing can be tested.
     pub is_shaped: bool,
     /// No lower rate is ever enforced.
     pub min_rate: Rate,
+}
+
+impl Loop {
+    /// The boundary has met a queue that may lose.
+    fn is_queued(&self) -> bool {
+        self.rtt.saturating_sub(self.least_rtt) > QUEUED_MIN.max(self.least_rtt / 4)
+    }
 }
 
 /// Watches the share that the receivebox sees.
@@ -193,7 +244,10 @@ pub struct Visibility {
     calm_bytes_per_s: f64,
     phase: Phase,
     last: Option<Totals>,
-    round: Option<Totals>,
+    /// Of all matches.
+    rtts_s: f64,
+    matches: u64,
+    round: Option<Mark>,
     /// The last rounds, and which of them is the oldest.
     rounds: [Stretch; ROUNDS],
     oldest: usize,
@@ -213,10 +267,13 @@ pub struct Visibility {
 impl Visibility {
     /// Takes a boundary matched in order.
     pub fn on_match(&mut self, now: Timestamp, totals: Totals, around: &Loop) -> Option<Verdict> {
+        self.rtts_s += around.rtt.as_secs_f64();
+        self.matches += 1;
+        let mark = Mark { totals, rtts_s: self.rtts_s, matches: self.matches };
         if self.last.replace(totals).is_some_and(|last| totals.received < last.received) {
             self.forget_receivebox();
         }
-        if let Some(round) = self.round_until(&totals, around.time)
+        if let Some(round) = self.round_until(&mark, around.time)
             && let Some(verdict) = self.on_round(now, round, around)
         {
             return Some(verdict);
@@ -227,13 +284,14 @@ impl Visibility {
             return None;
         }
         let Some(start) = *start else {
-            *start = Some(totals);
+            *start = Some(mark);
             return None;
         };
-        let (before, under) = (*before, Stretch::between(&start, &totals));
-        match self.judge(&before, &under)? {
-            true => Some(self.found_unseen(now, &before, &under)),
-            false => {
+        let (before, under) = (*before, Stretch::between(&start, &mark));
+        match self.judge(&before, &under, around)? {
+            Finding::Unseen => Some(self.found_unseen(now, &before, &under)),
+            Finding::Unexplained => Some(self.give_up(now)),
+            Finding::Congestion => {
                 self.carried.clear();
                 let carried = under.received / under.seconds;
                 self.carried.push(
@@ -268,16 +326,16 @@ impl Visibility {
         None
     }
 
-    /// The round that ends with `totals`, if it is long enough.
-    fn round_until(&mut self, totals: &Totals, loop_time: Duration) -> Option<Stretch> {
-        let start = *self.round.get_or_insert(*totals);
-        let round = Stretch::between(&start, totals);
+    /// The round that ends with `mark`, if it is long enough.
+    fn round_until(&mut self, mark: &Mark, loop_time: Duration) -> Option<Stretch> {
+        let start = *self.round.get_or_insert(*mark);
+        let round = Stretch::between(&start, mark);
         let is_whole =
             round.seconds >= ROUND_MIN.max(loop_time).as_secs_f64() && round.sent >= ROUND_BYTES;
         if !is_whole {
             return None;
         }
-        self.round = Some(*totals);
+        self.round = Some(*mark);
         Some(round)
     }
 
@@ -294,7 +352,7 @@ impl Visibility {
         let excess = 1.0 - round.seen() / (1.0 - self.unseen);
         let is_excess = excess > EXCESS.max(CHANCE_DEVIATIONS * self.chance(&round));
         self.excess = if is_excess { excess } else { 0.0 };
-        self.is_queued = around.is_queued;
+        self.is_queued = around.is_queued();
         if self.unseen > 0.0 && !is_excess {
             self.unseen += GAIN * (missing.max(0.0) - self.unseen);
             if self.unseen < NEGLIGIBLE {
@@ -375,8 +433,8 @@ impl Visibility {
         libm::sqrt(self.unseen / (1.0 - self.unseen) / packets)
     }
 
-    /// Whether what was missing before is missing still, or `None` while that cannot be told.
-    fn judge(&self, before: &Stretch, under: &Stretch) -> Option<bool> {
+    /// What became of what was missing before, or `None` while that cannot be told.
+    fn judge(&self, before: &Stretch, under: &Stretch, around: &Loop) -> Option<Finding> {
         let unseen = before.seen();
         let carried = before.received / before.seconds;
         let congested = (carried / under.bytes_per_s()).min(1.0 - self.unseen);
@@ -385,7 +443,15 @@ impl Visibility {
         let middle = (congested + unseen) / 2.0;
         let variance = (middle * (1.0 - middle)).max(0.02);
         let is_told = gap > 0.0 && packets * gap * gap >= DEVIATIONS * DEVIATIONS * variance;
-        is_told.then(|| under.seen() < middle)
+        if !is_told {
+            return None;
+        }
+        if under.seen() < middle {
+            return Some(Finding::Unseen);
+        }
+        let queue_s = before.mean_rtt_s().max(under.mean_rtt_s()) - around.least_rtt.as_secs_f64();
+        let least_s = CONGESTED_MIN.as_secs_f64().max(CONGESTED_PACKETS * PACKET_BYTES / carried);
+        Some(if queue_s > least_s { Finding::Congestion } else { Finding::Unexplained })
     }
 
     fn found_unseen(&mut self, now: Timestamp, before: &Stretch, under: &Stretch) -> Verdict {
@@ -433,7 +499,8 @@ impl Visibility {
 
     /// Share of what can be seen that was missing of late, 0 where it is too little to count.
     pub const fn missing(&self) -> f64 {
-        self.excess
+        let is_congestion = matches!(self.phase, Phase::Resting { after_congestion: true, .. });
+        if self.is_queued || is_congestion || self.unseen == 0.0 { self.excess } else { 0.0 }
     }
 
     /// What an operator should look into.
@@ -459,10 +526,13 @@ mod tests {
     const LOOP: Duration = Duration::from_millis(50);
     const MATCH_S: f64 = 0.005;
 
-    /// A path that carries `capacity` (bytes per second) past a receivebox that sees a part.
+    /// A path that carries `capacity` (bytes per second) past a receivebox that sees a part, with a buffer
+    /// of `buffer_s`.
     struct Path {
         visibility: Visibility,
         capacity: f64,
+        buffer_s: f64,
+        queue_s: f64,
         totals: Totals,
         verdicts: alloc::vec::Vec<Verdict>,
         least_share: f64,
@@ -477,7 +547,8 @@ mod tests {
             };
             let visibility = Visibility::default();
             let verdicts = alloc::vec::Vec::new();
-            Self { visibility, capacity, totals, verdicts, least_share: 1.0 }
+            let (buffer_s, queue_s) = (0.1, 0.0);
+            Self { visibility, capacity, buffer_s, queue_s, totals, verdicts, least_share: 1.0 }
         }
 
         /// `wanted` bytes per second for so long, of which the receivebox sees `seen`.
@@ -488,12 +559,19 @@ mod tests {
                 self.least_share = self.least_share.min(rate / wanted);
                 self.totals.sent_at += Duration::from_secs_f64(MATCH_S);
                 self.totals.sent += ByteCount::new((rate * MATCH_S) as u64);
-                let arrived = rate.min(self.capacity) * seen;
+                let longer_s = (rate / self.capacity - 1.0) * MATCH_S;
+                self.queue_s = (self.queue_s + longer_s).clamp(0.0, self.buffer_s);
+                let left = if self.queue_s > 0.0 { self.capacity } else { rate.min(self.capacity) };
+                let arrived = left * seen;
                 self.totals.received += ByteCount::new((arrived * MATCH_S) as u64);
                 let now = self.totals.sent_at + LOOP;
-                let is_queued = rate > self.capacity;
-                let min_rate = Rate::ZERO;
-                let around = Loop { time: LOOP, is_queued, is_shaped: true, min_rate };
+                let around = Loop {
+                    time: LOOP,
+                    rtt: LOOP + Duration::from_secs_f64(self.queue_s),
+                    least_rtt: LOOP,
+                    is_shaped: true,
+                    min_rate: Rate::ZERO,
+                };
                 self.verdicts.extend(self.visibility.on_match(now, self.totals, &around));
                 self.verdicts.extend(self.visibility.on_tick(now, LOOP));
             }
@@ -522,6 +600,16 @@ mod tests {
             assert_eq!(path.visibility.unseen(), 0.0);
             assert!((path.visibility.missing() - (1.0 - 1.0 / overload)).abs() < 0.05);
         }
+    }
+
+    #[test]
+    fn what_a_lower_rate_brings_back_without_a_queue_is_left_alone() {
+        let mut path = Path::new(2.5e6);
+        path.buffer_s = 0.0;
+        path.run(1.5, 3.75e6, 1.0);
+        assert_eq!(path.verdicts, [Verdict::Unsteady]);
+        assert_eq!(path.visibility.unseen(), 0.0);
+        assert_eq!(path.visibility.alarm(path.totals.sent_at), Some(Alarm::Unsteady));
     }
 
     #[test]

@@ -378,6 +378,7 @@ impl<L: DelayLaw> DelayControl<L> {
     fn take_back_loss(&mut self) {
         self.loss = LossWatch::default();
         self.overflow = OverflowWatch::default();
+        self.estimator.take_back_losses();
         if self.phase == Phase::Steering && self.before_loss_bytes > self.window_bytes {
             let path = *self.estimator.path();
             self.set_window(self.before_loss_bytes, &path);

@@ -355,6 +355,11 @@ impl PathEstimator {
             && now.as_secs_f64() - self.first_at_s >= self.path.loop_s
     }
 
+    /// What was lost was no buffer's: it says nothing of how deep one is.
+    pub fn take_back_losses(&mut self) {
+        self.share = 1.0;
+    }
+
     /// Replaces the least round-trip time, for what a drain has shown.
     pub fn set_base_s(&mut self, base_s: f64) {
         self.base_s = Some(base_s);
@@ -440,5 +445,30 @@ mod tests {
             rate.push(1e6, 0.01, 0.05, false);
         }
         assert_eq!(rate.bytes_per_s(), 1e6);
+    }
+
+    #[test]
+    fn losses_that_are_taken_back_leave_the_queue_that_was_aimed_for() {
+        let mut estimator = PathEstimator::new(ByteCount::new(1514));
+        let target = |estimator: &mut PathEstimator, at_ms: u64, lost: u64| {
+            let rtt = Duration::from_millis(40);
+            let measurement = Measurement {
+                rtt: Some(crate::cc::RttSample { latest: rtt, min: rtt }),
+                delivery_rate: Some(Rate::from_mbit_per_sec(20)),
+                lost: Some(ByteCount::new(lost)),
+                idle: Some(crate::units::Ratio::ZERO),
+                ..Measurement::default()
+            };
+            let now = Timestamp::from_nanos(at_ms * 1_000_000);
+            estimator.on_measurement(now, &measurement, 0.0).unwrap().target_bytes
+        };
+        let full = target(&mut estimator, 1_000, 0);
+        for number in 1..=10 {
+            target(&mut estimator, 1_000 + 50 * number, 1514);
+        }
+        let shrunk = target(&mut estimator, 1_550, 0);
+        assert!(shrunk < 0.3 * full, "{shrunk} of {full}");
+        estimator.take_back_losses();
+        assert_eq!(target(&mut estimator, 1_555, 0), full);
     }
 }

@@ -25,6 +25,8 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/outside_flow",
     "bundler/clocks",
     "bundler/clocks_laws",
+    "bundler/blind_share",
+    "bundler/ttl_attack",
     "bundler/measurement",
     "bundler/faults",
     "bundler/hostile_messages",

@@ -48,6 +48,17 @@ fn a_bound_is_judged_on_values_and_on_ratios() {
 }
 
 #[test]
+fn a_plan_with_claims_on_two_backends_is_told_apart() {
+    let names = [json!(null), json!("sim")].map(|backend| {
+        let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 });
+        let plan = json!({ "name": "p", "backend": backend, "claim": [claim] });
+        let plan: PlanClaims = serde_json::from_value(plan).unwrap();
+        plan.judge(&document(), &Value::Null, &wanted(&[1], &[""])).remove(0).plan
+    });
+    assert_eq!(names, ["p", "p (sim)"]);
+}
+
+#[test]
 fn a_figure_may_be_judged_beside_the_same_of_another_backend() {
     let beside = |queue: f64, seeds: &[u64]| {
         let runs = seeds.iter().map(|seed| run("copa_sfq", "", *seed, true));
