@@ -57,6 +57,9 @@ pub const TICK: Duration = Duration::from_millis(5);
 /// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
 /// what was sent a loop time ago: a correction by its latest value would feed that back.
 const MEAN_LOOPS: f64 = 2.0;
+/// Gain of the mean rate a tick: half a second. And what share of it leaves while the clock is in doubt.
+const USUAL_GAIN: f64 = 0.01;
+const HELD_SHARE: f64 = 0.9;
 /// Share of lost bytes that shows a buffer at its end and no mere random loss.
 const OVERFLOW_LOSS: f64 = 0.05;
 
@@ -143,8 +146,9 @@ pub struct Control {
     unanswered: Option<Unanswered>,
     /// Why nothing is known of what leaves, though the receivebox is there.
     blind: Option<&'static str>,
-    /// The rate that control asks for, without the operator's bounds.
+    /// The rate that control asks for, without the operator's bounds, and its mean of late.
     wanted_rate: Option<Rate>,
+    usual_bytes_per_s: f64,
     rate: Option<Rate>,
     ticked_at: Timestamp,
 }
@@ -183,6 +187,7 @@ impl Control {
             unanswered: None,
             blind: None,
             wanted_rate: None,
+            usual_bytes_per_s: 0.0,
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
         }
@@ -251,6 +256,14 @@ impl Control {
         if let Some(nanos) = sample.shift_ns {
             self.cc.on_event(now, CongestionEvent::RttShift(nanos));
         }
+        let base = self.cc.state().min_rtt;
+        if let Some(short) = base.and_then(|base| self.feedback.shortfall(now, base)) {
+            let nanos = i64::try_from(short.as_nanos()).unwrap_or(i64::MAX);
+            self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+        }
+        if sample.is_doubted {
+            self.cc.on_event(now, CongestionEvent::RttDoubted);
+        }
         match sample.progress {
             Some(progress) => {
                 self.measure(now, &boundary, &sample, &progress);
@@ -289,6 +302,7 @@ impl Control {
         let verdict = self.visibility.on_tick(now, self.loop_time());
         self.take_verdict(now, verdict);
         self.enforce(now);
+        self.update_usual_rate();
     }
 
     /// The host's judgement of the receivebox has changed.
@@ -515,12 +529,28 @@ impl Control {
         } else {
             self.limited_rate(&limits).map(|rate| self.visibility.bound(rate))
         };
+        self.hold_for_the_clock();
         let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
         self.rate = match (self.wanted_rate, self.config.max_rate) {
             (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
             (Some(rate), None) => Some(rate.max(floor)),
             (None, max) => max,
         };
+    }
+
+    /// While the receivebox's clock is put on or slewed, rates seem other than they are, and a queue that
+    /// grows with them would hide the slew: less than usual leaves, for half a second.
+    fn hold_for_the_clock(&mut self) {
+        if self.feedback.is_suspect() && self.usual_bytes_per_s > 0.0 {
+            let held = Rate::from_bytes_per_sec_f64(HELD_SHARE * self.usual_bytes_per_s);
+            self.wanted_rate = self.wanted_rate.map(|rate| rate.min(held));
+        }
+    }
+
+    fn update_usual_rate(&mut self) {
+        let Some(rate) = self.wanted_rate.filter(|_| !self.feedback.is_suspect()) else { return };
+        let gain = if self.usual_bytes_per_s > 0.0 { USUAL_GAIN } else { 1.0 };
+        self.usual_bytes_per_s += gain * (rate.as_bytes_per_sec_f64() - self.usual_bytes_per_s);
     }
 
     /// Bytes outstanding, for a rate that is to bring them to `cwnd`. In a dry run no rate does: what
