@@ -18,6 +18,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
+use crate::cc::estimators::SlidingMin;
 use crate::units::Timestamp;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ const PAUSE_S: f64 = 1.0;
 /// Memory.
 const MEMORY_S: f64 = 10.0;
 const STRETCHES_MAX: usize = 100;
+const FLOOR_MEMORY_S: f64 = 30.0;
 /// Stretches that drift is looked for in, and by how much both ways must have moved in them (seconds).
 const WINDOWS: [(usize, f64); 5] =
     [(4, 10e-3), (8, 1.2e-3), (16, 0.6e-3), (32, 0.3e-3), (STRETCHES_MAX, 0.3e-3)];
@@ -58,7 +60,7 @@ const DOUBTS_FREE: u32 = 3;
 const DOUBTS_MAX: u32 = 5;
 const DOUBT_AGAIN_S: f64 = 2.5;
 /// Fastest slew that is followed as such, as a share: chrony's is 8.3 %.
-const DRIFT_MAX: f64 = 0.2;
+pub const DRIFT_MAX: f64 = 0.2;
 
 /// A least value and when it was seen (seconds).
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,8 @@ struct Least {
 struct Stretch {
     forth: Least,
     back: Least,
+    /// Least sum of both, in which no clock is.
+    both_s: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +132,8 @@ pub struct ForeignClock {
     at: Timestamp,
     drift: f64,
     stretches: VecDeque<Stretch>,
+    /// Least of both ways together, over longer than a queue stands.
+    floor: SlidingMin,
     open: Option<Open>,
     suspicion: Option<Suspicion>,
     doubted_s: Option<f64>,
@@ -161,6 +167,11 @@ impl ForeignClock {
         Corrected { received_at, back_s, finding }
     }
 
+    /// Forgets what refers to how far the clock is ahead, and not how fast it is.
+    pub fn restart(&mut self) {
+        *self = Self { drift: self.drift, ..Self::default() };
+    }
+
     /// The least ways back of the last ten seconds, oldest first, and when they were seen (seconds).
     pub fn ways_back(&self) -> impl Iterator<Item = (f64, f64)> {
         let open = self.open.map(|open| open.stretch);
@@ -185,11 +196,12 @@ impl ForeignClock {
     fn add(&mut self, now_s: f64, forth_s: f64, back_s: f64) {
         let [forth, back] = [forth_s, back_s].map(|value_s| Least { at_s: now_s, value_s });
         let Some(open) = &mut self.open else {
-            let stretch = Stretch { forth, back };
+            let stretch = Stretch { forth, back, both_s: forth_s + back_s };
             self.open = Some(Open { since_s: now_s, reports: 1, stretch });
             return;
         };
         open.reports += 1;
+        open.stretch.both_s = open.stretch.both_s.min(forth_s + back_s);
         for (least, new) in [(&mut open.stretch.forth, forth), (&mut open.stretch.back, back)] {
             if new.value_s < least.value_s {
                 *least = new;
@@ -202,6 +214,7 @@ impl ForeignClock {
             |open: &Open| open.reports >= STRETCH_REPORTS && now_s - open.since_s >= STRETCH_S;
         let open = self.open.take_if(|open| is_full(open))?;
         self.stretches.push_back(open.stretch);
+        self.floor.push(now_s, open.stretch.both_s, FLOOR_MEMORY_S, 1);
         while self.stretches.len() > STRETCHES_MAX
             || self.stretches.front().is_some_and(|it| now_s - it.back.at_s > MEMORY_S)
         {
@@ -218,7 +231,10 @@ impl ForeignClock {
             return Some(self.resolve(&suspicion, now_s, received_at));
         }
         self.suspicion = self.suspect(now_s);
-        if self.suspicion.is_some() { None } else { self.follow_drift(now_s, received_at) }
+        if self.suspicion.is_some() {
+            return None;
+        }
+        self.find_hidden_step(received_at).or_else(|| self.follow_drift(now_s, received_at))
     }
 
     /// What several drains have not told the next will hardly tell.
@@ -282,6 +298,31 @@ impl ForeignClock {
         Finding::Anew
     }
 
+    /// A step that a queue has hidden on the way forth, as of a law that takes a shorter way for an emptier
+    /// queue and fills it: the way back has left its level for good, and once the queue is empty again both
+    /// ways together are as long as before.
+    fn find_hidden_step(&mut self, received_at: Timestamp) -> Option<Finding> {
+        let floor_s = self.floor.value()?;
+        let stretches = self.stretches.make_contiguous();
+        let cuts = BEFORE_MIN..stretches.len().saturating_sub(BEFORE_MIN);
+        let (from, step_s) = cuts
+            .filter_map(|cut| {
+                let (before, after) = stretches.split_at(cut);
+                let [before, after] = [Level::of(before), Level::of(after)];
+                let step_s = before.back_s - after.back_s;
+                let size_s = libm::fabs(step_s);
+                let is_step = size_s > STEP_MIN_S + PLAIN * (before.above_s + after.above_s);
+                let is_clock = before.both_s.max(after.both_s) - floor_s < PART_MIN * size_s;
+                (is_step && is_clock).then_some((cut, step_s))
+            })
+            .max_by(|one, two| libm::fabs(one.1).total_cmp(&libm::fabs(two.1)))?;
+        for stretch in &mut stretches[from..] {
+            stretch.take_out(0.0, step_s, 0.0);
+        }
+        self.correct(received_at, step_s, 0.0);
+        Some(Finding::Anew)
+    }
+
     fn follow_drift(&mut self, now_s: f64, received_at: Timestamp) -> Option<Finding> {
         let mut is_doubted = false;
         let mut before = BEFORE_MIN;
@@ -304,9 +345,12 @@ impl ForeignClock {
             let forth = line_below(window().map(|it| it.forth))?;
             // A queue that happens to move with the clock moves by another amount, and not as straight.
             let ratio = libm::fabs(forth.slope / back.slope);
-            let is_plain = libm::fabs(forth.slope) * span_s > PLAIN * forth.above_s;
-            let is_plain =
-                SAME_DRIFT.contains(&ratio) || len > LONG && is_plain && ratio > PART_MIN;
+            let is_plain = libm::fabs(forth.slope) * span_s > straight * forth.above_s;
+            let is_plain = if len > LONG {
+                SAME_DRIFT.contains(&ratio) || is_plain && ratio > PART_MIN
+            } else {
+                SAME_DRIFT.contains(&ratio) && is_plain
+            };
             let agreed =
                 agreed(forth.slope, -back.slope).filter(|slope| is_plain && has_moved(*slope));
             let Some(drift) = agreed else {
@@ -337,6 +381,25 @@ impl Stretch {
     fn take_out(&mut self, at_s: f64, ahead_s: f64, drift: f64) {
         self.forth.value_s -= ahead_s + drift * (self.forth.at_s - at_s);
         self.back.value_s += ahead_s + drift * (self.back.at_s - at_s);
+    }
+}
+
+/// Least way back of some stretches, how far theirs are above it on average, and the least of both ways
+/// (seconds).
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    back_s: f64,
+    above_s: f64,
+    both_s: f64,
+}
+
+impl Level {
+    fn of(stretches: &[Stretch]) -> Self {
+        let backs = stretches.iter().map(|it| it.back.value_s);
+        let back_s = backs.clone().fold(f64::INFINITY, f64::min);
+        let above_s = backs.sum::<f64>() / stretches.len() as f64 - back_s;
+        let both_s = stretches.iter().map(|it| it.both_s).fold(f64::INFINITY, f64::min);
+        Self { back_s, above_s, both_s }
     }
 }
 

@@ -17,7 +17,7 @@ use alloc::collections::VecDeque;
 use super::Report;
 use super::arrivals::Arrivals;
 use super::boundary::Boundary;
-use super::clock::{Corrected, Finding, ForeignClock};
+use super::clock::{Corrected, DRIFT_MAX, Finding, ForeignClock};
 use crate::cc::estimators::{SlidingMin, duration};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
@@ -32,7 +32,7 @@ const MEMORY_S: f64 = 10.0;
 
 /// Memory of the least round trip of all after the clock has changed, and what of it a base may lack.
 const LONG_MEMORY_S: f64 = 30.0;
-const SHORT_MIN_S: f64 = 0.25e-3;
+const SHORT_MIN_S: f64 = 0.1e-3;
 
 /// A change of the least way back that is a jump: twice the noise assumed of it.
 const JUMP_S: f64 = 1e-3;
@@ -40,6 +40,8 @@ const JUMP_S: f64 = 1e-3;
 const SKEW_MAX: f64 = 100e-6;
 /// A change of the least way back from one report to the next that needs no second look.
 const SUDDEN_S: f64 = 5e-3;
+/// By how much less a way back must have changed than both ways take, unless a clock was put on or back.
+const STEP_SLACK_S: f64 = 2e-3;
 /// How long another is waited with: meanwhile it may turn out to be the clock's.
 const DOUBT_S: f64 = 3.0;
 /// After a pause of this length clocks may have drifted by more than goes unnoticed between reports.
@@ -50,7 +52,7 @@ const RETURNS_MIN: u64 = 32;
 /// Reports of which the mean lateness is, and by what part of it and how much at least the least of all may
 /// be late.
 const LATE_REPORTS: u32 = 1024;
-const LATE_SHARE: f64 = 0.25;
+const LATE_SHARE: f64 = 0.1;
 /// The same where nothing is known against the clock: stamps that are late seem to be early reports.
 const LATE_SHARE_QUIET: f64 = 1.5;
 const LATE_MIN_S: f64 = 0.25e-3;
@@ -66,6 +68,39 @@ struct Matched {
     arrived_bytes: ByteCount,
     received_packets: u64,
     received_ce: u64,
+}
+
+/// A report as it came (seconds).
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    now_s: f64,
+    back_s: f64,
+    raw_s: f64,
+}
+
+/// How late reports are, over the least way back of the last second: the least of the means of seconds, for
+/// while a clock is slewed all seem late (seconds).
+#[derive(Clone, Debug, Default)]
+struct Lateness {
+    since_s: f64,
+    sum_s: f64,
+    count: u32,
+    means: SlidingMin,
+}
+
+impl Lateness {
+    fn push(&mut self, now_s: f64, late_s: f64) {
+        self.sum_s += late_s;
+        self.count += 1;
+        if now_s - self.since_s >= 1.0 && self.count >= 32 {
+            self.means.push(now_s, self.sum_s / f64::from(self.count), LONG_MEMORY_S, 1);
+            (self.since_s, self.sum_s, self.count) = (now_s, 0.0, 0);
+        }
+    }
+
+    fn value(&self) -> f64 {
+        self.means.value().unwrap_or(self.sum_s / f64::from(self.count.max(1)))
+    }
 }
 
 /// What one report adds.
@@ -116,9 +151,11 @@ pub struct Feedback {
     /// Mean of how late a report is, over the least way back.
     late_s: f64,
     reports: u32,
+    lateness: Lateness,
     raw_round_trips: SlidingMin,
     long_raw_round_trips: SlidingMin,
     recent_returns: SlidingMin,
+    last: Option<Heard>,
     /// When the clock was last found to go otherwise than was known.
     clock_found_s: Option<f64>,
     /// Since when the least way back is another, and nothing was made of it.
@@ -163,6 +200,10 @@ impl Feedback {
         if self.clock.is_suspect() {
             return None;
         }
+        if self.is_step(now_s, back_s, raw_s) {
+            self.restart_clock();
+            return None;
+        }
         if now_s - self.followed_at_s > MEMORY_S && self.reference_s.is_some() {
             self.returns.replace(core::iter::empty());
             self.reference_s = None;
@@ -179,16 +220,17 @@ impl Feedback {
         let recent_s = back_s - self.recent_returns.value()?;
         let late_s = back_s - self.reference_s?;
         let [least_s, _] = self.bounds_s()?;
-        let rtt_s = (raw_s - late_s).max(least_s).min(raw_s);
+        let rtt_s = (raw_s - late_s).max(least_s).min(raw_s).max(1e-9);
         self.reports = (self.reports + 1).min(LATE_REPORTS);
         self.late_s += (recent_s - self.late_s) / self.reports as f64;
+        self.lateness.push(now_s, recent_s);
         self.round_trips.push(now_s, rtt_s, MEMORY_S, 1);
         let rtt = duration(rtt_s);
         let is_newest = self.history.back().is_none_or(|last| {
             last.boundary.sent_bytes < boundary.sent_bytes && last.received_at <= received_at
         });
         let progress = if is_newest { self.progress(boundary, received_at, report) } else { None };
-        let shift_ns = shift_s.map(|shift_s| (shift_s * 1e9) as i64);
+        let shift_ns = shift_s.map(|shift_s| libm::round(shift_s * 1e9) as i64);
         let is_doubted = finding == Some(Finding::Doubt) || self.changed_s == Some(now_s);
         Some(Sample { raw_rtt, rtt, shift_ns, is_doubted, progress })
     }
@@ -252,13 +294,39 @@ impl Feedback {
         let most_s = self.raw_round_trips.value()?;
         let is_found =
             self.clock_found_s.is_some_and(|at_s| self.followed_at_s - at_s < LONG_MEMORY_S);
-        let share = if is_found { LATE_SHARE } else { LATE_SHARE_QUIET };
-        let least_s = most_s - (LATE_MIN_S + share * self.late_s);
+        let late_s = if is_found {
+            LATE_SHARE * self.lateness.value()
+        } else {
+            LATE_SHARE_QUIET * self.late_s
+        };
+        let least_s = most_s - (LATE_MIN_S + late_s);
         Some([least_s.max(most_s / 2.0), most_s])
+    }
+
+    /// Whether the way back has changed since the last report by more than either way takes, and faster than
+    /// by a slew: only a clock that is put on or back does that.
+    fn is_step(&mut self, now_s: f64, back_s: f64, raw_s: f64) -> bool {
+        let Some(last) = self.last.replace(Heard { now_s, back_s, raw_s }) else { return false };
+        let slewed_s = DRIFT_MAX * (now_s - last.now_s);
+        libm::fabs(back_s - last.back_s) > raw_s.max(last.raw_s) + slewed_s + STEP_SLACK_S
+    }
+
+    /// The receivebox's clock was put on or back: no way has changed by more than both take.
+    fn restart_clock(&mut self) {
+        self.clock.restart();
+        self.last = None;
+        self.history.clear();
+        self.returns.replace(core::iter::empty());
+        self.recent_returns.clear();
+        self.reference_s = None;
+        self.changed_s = None;
+        self.settling = RETURNS_MIN;
+        self.clock_found_s = Some(self.followed_at_s);
     }
 
     /// The receivebox's clock was ahead by `by_s` more than was known.
     fn follow_clock(&mut self, by_s: f64) {
+        self.last = None;
         let by = duration(libm::fabs(by_s));
         for Matched { received_at, .. } in &mut self.history {
             *received_at = if by_s > 0.0 { *received_at - by } else { *received_at + by };

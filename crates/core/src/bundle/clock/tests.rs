@@ -56,6 +56,7 @@ fn nothing_is_corrected_where_clocks_agree_whatever_queues_do() {
     bench.run_with(20.0, sawtooth, |_| 0.0, sine);
     bench.run_with(20.0, sine, |_| 0.0, |_| 0.0);
     bench.run(1.0, |_| 0.2, |_| 0.0);
+    bench.run(1.0, sawtooth, |_| 0.0);
     bench.run_with(5.0, sawtooth, |_| 0.0, |_| 0.05);
     assert_eq!(bench.clock.drift(), 0.0);
     assert!(bench.corrected_s.abs() < 1e-8, "{}", bench.corrected_s);
@@ -84,9 +85,10 @@ fn a_slew_of_a_tenth_and_its_end_are_followed_within_a_second() {
         bench.run(1.5, sawtooth, ahead_s);
         assert!((bench.clock.drift() - share).abs() < 0.01, "{}", bench.clock.drift());
         bench.run(14.0, sawtooth, ahead_s);
-        assert!(bench.corrected_s.abs() < 3e-3, "{share}: {}", bench.corrected_s);
+        // Within a stretch a slew moves by so much.
+        assert!(bench.corrected_s.abs() < 0.1 * STRETCH_S, "{share}: {}", bench.corrected_s);
         bench.run(10.0, sawtooth, ahead_s);
-        assert!(bench.corrected_s.abs() < 3e-3, "{share}: {}", bench.corrected_s);
+        assert!(bench.corrected_s.abs() < 0.1 * STRETCH_S, "{share}: {}", bench.corrected_s);
         assert!(bench.clock.drift().abs() < 1e-3, "{}", bench.clock.drift());
     }
 }
