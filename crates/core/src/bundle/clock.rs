@@ -39,6 +39,7 @@ const WINDOWS: [(usize, f64); 5] =
 /// The same over how far the stretches are above the line on average: what noise moves is less.
 const PLAIN: f64 = 3.0;
 const STRAIGHT: f64 = 10.0;
+const STRAIGHT_FORTH: f64 = 7.0;
 /// Least step (seconds).
 const STEP_MIN_S: f64 = 2e-3;
 /// Stretches before a step, at least and at most.
@@ -337,7 +338,8 @@ impl ForeignClock {
             let start_s = self.stretches.get(from)?.back.at_s;
             let span_s = now_s - start_s;
             let has_moved = |slope: f64| libm::fabs(slope) * span_s > moved_min_s;
-            let straight = if len > LONG { PLAIN } else { STRAIGHT };
+            let [straight, straight_forth] =
+                if len > LONG { [PLAIN; 2] } else { [STRAIGHT, STRAIGHT_FORTH] };
             let back = line_below(window().map(|it| it.back))?;
             if !has_moved(back.slope) || libm::fabs(back.slope) * span_s < straight * back.above_s {
                 continue;
@@ -345,7 +347,7 @@ impl ForeignClock {
             let forth = line_below(window().map(|it| it.forth))?;
             // A queue that happens to move with the clock moves by another amount, and not as straight.
             let ratio = libm::fabs(forth.slope / back.slope);
-            let is_plain = libm::fabs(forth.slope) * span_s > straight * forth.above_s;
+            let is_plain = libm::fabs(forth.slope) * span_s > straight_forth * forth.above_s;
             let is_plain = if len > LONG {
                 SAME_DRIFT.contains(&ratio) || is_plain && ratio > PART_MIN
             } else {

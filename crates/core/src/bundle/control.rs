@@ -60,6 +60,7 @@ const MEAN_LOOPS: f64 = 2.0;
 /// Gain of the mean rate a tick: half a second. And what share of it leaves while the clock is in doubt.
 const USUAL_GAIN: f64 = 0.01;
 const HELD_SHARE: f64 = 0.9;
+const HELD_MAX: Duration = Duration::from_millis(1000);
 /// Share of lost bytes that shows a buffer at its end and no mere random loss.
 const OVERFLOW_LOSS: f64 = 0.05;
 
@@ -149,6 +150,8 @@ pub struct Control {
     /// The rate that control asks for, without the operator's bounds, and its mean of late.
     wanted_rate: Option<Rate>,
     usual_bytes_per_s: f64,
+    /// When it was last in doubt whether the receivebox's clock drifts, unless the queue has been emptied since.
+    doubted_at: Option<Timestamp>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
 }
@@ -188,6 +191,7 @@ impl Control {
             blind: None,
             wanted_rate: None,
             usual_bytes_per_s: 0.0,
+            doubted_at: None,
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
         }
@@ -262,7 +266,7 @@ impl Control {
             self.cc.on_event(now, CongestionEvent::RttShift(nanos));
         }
         if sample.is_doubted {
-            self.cc.on_event(now, CongestionEvent::RttDoubted);
+            self.doubted_at = Some(now);
         }
         match sample.progress {
             Some(progress) => {
@@ -529,7 +533,7 @@ impl Control {
         } else {
             self.limited_rate(&limits).map(|rate| self.visibility.bound(rate))
         };
-        self.hold_for_the_clock();
+        self.hold_for_the_clock(now);
         let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
         self.rate = match (self.wanted_rate, self.config.max_rate) {
             (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
@@ -538,17 +542,25 @@ impl Control {
         };
     }
 
-    /// While the receivebox's clock is put on or slewed, rates seem other than they are, and a queue that
-    /// grows with them would hide the slew: less than usual leaves, for half a second.
-    fn hold_for_the_clock(&mut self) {
-        if self.feedback.is_suspect() && self.usual_bytes_per_s > 0.0 {
+    /// While the receivebox's clock may be put on, slewed or drifting, rates and delays seem other than they
+    /// are, and a queue that grows with them would hide what the clock does: less than usual leaves, for half
+    /// a second or until there is no queue.
+    fn hold_for_the_clock(&mut self, now: Timestamp) {
+        let is_over =
+            |at: Timestamp| now.saturating_since(at) > HELD_MAX || !self.feedback.is_queued();
+        self.doubted_at = self.doubted_at.filter(|at| !is_over(*at));
+        if self.is_clock_doubted() && self.usual_bytes_per_s > 0.0 {
             let held = Rate::from_bytes_per_sec_f64(HELD_SHARE * self.usual_bytes_per_s);
             self.wanted_rate = self.wanted_rate.map(|rate| rate.min(held));
         }
     }
 
+    fn is_clock_doubted(&self) -> bool {
+        self.feedback.is_suspect() || self.doubted_at.is_some()
+    }
+
     fn update_usual_rate(&mut self) {
-        let Some(rate) = self.wanted_rate.filter(|_| !self.feedback.is_suspect()) else { return };
+        let Some(rate) = self.wanted_rate.filter(|_| !self.is_clock_doubted()) else { return };
         let gain = if self.usual_bytes_per_s > 0.0 { USUAL_GAIN } else { 1.0 };
         self.usual_bytes_per_s += gain * (rate.as_bytes_per_sec_f64() - self.usual_bytes_per_s);
     }

@@ -33,6 +33,9 @@ const MEMORY_S: f64 = 10.0;
 /// Memory of the least round trip of all after the clock has changed, and what of it a base may lack.
 const LONG_MEMORY_S: f64 = 30.0;
 const SHORT_MIN_S: f64 = 0.1e-3;
+/// Memory of round trips of late, and how much longer than the least ones with a queue are.
+const RECENT_MEMORY_S: f64 = 0.05;
+const QUEUED_MIN_S: f64 = 0.3e-3;
 
 /// A change of the least way back that is a jump: twice the noise assumed of it.
 const JUMP_S: f64 = 1e-3;
@@ -154,6 +157,7 @@ pub struct Feedback {
     lateness: Lateness,
     raw_round_trips: SlidingMin,
     long_raw_round_trips: SlidingMin,
+    recent_raw_round_trips: SlidingMin,
     recent_returns: SlidingMin,
     last: Option<Heard>,
     /// When the clock was last found to go otherwise than was known.
@@ -212,6 +216,7 @@ impl Feedback {
         self.returns.push(now_s, back_s, MEMORY_S, RETURNS_MIN);
         self.raw_round_trips.push(now_s, raw_s, MEMORY_S, 1);
         self.long_raw_round_trips.push(now_s, raw_s, LONG_MEMORY_S, 1);
+        self.recent_raw_round_trips.push(now_s, raw_s, RECENT_MEMORY_S, 4);
         let shift_s = self.follow_returns(now_s);
         if let Some(shift_s) = shift_s {
             self.round_trips.shift(shift_s);
@@ -417,6 +422,12 @@ impl Feedback {
     /// Least composed round trip of the last 10 s.
     pub fn least_rtt(&self) -> Option<Duration> {
         self.round_trips.value().map(duration)
+    }
+
+    /// Whether round trips of late, in which no clock is, are longer than the least of all.
+    pub fn is_queued(&self) -> bool {
+        let recent_s = self.recent_raw_round_trips.value().unwrap_or(0.0);
+        recent_s > self.long_raw_round_trips.value().unwrap_or(0.0) + QUEUED_MIN_S
     }
 
     /// The receivebox's clock has just been put on or back, or is being slewed, and no report is believed.

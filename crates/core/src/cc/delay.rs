@@ -473,9 +473,6 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 self.reason = "feedback was lost";
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
-            CongestionEvent::RttDoubted if self.shaped_since_s.is_finite() => {
-                self.next_drain_s = self.next_drain_s.min(self.now_s);
-            }
             CongestionEvent::Spurious => self.take_back_loss(),
             CongestionEvent::Loss => self.on_flow_loss(false),
             CongestionEvent::Rto => self.on_flow_loss(true),

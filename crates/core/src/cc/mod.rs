@@ -113,9 +113,6 @@ pub enum CongestionEvent {
     /// Round trips are composed anew: those seen before count as longer by this many nanoseconds
     /// (negative: shorter), and so does the base.
     RttShift(i64),
-    /// What of the round trip is the path and what is queue is in doubt: an algorithm that drains to find
-    /// out should not wait for its next time.
-    RttDoubted,
     /// The host left slow start at this window, as the algorithm's law asked (HyStart).
     SlowStartEnd(ByteCount),
     /// No feedback for so long that the host enforced no limits: what is queued now is unknown.

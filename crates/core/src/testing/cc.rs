@@ -158,7 +158,6 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
         bytes().prop_map(CongestionEvent::Underused),
         bytes().prop_map(CongestionEvent::SlowStartEnd),
         Just(CongestionEvent::FeedbackLost),
-        Just(CongestionEvent::RttDoubted),
         any::<i64>().prop_map(CongestionEvent::RttShift),
         (-50_000_000i64..50_000_000).prop_map(CongestionEvent::RttShift),
     ]

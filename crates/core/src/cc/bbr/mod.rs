@@ -454,7 +454,6 @@ impl CongestionControl for Bbr {
             }
             CongestionEvent::FeedbackLost => self.restart(),
             CongestionEvent::EcnCe
-            | CongestionEvent::RttDoubted
             | CongestionEvent::Underused(_)
             | CongestionEvent::Resume(_)
             | CongestionEvent::SlowStartEnd(_) => {}

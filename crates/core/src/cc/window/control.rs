@@ -184,7 +184,6 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             CongestionEvent::Underused(used) => self.on_underused(used.as_u64()),
             CongestionEvent::FeedbackLost => self.on_idle_restart(now, u32::MAX),
             CongestionEvent::RttShift(nanos) => self.law.shift_rtt(nanos),
-            CongestionEvent::RttDoubted => {}
             CongestionEvent::SlowStartEnd(cwnd) => {
                 self.window.set_cwnd(cwnd.as_u64());
                 self.window.set_ssthresh(self.window.cwnd);
