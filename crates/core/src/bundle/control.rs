@@ -55,6 +55,10 @@ pub const TICK: Duration = Duration::from_millis(5);
 /// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is
 /// what was sent a loop time ago: a correction by its latest value would feed that back.
 const MEAN_LOOPS: f64 = 2.0;
+/// Gain of the mean rate a tick: half a second. And what share of it leaves while the clock is in doubt.
+const USUAL_GAIN: f64 = 0.01;
+const HELD_SHARE: f64 = 0.9;
+const HELD_MAX: Duration = Duration::from_millis(1000);
 /// Share of lost bytes that shows a buffer at its end and no mere random loss.
 const OVERFLOW_LOSS: f64 = 0.05;
 
@@ -141,8 +145,11 @@ pub struct Control {
     unanswered: Option<Unanswered>,
     /// Why nothing is known of what leaves, though the receivebox is there.
     blind: Option<&'static str>,
-    /// The rate that control asks for, without the operator's bounds.
+    /// The rate that control asks for, without the operator's bounds, and its mean of late.
     wanted_rate: Option<Rate>,
+    usual_bytes_per_s: f64,
+    /// When it was last in doubt whether the receivebox's clock drifts, unless the queue has been emptied since.
+    doubted_at: Option<Timestamp>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
 }
@@ -181,6 +188,8 @@ impl Control {
             unanswered: None,
             blind: None,
             wanted_rate: None,
+            usual_bytes_per_s: 0.0,
+            doubted_at: None,
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
         }
@@ -249,6 +258,14 @@ impl Control {
         if let Some(nanos) = sample.shift_ns {
             self.cc.on_event(now, CongestionEvent::RttShift(nanos));
         }
+        let base = self.cc.state().min_rtt;
+        if let Some(short) = base.and_then(|base| self.feedback.shortfall(now, base)) {
+            let nanos = i64::try_from(short.as_nanos()).unwrap_or(i64::MAX);
+            self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+        }
+        if sample.is_doubted {
+            self.doubted_at = Some(now);
+        }
         match sample.progress {
             Some(progress) => {
                 self.measure(now, &boundary, &sample, &progress);
@@ -287,6 +304,7 @@ impl Control {
         let verdict = self.visibility.on_tick(now, self.loop_time());
         self.take_verdict(now, verdict);
         self.enforce(now);
+        self.update_usual_rate();
     }
 
     /// The host's judgement of the receivebox has changed.
@@ -513,12 +531,36 @@ impl Control {
         } else {
             self.limited_rate(&limits).map(|rate| self.visibility.bound(rate))
         };
+        self.hold_for_the_clock(now);
         let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
         self.rate = match (self.wanted_rate, self.config.max_rate) {
             (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
             (Some(rate), None) => Some(rate.max(floor)),
             (None, max) => max,
         };
+    }
+
+    /// While the receivebox's clock may be put on, slewed or drifting, rates and delays seem other than they
+    /// are, and a queue that grows with them would hide what the clock does: less than usual leaves, for half
+    /// a second or until there is no queue.
+    fn hold_for_the_clock(&mut self, now: Timestamp) {
+        let is_over =
+            |at: Timestamp| now.saturating_since(at) > HELD_MAX || !self.feedback.is_queued();
+        self.doubted_at = self.doubted_at.filter(|at| !is_over(*at));
+        if self.is_clock_doubted() && self.usual_bytes_per_s > 0.0 {
+            let held = Rate::from_bytes_per_sec_f64(HELD_SHARE * self.usual_bytes_per_s);
+            self.wanted_rate = self.wanted_rate.map(|rate| rate.min(held));
+        }
+    }
+
+    fn is_clock_doubted(&self) -> bool {
+        self.feedback.is_suspect() || self.doubted_at.is_some()
+    }
+
+    fn update_usual_rate(&mut self) {
+        let Some(rate) = self.wanted_rate.filter(|_| !self.is_clock_doubted()) else { return };
+        let gain = if self.usual_bytes_per_s > 0.0 { USUAL_GAIN } else { 1.0 };
+        self.usual_bytes_per_s += gain * (rate.as_bytes_per_sec_f64() - self.usual_bytes_per_s);
     }
 
     /// Bytes outstanding, for a rate that is to bring them to `cwnd`. In a dry run no rate does: what

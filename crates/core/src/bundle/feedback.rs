@@ -17,6 +17,7 @@ use alloc::collections::VecDeque;
 use super::Report;
 use super::arrivals::Arrivals;
 use super::boundary::Boundary;
+use super::clock::{Corrected, DRIFT_MAX, Finding, ForeignClock};
 use crate::cc::estimators::{SlidingMin, duration};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
@@ -29,15 +30,35 @@ const TRAIN_SPAN_MIN: Duration = Duration::from_millis(5);
 /// Memory of the least way back and of the least round trip.
 const MEMORY_S: f64 = 10.0;
 
+/// Memory of the least round trip of all after the clock has changed, and what of it a base may lack.
+const LONG_MEMORY_S: f64 = 30.0;
+const SHORT_MIN_S: f64 = 0.1e-3;
+/// Memory of round trips of late, and how much longer than the least ones with a queue are.
+const RECENT_MEMORY_S: f64 = 0.05;
+const QUEUED_MIN_S: f64 = 0.3e-3;
+
 /// A change of the least way back that is a jump: twice the noise assumed of it.
 const JUMP_S: f64 = 1e-3;
 /// Drift of one clock against another that is allowed for: twice that of ordinary quartz.
 const SKEW_MAX: f64 = 100e-6;
+/// A change of the least way back from one report to the next that needs no second look.
+const SUDDEN_S: f64 = 5e-3;
+/// By how much less a way back must have changed than both ways take, unless a clock was put on or back.
+const STEP_SLACK_S: f64 = 2e-3;
+/// How long another is waited with: meanwhile it may turn out to be the clock's.
+const DOUBT_S: f64 = 3.0;
 /// After a pause of this length clocks may have drifted by more than goes unnoticed between reports.
 const PAUSE_S: f64 = 1.0;
 /// Ways back that the least is taken of, at least; as many show the drift of a pause, and until so
 /// many are known every better one counts at once.
 const RETURNS_MIN: u64 = 32;
+/// Reports of which the mean lateness is, and by what part of it and how much at least the least of all may
+/// be late.
+const LATE_REPORTS: u32 = 1024;
+const LATE_SHARE: f64 = 0.1;
+/// The same where nothing is known against the clock: stamps that are late seem to be early reports.
+const LATE_SHARE_QUIET: f64 = 1.5;
+const LATE_MIN_S: f64 = 0.25e-3;
 
 /// One matched boundary.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +73,39 @@ struct Matched {
     received_ce: u64,
 }
 
+/// A report as it came (seconds).
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    now_s: f64,
+    back_s: f64,
+    raw_s: f64,
+}
+
+/// How late reports are, over the least way back of the last second: the least of the means of seconds, for
+/// while a clock is slewed all seem late (seconds).
+#[derive(Clone, Debug, Default)]
+struct Lateness {
+    since_s: f64,
+    sum_s: f64,
+    count: u32,
+    means: SlidingMin,
+}
+
+impl Lateness {
+    fn push(&mut self, now_s: f64, late_s: f64) {
+        self.sum_s += late_s;
+        self.count += 1;
+        if now_s - self.since_s >= 1.0 && self.count >= 32 {
+            self.means.push(now_s, self.sum_s / f64::from(self.count), LONG_MEMORY_S, 1);
+            (self.since_s, self.sum_s, self.count) = (now_s, 0.0, 0);
+        }
+    }
+
+    fn value(&self) -> f64 {
+        self.means.value().unwrap_or(self.sum_s / f64::from(self.count.max(1)))
+    }
+}
+
 /// What one report adds.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -61,6 +115,8 @@ pub struct Sample {
     pub rtt: Duration,
     /// The way back has changed: earlier round trips count as longer by this many nanoseconds.
     pub shift_ns: Option<i64>,
+    /// Whether the way back or the receivebox's clock has changed cannot be told while there is a queue.
+    pub is_doubted: bool,
     /// Rates and losses; `None` for a boundary that left before one matched earlier.
     pub progress: Option<Progress>,
 }
@@ -92,9 +148,25 @@ pub struct Progress {
 #[derive(Clone, Debug, Default)]
 pub struct Feedback {
     history: VecDeque<Matched>,
+    clock: ForeignClock,
     /// Ways back in seconds, relative to the first: the clocks may be any distance apart.
     returns: SlidingMin,
-    first_return_ns: Option<i64>,
+    /// Mean of how late a report is, over the least way back.
+    late_s: f64,
+    reports: u32,
+    lateness: Lateness,
+    raw_round_trips: SlidingMin,
+    long_raw_round_trips: SlidingMin,
+    recent_raw_round_trips: SlidingMin,
+    recent_returns: SlidingMin,
+    last: Option<Heard>,
+    /// When the clock was last found to go otherwise than was known.
+    clock_found_s: Option<f64>,
+    /// Since when the least way back is another, and nothing was made of it.
+    changed_s: Option<f64>,
+    least_s: Option<f64>,
+    /// Ways back that the least of all is taken of anew, so that none is a change.
+    settling: u64,
     /// The way back that is part of every composed round trip.
     reference_s: Option<f64>,
     followed_at_s: f64,
@@ -117,29 +189,55 @@ impl Feedback {
         report: &Report,
     ) -> Option<Sample> {
         let raw_rtt = now.checked_since(boundary.sent_at)?;
-        let return_ns = now.signed_nanos_since(report.received_at);
-        let first_ns = *self.first_return_ns.get_or_insert(return_ns);
-        let return_s = return_ns.saturating_sub(first_ns) as f64 * 1e-9;
-        let now_s = now.as_secs_f64();
-        self.returns.push(now_s, return_s, MEMORY_S, RETURNS_MIN);
-        let shift_s = self.follow_returns(now_s);
-        let rtt_s = raw_rtt.as_secs_f64() - (return_s - self.reference_s?);
-        if rtt_s <= 0.0 {
-            // The receivebox's clock has jumped: start again from the next report.
-            self.forget_receivebox();
+        let Corrected { received_at, back_s, finding } =
+            self.clock.on_report(now, boundary.sent_at, report.received_at);
+        let (now_s, raw_s) = (now.as_secs_f64(), raw_rtt.as_secs_f64());
+        match finding {
+            Some(Finding::Ahead(by_s)) => self.follow_clock(by_s),
+            Some(Finding::Anew) => {
+                self.history.clear();
+                self.follow_clock(0.0);
+                self.settling = RETURNS_MIN;
+            }
+            Some(Finding::Doubt) | None => {}
+        }
+        if self.clock.is_suspect() {
             return None;
         }
+        if self.is_step(now_s, back_s, raw_s) {
+            self.restart_clock();
+            return None;
+        }
+        if now_s - self.followed_at_s > MEMORY_S && self.reference_s.is_some() {
+            self.returns.replace(core::iter::empty());
+            self.reference_s = None;
+            self.settling = RETURNS_MIN;
+        }
+        self.returns.push(now_s, back_s, MEMORY_S, RETURNS_MIN);
+        self.raw_round_trips.push(now_s, raw_s, MEMORY_S, 1);
+        self.long_raw_round_trips.push(now_s, raw_s, LONG_MEMORY_S, 1);
+        self.recent_raw_round_trips.push(now_s, raw_s, RECENT_MEMORY_S, 4);
+        let shift_s = self.follow_returns(now_s);
         if let Some(shift_s) = shift_s {
             self.round_trips.shift(shift_s);
         }
+        self.recent_returns.push(now_s, back_s, 1.0, 8);
+        let recent_s = back_s - self.recent_returns.value()?;
+        let late_s = back_s - self.reference_s?;
+        let [least_s, _] = self.bounds_s()?;
+        let rtt_s = (raw_s - late_s).max(least_s).min(raw_s).max(1e-9);
+        self.reports = (self.reports + 1).min(LATE_REPORTS);
+        self.late_s += (recent_s - self.late_s) / self.reports as f64;
+        self.lateness.push(now_s, recent_s);
         self.round_trips.push(now_s, rtt_s, MEMORY_S, 1);
         let rtt = duration(rtt_s);
         let is_newest = self.history.back().is_none_or(|last| {
-            last.boundary.sent_bytes < boundary.sent_bytes && last.received_at <= report.received_at
+            last.boundary.sent_bytes < boundary.sent_bytes && last.received_at <= received_at
         });
-        let progress = if is_newest { self.progress(boundary, report) } else { None };
-        let shift_ns = shift_s.map(|shift_s| (shift_s * 1e9) as i64);
-        Some(Sample { raw_rtt, rtt, shift_ns, progress })
+        let progress = if is_newest { self.progress(boundary, received_at, report) } else { None };
+        let shift_ns = shift_s.map(|shift_s| libm::round(shift_s * 1e9) as i64);
+        let is_doubted = finding == Some(Finding::Doubt) || self.changed_s == Some(now_s);
+        Some(Sample { raw_rtt, rtt, shift_ns, is_doubted, progress })
     }
 
     /// Moves the reference towards the least way back. As fast as clocks drift it moves unnoticed,
@@ -147,6 +245,7 @@ impl Feedback {
     fn follow_returns(&mut self, now_s: f64) -> Option<f64> {
         let least_s = self.returns.value()?;
         let reference_s = self.reference_s.unwrap_or(least_s);
+        let before_s = self.least_s.replace(least_s).unwrap_or(least_s);
         let elapsed_s = (now_s - self.followed_at_s).max(0.0);
         self.followed_at_s = now_s;
         if elapsed_s > PAUSE_S {
@@ -159,17 +258,109 @@ impl Feedback {
         }
         let drift_max_s = SKEW_MAX * elapsed_s.min(PAUSE_S) + self.pause_drift_s;
         let change_s = least_s - reference_s;
+        if self.settling > 0 {
+            self.settling -= 1;
+            self.reference_s = Some(least_s);
+            return None;
+        }
         // The first report's luck, let out as slowly as clocks drift, would become queue for 10 s.
         let jump_s = if self.returns.count() <= RETURNS_MIN { 0.0 } else { JUMP_S };
-        if libm::fabs(change_s) > jump_s + drift_max_s {
-            self.reference_s = Some(least_s);
-            return Some(change_s);
+        if libm::fabs(change_s) <= jump_s + drift_max_s {
+            self.reference_s = Some(reference_s + change_s.clamp(-drift_max_s, drift_max_s));
+            self.changed_s = None;
+            return None;
         }
-        self.reference_s = Some(reference_s + change_s.clamp(-drift_max_s, drift_max_s));
-        None
+        // Further than the least sum of both ways has moved, it is the clock: then nothing is another
+        // than it was, and what was composed with the reference before was wrong.
+        let shift_s = match (self.bounds_s(), self.round_trips.value()) {
+            (Some([least_s, most_s]), Some(rtt_s)) => {
+                (rtt_s + change_s).min(most_s).max(least_s) - rtt_s
+            }
+            _ => change_s,
+        };
+        let is_sudden = libm::fabs(least_s - before_s) > SUDDEN_S || jump_s == 0.0;
+        if change_s < 0.0 && !is_sudden || libm::fabs(shift_s) < JUMP_S && jump_s > 0.0 {
+            // What came with a shorter way back than any was shorter, too, without a shift.
+            self.reference_s = Some(least_s);
+            return None;
+        }
+        let since_s = *self.changed_s.get_or_insert(now_s);
+        if !is_sudden && now_s - since_s < DOUBT_S {
+            return None;
+        }
+        self.reference_s = Some(least_s);
+        self.changed_s = None;
+        Some(shift_s)
     }
 
-    fn progress(&mut self, boundary: &Boundary, report: &Report) -> Option<Progress> {
+    /// Bounds of the least composed round trip that no clock has a part in (seconds): the least time from a
+    /// departure to its report, and what such a report may have been late.
+    fn bounds_s(&self) -> Option<[f64; 2]> {
+        let most_s = self.raw_round_trips.value()?;
+        let is_found =
+            self.clock_found_s.is_some_and(|at_s| self.followed_at_s - at_s < LONG_MEMORY_S);
+        let late_s = if is_found {
+            LATE_SHARE * self.lateness.value()
+        } else {
+            LATE_SHARE_QUIET * self.late_s
+        };
+        let least_s = most_s - (LATE_MIN_S + late_s);
+        Some([least_s.max(most_s / 2.0), most_s])
+    }
+
+    /// Whether the way back has changed since the last report by more than either way takes, and faster than
+    /// by a slew: only a clock that is put on or back does that.
+    fn is_step(&mut self, now_s: f64, back_s: f64, raw_s: f64) -> bool {
+        let Some(last) = self.last.replace(Heard { now_s, back_s, raw_s }) else { return false };
+        let slewed_s = DRIFT_MAX * (now_s - last.now_s);
+        libm::fabs(back_s - last.back_s) > raw_s.max(last.raw_s) + slewed_s + STEP_SLACK_S
+    }
+
+    /// The receivebox's clock was put on or back: no way has changed by more than both take.
+    fn restart_clock(&mut self) {
+        self.clock.restart();
+        self.last = None;
+        self.history.clear();
+        self.returns.replace(core::iter::empty());
+        self.recent_returns.clear();
+        self.reference_s = None;
+        self.changed_s = None;
+        self.settling = RETURNS_MIN;
+        self.clock_found_s = Some(self.followed_at_s);
+    }
+
+    /// The receivebox's clock was ahead by `by_s` more than was known.
+    fn follow_clock(&mut self, by_s: f64) {
+        self.last = None;
+        let by = duration(libm::fabs(by_s));
+        for Matched { received_at, .. } in &mut self.history {
+            *received_at = if by_s > 0.0 { *received_at - by } else { *received_at + by };
+        }
+        self.returns.replace(self.clock.ways_back());
+        self.recent_returns.clear();
+        self.reference_s = self.returns.value();
+        self.least_s = self.reference_s;
+        self.changed_s = None;
+        self.clock_found_s = Some(self.followed_at_s);
+    }
+
+    /// By how much `base` is too short, by what no clock has a part in, after the receivebox's clock has
+    /// changed.
+    pub fn shortfall(&self, now: Timestamp, base: Duration) -> Option<Duration> {
+        let since_s = now.as_secs_f64() - self.clock_found_s?;
+        let [least_s, _] = self.bounds_s()?;
+        let margin_s = self.raw_round_trips.value()? - least_s;
+        let long_s = self.long_raw_round_trips.value()? - margin_s;
+        let short_s = long_s - base.as_secs_f64();
+        (since_s < LONG_MEMORY_S && short_s > SHORT_MIN_S).then(|| duration(short_s))
+    }
+
+    fn progress(
+        &mut self,
+        boundary: &Boundary,
+        received_at: Timestamp,
+        report: &Report,
+    ) -> Option<Progress> {
         if self.history.back().is_some_and(|last| last.received_bytes > report.received_bytes) {
             // Counters that went back: the receivebox has restarted.
             self.forget_receivebox();
@@ -178,7 +369,7 @@ impl Feedback {
         let lost = self.arrivals.on_match(sent, received, self.unseen, self.missing);
         let matched = Matched {
             boundary: *boundary,
-            received_at: report.received_at,
+            received_at,
             received_bytes: received,
             arrived_bytes: self.arrivals.arrived(),
             received_packets: report.received_packets,
@@ -233,6 +424,17 @@ impl Feedback {
         self.round_trips.value().map(duration)
     }
 
+    /// Whether round trips of late, in which no clock is, are longer than the least of all.
+    pub fn is_queued(&self) -> bool {
+        let recent_s = self.recent_raw_round_trips.value().unwrap_or(0.0);
+        recent_s > self.long_raw_round_trips.value().unwrap_or(0.0) + QUEUED_MIN_S
+    }
+
+    /// The receivebox's clock has just been put on or back, or is being slewed, and no report is believed.
+    pub const fn is_suspect(&self) -> bool {
+        self.clock.is_suspect()
+    }
+
     /// Forgets what rates would be counted from.
     pub fn forget_rates(&mut self) {
         self.history.clear();
@@ -242,7 +444,10 @@ impl Feedback {
     pub fn forget_receivebox(&mut self) {
         self.history.clear();
         self.returns.clear();
-        self.first_return_ns = None;
+        self.recent_returns.clear();
+        self.clock = ForeignClock::default();
+        self.changed_s = None;
+        self.least_s = None;
         self.reference_s = None;
         self.arrivals.forget_receivebox();
     }

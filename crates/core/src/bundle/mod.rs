@@ -7,6 +7,7 @@
 
 pub mod arrivals;
 pub mod boundary;
+pub mod clock;
 pub mod control;
 pub mod decision;
 pub mod epoch;

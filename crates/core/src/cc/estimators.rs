@@ -96,6 +96,17 @@ impl SlidingMin {
         self.entries.iter_mut().for_each(|entry| entry.value += by);
     }
 
+    /// Replaces what is remembered by these times and values, in order of time.
+    pub fn replace(&mut self, values: impl Iterator<Item = (f64, f64)>) {
+        self.entries.clear();
+        for (at_s, value) in values {
+            while self.entries.back().is_some_and(|entry| entry.value >= value) {
+                self.entries.pop_back();
+            }
+            self.entries.push_back(Entry { at_s, index: self.count, value });
+        }
+    }
+
     /// Values seen.
     pub fn count(&self) -> u64 {
         self.count

@@ -58,6 +58,7 @@ struct Site {
     notified: EpochSize,
     is_sendbox_down: bool,
     is_receivebox_down: bool,
+    is_suspended: bool,
     are_reports_lost: bool,
     clock_origin: Duration,
     // The receivebox.
@@ -148,6 +149,7 @@ impl<'a> Plant<'a> {
             hosts: flows.iter().map(Host::new).collect(),
             is_sendbox_down: false,
             is_receivebox_down: false,
+            is_suspended: false,
             are_reports_lost: false,
             clock_origin: Duration::from_secs(77_000),
             is_endless: matches!(bundle.source, Source::Backlog),
@@ -242,6 +244,7 @@ impl<'a> Plant<'a> {
         let site = &mut self.sites[0];
         match outage {
             Outage::Receivebox => site.is_receivebox_down = true,
+            Outage::Suspended => (site.is_receivebox_down, site.is_suspended) = (true, true),
             Outage::Reports => site.are_reports_lost = true,
             Outage::Sendbox => {
                 site.is_sendbox_down = true;
@@ -252,7 +255,7 @@ impl<'a> Plant<'a> {
     }
 
     fn up(&mut self) {
-        let Some((outage, ..)) = self.plan.outage else { return };
+        let Some((outage, down, up)) = self.plan.outage else { return };
         let site = &mut self.sites[0];
         match outage {
             Outage::Receivebox => {
@@ -261,6 +264,11 @@ impl<'a> Plant<'a> {
                 site.received_packets = 0;
                 site.clock_origin = Duration::from_secs(5);
                 site.sendbox.on_peer(self.now, Peer::Restarted);
+            }
+            Outage::Suspended => {
+                (site.is_receivebox_down, site.is_suspended) = (false, false);
+                site.clock_origin = site.clock_origin.saturating_sub(up.saturating_sub(down));
+                site.sendbox.on_peer(self.now, Peer::Alive);
             }
             Outage::Sendbox => {
                 site.is_sendbox_down = false;

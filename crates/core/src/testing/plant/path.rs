@@ -6,11 +6,6 @@ use super::{PACKET, Plant};
 use crate::bundle::Report;
 use crate::units::{Duration, Timestamp};
 
-/// The receivebox's clock: another origin, and fast by 50 ppm.
-fn receivebox_clock(now: Timestamp, origin: Duration) -> Timestamp {
-    now + origin + Duration::from_nanos(now.as_nanos() / 20_000)
-}
-
 impl Plant<'_> {
     pub(super) fn arrive(&mut self, packet: InFlight) {
         let is_lossy = self.now >= Timestamp::ZERO + self.plan.data_loss_from;
@@ -49,8 +44,10 @@ impl Plant<'_> {
     pub(super) fn received(&mut self, packet: InFlight) {
         let InFlight { bundle, packet, hash } = packet;
         let site = &mut self.sites[bundle];
-        site.received_bytes += packet.len;
-        site.received_packets += 1;
+        if !site.is_suspended {
+            site.received_bytes += packet.len;
+            site.received_packets += 1;
+        }
         if site.epoch_size.is_boundary(hash) && !site.is_receivebox_down {
             self.report(bundle, hash);
         }
@@ -80,7 +77,7 @@ impl Plant<'_> {
         }
         let report = Report {
             hash,
-            received_at: receivebox_clock(stamp, site.clock_origin),
+            received_at: self.plan.clock.read(stamp, Timestamp::ZERO + site.clock_origin),
             received_bytes: site.received_bytes,
             received_packets: site.received_packets,
             received_ce: 0,

@@ -2,6 +2,7 @@
 
 use super::trace::Trace;
 use super::{PACKET, Plant};
+use crate::clock::Clock;
 use crate::spec::Spec;
 use crate::units::{Duration, Rate};
 
@@ -34,6 +35,8 @@ pub enum Outage {
     Sendbox,
     /// The receivebox forgets its counters and comes back with another clock.
     Receivebox,
+    /// The receivebox's machine sleeps: its clock stands still, and packets pass unseen.
+    Suspended,
     /// Not the receivebox, which stays alive to the sendbox, but all of its reports.
     Reports,
 }
@@ -82,6 +85,8 @@ pub struct Plan {
     pub report_noise: Duration,
     /// Receive stamps are late by 0 to this.
     pub stamp_noise: Duration,
+    /// What the receivebox's clock reads, but for its origin, which is another one.
+    pub clock: Clock,
     /// The way back.
     pub way_back: WayBack,
     /// Probability that a report is lost.
@@ -116,6 +121,7 @@ impl Plan {
             report_delay: Duration::ZERO,
             report_noise: Duration::from_millis(2),
             stamp_noise: Duration::from_micros(200),
+            clock: Clock::fast_by(50.0),
             way_back: WayBack::Clear,
             report_loss: 0.0,
             data_loss: 0.0,
