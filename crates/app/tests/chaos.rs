@@ -16,7 +16,6 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-#[ignore = "until a sendbox follows a clock that drifts or is put on"]
 fn simulated_sequences_are_never_worse_than_their_twins_and_done_ones_are_not_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let output = chaos(folder.path(), &["--seeds", "1..24", "--json"]);

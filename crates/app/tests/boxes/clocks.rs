@@ -16,7 +16,6 @@ use crate::two_bundles::write_configs;
 use crate::{SECOND, alone, bundle, forebay, run, scenario};
 
 #[test]
-#[ignore = "until a sendbox follows a clock that drifts or is put on"]
 fn a_receivebox_whose_clock_is_another_is_held_or_survived() {
     let mut scenario = scenario(26, bundle("copa", "sfq"), None);
     let clock = &mut scenario.pairs[0].forward_bundle.as_mut().unwrap().clock;
