@@ -60,6 +60,8 @@ const LONG: usize = 16;
 const DOUBTS_FREE: u32 = 3;
 const DOUBTS_MAX: u32 = 5;
 const DOUBT_AGAIN_S: f64 = 2.5;
+/// What ordinary clocks drift by, as a share, is not worth a doubt.
+const QUARTZ: f64 = 80e-6;
 /// Fastest slew that is followed as such, as a share: chrony's is 8.3 %.
 pub const DRIFT_MAX: f64 = 0.2;
 
@@ -356,7 +358,7 @@ impl ForeignClock {
             let agreed =
                 agreed(forth.slope, -back.slope).filter(|slope| is_plain && has_moved(*slope));
             let Some(drift) = agreed else {
-                is_doubted = true;
+                is_doubted |= libm::fabs(back.slope) > QUARTZ;
                 continue;
             };
             for stretch in self.stretches.range_mut(from..) {

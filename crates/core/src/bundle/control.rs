@@ -311,6 +311,8 @@ impl Control {
     pub fn on_peer(&mut self, now: Timestamp, peer: Peer) {
         self.start(now);
         match peer {
+            // What it missed in its sleep tells nothing of the path.
+            Peer::Alive if self.peer == Peer::Silent => self.visibility.forget_receivebox(),
             Peer::Alive => {}
             Peer::Silent if self.peer == Peer::Silent => {}
             Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
