@@ -495,7 +495,9 @@ impl Control {
         };
         let is_shaped = self.rate.is_some() && !self.config.dry_run;
         let min_rate = self.config.min_rate.unwrap_or(Rate::ZERO);
-        let least_rtt = self.feedback.least_rtt().unwrap_or(sample.rtt);
+        let recent_rtt = self.feedback.least_rtt().unwrap_or(sample.rtt);
+        // A queue that has stood for longer than the least of late remembers, as after a silence, is one.
+        let least_rtt = self.cc.state().min_rtt.map_or(recent_rtt, |base| base.min(recent_rtt));
         let around =
             Loop { time: self.loop_time(), rtt: sample.rtt, least_rtt, is_shaped, min_rate };
         let verdict = self.visibility.on_match(now, totals, &around);

@@ -29,7 +29,6 @@ const RATE_SPAN_MIN: Duration = Duration::from_millis(20);
 const TRAIN_SPAN_MIN: Duration = Duration::from_millis(5);
 /// Memory of the least way back and of the least round trip.
 const MEMORY_S: f64 = 10.0;
-const RETURNS_MEMORY_S: f64 = 8.0;
 
 /// Memory of the least round trip of all after the clock has changed, and what of it a base may lack.
 const LONG_MEMORY_S: f64 = 30.0;
@@ -214,7 +213,7 @@ impl Feedback {
             self.reference_s = None;
             self.settling = RETURNS_MIN;
         }
-        self.returns.push(now_s, back_s, RETURNS_MEMORY_S, RETURNS_MIN);
+        self.returns.push(now_s, back_s, MEMORY_S, RETURNS_MIN);
         self.raw_round_trips.push(now_s, raw_s, MEMORY_S, 1);
         self.long_raw_round_trips.push(now_s, raw_s, LONG_MEMORY_S, 1);
         self.recent_raw_round_trips.push(now_s, raw_s, RECENT_MEMORY_S, 4);
