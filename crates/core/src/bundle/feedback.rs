@@ -5,7 +5,8 @@
 //! rate           bytes received / time between their arrivals, over max(least RTT, 20 ms)
 //! ```
 //! In the composed RTT the unknown offset between the clocks of the two boxes cancels, and the
-//! queues and delays of the way back drop out. A skew of 50 ppm costs at most 0.5 ms in 10 s.
+//! queues and delays of the way back drop out. What is known of how they drift ([`clock`](super::clock)) is
+//! taken out before; 50 ppm that are not known cost at most 0.5 ms in 10 s.
 //!
 //! The least way back may change by more than skew explains: a route, a queue that stood for longer
 //! than the memory, or the first reports, whose least is still that of a few. This says nothing of
@@ -30,7 +31,7 @@ const TRAIN_SPAN_MIN: Duration = Duration::from_millis(5);
 /// Memory of the least way back and of the least round trip.
 const MEMORY_S: f64 = 10.0;
 
-/// Memory of the least round trip of all after the clock has changed, and what of it a base may lack.
+/// Memory of the least round trip of all after the clock has changed, and what a base may be short of it.
 const LONG_MEMORY_S: f64 = 30.0;
 const SHORT_MIN_S: f64 = 0.1e-3;
 /// Memory of round trips of late, and how much longer than the least ones with a queue are.
