@@ -29,7 +29,7 @@ const STRETCH_S: f64 = 0.1;
 const STRETCH_REPORTS: u32 = 6;
 /// A pause that no stretch spans.
 const PAUSE_S: f64 = 1.0;
-/// Memory.
+/// Memory of stretches, and of the least of both ways together: longer than most queues stand (seconds).
 const MEMORY_S: f64 = 10.0;
 const STRETCHES_MAX: usize = 100;
 const FLOOR_MEMORY_S: f64 = 30.0;

@@ -545,8 +545,8 @@ impl Control {
     }
 
     /// While the receivebox's clock may be put on, slewed or drifting, rates and delays seem other than they
-    /// are, and a queue that grows with them would hide what the clock does: less than usual leaves, for half
-    /// a second or until there is no queue.
+    /// are, and a queue that grows with them would hide what the clock does: less than usual leaves, for a
+    /// second or until there is no queue.
     fn hold_for_the_clock(&mut self, now: Timestamp) {
         let is_over =
             |at: Timestamp| now.saturating_since(at) > HELD_MAX || !self.feedback.is_queued();
