@@ -494,22 +494,25 @@ impl Control {
             received: report.received_bytes,
         };
         let is_shaped = self.rate.is_some() && !self.config.dry_run;
+        let is_testable = !self.config.dry_run && !self.is_given_up(now);
         let min_rate = self.config.min_rate.unwrap_or(Rate::ZERO);
         let recent_rtt = self.feedback.least_rtt().unwrap_or(sample.rtt);
         // A queue that has stood for longer than the least of late remembers, as after a silence, is one.
         let least_rtt = self.cc.state().min_rtt.map_or(recent_rtt, |base| base.min(recent_rtt));
-        let around =
-            Loop { time: self.loop_time(), rtt: sample.rtt, least_rtt, is_shaped, min_rate };
+        let (time, rtt) = (self.loop_time(), sample.rtt);
+        let around = Loop { time, rtt, least_rtt, is_shaped, is_testable, min_rate };
         let verdict = self.visibility.on_match(now, totals, &around);
         self.take_verdict(now, verdict);
     }
 
     fn take_verdict(&mut self, now: Timestamp, verdict: Option<Verdict>) {
-        self.feedback.set_visible(self.visibility.unseen(), self.visibility.missing());
+        let unseen = self.visibility.unseen();
+        self.feedback.set_visible(unseen, self.visibility.missing());
+        self.sizer.set_seen(1.0 - unseen);
         if verdict.is_some() {
             // Rates across it would count a part as unseen and a part as lost.
             self.feedback.forget_rates();
-            let is_most_known = self.visibility.unseen() < UNSEEN_MAX;
+            let is_most_known = unseen < UNSEEN_MAX;
             self.cc.on_event(
                 now,
                 if is_most_known {
@@ -525,15 +528,14 @@ impl Control {
     fn enforce(&mut self, now: Timestamp) {
         self.outstanding.advance(now, self.counters.bytes_sent, self.delivery_rate);
         let limits = self.cc.send_limits();
-        let is_blind = self.blind.is_some() || self.visibility.is_unsteady(now);
-        self.wanted_rate = if self.peer == Peer::Silent || is_blind {
+        self.wanted_rate = if self.is_given_up(now) {
             None
         } else if self.is_report_missing(now) {
             // Of an app-limited bundle the delivery rate says only what its hosts sent.
             let carried = self.bottleneck_rate().unwrap_or(Rate::ZERO).max(self.delivery_rate);
-            self.wanted_rate.map(|rate| self.visibility.bound(rate.min(carried)))
+            self.visibility.bound(self.wanted_rate.map(|rate| rate.min(carried)))
         } else {
-            self.limited_rate(&limits).map(|rate| self.visibility.bound(rate))
+            self.visibility.bound(self.limited_rate(&limits))
         };
         self.hold_for_the_clock(now);
         let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
@@ -542,6 +544,11 @@ impl Control {
             (Some(rate), None) => Some(rate.max(floor)),
             (None, max) => max,
         };
+    }
+
+    /// Nothing is known that a rate could rest on.
+    fn is_given_up(&self, now: Timestamp) -> bool {
+        self.peer == Peer::Silent || self.blind.is_some() || self.visibility.is_unsteady(now)
     }
 
     /// While the receivebox's clock may be put on, slewed or drifting, rates and delays seem other than they

@@ -8,7 +8,8 @@
 //! The two contradict each other below about 100 packets of bandwidth-delay product. Then the size
 //! alternates: the finer one while a credit of reports lasts, the coarser one until it is refilled,
 //! so that the budget holds on average and as many samples arrive as it allows. Since sizes are
-//! powers of two, boundary sets are nested and a change in flight costs no match.
+//! powers of two, boundary sets are nested and a change in flight costs no match. Only packets that the
+//! receivebox sees are reported, so both rules count those.
 //!
 //! Source: EuroSys'21 "Site-to-site internet traffic control", section 5.1 for the path rule.
 
@@ -78,6 +79,8 @@ pub struct EpochSizer {
     cap_log2: u8,
     packets_per_s: f64,
     bytes_per_s: f64,
+    /// Share of what leaves that the receivebox sees (0 to 1).
+    seen: f64,
     /// Departures since `counted_from`, not yet in the estimates.
     packets: u64,
     bytes: ByteCount,
@@ -95,6 +98,7 @@ impl Default for EpochSizer {
             cap_log2: EpochSize::MAX.log2(),
             packets_per_s: 0.0,
             bytes_per_s: 0.0,
+            seen: 1.0,
             packets: 0,
             bytes: ByteCount::ZERO,
             counted_from: None,
@@ -109,6 +113,11 @@ impl EpochSizer {
     /// The size in force.
     pub fn size(&self) -> EpochSize {
         EpochSize::from_log2(self.log2).unwrap_or(EpochSize::MAX)
+    }
+
+    /// The receivebox sees `seen` of what leaves (0 to 1).
+    pub fn set_seen(&mut self, seen: f64) {
+        self.seen = seen;
     }
 
     /// Counts `packets` of together `len` bytes that have left by `now`; whether the last of them is
@@ -131,7 +140,7 @@ impl EpochSizer {
         if open < OPEN_MIN / 2 {
             self.cap_log2 = (self.cap_log2 + 1).min(EpochSize::MAX.log2());
         }
-        self.credit_reports -= 1.0;
+        self.credit_reports -= self.seen;
         if self.credit_reports < -DEBT_MAX {
             // A burst far above the estimate: each further debt halves the reports asked for.
             self.log2 = (self.log2 + 1).min(self.cap_log2);
@@ -180,7 +189,8 @@ impl EpochSizer {
     fn follow(&mut self, rtt: Duration) {
         let choose = |sizes: Sizes| if self.is_saving { sizes.coarse } else { sizes.fine };
         let at = |factor: f64| {
-            choose(sizes(self.packets_per_s * factor, self.bytes_per_s * factor, rtt))
+            let packets_per_s = self.seen * self.packets_per_s * factor;
+            choose(sizes(packets_per_s, self.bytes_per_s * factor, rtt))
         };
         let (low, high) = (at(0.9), at(1.1));
         self.log2 = self.log2.clamp(low.min(high), low.max(high)).min(self.cap_log2);
@@ -259,6 +269,16 @@ mod tests {
         feed(&mut sizer, 0.0, 10.0, 10.0, 50);
         let boundaries = feed(&mut sizer, 10.0, 1.0, 80_000.0, 50);
         assert!(boundaries < 800, "{boundaries}");
+    }
+
+    #[test]
+    fn what_is_not_seen_is_not_reported_and_makes_for_more_boundaries() {
+        let mut sizer = EpochSizer::default();
+        sizer.set_seen(0.1);
+        let pps = 96e6 / 8.0 / 1514.0;
+        feed(&mut sizer, 0.0, 5.0, pps, 50);
+        let reports_per_s = 0.1 * feed(&mut sizer, 5.0, 20.0, pps, 50) as f64 / 20.0;
+        assert!((80.0..205.0).contains(&reports_per_s), "{reports_per_s} reports/s");
     }
 
     #[test]

@@ -36,6 +36,8 @@ const ROUNDS: usize = 3;
 /// away. So pulses add up, too.
 const EVIDENCE: f64 = 4.0;
 const EVIDENCE_DECAY: f64 = 0.5;
+/// The same while no rate is enforced: what a slow start overshoots by is lost in fewer rounds.
+const EVIDENCE_UNSHAPED: f64 = 8.0;
 /// Rate of the test over what the path would carry if it were congested, and over the rate before.
 const TEST_SHARE: f64 = 0.8;
 const TEST_SHARE_MIN: f64 = 0.7;
@@ -219,8 +221,10 @@ pub struct Loop {
     pub rtt: Duration,
     /// See `rtt`.
     pub least_rtt: Duration,
-    /// A rate is enforced, without which nothing can be tested.
+    /// A rate is enforced.
     pub is_shaped: bool,
+    /// One can be, without which nothing can be tested.
+    pub is_testable: bool,
     /// No lower rate is ever enforced.
     pub min_rate: Rate,
 }
@@ -369,8 +373,9 @@ impl Visibility {
         }
         self.excess_at = Some(now);
         self.calm_bytes_per_s = self.calm_bytes_per_s.max(round.bytes_per_s());
-        self.evidence = (self.evidence + 1.0).min(EVIDENCE);
-        if self.evidence < EVIDENCE || !around.is_shaped {
+        let enough = if around.is_shaped { EVIDENCE } else { EVIDENCE_UNSHAPED };
+        self.evidence = (self.evidence + 1.0).min(enough);
+        if self.evidence < enough || !around.is_testable {
             return None;
         }
         match self.phase {
@@ -395,7 +400,7 @@ impl Visibility {
         let rate = Rate::from_bytes_per_sec_f64(share * before.bytes_per_s());
         self.evidence = 0.0;
         if around.min_rate.as_bytes_per_sec_f64() > TESTABLE * before.bytes_per_s() {
-            return Some(self.give_up(now));
+            return around.is_shaped.then(|| self.give_up(now));
         }
         self.phase =
             Phase::Testing { before, rate: rate.max(around.min_rate), since: now, start: None };
@@ -471,12 +476,14 @@ impl Visibility {
         }
     }
 
-    /// The rate that is wanted for what there is to find out, of the one that control asks for.
-    pub fn bound(&self, rate: Rate) -> Rate {
+    /// The rate that is wanted for what there is to find out, of the one that control asks for (`None`:
+    /// unshaped).
+    pub fn bound(&self, rate: Option<Rate>) -> Option<Rate> {
         match self.phase {
-            Phase::Testing { rate, .. } => rate,
+            Phase::Testing { rate, .. } => Some(rate),
             _ if self.excess > if self.is_queued { HOLD_EXCESS } else { 0.0 } => {
-                rate.max(Rate::from_bytes_per_sec_f64(self.held_bytes_per_s()))
+                let held = Rate::from_bytes_per_sec_f64(self.held_bytes_per_s());
+                rate.map(|rate| rate.max(held))
             }
             _ => rate,
         }
@@ -533,6 +540,7 @@ mod tests {
         capacity: f64,
         buffer_s: f64,
         queue_s: f64,
+        is_shaped: bool,
         totals: Totals,
         verdicts: alloc::vec::Vec<Verdict>,
         least_share: f64,
@@ -547,15 +555,24 @@ mod tests {
             };
             let visibility = Visibility::default();
             let verdicts = alloc::vec::Vec::new();
-            let (buffer_s, queue_s) = (0.1, 0.0);
-            Self { visibility, capacity, buffer_s, queue_s, totals, verdicts, least_share: 1.0 }
+            Self {
+                visibility,
+                capacity,
+                buffer_s: 0.1,
+                queue_s: 0.0,
+                is_shaped: true,
+                totals,
+                verdicts,
+                least_share: 1.0,
+            }
         }
 
         /// `wanted` bytes per second for so long, of which the receivebox sees `seen`.
         fn run(&mut self, seconds: f64, wanted: f64, seen: f64) {
             for _ in 0..(seconds / MATCH_S) as u32 {
-                let rate = self.visibility.bound(Rate::from_bytes_per_sec_f64(wanted));
-                let rate = rate.as_bytes_per_sec_f64();
+                let asked = Rate::from_bytes_per_sec_f64(wanted);
+                let rate = self.visibility.bound(self.is_shaped.then_some(asked));
+                let rate = rate.unwrap_or(asked).as_bytes_per_sec_f64();
                 self.least_share = self.least_share.min(rate / wanted);
                 self.totals.sent_at += Duration::from_secs_f64(MATCH_S);
                 self.totals.sent += ByteCount::new((rate * MATCH_S) as u64);
@@ -569,7 +586,8 @@ mod tests {
                     time: LOOP,
                     rtt: LOOP + Duration::from_secs_f64(self.queue_s),
                     least_rtt: LOOP,
-                    is_shaped: true,
+                    is_shaped: self.is_shaped,
+                    is_testable: true,
                     min_rate: Rate::ZERO,
                 };
                 self.verdicts.extend(self.visibility.on_match(now, self.totals, &around));
@@ -589,6 +607,25 @@ mod tests {
             assert!(path.least_share > TEST_SHARE_MIN - 1e-6, "{seen}: {}", path.least_share);
             assert_eq!(path.visibility.alarm(path.totals.sent_at), Some(Alarm::Unseen));
         }
+    }
+
+    #[test]
+    fn what_is_unseen_is_found_before_any_rate_is_enforced() {
+        let mut path = Path::new(1e9);
+        path.is_shaped = false;
+        path.run(5.0, 2.5e6, 0.1);
+        assert_eq!(path.verdicts, [Verdict::Unseen]);
+        assert!((path.visibility.unseen() - 0.9).abs() < 0.01);
+        assert!(path.least_share > TEST_SHARE_MIN - 1e-6, "{}", path.least_share);
+    }
+
+    #[test]
+    fn what_a_slow_start_loses_is_not_put_to_the_test() {
+        let mut path = Path::new(2.5e6);
+        path.is_shaped = false;
+        path.run(0.7, 4e6, 1.0);
+        path.run(5.0, 2.4e6, 1.0);
+        assert_eq!((path.least_share, path.visibility.missing()), (1.0, 0.0));
     }
 
     #[test]
