@@ -354,7 +354,7 @@ impl Sequence {
              stop = \"{stop_ms}ms\"\ndrain = \"2s\"\n\n\
              [bottleneck]\nrate = \"{rate_mbit}Mbit/s\"\nrtt = \"{rtt_ms}ms\"\n\
              qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n\n\
-             [[bundle]]\nname = \"a\"\ncc = \"{law}\"\nqdisc = {{ kind = \"{qdisc}\", limit = \"1200p\" }}\n\
+             [[bundle]]\nname = \"a\"\ncc = \"{law}\"\nqdisc = {{ kind = \"{qdisc}\", limit = \"150ms\" }}\n\
              clock = \"{clock}\"\n\n\
              [[flow]]\nname = \"requests\"\nbundle = \"a\"\ncc = \"cubic\"\ntraffic = {{ kind = \
              \"requests\", sizes = \"10KB\", load = \"{load_percent}%\", connections = 8 }}\n\n\
