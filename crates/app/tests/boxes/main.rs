@@ -13,7 +13,6 @@ mod least_privilege;
 mod outputs;
 mod reload;
 mod scope;
-mod shared_path;
 mod two_bundles;
 mod unwritable_log;
 

@@ -395,6 +395,9 @@ impl Control {
         }
         self.is_started = true;
         self.cc.init(now, MSS, MSS * 10);
+        if self.config.dry_run {
+            self.cc.on_event(now, CongestionEvent::Unenforced);
+        }
         self.idle.updated_at = now;
         self.outstanding.updated_at = now;
         self.ticked_at = now;

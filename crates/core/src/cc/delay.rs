@@ -25,6 +25,11 @@
 //! small enough to empty the queue tells whether the base still holds; see [`super::drain`]. One of
 //! another bundle refills what a shallow drain takes from a common queue: some go below the base.
 //!
+//! **Others.** A queue that stands in spite of the window is doubted ([`doubting`]), and if it stays, or what is
+//! delivered declines as where a flow outside takes ever more ([`others`]), an aggregate gives its limits up and
+//! competes until a test shows that the others have left ([`competing`]). A single flow keeps to its window
+//! and drains instead, and so does an aggregate whose limits nobody enforces.
+//!
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
 //! and stops growth for 4 round trips; less never lowers it.
 //!
@@ -37,13 +42,19 @@
 //! nearly full; nothing is drained. It does not hold while queueing is visible, or else a bundle
 //! whose queue stands at the bottleneck would find its own queue empty and never take control again.
 
+mod competing;
+mod doubting;
 mod draining;
+mod others;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use alloc::vec;
 
+use self::competing::{Competing, Test};
+use self::doubting::Doubt;
+use self::others::Others;
 use self::watch::{LossWatch, STEADY_SHARE, Steady};
 use super::drain::{DEEP, Drain, Release, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, duration};
@@ -126,6 +137,11 @@ enum Phase {
     Steering,
     Draining(Drain),
     Releasing(Release),
+    /// A queue stands that may be somebody else's.
+    Doubting(Doubt),
+    /// Somebody else fills the buffer.
+    Competing(Competing),
+    Testing(Test),
 }
 
 /// A [`DelayLaw`] as a congestion-control algorithm.
@@ -165,6 +181,12 @@ pub struct DelayControl<L> {
     /// Window before the loss that still lasts, 0 without one.
     before_loss_bytes: f64,
     overflow: OverflowWatch,
+    others: Others,
+    /// Limits are given up beside others that fill the buffer: those of an aggregate, if they are enforced.
+    yields: bool,
+    /// When competing ended, and its least time the last time (seconds).
+    left_s: Option<f64>,
+    hold_s: f64,
     reason: &'static str,
 }
 
@@ -197,6 +219,10 @@ impl<L: DelayLaw> DelayControl<L> {
             loss: LossWatch::default(),
             before_loss_bytes: 0.0,
             overflow: OverflowWatch::default(),
+            others: Others::default(),
+            yields: true,
+            left_s: None,
+            hold_s: 0.0,
             reason: "no measurement yet",
         }
     }
@@ -204,6 +230,7 @@ impl<L: DelayLaw> DelayControl<L> {
     /// Reads [`FLOW`].
     pub fn with_host(mut self, spec: &Spec) -> Result<Self, SpecError> {
         self.slow_start_bytes = spec.switch(FLOW.name)?.unwrap_or(false).then_some(0.0);
+        self.yields = self.slow_start_bytes.is_none();
         Ok(self)
     }
 
@@ -226,6 +253,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.loss = LossWatch::default();
         self.before_loss_bytes = 0.0;
         self.overflow = OverflowWatch::default();
+        self.others = Others::default();
         self.slow_start_bytes = self.slow_start_bytes.map(|_| self.initial_bytes);
     }
 
@@ -301,6 +329,10 @@ impl<L: DelayLaw> DelayControl<L> {
         self.shaped_since_s = self.now_s;
         self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
         self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
+    }
+
+    fn is_competing(&self) -> bool {
+        matches!(self.phase, Phase::Competing(_) | Phase::Testing(_))
     }
 
     fn is_fresh(&self, path: &Path) -> bool {
@@ -440,12 +472,15 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
         self.is_steady = self.steady.on_rate(self.now_s, &path);
         // The flow of a sender has its own answer to loss.
-        if self.slow_start_bytes.is_none() {
+        if self.slow_start_bytes.is_none() && !self.is_competing() {
             let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);
             let queue_s = rtt_s - path.base_s;
             if self.overflow.on_measurement(self.now_s, &path, queue_s, has_lost) {
                 self.yield_to_overflow(&path);
             }
+        }
+        if let Some(sign) = self.sign_of_others(&path, rtt_s) {
+            self.compete(sign, &path);
         }
         match self.phase {
             Phase::Measuring => {
@@ -462,8 +497,17 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             }
             Phase::Draining(drain) => self.drain(drain, &path, rtt_s),
             Phase::Releasing(release) => self.release(release, now, &path),
+            Phase::Doubting(doubt) => self.doubt(doubt, &path),
+            Phase::Competing(competing) => self.on_competing(competing, &path, rtt_s),
+            Phase::Testing(test) => {
+                let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
+                self.on_testing(test, &path, lost_bytes);
+            }
         }
-        self.follow_idle_base(&path, rtt_s);
+        // A bundle that competes looks idle, whatever waits at the bottleneck.
+        if !self.is_competing() {
+            self.follow_idle_base(&path, rtt_s);
+        }
     }
 
     fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
@@ -477,6 +521,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             CongestionEvent::Spurious => self.take_back_loss(),
             CongestionEvent::Loss => self.on_flow_loss(false),
             CongestionEvent::Rto => self.on_flow_loss(true),
+            CongestionEvent::Unenforced => self.yields = false,
             _ => {}
         }
     }
@@ -503,6 +548,15 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let cwnd = |bytes: f64| Some(ByteCount::new(bytes as u64));
         let (cwnd, pacing_rate) = match (self.phase, self.steering) {
             (Phase::Measuring, _) => (self.slow_start_bytes.and_then(cwnd), None),
+            (Phase::Competing(competing), _) => {
+                (None, competing.bytes_per_s().map(Rate::from_bytes_per_sec_f64))
+            }
+            (Phase::Doubting(doubt), _) => {
+                (None, Some(Rate::from_bytes_per_sec_f64(doubt.bytes_per_s(self.now_s))))
+            }
+            (Phase::Testing(test), _) => {
+                (None, Some(Rate::from_bytes_per_sec_f64(test.bytes_per_s())))
+            }
             (Phase::Releasing(release), _) => {
                 let rate = Rate::from_bytes_per_sec_f64(release.bytes_per_s);
                 (self.slow_start_bytes.and_then(cwnd), Some(rate))
@@ -525,8 +579,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             (Phase::Steering, _) => (cwnd(self.window_bytes), self.shallow_rate()),
         };
         // A drain that did not bind would show nothing.
-        let is_draining = matches!(self.phase, Phase::Draining(_));
-        let app_limited = Some(self.estimator.path().app_limited && !is_draining);
+        let is_plain =
+            matches!(self.phase, Phase::Draining(_) | Phase::Doubting(_)) || self.is_competing();
+        let app_limited = Some(self.estimator.path().app_limited && !is_plain);
         SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited }
     }
 
@@ -551,6 +606,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 Phase::Steering => "shaping",
                 Phase::Draining(_) => "draining",
                 Phase::Releasing(_) => "releasing",
+                Phase::Doubting(_) => "doubting",
+                Phase::Competing(_) => "competing",
+                Phase::Testing(_) => "testing",
             },
             reason: self.reason,
             min_rtt: self.estimator.min_rtt(),

@@ -86,7 +86,7 @@ pub struct Drain {
 }
 
 /// Least round trips closer than this may be the same (seconds).
-fn noise_s(path: &Path) -> f64 {
+pub fn noise_s(path: &Path) -> f64 {
     path.noise_s + 0.25e-3
 }
 

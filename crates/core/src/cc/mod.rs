@@ -117,6 +117,8 @@ pub enum CongestionEvent {
     SlowStartEnd(ByteCount),
     /// No feedback for so long that the host enforced no limits: what is queued now is unknown.
     FeedbackLost,
+    /// The host enforces no limits at all and only tells them: what does not yield to them says nothing.
+    Unenforced,
 }
 
 /// The limits an algorithm sets. What it leaves out, the host derives.

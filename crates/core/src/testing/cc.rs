@@ -158,6 +158,7 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
         bytes().prop_map(CongestionEvent::Underused),
         bytes().prop_map(CongestionEvent::SlowStartEnd),
         Just(CongestionEvent::FeedbackLost),
+        Just(CongestionEvent::Unenforced),
         any::<i64>().prop_map(CongestionEvent::RttShift),
         (-50_000_000i64..50_000_000).prop_map(CongestionEvent::RttShift),
     ]

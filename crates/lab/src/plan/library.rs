@@ -23,6 +23,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/queue_shift_both",
     "bundler/bulk_flow",
     "bundler/outside_flow",
+    "bundler/elastic_cross",
     "bundler/clocks",
     "bundler/clocks_laws",
     "bundler/blind_share",

@@ -456,7 +456,8 @@ impl CongestionControl for Bbr {
             CongestionEvent::EcnCe
             | CongestionEvent::Underused(_)
             | CongestionEvent::Resume(_)
-            | CongestionEvent::SlowStartEnd(_) => {}
+            | CongestionEvent::SlowStartEnd(_)
+            | CongestionEvent::Unenforced => {}
         }
     }
 

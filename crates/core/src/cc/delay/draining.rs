@@ -47,7 +47,11 @@ impl<L: DelayLaw> DelayControl<L> {
         }
         let patience = if is_contradiction { 2.0 } else { 4.0 };
         if self.queueing_s >= patience * path.loop_s {
-            self.start_drain(path, DEEP, "standing queue");
+            if self.yields {
+                self.start_doubt(path);
+            } else {
+                self.start_drain(path, DEEP, "standing queue");
+            }
             return true;
         }
         // A bundle whose own queue is empty because it stands at the bottleneck, below a base that is
@@ -88,6 +92,7 @@ impl<L: DelayLaw> DelayControl<L> {
     pub(super) fn finish_drain(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
         self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
         if self.shaped_since_s.is_finite() {
+            self.others.on_drain();
             self.phase = Phase::Steering;
             self.conclude(drain, verdict, path);
         } else {
@@ -127,6 +132,9 @@ impl<L: DelayLaw> DelayControl<L> {
             Verdict::Longer(base_s) if longer_s.is_none() => {
                 self.follow_up(drain, path, DEEPER, "path longer?");
                 self.longer_s = Some(base_s);
+            }
+            Verdict::Longer(_) | Verdict::Queueing if self.yields => {
+                self.start_doubt(path);
             }
             Verdict::Longer(_) | Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
                 self.follow_up(drain, path, DEEP, "queue not drained");

@@ -68,17 +68,12 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// ... then sent at once for this long, as is what was captured by then.
 const RUSH: Duration = Duration::from_millis(500);
 
-/// What the operator must know before the first packet.
-const NOT_ALONE: &str = "a bundle cannot share its path yet: traffic outside it that fills the bottleneck's \
-    buffer takes nearly all of it (one Cubic flow left a bundle of 20 at 96 Mbit/s 0.8 Mbit/s instead of 88.6)";
-
 /// Runs the daemon until it is told to stop; answers its last state.
 pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
     config.expect_role(Role::Sendbox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let prepared = prepare(config)?;
     let worker = SendboxWorker::open(config, &prepared, dry_run)?;
-    tracing::warn!("{NOT_ALONE}");
     supervise(config, prepared, worker).map_err(DaemonError::Failed)
 }
 

@@ -1,0 +1,283 @@
+//! Beside traffic that fills the bottleneck's buffer: the hosts compete as if there were no boxes, and now and
+//! then a test shows whether the others are still there.
+//!
+//! ```text
+//!              a sign of others                       first the backlog, at half of mu
+//! steering ──────────────────────► competing (no limits) ◄──────────────────────┐
+//!     ▲                                │ now and then         what we withhold  │
+//!     │        the queue is gone       ▼                      is made up for    │
+//!     └─────────────────────────── testing (0.85 of what is delivered) ─────────┘
+//! ```
+//! **Test.** For a packet sent at t, with r what was delivered before the test:
+//!
+//! ```text
+//! D = (r (t - t0) - bytes sent since t0) / mu      what was withheld, as time of the link
+//! U = q(t) - q(t0) + D                             what others have put in its place
+//! ```
+//! Traffic that does not answer leaves U at 0, and the queue goes as D grows; traffic that fills the buffer
+//! takes what it can get, and U follows D.
+
+use super::others::Sign;
+use super::{DelayControl, DelayLaw, FIRST_LOOPS, Phase};
+use crate::cc::estimators::Path;
+
+/// Rate of the release of what waits here over the bottleneck's, and for how long at most (seconds).
+const RELEASE_SHARE: f64 = 0.5;
+const RELEASE_S: f64 = 2.0;
+/// The same after a test, over what was delivered before it.
+const RETURN_SHARE: f64 = 1.5;
+/// Time before the first test (seconds).
+const FIRST_TEST_S: f64 = 1.5;
+/// Least time of competing (seconds), its growth where others were found again soon after they had left, and
+/// how soon that is.
+const HOLD_S: f64 = 1.0;
+const HOLD_GROWTH: f64 = 4.0;
+const HOLD_MAX_S: f64 = 8.0;
+const AGAIN_S: f64 = 20.0;
+/// Tests begin at whole multiples of this time, which doubles so many times (seconds): bundles that hold each
+/// other in competition, though nobody else is left, then test together.
+const NEXT_TEST_S: f64 = 3.0;
+const NEXT_TEST_DOUBLINGS: u32 = 2;
+/// What is delivered over the same at the last test, from which on a test is due at once.
+const MORE: f64 = 1.3;
+/// What is delivered over mu, from which on there is hardly anybody else.
+const NEARLY_ALL: f64 = 0.9;
+/// Time constant of what is delivered (seconds).
+const MEAN_S: f64 = 0.5;
+/// A queue that was this short for most of a second is nobody's.
+const EMPTY_S: f64 = 1e-3;
+const EMPTY_SHARE: f64 = 0.7;
+/// Rate of a test over what was delivered.
+const TEST_SHARE: f64 = 0.85;
+/// What is judged: after so many round trips, and while so much of the queue is left.
+const TEST_ROUND_TRIPS: f64 = 1.5;
+const TEST_QUEUE_S: f64 = 4e-3;
+const TEST_QUEUE_SHARE: f64 = 0.15;
+/// U beyond which others answer: error of what was delivered before, and share of what is withheld ...
+const ERROR_S: f64 = 8e-3;
+const ERROR_SHARE: f64 = 0.05;
+const ERROR_DRIFT: f64 = 0.01;
+const ANSWER_SHARE: f64 = 0.4;
+/// ... or what a few others can answer with, over what they get.
+const OTHERS_SHARE: f64 = 0.3;
+/// Patience of a test: seconds, bases, and the time to drain the queue.
+const PATIENCE_S: f64 = 1.0;
+const PATIENCE_BASES: f64 = 6.0;
+const PATIENCE_DRAINS: f64 = 1.5;
+/// Rate after a test that the others have not answered, over what was delivered before.
+const LEAVE_SHARE: f64 = 0.9;
+
+/// Competing without limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Competing {
+    since_s: f64,
+    /// What waits here leaves at this rate (bytes per second) until then (seconds).
+    release: Option<(f64, f64)>,
+    /// No test and no end before.
+    hold_until_s: f64,
+    next_test_s: f64,
+    /// Tests that others have answered, and those that high rates alone have caused.
+    tests: u32,
+    high_tests: u32,
+    /// What was delivered at the last of them (bytes per second), and when it ended.
+    tested_bytes_per_s: f64,
+    tested_s: f64,
+    /// Mean of what is delivered (bytes per second).
+    mean_bytes_per_s: f64,
+    /// Share of time with hardly any queue, of about the last second.
+    empty: f64,
+}
+
+impl Competing {
+    /// Rate while what has waited here leaves (bytes per second).
+    pub(super) fn bytes_per_s(&self) -> Option<f64> {
+        self.release.map(|(bytes_per_s, _)| bytes_per_s)
+    }
+}
+
+/// A test whether others answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Test {
+    since_s: f64,
+    /// What was delivered before (bytes per second).
+    before: f64,
+    /// First packet of the test that was reported: when it left, and its queue (seconds).
+    start: Option<(f64, f64)>,
+    sent_bytes: f64,
+    competing: Competing,
+}
+
+impl Test {
+    /// Rate while it lasts (bytes per second).
+    pub(super) fn bytes_per_s(&self) -> f64 {
+        TEST_SHARE * self.before
+    }
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The queue is gone.
+    Gone,
+    /// Others have taken what was withheld.
+    Elastic,
+}
+
+impl Test {
+    fn on_measurement(
+        &mut self,
+        now_s: f64,
+        path: &Path,
+        lost_bytes: f64,
+        mu: f64,
+    ) -> Option<Answer> {
+        if path.sent_at_s < self.since_s {
+            return None;
+        }
+        let queue_s = path.fresh_s;
+        let Some((start_s, before_s)) = self.start else {
+            self.start = Some((path.sent_at_s, queue_s));
+            return None;
+        };
+        self.sent_bytes += path.acked_bytes + lost_bytes;
+        if queue_s < EMPTY_S {
+            return Some(Answer::Gone);
+        }
+        let elapsed_s = path.sent_at_s - start_s;
+        let withheld_s = (self.before * elapsed_s - self.sent_bytes) / mu;
+        let others_s = queue_s - before_s + withheld_s;
+        let few_s = OTHERS_SHARE * (mu - self.before).max(0.0) * elapsed_s / mu;
+        let bound_s = (ERROR_S + ERROR_SHARE * withheld_s)
+            .max((ANSWER_SHARE * withheld_s).min(few_s))
+            + ERROR_DRIFT * elapsed_s;
+        let is_judged = elapsed_s > TEST_ROUND_TRIPS * (path.base_s + queue_s)
+            && queue_s > TEST_QUEUE_S.max(TEST_QUEUE_SHARE * before_s);
+        if is_judged && others_s > bound_s {
+            return Some(Answer::Elastic);
+        }
+        let patience_s = PATIENCE_S
+            + PATIENCE_BASES * path.base_s
+            + PATIENCE_DRAINS * before_s / (1.0 - TEST_SHARE);
+        (now_s - self.since_s > patience_s).then_some(Answer::Elastic)
+    }
+}
+
+impl<L: DelayLaw> DelayControl<L> {
+    /// Watches for others while limits hold.
+    pub(super) fn sign_of_others(&mut self, path: &Path, rtt_s: f64) -> Option<Sign> {
+        let is_limited = match self.phase {
+            Phase::Steering | Phase::Doubting(_) => true,
+            Phase::Draining(_) => self.shaped_since_s.is_finite(),
+            _ => false,
+        };
+        if !is_limited || !self.yields {
+            return None;
+        }
+        let sign = self.others.on_measurement(self.now_s, path, rtt_s);
+        // A deep drain is about to tell whether the queue is one, or the path longer.
+        let is_open = matches!(self.phase, Phase::Draining(drain) if drain.is_deep());
+        sign.filter(|_| !is_open)
+    }
+
+    /// Somebody else fills the buffer: no limits from now on.
+    pub(super) fn compete(&mut self, sign: Sign, path: &Path) {
+        let is_again = self.left_s.is_some_and(|left_s| self.now_s - left_s < AGAIN_S);
+        self.hold_s = if is_again { (HOLD_GROWTH * self.hold_s).min(HOLD_MAX_S) } else { HOLD_S };
+        let mu = self.others.capacity(path.recent_bytes_per_s);
+        self.phase = Phase::Competing(Competing {
+            since_s: self.now_s,
+            release: Some((RELEASE_SHARE * mu, self.now_s + RELEASE_S)),
+            hold_until_s: self.now_s + self.hold_s,
+            next_test_s: self.now_s + FIRST_TEST_S.max(self.hold_s),
+            tests: 0,
+            high_tests: 0,
+            tested_bytes_per_s: f64::INFINITY,
+            tested_s: self.now_s,
+            mean_bytes_per_s: path.delivery_bytes_per_s,
+            empty: 0.0,
+        });
+        // Losses from now on are those of a buffer that others fill.
+        self.shaped_since_s = f64::INFINITY;
+        self.steering = None;
+        self.reason = sign.reason();
+    }
+
+    pub(super) fn on_competing(&mut self, mut competing: Competing, path: &Path, rtt_s: f64) {
+        let gain = 1.0 - libm::exp(-path.dt_s / MEAN_S);
+        let rate = path.delivery_bytes_per_s;
+        competing.mean_bytes_per_s += gain * (rate - competing.mean_bytes_per_s);
+        let is_empty = f64::from(u8::from(rtt_s - path.base_s < EMPTY_S));
+        competing.empty += (1.0 - libm::exp(-path.dt_s)) * (is_empty - competing.empty);
+        if let Some((_, until_s)) = competing.release
+            && (self.now_s >= until_s || path.idle > 0.0 && path.sent_at_s >= competing.since_s)
+        {
+            competing.release = None;
+        }
+        self.phase = Phase::Competing(competing);
+        if self.now_s < competing.hold_until_s {
+            return;
+        }
+        if competing.empty > EMPTY_SHARE {
+            self.stop_competing(competing.mean_bytes_per_s, path);
+            self.reason = "nobody is queueing";
+            return;
+        }
+        let mean = competing.mean_bytes_per_s;
+        let since_test_s = self.now_s - competing.tested_s;
+        let is_more = mean > MORE * competing.tested_bytes_per_s && since_test_s > 1.0;
+        let high_wait_s = f64::from(1_u32 << competing.high_tests.min(3));
+        let is_nearly_all =
+            mean > NEARLY_ALL * self.others.capacity(mean) && since_test_s > high_wait_s;
+        if is_nearly_all {
+            competing.high_tests += 1;
+        }
+        if is_more || is_nearly_all || self.now_s >= competing.next_test_s {
+            competing.release = None;
+            self.phase = Phase::Testing(Test {
+                since_s: self.now_s,
+                before: path.mean_bytes_per_s,
+                start: None,
+                sent_bytes: 0.0,
+                competing,
+            });
+            self.reason = "do others answer?";
+        }
+    }
+
+    pub(super) fn on_testing(&mut self, mut test: Test, path: &Path, lost_bytes: f64) {
+        let mu = self.others.capacity(test.before);
+        let answer = test.on_measurement(self.now_s, path, lost_bytes, mu);
+        self.phase = Phase::Testing(test);
+        match answer {
+            None => {}
+            Some(Answer::Gone) => {
+                self.stop_competing(test.before, path);
+                self.reason = "others have left";
+            }
+            Some(Answer::Elastic) => {
+                let doublings = test.competing.tests.min(NEXT_TEST_DOUBLINGS);
+                let every_s = NEXT_TEST_S * f64::from(1_u32 << doublings);
+                self.phase = Phase::Competing(Competing {
+                    release: Some((RETURN_SHARE * test.before, self.now_s + RELEASE_S)),
+                    next_test_s: (libm::floor(self.now_s / every_s + 0.5) + 1.0) * every_s,
+                    tests: test.competing.tests + 1,
+                    tested_bytes_per_s: test.before,
+                    tested_s: self.now_s,
+                    since_s: self.now_s,
+                    mean_bytes_per_s: test.before,
+                    empty: 0.0,
+                    ..test.competing
+                });
+                self.reason = "others answer";
+            }
+        }
+    }
+
+    /// Limits hold again.
+    fn stop_competing(&mut self, bytes_per_s: f64, path: &Path) {
+        self.left_s = Some(self.now_s);
+        self.others.restart();
+        self.begin(LEAVE_SHARE * bytes_per_s, path);
+        self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
+    }
+}

@@ -1,0 +1,241 @@
+//! Whether traffic that is not ours fills the bottleneck's buffer.
+//!
+//! A delay-based law empties the queue that it makes. One that stays although drains have been tried is
+//! somebody else's:
+//!
+//! ```text
+//! age      time since the queue was last below theta = max(2 ms, 1.5 x*)
+//! standing age > 1.1 s + 10 base + 4000 packets / mu, and a drain has ended within it
+//! starved  less than 0.12 mu is delivered for 2.5 s, although there is more to send
+//! squeezed what is delivered has declined slowly to 0.8 of mu beside a queue that hardly empties
+//! ```
+//! mu is the largest delivery rate of the last 30 s of steering with something to send. Open-loop traffic
+//! outside makes queues of up to a second at hundreds of Mbit/s, and longer ones where its requests take
+//! longer: hence the packets.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::cc::estimators::{Path, SlidingMax};
+
+/// A shorter queue is none (seconds), and the same over the target.
+const THETA_S: f64 = 2e-3;
+const THETA_TARGETS: f64 = 1.5;
+/// Age of a queue that is not ours: seconds, bases, and packets at the bottleneck's rate.
+const AGE_S: f64 = 0.6;
+const AGE_BASES: f64 = 8.0;
+const AGE_PACKETS: f64 = 5000.0;
+/// Memory of the bottleneck's rate (seconds).
+const CAPACITY_MEMORY_S: f64 = 30.0;
+/// What is delivered to one who starves, as a share of mu, and for how long (seconds).
+const STARVED_SHARE: f64 = 0.12;
+const STARVED_S: f64 = 2.5;
+/// Time that one mean of the delivery rate covers, and how many are kept.
+const BIN_S: f64 = 0.5;
+const BINS: usize = 40;
+/// A squeeze: how far the rate has declined below the best mean of 2 s, as a share of mu, ...
+const SQUEEZE_FALL: f64 = 0.2;
+/// ... by a line that explains this share of the variance, ...
+const SQUEEZE_STRAIGHT: f64 = 0.75;
+/// ... none of whose steps of a second is more than this share of it, ...
+const SQUEEZE_STEP: f64 = 0.5;
+/// ... with a queue of this many targets in all but one of the last bins.
+const SQUEEZE_TARGETS: f64 = 0.75;
+const SQUEEZE_QUEUED: usize = 8;
+/// Or a smaller fall along a line that explains this, within so many means: what two bundles take from each
+/// other changes more slowly.
+const LINE_FALL: f64 = 0.1;
+const LINE_STRAIGHT: f64 = 0.95;
+const LINE_BINS: usize = 12;
+/// Means that make a level.
+const LEVEL_BINS: usize = 4;
+/// Time between two findings of this kind (seconds).
+const SQUEEZE_EVERY_S: f64 = 8.0;
+
+/// Why somebody else is taken to be queueing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    Standing,
+    Starved,
+    Squeezed,
+}
+
+impl Sign {
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::Standing => "others fill the buffer: a queue stays that is not ours",
+            Self::Starved => "others fill the buffer: hardly anything is left to us",
+            Self::Squeezed => "others fill the buffer: what is left to us declines",
+        }
+    }
+}
+
+/// Mean delivery rate of half a second.
+#[derive(Clone, Copy, Debug)]
+struct Bin {
+    bytes_per_s: f64,
+    is_queued: bool,
+}
+
+/// Watches for others while limits hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Others {
+    /// When the queue was last short, and drains that have ended since.
+    short_s: Option<f64>,
+    drains: u32,
+    capacity: SlidingMax,
+    starved_since_s: Option<f64>,
+    bins: VecDeque<Bin>,
+    bin_since_s: f64,
+    bin_sum: f64,
+    bin_least_queue_s: f64,
+    bin_count: u32,
+    squeezed_s: Option<f64>,
+}
+
+impl Others {
+    /// Takes a measurement under limits; a round trip of `rtt_s`.
+    pub(super) fn on_measurement(&mut self, now_s: f64, path: &Path, rtt_s: f64) -> Option<Sign> {
+        let queue_s = rtt_s - path.base_s;
+        let theta_s = THETA_S.max(THETA_TARGETS * path.target_s);
+        if queue_s < theta_s || self.short_s.is_none() {
+            self.short_s = Some(now_s);
+            self.drains = 0;
+        }
+        if !path.app_limited && path.idle == 0.0 {
+            self.capacity.push(now_s, path.delivery_bytes_per_s, CAPACITY_MEMORY_S);
+        }
+        self.add_to_bins(now_s, path, queue_s);
+        let mu = self.capacity.value();
+        if mu <= 0.0 {
+            return None;
+        }
+        let is_starved = path.idle == 0.0 && path.recent_bytes_per_s < STARVED_SHARE * mu;
+        if !is_starved {
+            self.starved_since_s = None;
+        }
+        let starved_s = now_s - *self.starved_since_s.get_or_insert(now_s);
+        if is_starved && starved_s > STARVED_S {
+            return Some(Sign::Starved);
+        }
+        if self.age_s(now_s) > self.age_limit_s(path) && self.drains > 0 {
+            return Some(Sign::Standing);
+        }
+        let is_due = self.squeezed_s.is_none_or(|at_s| now_s - at_s > SQUEEZE_EVERY_S);
+        if is_due && self.is_squeezed(mu) {
+            self.squeezed_s = Some(now_s);
+            return Some(Sign::Squeezed);
+        }
+        None
+    }
+
+    /// A drain has ended.
+    pub(super) fn on_drain(&mut self) {
+        self.drains += 1;
+    }
+
+    /// Others seem to have left: what was before says nothing any more.
+    pub(super) fn restart(&mut self) {
+        self.short_s = None;
+        self.drains = 0;
+        self.starved_since_s = None;
+        self.bins.clear();
+        self.bin_count = 0;
+    }
+
+    /// What the bottleneck carries (bytes per second), at least `rate`.
+    pub(super) fn capacity(&self, rate: f64) -> f64 {
+        self.capacity.value().max(rate)
+    }
+
+    fn age_s(&self, now_s: f64) -> f64 {
+        self.short_s.map_or(0.0, |short_s| now_s - short_s)
+    }
+
+    fn age_limit_s(&self, path: &Path) -> f64 {
+        let packets_s = AGE_PACKETS * 1514.0 / self.capacity.value();
+        AGE_S + AGE_BASES * path.base_s + packets_s
+    }
+
+    fn add_to_bins(&mut self, now_s: f64, path: &Path, queue_s: f64) {
+        if path.idle > 0.0 || path.app_limited {
+            self.bins.clear();
+            self.bin_count = 0;
+            return;
+        }
+        if self.bin_count == 0 {
+            (self.bin_since_s, self.bin_sum, self.bin_least_queue_s) = (now_s, 0.0, f64::INFINITY);
+        }
+        self.bin_sum += path.delivery_bytes_per_s;
+        self.bin_count += 1;
+        self.bin_least_queue_s = self.bin_least_queue_s.min(queue_s);
+        if now_s - self.bin_since_s < BIN_S {
+            return;
+        }
+        let bytes_per_s = self.bin_sum / f64::from(self.bin_count);
+        let is_queued = path.standing_s > SQUEEZE_TARGETS * path.target_s;
+        self.bins.push_back(Bin { bytes_per_s, is_queued });
+        if self.bins.len() > BINS {
+            self.bins.pop_front();
+        }
+        self.bin_count = 0;
+    }
+
+    /// The delivery rate declines steadily, as where a flow outside takes ever more: by much beside a queue, or
+    /// by less along a line.
+    fn is_squeezed(&self, mu: f64) -> bool {
+        let rates: Vec<f64> = self.bins.iter().map(|bin| bin.bytes_per_s).collect();
+        let recent = &rates[rates.len().saturating_sub(LINE_BINS)..];
+        if Decline::of(recent).is_some_and(|it| it.is_steady(LINE_FALL * mu, LINE_STRAIGHT)) {
+            return true;
+        }
+        let last = self.bins.iter().rev().take(SQUEEZE_QUEUED);
+        last.filter(|bin| bin.is_queued).count() + 1 >= SQUEEZE_QUEUED
+            && Decline::of(&rates)
+                .is_some_and(|it| it.is_steady(SQUEEZE_FALL * mu, SQUEEZE_STRAIGHT))
+    }
+}
+
+/// How rates have come down from their best level to the last.
+#[derive(Clone, Copy, Debug)]
+struct Decline {
+    fall: f64,
+    /// Largest fall within a second.
+    step: f64,
+    /// Share of the variance that a line explains (0 to 1).
+    straight: f64,
+}
+
+impl Decline {
+    fn of(rates: &[f64]) -> Option<Self> {
+        let level = |rates: &[f64]| rates.iter().sum::<f64>() / LEVEL_BINS as f64;
+        let levels = rates.windows(LEVEL_BINS).map(level).enumerate();
+        let (best, top) = levels.max_by(|one, other| one.1.total_cmp(&other.1))?;
+        let since = &rates[best..];
+        let steps = since.windows(3).map(|rates| rates[0] - rates[2]);
+        Some(Self {
+            fall: top - level(&rates[rates.len() - LEVEL_BINS..]),
+            step: steps.fold(0.0, f64::max),
+            straight: straightness(since),
+        })
+    }
+
+    fn is_steady(&self, fall: f64, straight: f64) -> bool {
+        self.fall > fall && self.straight > straight && self.step < SQUEEZE_STEP * self.fall
+    }
+}
+
+/// Share of the variance of evenly spaced values that a line explains (0 to 1).
+fn straightness(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean_x = (count - 1.0) / 2.0;
+    let mean_y = values.iter().sum::<f64>() / count;
+    let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+    for (index, value) in values.iter().enumerate() {
+        let (x, y) = (index as f64 - mean_x, value - mean_y);
+        xy += x * y;
+        xx += x * x;
+        yy += y * y;
+    }
+    if xx > 0.0 && yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 }
+}

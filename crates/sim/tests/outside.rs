@@ -1,0 +1,182 @@
+//! A bundle beside traffic that is not its own: what fills the buffer is competed with, and nothing else.
+
+use forebay_core::link;
+use forebay_core::random::Streams;
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf, Source};
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
+use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_sim::{Requests, Simulation, Stack};
+
+const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
+const INSIDE: usize = 20;
+/// Time for which a bundle may compete with nobody: 1 % of five minutes.
+const FALSE_S: f64 = 3.0;
+const MS: Duration = Duration::from_millis(1);
+const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
+
+fn at(secs: f64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs_f64(secs)
+}
+
+fn seconds(secs: f64) -> Duration {
+    Duration::from_secs_f64(secs)
+}
+
+fn queue(kind: &str, limit: &str) -> Spec {
+    Spec::named(kind).with("limit", Value::Text(limit.into()))
+}
+
+/// Over the bottleneck, past the bundle.
+fn outside(cc: &str, traffic: Traffic, start: f64, stop: f64) -> Flow {
+    Flow {
+        cc: Spec::named(cc),
+        traffic,
+        start: seconds(start),
+        opened: None,
+        stop: Some(seconds(stop)),
+        data: vec![Hop::Link(0)],
+        back: vec![Hop::Link(1)],
+    }
+}
+
+/// Twenty Cubic flows over 96 Mbit/s, 50 ms and 1200 packets, in as many bundles as there are laws or, without
+/// any, in none, and others outside.
+fn network(laws: &[&str], others: Vec<Flow>, stop: f64) -> Network {
+    let config = link::Config::at_rate(Rate::from_mbit_per_sec(96), 25 * MS);
+    let forward = Link::new("forward", config, queue("fifo", "1200p"));
+    let bundles = laws.iter().enumerate().map(|(index, law)| {
+        let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
+        let mut bundle = Bundle::new(
+            &format!("bundle {index}"),
+            Spec::named(law),
+            queue("sfq", "1200p"),
+            path,
+            back,
+        );
+        bundle.log = true;
+        bundle
+    });
+    let inside = (0..INSIDE * laws.len().max(1)).map(|index| {
+        let data = if laws.is_empty() { Hop::Link(0) } else { Hop::Bundle(index / INSIDE) };
+        let start = 0.5 + 0.01 * index as f64;
+        Flow { data: vec![data], stop: None, ..outside("cubic", GREEDY, start, stop) }
+    });
+    Network {
+        stop: seconds(stop),
+        seed: 1,
+        stack: Stack::LINUX,
+        links: vec![forward, Link::delay("back", 25 * MS)],
+        flows: inside.chain(others).collect(),
+        bundles: bundles.collect(),
+    }
+}
+
+/// Mbit/s that the flows inside receive between `from` and `to`.
+fn goodput(simulation: &mut Simulation, from: f64, to: f64) -> f64 {
+    let mut received = |secs: f64| {
+        simulation.run_until(at(secs));
+        let bytes = (0..INSIDE).map(|flow| simulation.flow_metrics(flow).unwrap().received_bytes);
+        bytes.sum::<u64>() as f64
+    };
+    let (before, after) = (received(from), received(to));
+    (after - before) * 8e-6 / (to - from)
+}
+
+/// The times in which a bundle competes, tests included (seconds).
+fn competing(simulation: &mut Simulation, bundle: usize) -> Vec<(f64, f64)> {
+    let now_s = simulation.now().as_secs_f64();
+    let mut spans: Vec<(f64, f64)> = Vec::new();
+    let mut was = false;
+    for (at, decision) in simulation.bundle_log(bundle).unwrap().decisions() {
+        let is = ["competing", "testing"].contains(&decision.state);
+        match spans.last_mut() {
+            Some(last) if was && !is => last.1 = at.as_secs_f64(),
+            _ if is && !was => spans.push((at.as_secs_f64(), now_s)),
+            _ => {}
+        }
+        was = is;
+    }
+    spans
+}
+
+#[test]
+fn twenty_flows_keep_their_share_beside_others_that_fill_the_buffer() {
+    for (cc, count, least) in [("cubic", 10, 0.8), ("cubic", 1, 0.8), ("newreno", 1, 0.7)] {
+        let others = |_| outside(cc, GREEDY, 15.0, 55.0);
+        let others: Vec<Flow> = (0..count).map(others).collect();
+        let mut without = Simulation::new(network(&[], others.clone(), 70.0)).unwrap();
+        let usual = goodput(&mut without, 30.0, 55.0);
+        for law in LAWS {
+            let mut with = Simulation::new(network(&[law], others.clone(), 70.0)).unwrap();
+            let share = goodput(&mut with, 30.0, 55.0) / usual;
+            with.run_until(at(70.0));
+            let spans = competing(&mut with, 0);
+            let seen = format!("{count} {cc}, {law}: {share:.2} of {usual:.1} Mbit/s, {spans:.1?}");
+            assert!(share >= least, "{seen}");
+            let entered_s = spans.first().map_or(f64::INFINITY, |span| span.0);
+            assert!((15.0..18.0).contains(&entered_s), "{seen}");
+            assert!(spans.iter().all(|span| span.1 < 65.0), "{seen}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_answer_is_not_competed_with() {
+    let stop = 60.0;
+    let rate = Rate::from_mbit_per_sec(32);
+    let cbr = Traffic::Source(Source::Cbr { rate, packet: ByteCount::new(1514) });
+    let cbr = vec![outside("cubic", cbr, 10.0, stop)];
+    let [mut halved, mut longer] = [(); 2].map(|()| network(&["copa"], Vec::new(), stop));
+    let change = |secs: f64| link::Change { at: seconds(secs), ..link::Change::default() };
+    let rate = |mbit| Some(Rate::from_mbit_per_sec(mbit));
+    halved.links[0].config.changes = vec![
+        link::Change { rate: rate(48), ..change(20.0) },
+        link::Change { rate: rate(96), ..change(40.0) },
+    ];
+    longer.links[0].config.changes = vec![
+        link::Change { delay: Some(55 * MS), ..change(20.0) },
+        link::Change { delay: Some(25 * MS), ..change(40.0) },
+    ];
+    let cases = [
+        ("a constant rate outside", network(&["copa"], cbr, stop)),
+        ("half of the rate", halved),
+        ("a longer path", longer),
+        ("two bundles", network(&["copa", "copa"], Vec::new(), stop)),
+    ];
+    for (name, network) in cases {
+        let mut simulation = Simulation::new(&network).unwrap();
+        simulation.run_until(at(stop));
+        for bundle in 0..network.bundles.len() {
+            let spans = competing(&mut simulation, bundle);
+            let sum: f64 = spans.iter().map(|span| span.1 - span.0).sum();
+            assert!(sum <= FALSE_S, "{name}, bundle {bundle}: {spans:.1?}");
+        }
+    }
+}
+
+#[test]
+fn requests_outside_are_not_competed_with() {
+    let stop = 60.0;
+    let plan = RequestPlan {
+        sizes: SizeCdf::builtin("caida").unwrap(),
+        load: Rate::from_mbit_per_sec(60),
+        connections: 1,
+        warm_up: Duration::ZERO,
+        duration: seconds(stop),
+        sampling: Sampling::Stratified,
+    };
+    // Half of the bytes are in answers of more than a megabyte, which last for seconds and do answer.
+    let schedule = Schedule::draw(&plan, &Streams::new(1)).unwrap();
+    let requests = schedule.requests().iter().filter(|it| it.size.as_u64() <= 1_000_000);
+    let requests: Vec<_> = requests.copied().collect();
+    let web = outside("cubic", Traffic::Messages(Opener::Receiver), 0.0, stop);
+    let network = network(&["copa"], vec![Flow { stop: None, ..web }], stop);
+    let mut simulation = Simulation::new(&network).unwrap();
+    let mut driver = Requests::default();
+    driver.add_messages(Duration::ZERO, requests, INSIDE);
+    driver.run_until(&mut simulation, at(stop));
+    let spans = competing(&mut simulation, 0);
+    let sum: f64 = spans.iter().map(|span| span.1 - span.0).sum();
+    assert!(sum <= FALSE_S, "{spans:.1?}");
+}
