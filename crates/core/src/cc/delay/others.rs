@@ -239,3 +239,80 @@ fn straightness(values: &[f64]) -> f64 {
     }
     if xx > 0.0 && yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MU: f64 = 12e6;
+    const STEP_S: f64 = 0.01;
+
+    /// Feeds what is delivered (over mu) and queued (seconds) at times from the start; the first sign, and when.
+    fn sign(
+        others: &mut Others,
+        seconds: f64,
+        share: impl Fn(f64) -> f64,
+        queue_s: impl Fn(f64) -> f64,
+    ) -> Option<(f64, Sign)> {
+        // Before, there has been nobody else.
+        for step in 0..500 {
+            assert_eq!(feed(others, f64::from(step) * STEP_S, 1.0, 0.0), None);
+        }
+        (0..(seconds / STEP_S) as u32).find_map(|step| {
+            let at_s = f64::from(step) * STEP_S;
+            feed(others, 5.0 + at_s, share(at_s), queue_s(at_s)).map(|sign| (at_s, sign))
+        })
+    }
+
+    fn feed(others: &mut Others, now_s: f64, share: f64, queue_s: f64) -> Option<Sign> {
+        let path = Path {
+            dt_s: STEP_S,
+            base_s: 0.05,
+            loop_s: 0.05,
+            standing_s: queue_s,
+            target_s: 0.75e-3,
+            delivery_bytes_per_s: share * MU,
+            recent_bytes_per_s: share * MU,
+            ..Path::default()
+        };
+        others.on_measurement(now_s, &path, path.base_s + queue_s)
+    }
+
+    #[test]
+    fn a_queue_that_stays_is_somebody_elses_once_a_drain_was_tried() {
+        let mut others = Others::default();
+        assert_eq!(sign(&mut others, 10.0, |_| 1.0, |_| 0.05), None);
+        others.on_drain();
+        assert_eq!(feed(&mut others, 15.0, 1.0, 0.05), Some(Sign::Standing));
+        assert_eq!(feed(&mut others, 15.1, 1.0, 0.0), None);
+        others.on_drain();
+        assert_eq!(feed(&mut others, 16.0, 1.0, 0.05), None, "0.9 s are too short");
+        // 0.6 s, 8 x 50 ms and 5000 packets at 96 Mbit/s.
+        assert_eq!(feed(&mut others, 16.8, 1.0, 0.05), Some(Sign::Standing));
+    }
+
+    #[test]
+    fn what_declines_along_a_line_is_taken_by_somebody_else() {
+        let line = |at_s: f64| 1.0 - 0.04 * at_s;
+        let (at_s, sign) = sign(&mut Others::default(), 10.0, line, |_| 1e-3).unwrap();
+        assert_eq!(sign, Sign::Squeezed);
+        assert!((2.5..6.0).contains(&at_s), "{at_s}");
+    }
+
+    #[test]
+    fn a_step_a_wave_and_a_slow_change_are_nobody_elses() {
+        let step = |at_s: f64| if at_s < 3.0 { 1.0 } else { 0.7 };
+        assert_eq!(sign(&mut Others::default(), 20.0, step, |_| 1e-3), None);
+        let wave = |at_s: f64| 0.85 + 0.15 * libm::cos(3.0 * at_s);
+        assert_eq!(sign(&mut Others::default(), 20.0, wave, |_| 1e-3), None);
+        let slow = |at_s: f64| 1.0 - 0.008 * at_s;
+        assert_eq!(sign(&mut Others::default(), 20.0, slow, |_| 1e-3), None);
+    }
+
+    #[test]
+    fn one_who_gets_hardly_anything_starves() {
+        let (at_s, sign) = sign(&mut Others::default(), 10.0, |_| 0.1, |_| 1e-3).unwrap();
+        assert_eq!(sign, Sign::Starved);
+        assert!((2.5..2.6).contains(&at_s), "{at_s}");
+    }
+}
