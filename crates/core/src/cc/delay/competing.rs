@@ -18,7 +18,7 @@
 //! takes what it can get, and U follows D.
 
 use super::others::Sign;
-use super::{DelayControl, DelayLaw, FIRST_LOOPS, Phase};
+use super::{DelayControl, DelayLaw, Phase};
 use crate::cc::estimators::Path;
 
 /// Rate of the release of what waits here over the bottleneck's, and for how long at most (seconds).
@@ -278,6 +278,5 @@ impl<L: DelayLaw> DelayControl<L> {
         self.left_s = Some(self.now_s);
         self.others.restart();
         self.begin(LEAVE_SHARE * bytes_per_s, path);
-        self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
     }
 }
