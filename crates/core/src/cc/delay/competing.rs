@@ -6,7 +6,7 @@
 //! steering ──────────────────────► competing (no limits) ◄──────────────────────┐
 //!     ▲                                │ now and then         what we withhold  │
 //!     │        the queue is gone       ▼                      is made up for    │
-//!     └─────────────────────────── testing (0.85 of what is delivered) ─────────┘
+//!     └────────────────── testing (0.85 of what is delivered) ──────────────────┘
 //! ```
 //! **Test.** For a packet sent at t, with r what was delivered before the test:
 //!
@@ -26,18 +26,25 @@ const RELEASE_SHARE: f64 = 0.5;
 const RELEASE_S: f64 = 2.0;
 /// The same after a test, over what was delivered before it.
 const RETURN_SHARE: f64 = 1.5;
-/// Time before the first test (seconds).
-const FIRST_TEST_S: f64 = 1.5;
 /// Least time of competing (seconds), its growth where others were found again soon after they had left, and
 /// how soon that is.
 const HOLD_S: f64 = 1.0;
 const HOLD_GROWTH: f64 = 4.0;
 const HOLD_MAX_S: f64 = 8.0;
 const AGAIN_S: f64 = 20.0;
-/// Tests begin at whole multiples of this time, which doubles so many times (seconds): bundles that hold each
-/// other in competition, though nobody else is left, then test together.
-const NEXT_TEST_S: f64 = 3.0;
+/// Time before the first test (seconds).
+const FIRST_TEST_S: f64 = 1.5;
+/// Later ones begin at whole multiples of a time: bundles that hold each other in competition, though nobody else
+/// is left, then test together. That of tests where hardly anybody else is left, and how often it doubles (seconds).
+const SOON_S: f64 = 1.25;
+const SOON_DOUBLINGS: u32 = 2;
+/// That of the others.
+const NEXT_TEST_S: f64 = 2.5;
 const NEXT_TEST_DOUBLINGS: u32 = 2;
+/// The same where less than this share of mu is delivered: each test costs much beside many others, and when they
+/// leave what is delivered shows it.
+const SMALL_SHARE: f64 = 0.42;
+const SMALL_DOUBLINGS: u32 = 3;
 /// What is delivered over the same at the last test, from which on a test is due at once.
 const MORE: f64 = 1.3;
 /// What is delivered over mu, from which on there is hardly anybody else.
@@ -76,6 +83,8 @@ pub(super) struct Competing {
     /// No test and no end before.
     hold_until_s: f64,
     next_test_s: f64,
+    /// The same where hardly anybody else is left.
+    next_soon_s: f64,
     /// Tests that others have answered, and those that high rates alone have caused.
     tests: u32,
     high_tests: u32,
@@ -93,6 +102,16 @@ impl Competing {
     pub(super) fn bytes_per_s(&self) -> Option<f64> {
         self.release.map(|(bytes_per_s, _)| bytes_per_s)
     }
+}
+
+/// The first whole multiple of `every_s` that is at least a quarter of it away (seconds).
+fn next_multiple(now_s: f64, every_s: f64) -> f64 {
+    (libm::floor(now_s / every_s + 0.25) + 1.0) * every_s
+}
+
+/// The same for the next test where hardly anybody else is left, after so many of them.
+fn soon_after(now_s: f64, high_tests: u32) -> f64 {
+    next_multiple(now_s, SOON_S * f64::from(1_u32 << high_tests.min(SOON_DOUBLINGS)))
 }
 
 /// A test whether others answer.
@@ -189,6 +208,7 @@ impl<L: DelayLaw> DelayControl<L> {
             release: Some((RELEASE_SHARE * mu, self.now_s + RELEASE_S)),
             hold_until_s: self.now_s + self.hold_s,
             next_test_s: self.now_s + FIRST_TEST_S.max(self.hold_s),
+            next_soon_s: next_multiple(self.now_s + self.hold_s, SOON_S),
             tests: 0,
             high_tests: 0,
             tested_bytes_per_s: f64::INFINITY,
@@ -225,11 +245,13 @@ impl<L: DelayLaw> DelayControl<L> {
         let mean = competing.mean_bytes_per_s;
         let since_test_s = self.now_s - competing.tested_s;
         let is_more = mean > MORE * competing.tested_bytes_per_s && since_test_s > 1.0;
-        let high_wait_s = f64::from(1_u32 << competing.high_tests.min(3));
-        let is_nearly_all =
-            mean > NEARLY_ALL * self.others.capacity(mean) && since_test_s > high_wait_s;
+        let is_soon = self.now_s >= competing.next_soon_s;
+        let is_nearly_all = is_soon && mean > NEARLY_ALL * self.others.capacity(mean);
         if is_nearly_all {
             competing.high_tests += 1;
+        } else if is_soon {
+            competing.next_soon_s = soon_after(self.now_s, competing.high_tests);
+            self.phase = Phase::Competing(competing);
         }
         if is_more || is_nearly_all || self.now_s >= competing.next_test_s {
             competing.release = None;
@@ -255,12 +277,15 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.reason = "others have left";
             }
             Some(Answer::Elastic) => {
-                let doublings = test.competing.tests.min(NEXT_TEST_DOUBLINGS);
-                let every_s = NEXT_TEST_S * f64::from(1_u32 << doublings);
+                let Competing { tests, high_tests, .. } = test.competing;
+                let is_small = test.before < SMALL_SHARE * mu;
+                let doublings = if is_small { SMALL_DOUBLINGS } else { NEXT_TEST_DOUBLINGS };
+                let every_s = NEXT_TEST_S * f64::from(1_u32 << tests.min(doublings));
                 self.phase = Phase::Competing(Competing {
                     release: Some((RETURN_SHARE * test.before, self.now_s + RELEASE_S)),
-                    next_test_s: (libm::floor(self.now_s / every_s + 0.5) + 1.0) * every_s,
-                    tests: test.competing.tests + 1,
+                    next_test_s: next_multiple(self.now_s, every_s),
+                    next_soon_s: soon_after(self.now_s, high_tests),
+                    tests: tests + 1,
                     tested_bytes_per_s: test.before,
                     tested_s: self.now_s,
                     since_s: self.now_s,

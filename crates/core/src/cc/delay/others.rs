@@ -47,6 +47,8 @@ const SQUEEZE_QUEUED: usize = 8;
 const LINE_FALL: f64 = 0.1;
 const LINE_STRAIGHT: f64 = 0.95;
 const LINE_BINS: usize = 12;
+/// Fall in the second half of the line over that in the first: shares that become equal change ever more slowly.
+const LINE_LASTS: f64 = 0.8;
 /// Means that make a level.
 const LEVEL_BINS: usize = 4;
 /// Time between two findings of this kind (seconds).
@@ -186,7 +188,9 @@ impl Others {
     fn is_squeezed(&self, mu: f64) -> bool {
         let rates: Vec<f64> = self.bins.iter().map(|bin| bin.bytes_per_s).collect();
         let recent = &rates[rates.len().saturating_sub(LINE_BINS)..];
-        if Decline::of(recent).is_some_and(|it| it.is_steady(LINE_FALL * mu, LINE_STRAIGHT)) {
+        let is_line =
+            |it: Decline| it.is_steady(LINE_FALL * mu, LINE_STRAIGHT) && it.lasts > LINE_LASTS;
+        if Decline::of(recent).is_some_and(is_line) {
             return true;
         }
         let last = self.bins.iter().rev().take(SQUEEZE_QUEUED);
@@ -204,6 +208,8 @@ struct Decline {
     step: f64,
     /// Share of the variance that a line explains (0 to 1).
     straight: f64,
+    /// Fall in the second half over that in the first.
+    lasts: f64,
 }
 
 impl Decline {
@@ -212,11 +218,14 @@ impl Decline {
         let levels = rates.windows(LEVEL_BINS).map(level).enumerate();
         let (best, top) = levels.max_by(|one, other| one.1.total_cmp(&other.1))?;
         let since = &rates[best..];
+        let halves =
+            [since[0] - since[since.len() / 2], since[since.len() / 2] - since[since.len() - 1]];
         let steps = since.windows(3).map(|rates| rates[0] - rates[2]);
         Some(Self {
             fall: top - level(&rates[rates.len() - LEVEL_BINS..]),
             step: steps.fold(0.0, f64::max),
             straight: straightness(since),
+            lasts: halves[1] / halves[0].max(1.0),
         })
     }
 
