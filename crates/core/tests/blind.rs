@@ -83,8 +83,7 @@ fn mix(number: u64) -> u64 {
 }
 
 fn run(law: &str, case: &Case) -> Outcome {
-    let config =
-        SendboxConfig { min_rate: Some(MIN_RATE), max_rate: None, dry_run: false, seed: 1 };
+    let config = SendboxConfig { min_rate: Some(MIN_RATE), seed: 1, ..SendboxConfig::default() };
     let cc = forebay_core::cc::build(&Spec::named(law), SUPPLIED).unwrap();
     let mut control = Control::new(config, cc);
     let mut departures = DepartureCounters::default();

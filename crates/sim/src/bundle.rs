@@ -20,7 +20,7 @@ use forebay_core::packet::{Ecn, Packet as _};
 use forebay_core::qdisc::{self, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
-use forebay_core::units::{ByteCount, Rate, Ratio, Timestamp};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
 use crate::bundle_log::BundleLog;
 use crate::ended::Ended;
@@ -153,6 +153,7 @@ pub(crate) fn boxes(
         min_rate: bundle.min_rate,
         max_rate: bundle.max_rate,
         dry_run: false,
+        time_of_day: Duration::ZERO,
         seed: streams.stream("control").bits(),
     };
     let session = [random.bits(), random.bits()];

@@ -395,6 +395,7 @@ impl Control {
         }
         self.is_started = true;
         self.cc.init(now, MSS, MSS * 10);
+        self.cc.on_event(now, CongestionEvent::TimeOfDay(self.config.time_of_day));
         if self.config.dry_run {
             self.cc.on_event(now, CongestionEvent::Unenforced);
         }

@@ -53,6 +53,8 @@ pub struct SendboxConfig {
     pub max_rate: Option<Rate>,
     /// The host lets packets leave as they come, and only says what the rate would be.
     pub dry_run: bool,
+    /// The time of day at [`Timestamp::ZERO`]: sendboxes of other sites find by it whether only they are left.
+    pub time_of_day: Duration,
     /// Seed of the bundle's random choices.
     pub seed: u64,
 }

@@ -187,6 +187,8 @@ pub struct DelayControl<L> {
     /// When competing ended, and its least time the last time (seconds).
     left_s: Option<f64>,
     hold_s: f64,
+    /// Time of day over our own (seconds).
+    day_s: f64,
     reason: &'static str,
 }
 
@@ -223,6 +225,7 @@ impl<L: DelayLaw> DelayControl<L> {
             yields: true,
             left_s: None,
             hold_s: 0.0,
+            day_s: 0.0,
             reason: "no measurement yet",
         }
     }
@@ -522,6 +525,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             CongestionEvent::Loss => self.on_flow_loss(false),
             CongestionEvent::Rto => self.on_flow_loss(true),
             CongestionEvent::Unenforced => self.yields = false,
+            CongestionEvent::TimeOfDay(time) => self.day_s = time.as_secs_f64(),
             _ => {}
         }
     }

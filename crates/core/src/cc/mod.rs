@@ -119,6 +119,8 @@ pub enum CongestionEvent {
     FeedbackLost,
     /// The host enforces no limits at all and only tells them: what does not yield to them says nothing.
     Unenforced,
+    /// The time of day at [`Timestamp::ZERO`], which hosts elsewhere agree on.
+    TimeOfDay(Duration),
 }
 
 /// The limits an algorithm sets. What it leaves out, the host derives.

@@ -159,6 +159,7 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
         bytes().prop_map(CongestionEvent::SlowStartEnd),
         Just(CongestionEvent::FeedbackLost),
         Just(CongestionEvent::Unenforced),
+        durations().prop_map(CongestionEvent::TimeOfDay),
         any::<i64>().prop_map(CongestionEvent::RttShift),
         (-50_000_000i64..50_000_000).prop_map(CongestionEvent::RttShift),
     ]
@@ -248,6 +249,7 @@ impl SendboxModel {
             min_rate: Some(Rate::from_mbit_per_sec(1)),
             max_rate: Some(Rate::from_mbit_per_sec(500)),
             dry_run: false,
+            time_of_day: Duration::ZERO,
             seed: 1,
         };
         let now = Timestamp::from_nanos(1_000_000_000);

@@ -457,7 +457,8 @@ impl CongestionControl for Bbr {
             | CongestionEvent::Underused(_)
             | CongestionEvent::Resume(_)
             | CongestionEvent::SlowStartEnd(_)
-            | CongestionEvent::Unenforced => {}
+            | CongestionEvent::Unenforced
+            | CongestionEvent::TimeOfDay(_) => {}
         }
     }
 

@@ -34,7 +34,7 @@ const HOLD_MAX_S: f64 = 8.0;
 const AGAIN_S: f64 = 20.0;
 /// Time before the first test (seconds).
 const FIRST_TEST_S: f64 = 1.5;
-/// Later ones begin at whole multiples of a time: bundles that hold each other in competition, though nobody else
+/// Later ones begin at whole multiples of a time of the day: bundles that hold each other in competition, though nobody else
 /// is left, then test together. That of tests where hardly anybody else is left, and how often it doubles (seconds).
 const SOON_S: f64 = 1.25;
 const SOON_DOUBLINGS: u32 = 2;
@@ -104,14 +104,10 @@ impl Competing {
     }
 }
 
-/// The first whole multiple of `every_s` that is at least a quarter of it away (seconds).
-fn next_multiple(now_s: f64, every_s: f64) -> f64 {
-    (libm::floor(now_s / every_s + 0.25) + 1.0) * every_s
-}
-
-/// The same for the next test where hardly anybody else is left, after so many of them.
-fn soon_after(now_s: f64, high_tests: u32) -> f64 {
-    next_multiple(now_s, SOON_S * f64::from(1_u32 << high_tests.min(SOON_DOUBLINGS)))
+/// The first whole multiple of a time of the day that is at least a quarter of it away, by the clock of `now_s`, at
+/// whose zero it was `day_s` (seconds).
+fn next_multiple(now_s: f64, day_s: f64, every_s: f64) -> f64 {
+    (libm::floor((now_s + day_s) / every_s + 0.25) + 1.0) * every_s - day_s
 }
 
 /// A test whether others answer.
@@ -208,7 +204,7 @@ impl<L: DelayLaw> DelayControl<L> {
             release: Some((RELEASE_SHARE * mu, self.now_s + RELEASE_S)),
             hold_until_s: self.now_s + self.hold_s,
             next_test_s: self.now_s + FIRST_TEST_S.max(self.hold_s),
-            next_soon_s: next_multiple(self.now_s + self.hold_s, SOON_S),
+            next_soon_s: self.soon_after(0),
             tests: 0,
             high_tests: 0,
             tested_bytes_per_s: f64::INFINITY,
@@ -250,7 +246,7 @@ impl<L: DelayLaw> DelayControl<L> {
         if is_nearly_all {
             competing.high_tests += 1;
         } else if is_soon {
-            competing.next_soon_s = soon_after(self.now_s, competing.high_tests);
+            competing.next_soon_s = self.soon_after(competing.high_tests);
             self.phase = Phase::Competing(competing);
         }
         if is_more || is_nearly_all || self.now_s >= competing.next_test_s {
@@ -283,8 +279,8 @@ impl<L: DelayLaw> DelayControl<L> {
                 let every_s = NEXT_TEST_S * f64::from(1_u32 << tests.min(doublings));
                 self.phase = Phase::Competing(Competing {
                     release: Some((RETURN_SHARE * test.before, self.now_s + RELEASE_S)),
-                    next_test_s: next_multiple(self.now_s, every_s),
-                    next_soon_s: soon_after(self.now_s, high_tests),
+                    next_test_s: next_multiple(self.now_s, self.day_s, every_s),
+                    next_soon_s: self.soon_after(high_tests),
                     tests: tests + 1,
                     tested_bytes_per_s: test.before,
                     tested_s: self.now_s,
@@ -298,10 +294,36 @@ impl<L: DelayLaw> DelayControl<L> {
         }
     }
 
+    /// When the next test is due where hardly anybody else is left, after so many of them (seconds).
+    fn soon_after(&self, high_tests: u32) -> f64 {
+        let every_s = SOON_S * f64::from(1_u32 << high_tests.min(SOON_DOUBLINGS));
+        next_multiple(self.now_s, self.day_s, every_s)
+    }
+
     /// Limits hold again.
     fn stop_competing(&mut self, bytes_per_s: f64, path: &Path) {
         self.left_s = Some(self.now_s);
         self.others.restart();
         self.begin(LEAVE_SHARE * bytes_per_s, path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sendboxes whose machines started at different times, and whose last tests ended at different times.
+    #[test]
+    fn bundles_of_different_machines_test_at_the_same_time() {
+        let days_s = [1.8e9 + 0.4, 1.8e9 - 3_333.3];
+        for since_s in [0.1, 2.4, 7.4] {
+            let times = days_s.map(|day_s| {
+                let now_s = 1.8e9 + 5_000.0 + since_s - day_s;
+                let at_s = next_multiple(now_s, day_s, 10.0);
+                assert!((2.5..=12.5).contains(&(at_s - now_s)), "{now_s} {at_s}");
+                at_s + day_s
+            });
+            assert!((times[0] - times[1]).abs() < 1e-3, "{times:?}");
+        }
     }
 }

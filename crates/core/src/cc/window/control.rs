@@ -189,7 +189,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
                 self.window.set_ssthresh(self.window.cwnd);
                 self.law.on_slow_start_end();
             }
-            CongestionEvent::Unenforced => {}
+            CongestionEvent::Unenforced | CongestionEvent::TimeOfDay(_) => {}
         }
     }
 

@@ -124,6 +124,7 @@ impl Bundle {
             min_rate: Some(shaping.min_rate),
             max_rate: shaping.max_rate,
             dry_run: mode.dry_run,
+            time_of_day: clock::time_of_day(),
             seed: streams.stream("control").bits(),
         };
         let cc = cc::build(&shaping.cc, SUPPLIED)?;
