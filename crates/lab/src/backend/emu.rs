@@ -278,6 +278,7 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
         delay_ns: ns(link.delay),
         loss: link.loss,
         message_loss: link.message_loss,
+        jitter_ns: ns(link.jitter),
         reorder: link.reorder,
         reorder_packets: link.reorder_packets,
         qdisc: link.qdisc.clone(),

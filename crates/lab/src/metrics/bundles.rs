@@ -2,7 +2,8 @@
 //!
 //! The truth comes from the link emulator's own logs only, matched by the identity of the boundary
 //! packet. Its RTT is the propagation delay there and back, the packet's sojourn at the bottleneck,
-//! and what a packet entering the return link at that moment waited there. Its rate is the bytes of
+//! and what a packet entering the return link at that moment waited there. Where a link has jitter, propagation
+//! there is what the packet took, and back what it takes at least. Its rate is the bytes of
 //! the pair of sites that left the bottleneck between the two boundaries, over the time between
 //! their departures.
 //!
@@ -107,8 +108,11 @@ fn links<'a>(experiment: &'a Experiment, bundle: &Bundle) -> (&'a Link, &'a Link
 }
 
 fn true_rtt_ms(boundary: &Boundary, (there, back): (&Link, &Link)) -> f64 {
-    let delay = there.delay_at(Duration::from_nanos(boundary.departed_ns))
-        + back.delay_at(Duration::from_nanos(boundary.released_ns));
+    let forth = match there.jitter.is_zero() {
+        true => there.delay_at(Duration::from_nanos(boundary.departed_ns)),
+        false => Duration::from_nanos(boundary.released_ns.saturating_sub(boundary.departed_ns)),
+    };
+    let delay = forth + back.delay_at(Duration::from_nanos(boundary.released_ns));
     delay.as_secs_f64() * 1e3 + (boundary.sojourn_ns + boundary.waited_ns) as f64 / 1e6
 }
 
