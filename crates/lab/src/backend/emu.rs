@@ -520,8 +520,13 @@ impl Since {
 }
 
 fn link_row(link: LinkRecord, started_ns: u64) -> LinkRow {
-    let reasons =
-        |[overlimit, codel, early, forced]: [u64; 4]| ByReason { overlimit, codel, early, forced };
+    let reasons = |[overlimit, codel, early, forced, policed]: [u64; 5]| ByReason {
+        overlimit,
+        codel,
+        early,
+        forced,
+        policed,
+    };
     let (drops, marks) = (reasons(link.drops_by_reason), reasons(link.marks_by_reason));
     LinkRow {
         name: link.name,

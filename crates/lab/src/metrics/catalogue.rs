@@ -171,6 +171,8 @@ pub static CATALOGUE: &[Entry] = &[
         "dropped by PIE's or RED's draw, whole run"),
     entry("drops_forced_packets", "link", "packets", Mean,
         "dropped above RED's upper threshold, whole run"),
+    entry("drops_policed_packets", "link", "packets", Mean,
+        "dropped by a policer for want of tokens, whole run"),
     entry("marks_codel_packets", "link", "packets", Mean, "marked by CoDel's law, whole run"),
     entry("marks_early_packets", "link", "packets", Mean,
         "marked by PIE's or RED's draw, whole run"),

@@ -100,6 +100,11 @@ pub fn specs() -> Vec<Spec> {
     }
     let headdrop = named("sfq").with("headdrop", Value::Bool(true)).with("limit", text("20ms"));
     specs.push(named("prio").with("bands", bands(&[&headdrop, &named("fifo")])));
+    let policer = named("policer").with("rate", text("10Mbit/s"));
+    specs.extend([
+        policer.clone().with("burst", text("10KB")),
+        policer.with("burst", text("2ms")).with("inner", Value::Spec(codel)),
+    ]);
     specs
 }
 
