@@ -222,6 +222,8 @@ pub static CATALOGUE: &[Entry] = &[
     entry("rate_p95_mbps", "bundle", "Mbit/s", Mean, "exceeded 5 % of the time"),
     entry("rate_max_mbps", "bundle", "Mbit/s", Max, "highest rate of the shaper"),
     entry("shaped_share", "bundle", "", Mean, "share of the time with a rate in force, and decisions of the sendbox"),
+    entry("competing_share", "bundle", "", Mean,
+        "share of the time in which the bundle competes with traffic outside it, tests included"),
     entry("slowdown_p50_over_status_quo", "arm", "", Mean,
         "median slowdown over that of status_quo"),
     entry("slowdown_p99_over_status_quo", "arm", "", Mean, "the same of the 99th percentile"),
