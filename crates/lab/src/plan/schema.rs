@@ -271,7 +271,7 @@ pub static REQUESTS: Section = Section {
         key("kind", "\"requests\"", "", "the kind of traffic"),
         key(
             "sizes",
-            "a size CDF of forebay (\"caida\", \"mixed\"), the path of one, relative to \
+            "a size CDF of forebay (\"caida\", \"caida_1mb\", \"mixed\"), the path of one, relative to \
              the plan, or one size such as \"10KB\"",
             "",
             "sizes of the answers",
