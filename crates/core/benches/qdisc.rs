@@ -18,7 +18,7 @@ fn default_spec(kind: &str) -> Spec {
     let spec = Spec::named(kind);
     match kind {
         // Never the bottleneck: a packet of 1514 bytes is due every 121 ns, one leaves every us.
-        "shaper" => spec.with("rate", Value::Text("100Gbit/s".into())),
+        "shaper" | "policer" => spec.with("rate", Value::Text("100Gbit/s".into())),
         // Its average stays below: nothing is dropped of what this bench keeps standing.
         "red" => {
             let thresholds = [("min_th", "800p"), ("max_th", "900p")];

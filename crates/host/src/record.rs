@@ -152,12 +152,12 @@ pub struct LinkRecord {
     /// Packets that the queue marked instead.
     #[serde(default)]
     pub marks_queue: u64,
-    /// The dropped packets by reason: limit, CoDel, drawn early, forced.
+    /// The dropped packets by reason: limit, CoDel, drawn early, forced, policed.
     #[serde(default)]
-    pub drops_by_reason: [u64; 4],
+    pub drops_by_reason: [u64; 5],
     /// The marked packets, likewise.
     #[serde(default)]
-    pub marks_by_reason: [u64; 4],
+    pub marks_by_reason: [u64; 5],
     /// Packets lost on purpose.
     pub drops_loss: u64,
     /// Packets lost by the emulator itself (a full ring): must be zero in a valid run.

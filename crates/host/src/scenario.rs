@@ -236,6 +236,9 @@ pub struct LinkSpec {
     pub trace: Option<PathBuf>,
     /// One-way propagation delay (ns).
     pub delay_ns: u64,
+    /// Each packet takes up to so much longer, in order (ns).
+    #[serde(default)]
+    pub jitter_ns: u64,
     /// Probability that a packet is lost before the queue.
     pub loss: f64,
     /// Probability that a message from one box to the other is lost before the queue, beside

@@ -150,12 +150,13 @@ pub struct LinkRow {
 }
 
 /// Packets that a queue dropped and marked over the whole run, by reason, under the names of the catalogue.
-pub fn by_reason(drops: ByReason, marks: ByReason) -> [(&'static str, f64); 7] {
+pub fn by_reason(drops: ByReason, marks: ByReason) -> [(&'static str, f64); 8] {
     [
         ("drops_overlimit_packets", drops.overlimit),
         ("drops_codel_packets", drops.codel),
         ("drops_early_packets", drops.early),
         ("drops_forced_packets", drops.forced),
+        ("drops_policed_packets", drops.policed),
         ("marks_codel_packets", marks.codel),
         ("marks_early_packets", marks.early),
         ("marks_forced_packets", marks.forced),

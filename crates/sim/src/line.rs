@@ -65,8 +65,21 @@ impl Line {
     }
 
     /// Takes a packet; returns when it comes to the end of the link.
+    #[inline]
     pub fn push(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Timestamp {
-        let mut due = after(now, self.delay_ns + access_ns(&packet, self.ack_access_ps));
+        self.push_late(now, 0, packet, events)
+    }
+
+    /// The same of a packet that takes `late_ns` longer than the delay.
+    pub fn push_late(
+        &mut self,
+        now: Timestamp,
+        late_ns: u64,
+        packet: Packet,
+        events: &mut Events,
+    ) -> Timestamp {
+        let delay_ns = self.delay_ns + late_ns + access_ns(&packet, self.ack_access_ps);
+        let mut due = after(now, delay_ns);
         if due < self.latest && self.overtakes {
             self.insert(packet.queued_at(due.as_nanos()));
         } else {

@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 
+use forebay_core::link::Jitter;
 use forebay_core::packet::Packet as _;
 use forebay_core::qdisc::{self, Backlog, Fifo, Qdisc};
 use forebay_core::random::{Stream, Streams};
@@ -85,6 +86,26 @@ impl Losses {
     }
 }
 
+/// Jitter of a link: it makes packets late, and those behind them wait.
+struct InOrder {
+    jitter: Jitter,
+    /// When the last packet begins the delay proper.
+    latest: Timestamp,
+}
+
+impl InOrder {
+    /// As `config` says; `None` if it has none.
+    fn new(config: &forebay_core::link::Config, streams: &Streams) -> Option<Self> {
+        let jitter = Jitter::new(config.jitter, streams);
+        (!config.jitter.is_zero()).then_some(Self { jitter, latest: Timestamp::ZERO })
+    }
+
+    fn draw_ns(&mut self, now: Timestamp) -> u64 {
+        self.latest = self.latest.max(now + self.jitter.draw());
+        nanos_between(now, self.latest)
+    }
+}
+
 /// What happened on a link so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
@@ -120,6 +141,7 @@ pub(crate) struct Link {
     losses: Losses,
     message_losses: Losses,
     reorder: Option<Box<Reorder>>,
+    jitter: Option<Box<InOrder>>,
     ended: Ended,
     length: Integral,
     max_length: u64,
@@ -172,6 +194,7 @@ impl Link {
             losses,
             message_losses,
             reorder: Reorder::new(config, Event::Held(index), streams).map(Box::new),
+            jitter: InOrder::new(config, streams).map(Box::new),
             ended: Ended { log: link.log.then(PacketLog::default), ..Ended::default() },
             length: Integral::NONE,
             max_length: 0,
@@ -261,7 +284,12 @@ impl Link {
 
     /// What departs goes through [`Link::reorder`] and [`Link::on_release`].
     pub fn is_watched(&self) -> bool {
-        self.reorder.is_some() || self.ended.log.is_some()
+        self.reorder.is_some() || self.jitter.is_some() || self.ended.log.is_some()
+    }
+
+    /// How much longer than the delay a packet takes that begins its way at `now` (ns).
+    pub fn jitter_ns(&mut self, now: Timestamp) -> u64 {
+        self.jitter.as_mut().map_or(0, |jitter| jitter.draw_ns(now))
     }
 
     /// Where packets that have departed are held back, if they are.

@@ -282,6 +282,7 @@ impl Link {
         config.service == link::Service::Unlimited
             && is_lossless
             && config.reorder == Ratio::ZERO
+            && config.jitter.is_zero()
             && !self.log
             && !config.changes.iter().any(sets_more)
             && self.walks.iter().all(|walk| walk.property == Property::Delay)

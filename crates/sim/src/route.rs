@@ -165,7 +165,8 @@ impl Routes {
                     }
                     let is_unlimited =
                         link.config.service == forebay_core::link::Service::Unlimited;
-                    let is_instant = extra_ns == 0 && delay_ns == 0 && link.is_constant();
+                    let is_constant = link.is_constant() && link.config.jitter.is_zero();
+                    let is_instant = extra_ns == 0 && delay_ns == 0 && is_constant;
                     if is_unlimited || !is_instant {
                         step = self.line(network, Some(number), extra_ns, step);
                     }

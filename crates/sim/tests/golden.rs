@@ -68,6 +68,9 @@ fn of_discipline(stack: Stack, name: &str) -> Network {
             let bands = vec![Value::Spec(queue("fifo", "50p")), Value::Text("sfq".into())];
             Spec::named("prio").with("bands", Value::List(bands))
         }
+        "policer" => Spec::named("policer")
+            .with("rate", Value::Text("6Mbit/s".into()))
+            .with("inner", Value::Spec(queue("drr", "50p"))),
         "shaper" => Spec::named("shaper")
             .with("rate", Value::Text("6Mbit/s".into()))
             .with("inner", Value::Spec(queue("drr", "50p"))),

@@ -140,6 +140,7 @@ impl Forward {
             rate_bps: self.rate.map(Rate::as_bits_per_sec),
             trace: self.trace,
             delay_ns: nanos(self.delay),
+            jitter_ns: 0,
             loss: self.loss.as_f64(),
             message_loss: 0.0,
             reorder: self.reorder.as_f64(),

@@ -166,6 +166,7 @@ fn link() -> LinkSpec {
         rate_bps: Some(24_000_000),
         trace: None,
         delay_ns: 20_000_000,
+        jitter_ns: 0,
         loss: 0.0,
         message_loss: 0.0,
         reorder: 0.0,

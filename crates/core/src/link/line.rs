@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::Delivery;
+use crate::random::{Stream, Streams};
 use crate::units::{Duration, Timestamp};
 
 /// Longest time that a packet is held back when too few packets come to overtake it: half of
@@ -10,9 +11,33 @@ use crate::units::{Duration, Timestamp};
 /// late but not mistaken for a lost one by that timer.
 pub const MAX_HOLD: Duration = Duration::from_millis(100);
 
+/// How much longer than the delay each packet takes: uniform from zero to a most.
+#[derive(Clone, Debug)]
+pub struct Jitter {
+    most: Duration,
+    stream: Stream,
+}
+
+impl Jitter {
+    /// Up to `most`, from the stream `jitter` of `streams`; of zero nothing is drawn.
+    pub fn new(most: Duration, streams: &Streams) -> Self {
+        Self { most, stream: streams.stream("jitter") }
+    }
+
+    /// That of the next packet.
+    pub fn draw(&mut self) -> Duration {
+        if self.most.is_zero() {
+            return Duration::ZERO;
+        }
+        let most = u64::try_from(self.most.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.stream.below(most.saturating_add(1)))
+    }
+}
+
 /// Packets under way, released in order of their due times.
 pub(super) struct DelayLine<P> {
     delay: Duration,
+    jitter: Jitter,
     /// Overtaken by this many packets, a held packet goes on.
     overtakers: u64,
     /// In order of due time.
@@ -33,9 +58,10 @@ struct Held<P> {
 }
 
 impl<P> DelayLine<P> {
-    pub(super) fn new(delay: Duration, overtakers: u64) -> Self {
+    pub(super) fn new(delay: Duration, jitter: Jitter, overtakers: u64) -> Self {
         Self {
             delay,
+            jitter,
             overtakers,
             moving: VecDeque::new(),
             held: VecDeque::new(),
@@ -49,14 +75,15 @@ impl<P> DelayLine<P> {
         self.delay = delay;
     }
 
-    /// When a packet that departs at `departed` will be due unless it is held.
+    /// When a packet that departs at `departed` will be due, without its jitter and unless it is held.
     pub(super) fn due(&self, departed: Timestamp) -> Timestamp {
         (departed + self.delay).max(self.last_due)
     }
 
     /// Takes a packet at its `departed` time; `hold` asks for it to be overtaken.
     pub(super) fn push(&mut self, mut packet: Delivery<P>, hold: bool) {
-        let due = self.due(packet.departed);
+        let late = self.jitter.draw();
+        let due = self.due(packet.departed + late);
         self.last_due = due;
         self.expire(due);
         packet.due = due;

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 pub use self::generate::{OPPORTUNITIES_MAX, PoissonTrace};
 use self::line::DelayLine;
-pub use self::line::MAX_HOLD;
+pub use self::line::{Jitter, MAX_HOLD};
 pub use self::server::{Server, Service};
 pub use self::trace::{OPPORTUNITY, Trace};
 use crate::packet::{Ecn, Packet};
@@ -38,6 +38,9 @@ pub struct Config {
     pub service: Service,
     /// Propagation delay.
     pub delay: Duration,
+    /// Each packet takes up to so much longer, by a draw of its own; it waits for those before it, so that
+    /// nothing is overtaken.
+    pub jitter: Duration,
     /// Share of the packets that are lost before the queue.
     pub loss: Ratio,
     /// Share of the packets that are held back behind the queue ...
@@ -68,6 +71,7 @@ impl Config {
         Self {
             service: Service::Rate(rate),
             delay,
+            jitter: Duration::ZERO,
             loss: Ratio::ZERO,
             reorder: Ratio::ZERO,
             reorder_packets: 0,
@@ -215,7 +219,7 @@ pub struct Link<P, Q> {
 
 impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     /// A link over `qdisc` whose changes and trace count from `start`. Packets pass before `start`
-    /// as well. Randomness comes from the streams `loss` and `reorder` of `streams`.
+    /// as well. Randomness comes from the streams `loss`, `reorder` and `jitter` of `streams`.
     pub fn new(
         config: Config,
         mut qdisc: Q,
@@ -224,10 +228,11 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     ) -> Result<Self, SpecError> {
         config.check()?;
         qdisc.set_service_rate(config.service.rate());
+        let jitter = Jitter::new(config.jitter, streams);
         Ok(Self {
             qdisc,
             server: Server::new(config.service, start),
-            line: DelayLine::new(config.delay, u64::from(config.reorder_packets)),
+            line: DelayLine::new(config.delay, jitter, u64::from(config.reorder_packets)),
             sending: None,
             backlogged: false,
             ask_at: None,
@@ -325,7 +330,8 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         self.now
     }
 
-    /// When to poll next: no packet reaches the far end before. `None`: not before an offer.
+    /// When to poll next: no packet reaches the far end before, though with jitter perhaps none does then.
+    /// `None`: not before an offer.
     pub fn next_timer(&self) -> Option<Timestamp> {
         let departure = self.next_departure().map(|at| self.line.due(at));
         // A change before the next departure may make that packet due earlier.

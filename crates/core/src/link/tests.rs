@@ -136,7 +136,9 @@ fn every_discipline_sees_virtual_time_however_late_the_host_is() {
         let run = |poll_share: f64| {
             let streams = Streams::new(7);
             let [mut arrivals, mut polls] = ["arrivals", "polls"].map(|name| streams.stream(name));
-            let config = Config { loss: share, reorder: share, reorder_packets: 2, ..slow(20) };
+            let jitter = Duration::from_millis(3);
+            let config =
+                Config { loss: share, reorder: share, reorder_packets: 2, jitter, ..slow(20) };
             let queue = crate::qdisc::build(&spec).unwrap();
             let mut link = Link::new(config, queue, Timestamp::ZERO, &streams).unwrap();
             let (mut out, mut gone) = (Vec::new(), Vec::new());
@@ -301,6 +303,29 @@ fn loss_comes_before_the_queue_at_its_share_and_repeats() {
     assert!(lost.len().abs_diff(1_000) < 150, "{}", lost.len());
     assert_eq!(lost, run(1));
     assert_ne!(lost, run(2));
+}
+
+#[test]
+fn jitter_makes_packets_late_and_none_overtakes() {
+    let run = |gap_us: u64| {
+        let config = Config { jitter: Duration::from_millis(5), ..slow(10) };
+        let mut link = link(config, 10_000);
+        for n in 0..2_000 {
+            link.offer(us(n * gap_us), Sized(PACKET), &mut ignore);
+        }
+        let out = drain(&mut link, us(100_000_000));
+        assert!(out.iter().map(|(number, ..)| *number).eq(0..2_000));
+        out.iter().map(|(_, departed, due)| due - departed - 10_000).collect::<Vec<u64>>()
+    };
+    // Nobody waits for a packet that came 5 ms before: uniform, mean 2.5 ms, as exact as 2000 draws are.
+    let apart = run(6_000);
+    assert!(apart.iter().all(|late| *late <= 5_000));
+    let mean = apart.iter().sum::<u64>() / 2_000;
+    assert!((2_400..=2_600).contains(&mean), "{mean}");
+    // Each of a row waits for the latest of those before it, and for no more than the most.
+    let in_a_row = run(1_000);
+    assert!(in_a_row.iter().zip(&apart).all(|(late, own)| (*own..=5_000).contains(late)));
+    assert!(in_a_row.windows(2).all(|pair| pair[1] + 1_000 >= pair[0]));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod limit;
 mod longest;
 mod params;
 mod pie;
+mod policer;
 mod pool;
 mod prio;
 mod red;
@@ -34,6 +35,7 @@ pub use fifo::Fifo;
 pub use fq_codel::{FqCodel, FqCodelParams};
 pub use limit::FLOOR_PACKETS;
 pub use pie::{Pie, PieParams};
+pub use policer::Policer;
 pub use prio::Prio;
 pub use red::{Red, RedParams};
 pub use sfq::{Sfq, SfqParams};
@@ -50,6 +52,8 @@ pub enum DropReason {
     Early,
     /// RED's average length was above its upper threshold.
     Forced,
+    /// A policer had too few tokens.
+    Policed,
 }
 
 /// Packets counted by [`DropReason`].
@@ -63,6 +67,8 @@ pub struct ByReason {
     pub early: u64,
     /// Of [`DropReason::Forced`].
     pub forced: u64,
+    /// Of [`DropReason::Policed`].
+    pub policed: u64,
 }
 
 impl ByReason {
@@ -73,13 +79,14 @@ impl ByReason {
             DropReason::Codel => &mut self.codel,
             DropReason::Early => &mut self.early,
             DropReason::Forced => &mut self.forced,
+            DropReason::Policed => &mut self.policed,
         };
         *count += 1;
     }
 
     /// For whatever reason.
     pub fn total(self) -> u64 {
-        self.overlimit + self.codel + self.early + self.forced
+        self.overlimit + self.codel + self.early + self.forced + self.policed
     }
 }
 
@@ -209,6 +216,7 @@ pub const DISCIPLINES: &[Discipline] = &[
     red::DISCIPLINE,
     prio::DISCIPLINE,
     shaper::DISCIPLINE,
+    policer::DISCIPLINE,
 ];
 
 /// How deep disciplines may be nested: a shaper over prio over a shaper over a queue is 4.
@@ -240,6 +248,9 @@ pub fn check_without_rate(spec: &Spec) -> Result<(), SpecError> {
         let allowed =
             "packets or bytes, such as \"1200p\" or \"1800KB\": no constant rate, no limit in time";
         return Err(SpecError::new("limit", &alloc::format!("{limit}"), allowed));
+    }
+    if let Some(inner) = spec.nested("inner")? {
+        check_without_rate(&inner).map_err(|error| error.within("inner"))?;
     }
     for (index, band) in spec.nested_list("bands")?.into_iter().flatten().enumerate() {
         let within = |error: SpecError| error.within(&alloc::format!("bands[{index}]"));
@@ -297,13 +308,18 @@ fn build_nested<P: Packet + Send + 'static>(
         "pie" => Box::new(Pie::from_spec(spec)?),
         "red" => Box::new(Red::from_spec(spec)?),
         "prio" => Box::new(Prio::new(build_bands(spec, levels)?)),
-        "shaper" => {
-            let inner = params::given(spec, "inner", spec.nested("inner"))?;
-            let inner = build_nested(&inner, levels - 1).map_err(|error| error.within("inner"))?;
-            Box::new(Shaper::from_spec(spec, inner)?)
-        }
+        "shaper" => Box::new(Shaper::from_spec(spec, build_inner(spec, levels)?)?),
+        "policer" => Box::new(Policer::from_spec(spec, build_inner(spec, levels)?)?),
         name => unreachable!("{name} is registered but cannot be built"),
     })
+}
+
+fn build_inner<P: Packet + Send + 'static>(
+    spec: &Spec,
+    levels: usize,
+) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
+    let inner = params::given(spec, "inner", spec.nested("inner"))?;
+    build_nested(&inner, levels - 1).map_err(|error| error.within("inner"))
 }
 
 fn build_bands<P: Packet + Send + 'static>(

@@ -50,7 +50,7 @@ const STEP: Duration = Duration::from_millis(1);
 /// Credit in units of bits x ns/s for a byte.
 const CREDIT_PER_BYTE: i128 = 8 * 1_000_000_000;
 /// A rate that takes a day for one packet is a mistake, and so is one that no device has.
-const RATE_ALLOWED: &str = "a rate, 1kbit/s to 1Tbit/s";
+pub(super) const RATE_ALLOWED: &str = "a rate, 1kbit/s to 1Tbit/s";
 const RATE_MIN: Rate = Rate::from_bits_per_sec(1_000);
 const RATE_MAX: Rate = Rate::from_mbit_per_sec(1_000_000);
 /// Largest burst in time or bytes.
@@ -155,7 +155,7 @@ fn burst(spec: &Spec) -> Result<Burst, SpecError> {
     if is_allowed { Ok(burst) } else { Err(params::refused(spec, "burst", BURST_ALLOWED)) }
 }
 
-fn rate(spec: &Spec) -> Result<Rate, SpecError> {
+pub(super) fn rate(spec: &Spec) -> Result<Rate, SpecError> {
     let rate = params::given(spec, "rate", spec.rate("rate"))?;
     if (RATE_MIN..=RATE_MAX).contains(&rate) {
         Ok(rate)
@@ -164,12 +164,12 @@ fn rate(spec: &Spec) -> Result<Rate, SpecError> {
     }
 }
 
-fn credit_of(bytes: ByteCount) -> i128 {
+pub(super) fn credit_of(bytes: ByteCount) -> i128 {
     i128::from(bytes.as_u64()) * CREDIT_PER_BYTE
 }
 
 /// Exact for any u64 of bits/s and of ns.
-fn rate_times(rate: Rate, time: Duration) -> u128 {
+pub(super) fn rate_times(rate: Rate, time: Duration) -> u128 {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     u128::from(rate.as_bits_per_sec()) * u128::from(nanos)
 }

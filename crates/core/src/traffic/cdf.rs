@@ -26,9 +26,11 @@ struct Point {
 }
 
 impl SizeCdf {
-    /// The distributions that come with the program, by name: those of the Bundler evaluation.
-    pub const BUILTIN: [(&str, &str); 2] = [
+    /// The distributions that come with the program, by name: those of the Bundler evaluation, and one of them
+    /// without large sizes.
+    pub const BUILTIN: [(&str, &str); 3] = [
         ("caida", include_str!("../../../../traces/caida.cdf")),
+        ("caida_1mb", include_str!("../../../../traces/caida_1mb.cdf")),
         ("mixed", include_str!("../../../../traces/mixed.cdf")),
     ];
 
@@ -117,6 +119,7 @@ mod tests {
     fn the_published_distributions_have_their_means() {
         let mean = |name| SizeCdf::builtin(name).unwrap().mean_bytes();
         assert!((mean("caida") - 21_025.0).abs() < 1e-6);
+        assert!((mean("caida_1mb") - 9_125.0).abs() < 1e-6);
         assert!((mean("mixed") - 52_500.0).abs() < 1e-6);
         assert_eq!(SizeCdf::builtin("other"), None);
     }

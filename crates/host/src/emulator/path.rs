@@ -195,6 +195,7 @@ fn config(spec: &LinkSpec) -> Result<Config, Refusal> {
     Ok(Config {
         service,
         delay: Duration::from_nanos(spec.delay_ns),
+        jitter: Duration::from_nanos(spec.jitter_ns),
         loss: ratio("loss", spec.loss).map_err(Refusal::Spec)?,
         reorder: ratio("reorder", spec.reorder).map_err(Refusal::Spec)?,
         reorder_packets: spec.reorder_packets,
@@ -240,6 +241,7 @@ mod tests {
             rate_bps: Some(1_000_000),
             trace: None,
             delay_ns: 0,
+            jitter_ns: 0,
             loss: 0.0,
             message_loss: 0.0,
             reorder: 0.0,

@@ -197,6 +197,7 @@ fn link(rate_mbit: Option<u64>, delay_ms: u64, limit: &str) -> LinkSpec {
         rate_bps: rate_mbit.map(|mbit| mbit * 1_000_000),
         trace: None,
         delay_ns: delay_ms * 1_000_000,
+        jitter_ns: 0,
         loss: 0.0,
         message_loss: 0.0,
         reorder: 0.0,

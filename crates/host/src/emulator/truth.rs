@@ -220,8 +220,8 @@ impl Truth {
     }
 }
 
-fn reasons(packets: ByReason) -> [u64; 4] {
-    [packets.overlimit, packets.codel, packets.early, packets.forced]
+fn reasons(packets: ByReason) -> [u64; 5] {
+    [packets.overlimit, packets.codel, packets.early, packets.forced, packets.policed]
 }
 
 /// Achieved over configured rate of a backlogged link: between two packets that departed one after

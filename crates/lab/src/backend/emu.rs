@@ -278,6 +278,7 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
         delay_ns: ns(link.delay),
         loss: link.loss,
         message_loss: link.message_loss,
+        jitter_ns: ns(link.jitter),
         reorder: link.reorder,
         reorder_packets: link.reorder_packets,
         qdisc: link.qdisc.clone(),
@@ -519,8 +520,13 @@ impl Since {
 }
 
 fn link_row(link: LinkRecord, started_ns: u64) -> LinkRow {
-    let reasons =
-        |[overlimit, codel, early, forced]: [u64; 4]| ByReason { overlimit, codel, early, forced };
+    let reasons = |[overlimit, codel, early, forced, policed]: [u64; 5]| ByReason {
+        overlimit,
+        codel,
+        early,
+        forced,
+        policed,
+    };
     let (drops, marks) = (reasons(link.drops_by_reason), reasons(link.marks_by_reason));
     LinkRow {
         name: link.name,

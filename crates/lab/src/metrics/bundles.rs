@@ -2,7 +2,8 @@
 //!
 //! The truth comes from the link emulator's own logs only, matched by the identity of the boundary
 //! packet. Its RTT is the propagation delay there and back, the packet's sojourn at the bottleneck,
-//! and what a packet entering the return link at that moment waited there. Its rate is the bytes of
+//! and what a packet entering the return link at that moment waited there. Where a link has jitter, propagation
+//! there is what the packet took, and back what it takes at least. Its rate is the bytes of
 //! the pair of sites that left the bottleneck between the two boundaries, over the time between
 //! their departures.
 //!
@@ -107,8 +108,11 @@ fn links<'a>(experiment: &'a Experiment, bundle: &Bundle) -> (&'a Link, &'a Link
 }
 
 fn true_rtt_ms(boundary: &Boundary, (there, back): (&Link, &Link)) -> f64 {
-    let delay = there.delay_at(Duration::from_nanos(boundary.departed_ns))
-        + back.delay_at(Duration::from_nanos(boundary.released_ns));
+    let forth = match there.jitter.is_zero() {
+        true => there.delay_at(Duration::from_nanos(boundary.departed_ns)),
+        false => Duration::from_nanos(boundary.released_ns.saturating_sub(boundary.departed_ns)),
+    };
+    let delay = forth + back.delay_at(Duration::from_nanos(boundary.released_ns));
     delay.as_secs_f64() * 1e3 + (boundary.sojourn_ns + boundary.waited_ns) as f64 / 1e6
 }
 
@@ -201,17 +205,65 @@ fn control(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
         before.into_iter().chain(decisions).map(|decision| decision.state.as_str()).collect();
     let transitions = states.windows(2).filter(|pair| pair[0] != pair[1]).count();
     metrics.put("transitions", Some(transitions as f64));
-    metrics.put("shaped_share", shaped(row).mean(from, to));
+    metrics.put("shaped_share", times(row, |it| it.rate_bps.is_some()).mean(from, to));
+    metrics.put("competing_share", times(row, competes).mean(from, to));
     shaper_rate(row, from, to, metrics);
 }
 
-/// 1 while a rate was in force, 0 otherwise: also once a sendbox that is not heard of any more cannot
-/// have had one.
-fn shaped(row: &BundleRow) -> Timeline {
+/// A bundle that competes with traffic outside it, which has been found to fill the bottleneck's buffer: what
+/// hosts send passes through, but for the tests whether the others are still there.
+fn competes(decision: &DecisionRow) -> bool {
+    is_competing(&decision.state)
+}
+
+/// Whether this is the state of a bundle that competes.
+fn is_competing(state: &str) -> bool {
+    ["competing", "testing"].contains(&state)
+}
+
+/// A change of a bundle's state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transition {
+    /// The bundle.
+    pub bundle: String,
+    /// When (s since the start of the run).
+    pub at_s: f64,
+    /// The state that begins.
+    pub state: String,
+    /// What it was begun for.
+    pub reason: String,
+}
+
+impl Transition {
+    /// Whether the bundle competes from now on.
+    pub fn is_competing(&self) -> bool {
+        is_competing(&self.state)
+    }
+}
+
+/// Every change of a bundle's state, its first one included.
+pub fn transitions(row: &BundleRow) -> Vec<Transition> {
+    let mut all: Vec<Transition> = Vec::new();
+    for decision in &row.decisions {
+        if all.last().is_none_or(|last| last.state != decision.state) {
+            all.push(Transition {
+                bundle: row.name.clone(),
+                at_s: decision.at_ns as f64 / 1e9,
+                state: decision.state.clone(),
+                reason: decision.reason.clone(),
+            });
+        }
+    }
+    all
+}
+
+/// 1 while the decision in force `is` so, 0 otherwise: also once a sendbox is not heard of any more, which
+/// cannot have one in force.
+fn times(row: &BundleRow, is: impl Fn(&DecisionRow) -> bool) -> Timeline {
     let mut steps = Vec::new();
     let next = row.decisions.iter().skip(1).map(|next| next.at_ns).chain([u64::MAX]);
     for (decision, next) in row.decisions.iter().zip(next) {
-        steps.push((decision.at_ns, u32::from(decision.rate_bps.is_some())));
+        steps.push((decision.at_ns, u32::from(is(decision))));
         let until = decision.at_ns.saturating_add(DECISION_HOLDS_NS);
         if next > until {
             steps.push((until, 0));
@@ -376,6 +428,32 @@ mod tests {
         // From 25 to 50 and from 90 to 100 ms.
         assert_eq!(metrics.get("shaped_share"), Some(0.35));
         assert_eq!(metrics.get("transitions"), Some(3.0));
+    }
+
+    #[test]
+    fn tests_whether_others_are_still_there_are_time_in_which_a_bundle_competes() {
+        let decision = |at, state: &str| DecisionRow {
+            at_ns: at * MS,
+            state: state.into(),
+            ..DecisionRow::default()
+        };
+        let times = [(0, "steering"), (100, "competing"), (200, "testing"), (250, "steering")];
+        let decisions = times.map(|(at, state)| decision(at, state)).to_vec();
+        let row = BundleRow { decisions, ..BundleRow::default() };
+        let share = |from, to| {
+            let mut metrics = Metrics::default();
+            control(&row, from * MS, to * MS, &mut metrics);
+            metrics.get("competing_share")
+        };
+        assert_eq!(share(0, 400), Some(0.375));
+        assert_eq!(share(100, 250), Some(1.0));
+        assert_eq!(share(300, 400), Some(0.0));
+        let all = transitions(&row);
+        assert_eq!(
+            all.iter().map(Transition::is_competing).collect::<Vec<_>>(),
+            [false, true, true, false]
+        );
+        assert_eq!((all[1].at_s, all[1].state.as_str()), (0.1, "competing"));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Experiment;
 use crate::plan::experiment::{Flow, Window};
 use crate::rows::{AttackRow, RequestRow, RunRows};
+pub use bundles::Transition;
 pub use catalogue::{CATALOGUE, Entry, Pooling, describe};
 pub use links::{LinkTruth, Reader};
 pub use requests::Outcome;
@@ -92,6 +93,8 @@ pub struct Evaluation {
     pub requests: Vec<JudgedRequest>,
     /// Numbers over time.
     pub series: Vec<Series>,
+    /// What the bundles were in, and why.
+    pub transitions: Vec<Transition>,
 }
 
 /// Works out every metric of a run. Fails only if a packet log cannot be read.
@@ -130,11 +133,13 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -
     }
     let mut bundle_parts = Vec::new();
     let mut series = samples::of_run(experiment, rows, truths);
+    let mut transitions = Vec::new();
     for (bundle, row) in bundles::declared(experiment, rows) {
         let there = truth(if bundle.reversed { "reverse" } else { "forward" });
         let Some(there) = there else { continue };
         let judged = bundles::judge_epochs(experiment, bundle, row, there);
         series.extend(samples::of_bundle(row, &judged));
+        transitions.extend(bundles::transitions(row));
         let metrics = per_window(experiment, rows, |window| {
             bundles::metrics(experiment, bundle, row, there, &judged, window)
         });
@@ -151,6 +156,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -
         bundles: bundle_parts,
         requests,
         series,
+        transitions,
     }
 }
 

@@ -126,6 +126,8 @@ pub struct Link {
     pub trace: Option<PathBuf>,
     /// One-way propagation delay.
     pub delay: Duration,
+    /// Each packet takes up to so much longer, in order.
+    pub jitter: Duration,
     /// Probability of random loss.
     pub loss: f64,
     /// Probability of random loss of the boxes' messages, beside it.
@@ -533,6 +535,7 @@ mod tests {
             nominal_rate: Some(Rate::from_mbit_per_sec(96)),
             trace: None,
             delay: Duration::from_millis(25),
+            jitter: Duration::ZERO,
             loss: 0.0,
             message_loss: 0.0,
             reorder: 0.0,

@@ -17,6 +17,7 @@ macro_rules! plans {
 /// Name and text of every plan under `plans/`, so that the binary works without the repository.
 pub static PLANS: &[(&str, &str)] = plans![
     "bundler/arms",
+    "bundler/arms_in_time",
     "bundler/main",
     "bundler/draft",
     "bundler/queue_shift",
@@ -24,6 +25,11 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/bulk_flow",
     "bundler/outside_flow",
     "bundler/elastic_cross",
+    "bundler/elastic_web",
+    "bundler/dynamic_cross",
+    "bundler/inelastic_cross",
+    "bundler/false_positives",
+    "bundler/aqm",
     "bundler/clocks",
     "bundler/clocks_laws",
     "bundler/blind_share",

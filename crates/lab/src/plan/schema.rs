@@ -142,6 +142,12 @@ pub static BOTTLENECK: Section = Section {
         key("rate", RATE, "", "rate of layer-2 frames without FCS; or `trace`"),
         key("trace", TRACE, "none", "capacity over time instead of `rate`"),
         key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction"),
+        key(
+            "jitter",
+            JITTER,
+            "\"0s\"",
+            "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
+        ),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
         key("message_loss", SHARE, "0", "the same of a message of a sendbox, beside `loss`"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
@@ -163,6 +169,12 @@ pub static REVERSE: Section = Section {
     keys: &[
         key("rate", RATE, "unlimited", "rate of layer-2 frames without FCS"),
         key("trace", TRACE, "none", "capacity over time instead of `rate`"),
+        key(
+            "jitter",
+            JITTER,
+            "\"0s\"",
+            "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
+        ),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
         key("message_loss", SHARE, "0", "the same of a message of a receivebox, beside `loss`"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
@@ -259,7 +271,7 @@ pub static REQUESTS: Section = Section {
         key("kind", "\"requests\"", "", "the kind of traffic"),
         key(
             "sizes",
-            "a size CDF of forebay (\"caida\", \"mixed\"), the path of one, relative to \
+            "a size CDF of forebay (\"caida\", \"caida_1mb\", \"mixed\"), the path of one, relative to \
              the plan, or one size such as \"10KB\"",
             "",
             "sizes of the answers",

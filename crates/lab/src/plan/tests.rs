@@ -495,6 +495,7 @@ loss = "1%"
 message_loss = "50%"
 reorder = 0.01
 reorder_packets = 4
+jitter = "5ms"
 qdisc = "fifo"
 change = [{ at = "2s", rate = "5Mbit/s" }, { at = "3s", rtt = "80ms" }, { at = "3s", loss = 0 }]
 [reverse]
@@ -503,6 +504,7 @@ loss = 0.1
 message_loss = 0.1
 reorder = 0.1
 reorder_packets = 2
+jitter = "1s"
 qdisc = { kind = "fifo", limit = "50p" }
 change = [{ at = "4s", rate = "2Mbit/s" }]
 [[flow]]

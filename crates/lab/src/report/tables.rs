@@ -10,7 +10,8 @@ use crate::output::{cell, number, table};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{ArmSummary, STATUS_QUO};
 
-fn block(columns: &[&str], rows: Vec<Vec<String>>, caption: &str) -> Block {
+/// A table.
+pub fn block(columns: &[&str], rows: Vec<Vec<String>>, caption: &str) -> Block {
     let columns = columns.iter().map(|column| column.to_string()).collect();
     Block::Table(Table { columns, rows, caption: caption.into() })
 }
@@ -145,6 +146,7 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
             ("queue_share_at_sendbox", "share of all queueing"),
             ("throughput_mbps", "throughput (Mbit/s)"),
             ("shaped_share", "time shaped"),
+            ("competing_share", "time competing"),
             ("min_rtt_ms", "base RTT (ms)"),
             ("min_rtt_drift_ms", "its drift (ms)"),
             ("drops_queue_packets", "drops (packets)"),

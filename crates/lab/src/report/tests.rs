@@ -6,8 +6,8 @@ use serde_json::json;
 use super::figure::{Axis, Ribbon, Series, bars, boxes, curves, ribbons};
 use super::page::{Block, Figure, Page, Section};
 use super::*;
-use crate::metrics::evaluate;
 use crate::metrics::testing::{invented_rows, invented_run};
+use crate::metrics::{Transition, evaluate};
 use crate::plan::Plan;
 use crate::plan::library::Source;
 use crate::store::{NewRun, RunKey};
@@ -125,6 +125,14 @@ fn store(folder: &Path, backends: &[&str]) -> Store {
             }
             let rows = invented_rows(&experiment, slowdown);
             let mut evaluation = evaluate(&experiment, &rows).unwrap();
+            if !experiment.bundles.is_empty() {
+                evaluation.transitions.push(Transition {
+                    bundle: "a".into(),
+                    at_s: 1.25,
+                    state: "competing".into(),
+                    reason: "others fill the buffer".into(),
+                });
+            }
             if rejected {
                 evaluation.invalid.push("lateness of link forward: p99 2.00 ms".into());
             }
@@ -165,6 +173,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
         "What differs between the arms",
         "bundle.a.enabled",
         "CPU of each process",
+        "others fill the buffer",
         "6 of them, 2 rejected",
         "rejected: lateness of link forward: p99 2.00 ms",
         "abc123",

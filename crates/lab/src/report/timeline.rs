@@ -3,6 +3,8 @@
 use super::content::PlanResults;
 use super::figure::{Axis, Series, curves, thinned};
 use super::page::{Block, Figure};
+use super::tables;
+use crate::metrics::Transition;
 use crate::store::{Run, Store, StoreError};
 
 /// The figures of the first valid run of each side in `cell`.
@@ -17,14 +19,44 @@ pub fn figures(
     let mut blocks = Vec::new();
     blocks.extend(queues(plan, store, &shown, points)?);
     blocks.extend(throughput(plan, store, &shown, points)?);
-    for run in shown {
+    for run in &shown {
         for bundle in &run.bundles {
             blocks.extend(round_trips(plan, store, run, &bundle.name, points)?);
             blocks.extend(rates(plan, store, run, &bundle.name, points)?);
         }
     }
+    blocks.extend(competing(plan, store, &shown)?);
     Ok(blocks)
 }
+
+/// When bundles began and ended to compete with traffic outside them, and what they took for a sign of it.
+fn competing(
+    plan: &PlanResults<'_>,
+    store: &Store,
+    runs: &[&Run],
+) -> Result<Option<Block>, StoreError> {
+    let mut rows = Vec::new();
+    for run in runs {
+        let all = store.transitions(run.id)?;
+        let is_shown = |pair: &&[Transition]| {
+            pair[0].bundle == pair[1].bundle && pair.iter().any(Transition::is_competing)
+        };
+        for it in all.windows(2).filter(is_shown).map(|pair| &pair[1]).take(TRANSITIONS) {
+            let at = format!("{:.2}", it.at_s);
+            let texts = [&it.bundle, &at, &it.state, &it.reason].map(|text| text.to_string());
+            rows.push([label(plan, run)].into_iter().chain(texts).collect());
+        }
+    }
+    let caption = format!(
+        "When bundles began and ended to compete with traffic outside them, and what for \
+         (first seed, the first {TRANSITIONS} changes of a run)."
+    );
+    let columns = ["arm", "bundle", "at (s)", "state", "reason"];
+    Ok((!rows.is_empty()).then(|| tables::block(&columns, rows, &caption)))
+}
+
+/// Changes of state of a run that are shown: more are read by nobody.
+const TRANSITIONS: usize = 50;
 
 const TIME: Axis = Axis::linear("time (s)");
 

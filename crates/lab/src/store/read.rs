@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::{RunKey, Store, StoreError};
-use crate::metrics::{Metrics, Outcome, Part};
+use crate::metrics::{Metrics, Outcome, Part, Transition};
 
 /// A stored run without its requests and samples.
 #[derive(Clone, Debug)]
@@ -204,6 +204,22 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
+    /// The changes of the states of a run's bundles, each bundle's in order of time.
+    pub fn transitions(&self, id: i64) -> Result<Vec<Transition>, StoreError> {
+        let mut query = self.connection.prepare_cached(
+            "SELECT bundle, at_s, state, reason FROM transitions WHERE run = ?1 ORDER BY number",
+        )?;
+        let rows = query.query_map([id], |row| {
+            Ok(Transition {
+                bundle: row.get(0)?,
+                at_s: row.get(1)?,
+                state: row.get(2)?,
+                reason: row.get(3)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// Every row of `table` in CSV, with a head of column names.
     pub fn csv(&self, table: &str, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
         anyhow::ensure!(TABLES.contains(&table), "no table {table}");
@@ -223,8 +239,18 @@ impl Store {
 }
 
 /// The tables, in the order of an export.
-pub const TABLES: [&str; 9] =
-    ["plans", "runs", "flows", "links", "bundles", "metrics", "requests", "series", "samples"];
+pub const TABLES: [&str; 10] = [
+    "plans",
+    "runs",
+    "flows",
+    "links",
+    "bundles",
+    "metrics",
+    "transitions",
+    "requests",
+    "series",
+    "samples",
+];
 
 /// A value as RFC 4180 wants it.
 fn csv_cell(value: rusqlite::types::ValueRef<'_>) -> String {

@@ -43,6 +43,8 @@ fn a_run_comes_back_as_it_was_written() {
     let stored = store.series(id, series.part, &series.name, series.quantity).unwrap();
     assert_eq!(stored, series.points);
     assert!(store.series(id, "link", "none", "none").unwrap().is_empty());
+    assert!(!evaluation.transitions.is_empty());
+    assert_eq!(store.transitions(id).unwrap(), evaluation.transitions);
 }
 
 #[test]
@@ -99,6 +101,17 @@ fn a_run_that_fails_half_way_leaves_nothing() {
     let run = NewRun { key, experiment: &experiment, attempt: 1, evaluation: &evaluation, host };
     assert!(store.put_run(&run).is_err());
     assert!(store.run_ids().unwrap().is_empty());
+}
+
+#[test]
+fn a_store_that_was_made_without_transitions_gets_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::create(folder.path()).unwrap();
+    store.connection.execute_batch("DROP TABLE transitions").unwrap();
+    drop(store);
+    let mut store = Store::open(folder.path()).unwrap();
+    let id = put(&mut store, 1, 1, &[]);
+    assert_eq!(store.transitions(id).unwrap().len(), 1);
 }
 
 #[test]

@@ -85,6 +85,7 @@ impl Store {
         }
         put_requests(&transaction, id, run)?;
         put_series(&transaction, id, run.evaluation)?;
+        put_transitions(&transaction, id, run.evaluation)?;
         transaction.commit()?;
         Ok(id)
     }
@@ -193,6 +194,19 @@ fn put_requests(db: &Transaction<'_>, id: i64, run: &NewRun<'_>) -> Result<(), S
             request.outcome.fct_ms,
             request.outcome.slowdown,
         ])?;
+    }
+    Ok(())
+}
+
+fn put_transitions(
+    db: &Transaction<'_>,
+    id: i64,
+    evaluation: &Evaluation,
+) -> Result<(), StoreError> {
+    let mut insert =
+        db.prepare_cached("INSERT INTO transitions VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    for (number, it) in evaluation.transitions.iter().enumerate() {
+        insert.execute(params![id, number as i64, it.bundle, it.at_s, it.state, it.reason])?;
     }
     Ok(())
 }

@@ -305,7 +305,8 @@ impl Simulation {
         match step {
             Step::Line(line) if self.routes.lines_of[link as usize].contains(&line) => {
                 let line = &mut self.routes.lines[line as usize];
-                let end = line.push(self.now, packet, &mut self.events);
+                let late_ns = here.jitter_ns(self.now);
+                let end = line.push_late(self.now, late_ns, packet, &mut self.events);
                 here.on_release(&packet, end);
             }
             _ => {

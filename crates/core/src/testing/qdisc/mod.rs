@@ -244,6 +244,9 @@ impl Model {
                         assert!(!is_within, "dropped although there was room");
                     }
                 }
+                DropReason::Policed => {
+                    assert!(self.rules.is_policed, "dropped as if by a policer");
+                }
                 DropReason::Codel => panic!("CoDel drops at the head, not on arrival"),
                 DropReason::Early | DropReason::Forced => {
                     assert!(self.rules.drops_early, "an arrival can only overfill the queue");
@@ -385,6 +388,8 @@ struct Rules {
     drops_above: Option<Limit>,
     /// Arrivals may be dropped although there is room.
     drops_early: bool,
+    /// Arrivals may be dropped for what came before them.
+    is_policed: bool,
     order: Order,
 }
 
@@ -449,6 +454,7 @@ impl Rules {
             drops_above: limit.filter(|_| drops_singly),
             drops_early: matches!(spec.kind.as_str(), "pie" | "red")
                 || children.iter().any(|child| child.drops_early),
+            is_policed: spec.kind == "policer" || children.iter().any(|child| child.is_policed),
             order: Order::of(spec, children),
         }
     }
@@ -459,7 +465,7 @@ impl Order {
         let mut children: Vec<Order> = children.into_iter().map(|child| child.order).collect();
         match spec.kind.as_str() {
             "prio" => Self::Bands(children),
-            "shaper" => children.pop().expect("a shaper has an inner discipline"),
+            "shaper" | "policer" => children.pop().expect("it has an inner discipline"),
             "fifo" | "codel" | "pie" | "red" => Self::Queue,
             _ => Self::Flows,
         }

@@ -100,6 +100,13 @@ pub fn specs() -> Vec<Spec> {
     }
     let headdrop = named("sfq").with("headdrop", Value::Bool(true)).with("limit", text("20ms"));
     specs.push(named("prio").with("bands", bands(&[&headdrop, &named("fifo")])));
+    let policer = named("policer").with("rate", text("10Mbit/s"));
+    // Of a small queue, as the others: one of the default length fills too slowly to be warm in short tests.
+    let short = named("fifo").with("limit", text("10p"));
+    specs.extend([
+        policer.clone().with("burst", text("10KB")).with("inner", Value::Spec(short)),
+        policer.with("burst", text("2ms")).with("inner", Value::Spec(codel)),
+    ]);
     specs
 }
 

@@ -292,6 +292,7 @@ fn link(name: &str, link: &plan::Link) -> Result<Link, BackendError> {
     let config = link::Config {
         service: service(link)?,
         delay: link.delay,
+        jitter: link.jitter,
         loss: share(link.loss).map_err(refused)?,
         reorder: share(link.reorder).map_err(refused)?,
         reorder_packets: link.reorder_packets,

@@ -366,6 +366,34 @@ fn connections_are_looked_at_every_10_ms() {
 }
 
 #[test]
+fn jitter_makes_packets_late_and_none_overtakes() {
+    let experiment = experiment(&["bottleneck.jitter=4ms", "reverse.jitter=2ms"]);
+    let (_, packets) = rows_and_packets(&experiment);
+    for (packets, most_ns) in packets.iter().zip([4_000_000, 2_000_000]) {
+        let mut left: Vec<_> = packets.iter().filter(|it| it.released_ns > 0).collect();
+        left.sort_by_key(|packet| packet.departed_ns);
+        assert!(left.windows(2).all(|pair| pair[0].released_ns <= pair[1].released_ns));
+        let late = |packet: &&PacketRow| packet.released_ns - packet.departed_ns - 20_000_000;
+        let lates: Vec<u64> = left.iter().map(late).collect();
+        assert!(lates.len() > 1000 && lates.iter().all(|late| *late <= most_ns));
+        // Of packets close to each other most wait for a late one.
+        assert!(lates.iter().sum::<u64>() / lates.len() as u64 > most_ns / 2);
+    }
+}
+
+#[test]
+fn the_true_round_trip_has_the_jitter_of_the_way_there() {
+    let sets = ["stop=4s", "warmup=1s", "bottleneck.jitter=3ms", "reverse.jitter=3ms"];
+    let sets: Vec<_> = sets.iter().map(|it| crate::plan::Override::parse(it).unwrap()).collect();
+    let plan = Plan::load("bundler/queue_shift", &sets).unwrap();
+    let arm = plan.arms.iter().find(|arm| arm.name == "copa_sfq").unwrap();
+    let experiment = plan.experiment(arm, &plan.cells[0], 1).unwrap();
+    let evaluation = evaluate(&experiment, &rows_of(&experiment)).unwrap();
+    let close = evaluation.bundles[0].metrics.get("rtt_within_1ms").unwrap();
+    assert!(close > 0.8, "{close}");
+}
+
+#[test]
 fn reading_packets_as_the_run_goes_says_the_same_as_reading_a_log_of_all() {
     let bundles = Source::plan("bundler/queue_shift_both").unwrap();
     let bundles = Plan::from_source(

@@ -6,7 +6,7 @@ use forebay_core::qdisc::check_without_rate;
 use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::units::{Limit, Rate};
 
-use super::Files;
+use super::{Files, jitter};
 use crate::plan::error::PlanError;
 use crate::plan::experiment::{Change, Link};
 use crate::plan::reader::Reader;
@@ -44,6 +44,7 @@ pub(super) fn links(
             nominal_rate: None,
             trace: None,
             delay: rtt / 2,
+            jitter: Duration::ZERO,
             loss: 0.0,
             message_loss: 0.0,
             reorder: 0.0,
@@ -88,6 +89,7 @@ fn link(
         nominal_rate: rate.or(mean_rate),
         trace,
         delay,
+        jitter: jitter(table, "jitter")?,
         loss: table.share("loss")?.unwrap_or(0.0),
         message_loss: table.share("message_loss")?.unwrap_or(0.0),
         reorder: table.share("reorder")?.unwrap_or(0.0),
