@@ -337,6 +337,13 @@ pub struct BundleRecord {
     pub boundaries_sent: u64,
     /// Of them, those matched by a report.
     pub boundaries_matched: u64,
+    /// Matched boundaries that arrived in the order of their departure, and those that arrived late: behind
+    /// one that left later and took less time.
+    #[serde(default)]
+    pub boundaries_in_order: u64,
+    /// See `boundaries_in_order`.
+    #[serde(default)]
+    pub boundaries_late: u64,
     /// Packets dropped by the sendbox's queue.
     pub drops_queue: u64,
     /// Packets and bytes sent by the sendbox.

@@ -319,6 +319,10 @@ pub struct BundleRow {
     pub boundaries_sent: u64,
     /// Of them, those matched.
     pub boundaries_matched: u64,
+    /// Matched boundaries that arrived in the order of their departure.
+    pub boundaries_in_order: u64,
+    /// Those that arrived late: behind one that left later and took less time.
+    pub boundaries_late: u64,
     /// Packets dropped by the sendbox's queue.
     pub drops_queue: u64,
     /// Packets sent.

@@ -115,6 +115,10 @@ pub struct BundleMetrics {
     pub boundaries_sent: u64,
     /// Of them, those matched.
     pub boundaries_matched: u64,
+    /// Matched boundaries that arrived in the order of their departure.
+    pub boundaries_in_order: u64,
+    /// Those that arrived late: behind one that left later and took less time.
+    pub boundaries_late: u64,
     /// Bytes of messages that the sendbox sent or took, headers included.
     pub message_bytes: u64,
     /// Boundaries that the receivebox reported.
@@ -396,6 +400,8 @@ impl Sendbox {
             bytes_sent: self.past.bytes_sent + counters.bytes_sent.as_u64(),
             boundaries_sent: self.past.boundaries_sent + counters.boundaries_sent,
             boundaries_matched: self.past.boundaries_matched + counters.boundaries_matched,
+            boundaries_in_order: self.past.boundaries_in_order + counters.order.in_order,
+            boundaries_late: self.past.boundaries_late + counters.order.late,
             message_bytes: self.past.message_bytes + self.control.message_bytes().as_u64(),
             ..BundleMetrics::default()
         }

@@ -202,6 +202,9 @@ pub enum Hop {
     Sendbox(usize),
     /// The packets of all flows with this route take these in turn.
     Spread(Vec<Vec<Hop>>),
+    /// Each flow keeps to one of these, which the seed and its number choose (ECMP), also on the path of
+    /// a bundle, whose messages are a flow each way.
+    Hashed(Vec<Vec<Hop>>),
 }
 
 /// What a flow sends.
@@ -252,7 +255,9 @@ impl Hop {
     fn has_bundle(&self) -> bool {
         match self {
             Self::Bundle(_) | Self::Sendbox(_) => true,
-            Self::Spread(routes) => routes.iter().flatten().any(Self::has_bundle),
+            Self::Spread(routes) | Self::Hashed(routes) => {
+                routes.iter().flatten().any(Self::has_bundle)
+            }
             Self::Link(_) | Self::Delay(_) => false,
         }
     }
@@ -402,6 +407,10 @@ impl Network {
             Hop::Delay(_) | Hop::Sendbox(_) => None,
             Hop::Bundle(bundle) => self.fastest(&self.bundles.get(*bundle)?.path),
             Hop::Spread(routes) => routes.iter().map(|route| self.fastest(route)).sum(),
+            Hop::Hashed(routes) => {
+                let rates: Option<Vec<u128>> = routes.iter().map(|it| self.fastest(it)).collect();
+                rates?.into_iter().max()
+            }
         };
         route.iter().filter_map(of).min()
     }
@@ -426,10 +435,10 @@ impl Network {
                     return Err(SpecError::new("route", &index.to_string(), allowed));
                 }
                 Hop::Sendbox(_) => {}
-                Hop::Spread(routes) if routes.is_empty() => {
+                Hop::Spread(routes) | Hop::Hashed(routes) if routes.is_empty() => {
                     return Err(SpecError::new("spread", "0 routes", "at least one route"));
                 }
-                Hop::Spread(routes) => {
+                Hop::Spread(routes) | Hop::Hashed(routes) => {
                     routes.iter().try_for_each(|route| self.check_route(route, links))?;
                 }
             }

@@ -12,6 +12,7 @@ use forebay_core::units::Duration;
 use crate::event::Event;
 use crate::line::Line;
 use crate::network::{Hop, Network};
+use crate::packet::mix;
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +23,7 @@ pub(crate) enum Step {
     Line(u32),
     /// To a link.
     Link(u32),
-    /// To one of several steps in turn.
+    /// To one of several steps.
     Spread(u32),
     /// To a sendbox.
     Sendbox(u32),
@@ -62,19 +63,34 @@ pub(crate) enum After {
     Watched,
 }
 
-/// Steps that are taken in turn.
+/// Steps of which a packet takes one.
 #[derive(Debug)]
 pub(crate) struct Spread {
     steps: Vec<Step>,
-    next: usize,
+    choice: Choice,
+}
+
+/// Which of the steps.
+#[derive(Debug)]
+enum Choice {
+    /// They take turns, and this is the next one's.
+    Turn(usize),
+    /// By a hash of the packet's flow, with this salt.
+    Flow(u64),
 }
 
 impl Spread {
-    /// The next step.
-    pub fn take(&mut self) -> Step {
-        let step = self.steps[self.next];
-        self.next = (self.next + 1) % self.steps.len();
-        step
+    /// The step of the next packet, which is of `flow`.
+    pub fn take(&mut self, flow: u64) -> Step {
+        let count = self.steps.len();
+        match &mut self.choice {
+            Choice::Turn(next) => {
+                let turn = *next;
+                *next = (turn + 1) % count;
+                self.steps[turn]
+            }
+            Choice::Flow(salt) => self.steps[(mix(*salt ^ mix(flow)) % count as u64) as usize],
+        }
     }
 }
 
@@ -92,7 +108,7 @@ pub(crate) struct Routes {
     pub lines: Vec<Line>,
     /// The lines whose delay is that of each link.
     pub lines_of: Vec<Vec<u32>>,
-    /// The places where packets take turns.
+    /// The places where packets or flows part.
     pub spreads: Vec<Spread>,
 }
 
@@ -199,7 +215,7 @@ impl Routes {
                     after.push((self.elements.sendbox(*index as u32), step));
                     step = Step::Sendbox(*index as u32);
                 }
-                Hop::Spread(routes) => {
+                Hop::Spread(routes) | Hop::Hashed(routes) => {
                     if extra_ns > 0 {
                         step = self.line(network, None, extra_ns, step);
                         extra_ns = 0;
@@ -207,7 +223,11 @@ impl Routes {
                     let steps =
                         routes.iter().map(|it| self.compile(network, it, step, after)).collect();
                     step = Step::Spread(self.spreads.len() as u32);
-                    self.spreads.push(Spread { steps, next: 0 });
+                    let choice = match hop {
+                        Hop::Hashed(_) => Choice::Flow(mix(network.seed)),
+                        _ => Choice::Turn(0),
+                    };
+                    self.spreads.push(Spread { steps, choice });
                 }
             }
         }

@@ -82,7 +82,7 @@ impl Network {
         self.flows.push(Flow { cc, traffic, start, opened: None, stop, data, back });
     }
 
-    /// Propagation over a route before any change, the shortest where packets take turns.
+    /// Propagation over a route before any change, the shortest where packets or flows part.
     pub fn least_delay(&self, route: &[Hop]) -> Duration {
         let of = |hop: &Hop| match hop {
             Hop::Link(link) => self.links.get(*link).map_or(Duration::ZERO, |it| it.config.delay),
@@ -91,7 +91,7 @@ impl Network {
             Hop::Bundle(bundle) => {
                 self.bundles.get(*bundle).map_or(Duration::ZERO, |it| self.least_delay(&it.path))
             }
-            Hop::Spread(routes) => {
+            Hop::Spread(routes) | Hop::Hashed(routes) => {
                 routes.iter().map(|route| self.least_delay(route)).min().unwrap_or_default()
             }
         };

@@ -29,11 +29,15 @@ impl Wanted {
         let seeds = plan.get("seeds").and_then(Value::as_str).context("seeds: missing")?;
         let (first, last) = seeds.split_once("..").unwrap_or((seeds, seeds));
         let seeds = (first.trim().parse()?..=last.trim().parse()?).collect();
-        let cells = match (plan.get("cells"), plan.get("cell")) {
-            (None, None) => vec![String::new()],
-            (Some(Value::Table(grid)), None) => cells(grid)?,
-            (None, Some(Value::Array(named))) => named.iter().map(name).collect::<Result<_>>()?,
-            _ => bail!("cells, cell: not one table or one list of tables"),
+        let named = match plan.get("cell") {
+            None => vec![String::new()],
+            Some(Value::Array(named)) => named.iter().map(name).collect::<Result<_>>()?,
+            Some(_) => bail!("cell: not a list of tables"),
+        };
+        let cells = match plan.get("cells") {
+            None => named,
+            Some(Value::Table(grid)) => cells(named, grid)?,
+            Some(_) => bail!("cells: not a table"),
         };
         Ok(Self { seeds, cells })
     }
@@ -45,9 +49,9 @@ fn name(cell: &Value) -> Result<String> {
     Ok(name.to_string())
 }
 
-/// Every combination, named as the plan reader names it: `last part of the key=value`, by key.
-fn cells(grid: &Table) -> Result<Vec<String>> {
-    let mut cells = vec![String::new()];
+/// Every combination with each of `cells`, named as the plan reader names it: `last part of the key=value`,
+/// by key.
+fn cells(mut cells: Vec<String>, grid: &Table) -> Result<Vec<String>> {
     for (key, values) in grid {
         let short = key.rsplit('.').next().unwrap_or(key);
         let values = values.as_array().with_context(|| format!("cells.{key}: not a list"))?;
@@ -93,6 +97,9 @@ mod tests {
         let wanted =
             Wanted::parse("seeds = \"1\"\n[[cell]]\nname = \"slow\"\n[[cell]]\nname = \"fast\"");
         assert_eq!(wanted.unwrap().cells, ["slow", "fast"]);
+        let both =
+            "seeds = \"1\"\ncell = [{ name = \"slow\" }]\ncells = { \"link.rate\" = [1, 2] }";
+        assert_eq!(Wanted::parse(both).unwrap().cells, ["slow rate=1", "slow rate=2"]);
         let wanted = Wanted::parse("seeds = \"7\"").unwrap();
         assert_eq!((wanted.seeds, wanted.cells), (vec![7], vec![String::new()]));
         assert!(Wanted::parse("").is_err());

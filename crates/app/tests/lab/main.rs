@@ -363,6 +363,11 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
         refused(plan, &["emu", "--jobs", "2"], "--jobs 2: allowed is 1 with --backend emu");
         refused(
             plan,
+            &["emu", "--set", "bottleneck.paths=2"],
+            "bottleneck.paths: the back end emu has one path, allowed with sim",
+        );
+        refused(
+            plan,
             &["emu", "--set", "stack=ns3"],
             "stack = ns3: the back end emu runs the kernel",
         );

@@ -25,6 +25,7 @@ use super::boundary::{Boundary, BoundaryTable};
 use super::decision::Decision;
 use super::epoch::EpochSizer;
 use super::feedback::{Feedback, Progress, Sample};
+use super::order::{Order, Tally};
 use super::rate::{LoopState, window_to_rate};
 use super::sendbox::SendboxConfig;
 use super::visibility::{Alarm, Loop, Totals, Verdict, Visibility};
@@ -116,6 +117,9 @@ pub struct Counters {
     pub reports_implausible: u64,
     /// Boundaries overwritten before a report came.
     pub boundaries_overwritten: u64,
+    /// Boundaries that arrived in the order of their departure, and those that arrived after one that left
+    /// later, see [`Order`].
+    pub order: Tally,
 }
 
 /// The control loop of one bundle.
@@ -127,6 +131,7 @@ pub struct Control {
     boundaries: BoundaryTable,
     feedback: Feedback,
     visibility: Visibility,
+    order: Order,
     sizer: EpochSizer,
     idle: IdleClock,
     counters: Counters,
@@ -167,6 +172,7 @@ impl Control {
             boundaries: BoundaryTable::default(),
             feedback: Feedback::default(),
             visibility: Visibility::default(),
+            order: Order::default(),
             peer_size: sizer.size(),
             sizer,
             idle: IdleClock {
@@ -246,6 +252,7 @@ impl Control {
                 return None;
             }
         };
+        self.order.on_match(now, &boundary, report);
         let Some(sample) = self.feedback.on_match(now, &boundary, report) else {
             self.counters.reports_implausible += 1;
             return None;
@@ -303,6 +310,10 @@ impl Control {
         self.judge_reports(now);
         let verdict = self.visibility.on_tick(now, self.loop_time());
         self.take_verdict(now, verdict);
+        if self.order.on_tick(now) {
+            // What was learnt is of several paths, or of the time without a rate.
+            self.cc.on_event(now, CongestionEvent::FeedbackLost);
+        }
         self.enforce(now);
         self.update_usual_rate();
     }
@@ -312,13 +323,17 @@ impl Control {
         self.start(now);
         match peer {
             // What it missed in its sleep tells nothing of the path.
-            Peer::Alive if self.peer == Peer::Silent => self.visibility.forget_receivebox(),
+            Peer::Alive if self.peer == Peer::Silent => {
+                self.visibility.forget_receivebox();
+                self.order.forget_receivebox();
+            }
             Peer::Alive => {}
             Peer::Silent if self.peer == Peer::Silent => {}
             Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
             Peer::Restarted => {
                 self.feedback.forget_receivebox();
                 self.visibility.forget_receivebox();
+                self.order.forget_receivebox();
             }
         }
         if peer != Peer::Alive {
@@ -359,6 +374,7 @@ impl Control {
             (Peer::Silent, _) => ("silent", "no authentic message"),
             _ if is_unsteady => ("silent", Alarm::Unsteady.text()),
             (_, Some(reason)) => ("silent", reason),
+            _ if self.order.is_imbalanced() => ("imbalanced", Alarm::Imbalanced.text()),
             (_, None) => (state.phase, state.reason),
         };
         Decision {
@@ -375,7 +391,13 @@ impl Control {
 
     /// What an operator should look into.
     pub fn alarm(&self, now: Timestamp) -> Option<Alarm> {
-        self.visibility.alarm(now)
+        let imbalanced = self.order.is_imbalanced().then_some(Alarm::Imbalanced);
+        self.visibility.alarm(now).or(imbalanced)
+    }
+
+    /// The order of boundaries in the last few seconds.
+    pub const fn recent_order(&self) -> Tally {
+        self.order.recent()
     }
 
     /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
@@ -386,7 +408,7 @@ impl Control {
     /// What was counted since the start.
     pub fn counters(&self) -> Counters {
         let boundaries_overwritten = self.boundaries.overwritten();
-        Counters { boundaries_overwritten, ..self.counters }
+        Counters { boundaries_overwritten, order: self.order.total(), ..self.counters }
     }
 
     fn start(&mut self, now: Timestamp) {
@@ -552,7 +574,10 @@ impl Control {
 
     /// Nothing is known that a rate could rest on.
     fn is_given_up(&self, now: Timestamp) -> bool {
-        self.peer == Peer::Silent || self.blind.is_some() || self.visibility.is_unsteady(now)
+        self.peer == Peer::Silent
+            || self.blind.is_some()
+            || self.visibility.is_unsteady(now)
+            || self.order.is_imbalanced()
     }
 
     /// While the receivebox's clock may be put on, slewed or drifting, rates and delays seem other than they

@@ -14,6 +14,7 @@ pub mod epoch;
 pub mod feedback;
 pub mod keys;
 pub mod monitor;
+pub mod order;
 pub mod peer;
 pub mod rate;
 pub mod receivebox;

@@ -22,6 +22,7 @@ use super::control::{Control, Counters, Epoch, Peer};
 use super::decision::Decision;
 use super::keys::KeyRing;
 use super::monitor::Liveness;
+use super::order::Tally;
 use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
 use super::scope::{Difference, Exchange, Scope};
 use super::session::{Event as SessionEvent, Role, Session};
@@ -335,6 +336,11 @@ impl Sendbox {
     /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
     pub const fn unseen(&self) -> f64 {
         self.control.unseen()
+    }
+
+    /// The order of boundaries in the last few seconds.
+    pub const fn recent_order(&self) -> Tally {
+        self.control.recent_order()
     }
 
     /// In what the boxes differ that they take for the bundle's packets; `None`: not known.

@@ -193,6 +193,8 @@ pub enum Alarm {
     Unsteady,
     /// More arrives in the bundle's name than leaves.
     Foreign,
+    /// What leaves arrives in another order, all the time: found by [`Order`](super::order::Order).
+    Imbalanced,
 }
 
 impl Alarm {
@@ -202,6 +204,10 @@ impl Alarm {
             Self::Unseen => {
                 "a part of what leaves never comes to the receivebox, at whatever rate: it dies on \
                  the way, takes another way, or the boxes' prefixes differ"
+            }
+            Self::Imbalanced => {
+                "packets arrive in another order all the time: the bundle takes several paths of \
+                 different delay"
             }
             Self::Unsteady => "the share of what comes to the receivebox changes by itself",
             Self::Foreign => {

@@ -160,6 +160,13 @@ pub struct ShapingStatus {
     pub boundaries_sent: u64,
     /// Of them, those matched by a report.
     pub boundaries_matched: u64,
+    /// Matched boundaries that arrived in the order of their departure, and those that arrived late: behind
+    /// one that left later and took less time.
+    pub boundaries_in_order: u64,
+    /// See `boundaries_in_order`.
+    pub boundaries_late: u64,
+    /// Share of the late ones in the last 4 s (0 to 1).
+    pub out_of_order: f64,
     /// Reports that matched no boundary.
     pub reports_unmatched: u64,
     /// Reports of packets that looked alike, so that none of them can be meant.
@@ -317,6 +324,11 @@ impl BundleStatus {
                 shaping.reports_ambiguous
             ),
         )?;
+        if shaping.boundaries_late > 0 {
+            let recent = 100.0 * shaping.out_of_order;
+            let late = shaping.boundaries_late;
+            row("out of order", format!("{late} boundaries, {recent:.1} % in the last 4 s"))?;
+        }
         let [p50, p99, _, max] = shaping.lateness_ns.map(|ns| ns / 1000);
         row("send lateness", format!("p50 {p50} us, p99 {p99} us, max {max} us"))?;
         // The last few: the whole list is in the JSON document.
@@ -382,6 +394,8 @@ mod tests {
                     drops_queue: 4,
                     marks_queue: 9,
                     reports_ambiguous: 3,
+                    boundaries_late: 12,
+                    out_of_order: 0.25,
                     ..ShapingStatus::default()
                 }),
                 ..BundleStatus::default()
@@ -414,6 +428,7 @@ mod tests {
             "1.0 s ago",
             "4 packets, 9 marked instead",
             "0 reports unmatched, 3 ambiguous",
+            "out of order      12 boundaries, 25.0 % in the last 4 s",
         ] {
             assert!(table.contains(part), "{part:?} is missing in\n{table}");
         }

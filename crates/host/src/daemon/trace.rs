@@ -52,6 +52,10 @@ pub enum Row {
 pub struct Counters {
     pub boundaries_sent: u64,
     pub boundaries_matched: u64,
+    #[serde(default)]
+    pub boundaries_in_order: u64,
+    #[serde(default)]
+    pub boundaries_late: u64,
     pub drops_queue: u64,
     pub packets_sent: u64,
     pub bytes_sent: u64,
@@ -345,6 +349,8 @@ fn apply(record: &mut BundleRecord, row: Row) {
         Row::Counters(counters) => {
             record.boundaries_sent = counters.boundaries_sent;
             record.boundaries_matched = counters.boundaries_matched;
+            record.boundaries_in_order = counters.boundaries_in_order;
+            record.boundaries_late = counters.boundaries_late;
             record.drops_queue = counters.drops_queue;
             record.packets_sent = counters.packets_sent;
             record.bytes_sent = counters.bytes_sent;

@@ -396,6 +396,8 @@ fn append(whole: &mut BundleRecord, part: BundleRecord) {
     whole.decisions.extend(part.decisions);
     whole.boundaries_sent += part.boundaries_sent;
     whole.boundaries_matched += part.boundaries_matched;
+    whole.boundaries_in_order += part.boundaries_in_order;
+    whole.boundaries_late += part.boundaries_late;
     whole.drops_queue += part.drops_queue;
     whole.packets_sent += part.packets_sent;
     whole.bytes_sent += part.bytes_sent;

@@ -66,6 +66,10 @@ impl Backend for Emu {
                           \"linux\"; the back end sim has both";
             return Err(BackendError::Unsupported(reason.into()));
         }
+        if !experiment.paths.is_empty() {
+            let reason = "bottleneck.paths: the back end emu has one path, allowed with sim";
+            return Err(BackendError::Unsupported(reason.into()));
+        }
         check_boxes(experiment)?;
         // Said before a folder for results is made.
         if !nix::unistd::geteuid().is_root() {
@@ -569,6 +573,8 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
         name: bundle.name,
         boundaries_sent: bundle.boundaries_sent,
         boundaries_matched: bundle.boundaries_matched,
+        boundaries_in_order: bundle.boundaries_in_order,
+        boundaries_late: bundle.boundaries_late,
         drops_queue: bundle.drops_queue,
         packets_sent: bundle.packets_sent,
         bytes_sent: bundle.bytes_sent,

@@ -313,6 +313,8 @@ fn whole_run(row: &BundleRow, metrics: &mut Metrics) {
     metrics.put("boundaries_sent", Some(row.boundaries_sent as f64));
     let matched = share(row.boundaries_matched as f64, row.boundaries_sent as f64);
     metrics.put("boundaries_matched", matched);
+    let (in_order, late) = (row.boundaries_in_order as f64, row.boundaries_late as f64);
+    metrics.put("out_of_order_ratio", share(late, in_order + late));
     metrics.put("drops_queue_packets", Some(row.drops_queue as f64));
     metrics.put("message_share", share(row.message_bytes as f64, row.bytes_sent as f64));
 }
@@ -374,6 +376,8 @@ mod tests {
             ],
             boundaries_sent: 4,
             boundaries_matched: 3,
+            boundaries_in_order: 2,
+            boundaries_late: 1,
             ..BundleRow::default()
         }
     }
@@ -496,6 +500,7 @@ mod tests {
         // Two samples in 100 ms of round trips of 54.5 ms.
         assert!((get("samples_per_rtt") - 2.0 * 54.5 / 100.0).abs() < 1e-9);
         assert_eq!(get("boundaries_matched"), 0.75);
+        assert_eq!(get("out_of_order_ratio"), 1.0 / 3.0);
         assert_eq!(get("queue_mean_packets"), 20.0);
         assert!(get("queue_share_at_sendbox") > 0.99);
         assert_eq!(get("shaped_share"), 0.75);

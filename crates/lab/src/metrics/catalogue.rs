@@ -211,6 +211,8 @@ pub static CATALOGUE: &[Entry] = &[
     entry("boundaries_sent", "bundle", "", Mean,
         "boundary packets sent while the peer was heard, at the epoch size that it reported last"),
     entry("boundaries_matched", "bundle", "", Mean, "share of them matched by a report"),
+    entry("out_of_order_ratio", "bundle", "", Mean,
+        "share of the matched boundaries that arrived behind one that left later and took 1 ms less"),
     entry("message_share", "bundle", "", Mean, "bytes of messages both ways over bytes sent"),
     entry("min_rtt_ms", "bundle", "ms", Mean, "smallest base RTT since the bundle was first shaped"),
     entry("min_rtt_drift_ms", "bundle", "ms", Max, "largest less smallest of them"),

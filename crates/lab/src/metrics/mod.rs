@@ -228,7 +228,9 @@ fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::un
 
 /// The queues of both links and of all sendboxes, added.
 fn queues_together(rows: &RunRows, truths: &[&LinkTruth], window: &Window) -> Metrics {
-    let at_links = truths.iter().filter_map(|truth| truth.mean_queue(window));
+    // Those of paths are in that of the link that they make.
+    let links = truths.iter().filter(|truth| ["forward", "reverse"].contains(&truth.name.as_str()));
+    let at_links = links.filter_map(|truth| truth.mean_queue(window));
     let at_sendboxes = rows.bundles.iter().filter_map(|bundle| bundles::mean_queue(bundle, window));
     let mut metrics = Metrics::default();
     metrics.put("queue_total_mean_packets", Some(at_links.chain(at_sendboxes).sum()));

@@ -39,6 +39,10 @@ pub struct Experiment {
     pub rtt: Duration,
     /// A to B.
     pub forward: Link,
+    /// The links side by side that `forward` is made of; none where it is one link.
+    pub paths: Vec<Link>,
+    /// How packets are shared among them.
+    pub balance: Balance,
     /// B to A.
     pub reverse: Link,
     /// Names of the pairs of sites.
@@ -92,15 +96,35 @@ impl Experiment {
         flow.rtt.unwrap_or(self.rtt)
     }
 
-    /// The link whose rows are called `name`: `forward` or `reverse`.
+    /// The link whose rows are called `name`: `forward`, `reverse` or that of a path.
     pub fn link(&self, name: &str) -> &Link {
-        if name == "reverse" { &self.reverse } else { &self.forward }
+        let path = (0..self.paths.len()).find(|path| path_name(*path) == name);
+        match path {
+            Some(path) => &self.paths[path],
+            None if name == "reverse" => &self.reverse,
+            None => &self.forward,
+        }
     }
 
     /// The bundle called `name`.
     pub fn bundle(&self, name: &str) -> Option<&Bundle> {
         self.bundles.iter().find(|bundle| bundle.name == name)
     }
+}
+
+/// What the rows of a path are called, the first being 0: `path-1`.
+pub fn path_name(path: usize) -> String {
+    format!("path-{}", path + 1)
+}
+
+/// How packets are shared among several paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// Each flow keeps to one, which its hash chooses.
+    #[default]
+    Flow,
+    /// Packets take turns.
+    Packet,
 }
 
 /// TCP of the hosts.

@@ -23,6 +23,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/queue_shift",
     "bundler/queue_shift_both",
     "bundler/bulk_flow",
+    "bundler/multipath",
     "bundler/outside_flow",
     "bundler/elastic_cross",
     "bundler/elastic_web",

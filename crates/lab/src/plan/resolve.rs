@@ -18,7 +18,7 @@ use forebay_core::units::{ByteCount, Rate, Ratio};
 use sha2::{Digest, Sha256};
 
 use self::hits::{attack, faults, upsets};
-use self::links::links;
+use self::links::{Links, links};
 use super::error::PlanError;
 use super::experiment::{
     Agent, Bundle, Experiment, Flow, Link, Platform, Report, Stack, Timing, Traffic, Window,
@@ -52,7 +52,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
     if warmup >= stop {
         return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
     }
-    let (rtt, forward, reverse) = links(&plan, stop, &mut files)?;
+    let Links { rtt, forward, paths, balance, reverse } = links(&plan, stop, &mut files)?;
     let declared = bundles(&plan)?;
     let start_jitter = start_jitter(&plan, rtt)?;
     let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files)?;
@@ -94,6 +94,8 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         drain: plan.duration("drain")?.unwrap_or(Duration::from_secs(30)),
         rtt,
         forward,
+        paths,
+        balance,
         reverse,
         pairs,
         bundles: declared.into_iter().filter(|b| b.enabled).map(|b| b.bundle).collect(),

@@ -158,6 +158,27 @@ pub static BOTTLENECK: Section = Section {
             "how many later packets overtake a held one",
         ),
         key("qdisc", LINK_QDISC, "", "the queue"),
+        key(
+            "paths",
+            "a whole number, 1 to 32; with `rate` alone, not with `trace`",
+            "1",
+            "links side by side, each with its share of the rate and of the queue's limit in packets \
+             or bytes; their rows are path-1, path-2, ..; with `--backend sim` alone",
+        ),
+        key(
+            "balance",
+            "\"flow\" (each flow keeps to a path, which its hash chooses) or \"packet\" (packets take \
+             turns)",
+            "\"flow\"",
+            "how packets are shared among several paths",
+        ),
+        key(
+            "path_spread",
+            DURATION,
+            "\"0s\"",
+            "by how much the last of several paths is longer than the first, one way; those between \
+             in equal steps",
+        ),
         key("change", TABLES, "none", "changes during the run"),
     ],
 };

@@ -1,5 +1,5 @@
 use super::experiment::{
-    Agent, BoxEnd, FaultProgram, Platform, Report, Timing, Traffic, UpsetKind,
+    Agent, Balance, BoxEnd, FaultProgram, Platform, Report, Timing, Traffic, UpsetKind,
 };
 use super::*;
 use forebay_core::units::Rate;
@@ -150,6 +150,21 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "[[flow]]",
             "[reverse]\nqdisc = { kind = \"fifo\", limit = \"150ms\" }\n[[flow]]",
             "p.toml:9: reverse.qdisc.limit = 150ms: allowed is packets or bytes",
+        ),
+        (
+            "rtt = \"50ms\"",
+            "rtt = \"50ms\"\npaths = 33",
+            "p.toml:7: bottleneck.paths = 33: allowed is a whole number, 1 to 32",
+        ),
+        (
+            "rtt = \"50ms\"",
+            "rtt = \"50ms\"\nbalance = \"hash\"",
+            "p.toml:7: bottleneck.balance = \"hash\": allowed is \"flow\" (each flow",
+        ),
+        (
+            "rtt = \"50ms\"",
+            "rtt = \"50ms\"\npath_spread = \"-1ms\"",
+            "p.toml:7: bottleneck.path_spread = \"-1ms\": allowed is a duration",
         ),
         (
             "kind = \"fifo\"",
@@ -496,7 +511,10 @@ message_loss = "50%"
 reorder = 0.01
 reorder_packets = 4
 jitter = "5ms"
-qdisc = "fifo"
+qdisc = { kind = "fifo", limit = "100p" }
+paths = 3
+balance = "packet"
+path_spread = "8ms"
 change = [{ at = "2s", rate = "5Mbit/s" }, { at = "3s", rtt = "80ms" }, { at = "3s", loss = 0 }]
 [reverse]
 rate = "1Mbit/s"
@@ -599,6 +617,13 @@ enabled = true
         timings.collect::<Vec<_>>(),
         [Timing::Even, Timing::Poisson, Timing::OnOff { on, off }]
     );
+    assert_eq!(all.balance, Balance::Packet);
+    let delays: Vec<u128> = all.paths.iter().map(|path| path.delay.as_millis()).collect();
+    assert_eq!(delays, [0, 4, 8]);
+    let last = all.link("path-3");
+    assert_eq!(last.rate, Some(Rate::from_bits_per_sec(10_000_000 / 3)));
+    assert_eq!(last.qdisc.to_string(), "fifo(limit=34p)");
+    assert_eq!(last.changes[0].rate, Some(Rate::from_bits_per_sec(5_000_000 / 3)));
     assert_eq!(all.reverse.changes.len(), 2);
     assert_eq!(all.reverse.changes[0].delay, Some(Duration::from_millis(40)));
     assert_eq!(all.faults.len(), 1);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Store, StoreError};
 use crate::metrics::{Evaluation, Metrics};
-use crate::plan::experiment::Link;
+use crate::plan::experiment::{Link, path_name};
 use crate::plan::{Experiment, Plan};
 
 /// What makes two runs the same.
@@ -151,6 +151,9 @@ fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(
     };
     link("forward", &experiment.forward)?;
     link("reverse", &experiment.reverse)?;
+    for (number, path) in experiment.paths.iter().enumerate() {
+        link(&path_name(number), path)?;
+    }
     for bundle in &experiment.bundles {
         db.execute(
             "INSERT INTO bundles VALUES (?1, ?2, ?3, ?4)",

@@ -36,6 +36,18 @@ use crate::route::{After, Routes, Step, nanos};
 use crate::tcp::stack::Stack;
 use crate::walk;
 
+/// A number of the flow of a packet, which no other flow has: datagrams, messages and connections are
+/// each counted by themselves.
+fn flow_of(packet: &Packet) -> u64 {
+    let sort = match packet.kind() {
+        Kind::Message => 1,
+        Kind::Datagram => 2,
+        Kind::Ping | Kind::Pong => 3,
+        _ => 0,
+    };
+    sort << 32 | u64::from(packet.flow())
+}
+
 /// What will happen to a link, and how much of it has.
 struct Schedule {
     changes: Vec<Change>,
@@ -243,7 +255,7 @@ impl Simulation {
 
     #[cold]
     fn spread(&mut self, spread: u32, packet: Packet) {
-        let step = self.routes.spreads[spread as usize].take();
+        let step = self.routes.spreads[spread as usize].take(flow_of(&packet));
         self.pass(step, packet);
     }
 

@@ -352,6 +352,8 @@ impl Bundle {
         let row = trace::Counters {
             boundaries_sent: counters.boundaries_sent,
             boundaries_matched: counters.boundaries_matched,
+            boundaries_in_order: counters.order.in_order,
+            boundaries_late: counters.order.late,
             drops_queue: self.given_up.dropped,
             packets_sent: counters.packets_sent,
             bytes_sent: counters.bytes_sent.as_u64(),
@@ -398,6 +400,9 @@ impl Bundle {
                 marks_queue: self.given_up.marked,
                 boundaries_sent: counters.boundaries_sent,
                 boundaries_matched: counters.boundaries_matched,
+                boundaries_in_order: counters.order.in_order,
+                boundaries_late: counters.order.late,
+                out_of_order: self.control.recent_order().share(),
                 reports_unmatched: counters.reports_unmatched,
                 reports_ambiguous: counters.reports_ambiguous,
                 lateness_ns: self.lateness.percentiles(),

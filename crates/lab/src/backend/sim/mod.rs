@@ -25,7 +25,7 @@ use crate::plan::experiment as plan;
 use crate::rows::{PacketRow, RunRows};
 use packets::Packets;
 use rows::Rows;
-use setup::{FORWARD, LINKS, Place, Setup};
+use setup::{Place, Setup, link_names};
 use watch::Watch;
 
 /// The back end.
@@ -148,10 +148,11 @@ impl<V: FnMut(usize, &PacketRow)> Run<'_, V> {
 fn build(experiment: &Experiment, network: Network) -> Result<Simulation, BackendError> {
     Simulation::new(network).map_err(|error: SpecError| {
         let error = error.to_string();
-        let key = match error.strip_prefix(LINKS[FORWARD]) {
-            Some(inside) if inside.starts_with('.') => format!("bottleneck{inside}"),
-            _ => error,
-        };
+        // Of the links the reverse one alone has the name that its table has.
+        let names = link_names(experiment).into_iter().filter(|name| name != "reverse");
+        let inside =
+            names.filter_map(|name| error.strip_prefix(&name)).find(|it| it.starts_with('.'));
+        let key = inside.map_or_else(|| error.clone(), |inside| format!("bottleneck{inside}"));
         BackendError::Unsupported(format!("{}: {key}", experiment.plan))
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_sim::{Fate, Owner, PacketRecord, Simulation};
 
-use super::setup::{FORWARD, LINKS, Place, REVERSE};
+use super::setup::{FORWARD, Place, link_names};
 use crate::metrics::{LinkTruth, Reader, windows};
 use crate::plan::Experiment;
 use crate::rows::{self, PacketRow};
@@ -16,6 +16,8 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(10);
 /// Takes packets out of the logs of a simulation.
 pub(super) struct Packets<V> {
     reader: Reader,
+    /// How many links there are.
+    links: usize,
     /// Pairs of sites, of flows and of bundles.
     of_flows: Vec<u16>,
     of_bundles: Vec<u16>,
@@ -29,6 +31,8 @@ pub(super) struct Packets<V> {
 impl<V: FnMut(usize, &PacketRow)> Packets<V> {
     pub fn new(experiment: &Experiment, places: &[Place], visit: V) -> Self {
         let windows: Vec<_> = windows(experiment, None).collect();
+        let names = link_names(experiment);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let pair = |name: &str| {
             let place = experiment.pairs.iter().position(|pair| pair == name);
             place.map_or(u16::MAX, |place| place as u16)
@@ -36,7 +40,8 @@ impl<V: FnMut(usize, &PacketRow)> Packets<V> {
         let flows = places.iter().map(|place| pair(&experiment.flows[place.flow].pair));
         let bundles = experiment.bundles.iter().map(|bundle| pair(&bundle.pair));
         Self {
-            reader: Reader::new(experiment, &windows, &LINKS),
+            links: names.len(),
+            reader: Reader::new(experiment, &windows, &names),
             of_flows: flows.collect(),
             of_bundles: bundles.collect(),
             boundaries: HashSet::new(),
@@ -53,21 +58,28 @@ impl<V: FnMut(usize, &PacketRow)> Packets<V> {
             self.boundaries.extend(&sent[*known..]);
             *known = sent.len();
         }
-        for link in [FORWARD, REVERSE] {
+        for link in 0..self.links {
             simulation.take_packets(link, |packet| self.read(link, packet));
         }
         let now = simulation.now();
         let oldest = |link| simulation.packet_log(link).next().map_or(now, |packet| packet.arrived);
-        self.reader.settle(&[FORWARD, REVERSE].map(|link| oldest(link).as_nanos()));
+        let oldest: Vec<u64> = (0..self.links).map(|link| oldest(link).as_nanos()).collect();
+        self.reader.settle(&oldest);
     }
 
     /// Reads those that are still on the links, too.
     pub fn finish(mut self, simulation: &mut Simulation) -> Vec<LinkTruth> {
         self.take(simulation);
-        for link in [FORWARD, REVERSE] {
+        for link in 0..self.links {
             simulation.packet_log(link).for_each(|packet| self.read(link, &packet));
         }
-        self.reader.finish()
+        let mut truths = self.reader.finish();
+        let paths = truths.split_off(FORWARD + 2);
+        if !paths.is_empty() {
+            truths[FORWARD].take_paths(&paths);
+        }
+        truths.extend(paths);
+        truths
     }
 
     fn read(&mut self, link: usize, packet: &PacketRecord) {

@@ -169,6 +169,8 @@ impl Rows<'_> {
             name: name.into(),
             boundaries_sent: metrics.boundaries_sent,
             boundaries_matched: metrics.boundaries_matched,
+            boundaries_in_order: metrics.boundaries_in_order,
+            boundaries_late: metrics.boundaries_late,
             drops_queue: metrics.drops_queue,
             packets_sent: metrics.packets_sent,
             bytes_sent: metrics.bytes_sent,

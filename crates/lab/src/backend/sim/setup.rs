@@ -34,10 +34,55 @@ pub(super) struct Setup {
     pub requests: Requests,
 }
 
-/// The links of the network.
-pub(super) const LINKS: [&str; 2] = ["forward", "reverse"];
+/// The links of the network: these two, and behind them those of the paths that `forward` is made of. Then
+/// `forward` is no queue but where they come together.
 pub(super) const FORWARD: usize = 0;
 pub(super) const REVERSE: usize = 1;
+const PATHS: usize = 2;
+
+/// What the rows of the links are called.
+pub(super) fn link_names(experiment: &Experiment) -> Vec<String> {
+    let paths = (0..experiment.paths.len()).map(plan::path_name);
+    ["forward", "reverse"].map(String::from).into_iter().chain(paths).collect()
+}
+
+/// The links of the network, in the order of their names.
+fn links(experiment: &Experiment) -> Result<Vec<Link>, BackendError> {
+    let names = link_names(experiment);
+    let joined = joined(&experiment.forward);
+    let forward = if experiment.paths.is_empty() { &experiment.forward } else { &joined };
+    let all = [forward, &experiment.reverse].into_iter().chain(&experiment.paths);
+    names.iter().zip(all).map(|(name, of)| link(name, of)).collect()
+}
+
+/// What is behind all paths: the propagation of `forward`, and changes of that.
+fn joined(forward: &plan::Link) -> plan::Link {
+    let changes = forward.changes.iter().filter(|change| change.delay.is_some());
+    let changes = changes.map(|it| plan::Change { rate: None, loss: None, ..it.clone() });
+    plan::Link {
+        rate: None,
+        loss: 0.0,
+        message_loss: 0.0,
+        reorder: 0.0,
+        qdisc: Spec::named("fifo"),
+        changes: changes.collect(),
+        ..forward.clone()
+    }
+}
+
+/// What packets from A to B take.
+fn forward(experiment: &Experiment) -> Vec<Hop> {
+    if experiment.paths.is_empty() {
+        return vec![Hop::Link(FORWARD)];
+    }
+    let path = |path| vec![Hop::Link(PATHS + path)];
+    let paths = (0..experiment.paths.len()).map(path).collect();
+    let parted = match experiment.balance {
+        plan::Balance::Flow => Hop::Hashed(paths),
+        plan::Balance::Packet => Hop::Spread(paths),
+    };
+    vec![parted, Hop::Link(FORWARD)]
+}
 
 impl Setup {
     pub fn of(experiment: &Experiment) -> Result<Self, BackendError> {
@@ -45,10 +90,7 @@ impl Setup {
             stop: experiment.stop + experiment.drain.max(LINGER),
             seed: experiment.seed,
             stack: stack(experiment),
-            links: vec![
-                link(LINKS[FORWARD], &experiment.forward)?,
-                link(LINKS[REVERSE], &experiment.reverse)?,
-            ],
+            links: links(experiment)?,
             bundles: experiment.bundles.iter().map(|it| bundle(experiment, it)).collect(),
             flows: Vec::new(),
         };
@@ -131,9 +173,9 @@ impl Setup {
         let rtt = experiment.rtt_of(flow);
         // What its way is longer than the path lies between its hosts and the path.
         let access = (rtt - experiment.rtt) / 2;
-        let with_access = |hop| match access {
-            Duration::ZERO => vec![hop],
-            access => vec![Hop::Delay(access), hop],
+        let with_access = |hops: Vec<Hop>| {
+            let access = (!access.is_zero()).then_some(Hop::Delay(access));
+            access.into_iter().chain(hops).collect()
         };
         let data = match flow.ttl {
             Some(ttl) => mortal_way(experiment, &flow.pair, ttl),
@@ -163,11 +205,12 @@ impl Setup {
 }
 
 /// What packets of a pair of sites take in a direction: a bundle, or else the link.
-fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Hop {
+fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Vec<Hop> {
     let is_its = |it: &plan::Bundle| it.pair == pair && it.reversed == reversed;
     match experiment.bundles.iter().position(is_its) {
-        Some(bundle) => Hop::Bundle(bundle),
-        None => Hop::Link(if reversed { REVERSE } else { FORWARD }),
+        Some(bundle) => vec![Hop::Bundle(bundle)],
+        None if reversed => vec![Hop::Link(REVERSE)],
+        None => forward(experiment),
     }
 }
 
@@ -176,15 +219,15 @@ fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Hop {
 fn mortal_way(experiment: &Experiment, pair: &str, ttl: u8) -> Vec<Hop> {
     let is_its = |it: &plan::Bundle| it.pair == pair && !it.reversed;
     let sendbox = experiment.bundles.iter().position(is_its).map(Hop::Sendbox);
-    let link = (ttl > 1).then_some(Hop::Link(FORWARD));
+    let link = if ttl > 1 { forward(experiment) } else { Vec::new() };
     // Whoever counts them at the end stands for where they die.
     sendbox.into_iter().chain(link).chain([Hop::Delay(Duration::from_nanos(1))]).collect()
 }
 
 /// A bundle over the link of its direction, its messages back over the other one.
 fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
-    let (there, here) = if bundle.reversed { (REVERSE, FORWARD) } else { (FORWARD, REVERSE) };
-    let (path, back) = (vec![Hop::Link(there)], vec![Hop::Link(here)]);
+    let (there, here) = (forward(experiment), vec![Hop::Link(REVERSE)]);
+    let (path, back) = if bundle.reversed { (here, there) } else { (there, here) };
     let (cc, qdisc) = (bundle.cc.clone(), bundle.qdisc.clone());
     let mut built = Bundle::new(&bundle.name, cc, qdisc, path, back);
     built.min_rate = bundle.min_rate.or(built.min_rate);

@@ -321,6 +321,39 @@ fn a_bundle_holds_the_queue_and_judges_its_path_rightly() {
     assert_eq!(metric("epochs_without_truth"), 0.0);
 }
 
+#[test]
+fn several_paths_are_one_link_in_the_figures_and_each_has_its_own() {
+    for balance in ["flow", "packet"] {
+        let experiment = experiment(&[
+            "bottleneck.paths=4",
+            "bottleneck.path_spread=9ms",
+            &format!("bottleneck.balance={balance}"),
+            "flow.bulk.count=20",
+            "bundle=[{ name = \"a\", cc = \"copa\", qdisc = \"sfq\" }]",
+            "flow.bulk.bundle=a",
+        ]);
+        let rows = rows_of(&experiment);
+        let names: Vec<&str> = rows.links.iter().map(|link| link.name.as_str()).collect();
+        assert_eq!(names, ["forward", "reverse", "path-1", "path-2", "path-3", "path-4"]);
+        let evaluation = evaluate(&experiment, &rows).unwrap();
+        assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
+        let figure = |link: usize, name: &str| evaluation.links[link].metrics.get(name).unwrap();
+        let of_paths = |name: &str| (2..6).map(|path| figure(path, name)).sum::<f64>();
+        let carried = figure(0, "throughput_mbps");
+        assert!(carried > 10.0 && (carried / of_paths("throughput_mbps") - 1.0).abs() < 0.02);
+        assert!((figure(0, "utilisation") - carried / 20.0).abs() < 1e-9);
+        for name in ["queue_mean_packets", "drops_queue_packets"] {
+            let whole = figure(0, name);
+            assert!(whole > 0.0 && (whole - of_paths(name)).abs() < 1e-9, "{name}");
+        }
+        let together = evaluation.run.get("queue_total_mean_packets").unwrap();
+        let at_sendbox = evaluation.bundles[0].metrics.get("queue_mean_packets").unwrap();
+        let at_links = figure(0, "queue_mean_packets") + figure(1, "queue_mean_packets");
+        assert!((together - at_links - at_sendbox).abs() < 1e-9, "{together}");
+        assert_eq!(evaluation.bundles[0].metrics.get("epochs_without_truth"), Some(0.0));
+    }
+}
+
 /// One greedy flow for 2 s with a congestion control of its own.
 fn greedy(cc: &str) -> Experiment {
     let text = format!(

@@ -14,7 +14,7 @@ mod sojourns;
 mod tests;
 mod window;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -126,9 +126,26 @@ impl LinkTruth {
         self.carried.sums()
     }
 
-    /// Mean of the queue over time (packets).
+    /// Mean of the queue over time (packets), those of its paths included.
     pub fn mean_queue(&self, window: &Window) -> Option<f64> {
-        self.window(window).queue.mean()
+        self.window(window).mean_queue()
+    }
+
+    /// This is where `paths` come together: what waited, was dropped or marked there did so on this link, and
+    /// boundaries took what they took on either.
+    pub fn take_paths(&mut self, paths: &[Self]) {
+        let boundaries = paths.iter().flat_map(|path| &path.boundaries);
+        let arrived_ns: HashMap<u64, u64> =
+            boundaries.map(|it| (it.identity, it.departed_ns - it.sojourn_ns)).collect();
+        for boundary in &mut self.boundaries {
+            if let Some(arrived_ns) = arrived_ns.get(&boundary.identity) {
+                boundary.sojourn_ns = boundary.departed_ns.saturating_sub(*arrived_ns);
+            }
+        }
+        for path in paths {
+            self.waiting.add_all(&path.waiting);
+            self.windows.iter_mut().zip(&path.windows).for_each(|(it, path)| it.take_path(path));
+        }
     }
 
     /// Bytes of a pair of sites that left.
@@ -141,12 +158,14 @@ impl LinkTruth {
         let link = experiment.link(&row.name);
         let counted = self.window(window);
         let mut metrics = Metrics::default();
-        let mean = counted.queue.mean();
+        let mean = counted.mean_queue();
         metrics.put("queue_mean_packets", mean);
         metrics.put("mean_qdisc_length_l2", mean);
-        metrics.put("queue_p95_packets", counted.queue.quantile(0.95));
-        metrics.put("queue_max_packets", Some(counted.queue.max()));
-        if let Some(sojourns) = counted.sojourns.summary([0.5, 0.95, 0.99]) {
+        // Nothing waits where paths come together, and how their queues fell together is not known.
+        let is_queue = counted.mean_of_paths.is_none();
+        metrics.put("queue_p95_packets", counted.queue.quantile(0.95).filter(|_| is_queue));
+        metrics.put("queue_max_packets", is_queue.then(|| counted.queue.max()));
+        if let Some(sojourns) = counted.sojourns.summary([0.5, 0.95, 0.99]).filter(|_| is_queue) {
             metrics.put("mean_qdisc_delay_l2", Some(sojourns.mean));
             for (name, value) in ["sojourn_p50_ms", "sojourn_p95_ms", "sojourn_p99_ms"]
                 .into_iter()

@@ -35,6 +35,8 @@ pub struct Counted {
     pub dropped: u64,
     /// Packets that were lost on purpose, by their arrival.
     pub lost: u64,
+    /// Mean of the queues of the paths that come together here, added; `None`: there are none.
+    pub mean_of_paths: Option<f64>,
 }
 
 impl Counted {
@@ -52,6 +54,23 @@ impl Counted {
             marked: 0,
             dropped: 0,
             lost: 0,
+            mean_of_paths: None,
+        }
+    }
+
+    /// Mean of the queue, those of paths included.
+    pub fn mean_queue(&self) -> Option<f64> {
+        Some(self.queue.mean()? + self.mean_of_paths.unwrap_or(0.0))
+    }
+
+    /// Counts in what became of packets on one of the paths that come together here.
+    pub fn take_path(&mut self, path: &Self) {
+        self.waiting.add_all(&path.waiting);
+        self.marked += path.marked;
+        self.dropped += path.dropped;
+        self.lost += path.lost;
+        if let Some(mean) = path.queue.mean() {
+            *self.mean_of_paths.get_or_insert(0.0) += mean;
         }
     }
 
@@ -200,6 +219,11 @@ impl Bins {
             }
             (at, end) = (end, end + self.width);
         }
+    }
+
+    /// Adds the sums of others over the same intervals.
+    pub fn add_all(&mut self, others: &Self) {
+        self.sums.iter_mut().zip(&others.sums).for_each(|(sum, other)| *sum += other);
     }
 
     /// The sums.

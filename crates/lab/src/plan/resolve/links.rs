@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use forebay_core::qdisc::check_without_rate;
 use forebay_core::spec::{Spec, Value as SpecValue};
-use forebay_core::units::{Limit, Rate};
+use forebay_core::units::{ByteCount, Limit, Rate};
 
 use super::{Files, jitter};
 use crate::plan::error::PlanError;
-use crate::plan::experiment::{Change, Link};
+use crate::plan::experiment::{Balance, Change, FULL_FRAME, Link};
 use crate::plan::reader::Reader;
 use crate::plan::registry;
 use crate::plan::schema::{self, Section};
@@ -17,12 +17,26 @@ use crate::plan::schema::{self, Section};
 /// 400 packets.
 const BDP_PACKET_BYTES: f64 = 1500.0;
 
-/// The round trip and the links there and back.
+/// Most paths side by side.
+const PATHS_MAX: u32 = 32;
+
+/// The links there and back.
+pub(super) struct Links {
+    /// The round trip without a queue.
+    pub rtt: Duration,
+    pub forward: Link,
+    /// What `forward` is made of, where that is several.
+    pub paths: Vec<Link>,
+    pub balance: Balance,
+    pub reverse: Link,
+}
+
+/// Reads them.
 pub(super) fn links(
     plan: &Reader<'_>,
     stop: Duration,
     files: &mut Files<'_>,
-) -> Result<(Duration, Link, Link), PlanError> {
+) -> Result<Links, PlanError> {
     let table = plan.table("bottleneck", &schema::BOTTLENECK)?;
     let table = plan.require("bottleneck", table)?;
     let rtt = table.require("rtt", table.duration("rtt")?)?;
@@ -58,7 +72,46 @@ pub(super) fn links(
         reverse.changes.push(Change { at: change.at, delay: change.delay, ..Change::default() });
     }
     reverse.changes.sort_by_key(|change| change.at);
-    Ok((rtt, forward, reverse))
+    let balance = table.choice("balance", &BALANCES)?.unwrap_or_default();
+    let paths = paths(&table, &forward)?;
+    Ok(Links { rtt, forward, paths, balance, reverse })
+}
+
+const BALANCES: [(&str, Balance); 2] = [("flow", Balance::Flow), ("packet", Balance::Packet)];
+
+/// The links side by side that `whole` is made of: each has its share of the rate and of the queue.
+fn paths(table: &Reader<'_>, whole: &Link) -> Result<Vec<Link>, PlanError> {
+    let count = table.count("paths", 1..=PATHS_MAX)?.unwrap_or(1);
+    let spread = table.duration("path_spread")?.unwrap_or(Duration::ZERO);
+    if count == 1 {
+        return Ok(Vec::new());
+    }
+    let Some(rate) = whole.rate else { return Err(table.wrong("paths")) };
+    let share = |rate: Rate| Rate::from_bits_per_sec(rate.as_bits_per_sec() / u64::from(count));
+    let changes = whole.changes.iter();
+    // The round trip changes behind the paths, where they are one again.
+    let changes =
+        changes.map(|it| Change { rate: it.rate.map(share), delay: None, ..it.clone() }).collect();
+    let mut path = Link {
+        rate: Some(share(rate)),
+        nominal_rate: Some(share(rate)),
+        delay: Duration::ZERO,
+        changes,
+        ..whole.clone()
+    };
+    let limit = whole.qdisc.limit("limit").map_err(|error| table.wrong_spec("qdisc", &error))?;
+    let limit = limit.map(|limit| match limit {
+        Limit::Packets(packets) => Limit::Packets(packets.div_ceil(count.into())),
+        Limit::Bytes(bytes) => {
+            Limit::Bytes(FULL_FRAME.max(ByteCount::new(bytes.as_u64() / u64::from(count))))
+        }
+        Limit::Time(time) => Limit::Time(time),
+    });
+    if let Some(limit) = limit {
+        path.qdisc.params.insert("limit".into(), SpecValue::Text(limit.to_string()));
+    }
+    let delay = |number| spread * number / (count - 1);
+    Ok((0..count).map(|number| Link { delay: delay(number), ..path.clone() }).collect())
 }
 
 /// The queue of a link that is no bottleneck: long enough never to drop.
