@@ -4,6 +4,7 @@
 //! target rate   1 / (delta x)                        current rate   W / (base + x)
 //! step          W +- v / (2 delta) packets a round trip   1/delta = max(6 packets, 0.75 ms x mu)
 //! v             doubles after 3, 5, 7, .. round trips in one direction, back to 1 at a change of it
+//!               (of a slow bundle less, see [`super::estimators`])
 //! x             least queueing delay of the last 4 samples
 //! ```
 //! States: those of [`super::delay`]; while steering, the direction of the last loop time, up or down,
