@@ -152,6 +152,8 @@ impl Copa {
 }
 
 impl DelayLaw for Copa {
+    const IS_SHORT_ON_SLOW_PATHS: bool = true;
+
     fn steer(&mut self, path: &Path, window: &Window) -> Steering {
         let step = self.step(path, window);
         let limit = window.growth_limit_bytes.max(window.bytes);

@@ -70,6 +70,9 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// A steering function around a queue of [`Path::target_bytes`].
 pub trait DelayLaw: Send {
+    /// A bundle on a slow path aims for less than six packets (see [`PathEstimator`]): of a law that finds its share
+    /// beside another bundle though the one that has less then aims for less.
+    const IS_SHORT_ON_SLOW_PATHS: bool = false;
     /// The next window in bytes and, for laws that set one, the rate in bytes per second.
     fn steer(&mut self, path: &Path, window: &Window) -> Steering;
     /// The window was set from outside: forget velocity and integrals.
@@ -198,7 +201,7 @@ impl<L: DelayLaw> DelayControl<L> {
     pub fn new(law: L, min_window_mss: f64) -> Self {
         Self {
             law,
-            estimator: PathEstimator::new(ByteCount::new(1514), true),
+            estimator: PathEstimator::new(ByteCount::new(1514), L::IS_SHORT_ON_SLOW_PATHS),
             phase: Phase::Measuring,
             shaped_since_s: f64::INFINITY,
             known_bytes_per_s: 0.0,
@@ -452,7 +455,8 @@ impl<L: DelayLaw> DelayControl<L> {
 
 impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
-        self.estimator = PathEstimator::new(mss, self.slow_start_bytes.is_none());
+        let is_short = L::IS_SHORT_ON_SLOW_PATHS && self.slow_start_bytes.is_none();
+        self.estimator = PathEstimator::new(mss, is_short);
         self.now_s = now.as_secs_f64();
         self.initial_bytes = initial_cwnd.as_f64().max(self.min_window_bytes());
         self.unlimited();

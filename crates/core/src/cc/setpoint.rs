@@ -26,8 +26,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     params: &[FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: 1.0,
-    // Fed once a round trip, it sees the queue of four of them: its window is 5.5 % larger on a path of 79 packets.
-    batch_tolerance: 0.1,
+    batch_tolerance: 0.05,
     build,
 };
 
