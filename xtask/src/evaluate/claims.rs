@@ -56,6 +56,8 @@ pub struct Claim {
     /// Divide by these metrics of that arm, added up, instead.
     #[serde(default)]
     pub over_value: Vec<String>,
+    /// The share of the distance between two other arms that is closed, instead.
+    pub gap: Option<Gap>,
     /// Every run must meet it, not only the pooled seeds.
     #[serde(default)]
     pub each_run: bool,
@@ -70,6 +72,19 @@ pub struct Claim {
     pub within: Option<Within>,
     /// The arms must stand in the order in which they stand on the backend beside.
     pub same_order: Option<SameOrder>,
+}
+
+/// The distance from one arm to another, for a figure of which less is better: 0 is closed at the one, 1 at
+/// the other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gap {
+    /// Where it begins.
+    pub from: String,
+    /// Where it is closed.
+    pub to: String,
+    /// A smaller distance, as a share of the figure where it begins, is none: it counts as so much.
+    pub least: f64,
 }
 
 /// A distance: whichever of these is more.
@@ -243,6 +258,8 @@ impl Claim {
             "same_order needs more than one arm"
         );
         ensure!(self.over.is_some() || self.over_value.is_empty(), "over_value needs over");
+        ensure!(self.gap.is_none() || self.over.is_none(), "gap and over are one or the other");
+        ensure!(self.gap.as_ref().is_none_or(|gap| gap.least > 0.0), "gap needs a least above 0");
         Ok(())
     }
 
@@ -347,6 +364,10 @@ impl Claim {
     }
 
     fn figure(&self, results: &Results<'_>, (arm, cell, seed): Place<'_>) -> Option<f64> {
+        if let Some(gap) = &self.gap {
+            let value = |arm: &str| sum(results.row(arm, cell, seed)?, &self.value);
+            return Some(gap.closed(value(&gap.from)?, value(&gap.to)?, value(arm)?));
+        }
         let base = self.over.as_ref().and_then(|over| results.row(over, cell, seed));
         results.row(arm, cell, seed).and_then(|row| self.value_of(row, base))
     }
@@ -363,7 +384,8 @@ impl Claim {
     fn seeds_pooled(&self, results: &Results<'_>, arm: &str, cell: &str) -> usize {
         let compared =
             BASELINES.iter().copied().filter(|base| results.row(base, cell, None).is_some());
-        let arms = compared.chain(self.over.as_deref()).chain([arm]);
+        let ends = self.gap.iter().flat_map(|gap| [gap.from.as_str(), gap.to.as_str()]);
+        let arms = compared.chain(self.over.as_deref()).chain(ends).chain([arm]);
         let seeds = arms.map(|arm| results.seeds_judged(arm, cell)).min().unwrap_or(0);
         // A pooled figure passes over the runs that have none; those between arms no run has.
         match results.valid_runs(arm, cell).filter(|run| sum(run, &self.value).is_some()).count() {
@@ -400,6 +422,15 @@ impl Claim {
 impl From<&Claim> for Bounds {
     fn from(claim: &Claim) -> Self {
         Self { at_least: claim.at_least, at_most: claim.at_most }
+    }
+}
+
+impl Gap {
+    /// The share that `value` closes. Where there is next to no distance, what is missing of the end is still no
+    /// more than a share of the least one.
+    fn closed(&self, from: f64, to: f64, value: f64) -> f64 {
+        let distance = (from - to).max(self.least * from.abs());
+        1.0 - (value - to) / distance
     }
 }
 

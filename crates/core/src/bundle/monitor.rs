@@ -1,13 +1,27 @@
 //! Whether the peer is there, judged by its authentic messages.
+//!
+//! ```text
+//! silence   max(500 ms, 3 RTT, min(3 x longest gap of late, 3 s))
+//! ```
+//! Where the way of the messages is full, most of them are lost, and the gaps between those that get through say
+//! nothing of the peer. How long they are is seen before one is taken for silence: on a way that loses none no gap
+//! is longer than a keepalive's 100 ms, and the rule is that of the 500 ms.
 
 use core::time::Duration;
 
+use crate::cc::estimators::duration;
 use crate::units::Timestamp;
 
 /// Shortest silence that counts: five keepalives in a row.
 const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// Silence in round trips: a path whose delay just grew by as much has not gone silent.
 const SILENCE_RTTS: u32 = 3;
+/// Silence in gaps between messages: of random ones the next is three times as long as the longest of ten once in 290.
+const SILENCE_GAPS: f64 = 3.0;
+/// Gaps make no silence longer than this: a control loop that has heard nothing for so long is blind (seconds).
+const SILENCE_GAPS_MAX_S: f64 = 3.0;
+/// What is remembered of a gap halves in this time (seconds).
+const GAP_HALF_LIFE_S: f64 = 30.0;
 
 /// What is known of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +30,7 @@ pub enum Liveness {
     Waiting,
     /// Heard recently.
     Alive,
-    /// Not heard for max(500 ms, 3 RTT), or it said that it stops.
+    /// Not heard for longer than the patience with it, or it said that it stops.
     Silent,
 }
 
@@ -37,16 +51,22 @@ pub struct Monitor {
     state: Liveness,
     since: Timestamp,
     heard_at: Timestamp,
+    /// Longest gap between messages of a peer that was there, less the longer it is ago (seconds).
+    gap_s: f64,
 }
 
 impl Monitor {
     /// Nothing heard yet at `now`.
     pub const fn new(now: Timestamp) -> Self {
-        Self { state: Liveness::Waiting, since: now, heard_at: now }
+        Self { state: Liveness::Waiting, since: now, heard_at: now, gap_s: 0.0 }
     }
 
     /// A fresh authentic message arrived. True if the peer was not known to be alive.
     pub fn heard(&mut self, now: Timestamp) -> bool {
+        if self.state == Liveness::Alive {
+            let gap_s = now.saturating_since(self.heard_at).as_secs_f64();
+            self.gap_s = gap_s.max(self.gap_s * libm::exp2(-gap_s / GAP_HALF_LIFE_S));
+        }
         self.heard_at = self.heard_at.max(now);
         self.enter(now, Liveness::Alive)
     }
@@ -60,13 +80,13 @@ impl Monitor {
     /// gone silent.
     pub fn poll(&mut self, now: Timestamp, rtt: Option<Duration>) -> bool {
         self.state == Liveness::Alive
-            && now.saturating_since(self.heard_at) >= patience(rtt)
+            && now.saturating_since(self.heard_at) >= self.patience(rtt)
             && self.enter(now, Liveness::Silent)
     }
 
     /// When [`Monitor::poll`] is next needed; `None`: not before the peer is heard.
     pub fn next_timer(&self, rtt: Option<Duration>) -> Option<Timestamp> {
-        (self.state == Liveness::Alive).then(|| self.heard_at + patience(rtt))
+        (self.state == Liveness::Alive).then(|| self.heard_at + self.patience(rtt))
     }
 
     /// What is known of the peer.
@@ -79,6 +99,11 @@ impl Monitor {
         self.since
     }
 
+    fn patience(&self, rtt: Option<Duration>) -> Duration {
+        let gaps = duration((SILENCE_GAPS * self.gap_s).min(SILENCE_GAPS_MAX_S));
+        rtt.map_or(SILENCE_MIN, |rtt| SILENCE_MIN.max(rtt.saturating_mul(SILENCE_RTTS))).max(gaps)
+    }
+
     fn enter(&mut self, now: Timestamp, state: Liveness) -> bool {
         let is_new = self.state != state;
         if is_new {
@@ -86,10 +111,6 @@ impl Monitor {
         }
         is_new
     }
-}
-
-fn patience(rtt: Option<Duration>) -> Duration {
-    rtt.map_or(SILENCE_MIN, |rtt| SILENCE_MIN.max(rtt.saturating_mul(SILENCE_RTTS)))
 }
 
 #[cfg(test)]
@@ -120,6 +141,26 @@ mod tests {
             assert!(!monitor.heard(at(70_100)));
             assert_eq!(monitor.state(), Liveness::Alive);
         }
+    }
+
+    #[test]
+    fn a_way_that_loses_most_messages_makes_no_silence_and_a_good_one_is_trusted_again() {
+        let mut monitor = Monitor::new(at(0));
+        let silence = |monitor: &Monitor, from: u64| {
+            (from..).find(|ms| monitor.clone().poll(at(*ms), None)).map(|ms| ms - from)
+        };
+        let mut now = 0;
+        for gap in [0, 100, 400, 700, 1300, 2000] {
+            assert!(!monitor.poll(at(now + gap), None), "{gap}");
+            now += gap;
+            monitor.heard(at(now));
+        }
+        assert_eq!(silence(&monitor, now), Some(3000));
+        for _ in 0..1100 {
+            now += 100;
+            monitor.heard(at(now));
+        }
+        assert_eq!(silence(&monitor, now), Some(500));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! target rate   1 / (delta x)                        current rate   W / (base + x)
 //! step          W +- v / (2 delta) packets a round trip   1/delta = max(6 packets, 0.75 ms x mu)
 //! v             doubles after 3, 5, 7, .. round trips in one direction, back to 1 at a change of it
+//!               (of a slow bundle less, see [`super::estimators`])
 //! x             least queueing delay of the last 4 samples
 //! ```
 //! States: those of [`super::delay`]; while steering, the direction of the last loop time, up or down,
@@ -151,6 +152,8 @@ impl Copa {
 }
 
 impl DelayLaw for Copa {
+    const IS_SHORT_ON_SLOW_PATHS: bool = true;
+
     fn steer(&mut self, path: &Path, window: &Window) -> Steering {
         let step = self.step(path, window);
         let limit = window.growth_limit_bytes.max(window.bytes);

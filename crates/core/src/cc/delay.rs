@@ -1,12 +1,15 @@
 //! What every delay-based law needs around its steering: start, drains, loss and app-limited rules.
 //!
 //! ```text
-//!             x > 3 x* for a full window               every 10 s, or x > 4 x* for 4 Tl
+//!             x > 3 xd for a full window               every 10 s, or x > 4 x* for 4 Tl
 //! measuring ───────────────────────────────► steering ◄─────────────────────────────────► draining
 //! (no limits)   W = E x base + Q             (the law)   W = f x R x base for >= 3 Tl
 //!     ▲                                                                                    │
 //!     └──────── releasing ◄──── a probe that found no queue, before any limit ─────────────┘
 //! ```
+//! xd is the delay of six packets or 0.75 ms, whichever is longer, where x* may be less: a shorter queue of hosts
+//! in slow start is a burst's.
+//!
 //! **Start.** Without limits until self-inflicted queueing is seen, or found by a drain, the probe: a
 //! box that starts under load takes the standing queue for a part of the base, and all it can see is
 //! a delivery rate that stays the same. E is the largest short-train delivery rate of the last loop
@@ -67,6 +70,9 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// A steering function around a queue of [`Path::target_bytes`].
 pub trait DelayLaw: Send {
+    /// A bundle on a slow path aims for less than six packets (see [`PathEstimator`]): of a law that finds its share
+    /// beside another bundle though the one that has less then aims for less.
+    const IS_SHORT_ON_SLOW_PATHS: bool = false;
     /// The next window in bytes and, for laws that set one, the rate in bytes per second.
     fn steer(&mut self, path: &Path, window: &Window) -> Steering;
     /// The window was set from outside: forget velocity and integrals.
@@ -197,7 +203,7 @@ impl<L: DelayLaw> DelayControl<L> {
     pub fn new(law: L, min_window_mss: f64) -> Self {
         Self {
             law,
-            estimator: PathEstimator::new(ByteCount::new(1514)),
+            estimator: PathEstimator::new(ByteCount::new(1514), L::IS_SHORT_ON_SLOW_PATHS),
             phase: Phase::Measuring,
             shaped_since_s: f64::INFINITY,
             known_bytes_per_s: 0.0,
@@ -301,7 +307,7 @@ impl<L: DelayLaw> DelayControl<L> {
         if !self.estimator.is_standing_known(now) {
             return;
         }
-        if path.standing_s > START_TARGETS * path.target_s {
+        if path.standing_s > START_TARGETS * path.deep_target_s {
             let delivery = path.delivery_bytes_per_s;
             self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), path);
             self.reason = "self-inflicted queue seen";
@@ -452,7 +458,8 @@ impl<L: DelayLaw> DelayControl<L> {
 
 impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
-        self.estimator = PathEstimator::new(mss);
+        let is_short = L::IS_SHORT_ON_SLOW_PATHS && self.slow_start_bytes.is_none();
+        self.estimator = PathEstimator::new(mss, is_short);
         self.now_s = now.as_secs_f64();
         self.initial_bytes = initial_cwnd.as_f64().max(self.min_window_bytes());
         self.unlimited();

@@ -8,6 +8,7 @@
 //! mu    bottleneck rate: largest R of the last max(10 Tl, 1 s) of backlogged time
 //! Tl    loop time: least feedback delay of the last 2 base, at least base
 //! Q     queue to aim for: share x max(6 packets, 0.75 ms x mu); x* = Q / mu
+//!       (where it is short on slow paths at most max(2 packets, 1.5 ms x mu))
 //! ```
 //! x is a minimum and not a mean: base and x then carry the same bias from noise, which cancels up
 //! to 2/(n+1) of it, where a mean would add all of it (8 packets at 96 Mbit/s for 1 ms). All time
@@ -18,8 +19,14 @@ use alloc::collections::VecDeque;
 use super::Measurement;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
-/// Queue to aim for where packets are large against the noise of time stamps.
+/// Queue to aim for (packets) where packets are large against the noise of time stamps: two bundles at one bottleneck
+/// find their shares by it.
 const TARGET_PACKETS: f64 = 6.0;
+/// But where it is to be short on slow paths no longer than this (seconds), one and a half times the noise assumed, as
+/// long as that is more than two packets: six are 14 ms at 5 Mbit/s, and every round trip there would wait for them.
+/// One packet shows a queue, and the second is for the one that a smaller packet's base is short of.
+const SHORT_TARGET_S: f64 = 1.5e-3;
+const SHORT_TARGET_MIN: f64 = 2.0;
 /// Queue to aim for where they are not: three quarters of the 1 ms of noise assumed.
 const TARGET_S: f64 = 0.75e-3;
 /// Samples that the standing delay takes the least of, at least.
@@ -189,7 +196,8 @@ pub struct Path {
     pub target_s: f64,
     /// Queue to aim for.
     pub target_bytes: f64,
-    /// The same delay where the buffer is deep enough.
+    /// The delay of six packets or 0.75 ms, whichever is longer, in a buffer that is deep enough: what a queue of hosts
+    /// in slow start and a buffer's end are told by.
     pub deep_target_s: f64,
     /// Delivery rate over about one round trip.
     pub delivery_bytes_per_s: f64,
@@ -221,6 +229,7 @@ pub struct Path {
 #[derive(Clone, Debug)]
 pub struct PathEstimator {
     mss_bytes: f64,
+    is_short_on_slow_paths: bool,
     base_s: Option<f64>,
     /// Least round trip of the last 10 s, for a base that idle traffic may raise.
     recent_rtts: SlidingMin,
@@ -241,10 +250,12 @@ pub struct PathEstimator {
 }
 
 impl PathEstimator {
-    /// For packets of `mss` bytes.
-    pub fn new(mss: ByteCount) -> Self {
+    /// For packets of `mss` bytes, and a queue to aim for that is short on slow paths or not: not of a single flow, whose
+    /// acknowledgements come in bursts.
+    pub fn new(mss: ByteCount, is_short_on_slow_paths: bool) -> Self {
         Self {
             mss_bytes: mss.as_f64().max(1.0),
+            is_short_on_slow_paths,
             base_s: None,
             recent_rtts: SlidingMin::default(),
             round_trips: SlidingMin::default(),
@@ -353,11 +364,18 @@ impl PathEstimator {
             self.share = (self.share + SHARE_GROWTH_PER_S * self.path.dt_s).min(1.0);
         }
         let bottleneck = self.path.bottleneck_bytes_per_s;
-        let deep_bytes = (TARGET_PACKETS * self.mss_bytes).max(TARGET_S * bottleneck);
-        self.path.deep_target_s =
-            if bottleneck > 0.0 { deep_bytes / bottleneck } else { f64::INFINITY };
-        self.path.target_bytes = self.share * deep_bytes;
-        self.path.target_s = self.share * self.path.deep_target_s;
+        let time_bytes = TARGET_S * bottleneck;
+        let deep_bytes = (TARGET_PACKETS * self.mss_bytes).max(time_bytes);
+        let most_bytes = if self.is_short_on_slow_paths {
+            (SHORT_TARGET_MIN * self.mss_bytes).max(SHORT_TARGET_S * bottleneck)
+        } else {
+            f64::INFINITY
+        };
+        self.path.target_bytes = (self.share * deep_bytes).min(most_bytes);
+        let delay_s =
+            |bytes: f64| if bottleneck > 0.0 { bytes / bottleneck } else { f64::INFINITY };
+        self.path.deep_target_s = delay_s(deep_bytes);
+        self.path.target_s = delay_s(self.path.target_bytes);
     }
 
     /// The standing delay has been measured for a full window.
@@ -460,7 +478,7 @@ mod tests {
 
     #[test]
     fn losses_that_are_taken_back_leave_the_queue_that_was_aimed_for() {
-        let mut estimator = PathEstimator::new(ByteCount::new(1514));
+        let mut estimator = PathEstimator::new(ByteCount::new(1514), false);
         let target = |estimator: &mut PathEstimator, at_ms: u64, lost: u64| {
             let rtt = Duration::from_millis(40);
             let measurement = Measurement {

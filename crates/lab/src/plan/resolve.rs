@@ -12,7 +12,7 @@ use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, RATES};
 use forebay_core::link::Trace;
 use forebay_core::qdisc::bundle_default;
 use forebay_core::random::Streams;
-use forebay_core::spec::Spec;
+use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::traffic::SizeCdf;
 use forebay_core::units::{ByteCount, Rate, Ratio};
 use sha2::{Digest, Sha256};
@@ -53,7 +53,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
     }
     let Links { rtt, forward, paths, balance, reverse } = links(&plan, stop, &mut files)?;
-    let declared = bundles(&plan)?;
+    let declared = bundles(&plan, [&forward, &reverse])?;
     let start_jitter = start_jitter(&plan, rtt)?;
     let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files)?;
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
@@ -175,7 +175,10 @@ struct DeclaredBundle {
     enabled: bool,
 }
 
-fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
+fn bundles(
+    plan: &Reader<'_>,
+    [forward, reverse]: [&Link; 2],
+) -> Result<Vec<DeclaredBundle>, PlanError> {
     let mut bundles: Vec<DeclaredBundle> = Vec::new();
     for table in plan.tables("bundle", &schema::BUNDLE)? {
         let name = table.require("name", table.name("name")?)?;
@@ -194,6 +197,7 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
             return Err(table.wrong_because("pair", "a pair without a bundle in this direction"));
         }
         let cc = table.require("cc", table.spec("cc")?)?;
+        let cc = with_rate_of(cc, if reversed { reverse } else { forward });
         registry::check_cc(&cc).map_err(|error| table.wrong_spec("cc", &error))?;
         let qdisc = table.spec("qdisc")?.unwrap_or_else(bundle_default);
         registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
@@ -225,6 +229,21 @@ fn bundles(plan: &Reader<'_>) -> Result<Vec<DeclaredBundle>, PlanError> {
         bundles.push(DeclaredBundle { bundle, enabled });
     }
     Ok(bundles)
+}
+
+/// Replaces a rate that is a share of the link's by what it is there. Without a rate of the link it is left for
+/// the registry to refuse.
+fn with_rate_of(mut cc: Spec, link: &Link) -> Spec {
+    let share = match cc.params.get("rate") {
+        Some(SpecValue::Text(text)) if text.ends_with('%') => text.parse::<Ratio>().ok(),
+        _ => None,
+    };
+    if let Some((share, rate)) = share.zip(link.nominal_rate) {
+        let bits = (share.as_f64() * rate.as_bits_per_sec() as f64).round() as u64;
+        let rate = Rate::from_bits_per_sec(bits).to_string();
+        cc.params.insert("rate".into(), SpecValue::Text(rate));
+    }
+    cc
 }
 
 fn jitter(table: &Reader<'_>, key: &str) -> Result<Duration, PlanError> {

@@ -373,7 +373,8 @@ pub static BUNDLE: Section = Section {
         key("enabled", "true or false", "true", "false: the sites and their traffic, no boxes"),
         key(
             "cc",
-            "an algorithm of the sendbox (see `forebay list algorithms`) such as \"copa\"",
+            "an algorithm of the sendbox (see `forebay list algorithms`) such as \"copa\"; the rate of \
+             one that takes one, such as { kind = \"const\", rate = \"98%\" }, may be a share of the link's",
             "",
             "how the bundle's rate is found",
         ),

@@ -82,6 +82,18 @@ fn the_users_overrides_win() {
 }
 
 #[test]
+fn a_rate_of_a_law_may_be_a_share_of_the_links() {
+    let cc = |rate: &str| {
+        let written = format!("cc = {{ kind = \"const\", rate = \"{rate}\" }}");
+        load(&PLAN.replace("cc = \"copa\"", &written), &[])
+            .map(|plan| experiment(&plan, 1).bundles[0].cc.to_string())
+    };
+    assert_eq!(cc("98%").unwrap(), "const(rate=94080kbit/s)");
+    assert_eq!(cc("9Mbit/s").unwrap(), "const(rate=9Mbit/s)");
+    assert!(cc("198%").is_err());
+}
+
+#[test]
 fn a_grid_is_the_product_of_its_lists() {
     let text = format!(
         "{PLAN}\n[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n\"flow.bulk.count\" = [1, 2]\n"

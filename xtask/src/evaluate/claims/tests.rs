@@ -48,6 +48,26 @@ fn a_bound_is_judged_on_values_and_on_ratios() {
 }
 
 #[test]
+fn a_gap_is_closed_by_a_share_and_one_that_is_none_by_what_is_missing_of_its_end() {
+    let gap = |figures: [f64; 3]| {
+        let claim = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
+                                  "gap": { "from": "status_quo", "to": "oracle", "least": 0.1 },
+                                  "at_least": 0.9 }));
+        let arms = ["status_quo", "oracle", "copa_sfq"];
+        let runs = arms.map(|arm| run(arm, "", 1, true));
+        let rows: Vec<Value> =
+            arms.iter().zip(figures).map(|(arm, figure)| row(arm, "", figure)).collect();
+        let document = json!({ "runs": runs, "summary": rows });
+        let verdict = judge(&claim, &document, &wanted(&[1], &[""])).remove(0);
+        (verdict.value.unwrap(), verdict.outcome)
+    };
+    assert_eq!(gap([900.0, 100.0, 300.0]), (0.75, Outcome::Fails));
+    assert_eq!(gap([900.0, 100.0, 100.0]), (1.0, Outcome::Holds));
+    assert_eq!(gap([100.0, 99.0, 99.5]), (0.95, Outcome::Holds));
+    assert_eq!(gap([100.0, 104.0, 109.0]), (0.5, Outcome::Fails));
+}
+
+#[test]
 fn a_plan_with_claims_on_two_backends_is_told_apart() {
     let names = [json!(null), json!("sim")].map(|backend| {
         let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 });

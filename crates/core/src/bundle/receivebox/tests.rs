@@ -193,11 +193,9 @@ fn reports_take_one_percent_of_the_bundle() {
     bench.announce(0);
     // 250 boundaries a second at 12 Mbit/s: one by one they would take 2 %.
     bench.run(MS * 10_000, MS * 4, 6000);
-    let Counters { reports, dropped, report_datagrams, .. } = bench.counters();
+    let Counters { reports, dropped, message_bytes, .. } = bench.counters();
     assert!(reports > 2490 && dropped == 0, "{reports} reports");
-    let bytes =
-        report_datagrams * (reports_len(0) as u64 + MESSAGE_HEADERS.as_u64()) + reports * 41;
-    let share = bytes as f64 / bench.received_bytes as f64;
+    let share = message_bytes.as_f64() / bench.received_bytes as f64;
     assert!((0.009..0.0105).contains(&share), "{share}");
     for (at, reports) in &bench.reports {
         for report in reports {

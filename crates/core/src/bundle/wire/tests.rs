@@ -94,8 +94,6 @@ fn every_message_survives_the_way() {
         assert_eq!(opened, Ok((HEADER, message, 0)), "{name}");
         assert!(datagram.len() <= MAX_DATAGRAM);
     }
-    let (_, direction, reports) = messages()[7];
-    assert_eq!(sealed(&reports, direction).len(), reports_len(MAX_REPORTS));
 }
 
 #[test]
@@ -170,7 +168,9 @@ fn authentic_values_out_of_range_are_malformed() {
         (3, 24, 6),
         (3, 25, 21),
         (5, 24, 255),
-        (6, 24 + 1 + 40, 21),
+        (6, 24 + 1 + 8, 21),
+        // A varint that is longer than it need be.
+        (6, 24 + 1 + 9 + 5 + 5 + 2, 0),
         // Of a scope whether an answer is asked for; lengths of prefixes, and a bit behind one.
         (8, 24 + 8, 2),
         (8, 24 + 9 + 17 + 1, 33),
@@ -189,6 +189,28 @@ fn authentic_values_out_of_range_are_malformed() {
         let opened = Sealed::parse(&datagram).unwrap().open(&[key(direction)]);
         assert_eq!(opened.unwrap_err(), Reject::Malformed, "{name}, byte {at}");
     }
+}
+
+#[test]
+fn numbers_take_as_many_bytes_as_they_need_and_the_longest_fit() {
+    let len = |number: u64| {
+        let report = Report {
+            received_at: Timestamp::from_nanos(number),
+            received_bytes: ByteCount::new(number),
+            received_packets: number,
+            received_ce: number,
+            ..report(0)
+        };
+        let message = Message::Reports(Reports::new(&[report; MAX_REPORTS]).unwrap());
+        let datagram = sealed(&message, Direction::ToSendbox);
+        let opened = Sealed::parse(&datagram)
+            .and_then(|sealed| sealed.open(&[key(Direction::ToSendbox)]))
+            .map(|(_, message, _)| message);
+        assert_eq!(opened, Ok(message));
+        datagram.len() - reports_len(0)
+    };
+    assert_eq!([0, 0x7f, 0x80, u64::MAX].map(len), [8 * 13, 8 * 13, 8 * 17, 8 * 49]);
+    assert!(reports_len(0) + len(u64::MAX) <= MAX_DATAGRAM);
 }
 
 #[test]

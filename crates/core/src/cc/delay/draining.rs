@@ -151,7 +151,7 @@ impl<L: DelayLaw> DelayControl<L> {
     fn conclude_probe(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
         self.phase = Phase::Releasing(Release::new(self.now_s, drain.rate_before));
         if let Verdict::Confirmed(fell_s) = verdict
-            && fell_s > 3.0 * path.target_s
+            && fell_s > 3.0 * path.deep_target_s
         {
             self.begin(path.recent_bytes_per_s, path);
             self.drain_again(fell_s, path);
