@@ -89,6 +89,8 @@ pub struct Measurement {
     pub cwnd_limited: Option<bool>,
     /// Share of the interval in which the sender had nothing to send.
     pub idle: Option<Ratio>,
+    /// Bytes that wait at a sendbox, as of its latest tick or change between empty and not.
+    pub backlog: Option<ByteCount>,
 }
 
 /// What must not wait for the next measurement.
@@ -209,6 +211,8 @@ pub enum Field {
     InFlight,
     /// [`Measurement::idle`].
     Idle,
+    /// [`Measurement::backlog`]: known to a sendbox only, so what needs it steers bundles and no flows.
+    Backlog,
 }
 
 impl Field {
@@ -224,6 +228,7 @@ impl Field {
             Self::TrainRate => "train_rate",
             Self::InFlight => "in_flight",
             Self::Idle => "idle",
+            Self::Backlog => "backlog",
         }
     }
 }
