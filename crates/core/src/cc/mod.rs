@@ -22,6 +22,7 @@ pub mod ledbat;
 pub mod limits;
 pub mod lp;
 pub mod newreno;
+pub mod nimbus;
 pub mod overflow;
 pub mod rounds;
 pub mod scalable;
@@ -270,6 +271,7 @@ pub const ALGORITHMS: &[Algorithm] = &[
     ledbat::ALGORITHM,
     lp::ALGORITHM,
     newreno::ALGORITHM,
+    nimbus::ALGORITHM,
     scalable::ALGORITHM,
     setpoint::ALGORITHM,
     vegas::ALGORITHM,
