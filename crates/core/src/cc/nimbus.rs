@@ -18,9 +18,8 @@
 //!
 //! Departures from the source, with reasons:
 //! - mu is estimated. All published evaluations fix it to the rate of the emulated link; the source's own
-//!   estimate, which they switch off, never falls, so that after a fall of the capacity z would follow the
-//!   bundle's own pulses for ever. Here it falls after a minute. In competitive mode no time counts: what
-//!   is delivered then is a share.
+//!   estimate, which they switch off, never falls. Here it does after a minute in delay mode. In competitive
+//!   mode no time counts: what is delivered then is a share.
 //! - Measuring: the source sends 16 Mbit/s in the first second, which supposes that the link is known.
 //! - Reports with losses count. The source does nothing at them, and so goes on at the last rate as long
 //!   as losses go on.
@@ -30,9 +29,10 @@
 //!   it is by 0.1 mu a second.
 //! - Nobody is asked to stop pulsing: the source can elect one of several bundles, but does not.
 //!
-//! What is known to go wrong, and is kept: two bundles take each other's pulses for an answer; the base
-//! never rises; mu is too low where others had their part all the time, and too high for a minute after the
-//! capacity fell. [`super::delay`] has other means.
+//! What is known to go wrong, and is kept: two bundles take each other's pulses for an answer; a capacity
+//! that falls, or a path that becomes longer, looks like others who answer, since z then follows the own
+//! pulses, and the base never rises; mu is too low where others had their part all the time.
+//! [`super::delay`] has other means.
 //!
 //! Ranges: rates of 0.05 mu and more. `delay` is the only parameter. For bundles only: competitive mode
 //! needs the sendbox's queue.
