@@ -121,6 +121,33 @@ fn twenty_flows_keep_their_share_beside_others_that_fill_the_buffer() {
     }
 }
 
+/// The published law, a baseline. In the first 15 s it only holds the delay, whatever comes.
+#[test]
+fn nimbus_competes_with_ten_flows_and_with_nobody() {
+    let others: Vec<Flow> = (0..10).map(|_| outside("cubic", GREEDY, 5.0, 60.0)).collect();
+    let mut without = Simulation::new(network(&[], others.clone(), 60.0)).unwrap();
+    let usual = [(10.0, 15.0), (30.0, 60.0)].map(|(from, to)| goodput(&mut without, from, to));
+    let mut with = Simulation::new(network(&["nimbus"], others, 60.0)).unwrap();
+    let holding = goodput(&mut with, 10.0, 15.0) / usual[0];
+    let competes = goodput(&mut with, 30.0, 60.0) / usual[1];
+    let spans = competing(&mut with, 0);
+    let seen = format!("{holding:.2}, then {competes:.2} of {usual:.1?} Mbit/s, {spans:.1?}");
+    let entered_s = spans.first().map_or(f64::INFINITY, |span| span.0);
+    assert!((15.0..20.0).contains(&entered_s), "{seen}");
+    assert!(competes > 0.7 && competes > 3.0 * holding, "{seen}");
+
+    let rate = Rate::from_mbit_per_sec(32);
+    let cbr = Traffic::Source(Source::Cbr { rate, packet: ByteCount::new(1514) });
+    let cases =
+        [("alone", Vec::new(), 80.0), ("32 Mbit/s", vec![outside("cubic", cbr, 5.0, 60.0)], 50.0)];
+    for (name, others, least) in cases {
+        let mut simulation = Simulation::new(network(&["nimbus"], others, 60.0)).unwrap();
+        let goodput = goodput(&mut simulation, 10.0, 60.0);
+        let spans = competing(&mut simulation, 0);
+        assert!(spans.is_empty() && goodput > least, "{name}: {goodput:.1} Mbit/s, {spans:.1?}");
+    }
+}
+
 #[test]
 fn what_does_not_answer_is_not_competed_with() {
     let stop = 60.0;

@@ -50,6 +50,7 @@ pub const SUPPLIED: &[Field] = &[
     Field::TrainRate,
     Field::InFlight,
     Field::Idle,
+    Field::Backlog,
 ];
 /// Longest time between ticks.
 pub const TICK: Duration = Duration::from_millis(5);
@@ -134,6 +135,8 @@ pub struct Control {
     order: Order,
     sizer: EpochSizer,
     idle: IdleClock,
+    /// Bytes in the bundle's own queue, as the host told last.
+    backlog: ByteCount,
     counters: Counters,
     /// Epoch size of the receivebox by its latest report.
     peer_size: EpochSize,
@@ -181,6 +184,7 @@ impl Control {
                 updated_at: Timestamp::ZERO,
                 busy_until: Timestamp::ZERO,
             },
+            backlog: ByteCount::ZERO,
             counters: Counters::default(),
             delivered: ByteCount::ZERO,
             loop_times: SlidingMin::default(),
@@ -297,6 +301,7 @@ impl Control {
         self.start(now);
         self.idle.advance(now);
         self.idle.is_empty = backlog.packets == 0;
+        self.backlog = backlog.bytes;
     }
 
     /// Time passes; call at least every [`TICK`].
@@ -485,6 +490,7 @@ impl Control {
             app_limited: progress.idle.is_some_and(|idle| idle.as_f64() > 0.0),
             cwnd_limited: None,
             idle: progress.idle,
+            backlog: Some(self.backlog),
         };
         self.app_limited = is_idle(&measurement);
         if progress.delivery_rate.is_some() {

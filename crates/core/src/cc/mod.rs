@@ -22,6 +22,7 @@ pub mod ledbat;
 pub mod limits;
 pub mod lp;
 pub mod newreno;
+pub mod nimbus;
 pub mod overflow;
 pub mod rounds;
 pub mod scalable;
@@ -89,6 +90,8 @@ pub struct Measurement {
     pub cwnd_limited: Option<bool>,
     /// Share of the interval in which the sender had nothing to send.
     pub idle: Option<Ratio>,
+    /// Bytes that wait at a sendbox, as of its latest tick or change between empty and not.
+    pub backlog: Option<ByteCount>,
 }
 
 /// What must not wait for the next measurement.
@@ -211,6 +214,8 @@ pub enum Field {
     InFlight,
     /// [`Measurement::idle`].
     Idle,
+    /// [`Measurement::backlog`]: known to a sendbox only, so what needs it steers bundles and no flows.
+    Backlog,
 }
 
 impl Field {
@@ -226,6 +231,7 @@ impl Field {
             Self::TrainRate => "train_rate",
             Self::InFlight => "in_flight",
             Self::Idle => "idle",
+            Self::Backlog => "backlog",
         }
     }
 }
@@ -267,6 +273,7 @@ pub const ALGORITHMS: &[Algorithm] = &[
     ledbat::ALGORITHM,
     lp::ALGORITHM,
     newreno::ALGORITHM,
+    nimbus::ALGORITHM,
     scalable::ALGORITHM,
     setpoint::ALGORITHM,
     vegas::ALGORITHM,

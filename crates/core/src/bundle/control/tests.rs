@@ -41,6 +41,7 @@ fn is_filled(measurement: &Measurement, field: Field) -> bool {
         Field::TrainRate => measurement.train_rate.is_some(),
         Field::InFlight => measurement.in_flight.is_some(),
         Field::Idle => measurement.idle.is_some(),
+        Field::Backlog => measurement.backlog.is_some(),
     }
 }
 

@@ -81,6 +81,7 @@ impl Sender {
             app_limited: sample.is_app_limited,
             cwnd_limited: self.cwnd_limited(),
             idle: None,
+            backlog: None,
         };
         self.state.measured_at = now;
         self.algorithm.on_measurement(now, &measurement);

@@ -1,0 +1,351 @@
+//! `nimbus`: the published law of a bundle, as a baseline: it pulses its rate, takes from the spectrum of
+//! what others send whether they answer, and competes or holds the delay accordingly.
+//!
+//! ```text
+//!             rtt > 1.25 base for a round trip           E > 2.25
+//! measuring ───────────────────────────────► delay mode ◄──────────► competitive mode
+//! (no limits)                         pulses of 6 Hz      E < 2.0     pulses of 5 Hz
+//!
+//! rate = max(0.05 mu, r + mu pulse(t))     each 10 ms, r of the law of delay mode, or of the queue here
+//! mu     largest delivery rate of the last 60 s in which the bundle was backlogged in delay mode
+//! ```
+//! The folder has the pulse (`pulse.rs`), E, the mean elasticity of what others send (`detector.rs`, with
+//! its `spectrum.rs`), the laws of delay mode (`delay.rs`) and what rules the rate in competitive mode
+//! (`passing.rs`). No switch before 15 s, nor back to delay mode before 5 s. The rate of competitive mode
+//! begins at what was delivered 5 s before: others had not yet taken theirs.
+//!
+//! States: measuring; shaping (delay mode); competing (competitive mode).
+//!
+//! Departures from the source, with reasons:
+//! - mu is estimated. All published evaluations fix it to the rate of the emulated link; the source's own
+//!   estimate, which they switch off, never falls. Here it does after a minute in delay mode. In competitive
+//!   mode no time counts: what is delivered then is a share.
+//! - Measuring: the source sends 16 Mbit/s in the first second, which supposes that the link is known.
+//! - Reports with losses count. The source does nothing at them, and so goes on at the last rate as long
+//!   as losses go on.
+//! - z and all spectra are those of reports as they come. The source moves z by two round trips against
+//!   the pulse, which changes no magnitude.
+//! - Competitive mode has a ceiling of 1.25 mu: the source's integral has none, and comes down from wherever
+//!   it is by 0.1 mu a second.
+//! - Nobody is asked to stop pulsing: the source can elect one of several bundles, but does not.
+//!
+//! What is known to go wrong, and is kept: two bundles take each other's pulses for an answer; a capacity
+//! that falls, or a path that becomes longer, looks like others who answer, since z then follows the own
+//! pulses, and the base never rises; mu is too low where others had their part all the time.
+//! [`super::delay`] has other means.
+//!
+//! Ranges: rates of 0.05 mu and more. `delay` is the only parameter. For bundles only: competitive mode
+//! needs the sendbox's queue.
+
+mod delay;
+mod detector;
+mod passing;
+mod pulse;
+mod spectrum;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use self::delay::{DELAY, DELAY_TARGET, Law};
+use self::detector::{Detector, Frequency, cross_traffic};
+use self::passing::Passing;
+use self::pulse::pulse;
+use super::estimators::{SlidingMax, duration, is_idle};
+use super::{Algorithm, CongestionControl, CongestionEvent, Field, Measurement, SendLimits, State};
+use crate::spec::{Spec, SpecError};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "nimbus",
+    summary: "Nimbus for bundles: pulses, and competes with what answers them",
+    sources: &[
+        "Goyal et al.: Elasticity detection, SIGCOMM 2022",
+        "Cangialosi et al.: Site-to-site internet traffic control, EuroSys 2021",
+        "github.com/ccp-project/nimbus, branch queue-control",
+    ],
+    params: &[DELAY],
+    needs: &[Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::Backlog],
+    min_window_mss: 1.0,
+    batch_tolerance: 0.05,
+    build,
+};
+
+/// Time between two decisions, of which each is a sample of the spectra.
+const STEP: Duration = Duration::from_millis(10);
+const STEP_S: f64 = 0.01;
+/// Least rate over mu.
+const FLOOR: f64 = 0.05;
+/// Backlogged time in delay mode over which mu is the largest delivery rate (seconds).
+const MU_WINDOW_S: f64 = 60.0;
+/// Longest time that one measurement can add to it.
+const MU_STEP_S: f64 = 1.0;
+/// Elasticity from which on to compete, and below which no longer.
+const COMPETE_ABOVE: f64 = 2.25;
+const DELAY_BELOW: f64 = 2.0;
+/// Time after the start, and after a switch to competitive mode, in which the mode stays (seconds).
+const FIRST_SWITCH_S: f64 = 15.0;
+const COMPETE_S: f64 = 5.0;
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(ALGORITHM.params)?;
+    Ok(Box::new(Nimbus::new(Law::read(spec)?)))
+}
+
+/// What the latest reports have told. Seconds and bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seen {
+    rtt_s: f64,
+    /// Least round trip ever.
+    base_s: f64,
+    /// Rate at which what arrived was sent.
+    send: f64,
+    delivery: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Delay,
+    Competing(Passing),
+}
+
+impl Mode {
+    const fn pulses(&self) -> &'static Frequency {
+        match self {
+            Self::Delay => &Frequency::DELAY,
+            Self::Competing(_) => &Frequency::COMPETE,
+        }
+    }
+}
+
+/// What there is while limits hold.
+struct Shaping {
+    since_s: f64,
+    mode: Mode,
+    switched_s: f64,
+    detector: Detector,
+    due: Timestamp,
+    /// Rate without the pulse and with it (bytes per second).
+    base_rate: f64,
+    rate: f64,
+}
+
+struct Nimbus {
+    law: Law,
+    mss_bytes: f64,
+    base_s: f64,
+    seen: Option<Seen>,
+    delivery_rates: SlidingMax,
+    /// Time that counts for the window of mu.
+    mu_clock_s: f64,
+    backlog_bytes: f64,
+    /// Since when every round trip was longer than what delay mode holds.
+    queued_since_s: Option<f64>,
+    shaping: Option<Shaping>,
+    /// What others do tells of the pulses.
+    is_enforced: bool,
+    reason: &'static str,
+}
+
+impl Nimbus {
+    fn new(law: Law) -> Self {
+        Self {
+            law,
+            mss_bytes: 1514.0,
+            base_s: f64::INFINITY,
+            seen: None,
+            delivery_rates: SlidingMax::default(),
+            mu_clock_s: 0.0,
+            backlog_bytes: 0.0,
+            queued_since_s: None,
+            shaping: None,
+            is_enforced: true,
+            reason: "no measurement yet",
+        }
+    }
+
+    fn mu(&self) -> f64 {
+        self.delivery_rates.value()
+    }
+
+    fn is_competing(&self) -> bool {
+        self.shaping.as_ref().is_some_and(|it| matches!(it.mode, Mode::Competing(_)))
+    }
+
+    fn update_mu(&mut self, measurement: &Measurement, delivery: f64) {
+        if !self.is_competing() && !is_idle(measurement) {
+            self.mu_clock_s += measurement.interval.as_secs_f64().min(MU_STEP_S);
+        }
+        self.delivery_rates.push(self.mu_clock_s, delivery, MU_WINDOW_S);
+    }
+
+    /// No limits before the hosts have filled the path: until then mu is what they happened to send.
+    fn look_for_queue(&mut self, now: Timestamp, seen: &Seen) {
+        self.reason = "no self-inflicted queue seen";
+        let now_s = now.as_secs_f64();
+        if seen.rtt_s <= DELAY_TARGET * seen.base_s {
+            self.queued_since_s = None;
+            return;
+        }
+        if now_s - *self.queued_since_s.get_or_insert(now_s) >= seen.rtt_s {
+            self.shaping = Some(Shaping {
+                since_s: now_s,
+                mode: Mode::Delay,
+                switched_s: now_s,
+                detector: Detector::new(),
+                due: now + STEP,
+                base_rate: seen.delivery,
+                rate: seen.delivery,
+            });
+            self.law.restart(now_s, seen);
+            self.reason = "holding the delay";
+        }
+    }
+
+    /// Goes over to the mode that the elasticity asks for.
+    fn switch(&mut self, now_s: f64, seen: &Seen) {
+        let Some(shaping) = &mut self.shaping else { return };
+        if now_s - shaping.since_s < FIRST_SWITCH_S || !self.is_enforced {
+            return;
+        }
+        let elasticity = shaping.detector.elasticity();
+        match shaping.mode {
+            Mode::Delay if elasticity > COMPETE_ABOVE => {
+                let before = shaping.detector.delivered_before();
+                shaping.mode = Mode::Competing(Passing::new(before, self.backlog_bytes));
+                self.reason = "others answer the pulses";
+            }
+            Mode::Competing(_)
+                if elasticity < DELAY_BELOW && now_s - shaping.switched_s >= COMPETE_S =>
+            {
+                shaping.mode = Mode::Delay;
+                self.law.restart(now_s, seen);
+                self.reason = "others do not answer the pulses";
+            }
+            _ => return,
+        }
+        shaping.switched_s = now_s;
+    }
+
+    /// One step of 10 ms.
+    fn decide(&mut self, now_s: f64, seen: &Seen, mu: f64) {
+        let Some(shaping) = &mut self.shaping else { return };
+        shaping.detector.push(mu, seen.send, seen.delivery, shaping.mode.pulses());
+        self.switch(now_s, seen);
+        let Some(shaping) = &mut self.shaping else { return };
+        let floor = FLOOR * mu;
+        shaping.base_rate = match &mut shaping.mode {
+            Mode::Delay => self.law.rate(seen, mu, STEP_S).max(floor),
+            Mode::Competing(passing) => passing.step(self.backlog_bytes, mu, floor, STEP_S),
+        };
+        let phase = (now_s - shaping.since_s) * shaping.mode.pulses().hertz;
+        shaping.rate = (shaping.base_rate + mu * pulse(phase)).max(floor);
+    }
+
+    /// All round trips count as longer by this.
+    fn shift(&mut self, by_s: f64) {
+        let shifted = |seconds: f64| (seconds + by_s).max(1e-9);
+        self.base_s = shifted(self.base_s);
+        if let Some(seen) = &mut self.seen {
+            (seen.rtt_s, seen.base_s) = (shifted(seen.rtt_s), shifted(seen.base_s));
+        }
+    }
+}
+
+impl CongestionControl for Nimbus {
+    fn init(&mut self, _now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
+        self.mss_bytes = mss.as_f64().max(1.0);
+    }
+
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        if let Some(backlog) = measurement.backlog {
+            self.backlog_bytes = backlog.as_f64();
+        }
+        let (Some(rtt), Some(delivery)) = (measurement.rtt, measurement.delivery_rate) else {
+            return;
+        };
+        let (least_s, rtt_s) = (rtt.min.as_secs_f64(), rtt.latest.as_secs_f64());
+        if least_s <= 0.0 || rtt_s <= 0.0 {
+            return;
+        }
+        self.base_s = self.base_s.min(least_s).min(rtt_s);
+        let delivery = delivery.as_bytes_per_sec_f64();
+        let send = measurement.send_rate.map_or(delivery, Rate::as_bytes_per_sec_f64);
+        let seen = Seen { rtt_s, base_s: self.base_s, send, delivery };
+        self.seen = Some(seen);
+        self.update_mu(measurement, delivery);
+        match &self.shaping {
+            None => self.look_for_queue(now, &seen),
+            Some(Shaping { mode: Mode::Delay, .. }) => {
+                let acked_bytes = measurement.acked.as_f64();
+                self.law.on_acked(now.as_secs_f64(), &seen, acked_bytes, self.mss_bytes);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
+        match event {
+            CongestionEvent::FeedbackLost => {
+                self.seen = None;
+                self.delivery_rates.clear();
+                self.queued_since_s = None;
+                self.shaping = None;
+                self.reason = "feedback was lost";
+            }
+            CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
+            CongestionEvent::Unenforced => self.is_enforced = false,
+            _ => {}
+        }
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.shaping.as_ref().map(|shaping| shaping.due)
+    }
+
+    fn on_timer(&mut self, now: Timestamp) {
+        let Some(shaping) = self.shaping.as_mut().filter(|shaping| shaping.due <= now) else {
+            return;
+        };
+        // From one time that was due to the next, or else the samples were further apart than they count
+        // for. A step that was missed is not made up for.
+        let due = shaping.due + STEP;
+        shaping.due = if due > now { due } else { now + STEP };
+        let mu = self.mu();
+        if let Some(seen) = self.seen.filter(|_| mu > 0.0) {
+            self.decide(now.as_secs_f64(), &seen, mu);
+        }
+    }
+
+    fn send_limits(&self) -> SendLimits {
+        let rate = self.shaping.as_ref().map(|it| Rate::from_bytes_per_sec_f64(it.rate));
+        // A rate that the host held at the bottleneck's would not pulse.
+        SendLimits { cwnd: None, ssthresh: None, pacing_rate: rate, app_limited: Some(false) }
+    }
+
+    fn state(&self) -> State {
+        let mu = self.mu();
+        let queue_s = self.seen.map(|seen| seen.rtt_s - seen.base_s);
+        let cross =
+            self.seen.map_or(0.0, |seen| cross_traffic(mu.max(0.0), seen.send, seen.delivery));
+        let shaping = self.shaping.as_ref();
+        State {
+            phase: match shaping.map(|it| it.mode) {
+                None => "measuring",
+                Some(Mode::Delay) => "shaping",
+                Some(Mode::Competing(_)) => "competing",
+            },
+            reason: self.reason,
+            min_rtt: self.base_s.is_finite().then(|| duration(self.base_s)),
+            queue_delay: queue_s.map(duration),
+            bottleneck_rate: (mu > 0.0).then(|| Rate::from_bytes_per_sec_f64(mu)),
+            numbers: vec![
+                ("elasticity", shaping.map_or(0.0, |it| it.detector.elasticity())),
+                ("cross_bytes_per_s", cross),
+                ("base_bytes_per_s", shaping.map_or(0.0, |it| it.base_rate)),
+            ],
+        }
+    }
+}
