@@ -25,6 +25,8 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/bulk_flow",
     "bundler/multipath",
     "bundler/outside_flow",
+    "bundler/paths",
+    "bundler/reverse_path",
     "bundler/elastic_cross",
     "bundler/elastic_web",
     "bundler/dynamic_cross",
