@@ -55,7 +55,7 @@ mod watch;
 
 use alloc::vec;
 
-use self::competing::{Competing, Test};
+use self::competing::{Competing, Confirmation, Test};
 use self::doubting::Doubt;
 use self::others::Others;
 use self::watch::{LossWatch, STEADY_SHARE, Steady};
@@ -148,6 +148,7 @@ enum Phase {
     /// Somebody else fills the buffer.
     Competing(Competing),
     Testing(Test),
+    Confirming(Confirmation),
 }
 
 /// A [`DelayLaw`] as a congestion-control algorithm.
@@ -513,6 +514,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
                 self.on_testing(test, &path, lost_bytes);
             }
+            Phase::Confirming(confirmation) => self.on_confirming(confirmation, &path),
         }
         // A bundle that competes looks idle, whatever waits at the bottleneck.
         if !self.is_competing() {
@@ -566,7 +568,10 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 (None, Some(Rate::from_bytes_per_sec_f64(doubt.bytes_per_s(self.now_s))))
             }
             (Phase::Testing(test), _) => {
-                (None, Some(Rate::from_bytes_per_sec_f64(test.bytes_per_s())))
+                (None, Some(Rate::from_bytes_per_sec_f64(test.bytes_per_s(self.now_s))))
+            }
+            (Phase::Confirming(confirmation), _) => {
+                (None, Some(Rate::from_bytes_per_sec_f64(confirmation.bytes_per_s())))
             }
             (Phase::Releasing(release), _) => {
                 let rate = Rate::from_bytes_per_sec_f64(release.bytes_per_s);
@@ -620,6 +625,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 Phase::Doubting(_) => "doubting",
                 Phase::Competing(_) => "competing",
                 Phase::Testing(_) => "testing",
+                Phase::Confirming(_) => "confirming",
             },
             reason: self.reason,
             min_rtt: self.estimator.min_rtt(),

@@ -5,8 +5,11 @@
 //!              a sign of others                       first the backlog, at half of mu
 //! steering ──────────────────────► competing (no limits) ◄──────────────────────┐
 //!     ▲                                │ now and then         what we withhold  │
-//!     │        the queue is gone       ▼                      is made up for    │
-//!     └────────────────── testing (0.85 of what is delivered) ──────────────────┘
+//!     │                                ▼                      is made up for    │
+//!     │                   testing (0.85 of what is delivered) ──────────────────┤
+//!     │                                │ the queue is gone                      │
+//!     │    and stays away              ▼                      a queue is back   │
+//!     └────────────────── confirming (0.9 of it) ───────────────────────────────┘
 //! ```
 //! **Test.** For a packet sent at t, with r what was delivered before the test:
 //!
@@ -16,8 +19,15 @@
 //! ```
 //! Traffic that does not answer leaves U at 0, and the queue goes as D grows; traffic that fills the buffer
 //! takes what it can get, and U follows D.
+//!
+//! **Thorough tests.** Requests that have piled up beside a bundle without limits answer as lasting flows do, and
+//! a bundle that competes with them keeps the pile. So now and then a test falls to 0.4 of what was delivered and
+//! asks only whether the queue goes.
+//!
+//! **Confirmation.** The queue of one flow that has just halved goes in any test, and comes back at a rate that
+//! stays the same.
 
-use super::others::Sign;
+use super::others::{Sign, theta_s};
 use super::{DelayControl, DelayLaw, Phase};
 use crate::cc::estimators::Path;
 
@@ -33,7 +43,7 @@ const HOLD_GROWTH: f64 = 4.0;
 const HOLD_MAX_S: f64 = 8.0;
 const AGAIN_S: f64 = 20.0;
 /// Time before the first test (seconds).
-const FIRST_TEST_S: f64 = 1.5;
+const FIRST_TEST_S: f64 = 1.0;
 /// Later ones begin at whole multiples of a time of the day: bundles that hold each other in competition, though nobody else
 /// is left, then test together. That of tests where hardly anybody else is left, and how often it doubles (seconds).
 const SOON_S: f64 = 1.25;
@@ -67,12 +77,34 @@ const ERROR_DRIFT: f64 = 0.01;
 const ANSWER_SHARE: f64 = 0.4;
 /// ... or what a few others can answer with, over what they get.
 const OTHERS_SHARE: f64 = 0.3;
+/// A thorough test falls to this share within some time (seconds).
+const THOROUGH_SHARE: f64 = 0.4;
+const THOROUGH_FALL_S: f64 = 1.0;
+/// By the time in which the bottleneck sends so many packets, this much of the queue has to be gone: requests that had
+/// piled up get done ...
+const PILE_PACKETS: f64 = 5500.0;
+const PILE_GONE: f64 = 0.6;
+/// ... and the rest within so long after (seconds, and bases).
+const THOROUGH_S: f64 = 1.3;
+const THOROUGH_BASES: f64 = 4.0;
+/// How many tests others have answered before it, how long the last one is past (seconds), and the share of mu that
+/// is ours at most.
+const THOROUGH_AFTER: u32 = 2;
+const THOROUGH_EVERY_S: f64 = 25.0;
+const THOROUGH_OURS: f64 = 0.75;
 /// Patience of a test: seconds, bases, and the time to drain the queue.
 const PATIENCE_S: f64 = 1.0;
 const PATIENCE_BASES: f64 = 6.0;
 const PATIENCE_DRAINS: f64 = 1.5;
 /// Rate after a test that the others have not answered, over what was delivered before.
 const LEAVE_SHARE: f64 = 0.9;
+/// The same while it is confirmed that they have left, after a thorough test.
+const CONFIRM_SHARE: f64 = 0.6;
+/// How long that takes (seconds, and bases), and the age of a queue that others make meanwhile.
+const CONFIRM_S: f64 = 2.0;
+const CONFIRM_BASES: f64 = 4.0;
+const CONFIRM_AGE_S: f64 = 0.8;
+const CONFIRM_AGE_BASES: f64 = 2.0;
 
 /// Competing without limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,6 +123,8 @@ pub(super) struct Competing {
     /// What was delivered at the last of them (bytes per second), and when it ended.
     tested_bytes_per_s: f64,
     tested_s: f64,
+    /// When the last thorough test ended.
+    thorough_s: f64,
     /// Mean of what is delivered (bytes per second).
     mean_bytes_per_s: f64,
     /// Share of time with hardly any queue, of about the last second.
@@ -119,13 +153,35 @@ pub(super) struct Test {
     /// First packet of the test that was reported: when it left, and its queue (seconds).
     start: Option<(f64, f64)>,
     sent_bytes: f64,
+    is_thorough: bool,
     competing: Competing,
 }
 
 impl Test {
     /// Rate while it lasts (bytes per second).
+    pub(super) fn bytes_per_s(&self, now_s: f64) -> f64 {
+        if !self.is_thorough {
+            return TEST_SHARE * self.before;
+        }
+        let over = ((now_s - self.since_s) / THOROUGH_FALL_S).min(1.0);
+        (TEST_SHARE - (TEST_SHARE - THOROUGH_SHARE) * over) * self.before
+    }
+}
+
+/// The queue went in a test: does it come back at a rate that stays the same?
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Confirmation {
+    since_s: f64,
+    /// When the queue was last short.
+    short_s: f64,
+    test: Test,
+}
+
+impl Confirmation {
+    /// Rate while it lasts (bytes per second).
     pub(super) fn bytes_per_s(&self) -> f64 {
-        TEST_SHARE * self.before
+        let share = if self.test.is_thorough { CONFIRM_SHARE } else { LEAVE_SHARE };
+        share * self.test.before
     }
 }
 
@@ -159,6 +215,13 @@ impl Test {
             return Some(Answer::Gone);
         }
         let elapsed_s = path.sent_at_s - start_s;
+        if self.is_thorough {
+            let pile_s = PILE_PACKETS * 1514.0 / mu;
+            let is_left = queue_s > (1.0 - PILE_GONE) * before_s;
+            let patience_s = pile_s + THOROUGH_S + THOROUGH_BASES * path.base_s;
+            let is_answered = elapsed_s > pile_s + path.base_s + queue_s && is_left;
+            return (is_answered || now_s - self.since_s > patience_s).then_some(Answer::Elastic);
+        }
         let withheld_s = (self.before * elapsed_s - self.sent_bytes) / mu;
         let others_s = queue_s - before_s + withheld_s;
         let few_s = OTHERS_SHARE * (mu - self.before).max(0.0) * elapsed_s / mu;
@@ -209,6 +272,7 @@ impl<L: DelayLaw> DelayControl<L> {
             high_tests: 0,
             tested_bytes_per_s: f64::INFINITY,
             tested_s: self.now_s,
+            thorough_s: f64::NEG_INFINITY,
             mean_bytes_per_s: path.delivery_bytes_per_s,
             empty: 0.0,
         });
@@ -251,11 +315,16 @@ impl<L: DelayLaw> DelayControl<L> {
         }
         if is_more || is_nearly_all || self.now_s >= competing.next_test_s {
             competing.release = None;
+            let before = path.mean_bytes_per_s;
+            let is_thorough = competing.tests >= THOROUGH_AFTER
+                && self.now_s - competing.thorough_s > THOROUGH_EVERY_S
+                && before < THOROUGH_OURS * self.others.capacity(before);
             self.phase = Phase::Testing(Test {
                 since_s: self.now_s,
-                before: path.mean_bytes_per_s,
+                before,
                 start: None,
                 sent_bytes: 0.0,
+                is_thorough,
                 competing,
             });
             self.reason = "do others answer?";
@@ -269,29 +338,49 @@ impl<L: DelayLaw> DelayControl<L> {
         match answer {
             None => {}
             Some(Answer::Gone) => {
-                self.stop_competing(test.before, path);
-                self.reason = "others have left";
+                let (since_s, short_s) = (self.now_s, self.now_s);
+                self.phase = Phase::Confirming(Confirmation { since_s, short_s, test });
+                self.reason = "the queue is gone: have others left?";
             }
-            Some(Answer::Elastic) => {
-                let Competing { tests, high_tests, .. } = test.competing;
-                let is_small = test.before < SMALL_SHARE * mu;
-                let doublings = if is_small { SMALL_DOUBLINGS } else { NEXT_TEST_DOUBLINGS };
-                let every_s = NEXT_TEST_S * f64::from(1_u32 << tests.min(doublings));
-                self.phase = Phase::Competing(Competing {
-                    release: Some((RETURN_SHARE * test.before, self.now_s + RELEASE_S)),
-                    next_test_s: next_multiple(self.now_s, self.day_s, every_s),
-                    next_soon_s: self.soon_after(high_tests),
-                    tests: tests + 1,
-                    tested_bytes_per_s: test.before,
-                    tested_s: self.now_s,
-                    since_s: self.now_s,
-                    mean_bytes_per_s: test.before,
-                    empty: 0.0,
-                    ..test.competing
-                });
-                self.reason = "others answer";
-            }
+            Some(Answer::Elastic) => self.compete_again(test, mu),
         }
+    }
+
+    pub(super) fn on_confirming(&mut self, mut confirmation: Confirmation, path: &Path) {
+        let Confirmation { since_s, test, .. } = confirmation;
+        if path.sent_at_s < since_s || path.fresh_s < theta_s(path) {
+            confirmation.short_s = self.now_s;
+        }
+        self.phase = Phase::Confirming(confirmation);
+        let age_s = self.now_s - confirmation.short_s;
+        if age_s > CONFIRM_AGE_S + CONFIRM_AGE_BASES * path.base_s {
+            self.compete_again(test, self.others.capacity(test.before));
+        } else if self.now_s - since_s > CONFIRM_S + CONFIRM_BASES * path.base_s {
+            self.stop_competing(test.before, path);
+            self.reason = "others have left";
+        }
+    }
+
+    /// Others have answered `test`.
+    fn compete_again(&mut self, test: Test, mu: f64) {
+        let Competing { tests, high_tests, .. } = test.competing;
+        let is_small = test.before < SMALL_SHARE * mu;
+        let doublings = if is_small { SMALL_DOUBLINGS } else { NEXT_TEST_DOUBLINGS };
+        let every_s = NEXT_TEST_S * f64::from(1_u32 << tests.min(doublings));
+        self.phase = Phase::Competing(Competing {
+            release: Some((RETURN_SHARE * test.before, self.now_s + RELEASE_S)),
+            next_test_s: next_multiple(self.now_s, self.day_s, every_s),
+            next_soon_s: self.soon_after(high_tests),
+            tests: tests + 1,
+            tested_bytes_per_s: test.before,
+            tested_s: self.now_s,
+            since_s: self.now_s,
+            mean_bytes_per_s: test.before,
+            empty: 0.0,
+            thorough_s: if test.is_thorough { self.now_s } else { test.competing.thorough_s },
+            ..test.competing
+        });
+        self.reason = "others answer";
     }
 
     /// When the next test is due where hardly anybody else is left, after so many of them (seconds).

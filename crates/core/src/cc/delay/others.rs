@@ -79,6 +79,11 @@ struct Bin {
     is_queued: bool,
 }
 
+/// A queue that is shorter is none (seconds).
+pub(super) fn theta_s(path: &Path) -> f64 {
+    THETA_S.max(THETA_TARGETS * path.target_s)
+}
+
 /// Watches for others while limits hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
@@ -99,8 +104,7 @@ impl Others {
     /// Takes a measurement under limits; a round trip of `rtt_s`.
     pub(super) fn on_measurement(&mut self, now_s: f64, path: &Path, rtt_s: f64) -> Option<Sign> {
         let queue_s = rtt_s - path.base_s;
-        let theta_s = THETA_S.max(THETA_TARGETS * path.target_s);
-        if queue_s < theta_s || self.short_s.is_none() {
+        if queue_s < theta_s(path) || self.short_s.is_none() {
             self.short_s = Some(now_s);
             self.drains = 0;
         }
