@@ -125,6 +125,8 @@ pub(super) struct Competing {
     tested_s: f64,
     /// When the last thorough test ended.
     thorough_s: f64,
+    /// What was delivered before a decline led here: beside another bundle no more is ours (bytes per second).
+    shared_bytes_per_s: f64,
     /// Mean of what is delivered (bytes per second).
     mean_bytes_per_s: f64,
     /// Share of time with hardly any queue, of about the last second.
@@ -262,6 +264,7 @@ impl<L: DelayLaw> DelayControl<L> {
         let is_again = self.left_s.is_some_and(|left_s| self.now_s - left_s < AGAIN_S);
         self.hold_s = if is_again { (HOLD_GROWTH * self.hold_s).min(HOLD_MAX_S) } else { HOLD_S };
         let mu = self.others.capacity(path.recent_bytes_per_s);
+        let is_shared = sign == Sign::Squeezed;
         self.phase = Phase::Competing(Competing {
             since_s: self.now_s,
             release: Some((RELEASE_SHARE * mu, self.now_s + RELEASE_S)),
@@ -273,6 +276,7 @@ impl<L: DelayLaw> DelayControl<L> {
             tested_bytes_per_s: f64::INFINITY,
             tested_s: self.now_s,
             thorough_s: f64::NEG_INFINITY,
+            shared_bytes_per_s: if is_shared { path.mean_bytes_per_s } else { 0.0 },
             mean_bytes_per_s: path.delivery_bytes_per_s,
             empty: 0.0,
         });
@@ -337,6 +341,11 @@ impl<L: DelayLaw> DelayControl<L> {
         self.phase = Phase::Testing(test);
         match answer {
             None => {}
+            Some(Answer::Gone) if test.competing.tests == 0 => {
+                self.stop_competing(test.before.max(test.competing.shared_bytes_per_s), path);
+                self.others.doubt_declines(self.now_s);
+                self.reason = "others have left";
+            }
             Some(Answer::Gone) => {
                 let (since_s, short_s) = (self.now_s, self.now_s);
                 self.phase = Phase::Confirming(Confirmation { since_s, short_s, test });

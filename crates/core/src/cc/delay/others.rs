@@ -51,8 +51,10 @@ const LINE_BINS: usize = 12;
 const LINE_LASTS: f64 = 0.8;
 /// Means that make a level.
 const LEVEL_BINS: usize = 4;
-/// Time between two findings of this kind (seconds).
+/// Time between two findings of this kind (seconds), and after one that the first test has refuted: bundles that
+/// find their shares again after it would take each other for others.
 const SQUEEZE_EVERY_S: f64 = 8.0;
+const SQUEEZE_REFUTED_S: f64 = 20.0;
 
 /// Why somebody else is taken to be queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +99,8 @@ pub(super) struct Others {
     bin_sum: f64,
     bin_least_queue_s: f64,
     bin_count: u32,
-    squeezed_s: Option<f64>,
+    /// No decline is a sign before (seconds).
+    squeezes_from_s: f64,
 }
 
 impl Others {
@@ -127,9 +130,8 @@ impl Others {
         if self.age_s(now_s) > self.age_limit_s(path) && self.drains > 0 {
             return Some(Sign::Standing);
         }
-        let is_due = self.squeezed_s.is_none_or(|at_s| now_s - at_s > SQUEEZE_EVERY_S);
-        if is_due && self.is_squeezed(mu) {
-            self.squeezed_s = Some(now_s);
+        if now_s > self.squeezes_from_s && self.is_squeezed(mu) {
+            self.squeezes_from_s = now_s + SQUEEZE_EVERY_S;
             return Some(Sign::Squeezed);
         }
         None
@@ -147,6 +149,11 @@ impl Others {
         self.starved_since_s = None;
         self.bins.clear();
         self.bin_count = 0;
+    }
+
+    /// Nobody has answered the first test.
+    pub(super) fn doubt_declines(&mut self, now_s: f64) {
+        self.squeezes_from_s = now_s + SQUEEZE_REFUTED_S;
     }
 
     /// What the bottleneck carries (bytes per second), at least `rate`.
