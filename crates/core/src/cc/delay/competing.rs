@@ -366,6 +366,7 @@ impl<L: DelayLaw> DelayControl<L> {
             self.compete_again(test, self.others.capacity(test.before));
         } else if self.now_s - since_s > CONFIRM_S + CONFIRM_BASES * path.base_s {
             self.stop_competing(test.before, path);
+            self.others.have_left(self.now_s, test.before);
             self.reason = "others have left";
         }
     }
@@ -423,5 +424,63 @@ mod tests {
             });
             assert!((times[0] - times[1]).abs() < 1e-3, "{times:?}");
         }
+    }
+
+    const MU: f64 = 12e6;
+
+    /// Runs a thorough test from 0 s on, in which the queue (seconds) is what `queue_s` says; its answer, and when.
+    fn thorough(queue_s: impl Fn(f64) -> f64) -> Option<(f64, Answer)> {
+        let competing = Competing {
+            since_s: -10.0,
+            release: None,
+            hold_until_s: -9.0,
+            next_test_s: 0.0,
+            next_soon_s: 0.0,
+            tests: THOROUGH_AFTER,
+            high_tests: 0,
+            tested_bytes_per_s: 0.5 * MU,
+            tested_s: -5.0,
+            thorough_s: f64::NEG_INFINITY,
+            shared_bytes_per_s: 0.0,
+            mean_bytes_per_s: 0.5 * MU,
+            empty: 0.0,
+        };
+        let mut test = Test {
+            since_s: 0.0,
+            before: 0.5 * MU,
+            start: None,
+            sent_bytes: 0.0,
+            is_thorough: true,
+            competing,
+        };
+        (0..1000).find_map(|step| {
+            let now_s = 0.05 + 0.01 * f64::from(step);
+            let path = Path {
+                dt_s: 0.01,
+                base_s: 0.05,
+                sent_at_s: now_s - 0.05,
+                fresh_s: queue_s(now_s),
+                acked_bytes: 0.01 * test.bytes_per_s(now_s),
+                ..Path::default()
+            };
+            test.on_measurement(now_s, &path, 0.0, MU).map(|answer| (now_s, answer))
+        })
+    }
+
+    #[test]
+    fn a_thorough_test_asks_whether_the_queue_goes_however_much_others_answer() {
+        // Requests that get done: the queue goes more slowly than by what is withheld.
+        let (at_s, answer) = thorough(|at_s| 0.15 - 0.12 * at_s).unwrap();
+        assert_eq!(answer, Answer::Gone);
+        assert!((1.2..1.3).contains(&at_s), "{at_s}");
+        // Flows that last: it stays.
+        let (at_s, answer) = thorough(|_| 0.15).unwrap();
+        assert_eq!(answer, Answer::Elastic);
+        // 5500 packets at 96 Mbit/s, and a round trip.
+        assert!((0.85..1.0).contains(&at_s), "{at_s}");
+        // It falls, and does not go.
+        let (at_s, answer) = thorough(|at_s| (0.15 - 0.2 * at_s).max(0.03)).unwrap();
+        assert_eq!(answer, Answer::Elastic);
+        assert!((2.1..2.4).contains(&at_s), "{at_s}");
     }
 }

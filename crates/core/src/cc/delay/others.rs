@@ -6,7 +6,8 @@
 //! ```text
 //! age      time since the queue was last below theta = max(2 ms, 1.5 x*)
 //! standing age > 1.1 s + 10 base + 4000 packets / mu, and a drain has ended within it
-//! starved  less than 0.12 mu is delivered for 2.5 s, although there is more to send
+//! starved  less than 0.12 mu is delivered for 2.5 s, although there is more to send; in the 30 s after others have
+//!          left, less than 0.6 of what was delivered beside them
 //! squeezed what is delivered has declined slowly to 0.8 of mu beside a queue that hardly empties
 //! ```
 //! mu is the largest delivery rate of the last 30 s of steering with something to send. Open-loop traffic
@@ -30,6 +31,9 @@ const CAPACITY_MEMORY_S: f64 = 30.0;
 /// What is delivered to one who starves, as a share of mu, and for how long (seconds).
 const STARVED_SHARE: f64 = 0.12;
 const STARVED_S: f64 = 2.5;
+/// Where others have only just left: over what was delivered beside them, and for how long that counts (seconds).
+const STARVED_AGAIN_SHARE: f64 = 0.6;
+const AGAIN_S: f64 = 30.0;
 /// Time that one mean of the delivery rate covers, and how many are kept.
 const BIN_S: f64 = 0.5;
 const BINS: usize = 40;
@@ -94,6 +98,8 @@ pub(super) struct Others {
     drains: u32,
     capacity: SlidingMax,
     starved_since_s: Option<f64>,
+    /// What was delivered beside others who have left (bytes per second), and until when that counts (seconds).
+    beside_others: Option<(f64, f64)>,
     bins: VecDeque<Bin>,
     bin_since_s: f64,
     bin_sum: f64,
@@ -119,7 +125,10 @@ impl Others {
         if mu <= 0.0 {
             return None;
         }
-        let is_starved = path.idle == 0.0 && path.recent_bytes_per_s < STARVED_SHARE * mu;
+        let beside = self.beside_others.filter(|(_, until_s)| now_s < *until_s);
+        let least = beside.map_or(0.0, |(bytes_per_s, _)| STARVED_AGAIN_SHARE * bytes_per_s);
+        let is_starved =
+            path.idle == 0.0 && path.recent_bytes_per_s < least.max(STARVED_SHARE * mu);
         if !is_starved {
             self.starved_since_s = None;
         }
@@ -149,6 +158,11 @@ impl Others {
         self.starved_since_s = None;
         self.bins.clear();
         self.bin_count = 0;
+    }
+
+    /// Others who had answered tests seem to have left; beside them this was delivered (bytes per second).
+    pub(super) fn have_left(&mut self, now_s: f64, bytes_per_s: f64) {
+        self.beside_others = Some((bytes_per_s, now_s + AGAIN_S));
     }
 
     /// Nobody has answered the first test.
@@ -334,5 +348,18 @@ mod tests {
         let (at_s, sign) = sign(&mut Others::default(), 10.0, |_| 0.1, |_| 1e-3).unwrap();
         assert_eq!(sign, Sign::Starved);
         assert!((2.5..2.6).contains(&at_s), "{at_s}");
+    }
+
+    #[test]
+    fn one_who_gets_much_less_than_beside_others_who_seem_to_have_left_starves() {
+        let mut others = Others::default();
+        others.have_left(4.0, 0.5 * MU);
+        let (at_s, found) = sign(&mut others, 10.0, |_| 0.25, |_| 1e-3).unwrap();
+        assert_eq!(found, Sign::Starved);
+        assert!((2.5..2.6).contains(&at_s), "{at_s}");
+        let mut others = Others::default();
+        others.have_left(4.0, 0.5 * MU);
+        assert_eq!(sign(&mut others, 10.0, |_| 0.4, |_| 1e-3), None);
+        assert_eq!(sign(&mut Others::default(), 10.0, |_| 0.25, |_| 1e-3), None);
     }
 }
