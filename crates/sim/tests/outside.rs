@@ -100,6 +100,36 @@ fn competing(simulation: &mut Simulation, bundle: usize) -> Vec<(f64, f64)> {
     spans
 }
 
+/// Half of the path's rate, without a delay of its own.
+fn with_bottleneck_in_a_site(laws: &[&str], is_before_the_sendbox: bool) -> Network {
+    let mut plan = network(laws, Vec::new(), 40.0);
+    let config = link::Config::at_rate(Rate::from_mbit_per_sec(48), Duration::ZERO);
+    plan.links.push(Link::new("site", config, queue("fifo", "600p")));
+    for flow in &mut plan.flows {
+        let at = if is_before_the_sendbox { 0 } else { flow.data.len() };
+        flow.data.insert(at, Hop::Link(2));
+    }
+    plan
+}
+
+#[test]
+fn a_bottleneck_inside_a_site_is_left_alone() {
+    for is_before_the_sendbox in [true, false] {
+        let without = with_bottleneck_in_a_site(&[], is_before_the_sendbox);
+        let usual = goodput(&mut Simulation::new(without).unwrap(), 10.0, 40.0);
+        for law in LAWS {
+            let plan = with_bottleneck_in_a_site(&[law], is_before_the_sendbox);
+            let mut simulation = Simulation::new(plan).unwrap();
+            let with = goodput(&mut simulation, 10.0, 40.0);
+            let what = format!("{law}, before the sendbox: {is_before_the_sendbox}");
+            assert!(with > 0.98 * usual, "{what}: {with:.1} of {usual:.1} Mbit/s");
+            let queue = simulation.bundle_metrics(0).mean_queue_packets;
+            assert!(queue < 10.0, "{what}: {queue:.1} packets wait in the sendbox");
+            assert_eq!(competing(&mut simulation, 0), [], "{what}");
+        }
+    }
+}
+
 #[test]
 fn twenty_flows_keep_their_share_beside_others_that_fill_the_buffer() {
     for (cc, count, least) in [("cubic", 10, 0.8), ("cubic", 1, 0.8), ("newreno", 1, 0.7)] {

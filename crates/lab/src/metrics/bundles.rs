@@ -235,9 +235,9 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// Whether the bundle competes from now on.
-    pub fn is_competing(&self) -> bool {
-        is_competing(&self.state)
+    /// Whether the state is about others who fill the buffer: the bundle competes, or confirms that they have left.
+    pub fn is_about_others(&self) -> bool {
+        is_competing(&self.state) || self.state == "confirming"
     }
 }
 
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(share(300, 400), Some(0.0));
         let all = transitions(&row);
         assert_eq!(
-            all.iter().map(Transition::is_competing).collect::<Vec<_>>(),
+            all.iter().map(Transition::is_about_others).collect::<Vec<_>>(),
             [false, true, true, false]
         );
         assert_eq!((all[1].at_s, all[1].state.as_str()), (0.1, "competing"));

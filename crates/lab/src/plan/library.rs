@@ -32,6 +32,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/dynamic_cross",
     "bundler/inelastic_cross",
     "bundler/false_positives",
+    "bundler/bundles_leave",
     "bundler/aqm",
     "bundler/clocks",
     "bundler/clocks_laws",

@@ -39,7 +39,7 @@ fn competing(
     for run in runs {
         let all = store.transitions(run.id)?;
         let is_shown = |pair: &&[Transition]| {
-            pair[0].bundle == pair[1].bundle && pair.iter().any(Transition::is_competing)
+            pair[0].bundle == pair[1].bundle && pair.iter().any(Transition::is_about_others)
         };
         for it in all.windows(2).filter(is_shown).map(|pair| &pair[1]).take(TRANSITIONS) {
             let at = format!("{:.2}", it.at_s);

@@ -25,7 +25,8 @@
 //! asks only whether the queue goes.
 //!
 //! **Confirmation.** The queue of one flow that has just halved goes in any test, and comes back at a rate that
-//! stays the same.
+//! stays the same. The first test of an entry needs none: a bundle that nobody has answered yet would only lose its
+//! share to another bundle meanwhile.
 
 use super::others::{Sign, theta_s};
 use super::{DelayControl, DelayLaw, Phase};
@@ -125,7 +126,7 @@ pub(super) struct Competing {
     tested_s: f64,
     /// When the last thorough test ended.
     thorough_s: f64,
-    /// What was delivered before a decline led here: beside another bundle no more is ours (bytes per second).
+    /// What was delivered when a decline led here: it is ours again if nobody answers (bytes per second).
     shared_bytes_per_s: f64,
     /// Mean of what is delivered (bytes per second).
     mean_bytes_per_s: f64,
@@ -264,7 +265,7 @@ impl<L: DelayLaw> DelayControl<L> {
         let is_again = self.left_s.is_some_and(|left_s| self.now_s - left_s < AGAIN_S);
         self.hold_s = if is_again { (HOLD_GROWTH * self.hold_s).min(HOLD_MAX_S) } else { HOLD_S };
         let mu = self.others.capacity(path.recent_bytes_per_s);
-        let is_shared = sign == Sign::Squeezed;
+        let is_decline = sign == Sign::Squeezed;
         self.phase = Phase::Competing(Competing {
             since_s: self.now_s,
             release: Some((RELEASE_SHARE * mu, self.now_s + RELEASE_S)),
@@ -276,7 +277,7 @@ impl<L: DelayLaw> DelayControl<L> {
             tested_bytes_per_s: f64::INFINITY,
             tested_s: self.now_s,
             thorough_s: f64::NEG_INFINITY,
-            shared_bytes_per_s: if is_shared { path.mean_bytes_per_s } else { 0.0 },
+            shared_bytes_per_s: if is_decline { path.mean_bytes_per_s } else { 0.0 },
             mean_bytes_per_s: path.delivery_bytes_per_s,
             empty: 0.0,
         });

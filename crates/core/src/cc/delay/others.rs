@@ -33,7 +33,7 @@ const STARVED_SHARE: f64 = 0.12;
 const STARVED_S: f64 = 2.5;
 /// Where others have only just left: over what was delivered beside them, and for how long that counts (seconds).
 const STARVED_AGAIN_SHARE: f64 = 0.6;
-const AGAIN_S: f64 = 30.0;
+const STARVED_AGAIN_S: f64 = 30.0;
 /// Time that one mean of the delivery rate covers, and how many are kept.
 const BIN_S: f64 = 0.5;
 const BINS: usize = 40;
@@ -162,7 +162,7 @@ impl Others {
 
     /// Others who had answered tests seem to have left; beside them this was delivered (bytes per second).
     pub(super) fn have_left(&mut self, now_s: f64, bytes_per_s: f64) {
-        self.beside_others = Some((bytes_per_s, now_s + AGAIN_S));
+        self.beside_others = Some((bytes_per_s, now_s + STARVED_AGAIN_S));
     }
 
     /// Nobody has answered the first test.
