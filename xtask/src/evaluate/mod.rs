@@ -75,9 +75,14 @@ pub fn evaluate(only: &[String]) -> Result<()> {
 fn run(root: &Path, plan: &str, backend: Option<&str>) -> Result<Value> {
     let mut out = format!("{OUT}/{}", plan.replace('/', "-"));
     let mut arguments = vec!["run", plan];
+    let jobs = std::thread::available_parallelism()?.to_string();
     if let Some(backend) = backend {
         out = format!("{out}-{backend}");
         arguments.extend(["--backend", backend]);
+        // An emulation needs the machine for itself.
+        if backend == "sim" {
+            arguments.extend(["--jobs", &jobs]);
+        }
     }
     // With a run that was not valid it still prints the others, with one that failed nothing: that
     // run stays in the store as failed, and the next call goes on behind it.

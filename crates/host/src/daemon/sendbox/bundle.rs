@@ -212,9 +212,18 @@ impl Bundle {
             return;
         }
         self.told = alarm;
+        let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+        let unseen = percent(self.control.unseen());
+        let out_of_order = percent(self.control.recent_order().share());
+        let bundle = &self.config.name;
         match alarm {
-            Some(alarm) => tracing::warn!(bundle = %self.config.name, "{}", alarm.text()),
-            None => tracing::info!(bundle = %self.config.name, "all that leaves is seen to arrive"),
+            Some(alarm) => tracing::warn!(%bundle, unseen, out_of_order, "{}", alarm.text()),
+            None => tracing::info!(
+                %bundle,
+                unseen,
+                out_of_order,
+                "all that leaves is seen to arrive, in its order"
+            ),
         }
     }
 

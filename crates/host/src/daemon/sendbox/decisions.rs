@@ -99,10 +99,16 @@ impl DecisionLog {
     }
 
     fn say(&self, line: &Line, bundle: &str) {
+        let Decision { min_rtt, queue_delay, bottleneck_rate, .. } = line.decision;
+        let min_rtt = min_rtt.map(tracing::field::debug);
+        let queue_delay = queue_delay.map(tracing::field::debug);
+        let bottleneck_rate = bottleneck_rate.map(tracing::field::display);
+        let rate = line.rate();
         if self.journal.dry_run {
-            tracing::info!(bundle, would_set = line.rate(), "{line}");
+            let would_set = rate;
+            tracing::info!(bundle, would_set, min_rtt, queue_delay, bottleneck_rate, "{line}");
         } else {
-            tracing::info!(bundle, rate = line.rate(), "{line}");
+            tracing::info!(bundle, rate, min_rtt, queue_delay, bottleneck_rate, "{line}");
         }
     }
 
