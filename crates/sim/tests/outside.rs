@@ -151,6 +151,21 @@ fn twenty_flows_keep_their_share_beside_others_that_fill_the_buffer() {
     }
 }
 
+/// A test empties a quarter of a BDP within 0.1 s, whoever fills it.
+#[test]
+fn twenty_flows_keep_their_share_where_the_buffer_is_shallow() {
+    for (cc, count, least) in [("newreno", 1, 0.6), ("newreno", 3, 0.6), ("cubic", 3, 0.75)] {
+        let others = |_| outside(cc, GREEDY, 15.0, 75.0);
+        let others: Vec<Flow> = (0..count).map(others).collect();
+        let [usual, with] = [&[][..], &["copa"]].map(|laws| {
+            let mut plan = network(laws, others.clone(), 75.0);
+            plan.links[0].qdisc = queue("fifo", "100p");
+            goodput(&mut Simulation::new(plan).unwrap(), 35.0, 75.0)
+        });
+        assert!(with > least * usual, "{count} {cc}: {with:.1} of {usual:.1} Mbit/s");
+    }
+}
+
 /// The published law, a baseline. In the first 15 s it only holds the delay, whatever comes.
 #[test]
 fn nimbus_competes_with_ten_flows_and_with_nobody() {

@@ -26,7 +26,7 @@
 //!
 //! **Confirmation.** The queue of one flow that has just halved goes in any test, and comes back at a rate that
 //! stays the same. The first test of an entry needs none: a bundle that nobody has answered yet would only lose its
-//! share to another bundle meanwhile.
+//! share to another bundle meanwhile. Behind a shallow buffer it does, since a test empties that whoever fills it.
 
 use super::others::{Sign, theta_s};
 use super::{DelayControl, DelayLaw, Phase};
@@ -97,6 +97,8 @@ const THOROUGH_OURS: f64 = 0.75;
 const PATIENCE_S: f64 = 1.0;
 const PATIENCE_BASES: f64 = 6.0;
 const PATIENCE_DRAINS: f64 = 1.5;
+/// A buffer in which no queue takes as many bases is shallow: a test empties it, whoever fills it.
+const SHALLOW_BASES: f64 = 0.4;
 /// Rate after a test that the others have not answered, over what was delivered before.
 const LEAVE_SHARE: f64 = 0.9;
 /// The same while it is confirmed that they have left, after a thorough test.
@@ -132,12 +134,18 @@ pub(super) struct Competing {
     mean_bytes_per_s: f64,
     /// Share of time with hardly any queue, of about the last second.
     empty: f64,
+    /// The longest queue since it began (seconds).
+    longest_s: f64,
 }
 
 impl Competing {
     /// Rate while what has waited here leaves (bytes per second).
     pub(super) fn bytes_per_s(&self) -> Option<f64> {
         self.release.map(|(bytes_per_s, _)| bytes_per_s)
+    }
+
+    fn is_shallow(&self, path: &Path) -> bool {
+        self.longest_s < SHALLOW_BASES * path.base_s
     }
 }
 
@@ -280,6 +288,7 @@ impl<L: DelayLaw> DelayControl<L> {
             shared_bytes_per_s: if is_decline { path.mean_bytes_per_s } else { 0.0 },
             mean_bytes_per_s: path.delivery_bytes_per_s,
             empty: 0.0,
+            longest_s: 0.0,
         });
         // Losses from now on are those of a buffer that others fill.
         self.shaped_since_s = f64::INFINITY;
@@ -292,6 +301,7 @@ impl<L: DelayLaw> DelayControl<L> {
         let rate = path.delivery_bytes_per_s;
         competing.mean_bytes_per_s += gain * (rate - competing.mean_bytes_per_s);
         let is_empty = f64::from(u8::from(rtt_s - path.base_s < EMPTY_S));
+        competing.longest_s = competing.longest_s.max(rtt_s - path.base_s);
         competing.empty += (1.0 - libm::exp(-path.dt_s)) * (is_empty - competing.empty);
         if let Some((_, until_s)) = competing.release
             && (self.now_s >= until_s || path.idle > 0.0 && path.sent_at_s >= competing.since_s)
@@ -342,7 +352,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.phase = Phase::Testing(test);
         match answer {
             None => {}
-            Some(Answer::Gone) if test.competing.tests == 0 => {
+            Some(Answer::Gone) if test.competing.tests == 0 && !test.competing.is_shallow(path) => {
                 self.stop_competing(test.before.max(test.competing.shared_bytes_per_s), path);
                 self.others.doubt_declines(self.now_s);
                 self.reason = "others have left";
@@ -445,6 +455,7 @@ mod tests {
             shared_bytes_per_s: 0.0,
             mean_bytes_per_s: 0.5 * MU,
             empty: 0.0,
+            longest_s: 0.15,
         };
         let mut test = Test {
             since_s: 0.0,
