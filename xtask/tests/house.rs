@@ -21,13 +21,14 @@ fn stderr(output: &Output) -> String {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("forebay-core", &[]),
     ("forebay-ebpf", &["forebay-core"]),
     ("forebay-sim", &["forebay-core"]),
     ("forebay-host", &["forebay-core", "forebay-ebpf"]),
-    ("forebay-lab", &["forebay-core", "forebay-host", "forebay-sim"]),
-    ("forebay", &["forebay-core", "forebay-host", "forebay-lab"]),
+    ("forebay-testbed", &["forebay-core", "forebay-ebpf", "forebay-host"]),
+    ("forebay-lab", &["forebay-core", "forebay-host", "forebay-sim", "forebay-testbed"]),
+    ("forebay", &["forebay-core", "forebay-host", "forebay-lab", "forebay-testbed"]),
     ("forebay-purity", &["forebay-core"]),
     ("xtask", &["forebay-core"]),
 ];
@@ -109,7 +110,7 @@ fn the_simulator_side_builds_without_clang() {
         .unwrap();
     let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
     assert!(tree.contains("forebay-lab"), "{tree}");
-    for needs_clang in ["libbpf", "forebay-ebpf", "forebay-host"] {
+    for needs_clang in ["libbpf", "forebay-ebpf", "forebay-host", "forebay-testbed"] {
         assert!(!tree.contains(needs_clang), "{needs_clang} is in a build without `host`:\n{tree}");
     }
 }

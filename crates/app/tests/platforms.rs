@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use forebay_core::units::Rate;
 use forebay_host::agent::Cadence;
-use forebay_host::cost::bench::{Bench, Turn};
-use forebay_host::cost::{AgentTerms, Control, Load, NativeKind, Trial};
+use forebay_testbed::cost::bench::{Bench, Turn};
+use forebay_testbed::cost::{AgentTerms, Control, Load, NativeKind, Trial};
 
 const MS: Duration = Duration::from_millis(1);
 

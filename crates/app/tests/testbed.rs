@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use forebay_core::clock::Clock;
 use forebay_core::spec::{Spec, Value};
-use forebay_host::record::{PacketRecord, RunRecord, TcpSample};
-use forebay_host::scenario::{
+use forebay_testbed::record::{PacketRecord, RunRecord, TcpSample};
+use forebay_testbed::scenario::{
     AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
-use forebay_host::testbed;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -125,7 +124,8 @@ fn an_unknown_congestion_control_is_named_with_what_there_is() {
     let mut bulk = workload("bulk", WorkloadKind::Greedy { flows: 1 });
     bulk.cc = "cubick".into();
     let dir = tempfile::tempdir().unwrap();
-    let error = testbed::run_with(&forebay(), &scenario(vec![bulk]), dir.path(), &mut |_| {});
+    let error =
+        forebay_testbed::run_with(&forebay(), &scenario(vec![bulk]), dir.path(), &mut |_| {});
     let text = error.unwrap_err().to_string();
     assert!(text.contains("cc = \"cubick\": this kernel has") && text.contains("cubic"), "{text}");
 }
@@ -156,7 +156,7 @@ fn flows_run_under_an_agent_and_under_bpf_and_their_sockets_say_so() {
         Algorithm { key: "bpf:reno".into(), platform: Platform::Bpf("reno".into()) },
     ];
     let dir = tempfile::tempdir().unwrap();
-    let record = testbed::run_with(&forebay(), &scenario, dir.path(), &mut |_| {}).unwrap();
+    let record = forebay_testbed::run_with(&forebay(), &scenario, dir.path(), &mut |_| {}).unwrap();
     assert_eq!(record.flows.len(), 8);
     for flow in &record.flows {
         let workload =
@@ -330,7 +330,7 @@ fn skip_without_root() -> bool {
 /// Runs it and checks what holds for every run; the folder of its files lives with the result.
 fn run(scenario: &Scenario) -> Run {
     let dir = tempfile::tempdir().unwrap();
-    let record = testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap();
+    let record = forebay_testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap();
     for link in &record.links {
         let packets = PacketRecord::read_file(&link.packets).unwrap();
         assert_eq!(packets.len() as u64, link.packets_in);

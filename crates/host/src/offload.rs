@@ -206,7 +206,7 @@ pub fn disable(device: &str, offload: Offload) -> Result<(), OffloadError> {
 }
 
 /// Switches an offload on, as far as the device obeys.
-pub(crate) fn enable(device: &str, offload: Offload) -> Result<(), OffloadError> {
+pub fn enable(device: &str, offload: Offload) -> Result<(), OffloadError> {
     switch(device, offload, true)
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn receive_queues(device: &str) -> io::Result<u32> {
 }
 
 /// The device's MTU, in bytes.
-pub(crate) fn mtu(device: &str) -> io::Result<u32> {
+pub fn mtu(device: &str) -> io::Result<u32> {
     let mut request = request(device)?;
     ioctl(libc::SIOCGIFMTU, &mut request)?;
     // SAFETY: SIOCGIFMTU has filled this member.

@@ -106,7 +106,7 @@ impl Link {
         use std::os::unix::process::ExitStatusExt;
         use std::process::Command;
 
-        use forebay_host::emulator::shell::{self, ShellSpec};
+        use forebay_testbed::emulator::shell::{self, ShellSpec};
 
         if let Some(log) = &self.log {
             std::fs::create_dir_all(log)
@@ -135,8 +135,8 @@ impl Link {
 
 #[cfg(feature = "host")]
 impl Forward {
-    fn link(self) -> forebay_host::scenario::LinkSpec {
-        forebay_host::scenario::LinkSpec {
+    fn link(self) -> forebay_testbed::scenario::LinkSpec {
+        forebay_testbed::scenario::LinkSpec {
             rate_bps: self.rate.map(Rate::as_bits_per_sec),
             trace: self.trace,
             delay_ns: nanos(self.delay),
@@ -153,7 +153,10 @@ impl Forward {
 
 #[cfg(feature = "host")]
 impl Reverse {
-    fn link(self, forward: &forebay_host::scenario::LinkSpec) -> forebay_host::scenario::LinkSpec {
+    fn link(
+        self,
+        forward: &forebay_testbed::scenario::LinkSpec,
+    ) -> forebay_testbed::scenario::LinkSpec {
         let mut link = forward.clone();
         if self.reverse_rate.is_some() || self.reverse_trace.is_some() {
             link.rate_bps = self.reverse_rate.map(Rate::as_bits_per_sec);
@@ -175,7 +178,7 @@ fn nanos(duration: Duration) -> u64 {
 
 /// One line about one direction.
 #[cfg(feature = "host")]
-fn summary(name: &str, link: &forebay_host::record::LinkRecord, elapsed: Duration) -> String {
+fn summary(name: &str, link: &forebay_testbed::record::LinkRecord, elapsed: Duration) -> String {
     let mbit_per_sec = link.bytes_out as f64 * 8e-6 / elapsed.as_secs_f64().max(1e-9);
     let ms = |ns: u64| ns as f64 / 1e6;
     let [sojourn_p50, sojourn_p99, _, sojourn_max] = link.sojourn_ns.map(ms);

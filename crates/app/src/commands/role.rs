@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_host::roles::{self, RoleError};
+use forebay_testbed::roles::{self, RoleError};
 
 use super::BadInput;
 

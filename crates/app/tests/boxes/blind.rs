@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use forebay_core::spec::{Spec, Value};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{BundleStatus, ShapingStatus};
-use forebay_host::emulator::{DevicePair, EmulatorSpec};
 use forebay_host::record::BundleRecord;
-use forebay_host::scenario::{LinkSpec, Upset, UpsetKind};
-use forebay_host::testbed::namespace::Namespace;
-use forebay_host::testbed::topology::{Site, Topology, left_port, right_port};
+use forebay_testbed::emulator::{DevicePair, EmulatorSpec};
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::scenario::{LinkSpec, Upset, UpsetKind};
+use forebay_testbed::topology::{Site, Topology, left_port, right_port};
 use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
 
 use crate::by_hand::{await_status, await_that, ip, start};

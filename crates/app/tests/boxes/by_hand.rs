@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use forebay_host::daemon::control::{self, Answer, Request};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
-use forebay_host::testbed::namespace::Namespace;
-use forebay_host::testbed::topology::Site;
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::topology::Site;
 
 /// A bridge in the place of the emulator.
 pub fn connect_the_sites(emulator: &Namespace) {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
 use forebay_host::port::{Direction, PacketPort, Port};
-use forebay_host::testbed::namespace::Namespace;
-use forebay_host::testbed::topology::{Site, Topology};
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

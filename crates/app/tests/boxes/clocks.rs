@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use forebay_core::clock::Clock;
 use forebay_host::clock::now;
-use forebay_host::daemon::foreign_clock::ReceiveboxSpec;
-use forebay_host::testbed::topology::Topology;
+use forebay_testbed::receivebox::ReceiveboxSpec;
+use forebay_testbed::topology::Topology;
 
 use crate::by_hand::await_status;
 use crate::two_bundles::write_configs;

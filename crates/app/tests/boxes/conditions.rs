@@ -13,8 +13,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use forebay_host::daemon::status::Status;
-use forebay_host::testbed::namespace::Namespace;
-use forebay_host::testbed::topology::{PairSites, Site, Topology};
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

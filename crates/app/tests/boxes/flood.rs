@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_host::scenario::{Attack, BundleEnd, FaultTarget};
+use forebay_testbed::scenario::{Attack, BundleEnd, FaultTarget};
 
 use crate::{SECOND, bundle, run, scenario};
 

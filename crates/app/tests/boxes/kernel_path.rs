@@ -6,8 +6,8 @@ use std::process::Child;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use forebay_host::testbed::namespace::Namespace;
-use forebay_host::testbed::topology::{Site, Topology};
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::topology::{Site, Topology};
 
 use crate::alone;
 use crate::by_hand::{

@@ -12,8 +12,8 @@ use forebay_host::daemon::control::{self, Answer, Request};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::privileges::Account;
 use forebay_host::daemon::status::Status;
-use forebay_host::testbed::namespace::Namespace;
-use forebay_host::testbed::topology::{PairSites, Site, Topology};
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Group, Uid, User};
 

@@ -21,12 +21,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_core::clock::Clock;
 use forebay_core::spec::{Spec, Value};
-use forebay_host::record::{QueueSample, RunRecord};
-use forebay_host::scenario::{
+use forebay_host::record::QueueSample;
+use forebay_testbed::record::RunRecord;
+use forebay_testbed::scenario::{
     AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
     PairSpec, Scenario, Timing, Workload, WorkloadKind,
 };
-use forebay_host::testbed;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -183,7 +183,7 @@ fn run(scenario: &Scenario) -> Option<RunRecord> {
     }
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    Some(testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap())
+    Some(forebay_testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap())
 }
 
 /// Traffic of two tests at once would disturb the times of both; the lock of the testbed is for

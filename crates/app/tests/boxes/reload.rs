@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
-use forebay_host::testbed::topology::{Site, Topology};
+use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -38,7 +38,7 @@ fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
     let mut boxes = [start(0), start(1)];
     let sockets = ROLES.map(|role| folder.path().join(format!("{role}.sock")));
 
-    let socket = |namespace: &forebay_host::testbed::namespace::Namespace, site: Site| {
+    let socket = |namespace: &forebay_testbed::namespace::Namespace, site: Site| {
         namespace.within(|| UdpSocket::bind((site.address(0), PORT))).unwrap()
     };
     let sender = socket(&sites.left_hosts, Site::LeftHosts);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
-use forebay_host::testbed::namespace::Namespace;
-use forebay_host::testbed::topology::{PairSites, Site, Topology};
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::topology::{PairSites, Site, Topology};
 
 use crate::alone;
 use crate::by_hand::{command, connect_the_sites, ip};

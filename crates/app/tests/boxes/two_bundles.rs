@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
-use forebay_host::testbed::topology::{PairSites, Site, Topology};
+use forebay_testbed::topology::{PairSites, Site, Topology};
 
 use crate::alone;
 use crate::by_hand::{await_status, connect_the_sites, ip, start, switch_on};

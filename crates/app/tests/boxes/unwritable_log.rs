@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
-use forebay_host::testbed::topology::{Site, Topology};
+use forebay_testbed::topology::{Site, Topology};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
 

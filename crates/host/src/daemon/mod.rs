@@ -9,7 +9,6 @@ pub mod conditions;
 pub mod config;
 pub mod control;
 pub mod doctor;
-pub mod foreign_clock;
 pub mod keys;
 pub mod lateness;
 mod messages;

@@ -21,7 +21,6 @@ use nix::sys::time::TimeSpec;
 
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
-use super::foreign_clock::{BoxClock, ReceiveboxSpec};
 use super::messages::Messages;
 use super::observer::{Observation, Observer};
 use super::privileges::Confinement;
@@ -39,23 +38,43 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Spacing of counter rows in the trace.
 const COUNTER_ROW: Duration = Duration::from_secs(1);
 
+/// What a receivebox makes of times on `CLOCK_MONOTONIC`. A testbed has clocks that do not agree with the sendbox's.
+pub trait BoxClock: Send + 'static {
+    /// Called before every round.
+    fn listen(&mut self) {}
+
+    /// What timers go by at `now`.
+    fn time(&self, now: Timestamp) -> Timestamp {
+        now
+    }
+
+    /// What a packet that came at `at` is stamped with.
+    fn stamp(&self, at: Timestamp) -> Timestamp {
+        at
+    }
+
+    /// How long it takes from `now` on until timers have gone on by `reading`.
+    fn wait(&self, _now: Timestamp, reading: Duration) -> Duration {
+        reading
+    }
+}
+
+/// The machine's own clock.
+struct Monotonic;
+
+impl BoxClock for Monotonic {}
+
 /// Runs the daemon until it is told to stop; answers its last state.
 pub fn run(config: &Config) -> Result<Status, DaemonError> {
-    run_with(config, BoxClock::default())
+    run_by(Monotonic, config)
 }
 
-/// Runs the daemon as a program of a testbed, whose orders come on stdin.
-pub fn run_by(spec: &ReceiveboxSpec) -> Result<(), DaemonError> {
-    let config = Config::load(&spec.config)?;
-    let clock = BoxClock::foreign(spec.clock.clone(), &io::stdin()).map_err(DaemonError::SetUp)?;
-    run_with(&config, clock).map(drop)
-}
-
-fn run_with(config: &Config, clock: BoxClock) -> Result<Status, DaemonError> {
+/// [`run`] by another clock, for a testbed: no option of the daemon leads here.
+pub fn run_by(clock: impl BoxClock, config: &Config) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let prepared = prepare(config)?;
-    let worker = ReceiveboxWorker::open(config, &prepared, clock)?;
+    let worker = ReceiveboxWorker::open(config, &prepared, Box::new(clock))?;
     supervise(config, prepared, worker).map_err(DaemonError::Failed)
 }
 
@@ -88,12 +107,16 @@ struct ReceiveboxWorker {
     wan: String,
     realtime: bool,
     started: Timestamp,
-    clock: BoxClock,
+    clock: Box<dyn BoxClock>,
     scratch: Vec<u8>,
 }
 
 impl ReceiveboxWorker {
-    fn open(config: &Config, prepared: &Prepared, clock: BoxClock) -> Result<Self, DaemonError> {
+    fn open(
+        config: &Config,
+        prepared: &Prepared,
+        clock: Box<dyn BoxClock>,
+    ) -> Result<Self, DaemonError> {
         let keys = prepared.keys.load()?;
         let now = clock::now();
         let left_out = BTreeSet::from([config.listen.ip()]);
@@ -158,7 +181,7 @@ impl ReceiveboxWorker {
                     return;
                 }
                 if let Some(&index) = by_id.get(&boundary.bundle) {
-                    bundles[index].on_boundary(now, clock, &boundary);
+                    bundles[index].on_boundary(now, clock.as_ref(), &boundary);
                     schedule.set(index, now);
                 }
             })
@@ -405,7 +428,7 @@ impl Watch {
         }
     }
 
-    fn on_boundary(&mut self, now: Timestamp, clock: &BoxClock, boundary: &Boundary) {
+    fn on_boundary(&mut self, now: Timestamp, clock: &dyn BoxClock, boundary: &Boundary) {
         let report = &boundary.report;
         let seen = Seen {
             hash: report.hash,

@@ -9,16 +9,16 @@ use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, SpecError};
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
-use forebay_host::record::{
-    AgentFault, AgentRecord, AttackRecord, BundleRecord, FlowRecord, HostRecord, LinkRecord,
-    RunRecord, TcpSample,
+use forebay_host::record::BundleRecord;
+use forebay_testbed::record::{
+    AgentFault, AgentRecord, AttackRecord, FlowRecord, HostRecord, LinkRecord, RunRecord, TcpSample,
 };
-use forebay_host::scenario::{
+use forebay_testbed::scenario::{
     self, AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Upset, UpsetKind,
     Workload, WorkloadKind,
 };
-use forebay_host::testbed::{self, Phase, TestbedError};
+use forebay_testbed::{Phase, TestbedError};
 
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::TcpCongestion;
@@ -86,7 +86,7 @@ impl Backend for Emu {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RunRows, BackendError> {
         let Plan { scenario, flows } = scenario(experiment)?;
-        let mut report = |step: testbed::Progress| {
+        let mut report = |step: forebay_testbed::Progress| {
             let phase = match step.phase {
                 Phase::Waiting { holder } => format!("waiting for {holder}"),
                 Phase::Preparing => "preparing".into(),
@@ -97,7 +97,7 @@ impl Backend for Emu {
             let done = step.elapsed_ns as f64 / step.total_ns.max(1) as f64;
             progress(Progress { phase, done: done.min(1.0) });
         };
-        match testbed::run(&scenario, directory, &mut report) {
+        match forebay_testbed::run(&scenario, directory, &mut report) {
             Ok(record) => rows(experiment, record, &flows),
             Err(error @ TestbedError::NotRoot) => Err(BackendError::Unavailable(error.to_string())),
             Err(error) if error.is_of_a_box() => Err(BackendError::BoxDied(error.to_string())),

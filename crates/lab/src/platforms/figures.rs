@@ -269,7 +269,7 @@ fn scaling(rows: &Rows) -> Vec<ScaleRow> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_host::cost::{Outcome, ProgramCost};
+    use forebay_testbed::cost::{Outcome, ProgramCost};
 
     use super::super::rows::TrialKey;
     use super::super::rows::tests::key;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use forebay_core::random::Streams;
 use forebay_core::units::Rate;
 use forebay_host::agent::features;
-use forebay_host::cost::bench::{Bench, Turn};
-use forebay_host::cost::{Control, Load, Outcome, Trial};
+use forebay_testbed::cost::bench::{Bench, Turn};
+use forebay_testbed::cost::{Control, Load, Outcome, Trial};
 
 use super::figures::{FLOWS, Findings};
 use super::platform::{Algorithm, Platform, Setting};

@@ -23,7 +23,7 @@ pub mod verdicts;
 
 use std::path::PathBuf;
 
-use forebay_host::cost::CostError;
+use forebay_testbed::cost::CostError;
 
 pub use measure::{Options, measure};
 pub use platform::{Algorithm, Platform};

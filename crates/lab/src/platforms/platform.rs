@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_host::agent::Cadence;
-use forebay_host::cost::{AgentTerms, Control};
+use forebay_testbed::cost::{AgentTerms, Control};
 use serde::{Deserialize, Serialize};
 
 use super::PlatformsError;
@@ -172,13 +172,13 @@ pub struct Algorithm {
     /// Name in the registry.
     pub agent: &'static str,
     /// In BPF alone.
-    pub native: Option<forebay_host::cost::NativeKind>,
+    pub native: Option<forebay_testbed::cost::NativeKind>,
 }
 
 impl Algorithm {
     /// All of them.
     pub const ALL: [Self; 3] = {
-        use forebay_host::cost::NativeKind::{Cubic, Reno};
+        use forebay_testbed::cost::NativeKind::{Cubic, Reno};
         [
             Self { name: "cubic", kernel: "cubic", agent: "cubic", native: Some(Cubic) },
             Self { name: "reno", kernel: "reno", agent: "newreno", native: Some(Reno) },

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use forebay_host::cost::Outcome;
+use forebay_testbed::cost::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::PlatformsError;

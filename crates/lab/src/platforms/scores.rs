@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_host::cost::Outcome;
+use forebay_testbed::cost::Outcome;
 use serde::Serialize;
 
 use super::platform::{Algorithm, Platform, Setting};
@@ -331,7 +331,7 @@ fn objection(platform: Platform, one: &Outcome, base: &Outcome) -> Option<String
 
 #[cfg(test)]
 mod tests {
-    use forebay_host::cost::AgentOutcome;
+    use forebay_testbed::cost::AgentOutcome;
 
     use super::super::rows::tests::key;
     use super::super::rows::{Start, TrialRow};

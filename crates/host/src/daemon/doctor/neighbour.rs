@@ -46,6 +46,8 @@ pub(super) fn checksums(
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::super::{Verdict, ip_json};
     use super::*;
     use crate::port::tests::{on_a_veth_pair, run};
@@ -65,8 +67,13 @@ mod tests {
             run(&check.fix);
             assert_eq!(look("left", Place::Lan).unwrap().verdict, Verdict::Ok);
 
-            let elsewhere = crate::testbed::namespace::Namespace::new().unwrap();
-            run(&format!("ip link set dev right netns {}", elsewhere.path().display()));
+            let elsewhere = std::thread::spawn(|| {
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+                std::fs::File::open("/proc/thread-self/ns/net").unwrap()
+            });
+            let elsewhere = elsewhere.join().unwrap();
+            let path = format!("/proc/{}/fd/{}", std::process::id(), elsewhere.as_raw_fd());
+            run(&format!("ip link set dev right netns {path}"));
             let check = look("left", Place::Lan).unwrap();
             assert_eq!(check.verdict, Verdict::Warn, "{check:?}");
             assert!(check.fix.contains("in the network namespace of its other end"), "{check:?}");

@@ -1,0 +1,131 @@
+//! Congestion controls that a run brings along: an agent for those that decide in user space, and a
+//! program that holds those that run in the kernel alone.
+//!
+//! Their names are the machine's, whatever the namespace. So they are a run's own: an agent of the
+//! user, under the usual `fb_NAME`, keeps its name and its connections, and the next run does not
+//! wait until the kernel has let go of the last one's.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::TestbedError;
+use super::agent::Agent;
+use super::namespace::Namespace;
+use super::program::Program;
+use super::run::{READY_TIMEOUT, Starter};
+use crate::native::NativeSpec;
+use crate::record::AgentRecord;
+use crate::scenario::{Algorithm, FaultAction, Platform, Scenario};
+
+/// The algorithms of a run, registered.
+pub(super) struct Algorithms<'a> {
+    /// Key and registered name of each.
+    names: Vec<(String, String)>,
+    agent: Option<Agent<'a>>,
+    native: Option<Program>,
+}
+
+impl<'a> Algorithms<'a> {
+    /// Registers what `scenario` brings along; the namespace does not matter.
+    pub fn start(
+        scenario: &Scenario,
+        namespace: &Namespace,
+        start: Starter<'a>,
+    ) -> Result<Self, TestbedError> {
+        let named: Vec<(&Algorithm, String)> =
+            scenario.algorithms.iter().map(|algorithm| (algorithm, own_name())).collect();
+        let native = named.iter().filter_map(|(algorithm, name)| match &algorithm.platform {
+            Platform::Bpf(kind) => Some((kind.clone(), name.clone())),
+            Platform::Agent(_) => None,
+        });
+        let native = NativeSpec { algorithms: native.collect() };
+        let native = (!native.algorithms.is_empty()).then(|| {
+            let mut program = start.role("native", namespace, "native algorithms", &native)?;
+            program.await_line("ready", READY_TIMEOUT)?;
+            Ok::<_, TestbedError>(program)
+        });
+        let offers = named.iter().filter_map(|(algorithm, name)| match &algorithm.platform {
+            Platform::Agent(spec) => Some(format!("{name}={spec}")),
+            Platform::Bpf(_) => None,
+        });
+        let offers: Vec<String> = offers.collect();
+        let agent = (!offers.is_empty()).then(|| Agent::start(scenario, &offers, namespace, start));
+        Ok(Self {
+            native: native.transpose()?,
+            agent: agent.transpose()?,
+            names: named.into_iter().map(|(it, name)| (it.key.clone(), name)).collect(),
+        })
+    }
+
+    /// The name under which sockets select `cc`: that of one of these, or its own.
+    pub fn name_of<'n>(&'n self, cc: &'n str) -> &'n str {
+        self.names.iter().find(|(key, _)| key == cc).map_or(cc, |(_, name)| name)
+    }
+
+    /// The other way round.
+    pub fn key_of<'n>(&'n self, name: &'n str) -> &'n str {
+        self.names.iter().find(|(_, known)| known == name).map_or(name, |(key, _)| key)
+    }
+
+    /// What was registered, for the record.
+    pub fn settings(&self) -> impl Iterator<Item = String> {
+        self.names.iter().map(|(key, name)| format!("congestion control {name} = {key}"))
+    }
+
+    /// Name and CPU time so far (ns) of each program.
+    pub fn cpu_times_ns(&self) -> Vec<(String, u64)> {
+        let native = self.native.iter();
+        let native =
+            native.map(|program| (program.name.clone(), program.cpu_time_ns().unwrap_or(0)));
+        self.agent.iter().map(Agent::cpu_time_ns).chain(native).collect()
+    }
+
+    /// An error if one of them has ended without a fault that explains it.
+    pub fn check(&mut self) -> Result<(), TestbedError> {
+        self.agent.as_mut().map_or(Ok(()), Agent::check)?;
+        self.native.as_mut().map_or(Ok(()), Program::check)
+    }
+
+    /// Does what a fault says to the agent.
+    pub fn apply(&mut self, action: FaultAction) -> Result<(), TestbedError> {
+        self.agent.as_mut().ok_or(TestbedError::NoAgent)?.apply(action)
+    }
+
+    /// Ends them; answers what the agent counted.
+    pub fn stop(&mut self) -> Result<Option<AgentRecord>, TestbedError> {
+        let record = self.agent.as_mut().map(Agent::stop).transpose()?;
+        self.native.as_mut().map_or(Ok(()), |program| program.stop(None))?;
+        Ok(record)
+    }
+}
+
+/// A name that no other run has had, of at most 15 bytes: the process and a number within it. `fx`
+/// and not `fb_`, which agents of users begin with.
+fn own_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // Processes have at most 22 bits (PID_MAX_LIMIT), six digits.
+    format!("fx{:x}_{:x}", std::process::id(), number & 0xf_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_host::agent::rules::{Choice, NAME_MAX};
+
+    #[test]
+    fn names_are_a_run_s_own_and_an_agent_takes_them() {
+        let [one, other] = [own_name(), own_name()];
+        assert_ne!(one, other);
+        assert!("fx3fffff_fffff".len() <= NAME_MAX);
+        let offer = Choice::offered(&format!("{one}=cubic(hystart=off)")).unwrap();
+        assert_eq!((offer.kernel_name(), offer.to_string()), (one, "cubic(hystart=off)".into()));
+    }
+
+    #[test]
+    fn keys_and_names_stand_for_each_other_and_others_for_themselves() {
+        let names = vec![("agent:copa".to_string(), "fx1_0".to_string())];
+        let algorithms = Algorithms { names, agent: None, native: None };
+        assert_eq!([algorithms.name_of("agent:copa"), algorithms.name_of("bbr")], ["fx1_0", "bbr"]);
+        assert_eq!([algorithms.key_of("fx1_0"), algorithms.key_of("bbr")], ["agent:copa", "bbr"]);
+    }
+}

@@ -1,0 +1,623 @@
+//! The two boxes of every bundle, started as they are: real daemons with real configuration files.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_core::clock::Clock;
+use forebay_core::spec::Spec;
+use forebay_core::units::Rate;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+
+use super::TestbedError;
+use super::losses::Losses;
+use super::namespace::Namespace;
+use super::program::{Log, Program};
+use super::run::Starter;
+use super::topology::{PairSites, Site, Topology};
+use crate::orders::Order;
+use crate::receivebox::ReceiveboxSpec;
+use crate::scenario::{BundleEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
+use forebay_host::daemon::config::{DEFAULT_PORT, Role};
+use forebay_host::daemon::control::{self, Answer, Request};
+use forebay_host::daemon::keys;
+use forebay_host::daemon::status::{MessageCounters, Status};
+use forebay_host::daemon::trace;
+use forebay_host::record::BundleRecord;
+
+/// How long a box may take until it answers on its control socket and hears its peer: loading the
+/// BPF programs takes some 100 ms on an idle machine, and a handshake one round trip.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A trace is rotated at this size; this is some hours of one bundle.
+const TRACE_LIMIT: &str = "2GB";
+
+/// One box of one bundle.
+struct BoxProcess<'a> {
+    target: FaultTarget,
+    bundle: String,
+    /// What it reads the time on.
+    clock: Clock,
+    binary: &'a Path,
+    dir: &'a Path,
+    namespace: &'a Namespace,
+    files: BoxFiles,
+    program: Program,
+    condition: Condition,
+    /// The running incarnation was frozen at some time.
+    was_frozen: bool,
+    /// Parts of the trace that earlier incarnations wrote.
+    earlier_traces: Vec<PathBuf>,
+    /// CPU time of earlier incarnations (ns).
+    earlier_cpu_ns: u64,
+    losses: Losses,
+    /// What of its losses the running incarnation had said when it was last asked.
+    told: Losses,
+}
+
+/// What faults have done to a box.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Running,
+    /// Stopped by a signal, and not continued.
+    Frozen,
+    /// Killed, and not restarted.
+    Dead,
+}
+
+/// The files of one box in the folder of the run.
+struct BoxFiles {
+    config: PathBuf,
+    control: PathBuf,
+    trace: Option<PathBuf>,
+}
+
+/// The key that a box is started with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    /// That of its bundle.
+    Own,
+    /// One that its peer has not.
+    Other,
+}
+
+/// All boxes of a run.
+pub(super) struct Boxes<'a> {
+    boxes: Vec<BoxProcess<'a>>,
+    /// When the run started (ns).
+    started_ns: Option<u64>,
+    /// Open so that control sockets have a short path, see [`control_path`].
+    _dir: File,
+}
+
+/// A configuration file, as `daemon::config` reads it.
+#[derive(Serialize)]
+struct ConfigFile<'a> {
+    r#box: BoxTable<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<TraceTable<'a>>,
+    bundle: [BundleTable<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct BoxTable<'a> {
+    role: Role,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lan: Option<&'a str>,
+    wan: &'a str,
+    listen: String,
+    control: &'a Path,
+}
+
+#[derive(Serialize)]
+struct TraceTable<'a> {
+    file: &'a Path,
+    limit: &'a str,
+}
+
+#[derive(Serialize)]
+struct BundleTable<'a> {
+    name: &'a str,
+    id: u16,
+    peer: String,
+    to: [String; 1],
+    from: [String; 1],
+    key_file: &'a Path,
+    #[serde(flatten)]
+    shaping: Option<ShapingTable<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShapingTable<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_rate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_rate: Option<String>,
+    cc: &'a Spec,
+    qdisc: &'a Spec,
+}
+
+impl<'a> Boxes<'a> {
+    /// Starts the boxes of all bundles and waits until each answers.
+    pub fn start(
+        scenario: &Scenario,
+        topology: &'a Topology,
+        binary: &'a Path,
+        dir: &'a Path,
+    ) -> Result<Self, TestbedError> {
+        let open = File::open(dir)
+            .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
+        let mut boxes = Vec::new();
+        for (pair, (spec, sites)) in scenario.pairs.iter().zip(&topology.pairs).enumerate() {
+            for (reverse, bundle) in bundles(spec) {
+                // The receivebox first, so that the sendbox's first message finds it.
+                for end in [BundleEnd::Receivebox, BundleEnd::Sendbox] {
+                    let target = FaultTarget { pair, reverse, end };
+                    let files = BoxFiles::write(target, bundle, dir, &open)?;
+                    let namespace = namespace(sites, target);
+                    let clock = clock_of(target, bundle);
+                    let start = Starter { binary, dir };
+                    let program =
+                        launch(target, start, &files.config, &clock, namespace, Log::File)?;
+                    boxes.push(BoxProcess {
+                        target,
+                        bundle: bundle.name.clone(),
+                        clock,
+                        binary,
+                        dir,
+                        namespace,
+                        files,
+                        program,
+                        condition: Condition::Running,
+                        was_frozen: false,
+                        earlier_traces: Vec::new(),
+                        earlier_cpu_ns: 0,
+                        losses: Losses::default(),
+                        told: Losses::default(),
+                    });
+                }
+            }
+        }
+        Ok(Self { boxes, started_ns: None, _dir: open })
+    }
+
+    /// The run starts at `at_ns`: clocks that do not agree go their own way from then on.
+    pub fn begin(&mut self, at_ns: u64) -> Result<(), TestbedError> {
+        self.started_ns = Some(at_ns);
+        self.boxes.iter_mut().try_for_each(|one| one.begin(at_ns))
+    }
+
+    /// Waits until every box answers and has heard its peer.
+    pub fn await_peers(&mut self) -> Result<(), TestbedError> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for one in &mut self.boxes {
+            while !one.hears_peer() {
+                one.program.check()?;
+                if Instant::now() > deadline {
+                    return Err(TestbedError::NoPeer {
+                        name: one.program.name.clone(),
+                        seconds: START_TIMEOUT.as_secs(),
+                        tail: one.program.tail(),
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(())
+    }
+
+    /// An error if a box ended without a fault that explains it.
+    pub fn check(&mut self) -> Result<(), TestbedError> {
+        for one in self.boxes.iter_mut().filter(|one| !one.is_dead()) {
+            one.program.check()?;
+        }
+        Ok(())
+    }
+
+    /// Does `action` to the box at `target`.
+    pub fn apply(&mut self, target: FaultTarget, action: FaultAction) -> Result<(), TestbedError> {
+        let found = self.boxes.iter_mut().find(|one| one.target == target);
+        let one = found.ok_or(TestbedError::FaultTarget { target })?;
+        let restart = |one: &mut BoxProcess<'_>, key, log| {
+            one.restart(key, log)?;
+            self.started_ns.map_or(Ok(()), |at_ns| one.begin(at_ns))
+        };
+        match action {
+            FaultAction::Kill => {
+                one.note_losses();
+                one.earlier_cpu_ns += one.program.cpu_time_ns().unwrap_or(0);
+                one.program.kill();
+                one.condition = Condition::Dead;
+                Ok(())
+            }
+            FaultAction::Stop => one.freeze(),
+            FaultAction::Continue => one.thaw(),
+            FaultAction::Restart => restart(one, Key::Own, Log::File),
+            FaultAction::RestartOtherKey => restart(one, Key::Other, Log::File),
+            FaultAction::RestartFullLog => restart(one, Key::Own, Log::Full),
+            FaultAction::RestartBlockedLog => restart(one, Key::Own, Log::Blocked),
+        }
+    }
+
+    /// What the box at `target` says of its messages since its start; nothing if it does not answer.
+    pub fn messages(&self, target: FaultTarget) -> Option<MessageCounters> {
+        let found = self.boxes.iter().find(|one| one.target == target);
+        found.and_then(BoxProcess::status).map(|status| status.messages)
+    }
+
+    /// CPU time (ns) of the box at `target` since its start; nothing if it is dead.
+    pub fn cpu_time_ns(&self, target: FaultTarget) -> Option<u64> {
+        let found = self.boxes.iter().find(|one| one.target == target && !one.is_dead());
+        found.and_then(|one| one.program.cpu_time_ns())
+    }
+
+    /// Name, process and CPU time so far (ns) of each box; no process for one that is dead.
+    pub fn processes(&self) -> Vec<(String, Option<u32>, u64)> {
+        let rows = self.boxes.iter().map(|one| {
+            let pid = (!one.is_dead()).then(|| one.program.pid());
+            let cpu_ns = one.earlier_cpu_ns + one.program.cpu_time_ns().unwrap_or(0);
+            (one.program.name.clone(), pid, cpu_ns)
+        });
+        rows.collect()
+    }
+
+    /// Ends all boxes, sendboxes first: a report that finds nobody is harmless.
+    pub fn stop(&mut self) -> Result<(), TestbedError> {
+        for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+            for one in self.boxes.iter_mut().filter(|one| one.target.end == end && !one.is_dead()) {
+                one.note_losses();
+                one.program.stop(Some(Signal::SIGTERM))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the sendboxes wrote, by bundle; after [`Self::stop`].
+    pub fn collect(&self) -> Result<Vec<BundleRecord>, TestbedError> {
+        let of_end = |end| self.boxes.iter().filter(move |one| one.target.end == end);
+        let record = |sendbox: &BoxProcess<'_>| {
+            let mut record = sendbox.record()?;
+            let peer = sendbox.target.peer();
+            let receiveboxes = of_end(BundleEnd::Receivebox).filter(|one| one.target == peer);
+            record.boundaries_lost = receiveboxes.map(|one| one.losses.boundaries).sum();
+            Ok(record)
+        };
+        of_end(BundleEnd::Sendbox).map(record).collect()
+    }
+}
+
+impl BoxProcess<'_> {
+    /// What it says of itself; nothing while it starts or is stopped.
+    fn status(&self) -> Option<Box<Status>> {
+        match control::ask(&self.files.control, Request::Status) {
+            Ok(Answer::Status(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn hears_peer(&self) -> bool {
+        let heard = |status: Box<Status>| {
+            status.bundles.iter().all(|bundle| bundle.peer.heard_ns.is_some())
+        };
+        self.status().is_some_and(heard)
+    }
+
+    /// Tells it when the run starts, if that is anything to it.
+    fn begin(&mut self, at_ns: u64) -> Result<(), TestbedError> {
+        if self.clock == Clock::default() {
+            return Ok(());
+        }
+        self.program.tell(&Order::Start(at_ns).to_string())
+    }
+
+    fn is_dead(&self) -> bool {
+        self.condition == Condition::Dead
+    }
+
+    /// Adds what the box has lost since this was last done.
+    fn note_losses(&mut self) {
+        if self.condition == Condition::Running
+            && let Some(status) = self.status()
+        {
+            let said = Losses::said_by(&status);
+            let said = if self.was_frozen { said.explained_by_a_freeze() } else { said };
+            self.losses.add_since(self.told, said);
+            self.told = said;
+        }
+    }
+
+    fn freeze(&mut self) -> Result<(), TestbedError> {
+        self.note_losses();
+        self.condition = Condition::Frozen;
+        self.was_frozen = true;
+        self.program.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on. What its rings lost meanwhile is the fault's doing.
+    fn thaw(&mut self) -> Result<(), TestbedError> {
+        self.program.signal(Signal::SIGCONT)?;
+        self.condition = Condition::Running;
+        if let Some(status) = self.status() {
+            self.told = Losses::said_by(&status);
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, key: Key, log: Log) -> Result<(), TestbedError> {
+        if !self.is_dead() {
+            return Err(TestbedError::NotDead { name: self.program.name.clone() });
+        }
+        if let Some(trace) = &self.files.trace {
+            // A box begins its trace anew.
+            let earlier = trace.with_extension(format!("trace.{}", self.earlier_traces.len()));
+            fs::rename(trace, &earlier)
+                .map_err(|source| TestbedError::File { path: trace.clone(), source })?;
+            self.earlier_traces.push(earlier);
+        }
+        let config = match key {
+            Key::Own => self.files.config.clone(),
+            Key::Other => self.files.with_other_key()?,
+        };
+        let Self { target, binary, namespace, dir, .. } = *self;
+        let start = Starter { binary, dir };
+        self.program = launch(target, start, &config, &self.clock, namespace, log)?;
+        self.condition = Condition::Running;
+        self.was_frozen = false;
+        self.told = Losses::default();
+        Ok(())
+    }
+
+    /// All parts of the trace as one record.
+    fn record(&self) -> Result<BundleRecord, TestbedError> {
+        let mut whole = BundleRecord {
+            name: self.bundle.clone(),
+            rows_lost: self.losses.rows,
+            drops_ring: self.losses.packets,
+            hand_backs: self.losses.hand_backs,
+            ..BundleRecord::default()
+        };
+        for path in self.earlier_traces.iter().chain(&self.files.trace) {
+            for part in trace::read(path)? {
+                append(&mut whole, part);
+            }
+        }
+        Ok(whole)
+    }
+}
+
+/// Adds what a later incarnation of the sendbox wrote.
+fn append(whole: &mut BundleRecord, part: BundleRecord) {
+    whole.epochs.extend(part.epochs);
+    whole.queue.extend(part.queue);
+    whole.decisions.extend(part.decisions);
+    whole.boundaries_sent += part.boundaries_sent;
+    whole.boundaries_matched += part.boundaries_matched;
+    whole.boundaries_in_order += part.boundaries_in_order;
+    whole.boundaries_late += part.boundaries_late;
+    whole.drops_queue += part.drops_queue;
+    whole.packets_sent += part.packets_sent;
+    whole.bytes_sent += part.bytes_sent;
+    whole.message_bytes += part.message_bytes;
+    for (worst, other) in whole.lateness_ns.iter_mut().zip(part.lateness_ns) {
+        *worst = (*worst).max(other);
+    }
+}
+
+impl BoxFiles {
+    /// Writes configuration and key of one box.
+    fn write(
+        target: FaultTarget,
+        bundle: &BundleSpec,
+        dir: &Path,
+        open: &File,
+    ) -> Result<Self, TestbedError> {
+        let name = file_name(target);
+        let key = dir.join(format!("bundle-{}-{}.key", target.pair, direction(target)));
+        if !key.exists() {
+            keys::generate(&key).map_err(|error| TestbedError::File {
+                path: key.clone(),
+                source: io::Error::other(error),
+            })?;
+        }
+        let sendbox = target.end == BundleEnd::Sendbox;
+        let files = Self {
+            config: dir.join(format!("{name}.toml")),
+            control: control_path(dir, open, &name),
+            trace: sendbox.then(|| dir.join(format!("{name}.trace"))),
+        };
+        let text = config(target, bundle, &files, &key);
+        fs::write(&files.config, text)
+            .map_err(|source| TestbedError::File { path: files.config.clone(), source })?;
+        Ok(files)
+    }
+
+    /// The same configuration with a key that nobody else has; the file of it.
+    fn with_other_key(&self) -> Result<PathBuf, TestbedError> {
+        let failed = |path: &Path, source| TestbedError::File { path: path.to_path_buf(), source };
+        let key = self.config.with_extension("other.key");
+        if !key.exists() {
+            keys::generate(&key).map_err(|error| failed(&key, io::Error::other(error)))?;
+        }
+        let text = fs::read_to_string(&self.config).map_err(|error| failed(&self.config, error))?;
+        let mut config: toml::Table = text.parse().expect("written by this program");
+        let bundles = config.get_mut("bundle").and_then(toml::Value::as_array_mut);
+        for bundle in bundles.into_iter().flatten() {
+            bundle["key_file"] = key.display().to_string().into();
+        }
+        let path = self.config.with_extension("other.toml");
+        fs::write(&path, config.to_string()).map_err(|error| failed(&path, error))?;
+        Ok(path)
+    }
+}
+
+/// Longest path of a Unix socket (bytes): `sun_path` less the final zero (unix(7)).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// Where the control socket of a program is: in the folder of the run, which may lie too deep for a socket;
+/// then it is named through our own open file.
+pub(super) fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
+    let name = format!("{name}.sock");
+    let path = dir.join(&name);
+    if path.as_os_str().len() <= SOCKET_PATH_MAX {
+        return path;
+    }
+    format!("/proc/{}/fd/{}/{name}", std::process::id(), open.as_raw_fd()).into()
+}
+
+/// The text of one box's configuration file.
+fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path) -> String {
+    let FaultTarget { pair, reverse, end } = target;
+    let (from, to) =
+        if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
+    let sendbox = end == BundleEnd::Sendbox;
+    let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
+    let file = ConfigFile {
+        r#box: BoxTable {
+            role: if sendbox { Role::Sendbox } else { Role::Receivebox },
+            lan: sendbox.then_some("lan"),
+            wan: "wan",
+            listen: messages_at(target).to_string(),
+            control: &files.control,
+        },
+        trace: files.trace.as_deref().map(|file| TraceTable { file, limit: TRACE_LIMIT }),
+        bundle: [BundleTable {
+            name: &bundle.name,
+            id: u16::from(reverse) + 1,
+            peer: messages_at(target.peer()).to_string(),
+            to: [to.host_prefix(pair)],
+            from: [from.host_prefix(pair)],
+            key_file: key,
+            shaping: sendbox.then(|| ShapingTable {
+                min_rate: rate(bundle.min_rate_bps),
+                max_rate: rate(bundle.max_rate_bps),
+                cc: &bundle.cc,
+                qdisc: &bundle.qdisc,
+            }),
+        }],
+    };
+    toml::to_string(&file).expect("tables, texts and numbers are TOML")
+}
+
+/// Starts a box, as a role where its clock does not agree: no option of a daemon makes it disagree.
+fn launch(
+    target: FaultTarget,
+    start: Starter<'_>,
+    config: &Path,
+    clock: &Clock,
+    namespace: &Namespace,
+    log: Log,
+) -> Result<Program, TestbedError> {
+    let name = file_name(target);
+    let arguments = if *clock == Clock::default() {
+        let command = match target.end {
+            BundleEnd::Sendbox => "sendbox",
+            BundleEnd::Receivebox => "receivebox",
+        };
+        vec![command.into(), "--config".into(), config.as_os_str().into()]
+    } else {
+        let spec = ReceiveboxSpec { config: config.to_path_buf(), clock: clock.clone() };
+        start.role_arguments("receivebox", &name, &spec)?.into()
+    };
+    Program::start_with(&name, start.binary, &arguments, namespace, start.dir, log)
+}
+
+/// A sendbox has the machine's.
+fn clock_of(target: FaultTarget, bundle: &BundleSpec) -> Clock {
+    match target.end {
+        BundleEnd::Sendbox => Clock::default(),
+        BundleEnd::Receivebox => bundle.clock.clone(),
+    }
+}
+
+fn bundles(pair: &PairSpec) -> impl Iterator<Item = (bool, &BundleSpec)> {
+    let forward = pair.forward_bundle.iter().map(|bundle| (false, bundle));
+    forward.chain(pair.reverse_bundle.iter().map(|bundle| (true, bundle)))
+}
+
+/// The namespace of a box.
+pub(super) fn namespace(sites: &PairSites, target: FaultTarget) -> &Namespace {
+    if is_left(target) { &sites.left_box } else { &sites.right_box }
+}
+
+/// Where a box takes messages.
+pub(super) fn messages_at(target: FaultTarget) -> SocketAddrV4 {
+    let site = if is_left(target) { Site::LeftBox } else { Site::RightBox };
+    // Both directions may have their boxes in the same two namespaces.
+    SocketAddrV4::new(site.address(target.pair), DEFAULT_PORT + u16::from(target.reverse))
+}
+
+fn is_left(target: FaultTarget) -> bool {
+    (target.end == BundleEnd::Sendbox) != target.reverse
+}
+
+/// Whether a program of this name is a box.
+pub(super) fn is_box(name: &str) -> bool {
+    ["sendbox-", "receivebox-"].iter().any(|end| name.starts_with(end))
+}
+
+fn file_name(target: FaultTarget) -> String {
+    let end = match target.end {
+        BundleEnd::Sendbox => "sendbox",
+        BundleEnd::Receivebox => "receivebox",
+    };
+    format!("{end}-{}-{}", target.pair, direction(target))
+}
+
+fn direction(target: FaultTarget) -> &'static str {
+    if target.reverse { "reverse" } else { "forward" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_host::daemon::config::Config;
+
+    fn bundle() -> BundleSpec {
+        let qdisc =
+            Spec::named("fifo").with("limit", forebay_core::spec::Value::Text("1200p".into()));
+        BundleSpec {
+            name: "b".into(),
+            cc: Spec::named("const"),
+            qdisc,
+            min_rate_bps: Some(2_000_000),
+            max_rate_bps: None,
+            unseen: 0.0,
+            clock: Clock::default(),
+        }
+    }
+
+    #[test]
+    fn both_ends_of_both_directions_get_files_that_the_daemons_accept() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = File::open(folder.path()).unwrap();
+        for reverse in [false, true] {
+            let mut peers = Vec::new();
+            for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+                let target = FaultTarget { pair: 0, reverse, end };
+                let files = BoxFiles::write(target, &bundle(), folder.path(), &open).unwrap();
+                let config = Config::load(&files.config).unwrap();
+                assert!(keys::load(&config.bundles[0].key_file).is_ok());
+                peers.push((config.listen, config.bundles[0].peer));
+                let to = if reverse { "10.1.1.0/24" } else { "10.1.2.0/24" };
+                assert_eq!(config.bundles[0].to[0].to_string(), to);
+            }
+            assert_eq!(peers[0], (peers[1].1, peers[1].0));
+        }
+    }
+
+    #[test]
+    fn control_sockets_have_short_paths_in_deep_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("x".repeat(200));
+        fs::create_dir(&deep).unwrap();
+        let open = File::open(&deep).unwrap();
+        let path = control_path(&deep, &open, "receivebox-253-forward");
+        assert!(path.as_os_str().len() <= SOCKET_PATH_MAX, "{path:?}");
+        assert!(std::os::unix::net::UnixListener::bind(&path).is_ok());
+        assert!(deep.join("receivebox-253-forward.sock").exists());
+    }
+}

@@ -1,0 +1,278 @@
+//! What a congestion control costs: one processor that does nothing but carry traffic and count.
+//!
+//! ```text
+//!  one processor   sender ──► veth ──► receiver        (two namespaces, MTU 1500)
+//!                  agent, if the platform has one
+//!                  counter, SCHED_IDLE: what is left
+//! ```
+//! The counting process is the measure of the study of eBPF as a platform for congestion control
+//! (`cpu_bench.py` of claby2/ebpfcca): it counts what it gets done while all others come first. At a
+//! fixed rate of bytes, two platforms differ in what they leave to it. Beside it stand the CPU seconds
+//! of each process, which need no idle processor.
+//!
+//! Controls that are compared take turns ([`turns`]) with processes of their own. Roles of this binary
+//! ([`part`]) are started anew for every trial ([`bench`]), in namespaces that go with this process,
+//! whatever ends it.
+
+pub mod bench;
+mod counter;
+mod pair;
+pub mod part;
+mod platform;
+mod tcp_info;
+mod traffic;
+pub mod turns;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_core::units::Rate;
+pub use forebay_ebpf::tcp::NativeKind;
+use forebay_ebpf::tcp::{Cadence, ProgramTime};
+use serde::{Deserialize, Serialize};
+
+use crate::TestbedError;
+use forebay_host::agent::AgentError;
+use forebay_host::agent::features::Missing;
+
+/// Who decides for the connections of a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Control {
+    /// A congestion control of the kernel, by its name.
+    Kernel(String),
+    /// One of ours in BPF alone.
+    Native(NativeKind),
+    /// A program in BPF that does nothing: what calling one costs.
+    Empty,
+    /// The datapath of an agent for a connection that found no slot: it measures and follows the law of
+    /// the kernel's side, and neither reports nor looks for decisions.
+    Unled,
+    /// An agent.
+    Agent(AgentTerms),
+}
+
+/// An agent, as `forebay agent` starts it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentTerms {
+    /// Algorithm with its parameters.
+    pub algorithm: String,
+    /// How often the kernel reports.
+    pub cadence: Cadence,
+    /// Time between two looks at the reports, see `agent::Config::period`.
+    pub period: Duration,
+    /// CPU time that the agent wastes for every acknowledgement it is told of: a cost that a
+    /// measurement must be able to see. Zero in earnest.
+    pub burden: Duration,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes are handed to the kernel at this rate, whatever it does with them; `None`: as fast as it
+    /// takes them.
+    pub rate: Option<Rate>,
+    /// Connections, 1 to 10,000; at a fixed rate they take turns.
+    pub flows: u32,
+    /// Most segments that the kernel hands to the device in one piece (`gso_max_segs`); `None`: as
+    /// many as it likes. At a fixed rate every piece is a write of its own and is acknowledged by
+    /// itself: few segments make many acknowledgements.
+    pub gso_segments: Option<u32>,
+}
+
+/// A trial, of one control or of several that take turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// What is sent.
+    pub load: Load,
+    /// Traffic of each control before the measurement.
+    pub warm_up: Duration,
+    /// What is measured of each control.
+    pub duration: Duration,
+    /// What is measured of one before it is the next one's turn; with one control alone it is the
+    /// duration.
+    pub slice: Duration,
+    /// Have the kernel time the BPF programs, which costs time itself: not in a trial whose CPU time
+    /// is compared.
+    pub times_programs: bool,
+}
+
+/// What was seen of a control: sums and means of its slices, all between the same instants but for
+/// their lateness.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Steps of the counting process a second.
+    pub counted_per_s: f64,
+    /// Its CPU time (ns).
+    pub counter_cpu_ns: u64,
+    /// Between the looks at the processes where slices begin to count and end (ns).
+    pub window_ns: u64,
+    /// How late these looks were at the most (ns).
+    pub lateness_ns: [u64; 2],
+    /// In which it sent, counted or not (ns).
+    pub sending_ns: u64,
+    /// Bytes acknowledged a second.
+    pub bytes_per_s: f64,
+    /// Acknowledgements that the sender received, a second.
+    pub acks_per_s: f64,
+    /// Segments with data sent, a second.
+    pub segments_per_s: f64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// CPU time of the sending process (ns), with the packet work in its context.
+    pub sender_cpu_ns: u64,
+    /// The same of the receiving process.
+    pub receiver_cpu_ns: u64,
+    /// The same of the agent; 0 without one.
+    pub agent_cpu_ns: u64,
+    /// CPU time of the kernel's thread for packet work on this processor (ns), which takes over what
+    /// comes faster than the contexts above get it done.
+    pub ksoftirqd_cpu_ns: u64,
+    /// Packet and timer work of the kernel on this processor (ns), by ticks; it is part of the times
+    /// above.
+    pub softirq_ns: u64,
+    /// Time without anything to do (ns), by ticks: the counting process leaves none.
+    pub idle_ns: u64,
+    /// Time stolen by the hypervisor (ns), by ticks.
+    pub steal_ns: u64,
+    /// CPU time of others on this processor (ns): what is left of the window.
+    pub foreign_ns: u64,
+    /// Load average over one minute at the end.
+    pub load: f64,
+    /// What the agent counted; `None` without one.
+    pub agent: Option<AgentOutcome>,
+    /// BPF programs of the platform, if they were timed: over the whole life of the connections.
+    pub programs: Vec<ProgramCost>,
+}
+
+impl Outcome {
+    /// CPU time of all that carries the traffic (ns): both ends, the agent, and the kernel's thread for
+    /// packet work, which has no other traffic here.
+    pub fn traffic_cpu_ns(&self) -> u64 {
+        self.sender_cpu_ns + self.receiver_cpu_ns + self.agent_cpu_ns + self.ksoftirqd_cpu_ns
+    }
+
+    /// CPU seconds a gigabyte (10^9 bytes) delivered; `None` where nothing was.
+    pub fn cpu_s_per_gb(&self) -> Option<f64> {
+        let gigabytes = self.bytes_per_s * self.window_ns as f64 / 1e9 / 1e9;
+        (gigabytes > 0.0).then(|| self.traffic_cpu_ns() as f64 / 1e9 / gigabytes)
+    }
+
+    /// A share of the window.
+    pub fn share(&self, time_ns: u64) -> f64 {
+        time_ns as f64 / self.window_ns.max(1) as f64
+    }
+}
+
+/// What an agent counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentOutcome {
+    /// Reports taken a second.
+    pub reports_per_s: f64,
+    /// Reports that found no room, since the first connection.
+    pub reports_lost: u64,
+    /// Decisions handed to the kernel a second.
+    pub decisions_per_s: f64,
+    /// Decisions withheld because they came too late, since the first connection.
+    pub stale: u64,
+    /// Times that a connection fell back to the kernel's law, since the first connection.
+    pub fallbacks: u64,
+    /// From the kernel's time of a report to its decision in the shared memory (ns): p50, p90, p99 and
+    /// the maximum, since the first connection.
+    pub latency_ns: [u64; 4],
+}
+
+/// What a BPF program cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramCost {
+    /// Name, at most 15 bytes of it.
+    pub name: String,
+    /// How often it ran.
+    pub calls: u64,
+    /// Mean time of a call (ns), what timing it costs included.
+    pub call_ns: f64,
+    /// Instructions that the verifier looked at.
+    pub instructions: u32,
+}
+
+impl From<ProgramTime> for ProgramCost {
+    fn from(program: ProgramTime) -> Self {
+        let ProgramTime { name, calls, time_ns, instructions, .. } = program;
+        Self { name, calls, call_ns: time_ns as f64 / calls.max(1) as f64, instructions }
+    }
+}
+
+/// Why costs cannot be measured.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum CostError {
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+    #[error("{0}")]
+    Unsupported(#[from] Missing),
+    #[error(transparent)]
+    Ebpf(#[from] forebay_ebpf::Error),
+    #[error("run times of BPF programs: {0}")]
+    RunTimes(io::Error),
+    #[error("algorithm {name}: {reason}")]
+    Algorithm { name: String, reason: String },
+    #[error("the agent does not answer at {}: {reason}", path.display())]
+    Agent { path: PathBuf, reason: String },
+    #[error("a connection that holds the only slot: {0}")]
+    Holder(io::Error),
+    #[error("this thread may run on no processor")]
+    NoProcessor,
+}
+
+impl CostError {
+    /// Whether costs cannot be measured here, whatever the kernel would say: exit code 2.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Testbed(TestbedError::NotRoot)
+                | Self::Unsupported(_)
+                | Self::Algorithm { .. }
+                | Self::Ebpf(forebay_ebpf::Error::Privilege)
+        )
+    }
+}
+
+/// A role that failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum PartError {
+    #[error("processor {0}: this process may not run there")]
+    Processor(usize),
+    #[error("congestion control {name:?}: {source}; this kernel has {available}")]
+    CongestionControl { name: String, source: io::Error, available: String },
+    #[error("{action}: {source}")]
+    Socket { action: &'static str, source: io::Error },
+    #[error("algorithm {0}")]
+    Algorithm(String),
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_seconds_are_counted_by_the_gigabyte() {
+        let outcome = Outcome {
+            window_ns: 2_000_000_000,
+            bytes_per_s: 250e6,
+            sender_cpu_ns: 600_000_000,
+            receiver_cpu_ns: 300_000_000,
+            agent_cpu_ns: 50_000_000,
+            ksoftirqd_cpu_ns: 50_000_000,
+            ..Outcome::default()
+        };
+        // One second for half a gigabyte.
+        assert!((outcome.cpu_s_per_gb().unwrap() - 2.0).abs() < 1e-9);
+        assert!((outcome.share(outcome.agent_cpu_ns) - 0.025).abs() < 1e-9);
+        assert_eq!(Outcome::default().cpu_s_per_gb(), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! The programs of a trial, each a role of this binary that keeps to the one processor.
+//!
+//! | stdout of the part | stdin of the part |
+//! |---|---|
+//! | `ready` | `start NS`: traffic begins at `NS` on `CLOCK_MONOTONIC` |
+//! | `finished` (sender, counter): the results are written | end of file: exit |
+//!
+//! An agent ends with SIGTERM, as it always does.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_ebpf::tcp::Cadence;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::PartError;
+use super::counter;
+use super::traffic::{receiver, sender};
+use super::turns::Times;
+use crate::orders::{self, Order};
+use crate::process;
+use forebay_host::agent::rules::{Choice, Rules};
+use forebay_host::agent::{self, Config};
+use forebay_host::daemon::privileges::cut_timer_slack;
+
+/// One program of a trial.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartSpec {
+    /// The processor.
+    pub cpu: usize,
+    /// What it does there.
+    pub part: Part,
+}
+
+/// What a program does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Sends.
+    Sender(SenderSpec),
+    /// Accepts connections and reads what comes.
+    Receiver {
+        /// Where it listens.
+        listen: SocketAddrV4,
+        /// Keeps the window that it announces at this many bytes, see [`super::traffic`]; `None`:
+        /// Linux tunes it.
+        window_bytes: Option<u32>,
+    },
+    /// Counts.
+    Counter {
+        /// When: of the first turn, the others' follow.
+        times: Times,
+        /// Where the [`counter::Counted`] of each turn goes (JSON).
+        output: PathBuf,
+    },
+    /// Decides for the sender's connections.
+    Agent(AgentSpec),
+}
+
+/// What a sender does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SenderSpec {
+    /// The receiver.
+    pub to: SocketAddrV4,
+    /// Congestion control of its connections.
+    pub congestion_control: String,
+    /// Connections.
+    pub flows: u32,
+    /// Rate of all together (bit/s); `None`: as fast as it goes.
+    pub rate_bps: Option<u64>,
+    /// Bytes written in one call.
+    pub piece_bytes: usize,
+    /// When.
+    pub times: Times,
+    /// Where the [`super::traffic::Sent`] goes (JSON).
+    pub output: PathBuf,
+}
+
+/// What an agent does, as text and numbers; see [`super::AgentTerms`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentSpec {
+    /// Algorithm with its parameters.
+    pub algorithm: String,
+    /// The name under which it is registered with the kernel.
+    pub name: String,
+    /// At least this long between two reports of one connection (ns); 0: none.
+    pub report_ns: u64,
+    /// Reports only end with rounds.
+    pub per_round: bool,
+    /// Time between two looks (ns).
+    pub period_ns: u64,
+    /// Wasted for every acknowledgement (ns).
+    pub burden_ns: u64,
+    /// Control socket.
+    pub control: PathBuf,
+}
+
+/// Runs a part until the bench ends it.
+pub fn run(spec: PartSpec) -> Result<(), PartError> {
+    if !process::try_keep_to(spec.cpu) {
+        return Err(PartError::Processor(spec.cpu));
+    }
+    process::raise_file_limit()?;
+    match spec.part {
+        Part::Sender(spec) => sender(&spec),
+        Part::Receiver { listen, window_bytes } => receiver(listen, window_bytes),
+        Part::Counter { times, output } => counter::run(times, &output),
+        Part::Agent(spec) => agent(spec),
+    }
+}
+
+fn agent(spec: AgentSpec) -> Result<(), PartError> {
+    let wrong = |error: String| PartError::Algorithm(format!("{}: {error}", spec.algorithm));
+    let choice: Choice = spec.algorithm.parse().map_err(|error| wrong(format!("{error}")))?;
+    let choice = choice.named(&spec.name).map_err(|error| wrong(format!("{error}")))?;
+    let time = Duration::from_nanos(spec.report_ns);
+    let config = Config {
+        rules: Rules::new(vec![choice], Vec::new()).map_err(wrong)?,
+        cadence: match spec.per_round {
+            true => Cadence::Round { at_least: time },
+            false => Cadence::Every(time),
+        },
+        period: Duration::from_nanos(spec.period_ns),
+        burden: Duration::from_nanos(spec.burden_ns),
+        pace: false,
+        pins: None,
+        recording: None,
+        slots: agent::SLOTS_DEFAULT,
+        seed: Some(1),
+        control: Some(spec.control),
+    };
+    agent::run(&config, || orders::tell("ready"))?;
+    Ok(())
+}
+
+/// Says that a part is ready and waits for its start; `None`: it is not wanted any more.
+pub(super) fn ready() -> io::Result<Option<u64>> {
+    cut_timer_slack();
+    orders::tell("ready");
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    match Order::parse(line.trim_end()) {
+        Some(Order::Start(at)) => Ok(Some(at)),
+        None if line.is_empty() => Ok(None),
+        _ => Err(io::Error::other(format!("unknown order {line:?}"))),
+    }
+}
+
+/// Hands over the results and waits for the end of stdin.
+pub(super) fn finish(output: &std::path::Path, results: &impl Serialize) -> io::Result<()> {
+    std::fs::write(output, serde_json::to_vec(results)?)?;
+    orders::tell("finished");
+    io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+    Ok(())
+}
+
+/// Reads what a part has handed over.
+pub(super) fn results<T: DeserializeOwned>(output: &std::path::Path) -> io::Result<T> {
+    Ok(serde_json::from_slice(&std::fs::read(output)?)?)
+}

@@ -1,0 +1,355 @@
+//! The event loop: receive, release, sleep.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use forebay_core::random::{Stream, Streams};
+use forebay_core::units::{Ratio, Timestamp};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::time::{ClockNanosleepFlags, clock_nanosleep};
+
+use super::frame::{FRAME_BYTES_MAX, Pool};
+use super::path::{self, Path};
+use super::{Beside, DevicePair, EmulatorError, EmulatorSpec};
+use crate::orders::{Heard, Order, Orders};
+use crate::process::{try_keep_to, try_realtime};
+use crate::record::LinkRecord;
+use forebay_host::clock;
+use forebay_host::offload::mtu;
+use forebay_host::port::{Direction, ETHERNET_HEADER_LEN, Port, open_all};
+
+/// Shortest distance between two rounds of the loop. Timers and arrivals within it are served
+/// together: at 96 Mbit/s in both directions there is an event every 42 us, and each wake-up of
+/// its own would cost more than the packet. A packet is late by half of it on average.
+pub const QUANTUM: Duration = Duration::from_micros(50);
+
+/// Above boxes and generators: all of them depend on the time that packets spend here.
+const REALTIME_PRIORITY: i32 = 10;
+
+/// Frames that are taken from a port in a round: all that its ring holds, since the link does not
+/// go back in time for what came earlier and was left there.
+const RECEIVE_BATCH: usize = 4096;
+
+/// How often the orders are looked at while packets leave no time to wait for them.
+const CONTROL_EVERY: Duration = Duration::from_millis(10);
+
+/// The emulator.
+pub struct Emulator {
+    ports: Vec<PortPair>,
+    forward: Path,
+    reverse: Path,
+    pool: Pool,
+    waiting: Waiting,
+    control: Control,
+    cpu: Option<usize>,
+    realtime: bool,
+    beside_stream: Stream,
+}
+
+struct PortPair {
+    left: Box<dyn Port>,
+    right: Box<dyn Port>,
+    beside: Option<SecondWay>,
+}
+
+/// A second way to the right.
+struct SecondWay {
+    port: Box<dyn Port>,
+    /// Share of the frames that take it.
+    share: Ratio,
+    /// What it becomes, and when since the start.
+    changes: VecDeque<(Duration, Ratio)>,
+    start: Option<Timestamp>,
+}
+
+impl Emulator {
+    /// Opens the devices, which must be in the caller's network namespace.
+    pub fn open(spec: &EmulatorSpec) -> Result<Self, EmulatorError> {
+        if spec.pairs.is_empty() || spec.pairs.len() > usize::from(u16::MAX) {
+            return Err(EmulatorError::Pairs { pairs: spec.pairs.len() });
+        }
+        let link = |name, link| Path::new(name, link, spec.seed, spec.routed, spec.out.as_deref());
+        let forward = link("forward", &spec.forward)?;
+        let reverse = link("reverse", &spec.reverse)?;
+        let ports = spec.pairs.iter().map(PortPair::open).collect::<Result<Vec<_>, _>>()?;
+        let waiting = Waiting::new(&ports).map_err(EmulatorError::os("setting up timers"))?;
+        Ok(Self {
+            ports,
+            forward,
+            reverse,
+            pool: Pool::default(),
+            waiting,
+            control: Control::default(),
+            cpu: spec.cpu,
+            realtime: false,
+            beside_stream: Streams::new(spec.seed).stream("beside"),
+        })
+    }
+
+    /// Takes orders from `source`, a pipe or socket: `start NS` starts the run, its end ends it.
+    pub fn obey(&mut self, source: &impl AsFd) -> Result<(), EmulatorError> {
+        let orders = Orders::from(source).map_err(EmulatorError::os("reading orders"))?;
+        self.waiting.add(&orders).map_err(EmulatorError::os("waiting for orders"))?;
+        self.control.orders = Some(orders);
+        Ok(())
+    }
+
+    /// Ends the run when `sigterm` is readable, see [`block_sigterm`].
+    pub(super) fn stop_on(&mut self, sigterm: SignalFd) -> Result<(), EmulatorError> {
+        self.waiting.add(&sigterm).map_err(EmulatorError::os("waiting for signals"))?;
+        self.control.sigterm = Some(sigterm);
+        Ok(())
+    }
+
+    /// Forwards on the calling thread until the orders end or `SIGTERM` comes.
+    pub fn run(&mut self) -> Result<(), EmulatorError> {
+        self.realtime = try_realtime(REALTIME_PRIORITY);
+        if let Some(cpu) = self.cpu
+            && !try_keep_to(cpu)
+        {
+            tracing::warn!(cpu, "not allowed to keep to this processor");
+        }
+        // Best effort: under SCHED_FIFO timers have no slack anyway.
+        let _ = prctl::set_timerslack(1);
+        let mut control_at = Timestamp::ZERO;
+        loop {
+            let now = clock::now();
+            if now >= control_at {
+                control_at = now + CONTROL_EVERY;
+                match self.control.check() {
+                    Some(Command::Start(start)) => {
+                        self.forward.start(start);
+                        self.reverse.start(start);
+                        let second = self.ports.iter_mut().filter_map(|it| it.beside.as_mut());
+                        second.for_each(|it| it.start = Some(start));
+                    }
+                    Some(Command::Stop) => return Ok(()),
+                    None => {}
+                }
+            }
+            let worked = self.round(now).map_err(EmulatorError::os("packet I/O"))?;
+            if worked {
+                nap_until(now + QUANTUM);
+            } else {
+                let next = [self.forward.next_timer(), self.reverse.next_timer()];
+                let next = next.into_iter().flatten().min();
+                self.waiting.wait_until(next).map_err(EmulatorError::os("waiting"))?;
+                control_at = Timestamp::ZERO;
+            }
+        }
+    }
+
+    /// Whether it ran under `SCHED_FIFO`.
+    pub fn realtime(&self) -> bool {
+        self.realtime
+    }
+
+    /// Closes the ports and writes the rest of the truth log; returns the records of the forward
+    /// and the reverse link.
+    pub fn finish(self) -> Result<[LinkRecord; 2], EmulatorError> {
+        let drops = |port: fn(&PortPair) -> &dyn Port| -> u64 {
+            self.ports.iter().map(|pair| port(pair).ring_drops()).sum()
+        };
+        let left = drops(|pair| pair.left.as_ref());
+        let right = drops(|pair| pair.right.as_ref());
+        Ok([self.forward.finish(left)?, self.reverse.finish(right)?])
+    }
+
+    /// Takes in what has arrived and lets out what is due at `now`; false if there was nothing.
+    fn round(&mut self, now: Timestamp) -> io::Result<bool> {
+        let Self { ports, forward, reverse, pool, beside_stream, .. } = self;
+        let mut worked = false;
+        for (pair, PortPair { left, right, beside }) in (0..).zip(ports.iter_mut()) {
+            if let Some(beside) = beside {
+                beside.follow(now);
+            }
+            let from_left = left.receive(RECEIVE_BATCH, &mut |bytes, arrived| {
+                forward.receive(arrived, bytes, pair, pool);
+            })?;
+            let from_right = right.receive(RECEIVE_BATCH, &mut |bytes, arrived| {
+                reverse.receive(arrived, bytes, pair, pool);
+            })?;
+            worked |= from_left + from_right > 0;
+        }
+        forward.admit(now, pool);
+        reverse.admit(now, pool);
+        let to_right = forward.release(now, pool, |bytes, pair| {
+            let PortPair { right, beside, .. } = &mut ports[usize::from(pair)];
+            // Drawn only where there are two ways: the others see the same chance as without them.
+            match beside {
+                Some(beside) if beside_stream.chance(beside.share.as_f64()) => {
+                    send(beside.port.as_mut(), bytes)
+                }
+                _ => send(right.as_mut(), bytes),
+            }
+        });
+        let to_left = reverse
+            .release(now, pool, |bytes, pair| send(ports[usize::from(pair)].left.as_mut(), bytes));
+        if to_right || to_left {
+            for PortPair { left, right, beside } in ports {
+                left.flush()?;
+                right.flush()?;
+                beside.as_mut().map_or(Ok(()), |beside| beside.port.flush())?;
+            }
+            worked = true;
+        }
+        let now = clock::now();
+        forward.stamp(now);
+        reverse.stamp(now);
+        Ok(worked)
+    }
+}
+
+/// Turns `SIGTERM` into something to wait for. Comes before any thread is started: one that does
+/// not block the signal would end the process.
+pub(super) fn block_sigterm() -> Result<SignalFd, EmulatorError> {
+    let open = || -> io::Result<SignalFd> {
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGTERM);
+        signals.thread_block()?;
+        Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+    };
+    open().map_err(EmulatorError::os("handling signals"))
+}
+
+impl PortPair {
+    fn open(devices: &DevicePair) -> Result<Self, EmulatorError> {
+        let open = |device: &str, direction| -> Result<Box<dyn Port>, EmulatorError> {
+            let port = open_all(device, direction)?;
+            let mtu = mtu(device).map_err(EmulatorError::os("reading the MTU"))?;
+            let max = (FRAME_BYTES_MAX - ETHERNET_HEADER_LEN) as u32;
+            if mtu > max {
+                return Err(EmulatorError::Mtu { device: device.to_string(), mtu, max });
+            }
+            Ok(port)
+        };
+        let both = |device: &str| open(device, Direction::Both);
+        let beside = |beside: &Beside| {
+            let share = |share| {
+                path::ratio("beside", share)
+                    .map_err(|source| EmulatorError::Link { name: "forward", source })
+            };
+            let change = |(at_ns, to): &(u64, f64)| Ok((Duration::from_nanos(*at_ns), share(*to)?));
+            Ok::<_, EmulatorError>(SecondWay {
+                port: open(&beside.device, Direction::Transmit)?,
+                share: share(beside.share)?,
+                changes: beside.changes.iter().map(change).collect::<Result<_, EmulatorError>>()?,
+                start: None,
+            })
+        };
+        Ok(Self {
+            left: both(&devices.left)?,
+            right: both(&devices.right)?,
+            beside: devices.beside.as_ref().map(beside).transpose()?,
+        })
+    }
+}
+
+impl SecondWay {
+    /// Makes the changes that are due.
+    fn follow(&mut self, now: Timestamp) {
+        let Some(elapsed) = self.start.map(|start| now.saturating_since(start)) else { return };
+        while let Some((_, share)) = self.changes.pop_front_if(|(at, _)| *at <= elapsed) {
+            self.share = share;
+        }
+    }
+}
+
+/// Sends a frame, at the second try if the ring was full.
+fn send(port: &mut dyn Port, bytes: &[u8]) -> bool {
+    port.send(bytes) || (port.flush().is_ok() && port.send(bytes))
+}
+
+fn nap_until(at: Timestamp) {
+    // Interrupted or not: the caller looks at the clock.
+    let _ = clock_nanosleep(
+        nix::time::ClockId::CLOCK_MONOTONIC,
+        ClockNanosleepFlags::TIMER_ABSTIME,
+        &timespec(at),
+    );
+}
+
+fn timespec(at: Timestamp) -> TimeSpec {
+    TimeSpec::from_duration(Duration::from_nanos(at.as_nanos()))
+}
+
+/// Waits for ports, orders and the next due time together.
+struct Waiting {
+    epoll: Epoll,
+    timer: TimerFd,
+}
+
+impl Waiting {
+    fn new(ports: &[PortPair]) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        let waiting = Self { epoll, timer };
+        waiting.add(&waiting.timer)?;
+        for pair in ports {
+            waiting.add(&pair.left.as_fd())?;
+            waiting.add(&pair.right.as_fd())?;
+        }
+        Ok(waiting)
+    }
+
+    fn add(&self, fd: &impl AsFd) -> io::Result<()> {
+        Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
+    }
+
+    /// Returns when something is readable, at `at`, or early.
+    fn wait_until(&self, at: Option<Timestamp>) -> io::Result<()> {
+        match at {
+            Some(at) => {
+                // A time of zero would switch the timer off.
+                let at = timespec(at.max(Timestamp::from_nanos(1)));
+                self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+            }
+            None => self.timer.unset()?,
+        }
+        match self.epoll.wait(&mut [EpollEvent::empty(); 1], EpollTimeout::NONE) {
+            Err(error) if error != Errno::EINTR => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+enum Command {
+    Start(Timestamp),
+    Stop,
+}
+
+/// Who may start and stop the run. Without orders and signal nobody does.
+#[derive(Default)]
+struct Control {
+    orders: Option<Orders>,
+    sigterm: Option<SignalFd>,
+}
+
+impl Control {
+    /// What was asked for since the last call; one command at a time.
+    fn check(&mut self) -> Option<Command> {
+        if let Some(signal) = &self.sigterm
+            && matches!(signal.read_signal(), Ok(Some(_)))
+        {
+            return Some(Command::Stop);
+        }
+        match self.orders.as_mut()?.hear() {
+            Heard::Order(Order::Start(at)) => Some(Command::Start(Timestamp::from_nanos(at))),
+            Heard::Order(order) => {
+                tracing::warn!(?order, "not an order for the emulator");
+                None
+            }
+            Heard::Nothing => None,
+            Heard::End => Some(Command::Stop),
+        }
+    }
+}

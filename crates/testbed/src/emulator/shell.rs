@@ -1,0 +1,298 @@
+//! A command behind an emulated link: `forebay link .. -- CMD`.
+//!
+//! ```text
+//!  namespace of the command                                   namespace of the caller
+//!  eth0 100.64.N.2 ══ left0  emulator (a thread of ours)  right0 ══ forebay-link-N 100.64.N.1
+//! ```
+//! The command's only way out is the emulated link to the caller's namespace, whose address is its
+//! default route; it finds that address in `FOREBAY_LINK_OUTSIDE`. What the caller's loopback
+//! serves stays out of reach. Beyond the caller the world is reachable only if the caller forwards
+//! and translates addresses (`ip_forward`, masquerading), which is left alone here.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::ifaddrs::getifaddrs;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::{geteuid, pipe};
+
+use super::{DevicePair, Emulator, EmulatorError, EmulatorSpec};
+use crate::namespace::Namespace;
+use crate::orders::Order;
+use crate::record::LinkRecord;
+use crate::scenario::LinkSpec;
+use forebay_host::{clock, offload};
+
+/// Keeps two callers from taking the same addresses.
+const LOCK_FILE: &str = "/run/forebay-link.lock";
+
+/// How often the command and the emulator are looked after.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The links that a command is put behind.
+#[derive(Clone, Debug)]
+pub struct ShellSpec {
+    /// Seed of loss, reordering and queues.
+    pub seed: u64,
+    /// From the command to the caller's namespace.
+    pub forward: LinkSpec,
+    /// Back.
+    pub reverse: LinkSpec,
+    /// An existing directory for the truth log, see [`EmulatorSpec::out`].
+    pub out: Option<PathBuf>,
+}
+
+/// What became of the command.
+#[derive(Debug)]
+pub struct ShellOutcome {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// How long it ran.
+    pub elapsed: Duration,
+    /// The forward and the reverse link.
+    pub links: [LinkRecord; 2],
+}
+
+/// Why a command could not be run behind a link.
+#[derive(Debug, thiserror::Error)]
+pub enum ShellError {
+    /// Namespaces and devices need root.
+    #[error("network namespaces need root: run it with sudo")]
+    NotRoot,
+    /// All of 100.64.0.0/16 is in use.
+    #[error("no free network among 100.64.0.0/24 to 100.64.255.0/24")]
+    NoAddress,
+    /// A tool failed.
+    #[error("`{line}`: {message}")]
+    Tool {
+        /// What was called.
+        line: String,
+        /// What it said.
+        message: String,
+    },
+    /// The command could not be started.
+    #[error("{program}: {source}")]
+    Start {
+        /// Its name.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The emulator.
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
+    /// A system call failed.
+    #[error("{operation}: {source}")]
+    Os {
+        /// What was tried.
+        operation: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl ShellError {
+    /// Whether the caller asked for something impossible, as opposed to a failure.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::NotRoot | Self::Start { .. } => true,
+            Self::Emulator(error) => error.is_bad_input(),
+            _ => false,
+        }
+    }
+}
+
+/// Runs `command` behind the links and waits for its end. It dies with the calling thread.
+pub fn run_behind(spec: &ShellSpec, mut command: Command) -> Result<ShellOutcome, ShellError> {
+    if !geteuid().is_root() {
+        return Err(ShellError::NotRoot);
+    }
+    let namespace = || Namespace::new().map_err(os("making a namespace"));
+    let (inside, middle) = (namespace()?, namespace()?);
+    let cable = Cable::lay(&inside, &middle)?;
+    let pairs = vec![DevicePair { left: "left0".into(), right: "right0".into(), beside: None }];
+    let (forward, reverse) = (spec.forward.clone(), spec.reverse.clone());
+    let out = spec.out.clone();
+    let emulator =
+        EmulatorSpec { seed: spec.seed, pairs, forward, reverse, out, cpu: None, routed: false };
+    let opened = middle.within(|| Ok(Emulator::open(&emulator)));
+    let mut emulator = opened.map_err(os("entering a namespace"))??;
+
+    let (orders, order_end) = pipe().map_err(|errno| os("a pipe")(errno.into()))?;
+    emulator.obey(&orders)?;
+    drop(orders);
+    let mut order_end = File::from(order_end);
+    writeln!(order_end, "{}", Order::Start(clock::now().as_nanos())).map_err(os("a pipe"))?;
+    let emulation = std::thread::Builder::new()
+        .name("emulator".into())
+        .spawn(move || emulator.run().and_then(|()| emulator.finish()))
+        .map_err(os("a thread"))?;
+
+    command.env("FOREBAY_LINK_OUTSIDE", cable.outside().to_string());
+    command.env("FOREBAY_LINK_INSIDE", cable.inside().to_string());
+    let started = clock::now();
+    let program = command.get_program().to_string_lossy().into_owned();
+    let start_error = |source| ShellError::Start { program, source };
+    inside.host(&mut command).map_err(os("entering a namespace"))?;
+    let mut child = command.spawn().map_err(start_error)?;
+    // The command gets the terminal's ^C itself; this program stays for the summary.
+    outlive_interrupt();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(os("waiting for the command"))? {
+            break status;
+        }
+        if emulation.is_finished() {
+            let _ = child.kill();
+        }
+        std::thread::sleep(TICK);
+    };
+    let elapsed = clock::now().saturating_since(started);
+    drop(order_end);
+    let links = emulation.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    if let Some(out) = &spec.out {
+        super::write_links(out, &links).map_err(os("writing the links"))?;
+    }
+    Ok(ShellOutcome { status, elapsed, links })
+}
+
+/// Both ends of the path, with their addresses. Dropping it removes the caller's end.
+struct Cable {
+    number: u8,
+}
+
+impl Cable {
+    fn lay(inside: &Namespace, middle: &Namespace) -> Result<Self, ShellError> {
+        let lock = File::create(LOCK_FILE).map_err(os(LOCK_FILE))?;
+        let _lock = Flock::lock(lock, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| os(LOCK_FILE)(errno.into()))?;
+        let cable = Self { number: free_network()? };
+        let device = cable.device();
+        let (own_mac, peer_mac) = (cable.mac(1), cable.mac(2));
+        let netns = middle.path();
+        let netns = netns.display();
+        let peer = format!("peer name right0 netns {netns}");
+        tool(None, &format!("ip link add {device} address {own_mac} type veth {peer}"))?;
+        for (namespace, device, end) in [(None, device.as_str(), 1), (Some(inside), "eth0", 2)] {
+            if end == 2 {
+                let peer = format!("peer name left0 netns {netns}");
+                let line = format!("ip link add eth0 address {peer_mac} type veth {peer}");
+                tool(namespace, &line)?;
+                tool(namespace, "ip link set dev lo up")?;
+            }
+            // A frame must leave complete: nobody behind the emulator computes a checksum.
+            within(namespace, || offload::disable_all(device).map_err(io::Error::other))
+                .map_err(os("switching offloads off"))?;
+            quiet_ipv6(namespace, device)?;
+            let address = cable.address(end);
+            tool(namespace, &format!("ip address add {address}/30 dev {device}"))?;
+            tool(namespace, &format!("ip link set dev {device} up"))?;
+            // Fixed neighbours, so that no address resolution is lost or waits on the link.
+            let (other, mac) = (cable.address(3 - end), cable.mac(3 - end));
+            tool(
+                namespace,
+                &format!("ip neighbour add {other} lladdr {mac} dev {device} nud permanent"),
+            )?;
+        }
+        tool(Some(inside), &format!("ip route add default via {}", cable.outside()))?;
+        for device in ["left0", "right0"] {
+            quiet_ipv6(Some(middle), device)?;
+            tool(Some(middle), &format!("ip link set dev {device} up"))?;
+        }
+        Ok(cable)
+    }
+
+    fn address(&self, end: u8) -> Ipv4Addr {
+        Ipv4Addr::new(100, 64, self.number, end)
+    }
+
+    /// The caller's end.
+    fn outside(&self) -> Ipv4Addr {
+        self.address(1)
+    }
+
+    /// The command's end.
+    fn inside(&self) -> Ipv4Addr {
+        self.address(2)
+    }
+
+    /// Locally administered, readable in a capture.
+    fn mac(&self, end: u8) -> String {
+        format!("02:00:64:40:{:02x}:{end:02x}", self.number)
+    }
+
+    fn device(&self) -> String {
+        format!("forebay-link{}", self.number)
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        // Gone with the emulator's namespace otherwise; this is only sooner.
+        let _ = tool(None, &format!("ip link delete {}", self.device()));
+    }
+}
+
+/// The first 100.64.N.0/24 (shared address space, RFC 6598) of which no address is in use here.
+fn free_network() -> Result<u8, ShellError> {
+    let interfaces = getifaddrs().map_err(|errno| os("listing addresses")(errno.into()))?;
+    let used: Vec<Ipv4Addr> = interfaces
+        .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
+        .collect();
+    (0..=u8::MAX)
+        .find(|number| used.iter().all(|address| address.octets()[..3] != [100, 64, *number]))
+        .ok_or(ShellError::NoAddress)
+}
+
+/// No neighbour discovery or router solicitation over the link.
+fn quiet_ipv6(namespace: Option<&Namespace>, device: &str) -> Result<(), ShellError> {
+    let path = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
+    let write = || match std::fs::write(Path::new(&path), "1") {
+        // A kernel without IPv6 is quiet already.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    };
+    within(namespace, write).map_err(os("switching IPv6 off"))
+}
+
+/// Does `work` in `namespace` or here.
+fn within<T: Send>(
+    namespace: Option<&Namespace>,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    match namespace {
+        Some(namespace) => namespace.within(work),
+        None => work(),
+    }
+}
+
+/// Runs a tool, in `namespace` or here.
+fn tool(namespace: Option<&Namespace>, line: &str) -> Result<(), ShellError> {
+    let error = |message| ShellError::Tool { line: line.to_string(), message };
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    if let Some(namespace) = namespace {
+        namespace.host(&mut command).map_err(os("entering a namespace"))?;
+    }
+    let output = command.output().map_err(|source| error(source.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(error(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
+}
+
+fn outlive_interrupt() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing, so it is safe at any time.
+    let _ = unsafe { sigaction(Signal::SIGINT, &action) };
+}
+
+fn os(operation: &'static str) -> impl FnOnce(io::Error) -> ShellError {
+    move |source| ShellError::Os { operation, source }
+}

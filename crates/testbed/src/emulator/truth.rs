@@ -1,0 +1,318 @@
+//! What really happened on a link: one record per packet, lateness, rate, the queue over time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_core::bundle::SampleBlock;
+use forebay_core::link::{Arrival, Cause};
+use forebay_core::packet::{Ecn, Packet};
+use forebay_core::qdisc::{Backlog, ByReason};
+use forebay_core::units::Timestamp;
+
+use super::frame::Frame;
+use super::log::Log;
+use crate::record::{Fate, LinkRecord, PacketRecord};
+use forebay_host::daemon::lateness::Lateness;
+use forebay_host::record::QueueSample;
+
+/// Distance of the samples of the queue.
+const SAMPLE_EVERY: Duration = Duration::from_millis(10);
+
+/// Backlogged time from which a rate is told: below, one late packet decides it.
+const RATE_MIN: Duration = Duration::from_millis(100);
+
+/// The truth about one link.
+pub(super) struct Truth {
+    log: Option<Log>,
+    /// Packets inside the link and those that wait for an earlier one, by number from `first`.
+    pending: VecDeque<Pending>,
+    first: u64,
+    /// Released since the last stamp.
+    released: Vec<Released>,
+    next_sample: Option<Timestamp>,
+    lateness: Lateness,
+    sojourn: Lateness,
+    rate: AchievedRate,
+    record: LinkRecord,
+}
+
+struct Pending {
+    record: PacketRecord,
+    /// It came with a mark.
+    came_marked: bool,
+    settled: bool,
+}
+
+/// A packet that was handed to its port.
+pub(super) struct Released {
+    pub number: u64,
+    pub bytes: u64,
+    pub arrived: Timestamp,
+    pub departed: Timestamp,
+    pub due: Timestamp,
+    pub backlogged: bool,
+    /// It carries a mark.
+    pub marked: bool,
+    /// False if the port had no room.
+    pub sent: bool,
+}
+
+impl Truth {
+    /// The truth about the link `name`, with its records in `DIR/NAME.packets` if `dir` is given.
+    pub fn new(name: &str, dir: Option<&Path>) -> io::Result<Self> {
+        let packets = dir.map(|dir| dir.join(format!("{name}.packets"))).unwrap_or_default();
+        let log = dir.map(|_| Log::create(&packets)).transpose()?;
+        Ok(Self {
+            log,
+            pending: VecDeque::new(),
+            first: 0,
+            released: Vec::new(),
+            next_sample: None,
+            lateness: Lateness::default(),
+            sojourn: Lateness::default(),
+            rate: AchievedRate::default(),
+            record: LinkRecord { name: name.to_string(), packets, ..LinkRecord::default() },
+        })
+    }
+
+    /// Samples the queue every 10 ms from `start` on.
+    pub fn sample_from(&mut self, start: Timestamp) {
+        if self.log.is_some() {
+            self.next_sample = Some(start);
+        }
+    }
+
+    /// When the next sample of the queue up to `now` is to be taken.
+    pub fn sample_due(&self, now: Timestamp) -> Option<Timestamp> {
+        self.next_sample.filter(|at| *at <= now)
+    }
+
+    /// The sample asked for by [`Truth::sample_due`].
+    pub fn sample(&mut self, at: Timestamp, queue: Backlog) {
+        let (packets, bytes) = (queue.packets, queue.bytes.as_u64());
+        self.record.queue.push(QueueSample { at_ns: at.as_nanos(), packets, bytes });
+        self.next_sample = Some(at + SAMPLE_EVERY);
+    }
+
+    /// A packet is about to be offered to the link.
+    pub fn arriving(&mut self, now: Timestamp, frame: &Frame) {
+        if self.log.is_none() {
+            return;
+        }
+        let bytes = frame.bytes();
+        let record = PacketRecord {
+            arrived_ns: now.as_nanos(),
+            identity: SampleBlock::from_frame(bytes).map_or(0, |block| block.identity()),
+            flow: frame.flow_hash(0),
+            packed: PacketRecord::pack(bytes.len() as u32, frame.pair, Fate::Inside),
+            ..PacketRecord::default()
+        };
+        let came_marked = frame.ecn() == Ecn::Ce;
+        self.pending.push_back(Pending { record, came_marked, settled: false });
+    }
+
+    /// It was offered.
+    pub fn arrived(&mut self, arrival: Arrival) {
+        if let Some(pending) = self.pending_at(arrival.number) {
+            pending.record.queue_packets = arrival.queue.packets;
+            pending.record.queue_bytes = arrival.queue.bytes.as_u64();
+        }
+        self.write_settled();
+    }
+
+    /// The link gave up a packet.
+    pub fn gave_up(&mut self, number: u64, cause: Cause) {
+        let fate = match cause {
+            Cause::Lost => Fate::Lost,
+            Cause::Queue(_) => Fate::QueueDrop,
+        };
+        // Written by the next call of `arrived` or `stamp`: this packet may just be arriving.
+        self.settle(number, fate, |_| {});
+    }
+
+    /// A packet came before the link but could not be taken in.
+    pub fn turned_away(&mut self) {
+        self.record.drops_ring += 1;
+    }
+
+    /// A packet was handed to its port.
+    pub fn released(&mut self, released: Released) {
+        self.released.push(released);
+    }
+
+    /// What was handed to ports since the last call was on its way at `now`.
+    pub fn stamp(&mut self, now: Timestamp) {
+        for index in 0..self.released.len() {
+            let Released { number, bytes, arrived, departed, due, backlogged, marked, sent } =
+                self.released[index];
+            if sent {
+                let late = now.saturating_since(due);
+                self.lateness.record(late);
+                self.sojourn.record(departed.saturating_since(arrived));
+                self.rate.add(departed, late, backlogged);
+                self.record.packets_out += 1;
+                self.record.bytes_out += bytes;
+            } else {
+                self.record.drops_ring += 1;
+            }
+            let fate = if sent { Fate::Delivered } else { Fate::EmulatorDrop };
+            self.settle(number, fate, |Pending { record, came_marked, .. }| {
+                record.departed_ns = departed.as_nanos();
+                record.released_ns = if sent { now.as_nanos() } else { 0 };
+                if marked && !*came_marked {
+                    record.mark();
+                }
+            });
+        }
+        self.released.clear();
+        self.write_settled();
+    }
+
+    /// The record of the link. `counters` are the link's own, `ring_drops` those of the ports that
+    /// feed it. Fails if the log could not be written.
+    pub fn finish(
+        mut self,
+        counters: forebay_core::link::Counters,
+        ring_drops: u64,
+    ) -> io::Result<LinkRecord> {
+        if let Some(mut log) = self.log.take() {
+            self.pending.iter().for_each(|pending| log.push(&pending.record));
+            self.record.records_lost = log.finish()?;
+        }
+        Ok(LinkRecord {
+            packets_in: counters.packets_in,
+            drops_queue: counters.dropped,
+            marks_queue: counters.marks.total(),
+            drops_by_reason: reasons(counters.drops),
+            marks_by_reason: reasons(counters.marks),
+            drops_loss: counters.lost,
+            drops_ring: self.record.drops_ring + ring_drops,
+            lateness_ns: self.lateness.percentiles(),
+            sojourn_ns: self.sojourn.percentiles(),
+            rate_achieved: self.rate.achieved(),
+            backlogged_ns: self.rate.backlogged_ns,
+            ..self.record
+        })
+    }
+
+    fn pending_at(&mut self, number: u64) -> Option<&mut Pending> {
+        let index = number.checked_sub(self.first)?;
+        self.pending.get_mut(usize::try_from(index).ok()?)
+    }
+
+    fn settle(&mut self, number: u64, fate: Fate, complete: impl FnOnce(&mut Pending)) {
+        if let Some(pending) = self.pending_at(number) {
+            let record = &mut pending.record;
+            record.packed = PacketRecord::pack(record.frame_bytes(), record.pair(), fate);
+            complete(pending);
+            pending.settled = true;
+        }
+    }
+
+    /// Writes records in order of arrival, up to the first packet that is still inside.
+    fn write_settled(&mut self) {
+        let Some(log) = self.log.as_mut() else { return };
+        while let Some(pending) = self.pending.pop_front_if(|pending| pending.settled) {
+            log.push(&pending.record);
+            self.first += 1;
+        }
+    }
+}
+
+fn reasons(packets: ByReason) -> [u64; 5] {
+    [packets.overlimit, packets.codel, packets.early, packets.forced, packets.policed]
+}
+
+/// Achieved over configured rate of a backlogged link: between two packets that departed one after
+/// the other, the time that it should have taken is that between their virtual departures; the
+/// time that it took differs by the change of their lateness.
+#[derive(Default)]
+struct AchievedRate {
+    backlogged_ns: u64,
+    later_ns: i64,
+    last: Option<(Timestamp, Duration)>,
+}
+
+impl AchievedRate {
+    fn add(&mut self, departed: Timestamp, late: Duration, backlogged: bool) {
+        if let Some((last_departed, last_late)) = self.last
+            && backlogged
+            // Not after a reordered packet, whose predecessor left elsewhere.
+            && departed >= last_departed
+        {
+            self.backlogged_ns += departed.saturating_since(last_departed).as_nanos() as u64;
+            self.later_ns += late.as_nanos() as i64 - last_late.as_nanos() as i64;
+        }
+        self.last = Some((departed, late));
+    }
+
+    fn achieved(&self) -> f64 {
+        if u128::from(self.backlogged_ns) < RATE_MIN.as_nanos() {
+            return 1.0;
+        }
+        self.backlogged_ns as f64 / (self.backlogged_ns as f64 + self.later_ns as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::qdisc::DropReason;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn records_are_in_order_of_arrival_whatever_the_order_of_their_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut truth = Truth::new("forward", Some(dir.path())).unwrap();
+        let mut pool = super::super::frame::Pool::default();
+        for number in 0..4 {
+            let frame = pool.frame(&[0; 100], 2).unwrap();
+            truth.arriving(ms(number), &frame);
+            if number == 3 {
+                truth.gave_up(1, Cause::Queue(DropReason::Overlimit));
+            }
+            let queue = Backlog { packets: number, ..Backlog::default() };
+            truth.arrived(Arrival { number, queue });
+        }
+        for (number, sent) in [(2, true), (0, false)] {
+            let (arrived, departed, due) = (ms(number), ms(10 + number), ms(20));
+            let (bytes, backlogged, marked) = (100, false, sent);
+            let released =
+                Released { number, bytes, arrived, departed, due, backlogged, marked, sent };
+            truth.released(released);
+        }
+        truth.stamp(ms(21));
+        let record = truth.finish(forebay_core::link::Counters::default(), 5).unwrap();
+        assert_eq!((record.packets_out, record.bytes_out, record.drops_ring), (1, 100, 6));
+        let packets = PacketRecord::read_file(&record.packets).unwrap();
+        let fates: Vec<_> = packets.iter().map(|packet| packet.fate().unwrap()).collect();
+        assert_eq!(fates, [Fate::EmulatorDrop, Fate::QueueDrop, Fate::Delivered, Fate::Inside]);
+        let marks: Vec<_> = packets.iter().map(PacketRecord::is_marked).collect();
+        assert_eq!(marks, [false, false, true, false]);
+        let queues: Vec<_> = packets.iter().map(|packet| packet.queue_packets).collect();
+        assert_eq!(queues, [0, 1, 2, 3]);
+        assert_eq!((packets[2].departed_ns, packets[2].released_ns), (12_000_000, 21_000_000));
+        assert_eq!((packets[2].frame_bytes(), packets[2].pair()), (100, 2));
+    }
+
+    #[test]
+    fn packets_that_leave_ever_later_lower_the_achieved_rate() {
+        let late = |late: fn(u64) -> u64| {
+            let mut rate = AchievedRate::default();
+            for n in 0..=1000 {
+                rate.add(ms(n), Duration::from_micros(late(n)), true);
+            }
+            rate.achieved()
+        };
+        assert_eq!(late(|_| 5_000), 1.0, "late but on time after each other");
+        assert!((late(|n| 250 * n) - 0.8).abs() < 1e-9);
+        let mut idle = AchievedRate::default();
+        (0..1000).for_each(|n| idle.add(ms(n), Duration::from_millis(n), false));
+        assert_eq!((idle.achieved(), idle.backlogged_ns), (1.0, 0));
+    }
+}

@@ -1,0 +1,238 @@
+//! Flows that always have data.
+
+use nix::sys::epoll::EpollFlags;
+use socket2::Socket;
+
+use super::endpoint::{Endpoint, Window};
+use super::meter::Meter;
+use super::reactor::{Key, Reactor};
+use super::sockets::{Acceptor, Dialer, discard, failed, would_block};
+use super::watch::Watch;
+use super::{GeneratorError, HostsOutput, SiteEnd};
+use crate::record::FlowRecord;
+use crate::scenario::Workload;
+use forebay_host::clock;
+
+/// Bytes handed to or taken from the kernel in one call: few calls per second even at 1 Gbit/s,
+/// and short enough that other connections get their turn.
+pub(super) const CHUNK: usize = 256 * 1024;
+
+/// What is written: the content does not matter to anybody on the path.
+pub(super) static ZEROS: [u8; CHUNK] = [0; CHUNK];
+
+/// Bytes not yet sent that the kernel takes from a greedy flow. At 1 Gbit/s they last 4 ms, a
+/// scheduler's time slice, so the flow never runs dry; after the end of the flow no more than
+/// this is still to come. The window is not bounded by it.
+const UNSENT_BYTES: u32 = 512 * 1024;
+
+/// The sending side.
+pub(super) struct Source {
+    key: u32,
+    workload: String,
+    acceptor: Acceptor,
+    connections: Vec<Option<Socket>>,
+    window: Window,
+    timer: Option<u64>,
+    watch: Watch,
+    failed: u64,
+}
+
+impl Source {
+    pub fn open(
+        reactor: &Reactor,
+        key: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+        flows: u32,
+    ) -> Result<Self, GeneratorError> {
+        Ok(Self {
+            key,
+            workload: workload.name.clone(),
+            acceptor: Acceptor::open(reactor, key, workload, site, flows)?,
+            connections: Vec::new(),
+            window: site.window,
+            timer: None,
+            watch: Watch::default(),
+            failed: 0,
+        })
+    }
+
+    fn fail(&mut self, connection: usize) {
+        if self.connections[connection].take().is_some() {
+            self.failed += 1;
+        }
+    }
+
+    /// Writing begins or ends.
+    fn turn(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        let running = now < self.window.stop_ns;
+        let interest = if running { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+        for (index, socket) in self.connections.iter().enumerate() {
+            let key = Key { endpoint: self.key, connection: index as u32 };
+            if let Some(socket) = socket {
+                reactor.change(socket, key, interest)?;
+            }
+        }
+        self.timer = running.then_some(self.window.stop_ns);
+        Ok(())
+    }
+}
+
+impl Endpoint for Source {
+    fn is_ready(&self) -> bool {
+        self.acceptor.is_complete(self.connections.len())
+    }
+
+    fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+        self.timer = Some(self.window.start_ns);
+        self.watch.begin(started_ns, self.window, self.connections.len());
+    }
+
+    fn on_event(
+        &mut self,
+        reactor: &Reactor,
+        connection: u32,
+        flags: EpollFlags,
+    ) -> Result<(), GeneratorError> {
+        if connection == Acceptor::CONNECTION {
+            for socket in self.acceptor.accept()? {
+                socket
+                    .set_tcp_notsent_lowat(UNSENT_BYTES)
+                    .map_err(failed(&self.workload, "TCP_NOTSENT_LOWAT"))?;
+                let key = Key { endpoint: self.key, connection: self.connections.len() as u32 };
+                reactor.watch(&socket, key, EpollFlags::empty())?;
+                self.connections.push(Some(socket));
+            }
+            return Ok(());
+        }
+        let index = connection as usize;
+        let Some(Some(socket)) = self.connections.get(index) else { return Ok(()) };
+        if flags.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
+            self.fail(index);
+        } else if flags.contains(EpollFlags::EPOLLOUT) {
+            match socket.send(&ZEROS) {
+                Err(error) if !would_block(&error) => self.fail(index),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        self.timer.into_iter().chain(self.watch.next_timer()).min()
+    }
+
+    fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        if self.timer.is_some_and(|at| at <= now) {
+            self.turn(reactor, now)?;
+        }
+        self.watch.on_timer(now, &self.connections);
+        Ok(())
+    }
+
+    fn is_drained(&self, now: u64) -> bool {
+        now >= self.window.end_ns
+    }
+
+    fn finish(&mut self, output: &mut HostsOutput) {
+        output.failures.push((self.workload.clone(), self.failed));
+        output.senders.extend(self.watch.finish(&self.workload, &self.connections));
+    }
+}
+
+/// The receiving side.
+pub(super) struct Sink {
+    workload: String,
+    dialer: Dialer,
+    meters: Vec<Meter>,
+    failed: Vec<bool>,
+    window: Window,
+}
+
+impl Sink {
+    pub fn open(
+        key: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+        flows: u32,
+    ) -> Result<Self, GeneratorError> {
+        Ok(Self {
+            workload: workload.name.clone(),
+            dialer: Dialer::new(key, workload, site, flows)?,
+            meters: (0..flows).map(|_| Meter::default()).collect(),
+            failed: vec![false; flows as usize],
+            window: site.window,
+        })
+    }
+}
+
+impl Endpoint for Sink {
+    fn connect(&mut self) {
+        self.dialer.start();
+    }
+
+    fn is_ready(&self) -> bool {
+        self.dialer.is_complete()
+    }
+
+    fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+        for meter in &mut self.meters {
+            meter.begin(started_ns);
+        }
+    }
+
+    fn on_event(
+        &mut self,
+        reactor: &Reactor,
+        connection: u32,
+        _flags: EpollFlags,
+    ) -> Result<(), GeneratorError> {
+        if self.dialer.on_event(reactor, connection)? {
+            return Ok(());
+        }
+        let socket = self.dialer.socket(connection);
+        match discard(socket, CHUNK) {
+            Err(error) if would_block(&error) => {}
+            Ok(length) if length > 0 => {
+                let now = clock::now().as_nanos();
+                self.meters[connection as usize].add(now, length as u64);
+            }
+            _ => {
+                self.failed[connection as usize] = true;
+                reactor.forget(socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        self.dialer.next_timer()
+    }
+
+    fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        self.dialer.on_timer(reactor, now)
+    }
+
+    fn is_drained(&self, now: u64) -> bool {
+        now >= self.window.end_ns
+    }
+
+    fn finish(&mut self, output: &mut HostsOutput) {
+        for (index, meter) in self.meters.iter_mut().enumerate() {
+            let own = self.dialer.socket(index as u32).local_addr().ok();
+            if let Some(address) = own.and_then(|address| address.as_socket()) {
+                output.receivers.push((self.workload.clone(), index as u32, address.port()));
+            }
+            output.flows.push(FlowRecord {
+                workload: self.workload.clone(),
+                index: index as u32,
+                bytes: meter.bytes(),
+                bytes_per_100ms: meter.take_intervals(),
+                failed: self.failed[index],
+                ..FlowRecord::default()
+            });
+        }
+    }
+}

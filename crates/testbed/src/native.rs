@@ -1,0 +1,34 @@
+//! Algorithms that run in the kernel alone, registered under names of a run: a role of the testbed.
+
+use std::io::{self, Read};
+
+use forebay_ebpf::tcp::Native;
+use forebay_host::agent::{self, AgentError, native};
+use forebay_host::daemon::privileges;
+use serde::{Deserialize, Serialize};
+
+use crate::orders;
+
+/// What is registered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NativeSpec {
+    /// Kind, `reno` or `cubic`, and the name under which sockets select it.
+    pub algorithms: Vec<(String, String)>,
+}
+
+/// Registers them and holds them until stdin ends.
+pub fn run(spec: &NativeSpec) -> Result<(), AgentError> {
+    agent::check()?;
+    let register = |(kind_name, name): &(String, String)| {
+        let kind = native::kind(kind_name).ok_or_else(|| {
+            let text = format!("algorithm {kind_name:?}: allowed is reno or cubic");
+            AgentError::SetUp(io::Error::new(io::ErrorKind::InvalidInput, text))
+        })?;
+        Ok::<_, AgentError>(Native::register(kind, name)?)
+    };
+    let _held: Vec<Native> = spec.algorithms.iter().map(register).collect::<Result<_, _>>()?;
+    privileges::drop_unneeded().map_err(AgentError::SetUp)?;
+    orders::tell("ready");
+    io::stdin().read_to_end(&mut Vec::new()).map_err(AgentError::Failed)?;
+    Ok(())
+}

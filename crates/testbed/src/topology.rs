@@ -1,0 +1,474 @@
+//! Namespaces, devices and addresses of all pairs of sites.
+//!
+//! ```text
+//!  left hosts          left box           emulator           right box         right hosts
+//!  ┌────────┐       ┌────────────┐      ┌───────────┐      ┌────────────┐       ┌────────┐
+//!  │ eth0 ──┼───────┼─ lan   wan ┼──────┼─ left0    │      │ wan   lan ─┼───────┼── eth0 │
+//!  │  .1.1  │       │  └ br0 ┘   │      │   right0 ─┼──────┼─ └ br0 ┘   │       │  .2.1  │
+//!  └────────┘       │    .3.1    │      │  left1 .. │      │    .3.2    │       └────────┘
+//!                   └────────────┘      └───────────┘      └────────────┘
+//! ```
+//! A pair is one layer-2 segment, `10.<pair + 1>.0.0/16`. It looks the same with and without a
+//! bundle: the bridges carry the traffic of every arm, so that arms differ in their daemons only.
+
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use super::TestbedError;
+use super::namespace::Namespace;
+use super::processors::Processors;
+use forebay_host::offload::{self, Offload, OffloadError};
+
+/// Most pairs of sites: the second byte of their addresses runs from 1 to 254.
+pub const PAIRS_MAX: usize = 254;
+
+/// Prefix length of a pair's segment.
+const SEGMENT_BITS: u8 = 16;
+
+/// Settings of every namespace, as paths below `/proc/sys` and values.
+const SETTINGS: [(&str, &str); 6] = [
+    // No neighbour discovery or router solicitation on the links under test. The first holds for
+    // devices that exist, the second for those to come.
+    ("net/ipv6/conf/all/disable_ipv6", "1"),
+    ("net/ipv6/conf/default/disable_ipv6", "1"),
+    // The bridges must not call the packet filter.
+    ("net/bridge/bridge-nf-call-iptables", "0"),
+    ("net/bridge/bridge-nf-call-arptables", "0"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
+];
+
+/// Settings of the hosts.
+pub(crate) const HOST_SETTINGS: [(&str, &str); 9] = [
+    // One connection must not inherit what another learnt about the path.
+    ("net/ipv4/tcp_no_metrics_save", "1"),
+    // Persistent connections restart from the initial window, like new ones.
+    ("net/ipv4/tcp_slow_start_after_idle", "1"),
+    ("net/ipv4/tcp_ecn", "0"),
+    // A connection that is to be ECN-capable does not give that up for a lost SYN (RFC 3168, 6.1.1.1).
+    ("net/ipv4/tcp_ecn_fallback", "0"),
+    ("net/ipv4/tcp_sack", "1"),
+    ("net/ipv4/tcp_timestamps", "1"),
+    ("net/ipv4/tcp_window_scaling", "1"),
+    // Least, initial and most bytes. The most must hold the path and a queue of 1200 packets at
+    // the kernel's bookkeeping of 2 to 3 bytes per byte: 12 MB; 32 MB leave it to the path.
+    ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
+    ("net/ipv4/tcp_wmem", "4096\t131072\t33554432"),
+];
+
+/// Connections ask for ECN and agree to it (RFC 3168); 3 would ask for the accurate counting of RFC 9768.
+const CLASSIC_ECN: (&str, &str) = ("net/ipv4/tcp_ecn", "1");
+
+/// Processors that take up what comes in at the devices made after it, in hexadecimal.
+const STEERING: &str = "net/core/rps_default_mask";
+
+/// One endpoint of a pair's segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// The sources of forward traffic.
+    LeftHosts,
+    /// Its destinations.
+    RightHosts,
+    /// The box on the left.
+    LeftBox,
+    /// The box on the right.
+    RightBox,
+}
+
+impl Site {
+    const ALL: [Self; 4] = [Self::LeftHosts, Self::RightHosts, Self::LeftBox, Self::RightBox];
+
+    /// Its address in pair `pair`.
+    pub fn address(self, pair: usize) -> Ipv4Addr {
+        let [third, fourth] = match self {
+            Self::LeftHosts => [1, 1],
+            Self::RightHosts => [2, 1],
+            Self::LeftBox => [3, 1],
+            Self::RightBox => [3, 2],
+        };
+        Ipv4Addr::new(10, second_byte(pair), third, fourth)
+    }
+
+    /// The layer-2 address that owns it: locally administered, readable in a capture.
+    pub fn mac_bytes(self, pair: usize) -> [u8; 6] {
+        let [first, second, third, fourth] = self.address(pair).octets();
+        [0x02, 0, first, second, third, fourth]
+    }
+
+    fn mac(self, pair: usize) -> String {
+        self.mac_bytes(pair).map(|byte| format!("{byte:02x}")).join(":")
+    }
+
+    /// The prefix of the hosts beside it.
+    pub fn host_prefix(self, pair: usize) -> String {
+        let third = if matches!(self, Self::LeftHosts | Self::LeftBox) { 1 } else { 2 };
+        format!("10.{}.{third}.0/24", second_byte(pair))
+    }
+}
+
+fn second_byte(pair: usize) -> u8 {
+    u8::try_from(pair + 1).expect("pairs are checked against PAIRS_MAX")
+}
+
+/// The namespaces of one run.
+#[derive(Debug)]
+pub struct Topology {
+    /// Between all pairs.
+    pub emulator: Namespace,
+    /// The rest.
+    pub pairs: Vec<PairSites>,
+    /// Pairs with a second way into the site on the right.
+    beside: Vec<usize>,
+}
+
+/// The namespaces of one pair of sites.
+#[derive(Debug)]
+pub struct PairSites {
+    /// Hosts on the left.
+    pub left_hosts: Namespace,
+    /// Box on the left: `lan`, `wan`, `br0`.
+    pub left_box: Namespace,
+    /// Box on the right.
+    pub right_box: Namespace,
+    /// Hosts on the right.
+    pub right_hosts: Namespace,
+}
+
+/// The emulator's port towards the left box of `pair`.
+pub fn left_port(pair: usize) -> String {
+    format!("left{pair}")
+}
+
+/// The emulator's port towards the right box of `pair`.
+pub fn right_port(pair: usize) -> String {
+    format!("right{pair}")
+}
+
+/// The emulator's second port towards that box, where there is one.
+pub fn beside_port(pair: usize) -> String {
+    format!("beside{pair}")
+}
+
+impl Topology {
+    /// Builds everything for `pairs` pairs of sites; dropping it removes everything.
+    /// With `processors` they have their parts of the work.
+    pub fn build(pairs: usize, processors: Option<&Processors>) -> Result<Self, TestbedError> {
+        if pairs == 0 || pairs > PAIRS_MAX {
+            return Err(TestbedError::Pairs { pairs });
+        }
+        let emulator = plain("emulator", &[])?;
+        let mut built = Vec::new();
+        for pair in 0..pairs {
+            built.push(PairSites::build(pair, &emulator, processors)?);
+        }
+        let ports = (0..pairs).flat_map(|pair| [left_port(pair), right_port(pair)]);
+        let up = ports.map(|port| format!("link set dev {port} up\n")).collect::<String>();
+        ip("emulator", &emulator, &up)?;
+        let topology = Self { emulator, pairs: built, beside: Vec::new() };
+        topology.disable_offloads()?;
+        Ok(topology)
+    }
+
+    /// Makes a second way from the emulator into the right site of `pair`: device `wan2`, a port of the
+    /// box's bridge like `wan`, where the bridge sends nothing out.
+    pub fn add_way_beside(&mut self, pair: usize) -> Result<(), TestbedError> {
+        let port = beside_port(pair);
+        let lines = format!(
+            "link add wan2 type veth peer name {port} netns {}\n\
+             link set dev wan2 master br0\n\
+             link set dev wan2 type bridge_slave learning off flood off mcast_flood off \
+             bcast_flood off\n\
+             link set dev wan2 up\n",
+            self.emulator.path().display()
+        );
+        ip("right box", &self.pairs[pair].right_box, &lines)?;
+        ip("emulator", &self.emulator, &format!("link set dev {port} up\n"))?;
+        self.beside.push(pair);
+        self.disable_offloads()
+    }
+
+    /// TCP connections made from now on are ECN-capable; an error where this kernel cannot.
+    pub fn use_ecn(&self) -> Result<(), TestbedError> {
+        let (key, value) = CLASSIC_ECN;
+        let hosts = self.pairs.iter().flat_map(|pair| {
+            [("left hosts", &pair.left_hosts), ("right hosts", &pair.right_hosts)]
+        });
+        for (place, hosts) in hosts {
+            let written = hosts.within(|| {
+                set(key, value)?;
+                // `set` passes over what a kernel does not have.
+                get(key).map(drop)
+            });
+            written.map_err(step("switch ECN on", place))?;
+        }
+        Ok(())
+    }
+
+    /// The settings of hosts and boxes, as read back from the first pair's left side: all have the
+    /// same.
+    pub fn settings(&self) -> Result<Vec<String>, TestbedError> {
+        let PairSites { left_hosts, left_box, .. } = &self.pairs[0];
+        let hosts = || HOST_SETTINGS.iter().map(|(key, _)| get(key)).collect::<io::Result<_>>();
+        let mut settings: Vec<String> =
+            left_hosts.within(hosts).map_err(step("read settings", "left hosts"))?;
+        // A kernel before 6.3 has none.
+        let steering = left_box.within(|| Ok(get(STEERING).ok()));
+        settings.extend(steering.map_err(step("read settings", "left box"))?);
+        Ok(settings)
+    }
+
+    /// Switches all offloads off, again where programs have been attached since: attaching one to
+    /// a veth may switch GRO on (`veth_enable_xdp` in drivers/net/veth.c).
+    pub fn disable_offloads(&self) -> Result<(), TestbedError> {
+        self.devices().try_for_each(|device| device.disable_offloads())
+    }
+
+    /// Offloads of all devices, as read back: `device: feature=off ..`; an error if one is on.
+    pub fn offloads(&self) -> Result<Vec<String>, TestbedError> {
+        self.devices().map(|device| device.offloads()).collect()
+    }
+
+    fn devices(&self) -> impl Iterator<Item = Device<'_>> {
+        let pairs = self.pairs.iter().enumerate();
+        pairs.flat_map(|(pair, sites)| {
+            let device = |place, namespace, name: &str| {
+                let name = name.to_string();
+                Device { pair, place, namespace, name }
+            };
+            let boxes = |place, namespace| {
+                ["lan", "wan", "br0"].map(|name| device(place, namespace, name)).into_iter()
+            };
+            [
+                device("left hosts", &sites.left_hosts, "eth0"),
+                device("emulator", &self.emulator, &left_port(pair)),
+                device("emulator", &self.emulator, &right_port(pair)),
+                device("right hosts", &sites.right_hosts, "eth0"),
+            ]
+            .into_iter()
+            .chain(boxes("left box", &sites.left_box))
+            .chain(boxes("right box", &sites.right_box))
+            .chain(
+                self.beside.contains(&pair).then(|| device("right box", &sites.right_box, "wan2")),
+            )
+            .chain(
+                self.beside
+                    .contains(&pair)
+                    .then(|| device("emulator", &self.emulator, &beside_port(pair))),
+            )
+        })
+    }
+}
+
+/// One device of a run.
+struct Device<'a> {
+    pair: usize,
+    place: &'static str,
+    namespace: &'a Namespace,
+    name: String,
+}
+
+impl Device<'_> {
+    fn disable_offloads(&self) -> Result<(), TestbedError> {
+        self.within(|| offload::disable_all(&self.name))
+    }
+
+    fn offloads(&self) -> Result<String, TestbedError> {
+        self.within(|| offload::check(&self.name))?;
+        let state: String = Offload::ALL.iter().map(|offload| format!(" {offload}=off")).collect();
+        Ok(format!("{} {} {}:{state}", self.place, self.pair, self.name))
+    }
+
+    fn within(
+        &self,
+        work: impl FnOnce() -> Result<(), OffloadError> + Send,
+    ) -> Result<(), TestbedError> {
+        let done = self.namespace.within(|| Ok(work()));
+        let place = self.place;
+        done.map_err(step("offloads", place))?
+            .map_err(|source| TestbedError::Offload { place, source })
+    }
+}
+
+impl PairSites {
+    fn build(
+        pair: usize,
+        emulator: &Namespace,
+        processors: Option<&Processors>,
+    ) -> Result<Self, TestbedError> {
+        let others = processors.map(|processors| (STEERING, processors.others.as_str()));
+        let sites = Self {
+            left_hosts: plain("left hosts", &HOST_SETTINGS)?,
+            left_box: plain("left box", others.as_slice())?,
+            right_box: plain("right box", others.as_slice())?,
+            right_hosts: plain("right hosts", &HOST_SETTINGS)?,
+        };
+        let left = (Site::LeftBox, "left box", &sites.left_box, left_port(pair));
+        let right = (Site::RightBox, "right box", &sites.right_box, right_port(pair));
+        for ((site, place, namespace, port), hosts) in
+            [(left, &sites.left_hosts), (right, &sites.right_hosts)]
+        {
+            ip(place, namespace, &box_batch(pair, site, hosts, emulator, &port))?;
+        }
+        let left = (Site::LeftHosts, "left hosts", &sites.left_hosts);
+        let right = (Site::RightHosts, "right hosts", &sites.right_hosts);
+        for (site, place, namespace) in [left, right] {
+            ip(place, namespace, &hosts_batch(pair, site))?;
+        }
+        Ok(sites)
+    }
+}
+
+/// Lines for `ip -batch` in a box: both cables and the bridge between them.
+fn box_batch(
+    pair: usize,
+    site: Site,
+    hosts: &Namespace,
+    emulator: &Namespace,
+    port: &str,
+) -> String {
+    let (hosts, emulator) = (hosts.path(), emulator.path());
+    let (hosts, emulator) = (hosts.display(), emulator.display());
+    let (mac, address) = (site.mac(pair), site.address(pair));
+    let neighbours = neighbours(pair, site, "br0");
+    format!(
+        "link add lan type veth peer name eth0 netns {hosts}\n\
+         link add wan type veth peer name {port} netns {emulator}\n\
+         link add br0 address {mac} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+         link set dev lan master br0\n\
+         link set dev wan master br0\n\
+         link set dev lan up\n\
+         link set dev wan up\n\
+         link set dev br0 up\n\
+         address add {address}/{SEGMENT_BITS} dev br0\n\
+         {neighbours}"
+    )
+}
+
+/// Lines for `ip -batch` among the hosts of one side.
+fn hosts_batch(pair: usize, site: Site) -> String {
+    let (mac, address) = (site.mac(pair), site.address(pair));
+    let neighbours = neighbours(pair, site, "eth0");
+    format!(
+        "link set dev eth0 address {mac}\n\
+         link set dev eth0 up\n\
+         address add {address}/{SEGMENT_BITS} dev eth0\n\
+         {neighbours}"
+    )
+}
+
+/// Fixed neighbours, so that no address resolution crosses the link during a run.
+fn neighbours(pair: usize, site: Site, device: &str) -> String {
+    let others = Site::ALL.into_iter().filter(|other| *other != site);
+    others
+        .map(|other| {
+            let (address, mac) = (other.address(pair), other.mac(pair));
+            format!("neighbour add {address} lladdr {mac} dev {device} nud permanent\n")
+        })
+        .collect()
+}
+
+/// A namespace with its settings and loopback up.
+pub(crate) fn plain(
+    place: &'static str,
+    settings: &[(&str, &str)],
+) -> Result<Namespace, TestbedError> {
+    let namespace = Namespace::new().map_err(step("make a namespace", place))?;
+    namespace
+        .within(|| {
+            for (key, value) in SETTINGS.iter().chain(settings) {
+                set(key, value)?;
+            }
+            Ok(())
+        })
+        .map_err(step("write settings", place))?;
+    ip(place, &namespace, "link set dev lo up\n")?;
+    Ok(namespace)
+}
+
+fn get(key: &str) -> io::Result<String> {
+    let value = std::fs::read_to_string(format!("/proc/sys/{key}"))?;
+    Ok(format!("{} = {}", key.replace('/', "."), value.trim()))
+}
+
+fn set(key: &str, value: &str) -> io::Result<()> {
+    match std::fs::write(format!("/proc/sys/{key}"), value) {
+        // No such feature in this kernel: nothing to switch off.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{key}: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Runs `ip -batch` inside `namespace`.
+pub(crate) fn ip(
+    place: &'static str,
+    namespace: &Namespace,
+    batch: &str,
+) -> Result<(), TestbedError> {
+    let mut command = Command::new("ip");
+    command.args(["-batch", "-"]);
+    run(place, namespace, command, batch)
+}
+
+/// Runs a tool inside `namespace` with `input` on stdin.
+fn run(
+    place: &'static str,
+    namespace: &Namespace,
+    mut command: Command,
+    input: &str,
+) -> Result<(), TestbedError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let start = || -> io::Result<std::process::Output> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        namespace.host(&mut command)?;
+        let mut child = command.spawn()?;
+        // A tool that ends early says why on stderr; the broken pipe would hide it.
+        let mut stdin = child.stdin.take().expect("piped");
+        let written = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        let output = child.wait_with_output()?;
+        if output.status.success() { written.map(|()| output) } else { Ok(output) }
+    };
+    let output =
+        { start }().map_err(|source| TestbedError::Tool { tool: name.clone(), place, source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(TestbedError::Refused { tool: name, place, message })
+}
+
+/// An error of `action` at `place`.
+pub(super) fn step(
+    action: &'static str,
+    place: &'static str,
+) -> impl FnOnce(io::Error) -> TestbedError {
+    move |source| TestbedError::Setup { action, place, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::skip_without_root;
+
+    #[test]
+    fn what_the_boxes_receive_is_work_for_the_other_processors() {
+        if skip_without_root() {
+            return;
+        }
+        let processors = Processors { emulator: 1, others: "00000001".into() };
+        let steering = |processors| {
+            let settings = Topology::build(1, processors).unwrap().settings().unwrap();
+            settings
+                .into_iter()
+                .find_map(|row| Some(row.split_once("rps_default_mask = ")?.1.into()))
+        };
+        let Some(nowhere) = steering(None) else {
+            eprintln!("skipped: this kernel has no {STEERING}");
+            return;
+        };
+        let mask = |text: String| u32::from_str_radix(&text.replace(',', ""), 16).unwrap();
+        assert_eq!((mask(nowhere), steering(Some(&processors)).map(mask)), (0, Some(1)));
+    }
+}

@@ -1,0 +1,280 @@
+//! Changes of the sites' devices during a run, and what is forged in a bundle's name.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::TestbedError;
+use super::namespace::Namespace;
+use super::topology::{PairSites, Site, Topology, ip, right_port, step};
+use crate::scenario::{Upset, UpsetKind};
+use forebay_host::clock;
+use forebay_host::offload::{self, Offload};
+use forebay_host::port::{Direction, PacketPort, Port};
+
+/// What [`UpsetKind::OffloadsOn`] switches on: what a veth can. Towards the link there is no checksum offload: the
+/// emulator is a wire, and would carry what a network card finishes as it is.
+const OFFLOADS: [(&str, Offload); 7] = [
+    ("lan", Offload::TxChecksum),
+    ("lan", Offload::Gso),
+    ("lan", Offload::Tso),
+    ("lan", Offload::Gro),
+    ("wan", Offload::Gso),
+    ("wan", Offload::Tso),
+    ("wan", Offload::Gro),
+];
+/// Bytes of a forged frame.
+const FORGED_BYTES: usize = 1000;
+/// How often forged frames are sent.
+const FORGED_EVERY: Duration = Duration::from_millis(1);
+
+/// Does what the upsets of a run say.
+pub(super) struct Upsets<'a> {
+    topology: &'a Topology,
+    /// By pair of sites, those in whose name something is or was forged.
+    forgers: Vec<(usize, Forger)>,
+}
+
+impl<'a> Upsets<'a> {
+    pub fn new(topology: &'a Topology) -> Self {
+        Self { topology, forgers: Vec::new() }
+    }
+
+    /// Does what `upset` says. A change that the kernel refuses, as it may while a box runs, is none:
+    /// that stands in the log.
+    pub fn apply(&mut self, upset: &Upset) -> Result<(), TestbedError> {
+        let sites = &self.topology.pairs[upset.pair];
+        match upset.kind {
+            UpsetKind::Forged(rate_bps) => return self.forge(upset.pair, rate_bps),
+            // The emulator does that by itself, as its specification says.
+            UpsetKind::Unseen(_) => return Ok(()),
+            UpsetKind::OffloadsOn | UpsetKind::OffloadsOff => {
+                return offloads(sites, upset.right, upset.kind == UpsetKind::OffloadsOn);
+            }
+            _ => {}
+        }
+        let (place, namespace) = box_of(sites, upset.right);
+        for line in lines(upset) {
+            match ip(place, namespace, &line) {
+                Err(TestbedError::Refused { message, .. }) => {
+                    tracing::warn!(place, line = line.trim_end(), message, "refused");
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn forge(&mut self, pair: usize, rate_bps: u64) -> Result<(), TestbedError> {
+        let known = self.forgers.iter().position(|(known, _)| *known == pair);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                self.forgers.push((pair, Forger::start(&self.topology.emulator, pair)?));
+                self.forgers.len() - 1
+            }
+        };
+        self.forgers[index].1.rate_bps.store(rate_bps, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn box_of(sites: &PairSites, right: bool) -> (&'static str, &Namespace) {
+    if right { ("right box", &sites.right_box) } else { ("left box", &sites.left_box) }
+}
+
+/// Lines for `ip -batch`, each a change by itself.
+fn lines(upset: &Upset) -> Vec<String> {
+    let site = if upset.right { Site::RightHosts } else { Site::LeftHosts };
+    let [first, second, third, _] = site.address(upset.pair).octets();
+    // Among the hosts of the site, and nobody's.
+    let address = Ipv4Addr::new(first, second, third, 77);
+    match upset.kind {
+        UpsetKind::Down => vec!["link set dev wan down\n".into()],
+        UpsetKind::Up => vec!["link set dev wan up\n".into()],
+        UpsetKind::LeaveBridge => vec!["link set dev wan nomaster\n".into()],
+        UpsetKind::JoinBridge => vec!["link set dev wan master br0\n".into()],
+        UpsetKind::Mtu(bytes) => {
+            ["lan", "wan"].map(|port| format!("link set dev {port} mtu {bytes}\n")).into()
+        }
+        UpsetKind::Address => vec![format!("address add {address}/32 dev br0\n")],
+        UpsetKind::NoAddress => vec![format!("address delete {address}/32 dev br0\n")],
+        UpsetKind::OffloadsOn
+        | UpsetKind::OffloadsOff
+        | UpsetKind::Unseen(_)
+        | UpsetKind::Forged(_) => Vec::new(),
+    }
+}
+
+fn offloads(sites: &PairSites, right: bool, on: bool) -> Result<(), TestbedError> {
+    let (place, namespace) = box_of(sites, right);
+    let switched = namespace.within(|| {
+        for (device, offload) in OFFLOADS {
+            let done = if on {
+                offload::enable(device, offload)
+            } else {
+                offload::disable(device, offload)
+            };
+            if let Err(error) = done {
+                tracing::warn!(place, %error, "refused");
+            }
+        }
+        Ok(())
+    });
+    switched.map_err(step("offloads", place))
+}
+
+/// A thread that sends frames to the box on the right in the name of the hosts on the left, past the
+/// link; it ends when this is dropped.
+struct Forger {
+    /// Bits per second of frames.
+    rate_bps: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Forger {
+    fn start(emulator: &Namespace, pair: usize) -> Result<Self, TestbedError> {
+        let device = right_port(pair);
+        let opened = emulator
+            .within(|| PacketPort::open(&device, Direction::Transmit).map_err(io::Error::other));
+        let mut port = opened.map_err(step("forge packets", "emulator"))?;
+        let (rate_bps, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (rate, over) = (rate_bps.clone(), is_over.clone());
+        let mut frame = forged_frame(pair);
+        let work = move || {
+            let (mut number, mut owed_bits) = (0_u16, 0.0);
+            let mut last = clock::now();
+            while !over.load(Ordering::Relaxed) {
+                thread::sleep(FORGED_EVERY);
+                let now = clock::now();
+                let elapsed_s = now.saturating_since(last).as_secs_f64();
+                last = now;
+                owed_bits += rate.load(Ordering::Relaxed) as f64 * elapsed_s;
+                while owed_bits >= (8 * FORGED_BYTES) as f64 {
+                    owed_bits -= (8 * FORGED_BYTES) as f64;
+                    number = number.wrapping_add(1);
+                    set_number(&mut frame, number);
+                    port.send(&frame);
+                }
+                let _ = port.flush();
+            }
+        };
+        let thread = thread::Builder::new().name("forger".into()).spawn(work);
+        let thread = thread.map_err(step("forge packets", "emulator"))?;
+        Ok(Self { rate_bps, is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Forger {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Bytes of the Ethernet header.
+const ETHERNET: usize = 14;
+/// Bytes of the IPv4 header.
+const IPV4: usize = 20;
+
+/// A UDP datagram from the left hosts to the discard port of the right ones, without a checksum of UDP.
+fn forged_frame(pair: usize) -> Vec<u8> {
+    let (from, to) = (Site::LeftHosts, Site::RightHosts);
+    let mut frame = Vec::with_capacity(FORGED_BYTES);
+    frame.extend(to.mac_bytes(pair));
+    frame.extend(from.mac_bytes(pair));
+    frame.extend([0x08, 0x00]);
+    let length = (FORGED_BYTES - ETHERNET) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(length.to_be_bytes());
+    // Identification, no fragment; 64 hops, UDP; the checksum is set with the number.
+    frame.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    frame.extend(from.address(pair).octets());
+    frame.extend(to.address(pair).octets());
+    frame.extend([0xc0, 0x00, 0, 9]);
+    frame.extend((length - IPV4 as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.resize(FORGED_BYTES, 0);
+    frame
+}
+
+/// Numbers the datagram, so that each is another packet, and finishes its IPv4 header.
+fn set_number(frame: &mut [u8], number: u16) {
+    let header = &mut frame[ETHERNET..ETHERNET + IPV4];
+    header[4..6].copy_from_slice(&number.to_be_bytes());
+    header[10..12].fill(0);
+    let words =
+        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::skip_without_root;
+
+    #[test]
+    fn a_forged_frame_is_a_whole_datagram_in_the_name_of_the_hosts() {
+        let mut frame = forged_frame(0);
+        set_number(&mut frame, 0x1234);
+        assert_eq!(frame.len(), FORGED_BYTES);
+        let header = &frame[ETHERNET..ETHERNET + IPV4];
+        assert_eq!(header[12..], [10, 1, 1, 1, 10, 1, 2, 1]);
+        // A header with its checksum sums up to all ones.
+        let words = header.chunks_exact(2).map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
+        let sum: u32 = words.sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+    }
+
+    #[test]
+    fn every_change_of_a_device_is_made_and_taken_back() {
+        if skip_without_root() {
+            return;
+        }
+        let topology = Topology::build(1, None).unwrap();
+        let mut upsets = Upsets::new(&topology);
+        let state = || {
+            let shown = topology.pairs[0].right_box.within(|| {
+                let mut command = std::process::Command::new("ip");
+                command.args(["-o", "address", "show"]);
+                let addresses = command.output()?.stdout;
+                let mut command = std::process::Command::new("ip");
+                command.args(["-o", "link", "show"]);
+                let links = command.output()?.stdout;
+                let offloads = ["lan", "wan"].map(|it| offload::active(it).unwrap_or_default());
+                let [addresses, links] =
+                    [addresses, links].map(|text| String::from_utf8_lossy(&text).into_owned());
+                Ok(format!("{addresses}{links}{offloads:?}"))
+            });
+            shown.unwrap()
+        };
+        let before = state();
+        for (there, back, sign) in [
+            (UpsetKind::Down, UpsetKind::Up, "<BROADCAST,MULTICAST>"),
+            (UpsetKind::Mtu(1400), UpsetKind::Mtu(1500), "mtu 1400"),
+            (UpsetKind::Address, UpsetKind::NoAddress, "10.1.2.77/32"),
+            (UpsetKind::OffloadsOn, UpsetKind::OffloadsOff, "Gso"),
+        ] {
+            let upset = |kind| Upset { at_ns: 0, pair: 0, right: true, kind };
+            upsets.apply(&upset(there)).unwrap();
+            assert!(state().contains(sign), "{there:?}: {}", state());
+            upsets.apply(&upset(back)).unwrap();
+            assert!(!state().contains(sign), "{back:?}: {}", state());
+        }
+        let upset = |kind| Upset { at_ns: 0, pair: 0, right: true, kind };
+        upsets.apply(&upset(UpsetKind::LeaveBridge)).unwrap();
+        let left = state();
+        assert_eq!(left.matches("master br0").count() + 1, before.matches("master br0").count());
+        upsets.apply(&upset(UpsetKind::JoinBridge)).unwrap();
+        assert_eq!(state().matches("master br0").count(), before.matches("master br0").count());
+    }
+}
