@@ -60,7 +60,8 @@ fn plans(list: &mut String) -> anyhow::Result<()> {
     for name in runnable_plans() {
         let plan = Plan::load(name, &[]).map_err(bad_plan)?;
         let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
-        writeln!(list, "{name}\n    {}\n    arms: {}", plan.title, arms.join(", "))?;
+        writeln!(list, "{name}\n    {}\n    {}", plan.title, plan.setup().map_err(bad_plan)?)?;
+        writeln!(list, "    seeds: {}\n    arms: {}", plan.seeds, arms.join(", "))?;
         if plan.cells.len() > 1 {
             writeln!(list, "    cells: {}", plan.cells.len())?;
         }

@@ -8,7 +8,7 @@ use forebay_lab::plan::experiment::{Flow, Platform};
 use forebay_lab::plan::{Plan as LabPlan, is_algorithm, schema};
 
 use super::print;
-use super::run::{bad_plan, parse_sets};
+use super::run::{bad_plan, note_replacements, parse_sets};
 
 /// Arguments of `forebay plan`.
 #[derive(clap::Args)]
@@ -42,6 +42,7 @@ impl Plan {
                 let runs = arms * cells * seeds;
                 let mut text =
                     format!("{name}: {arms} arms, {cells} cells, {seeds} seeds: {runs} runs\n");
+                writeln!(text, "{}", plan.setup().map_err(bad_plan)?)?;
                 for arm in &plan.arms {
                     let experiment =
                         plan.experiment(arm, &plan.cells[0], plan.seeds.first).map_err(bad_plan)?;
@@ -53,6 +54,7 @@ impl Plan {
                     }
                 }
                 print(&text)?;
+                note_replacements(&plan);
                 warn_of_names(&plan)?;
             }
             Action::Schema => drop(print(&schema::listing())?),
@@ -69,15 +71,13 @@ fn warn_of_names(plan: &LabPlan) -> anyhow::Result<()> {
     let Ok(available) = std::fs::read_to_string(available) else { return Ok(()) };
     let names: Vec<&str> = available.split_whitespace().collect();
     let mut warnings = BTreeSet::new();
-    for arm in &plan.arms {
-        for cell in &plan.cells {
-            let experiment = plan.experiment(arm, cell, plan.seeds.first).map_err(bad_plan)?;
-            let unknown = experiment.flows.iter().filter(|flow| is_unknown(flow, &names));
-            warnings.extend(unknown.map(|flow| {
-                let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());
-                format!("{at}: flow.{name}.cc = {cc}: this kernel has {}", names.join(", "))
-            }));
-        }
+    for experiment in plan.experiments() {
+        let flows = experiment.map_err(bad_plan)?.flows;
+        let unknown = flows.iter().filter(|flow| is_unknown(flow, &names));
+        warnings.extend(unknown.map(|flow| {
+            let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());
+            format!("{at}: flow.{name}.cc = {cc}: this kernel has {}", names.join(", "))
+        }));
     }
     for warning in warnings {
         eprintln!("warning: {warning}; `run` refuses others that it cannot load");

@@ -34,7 +34,8 @@ pub struct Run {
     /// Only these arms, in this order.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     arms: Vec<String>,
-    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint.
+    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint; what an arm or a
+    /// cell sets itself stays.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Runs at a time; more than 1 only with sim, an emulation needs the machine for itself.
@@ -65,6 +66,7 @@ impl Run {
             if !self.arms.is_empty() {
                 plan.select_arms(&self.arms).map_err(bad_plan)?;
             }
+            note_replacements(&plan);
             plans.push(plan);
         }
         let options = Options {
@@ -189,6 +191,13 @@ fn refuse_options(backend: &dyn Backend, options: &Options) -> anyhow::Result<()
 /// Reads the values of `--set`.
 pub fn parse_sets(sets: &[String]) -> anyhow::Result<Vec<Override>> {
     sets.iter().map(|set| Override::parse(set).map_err(bad_plan)).collect()
+}
+
+/// Says on stderr what `--set` replaces, and where it does not.
+pub fn note_replacements(plan: &Plan) {
+    for clause in plan.replacements() {
+        eprintln!("note: {}: {clause}", plan.name);
+    }
 }
 
 /// A plan that cannot be used ends the program with exit code 2.

@@ -80,6 +80,8 @@ fn the_schema_and_the_check_of_plans_need_no_root() {
     assert!(stdout_of(&["plan", "schema"]).contains("[[bottleneck.change]]"));
     let check = stdout_of(&["plan", "check", "bundler/main"]);
     assert!(check.contains("6 arms, 1 cells, 10 seeds: 60 runs"), "{check}");
+    let other = stdout_of(&["plan", "check", "bundler/main", "--set", "bottleneck.rate=48Mbit/s"]);
+    assert!(other.contains("rate 48Mbit/s, rtt 50ms") && !other.contains("96Mbit/s"), "{other}");
 }
 
 #[test]
@@ -294,6 +296,21 @@ fn a_simulated_run_is_the_same_however_many_go_at_a_time_and_is_not_repeated() {
     let fq = &documents[0].0["summary"][1];
     let spread = &fq["spread"]["slowdown_p50"];
     assert!(fq["arm"] == "fq" && spread["runs"] == 2 && spread["least"] != spread["greatest"]);
+}
+
+#[test]
+fn what_an_override_replaces_and_who_keeps_its_own_is_said_on_stderr_and_in_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = ["--seed", "1", "--set", "bottleneck.qdisc=codel"];
+    let (_, log) = simulate(folder.path(), &set);
+    let kept = "; arm fq keeps its own bottleneck.qdisc";
+    let start = "note: simulated: bottleneck.qdisc = codel in place of { kind = \"fifo\", limit";
+    assert!(log.contains(start) && log.contains(kept), "{log}");
+    let report = std::fs::read_to_string(folder.path().join("out/report.html")).unwrap();
+    assert!(report.contains("With bottleneck.qdisc = codel in place of") && report.contains(kept));
+    assert!(
+        report.contains("qdisc codel or sfq; flow.bulk: traffic greedy, cc newreno; flow.probe")
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod registry;
 mod resolve;
 pub mod schedule;
 pub mod schema;
+pub mod setup;
 mod tree;
 
 pub use error::PlanError;
@@ -44,7 +45,8 @@ pub struct Plan {
     pub cells: Vec<Cell>,
     source: Source,
     tree: Table,
-    sets: Vec<Override>,
+    /// The user's overrides, each with what the plan had there.
+    replacements: Vec<(Override, Option<Node>)>,
 }
 
 /// One side of a comparison.
@@ -80,6 +82,14 @@ impl Override {
         };
         Ok(Self { key: key.trim().into(), node: tree::parse_argument(value.trim())? })
     }
+
+    /// Whether both have the same key, or the key of one is a part of the other's value.
+    fn overlaps(&self, other: &Self) -> bool {
+        let within = |key: &str, whole: &str| {
+            key.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        within(&self.key, &other.key) || within(&other.key, &self.key)
+    }
 }
 
 /// A range of seeds, both ends included.
@@ -95,6 +105,16 @@ impl Seeds {
     /// Every seed of the range.
     pub fn iter(self) -> impl Iterator<Item = u64> + Clone {
         self.first..=self.last
+    }
+}
+
+impl std::fmt::Display for Seeds {
+    /// As plans have it: `1..3`, or `7` alone.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.first, self.last) {
+            (first, last) if first == last => write!(f, "{first}"),
+            (first, last) => write!(f, "{first}..{last}"),
+        }
     }
 }
 
@@ -119,8 +139,8 @@ impl std::str::FromStr for Seeds {
 
 impl Plan {
     /// Loads the plan called `reference` (a path, or a name under `./plans` or built in) with the
-    /// user's overrides, which win over those of arms and cells. Resolves every run once, so a plan
-    /// that loads can be run.
+    /// user's overrides. What an arm or a cell sets itself is part of what it is and stays. Resolves
+    /// every run once, so a plan that loads can be run.
     pub fn load(reference: &str, sets: &[Override]) -> Result<Self, PlanError> {
         Self::from_source(Source::plan(reference)?, sets)
     }
@@ -129,7 +149,11 @@ impl Plan {
     pub fn from_source(source: Source, sets: &[Override]) -> Result<Self, PlanError> {
         let mut tree = tree::parse_document(&source.text, &source.file)?;
         extend(&mut tree, &source)?;
-        apply_all(&mut tree, sets)?;
+        let mut replacements = Vec::new();
+        for set in sets {
+            let old = overrides::apply(&mut tree, &set.key, set.node.clone())?;
+            replacements.push((set.clone(), old));
+        }
         let reader = Reader::document(&tree, &schema::PLAN, &source.file)?;
         let name = reader.require("name", reader.name("name")?)?;
         let plan = Self {
@@ -140,15 +164,17 @@ impl Plan {
             cells: read_cells(&reader)?,
             name,
             source,
-            sets: sets.to_vec(),
+            replacements,
             tree: tree.clone(),
         };
-        for arm in &plan.arms {
-            for cell in &plan.cells {
-                plan.experiment(arm, cell, plan.seeds.first)?;
-            }
-        }
+        plan.experiments().try_for_each(|experiment| experiment.map(drop))?;
         Ok(plan)
+    }
+
+    /// The experiments of every arm in every cell with the first seed.
+    pub fn experiments(&self) -> impl Iterator<Item = Result<Experiment, PlanError>> {
+        let all = self.arms.iter().flat_map(|arm| self.cells.iter().map(move |cell| (arm, cell)));
+        all.map(|(arm, cell)| self.experiment(arm, cell, self.seeds.first))
     }
 
     /// The experiment of one arm in one cell with one seed.
@@ -156,7 +182,6 @@ impl Plan {
         let mut tree = self.tree.clone();
         apply_all(&mut tree, &cell.set)?;
         apply_all(&mut tree, &arm.set)?;
-        apply_all(&mut tree, &self.sets)?;
         let mut experiment = resolve::experiment(&tree, &self.source)?;
         experiment.plan.clone_from(&self.name);
         experiment.arm.clone_from(&arm.name);
@@ -190,7 +215,7 @@ impl Plan {
 }
 
 fn apply_all(tree: &mut Table, sets: &[Override]) -> Result<(), PlanError> {
-    sets.iter().try_for_each(|set| overrides::apply(tree, &set.key, set.node.clone()))
+    sets.iter().try_for_each(|set| overrides::apply(tree, &set.key, set.node.clone()).map(drop))
 }
 
 /// Takes from the plan named by `extends` every top-level key that `tree` lacks.
@@ -301,9 +326,8 @@ fn read_cells(plan: &Reader<'_>) -> Result<Vec<Cell>, PlanError> {
             .iter()
             .flat_map(|cell| values.iter().map(move |value| (cell, value)))
             .map(|(cell, value)| {
-                let text = value.value.to_string();
                 let gap = if cell.name.is_empty() { "" } else { " " };
-                let name = format!("{}{gap}{short}={}", cell.name, text.trim_matches('"'));
+                let name = format!("{}{gap}{short}={}", cell.name, value.value.plain());
                 let mut set = cell.set.clone();
                 set.push(Override { key: axis.key.clone(), node: value.clone() });
                 Cell { name, set }

@@ -6,9 +6,10 @@
 use super::error::PlanError;
 use super::tree::{Node, Origin, Table, Value, element_name, join};
 
-/// Replaces the value of `key` in `root` by `node`. Missing tables on the way are made, so a typing
-/// error surfaces as an unknown key when the plan is read, with the override's own line.
-pub fn apply(root: &mut Table, key: &str, node: Node) -> Result<(), PlanError> {
+/// Replaces the value of `key` in `root` by `node` and gives the one that was there. Missing tables on
+/// the way are made, so a typing error surfaces as an unknown key when the plan is read, with the
+/// override's own line.
+pub fn apply(root: &mut Table, key: &str, node: Node) -> Result<Option<Node>, PlanError> {
     let segments: Vec<&str> = key.split('.').collect();
     if segments.iter().any(|segment| segment.is_empty()) {
         let allowed = "a dotted key such as bottleneck.rate or bundle.a.cc";
@@ -27,8 +28,7 @@ pub fn apply(root: &mut Table, key: &str, node: Node) -> Result<(), PlanError> {
                 let element = element(entry, name, &path, &node.origin)?;
                 path = join(&path, name);
                 if way.peek().is_none() && std::ptr::eq(name, last) {
-                    *element = node;
-                    return Ok(());
+                    return Ok(Some(std::mem::replace(element, node)));
                 }
                 element
             }
@@ -36,8 +36,7 @@ pub fn apply(root: &mut Table, key: &str, node: Node) -> Result<(), PlanError> {
         };
         table = as_table(target, &path, &node.origin)?;
     }
-    table.insert(last.to_string(), node);
-    Ok(())
+    Ok(table.insert(last.to_string(), node))
 }
 
 fn empty_table(origin: &Origin) -> Node {

@@ -72,7 +72,12 @@ pub static PLAN: Section = Section {
     keys: &[
         key("name", NAME, "", "names the results"),
         key("title", "a text", "the name", "heading in the report"),
-        key("description", "a text", "none", "what the experiment shows, in plain words"),
+        key(
+            "description",
+            "a text",
+            "none",
+            "what the experiment shows, in plain words; values are shown beside it",
+        ),
         key(
             "extends",
             "the path of another plan, relative to this one",
@@ -555,7 +560,8 @@ pub fn listing() -> String {
     let mut out = String::from(
         "# Plans are TOML. Quantities have a unit (\"96Mbit/s\", \"50ms\", \"1200p\", \"15KB\").\n\
          # A bare number for a quantity and an unknown key are errors.\n\
-         # Overrides (--set, arms, cells) name keys by dots, elements of lists by their name:\n\
+         # Overrides (--set, arms, cells) name keys by dots, elements of lists by their name; --set\n\
+         # replaces what the plan has, and not what an arm or a cell sets itself:\n\
          #   --set bottleneck.rate=48Mbit/s  --set bundle.a.cc=setpoint  --set flow.web.count=4\n",
     );
     for section in SECTIONS {

@@ -170,13 +170,7 @@ pub fn flatten(table: &Table) -> BTreeMap<String, String> {
                     visit(node, &join(path, &element_name(node, place)), leaves);
                 }
             }
-            value => {
-                let text = match value {
-                    Value::Text(text) => text.clone(),
-                    other => other.to_string(),
-                };
-                leaves.insert(path.to_string(), text);
-            }
+            value => drop(leaves.insert(path.to_string(), value.plain())),
         }
     }
     let mut leaves = BTreeMap::new();
@@ -184,6 +178,16 @@ pub fn flatten(table: &Table) -> BTreeMap<String, String> {
         visit(node, key, &mut leaves);
     }
     leaves
+}
+
+impl Value {
+    /// A text as it is, without quotes; another value as in TOML.
+    pub fn plain(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Value {

@@ -6,6 +6,7 @@ use super::page::{Block, Page, Section};
 use super::{back_ends, newest_runs, tables, timeline};
 use crate::metrics::requests::{CLASSES, class};
 use crate::output::side;
+use crate::plan::setup::setup;
 use crate::report::figure::{Axis, Series, curves, thinned};
 use crate::report::page::Figure;
 use crate::store::{Run, Store, StoreError};
@@ -162,7 +163,9 @@ impl<'a> PlanResults<'a> {
             true => what.to_string(),
             false => format!("{} \u{2013} {}", self.title, what.to_lowercase()),
         };
-        let mut blocks = vec![Block::Text(self.description.clone())];
+        let parameters: Vec<_> = self.runs.iter().map(|run| &run.parameters).collect();
+        let setup = format!("Set-up: {}.", setup(&parameters));
+        let mut blocks = vec![Block::Text(self.description.clone()), Block::Text(setup)];
         blocks.push(tables::arms(self));
         blocks.push(tables::overview(self));
         blocks.extend(back_ends::spread(self));

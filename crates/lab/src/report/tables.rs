@@ -7,6 +7,7 @@ use super::page::{Block, Table};
 use crate::metrics::statistics::mean;
 use crate::metrics::{LIMITS, Metrics};
 use crate::output::{cell, number, table};
+use crate::plan::setup::boxes;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{ArmSummary, STATUS_QUO};
 
@@ -16,10 +17,15 @@ pub fn block(columns: &[&str], rows: Vec<Vec<String>>, caption: &str) -> Block {
     Block::Table(Table { columns, rows, caption: caption.into() })
 }
 
-/// The arms in plain words.
+/// The arms in plain words, and the boxes that they have.
 pub fn arms(plan: &PlanResults<'_>) -> Block {
-    let row = |(name, summary): &(String, String)| vec![name.clone(), summary.clone()];
-    block(&["arm", "what it is"], plan.arms.iter().map(row).collect(), "What is compared.")
+    let row = |(name, summary): &(String, String)| {
+        let runs = plan.runs.iter().filter(|run| run.key.arm == *name);
+        let boxes = boxes(&runs.map(|run| &run.parameters).collect::<Vec<_>>());
+        vec![name.clone(), summary.clone(), boxes]
+    };
+    let columns = ["arm", "what it is", "its boxes"];
+    block(&columns, plan.arms.iter().map(row).collect(), "What is compared.")
 }
 
 /// The summary table; one row an arm and cell.

@@ -8,8 +8,8 @@ use super::page::{Block, Figure, Page, Section};
 use super::*;
 use crate::metrics::testing::{invented_rows, invented_run};
 use crate::metrics::{Transition, evaluate};
-use crate::plan::Plan;
 use crate::plan::library::Source;
+use crate::plan::{Override, Plan};
 use crate::store::{NewRun, RunKey};
 
 /// What a browser says of a file.
@@ -110,7 +110,8 @@ fn store(folder: &Path, backends: &[&str]) -> Store {
         ]
     "#;
     let source = Source { file: "p".into(), folder: None, text: text.into() };
-    store.put_plan(&Plan::from_source(source, &[]).unwrap()).unwrap();
+    let set = Override::parse("bottleneck.rate=48Mbit/s").unwrap();
+    store.put_plan(&Plan::from_source(source, &[set]).unwrap()).unwrap();
     let arms = [("status_quo", 2.0), ("copa_sfq", 1.2)];
     for (backend, (arm, slowdown)) in backends.iter().flat_map(|it| arms.map(|arm| (it, arm))) {
         // Back ends agree within a tenth.
@@ -162,6 +163,9 @@ fn a_report_shows_everything_a_reader_asks_for() {
     assert!(html.len() <= BYTES_MAX);
     for expected in [
         "4 valid runs of 4",
+        "With bottleneck.rate = 48Mbit/s in place of 96Mbit/s.",
+        "Set-up: bottleneck: rate ",
+        "bundle.a: cc ",
         "small requests, up to 10KB",
         "large requests, above that",
         "at the bottleneck",

@@ -2,7 +2,7 @@
 CREATE TABLE plans (
     name TEXT PRIMARY KEY,
     title TEXT NOT NULL,
-    description TEXT NOT NULL,
+    description TEXT NOT NULL,    -- with what the user's overrides replace
     arms TEXT NOT NULL            -- JSON: [[name, summary], ..] in the plan's order
 ) STRICT;
 

@@ -59,11 +59,14 @@ pub struct NewRun<'a> {
 impl Store {
     /// Remembers what a plan says of itself, for reports.
     pub fn put_plan(&mut self, plan: &Plan) -> Result<(), StoreError> {
+        let with = plan.replacements().into_iter().map(|clause| format!("With {clause}."));
+        let description: Vec<String> =
+            std::iter::once(plan.description.clone()).chain(with).collect();
         let arms: Vec<[&str; 2]> =
             plan.arms.iter().map(|arm| [arm.name.as_str(), arm.summary.as_str()]).collect();
         self.connection.execute(
             "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
-            params![plan.name, plan.title, plan.description, json!(arms).to_string()],
+            params![plan.name, plan.title, description.join(" "), json!(arms).to_string()],
         )?;
         Ok(())
     }
