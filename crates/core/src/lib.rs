@@ -2,7 +2,8 @@
 //!
 //! Nothing in this crate reads a clock, does I/O or draws randomness of its own: time, bytes and
 //! seeds come in as arguments, so the sendbox daemon, the link emulator and the simulator run the
-//! very same code, and a run can be repeated bit for bit.
+//! very same code, and a run can be repeated bit for bit. Numbers leave as plain values (decisions,
+//! counters, epochs); there is no recorder.
 #![cfg_attr(not(any(test, feature = "testing")), no_std)]
 #![forbid(unsafe_code)]
 

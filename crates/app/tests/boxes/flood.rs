@@ -10,7 +10,7 @@ use crate::{SECOND, bundle, run, scenario};
 const MESSAGES: u64 = 200_000;
 /// The start's own overshoot is over by then.
 const BEGINS_NS: u64 = 10 * SECOND;
-/// Reports leave as at most so many datagrams a second (`docs/architecture.md`).
+/// Reports leave as at most so many datagrams a second (`core::bundle::receivebox`).
 const REPORTS_PER_SECOND: u64 = 200;
 /// The time before the flood that it is compared with.
 const CALM_NS: u64 = 2 * SECOND;

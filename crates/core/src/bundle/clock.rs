@@ -13,6 +13,10 @@
 //! below them ([Moon, Skelly and Towsley](https://doi.org/10.1109/INFCOM.1999.749287)), over half a second
 //! to ten: the shorter, the plainer it has to be. A **step** is a level that both leave from one stretch to
 //! the next; steps in a row are a slew. Without either nothing is corrected at all.
+//!
+//! A law fills what a slow clock seems to empty, and the queue hides the drift. Where that may be so nine tenths of
+//! the usual rate leave until there is no queue, for a second at most (a doubt). No composed round trip is shorter
+//! than the least one on the sendbox's own clock but for the lateness of reports, and the base follows it.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -36,7 +40,7 @@ const FLOOR_MEMORY_S: f64 = 30.0;
 /// Stretches that drift is looked for in, and by how much both ways must have moved in them (seconds).
 const WINDOWS: [(usize, f64); 5] =
     [(4, 10e-3), (8, 1.2e-3), (16, 0.6e-3), (32, 0.3e-3), (STRETCHES_MAX, 0.3e-3)];
-/// The same over how far the stretches are above the line on average: what noise moves is less.
+/// Least movement over how far the stretches are above the line on average: what noise moves is less.
 const PLAIN: f64 = 3.0;
 const STRAIGHT: f64 = 10.0;
 const STRAIGHT_FORTH: f64 = 7.0;
@@ -118,9 +122,9 @@ pub struct Corrected {
 /// What is found out about a clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Finding {
-    /// It is ahead by so many seconds more than was known: what was corrected just before is too late.
+    /// The clock is ahead by so many seconds more than was known; corrections just before came too late.
     Ahead(f64),
-    /// It was put on or back, or its drift is another: only ways back since then count.
+    /// The clock was put on or back, or drifts otherwise: only ways back since then count.
     Anew,
     /// The way back changes as if the clock drifted, and the way forth, where a queue may hide it, does not.
     Doubt,

@@ -82,7 +82,7 @@ pub struct Epoch {
     pub identity: u64,
     /// Identity of the boundary from which `delivery_rate` is counted.
     pub previous_identity: Option<u64>,
-    /// Departure.
+    /// When the boundary left.
     pub sent_at: Timestamp,
     /// Composed round-trip time.
     pub rtt: Duration,

@@ -24,7 +24,7 @@ pub struct Decision {
     pub bottleneck_rate: Option<Rate>,
     /// `measuring`, `shaping`, `app_limited`, `draining`, `silent`, ...
     pub state: &'static str,
-    /// Why.
+    /// Why the state is that one, in words.
     pub reason: &'static str,
 }
 

@@ -57,7 +57,7 @@ const RETURNS_MIN: u64 = 32;
 /// be late.
 const LATE_REPORTS: u32 = 1024;
 const LATE_SHARE: f64 = 0.1;
-/// The same where nothing is known against the clock: stamps that are late seem to be early reports.
+/// Part of the mean lateness where nothing is known against the clock: late stamps seem to be early reports.
 const LATE_SHARE_QUIET: f64 = 1.5;
 const LATE_MIN_S: f64 = 0.25e-3;
 

@@ -133,7 +133,7 @@ pub enum KeyError {
         /// Characters on it.
         found: usize,
     },
-    /// As long as a key, but with other characters.
+    /// A line is as long as a key, but has other characters.
     #[error("line {line}: a key is 64 hexadecimal digits and nothing else")]
     NotHex {
         /// Line, from 1.

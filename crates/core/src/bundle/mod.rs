@@ -94,7 +94,7 @@ pub struct Departures {
     pub at: Timestamp,
     /// Packets since the start.
     pub packets: u64,
-    /// Their bytes, padding left out as at the receivebox ([`unpadded_len`](crate::packet::unpadded_len)).
+    /// Bytes of these packets, padding left out as at the receivebox ([`unpadded_len`](crate::packet::unpadded_len)).
     pub bytes: ByteCount,
     /// What tells the last packet from others, if it is a boundary.
     pub boundary: Option<BoundaryMark>,
@@ -103,9 +103,9 @@ pub struct Departures {
 /// What tells a boundary packet from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundaryMark {
-    /// Its keyed sampling hash.
+    /// Keyed sampling hash of the packet.
     pub hash: u64,
-    /// What the host knows it by; comes back in [`Epoch`](control::Epoch).
+    /// What the host knows the packet by; comes back in [`Epoch`](control::Epoch).
     pub identity: u64,
 }
 

@@ -85,7 +85,7 @@ struct Arrival {
 }
 
 impl Arrival {
-    /// It left before `other`, which was received before it, and took longer.
+    /// Whether this boundary left before `other`, was received after it, and took longer.
     fn is_late_behind(&self, other: &Self) -> bool {
         let waited = self.received_at.checked_since(other.received_at);
         let later = other.sent_at.checked_since(self.sent_at);
@@ -99,7 +99,7 @@ impl Arrival {
 enum Phase {
     #[default]
     Balanced,
-    /// And since when the share has been that of balanced ones again.
+    /// Shaping is off; `calm_since` is when the share became that of balanced paths again.
     Imbalanced { calm_since: Option<Timestamp> },
 }
 
@@ -108,9 +108,9 @@ enum Phase {
 pub struct Order {
     /// In the order of arrival at the receivebox.
     window: VecDeque<Arrival>,
-    /// Of those that are not remembered any more, the one that left last.
+    /// The boundary that left last of those that are not remembered any more.
     newest: Option<Arrival>,
-    /// Those that are not remembered any more, and those that were when it was last judged.
+    /// Boundaries that are not remembered any more, and those that were at the last judgement.
     past: Tally,
     recent: Tally,
     judged_at: Timestamp,

@@ -16,17 +16,17 @@ pub const KEYS_DIFFER: &str = "the peer's messages do not verify: do the keys di
 /// News of the peer, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEvent {
-    /// It is there.
+    /// The peer is there.
     Alive,
-    /// It is another process than before.
+    /// The peer is another process than before.
     Restarted,
-    /// It says that it stops.
+    /// The peer says that it stops.
     Stopping,
-    /// Nothing was heard of it for too long.
+    /// Nothing was heard of the peer for too long.
     Silent,
-    /// What claims to be of it does not verify, and nothing else is heard.
+    /// Messages that claim to be of the peer do not verify, and nothing else is heard.
     Unverified,
-    /// It takes other packets for the bundle's than this box, does no more, or others than before.
+    /// The peer takes other packets for the bundle's than this box, no longer does, or takes others than before.
     Scope,
 }
 

@@ -1,9 +1,9 @@
 //! The receivebox of one bundle: boundary packets seen come in, reports go out.
 //!
 //! It sees what the kernel sampler hands up and touches no traffic. Reports leave at once as long
-//! as the budget lets them; beyond it they wait and share datagrams, and are only lost when the
-//! queue for them is full. A report that waited does no harm to the sendbox's estimates: it
-//! carries the packet's own time of arrival.
+//! as the budget lets them (200 datagrams a second, 1 % of the bundle's bytes); beyond it they wait
+//! and share datagrams, and are only lost when the queue for them is full. A report that waited does
+//! no harm to the sendbox's estimates: it carries the packet's own time of arrival.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -56,7 +56,7 @@ pub struct Seen {
 pub struct Counters {
     /// Boundaries reported.
     pub reports: u64,
-    /// Datagrams they left in.
+    /// Datagrams that reports left in.
     pub report_datagrams: u64,
     /// Bytes of all messages, headers included.
     pub message_bytes: ByteCount,

@@ -42,13 +42,13 @@ pub const MAX_NAMED: usize = 4;
 /// Which packets a box takes for the bundle's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Destinations.
+    /// Prefixes of destinations.
     pub(super) to: AddressSet,
-    /// Of these, addresses of boxes that are left out.
+    /// Addresses of boxes among the destinations that are left out.
     pub(super) left_out: AddressSet,
-    /// Sources; none: any.
+    /// Prefixes of sources; none: any source.
     pub(super) from: AddressSet,
-    /// Of these, addresses of a sendbox: what it sends itself does not pass its LAN port.
+    /// Addresses of a sendbox among the sources: packets of its own do not pass its LAN port.
     pub(super) own: AddressSet,
 }
 
@@ -67,7 +67,7 @@ impl Scope {
         Self { left_out: left_out.within(&to), to, from, own }
     }
 
-    /// Destinations that it takes.
+    /// Destinations that the box takes.
     pub(super) fn taken(&self) -> AddressSet {
         self.to.without(&self.left_out)
     }
@@ -76,9 +76,9 @@ impl Scope {
 /// Which end of a packet is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its source: the key `from`.
+    /// Source of the packet: the key `from`.
     Source,
-    /// Its destination: the key `to`.
+    /// Destination of the packet: the key `to`.
     Destination,
 }
 
@@ -176,7 +176,7 @@ pub struct Exchange {
     sent_at: Option<Timestamp>,
     wait: Duration,
     next: Timestamp,
-    /// As of the last time when both scopes were known.
+    /// What differed the last time that both scopes were known.
     differences: Vec<Difference>,
 }
 

@@ -20,18 +20,18 @@ pub const MAX_PREFIXES: usize = 1 << 16;
 /// Prefixes that make no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// The same prefix twice.
+    /// A prefix was given twice.
     #[error("prefix {0} is given twice; each prefix belongs to one bundle")]
     Duplicate(IpNet),
     /// A prefix with bits set behind its length, most likely a mistyped length.
     #[error("prefix {prefix} has bits set behind its length; meant is perhaps {truncated}")]
     HostBits {
-        /// As given.
+        /// The prefix as given.
         prefix: IpNet,
-        /// Without those bits.
+        /// The prefix without those bits.
         truncated: IpNet,
     },
-    /// More than [`MAX_PREFIXES`].
+    /// There are more prefixes than [`MAX_PREFIXES`].
     #[error("{0} prefixes; at most 65536 are allowed")]
     TooMany(usize),
 }

@@ -16,8 +16,12 @@
 //! the lower rate takes away first, behind the others of a strict priority, or a policer's: no rate is right
 //! for that, and control is given up.
 //!
-//! What is found to be unseen counts as arrived with what is seen. An estimate that is too high hides
-//! loss and nothing else, for arrival rates rest on when boundaries arrive; so it falls slowly.
+//! Until the test the rate is held where it was, unless a queue explains the loss, and is never lowered for loss
+//! below what has arrived within 5 s. A share that changes again and again, a share that cannot be tested, and loss
+//! that congestion was found to explain but that stays where the path has carried more leave the bundle unshaped.
+//!
+//! What is found to be unseen counts as arrived with what is seen, and leaves no trace in the law. An estimate that
+//! is too high hides loss and nothing else, for arrival rates rest on when boundaries arrive; so it falls slowly.
 
 use crate::cc::estimators::SlidingMax;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -36,7 +40,7 @@ const ROUNDS: usize = 3;
 /// away. So pulses add up, too.
 const EVIDENCE: f64 = 4.0;
 const EVIDENCE_DECAY: f64 = 0.5;
-/// The same while no rate is enforced: what a slow start overshoots by is lost in fewer rounds.
+/// Evidence needed while no rate is enforced: what a slow start overshoots by is lost in fewer rounds.
 const EVIDENCE_UNSHAPED: f64 = 8.0;
 /// Rate of the test over what the path would carry if it were congested, and over the rate before.
 const TEST_SHARE: f64 = 0.8;
@@ -73,7 +77,7 @@ const CALM_TIME: Duration = Duration::from_secs(60);
 /// which control is given up.
 const UNSTEADY_FINDINGS: u32 = 3;
 const UNSTEADY_TIME: Duration = Duration::from_secs(30);
-/// The same beyond what chance makes of it.
+/// Standard deviations of chance that an excess must be above.
 const CHANCE_DEVIATIONS: f64 = 3.0;
 /// How much of the difference to what it shows a round takes over.
 const GAIN: f64 = 0.05;
@@ -151,11 +155,11 @@ impl Stretch {
 /// What a test shows of what was missing before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finding {
-    /// It is missing still.
+    /// The share is missing still.
     Unseen,
-    /// It is back, and there was a queue.
+    /// The share is back, and there was a queue.
     Congestion,
-    /// It is back, and there was no queue.
+    /// The share is back, and there was no queue.
     Unexplained,
 }
 

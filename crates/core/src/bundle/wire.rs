@@ -9,7 +9,7 @@
 //! | 8..16 | session of the sender: a random number drawn at its start |
 //! | 16..24 | sequence number in the session, from 1 |
 //! | 24..n | payload |
-//! | n..n+16 | tag over everything before it ([`MessageKey`](super::keys::MessageKey)) |
+//! | n..n+16 | tag over everything before it ([`MessageKey`]) |
 //!
 //! | type | direction | payload |
 //! |---|---|---|
@@ -190,11 +190,11 @@ pub enum Reject {
     Oversized,
     /// Not a message of this protocol.
     NotOurs,
-    /// Of another version.
+    /// The version is another.
     Version,
-    /// About a bundle that is not configured.
+    /// The message is about a bundle that is not configured.
     UnknownBundle,
-    /// Of an unknown type.
+    /// The type is unknown.
     UnknownType,
     /// The tag is wrong under every valid key.
     Forged,
@@ -203,9 +203,9 @@ pub enum Reject {
     /// Authentic, but of a session that has not answered a fresh nonce: old, or the peer restarted
     /// and is being asked.
     UnknownSession,
-    /// Answers a nonce that is not open.
+    /// The message answers a nonce that is not open.
     StaleNonce,
-    /// Its sequence number was used, or is older than the window.
+    /// The sequence number was used, or is older than the window.
     Replayed,
     /// An authentic challenge of an unknown session beyond the rate of replies.
     Limited,
@@ -252,7 +252,7 @@ impl Reject {
 pub struct RejectCounts([u64; Reject::ALL.len()]);
 
 impl RejectCounts {
-    /// Counts one.
+    /// Counts a datagram that was rejected.
     pub fn count(&mut self, reject: Reject) {
         self.0[reject as usize] += 1;
     }

@@ -28,9 +28,9 @@
 //! small enough to empty the queue tells whether the base still holds; see [`super::drain`]. One of
 //! another bundle refills what a shallow drain takes from a common queue: some go below the base.
 //!
-//! **Others.** A queue that stands in spite of the window is doubted ([`doubting`]), and if it stays, or what is
-//! delivered declines as where a flow outside takes ever more ([`others`]), an aggregate gives its limits up and
-//! competes until a test shows that the others have left ([`competing`]). A single flow keeps to its window
+//! **Others.** A queue that stands in spite of the window is doubted (`doubting`), and if it stays, or what is
+//! delivered declines as where a flow outside takes ever more (`others`), an aggregate gives its limits up and
+//! competes until a test shows that the others have left (`competing`). A single flow keeps to its window
 //! and drains instead, and so does an aggregate whose limits nobody enforces.
 //!
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
@@ -86,7 +86,7 @@ pub trait DelayLaw: Send {
 pub struct Window {
     /// Window in force (bytes).
     pub bytes: f64,
-    /// It may grow up to this (bytes).
+    /// What the window may grow to (bytes).
     pub growth_limit_bytes: f64,
     /// What the path carries in a base, no queue included (bytes).
     pub content_bytes: f64,

@@ -16,6 +16,9 @@
 //!              window; both: ssthresh = max(ssthresh, 3/4 cwnd)                    (RFC 2861, 3)
 //! tripwire     asks for a report at once; a decision sets it again
 //! ```
+//! A host that is asked rarely executes a law between decisions. A sendbox decides at each report and every 5 ms,
+//! a simulated sender at each acknowledgement: neither needs a law, and neither asks for one.
+//!
 //! A law grows the window only where the acknowledgement advances, the window was filled and no
 //! recovery is under way. A host counts in segments, as TCP stacks do: [`Terms`] is a [`Law`] so
 //! counted, with fractions in 1/1024. All in integers. Ranges: windows up to [`SEGMENTS_MAX`],

@@ -75,7 +75,7 @@ impl OverflowWatch {
         is_new
     }
 
-    /// An overflow was seen within [`OVERFLOW_HOLDS_S`].
+    /// An overflow was seen within `OVERFLOW_HOLDS_S`.
     pub fn is_recent(&self, now_s: f64) -> bool {
         self.count > 0 && now_s - self.last_s < OVERFLOW_HOLDS_S
     }

@@ -1,5 +1,9 @@
 //! What the devices of a box must be like: one list, asked at the start, by `forebay doctor`, and by the
 //! [`observer`](super::observer) while a box runs.
+//!
+//! What a sendbox takes meets nothing that stands on the bridge's way, so filters and qdiscs there are refused,
+//! never replaced. Where a condition ceases to hold while a box runs, a sendbox hands the traffic back, and a
+//! receivebox reports nothing, so that its sendbox stops shaping. Both go on once the condition holds again.
 
 use std::io;
 use std::thread;

@@ -1,4 +1,8 @@
 //! When reports are missing, and when control is given up for want of them.
+//!
+//! Missing reports freeze the rate at no more than what the path has carried. A peer that lives but reports
+//! nothing of enough boundaries for long enough, or only of packets that cannot be told apart, is as good as
+//! silent: the bundle is unshaped.
 
 use super::Control;
 use crate::bundle::boundary::Mismatch;
@@ -23,7 +27,7 @@ const CHANGED: &str =
 /// hash then is another one. Far above what a queue adds while packets leave.
 const REPORT_AGE_MIN: Duration = Duration::from_millis(500);
 const REPORT_AGE_LOOPS: u32 = 4;
-/// The same before the first round trip is known, which may be that of a satellite.
+/// Age of a boundary before the first round trip is known, which may be that of a satellite.
 const REPORT_AGE_UNKNOWN: Duration = Duration::from_secs(3);
 
 /// The boundaries that left since the last match and should have been reported.

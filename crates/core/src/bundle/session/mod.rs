@@ -86,9 +86,9 @@ pub enum Event {
 struct Peer {
     id: u64,
     window: ReplayWindow,
-    /// Highest sequence number of a keepalive or notice: what it says, older ones must not undo.
+    /// Highest sequence number of a keepalive or notice: older messages must not undo what that one says.
     newest_state: u64,
-    /// Likewise of a scope.
+    /// Highest sequence number of a scope.
     newest_scope: u64,
 }
 
@@ -132,7 +132,7 @@ pub struct Session {
     next_stranger: Timestamp,
     responses: VecDeque<Response>,
     keepalive: Keepalive,
-    /// It says farewell, and has not been sent yet.
+    /// A keepalive that says farewell has not been sent yet.
     is_farewell_due: bool,
     next_keepalive: Timestamp,
     heard_at: Option<Timestamp>,

@@ -35,7 +35,7 @@ use crate::cc::estimators::Path;
 /// Rate of the release of what waits here over the bottleneck's, and for how long at most (seconds).
 const RELEASE_SHARE: f64 = 0.5;
 const RELEASE_S: f64 = 2.0;
-/// The same after a test, over what was delivered before it.
+/// Rate of the release after a test, over what was delivered before the test.
 const RETURN_SHARE: f64 = 1.5;
 /// Least time of competing (seconds), its growth where others were found again soon after they had left, and
 /// how soon that is.
@@ -45,18 +45,19 @@ const HOLD_MAX_S: f64 = 8.0;
 const AGAIN_S: f64 = 20.0;
 /// Time before the first test (seconds).
 const FIRST_TEST_S: f64 = 1.0;
-/// Later ones begin at whole multiples of a time of the day: bundles that hold each other in competition, though nobody else
-/// is left, then test together. That of tests where hardly anybody else is left, and how often it doubles (seconds).
+/// Later tests begin at whole multiples of a time of the day: bundles that hold each other in competition, though
+/// nobody else is left, then test together. That time where hardly anybody else is left (seconds), and how often it
+/// doubles.
 const SOON_S: f64 = 1.25;
 const SOON_DOUBLINGS: u32 = 2;
-/// That of the others.
+/// That time for all other tests (seconds), and how often it doubles.
 const NEXT_TEST_S: f64 = 2.5;
 const NEXT_TEST_DOUBLINGS: u32 = 2;
-/// The same where less than this share of mu is delivered: each test costs much beside many others, and when they
-/// leave what is delivered shows it.
+/// How often the time doubles where less than this share of mu is delivered: each test costs much beside many
+/// others, and when they leave what is delivered shows it.
 const SMALL_SHARE: f64 = 0.42;
 const SMALL_DOUBLINGS: u32 = 3;
-/// What is delivered over the same at the last test, from which on a test is due at once.
+/// What is delivered over what was delivered at the last test, from which on a test is due at once.
 const MORE: f64 = 1.3;
 /// What is delivered over mu, from which on there is hardly anybody else.
 const NEARLY_ALL: f64 = 0.9;
@@ -71,21 +72,21 @@ const TEST_SHARE: f64 = 0.85;
 const TEST_ROUND_TRIPS: f64 = 1.5;
 const TEST_QUEUE_S: f64 = 4e-3;
 const TEST_QUEUE_SHARE: f64 = 0.15;
-/// U beyond which others answer: error of what was delivered before, and share of what is withheld ...
+/// U beyond which others answer: error of what was delivered before, and share of what is withheld.
 const ERROR_S: f64 = 8e-3;
 const ERROR_SHARE: f64 = 0.05;
 const ERROR_DRIFT: f64 = 0.01;
 const ANSWER_SHARE: f64 = 0.4;
-/// ... or what a few others can answer with, over what they get.
+/// No more U is asked for than a few others can answer with: this share of what they get.
 const OTHERS_SHARE: f64 = 0.3;
 /// A thorough test falls to this share within some time (seconds).
 const THOROUGH_SHARE: f64 = 0.4;
 const THOROUGH_FALL_S: f64 = 1.0;
 /// By the time in which the bottleneck sends so many packets, this much of the queue has to be gone: requests that had
-/// piled up get done ...
+/// piled up get done.
 const PILE_PACKETS: f64 = 5500.0;
 const PILE_GONE: f64 = 0.6;
-/// ... and the rest within so long after (seconds, and bases).
+/// Time after that in which the rest of the queue has to go (seconds, and bases).
 const THOROUGH_S: f64 = 1.3;
 const THOROUGH_BASES: f64 = 4.0;
 /// How many tests others have answered before it, how long the last one is past (seconds), and the share of mu that
@@ -101,9 +102,9 @@ const PATIENCE_DRAINS: f64 = 1.5;
 const SHALLOW_BASES: f64 = 0.4;
 /// Rate after a test that the others have not answered, over what was delivered before.
 const LEAVE_SHARE: f64 = 0.9;
-/// The same while it is confirmed that they have left, after a thorough test.
+/// Rate while it is confirmed that the others have left, after a thorough test, over what was delivered before.
 const CONFIRM_SHARE: f64 = 0.6;
-/// How long that takes (seconds, and bases), and the age of a queue that others make meanwhile.
+/// How long a confirmation takes (seconds, and bases), and the age of a queue that others make meanwhile.
 const CONFIRM_S: f64 = 2.0;
 const CONFIRM_BASES: f64 = 4.0;
 const CONFIRM_AGE_S: f64 = 0.8;
@@ -118,7 +119,7 @@ pub(super) struct Competing {
     /// No test and no end before.
     hold_until_s: f64,
     next_test_s: f64,
-    /// The same where hardly anybody else is left.
+    /// When the next test is due where hardly anybody else is left.
     next_soon_s: f64,
     /// Tests that others have answered, and those that high rates alone have caused.
     tests: u32,
@@ -196,7 +197,7 @@ impl Confirmation {
     }
 }
 
-/// How it ends.
+/// How a test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     /// The queue is gone.

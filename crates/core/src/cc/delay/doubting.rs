@@ -7,7 +7,7 @@
 //! the queue goes                           it was ours, or of traffic that does not answer
 //! it stays as it is, while more and more   perhaps the path is longer: a drain shows it
 //! is withheld
-//! it stays                                 somebody else's (see [`super::others`])
+//! it stays                                 somebody else's (see `others`)
 //! ```
 
 use super::{DelayControl, DelayLaw, FIRST_LOOPS, Phase};
@@ -32,7 +32,7 @@ pub(super) struct Doubt {
     since_s: f64,
     /// What was delivered before (bytes per second).
     before: f64,
-    /// It counts as a drain that was tried.
+    /// The doubt counts as a drain that was tried.
     is_counted: bool,
     /// Least and largest round trip since, and when they were last begun anew (seconds).
     least_s: f64,

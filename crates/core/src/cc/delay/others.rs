@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! age      time since the queue was last below theta = max(2 ms, 1.5 x*)
-//! standing age > 1.1 s + 10 base + 4000 packets / mu, and a drain has ended within it
+//! standing age > 0.6 s + 8 base + 5000 packets / mu, and a drain has ended within it
 //! starved  less than 0.12 mu is delivered for 2.5 s, although there is more to send; in the 30 s after others have
 //!          left, less than 0.6 of what was delivered beside them
 //! squeezed what is delivered has declined slowly to 0.8 of mu beside a queue that hardly empties
@@ -31,23 +31,23 @@ const CAPACITY_MEMORY_S: f64 = 30.0;
 /// What is delivered to one who starves, as a share of mu, and for how long (seconds).
 const STARVED_SHARE: f64 = 0.12;
 const STARVED_S: f64 = 2.5;
-/// Where others have only just left: over what was delivered beside them, and for how long that counts (seconds).
+/// Share of what was delivered beside others that have only just left, and for how long that counts (seconds).
 const STARVED_AGAIN_SHARE: f64 = 0.6;
 const STARVED_AGAIN_S: f64 = 30.0;
 /// Time that one mean of the delivery rate covers, and how many are kept.
 const BIN_S: f64 = 0.5;
 const BINS: usize = 40;
-/// A squeeze: how far the rate has declined below the best mean of 2 s, as a share of mu, ...
+/// A squeeze: how far the rate has declined below the best mean of 2 s, as a share of mu.
 const SQUEEZE_FALL: f64 = 0.2;
-/// ... by a line that explains this share of the variance, ...
+/// Share of the variance that a line explains.
 const SQUEEZE_STRAIGHT: f64 = 0.75;
-/// ... none of whose steps of a second is more than this share of it, ...
+/// Largest step of a second, as a share of the decline.
 const SQUEEZE_STEP: f64 = 0.5;
-/// ... with a queue of this many targets in all but one of the last bins.
+/// Queue in all but one of the last bins, in targets, and how many bins these are.
 const SQUEEZE_TARGETS: f64 = 0.75;
 const SQUEEZE_QUEUED: usize = 8;
-/// Or a smaller fall along a line that explains this, within so many means: what two bundles take from each
-/// other changes more slowly.
+/// A smaller fall that is also a squeeze, the share of the variance that its line explains, and within how many
+/// means: what two bundles take from each other changes more slowly.
 const LINE_FALL: f64 = 0.1;
 const LINE_STRAIGHT: f64 = 0.95;
 const LINE_BINS: usize = 12;

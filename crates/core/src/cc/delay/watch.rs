@@ -4,7 +4,7 @@ use crate::cc::estimators::{Path, SlidingMax, SlidingMin};
 
 /// Shortest time for which a rate must stay the same to be called steady.
 pub(super) const STEADY_S: f64 = 1.0;
-/// And how much of its maximum is the same: small packets and stamps are late.
+/// Share of its maximum that a steady rate keeps: small packets and stamps are late.
 pub(super) const STEADY_SHARE: f64 = 0.9;
 /// Loss as a share of the window that is taken for congestion.
 const LOSS_SHARE: f64 = 0.05;

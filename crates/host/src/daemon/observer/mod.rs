@@ -5,7 +5,9 @@
 //!  kernel ── rtnetlink, nftables ──► `forebay observe` ── a line for each change, ──► the box
 //!                                     and each second      and an empty one a second
 //! ```
-//! It ends with the box, whose end of its standard input closes.
+//! The process looks at each message of the kernel, and once a second, since nobody tells of tcx and sysctls. It
+//! ends with the box, whose end of its standard input closes. Where the process ends the box ends too; where it
+//! is silent for `SILENT_AFTER` a sendbox hands the traffic back.
 
 mod watch;
 

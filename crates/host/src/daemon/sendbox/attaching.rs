@@ -1,4 +1,7 @@
 //! What becomes of the ports of a sendbox whose devices change while it runs.
+//!
+//! Where a device is deleted and made again the box attaches to the new one, with a socket that it opened before
+//! it gave up its privileges.
 
 use std::io;
 

@@ -8,6 +8,19 @@
 //! One thread does all of it, driven by the ports, the message socket, the next departure and what
 //! the [`observer`](super::observer) tells. It never touches a disk and never waits for another thread.
 //!
+//! **Failing open.** The bridge forwards whatever the box does not take, and the box takes a packet only while
+//! its heartbeat is fresh (`STALE_AFTER`). The program is held by a link and goes with the process. The box does
+//! not beat while packets do not get on (`progress`) or a condition of its devices does not hold
+//! ([`conditions`]), at a clean stop only until its queues are empty; what is queued at a hand-back leaves at
+//! once. Frames that the box could not carry pass the program: those to the machine itself or to a station at
+//! another port of the bridge, whose addresses the observer tells, and longer ones than the box's buffers. Where
+//! the MTU allows such long frames all traffic is handed back, since those that pass would overtake short ones
+//! that queue. There is no fallback to AF_PACKET, as the link emulator has: such a socket sees copies, and the
+//! bridge would forward the packets too.
+//!
+//! A peer that is silent ([`forebay_core::bundle::monitor`]), or that lives and reports nothing, leaves the bundle
+//! unshaped, never slower.
+//!
 //! Once it runs it calls ppoll(2), clock_gettime(2), sendto(2), recvfrom(2), read(2), futex(2) and bpf(2)
 //! (maps); where a device was made again also setsockopt(2), getsockopt(2) and bind(2) of AF_XDP sockets,
 //! mmap(2), munmap(2), close(2) and bpf(2) (a link).
