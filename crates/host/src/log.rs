@@ -16,6 +16,9 @@ const QUEUE: usize = 1024;
 /// How long the end of a process waits for its last lines.
 const FAREWELL: Duration = Duration::from_millis(250);
 
+/// What is lost where the log cannot be written.
+pub const LOST_LINES: &str = "lines of the log";
+
 /// The queue of the process's log, once there is a writer.
 static LINES: OnceLock<SyncSender<Message>> = OnceLock::new();
 static LOST: AtomicU64 = AtomicU64::new(0);

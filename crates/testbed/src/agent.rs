@@ -21,7 +21,7 @@ use forebay_host::agent::recording::{self, RecordingError, Row};
 use forebay_host::agent::rows::HeadRow;
 use forebay_host::agent::status::AgentStatus;
 use forebay_host::clock;
-use forebay_host::daemon::control::{self, Answer, Request};
+use forebay_host::service::control::{self, Answer, Request};
 
 /// How often an agent that starts is asked whether it is there.
 const POLL: Duration = Duration::from_millis(10);
@@ -182,7 +182,7 @@ impl<'a> Agent<'a> {
 
     fn status(&self) -> Option<Box<AgentStatus>> {
         match control::ask(&self.control, Request::Status) {
-            Ok(Answer::Agent(status)) => Some(status),
+            Ok(Answer::Status(status)) => Some(status),
             _ => None,
         }
     }

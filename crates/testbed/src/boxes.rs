@@ -23,11 +23,11 @@ use crate::orders::Order;
 use crate::receivebox::ReceiveboxSpec;
 use crate::scenario::{BundleEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
 use forebay_host::daemon::config::{DEFAULT_PORT, Role};
-use forebay_host::daemon::control::{self, Answer, Request};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{MessageCounters, Status};
 use forebay_host::daemon::trace;
 use forebay_host::record::BundleRecord;
+use forebay_host::service::control::{self, Answer, Request};
 
 /// How long a box may take until it answers on its control socket and hears its peer: loading the
 /// BPF programs takes some 100 ms on an idle machine, and a handshake one round trip.

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use forebay_ebpf::tcp::Native;
 use forebay_host::agent::{self, AgentError, native};
-use forebay_host::daemon::privileges;
+use forebay_host::service::privileges;
 use serde::{Deserialize, Serialize};
 
 use crate::orders;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::process::{self, try_keep_to, try_realtime};
 use forebay_host::clock;
-use forebay_host::daemon::lateness::Lateness;
+use forebay_host::lateness::Lateness;
 
 /// Time between two looks at the clock.
 const PERIOD: Duration = Duration::from_millis(2);

@@ -279,6 +279,15 @@ mod tests {
         // A tick may have begun before, and one may have been charged that was hardly used.
         assert!(cpu_clock_ns(pid).unwrap() >= exactly + 10_000_000);
         assert!(load_average().unwrap() >= 0.0);
-        assert!(!is_realtime(pid).unwrap());
+    }
+
+    #[test]
+    fn a_usual_process_is_not_realtime() {
+        // Threads of other tests here may be.
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let is = is_realtime(other.id());
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(!is.unwrap());
     }
 }

@@ -57,6 +57,18 @@ impl Answers {
     }
 }
 
+/// What may answer.
+#[cfg(feature = "host")]
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(untagged)]
+enum State {
+    Box(forebay_host::daemon::status::Status),
+    Agent(forebay_host::agent::status::AgentStatus),
+}
+
+#[cfg(feature = "host")]
+type Answer = forebay_host::service::control::Answer<State>;
+
 #[cfg(feature = "host")]
 impl Target {
     fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
@@ -76,20 +88,19 @@ impl Target {
         Ok(sockets)
     }
 
-    fn ask(
-        &self,
-        request: forebay_host::daemon::control::Request,
-    ) -> anyhow::Result<Vec<forebay_host::daemon::control::Answer>> {
+    fn ask(&self, request: forebay_host::service::control::Request) -> anyhow::Result<Vec<Answer>> {
         ask_all(&self.sockets()?, self.socket.is_some(), request)
     }
 
     fn status(&self) -> anyhow::Result<Answers> {
-        use forebay_host::daemon::control::{Answer, Request};
+        use forebay_host::service::control::Request;
         let mut answers = Answers::default();
         for answer in self.ask(Request::Status)? {
             match answer {
-                Answer::Status(status) => answers.boxes.push(*status),
-                Answer::Agent(status) => answers.agents.push(*status),
+                Answer::Status(state) => match *state {
+                    State::Box(status) => answers.boxes.push(status),
+                    State::Agent(status) => answers.agents.push(status),
+                },
                 Answer::Failed(reason) => anyhow::bail!(reason),
                 Answer::Done(_) => anyhow::bail!("the daemon answered another question"),
             }
@@ -104,11 +115,11 @@ impl Target {
 fn ask_all(
     sockets: &[PathBuf],
     is_named: bool,
-    request: forebay_host::daemon::control::Request,
-) -> anyhow::Result<Vec<forebay_host::daemon::control::Answer>> {
+    request: forebay_host::service::control::Request,
+) -> anyhow::Result<Vec<Answer>> {
     let (mut answers, mut dead) = (Vec::new(), None);
     for path in sockets {
-        match forebay_host::daemon::control::ask(path, request) {
+        match forebay_host::service::control::ask(path, request) {
             Ok(answer) => answers.push(answer),
             Err(error) => {
                 use std::io::ErrorKind::{ConnectionRefused, TimedOut, WouldBlock};
@@ -166,7 +177,7 @@ impl Top {
 impl Reload {
     /// Has each daemon read its key files again.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        use forebay_host::daemon::control::{Answer, Request};
+        use forebay_host::service::control::Request;
         let mut code = ExitCode::SUCCESS;
         for answer in self.target.ask(Request::ReloadKeys)? {
             match answer {
@@ -175,7 +186,7 @@ impl Reload {
                     eprintln!("error: {reason}");
                     code = ExitCode::FAILURE;
                 }
-                Answer::Status(_) | Answer::Agent(_) => {
+                Answer::Status(_) => {
                     anyhow::bail!("the daemon answered another question")
                 }
             }
@@ -217,8 +228,8 @@ mod without_host {
 mod tests {
     use std::os::unix::net::UnixListener;
 
-    use forebay_host::daemon::control::{Answer, ControlSocket, Request};
-    use forebay_host::daemon::privileges::Confinement;
+    use forebay_host::service::control::{ControlSocket, Request};
+    use forebay_host::service::privileges::Confinement;
 
     use super::*;
 
@@ -239,7 +250,7 @@ mod tests {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.try_recv().is_err() {
-                server.serve(|_| Answer::Done("here".into()));
+                server.serve(|_| forebay_host::service::control::Answer::<()>::Done("here".into()));
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_host::daemon::control::{self, Answer, Request};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
+use forebay_host::service::control::{self, Answer, Request};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::Site;
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use forebay_host::daemon::control::{self, Answer, Request};
 use forebay_host::daemon::keys;
-use forebay_host::daemon::privileges::Account;
 use forebay_host::daemon::status::Status;
+use forebay_host::service::control::{self, Answer, Request};
+use forebay_host::service::privileges::Account;
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;
@@ -21,6 +21,10 @@ use crate::alone;
 use crate::by_hand::{await_that, command, connect_the_sites};
 use crate::outputs::{end, signal};
 use crate::two_bundles::{RATES, await_both, flow, give_ipv6, write_configs};
+
+fn ask(socket: &Path, request: Request) -> io::Result<Answer<Status>> {
+    control::ask(socket, request)
+}
 
 const PORT: u16 = 7000;
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
@@ -105,7 +109,7 @@ impl Scene {
     }
 
     fn sendbox(&self, value: fn(&Status) -> u64) -> u64 {
-        match control::ask(&self.sockets[1], Request::Status).unwrap() {
+        match ask(&self.sockets[1], Request::Status).unwrap() {
             Answer::Status(status) => value(&status),
             other => panic!("{other:?}"),
         }
@@ -232,7 +236,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     // The group reads, and commands nothing; others do not get in.
     let asked = |by: u32, group: Gid, request: Request| {
         let socket = scene.sockets[1].clone();
-        as_user(by, group, move || control::ask(&socket, request))
+        as_user(by, group, move || ask(&socket, request))
     };
     let answer = asked(STRANGER, group, Request::Status).unwrap();
     assert!(matches!(answer, Answer::Status(_)), "{answer:?}");
@@ -242,7 +246,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 
     // Files that root alone reads are read again: a wrong one, another's, and then the same at both.
-    let reload = |index: usize| control::ask(&scene.sockets[index], Request::ReloadKeys).unwrap();
+    let reload = |index: usize| ask(&scene.sockets[index], Request::ReloadKeys).unwrap();
     let folder = scene.folder.path();
     fs::write(folder.join("four.key"), "no key\n").unwrap();
     let failed = reload(1);
@@ -255,8 +259,8 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     const KEYS_DIFFER: &str = "the peer's messages do not verify: do the keys differ?";
     for (index, role) in ROLES.into_iter().enumerate() {
         await_that(&format!("the {role} asks for the keys"), || {
-            let Ok(Answer::Status(status)) = control::ask(&scene.sockets[index], Request::Status)
-            else {
+            let asked = ask(&scene.sockets[index], Request::Status);
+            let Ok(Answer::Status(status)) = asked else {
                 return false;
             };
             status.table().contains(KEYS_DIFFER) && scene.log(index).contains(KEYS_DIFFER)
@@ -264,7 +268,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     }
     boxes[0].signal(Signal::SIGHUP);
     scene.await_peers();
-    let watching = control::ask(&scene.sockets[0], Request::Status).unwrap();
+    let watching = ask(&scene.sockets[0], Request::Status).unwrap();
     assert!(matches!(&watching, Answer::Status(status) if !status.table().contains(KEYS_DIFFER)));
     scene.carry(bytes);
 
@@ -275,7 +279,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     let (sender, receiver) = flow(scene.sites(), target);
     assert_eq!(sender.join().unwrap(), receiver.join().unwrap());
     boxes[1].signal(Signal::SIGCONT);
-    await_that("the sendbox answers", || control::ask(&scene.sockets[1], Request::Status).is_ok());
+    await_that("the sendbox answers", || ask(&scene.sockets[1], Request::Status).is_ok());
     let passed = scene.sendbox(|status| counter(status, "passed_stale"));
     assert!(passed > 10, "{passed} packets");
     scene.await_peers();
@@ -316,7 +320,7 @@ fn a_box_without_its_account_says_so_and_one_that_is_named_must_exist() {
     }
     edit("status_group = \"nonesuch\"\n", "");
     let one = scene.start(0);
-    await_that("it answers", || control::ask(&scene.sockets[0], Request::Status).is_ok());
+    await_that("it answers", || ask(&scene.sockets[0], Request::Status).is_ok());
     for task in fs::read_dir(format!("/proc/{}/task", one.pid())).unwrap() {
         let status = task.unwrap().path().join("status");
         let name = fields(&status)("Name");

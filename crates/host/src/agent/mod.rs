@@ -36,7 +36,7 @@ pub use forebay_ebpf::tcp::Cadence;
 pub use worker::run;
 
 use self::rules::Rules;
-use crate::daemon::privileges;
+use crate::service::privileges;
 
 /// Shortest and longest time between two looks at the reports, unless each wakes the agent.
 pub const PERIOD_MIN: Duration = Duration::from_micros(500);

@@ -5,8 +5,8 @@ pub use forebay_ebpf::tcp::NativeKind;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::AgentError;
-use crate::daemon::privileges;
 use crate::log;
+use crate::service::privileges;
 
 /// The algorithm called `name`: `reno` or `cubic`.
 pub fn kind(name: &str) -> Option<NativeKind> {

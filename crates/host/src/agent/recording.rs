@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flow::Origin;
 use super::rows::{DecisionRow, HeadRow, ReportRow};
-use crate::daemon::privileges::drop_unneeded;
+use crate::service::privileges::drop_unneeded;
 
 /// Version of the rows; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;

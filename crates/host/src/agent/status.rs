@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::status::LOG_LINES;
+use crate::log::LOST_LINES;
 
 /// Version of [`AgentStatus`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -208,7 +208,7 @@ impl AgentStatus {
             writeln!(out, "recording {}: {state}", recording.file)?;
         }
         if self.log_lines_lost > 0 {
-            writeln!(out, "{} {LOG_LINES} could not be written", self.log_lines_lost)?;
+            writeln!(out, "{} {LOST_LINES} could not be written", self.log_lines_lost)?;
         }
         if self.flows.is_empty() {
             return Ok(());

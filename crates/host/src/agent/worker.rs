@@ -27,10 +27,10 @@ use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
 use super::status::{HOLDERS_MAX, HolderStatus, SlotsStatus};
 use super::wakes::Wakes;
 use super::{AgentError, Cadence, Config, PERIOD_MAX, features};
-use crate::daemon::control::{Answer, Request};
-use crate::daemon::lateness::Lateness;
-use crate::daemon::privileges;
-use crate::daemon::supervisor::{Command, Handle, Mailbox, Worker, block_signals, supervise_at};
+use crate::lateness::Lateness;
+use crate::service::control::{Answer, Request};
+use crate::service::privileges;
+use crate::service::supervisor::{Command, Handle, Mailbox, Worker, block_signals, supervise};
 use crate::{clock, log};
 
 /// Reports so recent mean that more will come. Later ones wake the agent: 5 us for an acknowledgement,
@@ -66,13 +66,13 @@ pub fn run(
     log::start(privileges::drop_unneeded).map_err(AgentError::SetUp)?;
     let worker = AgentWorker::open(config, Box::new(started))?;
     let control = config.control_path();
-    supervise_at(&control, &"agent", signals, None, worker, answer).map_err(AgentError::Failed)
+    supervise(&control, &"agent", signals, None, worker, answer).map_err(AgentError::Failed)
 }
 
-fn answer(worker: &Handle<AgentStatus>, request: Request) -> Answer {
+fn answer(worker: &Handle<AgentStatus>, request: Request) -> Answer<AgentStatus> {
     match request {
         Request::Status => match worker.status() {
-            Ok(status) => Answer::Agent(Box::new(status)),
+            Ok(status) => Answer::Status(Box::new(status)),
             Err(reason) => Answer::Failed(reason.into()),
         },
         Request::ReloadKeys => Answer::Failed("an agent has no keys".into()),

@@ -18,12 +18,13 @@ use serde::Serialize;
 
 use super::conditions::{Condition, Devices, Fault};
 use super::config::{Config, Role};
-use super::{keys, privileges};
+use super::keys;
 use crate::agent::features;
 use crate::egress;
 use crate::ethernet;
 use crate::offload;
 use crate::port::{Direction, Port, XdpPort};
+use crate::service::privileges;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

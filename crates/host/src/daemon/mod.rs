@@ -2,25 +2,22 @@
 //! receivebox, which watches it arrive and reports.
 //!
 //! Both are built the same way: [`config`] says what to do, a worker thread does it and never
-//! touches a disk, and the main thread serves the [`control`] socket and waits for signals
-//! ([`supervisor`]).
+//! touches a disk, and the main thread serves the control socket and waits for signals
+//! ([`crate::service`]).
 
 pub mod conditions;
 pub mod config;
-pub mod control;
 pub mod doctor;
 pub mod keys;
-pub mod lateness;
 mod messages;
 pub mod observer;
 mod peer;
-pub mod privileges;
 pub mod receivebox;
 mod schedule;
 mod scope;
 pub mod sendbox;
+mod starting;
 pub mod status;
-pub mod supervisor;
 pub mod trace;
 
 use std::collections::BTreeSet;

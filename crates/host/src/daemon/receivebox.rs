@@ -23,14 +23,16 @@ use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::messages::Messages;
 use super::observer::{Observation, Observer};
-use super::privileges::Confinement;
-use super::privileges::seccomp::Task;
 use super::schedule::Schedule;
+use super::starting::{Prepared, prepare, supervise};
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
-use super::supervisor::{Command, Mailbox, Prepared, Worker, prepare, supervise};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, peer, privileges, scope, unguessable};
+use super::{DaemonError, peer, scope, unguessable};
 use crate::offload::{self, Offload};
+use crate::service::privileges;
+use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
+use crate::service::supervisor::{Command, Mailbox, Worker};
 use crate::{clock, log};
 
 /// Longest sleep.
@@ -248,7 +250,7 @@ impl ReceiveboxWorker {
         Ok(())
     }
 
-    fn sleep(&self, mailbox: &Mailbox) -> io::Result<()> {
+    fn sleep(&self, mailbox: &Mailbox<Status>) -> io::Result<()> {
         let now = self.now();
         let due = self.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
         let due = self.clock.wait(clock::now(), due);
@@ -266,7 +268,7 @@ impl ReceiveboxWorker {
     }
 
     /// False: stop.
-    fn obey(&mut self, mailbox: &Mailbox) -> bool {
+    fn obey(&mut self, mailbox: &Mailbox<Status>) -> bool {
         while let Some(command) = mailbox.take() {
             match command {
                 // Whoever asked may have lost patience.
@@ -374,7 +376,7 @@ impl ReceiveboxWorker {
 
 impl Worker for ReceiveboxWorker {
     type Status = Status;
-    fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
+    fn run(mut self, mailbox: Mailbox<Status>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
         self.confinement.confine(Task::Packets)?;

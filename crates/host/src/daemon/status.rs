@@ -4,13 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::Void;
 use super::config::Role;
+use crate::log::LOST_LINES;
 use crate::record::{DecisionRecord, QueueSample};
 
 /// Version of [`Status`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 2;
-
-/// What is lost where the log cannot be written.
-pub const LOG_LINES: &str = "lines of the log";
 
 /// The state of a box.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -249,7 +247,7 @@ impl Status {
         }
         writeln!(out)?;
         for (lost, of_what) in
-            [(self.trace_rows_lost, "rows of the trace"), (self.log_lines_lost, LOG_LINES)]
+            [(self.trace_rows_lost, "rows of the trace"), (self.log_lines_lost, LOST_LINES)]
         {
             if lost > 0 {
                 writeln!(out, "{lost} {of_what} could not be written")?;

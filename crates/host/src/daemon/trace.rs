@@ -19,9 +19,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, TraceConfig};
-use super::privileges::Confinement;
-use super::privileges::seccomp::Task;
 use crate::record::{BundleRecord, DecisionRecord, EpochRecord, QueueSample};
+use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
 
 /// Rows that may wait for the writer: about 10 s of one busy bundle (200 reports, 100 queue
 /// samples and some decisions a second).
@@ -365,7 +365,7 @@ mod tests {
     use forebay_core::units::ByteCount;
 
     use super::*;
-    use crate::daemon::privileges::seccomp;
+    use crate::service::privileges::seccomp;
 
     fn create(config: &TraceConfig) -> TraceFile {
         TraceFile::create(config, Arc::default(), &Confinement::default()).unwrap()

@@ -24,7 +24,7 @@ use crate::orders::{self, Order};
 use crate::process;
 use forebay_host::agent::rules::{Choice, Rules};
 use forebay_host::agent::{self, Config};
-use forebay_host::daemon::privileges::cut_timer_slack;
+use forebay_host::service::privileges::cut_timer_slack;
 
 /// One program of a trial.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use super::turns::Slice;
 use super::{AgentOutcome, AgentTerms, Control, CostError, ProgramCost};
 use crate::program::Program;
 use forebay_host::agent::status::AgentStatus;
-use forebay_host::daemon::control::{Answer, Request, ask};
+use forebay_host::service::control::{Answer, Request, ask};
 
 /// What carries the name that the sender selects.
 pub(super) struct Platform {
@@ -90,7 +90,7 @@ impl Platform {
         let Some(AgentProgram { control, .. }) = &self.agent else { return Ok(None) };
         let failed = |reason: String| CostError::Agent { path: control.clone(), reason };
         match ask(control, Request::Status).map_err(|error| failed(error.to_string()))? {
-            Answer::Agent(status) => Ok(Some(*status)),
+            Answer::Status(status) => Ok(Some(*status)),
             other => Err(failed(format!("it answered {other:?}"))),
         }
     }

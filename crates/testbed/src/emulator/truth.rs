@@ -14,7 +14,7 @@ use forebay_core::units::Timestamp;
 use super::frame::Frame;
 use super::log::Log;
 use crate::record::{Fate, LinkRecord, PacketRecord};
-use forebay_host::daemon::lateness::Lateness;
+use forebay_host::lateness::Lateness;
 use forebay_host::record::QueueSample;
 
 /// Distance of the samples of the queue.

@@ -16,9 +16,9 @@ use nix::unistd::{Gid, Uid};
 
 use super::{KeyFileError, MAX_FILE, parse, read};
 use crate::daemon::config::MAX_BUNDLES;
-use crate::daemon::privileges::seccomp::Task;
-use crate::daemon::privileges::{Account, Confinement};
-use crate::daemon::supervisor::block_signals;
+use crate::service::privileges::seccomp::Task;
+use crate::service::privileges::{Account, Confinement};
+use crate::service::supervisor::block_signals;
 
 /// How long the process may take to read the files.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -14,11 +14,12 @@ use nix::sys::socket::SockProtocol;
 use super::Observation;
 use crate::bridge;
 use crate::daemon::conditions::Devices;
-use crate::daemon::{machine_addresses, privileges};
+use crate::daemon::machine_addresses;
 use crate::ethernet;
 use crate::netlink;
 use crate::offload::{self, Offload};
 use crate::port::{XdpProgram, xdp_program};
+use crate::service::privileges;
 
 /// At least this long between two looks: what a script changes comes in one.
 const SPACING: Duration = Duration::from_millis(50);

@@ -20,12 +20,12 @@ use super::decisions::{DecisionLog, decision_record, nanos};
 use super::frame::{Frame, Pool};
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
-use crate::daemon::lateness::Lateness;
 use crate::daemon::messages::Messages;
 use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
 use crate::daemon::trace::{self, Row, Tracer};
 use crate::daemon::{peer, scope, unguessable};
+use crate::lateness::Lateness;
 use crate::port::{Port, XdpPort};
 use crate::record::{EpochRecord, QueueSample};
 
@@ -467,7 +467,7 @@ mod tests {
     use super::*;
     use crate::daemon::config::Config;
     use crate::daemon::keys;
-    use crate::daemon::privileges::Confinement;
+    use crate::service::privileges::Confinement;
 
     /// A configuration whose bundle has a rate before anything is known of its peer.
     fn config(folder: &Path) -> Config {

@@ -54,14 +54,16 @@ use super::conditions::{self, Devices};
 use super::config::{Config, Role};
 use super::messages::Messages;
 use super::observer::Observation;
-use super::privileges::Confinement;
-use super::privileges::seccomp::Task;
 use super::schedule::Schedule;
+use super::starting::{Prepared, prepare, supervise};
 use super::status::{PortStatus, Status};
-use super::supervisor::{Command, Mailbox, Prepared, Worker, prepare, supervise};
 use super::trace::{self, Tracer};
-use super::{DaemonError, message_addresses, privileges, scope};
+use super::{DaemonError, message_addresses, scope};
 use crate::port::{Direction, Port, XdpPort};
+use crate::service::privileges;
+use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
+use crate::service::supervisor::{Command, Mailbox, Worker};
 use crate::{clock, log, offload};
 
 /// Age of the heartbeat from which the kernel takes the traffic back.
@@ -267,7 +269,7 @@ impl SendboxWorker {
         Ok(received)
     }
 
-    fn sleep(&mut self, mailbox: &Mailbox) -> io::Result<()> {
+    fn sleep(&mut self, mailbox: &Mailbox<Status>) -> io::Result<()> {
         let now = clock::now();
         let due = self.path.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
         // Then whoever is due waits for the WAN, and the loop must not spin meanwhile.
@@ -292,7 +294,7 @@ impl SendboxWorker {
     }
 
     /// False: stop.
-    fn obey(&mut self, mailbox: &Mailbox) -> bool {
+    fn obey(&mut self, mailbox: &Mailbox<Status>) -> bool {
         while let Some(command) = mailbox.take() {
             match command {
                 // Whoever asked may have lost patience.
@@ -312,7 +314,7 @@ impl SendboxWorker {
     /// moment: those of one round, mostly less than 100 us, and of the receive poll (NAPI, at most
     /// 64 packets) that is under way. More than this is overtaken only if the WAN did not take
     /// the queues in [`RUSH`].
-    fn drain(&mut self, mailbox: &Mailbox) -> io::Result<()> {
+    fn drain(&mut self, mailbox: &Mailbox<Status>) -> io::Result<()> {
         for (how, patience) in [(Stopping::Paced, DRAIN), (Stopping::AtOnce, RUSH)] {
             self.path.stop(how);
             self.run_until_empty(mailbox, patience)?;
@@ -321,7 +323,7 @@ impl SendboxWorker {
         self.send_the_rest(mailbox)
     }
 
-    fn run_until_empty(&mut self, mailbox: &Mailbox, patience: Duration) -> io::Result<()> {
+    fn run_until_empty(&mut self, mailbox: &Mailbox<Status>, patience: Duration) -> io::Result<()> {
         let deadline = clock::now() + patience;
         while clock::now() < deadline {
             // Less than a batch: the LAN's ring is empty too.
@@ -337,7 +339,7 @@ impl SendboxWorker {
 
     /// Sends what was captured up to the last beat. It has all come in when nothing came for
     /// [`IDLE`]: no receive poll of the kernel takes that long.
-    fn send_the_rest(&mut self, mailbox: &Mailbox) -> io::Result<()> {
+    fn send_the_rest(&mut self, mailbox: &Mailbox<Status>) -> io::Result<()> {
         let started = clock::now();
         let mut busy_at = started;
         loop {
@@ -414,7 +416,7 @@ impl SendboxWorker {
 
 impl Worker for SendboxWorker {
     type Status = Status;
-    fn run(mut self, mailbox: Mailbox) -> io::Result<Status> {
+    fn run(mut self, mailbox: Mailbox<Status>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
         self.confinement.confine(Task::Packets)?;

@@ -15,17 +15,16 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Uid, geteuid};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::privileges::Confinement;
-use super::status::Status;
-use crate::agent::status::AgentStatus;
 
 /// Longest request.
 const MAX_REQUEST: u64 = 4096;
 
-/// Longest answer that a client reads: a status of [`super::config::MAX_BUNDLES`] bundles, or of tens
+/// Longest answer that a client reads: a status of [`crate::daemon::config::MAX_BUNDLES`] bundles, or of tens
 /// of thousands of connections.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -47,14 +46,12 @@ pub enum Request {
     ReloadKeys,
 }
 
-/// What is answered.
+/// What is answered; `S` is the state of the box or agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// The state of the box.
-    Status(Box<Status>),
-    /// The state of the agent.
-    Agent(Box<AgentStatus>),
+pub enum Answer<S> {
+    /// The state.
+    Status(Box<S>),
     /// Done; what was done.
     Done(String),
     /// Not done; why.
@@ -102,7 +99,7 @@ impl ControlSocket {
     }
 
     /// Serves clients that wait, no more than eight, each with one answer of `handle`.
-    pub fn serve(&self, mut handle: impl FnMut(Request) -> Answer) {
+    pub fn serve<S: Serialize>(&self, mut handle: impl FnMut(Request) -> Answer<S>) {
         for _ in 0..CLIENTS {
             let Ok((stream, _)) = self.listener.accept() else { return };
             if let Err(error) = serve_client(stream, &mut handle) {
@@ -203,7 +200,10 @@ fn is_owner(stream: &UnixStream) -> io::Result<bool> {
     Ok(uid.is_root() || uid == geteuid())
 }
 
-fn serve_client(stream: UnixStream, handle: &mut impl FnMut(Request) -> Answer) -> io::Result<()> {
+fn serve_client<S: Serialize>(
+    stream: UnixStream,
+    handle: &mut impl FnMut(Request) -> Answer<S>,
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut line = Vec::new();
     BufReader::new(Impatient::of(&stream)).take(MAX_REQUEST).read_until(b'\n', &mut line)?;
@@ -220,7 +220,7 @@ fn serve_client(stream: UnixStream, handle: &mut impl FnMut(Request) -> Answer) 
 }
 
 /// Asks the daemon at `path`.
-pub fn ask(path: &Path, request: Request) -> io::Result<Answer> {
+pub fn ask<S: DeserializeOwned>(path: &Path, request: Request) -> io::Result<Answer<S>> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(5 * PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -242,7 +242,7 @@ mod tests {
         std::thread::spawn(move || {
             let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
             nix::poll::poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
-            socket.serve(|request| Answer::Done(format!("{request:?}")));
+            socket.serve(|request| Answer::<()>::Done(format!("{request:?}")));
             socket
         })
     }
@@ -253,7 +253,7 @@ mod tests {
         let path = folder.path().join("run/box.sock");
         let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let answer = ask(&path, Request::ReloadKeys).unwrap();
+        let answer: Answer<()> = ask(&path, Request::ReloadKeys).unwrap();
         assert_eq!(answer, Answer::Done("ReloadKeys".into()));
         drop(server.join().unwrap());
         assert!(!path.exists(), "the path goes with the socket");

@@ -18,13 +18,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::DaemonError;
-use super::config::Config;
 use super::control::{Answer, ControlSocket, Request};
-use super::keys::reader::KeyReader;
 use super::privileges::seccomp::Task;
 use super::privileges::{self, Confinement};
-use super::status::Status;
 
 /// Commands that may wait for the worker. Clients are served one at a time, so one would do.
 const COMMANDS: usize = 8;
@@ -39,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the main thread asks of the worker; `S` is the state it answers.
-pub enum Command<S = Status> {
+pub enum Command<S> {
     /// Its state.
     Status(SyncSender<S>),
     /// Use these keys, in the order of the configured bundles.
@@ -57,7 +53,7 @@ pub trait Worker: Send + 'static {
 }
 
 /// Where the worker finds its commands.
-pub struct Mailbox<S = Status> {
+pub struct Mailbox<S> {
     commands: Receiver<Command<S>>,
     wake: Arc<EventFd>,
 }
@@ -117,7 +113,8 @@ impl<S: Send + 'static> Handle<S> {
         Ok(Self { commands: sender, wake, ended, thread })
     }
 
-    fn send(&self, command: Command<S>) -> Result<(), &'static str> {
+    /// Hands the worker a command; says so if it takes none.
+    pub fn send(&self, command: Command<S>) -> Result<(), &'static str> {
         self.commands.try_send(command).map_err(|_| "the packet thread takes no commands")?;
         // Full only after 2^64 commands.
         let _ = self.wake.write(1);
@@ -167,48 +164,16 @@ pub fn block_signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, flags)?)
 }
 
-/// What a box has before it touches a device.
-pub struct Prepared {
-    signals: SignalFd,
-    /// Reads the keys, now and at a reload.
-    pub keys: KeyReader,
-    /// What its threads go over to.
-    pub confinement: Confinement,
-}
-
-/// Prepares a box: its signals, its log, who it becomes, and who reads its keys then. Call it before any
-/// thread is started.
-pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
-    let confinement = Confinement::of(config)?;
-    let signals = block_signals().map_err(DaemonError::SetUp)?;
-    let files = config.bundles.iter().map(|bundle| bundle.key_file.clone()).collect();
-    let keys = KeyReader::start(files, &confinement).map_err(DaemonError::SetUp)?;
-    confinement.start_log().map_err(DaemonError::SetUp)?;
-    Ok(Prepared { signals, keys, confinement })
-}
-
-/// Runs the worker of a box until SIGTERM or SIGINT; answers its last state. SIGHUP reloads the key
-/// files.
-pub fn supervise(
-    config: &Config,
-    prepared: Prepared,
-    worker: impl Worker<Status = Status>,
-) -> io::Result<Status> {
-    let Prepared { signals, keys, confinement } = prepared;
-    let answer = |worker: &Handle<Status>, request| answer(&keys, worker, request);
-    supervise_at(&config.control, &config.role, signals, Some(&confinement), worker, answer)
-}
-
 /// Runs `worker`, called `name` in logs, until SIGTERM or SIGINT; answers its last state. Clients of
 /// the control socket at `control` get what `answer` says, and SIGHUP asks it for
 /// [`Request::ReloadKeys`]. Without a `confinement` it only gives up capabilities.
-pub fn supervise_at<S: Send + 'static>(
+pub fn supervise<S: std::fmt::Debug + serde::Serialize + Send + 'static>(
     control: &Path,
     name: &dyn Display,
     signals: SignalFd,
     confinement: Option<&Confinement>,
     worker: impl Worker<Status = S>,
-    answer: impl Fn(&Handle<S>, Request) -> Answer,
+    answer: impl Fn(&Handle<S>, Request) -> Answer<S>,
 ) -> io::Result<S> {
     let path = control;
     // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in
@@ -246,20 +211,6 @@ pub fn supervise_at<S: Send + 'static>(
     }
 }
 
-fn answer(keys: &KeyReader, worker: &Handle<Status>, request: Request) -> Answer {
-    let answer = match request {
-        Request::Status => worker.status().map(|status| Answer::Status(Box::new(status))),
-        Request::ReloadKeys => match keys.load() {
-            Err(error) => return Answer::Failed(error.to_string()),
-            Ok(keys) => {
-                let done = Answer::Done(format!("{} key files read", keys.len()));
-                worker.send(Command::Keys(keys)).map(|()| done)
-            }
-        },
-    };
-    answer.unwrap_or_else(|reason| Answer::Failed(reason.into()))
-}
-
 /// Tells systemd, if it started us and wants to know (sd_notify(3)).
 fn notify_systemd(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
@@ -274,7 +225,6 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::daemon::config::Role;
 
     struct Echo {
         seen: std::sync::mpsc::Sender<&'static str>,
@@ -282,9 +232,9 @@ mod tests {
     }
 
     impl Worker for Echo {
-        type Status = Status;
-        fn run(self, mailbox: Mailbox) -> io::Result<Status> {
-            let mut status = Status::new(Role::Receivebox, false);
+        type Status = u64;
+        fn run(self, mailbox: Mailbox<u64>) -> io::Result<u64> {
+            let mut status = 0;
             loop {
                 let mut fds = [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)];
                 poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
@@ -292,8 +242,8 @@ mod tests {
                     match command {
                         Command::Status(_) if self.panics => panic!("as the test asks"),
                         Command::Status(reply) => {
-                            status.trace_rows_lost += 1;
-                            reply.send(status.clone()).unwrap();
+                            status += 1;
+                            reply.send(status).unwrap();
                         }
                         Command::Keys(_) => self.seen.send("keys").unwrap(),
                         Command::Stop => return Ok(status),
@@ -307,20 +257,20 @@ mod tests {
     fn a_worker_answers_takes_keys_and_stops() {
         let (seen, received) = channel();
         let handle = Handle::start(Echo { seen, panics: false }).unwrap();
-        assert_eq!(handle.status().unwrap().trace_rows_lost, 1);
+        assert_eq!(handle.status().unwrap(), 1);
         handle.send(Command::Keys(vec![])).unwrap();
         assert_eq!(received.recv().unwrap(), "keys");
-        assert_eq!(handle.stop(Duration::from_secs(10)).unwrap().trace_rows_lost, 1);
+        assert_eq!(handle.stop(Duration::from_secs(10)).unwrap(), 1);
     }
 
     /// Takes no command until the test lets it go.
     struct Hung(Receiver<()>);
 
     impl Worker for Hung {
-        type Status = Status;
-        fn run(self, _mailbox: Mailbox) -> io::Result<Status> {
+        type Status = u64;
+        fn run(self, _mailbox: Mailbox<u64>) -> io::Result<u64> {
             let _ = self.0.recv();
-            Ok(Status::new(Role::Receivebox, false))
+            Ok(0)
         }
     }
 

@@ -12,7 +12,7 @@
 //! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it. Each
 //! thread of a box then goes over to another user ([`Confinement`]), empties its bounding set, sets
 //! `no_new_privs` and installs a filter of system calls ([`seccomp`]). An agent, which is no box, keeps its
-//! user and its system calls. The [`observer`](super::observer), a process of its own, keeps its user and has
+//! user and its system calls. The [`observer`](crate::daemon::observer), a process of its own, keeps its user and has
 //! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network.
 
 pub mod seccomp;
@@ -21,10 +21,9 @@ use std::io;
 use std::time::Duration;
 
 use caps::{CapSet, Capability, CapsHashSet};
-use nix::unistd::{Gid, Group, Uid, User, geteuid};
+use nix::unistd::{Gid, Uid, User, geteuid};
 
 use self::seccomp::Task;
-use super::{Config, ConfigError, DaemonError};
 use crate::log;
 
 /// Capabilities that set-up needs, with the use that the error names.
@@ -157,9 +156,6 @@ impl Account {
     }
 }
 
-/// The account of a box whose configuration names none, where there is one.
-pub const DEFAULT_USER: &str = "forebay";
-
 /// What the threads of a box go over to when they are set up.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
@@ -168,58 +164,13 @@ pub struct Confinement {
     /// The group that may ask for the status.
     pub status_group: Option<Gid>,
     /// What to say about it, once there is a log.
-    surprise: Option<String>,
+    pub surprise: Option<String>,
 }
 
 impl Confinement {
     /// That to another user.
     pub fn to(account: Account) -> Self {
         Self { account: Some(account), ..Self::default() }
-    }
-
-    /// What the configuration of a box asks for.
-    pub fn of(config: &Config) -> Result<Self, DaemonError> {
-        let refused = |key: &str, value: &str, problem: &str| {
-            let problem = format!("box.{key} = {value:?}: {problem}");
-            ConfigError { file: config.file.clone(), line: None, problem }
-        };
-        let failed = |error: nix::Error| DaemonError::SetUp(error.into());
-        let status_group = match &config.status_group {
-            None => None,
-            Some(name) => {
-                let missing =
-                    || refused("status_group", name, "allowed is a group of this machine");
-                Some(Group::from_name(name).map_err(failed)?.ok_or_else(missing)?.gid)
-            }
-        };
-        let name = config.user.as_deref().unwrap_or(DEFAULT_USER);
-        let account = Account::named(name).map_err(DaemonError::SetUp)?;
-        let held = caps::read(None, CapSet::Effective);
-        let held = held.map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
-        let may_change = [Capability::CAP_SETUID, Capability::CAP_SETGID];
-        let may_change = may_change.iter().all(|capability| held.contains(capability));
-        let own = geteuid();
-        let mut confinement = Self { status_group, ..Self::default() };
-        match (account, &config.user) {
-            (Some(account), _) if account.uid == own => {}
-            (Some(account), _) if may_change => confinement.account = Some(account),
-            (Some(_), Some(_)) => {
-                let problem = "only root can become another user: start as root, or as this user";
-                return Err(refused("user", name, problem).into());
-            }
-            (None, Some(_)) => {
-                return Err(refused("user", name, "allowed is an account of this machine").into());
-            }
-            // Who is not root has chosen whom to start it as.
-            (_, None) if own.is_root() => {
-                confinement.surprise = Some(format!(
-                    "there is no account {name} to become: the box stays root, with few capabilities \
-                     (`useradd --system {name}`, or box.user)"
-                ));
-            }
-            (_, None) => {}
-        }
-        Ok(confinement)
     }
 
     /// Starts the log, whose thread is the first that is confined.
@@ -327,8 +278,6 @@ mod tests {
             let left = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
             assert_eq!(left.flat_map(|list| list.split(' ')).collect::<BTreeSet<_>>(), all);
         }
-        let account = include_str!("../../../../../packaging/sysusers.d/forebay.conf");
-        assert!(account.contains(&format!("\nu {DEFAULT_USER} ")));
     }
 
     #[test]

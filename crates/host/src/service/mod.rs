@@ -1,0 +1,6 @@
+//! What boxes and agent share as services: a worker thread and the main thread that watches it ([`supervisor`]), the
+//! socket by which others ask ([`control`]), and what each thread may do ([`privileges`]).
+
+pub mod control;
+pub mod privileges;
+pub mod supervisor;
