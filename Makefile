@@ -10,9 +10,8 @@ help: ## show this list
 demo: build ## a bundle on real kernel TCP with its baselines: a table and report.html (root)
 	$(FOREBAY) demo
 
-test: packages lint ## every test; as root also those on real traffic
-	$(CARGO) test --workspace --locked
-	cd fuzz && $(CARGO) test --locked
+test: packages lint ## every test, and which were skipped; as root also those on real traffic
+	$(CARGO) xtask test
 
 evaluate: build ## runs plans and platforms and judges every claim (root, hours)
 	$(CARGO) xtask evaluate

@@ -5,6 +5,7 @@ mod fresh;
 mod kernels;
 mod ns3;
 mod reference;
+mod test;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +20,8 @@ chores:
                (platforms/cpu, latency, scale, behaviour), whose names contain a PART (all
                without one) and says which claims hold (root, hours; `make build` first)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
+  test         runs every test, and then says which were skipped and why; as root it fails where one
+               was skipped for another reason than what the machine lacks
   test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)
   test-kernels [--kernel NAME]..   loads and runs the BPF programs on kernels of Debian 12 (6.1 and
                6.12) in qemu without KVM, and says what ran (`make test-kernels` installs qemu)";
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Some("bench-ns3") => ns3::bench(&arguments[1..]),
         Some("evaluate") => evaluate::evaluate(&arguments[1..]),
         Some("reference") => reference::write(),
+        Some("test") => test::test(),
         Some("test-fresh") => fresh::test_fresh(),
         Some("test-kernels") => kernels::test_kernels(&arguments[1..]),
         _ => {

@@ -30,7 +30,8 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("forebay-lab", &["forebay-core", "forebay-host", "forebay-sim", "forebay-testbed"]),
     ("forebay", &["forebay-core", "forebay-host", "forebay-lab", "forebay-testbed"]),
     ("forebay-purity", &["forebay-core"]),
-    ("xtask", &["forebay-core"]),
+    ("forebay-skips", &[]),
+    ("xtask", &["forebay-core", "forebay-skips"]),
 ];
 
 #[test]
@@ -113,4 +114,14 @@ fn the_simulator_side_builds_without_clang() {
     for needs_clang in ["libbpf", "forebay-ebpf", "forebay-host", "forebay-testbed"] {
         assert!(!tree.contains(needs_clang), "{needs_clang} is in a build without `host`:\n{tree}");
     }
+}
+
+/// Else `make test` does not list it.
+#[test]
+fn every_test_that_is_skipped_is_recorded() {
+    let search = ["-rlF", "--include=*.rs", "\"skipped: ", "crates"];
+    let found = Command::new("grep").current_dir(repository()).args(search).output().unwrap();
+    let files = String::from_utf8_lossy(&found.stdout);
+    // 1: nowhere.
+    assert_eq!(found.status.code(), Some(1), "print it by `forebay_skips::skip_without`: {files}");
 }

@@ -72,8 +72,7 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
 #[cfg(feature = "host")]
 #[test]
 fn a_sequence_on_the_testbed_is_never_worse_than_its_twin() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
+    if forebay_skips::skip_without(forebay_skips::Need::Root) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -6,22 +6,16 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use forebay_skips::{Need, skip_without};
+
 fn link(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.arg("link").args(arguments).output().expect("forebay starts")
 }
 
-fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        println!("skipped: network namespaces need root");
-    }
-    root
-}
-
 #[test]
 fn a_download_gets_the_rate_of_the_link_and_the_command_its_status() {
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
@@ -46,7 +40,7 @@ fn a_download_gets_the_rate_of_the_link_and_the_command_its_status() {
 
 #[test]
 fn the_callers_loopback_is_out_of_reach() {
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -57,7 +51,7 @@ fn the_callers_loopback_is_out_of_reach() {
 
 #[test]
 fn every_packet_is_recorded_when_asked_for() {
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -135,7 +129,7 @@ fn emulator(dir: &std::path::Path) -> std::process::Child {
 
 #[test]
 fn the_emulator_leaves_whole_results_at_sigterm_and_at_the_end_of_its_orders() {
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     for by_signal in [true, false] {

@@ -11,12 +11,13 @@ use forebay_testbed::scenario::{
     AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
+use forebay_skips::{Need, skip_without};
 
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
 fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let mut reversed = workload("up", WorkloadKind::Greedy { flows: 1 });
@@ -49,7 +50,7 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
 
 #[test]
 fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let mut scenario = scenario(vec![workload("bundled", WorkloadKind::Greedy { flows: 1 })]);
@@ -73,7 +74,7 @@ fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
 
 #[test]
 fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let bulk = |ecn: bool, qdisc: &str| {
@@ -118,7 +119,7 @@ fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
 
 #[test]
 fn an_unknown_congestion_control_is_named_with_what_there_is() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let mut bulk = workload("bulk", WorkloadKind::Greedy { flows: 1 });
@@ -132,11 +133,7 @@ fn an_unknown_congestion_control_is_named_with_what_there_is() {
 
 #[test]
 fn flows_run_under_an_agent_and_under_bpf_and_their_sockets_say_so() {
-    if skip_without_root() {
-        return;
-    }
-    if let Err(error) = forebay_host::agent::check() {
-        eprintln!("skipped: {error}");
+    if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }
     let flow = |name: &str, cc: &str| Workload {
@@ -182,7 +179,7 @@ fn flows_run_under_an_agent_and_under_bpf_and_their_sockets_say_so() {
 
 #[test]
 fn one_cubic_flow_can_hold_800_packets_in_the_sendbox() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
@@ -204,7 +201,7 @@ fn one_cubic_flow_can_hold_800_packets_in_the_sendbox() {
 
 #[test]
 fn both_directions_can_be_bundled_at_once() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let mut up = workload("up", WorkloadKind::Greedy { flows: 1 });
@@ -223,7 +220,7 @@ fn both_directions_can_be_bundled_at_once() {
 
 #[test]
 fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
@@ -257,7 +254,7 @@ fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
 
 #[test]
 fn flows_outlive_the_death_of_their_agent_and_are_taken_over_and_so_after_a_stop() {
-    if skip_without_root() || forebay_host::agent::check().is_err() {
+    if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }
     let mut workload = workload("bulk", WorkloadKind::Greedy { flows: 3 });
@@ -285,7 +282,7 @@ fn flows_outlive_the_death_of_their_agent_and_are_taken_over_and_so_after_a_stop
 
 #[test]
 fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
-    if skip_without_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let mut scenario = scenario(vec![workload("bulk", WorkloadKind::Greedy { flows: 1 })]);
@@ -317,14 +314,6 @@ fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
         let rejected: u64 = attack.rejected.iter().map(|(_, count)| count).sum();
         assert!(attack.received >= rejected, "{attack:?}");
     }
-}
-
-fn skip_without_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        eprintln!("skipped: network namespaces need root");
-    }
-    !root
 }
 
 /// Runs it and checks what holds for every run; the folder of its files lives with the result.

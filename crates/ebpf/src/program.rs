@@ -103,6 +103,7 @@ pub(crate) fn per_cpu_sum(name: &'static str, map: &MapHandle, index: u32) -> Re
 pub(crate) mod tests {
     use std::os::fd::AsRawFd;
 
+    use forebay_skips::{Need, skip_without};
     use libbpf_rs::libbpf_sys;
 
     use super::*;
@@ -115,14 +116,11 @@ pub(crate) mod tests {
         pub(crate) duration_ns: u32,
     }
 
-    /// A loaded program, or `None` with a printed reason where the machine cannot load any.
+    /// A loaded program, or `None` without the privilege to load any.
     pub(crate) fn loaded<T>(result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(loaded) => Some(loaded),
-            Err(Error::Privilege) if !may_load() => {
-                println!("skipped: {}", Error::Privilege);
-                None
-            }
+            Err(Error::Privilege) if skip_without(Need::Root) => None,
             Err(error) => panic!("{error}"),
         }
     }

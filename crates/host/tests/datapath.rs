@@ -19,11 +19,11 @@ const STALE_AFTER: Duration = Duration::from_secs(3);
 /// Runs `test` behind a bridge in a network namespace of its own. The kernel removes all of it
 /// when the thread and its sockets have gone.
 fn across_a_bridge(test: impl FnOnce() + Send + 'static) {
+    if forebay_skips::skip_without(forebay_skips::Need::Root) {
+        return;
+    }
     let thread = std::thread::spawn(|| {
-        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
-            println!("skipped: a network namespace needs root ({error})");
-            return;
-        }
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         run("ip link add source type veth peer name lan");
         run("ip link add sink type veth peer name wan");
         // Without the delay of 15 s before a port forwards.

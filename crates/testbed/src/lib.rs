@@ -211,10 +211,6 @@ pub fn run_with(
 pub(crate) mod tests {
     /// True, with a note, where the tests of namespaces cannot run.
     pub(crate) fn skip_without_root() -> bool {
-        let root = nix::unistd::geteuid().is_root();
-        if !root {
-            eprintln!("skipped: network namespaces need root");
-        }
-        !root
+        forebay_skips::skip_without(forebay_skips::Need::Root)
     }
 }

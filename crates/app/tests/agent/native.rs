@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
+use forebay_skips::{Need, skip_without};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -11,8 +12,7 @@ use super::{forebay, registered};
 
 #[test]
 fn native_algorithms_are_there_as_long_as_the_program_runs() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("skipped: BPF programs need root");
+    if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }
     let names = ["fb_native_reno", "fb_native_cubic"];

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use forebay_skips::{Need, skip_without};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{forebay, registered, text};
+use super::{forebay, registered};
 
 /// A running agent with one algorithm.
 pub struct Running {
@@ -20,10 +21,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it; `None` with a printed reason where this machine cannot carry one.
+    /// Starts it; `None` where this machine cannot carry one.
     pub fn start(folder: &Path, algorithm: &str, arguments: &[&str]) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            println!("skipped: an agent needs root");
+        if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
             return None;
         }
         let all = ["agent", "--algorithm", algorithm, "--control", "agent.sock", "--seed", "1"];
@@ -35,10 +35,7 @@ impl Running {
         if first.starts_with(&format!("{name} is registered: ")) {
             return Some(Self { child, folder: folder.to_path_buf(), name });
         }
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{first}{output:?}");
-        println!("skipped: {}", text(&output.stderr));
-        None
+        panic!("{first}{:?}", child.wait_with_output().unwrap());
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -89,14 +86,13 @@ impl Drop for Running {
     }
 }
 
-/// A BPF file system of its own, gone when dropped.
+/// A BPF file system for the pins of an agent, gone when dropped.
 pub struct Bpffs(pub PathBuf);
 
 impl Bpffs {
-    /// Mounts it at `folder`/bpf; `None` where this machine cannot.
+    /// Mounts it at `folder`/bpf; `None` where this machine cannot carry an agent.
     pub fn mount(folder: &Path) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            println!("skipped: an agent needs root");
+        if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
             return None;
         }
         let path = folder.join("bpf");

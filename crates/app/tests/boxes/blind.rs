@@ -13,6 +13,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{BundleStatus, ShapingStatus};
 use forebay_host::record::BundleRecord;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{DevicePair, EmulatorSpec};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::scenario::{LinkSpec, Upset, UpsetKind};
@@ -137,8 +138,7 @@ struct Scene {
 impl Scene {
     /// `None` without the privilege to do so.
     fn set_up() -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+        if skip_without(Need::Root) {
             return None;
         }
         let alone = alone();

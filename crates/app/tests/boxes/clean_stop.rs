@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
 use forebay_host::port::{Direction, PacketPort, Port};
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
@@ -113,8 +114,7 @@ struct Scene {
 impl Scene {
     /// `None` without the privilege to do so.
     fn set_up(max_rate: &str) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+        if skip_without(Need::Root) {
             return None;
         }
         let alone = alone();

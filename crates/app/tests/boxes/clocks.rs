@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebay_core::clock::Clock;
 use forebay_host::clock::now;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::receivebox::ReceiveboxSpec;
 use forebay_testbed::topology::Topology;
 
@@ -43,8 +44,7 @@ fn a_receivebox_whose_clock_is_another_is_held_or_survived() {
 
 #[test]
 fn the_clock_of_a_testbed_s_receivebox_goes_its_own_way_from_the_start_of_the_run_on() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
+    if skip_without(Need::Root) {
         return;
     }
     let _alone = alone();

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use forebay_host::daemon::status::Status;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::net::if_::if_nametoindex;
@@ -304,8 +305,7 @@ struct Scene {
 impl Scene {
     /// `None` without the privilege to do so.
     fn set_up() -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+        if skip_without(Need::Root) {
             return None;
         }
         let alone = alone();

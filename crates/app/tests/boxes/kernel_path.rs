@@ -6,6 +6,7 @@ use std::process::Child;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{Site, Topology};
 
@@ -129,8 +130,7 @@ struct Scene {
 impl Scene {
     /// `None` without the privilege to do so.
     fn set_up() -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+        if skip_without(Need::Root) {
             return None;
         }
         let alone = alone();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
+use forebay_skips::{Need, skip_without};
 use forebay_host::service::control::{self, Answer, Request};
 use forebay_host::service::privileges::Account;
 use forebay_testbed::namespace::Namespace;
@@ -53,8 +54,7 @@ struct Scene {
 
 impl Scene {
     fn set_up(keys: &str) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+        if skip_without(Need::Root) {
             return None;
         }
         let topology = Topology::build(1, None).unwrap();
@@ -314,8 +314,7 @@ fn a_box_without_its_account_says_so_and_one_that_is_named_must_exist() {
     let error = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{error}");
     assert!(error.contains("box.status_group = \"nonesuch\": allowed is"), "{error}");
-    if User::from_name("forebay").unwrap().is_some() {
-        eprintln!("skipped: this machine has an account forebay");
+    if skip_without(Need::NoAccount) {
         return;
     }
     edit("status_group = \"nonesuch\"\n", "");

@@ -27,6 +27,7 @@ use forebay_testbed::scenario::{
     AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
     PairSpec, Scenario, Timing, Workload, WorkloadKind,
 };
+use forebay_skips::{Need, skip_without};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -177,8 +178,7 @@ fn link() -> LinkSpec {
 }
 
 fn run(scenario: &Scenario) -> Option<RunRecord> {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
+    if skip_without(Need::Root) {
         return None;
     }
     let _alone = alone();

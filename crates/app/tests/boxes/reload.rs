@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,8 +23,7 @@ const OFFSETS_MS: [u64; 5] = [0, 60, 120, 250, 1000];
 
 #[test]
 fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
+    if skip_without(Need::Root) {
         return;
     }
     let _alone = alone();

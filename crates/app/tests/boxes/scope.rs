@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 
@@ -95,8 +96,7 @@ struct Scene {
 impl Scene {
     /// With these prefixes of the right site at the sendbox and the receivebox. `None` without the privilege.
     fn set_up(sendbox: &[&str], receivebox: &[&str]) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+        if skip_without(Need::Root) {
             return None;
         }
         let alone = alone();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{PairSites, Site, Topology};
 
 use crate::alone;
@@ -44,8 +45,7 @@ fn a_receivebox_counts_and_samples_the_same_where_its_device_merges_and_segments
 /// A flow in each bundle, measured and shaped, beside what `prepare` makes of the sites; answers
 /// what the sendbox says at the end.
 fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
+    if skip_without(Need::Root) {
         return None;
     }
     let _alone = alone();

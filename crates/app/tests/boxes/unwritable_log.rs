@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{Site, Topology};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
@@ -21,8 +22,7 @@ const PORT: u16 = 7000;
 
 #[test]
 fn a_log_that_cannot_be_written_neither_ends_a_box_nor_holds_it_up() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
+    if skip_without(Need::Root) {
         return;
     }
     let _alone = alone();
@@ -102,8 +102,7 @@ fn read_until(mut reader: File, mut is_enough: impl FnMut(&str) -> bool) -> Stri
 
 #[test]
 fn rows_of_a_trace_that_find_the_disk_full_are_counted_and_traffic_goes_on() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: network namespaces need root");
+    if skip_without(Need::Root) {
         return;
     }
     let _alone = alone();

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::{forebay, is_root, stdout_of};
+use forebay_skips::{Need, skip_without};
+
+use crate::{forebay, stdout_of};
 
 /// The processes whose ancestor is `root`, by number.
 fn descendants(root: u32) -> Vec<u32> {
@@ -122,7 +124,7 @@ fn wait_until(what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn a_killed_run_leaves_nothing_behind() {
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let before = devices_and_mounts();

@@ -5,6 +5,9 @@ mod killed;
 
 use std::process::{Command, Output, Stdio};
 
+#[cfg(feature = "host")]
+use forebay_skips::{Need, skip_without};
+
 fn forebay(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(arguments).stdin(Stdio::null());
@@ -32,15 +35,6 @@ fn refusal_of(arguments: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
     assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
     text(&output.stderr)
-}
-
-#[cfg(feature = "host")]
-fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        eprintln!("skipped: network namespaces need root");
-    }
-    root
 }
 
 #[test]
@@ -142,7 +136,7 @@ fn a_congestion_control_that_this_kernel_lacks_is_an_error_of_run_and_a_warning_
     assert_eq!(text(&check.stderr).lines().count(), 1, "{check:?}");
     let known = output(&["plan", "check", &plan_with(folder.path(), "kernel:reno")]);
     assert!(known.status.success() && known.stderr.is_empty(), "{known:?}");
-    if is_root() {
+    if !skip_without(Need::Root) {
         let file = plan_with(folder.path(), "kernel:nonesuch");
         let error = refusal_of(&["run", &file, "--backend", "emu"]);
         let expected =
@@ -396,15 +390,11 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
 fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
     use std::os::unix::process::CommandExt;
 
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     // Nobody, on every Debian.
-    let output = forebay(&["demo", "--quick"]).uid(65534).gid(65534).output();
-    let Ok(output) = output else {
-        eprintln!("skipped: another user cannot run the binary where it stands");
-        return;
-    };
+    let output = forebay(&["demo", "--quick"]).uid(65534).gid(65534).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let error = text(&output.stderr);
     assert!(error.contains("need root") && error.contains("make demo"), "{error}");
@@ -413,7 +403,7 @@ fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
 #[cfg(feature = "host")]
 #[test]
 fn an_emulated_run_counts_the_marks_of_a_plan_with_ecn() {
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -441,7 +431,7 @@ fn an_emulated_run_counts_the_marks_of_a_plan_with_ecn() {
 #[cfg(feature = "host")]
 #[test]
 fn a_run_prints_one_json_document_and_is_not_repeated() {
-    if !is_root() {
+    if skip_without(Need::Root) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

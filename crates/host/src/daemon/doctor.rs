@@ -394,6 +394,8 @@ fn ip_json(arguments: &[&str]) -> io::Result<serde_json::Value> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_skips::{Need, skip_without};
+
     use super::*;
 
     #[test]
@@ -406,8 +408,7 @@ mod tests {
 
     #[test]
     fn each_thing_that_is_wrong_with_a_device_comes_with_its_fix() {
-        if !nix::unistd::geteuid().is_root() {
-            println!("skipped: network namespaces need root");
+        if skip_without(Need::Root) {
             return;
         }
         let checks = std::thread::spawn(|| {
@@ -474,8 +475,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_tried_and_leaves_no_name() {
-        if privileges::check_agent().is_err() || features::check().is_err() {
-            println!("skipped: a congestion control in BPF needs root and Linux 6.4");
+        if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
             return;
         }
         assert_eq!(agent().verdict, Verdict::Ok, "{:?}", agent());
@@ -486,8 +486,7 @@ mod tests {
 
     #[test]
     fn the_datapath_is_tried_and_works_here() {
-        if privileges::check().is_err() {
-            println!("skipped: BPF needs root");
+        if skip_without(Need::Root) {
             return;
         }
         assert_eq!(datapath().verdict, Verdict::Ok, "{:?}", datapath());

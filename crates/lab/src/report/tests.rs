@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use forebay_skips::{Need, skip_without};
 use serde_json::json;
 
 use super::figure::{Axis, Ribbon, Series, bars, boxes, curves, ribbons};
@@ -21,18 +22,14 @@ struct Seen {
 impl Seen {
     /// Opens `html`; `None` without a browser.
     fn in_browser(html: &str) -> Option<Self> {
-        let found = ["chromium", "chromium-browser", "google-chrome"]
-            .into_iter()
-            .find(|name| Command::new(name).arg("--version").output().is_ok());
-        let Some(chromium) = found else {
-            eprintln!("skipped: no Chromium on this machine (apt-get install chromium)");
+        if skip_without(Need::Chromium) {
             return None;
-        };
+        }
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("report.html");
         std::fs::write(&file, html).unwrap();
         let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
-        let output = Command::new(chromium)
+        let output = Command::new("chromium")
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"])
             .args(["--no-first-run", "--disable-background-networking"])
             .args(["--disable-component-update", "--disable-sync", "--enable-logging=stderr"])

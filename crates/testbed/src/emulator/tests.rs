@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::spec::{Spec, Value};
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::unistd::{Uid, pipe};
+use nix::unistd::pipe;
 
 use super::*;
 use crate::namespace::Namespace;
@@ -30,8 +30,7 @@ struct Bench {
 impl Bench {
     /// `None`, with a note, without root.
     fn new(pairs: usize, forward: LinkSpec, reverse: LinkSpec) -> Option<Self> {
-        if !Uid::effective().is_root() {
-            println!("skipped: network namespaces need root");
+        if forebay_skips::skip_without(forebay_skips::Need::Root) {
             return None;
         }
         let middle = Namespace::new().unwrap();

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use forebay_skips::{Need, skip_without};
+
 /// The namespace's address, and the one that leads back to it.
 pub(super) const HOST: [u8; 4] = [10, 0, 0, 1];
 pub(super) const NEIGHBOUR: [u8; 4] = [10, 0, 0, 2];
@@ -31,14 +33,14 @@ pub(super) fn command(line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// Runs `test` in a network namespace of its own; prints why not where that needs root.
+/// Runs `test` in a network namespace of its own, as root.
 pub(super) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    if skip_without(Need::Root) {
+        return;
+    }
     let thread = thread::spawn(|| {
         // SAFETY: plain numbers; this thread ends with the test.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            println!("skipped: a network namespace needs root");
-            return;
-        }
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
         test();
     });
     if let Err(panic) = thread.join() {
@@ -54,14 +56,11 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// `None`, and prints so, where there are no TUN devices.
-    pub(super) fn new() -> Option<Self> {
+    /// The path of the calling thread's namespace, where there are TUN devices.
+    pub(super) fn new() -> Self {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        let Ok(device) = options.open("/dev/net/tun") else {
-            println!("skipped: no TUN devices");
-            return None;
-        };
+        let device = options.open("/dev/net/tun").expect("a TUN device");
         // SAFETY: plain numbers, for which zero is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(b"wire") {
@@ -77,7 +76,7 @@ impl Wire {
         let path = Path { device, data: VecDeque::new(), rest: VecDeque::new(), free_at: None };
         let told = [is_cut.clone(), has_ended.clone()];
         let carrier = Some(thread::spawn(move || path.carry(&told)));
-        Some(Self { is_cut, has_ended, carrier })
+        Self { is_cut, has_ended, carrier }
     }
 
     /// From now on nothing with data arrives, or everything does again.

@@ -1,0 +1,160 @@
+//! What a test needs of its machine, and a record of the tests that were skipped for want of it.
+//!
+//! Whether something is missing is found out here and never by the programs under test: an agent that
+//! wrongly refuses to start must not look like a machine that cannot carry one.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+
+/// The environment variable that names the file in which skipped tests are recorded: an absolute
+/// path, since tests run in the folders of their packages.
+pub const RECORD: &str = "FOREBAY_SKIPS";
+
+/// Something that a test may need of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Root, to load BPF programs and to make network namespaces.
+    Root,
+    /// The browser of `packages.txt`.
+    Chromium,
+    /// Links of struct_ops, with which a congestion control in BPF is registered.
+    StructOpsLinks,
+    /// TUN devices.
+    Tun,
+    /// A default for receive packet steering, from Linux 6.3 on.
+    Steering,
+    /// No account `forebay`, which a box would become.
+    NoAccount,
+}
+
+impl Need {
+    /// Every need.
+    pub const ALL: [Self; 6] = [
+        Self::Root,
+        Self::Chromium,
+        Self::StructOpsLinks,
+        Self::Tun,
+        Self::Steering,
+        Self::NoAccount,
+    ];
+
+    /// Why a test is skipped that needs it.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Root => "no root",
+            Self::Chromium => "no chromium (apt-get install chromium)",
+            Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
+            Self::Tun => "no /dev/net/tun",
+            Self::Steering => "no net.core.rps_default_mask",
+            Self::NoAccount => "an account forebay is there",
+        }
+    }
+
+    /// Whether a machine on which root has run `make packages` may still be without it.
+    pub fn may_be_missing_for_root(self) -> bool {
+        match self {
+            Self::Root | Self::Chromium => false,
+            Self::StructOpsLinks | Self::Tun | Self::Steering | Self::NoAccount => true,
+        }
+    }
+
+    /// Whether it is here.
+    pub fn is_met(self) -> bool {
+        match self {
+            Self::Root => nix::unistd::geteuid().is_root(),
+            Self::Chromium => Command::new("chromium").arg("--version").output().is_ok(),
+            Self::StructOpsLinks => {
+                let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+                let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+                has_struct_ops_links(&release, &types)
+            }
+            Self::Tun => OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok(),
+            Self::Steering => Path::new("/proc/sys/net/core/rps_default_mask").exists(),
+            Self::NoAccount => matches!(nix::unistd::User::from_name("forebay"), Ok(None)),
+        }
+    }
+}
+
+/// Of a kernel of this release that tells these types (BTF). Before 6.4 it may have them from its
+/// distributor, where forebay does not look for them.
+fn has_struct_ops_links(release: &str, types: &[u8]) -> bool {
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let name = b"\0bpf_struct_ops_link\0";
+    version >= (6, 4) && types.windows(name.len()).any(|part| part == name)
+}
+
+/// True where `need` is not met: the calling test then returns. This is printed, and recorded in the
+/// file that [`RECORD`] names, if it names one. To be called in the thread of the test, whose name is
+/// that of the test. Panics where that file cannot be written.
+pub fn skip_without(need: Need) -> bool {
+    if need.is_met() {
+        return false;
+    }
+    println!("skipped: {}", need.reason());
+    if let Some(path) = std::env::var_os(RECORD) {
+        let test = format!("{} {}", program(), std::thread::current().name().unwrap_or("?"));
+        record(path.as_ref(), need, &test).expect("skipped tests are recorded");
+    }
+    true
+}
+
+/// The name of this test program without the hash that cargo appends.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    name.rsplit_once('-').map_or(name.as_ref(), |(name, _)| name).to_string()
+}
+
+/// One write a line, since many test programs append to the file at a time.
+fn record(path: &Path, need: Need, test: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    file.write_all(format!("{}\t{test}\n", need.reason()).as_bytes())
+}
+
+/// The record's tests that were skipped for want of `need`, each once and in order.
+pub fn skipped_without(need: Need, record: &str) -> Vec<&str> {
+    let rows = record.lines().filter_map(|line| line.split_once('\t'));
+    let mut tests: Vec<&str> =
+        rows.filter(|(reason, _)| *reason == need.reason()).map(|(_, test)| test).collect();
+    tests.sort_unstable();
+    tests.dedup();
+    tests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_recorded_is_read_by_its_need_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("skips");
+        record(&path, Need::Root, "boxes a").unwrap();
+        for test in ["ebpf b", "ebpf a", "ebpf b"] {
+            record(&path, Need::Tun, test).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(skipped_without(Need::Tun, &text), ["ebpf a", "ebpf b"]);
+        assert_eq!(skipped_without(Need::Root, &text), ["boxes a"]);
+        assert!(skipped_without(Need::Chromium, &text).is_empty());
+    }
+
+    #[test]
+    fn a_kernel_has_links_of_struct_ops_by_its_release_and_its_types() {
+        let types = b"\x01\0bpf_struct_ops\0bpf_struct_ops_link\0int\0";
+        assert!(has_struct_ops_links("6.4.0-1-amd64", types));
+        assert!(has_struct_ops_links("7.0", types));
+        assert!(!has_struct_ops_links("6.1.0-37-amd64", types));
+        assert!(!has_struct_ops_links("6.12.1", b"\0bpf_struct_ops\0int\0"));
+        assert!(!has_struct_ops_links("6.12.1", b""));
+        assert!(!has_struct_ops_links("", types));
+    }
+
+    #[test]
+    fn the_name_of_a_test_program_has_no_hash() {
+        assert_eq!(program(), "forebay_skips");
+    }
+}
