@@ -35,9 +35,10 @@ build: packages ## the release binary
 packages: ## installs the Debian packages of packages.txt that are missing (root)
 	@sh packaging/install-packages.sh packages.txt
 
-lint: ## formatting and lints
+lint: ## formatting, lints, and links of the documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 test-fresh: ## proves in a bare Debian 12 root that packages.txt is complete (root, debootstrap)
 	$(CARGO) xtask test-fresh

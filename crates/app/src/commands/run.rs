@@ -42,7 +42,7 @@ pub struct Run {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
           value_name = "N")]
     jobs: u16,
-    /// Where results go [default: out/<plan>].
+    /// Where results go [default: out/PLAN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print one JSON document on stdout and nothing else there.

@@ -9,7 +9,7 @@
 //! | 8..16 | session of the sender: a random number drawn at its start |
 //! | 16..24 | sequence number in the session, from 1 |
 //! | 24..n | payload |
-//! | n..n+16 | tag over everything before it ([`MessageKey`]) |
+//! | n..n+16 | tag over everything before it ([`super::keys::MessageKey`]) |
 //!
 //! | type | direction | payload |
 //! |---|---|---|

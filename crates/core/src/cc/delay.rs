@@ -28,9 +28,9 @@
 //! small enough to empty the queue tells whether the base still holds; see [`super::drain`]. One of
 //! another bundle refills what a shallow drain takes from a common queue: some go below the base.
 //!
-//! **Others.** A queue that stands in spite of the window is doubted (`doubting`), and if it stays, or what is
-//! delivered declines as where a flow outside takes ever more (`others`), an aggregate gives its limits up and
-//! competes until a test shows that the others have left (`competing`). A single flow keeps to its window
+//! **Others.** A queue that stands in spite of the window is doubted (`doubting.rs`), and if it stays, or what is
+//! delivered declines as where a flow outside takes ever more (`others.rs`), an aggregate gives its limits up and
+//! competes until a test shows that the others have left (`competing.rs`). A single flow keeps to its window
 //! and drains instead, and so does an aggregate whose limits nobody enforces.
 //!
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered

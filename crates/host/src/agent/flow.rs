@@ -9,7 +9,7 @@
 //! a pause that it ends.
 //!
 //! Records may be lost: what they count is cumulative, so the next one tells of the same bytes, and
-//! events that nobody told of follow from the kernel's state ([`Flow::reconcile`]).
+//! events that nobody told of follow from the kernel's state (`Flow::reconcile`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,7 +7,7 @@
 //! ```
 //! The kernel's side ([`forebay_ebpf::tcp`]) measures and enforces; it acts within a round trip by the
 //! [`Law`](forebay_core::cc::Law) of the last decision. All that decides is in [`flow`] (one
-//! connection) and [`connections`] (all of them), without clock and I/O; [`worker`] is the loop around
+//! connection) and [`connections`] (all of them), without clock and I/O; `worker` is the loop around
 //! them. [`recording`] and [`replay`] make a test of what happened in the field.
 //!
 //! An agent that dies, hangs or is stopped leaves every connection to a law in the kernel.

@@ -124,7 +124,7 @@ impl Source {
         Some(Self { file: name.to_string(), folder: None, text: text.to_string() })
     }
 
-    /// Reads a file of at most [`MAX_FILE_BYTES`].
+    /// Reads a file of at most 16 MiB.
     pub fn read(path: &Path) -> Result<Self, PlanError> {
         let file = path.display().to_string();
         let mut text = String::new();

@@ -11,7 +11,7 @@
 //! of each process, which need no idle processor.
 //!
 //! Controls that are compared take turns ([`turns`]) with processes of their own. Roles of this binary
-//! ([`part`]) are started anew for every trial ([`bench`]), in namespaces that go with this process,
+//! ([`part`]) are started anew for every trial ([`mod@bench`]), in namespaces that go with this process,
 //! whatever ends it.
 
 pub mod bench;

@@ -45,7 +45,7 @@ pub enum Part {
     Receiver {
         /// Where it listens.
         listen: SocketAddrV4,
-        /// Keeps the window that it announces at this many bytes, see [`super::traffic`]; `None`:
+        /// Keeps the window that it announces at this many bytes, see `traffic.rs`; `None`:
         /// Linux tunes it.
         window_bytes: Option<u32>,
     },
@@ -53,7 +53,7 @@ pub enum Part {
     Counter {
         /// When: of the first turn, the others' follow.
         times: Times,
-        /// Where the [`counter::Counted`] of each turn goes (JSON).
+        /// Where the `counter::Counted` of each turn goes (JSON).
         output: PathBuf,
     },
     /// Decides for the sender's connections.
@@ -75,7 +75,7 @@ pub struct SenderSpec {
     pub piece_bytes: usize,
     /// When.
     pub times: Times,
-    /// Where the [`super::traffic::Sent`] goes (JSON).
+    /// Where the `traffic::Sent` goes (JSON).
     pub output: PathBuf,
 }
 

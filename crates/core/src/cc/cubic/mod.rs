@@ -24,7 +24,7 @@
 //!   and ns-3, at most one segment for two of them, and 5 % a window before any loss; slow start not
 //!   held at ssthresh; after a timeout the least round trip anew; and, as in ns-3.37, no W_est
 //!   unless `reno_friendly` asks for it. `ns3_hystart`.
-//! - `linux_growth`: as `linux` says, a measurement over an interval in parts. Beside it, a loss
+//! - `linux_growth`: as `linux.rs` says, a measurement over an interval in parts. Beside it, a loss
 //!   takes 717/1024 of whole segments, every timeout forgets the least round trip, and a loss that was
 //!   spurious stays in the function.
 //!

@@ -116,12 +116,12 @@ impl LinkTruth {
         found.expect("every window is known before packets are read")
     }
 
-    /// Packets waiting, the mean of each [`QUEUE_BIN_NS`] of the run.
+    /// Packets waiting, the mean of each 10 ms of the run.
     pub fn queue_over_time(&self) -> impl Iterator<Item = f64> {
         self.waiting.sums().iter().map(|area| *area as f64 / QUEUE_BIN_NS as f64)
     }
 
-    /// Bytes that left in each [`BIN_NS`] of the run.
+    /// Bytes that left in each 100 ms of the run.
     pub fn bytes_over_time(&self) -> &[u64] {
         self.carried.sums()
     }
