@@ -2,7 +2,7 @@
 CARGO  ?= cargo
 FOREBAY = target/release/forebay
 
-.PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build packages lint test-fresh test-kernels clean
+.PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build packages check lint deny test-fresh test-kernels clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -35,10 +35,16 @@ build: packages ## the release binary
 packages: ## installs the Debian packages of packages.txt that are missing (root)
 	@sh packaging/install-packages.sh packages.txt
 
+check: lint ## what every commit must pass, three minutes at most: no root and no traffic
+	$(CARGO) test --locked -p forebay-core -p forebay-sim -p forebay-lab -p xtask --lib --bins --test house
+
 lint: ## formatting, lints, and links of the documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+deny: ## licences, duplicates and origins of all dependencies, and known holes (cargo-deny)
+	$(CARGO) xtask deny
 
 test-fresh: ## proves in a bare Debian 12 root that packages.txt is complete (root, debootstrap)
 	$(CARGO) xtask test-fresh

@@ -1,5 +1,6 @@
 //! Repository chores that need an `if`. The Makefile is the index; see `cargo xtask help`.
 
+mod deny;
 mod evaluate;
 mod fresh;
 mod kernels;
@@ -16,6 +17,8 @@ chores:
   bench-ns3 [--install] [--runs N] [SCENARIO..]   runs the scenarios N times (5) in ns-3 and
                here, and says how many times faster this is and whether speed and memory are what was
                asked for (libns3-dev; 40 minutes)
+  deny         judges the licences, duplicates and origins of all dependencies by deny.toml, and known
+               holes where their database can be reached (cargo-deny)
   evaluate [PART..]   runs the plans of docs/claims.toml, and the parts of `forebay platforms`
                (platforms/cpu, latency, scale, behaviour), whose names contain a PART (all
                without one) and says which claims hold (root, hours; `make build` first)
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     }
     let done = match arguments.first().map(String::as_str) {
         Some("bench-ns3") => ns3::bench(&arguments[1..]),
+        Some("deny") => deny::deny(),
         Some("evaluate") => evaluate::evaluate(&arguments[1..]),
         Some("reference") => reference::write(),
         Some("test") => test::test(),
