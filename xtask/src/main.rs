@@ -21,7 +21,7 @@ chores:
                holes where their database can be reached (cargo-deny)
   evaluate [PART..]   runs the plans of docs/claims.toml, and the parts of `forebay platforms`
                (platforms/cpu, latency, scale, behaviour), whose names contain a PART (all
-               without one) and says which claims hold (root, hours; `make build` first)
+               without one) and says which claims are met (root, hours; `make build` first)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
   test         runs every test, and then says which were skipped and why; as root it fails where one
                was skipped for another reason than what the machine lacks

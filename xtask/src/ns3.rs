@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use forebay_lab::judge::{Bound, Judged, SEED};
+use forebay_lab::metrics::statistics::Sorted;
 use serde::Deserialize;
 
 /// A scenario of both programs, and what is asked of the simulator there.
@@ -48,9 +50,15 @@ struct Run {
     rss_mb: f64,
 }
 
-/// Runs the scenarios named in `arguments` (all without one) `--runs N` times (5) and prints the
+/// The runs of both in one turn.
+struct Turn {
+    theirs: Vec<Run>,
+    mine: Vec<Run>,
+}
+
+/// Runs the scenarios named in `arguments` (all without one) in `--runs N` turns (5) and prints the
 /// table. Fails without `libns3-dev` (`--install` installs it), where the two simulate different numbers of
-/// packets, and where a ratio, the packets a second or the memory miss their bound.
+/// packets, and where a ratio, the packets a second or the memory do not meet their bound.
 pub fn bench(arguments: &[String]) -> Result<()> {
     let rest: Vec<String> = arguments.iter().filter(|it| *it != "--install").cloned().collect();
     let (runs, wanted) = parse(&rest)?;
@@ -68,63 +76,47 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     let (mut apart, mut missed) = (Vec::new(), Vec::new());
     for scenario in wanted {
         let name = scenario.name;
-        let (mut theirs, mut mine) = (Vec::new(), Vec::new());
-        for _ in 0..runs {
-            theirs.extend(runs_of(Command::new(&driver).arg(name))?);
-            mine.extend(runs_of(Command::new(&ours).args([name, REPETITIONS]))?);
-        }
-        let bounds = scenario.judge(&theirs, &mine)?;
-        let words: Vec<String> = bounds.iter().map(Bound::words).collect();
-        println!("{} {} |", row(name, &theirs, &mine)?, words.join(", "));
-        let misses = bounds.iter().filter(|bound| !bound.holds);
-        missed.extend(misses.map(|bound| format!("{name}: {} of {}", bound.found, bound.asked)));
-        let share = median(&mine, |run| run.packets)? / median(&theirs, |run| run.packets)?;
+        let turn = |_| {
+            let theirs = runs_of(Command::new(&driver).arg(name))?;
+            anyhow::Ok(Turn {
+                theirs,
+                mine: runs_of(Command::new(&ours).args([name, REPETITIONS]))?,
+            })
+        };
+        let turns = (0..runs).map(turn).collect::<Result<Vec<_>>>()?;
+        let judged = scenario.judge(&turns)?;
+        let words =
+            judged.iter().map(|it| format!("{} {} {}", it.claim, it.bound, it.verdict.words()));
+        println!("{} {} |", row(name, &turns)?, words.collect::<Vec<_>>().join(", "));
+        missed.extend(judged.iter().filter_map(Judged::complaint));
+        let share = packets(&turns, mine)? / packets(&turns, theirs)?;
         if (share - 1.0).abs() > PACKETS_APART {
             apart.push(format!("{name}: {share:.2} times ns-3's packets"));
         }
     }
     ensure!(apart.is_empty(), "not the same simulation: {}", apart.join(", "));
-    ensure!(missed.is_empty(), "not what is asked: {}", missed.join(", "));
+    ensure!(missed.is_empty(), "not what is asked:\n{}", missed.join("\n"));
     Ok(())
 }
 
-/// What is asked, what was found, and whether that is enough.
-#[derive(Debug, PartialEq)]
-struct Bound {
-    asked: String,
-    found: String,
-    holds: bool,
-}
-
-impl Bound {
-    fn words(&self) -> String {
-        format!("{} {}", self.asked, if self.holds { "holds" } else { "MISSES" })
-    }
-}
-
 impl Scenario {
-    /// Judges the medians of the runs.
-    fn judge(&self, theirs: &[Run], mine: &[Run]) -> Result<Vec<Bound>> {
-        let [their_s, my_s] = [median(theirs, |run| run.cpu_s)?, median(mine, |run| run.cpu_s)?];
-        let ratio = their_s / my_s;
-        let mut bounds = vec![Bound {
-            asked: format!("ratio {:.0}", self.ratio),
-            found: format!("{ratio:.0}"),
-            holds: ratio >= self.ratio,
-        }];
-        let packets_per_s = median(mine, |run| run.packets)? / my_s;
-        bounds.extend(self.packets_per_s.map(|asked| Bound {
-            asked: format!("{:.0} M packets/s", asked / 1e6),
-            found: format!("{:.2}", packets_per_s / 1e6),
-            holds: packets_per_s >= asked,
-        }));
-        let memory_mb = median(mine, |run| run.rss_mb)?;
-        bounds.push(Bound {
-            asked: format!("at most {:.0} MB", self.memory_mb),
-            found: format!("{memory_mb:.1}"),
-            holds: memory_mb <= self.memory_mb,
-        });
-        Ok(bounds)
+    /// Judges the turns, in each of which medians of both are compared.
+    fn judge(&self, turns: &[Turn]) -> Result<Vec<Judged>> {
+        let judged = |claim: &str, bound, of: &dyn Fn(&Turn) -> Result<f64>| {
+            let values = turns.iter().map(of).collect::<Result<Vec<_>>>()?;
+            let claim = Judged { of: self.name.into(), claim: claim.into(), ..Judged::default() };
+            anyhow::Ok(claim.by_values(bound, &values, 1, SEED))
+        };
+        let my_s = |turn: &Turn| median(&turn.mine, |run| run.cpu_s);
+        let ratio = |turn: &Turn| Ok(median(&turn.theirs, |run| run.cpu_s)? / my_s(turn)?);
+        let rate = |turn: &Turn| Ok(median(&turn.mine, |run| run.packets)? / my_s(turn)? / 1e6);
+        let memory_mb = |turn: &Turn| median(&turn.mine, |run| run.rss_mb);
+        let mut all = vec![judged("ratio", Bound::at_least(self.ratio), &ratio)?];
+        if let Some(least) = self.packets_per_s {
+            all.push(judged("M packets/s", Bound::at_least(least / 1e6), &rate)?);
+        }
+        all.push(judged("MB", Bound::at_most(self.memory_mb), &memory_mb)?);
+        Ok(all)
     }
 }
 
@@ -195,12 +187,23 @@ fn runs_of(command: &mut Command) -> Result<Vec<Run>> {
     lines.lines().map(|line| serde_json::from_str(line).context(line.to_string())).collect()
 }
 
-fn row(name: &str, theirs: &[Run], mine: &[Run]) -> Result<String> {
-    let [their_s, my_s] = [median(theirs, |run| run.cpu_s)?, median(mine, |run| run.cpu_s)?];
-    let [their_packets, my_packets] =
-        [median(theirs, |run| run.packets)?, median(mine, |run| run.packets)?];
-    let drops = [theirs, mine].map(|runs| runs.first().map_or(0, |run| run.drops));
-    let memory = [median(theirs, |run| run.rss_mb)?, median(mine, |run| run.rss_mb)?];
+fn theirs(turn: &Turn) -> &[Run] {
+    &turn.theirs
+}
+
+fn mine(turn: &Turn) -> &[Run] {
+    &turn.mine
+}
+
+fn row(name: &str, turns: &[Turn]) -> Result<String> {
+    let of = |side: fn(&Turn) -> &[Run], value: fn(&Run) -> f64| {
+        median(turns.iter().flat_map(side), value)
+    };
+    let [their_s, my_s] = [of(theirs, |run| run.cpu_s)?, of(mine, |run| run.cpu_s)?];
+    let [their_packets, my_packets] = [packets(turns, theirs)?, packets(turns, mine)?];
+    let drops =
+        [theirs, mine].map(|side| turns.iter().flat_map(side).next().map_or(0, |run| run.drops));
+    let memory = [of(theirs, |run| run.rss_mb)?, of(mine, |run| run.rss_mb)?];
     Ok(format!(
         "| {name} | {their_s:.2} | {my_s:.4} | {:.0} | {their_packets:.0} | {my_packets:.0} \
          | {:.1} M | {} / {} | {:.0} / {:.0} |",
@@ -213,10 +216,13 @@ fn row(name: &str, theirs: &[Run], mine: &[Run]) -> Result<String> {
     ))
 }
 
-fn median(runs: &[Run], value: impl Fn(&Run) -> f64) -> Result<f64> {
-    let mut values: Vec<f64> = runs.iter().map(value).collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().context("a program printed no run")
+fn packets(turns: &[Turn], side: fn(&Turn) -> &[Run]) -> Result<f64> {
+    median(turns.iter().flat_map(side), |run| run.packets)
+}
+
+fn median<'a>(runs: impl IntoIterator<Item = &'a Run>, value: fn(&Run) -> f64) -> Result<f64> {
+    let values = Sorted::new(runs.into_iter().map(value));
+    values.quantile(0.5).context("a program printed no run")
 }
 
 #[cfg(test)]
@@ -229,9 +235,8 @@ mod tests {
 
     #[test]
     fn a_row_compares_medians() {
-        let theirs = [100.0, 90.0, 400.0].map(run);
-        let mine = [0.5, 0.1, 0.4].map(run);
-        let row = row("b2", &theirs, &mine).unwrap();
+        let turn = |(theirs, mine)| Turn { theirs: vec![run(theirs)], mine: vec![run(mine)] };
+        let row = row("b2", &[(100.0, 0.5), (90.0, 0.1), (400.0, 0.4)].map(turn)).unwrap();
         let expected = "| b2 | 100.00 | 0.4000 | 250 | 1000000 | 1000000 | 2.5 M | 7 / 7 | 3 / 3 |";
         assert_eq!(row, expected);
     }
@@ -249,23 +254,22 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_is_judged_by_the_medians() {
+    fn each_bound_is_judged_by_the_turns() {
+        use forebay_lab::judge::Verdict::{Failed, Met, Open};
+
         let [_, b2, b3, _] = &SCENARIOS;
-        let judged = |scenario: &Scenario, theirs_s: f64, mine: [f64; 3]| {
+        let verdicts = |scenario: &Scenario, theirs_s: [f64; 3], mine: [f64; 3]| {
             let [cpu_s, packets, rss_mb] = mine;
-            let mine = [cpu_s, cpu_s, 9.0].map(|cpu_s| Run { cpu_s, packets, drops: 0, rss_mb });
-            scenario.judge(&[run(theirs_s)], &mine).unwrap()
+            let mine = || [cpu_s, cpu_s, 9.0].map(|cpu_s| Run { cpu_s, packets, drops: 0, rss_mb });
+            let turns = theirs_s.map(|it| Turn { theirs: vec![run(it)], mine: mine().into() });
+            let judged = scenario.judge(&turns).unwrap();
+            judged.iter().map(|judged| judged.verdict).collect::<Vec<_>>()
         };
-        let holds = |bounds: &[Bound]| bounds.iter().map(|bound| bound.holds).collect::<Vec<_>>();
-        assert_eq!(holds(&judged(b2, 200.0, [1.0, 7e6, 50.0])), [true, true, true]);
-        assert_eq!(holds(&judged(b2, 199.0, [1.0, 7e6, 50.0])), [false, true, true]);
-        let missed = judged(b2, 200.0, [1.0, 6.9e6, 50.1]);
-        assert_eq!(holds(&missed), [true, false, false]);
-        let words = missed.iter().map(Bound::words).collect::<Vec<_>>().join(", ");
-        assert_eq!(words, "ratio 200 holds, 7 M packets/s MISSES, at most 50 MB MISSES");
-        assert_eq!(holds(&judged(b3, 300.0, [1.0, 1.0, 100.0])), [true, true]);
-        assert_eq!(holds(&judged(b3, 300.0, [1.0, 1.0, 100.1])), [true, false]);
-        assert!(b2.judge(&[run(1.0)], &[]).is_err());
+        assert_eq!(verdicts(b2, [200.0; 3], [1.0, 7e6, 50.0]), [Met, Met, Met]);
+        assert_eq!(verdicts(b2, [199.0; 3], [1.0, 6.9e6, 50.1]), [Failed, Failed, Failed]);
+        assert_eq!(verdicts(b2, [150.0, 199.0, 300.0], [1.0, 7e6, 50.0]), [Open, Met, Met]);
+        assert_eq!(verdicts(b3, [300.0, 310.0, 10.0], [1.0, 1.0, 100.1]), [Met, Failed]);
+        assert!(b2.judge(&[Turn { theirs: vec![run(1.0)], mine: Vec::new() }]).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn stderr(output: &Output) -> String {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("forebay-core", &[]),
     ("forebay-ebpf", &["forebay-core"]),
     ("forebay-sim", &["forebay-core"]),
@@ -31,7 +31,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("forebay", &["forebay-core", "forebay-host", "forebay-lab", "forebay-testbed"]),
     ("forebay-purity", &["forebay-core"]),
     ("forebay-skips", &[]),
-    ("xtask", &["forebay-core", "forebay-skips"]),
+    ("xtask", &["forebay-core", "forebay-lab", "forebay-skips"]),
 ];
 
 #[test]

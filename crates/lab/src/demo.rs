@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::judge::Bound;
 use crate::output::{number, text_table};
 use crate::plan::{Override, Plan, PlanError};
 use crate::store::{Run, Store, StoreError};
@@ -9,16 +10,16 @@ use crate::summary::{ArmSummary, IN_NETWORK, STATUS_QUO, summarise};
 
 /// The arm with the boxes as operators get them.
 const BUNDLED: &str = "copa_default";
-/// The queue has moved if at least this share stands at the sendbox (bound of the evaluation).
-const SHARE_MOVED: f64 = 0.85;
+/// The queue has moved if at least this share (%) stands at the sendbox (bound of the evaluation).
+const SHARE_MOVED: Bound = Bound::at_least(85.0);
 /// It has moved, and not just been halved with the rate, if at most this share of it is left at the
 /// bottleneck ...
-const QUEUE_LEFT: f64 = 0.15;
+const QUEUE_LEFT: Bound = Bound::at_most(15.0);
 /// ... and at least this share of the throughput is kept: below the bound of the evaluation, as
 /// these runs are short.
-const GOODPUT_KEPT: f64 = 0.9;
-/// Requests gain if their median falls at least to this share: half of the published gain of 61 %.
-const FCT_GAINED: f64 = 0.7;
+const GOODPUT_KEPT: Bound = Bound::at_least(90.0);
+/// Requests gain if their median falls by this much at least (%): half of the published gain of 61 %.
+const FCT_GAINED: Bound = Bound::at_least(30.0);
 
 /// The demo's plans: `queue_shift` and `draft`, shortened so that all runs together take less than
 /// three minutes, or less than two if `quick`.
@@ -53,6 +54,10 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<Verdict, StoreError> {
     for run in runs {
         newest.retain(|older| older.key != run.key);
         newest.push(run.clone());
+    }
+    for (run, reason) in newest.iter().filter_map(|run| Some((run, run.died()?))) {
+        let _ =
+            writeln!(text, "note: a box ended the run {} {}: {reason}", run.key.plan, run.key.arm);
     }
     for run in newest.iter_mut().filter(|run| !run.is_valid()) {
         let _ = writeln!(
@@ -89,53 +94,57 @@ fn with_unit(value: Option<f64>, unit: &str) -> String {
     value.map_or("-".into(), |value| format!("{} {unit}", number(value)))
 }
 
+/// Adds a table of the arms with what `cells` says of each.
+fn show(
+    text: &mut String,
+    title: &str,
+    columns: [&str; 3],
+    arms: &[Option<&ArmSummary>],
+    cells: fn(&ArmSummary) -> [String; 3],
+) {
+    let row = |arm: &&ArmSummary| {
+        std::iter::once(words(arm).to_string()).chain(cells(arm)).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> = arms.iter().flatten().map(row).collect();
+    let titles: Vec<String> = std::iter::once("").chain(columns).map(str::to_string).collect();
+    let _ = writeln!(text, "{title}\n{}", text_table(&titles, &rows));
+}
+
 /// Whether the queue has moved to the sendbox.
 fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&ArmSummary>) -> bool {
-    let titles = ["", "queue at the bottleneck", "queue at the sendbox", "throughput"];
-    let row = |arm: &ArmSummary| {
-        vec![
-            words(arm).to_string(),
+    let title = "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue stand?";
+    let columns = ["queue at the bottleneck", "queue at the sendbox", "throughput"];
+    show(text, title, columns, &[without, with], |arm| {
+        [
             with_unit(arm.link("forward", "queue_mean_packets"), "packets"),
             with_unit(arm.bundles("queue_mean_packets"), "packets"),
             with_unit(arm.metrics.get("goodput_mbps"), "Mbit/s"),
         ]
-    };
-    let rows: Vec<Vec<String>> = [without, with].into_iter().flatten().map(row).collect();
-    let _ =
-        writeln!(text, "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue stand?");
-    let _ = writeln!(text, "{}", text_table(&titles.map(str::to_string), &rows));
-    let share = with.and_then(|arm| arm.bundles("queue_share_at_sendbox"));
-    let of_status_quo = |value: &dyn Fn(&ArmSummary) -> Option<f64>| {
+    });
+    let of_status_quo = |value: fn(&ArmSummary) -> Option<f64>| {
         let without = without.and_then(value).filter(|without| *without > 0.0)?;
-        Some(with.and_then(value)? / without)
+        Some(100.0 * with.and_then(value)? / without)
     };
-    let left = of_status_quo(&|arm| arm.link("forward", "queue_mean_packets"));
-    let kept = of_status_quo(&|arm| arm.metrics.get("goodput_mbps"));
-    let percent = |share: Option<f64>| with_unit(share.map(|share| share * 100.0), "%");
-    let mut missed = Vec::new();
-    if share.is_none_or(|share| share < SHARE_MOVED) {
-        let (share, bound) = (percent(share), SHARE_MOVED * 100.0);
-        missed.push(format!(
-            "{share} of it stands at the sendbox, expected was at least {bound:.0} %"
-        ));
-    }
-    if left.is_none_or(|left| left > QUEUE_LEFT) {
-        let (left, bound) = (percent(left), QUEUE_LEFT * 100.0);
-        missed.push(format!(
-            "{left} of it is left at the bottleneck, expected was at most {bound:.0} %"
-        ));
-    }
-    if kept.is_none_or(|kept| kept < GOODPUT_KEPT) {
-        let (kept, bound) = (percent(kept), GOODPUT_KEPT * 100.0);
-        missed
-            .push(format!("{kept} of the throughput is kept, expected was at least {bound:.0} %"));
-    }
+    let share = with.and_then(|arm| Some(100.0 * arm.bundles("queue_share_at_sendbox")?));
+    let left = of_status_quo(|arm| arm.link("forward", "queue_mean_packets"));
+    let kept = of_status_quo(|arm| arm.metrics.get("goodput_mbps"));
+    let missed: Vec<String> = [
+        (share, SHARE_MOVED, "of it stands at the sendbox"),
+        (left, QUEUE_LEFT, "of it is left at the bottleneck"),
+        (kept, GOODPUT_KEPT, "of the throughput is kept"),
+    ]
+    .into_iter()
+    .filter(|(percent, bound, _)| percent.is_none_or(|percent| !bound.holds(percent)))
+    .map(|(percent, bound, what)| {
+        format!("{} {what}, expected was {bound} %", with_unit(percent, "%"))
+    })
+    .collect();
     let _ = if missed.is_empty() {
         writeln!(
             text,
             "-> The queue moved: {:.0} % of it stands at the sendbox, where the site decides who \
              waits.\n",
-            share.unwrap_or_default() * 100.0
+            share.unwrap_or_default()
         )
     } else {
         writeln!(text, "-> The queue did NOT move: {}.\n", missed.join("; "))
@@ -145,40 +154,31 @@ fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&Ar
 
 /// Whether short requests got faster.
 fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
-    let titles = ["", "half are done within", "95 of 100 within", "goodput"];
-    let row = |arm: &ArmSummary| {
-        vec![
-            words(arm).to_string(),
+    let title = "Short requests beside a bulk transfer: how long do they take?";
+    let columns = ["half are done within", "95 of 100 within", "goodput"];
+    show(text, title, columns, &arms, |arm| {
+        [
             with_unit(arm.metrics.get("fct_p50_ms"), "ms"),
             with_unit(arm.metrics.get("fct_p95_ms"), "ms"),
             with_unit(arm.metrics.get("goodput_mbps"), "Mbit/s"),
         ]
-    };
-    let rows: Vec<Vec<String>> = arms.iter().flatten().map(|arm| row(arm)).collect();
-    let _ = writeln!(text, "Short requests beside a bulk transfer: how long do they take?");
-    let _ = writeln!(text, "{}", text_table(&titles.map(str::to_string), &rows));
+    });
     let ratio = arms[1].and_then(|arm| arm.metrics.get("fct_p50_over_status_quo"));
-    match ratio {
-        Some(ratio) if ratio <= FCT_GAINED => {
-            let percent = (1.0 - ratio) * 100.0;
-            let _ = writeln!(
-                text,
-                "-> Requests got faster: half are done {percent:.0} % sooner. No packet was \
-                 touched, no host changed."
-            );
-            true
-        }
-        ratio => {
-            let change = with_unit(ratio.map(|ratio| (1.0 - ratio) * 100.0), "%");
-            let _ = writeln!(
-                text,
-                "-> Requests did NOT get faster enough: the median fell by {change}, expected was \
-                 at least {:.0} %.",
-                (1.0 - FCT_GAINED) * 100.0
-            );
-            false
-        }
-    }
+    let fell = ratio.map(|ratio| (1.0 - ratio) * 100.0);
+    let gained = fell.filter(|percent| FCT_GAINED.holds(*percent));
+    let _ = match gained {
+        Some(percent) => writeln!(
+            text,
+            "-> Requests got faster: half are done {percent:.0} % sooner. No packet was \
+             touched, no host changed."
+        ),
+        None => writeln!(
+            text,
+            "-> Requests did NOT get faster enough: the median fell by {}, expected was {FCT_GAINED} %.",
+            with_unit(fell, "%")
+        ),
+    };
+    gained.is_some()
 }
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
             (Shown { goodput: 45.0, ..MOVED }, "did NOT move: 50 % of the throughput is kept"),
             (
                 Shown { without: 0.0, ..MOVED },
-                "did NOT move: - of it is left at the bottleneck, expected was at most 15 %",
+                "did NOT move: - of it is left at the bottleneck, expected was ≤ 15 %",
             ),
         ] {
             let (_folder, store, stored) = runs(shown, false);

@@ -3,6 +3,7 @@
 pub mod backend;
 pub mod chaos;
 pub mod demo;
+pub mod judge;
 pub mod metrics;
 pub mod output;
 pub mod plan;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::backend::Progress;
-use crate::runner::{Job, Observer};
+use crate::runner::{Ending, Job, Observer};
 
 /// Steps of the bar for each run.
 const STEPS: u64 = 1000;
@@ -56,12 +56,12 @@ impl Observer for Bar {
         self.show();
     }
 
-    fn ended(&mut self, job: &Job, number: usize, total: usize, reasons: &[String]) {
+    fn ended(&mut self, job: &Job, number: usize, total: usize, ending: Ending<'_>) {
         self.running.remove(&number);
         self.ended.insert(number);
         self.show();
-        if !reasons.is_empty() {
-            self.bar.println(format!("{}: rejected: {}", job.name(), reasons.join("; ")));
+        if ending != Ending::Valid {
+            self.bar.println(format!("{}: {ending}", job.name()));
         }
         if self.ended.len() == total {
             self.bar.finish_and_clear();
@@ -69,7 +69,7 @@ impl Observer for Bar {
     }
 
     fn reused(&mut self, job: &Job, number: usize, total: usize) {
-        self.ended(job, number, total, &[]);
+        self.ended(job, number, total, Ending::Valid);
     }
 }
 
@@ -95,7 +95,7 @@ impl Observer for Lines {
         }
     }
 
-    fn ended(&mut self, _job: &Job, number: usize, total: usize, reasons: &[String]) {
+    fn ended(&mut self, _job: &Job, number: usize, total: usize, ending: Ending<'_>) {
         // The line above may be that of another run.
         let which = match self.began.len() {
             0 | 1 => String::new(),
@@ -105,11 +105,7 @@ impl Observer for Lines {
         let seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
         let seconds =
             if seconds < 10.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
-        if reasons.is_empty() {
-            eprintln!("  {which}valid, {seconds} s");
-        } else {
-            eprintln!("  {which}rejected after {seconds} s: {}", reasons.join("; "));
-        }
+        eprintln!("  {which}after {seconds} s: {ending}");
     }
 
     fn reused(&mut self, job: &Job, number: usize, total: usize) {

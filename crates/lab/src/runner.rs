@@ -16,7 +16,7 @@ use crate::rows::RunRows;
 use crate::store::{NewRun, RunKey, Store, StoreError};
 use scratch::Scratch;
 
-/// A run whose harness was disturbed is tried again, this often at the most.
+/// A run whose harness was disturbed is tried again, this often at the most in one invocation.
 pub const MAX_ATTEMPTS: usize = 3;
 
 /// Why running stopped.
@@ -55,7 +55,7 @@ pub struct Options {
     pub commit: String,
     /// Seeds instead of the plans' own.
     pub seeds: Option<Seeds>,
-    /// Run again what is in the store.
+    /// Run again what is in the store: what is there stays, and a newer valid run counts in its stead.
     pub force: bool,
     /// No further attempt of a run begins after this.
     pub retry_until: Option<Instant>,
@@ -84,9 +84,9 @@ impl Job {
 /// What became of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The runs of this job in the store, oldest first; the last one counts.
+    /// Every attempt at this job in the store, oldest first; the last valid one counts.
     pub ids: Vec<i64>,
-    /// The last one is valid.
+    /// One of them is valid.
     pub valid: bool,
 }
 
@@ -96,10 +96,31 @@ pub trait Observer {
     fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize);
     /// How far job `number` is.
     fn progress(&mut self, job: &Job, number: usize, progress: &Progress);
-    /// An attempt ended; `reasons` is empty if its run is valid.
-    fn ended(&mut self, job: &Job, number: usize, total: usize, reasons: &[String]);
+    /// An attempt ended.
+    fn ended(&mut self, job: &Job, number: usize, total: usize, ending: Ending<'_>);
     /// The store had it already.
     fn reused(&mut self, job: &Job, number: usize, total: usize);
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending<'a> {
+    /// With a run that may be used.
+    Valid,
+    /// With a box, and why: the run counts, against the box.
+    Died(&'a str),
+    /// With a run that the harness's own figures forbid to use.
+    Rejected(&'a [String]),
+}
+
+impl std::fmt::Display for Ending<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Valid => write!(f, "valid"),
+            Self::Died(reason) => write!(f, "valid, and counts against the boxes: {reason}"),
+            Self::Rejected(reasons) => write!(f, "rejected: {}", reasons.join("; ")),
+        }
+    }
 }
 
 /// The jobs of `plans` in the order in which they are run: cell by cell and seed by seed all arms,
@@ -149,16 +170,18 @@ pub fn run(
             continue;
         }
         let mut report = |report| ledger.take(index, report);
-        run_attempts(job, wanted.ids.len(), backend, options, &mut report)?;
+        run_attempts(job, wanted, backend, options, &mut report)?;
     }
     Ok(ledger.done)
 }
 
 /// What the store has of a job.
 struct Wanted {
-    /// The runs that count towards its attempts, oldest first.
+    /// All attempts, oldest first.
     ids: Vec<i64>,
-    /// One of them is valid, and it is the only one listed.
+    /// Those that count towards [`MAX_ATTEMPTS`].
+    spent: usize,
+    /// One of them is valid.
     valid: bool,
     /// Nothing is to be done.
     is_over: bool,
@@ -171,21 +194,19 @@ impl Wanted {
         backend: &dyn Backend,
         options: &Options,
     ) -> Result<Self, StoreError> {
-        let attempts = if options.force { Vec::new() } else { store.attempts(&job.key)? };
-        if let Some((id, _)) = attempts.iter().rev().find(|(_, valid)| *valid) {
-            return Ok(Self { ids: vec![*id], valid: true, is_over: true });
-        }
-        let ids: Vec<i64> = attempts.iter().map(|(id, _)| *id).collect();
-        let is_over = !may_try(ids.len(), backend, options);
-        Ok(Self { ids, valid: false, is_over })
+        let attempts = store.attempts(&job.key)?;
+        let valid = attempts.iter().any(|(_, valid)| *valid);
+        let spent = if options.force { 0 } else { attempts.len() };
+        let is_over = !options.force && (valid || !may_try(spent, backend, options));
+        Ok(Self { ids: attempts.iter().map(|(id, _)| *id).collect(), spent, valid, is_over })
     }
 }
 
-/// Another attempt may begin after `known` that failed or were disturbed.
-fn may_try(known: usize, backend: &dyn Backend, options: &Options) -> bool {
+/// Another attempt may begin after `spent` that failed or were disturbed.
+fn may_try(spent: usize, backend: &dyn Backend, options: &Options) -> bool {
     let most = if backend.is_deterministic() { 1 } else { MAX_ATTEMPTS };
     let in_time = || options.retry_until.is_none_or(|until| Instant::now() < until);
-    known == 0 || (known < most && in_time())
+    spent == 0 || (spent < most && in_time())
 }
 
 /// What is told of a job under way.
@@ -223,8 +244,13 @@ impl Ledger<'_> {
                     host: &host,
                 };
                 self.done[index].ids.push(self.store.put_run(&run)?);
-                self.done[index].valid = evaluation.invalid.is_empty();
-                self.observer.ended(job, number, total, &evaluation.invalid);
+                self.done[index].valid |= evaluation.invalid.is_empty();
+                let ending = match (&evaluation.invalid[..], host["died"].as_str()) {
+                    ([], None) => Ending::Valid,
+                    ([], Some(reason)) => Ending::Died(reason),
+                    (reasons, _) => Ending::Rejected(reasons),
+                };
+                self.observer.ended(job, number, total, ending);
             }
         }
         Ok(())
@@ -237,27 +263,29 @@ impl Ledger<'_> {
     }
 }
 
-/// Runs `job`, of which `known` attempts were in vain, until a run is valid or enough were tried.
+/// Runs `job` until a run is valid or enough were tried.
 fn run_attempts(
     job: &Job,
-    known: usize,
+    wanted: &Wanted,
     backend: &dyn Backend,
     options: &Options,
     report: &mut Reporting<'_>,
 ) -> Result<(), RunnerError> {
     let mut failure = None;
-    let mut attempt = known;
-    while may_try(attempt, backend, options) {
-        attempt += 1;
+    let mut spent = wanted.spent;
+    let mut attempt = wanted.ids.len();
+    while may_try(spent, backend, options) {
+        (spent, attempt) = (spent + 1, attempt + 1);
         report(Report::Begins(attempt))?;
         let (evaluation, host) = match attempt_job(job, backend, options, report) {
             Ok(result) => result,
-            Err(RunnerError::Backend(
-                BackendError::Failed(reason) | BackendError::BoxDied(reason),
-            )) => {
-                failure = Some(reason.clone());
-                let invalid = vec![format!("failed: {reason}")];
-                (Evaluation { invalid, ..Evaluation::default() }, json!({}))
+            Err(RunnerError::Backend(BackendError::BoxDied(reason))) => {
+                (Evaluation::of_death(), json!({ "died": reason }))
+            }
+            Err(RunnerError::Backend(BackendError::Failed(reason))) => {
+                let evaluation = Evaluation::of_failure(&reason);
+                failure = Some(reason);
+                (evaluation, json!({}))
             }
             Err(error) => return Err(error),
         };

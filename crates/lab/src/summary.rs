@@ -84,11 +84,22 @@ fn find(parts: &[Part], name: &str, metric: &str) -> Option<f64> {
     parts.iter().find(|part| part.name == name)?.metrics.get(metric)
 }
 
-/// Pools `runs` by plan, cell, arm and back end, in the order in which they first appear. Runs that are not
-/// valid are left out.
+/// Those of `runs` that count: of the attempts at one run the last valid one.
+pub fn counting(runs: &[Run]) -> Vec<&Run> {
+    let mut counting: Vec<&Run> = Vec::new();
+    for run in runs.iter().filter(|run| run.is_valid()) {
+        match counting.iter_mut().find(|older| older.key == run.key) {
+            Some(older) => *older = run,
+            None => counting.push(run),
+        }
+    }
+    counting
+}
+
+/// Pools those of `runs` that count by plan, cell, arm and back end, in the order in which they first appear.
 pub fn summarise(store: &Store, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreError> {
     let mut groups: Vec<Vec<&Run>> = Vec::new();
-    for run in runs.iter().filter(|run| run.is_valid()) {
+    for run in counting(runs) {
         let same = |group: &&mut Vec<&Run>| {
             let (one, other) = (&group[0].key, &run.key);
             (&one.plan, &one.cell, &one.arm) == (&other.plan, &other.cell, &other.arm)
@@ -216,6 +227,17 @@ fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
     pooled
 }
 
+/// The arms that a metric of [`compare`] needs beside its own; none of others.
+pub fn baselines(metric: &str) -> &'static [&'static str] {
+    match metric {
+        "gap_closed" => &[STATUS_QUO, IN_NETWORK],
+        "large_paired_ratio_geomean" => &[STATUS_QUO],
+        _ if metric.ends_with("_over_status_quo") => &[STATUS_QUO],
+        _ if metric.ends_with("_over_in_network_fq") => &[IN_NETWORK],
+        _ => &[],
+    }
+}
+
 fn compare(arm: &Arm, status_quo: Option<&Arm>, in_network: Option<&Arm>, out: &mut Metrics) {
     let of = |arm: &Arm, metric: &str| arm.summary.metrics.get(metric);
     let ratio = |metric: &str, other: Option<&Arm>| Some(of(arm, metric)? / of(other?, metric)?);
@@ -315,6 +337,12 @@ mod tests {
         if get("requests_large") > 0.0 {
             near("large_paired_ratio_geomean", 0.6);
         }
+        // A second valid attempt replaces the first.
+        let mut again = runs[2].clone();
+        again.metrics.put("flows_failed", Some(7.0));
+        runs.push(again);
+        let copa = &summarise(&store, &runs).unwrap()[1];
+        assert_eq!((copa.runs, copa.metrics.get("flows_failed")), (2, Some(7.0)));
         runs[3].invalid.push("late".into());
         assert_eq!(summarise(&store, &runs).unwrap()[1].runs, 1);
     }

@@ -554,9 +554,9 @@ fn is_left(target: FaultTarget) -> bool {
     (target.end == BundleEnd::Sendbox) != target.reverse
 }
 
-/// Whether a program of this name is a box.
+/// Whether a program of this name is a box, or the agent: what is tested, and not what tests it.
 pub(super) fn is_box(name: &str) -> bool {
-    ["sendbox-", "receivebox-"].iter().any(|end| name.starts_with(end))
+    name == "agent" || ["sendbox-", "receivebox-"].iter().any(|end| name.starts_with(end))
 }
 
 fn file_name(target: FaultTarget) -> String {

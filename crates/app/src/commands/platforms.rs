@@ -15,7 +15,7 @@ use forebay_core::units::{Rate, parse_duration};
 /// platforms/behaviour on the testbed and in the simulator, all platforms in turn. Trials that the folder
 /// has already are not made again, so a measurement that was broken off goes on where it was.
 ///
-/// Exit code 1: a claim failed or was not shown (open, void, invalid, of too few trials), reports were
+/// Exit code 1: a claim failed, is open or was not shown (void, unsteady, of too few trials), reports were
 /// lost, or an agent that was slowed on purpose was not told apart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -27,7 +27,7 @@ use forebay_core::units::{Rate, parse_duration};
     Needs root, Linux 6.4 and a machine that is quiet. Figures and all numbers are in DIR/report.html, \
     every trial in DIR/trials.jsonl; of the behaviour in DIR/behaviour.html, every run in DIR/behaviour: \
     a measurement that was broken off goes on where it was.\n\
-    Exit code 1: a claim failed or was not shown (open, void, invalid, of too few trials), reports were lost, \
+    Exit code 1: a claim failed, is open or was not shown (void, unsteady, of too few trials), reports were lost, \
     or the slowed agent was not told apart. No score is judged on fewer than 20 pairs of trials.")]
 pub struct Platforms {
     /// What is measured: cpu (scores beside the kernel's own, CPU time a gigabyte, time of each BPF
@@ -97,12 +97,12 @@ enum MetricName {
 
 #[cfg(feature = "host")]
 mod with_host {
+    use forebay_lab::judge::{Judged, table};
     use forebay_lab::platforms::behaviour::{
         self, Behaviour, BehaviourError, Look, STOP_MIN, is_interval,
     };
     use forebay_lab::platforms::figures::Findings;
     use forebay_lab::platforms::progress::Progress;
-    use forebay_lab::platforms::verdicts::{self, Shown};
     use forebay_lab::platforms::{
         Algorithm, Metric, Options, PlatformsError, What, behaviour_report, measure, report, tables,
     };
@@ -143,23 +143,23 @@ mod with_host {
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             self.check()?;
             let mut text = String::new();
-            let mut claims: Vec<Shown> = Vec::new();
+            let mut claims: Vec<Judged> = Vec::new();
             let (mut findings, mut behaviour) = (None, None);
             if !self.what.costs().is_empty() {
                 let (found, path) = self.costs()?;
-                claims.extend(verdicts::of_costs(&found, &self.what.costs()));
+                claims.extend(found.claims(&self.what.costs()));
                 text += &tables::text(&found, self.metric());
                 text += &format!("report: {}\n", path.display());
                 findings = Some(found);
             }
             if self.what.has_behaviour() {
                 let (found, path) = self.behaviour()?;
-                claims.extend(verdicts::of_behaviour(&found));
+                claims.extend(found.links.iter().flat_map(|link| link.claims.iter().cloned()));
                 text += &behaviour_report::text(&found);
                 text += &format!("report: {}\n", path.display());
                 behaviour = Some(found);
             }
-            let complaints: Vec<String> = claims.iter().filter_map(Shown::complaint).collect();
+            let complaints: Vec<String> = claims.iter().filter_map(Judged::complaint).collect();
             if self.json {
                 let document = serde_json::json!({
                     "findings": findings, "behaviour": behaviour, "claims": claims,
@@ -167,6 +167,7 @@ mod with_host {
                 print(&format!("{document:#}\n"))?;
             } else {
                 text.extend(complaints.iter().map(|complaint| format!("{complaint}\n")));
+                text += &format!("{}\n", table::counts(claims.iter()));
                 print(&text)?;
             }
             Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

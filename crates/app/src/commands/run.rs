@@ -48,7 +48,7 @@ pub struct Run {
     /// Print one JSON document on stdout and nothing else there.
     #[arg(long)]
     json: bool,
-    /// Run again what is in the store.
+    /// Run again what is in the store. What is there stays; the newest valid run counts.
     #[arg(long)]
     force: bool,
     /// Keep the emulator's packet logs and the boxes' traces below this folder.
@@ -57,7 +57,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Runs the plans; exit code 1 if a run was not valid.
+    /// Runs the plans; exit code 1 if a run was not valid, or ended with a box.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let sets = parse_sets(&self.sets)?;
         let mut plans = Vec::new();
@@ -100,7 +100,7 @@ pub struct Results {
     pub runs: Vec<StoredRun>,
     /// The arms.
     pub summaries: Vec<ArmSummary>,
-    /// Every wanted run has a valid attempt.
+    /// Every wanted run has a valid attempt, and none ended with a box.
     pub valid: bool,
     /// The report.
     pub report: Option<PathBuf>,
@@ -156,11 +156,12 @@ pub fn run_plans(
         runner::run(&jobs, &*backend, &mut store, options, &mut *observer).map_err(runner_error)?;
     let ids = done.iter().flat_map(|done| &done.ids);
     let runs = ids.map(|id| store.run(*id)).collect::<Result<Vec<_>, _>>().map_err(store_error)?;
+    let is_whole = runs.iter().all(|run| run.died().is_none());
     let report = report::write(&store)?;
     Ok(Results {
         summaries: summarise(&store, &runs)?,
         runs,
-        valid: done.iter().all(|done| done.valid),
+        valid: done.iter().all(|done| done.valid) && is_whole,
         report: Some(report),
     })
 }

@@ -474,7 +474,7 @@ fn a_run_prints_one_json_document_and_is_not_repeated() {
     assert!((0.0..=1200.0).contains(&queue_packets), "{first}");
     assert!(out.join("report.html").is_file());
     let (again, log) = run();
-    // An attempt that a disturbed machine spoilt is in the document of its invocation only.
+    // What a disturbed machine spoilt is tried again.
     let valid = |document: &serde_json::Value| {
         let runs = document["runs"].as_array().unwrap();
         runs.iter().filter(|run| run["valid"] == true).cloned().collect::<Vec<_>>()

@@ -30,7 +30,7 @@ pub enum BackendError {
     /// It was started and failed.
     #[error("{0}")]
     Failed(String),
-    /// So it did because a box ended by itself, or did not end when it was told to.
+    /// So it did because a box or the agent ended by itself, or did not end when it was told to.
     #[error("{0}")]
     BoxDied(String),
 }

@@ -317,6 +317,10 @@ fn whole_run(row: &BundleRow, metrics: &mut Metrics) {
     metrics.put("out_of_order_ratio", share(late, in_order + late));
     metrics.put("drops_queue_packets", Some(row.drops_queue as f64));
     metrics.put("message_share", share(row.message_bytes as f64, row.bytes_sent as f64));
+    metrics.put("hand_backs", Some(row.hand_backs as f64));
+    metrics.put("drops_ring_packets", Some(row.drops_ring as f64));
+    metrics.put("boundaries_lost", Some(row.boundaries_lost as f64));
+    metrics.put("trace_rows_lost", Some(row.rows_lost as f64));
 }
 
 #[cfg(test)]

@@ -97,6 +97,20 @@ pub struct Evaluation {
     pub transitions: Vec<Transition>,
 }
 
+impl Evaluation {
+    /// Of a run that the harness could not make.
+    pub fn of_failure(reason: &str) -> Self {
+        Self { invalid: vec![format!("failed: {reason}")], ..Self::default() }
+    }
+
+    /// Of a run that ended with a box: a valid one, since that is what the box did.
+    pub fn of_death() -> Self {
+        let mut run = Metrics::default();
+        run.put("boxes_died", Some(1.0));
+        Self { run, ..Self::default() }
+    }
+}
+
 /// Works out every metric of a run. Fails only if a packet log cannot be read.
 pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
     let known: Option<Vec<&LinkTruth>> = rows.links.iter().map(|it| it.packets.truth()).collect();
@@ -149,7 +163,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -
         run.put_all(&window.name, queues_together(rows, truths, &window));
     }
     Evaluation {
-        invalid: validity::reasons(experiment, rows),
+        invalid: harness_reasons(experiment, rows),
         run,
         flows: flow_parts,
         links: link_parts,

@@ -27,7 +27,9 @@ impl Sorted {
         let rank = share.clamp(0.0, 1.0) * last as f64;
         let below = self.0[rank.floor() as usize];
         let above = self.0[rank.ceil() as usize];
-        Some(below + (above - below) * rank.fract())
+        // Nothing lies between samples one of which is infinitely far off.
+        let is_at_rank = rank.fract() == 0.0 || below == above || below.is_infinite();
+        Some(if is_at_rank { below } else { below + (above - below) * rank.fract() })
     }
 
     /// The arithmetic mean; `None` without samples.
@@ -126,6 +128,9 @@ mod tests {
         // Rank 0.9 x 3 = 2.7: 3 + 0.7 x (4 - 3).
         assert!((sorted.quantile(0.9).unwrap() - 3.7).abs() < 1e-12);
         assert_eq!(Sorted::new([]).quantile(0.5), None);
+        let endless = Sorted::new([1.0, f64::INFINITY, f64::INFINITY]);
+        let quantiles = [0.0, 0.25, 0.5, 0.75].map(|share| endless.quantile(share).unwrap());
+        assert_eq!(quantiles, [1.0, f64::INFINITY, f64::INFINITY, f64::INFINITY]);
     }
 
     #[test]

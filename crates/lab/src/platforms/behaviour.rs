@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::fidelity::{Fidelity, Link, TRIALS, Trial};
+use super::fidelity::{Asked, Fidelity, Link, TRIALS, Trial};
 use super::platform::{Algorithm, Platform};
+use crate::judge::Made;
 use crate::plan::{Override, Plan, PlanError};
 use crate::store::{Run, Store, StoreError};
+use crate::summary::counting;
 
 /// The plan, whose cells are the links.
 pub const PLAN: &str = "platforms/behaviour";
@@ -156,7 +158,13 @@ pub fn read(
 ) -> Result<Behaviour, BehaviourError> {
     let has_arm =
         |platform: &Platform| plan.arms.iter().any(|arm| platform.arm() == Some(&arm.name));
-    let asked: Vec<Platform> = Platform::BEHAVING.into_iter().filter(has_arm).collect();
+    let commit = runs.first().map(|run| run.key.commit.clone()).unwrap_or_default();
+    let asked = |cell: &str| Asked {
+        trials: look.trials.min(TRIALS),
+        platforms: Platform::BEHAVING.into_iter().filter(has_arm).collect(),
+        made: made(runs, cell),
+        commit: commit.clone(),
+    };
     let bins = (look.interval.as_nanos() / INTERVAL_STEP.as_nanos()).max(1) as usize;
     let mut links = Vec::new();
     for cell in &plan.cells {
@@ -170,18 +178,18 @@ pub fn read(
             interval_s: look.interval.as_secs_f64(),
         };
         let mut trials: BTreeMap<Platform, Vec<Trial>> = BTreeMap::new();
-        for run in runs.iter().filter(|run| run.is_valid() && run.key.cell == cell.name) {
+        for run in counting(runs).into_iter().filter(|run| run.key.cell == cell.name) {
             if let Some(platform) = Platform::of_run(run) {
                 trials.entry(platform).or_default().push(trial(store, run, bins)?);
             }
         }
-        links.push(Fidelity::of(link, trials, look.trials.min(TRIALS), &asked));
+        links.push(Fidelity::of(link, trials, &asked(&cell.name)));
     }
     let kernel =
         runs.iter().find_map(|run| run.host["kernel"].as_str().filter(|it| !it.is_empty()));
     Ok(Behaviour {
         algorithm: algorithm.name.into(),
-        commit: runs.first().map(|run| run.key.commit.clone()).unwrap_or_default(),
+        commit,
         kernel: kernel.unwrap_or("unknown").into(),
         trials: look.trials,
         rejected: runs.iter().filter(|run| !run.is_valid()).count(),
@@ -189,12 +197,23 @@ pub fn read(
     })
 }
 
+/// How often each platform was run over the link `cell`.
+fn made(runs: &[Run], cell: &str) -> Vec<(Platform, Made)> {
+    let made = |platform: Platform| {
+        let is_meant = |run: &&Run| run.key.cell == cell && Platform::of_run(run) == Some(platform);
+        let own = || runs.iter().filter(is_meant);
+        let rejected = own().filter(|run| !run.is_valid()).count();
+        (platform, Made { arm: platform.title().into(), runs: own().count(), rejected })
+    };
+    Platform::BEHAVING.into_iter().map(made).collect()
+}
+
 fn trial(store: &Store, run: &Run, bins: usize) -> Result<Trial, StoreError> {
     let over_time = store.connection_over_time(run.id, FLOW)?;
     let windows = store.series(run.id, "flow", FLOW, "cwnd_segments")?;
     let flow = run.flows.iter().find(|flow| flow.name == FLOW);
     let half = flow.and_then(|flow| flow.metrics.get("half_bdp_after_ms"));
-    Ok(Trial::new(&over_time, &windows, half, bins))
+    Ok(Trial::new(run.key.seed, &over_time, &windows, half, bins))
 }
 
 #[cfg(test)]
@@ -263,7 +282,7 @@ mod tests {
     impl Observer for Silent {
         fn begins(&mut self, _: &runner::Job, _: usize, _: usize, _: usize) {}
         fn progress(&mut self, _: &runner::Job, _: usize, _: &backend::Progress) {}
-        fn ended(&mut self, _: &runner::Job, _: usize, _: usize, _: &[String]) {}
+        fn ended(&mut self, _: &runner::Job, _: usize, _: usize, _: runner::Ending<'_>) {}
         fn reused(&mut self, _: &runner::Job, _: usize, _: usize) {}
     }
 

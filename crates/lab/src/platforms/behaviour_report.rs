@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::PlatformsError;
 use super::behaviour::Behaviour;
-use super::fidelity::{Claim, Curve, Fidelity, Quantity, Seen};
+use super::fidelity::{Curve, Fidelity, Quantity, Seen};
 use super::platform::Platform;
 use super::report::put;
-use super::tables::{Table, table};
-use crate::output::{number, text_table};
+use crate::judge::table::{self, Table, table, titled};
+use crate::output::number;
 use crate::report::figure::{Axis, Ribbon, ribbons};
 use crate::report::page::{self, Block, Figure, Page, Section};
 
@@ -52,31 +52,14 @@ pub fn platforms(fidelity: &Fidelity) -> Table {
     table(titles, fidelity.platforms.iter().map(row).collect())
 }
 
-/// The claims.
-pub fn claims(fidelity: &Fidelity) -> Table {
-    let row = |claim: &Claim| {
-        [
-            claim.platform.title().into(),
-            claim.what.into(),
-            or_dash(claim.deviation),
-            or_dash(claim.most),
-            claim.trials.to_string(),
-            claim.verdict.words().into(),
-        ]
-    };
-    let titles = ["claim of", "deviation from the kernel in", "is", "at most", "trials", "verdict"];
-    table(titles, fidelity.claims.iter().map(row).collect())
-}
-
 /// All of it for a terminal.
 pub fn text(behaviour: &Behaviour) -> String {
     let mut text = String::new();
     for one in &behaviour.links {
         let (algorithm, trials) = (&behaviour.algorithm, behaviour.trials);
         let _ = writeln!(text, "behaviour of {algorithm}, {}, of {trials} trials", one.link.name);
-        for (titles, rows) in [platforms(one), claims(one)] {
-            let _ = writeln!(text, "{}", text_table(&titles, &rows));
-        }
+        text += &titled("platforms", &platforms(one));
+        text += &titled("claims", &table::of_claims(&one.claims));
     }
     if behaviour.rejected > 0 {
         let _ =
@@ -114,10 +97,13 @@ fn section(fidelity: &Fidelity) -> Section {
         1e3 * link.interval_s
     );
     let claimed = "An NRMSE may be 5 % or twice the kernel's own (kernel again beside kernel); where one \
-                   of the kernel's own is above 6 %, nothing is said of the link (invalid). With fewer \
-                   valid trials than were asked for, nothing is either (not run).";
-    let mut blocks =
-        vec![block(platforms(fidelity), seen), block(claims(fidelity), claimed.into())];
+                   of the kernel's own is above 6 %, nothing is said of the link (unsteady). With fewer \
+                   valid trials than were asked for, nothing is either (not run). All else is the median over \
+                   trials of one seed with its 95 % interval.";
+    let mut blocks = vec![
+        block(platforms(fidelity), seen),
+        block(table::of_claims(&fidelity.claims), claimed.into()),
+    ];
     blocks.extend(Quantity::ALL.map(|quantity| figure(fidelity, quantity)));
     Section { heading: link.name.clone(), blocks }
 }
@@ -180,21 +166,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
-        let line = |start: &str, part: &str| -> Vec<String> {
+        let line = |start: &str, part: &str| {
             let found = text.lines().find(|line| line.starts_with(start) && line.contains(part));
-            found
-                .unwrap_or_else(|| panic!("{start} {part}:\n{text}"))
-                .split_whitespace()
-                .map(String::from)
-                .collect()
+            found.unwrap_or_else(|| panic!("{start} {part}:\n{text}"))
         };
-        assert!(line("native eBPF", "throughput").ends_with(&[
-            "1.50".into(),
-            "1".into(),
-            "2".into(),
-            "fail".into()
-        ]));
-        assert!(line("agent per round", "throughput").ends_with(&["not".into(), "run".into()]));
+        let native = line("native eBPF", "throughput");
+        assert!(native.contains("1.500 [1.500, 1.500]") && native.ends_with("failed"), "{native}");
+        assert!(line("agent per round", "throughput").ends_with("not shown: not run"));
     }
 
     #[test]

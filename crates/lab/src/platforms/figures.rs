@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::What;
 use super::platform::{Algorithm, Platform, Setting};
 use super::rows::{Purpose, Rows, Start, TrialRow};
 use super::scores::Scores;
-use super::statistics::{Interval, Verdict};
+use crate::judge::{Behind, Bound, Judged, Made, VALUES_MIN};
 use crate::metrics::statistics::Sorted;
 
 /// Connections whose number is multiplied.
 pub const FLOWS: [u32; 4] = [1, 10, 100, 1000];
-/// Most of a processor that an agent at 10 ms may use with the most connections.
-pub(super) const AGENT_SHARE_MAX: f64 = 0.10;
+/// Most of a processor that an agent at 10 ms may use with the most connections (%).
+const AGENT_PERCENT_MAX: f64 = 10.0;
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,8 +26,10 @@ pub struct Findings {
     pub scores: Vec<Scores>,
     /// Time of each program.
     pub programs: Vec<ProgramRow>,
-    /// What is claimed of those that every acknowledgement meets.
-    pub program_claims: Vec<ProgramClaim>,
+    /// What is claimed of those that every acknowledgement meets: that folding it takes no longer than a bound
+    /// over the empty program in the same block of trials, warm: many thousand acknowledgements a second on a
+    /// processor with nothing else that needs its caches.
+    pub program_claims: Vec<Judged>,
     /// Latency of decisions.
     pub latencies: Vec<LatencyRow>,
     /// Many connections.
@@ -52,23 +55,6 @@ pub struct ProgramRow {
     pub instructions: u32,
 }
 
-/// That folding an acknowledgement takes no longer than a bound over the empty program, warm: many
-/// thousand acknowledgements a second on a processor with nothing else that needs its caches.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ProgramClaim {
-    /// Platform.
-    pub platform: Platform,
-    /// Most that is claimed (ns).
-    pub bound_ns: f64,
-    /// What a call takes more than one of the empty program in the same block of trials (ns): the
-    /// median over the blocks.
-    pub over_empty_ns: Option<Interval>,
-    /// Blocks behind it.
-    pub blocks: usize,
-    /// What that says.
-    pub verdict: Verdict,
-}
-
 /// From report to decision, medians over the trials (us).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyRow {
@@ -84,6 +70,9 @@ pub struct LatencyRow {
     pub p90_us: f64,
     /// 99 of 100.
     pub p99_us: f64,
+    /// That of each trial.
+    #[serde(skip)]
+    pub p99s_us: Vec<f64>,
     /// The longest.
     pub max_us: f64,
 }
@@ -133,6 +122,57 @@ impl Findings {
             scaling: scaling(rows),
         }
     }
+
+    /// The claims of what was `wanted`.
+    pub fn claims(&self, wanted: &[What]) -> Vec<Judged> {
+        let mut all = Vec::new();
+        if wanted.contains(&What::Cpu) {
+            for setting in Setting::ALL {
+                match self.scores.iter().find(|scores| scores.setting == setting) {
+                    Some(scores) => all.extend(scores.claims.iter().cloned()),
+                    None => {
+                        all.push(claim(&self.start, "cpu", "CPU score", setting.title().into()))
+                    }
+                }
+            }
+            all.extend(self.program_claims.iter().cloned());
+        }
+        if wanted.contains(&What::Latency) {
+            all.extend(self.latencies.iter().map(|row| self.of_latency(row)));
+        }
+        if wanted.contains(&What::Scale) {
+            all.extend(self.scaling.iter().flat_map(|row| self.of_scaling(row)));
+        }
+        all
+    }
+
+    fn of_latency(&self, row: &LatencyRow) -> Judged {
+        let bound = row.platform.latency_bound_us().map_or_else(Bound::default, Bound::at_most);
+        let title = "from report to decision, 99 of 100 (us)";
+        let claim = claim(&self.start, "latency", title, row.platform.title().into());
+        let claim = Judged { behind: behind(row.p99s_us.len(), 1, row.trials), ..claim };
+        let claim = claim.by_values(bound, &row.p99s_us, 1, self.start.seed);
+        claim.beside_pooled(bound, Some(row.p99_us))
+    }
+
+    /// The worst trial counts.
+    fn of_scaling(&self, row: &ScaleRow) -> Vec<Judged> {
+        let place = format!("{}, {} connections", row.platform.title(), row.flows);
+        let at_most = |title: &str, most: f64, figure: f64| {
+            let claim = claim(&self.start, "scale", title, place.clone());
+            let claim = Judged { behind: behind(row.trials, 1, row.trials), ..claim };
+            claim.by_one(Bound::at_most(most), Some(figure))
+        };
+        let mut all = Vec::new();
+        if Platform::REPORTING.contains(&row.platform) {
+            all.push(at_most("reports lost", 0.0, row.reports_lost as f64));
+        }
+        if row.platform == Platform::Agent10Ms && Some(&row.flows) == FLOWS.last() {
+            let percent = 100.0 * row.agent_share;
+            all.push(at_most("agent (% of a core)", AGENT_PERCENT_MAX, percent));
+        }
+        all
+    }
 }
 
 /// Trials of a purpose in groups, in the order of the groups.
@@ -151,6 +191,18 @@ fn groups<K: Ord>(
 fn median(trials: &[&TrialRow], value: impl Fn(&TrialRow) -> Option<f64>) -> f64 {
     let values = Sorted::new(trials.iter().filter_map(|row| value(row)));
     values.quantile(0.5).unwrap_or(0.0)
+}
+
+/// A claim about `place` that is to be judged.
+fn claim(start: &Start, part: &str, claim: &str, place: String) -> Judged {
+    let (of, commit) = (format!("platforms/{part}"), start.commit.clone());
+    Judged { of, claim: claim.into(), place, commit, ..Judged::default() }
+}
+
+/// As many trials as were made count but those that have no such figure.
+fn behind(values: usize, wanted: usize, trials: usize) -> Behind {
+    let made = Made { arm: "trials".into(), runs: trials, rejected: 0 };
+    Behind { values, wanted, made: vec![made] }
 }
 
 fn programs(rows: &Rows) -> Vec<ProgramRow> {
@@ -203,11 +255,11 @@ fn control_ns(row: &TrialRow) -> Option<f64> {
     Some(program.call_ns)
 }
 
-fn program_claims(rows: &Rows) -> Vec<ProgramClaim> {
+fn program_claims(rows: &Rows) -> Vec<Judged> {
     // Two segments an acknowledgement: as many of them as there can be.
     let blocks = groups(rows, Purpose::ProgramTimes, |row| (row.key.setting, row.key.block));
     let blocks = || blocks.iter().filter(|((setting, _), _)| *setting == Setting::Gso2);
-    let claim = |platform: Platform| {
+    let of = |platform: Platform| {
         let bound_ns = platform.fold_bound_ns()?;
         let over_empty = |trials: &Vec<&TrialRow>| {
             // Of a block that was begun again the last attempt.
@@ -218,14 +270,18 @@ fn program_claims(rows: &Rows) -> Vec<ProgramClaim> {
             Some(time(platform)? - time(Platform::Empty)?)
         };
         let values: Vec<f64> = blocks().filter_map(|(_, trials)| over_empty(trials)).collect();
-        let over_empty_ns = Interval::of(&values, rows.start.seed);
-        let verdict = Verdict::at_most(over_empty_ns, values.len(), bound_ns);
-        Some(ProgramClaim { platform, bound_ns, over_empty_ns, blocks: values.len(), verdict })
+        let place = format!("{}, {}", platform.title(), Setting::Gso2.title());
+        let claim = Judged {
+            behind: behind(values.len(), VALUES_MIN, blocks().count()),
+            ..claim(&rows.start, "cpu", "an ACK over the empty program (ns)", place)
+        };
+        let bound = Bound::at_most(bound_ns);
+        Some(claim.by_values(bound, &values, VALUES_MIN, rows.start.seed).beside_whole(bound))
     };
     if blocks().next().is_none() {
         return Vec::new();
     }
-    Platform::TIMED.into_iter().filter_map(claim).collect()
+    Platform::TIMED.into_iter().filter_map(of).collect()
 }
 
 fn latencies(rows: &Rows) -> Vec<LatencyRow> {
@@ -241,6 +297,10 @@ fn latencies(rows: &Rows) -> Vec<LatencyRow> {
             p50_us: at(0),
             p90_us: at(1),
             p99_us: at(2),
+            p99s_us: {
+                let agents = trials.iter().filter_map(|row| agent(row));
+                agents.map(|agent| agent.latency_ns[2] as f64 / 1e3).collect()
+            },
             max_us: at(3),
         }
     };
@@ -273,7 +333,9 @@ mod tests {
 
     use super::super::rows::TrialKey;
     use super::super::rows::tests::key;
+    use super::super::tables::tests::findings;
     use super::*;
+    use crate::judge::{Verdict, Why};
 
     fn found(trials: Vec<(TrialKey, Outcome)>) -> Findings {
         let folder = tempfile::tempdir().unwrap();
@@ -326,16 +388,73 @@ mod tests {
         };
         let claims = trials(50.0);
         let fold = &claims[0];
-        assert_eq!((fold.platform, fold.bound_ns, fold.blocks), (Platform::Fold, 60.0, 8));
-        let near =
-            |interval: Option<Interval>, ns: f64| (interval.unwrap().median - ns).abs() < 1e-9;
-        assert!(near(fold.over_empty_ns, 50.0) && fold.verdict == Verdict::Pass);
-        assert_eq!(
-            (claims[1].platform, claims[1].verdict),
-            (Platform::AgentRound, Verdict::Unresolved)
+        assert!(
+            fold.place.starts_with("datapath without slot") && fold.bound == "≤ 60",
+            "{fold:?}"
         );
-        assert!(claims[2].bound_ns == 120.0 && claims[2].verdict == Verdict::Pass);
+        assert_eq!(fold.behind.to_string(), "8/6, made trials 8");
+        assert!((fold.figure.unwrap() - 50.0).abs() < 1e-9 && fold.verdict == Verdict::Met);
+        let few = Verdict::NotShown(Why::TooFew);
+        assert!(claims[1].place.starts_with("agent per round") && claims[1].verdict == few);
+        assert!(claims[2].bound == "≤ 120" && claims[2].verdict == Verdict::Met);
         let far = trials(61.0);
-        assert_eq!([far[0].verdict, far[2].verdict], [Verdict::Fail, Verdict::Fail]);
+        assert_eq!([far[0].verdict, far[2].verdict], [Verdict::Failed, Verdict::Failed]);
+    }
+
+    fn scaled(platform: Platform, flows: u32, reports_lost: u64, agent_share: f64) -> ScaleRow {
+        ScaleRow { platform, flows, reports_lost, agent_share, ..findings().scaling[0].clone() }
+    }
+
+    fn complaints(findings: &Findings, wanted: &[What]) -> Vec<String> {
+        findings.claims(wanted).iter().filter_map(Judged::complaint).collect()
+    }
+
+    #[test]
+    fn lost_reports_and_a_busy_agent_fail() {
+        let mut findings = findings();
+        findings.scaling = vec![
+            scaled(Platform::Kernel, 1000, 0, 0.0),
+            scaled(Platform::AgentRound, 1000, 3, 0.9),
+            scaled(Platform::Agent10Ms, 100, 0, 0.1),
+            scaled(Platform::Agent10Ms, 1000, 0, 0.11),
+        ];
+        let found = complaints(&findings, &[What::Scale]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("agent per round, 1000") && found[0].contains("lost ≤ 0: 3"));
+        assert!(found[1].starts_with("FAILED") && found[1].contains("≤ 10: 11"), "{found:?}");
+        assert!(complaints(&findings, &[What::Latency]).is_empty());
+    }
+
+    #[test]
+    fn an_agent_that_answers_too_late_fails_where_that_is_claimed() {
+        let row = |platform, p99_us| LatencyRow {
+            platform,
+            trials: 3,
+            reports_per_s: 1e4,
+            p50_us: 1.0,
+            p90_us: 2.0,
+            p99_us,
+            p99s_us: vec![p99_us; 3],
+            max_us: 2e4,
+        };
+        let mut findings = findings();
+        findings.latencies = vec![row(Platform::Agent10Ms, 1e4), row(Platform::AgentAck, 990.0)];
+        assert!(complaints(&findings, &[What::Latency]).is_empty());
+        findings.latencies[1] = row(Platform::AgentAck, 1010.0);
+        let found = complaints(&findings, &[What::Latency]);
+        assert!(
+            found.len() == 1 && found[0].contains("FAILED: platforms/latency, agent per ACK"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_void_or_was_not_run_is_not_shown() {
+        let mut findings = findings();
+        findings.scores[0].claims[0].verdict = Verdict::NotShown(Why::Void);
+        let found = complaints(&findings, &[What::Cpu]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("NOT SHOWN: VOID: platforms/cpu, native eBPF"), "{found:?}");
+        assert!(found[1].starts_with("NOT SHOWN: NOT RUN: platforms/cpu, GSO unl"), "{found:?}");
     }
 }

@@ -14,8 +14,8 @@ use super::platform::{Algorithm, Platform, Setting};
 use super::progress::Progress;
 use super::rows::{Calibration, Purpose, Rows, Start, TrialKey, TrialRow};
 use super::scores::{Scores, disturbance};
-use super::statistics::VALUES_MIN;
 use super::{PlatformsError, What};
+use crate::judge::VALUES_MIN;
 
 /// Traffic before the measured part of a trial: slow start ends within milliseconds here, and the
 /// agent has been asked for its counters.

@@ -1,7 +1,7 @@
 //! One algorithm on every platform: what each costs beside the kernel's own.
 //!
 //! ```text
-//! measure ──► trials.jsonl ──► scores, costs, latencies, scaling ──► text, JSON, report.html
+//! measure ──► trials.jsonl ──► scores, costs, latencies, scaling ──► judge ──► text, JSON, report.html
 //! ```
 //! Trials of a block take turns of a tenth of a second in a random order, and a ratio is always of two
 //! trials of one block ([`scores`]). Rows are appended as trials end ([`rows`]), so a measurement that
@@ -17,9 +17,7 @@ pub mod progress;
 pub mod report;
 pub mod rows;
 pub mod scores;
-pub mod statistics;
 pub mod tables;
-pub mod verdicts;
 
 use std::path::PathBuf;
 

@@ -7,6 +7,7 @@ use super::figures::Findings;
 use super::platform::Platform;
 use super::scores::{Metric, Scores};
 use super::tables;
+use crate::judge::table;
 use crate::report::FILE;
 use crate::report::figure::{Axis, Series, boxes, curves};
 use crate::report::page::{Block, Figure, Page, Section, Table};
@@ -53,7 +54,7 @@ fn page(findings: &Findings, metric: Metric) -> Page {
     Page { title: format!("forebay: {} on every platform", start.algorithm), lead, sections }
 }
 
-fn block((columns, rows): tables::Table, caption: &str) -> Option<Block> {
+fn block((columns, rows): table::Table, caption: &str) -> Option<Block> {
     let caption = caption.into();
     (!rows.is_empty()).then_some(Block::Table(Table { columns, rows, caption }))
 }
@@ -77,21 +78,21 @@ fn of_scores(scores: &Scores, metric: Metric) -> Section {
         caption: caption.into(),
         spec: boxes(&values, &order, Axis::linear(metric.title()), 1.0),
     }));
-    let claims = "A claim passes if the 95 % bootstrap interval of the median lies wholly at or above \
-                  its bound, and fails if wholly below; nothing is said of fewer than 20 pairs, nor \
-                  where no verdict counts (void). Trials go on until that is so, and it is \
+    let claims = "A claim is met if the median of the pairs meets its bound, and failed if the 95 % bootstrap \
+                  interval of the median lies wholly outside; nothing is said of fewer than 20 pairs, nor \
+                  where no verdict counts (void). Trials go on until the interval lies on one side, and it is \
                   looked at after every --trials blocks. The latency is from the kernel's time of \
                   the oldest report that a decision answers to that decision in shared memory, in the \
                   scored trials. The study behind the measure has about 0.98 \
                   for native eBPF, 0.91 for CCP and 0.80 for eBPFCCP.";
     let all = "Medians of the pairs with their 95 % intervals; means over the trials of the platform \
                beside them.";
-    blocks.extend(block(tables::claims(scores), claims));
+    blocks.extend(block(table::of_claims(&scores.claims), claims));
     blocks.extend(block(tables::scores(scores), all));
-    let rejected = "A pair counts only if bytes and acknowledgements a second differ by at most 1 %, \
-                    if no agent fell back, lost a report or decided too late (and the one per ACK was \
-                    told of every one), and if neither the hypervisor nor others took the processor \
-                    away.";
+    let rejected = "A pair counts only if bytes and acknowledgements a second differ by at most 1 % \
+                    and if neither the hypervisor nor others took the processor away. It counts as 0 where \
+                    an agent fell back, lost a report or decided too late, or the one per ACK was not told \
+                    of every one: that is cheaper, and no work.";
     blocks.extend(block(tables::rejected(scores), rejected));
     Section { heading: format!("CPU, {}", scores.setting.title()), blocks }
 }
@@ -106,7 +107,7 @@ fn of_programs(findings: &Findings) -> Option<Section> {
                   many thousand acknowledgements a second, and nothing else that needs the caches. \
                   Without a slot the datapath measures and follows its own law; with one it looks for \
                   decisions and reports.";
-    blocks.extend(block(tables::program_claims(findings), claims));
+    blocks.extend(block(table::of_claims(&findings.program_claims), claims));
     blocks.extend(block(tables::instructions(findings), all));
     Some(Section { heading: "Time of each BPF program".into(), blocks })
 }

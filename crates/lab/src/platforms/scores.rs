@@ -1,8 +1,8 @@
 //! CPU scores: what a platform leaves to the counting process beside what its baseline leaves.
 //!
 //! A score is the ratio of two trials of one block. A pair counts only if both moved the same bytes
-//! with the same acknowledgements, if its agents decided all along, and if the machine let both alone:
-//! its limits know nothing of the count.
+//! with the same acknowledgements and the machine let both alone: its limits know nothing of the count. An agent
+//! that did not decide all along, which is cheaper than doing so, has a score of 0.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::platform::{Algorithm, Platform, Setting};
 use super::rows::{Calibration, Purpose, Rows};
-use super::statistics::{Interval, Verdict};
+use crate::judge::{Behind, Bound, Interval, Judged, Made, Verdict, Why};
 use crate::metrics::statistics::Sorted;
 
 /// Most that bytes and acknowledgements a second of a pair may differ.
@@ -22,6 +22,8 @@ const STEAL_MAX: f64 = 0.01;
 const FOREIGN_MAX: f64 = 0.02;
 /// Fewest reports for each acknowledgement of an agent that is to hear of every one.
 const REPORTS_PER_ACK_MIN: f64 = 0.99;
+/// Fewest pairs of trials before anything is said of a score, as many as the study has.
+pub const PAIRS_MIN: usize = 20;
 /// Share of the processor that the kernel's own takes where scores are compared.
 const KERNEL_SHARE: std::ops::RangeInclusive<f64> = 0.5..=0.7;
 
@@ -63,6 +65,8 @@ pub struct Score {
     pub cpu_ratio: Option<Interval>,
     /// Pairs that do not count, by the reason.
     pub rejected: BTreeMap<String, usize>,
+    /// Pairs that count as 0, by the reason.
+    pub neglected: BTreeMap<&'static str, usize>,
     /// Means over the platform's own trials.
     pub means: Means,
 }
@@ -88,21 +92,6 @@ pub struct Means {
     pub latency_p99_us: Option<f64>,
 }
 
-/// A claim about a platform.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Claim {
-    /// Platform.
-    pub platform: Platform,
-    /// Least score claimed.
-    pub bound: f64,
-    /// What was found.
-    pub score: Option<Interval>,
-    /// Pairs behind it.
-    pub pairs: usize,
-    /// What that says.
-    pub verdict: Verdict,
-}
-
 /// All scores of a setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scores {
@@ -115,11 +104,11 @@ pub struct Scores {
     /// Of each platform but the kernel's own.
     pub platforms: Vec<Score>,
     /// The claims.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<Judged>,
     /// Whether the agent that was slowed was seen to be: `None` while that is open. Otherwise no
     /// verdict counts.
     pub slowed_is_seen: Option<bool>,
-    /// Why no verdict counts: then every claim is [`Verdict::Void`].
+    /// Why no verdict counts: then every claim is [`Why::Void`].
     pub void: Option<String>,
     /// Platforms about which more trials may tell something.
     #[serde(skip)]
@@ -135,17 +124,13 @@ impl Scores {
             .filter(|platform| *platform != Platform::Kernel)
             .map(|platform| Score::of(rows, setting, platform, blocks))
             .collect();
-        let claim = |score: &Score| {
-            let (bound, pairs) = (score.platform.bound()?, score.scores.len());
-            let verdict = Verdict::at_least(score.score, pairs, bound);
-            Some(Claim { platform: score.platform, bound, score: score.score, pairs, verdict })
-        };
-        let mut claims: Vec<Claim> = platforms.iter().filter_map(claim).collect();
+        let claimed = |score: &'_ Score| Some(score.claim(setting, rows, score.platform.bound()?));
+        let mut claims: Vec<Judged> = platforms.iter().filter_map(claimed).collect();
         let slowed = platforms.iter().find(|it| it.platform == Platform::AgentSlowed);
         let slowed_is_seen = slowed.and_then(Score::is_below_its_baseline);
-        let is_open = |claim: &&Claim| claim.verdict == Verdict::Unresolved;
+        let is_open = |score: &&Score| score.platform.bound().is_some_and(|it| score.is_open(it));
         let mut open: Vec<Platform> =
-            claims.iter().filter(is_open).map(|claim| claim.platform).collect();
+            platforms.iter().filter(is_open).map(|score| score.platform).collect();
         if slowed_is_seen.is_none() {
             open.push(Platform::AgentSlowed);
         }
@@ -153,8 +138,9 @@ impl Scores {
         let is_searched = rows.start.rate_bps.is_none();
         let void = why_void(slowed_is_seen, kernel_share.filter(|_| is_searched));
         if void.is_some() {
-            claims.iter_mut().for_each(|claim| claim.verdict = Verdict::Void);
+            claims.iter_mut().for_each(|claim| claim.verdict = Verdict::NotShown(Why::Void));
         }
+        claims.push(sight(setting, rows, slowed, slowed_is_seen));
         let calibration = rows.calibration(setting).cloned();
         Self { setting, calibration, kernel_share, platforms, claims, slowed_is_seen, void, open }
     }
@@ -178,8 +164,8 @@ impl Scores {
 impl Score {
     fn of(rows: &Rows, setting: Setting, platform: Platform, blocks: u32) -> Self {
         let baseline = platform.baseline();
-        let (mut scores, mut cpu_ratios, mut rejected) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let mut own = Vec::new();
+        let (mut scores, mut cpu_ratios, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rejected, mut neglected) = (BTreeMap::new(), BTreeMap::new());
         for block in 0..blocks {
             let outcome = |wanted: Platform| {
                 let mut block = rows.block(Purpose::Score, setting, 1, block);
@@ -189,7 +175,11 @@ impl Score {
             own.push(one);
             let Some(base) = outcome(baseline) else { continue };
             match objection(platform, one, base) {
-                Some(reason) => *rejected.entry(reason).or_default() += 1,
+                Some(Objection::Rejected(reason)) => *rejected.entry(reason).or_default() += 1,
+                Some(Objection::Neglected(reason)) => {
+                    *neglected.entry(reason).or_default() += 1;
+                    scores.push(0.0);
+                }
                 None => {
                     scores.push(one.counted_per_s / base.counted_per_s);
                     let cpu = one.cpu_s_per_gb().zip(base.cpu_s_per_gb());
@@ -206,8 +196,35 @@ impl Score {
             cpu_ratio: Interval::of(&cpu_ratios, seed),
             cpu_ratios,
             rejected,
+            neglected,
             means: Means::of(&own),
         }
+    }
+
+    /// Whether more pairs may tell on which side of `bound` the score lies.
+    fn is_open(&self, bound: f64) -> bool {
+        let is_settled = self.score.is_some_and(|score| Bound::at_least(bound).is_settled(score));
+        self.scores.len() < PAIRS_MIN || !is_settled
+    }
+
+    fn claim(&self, setting: Setting, rows: &Rows, bound: f64) -> Judged {
+        let claim = Judged {
+            of: "platforms/cpu".into(),
+            claim: "CPU score".into(),
+            place: format!("{}, {}", self.platform.title(), setting.title()),
+            behind: self.behind(),
+            commit: rows.start.commit.clone(),
+            ..Judged::default()
+        };
+        let bounds = Bound::at_least(bound);
+        claim.by_values(bounds, &self.scores, PAIRS_MIN, rows.start.seed).beside_whole(bounds)
+    }
+
+    fn behind(&self) -> Behind {
+        let values = self.scores.len();
+        let rejected = self.rejected.values().sum();
+        let made = Made { arm: "pairs".into(), runs: values + rejected, rejected };
+        Behind { values, wanted: PAIRS_MIN, made: vec![made] }
     }
 
     /// The ratios of `metric`.
@@ -220,11 +237,28 @@ impl Score {
 
     /// Whether its scores are below 1 beyond chance; `None`: open.
     fn is_below_its_baseline(&self) -> Option<bool> {
-        match Verdict::at_least(self.score, self.scores.len(), 1.0) {
-            Verdict::Fail => Some(true),
-            Verdict::Pass => Some(false),
-            Verdict::Unresolved | Verdict::Void => None,
-        }
+        let is_below = |score| Bound::at_least(1.0).excludes(score);
+        self.score.filter(|_| !self.is_open(1.0)).map(is_below)
+    }
+}
+
+/// Whether the test can see what it is to see, as a claim.
+fn sight(setting: Setting, rows: &Rows, slowed: Option<&Score>, is_seen: Option<bool>) -> Judged {
+    Judged {
+        of: "platforms/cpu".into(),
+        claim: "CPU score, all of its interval, told apart from the agent per round".into(),
+        place: format!("{}, {}", Platform::AgentSlowed.title(), setting.title()),
+        bound: "< 1".into(),
+        figure: slowed.and_then(|slowed| Some(slowed.score?.median)),
+        interval: slowed.and_then(|slowed| slowed.score),
+        behind: slowed.map(Score::behind).unwrap_or_default(),
+        verdict: match is_seen {
+            Some(true) => Verdict::Met,
+            Some(false) => Verdict::Failed,
+            None => Verdict::Open,
+        },
+        commit: rows.start.commit.clone(),
+        ..Judged::default()
     }
 }
 
@@ -309,13 +343,27 @@ fn neglect(platform: Platform, trial: &Outcome) -> Option<&'static str> {
         .then_some("fewer reports than acknowledgements")
 }
 
-/// Why a pair does not count, if it does not.
-fn objection(platform: Platform, one: &Outcome, base: &Outcome) -> Option<String> {
+/// Why a pair is none of two trials that compare.
+#[derive(Clone, Debug, PartialEq)]
+enum Objection {
+    /// It does not count.
+    Rejected(String),
+    /// It counts against the platform.
+    Neglected(&'static str),
+}
+
+/// What is to be said against a pair.
+fn objection(platform: Platform, one: &Outcome, base: &Outcome) -> Option<Objection> {
+    let disturbed = [one, base].into_iter().find_map(disturbance);
+    // The slowed agent and the one beside it must both have done their work: theirs is no score that could be bad.
+    let is_control = platform == Platform::AgentSlowed;
     let trials = [(platform, one), (platform.baseline(), base)];
-    let disturbed = trials.iter().find_map(|(_, trial)| disturbance(trial));
     let neglected = || trials.iter().find_map(|(platform, trial)| neglect(*platform, trial));
-    if let Some(reason) = disturbed.or_else(neglected) {
-        return Some(reason.into());
+    if let Some(reason) = disturbed.or_else(|| neglected().filter(|_| is_control)) {
+        return Some(Objection::Rejected(reason.into()));
+    }
+    if let Some(reason) = neglected() {
+        return Some(Objection::Neglected(reason));
     }
     for (name, one, base) in [
         ("bytes", one.bytes_per_s, base.bytes_per_s),
@@ -323,7 +371,7 @@ fn objection(platform: Platform, one: &Outcome, base: &Outcome) -> Option<String
     ] {
         let is_equal = (one - base).abs() <= UNEQUAL_MAX * base;
         if !is_equal {
-            return Some(format!("{name} differ by more than 1 %"));
+            return Some(Objection::Rejected(format!("{name} differ by more than 1 %")));
         }
     }
     None
@@ -379,8 +427,11 @@ mod tests {
         Algorithm::find("cubic", "cubic").unwrap()
     }
 
-    fn claim(scores: &Scores, platform: Platform) -> Claim {
-        *scores.claims.iter().find(|claim| claim.platform == platform).unwrap()
+    const VOID: Verdict = Verdict::NotShown(Why::Void);
+
+    fn claim(scores: &Scores, platform: Platform) -> &Judged {
+        let of_platform = |claim: &&Judged| claim.place.starts_with(platform.title());
+        scores.claims.iter().find(of_platform).unwrap()
     }
 
     #[test]
@@ -388,10 +439,12 @@ mod tests {
         let (_folder, rows) = rows(blocks(20, 0.99, 0.8));
         let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
         let native = claim(&scores, Platform::Native);
-        assert_eq!((native.verdict, native.pairs), (Verdict::Pass, 20));
-        assert_eq!(claim(&scores, Platform::AgentRound).verdict, Verdict::Fail);
-        assert_eq!(claim(&scores, Platform::AgentAck).verdict, Verdict::Unresolved);
+        assert_eq!((native.verdict, native.behind.values), (Verdict::Met, 20));
+        assert_eq!(claim(&scores, Platform::AgentRound).verdict, Verdict::Failed);
+        let none = Verdict::NotShown(Why::TooFew);
+        assert_eq!(claim(&scores, Platform::AgentAck).verdict, none);
         assert_eq!(scores.slowed_is_seen, Some(true));
+        assert_eq!(scores.claims.last().unwrap().verdict, Verdict::Met);
         let open = scores.unresolved();
         for (platform, is_open) in [
             (Platform::Kernel, true),
@@ -409,19 +462,44 @@ mod tests {
         let (_folder, rows) = rows(blocks(20, 0.99, 1.0));
         let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
         assert_eq!(scores.slowed_is_seen, Some(false));
-        assert!(scores.claims.iter().all(|claim| claim.verdict == Verdict::Void));
+        let (sight, claims) = scores.claims.split_last().unwrap();
+        assert!(claims.iter().all(|claim| claim.verdict == VOID));
+        assert_eq!(sight.verdict, Verdict::Failed);
         assert!(scores.void.unwrap().contains("not told apart"));
         let none = Scores::of(&rows, &cubic(), Setting::GsoUnlimited, 20);
         assert_eq!(none.slowed_is_seen, None);
         assert!(none.unresolved().contains(&Platform::AgentSlowed));
-        assert!(none.claims.iter().all(|claim| claim.verdict == Verdict::Void));
+        let (sight, claims) = none.claims.split_last().unwrap();
+        assert!(claims.iter().all(|claim| claim.verdict == VOID) && sight.verdict == Verdict::Open);
+    }
+
+    #[test]
+    fn a_median_that_meets_the_bound_is_enough_and_what_was_asked_before_is_beside() {
+        // Half of the pairs and one more are at 0.99, the others below the bound.
+        let native = |block| if block < 11 { 0.99 } else { 0.9 };
+        let trials = (0..20).flat_map(|block| {
+            let native = (block, Platform::Native, outcome(1000.0 * native(block)));
+            [(block, Platform::Kernel, outcome(1000.0)), native]
+        });
+        let (_folder, rows) = rows(
+            trials.chain(
+                blocks(20, 0.99, 0.8)
+                    .into_iter()
+                    .filter(|it| [Platform::AgentRound, Platform::AgentSlowed].contains(&it.1)),
+            ),
+        );
+        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
+        let native = claim(&scores, Platform::Native);
+        assert_eq!((native.verdict, native.before.as_deref()), (Verdict::Met, Some("open")));
+        assert!(scores.unresolved().contains(&Platform::Native));
     }
 
     #[test]
     fn nothing_is_said_of_fewer_than_twenty_pairs() {
         let (_folder, rows) = rows(blocks(19, 0.99, 0.8));
         let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 19);
-        assert_eq!((claim(&scores, Platform::Native).pairs, scores.slowed_is_seen), (19, None));
+        let pairs = claim(&scores, Platform::Native).behind.values;
+        assert_eq!((pairs, scores.slowed_is_seen), (19, None));
         assert!(scores.unresolved().contains(&Platform::Native));
     }
 
@@ -443,31 +521,47 @@ mod tests {
             let share = scores.kernel_share.unwrap();
             assert!((share - (1.0 - 1200.0 / idle_per_s)).abs() < 1e-9, "{share}");
             assert_eq!(scores.void.is_some(), is_void, "{:?}", scores.void);
-            let expected = if is_void { Verdict::Void } else { Verdict::Pass };
+            let expected = if is_void { VOID } else { Verdict::Met };
             assert_eq!(claim(&scores, Platform::Native).verdict, expected);
         }
     }
 
     #[test]
-    fn an_agent_that_did_not_decide_all_along_does_not_count() {
+    fn an_agent_that_did_not_decide_all_along_has_the_worst_score() {
         let base = outcome(1000.0);
         let agent = |agent| Outcome { agent: Some(agent), ..base.clone() };
         let whole = AgentOutcome { reports_per_s: 29_800.0, ..AgentOutcome::default() };
         let why = |platform, one| objection(platform, &agent(one), &base);
+        let neglected = |platform, one| match why(platform, one) {
+            Some(Objection::Neglected(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
         assert_eq!(why(Platform::AgentAck, whole.clone()), None);
         let fallen = AgentOutcome { fallbacks: 1, ..whole.clone() };
-        assert!(why(Platform::AgentRound, fallen).unwrap().contains("fell back"));
+        assert!(neglected(Platform::AgentRound, fallen.clone()).contains("fell back"));
         let lost = AgentOutcome { reports_lost: 1, ..whole.clone() };
-        assert!(why(Platform::Agent10Ms, lost.clone()).unwrap().contains("lost"));
+        assert!(neglected(Platform::Agent10Ms, lost.clone()).contains("lost"));
         // Of 30,000 acknowledgements a second.
         let deaf = AgentOutcome { reports_per_s: 29_600.0, ..whole.clone() };
         assert_eq!(why(Platform::AgentRound, deaf.clone()), None);
-        assert!(why(Platform::AgentAck, deaf).unwrap().contains("fewer reports"));
+        assert!(neglected(Platform::AgentAck, deaf).contains("fewer reports"));
         let late = AgentOutcome { stale: 1, ..whole.clone() };
-        assert!(why(Platform::AgentRound, late).unwrap().contains("too late"));
-        // Nor does the agent that the slowed one stands beside.
-        let slowed = objection(Platform::AgentSlowed, &agent(whole), &agent(lost));
-        assert!(slowed.unwrap().contains("lost"));
+        assert!(neglected(Platform::AgentRound, late).contains("too late"));
+        // A control that the test sees for such a reason would show nothing.
+        for (slowed, beside) in [(whole.clone(), lost.clone()), (lost, whole)] {
+            let slowed = objection(Platform::AgentSlowed, &agent(slowed), &agent(beside));
+            assert!(matches!(slowed, Some(Objection::Rejected(why)) if why.contains("lost")));
+        }
+        let trials = (0..3).flat_map(|block| {
+            let one = if block == 1 { agent(fallen.clone()) } else { base.clone() };
+            [(block, Platform::Kernel, base.clone()), (block, Platform::AgentRound, one)]
+        });
+        let (_folder, rows) = rows(trials);
+        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 3);
+        let is_round = |it: &&Score| it.platform == Platform::AgentRound;
+        let round = scores.platforms.iter().find(is_round).unwrap();
+        assert_eq!((&round.scores[..], round.rejected.len()), (&[1.0, 0.0, 1.0][..], 0));
+        assert_eq!(round.neglected["the agent's connection fell back"], 1);
     }
 
     #[test]
@@ -483,7 +577,9 @@ mod tests {
             (Outcome { bytes_per_s: f64::NAN, ..base.clone() }, "bytes differ"),
         ];
         for (case, part) in &cases {
-            let reason = objection(Platform::Native, case, &base).unwrap();
+            let Some(Objection::Rejected(reason)) = objection(Platform::Native, case, &base) else {
+                panic!("{part}")
+            };
             assert!(reason.contains(part), "{reason}");
         }
         let trials = cases.into_iter().enumerate().flat_map(|(block, (case, _))| {
@@ -495,12 +591,14 @@ mod tests {
         let native = scores.platforms.iter().find(|it| it.platform == Platform::Native).unwrap();
         assert_eq!((native.scores.len(), native.rejected.values().sum::<usize>()), (0, 6));
         assert_eq!(native.rejected["bytes differ by more than 1 %"], 2);
+        let claim = claim(&scores, Platform::Native);
+        assert_eq!(claim.behind.to_string(), "0/20, made pairs 6 (6 rejected)");
     }
 
     #[test]
     fn blocks_beyond_the_wanted_do_not_count() {
         let (_folder, rows) = rows(blocks(20, 0.99, 0.8));
         let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 7);
-        assert_eq!(claim(&scores, Platform::Native).pairs, 7);
+        assert_eq!(claim(&scores, Platform::Native).behind.values, 7);
     }
 }

@@ -5,24 +5,8 @@ use std::fmt::Write as _;
 
 use super::figures::Findings;
 use super::scores::{Metric, Score, Scores};
-use super::statistics::Interval;
-use crate::output::{number, text_table};
-
-/// Titles and rows.
-pub type Table = (Vec<String>, Vec<Vec<String>>);
-
-/// Of rows with as many cells as there are titles.
-pub(super) fn table<const N: usize>(titles: [&str; N], rows: Vec<[String; N]>) -> Table {
-    (titles.map(String::from).to_vec(), rows.into_iter().map(Vec::from).collect())
-}
-
-/// `0.987 [0.980, 0.995]`
-fn interval(interval: Option<Interval>) -> String {
-    interval.map_or_else(
-        || "-".into(),
-        |Interval { median, low, high }| format!("{median:.3} [{low:.3}, {high:.3}]"),
-    )
-}
+use crate::judge::table::{self, Table, interval, table, titled};
+use crate::output::number;
 
 fn p99(latency_us: Option<f64>) -> String {
     latency_us.map_or_else(|| "-".into(), number)
@@ -67,24 +51,6 @@ pub fn scores(scores: &Scores) -> Table {
     table(titles, scores.platforms.iter().map(row).collect())
 }
 
-/// The claims and what is known of them.
-pub fn claims(scores: &Scores) -> Table {
-    let rows = scores.claims.iter().map(|claim| {
-        let own = scores.platforms.iter().find(|score| score.platform == claim.platform);
-        [
-            claim.platform.title().into(),
-            format!(">= {:.2}", claim.bound),
-            interval(claim.score),
-            claim.pairs.to_string(),
-            p99(own.and_then(|own| own.means.latency_p99_us)),
-            claim.verdict.word().into(),
-        ]
-    });
-    let titles =
-        ["claim", "bound", "CPU score", "pairs", "report to decision, p99 (us)", "verdict"];
-    table(titles, rows.collect())
-}
-
 /// What the setting is, and whether its verdicts count.
 pub fn setting(scores: &Scores) -> String {
     let mut text = String::new();
@@ -111,16 +77,16 @@ pub fn setting(scores: &Scores) -> String {
     text
 }
 
-/// Why pairs do not count.
+/// Why pairs do not count, or count as 0.
 pub fn rejected(scores: &Scores) -> Table {
     let rows = scores.platforms.iter().flat_map(|score| {
-        let title = score.platform.title();
-        score
-            .rejected
-            .iter()
-            .map(move |(why, pairs)| [title.into(), pairs.to_string(), why.clone()])
+        let row = |as_what: &str, why: &str, pairs: &usize| {
+            [score.platform.title().into(), pairs.to_string(), as_what.into(), why.into()]
+        };
+        let rejected = score.rejected.iter().map(move |(why, pairs)| row("nothing", why, pairs));
+        rejected.chain(score.neglected.iter().map(move |(why, pairs)| row("0", why, pairs)))
     });
-    table(["platform", "pairs", "reason"], rows.collect())
+    table(["platform", "pairs", "count as", "reason"], rows.collect())
 }
 
 /// Calls for each acknowledgement from which a program has a share in its cost.
@@ -141,25 +107,6 @@ pub fn programs(findings: &Findings) -> Table {
     });
     let titles = ["setting", "platform", "program", "calls/ACK", "ns/call", "over empty (ns)"];
     table(titles, rows.collect())
-}
-
-/// What is claimed of them.
-pub fn program_claims(findings: &Findings) -> Table {
-    let rows = findings.program_claims.iter().map(|claim| {
-        let over = claim.over_empty_ns;
-        let over = over.map_or_else(
-            || "-".into(),
-            |Interval { median, low, high }| format!("{median:.1} [{low:.1}, {high:.1}]"),
-        );
-        [
-            claim.platform.title().into(),
-            format!("<= {}", claim.bound_ns),
-            over,
-            claim.blocks.to_string(),
-            claim.verdict.word().into(),
-        ]
-    });
-    table(["claim", "bound (ns)", "over empty (ns)", "blocks", "verdict"], rows.collect())
 }
 
 /// What the verifier looked at, and the time of what a connection meets now and then.
@@ -216,36 +163,33 @@ pub fn scaling(findings: &Findings) -> Table {
 /// All of it for a terminal.
 pub fn text(findings: &Findings, metric: Metric) -> String {
     let mut text = String::new();
-    let mut add = |title: &str, note: &str, (titles, rows): Table| {
-        if !rows.is_empty() {
-            let note = if note.is_empty() { String::new() } else { format!("{note}\n") };
-            let _ = writeln!(text, "{title}\n{note}{}", text_table(&titles, &rows));
-        }
-    };
     for one in &findings.scores {
-        let title = format!("CPU, {}", one.setting.title());
-        add(&title, &setting(one), scores(one));
+        text += &titled(&format!("CPU, {}\n{}", one.setting.title(), setting(one)), &scores(one));
         if metric == Metric::Score {
-            add("claims", "", claims(one));
+            text += &titled("claims", &table::of_claims(&one.claims));
         }
-        add("pairs that do not count", "", rejected(one));
+        text += &titled("pairs that are no scores", &rejected(one));
     }
-    add("BPF programs that acknowledgements meet", "", programs(findings));
-    add("an acknowledgement over the empty program", "", program_claims(findings));
-    add("all BPF programs", "", instructions(findings));
-    add("from report to decision", "", latencies(findings));
-    add("as fast as it goes, GSO unlimited", "", scaling(findings));
+    let claims = table::of_claims(&findings.program_claims);
+    for (title, table) in [
+        ("BPF programs that acknowledgements meet", programs(findings)),
+        ("an acknowledgement over the empty program", claims),
+        ("all BPF programs", instructions(findings)),
+        ("from report to decision", latencies(findings)),
+        ("as fast as it goes, GSO unlimited", scaling(findings)),
+    ] {
+        text += &titled(title, &table);
+    }
     text
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::figures::{ProgramClaim, ProgramRow, ScaleRow};
+    use super::super::figures::{ProgramRow, ScaleRow};
     use super::super::platform::{Platform, Setting};
     use super::super::rows::{Calibration, Start};
-    use super::super::scores::Claim;
-    use super::super::statistics::Verdict;
     use super::*;
+    use crate::judge::{Bound, Interval, Judged, SEED, Verdict};
 
     fn program(name: &str, calls_per_ack: f64) -> ProgramRow {
         ProgramRow {
@@ -275,15 +219,20 @@ pub(super) mod tests {
             cpu_ratios: vec![1.01, 1.02],
             cpu_ratio: None,
             rejected: [("bytes differ by more than 1 %".to_string(), 3)].into(),
+            neglected: [("reports were lost", 1)].into(),
             means: Default::default(),
         };
-        let claim = Claim {
-            platform: Platform::Native,
-            bound: 0.98,
-            score,
-            pairs: 20,
-            verdict: Verdict::Pass,
+        let judged = |claim: &str, place: &str| Judged {
+            of: "platforms/cpu".into(),
+            claim: claim.into(),
+            place: place.into(),
+            ..Judged::default()
         };
+        let native = judged("CPU score", "native eBPF, GSO of 2 segments");
+        let native = native.by_values(Bound::at_least(0.98), &[0.987; 20], 20, SEED);
+        let claim = Judged { verdict: Verdict::Met, interval: score, ..native };
+        let fold = judged("an ACK over the empty program (ns)", "datapath without slot");
+        let fold = fold.by_values(Bound::at_most(60.0), &[31.3; 8], 6, SEED);
         let scale = ScaleRow {
             platform: Platform::Agent10Ms,
             flows: 1000,
@@ -307,13 +256,7 @@ pub(super) mod tests {
                 void: Some("the slowed agent is not told apart".into()),
                 open: Vec::new(),
             }],
-            program_claims: vec![ProgramClaim {
-                platform: Platform::Fold,
-                bound_ns: 60.0,
-                over_empty_ns: Some(Interval { median: 31.3, low: 29.0, high: 33.0 }),
-                blocks: 8,
-                verdict: Verdict::Pass,
-            }],
+            program_claims: vec![fold],
             programs: vec![program("native_cong_avo", 1.02), program("native_init", 0.0001)],
             latencies: Vec::new(),
             scaling: vec![scale],
@@ -327,7 +270,8 @@ pub(super) mod tests {
             "CPU, GSO of 2 segments\n812 Mbit/s, at which the kernel's own takes 58 %",
             ", and 61 % in the scored trials. The agent",
             "NOT told apart. No verdict counts: the slowed agent is not told apart.",
-            "31.3 [29.0, 33.0]",
+            "31.3 [31.3, 31.3]",
+            "reports were lost",
             "bytes differ by more than 1 %",
             "agent at 10 ms         1000",
         ] {

@@ -62,10 +62,7 @@ fn work(
             let _ = told.send((index, Message::Report(report)));
             Ok(())
         };
-        let attempts = || {
-            let known = wanted[index].ids.len();
-            run_attempts(&jobs[index], known, backend, options, &mut report)
-        };
+        let attempts = || run_attempts(&jobs[index], &wanted[index], backend, options, &mut report);
         let result = catch_unwind(AssertUnwindSafe(attempts));
         if told.send((index, Message::Over(result))).is_err() {
             return;

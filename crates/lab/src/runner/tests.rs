@@ -55,8 +55,8 @@ impl Observer for Log {
         self.0.push(format!("{number}/{total} {} attempt {attempt}", job.name()));
     }
     fn progress(&mut self, _job: &Job, _number: usize, _progress: &Progress) {}
-    fn ended(&mut self, _job: &Job, _number: usize, _total: usize, reasons: &[String]) {
-        self.0.push(format!("{} reasons", reasons.len()));
+    fn ended(&mut self, _job: &Job, _number: usize, _total: usize, ending: Ending<'_>) {
+        self.0.push(ending.to_string());
     }
     fn reused(&mut self, job: &Job, _number: usize, _total: usize) {
         self.0.push(format!("{} reused", job.name()));
@@ -139,7 +139,27 @@ fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
     let again = bench.run(vec![]).unwrap();
     assert_eq!(again[1], Done { ids: vec![3, 4, 5], valid: false });
     bench.options.force = true;
-    assert!(bench.run(vec![]).unwrap()[1].valid);
+    let forced = bench.run(vec![Ok(false), Ok(false), Ok(false), Ok(false), Ok(true)]).unwrap();
+    // The newer attempts are added, and a valid one that is older goes on counting.
+    assert_eq!(forced[0], Done { ids: vec![1, 2, 8, 9, 10], valid: true });
+    assert_eq!(forced[1], Done { ids: vec![3, 4, 5, 11, 12], valid: true });
+    let attempts = [1, 2, 8, 9, 10].map(|id| bench.store.run(id).unwrap().attempt);
+    assert_eq!(attempts, [1, 2, 3, 4, 5]);
+    bench.options.force = false;
+    assert_eq!(bench.run(vec![]).unwrap()[..2], forced[..2]);
+}
+
+#[test]
+fn a_box_that_dies_ends_a_valid_run_without_figures_and_the_others_go_on() {
+    let mut bench = Bench::new();
+    let dies = Err(BackendError::BoxDied("sendbox-0-forward ended (101)".into()));
+    let done = bench.run(vec![Ok(true), dies]).unwrap();
+    assert_eq!(done[1], Done { ids: vec![2], valid: true });
+    let run = bench.store.run(2).unwrap();
+    assert!(run.is_valid() && run.died() == Some("sendbox-0-forward ended (101)"));
+    assert_eq!(run.metrics.0.into_iter().collect::<Vec<_>>(), [("boxes_died".into(), 1.0)]);
+    assert!(bench.log.0[3].contains("counts against the boxes: sendbox-0"), "{:?}", bench.log.0);
+    assert_eq!(bench.run(vec![]).unwrap(), done);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{RunKey, Store, StoreError};
 use crate::metrics::{Metrics, Outcome, Part, Transition};
 
 /// A stored run without its requests and samples.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Run {
     /// Row in the store.
     pub id: i64,
@@ -39,6 +39,11 @@ impl Run {
     /// Whether it may be used.
     pub fn is_valid(&self) -> bool {
         self.invalid.is_empty()
+    }
+
+    /// The box that ended the run before its time, and how; such a run is valid, and counts against it.
+    pub fn died(&self) -> Option<&str> {
+        self.host["died"].as_str()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::plan::experiment::{Link, path_name};
 use crate::plan::{Experiment, Plan};
 
 /// What makes two runs the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunKey {
     /// Plan.
     pub plan: String,

@@ -1,7 +1,7 @@
-//! Medians of ratios with bootstrap intervals, and what they say about a bound.
+//! Medians with bootstrap intervals.
 
 use forebay_core::random::Streams;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::metrics::statistics::Sorted;
 
@@ -9,14 +9,13 @@ use crate::metrics::statistics::Sorted;
 const RESAMPLES: usize = 10_000;
 /// Share of the interval.
 const CONFIDENCE: f64 = 0.95;
-/// Fewest values that are judged. The range of six covers the median with 1 - 2 / 2^6 = 97 %, that of
-/// five with less than 95 %, whatever their distribution: no interval of fewer means what it says.
+/// Fewest values whose interval means what it says. The range of six covers the median with
+/// 1 - 2 / 2^6 = 97 %, that of five with less than 95 %, whatever their distribution. That of fewer is their
+/// range at most: all of them lie outside a bound that it fails.
 pub const VALUES_MIN: usize = 6;
-/// Fewest pairs of trials before anything is said of a score, as many as the study has.
-pub const PAIRS_MIN: usize = 20;
 
 /// A median and its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The median.
     pub median: f64,
@@ -31,7 +30,11 @@ impl Interval {
     /// Introduction to the Bootstrap, 1993, section 13.3). The median, since a trial that the machine
     /// disturbs is far off and says nothing. `None` without values.
     pub fn of(values: &[f64], seed: u64) -> Option<Self> {
-        let median = Sorted::new(values.iter().copied()).quantile(0.5)?;
+        let sorted = Sorted::new(values.iter().copied());
+        let median = sorted.quantile(0.5)?;
+        if sorted.quantile(0.0) == sorted.quantile(1.0) {
+            return Some(Self { median, low: median, high: median });
+        }
         let mut random = Streams::new(seed).stream("bootstrap");
         let mut resample = vec![0.0; values.len()];
         let mut medians = Vec::with_capacity(RESAMPLES);
@@ -53,50 +56,6 @@ fn median_of(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let half = values.len() / 2;
     if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
-}
-
-/// What is known of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The interval is wholly at or above the bound.
-    Pass,
-    /// It is wholly below.
-    Fail,
-    /// Neither, or too few pairs.
-    Unresolved,
-    /// Whatever the interval says, the measurement is not one that can tell.
-    Void,
-}
-
-impl Verdict {
-    /// Of an interval over `pairs` ratios that are claimed to be at least `bound`.
-    pub fn at_least(interval: Option<Interval>, pairs: usize, bound: f64) -> Self {
-        match interval {
-            Some(interval) if pairs >= PAIRS_MIN && interval.low >= bound => Self::Pass,
-            Some(interval) if pairs >= PAIRS_MIN && interval.high < bound => Self::Fail,
-            _ => Self::Unresolved,
-        }
-    }
-
-    /// Of an interval over `values` that are claimed to be at most `bound`.
-    pub fn at_most(interval: Option<Interval>, values: usize, bound: f64) -> Self {
-        match interval {
-            Some(interval) if values >= VALUES_MIN && interval.high <= bound => Self::Pass,
-            Some(interval) if values >= VALUES_MIN && interval.low > bound => Self::Fail,
-            _ => Self::Unresolved,
-        }
-    }
-
-    /// In a word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Fail => "fail",
-            Self::Unresolved => "unresolved",
-            Self::Void => "void",
-        }
-    }
 }
 
 #[cfg(test)]
@@ -139,22 +98,5 @@ mod tests {
         assert_eq!(Interval::of(&[], 3), None);
         let one = Interval::of(&[0.9], 3).unwrap();
         assert_eq!((one.low, one.median, one.high), (0.9, 0.9, 0.9));
-    }
-
-    #[test]
-    fn a_claim_is_open_until_the_interval_lies_on_one_side_of_its_bound() {
-        let interval = |low, high| Some(Interval { median: (low + high) / 2.0, low, high });
-        let verdict = |low, high| Verdict::at_least(interval(low, high), 20, 0.98);
-        assert_eq!(verdict(0.98, 1.01), Verdict::Pass);
-        assert_eq!(verdict(0.979, 1.01), Verdict::Unresolved);
-        assert_eq!(verdict(0.9, 0.98), Verdict::Unresolved);
-        assert_eq!(verdict(0.9, 0.979), Verdict::Fail);
-        assert_eq!(Verdict::at_least(interval(0.99, 1.0), 19, 0.98), Verdict::Unresolved);
-        assert_eq!(Verdict::at_least(None, 0, 0.98), Verdict::Unresolved);
-        let most = |low, high, values| Verdict::at_most(interval(low, high), values, 60.0);
-        assert_eq!(most(20.0, 60.0, 6), Verdict::Pass);
-        assert_eq!(most(59.0, 61.0, 6), Verdict::Unresolved);
-        assert_eq!(most(60.5, 61.0, 6), Verdict::Fail);
-        assert_eq!(most(20.0, 30.0, 5), Verdict::Unresolved);
     }
 }

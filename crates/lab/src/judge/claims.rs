@@ -1,0 +1,247 @@
+//! Claims about plans: `docs/claims.toml`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::Bound;
+
+/// All claims, by plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claims {
+    /// The plans in the order in which they run.
+    pub plan: Vec<PlanClaims>,
+}
+
+/// What one plan must show.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanClaims {
+    /// Name as `forebay run` takes it.
+    pub name: String,
+    /// The backend on which it runs, where not that of `forebay run`.
+    pub backend: Option<String>,
+    /// A backend on which it runs, too, for figures beside those of its own.
+    pub beside: Option<String>,
+    /// The claims.
+    pub claim: Vec<Claim>,
+}
+
+/// A bound on a metric.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// In words.
+    pub text: String,
+    /// Arms that must meet it.
+    pub arms: Vec<String>,
+    /// Cells that must meet it; absent: all.
+    #[serde(default)]
+    pub cells: Vec<String>,
+    /// Metrics, added up: `metric`, or `links/forward/metric` and likewise for `flows` and
+    /// `bundles`, or `host/cpu_cores/program`.
+    pub value: Vec<String>,
+    /// Divide by the same value of this arm, in the run of the same seed.
+    pub over: Option<String>,
+    /// Divide by these metrics of that arm, added up, instead.
+    #[serde(default)]
+    pub over_value: Vec<String>,
+    /// The share of the distance between two other arms that is closed, instead.
+    pub gap: Option<Gap>,
+    /// Every run must meet it by itself, not only the median of the seeds.
+    #[serde(default)]
+    pub each_run: bool,
+    /// Only a figure, without a bound.
+    #[serde(default)]
+    pub report_only: bool,
+    /// Lower bound.
+    pub at_least: Option<f64>,
+    /// Upper bound.
+    pub at_most: Option<f64>,
+    /// How far it may be from the same figure of the same seed on the backend beside.
+    pub within: Option<Within>,
+    /// The arms must stand in the order in which they stand on the backend beside.
+    pub same_order: Option<SameOrder>,
+}
+
+/// The distance from one arm to another, for a figure of which less is better: 0 is closed at the one, 1 at
+/// the other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gap {
+    /// Where it begins.
+    pub from: String,
+    /// Where it is closed.
+    pub to: String,
+    /// A smaller distance, as a share of the figure where it begins, is none: it counts as so much.
+    pub least: f64,
+}
+
+/// A distance: whichever of these is more.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Within {
+    /// As a share of the figure beside.
+    #[serde(default)]
+    pub share: f64,
+    /// In its unit.
+    #[serde(default)]
+    pub least: f64,
+}
+
+/// An order of arms: no two that are apart on both backends may stand the other way round on one
+/// of them. Two that are nearer to each other on either are tied, and the verdict says which.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SameOrder {
+    /// Arms whose figures differ by more are apart; as a share of the lesser figure.
+    pub apart: f64,
+}
+
+impl Claims {
+    /// Reads and checks a file of claims.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let claims: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        for plan in &claims.plan {
+            for claim in &plan.claim {
+                let what = || format!("{}: claim {:?}", path.display(), claim.text);
+                claim.check(plan.beside.is_some()).with_context(what)?;
+            }
+        }
+        Ok(claims)
+    }
+}
+
+impl Claim {
+    fn check(&self, has_beside: bool) -> Result<()> {
+        let has_bound = self.at_least.is_some() || self.at_most.is_some();
+        let is_beside = self.within.is_some() || self.same_order.is_some();
+        let kinds = [has_bound, self.within.is_some(), self.same_order.is_some(), self.report_only];
+        ensure!(
+            kinds.iter().filter(|is_kind| **is_kind).count() == 1,
+            "one of at_least and at_most, within, same_order, or report_only is needed"
+        );
+        ensure!(has_beside || !is_beside, "within and same_order need the plan's beside");
+        ensure!(
+            self.within.is_none_or(|within| within.share > 0.0 || within.least > 0.0),
+            "within needs a share or a least"
+        );
+        ensure!(
+            self.same_order.is_none() || self.arms.len() > 1,
+            "same_order needs more than one arm"
+        );
+        ensure!(self.over.is_some() || self.over_value.is_empty(), "over_value needs over");
+        ensure!(self.gap.is_none() || self.over.is_none(), "gap and over are one or the other");
+        ensure!(self.gap.as_ref().is_none_or(|gap| gap.least > 0.0), "gap needs a least above 0");
+        Ok(())
+    }
+
+    /// Whether it is about the figures of two back ends.
+    pub(super) fn is_beside(&self) -> bool {
+        self.within.is_some() || self.same_order.is_some()
+    }
+
+    /// What its figure must be: see [`Within::distance`] and [`SameOrder`] for what that is beside another back end.
+    pub(super) fn bound(&self) -> Bound {
+        match (self.within, self.same_order) {
+            (Some(_), _) => Bound::within(1.0),
+            (_, Some(_)) => Bound::at_most(0.0),
+            _ => Bound { at_least: self.at_least, at_most: self.at_most },
+        }
+    }
+
+    /// The bound for people.
+    pub(super) fn bound_words(&self) -> String {
+        let Some(Within { share, least }) = self.within else { return self.bound().to_string() };
+        let allowed = match (share > 0.0, least > 0.0) {
+            (true, true) => format!("{} % or {least}", 100.0 * share),
+            (true, false) => format!("{} %", 100.0 * share),
+            _ => format!("{least}"),
+        };
+        format!("{} times {allowed}", self.bound())
+    }
+}
+
+impl Gap {
+    /// The share that `value` closes. Where there is next to no distance, what is missing of the end is still no
+    /// more than a share of the least one.
+    pub(super) fn closed(&self, from: f64, to: f64, value: f64) -> f64 {
+        let distance = (from - to).max(self.least * from.abs());
+        1.0 - (value - to) / distance
+    }
+}
+
+impl Within {
+    /// How far `here` is from `there`, as a share of what is allowed.
+    pub(super) fn distance(self, here: f64, there: f64) -> f64 {
+        let distance = here - there;
+        if distance == 0.0 { 0.0 } else { distance / (self.share * there.abs()).max(self.least) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn a_claim_is_of_one_kind_that_its_plan_can_judge() {
+        let check = |kind: Value, arms: &[&str], has_beside: bool| {
+            let mut json = json!({ "text": "t", "arms": arms, "value": ["goodput_mbps"] });
+            json.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+            serde_json::from_value::<Claim>(json).unwrap().check(has_beside).is_ok()
+        };
+        let order = json!({ "same_order": { "apart": 0.05 } });
+        let within = json!({ "within": { "least": 0.08 } });
+        for kind in [&order, &within] {
+            assert!(check(kind.clone(), &["copa_sfq", "copa_fifo"], true));
+            assert!(!check(kind.clone(), &["copa_sfq", "copa_fifo"], false));
+        }
+        assert!(!check(order, &["copa_sfq"], true));
+        assert!(check(json!({ "at_most": 1.0, "at_least": 0.0 }), &["copa_sfq"], false));
+        for kind in [
+            json!({}),
+            json!({ "at_most": 1.0, "report_only": true }),
+            json!({ "at_most": 1.0, "within": { "share": 0.1 } }),
+            json!({ "same_order": { "apart": 0.05 }, "within": { "share": 0.1 } }),
+            json!({ "within": {} }),
+            json!({ "report_only": true, "over_value": ["goodput_mbps"] }),
+        ] {
+            assert!(!check(kind.clone(), &["copa_sfq", "copa_fifo"], true), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_distance_is_a_share_of_what_is_allowed() {
+        let within = |share, least| Within { share, least };
+        let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
+        near(within(0.15, 0.0).distance(9.0, 10.0), -1.0 / 1.5);
+        near(within(0.15, 2.0).distance(9.0, 11.0), -1.0);
+        near(within(0.0, 0.08).distance(0.775, 0.7), 0.9375);
+        near(within(0.1, 0.0).distance(0.0, 0.0), 0.0);
+        assert_eq!(within(0.1, 0.0).distance(1.0, 0.0), f64::INFINITY);
+    }
+
+    #[test]
+    fn the_claims_of_the_repository_name_arms_and_cells_that_their_plans_have() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let claims = Claims::load(&root.join("docs/claims.toml")).unwrap();
+        assert!(claims.plan.len() > 5);
+        for claims in &claims.plan {
+            let plan = Plan::load(&claims.name, &[]).unwrap();
+            let has_arm = |name: &String| plan.arms.iter().any(|arm| arm.name == *name);
+            let has_cell = |name: &String| plan.cells.iter().any(|cell| cell.name == *name);
+            for claim in &claims.claim {
+                let gap = claim.gap.iter().flat_map(|gap| [&gap.from, &gap.to]);
+                let mut arms = claim.arms.iter().chain(&claim.over).chain(gap);
+                assert!(arms.all(has_arm), "{}: {}", claims.name, claim.text);
+                assert!(claim.cells.iter().all(has_cell), "{}: {}", claims.name, claim.text);
+            }
+        }
+    }
+}

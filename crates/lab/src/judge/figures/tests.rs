@@ -1,0 +1,348 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::metrics::{Metrics, Part};
+use crate::store::{Run, RunKey};
+use crate::summary::ArmSummary;
+
+const QUEUE: &str = "links/forward/queue_mean_packets";
+
+fn claim(json: Value) -> Claim {
+    serde_json::from_value(json).unwrap()
+}
+
+/// A bound on the queue of `copa_sfq`.
+fn at_most(most: f64) -> Claim {
+    claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": most }))
+}
+
+fn metrics(numbers: &[(&str, f64)]) -> Metrics {
+    Metrics(numbers.iter().map(|(name, value)| (name.to_string(), *value)).collect())
+}
+
+fn summary(arm: &str, cell: &str, queue: f64) -> ArmSummary {
+    let numbers = metrics(&[("queue_mean_packets", queue), ("queue_max_packets", 2.0 * queue)]);
+    ArmSummary {
+        arm: arm.into(),
+        cell: cell.into(),
+        metrics: metrics(&[("goodput_mbps", 90.0)]),
+        links: vec![Part { name: "forward".into(), metrics: numbers }],
+        ..ArmSummary::default()
+    }
+}
+
+fn run(arm: &str, cell: &str, seed: u64) -> Run {
+    let commit = "abc".into();
+    let key = RunKey { arm: arm.into(), cell: cell.into(), seed, commit, ..RunKey::default() };
+    Run { key, host: json!({}), ..Run::default() }
+}
+
+impl Results {
+    /// A run of an arm in a cell with its mean queue; the pooled one is the mean.
+    fn add(mut self, arm: &str, cell: &str, seed: u64, queue: f64) -> Self {
+        self.runs.push(run(arm, cell, seed));
+        let arms = self.by_seed.entry(seed).or_default();
+        arms.push(summary(arm, cell, queue));
+        let queues: Vec<f64> = self
+            .by_seed
+            .values()
+            .flatten()
+            .filter(|it| it.arm == arm && it.cell == cell)
+            .map(|it| it.links[0].metrics.get("queue_mean_packets").unwrap())
+            .collect();
+        let mean = queues.iter().sum::<f64>() / queues.len() as f64;
+        self.pooled.retain(|it| it.arm != arm || it.cell != cell);
+        self.pooled.push(summary(arm, cell, mean));
+        self
+    }
+
+    /// A box ends the run.
+    fn die(mut self, arm: &str, seed: u64) -> Self {
+        self.runs.push(Run { host: json!({ "died": "sendbox-0 ended" }), ..run(arm, "", seed) });
+        self
+    }
+
+    /// The harness disturbs the run.
+    fn reject(mut self, arm: &str, seed: u64) -> Self {
+        self.runs.push(Run { invalid: vec!["late".into()], ..run(arm, "", seed) });
+        self
+    }
+}
+
+fn wanted(seeds: &[u64], cells: &[&str]) -> Results {
+    let cells = cells.iter().map(|cell| cell.to_string()).collect();
+    Results { seeds: seeds.to_vec(), cells, ..Results::default() }
+}
+
+/// Runs of `copa_sfq` with these queues, each beside one of the status quo with a hundred times as much.
+fn queues(queues: &[f64]) -> Results {
+    let seeds: Vec<u64> = (1..=queues.len() as u64).collect();
+    queues.iter().zip(&seeds).fold(wanted(&seeds, &[""]), |results, (queue, seed)| {
+        results.add("copa_sfq", "", *seed, *queue).add("status_quo", "", *seed, 100.0 * queue)
+    })
+}
+
+fn judge(claim: &Claim, here: &Results) -> Vec<Judged> {
+    claim.judge("p", Sides { here, there: None })
+}
+
+fn verdicts(judged: &[Judged]) -> Vec<Verdict> {
+    judged.iter().map(|judged| judged.verdict).collect()
+}
+
+const NOT_RUN: Verdict = Verdict::NotShown(Why::NotRun);
+
+#[test]
+fn the_median_of_the_seeds_is_judged_and_what_the_pooled_figure_said_is_beside() {
+    for (figures, expected, before) in [
+        (&[9.0, 10.0, 14.0][..], Verdict::Met, None),
+        // Two of three seeds are below, but the mean is not.
+        (&[9.0, 10.0, 40.0], Verdict::Met, Some("pooled 19.7 failed")),
+        (&[9.0, 16.0, 17.0], Verdict::Open, Some("pooled 14 met")),
+        (&[9.0, 30.0, 31.0], Verdict::Open, Some("pooled 23.3 failed")),
+        (&[16.0, 17.0, 18.0], Verdict::Failed, None),
+    ] {
+        let judged = &judge(&at_most(15.0), &queues(figures))[0];
+        assert_eq!((judged.verdict, judged.before.as_deref()), (expected, before), "{figures:?}");
+        assert_eq!((judged.figure, judged.behind.values), (Some(figures[1]), 3));
+        assert_eq!((judged.commit.as_str(), judged.place.as_str()), ("abc", "copa_sfq"));
+    }
+}
+
+#[test]
+fn ratios_are_of_runs_of_one_seed() {
+    // The seeds differ by far more than the arms.
+    let ratio = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
+                              "over": "status_quo", "at_most": 0.01 }));
+    let judged = &judge(&ratio, &queues(&[1.0, 50.0, 1000.0]))[0];
+    assert_eq!((judged.figure, judged.verdict), (Some(0.01), Verdict::Met));
+    assert_eq!(judged.behind.to_string(), "3/3, made copa_sfq 3, status_quo 3");
+    let missing = wanted(&[1, 2], &[""])
+        .add("copa_sfq", "", 1, 9.0)
+        .add("copa_sfq", "", 2, 9.0)
+        .add("status_quo", "", 1, 900.0);
+    let judged = &judge(&ratio, &missing)[0];
+    assert_eq!((judged.verdict, judged.behind.values), (NOT_RUN, 1));
+}
+
+#[test]
+fn a_run_that_a_box_ended_misses_every_bound() {
+    let (here, bound) = (wanted(&[1, 2, 3], &[""]), at_most(15.0));
+    let died = here.add("copa_sfq", "", 1, 9.0).die("copa_sfq", 2).die("copa_sfq", 3);
+    let judged = &judge(&bound, &died)[0];
+    assert_eq!((judged.figure, judged.verdict), (Some(f64::INFINITY), Verdict::Open));
+    assert_eq!(judged.behind.to_string(), "3/3, made copa_sfq 3");
+    let two_of_three = wanted(&[1, 2, 3], &[""])
+        .add("copa_sfq", "", 1, 9.0)
+        .add("copa_sfq", "", 2, 9.0)
+        .die("copa_sfq", 3);
+    assert_eq!(judge(&bound, &two_of_three)[0].verdict, Verdict::Met);
+    // A figure of the worst run has no other to hide behind.
+    let worst = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 30.0,
+                              "value": ["links/forward/queue_max_packets"] }));
+    assert_eq!(judge(&worst, &two_of_three)[0].verdict, Verdict::Failed);
+    let each = Claim { each_run: true, ..at_most(15.0) };
+    let expected = [Verdict::Met, Verdict::Met, Verdict::Failed];
+    assert_eq!(verdicts(&judge(&each, &two_of_three)), expected);
+}
+
+#[test]
+fn what_is_of_the_worst_run_is_not_judged_by_the_median() {
+    let worst = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 30.0,
+                              "value": ["links/forward/queue_max_packets"] }));
+    // The pooled figure of these results is that of the mean, 40.
+    let judged = &judge(&worst, &queues(&[9.0, 10.0, 41.0]))[0];
+    assert_eq!((judged.figure, judged.verdict), (Some(40.0), Verdict::Failed));
+    assert_eq!((judged.interval, judged.before.clone()), (None, None));
+}
+
+#[test]
+fn a_rejected_run_is_no_value_and_is_counted_beside_the_claim() {
+    let results = queues(&[9.0, 9.0]).reject("copa_sfq", 1).reject("copa_sfq", 2);
+    let judged = &judge(&at_most(15.0), &results)[0];
+    assert_eq!(judged.verdict, Verdict::Met);
+    assert_eq!(judged.behind.to_string(), "2/2, made copa_sfq 4 (2 rejected)");
+    let results = wanted(&[1, 2], &[""]).add("copa_sfq", "", 1, 9.0).reject("copa_sfq", 2);
+    let judged = judge(&at_most(15.0), &results);
+    assert_eq!((judged[0].verdict, judged[0].figure), (NOT_RUN, Some(9.0)));
+    assert_eq!(judged[0].behind.to_string(), "1/2, made copa_sfq 2 (1 rejected)");
+    let each = Claim { each_run: true, ..at_most(15.0) };
+    assert_eq!(verdicts(&judge(&each, &results)), [Verdict::Met, NOT_RUN]);
+}
+
+#[test]
+fn a_gap_is_closed_by_a_share_and_one_that_is_none_by_what_is_missing_of_its_end() {
+    let gap = |figures: [f64; 3]| {
+        let claim = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
+                                  "gap": { "from": "status_quo", "to": "oracle", "least": 0.1 },
+                                  "at_least": 0.9 }));
+        let arms = ["status_quo", "oracle", "copa_sfq"];
+        let results = arms
+            .iter()
+            .zip(figures)
+            .fold(wanted(&[1], &[""]), |results, (arm, figure)| results.add(arm, "", 1, figure));
+        let judged = judge(&claim, &results).remove(0);
+        (judged.figure.unwrap(), judged.verdict)
+    };
+    assert_eq!(gap([900.0, 100.0, 300.0]), (0.75, Verdict::Failed));
+    assert_eq!(gap([900.0, 100.0, 100.0]), (1.0, Verdict::Met));
+    assert_eq!(gap([100.0, 99.0, 99.5]), (0.95, Verdict::Met));
+    assert_eq!(gap([100.0, 104.0, 109.0]), (0.5, Verdict::Failed));
+}
+
+#[test]
+fn a_plan_with_claims_on_two_backends_is_told_apart() {
+    let names = [json!(null), json!("sim")].map(|backend| {
+        let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 });
+        let plan = json!({ "name": "p", "backend": backend, "claim": [claim] });
+        let plan: PlanClaims = serde_json::from_value(plan).unwrap();
+        plan.judge(&queues(&[9.0]), None).remove(0).of
+    });
+    assert_eq!(names, ["p", "p (sim)"]);
+}
+
+#[test]
+fn a_figure_may_be_judged_beside_the_same_seed_of_another_backend() {
+    let within = |share: f64, least: f64| {
+        let within = json!({ "share": share, "least": least });
+        claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "within": within }))
+    };
+    let here = queues(&[9.0, 900.0]);
+    let judge = |claim: &Claim, there: Option<&Results>| {
+        claim.judge("p", Sides { here: &here, there }).remove(0)
+    };
+    for (there, share, least, expected) in [
+        ([10.0, 1000.0], 0.15, 0.0, Verdict::Met),
+        ([11.0, 1100.0], 0.15, 0.0, Verdict::Failed),
+        ([11.0, 902.0], 0.001, 2.0, Verdict::Met),
+        ([6.9, 896.0], 0.001, 2.0, Verdict::Failed),
+    ] {
+        let judged = judge(&within(share, least), Some(&queues(&there)));
+        assert_eq!(judged.verdict, expected, "{there:?} {judged:?}");
+    }
+    let beside = queues(&[10.0, 1000.0]);
+    let judged = judge(&within(0.15, 2.0), Some(&beside));
+    assert_eq!(judged.bound, "≥ -1, ≤ 1 times 15 % or 2");
+    assert_eq!(judged.behind.to_string(), "2/2, made copa_sfq 2, copa_sfq beside 2");
+    for there in [None, Some(&queues(&[10.0]))] {
+        assert_eq!(judge(&within(0.15, 2.0), there).verdict, NOT_RUN);
+    }
+}
+
+/// Three arms with these queues, each with a run of these seeds.
+fn three(queues: [f64; 3], seeds: &[u64]) -> Results {
+    let arms = ["status_quo", "copa_sfq", "copa_fifo"];
+    let runs = seeds.iter().flat_map(|seed| arms.iter().zip(queues).map(move |it| (*seed, it)));
+    runs.fold(wanted(&[1, 2], &[""]), |results, (seed, (arm, queue))| {
+        results.add(arm, "", seed, queue)
+    })
+}
+
+fn order_of(arms: &[&str], value: &str) -> PlanClaims {
+    let claim = json!({ "text": "t", "arms": arms, "value": [value],
+                        "same_order": { "apart": 0.05 } });
+    serde_json::from_value(json!({ "name": "p", "beside": "sim", "claim": [claim] })).unwrap()
+}
+
+#[test]
+fn arms_that_are_apart_on_both_backends_must_stand_in_the_same_order() {
+    let plan = order_of(&["status_quo", "copa_sfq", "copa_fifo"], QUEUE);
+    let arms = "status_quo, copa_sfq, copa_fifo";
+    let here = three([100.0, 50.0, 80.0], &[1, 2]);
+    for (there, turned, expected, words) in [
+        ([90.0, 40.0, 60.0], 0.0, Verdict::Met, ""),
+        // Apart by 25 % here, by 4 % there, whichever of them is ahead.
+        ([96.0, 40.0, 100.0], 0.0, Verdict::Met, "; tied: status_quo and copa_fifo"),
+        ([94.0, 40.0, 100.0], 1.0, Verdict::Failed, "; turned round: status_quo and copa_fifo"),
+        (
+            [40.0, 90.0, 91.0],
+            2.0,
+            Verdict::Failed,
+            "; turned round: status_quo and copa_sfq, status_quo and copa_fifo; \
+             tied: copa_sfq and copa_fifo",
+        ),
+    ] {
+        let [this, other] = [&here, &three(there, &[1, 2])];
+        for (this, other) in [(this, other), (other, this)] {
+            let judged = plan.judge(this, Some(other));
+            let [judged] = judged.as_slice() else { panic!("{judged:?}") };
+            assert_eq!((judged.verdict, judged.figure), (expected, Some(turned)), "{there:?}");
+            assert_eq!(judged.place, format!("{arms}{words}"));
+            assert_eq!((judged.bound.as_str(), judged.commit.as_str()), ("≤ 0", "abc"));
+        }
+    }
+}
+
+#[test]
+fn an_order_with_an_arm_a_figure_or_a_seed_missing_is_not_judged() {
+    let arms = ["status_quo", "copa_sfq", "copa_fifo"];
+    let all = three([100.0, 50.0, 80.0], &[1, 2]);
+    let not_run = |plan: &PlanClaims, here: &Results, there: Option<&Results>| {
+        let judged = plan.judge(here, there).remove(0);
+        assert_eq!(judged.verdict, NOT_RUN, "{judged:?}");
+        (judged.figure, judged.behind.values)
+    };
+    let plan = order_of(&arms, QUEUE);
+    assert_eq!(plan.judge(&all, Some(&all))[0].verdict, Verdict::Met);
+    let none = wanted(&[1, 2], &[""]);
+    for (here, there) in [(&all, None), (&none, Some(&all))] {
+        assert_eq!(not_run(&plan, here, there), (None, 0));
+    }
+    let one_seed = three([100.0, 50.0, 80.0], &[1]);
+    for (here, there) in [(&all, &one_seed), (&one_seed, &all)] {
+        assert_eq!(not_run(&plan, here, Some(there)), (Some(0.0), 1));
+    }
+    let more = order_of(&["status_quo", "no_such_arm"], QUEUE);
+    assert_eq!(not_run(&more, &all, Some(&all)), (None, 0));
+    not_run(&order_of(&arms, "no_such_metric"), &all, Some(&all));
+}
+
+#[test]
+fn a_ratio_may_have_another_denominator_and_a_figure_no_bound() {
+    let ratio = claim(json!({ "text": "t", "arms": ["copa_sfq"], "over": "status_quo",
+                              "value": [QUEUE, QUEUE], "over_value": [QUEUE],
+                              "report_only": true }));
+    let judged = &judge(&ratio, &queues(&[9.0]))[0];
+    assert_eq!((judged.figure, judged.verdict), (Some(0.02), Verdict::Reported));
+}
+
+#[test]
+fn a_figure_that_is_not_there_meets_no_claim() {
+    for (arm, value) in [("copa_sfq", "no_such_metric"), ("no_such_arm", "goodput_mbps")] {
+        let claim = claim(json!({ "text": "t", "arms": [arm], "value": [value],
+                                  "at_least": 0.0 }));
+        for results in [queues(&[9.0]), wanted(&[1], &[""])] {
+            assert_eq!(verdicts(&judge(&claim, &results)), [NOT_RUN]);
+        }
+    }
+}
+
+#[test]
+fn a_comparison_needs_the_arms_that_it_is_with() {
+    let of = |metric: &str| {
+        let claim = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [metric],
+                                  "at_most": 1.0 }));
+        judge(&claim, &queues(&[9.0]))[0].behind.to_string()
+    };
+    assert_eq!(of("slowdown_p50_over_status_quo"), "0/1, made copa_sfq 1, status_quo 1");
+    assert_eq!(of("gap_closed"), "0/1, made copa_sfq 1, status_quo 1, in_network_fq 0");
+}
+
+#[test]
+fn a_cell_that_is_missing_is_seen() {
+    let results = wanted(&[1], &["rate=1", "rate=2"]).add("copa_sfq", "rate=1", 1, 9.0);
+    assert_eq!(verdicts(&judge(&at_most(15.0), &results)), [Verdict::Met, NOT_RUN]);
+}
+
+#[test]
+fn figures_of_a_host_are_of_each_run() {
+    let mut results = queues(&[9.0, 9.0]);
+    for run in &mut results.runs {
+        run.host = json!({ "cpu_cores": { "emulator": 0.25 * run.key.seed as f64 } });
+    }
+    let cores = claim(json!({ "text": "t", "arms": ["copa_sfq"], "each_run": true, "at_most": 0.3,
+                              "value": ["host/cpu_cores/emulator"] }));
+    let judged = judge(&cores, &results);
+    assert_eq!(verdicts(&judged), [Verdict::Met, Verdict::Failed]);
+    assert_eq!(judged[1].place, "copa_sfq seed 2");
+}

@@ -1,0 +1,208 @@
+//! What the runs of a plan gave on one back end: of each seed by itself, and of all together.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::Made;
+use crate::plan::Plan;
+use crate::store::{Run, RunKey, Store};
+use crate::summary::{ArmSummary, summarise};
+
+/// All of it, and what there should be.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// Cells of the plan.
+    pub(super) cells: Vec<String>,
+    /// Seeds of the plan: every arm has a run of each in each cell.
+    pub(super) seeds: Vec<u64>,
+    /// Every attempt, those of a run oldest first.
+    pub(super) runs: Vec<Run>,
+    /// The arms over all seeds.
+    pub(super) pooled: Vec<ArmSummary>,
+    /// The arms in each seed, compared with those of the same seed.
+    pub(super) by_seed: BTreeMap<u64, Vec<ArmSummary>>,
+}
+
+impl Results {
+    /// Those of a plan that has not been run.
+    pub fn none(plan: &Plan) -> Self {
+        let cells = plan.cells.iter().map(|cell| cell.name.clone()).collect();
+        Self { cells, seeds: plan.seeds.iter().collect(), ..Self::default() }
+    }
+
+    /// Those of `plan` in `store`: every attempt of the program built from `commit` on `backend` with the numbers
+    /// that the plan has now.
+    pub fn read(store: &Store, plan: &Plan, backend: &str, commit: &str) -> Result<Self> {
+        let mut results = Self::none(plan);
+        for cell in &plan.cells {
+            for arm in &plan.arms {
+                for seed in plan.seeds.iter() {
+                    let experiment = plan.experiment(arm, cell, seed)?;
+                    let key = RunKey::of(&experiment, backend, commit);
+                    for (id, _) in store.attempts(&key)? {
+                        results.runs.push(store.run(id)?);
+                    }
+                }
+            }
+        }
+        results.pooled = summarise(store, &results.runs)?;
+        for seed in &results.seeds {
+            let runs = results.runs.iter().filter(|run| run.key.seed == *seed).cloned();
+            results.by_seed.insert(*seed, summarise(store, &runs.collect::<Vec<_>>())?);
+        }
+        Ok(results)
+    }
+
+    /// What `arm` gave in `cell`: in one seed, or over all of them.
+    pub(super) fn row(&self, arm: &str, cell: &str, seed: Option<u64>) -> Option<Row<'_>> {
+        let arms = match seed {
+            Some(seed) => self.by_seed.get(&seed)?,
+            None => &self.pooled,
+        };
+        let summary = arms.iter().find(|it| it.arm == arm && it.cell == cell)?;
+        let run = seed.and_then(|seed| self.run(arm, cell, seed));
+        Some(Row { summary, host: run.map(|run| &run.host) })
+    }
+
+    /// Whether a box ended the run.
+    pub(super) fn died(&self, arm: &str, cell: &str, seed: u64) -> bool {
+        self.run(arm, cell, seed).is_some_and(|run| run.died().is_some())
+    }
+
+    /// How often `arm` was run in `cell` with `seeds`.
+    pub(super) fn made(&self, arm: &str, cell: &str, seeds: &[u64]) -> Made {
+        let runs = || {
+            let of_arm = self.runs.iter().filter(|run| run.key.arm == arm && run.key.cell == cell);
+            of_arm.filter(|run| seeds.contains(&run.key.seed))
+        };
+        let rejected = runs().filter(|run| !run.is_valid()).count();
+        Made { arm: arm.into(), runs: runs().count(), rejected }
+    }
+
+    /// The commits of the runs of `arms` in `cell`.
+    pub(super) fn commits(&self, arms: &[&str], cell: &str) -> String {
+        let is_meant = |run: &&Run| run.key.cell == cell && arms.contains(&run.key.arm.as_str());
+        let runs = self.runs.iter().filter(|run| run.is_valid()).filter(is_meant);
+        let mut commits: Vec<&str> = runs.map(|run| run.key.commit.as_str()).collect();
+        commits.sort_unstable();
+        commits.dedup();
+        commits.join(", ")
+    }
+
+    /// The run that counts.
+    fn run(&self, arm: &str, cell: &str, seed: u64) -> Option<&Run> {
+        self.runs.iter().rfind(|run| {
+            let key = (run.key.seed, run.key.arm.as_str(), run.key.cell.as_str());
+            run.is_valid() && key == (seed, arm, cell)
+        })
+    }
+}
+
+/// The figures of an arm.
+pub(super) struct Row<'a> {
+    summary: &'a ArmSummary,
+    /// Of one run.
+    host: Option<&'a Value>,
+}
+
+impl Row<'_> {
+    /// The sum of metrics; `None` without one of them.
+    pub fn sum(&self, paths: &[String]) -> Option<f64> {
+        paths.iter().map(|path| self.look_up(path)).sum()
+    }
+
+    /// `metric`, `links/forward/metric` or `host/cpu_cores/program`.
+    fn look_up(&self, path: &str) -> Option<f64> {
+        let ArmSummary { metrics, links, flows, bundles, .. } = self.summary;
+        let parts: Vec<&str> = path.split('/').collect();
+        let (list, name, metric) = match parts.as_slice() {
+            [metric] => return metrics.get(metric),
+            ["host", group, name] => return self.host?[group][name].as_f64(),
+            ["links", name, metric] => (links, name, metric),
+            ["flows", name, metric] => (flows, name, metric),
+            ["bundles", name, metric] => (bundles, name, metric),
+            _ => return None,
+        };
+        list.iter().find(|part| part.name == **name)?.metrics.get(metric)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::judge::{PlanClaims, Verdict};
+    use crate::metrics::evaluate;
+    use crate::metrics::testing::invented_rows;
+    use crate::plan::library::Source;
+    use crate::store::NewRun;
+
+    fn plan() -> Plan {
+        let text = r#"
+            name = "p"
+            stop = "2s"
+            warmup = "500ms"
+            seeds = "1..2"
+            bottleneck = { rate = "96Mbit/s", rtt = "50ms", qdisc = "fifo" }
+            flow = [{ name = "web", bundle = "a", traffic = {
+                kind = "requests", sizes = "10KB", load = "10Mbit/s" } }]
+            bundle = [{ name = "a", cc = "copa", qdisc = "sfq" }]
+            arm = [{ name = "status_quo", set = { bundle.a.enabled = false } }, { name = "copa" }]
+        "#;
+        let source = Source { file: "p".into(), folder: None, text: text.into() };
+        Plan::from_source(source, &[]).unwrap()
+    }
+
+    /// Adds an attempt at the run of arm `arm` in which all requests have this slowdown.
+    fn put(
+        store: &mut Store,
+        arm: usize,
+        seed: u64,
+        commit: &str,
+        slowdown: f64,
+        invalid: &[&str],
+    ) {
+        let plan = plan();
+        let experiment = plan.experiment(&plan.arms[arm], &plan.cells[0], seed).unwrap();
+        let mut evaluation = evaluate(&experiment, &invented_rows(&experiment, slowdown)).unwrap();
+        evaluation.invalid = invalid.iter().map(|reason| reason.to_string()).collect();
+        let key = &RunKey::of(&experiment, "emu", commit);
+        let (evaluation, host) = (&evaluation, &json!({}));
+        let run = NewRun { key, experiment: &experiment, attempt: 1, evaluation, host };
+        store.put_run(&run).unwrap();
+    }
+
+    #[test]
+    fn every_attempt_of_a_program_is_read_and_the_arms_are_compared_seed_by_seed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::create(folder.path()).unwrap();
+        let claim = json!({ "text": "t", "arms": ["copa"], "at_most": 0.5,
+                            "value": ["slowdown_p50_over_status_quo"] });
+        let claims = json!({ "name": "p", "claim": [claim] });
+        let claims: PlanClaims = serde_json::from_value(claims).unwrap();
+        // Seeds differ more than arms.
+        for (seed, scale) in [(1, 1.0), (2, 3.0)] {
+            put(&mut store, 0, seed, "abc", 4.0 * scale, &[]);
+            put(&mut store, 1, seed, "abc", 9.0 * scale, &["late"]);
+            put(&mut store, 1, seed, "abc", 2.0 * scale, &[]);
+            put(&mut store, 1, seed, "other", 9.0, &[]);
+        }
+        let results = Results::read(&store, &plan(), "emu", "abc").unwrap();
+        let judged = claims.judge(&results, None).remove(0);
+        assert_eq!(judged.behind.to_string(), "2/2, made copa 4 (2 rejected), status_quo 2");
+        let found = judged.interval.unwrap();
+        assert!((found.low - 0.5).abs() < 1e-4 && (found.high - 0.5).abs() < 1e-4, "{found:?}");
+        // A newer valid attempt counts in the stead of the first.
+        put(&mut store, 1, 1, "abc", 4.0, &[]);
+        put(&mut store, 1, 2, "abc", 12.0, &[]);
+        let results = Results::read(&store, &plan(), "emu", "abc").unwrap();
+        let judged = claims.judge(&results, None).remove(0);
+        assert_eq!(judged.verdict, Verdict::Failed);
+        assert_eq!(judged.behind.to_string(), "2/2, made copa 6 (2 rejected), status_quo 2");
+        let none = Results::read(&store, &plan(), "sim", "abc").unwrap();
+        assert_eq!(claims.judge(&none, None)[0].behind.values, 0);
+    }
+}
