@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use forebay_core::clock::Clock;
 use forebay_core::spec::{Spec, Value};
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::record::{PacketRecord, RunRecord, TcpSample};
 use forebay_testbed::scenario::{
     AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
-use forebay_skips::{Need, skip_without};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
-use forebay_skips::{Need, skip_without};
 use forebay_host::service::control::{self, Answer, Request};
 use forebay_host::service::privileges::Account;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;

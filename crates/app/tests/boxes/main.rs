@@ -22,12 +22,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_core::clock::Clock;
 use forebay_core::spec::{Spec, Value};
 use forebay_host::record::QueueSample;
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::record::RunRecord;
 use forebay_testbed::scenario::{
     AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
     PairSpec, Scenario, Timing, Workload, WorkloadKind,
 };
-use forebay_skips::{Need, skip_without};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -99,7 +99,7 @@ const PATIENCE_S: f64 = 1.0;
 const PATIENCE_BASES: f64 = 6.0;
 const PATIENCE_DRAINS: f64 = 1.5;
 /// A buffer in which no queue takes as many bases is shallow: a test empties it, whoever fills it.
-const SHALLOW_BASES: f64 = 0.4;
+const SHALLOW_BASES: f64 = 1.2;
 /// Rate after a test that the others have not answered, over what was delivered before.
 const LEAVE_SHARE: f64 = 0.9;
 /// Rate while it is confirmed that the others have left, after a thorough test, over what was delivered before.
