@@ -509,7 +509,10 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             Phase::Draining(drain) => self.drain(drain, &path, rtt_s),
             Phase::Releasing(release) => self.release(release, now, &path),
             Phase::Doubting(doubt) => self.doubt(doubt, &path),
-            Phase::Competing(competing) => self.on_competing(competing, &path, rtt_s),
+            Phase::Competing(competing) => {
+                let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
+                self.on_competing(competing, &path, rtt_s, lost_bytes);
+            }
             Phase::Testing(test) => {
                 let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
                 self.on_testing(test, &path, lost_bytes);

@@ -98,7 +98,7 @@ const THOROUGH_OURS: f64 = 0.75;
 const PATIENCE_S: f64 = 1.0;
 const PATIENCE_BASES: f64 = 6.0;
 const PATIENCE_DRAINS: f64 = 1.5;
-/// A buffer in which no queue takes as many bases is shallow: a test empties it, whoever fills it.
+/// A buffer that has overflowed, though no queue took as many bases, is shallow: a test empties it, whoever fills it.
 const SHALLOW_BASES: f64 = 1.2;
 /// Rate after a test that the others have not answered, over what was delivered before.
 const LEAVE_SHARE: f64 = 0.9;
@@ -135,8 +135,9 @@ pub(super) struct Competing {
     mean_bytes_per_s: f64,
     /// Share of time with hardly any queue, of about the last second.
     empty: f64,
-    /// The longest queue since it began (seconds).
+    /// The longest queue since it began (seconds), and whether anything was lost: only then was the buffer full.
     longest_s: f64,
+    is_lossy: bool,
 }
 
 impl Competing {
@@ -146,7 +147,7 @@ impl Competing {
     }
 
     fn is_shallow(&self, path: &Path) -> bool {
-        self.longest_s < SHALLOW_BASES * path.base_s
+        self.is_lossy && self.longest_s < SHALLOW_BASES * path.base_s
     }
 }
 
@@ -290,6 +291,7 @@ impl<L: DelayLaw> DelayControl<L> {
             mean_bytes_per_s: path.delivery_bytes_per_s,
             empty: 0.0,
             longest_s: 0.0,
+            is_lossy: false,
         });
         // Losses from now on are those of a buffer that others fill.
         self.shaped_since_s = f64::INFINITY;
@@ -297,12 +299,19 @@ impl<L: DelayLaw> DelayControl<L> {
         self.reason = sign.reason();
     }
 
-    pub(super) fn on_competing(&mut self, mut competing: Competing, path: &Path, rtt_s: f64) {
+    pub(super) fn on_competing(
+        &mut self,
+        mut competing: Competing,
+        path: &Path,
+        rtt_s: f64,
+        lost_bytes: f64,
+    ) {
         let gain = 1.0 - libm::exp(-path.dt_s / MEAN_S);
         let rate = path.delivery_bytes_per_s;
         competing.mean_bytes_per_s += gain * (rate - competing.mean_bytes_per_s);
         let is_empty = f64::from(u8::from(rtt_s - path.base_s < EMPTY_S));
         competing.longest_s = competing.longest_s.max(rtt_s - path.base_s);
+        competing.is_lossy |= lost_bytes > 0.0;
         competing.empty += (1.0 - libm::exp(-path.dt_s)) * (is_empty - competing.empty);
         if let Some((_, until_s)) = competing.release
             && (self.now_s >= until_s || path.idle > 0.0 && path.sent_at_s >= competing.since_s)
@@ -349,6 +358,7 @@ impl<L: DelayLaw> DelayControl<L> {
 
     pub(super) fn on_testing(&mut self, mut test: Test, path: &Path, lost_bytes: f64) {
         let mu = self.others.capacity(test.before);
+        test.competing.is_lossy |= lost_bytes > 0.0;
         let answer = test.on_measurement(self.now_s, path, lost_bytes, mu);
         self.phase = Phase::Testing(test);
         match answer {
@@ -457,6 +467,7 @@ mod tests {
             mean_bytes_per_s: 0.5 * MU,
             empty: 0.0,
             longest_s: 0.15,
+            is_lossy: false,
         };
         let mut test = Test {
             since_s: 0.0,
