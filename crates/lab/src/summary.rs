@@ -227,7 +227,7 @@ fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
     pooled
 }
 
-/// The arms that a metric of [`compare`] needs beside its own; none of others.
+/// The arms that a metric of `compare` needs beside its own; none of others.
 pub fn baselines(metric: &str) -> &'static [&'static str] {
     match metric {
         "gap_closed" => &[STATUS_QUO, IN_NETWORK],

@@ -1,5 +1,5 @@
 //! The programs that a testbed starts out of its own binary: `forebay role NAME --spec FILE`. A role reads its
-//! specification (JSON) from the file, and then talks to the testbed as [`crate::orders`] says.
+//! specification (JSON) from the file, and then talks to the testbed as `orders.rs` says.
 
 use std::fs;
 use std::io;
