@@ -37,17 +37,17 @@ pub struct BundleRecord {
     /// How late packets left after their due time (ns): p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
     /// Packets lost by the sendbox itself, in the rings of either port or as too long for them, and
-    /// not while a fault had stopped it: must be zero in a valid run.
+    /// not while a fault had stopped it.
     pub drops_ring: u64,
     /// Times that the sendbox left its traffic to the kernel, since it got nothing out or did not
-    /// keep up with what came; not after a fault had stopped it. Must be zero in a valid run.
+    /// keep up with what came; not after a fault had stopped it.
     #[serde(default)]
     pub hand_backs: u64,
     /// Boundaries that the receivebox saw but could not report, as its process was too slow; not
-    /// while a fault had stopped it. Must be zero in a valid run.
+    /// while a fault had stopped it.
     #[serde(default)]
     pub boundaries_lost: u64,
-    /// Rows missing above because the trace's writer was too slow: must be zero in a valid run.
+    /// Rows missing above because the trace's writer was too slow.
     #[serde(default)]
     pub rows_lost: u64,
 }

@@ -217,7 +217,7 @@ fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
     for (name, values) in values {
         let value = match describe(name).map_or(Pooling::Mean, |entry| entry.pooling) {
             Pooling::Requests => None,
-            Pooling::Mean => mean(values.into_iter()),
+            Pooling::Mean | Pooling::Time => mean(values.into_iter()),
             Pooling::Sum => Some(values.into_iter().sum()),
             Pooling::Min => values.into_iter().reduce(f64::min),
             Pooling::Max => values.into_iter().reduce(f64::max),

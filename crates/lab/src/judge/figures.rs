@@ -92,12 +92,13 @@ impl Claim {
         if pooled.is_none() { judged } else { judged.beside_pooled(bound, pooled) }
     }
 
-    /// Whether the figure is of all runs together, such as the worst of them: then it does not vary.
+    /// Whether the figure is of all runs together, such as the worst of them or a share of all time: then it does
+    /// not vary, and the median would hide the one run that all of it is about.
     fn is_of_all(&self) -> bool {
         let is_of_all = |path: &String| {
             let metric = path.rsplit('/').next().unwrap_or(path);
             let pooling = describe(metric).map(|entry| entry.pooling);
-            matches!(pooling, Some(Pooling::Sum | Pooling::Min | Pooling::Max))
+            matches!(pooling, Some(Pooling::Time | Pooling::Sum | Pooling::Min | Pooling::Max))
         };
         let is_plain = self.over.is_none() && self.gap.is_none() && !self.is_beside();
         is_plain && self.value.iter().any(is_of_all)

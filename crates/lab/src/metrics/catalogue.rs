@@ -7,6 +7,8 @@ pub enum Pooling {
     Requests,
     /// Mean over the runs.
     Mean,
+    /// Share of the time of all runs together: their mean, since runs of an arm are equally long.
+    Time,
     /// Sum over the runs.
     Sum,
     /// Smallest of the runs.
@@ -21,6 +23,7 @@ impl Pooling {
         match self {
             Self::Requests => "all requests together",
             Self::Mean => "mean of the runs",
+            Self::Time => "time of all runs together",
             Self::Sum => "sum of the runs",
             Self::Min => "smallest of the runs",
             Self::Max => "largest of the runs",
@@ -53,7 +56,7 @@ const fn entry(
     Entry { name, of, unit, pooling, summary }
 }
 
-use Pooling::{Max, Mean, Min, Requests, Sum};
+use Pooling::{Max, Mean, Min, Requests, Sum, Time};
 
 /// All metrics, in the order in which they are listed to people. In a run each may also appear as
 /// `window.metric` for the plan's own windows, and for `attack`: an attack and the second after it.
@@ -233,8 +236,8 @@ pub static CATALOGUE: &[Entry] = &[
     entry("rate_p5_mbps", "bundle", "Mbit/s", Mean, "not exceeded 5 % of the time"),
     entry("rate_p95_mbps", "bundle", "Mbit/s", Mean, "exceeded 5 % of the time"),
     entry("rate_max_mbps", "bundle", "Mbit/s", Max, "highest rate of the shaper"),
-    entry("shaped_share", "bundle", "", Mean, "share of the time with a rate in force, and decisions of the sendbox"),
-    entry("competing_share", "bundle", "", Mean,
+    entry("shaped_share", "bundle", "", Time, "share of the time with a rate in force, and decisions of the sendbox"),
+    entry("competing_share", "bundle", "", Time,
         "share of the time in which the bundle competes with traffic outside it, tests included"),
     entry("slowdown_p50_over_status_quo", "arm", "", Mean,
         "median slowdown over that of status_quo"),

@@ -21,7 +21,11 @@ fn metrics(numbers: &[(&str, f64)]) -> Metrics {
 }
 
 fn summary(arm: &str, cell: &str, queue: f64) -> ArmSummary {
-    let numbers = metrics(&[("queue_mean_packets", queue), ("queue_max_packets", 2.0 * queue)]);
+    let numbers = metrics(&[
+        ("queue_mean_packets", queue),
+        ("queue_max_packets", 2.0 * queue),
+        ("competing_share", 1e-3 * queue),
+    ]);
     ArmSummary {
         arm: arm.into(),
         cell: cell.into(),
@@ -154,6 +158,17 @@ fn what_is_of_the_worst_run_is_not_judged_by_the_median() {
     let judged = &judge(&worst, &queues(&[9.0, 10.0, 41.0]))[0];
     assert_eq!((judged.figure, judged.verdict), (Some(40.0), Verdict::Failed));
     assert_eq!((judged.interval, judged.before.clone()), (None, None));
+}
+
+#[test]
+fn a_share_of_the_time_is_judged_over_all_runs_together() {
+    let share = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 0.01,
+                              "value": ["links/forward/competing_share"] }));
+    let judged = |found: &[f64]| judge(&share, &queues(found)).remove(0);
+    // One run of three competes for 6 % of its time: 2 % of all.
+    let bad = judged(&[0.0, 0.0, 60.0]);
+    assert_eq!((bad.figure, bad.verdict), (Some(0.02), Verdict::Failed));
+    assert_eq!(judged(&[0.0, 0.0, 24.0]).verdict, Verdict::Met);
 }
 
 #[test]
