@@ -15,7 +15,7 @@ use forebay_core::bundle::sendbox::{self, SendboxConfig};
 use forebay_core::bundle::{
     BoundaryMark, BundleId, DepartureCounters, EpochSize, SamplingKey, control::SUPPLIED,
 };
-use forebay_core::cc;
+use forebay_core::cc::Registry;
 use forebay_core::packet::{Ecn, Packet as _};
 use forebay_core::qdisc::{self, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
 use forebay_core::random::{Stream, Streams};
@@ -139,13 +139,14 @@ fn draw_key(random: &mut Stream) -> PresharedKey {
 }
 
 /// Both boxes of `bundle`, which know nothing of each other yet, with `key` or one of their own; the
-/// receivebox on `machine`.
+/// receivebox on `machine`. The sendbox's algorithm is one of `algorithms`.
 pub(crate) fn boxes(
     index: u32,
     bundle: &network::Bundle,
     streams: &Streams,
     key: Option<PresharedKey>,
     machine: Machine,
+    algorithms: &Registry,
     now: Timestamp,
 ) -> Result<(Sendbox, Receivebox), SpecError> {
     let mut random = streams.stream("session");
@@ -161,8 +162,8 @@ pub(crate) fn boxes(
         seed: streams.stream("control").bits(),
     };
     let session = [random.bits(), random.bits()];
-    let control =
-        sendbox::Sendbox::new(config, cc::build(&bundle.cc, SUPPLIED)?, id, &keys, session, now);
+    let cc = algorithms.build(&bundle.cc, SUPPLIED)?;
+    let control = sendbox::Sendbox::new(config, cc, id, &keys, session, now);
     let mut sendbox = Sendbox {
         index,
         shaper: Shaper::new(qdisc::build(&spec)?, ShaperParams::default()),

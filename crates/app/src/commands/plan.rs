@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use forebay_core::cc::Registry;
 use forebay_lab::plan::experiment::{Flow, Platform};
-use forebay_lab::plan::{Plan as LabPlan, is_algorithm, schema};
+use forebay_lab::plan::{Plan as LabPlan, schema};
 
 use super::print;
 use super::run::{bad_plan, note_replacements, parse_sets};
@@ -89,7 +90,7 @@ fn warn_of_names(plan: &LabPlan) -> anyhow::Result<()> {
 fn is_unknown(flow: &Flow, names: &[&str]) -> bool {
     let kind = if flow.cc.kind == "newreno" { "reno" } else { &flow.cc.kind };
     let is_of_kernel = match flow.platform {
-        None => kind != "reno" && !is_algorithm(kind),
+        None => kind != "reno" && Registry::BUILTIN.named(kind).is_none(),
         Some(platform) => platform == Platform::Kernel,
     };
     flow.is_tcp() && is_of_kernel && !names.contains(&kind)

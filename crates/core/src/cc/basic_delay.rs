@@ -42,7 +42,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// Weights of the source: how fast the rate moves to the bottleneck's, and the gain on delay.

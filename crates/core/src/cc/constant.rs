@@ -28,7 +28,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[],
     min_window_mss: 1.0,
     batch_tolerance: 0.0,
-    build,
+    build: &build,
 };
 
 /// Smallest rate: a full packet in about 1.5 s.

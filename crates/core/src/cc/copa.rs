@@ -42,7 +42,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     // Fed once a round trip, the least of four samples covers four of them: the window oscillates
     // more slowly and more widely, and its mean is 5 % higher on a path of 79 packets.
     batch_tolerance: 0.1,
-    build,
+    build: &build,
 };
 
 /// Smallest window in segments: below it, loss recovery by duplicate ACKs would stall.

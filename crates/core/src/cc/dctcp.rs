@@ -34,7 +34,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[Field::EcnCe],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 const NS3_ALPHA_ON_LOSS: Param = Param {

@@ -38,7 +38,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// RFC 3649, appendix B: window in segments at which a(w) is the number of the row (from 1), and

@@ -50,7 +50,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// Time after a loss in which H-TCP is Reno (draft, Delta_L).

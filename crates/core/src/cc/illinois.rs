@@ -49,7 +49,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// One, of alpha and beta.

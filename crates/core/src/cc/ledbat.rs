@@ -56,7 +56,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 const NS3_SLOW_START: Param = Param {

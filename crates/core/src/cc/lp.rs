@@ -46,7 +46,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     // The window falls to a half or to one segment, and which of them turns on a round: a delay seen
     // a round later moves the mean by a part of a sawtooth.
     batch_tolerance: 0.2,
-    build,
+    build: &build,
 };
 
 const NS3_ONE_WAY: Param = Param {

@@ -24,6 +24,7 @@ pub mod lp;
 pub mod newreno;
 pub mod nimbus;
 pub mod overflow;
+mod registry;
 pub mod rounds;
 pub mod scalable;
 pub mod setpoint;
@@ -34,11 +35,11 @@ pub mod window;
 pub mod yeah;
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
 pub use self::law::Law;
-use crate::spec::{Param, Spec, SpecError, Value};
+pub use self::registry::Registry;
+use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
 /// Round-trip times seen in an interval.
@@ -236,7 +237,12 @@ impl Field {
     }
 }
 
-/// One entry of the registry.
+/// What makes an instance of an algorithm: a function, or a closure that lives as long as the program.
+pub type Build =
+    &'static (dyn Fn(&Spec) -> Result<Box<dyn CongestionControl>, SpecError> + Send + Sync);
+
+/// One entry of a [`Registry`].
+#[derive(Clone, Copy)]
 pub struct Algorithm {
     /// Name as written in plans.
     pub name: &'static str,
@@ -254,10 +260,16 @@ pub struct Algorithm {
     /// 10 ms instead of once a packet: at most 0.05 without a reason in its file, never above 0.2.
     pub batch_tolerance: f64,
     /// Builds an instance; refuses parameters out of range.
-    pub build: fn(&Spec) -> Result<Box<dyn CongestionControl>, SpecError>,
+    pub build: Build,
 }
 
-/// Every algorithm there is.
+impl core::fmt::Debug for Algorithm {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Every algorithm of this crate.
 pub const ALGORITHMS: &[Algorithm] = &[
     basic_delay::ALGORITHM,
     bbr::ALGORITHM,
@@ -282,35 +294,13 @@ pub const ALGORITHMS: &[Algorithm] = &[
     yeah::ALGORITHM,
 ];
 
-/// Builds the algorithm that `spec` names, for a host that fills the fields of `supplied`. Refuses
-/// one that needs more.
+/// Builds what `spec` names of [`Registry::BUILTIN`], for a host that fills the fields of `supplied`.
+///
+/// # Errors
+///
+/// As [`Registry::build`].
 pub fn build(spec: &Spec, supplied: &[Field]) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let lacks = |algorithm: &Algorithm| algorithm.needs.iter().any(|need| !supplied.contains(need));
-    match ALGORITHMS.iter().find(|algorithm| algorithm.name == spec.kind) {
-        Some(algorithm) if !lacks(algorithm) => (algorithm.build)(spec),
-        unfit => {
-            let fit = ALGORITHMS.iter().filter(|algorithm| !lacks(algorithm));
-            let names: Vec<&str> = fit.map(|algorithm| algorithm.name).collect();
-            let mut allowed = alloc::format!("one of {}", names.join(", "));
-            if let Some(algorithm) = unfit {
-                let missing = algorithm.needs.iter().filter(|need| !supplied.contains(need));
-                let missing: Vec<&str> = missing.map(|field| field.name()).collect();
-                let missing = missing.join(", ");
-                allowed += &alloc::format!("; {} needs {missing}, not known here", spec.kind);
-            }
-            Err(SpecError::new("kind", &spec.kind.to_string(), &allowed))
-        }
-    }
-}
-
-/// `spec` for the sender of a single flow: an algorithm that steers aggregates as well is told so,
-/// unless `spec` says otherwise.
-pub fn of_single_flow(mut spec: Spec) -> Spec {
-    let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == spec.kind);
-    if known.is_some_and(|it| it.params.iter().any(|param| param.name == delay::FLOW.name)) {
-        spec.params.entry(delay::FLOW.name.into()).or_insert(Value::Bool(true));
-    }
-    spec
+    Registry::BUILTIN.build(spec, supplied)
 }
 
 #[cfg(test)]
@@ -346,21 +336,5 @@ mod tests {
             copies += 1;
         }
         assert!(copies >= 8, "{copies} of them are laws of a window");
-    }
-
-    #[test]
-    fn a_host_that_cannot_supply_what_an_algorithm_needs_is_refused() {
-        let spec = Spec::named(copa::ALGORITHM.name);
-        assert!(build(&spec, &[Field::DeliveryRate, Field::Rtt, Field::Lost]).is_ok());
-        let error = build(&spec, &[Field::DeliveryRate]).err().unwrap();
-        let text = error.to_string();
-        assert!(text.starts_with("kind = copa: allowed is one of "), "{text}");
-        assert!(text.ends_with("; copa needs rtt, not known here"), "{text}");
-        let error = build(&Spec::named("nonesuch"), &[Field::DeliveryRate]).err().unwrap();
-        let text = error.to_string();
-        let allowed: Vec<&str> =
-            text.strip_prefix("kind = nonesuch: allowed is one of ").unwrap().split(", ").collect();
-        assert!(allowed.contains(&"const") && allowed.contains(&"newreno"), "{text}");
-        assert!(!allowed.contains(&"copa") && !allowed.contains(&"hybla"), "{text}");
     }
 }

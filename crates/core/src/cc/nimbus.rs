@@ -70,7 +70,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::Backlog],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// Time between two decisions, of which each is a sample of the spectra.

@@ -31,7 +31,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// Segments acknowledged for one more (paper, a = 0.01).

@@ -27,7 +27,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// Integral gain per loop time; half of it would be slow, twice it halves the delay margin.

@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_core::cc::State;
+use forebay_core::cc::{Registry, State};
 use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::Reporting;
 
@@ -147,7 +147,7 @@ impl<'a> Replayer<'a> {
     fn open(&mut self, open: Open) -> Result<(), String> {
         let head = open.head.head().ok_or("no such state or mode")?;
         let origin = open.origin();
-        let choice = Choice::new(open.cc).map_err(|error| error.to_string())?;
+        let choice = Choice::new(&Registry::BUILTIN, open.cc).map_err(|error| error.to_string())?;
         self.flows.insert(open.flow, Flow::new(origin, head, &choice, open.seed));
         self.replay.flows += 1;
         Ok(())

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use forebay_core::cc::{self, ALGORITHMS, CongestionControl, Field};
+use forebay_core::cc::{Algorithm, CongestionControl, Field, Registry};
 use forebay_core::spec::{Spec, SpecError};
 use ipnet::IpNet;
 
@@ -36,19 +36,27 @@ pub fn kernel_name(algorithm: &str) -> String {
 pub struct Choice(Arc<Offer>);
 
 /// What is offered, and under which name in the kernel.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Offer {
+    algorithm: Algorithm,
     spec: Spec,
     name: String,
 }
 
+impl PartialEq for Offer {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.spec, &self.name) == (&other.spec, &other.name)
+    }
+}
+
 impl Choice {
-    /// Checks `spec`. What is meant for aggregates as well is told that this is a single flow, unless
-    /// `spec` says otherwise.
-    pub fn new(spec: Spec) -> Result<Self, SpecError> {
-        let spec = cc::of_single_flow(spec);
-        cc::build(&spec, SUPPLIED)?;
-        Ok(Self(Arc::new(Offer { name: kernel_name(&spec.kind), spec })))
+    /// Checks `spec`, which names one of `algorithms`. What is meant for aggregates as well is told that
+    /// this is a single flow, unless `spec` says otherwise.
+    pub fn new(algorithms: &Registry, spec: Spec) -> Result<Self, SpecError> {
+        let spec = algorithms.of_single_flow(spec);
+        let algorithm = *algorithms.fit(&spec, SUPPLIED)?;
+        (algorithm.build)(&spec)?;
+        Ok(Self(Arc::new(Offer { algorithm, name: kernel_name(&spec.kind), spec })))
     }
 
     /// The same under another name in the kernel, 1 to [`NAME_MAX`] bytes of letters, digits, `_` and
@@ -59,7 +67,8 @@ impl Choice {
             let allowed = "1 to 15 letters, digits, `_` or `-`";
             return Err(SpecError::new("name", name, allowed));
         }
-        Ok(Self(Arc::new(Offer { name: name.into(), spec: self.0.spec.clone() })))
+        let Offer { algorithm, ref spec, .. } = *self.0;
+        Ok(Self(Arc::new(Offer { algorithm, name: name.into(), spec: spec.clone() })))
     }
 
     /// Reads an algorithm that is offered: `copa` under its own name, `mine=copa` under another.
@@ -73,8 +82,7 @@ impl Choice {
 
     /// It cannot do without marks, so that its connections are to ask for them.
     pub fn needs_marks(&self) -> bool {
-        let own = ALGORITHMS.iter().find(|algorithm| algorithm.name == self.0.spec.kind);
-        own.is_some_and(|algorithm| algorithm.needs.contains(&Field::EcnCe))
+        self.0.algorithm.needs.contains(&Field::EcnCe)
     }
 
     /// The checked specification.
@@ -89,7 +97,7 @@ impl Choice {
 
     /// A fresh instance.
     pub fn build(&self) -> Box<dyn CongestionControl> {
-        cc::build(&self.0.spec, SUPPLIED).expect("it was built once, when it was checked")
+        (self.0.algorithm.build)(&self.0.spec).expect("it was built once, when it was checked")
     }
 }
 
@@ -101,8 +109,9 @@ impl fmt::Display for Choice {
 
 impl FromStr for Choice {
     type Err = SpecError;
+    /// One of [`Registry::BUILTIN`].
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        Self::new(text.parse()?)
+        Self::new(&Registry::BUILTIN, text.parse()?)
     }
 }
 
@@ -241,6 +250,8 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::cc::ALGORITHMS;
+
     use super::*;
 
     fn rules(choices: &[&str], rules: &[&str]) -> Rules {

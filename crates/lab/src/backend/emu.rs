@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_core::cc::Registry;
 use forebay_core::qdisc::ByReason;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, SpecError};
@@ -190,7 +191,9 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     };
     match flow.platform {
         None | Some(Platform::Kernel) => {}
-        Some(Platform::Agent) => drop(Choice::new(flow.cc.clone()).map_err(within)?),
+        Some(Platform::Agent) => {
+            drop(Choice::new(&Registry::BUILTIN, flow.cc.clone()).map_err(within)?)
+        }
         Some(Platform::Bpf) => {}
     }
     if !matches!(flow.platform, None | Some(Platform::Kernel)) {

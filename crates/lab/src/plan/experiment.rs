@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_core::cc::Registry;
 use forebay_core::clock::Clock;
 use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
@@ -61,6 +62,8 @@ pub struct Experiment {
     pub attack: Option<Attack>,
     /// How the agent of flows that have one hears of them.
     pub agent: Agent,
+    /// What flows and bundles may name as an algorithm.
+    pub algorithms: Registry,
     /// Every parameter by its dotted key, as written.
     pub parameters: BTreeMap<String, String>,
     /// SHA-256 over the parameters and the contents of all named files, in hex.

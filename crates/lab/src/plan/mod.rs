@@ -16,8 +16,8 @@ mod tree;
 pub use error::PlanError;
 pub use experiment::Experiment;
 pub use reader::parse_rate;
-pub use registry::is_algorithm;
 
+use forebay_core::cc::Registry;
 use library::Source;
 use reader::Reader;
 use tree::{Node, Table, Value};
@@ -43,6 +43,7 @@ pub struct Plan {
     pub arms: Vec<Arm>,
     /// The cells of the grid; one without a name where the plan has no grid.
     pub cells: Vec<Cell>,
+    algorithms: Registry,
     source: Source,
     tree: Table,
     /// The user's overrides, each with what the plan had there.
@@ -147,6 +148,15 @@ impl Plan {
 
     /// Reads a plan from its text; see [`Plan::load`].
     pub fn from_source(source: Source, sets: &[Override]) -> Result<Self, PlanError> {
+        Self::with_algorithms(source, sets, Registry::BUILTIN)
+    }
+
+    /// Reads a plan whose flows and bundles may name any of `algorithms`; see [`Plan::load`].
+    pub fn with_algorithms(
+        source: Source,
+        sets: &[Override],
+        algorithms: Registry,
+    ) -> Result<Self, PlanError> {
         let mut tree = tree::parse_document(&source.text, &source.file)?;
         extend(&mut tree, &source)?;
         let mut replacements = Vec::new();
@@ -163,6 +173,7 @@ impl Plan {
             arms: read_arms(&reader)?,
             cells: read_cells(&reader)?,
             name,
+            algorithms,
             source,
             replacements,
             tree: tree.clone(),
@@ -182,7 +193,7 @@ impl Plan {
         let mut tree = self.tree.clone();
         apply_all(&mut tree, &cell.set)?;
         apply_all(&mut tree, &arm.set)?;
-        let mut experiment = resolve::experiment(&tree, &self.source)?;
+        let mut experiment = resolve::experiment(&tree, &self.source, &self.algorithms)?;
         experiment.plan.clone_from(&self.name);
         experiment.arm.clone_from(&arm.name);
         experiment.cell.clone_from(&cell.name);

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::bundle::NAME_MAX;
+use forebay_core::bundle::control::SUPPLIED;
 use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, RATES};
+use forebay_core::cc::Registry;
 use forebay_core::link::Trace;
 use forebay_core::qdisc::bundle_default;
 use forebay_core::random::Streams;
@@ -41,7 +43,11 @@ const UNSEEN_MAX: f64 = 0.99;
 const JITTER_MAX: Duration = Duration::from_secs(1);
 
 /// Reads an experiment; names of plan, arm and cell and the seed are left to the caller.
-pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError> {
+pub fn experiment(
+    tree: &Table,
+    source: &Source,
+    algorithms: &Registry,
+) -> Result<Experiment, PlanError> {
     let plan = Reader::document(tree, &schema::PLAN, &source.file)?;
     let mut files = Files { source, digest: Sha256::new() };
     let stop = plan.require("stop", plan.duration("stop")?)?;
@@ -53,9 +59,9 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
     }
     let Links { rtt, forward, paths, balance, reverse } = links(&plan, stop, &mut files)?;
-    let declared = bundles(&plan, [&forward, &reverse])?;
+    let declared = bundles(&plan, [&forward, &reverse], algorithms)?;
     let start_jitter = start_jitter(&plan, rtt)?;
-    let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files)?;
+    let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files, algorithms)?;
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
         return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
     }
@@ -107,6 +113,7 @@ pub fn experiment(tree: &Table, source: &Source) -> Result<Experiment, PlanError
         agent: agent(&plan)?,
         sha256,
         parameters,
+        algorithms: algorithms.clone(),
     })
 }
 
@@ -178,6 +185,7 @@ struct DeclaredBundle {
 fn bundles(
     plan: &Reader<'_>,
     [forward, reverse]: [&Link; 2],
+    algorithms: &Registry,
 ) -> Result<Vec<DeclaredBundle>, PlanError> {
     let mut bundles: Vec<DeclaredBundle> = Vec::new();
     for table in plan.tables("bundle", &schema::BUNDLE)? {
@@ -198,7 +206,7 @@ fn bundles(
         }
         let cc = table.require("cc", table.spec("cc")?)?;
         let cc = with_rate_of(cc, if reversed { reverse } else { forward });
-        registry::check_cc(&cc).map_err(|error| table.wrong_spec("cc", &error))?;
+        algorithms.build(&cc, SUPPLIED).map_err(|error| table.wrong_spec("cc", &error))?;
         let qdisc = table.spec("qdisc")?.unwrap_or_else(bundle_default);
         registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
         let (min_rate, max_rate) =
@@ -267,6 +275,7 @@ fn flows(
     forward: &Link,
     bundles: &[DeclaredBundle],
     files: &mut Files<'_>,
+    algorithms: &Registry,
 ) -> Result<Vec<Flow>, PlanError> {
     let mut flows: Vec<Flow> = Vec::new();
     for table in plan.tables("flow", &schema::FLOW)? {
@@ -286,7 +295,7 @@ fn flows(
             let drawn = load.schedule(start, warmup, end, &Streams::new(0));
             drawn.map_err(|error| table.wrong_spec("traffic", &error))?;
         }
-        let (platform, cc) = flow_cc(&table)?;
+        let (platform, cc) = flow_cc(&table, algorithms)?;
         let reversed = table.switch("reversed")?.unwrap_or(false);
         let ttl = table.count("ttl", 1..=2)?.map(|ttl| ttl as u8);
         if ttl.is_some() && (reversed || !matches!(traffic, Traffic::Datagrams { .. })) {
@@ -315,7 +324,14 @@ fn flows(
 
 /// The platform, if one is named, and the algorithm. Which ones a kernel has is for the back end that
 /// asks it; a name without a platform is one that is known here.
-fn flow_cc(flow: &Reader<'_>) -> Result<(Option<Platform>, Spec), PlanError> {
+fn flow_cc(
+    flow: &Reader<'_>,
+    algorithms: &Registry,
+) -> Result<(Option<Platform>, Spec), PlanError> {
+    let check = |cc: &Spec| {
+        let built = algorithms.build(cc, forebay_sim::SUPPLIED);
+        built.map(drop).map_err(|error| flow.wrong_spec("cc", &error))
+    };
     let written = flow.spec("cc")?.unwrap_or_else(|| Spec::named("cubic"));
     let (platform, algorithm) = match written.kind.split_once(':') {
         None => (None, written.kind.as_str()),
@@ -328,10 +344,9 @@ fn flow_cc(flow: &Reader<'_>) -> Result<(Option<Platform>, Spec), PlanError> {
     // What an override sets beside the text.
     cc.params.extend(written.params);
     match platform {
-        None if cc.kind == "reno" || registry::is_algorithm(&cc.kind) => {
+        None if cc.kind == "reno" || algorithms.named(&cc.kind).is_some() => {
             let kind = if cc.kind == "reno" { "newreno".into() } else { cc.kind.clone() };
-            let ours = Spec { kind, params: cc.params.clone() };
-            registry::check_flow_cc(&ours).map_err(|error| flow.wrong_spec("cc", &error))?;
+            check(&Spec { kind, params: cc.params.clone() })?;
         }
         None if !registry::LINUX_ONLY.contains(&cc.kind.as_str()) => {
             return Err(flow.wrong("cc"));
@@ -351,7 +366,7 @@ fn flow_cc(flow: &Reader<'_>) -> Result<(Option<Platform>, Spec), PlanError> {
             if cc.kind == "reno" {
                 cc.kind = "newreno".into();
             }
-            registry::check_flow_cc(&cc).map_err(|error| flow.wrong_spec("cc", &error))?;
+            check(&cc)?;
         }
     }
     Ok((platform, cc))

@@ -578,7 +578,8 @@ fn statements(key: &str, value: &str) -> Vec<String> {
 fn no_built_in_plan_states_in_prose_a_value_that_an_override_replaces() {
     // A value that an arm or a cell sets stays, and so does what others published.
     let all = |plan: &Plan| -> Vec<String> {
-        let parameters = resolve::experiment(&plan.tree, &plan.source).unwrap().parameters;
+        let parameters = resolve::experiment(&plan.tree, &plan.source, &plan.algorithms);
+        let parameters = parameters.unwrap().parameters;
         parameters.iter().flat_map(|(key, value)| statements(key, value)).collect()
     };
     let stated = |text: &str, all: &[String]| {

@@ -37,7 +37,8 @@ impl Simulation {
         let bundle = &network.bundles[index];
         let streams = streams.part(&bundle.name);
         let machine = Machine::of(bundle, &streams);
-        let built = bundle::boxes(index as u32, bundle, &streams, None, machine, self.now);
+        let (algorithms, now) = (&self.algorithms, self.now);
+        let built = bundle::boxes(index as u32, bundle, &streams, None, machine, algorithms, now);
         let (mut sendbox, mut receivebox) = built.map_err(|error| error.within(&bundle.name))?;
         sendbox.plan(self.now, &mut self.events);
         receivebox.plan(self.now, &mut self.events);
@@ -219,6 +220,6 @@ impl Simulation {
         let streams = streams.part(&format!("upset {next}"));
         // What could be built at the start can be built again.
         let machine = self.receiveboxes[index as usize].machine();
-        bundle::boxes(index, bundle, &streams, key, machine, self.now).ok()
+        bundle::boxes(index, bundle, &streams, key, machine, &self.algorithms, self.now).ok()
     }
 }

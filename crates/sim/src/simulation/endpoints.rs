@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use forebay_core::cc;
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 use forebay_core::traffic::{SendTimes, Source};
@@ -127,9 +126,10 @@ impl Simulation {
         bytes: Option<u64>,
         streams: &Streams,
     ) -> Result<(), SpecError> {
-        let mut algorithm = cc::build(&self.stack.algorithm(&flow.cc), SUPPLIED)?;
+        let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
+        let mut algorithm = self.algorithms.build(&cc, SUPPLIED)?;
         algorithm.set_seed(streams.stream("algorithm").bits());
-        let stack = self.shared_stack(self.stack.for_algorithm(&flow.cc));
+        let stack = self.shared_stack(self.stack.for_algorithm(&self.algorithms, &flow.cc));
         let (mss, start) = (u64::from(stack.mss), Timestamp::ZERO + flow.start);
         let is_written = flow.traffic == Traffic::Written;
         let finite = bytes.filter(|_| !is_written);

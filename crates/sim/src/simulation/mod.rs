@@ -13,6 +13,7 @@ mod short;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use forebay_core::cc::Registry;
 use forebay_core::link::Change;
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
@@ -59,6 +60,7 @@ pub struct Simulation {
     now: Timestamp,
     stop: Timestamp,
     stack: Stack,
+    algorithms: Registry,
     events: Events,
     hash: u64,
     handled: u64,
@@ -94,9 +96,18 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Sets up what `network` says, a [`Network`] or a [`crate::Dumbbell`]. Refuses unknown algorithms
-    /// and qdiscs, parameters out of range and routes over links that do not exist.
+    /// Sets up what `network` says, a [`Network`] or a [`crate::Dumbbell`], with the algorithms of
+    /// [`Registry::BUILTIN`]. Refuses unknown algorithms and qdiscs, parameters out of range and routes
+    /// over links that do not exist.
     pub fn new(network: impl Into<Network>) -> Result<Self, SpecError> {
+        Self::with_algorithms(network, Registry::BUILTIN)
+    }
+
+    /// Sets up `network` as [`Simulation::new`] does, with `algorithms` for its flows and bundles.
+    pub fn with_algorithms(
+        network: impl Into<Network>,
+        algorithms: Registry,
+    ) -> Result<Self, SpecError> {
         let network = network.into();
         network.check()?;
         let streams = Streams::new(network.seed);
@@ -104,6 +115,7 @@ impl Simulation {
             now: Timestamp::ZERO,
             stop: Timestamp::ZERO + network.stop,
             stack: network.stack,
+            algorithms,
             events: Events::default(),
             hash: 0,
             handled: 0,

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::cc::{self, CongestionControl};
+use forebay_core::cc::CongestionControl;
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Timestamp;
@@ -103,9 +103,9 @@ impl Simulation {
         opener: Opener,
         streams: &Streams,
     ) -> Result<(), SpecError> {
-        let cc = self.stack.algorithm(&flow.cc);
-        let algorithm = cc::build(&cc, SUPPLIED)?;
-        let stack = self.shared_stack(self.stack.for_algorithm(&flow.cc));
+        let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
+        let algorithm = self.algorithms.build(&cc, SUPPLIED)?;
+        let stack = self.shared_stack(self.stack.for_algorithm(&self.algorithms, &flow.cc));
         let start = Timestamp::ZERO + flow.start;
         let meter = self.meters.len() as u32;
         self.meters.push(FlowMeter::new(start, self.stop));
@@ -164,7 +164,7 @@ impl Simulation {
     fn take_slot(&mut self, place: usize, bytes: u64) -> Option<u32> {
         let pool = &mut self.pools[place];
         let copy = pool.algorithm.copied();
-        let mut algorithm = copy.or_else(|| cc::build(&pool.cc, SUPPLIED).ok())?;
+        let mut algorithm = copy.or_else(|| self.algorithms.build(&pool.cc, SUPPLIED).ok())?;
         algorithm.set_seed(pool.seeds.bits());
         // One that was freed at this instant may have sent at it, too.
         let now = self.now;

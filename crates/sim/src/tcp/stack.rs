@@ -33,7 +33,7 @@
 //! 6 MiB) and ns-3.37's code. `linux` is the testbed's kernel as far as the mechanisms here go: no
 //! window auto-tuning, and no batches of segments (TSO, GRO, TCP small queues).
 
-use forebay_core::cc::{ALGORITHMS, Field, of_single_flow};
+use forebay_core::cc::{Field, Registry};
 use forebay_core::qdisc;
 use forebay_core::spec::{Param, Spec, Value};
 
@@ -284,11 +284,11 @@ impl Stack {
         Self::ALL.into_iter().find(|stack| stack.name == name)
     }
 
-    /// The algorithm `cc` as a sender of this stack runs it: for a single flow, with the stack's defaults,
-    /// and with its departures switched on, except what `cc` sets itself.
-    pub fn algorithm(&self, cc: &Spec) -> Spec {
-        let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
-        let cc = of_single_flow(cc.clone());
+    /// The algorithm `cc` of `registry` as a sender of this stack runs it: for a single flow, with the
+    /// stack's defaults, and with its departures switched on, except what `cc` sets itself.
+    pub fn algorithm(&self, registry: &Registry, cc: &Spec) -> Spec {
+        let known = registry.named(&cc.kind);
+        let cc = registry.of_single_flow(cc.clone());
         self.departed(&cc, known.map_or(&[][..], |algorithm| algorithm.params))
     }
 
@@ -315,9 +315,9 @@ impl Stack {
 
     /// The stack of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
     /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
-    pub(crate) fn for_algorithm(self, cc: &Spec) -> Self {
-        let known = ALGORITHMS.iter().find(|algorithm| algorithm.name == cc.kind);
-        let running = self.algorithm(cc);
+    pub(crate) fn for_algorithm(self, registry: &Registry, cc: &Spec) -> Self {
+        let known = registry.named(&cc.kind);
+        let running = self.algorithm(registry, cc);
         let has = |param| matches!(running.switch(param), Ok(Some(true)));
         let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
         Self {
@@ -340,6 +340,8 @@ impl Stack {
 mod tests {
     use super::*;
 
+    const BUILTIN: &Registry = &Registry::BUILTIN;
+
     #[test]
     fn wire_sizes_are_those_of_the_two_worlds() {
         assert_eq!(Stack::NS3.mss + Stack::NS3.overhead, 1502);
@@ -349,13 +351,14 @@ mod tests {
     #[test]
     fn the_departures_of_an_algorithm_are_switched_on_unless_they_are_set() {
         let set = Spec::named("vegas").with("ns3_loss", Value::Bool(false));
-        let spec = Stack::NS3.algorithm(&set);
+        let spec = Stack::NS3.algorithm(BUILTIN, &set);
         assert_eq!(spec.params.get("ns3_loss"), Some(&Value::Bool(false)));
         assert_eq!(spec.params.get("ns3_whole_segments"), Some(&Value::Bool(true)));
         assert!(!spec.params.contains_key("alpha"));
-        assert_eq!(Stack::LINUX.algorithm(&set), set);
-        for algorithm in ALGORITHMS {
-            let built = (algorithm.build)(&Stack::NS3.algorithm(&Spec::named(algorithm.name)));
+        assert_eq!(Stack::LINUX.algorithm(BUILTIN, &set), set);
+        for algorithm in BUILTIN.algorithms() {
+            let built =
+                (algorithm.build)(&Stack::NS3.algorithm(BUILTIN, &Spec::named(algorithm.name)));
             assert!(built.is_ok(), "{}", algorithm.name);
         }
     }
@@ -373,7 +376,8 @@ mod tests {
 
     #[test]
     fn one_way_delays_are_told_to_whom_asks_for_them() {
-        let tells = |stack: Stack, kind| stack.for_algorithm(&Spec::named(kind)).tells_one_way;
+        let tells =
+            |stack: Stack, kind| stack.for_algorithm(BUILTIN, &Spec::named(kind)).tells_one_way;
         assert_eq!(["lp", "ledbat", "cubic"].map(|it| tells(Stack::NS3, it)), [true, true, false]);
         assert!(!tells(Stack::LINUX, "lp"));
     }
@@ -381,12 +385,13 @@ mod tests {
     #[test]
     fn a_departure_that_is_switched_off_is_off_in_the_stack_too() {
         let ns3 = |kind, param, on| {
-            Stack::NS3.for_algorithm(&Spec::named(kind).with(param, Value::Bool(on)))
+            Stack::NS3.for_algorithm(BUILTIN, &Spec::named(kind).with(param, Value::Bool(on)))
         };
         let set = [true, false];
         assert_eq!(set.map(|on| ns3("lp", NS3_ONE_WAY, on).tells_one_way), set);
         assert_eq!(set.map(|on| ns3("bbr", NS3_RECOVERY, on).lost_is_change), set);
-        let by_default = |kind| Stack::NS3.for_algorithm(&Spec::named(kind)).lost_is_change;
+        let by_default =
+            |kind| Stack::NS3.for_algorithm(BUILTIN, &Spec::named(kind)).lost_is_change;
         assert_eq!(["bbr", "cubic"].map(by_default), set);
     }
 
@@ -399,18 +404,18 @@ mod tests {
     #[test]
     fn linux_runs_cubic_with_hystart_unless_a_run_says_otherwise() {
         let cubic = Spec::named("cubic");
-        let linux = Stack::LINUX.algorithm(&cubic);
+        let linux = Stack::LINUX.algorithm(BUILTIN, &cubic);
         let expected = cubic.clone().with("hystart", Value::Text("classic".into()));
         assert_eq!(linux, expected.with("linux_growth", Value::Bool(true)));
         let off = cubic.clone().with("hystart", Value::Text("off".into()));
-        let linux_off = Stack::LINUX.algorithm(&off);
+        let linux_off = Stack::LINUX.algorithm(BUILTIN, &off);
         assert_eq!(linux_off.params.get("hystart"), off.params.get("hystart"));
         assert!(forebay_core::cc::build(&linux, &[]).is_ok());
     }
 
     #[test]
     fn a_law_for_bundles_begins_in_slow_start_unless_a_run_says_otherwise() {
-        let flow = |cc: &Spec| Stack::LINUX.algorithm(cc).params.get("flow").cloned();
+        let flow = |cc: &Spec| Stack::LINUX.algorithm(BUILTIN, cc).params.get("flow").cloned();
         for law in ["copa", "setpoint", "basic_delay"] {
             let law = Spec::named(law);
             assert_eq!(flow(&law), Some(Value::Bool(true)));
@@ -422,7 +427,7 @@ mod tests {
     #[test]
     fn an_algorithm_that_needs_marks_gets_them_one_by_one() {
         for stack in Stack::ALL {
-            let ecn = |kind| stack.for_algorithm(&Spec::named(kind)).ecn;
+            let ecn = |kind| stack.for_algorithm(BUILTIN, &Spec::named(kind)).ecn;
             assert_eq!([ecn("dctcp"), ecn("cubic")], [EcnMode::Accurate, stack.ecn]);
         }
     }

@@ -102,7 +102,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[Field::Rtt, Field::DeliveryRate, Field::InFlight],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 /// Gains are multiples of 1/256.

@@ -70,7 +70,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build,
+    build: &build,
 };
 
 const LINUX_GROWTH: Param = Param {

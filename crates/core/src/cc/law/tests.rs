@@ -1,7 +1,8 @@
 use super::*;
+use crate::bundle::control::SUPPLIED;
 use crate::cc::rounds::RoundSender;
 use crate::cc::window::tests::{Fed, MSS};
-use crate::cc::{ALGORITHMS, CongestionEvent, RttSample, cubic, newreno, of_single_flow};
+use crate::cc::{CongestionEvent, Field, Registry, RttSample, cubic, newreno};
 use crate::spec::Spec;
 
 fn bytes(segments: u64) -> ByteCount {
@@ -477,8 +478,8 @@ const DOUBLING: [&str; 16] = [
 #[test]
 fn in_slow_start_the_host_does_by_itself_what_is_decided_a_round_later() {
     for name in DOUBLING {
-        let algorithm = ALGORITHMS.iter().find(|algorithm| algorithm.name == name).unwrap();
-        let mut sender = RoundSender::new((algorithm.build)(&of_single_flow(Spec::named(name))));
+        let spec = Registry::BUILTIN.of_single_flow(Spec::named(name));
+        let mut sender = RoundSender::new(Registry::BUILTIN.build(&spec, SUPPLIED));
         // What was sent before there was enough to send may fill the window, too.
         (sender.extra.app_limited, sender.extra.cwnd_limited) = (true, Some(true));
         let mut host = Host::new(10);
@@ -495,8 +496,7 @@ fn in_slow_start_the_host_does_by_itself_what_is_decided_a_round_later() {
 #[test]
 fn an_algorithm_that_never_doubles_does_not_have_its_host_do_so() {
     for name in ["const", "ledbat"] {
-        let algorithm = ALGORITHMS.iter().find(|algorithm| algorithm.name == name).unwrap();
-        let cc = (algorithm.build)(&Spec::named(name)).unwrap();
+        let cc = crate::cc::build(&Spec::named(name), &[Field::Rtt]).unwrap();
         assert!(!cc.law().moves_window(), "{name}");
     }
 }

@@ -146,7 +146,8 @@ impl<V: FnMut(usize, &PacketRow)> Run<'_, V> {
 
 /// The simulation of `network`; what that refuses is told by the plan's name for it.
 fn build(experiment: &Experiment, network: Network) -> Result<Simulation, BackendError> {
-    Simulation::new(network).map_err(|error: SpecError| {
+    let built = Simulation::with_algorithms(network, experiment.algorithms.clone());
+    built.map_err(|error: SpecError| {
         let error = error.to_string();
         // Of the links the reverse one alone has the name that its table has.
         let names = link_names(experiment).into_iter().filter(|name| name != "reverse");

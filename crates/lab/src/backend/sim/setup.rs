@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use forebay_core::cc;
 use forebay_core::link::{self, Service, Trace};
 use forebay_core::spec::{Spec, SpecError, Value};
 use forebay_core::traffic::Source;
@@ -191,7 +190,7 @@ impl Setup {
         let stop = (!is_answered).then_some(flow.stop);
         let opens_before = experiment.stack == plan::Stack::Linux && flow.is_tcp();
         self.network.flows.push(Flow {
-            cc: if flow.is_tcp() { algorithm(flow)? } else { Spec::named("newreno") },
+            cc: if flow.is_tcp() { algorithm(experiment, flow)? } else { Spec::named("newreno") },
             traffic,
             start: if is_answered { Duration::ZERO } else { flow.start_of(place.index) },
             stop,
@@ -288,32 +287,28 @@ fn stack(experiment: &Experiment) -> Stack {
 
 /// The algorithm of a flow; refuses one that a sender of the simulator cannot serve. One that stands
 /// for the kernel's has the defaults of the network's stack, the others those of the registry.
-fn algorithm(flow: &plan::Flow) -> Result<Spec, BackendError> {
+fn algorithm(experiment: &Experiment, flow: &plan::Flow) -> Result<Spec, BackendError> {
+    let algorithms = &experiment.algorithms;
     let mut spec = flow.cc.clone();
     if spec.kind == "reno" {
         spec.kind = "newreno".into();
     }
     let spec = match flow.platform {
         None | Some(Platform::Kernel) => spec,
-        Some(Platform::Agent) => with_defaults(cc::of_single_flow(spec)),
+        Some(Platform::Agent) => algorithms.with_defaults(algorithms.of_single_flow(spec)),
         Some(Platform::Bpf) if spec.kind == "cubic" => {
             let spec = spec.with("hystart", Value::Text("classic".into()));
-            with_defaults(spec.with("linux_growth", Value::Bool(true)))
+            algorithms.with_defaults(spec.with("linux_growth", Value::Bool(true)))
         }
-        Some(Platform::Bpf) => with_defaults(spec),
+        Some(Platform::Bpf) => algorithms.with_defaults(spec),
     };
-    match cc::build(&spec, SUPPLIED) {
+    match algorithms.build(&spec, SUPPLIED) {
         Ok(_) => Ok(spec),
         Err(error) => {
             let error = error.within(&format!("flow.{}.cc", flow.name));
             Err(BackendError::Unsupported(format!("{}: {error}", flow.cc_at)))
         }
     }
-}
-
-fn with_defaults(spec: Spec) -> Spec {
-    let known = cc::ALGORITHMS.iter().find(|algorithm| algorithm.name == spec.kind);
-    known.map_or_else(|| spec.clone(), |algorithm| spec.with_defaults(algorithm.params))
 }
 
 fn datagrams(rate: Rate, packet_bytes: u32, timing: plan::Timing) -> Source {

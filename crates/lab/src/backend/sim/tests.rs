@@ -1,3 +1,5 @@
+use forebay_core::cc::{self, Algorithm, Registry};
+use forebay_core::spec;
 use forebay_core::units::Rate;
 
 use super::*;
@@ -364,6 +366,30 @@ fn greedy(cc: &str) -> Experiment {
     let source = Source { file: "g".into(), folder: None, text };
     let plan = Plan::from_source(source, &[]).unwrap();
     plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap()
+}
+
+#[test]
+fn a_plan_may_name_a_law_that_was_registered() {
+    let mut algorithms = Registry::default();
+    let half = Algorithm {
+        name: "half",
+        build: &|_| {
+            let rate = spec::Value::Text("10Mbit/s".into());
+            cc::build(&spec::Spec::named("const").with("rate", rate), &[])
+        },
+        ..cc::constant::ALGORITHM
+    };
+    algorithms.register(half).unwrap();
+    let web = PLAN.replace("pair = \"web\"", "bundle = \"a\"");
+    let text = format!("{web}[[bundle]]\nname = \"a\"\ncc = \"half\"\n");
+    let source = || Source { file: "p".into(), folder: None, text: text.clone() };
+    let sets = [crate::plan::Override::parse("flow.bulk.cc=half").unwrap()];
+    let error = Plan::from_source(source(), &sets).unwrap_err().to_string();
+    assert!(error.contains("half"), "{error}");
+    let plan = Plan::with_algorithms(source(), &sets, algorithms).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let rows = rows_of(&experiment);
+    assert!(!rows.flows.is_empty() && !rows.bundles.is_empty());
 }
 
 #[test]

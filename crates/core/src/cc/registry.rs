@@ -1,0 +1,154 @@
+//! The algorithms that a host can build, as a value: those of this crate, and any that were registered
+//! beside them.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{ALGORITHMS, Algorithm, CongestionControl, Field, delay};
+use crate::spec::{Spec, SpecError, Value};
+
+/// What plans, configurations and hosts may name as an algorithm. [`Default`]: [`Registry::BUILTIN`].
+#[derive(Clone, Debug)]
+pub struct Registry(Cow<'static, [Algorithm]>);
+
+impl Registry {
+    /// The algorithms of this crate.
+    pub const BUILTIN: Self = Self(Cow::Borrowed(ALGORITHMS));
+
+    /// Adds `algorithm`, which any crate may have made.
+    ///
+    /// # Errors
+    ///
+    /// Another algorithm has that name.
+    pub fn register(&mut self, algorithm: Algorithm) -> Result<(), SpecError> {
+        if self.named(algorithm.name).is_some() {
+            let allowed = "a name that no registered algorithm has";
+            return Err(SpecError::new("name", algorithm.name, allowed));
+        }
+        self.0.to_mut().push(algorithm);
+        Ok(())
+    }
+
+    /// All of them, in the order in which they were registered.
+    pub fn algorithms(&self) -> &[Algorithm] {
+        &self.0
+    }
+
+    /// The algorithm called `name`.
+    pub fn named(&self, name: &str) -> Option<&Algorithm> {
+        self.0.iter().find(|algorithm| algorithm.name == name)
+    }
+
+    /// The algorithm that `spec` names, for a host that fills the fields of `supplied`.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that name, or it needs more than is supplied.
+    pub fn fit(&self, spec: &Spec, supplied: &[Field]) -> Result<&Algorithm, SpecError> {
+        let missing = |algorithm: &Algorithm| {
+            let missing = algorithm.needs.iter().filter(|need| !supplied.contains(need));
+            missing.map(|field| field.name()).collect::<Vec<_>>()
+        };
+        match self.named(&spec.kind) {
+            Some(algorithm) if missing(algorithm).is_empty() => Ok(algorithm),
+            unfit => {
+                let fit = self.0.iter().filter(|algorithm| missing(algorithm).is_empty());
+                let names: Vec<&str> = fit.map(|algorithm| algorithm.name).collect();
+                let mut allowed = alloc::format!("one of {}", names.join(", "));
+                if let Some(algorithm) = unfit {
+                    let (name, missing) = (algorithm.name, missing(algorithm).join(", "));
+                    allowed += &alloc::format!("; {name} needs {missing}, not known here");
+                }
+                Err(SpecError::new("kind", &spec.kind, &allowed))
+            }
+        }
+    }
+
+    /// Builds the algorithm that `spec` names, for a host that fills the fields of `supplied`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::fit`], or a parameter is unknown or out of range.
+    pub fn build(
+        &self,
+        spec: &Spec,
+        supplied: &[Field],
+    ) -> Result<Box<dyn CongestionControl>, SpecError> {
+        (self.fit(spec, supplied)?.build)(spec)
+    }
+
+    /// `spec` for the sender of a single flow: an algorithm that steers aggregates as well is told so,
+    /// unless `spec` says otherwise.
+    pub fn of_single_flow(&self, mut spec: Spec) -> Spec {
+        let params = self.named(&spec.kind).map_or(&[][..], |algorithm| algorithm.params);
+        if params.iter().any(|param| param.name == delay::FLOW.name) {
+            spec.params.entry(delay::FLOW.name.into()).or_insert(Value::Bool(true));
+        }
+        spec
+    }
+
+    /// `spec` with every parameter that it leaves out at the algorithm's default.
+    pub fn with_defaults(&self, spec: Spec) -> Spec {
+        match self.named(&spec.kind) {
+            Some(algorithm) => spec.with_defaults(algorithm.params),
+            None => spec,
+        }
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::BUILTIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+    use crate::cc::{constant, newreno};
+
+    #[test]
+    fn a_host_that_cannot_supply_what_an_algorithm_needs_is_refused() {
+        let (registry, spec) = (Registry::BUILTIN, Spec::named("copa"));
+        assert!(registry.build(&spec, &[Field::DeliveryRate, Field::Rtt, Field::Lost]).is_ok());
+        let error = registry.build(&spec, &[Field::DeliveryRate]).err().unwrap();
+        let text = error.to_string();
+        assert!(text.starts_with("kind = copa: allowed is one of "), "{text}");
+        assert!(text.ends_with("; copa needs rtt, not known here"), "{text}");
+        let error = registry.build(&Spec::named("nonesuch"), &[Field::DeliveryRate]).err().unwrap();
+        let text = error.to_string();
+        let allowed: Vec<&str> =
+            text.strip_prefix("kind = nonesuch: allowed is one of ").unwrap().split(", ").collect();
+        assert!(allowed.contains(&"const") && allowed.contains(&"newreno"), "{text}");
+        assert!(!allowed.contains(&"copa") && !allowed.contains(&"hybla"), "{text}");
+    }
+
+    #[test]
+    fn what_is_registered_is_built_by_what_it_brings_along_and_named_in_errors() {
+        let mut registry = Registry::default();
+        // As the law of another language would be: what builds it is known at run time alone.
+        let window = Value::Text("30000B".to_string());
+        let build = move |_: &Spec| {
+            let spec = Spec::named(constant::ALGORITHM.name).with("cwnd", window.clone());
+            (constant::ALGORITHM.build)(&spec)
+        };
+        let build = Box::leak(Box::new(build));
+        registry
+            .register(Algorithm { name: "mine", params: &[], build, ..constant::ALGORITHM })
+            .unwrap();
+        let cwnd = registry.build(&Spec::named("mine"), &[]).unwrap().send_limits().cwnd;
+        assert_eq!(cwnd.unwrap().as_u64(), 30_000);
+        let error = registry.build(&Spec::named("yours"), &[]).err().unwrap().to_string();
+        assert!(error.ends_with(", mine"), "{error}");
+        assert!(Registry::BUILTIN.named("mine").is_none());
+    }
+
+    #[test]
+    fn a_name_is_registered_once() {
+        let error = Registry::default().register(newreno::ALGORITHM).unwrap_err();
+        assert_eq!(error.value, "newreno");
+    }
+}

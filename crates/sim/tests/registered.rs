@@ -1,0 +1,101 @@
+//! A law that is no algorithm of core, as a flow's and as a bundle's.
+
+use forebay_core::cc::{
+    Algorithm, CongestionControl, CongestionEvent, Measurement, Registry, SendLimits, State,
+};
+use forebay_core::link;
+use forebay_core::spec::{Spec, SpecError};
+use forebay_core::traffic::Source;
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
+use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_sim::{Requests, Simulation, Stack};
+
+const MS: Duration = Duration::from_millis(1);
+const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
+
+/// A quarter of the link, whatever happens.
+struct Quarter;
+
+impl CongestionControl for Quarter {
+    fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
+    fn on_measurement(&mut self, _now: Timestamp, _measurement: &Measurement) {}
+    fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+    fn send_limits(&self) -> SendLimits {
+        SendLimits { pacing_rate: Some(Rate::from_mbit_per_sec(4)), ..SendLimits::default() }
+    }
+    fn state(&self) -> State {
+        State { phase: "quarter", ..State::default() }
+    }
+}
+
+fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    spec.check_names(&[])?;
+    Ok(Box::new(Quarter))
+}
+
+fn algorithms() -> Registry {
+    let mut algorithms = Registry::default();
+    algorithms
+        .register(Algorithm {
+            name: "quarter",
+            summary: "a quarter of 16 Mbit/s",
+            sources: &[],
+            params: &[],
+            needs: &[],
+            min_window_mss: 1.0,
+            batch_tolerance: 0.0,
+            build: &build,
+        })
+        .unwrap();
+    algorithms
+}
+
+/// 10 s of 16 Mbit/s and 20 ms with one flow of `cc`, in a bundle of `law` if there is one.
+fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
+    let out = link::Config::at_rate(Rate::from_mbit_per_sec(16), 10 * MS);
+    let links = vec![Link::new("out", out, Spec::named("fifo")), Link::delay("back", 10 * MS)];
+    let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
+    let bundle =
+        |law| Bundle::new("b", Spec::named(law), Spec::named("sfq"), path.clone(), back.clone());
+    let bundles: Vec<Bundle> = law.map(bundle).into_iter().collect();
+    let data = if bundles.is_empty() { path.clone() } else { vec![Hop::Bundle(0)] };
+    let (cc, start) = (Spec::named(cc), Duration::ZERO);
+    let flow = Flow { cc, traffic, start, opened: None, stop: None, data, back: back.clone() };
+    let (stop, stack) = (Duration::from_secs(10), Stack::LINUX);
+    Network { stop, seed: 1, stack, links, bundles, flows: vec![flow] }
+}
+
+/// Rate in Mbit/s on the link.
+fn rate(network: Network) -> f64 {
+    let mut simulation = Simulation::with_algorithms(network, algorithms()).unwrap();
+    simulation.run();
+    simulation.link_metrics(0).mean_sending_rate_l1
+}
+
+#[test]
+fn a_registered_law_limits_a_flow() {
+    let rate = rate(network("quarter", GREEDY, None));
+    assert!((3.8..4.4).contains(&rate), "{rate}");
+}
+
+#[test]
+fn a_registered_law_limits_a_bundle() {
+    let rate = rate(network("cubic", GREEDY, Some("quarter")));
+    assert!((3.5..4.4).contains(&rate), "{rate}");
+}
+
+#[test]
+fn each_of_many_short_connections_has_a_registered_law_of_its_own() {
+    let network = network("quarter", Traffic::Messages(Opener::Sender), None);
+    let stop = Timestamp::ZERO + network.stop;
+    let mut simulation = Simulation::with_algorithms(network, algorithms()).unwrap();
+    assert_eq!([0, 1].map(|_| simulation.open(0, 100_000)), [Some(0), Some(1)]);
+    Requests::default().run_until(&mut simulation, stop);
+    assert_eq!(simulation.slots(0).map(|slots| (slots.opened, slots.live)), Some((2, 0)));
+}
+
+#[test]
+fn a_law_that_is_not_registered_is_refused() {
+    let error = Simulation::new(network("quarter", GREEDY, None)).err().unwrap();
+    assert_eq!((error.key.as_str(), error.value.as_str()), ("kind", "quarter"));
+}
