@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Context;
 use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
-use forebay_core::spec::Param;
+use forebay_core::spec::Parameter;
 
 use crate::repository;
 
@@ -57,7 +57,13 @@ fn text() -> String {
     text
 }
 
-fn entry(text: &mut String, name: &str, summary: &str, params: &[Param], sources: &[&str]) {
+fn entry(
+    text: &mut String,
+    name: &str,
+    summary: &str,
+    params: &[&dyn Parameter],
+    sources: &[&str],
+) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "\n### {name}\n\n{summary}.");
     if !sources.is_empty() {
@@ -68,8 +74,8 @@ fn entry(text: &mut String, name: &str, summary: &str, params: &[Param], sources
     }
     let _ = writeln!(text, "\n| parameter | default | allowed | |\n|---|---|---|---|");
     for param in params {
-        let (name, default) = (param.name, param.default);
-        let (allowed, summary) = (param.allowed, param.summary);
+        let (name, default) = (param.name(), param.written_default().unwrap_or_default());
+        let (allowed, summary) = (param.allowed(), param.summary());
         let _ = writeln!(text, "| `{name}` | {default} | {allowed} | {summary} |");
     }
 }

@@ -1,12 +1,14 @@
 //! How an algorithm or a qdisc is named and parametrised in plans, configurations and on the
 //! command line: a kind and a table of parameters whose values still carry their units.
 
+mod param;
+
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::str::FromStr;
 
-use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, parse_duration};
+pub use self::param::{Described, Param, Parameter, Quantity};
 
 /// One parameter value as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,19 +41,6 @@ pub struct Spec {
     pub params: BTreeMap<String, Value>,
 }
 
-/// One parameter that an algorithm or qdisc takes, for help texts, documentation and checks.
-#[derive(Clone, Copy, Debug)]
-pub struct Param {
-    /// Name as written in plans.
-    pub name: &'static str,
-    /// What it does, one line.
-    pub summary: &'static str,
-    /// Default as it would be written; empty when there is none.
-    pub default: &'static str,
-    /// What is allowed, such as `"a duration, 1ms to 10s"`.
-    pub allowed: &'static str,
-}
-
 /// A parameter that is unknown, of the wrong kind or out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: allowed is {allowed}")]
@@ -68,6 +57,11 @@ impl SpecError {
     /// An error about `key`.
     pub fn new(key: &str, value: &str, allowed: &str) -> Self {
         Self { key: key.to_string(), value: value.to_string(), allowed: allowed.to_string() }
+    }
+
+    /// The error that a `kind` cannot do without `key`.
+    pub fn absent(key: &str, kind: &str) -> Self {
+        Self::new(key, "(absent)", &alloc::format!("a value: {kind} needs it"))
     }
 
     /// The same error seen from a spec that holds the offending one under `outer`.
@@ -90,10 +84,10 @@ impl Spec {
     }
 
     /// Refuses every parameter that is not among `params`.
-    pub fn check_names(&self, params: &[Param]) -> Result<(), SpecError> {
+    pub fn check_names(&self, params: &[&dyn Parameter]) -> Result<(), SpecError> {
         for (name, value) in &self.params {
-            if !params.iter().any(|param| param.name == name) {
-                let names: Vec<&str> = params.iter().map(|param| param.name).collect();
+            if !params.iter().any(|param| param.name() == name) {
+                let names: Vec<&str> = params.iter().map(|param| param.name()).collect();
                 let allowed = if names.is_empty() {
                     alloc::format!("no parameter of {}", self.kind)
                 } else {
@@ -105,12 +99,13 @@ impl Spec {
         Ok(())
     }
 
-    /// Fills in the defaults of `params`, so that a default is written in one place only.
-    pub fn with_defaults(&self, params: &[Param]) -> Self {
+    /// Fills in the defaults of `params`.
+    pub fn with_defaults(&self, params: &[&dyn Parameter]) -> Self {
         let mut filled = self.clone();
-        for param in params.iter().filter(|param| !param.default.is_empty()) {
-            let default = || Value::Text(param.default.to_string());
-            filled.params.entry(param.name.to_string()).or_insert_with(default);
+        for param in params {
+            if let Some(default) = param.written_default() {
+                filled.params.entry(param.name().to_string()).or_insert(Value::Text(default));
+            }
         }
         filled
     }
@@ -154,66 +149,15 @@ impl Spec {
         }
     }
 
-    fn parsed<T: FromStr>(&self, name: &str, allowed: &str) -> Result<Option<T>, SpecError> {
-        match self.params.get(name) {
-            None => Ok(None),
-            Some(value) => value
-                .to_string()
-                .trim_matches('"')
-                .parse()
-                .map(Some)
-                .map_err(|_| SpecError::new(name, &value.to_string(), allowed)),
-        }
+    /// The value `name` as it was written, without quotes.
+    fn text_of(&self, name: &str) -> Option<String> {
+        let value = self.params.get(name)?.to_string();
+        Some(value.trim_matches('"').to_string())
     }
 
-    /// The queue limit `name`, `None` if it is not given.
-    pub fn limit(&self, name: &str) -> Result<Option<Limit>, SpecError> {
-        self.parsed(name, "a queue limit such as \"1200p\", \"1800KB\" or \"150ms\"")
-    }
-
-    /// The rate `name`, `None` if it is not given.
-    pub fn rate(&self, name: &str) -> Result<Option<Rate>, SpecError> {
-        self.parsed(name, "a rate such as \"96Mbit/s\"")
-    }
-
-    /// The size `name`, `None` if it is not given.
-    pub fn bytes(&self, name: &str) -> Result<Option<ByteCount>, SpecError> {
-        self.parsed(name, "a size such as \"1514B\"")
-    }
-
-    /// The share `name`, `None` if it is not given.
-    pub fn ratio(&self, name: &str) -> Result<Option<Ratio>, SpecError> {
-        self.parsed(name, "a share from 0 to 1")
-    }
-
-    /// The unitless number `name`, `None` if it is not given.
-    pub fn number(&self, name: &str) -> Result<Option<f64>, SpecError> {
-        let found: Option<f64> = self.parsed(name, "a number without a unit")?;
-        match found {
-            Some(number) if !number.is_finite() => {
-                Err(SpecError::new(name, &number.to_string(), "a finite number"))
-            }
-            found => Ok(found),
-        }
-    }
-
-    /// The unitless count `name`, `None` if it is not given.
-    pub fn count(&self, name: &str) -> Result<Option<u64>, SpecError> {
-        self.parsed(name, "a whole number without a unit")
-    }
-
-    /// The switch `name`, `None` if it is not given.
-    pub fn switch(&self, name: &str) -> Result<Option<bool>, SpecError> {
-        self.parsed(name, "true or false")
-    }
-
-    /// The duration `name`, `None` if it is not given.
-    pub fn duration(&self, name: &str) -> Result<Option<Duration>, SpecError> {
-        let text: Option<String> = self.parsed(name, "a duration")?;
-        text.map(|text| {
-            parse_duration(&text).map_err(|error| SpecError::new(name, &text, error.expected))
-        })
-        .transpose()
+    /// The value `name` whatever the kind takes, `None` if it is not given; refused if it is no `T`.
+    pub fn value<T: Quantity>(&self, name: &'static str) -> Result<Option<T>, SpecError> {
+        Param::new(name, "").given(self)
     }
 }
 
@@ -382,6 +326,7 @@ impl<'de> serde::Deserialize<'de> for Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{Duration, Limit, Rate};
 
     #[test]
     fn values_are_read_with_their_units() {
@@ -390,12 +335,12 @@ mod tests {
             .with("limit", Value::Text("1000p".into()))
             .with("flows", Value::Integer(1024))
             .with("ecn", Value::Bool(true));
-        assert_eq!(spec.duration("target"), Ok(Some(Duration::from_millis(5))));
-        assert_eq!(spec.limit("limit"), Ok(Some(Limit::Packets(1000))));
-        assert_eq!(spec.count("flows"), Ok(Some(1024)));
-        assert_eq!(spec.switch("ecn"), Ok(Some(true)));
-        assert_eq!(spec.rate("absent"), Ok(None));
-        assert!(spec.duration("flows").is_err());
+        assert_eq!(spec.value("target"), Ok(Some(Duration::from_millis(5))));
+        assert_eq!(spec.value("limit"), Ok(Some(Limit::Packets(1000))));
+        assert_eq!(spec.value("flows"), Ok(Some(1024_u64)));
+        assert_eq!(spec.value("ecn"), Ok(Some(true)));
+        assert_eq!(spec.value::<Rate>("absent"), Ok(None));
+        assert!(spec.value::<Duration>("flows").is_err());
         assert_eq!(spec.to_string(), "codel(ecn=true, flows=1024, limit=1000p, target=5ms)");
     }
     #[test]

@@ -253,8 +253,8 @@ impl Ratio {
     pub const ONE: Self = Self(1.0);
 
     /// `None` unless `value` lies in 0..=1.
-    pub fn new(value: f64) -> Option<Self> {
-        (0.0..=1.0).contains(&value).then_some(Self(value))
+    pub const fn new(value: f64) -> Option<Self> {
+        if 0.0 <= value && value <= 1.0 { Some(Self(value)) } else { None }
     }
 
     /// The share as a float, 0 to 1.
@@ -263,7 +263,7 @@ impl Ratio {
     }
 }
 
-/// A queue limit, in packets, in bytes or in time.
+/// A queue limit, in packets, in bytes or in time. Those of one unit are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// At most this many packets.
@@ -272,6 +272,17 @@ pub enum Limit {
     Bytes(ByteCount),
     /// At most what the rate of the moment sends in this time.
     Time(Duration),
+}
+
+impl PartialOrd for Limit {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        match (self, other) {
+            (Self::Packets(one), Self::Packets(other)) => one.partial_cmp(other),
+            (Self::Bytes(one), Self::Bytes(other)) => one.partial_cmp(other),
+            (Self::Time(one), Self::Time(other)) => one.partial_cmp(other),
+            _ => None,
+        }
+    }
 }
 
 /// A text that is no quantity of the kind asked for.
@@ -394,14 +405,31 @@ impl fmt::Display for Rate {
         write_exact(
             f,
             self.0,
-            &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1000), ("bit/s", 1)],
+            &[
+                ("Tbit/s", 1_000_000_000_000),
+                ("Gbit/s", 1_000_000_000),
+                ("Mbit/s", 1_000_000),
+                ("kbit/s", 1000),
+                ("bit/s", 1),
+            ],
         )
     }
 }
 
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_exact(f, self.0, &[("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1000), ("B", 1)])
+        write_exact(
+            f,
+            self.0,
+            &[
+                ("GB", 1_000_000_000),
+                ("MB", 1_000_000),
+                ("KB", 1000),
+                ("GiB", 1 << 30),
+                ("MiB", 1 << 20),
+                ("B", 1),
+            ],
+        )
     }
 }
 

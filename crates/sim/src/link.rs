@@ -164,7 +164,7 @@ impl Link {
             qdisc::check_without_rate(&spec)?;
         }
         let other = qdisc::build(&spec)?;
-        let mut queue = match spec.limit("limit")? {
+        let mut queue = match spec.value("limit")? {
             Some(limit) if spec.kind == "fifo" => Queue::Fifo(Fifo::new(limit)),
             _ => Queue::Other(other),
         };

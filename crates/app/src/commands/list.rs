@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
 use forebay_core::qdisc::DISCIPLINES;
-use forebay_core::spec::Param;
+use forebay_core::spec::Parameter;
 use forebay_lab::metrics::CATALOGUE;
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
@@ -73,16 +73,14 @@ fn kind(
     list: &mut String,
     name: &str,
     summary: &str,
-    params: &[Param],
+    params: &[&dyn Parameter],
     sources: &[&str],
 ) -> fmt::Result {
     writeln!(list, "{name}\n    {summary}")?;
     for param in params {
-        let default = match param.default {
-            "" => String::new(),
-            default => format!(" [{default}]"),
-        };
-        writeln!(list, "    {}{default}: {}; {}", param.name, param.summary, param.allowed)?;
+        let (name, summary, allowed) = (param.name(), param.summary(), param.allowed());
+        let default = param.written_default().map_or(String::new(), |it| format!(" [{it}]"));
+        writeln!(list, "    {name}{default}: {summary}; {allowed}")?;
     }
     writeln!(list, "    sources: {}", sources.join("; "))
 }

@@ -38,7 +38,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Goyal et al.: Elasticity detection, SIGCOMM 2022, section 4",
         "github.com/ccp-project/nimbus, branch queue-control",
     ],
-    params: &[FLOW],
+    params: &[&FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,

@@ -36,21 +36,17 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "bic",
     summary: "binary search for the window of the last loss",
     sources: &["Xu, Harfoush, Rhee: Binary Increase Congestion Control, INFOCOM 2004"],
-    params: &[
-        Ns3::GROWTH,
-        Ns3::FLIGHT,
-        Param {
-            name: "ns3_convergence",
-            summary: "fast convergence to 0.8 of the window, kept at timeouts, as in ns-3",
-            default: "false",
-            allowed: "true or false",
-        },
-    ],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_CONVERGENCE],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
+
+const NS3_CONVERGENCE: Param<bool> = Param::switch(
+    "ns3_convergence",
+    "fast convergence to 0.8 of the window, kept at timeouts, as in ns-3",
+);
 
 /// Largest growth in segments a window (Linux, `max_increment`).
 const GROWTH_MAX: u64 = 16;
@@ -67,7 +63,7 @@ const EARLY_PARTS: u64 = 20;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let ns3_convergence = spec.switch("ns3_convergence")?.unwrap_or(false);
+    let ns3_convergence = NS3_CONVERGENCE.of(spec)?;
     Ok(WindowControl::boxed(Bic { ns3_convergence, ..Bic::default() }, Ns3::read(spec)?))
 }
 

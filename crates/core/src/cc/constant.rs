@@ -11,20 +11,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "const",
     summary: "a fixed rate or window; without parameters no limit at all",
     sources: &[],
-    params: &[
-        Param {
-            name: "rate",
-            summary: "pacing rate",
-            default: "",
-            allowed: "a rate, 8kbit/s or more",
-        },
-        Param {
-            name: "cwnd",
-            summary: "bytes that may be outstanding",
-            default: "",
-            allowed: "a size, 1514B or more",
-        },
-    ],
+    params: &[&RATE, &CWND],
     needs: &[],
     min_window_mss: 1.0,
     batch_tolerance: 0.0,
@@ -32,21 +19,15 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 /// Smallest rate: a full packet in about 1.5 s.
-const RATE_MIN: Rate = Rate::from_bits_per_sec(8_000);
+const RATE: Param<Rate> =
+    Param::new("rate", "pacing rate").at_least(Rate::from_bits_per_sec(8_000));
 /// Smallest window: a full packet.
-const CWND_MIN: ByteCount = ByteCount::new(1514);
+const CWND: Param<ByteCount> =
+    Param::new("cwnd", "bytes that may be outstanding").at_least(ByteCount::new(1514));
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let (rate, cwnd) = (spec.rate("rate")?, spec.bytes("cwnd")?);
-    if let Some(rate) = rate.filter(|rate| *rate < RATE_MIN) {
-        let shown = alloc::string::ToString::to_string(&rate);
-        return Err(SpecError::new("rate", &shown, ALGORITHM.params[0].allowed));
-    }
-    if let Some(cwnd) = cwnd.filter(|cwnd| *cwnd < CWND_MIN) {
-        let shown = alloc::string::ToString::to_string(&cwnd);
-        return Err(SpecError::new("cwnd", &shown, ALGORITHM.params[1].allowed));
-    }
+    let (rate, cwnd) = (RATE.given(spec)?, CWND.given(spec)?);
     Ok(Box::new(Constant { rate, cwnd }))
 }
 

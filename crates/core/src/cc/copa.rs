@@ -36,7 +36,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "copa",
     summary: "Copa with a target that follows the bottleneck rate",
     sources: &["Arun, Balakrishnan: Copa, NSDI 2018"],
-    params: &[FLOW],
+    params: &[&FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: MIN_WINDOW_MSS,
     // Fed once a round trip, the least of four samples covers four of them: the window oscillates

@@ -30,19 +30,17 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "dctcp",
     summary: "DCTCP: reduces the window by half the share of marked bytes",
     sources: &["RFC 8257", "Alizadeh et al.: Data Center TCP, SIGCOMM 2010"],
-    params: &[NS3_ALPHA_ON_LOSS],
+    params: &[&NS3_ALPHA_ON_LOSS],
     needs: &[Field::EcnCe],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
-const NS3_ALPHA_ON_LOSS: Param = Param {
-    name: "ns3_alpha_on_loss",
-    summary: "a loss reduces the window by half of alpha, not by half, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+const NS3_ALPHA_ON_LOSS: Param<bool> = Param::switch(
+    "ns3_alpha_on_loss",
+    "a loss reduces the window by half of alpha, not by half, as in ns-3",
+);
 
 /// alpha = 1.
 const ONE: u64 = 1 << 20;
@@ -52,7 +50,7 @@ const GAIN_SHIFT: u32 = 4;
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let law = Dctcp {
-        ns3_alpha_on_loss: spec.switch(NS3_ALPHA_ON_LOSS.name)?.unwrap_or(false),
+        ns3_alpha_on_loss: NS3_ALPHA_ON_LOSS.of(spec)?,
         alpha: ONE,
         rounds: Rounds::default(),
         acked: ByteCount::ZERO,

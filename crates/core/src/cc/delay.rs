@@ -110,12 +110,8 @@ pub struct Steering {
 }
 
 /// The parameter that makes of a law for bundles one for a single flow.
-pub const FLOW: Param = Param {
-    name: "flow",
-    summary: "for the sender of a single flow: slow start instead of no limits",
-    default: "false",
-    allowed: "true or false",
-};
+pub const FLOW: Param<bool> =
+    Param::switch("flow", "for the sender of a single flow: slow start instead of no limits");
 
 /// Targets of standing delay from which on limits hold.
 const START_TARGETS: f64 = 3.0;
@@ -239,7 +235,7 @@ impl<L: DelayLaw> DelayControl<L> {
 
     /// Reads [`FLOW`].
     pub fn with_host(mut self, spec: &Spec) -> Result<Self, SpecError> {
-        self.slow_start_bytes = spec.switch(FLOW.name)?.unwrap_or(false).then_some(0.0);
+        self.slow_start_bytes = FLOW.of(spec)?.then_some(0.0);
         self.yields = self.slow_start_bytes.is_none();
         Ok(self)
     }

@@ -34,7 +34,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "highspeed",
     summary: "Reno up to 38 segments, steeper and with smaller reductions above",
     sources: &["RFC 3649"],
-    params: &[Ns3::GROWTH, Ns3::FLIGHT],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,

@@ -37,21 +37,15 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "htcp",
     summary: "growth by the time since the last loss, reduction by the share of queue",
     sources: &["Leith, Shorten: H-TCP, PFLDnet 2004", "draft-leith-tcp-htcp-06"],
-    params: &[
-        Ns3::GROWTH,
-        Ns3::FLIGHT,
-        Param {
-            name: "ns3_backoff",
-            summary: "reduce to min_rtt / max_rtt by ns-3's rule",
-            default: "false",
-            allowed: "true or false",
-        },
-    ],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_BACKOFF],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
+
+const NS3_BACKOFF: Param<bool> =
+    Param::switch("ns3_backoff", "reduce to min_rtt / max_rtt by ns-3's rule");
 
 /// Time after a loss in which H-TCP is Reno (draft, Delta_L).
 const RENO_FOR: Duration = Duration::from_secs(1);
@@ -64,7 +58,7 @@ const BACKOFF_MAX: u64 = ONE * 4 / 5;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let ns3_backoff = spec.switch("ns3_backoff")?.unwrap_or(false);
+    let ns3_backoff = NS3_BACKOFF.of(spec)?;
     Ok(WindowControl::boxed(HTcp::new(ns3_backoff), Ns3::read(spec)?))
 }
 

@@ -32,33 +32,27 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "hybla",
     summary: "grows over a long path as fast in time as Reno over 25 ms",
     sources: &["Caini, Firrincieli: TCP Hybla, Int. J. Satellite Communications 22(5), 2004"],
-    params: &[
-        Ns3::GROWTH,
-        Ns3::FLIGHT,
-        Param {
-            name: "ns3_rtt0",
-            summary: "a reference round trip of 50 ms, as in ns-3, not 25 ms",
-            default: "false",
-            allowed: "true or false",
-        },
-    ],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_RTT0],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
+const NS3_RTT0: Param<bool> =
+    Param::switch("ns3_rtt0", "a reference round trip of 50 ms, as in ns-3, not 25 ms");
+
 /// Reference round trip (paper, section 3).
 const RTT0: Duration = Duration::from_millis(25);
 /// That of ns-3 (`RRTT`).
-const NS3_RTT0: Duration = Duration::from_millis(50);
+const NS3_REFERENCE: Duration = Duration::from_millis(50);
 /// One, of rho and of 2^rho - 1.
 const ONE: u64 = 256;
 const RHO_MAX: u64 = 16 * ONE;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let rtt0 = if spec.switch("ns3_rtt0")?.unwrap_or(false) { NS3_RTT0 } else { RTT0 };
+    let rtt0 = if NS3_RTT0.of(spec)? { NS3_REFERENCE } else { RTT0 };
     Ok(WindowControl::boxed(Hybla::new(rtt0), Ns3::read(spec)?))
 }
 

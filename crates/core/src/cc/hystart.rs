@@ -20,13 +20,13 @@
 //! may be late is 1 ms at any rate, which Linux has up to 2 Gbit/s (hystart_ack_delay); nothing is
 //! taken for paced.
 
-use alloc::string::ToString;
+use alloc::string::String;
 
 use super::Measurement;
 use super::law::SlowStart;
 use super::law::hystart::{self as law, ACK_DELAY_MAX_US, Sample};
 use super::window::{CWND_MAX, MinRtt, Window};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{Duration, Timestamp};
 
 /// Slow start's growth over that of conservative slow start (`CSS_GROWTH_DIVISOR`).
@@ -42,7 +42,7 @@ const NS3_FROM: u64 = 16;
 const NS3_TRAIN_GAP: Duration = Duration::from_millis(2);
 
 /// Which of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub enum Kind {
     /// Slow start until a loss.
     #[default]
@@ -57,32 +57,33 @@ pub enum Kind {
 
 impl Kind {
     /// The parameter.
-    pub const PARAM: Param = Param {
-        name: "hystart",
-        summary: "leave slow start by delay: HyStart++ (RFC 9406), or HyStart as in Linux",
-        default: "off",
-        allowed: "off, plus_plus or classic",
-    };
+    pub const PARAM: Param<Self> = Param::new(
+        "hystart",
+        "leave slow start by delay: HyStart++ (RFC 9406), or HyStart as in Linux",
+    )
+    .or(Self::Off);
     /// The switch of ns-3's variant.
-    pub const NS3_PARAM: Param = Param {
-        name: "ns3_hystart",
-        summary: "leave slow start by HyStart with ns-3's thresholds",
-        default: "false",
-        allowed: "true or false",
-    };
+    pub const NS3_PARAM: Param<bool> =
+        Param::switch("ns3_hystart", "leave slow start by HyStart with ns-3's thresholds");
 
     /// Reads both; ns-3's variant takes precedence.
     pub fn read(spec: &Spec) -> Result<Self, SpecError> {
-        let value = spec.params.get(Self::PARAM.name).map(|value| value.to_string());
-        let name = value.as_deref().map_or(Self::PARAM.default, |value| value.trim_matches('"'));
-        let kind = match name {
-            "off" => Self::Off,
-            "plus_plus" => Self::PlusPlus,
-            "classic" => Self::Classic,
-            other => return Err(SpecError::new(Self::PARAM.name, other, Self::PARAM.allowed)),
-        };
-        let is_ns3 = spec.switch(Self::NS3_PARAM.name)?.unwrap_or(false);
-        Ok(if is_ns3 { Self::Ns3 } else { kind })
+        let kind = Self::PARAM.of(spec)?;
+        Ok(if Self::NS3_PARAM.of(spec)? { Self::Ns3 } else { kind })
+    }
+}
+
+/// [`Kind::Ns3`] has a switch of its own.
+const NAMES: [(&str, Kind); 3] =
+    [("off", Kind::Off), ("plus_plus", Kind::PlusPlus), ("classic", Kind::Classic)];
+
+impl Quantity for Kind {
+    const WHAT: &'static str = "off, plus_plus or classic";
+    fn read(text: &str) -> Option<Self> {
+        NAMES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind)
+    }
+    fn written(&self) -> String {
+        NAMES.iter().find(|(_, kind)| kind == self).map_or("", |(name, _)| *name).into()
     }
 }
 

@@ -36,21 +36,15 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "illinois",
     summary: "growth and reduction by queueing delay, direction by loss",
     sources: &["Liu, Başar, Srikant: TCP-Illinois, Performance Evaluation 65(6-7), 2008"],
-    params: &[
-        Ns3::GROWTH,
-        Ns3::FLIGHT,
-        Param {
-            name: "ns3_delays",
-            summary: "delays in whole milliseconds, at any window, as in ns-3",
-            default: "false",
-            allowed: "true or false",
-        },
-    ],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_DELAYS],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
+
+const NS3_DELAYS: Param<bool> =
+    Param::switch("ns3_delays", "delays in whole milliseconds, at any window, as in ns-3");
 
 /// One, of alpha and beta.
 const ONE: u64 = 1024;
@@ -65,7 +59,7 @@ const LOW_DELAY_ROUNDS: u32 = 5;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let ns3_delays = spec.switch("ns3_delays")?.unwrap_or(false);
+    let ns3_delays = NS3_DELAYS.of(spec)?;
     Ok(WindowControl::boxed(Illinois::new(ns3_delays), Ns3::read(spec)?))
 }
 

@@ -41,36 +41,20 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "ledbat",
     summary: "LEDBAT: yields to a queueing delay above its target",
     sources: &["RFC 6817"],
-    params: &[
-        Param {
-            name: "target",
-            summary: "queueing delay to hold",
-            default: "100ms",
-            allowed: "a duration, 1ms to 100ms",
-        },
-        Ns3::GROWTH,
-        Ns3::FLIGHT,
-        NS3_SLOW_START,
-        NS3_ONE_WAY,
-    ],
+    params: &[&TARGET, &Ns3::GROWTH, &Ns3::FLIGHT, &NS3_SLOW_START, &NS3_ONE_WAY],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
-const NS3_SLOW_START: Param = Param {
-    name: "ns3_slow_start",
-    summary: "begin with Reno's slow start, as ns-3 does",
-    default: "false",
-    allowed: "true or false",
-};
-const NS3_ONE_WAY: Param = Param {
-    name: "ns3_one_way",
-    summary: "delays one-way, from timestamps, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+const TARGET: Param<Duration> = Param::new("target", "queueing delay to hold")
+    .or(Duration::from_millis(100))
+    .within(Duration::from_millis(1)..=Duration::from_millis(100));
+const NS3_SLOW_START: Param<bool> =
+    Param::switch("ns3_slow_start", "begin with Reno's slow start, as ns-3 does");
+const NS3_ONE_WAY: Param<bool> =
+    Param::switch("ns3_one_way", "delays one-way, from timestamps, as in ns-3");
 
 /// Minutes of base delays (RFC 6817, BASE_HISTORY).
 const BASE_MINUTES: usize = 10;
@@ -86,23 +70,17 @@ const ALLOWED_SEGMENTS: u64 = 1;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let spec = spec.with_defaults(ALGORITHM.params);
-    let target = spec.duration("target")?.unwrap_or_default();
-    if !(Duration::from_millis(1)..=Duration::from_millis(100)).contains(&target) {
-        let Param { name, allowed, .. } = ALGORITHM.params[0];
-        return Err(SpecError::new(name, &crate::units::format_duration(target), allowed));
-    }
     let law = Ledbat {
-        target: target.as_nanos() as u64,
-        ns3_slow_start: spec.switch(NS3_SLOW_START.name)?.unwrap_or(false),
-        ns3_one_way: spec.switch(NS3_ONE_WAY.name)?.unwrap_or(false),
+        target: TARGET.of(spec)?.as_nanos() as u64,
+        ns3_slow_start: NS3_SLOW_START.of(spec)?,
+        ns3_one_way: NS3_ONE_WAY.of(spec)?,
         is_slow_starting: true,
         bases: VecDeque::new(),
         minute_began: Timestamp::ZERO,
         current: VecDeque::new(),
         shrunk: 0,
     };
-    Ok(WindowControl::boxed(law, Ns3::read(&spec)?))
+    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
 }
 
 #[derive(Clone, Debug)]

@@ -40,7 +40,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "lp",
     summary: "TCP-LP: halves at a rise of the delay, goes to one segment at the next",
     sources: &["Kuzmanovic, Knightly: TCP-LP, IEEE/ACM ToN 14(4), 2006", "linux/net/ipv4/tcp_lp.c"],
-    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_ONE_WAY, NS3_SSTHRESH],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_ONE_WAY, &NS3_SSTHRESH],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     // The window falls to a half or to one segment, and which of them turns on a round: a delay seen
@@ -49,18 +49,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &build,
 };
 
-const NS3_ONE_WAY: Param = Param {
-    name: "ns3_one_way",
-    summary: "delays one-way, from timestamps, begun anew at each indication, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
-const NS3_SSTHRESH: Param = Param {
-    name: "ns3_ssthresh",
-    summary: "an indication leaves ssthresh, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+const NS3_ONE_WAY: Param<bool> = Param::switch(
+    "ns3_one_way",
+    "delays one-way, from timestamps, begun anew at each indication, as in ns-3",
+);
+const NS3_SSTHRESH: Param<bool> =
+    Param::switch("ns3_ssthresh", "an indication leaves ssthresh, as in ns-3");
 
 /// Threshold between least and largest delay, in percent (paper, delta).
 const THRESHOLD_PERCENT: u64 = 15;
@@ -77,8 +71,8 @@ const MILLISECOND: u64 = 1_000_000;
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let law = Lp {
-        ns3_one_way: spec.switch(NS3_ONE_WAY.name)?.unwrap_or(false),
-        ns3_ssthresh: spec.switch(NS3_SSTHRESH.name)?.unwrap_or(false),
+        ns3_one_way: NS3_ONE_WAY.of(spec)?,
+        ns3_ssthresh: NS3_SSTHRESH.of(spec)?,
         rounds: Rounds::default(),
         has_counted: false,
         has_lost: false,

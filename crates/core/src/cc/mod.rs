@@ -39,7 +39,7 @@ use alloc::vec::Vec;
 
 pub use self::law::Law;
 pub use self::registry::Registry;
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Parameter, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
 /// Round-trip times seen in an interval.
@@ -251,7 +251,7 @@ pub struct Algorithm {
     /// Papers and RFCs.
     pub sources: &'static [&'static str],
     /// Parameters.
-    pub params: &'static [Param],
+    pub params: &'static [&'static dyn Parameter],
     /// Fields it cannot do without; all others it uses where they are known.
     pub needs: &'static [Field],
     /// Smallest window it ever sets, in segments.

@@ -29,7 +29,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "newreno",
     summary: "one segment a round trip, half the window at a loss",
     sources: &["RFC 5681", "RFC 6582", "RFC 3465"],
-    params: &[Ns3::GROWTH, Ns3::FLIGHT],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,

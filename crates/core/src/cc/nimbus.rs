@@ -66,7 +66,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Cangialosi et al.: Site-to-site internet traffic control, EuroSys 2021",
         "github.com/ccp-project/nimbus, branch queue-control",
     ],
-    params: &[DELAY],
+    params: &[&DELAY],
     needs: &[Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::Backlog],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
@@ -91,7 +91,7 @@ const COMPETE_S: f64 = 5.0;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    Ok(Box::new(Nimbus::new(Law::read(spec)?)))
+    Ok(Box::new(Nimbus::new(DELAY.of(spec)?)))
 }
 
 /// What the latest reports have told. Seconds and bytes per second.

@@ -82,7 +82,7 @@ impl Registry {
     /// unless `spec` says otherwise.
     pub fn of_single_flow(&self, mut spec: Spec) -> Spec {
         let params = self.named(&spec.kind).map_or(&[][..], |algorithm| algorithm.params);
-        if params.iter().any(|param| param.name == delay::FLOW.name) {
+        if params.iter().any(|param| param.name() == delay::FLOW.name) {
             spec.params.entry(delay::FLOW.name.into()).or_insert(Value::Bool(true));
         }
         spec

@@ -27,7 +27,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "scalable",
     summary: "1 % of the window a round trip, an eighth off at a loss",
     sources: &["Kelly: Scalable TCP, ACM CCR 33(2), 2003"],
-    params: &[Ns3::GROWTH, Ns3::FLIGHT],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,

@@ -23,7 +23,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "setpoint",
     summary: "holds a queue of 6 packets or 0.75 ms by an integral law",
     sources: &["this project: cc/setpoint.rs"],
-    params: &[FLOW],
+    params: &[&FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,

@@ -38,56 +38,35 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "vegas",
     summary: "TCP Vegas: two to four segments in the queue",
     sources: &["Brakmo, Peterson: TCP Vegas, IEEE JSAC 13(8), 1995", "linux/net/ipv4/tcp_vegas.c"],
-    params: &[
-        Param {
-            name: "alpha",
-            summary: "segments in the queue below which the window grows",
-            default: "2",
-            allowed: "a whole number, 1 to 1000, at most beta",
-        },
-        Param {
-            name: "beta",
-            summary: "segments in the queue above which the window shrinks",
-            default: "4",
-            allowed: "a whole number, 1 to 1000",
-        },
-        Param {
-            name: "gamma",
-            summary: "segments in the queue above which slow start ends",
-            default: "1",
-            allowed: "a whole number, 1 to 1000",
-        },
-        Ns3::GROWTH,
-        NS3_LOSS,
-        NS3_WHOLE_SEGMENTS,
-        NS3_ROUNDS,
-    ],
+    params: &[&ALPHA, &BETA, &GAMMA, &Ns3::GROWTH, &NS3_LOSS, &NS3_WHOLE_SEGMENTS, &NS3_ROUNDS],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
-const NS3_LOSS: Param = Param {
-    name: "ns3_loss",
-    summary: "a loss takes one segment and not half of the window, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+const ALPHA: Param<u64> = Param::new("alpha", "segments in the queue below which the window grows")
+    .or(2)
+    .within(1..=THRESHOLD_MAX)
+    .also(", at most beta");
+const BETA: Param<u64> = Param::new("beta", "segments in the queue above which the window shrinks")
+    .or(4)
+    .within(1..=THRESHOLD_MAX);
+const GAMMA: Param<u64> = Param::new("gamma", "segments in the queue above which slow start ends")
+    .or(1)
+    .within(1..=THRESHOLD_MAX);
+const NS3_LOSS: Param<bool> =
+    Param::switch("ns3_loss", "a loss takes one segment and not half of the window, as in ns-3");
 /// Of Veno too.
-pub(super) const NS3_WHOLE_SEGMENTS: Param = Param {
-    name: "ns3_whole_segments",
-    summary: "round the queue up to whole segments before comparing it, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+pub(super) const NS3_WHOLE_SEGMENTS: Param<bool> = Param::switch(
+    "ns3_whole_segments",
+    "round the queue up to whole segments before comparing it, as in ns-3",
+);
 /// Of YeAH too.
-pub(super) const NS3_ROUNDS: Param = Param {
-    name: "ns3_rounds",
-    summary: "rounds end with what was outstanding and need three round trips, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+pub(super) const NS3_ROUNDS: Param<bool> = Param::switch(
+    "ns3_rounds",
+    "rounds end with what was outstanding and need three round trips, as in ns-3",
+);
 
 /// Least window of the rounds in segments.
 const LEAST_SEGMENTS: u64 = 2;
@@ -96,24 +75,19 @@ const THRESHOLD_MAX: u64 = 1000;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let spec = spec.with_defaults(ALGORITHM.params);
-    let threshold = |index: usize, largest: u64| {
-        let Param { name, allowed, .. } = ALGORITHM.params[index];
-        match spec.count(name)?.unwrap_or_default() {
-            found if (1..=largest).contains(&found) => Ok(found),
-            found => Err(SpecError::new(name, &alloc::format!("{found}"), allowed)),
-        }
-    };
-    let beta = threshold(1, THRESHOLD_MAX)?;
+    let (alpha, beta) = (ALPHA.of(spec)?, BETA.of(spec)?);
+    if alpha > beta {
+        return Err(ALPHA.refused(spec));
+    }
     let config = Config {
-        alpha: threshold(0, beta)?,
+        alpha,
         beta,
-        gamma: threshold(2, THRESHOLD_MAX)?,
-        ns3_loss: spec.switch(NS3_LOSS.name)?.unwrap_or(false),
-        ns3_whole_segments: spec.switch(NS3_WHOLE_SEGMENTS.name)?.unwrap_or(false),
+        gamma: GAMMA.of(spec)?,
+        ns3_loss: NS3_LOSS.of(spec)?,
+        ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,
     };
-    let has_ns3_rounds = spec.switch(NS3_ROUNDS.name)?.unwrap_or(false);
-    Ok(WindowControl::boxed(Vegas::new(config, has_ns3_rounds), Ns3::read(&spec)?))
+    let has_ns3_rounds = NS3_ROUNDS.of(spec)?;
+    Ok(WindowControl::boxed(Vegas::new(config, has_ns3_rounds), Ns3::read(spec)?))
 }
 
 /// Thresholds in segments, and ns-3's departures.

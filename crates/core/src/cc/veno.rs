@@ -30,47 +30,32 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "veno",
     summary: "TCP Veno: Reno that takes a loss without a queue for random",
     sources: &["Fu, Liew: TCP Veno, IEEE JSAC 21(2), 2003"],
-    params: &[
-        Param {
-            name: "beta",
-            summary: "segments in the queue from which a loss is congestion",
-            default: "3",
-            allowed: "a whole number, 1 to 1000",
-        },
-        Ns3::GROWTH,
-        Ns3::FLIGHT,
-        NS3_WHOLE_SEGMENTS,
-        NS3_RENO_GROWTH,
-    ],
+    params: &[&BETA, &Ns3::GROWTH, &Ns3::FLIGHT, &NS3_WHOLE_SEGMENTS, &NS3_RENO_GROWTH],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
-const NS3_RENO_GROWTH: Param = Param {
-    name: "ns3_reno_growth",
-    summary: "grow a segment a window whatever the queue, as ns-3 does with an ACK at a time",
-    default: "false",
-    allowed: "true or false",
-};
+const BETA: Param<u64> =
+    Param::new("beta", "segments in the queue from which a loss is congestion")
+        .or(3)
+        .within(1..=1000);
+const NS3_RENO_GROWTH: Param<bool> = Param::switch(
+    "ns3_reno_growth",
+    "grow a segment a window whatever the queue, as ns-3 does with an ACK at a time",
+);
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let spec = spec.with_defaults(ALGORITHM.params);
-    let beta = spec.count("beta")?.unwrap_or_default();
-    if !(1..=1000).contains(&beta) {
-        let Param { name, allowed, .. } = ALGORITHM.params[0];
-        return Err(SpecError::new(name, &alloc::format!("{beta}"), allowed));
-    }
     let law = Veno {
-        beta,
-        ns3_whole_segments: spec.switch(NS3_WHOLE_SEGMENTS.name)?.unwrap_or(false),
-        ns3_reno_growth: spec.switch(NS3_RENO_GROWTH.name)?.unwrap_or(false),
+        beta: BETA.of(spec)?,
+        ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,
+        ns3_reno_growth: NS3_RENO_GROWTH.of(spec)?,
         trips: RoundTrips::default(),
         rtt: None,
     };
-    Ok(WindowControl::boxed(law, Ns3::read(&spec)?))
+    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
 }
 
 #[derive(Clone, Debug)]

@@ -37,31 +37,27 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Grieco, Mascolo: Performance evaluation of Westwood+ TCP, ACM CCR 34(2), 2004",
         "linux/net/ipv4/tcp_westwood.c",
     ],
-    params: &[Ns3::GROWTH, NS3_FILTER, NS3_INTERVAL],
+    params: &[&Ns3::GROWTH, &NS3_FILTER, &NS3_INTERVAL],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
-const NS3_FILTER: Param = Param {
-    name: "ns3_filter",
-    summary: "begin the rate at zero and average two samples (Tustin), as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
-const NS3_INTERVAL: Param = Param {
-    name: "ns3_interval",
-    summary: "count acknowledgements over a smoothed round trip, duplicates too, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+const NS3_FILTER: Param<bool> = Param::switch(
+    "ns3_filter",
+    "begin the rate at zero and average two samples (Tustin), as in ns-3",
+);
+const NS3_INTERVAL: Param<bool> = Param::switch(
+    "ns3_interval",
+    "count acknowledgements over a smoothed round trip, duplicates too, as in ns-3",
+);
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let law = Westwood {
-        ns3_filter: spec.switch(NS3_FILTER.name)?.unwrap_or(false),
-        interval: spec.switch(NS3_INTERVAL.name)?.unwrap_or(false).then(Interval::default),
+        ns3_filter: NS3_FILTER.of(spec)?,
+        interval: NS3_INTERVAL.of(spec)?.then(Interval::default),
         trips: RoundTrips::default(),
         rounds: Rounds::default(),
         began: None,

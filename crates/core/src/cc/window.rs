@@ -69,24 +69,20 @@ pub struct Ns3 {
 
 impl Ns3 {
     /// The parameter of [`Ns3::growth`].
-    pub const GROWTH: Param = Param {
-        name: "ns3_growth",
-        summary: "grow per acknowledgement, not per byte, rounded down to bytes, as ns-3 does",
-        default: "false",
-        allowed: "true or false",
-    };
+    pub const GROWTH: Param<bool> = Param::switch(
+        "ns3_growth",
+        "grow per acknowledgement, not per byte, rounded down to bytes, as ns-3 does",
+    );
     /// The parameter of [`Ns3::flight`].
-    pub const FLIGHT: Param = Param {
-        name: "ns3_flight",
-        summary: "take ssthresh from the bytes in flight, not from cwnd, as ns-3 does",
-        default: "false",
-        allowed: "true or false",
-    };
+    pub const FLIGHT: Param<bool> = Param::switch(
+        "ns3_flight",
+        "take ssthresh from the bytes in flight, not from cwnd, as ns-3 does",
+    );
 
     /// Reads both; what is not given is off.
     pub fn read(spec: &Spec) -> Result<Self, SpecError> {
-        let growth = spec.switch(Self::GROWTH.name)?.unwrap_or(false);
-        let flight = spec.switch(Self::FLIGHT.name)?.unwrap_or(false);
+        let growth = Self::GROWTH.of(spec)?;
+        let flight = Self::FLIGHT.of(spec)?;
         Ok(Self { growth, flight })
     }
 }

@@ -41,25 +41,19 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Baiocchi, Castellani, Vacirca: YeAH-TCP, PFLDnet 2007",
         "linux/net/ipv4/tcp_yeah.c",
     ],
-    params: &[Ns3::GROWTH, Ns3::FLIGHT, NS3_ANY_DELAY, NS3_WHOLE_SEGMENTS, NS3_ROUNDS],
+    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_ANY_DELAY, &NS3_WHOLE_SEGMENTS, &NS3_ROUNDS],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
-const NS3_ANY_DELAY: Param = Param {
-    name: "ns3_any_delay",
-    summary: "any queueing delay makes a round slow, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
-const NS3_WHOLE_SEGMENTS: Param = Param {
-    name: "ns3_whole_segments",
-    summary: "count the queue, Reno's window and what a loss takes in whole segments, as in ns-3",
-    default: "false",
-    allowed: "true or false",
-};
+const NS3_ANY_DELAY: Param<bool> =
+    Param::switch("ns3_any_delay", "any queueing delay makes a round slow, as in ns-3");
+const NS3_WHOLE_SEGMENTS: Param<bool> = Param::switch(
+    "ns3_whole_segments",
+    "count the queue, Reno's window and what a loss takes in whole segments, as in ns-3",
+);
 
 /// Longest queue of fast rounds in segments (paper, Q max).
 const ALPHA: u64 = 80;
@@ -81,9 +75,9 @@ const RENO_SEGMENTS_MIN: u64 = 2;
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
     let law = Yeah {
-        ns3_any_delay: spec.switch(NS3_ANY_DELAY.name)?.unwrap_or(false),
-        ns3_whole_segments: spec.switch(NS3_WHOLE_SEGMENTS.name)?.unwrap_or(false),
-        trips: RoundTrips::new(spec.switch(NS3_ROUNDS.name)?.unwrap_or(false)),
+        ns3_any_delay: NS3_ANY_DELAY.of(spec)?,
+        ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,
+        trips: RoundTrips::new(NS3_ROUNDS.of(spec)?),
         counted: 0,
         queued: 0,
         reno: 0,

@@ -21,7 +21,7 @@ use ipnet::IpNet;
 
 use crate::packet::Headers;
 use crate::qdisc::prio::BANDS_MAX;
-use crate::spec::{Param, Spec, SpecError, Value};
+use crate::spec::{Described, Parameter, Spec, SpecError, Value};
 
 /// More rules than anyone writes by hand; each costs a comparison a packet.
 const RULES_MAX: usize = 1000;
@@ -33,21 +33,21 @@ const PROTOCOL_ALLOWED: &str = "icmp, tcp, udp, gre, esp, icmpv6 or a number, 0 
 const PORT_ALLOWED: &str = "a port or a range such as \"5000-6000\", 1 to 65535";
 const PREFIX_ALLOWED: &str = "a prefix such as \"10.0.0.0/8\", without host bits, or an address";
 
-const fn condition(name: &'static str, summary: &'static str, allowed: &'static str) -> Param {
-    Param { name, summary, default: "", allowed }
+const fn condition(name: &'static str, summary: &'static str, allowed: &'static str) -> Described {
+    Described { name, summary, default: None, allowed }
 }
 
 /// What a rule may say.
-pub const RULE: &[Param] = &[
-    condition("dscp", "the DSCP equals", "a whole number, 0 to 63"),
-    condition("protocol", "the IP protocol equals", PROTOCOL_ALLOWED),
-    condition("port", "the source or the destination port lies in", PORT_ALLOWED),
-    condition("source_port", "the source port lies in", PORT_ALLOWED),
-    condition("destination_port", "the destination port lies in", PORT_ALLOWED),
-    condition("prefix", "the source or the destination address lies in", PREFIX_ALLOWED),
-    condition("source_prefix", "the source address lies in", PREFIX_ALLOWED),
-    condition("destination_prefix", "the destination address lies in", PREFIX_ALLOWED),
-    Param { name: "class", summary: "the class", default: "", allowed: "the number of a band" },
+pub const RULE: &[&dyn Parameter] = &[
+    &condition("dscp", "the DSCP equals", "a whole number, 0 to 63"),
+    &condition("protocol", "the IP protocol equals", PROTOCOL_ALLOWED),
+    &condition("port", "the source or the destination port lies in", PORT_ALLOWED),
+    &condition("source_port", "the source port lies in", PORT_ALLOWED),
+    &condition("destination_port", "the destination port lies in", PORT_ALLOWED),
+    &condition("prefix", "the source or the destination address lies in", PREFIX_ALLOWED),
+    &condition("source_prefix", "the source address lies in", PREFIX_ALLOWED),
+    &condition("destination_prefix", "the destination address lies in", PREFIX_ALLOWED),
+    &condition("class", "the class", "the number of a band"),
 ];
 
 /// Gives packets their class.
@@ -142,8 +142,8 @@ impl Rule {
 }
 
 /// A whole number up to `max`, which is below 256.
-fn small(spec: &Spec, name: &str, max: u64) -> Result<Option<u8>, SpecError> {
-    match spec.count(name)? {
+fn small(spec: &Spec, name: &'static str, max: u64) -> Result<Option<u8>, SpecError> {
+    match spec.value::<u64>(name)? {
         Some(value) if value > max => {
             Err(SpecError::new(name, &value.to_string(), &format!("a whole number, 0 to {max}")))
         }

@@ -20,7 +20,7 @@ use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
 use crate::qdisc::limit::CurrentLimit;
-use crate::qdisc::params::{self, LIMIT_ALLOWED, MTU};
+use crate::qdisc::params::{ECN, Holding, MTU};
 use crate::qdisc::pool::Queued;
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::spec::{Param, Spec, SpecError};
@@ -30,44 +30,30 @@ use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 /// this many intervals ago.
 const RESUME_INTERVALS: u32 = 16;
 
-pub(super) const TARGET: Param = Param {
-    name: "target",
-    // RFC 8289 section 4.3: 5 to 10 % of the interval.
-    summary: "acceptable standing sojourn time (RFC 8289 section 4.3)",
-    default: "5ms",
-    allowed: "a duration, 10us to 1s",
-};
-pub(super) const INTERVAL: Param = Param {
-    name: "interval",
-    // RFC 8289 section 4.2: a worst-case round-trip time; 100 ms suits the Internet.
-    summary: "time for which the target may be exceeded, about the worst RTT (section 4.2)",
-    default: "100ms",
-    allowed: "a duration, 100us to 10s, at least the target",
-};
-const ECN_SUMMARY: &str = "mark ECN-capable packets instead of dropping them";
-const ECN_ALLOWED: &str = "true or false";
-/// Linux marks by default in fq_codel and not in codel.
-pub(super) const ECN_ON: Param =
-    Param { name: "ecn", summary: ECN_SUMMARY, default: "true", allowed: ECN_ALLOWED };
-const ECN_OFF: Param = Param { default: "false", ..ECN_ON };
+/// RFC 8289 section 4.3: 5 to 10 % of the interval.
+pub(super) const TARGET: Param<Duration> =
+    Param::new("target", "acceptable standing sojourn time (RFC 8289 section 4.3)")
+        .or(Duration::from_millis(5))
+        .within(Duration::from_micros(10)..=Duration::from_secs(1));
+/// RFC 8289 section 4.2: a worst-case round-trip time; 100 ms suits the Internet.
+pub(super) const INTERVAL: Param<Duration> = Param::new(
+    "interval",
+    "time for which the target may be exceeded, about the worst RTT (section 4.2)",
+)
+.or(Duration::from_millis(100))
+.within(Duration::from_micros(100)..=Duration::from_secs(10))
+.also(", at least the target");
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "codel",
     summary: "one queue that drops or marks when packets wait too long",
     sources: &["RFC 8289", "Linux include/net/codel_impl.h"],
-    params: &[
-        Param {
-            name: "limit",
-            summary: "what the queue holds (Linux: 1000 packets)",
-            default: "1000p",
-            allowed: LIMIT_ALLOWED,
-        },
-        TARGET,
-        INTERVAL,
-        ECN_OFF,
-    ],
+    params: &[&LIMIT, &TARGET, &INTERVAL, &ECN],
 };
+
+const LIMIT: Param<Holding> = Param::new("limit", "what the queue holds (Linux: 1000 packets)")
+    .or(Holding(Limit::Packets(1000)));
 
 /// The knobs of the law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +67,12 @@ pub struct CodelParams {
 }
 
 impl CodelParams {
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        let [ten_us, tenth_ms] = [10, 100].map(Duration::from_micros);
-        let target = params::duration(spec, "target", ten_us..=Duration::from_secs(1))?;
-        let longest = Duration::from_secs(10);
-        let interval = params::duration(spec, "interval", tenth_ms.max(target)..=longest)?;
-        Ok(Self { target, interval, ecn: params::switch(spec, "ecn")? })
+    pub(super) fn from_spec(spec: &Spec, ecn: &Param<bool>) -> Result<Self, SpecError> {
+        let (target, interval) = (TARGET.of(spec)?, INTERVAL.of(spec)?);
+        if interval < target {
+            return Err(INTERVAL.refused(spec));
+        }
+        Ok(Self { target, interval, ecn: ecn.of(spec)? })
     }
 }
 
@@ -212,7 +198,7 @@ impl<P: Packet> CodelQueue<P> {
     }
 
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(params::limit(spec)?, CodelParams::from_spec(spec)?))
+        Ok(Self::new(LIMIT.of(spec)?.0, CodelParams::from_spec(spec, &ECN)?))
     }
 }
 

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use crate::packet::Packet;
 use crate::qdisc::buffer::{Buffer, DropFrom};
-use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
+use crate::qdisc::params::{FLOWS_MAX, Holding, QUANTUM, SEED};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc, flow_index};
 use crate::spec::{Param, Spec, SpecError};
@@ -28,23 +28,16 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "drr",
     summary: "deficit round robin over hashed flows, drops from the longest",
     sources: &["Shreedhar and Varghese, IEEE/ACM ToN 1996"],
-    params: &[
-        Param {
-            name: "limit",
-            summary: "what all flows hold together; the default is that of sfq",
-            default: "1200p",
-            allowed: LIMIT_ALLOWED,
-        },
-        Param {
-            name: "flows",
-            summary: "number of queues that flows are hashed to; the default is that of sfq",
-            default: "1024",
-            allowed: "a whole number, 1 to 65536",
-        },
-        QUANTUM_PARAM,
-        SEED,
-    ],
+    params: &[&LIMIT, &FLOWS, &QUANTUM, &SEED],
 };
+
+const LIMIT: Param<Holding> =
+    Param::new("limit", "what all flows hold together; the default is that of sfq")
+        .or(Holding(Limit::Packets(1200)));
+const FLOWS: Param<u64> =
+    Param::new("flows", "number of queues that flows are hashed to; the default is that of sfq")
+        .or(1024)
+        .within(1..=FLOWS_MAX);
 
 /// Parameters of [`Drr`].
 #[derive(Clone, Debug, PartialEq)]
@@ -62,10 +55,10 @@ pub struct DrrParams {
 impl DrrParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         Ok(Self {
-            limit: params::limit(spec)?,
-            flows: params::count(spec, "flows", 1..=FLOWS_MAX)? as u32,
-            quantum: params::quantum(spec)?,
-            seed: params::seed(spec)?,
+            limit: LIMIT.of(spec)?.0,
+            flows: FLOWS.of(spec)? as u32,
+            quantum: QUANTUM.of(spec)?,
+            seed: SEED.of(spec)?,
         })
     }
 }

@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
 use crate::qdisc::limit::CurrentLimit;
-use crate::qdisc::params::{self, LIMIT_ALLOWED};
+use crate::qdisc::params::Holding;
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
@@ -16,14 +16,13 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "fifo",
     summary: "first in, first out; drops arrivals when full",
     sources: &["Linux net/sched/sch_fifo.c"],
-    params: &[Param {
-        name: "limit",
-        // txqueuelen of an Ethernet device, which pfifo takes when no limit is given.
-        summary: "what the queue holds; the default is Linux' device queue length",
-        default: "1000p",
-        allowed: LIMIT_ALLOWED,
-    }],
+    params: &[&LIMIT],
 };
+
+/// The default is txqueuelen of an Ethernet device, which pfifo takes when no limit is given.
+const LIMIT: Param<Holding> =
+    Param::new("limit", "what the queue holds; the default is Linux' device queue length")
+        .or(Holding(Limit::Packets(1000)));
 
 /// First in, first out.
 pub struct Fifo<P> {
@@ -54,7 +53,7 @@ impl<P: Packet> Fifo<P> {
     }
 
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(params::limit(spec)?))
+        Ok(Self::new(LIMIT.of(spec)?.0))
     }
 }
 

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 
 use crate::packet::Packet;
 use crate::qdisc::codel::{self, Codel, CodelParams, Head};
-use crate::qdisc::limit::CurrentLimit;
-use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
+use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
+use crate::qdisc::params::{self, FLOWS_MAX, Holding, MTU, QUANTUM, SEED};
 use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, flow_index};
@@ -36,32 +36,22 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "fq_codel",
     summary: "CoDel on each hashed flow, new flows first",
     sources: &["RFC 8290", "Linux net/sched/sch_fq_codel.c"],
-    params: &[
-        Param {
-            name: "limit",
-            summary: "what all flows hold together (RFC 8290 section 5.2.3)",
-            default: "10240p",
-            allowed: LIMIT_ALLOWED,
-        },
-        Param {
-            name: "memory",
-            summary: "bytes that all flows hold together (Linux: 32 MiB)",
-            default: "32MiB",
-            allowed: "a size, 1514B to 1GB",
-        },
-        Param {
-            name: "flows",
-            summary: "number of queues that flows are hashed to (section 5.2.4)",
-            default: "1024",
-            allowed: "a whole number, 1 to 65536",
-        },
-        QUANTUM_PARAM,
-        codel::TARGET,
-        codel::INTERVAL,
-        codel::ECN_ON,
-        SEED,
-    ],
+    params: &[&LIMIT, &MEMORY, &FLOWS, &QUANTUM, &codel::TARGET, &codel::INTERVAL, &ECN, &SEED],
 };
+
+const LIMIT: Param<Holding> =
+    Param::new("limit", "what all flows hold together (RFC 8290 section 5.2.3)")
+        .or(Holding(Limit::Packets(10240)));
+/// Linux marks by default here, and not in codel.
+const ECN: Param<bool> = params::ECN.or(true);
+const MEMORY: Param<ByteCount> =
+    Param::new("memory", "bytes that all flows hold together (Linux: 32 MiB)")
+        .or(ByteCount::new(32 << 20))
+        .within(ByteCount::new(MTU)..=ByteCount::new(BYTES_MAX));
+const FLOWS: Param<u64> =
+    Param::new("flows", "number of queues that flows are hashed to (section 5.2.4)")
+        .or(1024)
+        .within(1..=FLOWS_MAX);
 
 /// Parameters of [`FqCodel`].
 #[derive(Clone, Debug, PartialEq)]
@@ -83,12 +73,12 @@ pub struct FqCodelParams {
 impl FqCodelParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         Ok(Self {
-            limit: params::limit(spec)?,
-            memory: params::memory(spec)?,
-            flows: params::count(spec, "flows", 1..=FLOWS_MAX)? as u32,
-            quantum: params::quantum(spec)?,
-            codel: CodelParams::from_spec(spec)?,
-            seed: params::seed(spec)?,
+            limit: LIMIT.of(spec)?.0,
+            memory: MEMORY.of(spec)?,
+            flows: FLOWS.of(spec)? as u32,
+            quantum: QUANTUM.of(spec)?,
+            codel: CodelParams::from_spec(spec, &ECN)?,
+            seed: SEED.of(spec)?,
         })
     }
 }

@@ -25,7 +25,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
-use crate::spec::{Param, Spec, SpecError, Value};
+use crate::spec::{Parameter, Spec, SpecError, Value};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
 pub use classify::{Classifier, RULE};
@@ -189,7 +189,7 @@ pub struct Discipline {
     /// Papers, RFCs and kernel files.
     pub sources: &'static [&'static str],
     /// Parameters.
-    pub params: &'static [Param],
+    pub params: &'static [&'static dyn Parameter],
 }
 
 /// What a bundle is scheduled with where nothing else is written. One bulk flow alone waits no longer than
@@ -244,7 +244,7 @@ pub fn check_without_rate(spec: &Spec) -> Result<(), SpecError> {
     if spec.kind == "shaper" {
         return Ok(());
     }
-    if let Some(limit @ Limit::Time(_)) = spec.limit("limit")? {
+    if let Some(limit @ Limit::Time(_)) = spec.value("limit")? {
         let allowed =
             "packets or bytes, such as \"1200p\" or \"1800KB\": no constant rate, no limit in time";
         return Err(SpecError::new("limit", &alloc::format!("{limit}"), allowed));
@@ -263,8 +263,8 @@ pub fn check_without_rate(spec: &Spec) -> Result<(), SpecError> {
 /// where none is written.
 pub fn seeded(spec: &Spec, seed: u64) -> Spec {
     let mut spec = spec.clone();
-    let takes_seed =
-        discipline(&spec).is_ok_and(|entry| entry.params.iter().any(|param| param.name == "seed"));
+    let takes_seed = discipline(&spec)
+        .is_ok_and(|entry| entry.params.iter().any(|param| param.name() == "seed"));
     if takes_seed {
         let text = || Value::Text(alloc::format!("{seed}"));
         spec.params.entry(String::from("seed")).or_insert_with(text);
@@ -318,7 +318,7 @@ fn build_inner<P: Packet + Send + 'static>(
     spec: &Spec,
     levels: usize,
 ) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
-    let inner = params::given(spec, "inner", spec.nested("inner"))?;
+    let inner = given(spec, "inner", spec.nested("inner"))?;
     build_nested(&inner, levels - 1).map_err(|error| error.within("inner"))
 }
 
@@ -326,7 +326,7 @@ fn build_bands<P: Packet + Send + 'static>(
     spec: &Spec,
     levels: usize,
 ) -> Result<Vec<Box<dyn Qdisc<P> + Send>>, SpecError> {
-    let bands = params::given(spec, "bands", spec.nested_list("bands"))?;
+    let bands = given(spec, "bands", spec.nested_list("bands"))?;
     if !(1..=prio::BANDS_MAX).contains(&bands.len()) {
         let value = alloc::format!("{} bands", bands.len());
         return Err(SpecError::new("bands", &value, "1 to 16 bands"));
@@ -342,6 +342,11 @@ fn build_bands<P: Packet + Send + 'static>(
         band.map_err(|error| error.within(&alloc::format!("bands[{index}]")))
     };
     bands.iter().enumerate().map(build_band).collect()
+}
+
+/// Refuses a missing value.
+fn given<T>(spec: &Spec, name: &str, found: Result<Option<T>, SpecError>) -> Result<T, SpecError> {
+    found?.ok_or_else(|| SpecError::absent(name, &spec.kind))
 }
 
 fn contains_prio(spec: &Spec) -> bool {
@@ -372,7 +377,8 @@ mod tests {
         let spec = Spec::named("fifo").with("limit", Value::Integer(10));
         assert_eq!(
             refusal(&spec),
-            "limit = 10: allowed is a queue limit such as \"1200p\", \"1800KB\" or \"150ms\""
+            "limit = 10: allowed is 1p to 1000000p, 1514B to 1GB, or 1ms to 10s of the rate \
+             (at least 10 packets)"
         );
         let nested = Spec::named("fifo").with("limit", Value::Text("0p".into()));
         let spec = Spec::named("shaper")

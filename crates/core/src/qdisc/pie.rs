@@ -37,7 +37,7 @@ use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
 use crate::qdisc::limit::CurrentLimit;
-use crate::qdisc::params::{self, LIMIT_ALLOWED, MTU, RANDOM_SEED};
+use crate::qdisc::params::{ECN, Holding, MTU, RANDOM_SEED};
 use crate::qdisc::pool::Queued;
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
@@ -65,69 +65,56 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     summary: "one queue that drops or marks arrivals with a probability set by the delay",
     sources: &["RFC 8033", "Linux net/sched/sch_pie.c"],
     params: &[
-        Param {
-            name: "limit",
-            summary: "what the queue holds (Linux: 1000 packets)",
-            default: "1000p",
-            allowed: LIMIT_ALLOWED,
-        },
-        Param {
-            name: "target",
-            summary: "delay that is held (RFC 8033 section 4.2: QDELAY_REF)",
-            default: "15ms",
-            allowed: "a duration, 100us to 1s",
-        },
-        Param {
-            name: "tupdate",
-            summary: "time between changes of the probability (section 4.2: T_UPDATE)",
-            default: "15ms",
-            allowed: "a duration, 1ms to 1s",
-        },
-        Param {
-            name: "alpha",
-            summary: "gain on the distance from the target, in 1/16 Hz (tc-pie(8))",
-            default: "2",
-            allowed: "a whole number, 0 to 32",
-        },
-        Param {
-            name: "beta",
-            summary: "gain on the change of the delay, in 1/16 Hz (tc-pie(8))",
-            default: "20",
-            allowed: "a whole number, 0 to 32",
-        },
-        Param {
-            name: "burst",
-            summary: "how long a burst passes untouched (section 4.4: MAX_BURST)",
-            default: "150ms",
-            allowed: "a duration, 0s to 10s",
-        },
-        Param {
-            name: "ecn",
-            summary: "mark ECN-capable packets instead of dropping them",
-            default: "false",
-            allowed: "true or false",
-        },
-        Param {
-            name: "ecn_threshold",
-            summary: "probability above which they are dropped all the same (section 5.1)",
-            default: "0.1",
-            allowed: "a share from 0 to 1",
-        },
-        Param {
-            name: "derandomize",
-            summary: "keep drops from coming too close or too far apart (section 5.4; Linux does)",
-            default: "true",
-            allowed: "true or false",
-        },
-        Param {
-            name: "ns3_control",
-            summary: "update, bursts and safe arrivals as in ns-3",
-            default: "false",
-            allowed: "true or false",
-        },
-        RANDOM_SEED,
+        &LIMIT,
+        &TARGET,
+        &TUPDATE,
+        &ALPHA,
+        &BETA,
+        &BURST,
+        &ECN,
+        &ECN_THRESHOLD,
+        &DERANDOMIZE,
+        &NS3_CONTROL,
+        &RANDOM_SEED,
     ],
 };
+
+/// Largest gain in 1/16 Hz.
+const GAIN_MAX: u64 = 32;
+const LIMIT: Param<Holding> = Param::new("limit", "what the queue holds (Linux: 1000 packets)")
+    .or(Holding(Limit::Packets(1000)));
+const TARGET: Param<Duration> =
+    Param::new("target", "delay that is held (RFC 8033 section 4.2: QDELAY_REF)")
+        .or(Duration::from_millis(15))
+        .within(Duration::from_micros(100)..=Duration::from_secs(1));
+const TUPDATE: Param<Duration> =
+    Param::new("tupdate", "time between changes of the probability (section 4.2: T_UPDATE)")
+        .or(Duration::from_millis(15))
+        .within(Duration::from_millis(1)..=Duration::from_secs(1));
+const ALPHA: Param<u64> =
+    Param::new("alpha", "gain on the distance from the target, in 1/16 Hz (tc-pie(8))")
+        .or(2)
+        .within(0..=GAIN_MAX);
+const BETA: Param<u64> =
+    Param::new("beta", "gain on the change of the delay, in 1/16 Hz (tc-pie(8))")
+        .or(20)
+        .within(0..=GAIN_MAX);
+const BURST: Param<Duration> =
+    Param::new("burst", "how long a burst passes untouched (section 4.4: MAX_BURST)")
+        .or(Duration::from_millis(150))
+        .within(Duration::ZERO..=Duration::from_secs(10));
+const ECN_THRESHOLD: Param<Ratio> = Param::new(
+    "ecn_threshold",
+    "probability above which they are dropped all the same (section 5.1)",
+)
+.or(Ratio::new(0.1).unwrap());
+const DERANDOMIZE: Param<bool> = Param::new(
+    "derandomize",
+    "keep drops from coming too close or too far apart (section 5.4; Linux does)",
+)
+.or(true);
+const NS3_CONTROL: Param<bool> =
+    Param::switch("ns3_control", "update, bursts and safe arrivals as in ns-3");
 
 /// Parameters of [`Pie`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,20 +145,18 @@ pub struct PieParams {
 
 impl PieParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        let [second, ten_seconds] = [1, 10].map(Duration::from_secs);
-        let shortest = Duration::from_micros(100);
         Ok(Self {
-            limit: params::limit(spec)?,
-            target: params::duration(spec, "target", shortest..=second)?,
-            tupdate: params::duration(spec, "tupdate", Duration::from_millis(1)..=second)?,
-            alpha: params::count(spec, "alpha", 0..=32)? as u8,
-            beta: params::count(spec, "beta", 0..=32)? as u8,
-            burst: params::duration(spec, "burst", Duration::ZERO..=ten_seconds)?,
-            ecn: params::switch(spec, "ecn")?,
-            ecn_threshold: params::ratio(spec, "ecn_threshold")?,
-            derandomize: params::switch(spec, "derandomize")?,
-            ns3_control: params::switch(spec, "ns3_control")?,
-            seed: params::seed(spec)?,
+            limit: LIMIT.of(spec)?.0,
+            target: TARGET.of(spec)?,
+            tupdate: TUPDATE.of(spec)?,
+            alpha: ALPHA.of(spec)? as u8,
+            beta: BETA.of(spec)? as u8,
+            burst: BURST.of(spec)?,
+            ecn: ECN.of(spec)?,
+            ecn_threshold: ECN_THRESHOLD.of(spec)?,
+            derandomize: DERANDOMIZE.of(spec)?,
+            ns3_control: NS3_CONTROL.of(spec)?,
+            seed: RANDOM_SEED.of(spec)?,
         })
     }
 }

@@ -16,20 +16,14 @@
 //! never passes.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 
 use crate::packet::Packet;
-use crate::qdisc::params::{self, MTU};
-use crate::qdisc::shaper::{RATE_ALLOWED, credit_of, rate, rate_times};
+use crate::qdisc::params::{MTU, TIMES};
+use crate::qdisc::shaper::{BURST_BYTES_MAX, Burst, RATE, credit_of, rate_times};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Described, Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
-
-/// Largest burst in bytes, as the shaper's, and range of one in time: less than a millisecond is hardly a packet
-/// at most rates, and more than 10 s is no policer.
-const BURST_ALLOWED: &str = "a size, 1514B to 100MB, or 1ms to 10s of the rate (at least 1514B)";
-const BURST_BYTES_MAX: ByteCount = ByteCount::new(100_000_000);
-const BURST_TIME_MIN: Duration = Duration::from_millis(1);
-const BURST_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
@@ -37,39 +31,46 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     summary: "token bucket that drops what comes faster than a rate; holds nothing back",
     sources: &["RFC 2697", "Linux net/sched/act_police.c"],
     params: &[
-        Param {
-            name: "rate",
-            summary: "rate of layer-2 frames without FCS",
-            default: "",
-            allowed: RATE_ALLOWED,
-        },
-        Param {
-            name: "burst",
-            // A TCP connection fills a policed rate only if its bursts of a round trip pass.
-            summary: "what may come at once after a pause; the default is a long round trip",
-            default: "100ms",
-            allowed: BURST_ALLOWED,
-        },
-        Param {
+        &RATE,
+        &BURST,
+        &Described {
             name: "inner",
             summary: "the discipline in which waits what the link cannot send at once",
-            default: "fifo",
+            default: Some("fifo"),
             allowed: "a qdisc such as { kind = \"sfq\" }",
         },
     ],
 };
 
+/// A TCP connection fills a policed rate only if its bursts of a round trip pass.
+const BURST: Param<Pause> =
+    Param::new("burst", "what may come at once after a pause; the default is a long round trip")
+        .or(Pause(Burst::Time(Duration::from_millis(100))));
+
+/// What may come at once. In bytes at most as the shaper's; less than a millisecond is hardly a packet at
+/// most rates, and more than 10 s is no policer.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Pause(Burst);
+
+impl Quantity for Pause {
+    const WHAT: &'static str = "a size, 1514B to 100MB, or 1ms to 10s of the rate (at least 1514B)";
+    fn read(text: &str) -> Option<Self> {
+        let sizes = ByteCount::new(MTU)..=BURST_BYTES_MAX;
+        let time = Duration::read(text).filter(|time| TIMES.contains(time)).map(Burst::Time);
+        let bytes = || ByteCount::read(text).filter(|bytes| sizes.contains(bytes));
+        time.or_else(|| bytes().map(Burst::Bytes)).map(Self)
+    }
+    fn written(&self) -> String {
+        self.0.written()
+    }
+}
+
 /// The largest number of tokens, in bytes.
 fn burst(spec: &Spec, rate: Rate) -> Result<ByteCount, SpecError> {
-    let refused = || params::refused(spec, "burst", BURST_ALLOWED);
-    let least = ByteCount::new(MTU);
-    match (spec.duration("burst"), spec.bytes("burst")) {
-        (Ok(Some(time)), _) if (BURST_TIME_MIN..=BURST_TIME_MAX).contains(&time) => {
-            Ok(rate.bytes_in(time).max(least))
-        }
-        (_, Ok(Some(bytes))) if (least..=BURST_BYTES_MAX).contains(&bytes) => Ok(bytes),
-        _ => Err(refused()),
-    }
+    Ok(match BURST.of(spec)?.0 {
+        Burst::Time(time) => rate.bytes_in(time).max(ByteCount::new(MTU)),
+        Burst::Bytes(bytes) => bytes,
+    })
 }
 
 /// Drops what comes faster than a rate, before an inner discipline.
@@ -88,7 +89,7 @@ impl<P: Packet> Policer<P> {
         spec: &Spec,
         inner: Box<dyn Qdisc<P> + Send>,
     ) -> Result<Self, SpecError> {
-        let rate = rate(spec)?;
+        let rate = RATE.of(spec)?;
         Ok(Self::new(inner, rate, burst(spec, rate)?))
     }
 }
@@ -217,7 +218,7 @@ mod tests {
         }
         for text in ["999us", "11s", "1513B", "101MB"] {
             let refused = qdisc::build::<TestPacket>(&spec(text)).err().expect("refused");
-            assert_eq!((refused.key.as_str(), refused.allowed.as_str()), ("burst", BURST_ALLOWED));
+            assert_eq!((refused.key.as_str(), refused.allowed.as_str()), ("burst", Pause::WHAT));
         }
     }
 

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use crate::packet::Packet;
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
-use crate::spec::Param;
+use crate::spec::Described;
 use crate::units::{Rate, Timestamp};
 
 /// TCQ_PRIO_BANDS of Linux.
@@ -27,16 +27,16 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     summary: "strict priority over bands, any discipline in each",
     sources: &["Linux net/sched/sch_prio.c"],
     params: &[
-        Param {
+        &Described {
             name: "bands",
             summary: "the disciplines, first served first",
-            default: "",
+            default: None,
             allowed: "a list of 1 to 16 qdiscs such as [{ kind = \"sfq\" }, { kind = \"fifo\" }]",
         },
-        Param {
+        &Described {
             name: "classes",
             summary: "rules that give packets a class; the first match wins, no match: last band",
-            default: "",
+            default: None,
             allowed: "a list of rules such as [{ dscp = 46, class = 0 }]",
         },
     ],

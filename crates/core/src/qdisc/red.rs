@@ -31,13 +31,14 @@
 //! Ranges: the average is a multiple of 2^-32 of its unit, exact within 0.001 at a weight of 1e-6.
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
 
 use crate::packet::Packet;
 use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
-use crate::qdisc::params::{self, LIMIT_ALLOWED, RANDOM_SEED, THRESHOLD_ALLOWED};
+use crate::qdisc::params::{ECN, Holding, RANDOM_SEED, Threshold};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 
 /// 1 in fixed point.
@@ -45,10 +46,7 @@ const ONE: u64 = 1 << FRACTION_BITS;
 const FRACTION_BITS: u32 = 32;
 /// Packets that an idle link could have sent are of this length (tc-red(8): `avpkt`).
 const MEAN_PACKET: ByteCount = ByteCount::new(1000);
-const SHARE_ALLOWED: &str = "a share from 0.000001 to 1";
-const SHARE_MIN: f64 = 1e-6;
-const MAX_TH_ALLOWED: &str = "as many packets as min_th or more, or bytes if min_th is bytes";
-const BANDWIDTH_ALLOWED: &str = "a rate, 1kbit/s to 1Tbit/s";
+const SHARE_MIN: Ratio = Ratio::new(1e-6).unwrap();
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
@@ -60,63 +58,60 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         "RFC 8257",
     ],
     params: &[
-        Param {
-            name: "limit",
-            summary: "what the queue holds",
-            default: "1000p",
-            allowed: LIMIT_ALLOWED,
-        },
-        Param {
-            name: "min_th",
-            summary: "average below which nothing is given up (section 6: 5 packets)",
-            default: "5p",
-            allowed: THRESHOLD_ALLOWED,
-        },
-        Param {
-            name: "max_th",
-            summary: "average from which all is given up; more than 2 min_th, or min_th for a step",
-            default: "15p",
-            allowed: MAX_TH_ALLOWED,
-        },
-        Param {
-            name: "max_p",
-            summary: "probability at max_th (section 6: 1/50)",
-            default: "0.02",
-            allowed: SHARE_ALLOWED,
-        },
-        Param {
-            name: "weight",
-            summary: "weight of the queue in its average (section 6: 0.002; 1: no average)",
-            default: "0.002",
-            allowed: SHARE_ALLOWED,
-        },
-        Param {
-            name: "gentle",
-            summary: "from max_th to 2 max_th the probability rises to 1",
-            default: "false",
-            allowed: "true or false",
-        },
-        Param {
-            name: "bandwidth",
-            summary: "rate at which the average falls on an idle link (tc-red(8): 10 Mbit/s)",
-            default: "10Mbit/s",
-            allowed: BANDWIDTH_ALLOWED,
-        },
-        Param {
-            name: "ecn",
-            summary: "mark ECN-capable packets instead of dropping them",
-            default: "false",
-            allowed: "true or false",
-        },
-        Param {
-            name: "harddrop",
-            summary: "drop them all the same where all is given up",
-            default: "false",
-            allowed: "true or false",
-        },
-        RANDOM_SEED,
+        &LIMIT,
+        &MIN_TH,
+        &MAX_TH,
+        &MAX_P,
+        &WEIGHT,
+        &GENTLE,
+        &BANDWIDTH,
+        &ECN,
+        &HARDDROP,
+        &RANDOM_SEED,
     ],
 };
+
+const LIMIT: Param<Holding> =
+    Param::new("limit", "what the queue holds").or(Holding(Limit::Packets(1000)));
+const MIN_TH: Param<Threshold> =
+    Param::new("min_th", "average below which nothing is given up (section 6: 5 packets)")
+        .or(Threshold(Limit::Packets(5)));
+const MAX_TH: Param<Above> = Param::new(
+    "max_th",
+    "average from which all is given up; more than 2 min_th, or min_th for a step",
+)
+.or(Above(Limit::Packets(15)));
+const MAX_P: Param<Ratio> = Param::new("max_p", "probability at max_th (section 6: 1/50)")
+    .or(Ratio::new(0.02).unwrap())
+    .within(SHARE_MIN..=Ratio::ONE);
+const WEIGHT: Param<Ratio> =
+    Param::new("weight", "weight of the queue in its average (section 6: 0.002; 1: no average)")
+        .or(Ratio::new(0.002).unwrap())
+        .within(SHARE_MIN..=Ratio::ONE);
+const GENTLE: Param<bool> =
+    Param::switch("gentle", "from max_th to 2 max_th the probability rises to 1");
+const BANDWIDTH: Param<Rate> = Param::new(
+    "bandwidth",
+    "rate at which the average falls on an idle link (tc-red(8): 10 Mbit/s)",
+)
+.or(Rate::from_mbit_per_sec(10))
+.within(Rate::from_bits_per_sec(1000)..=Rate::from_mbit_per_sec(1_000_000));
+const HARDDROP: Param<bool> =
+    Param::switch("harddrop", "drop them all the same where all is given up");
+
+/// A threshold above another.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Above(Limit);
+
+impl Quantity for Above {
+    const WHAT: &'static str = "as many packets as min_th or more, or bytes if min_th is bytes";
+    fn read(text: &str) -> Option<Self> {
+        Threshold::read(text).map(|threshold| Self(threshold.0))
+    }
+    fn written(&self) -> String {
+        self.0.written()
+    }
+}
 
 /// Parameters of [`Red`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,43 +140,27 @@ pub struct RedParams {
 
 impl RedParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        let min_th = params::threshold(spec, "min_th")?;
-        let max_th = params::threshold(spec, "max_th")?;
-        let is_ordered = match (min_th, max_th) {
-            (Limit::Packets(min), Limit::Packets(max)) => min <= max,
-            (Limit::Bytes(min), Limit::Bytes(max)) => min <= max,
-            _ => false,
-        };
+        // A limit of any queue, before what it has to be beside min_th.
+        spec.value::<Threshold>(MAX_TH.name)?;
+        let (min_th, max_th) = (MIN_TH.of(spec)?.0, MAX_TH.of(spec)?.0);
+        // False of packets and bytes, too.
+        let is_ordered = min_th <= max_th;
         if !is_ordered {
-            return Err(params::refused(spec, "max_th", MAX_TH_ALLOWED));
+            return Err(MAX_TH.refused(spec));
         }
         Ok(Self {
-            limit: params::limit(spec)?,
+            limit: LIMIT.of(spec)?.0,
             min_th,
             max_th,
-            max_p: share(spec, "max_p")?,
-            weight: share(spec, "weight")?,
-            gentle: params::switch(spec, "gentle")?,
-            bandwidth: bandwidth(spec)?,
-            ecn: params::switch(spec, "ecn")?,
-            harddrop: params::switch(spec, "harddrop")?,
-            seed: params::seed(spec)?,
+            max_p: MAX_P.of(spec)?,
+            weight: WEIGHT.of(spec)?,
+            gentle: GENTLE.of(spec)?,
+            bandwidth: BANDWIDTH.of(spec)?,
+            ecn: ECN.of(spec)?,
+            harddrop: HARDDROP.of(spec)?,
+            seed: RANDOM_SEED.of(spec)?,
         })
     }
-}
-
-fn share(spec: &Spec, name: &str) -> Result<Ratio, SpecError> {
-    let share = params::ratio(spec, name)?;
-    let is_allowed = share.as_f64() >= SHARE_MIN;
-    if is_allowed { Ok(share) } else { Err(params::refused(spec, name, SHARE_ALLOWED)) }
-}
-
-fn bandwidth(spec: &Spec) -> Result<Rate, SpecError> {
-    let bandwidth = params::given(spec, "bandwidth", spec.rate("bandwidth"))?;
-    let range = Rate::from_bits_per_sec(1000)..=Rate::from_mbit_per_sec(1_000_000);
-    let is_allowed = range.contains(&bandwidth);
-    let refused = || params::refused(spec, "bandwidth", BANDWIDTH_ALLOWED);
-    if is_allowed { Ok(bandwidth) } else { Err(refused()) }
 }
 
 /// The average and what follows from it. Lengths and shares are multiples of 1 / [`ONE`].

@@ -24,6 +24,7 @@
 //!   Linux' 127 packets of one flow would be a limit of its own in a buffer meant to be shared;
 //! - a queue emptied by drops keeps its place in the round until its turn.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use rand_core::{Rng, SeedableRng};
@@ -31,56 +32,54 @@ use rand_xoshiro::SplitMix64;
 
 use crate::packet::Packet;
 use crate::qdisc::buffer::{Buffer, DropFrom};
-use crate::qdisc::params::{self, FLOWS_MAX, LIMIT_ALLOWED, QUANTUM_PARAM, SEED};
+use crate::qdisc::params::{FLOWS_MAX, Holding, QUANTUM, SEED};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, flow_index};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
-
-/// Shorter, and hashing the queue again becomes a load; an hour is as good as off.
-const PERTURB_MIN: Duration = Duration::from_millis(100);
-const PERTURB_MAX: Duration = Duration::from_secs(3600);
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "sfq",
     summary: "stochastic fairness queueing: hashed flows in turn, drops from the longest",
     sources: &["McKenney, INFOCOM 1990", "Linux net/sched/sch_sfq.c"],
-    params: &[
-        Param {
-            name: "limit",
-            summary: "what all flows hold together; the default is 3 BDP of 96 Mbit/s x 50 ms",
-            default: "1200p",
-            allowed: LIMIT_ALLOWED,
-        },
-        Param {
-            name: "divisor",
-            summary: "number of queues that flows are hashed to (Linux: 1024)",
-            default: "1024",
-            allowed: "a whole number, 1 to 65536",
-        },
-        Param {
-            name: "depth",
-            summary: "packets that one queue may hold; by default as many as the limit",
-            default: "",
-            allowed: "a whole number, 1 to 1000000",
-        },
-        QUANTUM_PARAM,
-        Param {
-            name: "perturb",
-            summary: "time between new hash keys, \"0s\": never (tc-sfq(8) recommends 10 s)",
-            default: "10s",
-            allowed: "a duration, 100ms to 3600s, or 0s",
-        },
-        Param {
-            name: "headdrop",
-            summary: "the longest queue gives up its oldest packet instead of its newest",
-            default: "false",
-            allowed: "true or false",
-        },
-        SEED,
-    ],
+    params: &[&LIMIT, &DIVISOR, &DEPTH, &QUANTUM, &PERTURB, &HEADDROP, &SEED],
 };
+
+const LIMIT: Param<Holding> =
+    Param::new("limit", "what all flows hold together; the default is 3 BDP of 96 Mbit/s x 50 ms")
+        .or(Holding(Limit::Packets(1200)));
+const DIVISOR: Param<u64> =
+    Param::new("divisor", "number of queues that flows are hashed to (Linux: 1024)")
+        .or(1024)
+        .within(1..=FLOWS_MAX);
+const DEPTH: Param<u64> =
+    Param::new("depth", "packets that one queue may hold; by default as many as the limit")
+        .within(1..=1_000_000);
+const PERTURB: Param<Perturb> =
+    Param::new("perturb", "time between new hash keys, \"0s\": never (tc-sfq(8) recommends 10 s)")
+        .or(Perturb(Some(Duration::from_secs(10))));
+const HEADDROP: Param<bool> =
+    Param::switch("headdrop", "the longest queue gives up its oldest packet instead of its newest");
+
+/// Time between new hash keys, if there are to be any.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Perturb(Option<Duration>);
+
+impl Quantity for Perturb {
+    // Shorter, and hashing the queue again becomes a load; an hour is as good as off.
+    const WHAT: &'static str = "a duration, 100ms to 3600s, or 0s";
+    fn read(text: &str) -> Option<Self> {
+        let sensible = Duration::from_millis(100)..=Duration::from_secs(3600);
+        match Duration::read(text)? {
+            Duration::ZERO => Some(Self(None)),
+            time => sensible.contains(&time).then_some(Self(Some(time))),
+        }
+    }
+    fn written(&self) -> String {
+        self.0.unwrap_or_default().written()
+    }
+}
 
 /// Parameters of [`Sfq`].
 #[derive(Clone, Debug, PartialEq)]
@@ -103,22 +102,14 @@ pub struct SfqParams {
 
 impl SfqParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        let depth = match spec.count("depth")? {
-            Some(_) => Some(params::count(spec, "depth", 1..=1_000_000)?),
-            None => None,
-        };
-        let perturb = match spec.duration("perturb")? {
-            Some(Duration::ZERO) => None,
-            _ => Some(params::duration(spec, "perturb", PERTURB_MIN..=PERTURB_MAX)?),
-        };
         Ok(Self {
-            limit: params::limit(spec)?,
-            divisor: params::count(spec, "divisor", 1..=FLOWS_MAX)? as u32,
-            depth,
-            quantum: params::quantum(spec)?,
-            perturb,
-            headdrop: params::switch(spec, "headdrop")?,
-            seed: params::seed(spec)?,
+            limit: LIMIT.of(spec)?.0,
+            divisor: DIVISOR.of(spec)? as u32,
+            depth: DEPTH.given(spec)?,
+            quantum: QUANTUM.of(spec)?,
+            perturb: PERTURB.of(spec)?.0,
+            headdrop: HEADDROP.of(spec)?,
+            seed: SEED.of(spec)?,
         })
     }
 }

@@ -35,11 +35,12 @@
 //! credit 0.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 
 use crate::packet::Packet;
-use crate::qdisc::params::{self, MTU};
+use crate::qdisc::params::MTU;
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Described, Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// How fast the mean rate, by which limits in time go, follows the rate. Loops of bundles swing in 4 ms
@@ -49,14 +50,9 @@ const MEMORY: Duration = Duration::from_millis(200);
 const STEP: Duration = Duration::from_millis(1);
 /// Credit in units of bits x ns/s for a byte.
 const CREDIT_PER_BYTE: i128 = 8 * 1_000_000_000;
-/// A rate that takes a day for one packet is a mistake, and so is one that no device has.
-pub(super) const RATE_ALLOWED: &str = "a rate, 1kbit/s to 1Tbit/s";
-const RATE_MIN: Rate = Rate::from_bits_per_sec(1_000);
-const RATE_MAX: Rate = Rate::from_mbit_per_sec(1_000_000);
 /// Largest burst in time or bytes.
-const BURST_ALLOWED: &str = "a duration, 0s to 1s, or a size, 0B to 100MB";
 const BURST_TIME_MAX: Duration = Duration::from_secs(1);
-const BURST_BYTES_MAX: ByteCount = ByteCount::new(100_000_000);
+pub(super) const BURST_BYTES_MAX: ByteCount = ByteCount::new(100_000_000);
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
@@ -64,42 +60,53 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     summary: "token bucket that paces another discipline to a rate",
     sources: &["Linux net/sched/sch_tbf.c, from which it departs at rate changes"],
     params: &[
-        Param {
-            name: "rate",
-            summary: "rate of layer-2 frames without FCS",
-            default: "",
-            allowed: RATE_ALLOWED,
-        },
-        Param {
-            name: "bucket",
-            summary: "bytes that may leave in a row after an idle time, at least one packet",
-            default: "3028B",
-            allowed: "a size, 1514B to 100MB",
-        },
-        Param {
-            name: "burst",
-            // The scheduler's slice on Linux is 2.8 to 4 ms: waiting out one other thread must
-            // cost nothing; and it stays below the round-trip times that bundles are shaped for.
-            summary: "how much may be caught up after the host came late",
-            default: "5ms",
-            allowed: BURST_ALLOWED,
-        },
-        Param {
+        &RATE,
+        &BUCKET,
+        &BURST,
+        &Described {
             name: "inner",
             summary: "the discipline that is shaped",
-            default: "fifo",
+            default: Some("fifo"),
             allowed: "a qdisc such as { kind = \"sfq\" }",
         },
     ],
 };
 
+/// A rate that takes a day for one packet is a mistake, and so is one that no device has.
+pub(super) const RATE: Param<Rate> = Param::new("rate", "rate of layer-2 frames without FCS")
+    .within(Rate::from_bits_per_sec(1_000)..=Rate::from_mbit_per_sec(1_000_000));
+const BUCKET: Param<ByteCount> =
+    Param::new("bucket", "bytes that may leave in a row after an idle time, at least one packet")
+        .or(ByteCount::new(2 * MTU))
+        .within(ByteCount::new(MTU)..=BURST_BYTES_MAX);
+/// The scheduler's slice on Linux is 2.8 to 4 ms: waiting out one other thread must cost nothing; and the
+/// burst stays below the round-trip times that bundles are shaped for.
+const BURST: Param<Burst> =
+    Param::new("burst", "how much may be caught up after the host came late")
+        .or(Burst::Time(Duration::from_millis(5)));
+
 /// How much may be caught up after the host came late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Burst {
     /// What the rate sends in this time.
     Time(Duration),
     /// This many bytes at any rate.
     Bytes(ByteCount),
+}
+
+impl Quantity for Burst {
+    const WHAT: &'static str = "a duration, 0s to 1s, or a size, 0B to 100MB";
+    fn read(text: &str) -> Option<Self> {
+        let time = Duration::read(text).filter(|time| *time <= BURST_TIME_MAX).map(Self::Time);
+        let bytes = || ByteCount::read(text).filter(|bytes| *bytes <= BURST_BYTES_MAX);
+        time.or_else(|| bytes().map(Self::Bytes))
+    }
+    fn written(&self) -> String {
+        match self {
+            Self::Time(time) => time.written(),
+            Self::Bytes(bytes) => bytes.written(),
+        }
+    }
 }
 
 /// Parameters of [`Shaper`]; the default is that of the registry.
@@ -113,18 +120,13 @@ pub struct ShaperParams {
 
 impl Default for ShaperParams {
     fn default() -> Self {
-        Self { bucket: ByteCount::new(2 * MTU), burst: Burst::Time(Duration::from_millis(5)) }
+        Self::from_spec(&Spec::named(DISCIPLINE.name)).expect("both have defaults")
     }
 }
 
 impl ShaperParams {
     pub(crate) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        let bucket = params::given(spec, "bucket", spec.bytes("bucket"))?;
-        if !(MTU..=BURST_BYTES_MAX.as_u64()).contains(&bucket.as_u64()) {
-            let allowed = "a size, 1514B to 100MB";
-            return Err(params::refused(spec, "bucket", allowed));
-        }
-        Ok(Self { bucket, burst: burst(spec)? })
+        Ok(Self { bucket: BUCKET.of(spec)?, burst: BURST.of(spec)? })
     }
 
     /// Largest credit while packets wait: what the host may catch up.
@@ -139,28 +141,6 @@ impl ShaperParams {
     /// Largest credit while nothing waits: the bucket less the packet that credit 0 lets through.
     fn idle_cap(&self) -> i128 {
         credit_of(self.bucket.saturating_sub(ByteCount::new(MTU)))
-    }
-}
-
-fn burst(spec: &Spec) -> Result<Burst, SpecError> {
-    let burst = match (spec.duration("burst"), spec.bytes("burst")) {
-        (Ok(Some(time)), _) => Burst::Time(time),
-        (_, Ok(Some(bytes))) => Burst::Bytes(bytes),
-        (found, _) => return params::given(spec, "burst", found).map(Burst::Time),
-    };
-    let is_allowed = match burst {
-        Burst::Time(time) => time <= BURST_TIME_MAX,
-        Burst::Bytes(bytes) => bytes <= BURST_BYTES_MAX,
-    };
-    if is_allowed { Ok(burst) } else { Err(params::refused(spec, "burst", BURST_ALLOWED)) }
-}
-
-pub(super) fn rate(spec: &Spec) -> Result<Rate, SpecError> {
-    let rate = params::given(spec, "rate", spec.rate("rate"))?;
-    if (RATE_MIN..=RATE_MAX).contains(&rate) {
-        Ok(rate)
-    } else {
-        Err(params::refused(spec, "rate", RATE_ALLOWED))
     }
 }
 
@@ -199,7 +179,7 @@ impl<P: Packet> Shaper<P> {
         inner: Box<dyn Qdisc<P> + Send>,
     ) -> Result<Self, SpecError> {
         let mut shaper = Self::new(inner, ShaperParams::from_spec(spec)?);
-        shaper.set_rate(Timestamp::ZERO, Some(rate(spec)?));
+        shaper.set_rate(Timestamp::ZERO, Some(RATE.of(spec)?));
         Ok(shaper)
     }
 }

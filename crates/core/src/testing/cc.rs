@@ -51,9 +51,12 @@ impl Model {
 
     /// The algorithm with every switch turned that is off by default, started.
     pub fn switched(algorithm: &'static Algorithm) -> Self {
-        let switches = algorithm.params.iter().filter(|param| param.default == "false");
+        let switches = algorithm
+            .params
+            .iter()
+            .filter(|param| param.written_default().as_deref() == Some("false"));
         let spec = switches.fold(Spec::named(algorithm.name), |spec, switch| {
-            spec.with(switch.name, Value::Bool(true))
+            spec.with(switch.name(), Value::Bool(true))
         });
         Self::with(algorithm, &spec)
     }

@@ -323,7 +323,8 @@ mod tests {
 
     #[test]
     fn laws_for_aggregates_are_told_that_this_is_one_flow() {
-        let flow = |text: &str| text.parse::<Choice>().unwrap().spec().switch("flow").unwrap();
+        let flow =
+            |text: &str| text.parse::<Choice>().unwrap().spec().value::<bool>("flow").unwrap();
         assert_eq!(flow("copa"), Some(true));
         assert_eq!(flow("copa(flow=false)"), Some(false));
         assert_eq!(flow("cubic"), None);

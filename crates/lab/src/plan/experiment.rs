@@ -179,7 +179,7 @@ impl Link {
     /// How long the link takes to send a full queue of full frames; `None` without a rate or limit.
     pub fn buffer_time(&self) -> Option<Duration> {
         let time_of = |bytes: ByteCount| bytes.time_at(self.nominal_rate?);
-        match self.qdisc.limit("limit").ok()?? {
+        match self.qdisc.value::<Limit>("limit").ok()?? {
             Limit::Packets(packets) => time_of(FULL_FRAME * packets),
             Limit::Bytes(bytes) => time_of(bytes),
             Limit::Time(time) => Some(time.max(time_of(FULL_FRAME * FLOOR_PACKETS)?)),

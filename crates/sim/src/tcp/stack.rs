@@ -35,7 +35,7 @@
 
 use forebay_core::cc::{Field, Registry};
 use forebay_core::qdisc;
-use forebay_core::spec::{Param, Spec, Value};
+use forebay_core::spec::{Parameter, Spec, Value};
 
 use super::ecn::EcnMode;
 
@@ -298,13 +298,13 @@ impl Stack {
         self.departed(spec, known.map_or(&[][..], |discipline| discipline.params))
     }
 
-    fn departed(&self, spec: &Spec, params: &[Param]) -> Spec {
+    fn departed(&self, spec: &Spec, params: &[&dyn Parameter]) -> Spec {
         let is_departure =
             |name: &str| self.departures.is_some_and(|prefix| name.starts_with(prefix));
         let departures = params
             .iter()
-            .filter(|param| is_departure(param.name))
-            .map(|param| (param.name, Value::Bool(true)));
+            .filter(|param| is_departure(param.name()))
+            .map(|param| (param.name(), Value::Bool(true)));
         let defaults = self.defaults.iter().filter(|(kind, ..)| *kind == spec.kind);
         let defaults = defaults.map(|(_, param, value)| (*param, Value::Text((*value).into())));
         defaults
@@ -318,7 +318,7 @@ impl Stack {
     pub(crate) fn for_algorithm(self, registry: &Registry, cc: &Spec) -> Self {
         let known = registry.named(&cc.kind);
         let running = self.algorithm(registry, cc);
-        let has = |param| matches!(running.switch(param), Ok(Some(true)));
+        let has = |param| matches!(running.value(param), Ok(Some(true)));
         let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
         Self {
             ecn: if known.is_some() && needs(Field::EcnCe) { EcnMode::Accurate } else { self.ecn },

@@ -47,6 +47,7 @@ mod tests;
 mod window;
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec;
 
 use self::filter::RoundMax;
@@ -55,8 +56,8 @@ use super::{
     Algorithm, CongestionControl, CongestionEvent, Field, Law, Measurement, SendLimits, State,
 };
 use crate::random::{Stream, Streams};
-use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Duration, Rate, Timestamp};
+use crate::spec::{Param, Quantity, Spec, SpecError};
+use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
@@ -67,43 +68,29 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Cardwell et al.: BBR: Congestion-based congestion control, ACM Queue 14(5), 2016",
         "linux/net/ipv4/tcp_bbr.c",
     ],
-    params: &[
-        Param {
-            name: "pacing_margin",
-            summary: "share by which pacing stays below the gain times the bottleneck rate",
-            default: "1%",
-            allowed: "a share, 0 to 50%",
-        },
-        Param {
-            name: "ns3_quantum",
-            summary: "send quantum of one segment whatever the rate, as in ns-3",
-            default: "false",
-            allowed: "true or false",
-        },
-        Param {
-            name: "ns3_extra_acked",
-            summary: "two segments more in the window for aggregated ACKs, as in ns-3",
-            default: "false",
-            allowed: "true or false",
-        },
-        Param {
-            name: "ns3_recovery",
-            summary: "the window in a recovery and after it, as in ns-3",
-            default: "false",
-            allowed: "true or false",
-        },
-        Param {
-            name: "ns3_probe_rtt",
-            summary: "take rates of probe_rtt for the path's, as in ns-3",
-            default: "false",
-            allowed: "true or false",
-        },
-    ],
+    params: &[&PACING_MARGIN, &NS3_QUANTUM, &NS3_EXTRA_ACKED, &NS3_RECOVERY, &NS3_PROBE_RTT],
     needs: &[Field::Rtt, Field::DeliveryRate, Field::InFlight],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
     build: &build,
 };
+
+const PACING_MARGIN: Param<Margin> = Param::new(
+    "pacing_margin",
+    "share by which pacing stays below the gain times the bottleneck rate",
+)
+.or(Margin(0.01))
+.within(Margin(0.0)..=Margin(0.5));
+const NS3_QUANTUM: Param<bool> =
+    Param::switch("ns3_quantum", "send quantum of one segment whatever the rate, as in ns-3");
+const NS3_EXTRA_ACKED: Param<bool> = Param::switch(
+    "ns3_extra_acked",
+    "two segments more in the window for aggregated ACKs, as in ns-3",
+);
+const NS3_RECOVERY: Param<bool> =
+    Param::switch("ns3_recovery", "the window in a recovery and after it, as in ns-3");
+const NS3_PROBE_RTT: Param<bool> =
+    Param::switch("ns3_probe_rtt", "take rates of probe_rtt for the path's, as in ns-3");
 
 /// Gains are multiples of 1/256.
 const UNIT: u64 = 256;
@@ -121,24 +108,31 @@ const BANDWIDTH_ROUNDS: u64 = 10;
 const FULL_ROUNDS: u32 = 3;
 /// Denominator of the pacing margin.
 const MARGIN_UNIT: u64 = 1024;
-/// Largest pacing margin.
-const MARGIN_MAX: f64 = 0.5;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let spec = spec.with_defaults(ALGORITHM.params);
-    let margin = spec.ratio("pacing_margin")?.unwrap_or_default().as_f64();
-    if margin > MARGIN_MAX {
-        let shown = alloc::format!("{}%", 100.0 * margin);
-        return Err(SpecError::new("pacing_margin", &shown, ALGORITHM.params[0].allowed));
-    }
+    let Margin(margin) = PACING_MARGIN.of(spec)?;
     Ok(Box::new(Bbr::new(Config {
         paced: MARGIN_UNIT - (margin * MARGIN_UNIT as f64) as u64,
-        ns3_quantum: spec.switch("ns3_quantum")?.unwrap_or(false),
-        ns3_extra_acked: spec.switch("ns3_extra_acked")?.unwrap_or(false),
-        ns3_recovery: spec.switch("ns3_recovery")?.unwrap_or(false),
-        ns3_probe_rtt: spec.switch("ns3_probe_rtt")?.unwrap_or(false),
+        ns3_quantum: NS3_QUANTUM.of(spec)?,
+        ns3_extra_acked: NS3_EXTRA_ACKED.of(spec)?,
+        ns3_recovery: NS3_RECOVERY.of(spec)?,
+        ns3_probe_rtt: NS3_PROBE_RTT.of(spec)?,
     })))
+}
+
+/// A share that is written in percent.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Margin(f64);
+
+impl Quantity for Margin {
+    const WHAT: &'static str = "a share";
+    fn read(text: &str) -> Option<Self> {
+        Ratio::read(text).map(|share| Self(share.as_f64()))
+    }
+    fn written(&self) -> String {
+        if self.0 == 0.0 { "0".into() } else { alloc::format!("{}%", 100.0 * self.0) }
+    }
 }
 
 /// Parameters.

@@ -50,22 +50,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
     summary: "a cubic function of the time since the last loss",
     sources: &["RFC 9438", "RFC 9406"],
     params: &[
-        Kind::PARAM,
-        Param {
-            name: "fast_convergence",
-            summary: "aim lower after a loss below the last, to make room for others",
-            default: "true",
-            allowed: "true or false",
-        },
-        Param {
-            name: "reno_friendly",
-            summary: "at least the window that Reno would have",
-            default: "true",
-            allowed: "true or false",
-        },
-        Ns3::GROWTH,
-        Kind::NS3_PARAM,
-        LINUX_GROWTH,
+        &Kind::PARAM,
+        &FAST_CONVERGENCE,
+        &RENO_FRIENDLY,
+        &Ns3::GROWTH,
+        &Kind::NS3_PARAM,
+        &LINUX_GROWTH,
     ],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
@@ -73,12 +63,17 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &build,
 };
 
-const LINUX_GROWTH: Param = Param {
-    name: "linux_growth",
-    summary: "count segments as Linux does, reno_friendly in any case; ns3_growth takes precedence",
-    default: "false",
-    allowed: "true or false",
-};
+const FAST_CONVERGENCE: Param<bool> = Param::new(
+    "fast_convergence",
+    "aim lower after a loss below the last, to make room for others",
+)
+.or(true);
+const RENO_FRIENDLY: Param<bool> =
+    Param::new("reno_friendly", "at least the window that Reno would have").or(true);
+const LINUX_GROWTH: Param<bool> = Param::switch(
+    "linux_growth",
+    "count segments as Linux does, reno_friendly in any case; ns3_growth takes precedence",
+);
 
 /// Ticks of the cubic function in a second.
 const TICKS_PER_SEC: u64 = 1 << 10;
@@ -93,11 +88,11 @@ const NS3_EARLY_COUNT: u64 = 20;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     spec.check_names(ALGORITHM.params)?;
-    let growth = spec.switch(Ns3::GROWTH.name)?.unwrap_or(false);
-    let linux = spec.switch(LINUX_GROWTH.name)?.unwrap_or(false);
+    let growth = Ns3::GROWTH.of(spec)?;
+    let linux = LINUX_GROWTH.of(spec)?;
     let law = Cubic {
-        fast_convergence: spec.switch("fast_convergence")?.unwrap_or(true),
-        reno_friendly: spec.switch("reno_friendly")?.unwrap_or(!growth),
+        fast_convergence: FAST_CONVERGENCE.of(spec)?,
+        reno_friendly: RENO_FRIENDLY.given(spec)?.unwrap_or(!growth),
         hystart: HyStart::new(Kind::read(spec)?),
         linux: (linux && !growth).then(Linux::default),
         ..Cubic::default()

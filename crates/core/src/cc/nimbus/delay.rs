@@ -8,19 +8,15 @@
 //! each 100 ms, so that the queue that others have left is not drained at once. v doubles with each round
 //! trip in one direction, up to 32, and is 1 after a change of it.
 
-use alloc::string::ToString;
+use alloc::string::String;
 
 use super::Seen;
 use super::detector::cross_traffic;
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Param, Quantity};
 
 /// Which law.
-pub(super) const DELAY: Param = Param {
-    name: "delay",
-    summary: "the law of delay mode",
-    default: "basic_delay",
-    allowed: "basic_delay or copa",
-};
+pub(super) const DELAY: Param<Law> = Param::new("delay", "the law of delay mode").or(BASIC_DELAY);
+const BASIC_DELAY: Law = Law::BasicDelay { target: DELAY_TARGET };
 
 /// basic_delay: how fast the rate moves to what others leave, and the gain on delay.
 const TOWARDS_SPARE: f64 = 0.8;
@@ -37,7 +33,7 @@ const WINDOW_MIN: f64 = 15_000.0;
 const WINDOW_MAX: f64 = 1e12;
 
 /// A law with its state.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) enum Law {
     /// Holds a round trip of `target` bases.
     BasicDelay { target: f64 },
@@ -45,17 +41,24 @@ pub(super) enum Law {
     Copa(Copa),
 }
 
-impl Law {
-    /// Reads [`DELAY`].
-    pub(super) fn read(spec: &Spec) -> Result<Self, SpecError> {
-        let value = spec.params.get(DELAY.name).map(|value| value.to_string());
-        match value.as_deref().map_or(DELAY.default, |value| value.trim_matches('"')) {
-            "basic_delay" => Ok(Self::BasicDelay { target: DELAY_TARGET }),
-            "copa" => Ok(Self::Copa(Copa::default())),
-            other => Err(SpecError::new(DELAY.name, other, DELAY.allowed)),
+impl Quantity for Law {
+    const WHAT: &'static str = "basic_delay or copa";
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "basic_delay" => Some(BASIC_DELAY),
+            "copa" => Some(Self::Copa(Copa::default())),
+            _ => None,
         }
     }
+    fn written(&self) -> String {
+        match self {
+            Self::BasicDelay { .. } => "basic_delay".into(),
+            Self::Copa(_) => "copa".into(),
+        }
+    }
+}
 
+impl Law {
     /// Begins beside the queue that is there.
     pub(super) fn restart(&mut self, now_s: f64, seen: &Seen) {
         match self {
@@ -89,7 +92,7 @@ impl Law {
 }
 
 /// State of copa.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Copa {
     bytes: f64,
     velocity: f64,
@@ -133,14 +136,13 @@ impl Copa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Value;
+    use crate::spec::{Spec, Value};
 
     const SEEN: Seen = Seen { rtt_s: 0.05, base_s: 0.05, send: 6e6, delivery: 6e6 };
     const MU: f64 = 12e6;
 
     fn law(name: &str) -> Law {
-        let spec = Spec::named("nimbus").with("delay", Value::Text(name.into()));
-        Law::read(&spec).unwrap()
+        Law::read(name).unwrap()
     }
 
     #[test]
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn another_law_is_refused() {
         let spec = Spec::named("nimbus").with("delay", Value::Text("vegas".into()));
-        let error = Law::read(&spec).err().unwrap();
-        assert_eq!(error.to_string(), "delay = vegas: allowed is basic_delay or copa");
+        let error = DELAY.of(&spec).err().unwrap();
+        assert_eq!(error.to_string(), "delay = \"vegas\": allowed is basic_delay or copa");
     }
 }

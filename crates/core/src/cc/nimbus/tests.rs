@@ -129,7 +129,7 @@ fn a_decision_is_due_every_ten_milliseconds_and_the_rate_pulses_six_times_a_seco
 
 #[test]
 fn mu_falls_a_minute_after_the_capacity_and_not_while_competing() {
-    let mut cc = Nimbus::new(Law::read(&nimbus()).unwrap());
+    let mut cc = Nimbus::new(DELAY.of(&nimbus()).unwrap());
     let rtt = Some(RttSample { latest: Duration::from_millis(50), min: Duration::from_millis(50) });
     let feed = |cc: &mut Nimbus, mbit: u64, seconds: u64| {
         for _ in 0..100 * seconds {

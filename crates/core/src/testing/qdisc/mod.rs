@@ -145,7 +145,7 @@ impl Model {
             shaper_params = ShaperParams::from_spec(&spec)?;
             let inner = spec.nested("inner")?.unwrap_or_else(|| Spec::named("fifo"));
             let mut shaper = Shaper::new(qdisc::build(&inner)?, shaper_params);
-            let rate = spec.rate("rate")?;
+            let rate = spec.value("rate")?;
             shaper.set_rate(Timestamp::ZERO, rate);
             meter.set_rate(rate, shaper_params);
             Subject::Shaper(Box::new(shaper))
@@ -424,8 +424,8 @@ impl Capacity {
 
 impl Rules {
     fn of(spec: &Spec) -> Self {
-        let limit = spec.limit("limit").ok().flatten();
-        let memory = spec.bytes("memory").ok().flatten().map(ByteCount::as_u64);
+        let limit = spec.value("limit").ok().flatten();
+        let memory = spec.value("memory").ok().flatten().map(ByteCount::as_u64);
         let capacity = match limit {
             Some(Limit::Packets(packets)) => Capacity { packets: Some(packets), bytes: memory },
             Some(Limit::Bytes(bytes)) => Capacity { packets: None, bytes: Some(bytes.as_u64()) },

@@ -49,8 +49,9 @@ fn a_limit_in_time_holds_at_every_rate_down_to_ten_packets() {
     let arrival = Operation::Enqueue { flow: 1, len: 1514, class: 0, ecn: Ecn::NotEct };
     let rate =
         |kbit_per_sec: u64| Operation::SetRate(Some(Rate::from_bits_per_sec(kbit_per_sec * 1000)));
-    let kinds =
-        qdisc::DISCIPLINES.iter().filter(|entry| entry.params.iter().any(|it| it.name == "limit"));
+    let kinds = qdisc::DISCIPLINES
+        .iter()
+        .filter(|entry| entry.params.iter().any(|it| it.name() == "limit"));
     for entry in kinds {
         let spec = Spec::named(entry.name).with("limit", Value::Text("150ms".into()));
         // Nothing but the limit may drop an arrival.
@@ -127,13 +128,13 @@ proptest! {
             for param in entry.params {
                 let spec = Spec::named(entry.name)
                     .with("rate", Value::Text("1Mbit/s".into()))
-                    .with(param.name, Value::Text(text.clone()));
-                let takes_rate = entry.params.iter().any(|param| param.name == "rate");
+                    .with(param.name(), Value::Text(text.clone()));
+                let takes_rate = entry.params.iter().any(|param| param.name() == "rate");
                 let params = spec.params.into_iter();
                 let params = params.filter(|(name, _)| takes_rate || name != "rate").collect();
                 let spec = Spec { kind: spec.kind, params };
                 if let Err(error) = qdisc::build::<TestPacket>(&spec) {
-                    let is_named = error.key.split(['.', '[']).next() == Some(param.name);
+                    let is_named = error.key.split(['.', '[']).next() == Some(param.name());
                     // A prio lacks its bands, an interval must not be below the target, nor
                     // one threshold below the other.
                     let related = ["bands", "interval", "max_th"];
@@ -150,7 +151,7 @@ proptest! {
 fn every_default_is_taken_when_written_out() {
     for entry in qdisc::DISCIPLINES.iter().filter(|entry| entry.name != "prio") {
         let mut spec = Spec::named(entry.name);
-        if entry.params.iter().any(|param| param.name == "rate") {
+        if entry.params.iter().any(|param| param.name() == "rate") {
             spec = spec.with("rate", Value::Text("1Mbit/s".into()));
         }
         let spec = spec.with_defaults(entry.params);

@@ -99,7 +99,8 @@ fn paths(table: &Reader<'_>, whole: &Link) -> Result<Vec<Link>, PlanError> {
         changes,
         ..whole.clone()
     };
-    let limit = whole.qdisc.limit("limit").map_err(|error| table.wrong_spec("qdisc", &error))?;
+    let limit =
+        whole.qdisc.value::<Limit>("limit").map_err(|error| table.wrong_spec("qdisc", &error))?;
     let limit = limit.map(|limit| match limit {
         Limit::Packets(packets) => Limit::Packets(packets.div_ceil(count.into())),
         Limit::Bytes(bytes) => {
