@@ -100,7 +100,8 @@ pub struct Handle<S> {
 }
 
 impl<S: Send + 'static> Handle<S> {
-    fn start(worker: impl Worker<Status = S>) -> io::Result<Self> {
+    /// Starts the thread of a worker.
+    pub(crate) fn start(worker: impl Worker<Status = S>) -> io::Result<Self> {
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let (wake, ended) = (Arc::new(event()?), Arc::new(event()?));
         let (sender, commands) = sync_channel(COMMANDS);
@@ -130,7 +131,7 @@ impl<S: Send + 'static> Handle<S> {
 
     /// Tells the worker to stop, and waits for it no longer than `patience`. A thread that hangs is
     /// left to the end of the process.
-    fn stop(self, patience: Duration) -> io::Result<S> {
+    pub(crate) fn stop(self, patience: Duration) -> io::Result<S> {
         // A worker that takes no command may still have ended by itself.
         let told = self.send(Command::Stop);
         let mut fds = [PollFd::new(self.ended.as_fd(), PollFlags::POLLIN)];

@@ -67,17 +67,19 @@ impl Observer {
     ///
     /// What keeps it from starting, and that it says nothing.
     pub fn start(devices: &Devices) -> io::Result<(Self, Observation)> {
+        // Of this program, even if its file was replaced meanwhile.
+        let mut program = Command::new("/proc/self/exe");
+        program.arg("observe").arg(serde_json::to_string(devices)?);
+        Self::start_as(program)
+    }
+
+    /// As [`Observer::start`], by a program that says what this one would.
+    pub(super) fn start_as(mut program: Command) -> io::Result<(Self, Observation)> {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("watching the devices: {error}"))
         };
-        // Of this program, even if its file was replaced meanwhile.
-        let mut child = Command::new("/proc/self/exe")
-            .arg("observe")
-            .arg(serde_json::to_string(devices)?)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(named)?;
+        let piped = program.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().map_err(named)?;
         let lines = child.stdout.take().expect("piped");
         fcntl(&lines, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let mut observer = Self { _child: child, lines, part: Vec::new(), heard_at: clock::now() };

@@ -1,7 +1,8 @@
-//! One bundle at the sendbox: its queue and shaper, its control loop and its session.
+//! One bundle at the sendbox: its control loop and its session, and what is told of them.
 
 use std::time::Duration;
 
+use forebay_core::bundle::Departures;
 use forebay_core::bundle::control::{Epoch, SUPPLIED};
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
@@ -9,15 +10,13 @@ use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
 use forebay_core::bundle::visibility::Alarm;
 use forebay_core::bundle::wire::RejectCounts;
-use forebay_core::bundle::{BoundaryMark, DepartureCounters, SampleBlock, SamplingKey};
-use forebay_core::packet::unpadded_len;
-use forebay_core::qdisc::{self, Classifier, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
+use forebay_core::qdisc::Backlog;
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Timestamp};
 use forebay_core::{cc, random::Streams};
 
+use super::datapath::{Datapath, Listener, Steering};
 use super::decisions::{DecisionLog, decision_record, nanos};
-use super::frame::{Frame, Pool};
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
 use crate::daemon::messages::Messages;
@@ -25,12 +24,8 @@ use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
 use crate::daemon::trace::{self, Row, Tracer};
 use crate::daemon::{peer, scope, unguessable};
-use crate::lateness::Lateness;
-use crate::port::{Port, XdpPort};
 use crate::record::{EpochRecord, QueueSample};
 
-/// Packets sent in a row before the other bundles and the receive ring have their turn.
-const BUDGET: usize = 64;
 /// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 /// Tick of a quiet bundle: as often as a keepalive is due.
@@ -39,17 +34,6 @@ const QUIET_TICK: Duration = Duration::from_millis(100);
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
 /// Spacing of counter rows in the trace.
 const COUNTER_ROW: Duration = Duration::from_secs(1);
-/// What a bundle needs of the box while it is served.
-pub struct Outside<'a> {
-    /// The port towards the Internet.
-    pub wan: &'a mut XdpPort,
-    /// Buffers.
-    pub pool: &'a mut Pool,
-    /// The socket of the messages.
-    pub messages: &'a mut Messages,
-    /// Rows.
-    pub tracer: &'a Tracer,
-}
 
 /// What holds for all bundles of a box.
 #[derive(Clone, Copy, Debug)]
@@ -71,16 +55,6 @@ pub enum Stopping {
     AtOnce,
 }
 
-/// What became of the packets that may leave.
-enum Sent {
-    /// All have left.
-    AllDue,
-    /// As many as fit a turn or the WAN.
-    Some,
-    /// None: the WAN has no room.
-    NoRoom,
-}
-
 /// One bundle.
 pub struct Bundle {
     index: usize,
@@ -89,14 +63,10 @@ pub struct Bundle {
     is_traced: bool,
     stopping: Stopping,
     is_handed_back: bool,
-    classifier: Classifier,
-    shaper: Shaper<Frame>,
     control: Sendbox,
-    sampling_key: SamplingKey,
-    departed: DepartureCounters,
+    /// What the datapath was told last.
+    steered: Option<Steering>,
     departed_at: Timestamp,
-    given_up: GivenUp,
-    lateness: Lateness,
     log: DecisionLog,
     rows: DecisionRows,
     /// The alarm that the log told of last.
@@ -119,7 +89,6 @@ impl Bundle {
     ) -> Result<Self, SpecError> {
         let now = clock::now();
         let streams = Streams::new(seed).part(&config.name);
-        let qdisc = qdisc::seeded(&shaping.qdisc, streams.stream("qdisc").bits());
         let control = SendboxConfig {
             min_rate: Some(shaping.min_rate),
             max_rate: shaping.max_rate,
@@ -137,14 +106,9 @@ impl Bundle {
             is_traced: mode.is_traced,
             stopping: Stopping::No,
             is_handed_back: false,
-            classifier: Classifier::from_spec(&qdisc)?,
-            shaper: Shaper::new(qdisc::build(&qdisc)?, ShaperParams::default()),
-            sampling_key: control.sampling_key(),
             control,
-            departed: DepartureCounters::default(),
+            steered: None,
             departed_at: Timestamp::ZERO,
-            given_up: GivenUp::default(),
-            lateness: Lateness::default(),
             log: DecisionLog::new(mode.dry_run),
             rows: DecisionRows::default(),
             told: None,
@@ -162,7 +126,6 @@ impl Bundle {
     /// Begins a new session under other keys.
     pub fn set_keys(&mut self, now: Timestamp, keys: &KeyRing) {
         self.control.restart(keys, [unguessable(), unguessable()], now);
-        self.sampling_key = self.control.sampling_key();
     }
 
     /// What the configuration says of it.
@@ -174,18 +137,6 @@ impl Bundle {
     pub fn set_scope(&mut self, now: Timestamp, scope: Scope) {
         self.control.set_scope(now, scope);
         self.say_news();
-    }
-
-    /// Takes a packet of the bundle into the queue.
-    pub fn enqueue(&mut self, now: Timestamp, mut frame: Frame, pool: &mut Pool) {
-        if let Some(headers) = frame.headers() {
-            frame.set_class(self.classifier.classify(headers));
-        }
-        let was_empty = self.shaper.backlog().packets == 0;
-        self.shaper.enqueue(now, frame, &mut Drops { pool, given_up: &mut self.given_up });
-        if was_empty {
-            self.control.on_queue(now, self.shaper.backlog());
-        }
     }
 
     /// Takes a datagram that claims to come from the peer; whether it was accepted.
@@ -228,107 +179,66 @@ impl Bundle {
     }
 
     /// Does what is due and answers when to come back.
-    pub fn serve(&mut self, now: Timestamp, outside: &mut Outside<'_>) -> Next {
-        if self.tick_at() <= now {
-            self.control.on_timer(now, self.shaper.backlog());
+    pub fn serve(
+        &mut self,
+        now: Timestamp,
+        datapath: &mut impl Datapath,
+        messages: &mut Messages,
+        tracer: &Tracer,
+    ) -> Next {
+        let backlog = datapath.backlog(self.index);
+        if self.tick_at(backlog) <= now {
+            self.control.on_timer(now, backlog);
             self.say_news();
             self.say_alarm(now);
         }
-        self.apply_rate(now);
-        self.send_messages(now, outside.messages);
-        let sent = self.send_packets(outside);
-        self.record(now, outside.tracer);
-        match sent {
-            Sent::AllDue => {}
-            Sent::Some => return Next::At(now),
-            Sent::NoRoom => return Next::InTurn,
-        }
+        self.steer(now, datapath);
+        self.send_messages(now, messages);
+        let next = datapath.serve(now, self.index, self);
+        self.record(now, datapath, tracer);
+        let Next::At(departure) = next else { return next };
         let sample = if self.is_traced { self.next_queue_sample } else { Timestamp::MAX };
-        let timers = self.tick_at().min(self.control.next_message()).min(sample);
-        Next::At(self.next_departure().min(timers))
-    }
-
-    /// When the queue wants to be served; [`Timestamp::MAX`] while it is empty.
-    pub fn next_departure(&self) -> Timestamp {
-        self.shaper.next_timer().unwrap_or(Timestamp::MAX)
-    }
-
-    /// Packets in the queue.
-    pub fn backlog(&self) -> u64 {
-        self.shaper.backlog().packets
+        let tick = self.tick_at(datapath.backlog(self.index));
+        Next::At(departure.min(tick).min(self.control.next_message()).min(sample))
     }
 
     /// The box stops: tells the peer, and empties the queue.
-    pub fn stop(&mut self, now: Timestamp, how: Stopping) {
+    pub fn stop(&mut self, now: Timestamp, how: Stopping, datapath: &mut impl Datapath) {
         self.stopping = how;
         self.control.stop();
-        self.apply_rate(now);
+        self.steer(now, datapath);
     }
 
     /// The kernel forwards what comes, for this reason, and what is queued leaves at once, before more
     /// overtakes it; `None`: packets pass the queue again.
-    pub fn set_handed_back(&mut self, now: Timestamp, reason: Option<&'static str>) {
+    pub fn set_handed_back(
+        &mut self,
+        now: Timestamp,
+        reason: Option<&'static str>,
+        datapath: &mut impl Datapath,
+    ) {
         self.control.set_handed_back(reason);
         self.is_handed_back = reason.is_some();
-        self.apply_rate(now);
+        self.steer(now, datapath);
     }
 
-    fn tick_at(&self) -> Timestamp {
+    fn tick_at(&self, backlog: Backlog) -> Timestamp {
         let at = self.control.next_tick();
-        let is_quiet = !self.is_traced
-            && self.shaper.backlog().packets == 0
-            && at > self.departed_at + QUIET_AFTER;
+        let is_quiet =
+            !self.is_traced && backlog.packets == 0 && at > self.departed_at + QUIET_AFTER;
         if is_quiet { at + QUIET_TICK } else { at }
     }
 
-    fn apply_rate(&mut self, now: Timestamp) {
+    fn steer(&mut self, now: Timestamp, datapath: &mut impl Datapath) {
         let is_free = self.is_handed_back || self.stopping == Stopping::AtOnce;
-        let rate = if is_free { None } else { self.control.rate() };
-        if rate != self.shaper.rate() {
-            self.shaper.set_rate(now, rate);
+        let steering = Steering {
+            rate: if is_free { None } else { self.control.rate() },
+            epoch_size: self.control.epoch_size(),
+            sampling_key: self.control.sampling_key(),
+        };
+        if self.steered.replace(steering) != Some(steering) {
+            datapath.steer(now, self.index, &steering);
         }
-    }
-
-    /// Sends what may leave now. What the WAN has no room for stays in the queue, where the
-    /// discipline still sees it.
-    fn send_packets(&mut self, outside: &mut Outside<'_>) -> Sent {
-        for sent in 0..BUDGET {
-            let now = clock::now();
-            if !outside.wan.has_room() {
-                return match self.next_departure() {
-                    at if at > now => Sent::AllDue,
-                    _ if sent == 0 => Sent::NoRoom,
-                    _ => Sent::Some,
-                };
-            }
-            let mut drops = Drops { pool: outside.pool, given_up: &mut self.given_up };
-            let Some(frame) = self.shaper.dequeue(now, &mut drops) else { return Sent::AllDue };
-            self.send(now, &frame, outside.wan);
-            outside.pool.give_back(frame);
-            let backlog = self.shaper.backlog();
-            if backlog.packets == 0 {
-                self.control.on_queue(now, backlog);
-                return Sent::AllDue;
-            }
-        }
-        Sent::Some
-    }
-
-    fn send(&mut self, now: Timestamp, frame: &Frame, wan: &mut XdpPort) {
-        if self.shaper.rate().is_some() {
-            self.lateness.record(self.shaper.lateness());
-        }
-        let is_sent = wan.send(frame.bytes());
-        debug_assert!(is_sent, "a packet leaves its queue only when the WAN has room");
-        self.departed_at = now;
-        let block = SampleBlock::from_frame(frame.bytes());
-        let hash = block.map(|block| block.hash(&self.sampling_key));
-        let is_boundary = hash.is_some_and(|hash| self.control.epoch_size().is_boundary(hash));
-        // Only boundaries are asked for their identity.
-        let mark = hash.zip(block).filter(|_| is_boundary);
-        let mark = mark.map(|(hash, block)| BoundaryMark { hash, identity: block.identity() });
-        let len = unpadded_len(frame.bytes());
-        self.control.on_departures(&self.departed.count(now, len, mark));
     }
 
     fn send_messages(&mut self, now: Timestamp, messages: &mut Messages) {
@@ -337,7 +247,7 @@ impl Bundle {
         }
     }
 
-    fn record(&mut self, now: Timestamp, tracer: &Tracer) {
+    fn record(&mut self, now: Timestamp, datapath: &impl Datapath, tracer: &Tracer) {
         if let Some(decision) = self.control.take_decision() {
             self.log.note(now, decision, &self.config.name);
             if self.is_traced && self.rows.takes(now, &decision) {
@@ -345,42 +255,44 @@ impl Bundle {
             }
         }
         if self.is_traced && now >= self.next_queue_sample {
-            tracer.put(self.index, Row::Queue(self.queue_sample(now)));
+            tracer.put(self.index, Row::Queue(self.queue_sample(now, datapath)));
             // Evenly spaced, unless the box was held up for longer.
             self.next_queue_sample = (self.next_queue_sample + QUEUE_SAMPLE).max(now);
         }
         if self.is_traced && now >= self.next_counter_row {
-            self.put_counters(tracer);
+            self.put_counters(datapath, tracer);
             self.next_counter_row = now + COUNTER_ROW;
         }
     }
 
     /// Writes the counters as they are now.
-    pub fn put_counters(&self, tracer: &Tracer) {
+    pub fn put_counters(&self, datapath: &impl Datapath, tracer: &Tracer) {
         let counters = self.control.counters();
+        let queue = datapath.queue(self.index);
         let row = trace::Counters {
             boundaries_sent: counters.boundaries_sent,
             boundaries_matched: counters.boundaries_matched,
             boundaries_in_order: counters.order.in_order,
             boundaries_late: counters.order.late,
-            drops_queue: self.given_up.dropped,
+            drops_queue: queue.dropped,
             packets_sent: counters.packets_sent,
             bytes_sent: counters.bytes_sent.as_u64(),
             message_bytes: self.control.message_bytes().as_u64(),
-            lateness_ns: self.lateness.percentiles(),
+            lateness_ns: queue.lateness_ns,
         };
         tracer.put(self.index, Row::Counters(row));
     }
 
-    fn queue_sample(&self, now: Timestamp) -> QueueSample {
-        let backlog = self.shaper.backlog();
+    fn queue_sample(&self, now: Timestamp, datapath: &impl Datapath) -> QueueSample {
+        let backlog = datapath.backlog(self.index);
         let (packets, bytes) = (backlog.packets, backlog.bytes.as_u64());
         QueueSample { at_ns: now.as_nanos(), packets, bytes }
     }
 
     /// The state of the bundle.
-    pub fn status(&self, now: Timestamp) -> BundleStatus {
+    pub fn status(&self, now: Timestamp, datapath: &impl Datapath) -> BundleStatus {
         let counters = self.control.counters();
+        let queue = datapath.queue(self.index);
         let (peer, heard) = (self.control.peer(), self.control.heard_at());
         BundleStatus {
             name: self.config.name.clone(),
@@ -404,9 +316,9 @@ impl Bundle {
                 decision: decision_record(now, &self.control.decision()),
                 alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
                 unseen: self.control.unseen(),
-                queue: self.queue_sample(now),
-                drops_queue: self.given_up.dropped,
-                marks_queue: self.given_up.marked,
+                queue: self.queue_sample(now, datapath),
+                drops_queue: queue.dropped,
+                marks_queue: queue.marked,
                 boundaries_sent: counters.boundaries_sent,
                 boundaries_matched: counters.boundaries_matched,
                 boundaries_in_order: counters.order.in_order,
@@ -414,7 +326,7 @@ impl Bundle {
                 out_of_order: self.control.recent_order().share(),
                 reports_unmatched: counters.reports_unmatched,
                 reports_ambiguous: counters.reports_ambiguous,
-                lateness_ns: self.lateness.percentiles(),
+                lateness_ns: queue.lateness_ns,
                 decisions: self.log.records(),
             }),
             watching: None,
@@ -422,27 +334,14 @@ impl Bundle {
     }
 }
 
-/// Packets that the own queue gave up.
-#[derive(Clone, Copy, Debug, Default)]
-struct GivenUp {
-    dropped: u64,
-    marked: u64,
-}
-
-/// Takes the buffers of dropped packets back.
-struct Drops<'a> {
-    pool: &'a mut Pool,
-    given_up: &'a mut GivenUp,
-}
-
-impl DropSink<Frame> for Drops<'_> {
-    fn dropped(&mut self, frame: Frame, _reason: DropReason) {
-        self.given_up.dropped += 1;
-        self.pool.give_back(frame);
+impl Listener for Bundle {
+    fn on_departures(&mut self, sent: &Departures) {
+        self.departed_at = sent.at;
+        self.control.on_departures(sent);
     }
 
-    fn marked(&mut self, _reason: DropReason) {
-        self.given_up.marked += 1;
+    fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
+        self.control.on_queue(now, backlog);
     }
 }
 
@@ -461,41 +360,11 @@ fn epoch_record(now: Timestamp, epoch: &Epoch) -> EpochRecord {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
+    use super::super::datapath::stub::Stub;
+    use super::super::tests::config;
     use super::*;
-    use crate::daemon::config::Config;
     use crate::daemon::keys;
     use crate::service::privileges::Confinement;
-
-    /// A configuration whose bundle has a rate before anything is known of its peer.
-    fn config(folder: &Path) -> Config {
-        keys::generate(&folder.join("bundle.key")).unwrap();
-        let text = r#"
-[box]
-role = "sendbox"
-lan = "s0"
-wan = "s1"
-listen = "10.1.3.1"
-
-[trace]
-file = "trace"
-
-[[bundle]]
-name = "b"
-id = 1
-peer = "10.1.3.2"
-to = ["10.1.2.0/24"]
-key_file = "bundle.key"
-cc = "copa"
-qdisc = { kind = "sfq", limit = "1200p" }
-max_rate = "10Mbit/s"
-"#;
-        let file = folder.join("box.toml");
-        fs::write(&file, text).unwrap();
-        Config::load(&file).unwrap()
-    }
 
     #[test]
     fn while_the_kernel_forwards_status_and_trace_are_told_so() {
@@ -508,13 +377,14 @@ max_rate = "10Mbit/s"
         let mut bundle = Bundle::new(0, bundle, shaping, &keys, 1, mode).unwrap();
         let (tracer, writer) = trace::start(&config, &Confinement::default()).unwrap();
         let now = clock::now();
-        bundle.apply_rate(now);
+        let mut stub = Stub::default();
+        bundle.steer(now, &mut stub);
         let mut said = Vec::new();
         for reason in [None, Some("the WAN port takes no packets"), Some("another"), None] {
-            bundle.set_handed_back(now, reason);
-            bundle.record(now, &tracer);
-            let decision = bundle.status(now).shaping.unwrap().decision;
-            assert_eq!(reason.is_none(), bundle.shaper.rate().is_some());
+            bundle.set_handed_back(now, reason, &mut stub);
+            bundle.record(now, &stub, &tracer);
+            let decision = bundle.status(now, &stub).shaping.unwrap().decision;
+            assert_eq!(reason.is_none(), stub.kernel().steering.unwrap().rate.is_some());
             assert_eq!(reason.is_none(), decision.rate_bps.is_some(), "{decision:?}");
             said.push((decision.state, decision.reason));
         }

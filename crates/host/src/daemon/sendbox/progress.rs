@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use forebay_core::units::Timestamp;
 
+use super::datapath::Health;
+
 /// The traffic is taken again after this long without a sign of a stall, at first. It also bounds
 /// how often the traffic changes hands, and with it the log.
 const RECOVERY: Duration = Duration::from_secs(5);
@@ -23,9 +25,9 @@ const LONG: Duration = Duration::from_secs(600);
 /// What does not get on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
-    /// The WAN's ring is full and nothing leaves it.
+    /// Nothing leaves towards the WAN.
     Wan,
-    /// The LAN's ring is full whenever it is looked at.
+    /// More comes from the LAN than is taken, whenever it is looked at.
     Lan,
 }
 
@@ -96,14 +98,12 @@ impl Progress {
         }
     }
 
-    /// Takes how a round begins: whether the WAN is blocked (its ring has no room, after what was
-    /// sent by now has left it), whether the LAN's ring is overrun, and what follows from what does not
-    /// hold, if anything.
+    /// Takes how a round begins: how packets get on, and what follows from what does not hold, if
+    /// anything.
     pub fn judge(
         &mut self,
         now: Timestamp,
-        wan: bool,
-        lan: bool,
+        Health { is_blocked: wan, is_overrun: lan }: Health,
         void: Option<&'static str>,
     ) -> Option<Change> {
         if let Some((Cause::Stall(Stall::Lan), _)) = self.handed_back {
@@ -189,8 +189,12 @@ mod tests {
 
     const HAND_BACK_WAN: Change = Change::HandBack(Cause::Stall(Stall::Wan));
 
+    fn health(wan: bool, lan: bool) -> Health {
+        Health { is_blocked: wan, is_overrun: lan }
+    }
+
     fn judge(progress: &mut Progress, now: Timestamp, wan: bool, lan: bool) -> Option<Change> {
-        progress.judge(now, wan, lan, None)
+        progress.judge(now, health(wan, lan), None)
     }
 
     fn progress() -> Progress {
@@ -314,7 +318,7 @@ mod tests {
             judge(&mut progress, at(now_ms), false, true);
             judge(&mut progress, at(now_ms + 500), false, true);
             assert_eq!(progress.recovery(), recovery);
-            progress.judge(at(now_ms + 510), false, false, Some("a"));
+            progress.judge(at(now_ms + 510), health(false, false), Some("a"));
             judge(&mut progress, at(now_ms + 520), false, false);
             now_ms += 1020;
             assert_eq!(judge(&mut progress, at(now_ms), false, false), Some(Change::TakeAgain));
@@ -324,7 +328,7 @@ mod tests {
     #[test]
     fn what_does_not_hold_hands_back_at_once_and_for_half_a_second_after_it_holds_again() {
         let mut progress = progress();
-        let mut at_ms = |ms, void| progress.judge(at(ms), false, false, void);
+        let mut at_ms = |ms, void| progress.judge(at(ms), health(false, false), void);
         let back = |reason| Some(Change::HandBack(Cause::Void(reason)));
         assert_eq!(at_ms(0, None), None);
         assert_eq!(at_ms(1, Some("a")), back("a"));
@@ -339,12 +343,12 @@ mod tests {
     #[test]
     fn a_port_that_stalls_because_its_device_is_down_is_not_overloaded() {
         let mut progress = progress();
-        assert!(progress.judge(at(0), true, true, Some("down")).is_some());
-        assert_eq!(progress.judge(at(60_000), true, true, Some("down")), None);
+        assert!(progress.judge(at(0), health(true, true), Some("down")).is_some());
+        assert_eq!(progress.judge(at(60_000), health(true, true), Some("down")), None);
         // Its ring has to empty first.
-        assert_eq!(progress.judge(at(60_400), true, false, None), None);
-        assert_eq!(progress.judge(at(60_899), false, false, None), None);
-        assert_eq!(progress.judge(at(60_900), false, false, None), Some(Change::TakeAgain));
+        assert_eq!(progress.judge(at(60_400), health(true, false), None), None);
+        assert_eq!(progress.judge(at(60_899), health(false, false), None), None);
+        assert_eq!(progress.judge(at(60_900), health(false, false), None), Some(Change::TakeAgain));
         assert_eq!(progress.recovery(), RECOVERY);
     }
 }

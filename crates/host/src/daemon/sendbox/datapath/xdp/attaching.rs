@@ -5,23 +5,16 @@
 
 use std::io;
 
-use forebay_core::units::Timestamp;
-
-use super::super::DaemonError;
-use super::super::conditions::{Devices, Void};
-use super::super::observer::{Observation, Observer};
+use crate::daemon::DaemonError;
+use crate::daemon::conditions::Void;
+use crate::daemon::observer::Observation;
 use crate::port::{Port, SpareSocket, XdpPort};
 
 /// How often devices may be made again: the box has no privilege to open sockets once it runs.
 const SPARES: usize = 16;
 
-/// What follows where nobody looks any more.
-const UNWATCHED: &str = "nobody watches the devices: the process that does it is stopped or hangs";
-
-/// What is known of the devices, and what it takes to follow them.
+/// What it takes to follow the devices.
 pub struct Attaching {
-    observer: Observer,
-    seen: Observation,
     /// LAN and WAN: the device that the port is on has gone. One that is made again may have its index.
     is_gone: [bool; 2],
     /// Devices that could not be attached to since they were made again.
@@ -30,51 +23,25 @@ pub struct Attaching {
 }
 
 impl Attaching {
-    /// Call it with all privileges, and before a program is attached.
-    pub fn start(devices: &Devices) -> Result<Self, DaemonError> {
-        let (observer, seen) = Observer::start(devices).map_err(DaemonError::SetUp)?;
-        let spares = (0..SPARES).map(|_| SpareSocket::open()).collect::<io::Result<_>>();
-        let spares = spares.map_err(DaemonError::SetUp)?;
-        Ok(Self { observer, seen, is_gone: [false; 2], failed: Vec::new(), spares })
+    /// Opens sockets for later, which takes all privileges.
+    pub fn prepare() -> io::Result<Self> {
+        let spares = (0..SPARES).map(|_| SpareSocket::open()).collect::<io::Result<_>>()?;
+        Ok(Self { is_gone: [false; 2], failed: Vec::new(), spares })
     }
 
-    /// Readable when the devices may have changed.
-    pub fn observer(&self) -> &Observer {
-        &self.observer
-    }
-
-    /// What was seen last.
-    pub fn seen(&self) -> &Observation {
-        &self.seen
-    }
-
-    /// Whether addresses of the machine have changed; `None`: nothing has.
-    pub fn latest(&mut self) -> io::Result<Option<bool>> {
-        let Some(seen) = self.observer.latest()? else { return Ok(None) };
-        let is_other = seen.addresses != self.seen.addresses;
-        self.seen = seen;
-        Ok(Some(is_other))
-    }
-
-    /// All that does not hold.
-    pub fn void(&self) -> impl Iterator<Item = &Void> {
-        self.seen.void.iter().chain(&self.failed)
-    }
-
-    /// What follows from what does not hold.
-    pub fn reason(&self, now: Timestamp) -> Option<&'static str> {
-        let void = self.void().next().map(Void::reason);
-        void.or_else(|| self.observer.is_silent(now).then_some(UNWATCHED))
+    /// Devices that could not be attached to since they were made again.
+    pub fn failed(&self) -> &[Void] {
+        &self.failed
     }
 
     /// Attaches ports to devices that have taken the place of those before, once all holds of them.
-    pub fn follow(&mut self, ports: [&mut XdpPort; 2], names: &[String; 2]) {
+    pub fn follow(&mut self, seen: &Observation, ports: [&mut XdpPort; 2], names: &[String; 2]) {
         self.failed.clear();
-        let indices = [self.seen.lan, self.seen.wan];
+        let indices = [seen.lan, seen.wan];
         for (is_gone, index) in self.is_gone.iter_mut().zip(indices) {
             *is_gone |= index.is_none();
         }
-        if !self.seen.void.is_empty() {
+        if !seen.void.is_empty() {
             return;
         }
         for (at, (port, name)) in ports.into_iter().zip(names).enumerate() {

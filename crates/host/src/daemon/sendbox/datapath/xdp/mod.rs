@@ -1,0 +1,241 @@
+//! The packets of bundles through AF_XDP sockets and this process.
+//!
+//! ```text
+//!  lan ──► XDP program ──► AF_XDP ring ──► bundle by prefix ──► qdisc ──► shaper ──► wan
+//!              │ else, and whenever there is no fresh beat
+//!              └──────────────► the kernel's bridge ─────────────────────────────► wan
+//! ```
+//! The program is held by a link and goes with the process. There is no fallback to AF_PACKET, as the link
+//! emulator has: such a socket sees copies, and the bridge would forward the packets too.
+//!
+//! Frames that the box could not carry pass the program: those to the machine itself or to a station at another
+//! port of the bridge, and longer ones than the box's buffers.
+//!
+//! Where a device was made again this calls, beside what the loop does, setsockopt(2), getsockopt(2) and bind(2) of
+//! AF_XDP sockets, mmap(2), munmap(2), close(2) and bpf(2) (a link).
+
+mod attaching;
+mod checksum;
+mod frame;
+mod lan;
+mod queue;
+
+use std::io;
+use std::os::fd::AsFd;
+
+use forebay_core::bundle::table::BundleTable;
+use forebay_core::qdisc::{self, Backlog};
+use forebay_core::random::Streams;
+use forebay_core::units::Timestamp;
+use nix::poll::{PollFd, PollFlags};
+
+use self::attaching::Attaching;
+pub use self::frame::Frame;
+use self::frame::Pool;
+use self::lan::Lan;
+use self::queue::Queue;
+use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
+use crate::daemon::DaemonError;
+use crate::daemon::conditions::Void;
+use crate::daemon::config::Config;
+use crate::daemon::observer::Observation;
+use crate::daemon::schedule::{Next, Schedule};
+use crate::daemon::status::PortStatus;
+use crate::port::{Direction, Port, XdpPort};
+
+/// The ports, and what a packet passes between them.
+pub struct Xdp {
+    lan: Lan,
+    wan: XdpPort,
+    names: [String; 2],
+    attaching: Attaching,
+    pool: Pool,
+    table: BundleTable,
+    queues: Vec<Queue>,
+    /// Checksums that some device of the LAN had left unfinished.
+    finished_checksums: u64,
+    unclaimed: u64,
+    /// Those of them that the WAN's ring had no room for.
+    unclaimed_lost: u64,
+    oversized: u64,
+}
+
+impl Xdp {
+    /// Opens the ports, with all privileges, for frames of up to `frame_bytes`. `seen`: the devices and the
+    /// machine's addresses, as seen before a program is attached. `seed` is random; what is written in the
+    /// specifications of qdiscs goes before it.
+    pub fn open(
+        config: &Config,
+        frame_bytes: usize,
+        seen: &Observation,
+        seed: u64,
+    ) -> Result<Self, DaemonError> {
+        let lan = config.lan.clone().expect("a sendbox has one, as checked");
+        let names = [lan, config.wan.clone()];
+        let attaching = Attaching::prepare().map_err(DaemonError::SetUp)?;
+        let wan = XdpPort::open(&names[1], Direction::Transmit)?;
+        Ok(Self {
+            queues: queues(config, seed)?,
+            table: bundle_table(config)?,
+            lan: Lan::open(config, &names[0], frame_bytes, seen)?,
+            wan,
+            names,
+            attaching,
+            pool: Pool::new(frame_bytes, BATCH),
+            finished_checksums: 0,
+            unclaimed: 0,
+            unclaimed_lost: 0,
+            oversized: 0,
+        })
+    }
+}
+
+impl Datapath for Xdp {
+    fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering) {
+        self.queues[bundle].steer(now, steering);
+    }
+
+    fn receive(
+        &mut self,
+        now: Timestamp,
+        listeners: &mut [impl Listener],
+        schedule: &mut Schedule,
+    ) -> io::Result<usize> {
+        let Self { lan, wan, pool, table, queues, .. } = self;
+        let (finished, unclaimed) = (&mut self.finished_checksums, &mut self.unclaimed);
+        let (unclaimed_lost, oversized) = (&mut self.unclaimed_lost, &mut self.oversized);
+        lan.receive(|bytes| {
+            let Some(mut frame) = pool.copy(bytes) else {
+                *oversized += 1;
+                return;
+            };
+            // Before it is sampled: the checksum is part of what both boxes hash.
+            if frame.finish_checksum() {
+                count_finished_checksum(finished);
+            }
+            let Some(bundle) = bundle_of(table, &frame) else {
+                // The program knows destinations only: another source goes its way at once.
+                *unclaimed += 1;
+                // What the kernel has sent by now makes room.
+                let is_taken =
+                    wan.send(frame.bytes()) || wan.flush().is_ok() && wan.send(frame.bytes());
+                *unclaimed_lost += u64::from(!is_taken);
+                pool.give_back(frame);
+                return;
+            };
+            let queue = &mut queues[bundle];
+            queue.enqueue(now, frame, pool, &mut listeners[bundle]);
+            // What has long been due comes behind those that have waited for the WAN.
+            schedule.set(bundle, queue.next_departure().max(now));
+        })
+    }
+
+    fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next {
+        self.queues[bundle].serve(now, &mut self.wan, &mut self.pool, listener)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.wan.flush() {
+            // Its device is gone: what waits is lost with it.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(()),
+            flushed => flushed,
+        }
+    }
+
+    fn backlog(&self, bundle: usize) -> Backlog {
+        self.queues[bundle].backlog()
+    }
+
+    fn queue(&self, bundle: usize) -> QueueCounters {
+        self.queues[bundle].counters()
+    }
+
+    fn pending(&mut self) -> u64 {
+        self.wan.pending().into()
+    }
+
+    fn health(&mut self) -> Health {
+        Health { is_blocked: !self.wan.has_room(), is_overrun: self.lan.port.is_overrun() }
+    }
+
+    fn beat(&mut self) {
+        self.lan.beat();
+    }
+
+    fn hand_back(&mut self) {
+        self.lan.stop_beating();
+    }
+
+    fn follow(&mut self, seen: &Observation) {
+        self.attaching.follow(seen, [&mut self.lan.port, &mut self.wan], &self.names);
+        // More addresses than the program holds: what is to the others is captured, as before they came.
+        if let Err(error) = self.lan.set_own(seen) {
+            tracing::warn!(%error, "addresses of this machine");
+        }
+    }
+
+    fn void(&self) -> &[Void] {
+        self.attaching.failed()
+    }
+
+    fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {
+        let waits_for_wan = !self.wan.has_room() && self.wan.is_worth_polling();
+        fds.push(PollFd::new(self.lan.as_fd(), PollFlags::POLLIN));
+        if waits_for_wan {
+            fds.push(PollFd::new(self.wan.as_fd(), PollFlags::POLLOUT));
+        }
+    }
+
+    fn ports(&self, hand_backs: u64) -> Vec<PortStatus> {
+        let counts = [
+            ("unclaimed", self.unclaimed),
+            ("unclaimed_lost", self.unclaimed_lost),
+            ("oversized", self.oversized),
+            ("finished_checksums", self.finished_checksums),
+        ];
+        let [lan, wan] = self.names.clone();
+        vec![
+            PortStatus {
+                device: lan,
+                mode: self.lan.mode().into(),
+                counters: self.lan.counters(counts, hand_backs),
+            },
+            PortStatus {
+                device: wan,
+                mode: "xdp transmit".into(),
+                counters: vec![("ring_drops".into(), self.wan.ring_drops())],
+            },
+        ]
+    }
+}
+
+/// Told once: what a device does it does to all its packets.
+fn count_finished_checksum(finished: &mut u64) {
+    if *finished == 0 {
+        tracing::warn!(
+            "packets come in with unfinished checksums, which are finished here; \
+             `ethtool -K DEVICE tx off` at the sending end of the link costs less CPU"
+        );
+    }
+    *finished += 1;
+}
+
+fn bundle_of(table: &BundleTable, frame: &Frame) -> Option<usize> {
+    let headers = frame.headers()?;
+    table.find(headers.source, headers.destination)
+}
+
+fn queues(config: &Config, seed: u64) -> Result<Vec<Queue>, DaemonError> {
+    let queues = config.bundles.iter().map(|bundle| {
+        let shaping = bundle.shaping.as_ref().expect("a sendbox's bundles are shaped");
+        let chance = Streams::new(seed).part(&bundle.name).stream("qdisc").bits();
+        Queue::new(&qdisc::seeded(&shaping.qdisc, chance))
+            .map_err(|error| DaemonError::Spec(bundle.name.clone(), error))
+    });
+    queues.collect()
+}
+
+fn bundle_table(config: &Config) -> Result<BundleTable, DaemonError> {
+    let bundles = config.bundles.iter().map(|bundle| (&bundle.from[..], &bundle.to[..]));
+    BundleTable::new(bundles).map_err(|error| DaemonError::SetUp(io::Error::other(error)))
+}

@@ -1,0 +1,208 @@
+//! The loop over a datapath in memory, and a receivebox that answers it.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command as Program;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use forebay_core::bundle::receivebox::Receivebox;
+use forebay_core::units::Rate;
+
+use super::datapath::Health;
+use super::datapath::stub::{Kernel, PATH, Stub};
+use super::*;
+use crate::daemon::status::ShapingStatus;
+use crate::daemon::{keys, unguessable};
+use crate::service::supervisor::Handle;
+
+/// A configuration whose bundle has a rate before anything is known of its peer, with a trace.
+pub fn config(folder: &Path) -> Config {
+    keys::generate(&folder.join("bundle.key")).unwrap();
+    let text = r#"
+[box]
+role = "sendbox"
+lan = "s0"
+wan = "s1"
+listen = "10.1.3.1"
+
+[trace]
+file = "trace"
+
+[[bundle]]
+name = "b"
+id = 1
+peer = "10.1.3.2"
+to = ["10.1.2.0/24"]
+key_file = "bundle.key"
+cc = "copa"
+qdisc = { kind = "sfq", limit = "1200p" }
+max_rate = "10Mbit/s"
+"#;
+    let file = folder.join("box.toml");
+    fs::write(&file, text).unwrap();
+    Config::load(&file).unwrap()
+}
+
+/// A sendbox that runs, and its receivebox.
+struct Running {
+    stub: Stub,
+    handle: Handle<Status>,
+    peer: JoinHandle<()>,
+    is_over: Arc<AtomicBool>,
+    _folder: tempfile::TempDir,
+}
+
+impl Running {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        config.trace = None;
+        config.realtime = false;
+        // A free port is none that a file may ask for.
+        config.listen = "127.0.0.1:0".parse().unwrap();
+        config.bundles[0].peer = socket.local_addr().unwrap();
+        let keys = keys::load(&config.bundles[0].key_file).unwrap();
+        let (stub, is_over) = (Stub::default(), Arc::<AtomicBool>::default());
+        let datapath = stub.clone();
+        let worker = SendboxWorker::open(
+            &config,
+            std::slice::from_ref(&keys),
+            &Confinement::default(),
+            false,
+            observed(),
+            |_, _| Ok(datapath),
+        );
+        let peer = {
+            let (stub, is_over) = (stub.clone(), is_over.clone());
+            let receivebox = Receivebox::new(
+                config.bundles[0].id,
+                &keys,
+                unguessable(),
+                unguessable(),
+                clock::now(),
+            );
+            thread::spawn(move || answer(&socket, receivebox, &stub, &is_over))
+        };
+        let handle = Handle::start(worker.unwrap()).unwrap();
+        Self { stub, handle, peer, is_over, _folder: folder }
+    }
+
+    /// Waits for the kernel and the state of the bundle to be as wanted.
+    fn wait_for(&self, what: &str, is_so: impl Fn(&Kernel, &ShapingStatus) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let status = self.handle.status().unwrap();
+            let shaping = status.bundles[0].shaping.as_ref().unwrap();
+            if is_so(&self.stub.kernel(), shaping) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: {status:#?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn stop(self) -> Status {
+        let status = self.handle.stop(Duration::from_secs(30)).unwrap();
+        self.is_over.store(true, Ordering::Relaxed);
+        self.peer.join().unwrap();
+        status
+    }
+}
+
+/// An observer that finds nothing, and lives.
+fn observed() -> (Observer, Observation) {
+    let mut program = Program::new("sh");
+    let nothing = serde_json::to_string(&Observation::default()).unwrap();
+    program.args(["-c", "echo \"$0\"; while sleep 1; do echo; done", &nothing]);
+    Observer::start_as(program).unwrap()
+}
+
+/// A receivebox at the end of the path behind the datapath.
+fn answer(socket: &UdpSocket, mut receivebox: Receivebox, stub: &Stub, is_over: &AtomicBool) {
+    socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+    let (mut sendbox, mut buffer, mut out) = (None, [0; 2048], Vec::new());
+    while !is_over.load(Ordering::Relaxed) {
+        if let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            sendbox = Some(from);
+            // What it rejects it does not answer, and the test waits in vain.
+            let _ = receivebox.on_datagram(clock::now(), &buffer[..len], &mut unguessable);
+        }
+        let now = clock::now();
+        while let Some(seen) = stub.kernel().arrive(now) {
+            receivebox.on_boundary(now, &seen);
+        }
+        let Some(sendbox) = sendbox else { continue };
+        while receivebox.poll(now, &mut out) {
+            socket.send_to(&out, sendbox).unwrap();
+        }
+    }
+}
+
+fn rate_bps(kernel: &Kernel) -> Option<u64> {
+    kernel.steering?.rate.map(Rate::as_bits_per_sec)
+}
+
+#[test]
+fn a_datapath_that_tells_of_boundaries_only_is_shaped() {
+    let running = Running::start();
+    running.stub.kernel().queued = 1_000_000;
+    // Half of what it may take, and all that the path has.
+    running.wait_for("shaped to what the path carries", |kernel, shaping| {
+        let path = PATH.as_bits_per_sec();
+        rate_bps(kernel).is_some_and(|rate| rate < path * 5 / 4)
+            && shaping.decision.state == "shaping"
+    });
+    running.stub.kernel().queued = 0;
+    let status = running.stop();
+    let (bundle, shaping) = (&status.bundles[0], status.bundles[0].shaping.as_ref().unwrap());
+    assert_eq!(bundle.peer.state, "alive");
+    assert_eq!(shaping.reports_unmatched, 0);
+    assert_eq!(bundle.bytes, 1500 * bundle.packets);
+}
+
+#[test]
+fn bad_health_hands_the_traffic_back_and_what_waits_leaves_at_once() {
+    let running = Running::start();
+    running.wait_for("carried", |kernel, _| kernel.is_carrying && rate_bps(kernel).is_some());
+    running.stub.kernel().health = Health { is_overrun: true, ..Health::default() };
+    running.wait_for("handed back", |kernel, shaping| {
+        !kernel.is_carrying && rate_bps(kernel).is_none() && shaping.decision.state == "handed_back"
+    });
+    let status = running.stop();
+    let reason = &status.bundles[0].shaping.as_ref().unwrap().decision.reason;
+    assert_eq!(reason, "packets come in faster than they can be handled");
+    assert_eq!(status.ports[0].counters, [("handed_back".into(), 1)]);
+}
+
+#[test]
+fn what_does_not_hold_hands_back_until_it_holds_again() {
+    let running = Running::start();
+    running.wait_for("carried", |kernel, _| kernel.is_carrying);
+    let error = io::Error::other("no socket is left");
+    running.stub.kernel().void = vec![Void::made_again("s1", &error)];
+    running.wait_for("handed back", |kernel, _| !kernel.is_carrying);
+    let status = running.handle.status().unwrap();
+    assert_eq!(status.void[0].condition, "device");
+    running.stub.kernel().void.clear();
+    running.wait_for("carried again", |kernel, _| kernel.is_carrying && rate_bps(kernel).is_some());
+    running.stop();
+}
+
+#[test]
+fn a_stop_paces_what_is_queued_and_hands_back_after_it() {
+    let running = Running::start();
+    running.wait_for("carried", |kernel, _| kernel.is_carrying && rate_bps(kernel).is_some());
+    running.stub.kernel().queued = 100;
+    let (stub, started) = (running.stub.clone(), Instant::now());
+    let status = running.stop();
+    // 100 packets of 1500 bytes at no more than 10 Mbit/s.
+    assert!(started.elapsed() >= Duration::from_millis(100), "{:?}", started.elapsed());
+    assert_eq!(status.bundles[0].packets, 100);
+    assert_eq!(stub.kernel().queued_at_hand_back, Some(0));
+    assert!(!stub.kernel().is_carrying);
+}
