@@ -1,4 +1,4 @@
-//! The Rust of the pages under `docs/howto/` does what they say.
+//! The pages under `docs/howto/` do what they say, or name all that there is.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,4 +80,19 @@ fn an_algorithm_is_one_file_and_its_name() {
     assert!(output.status.success(), "{text}");
     // Two tests of its own and four of the suite: fewer would mean that the names above are old.
     assert!(text.contains("6 passed"), "{text}");
+}
+
+#[test]
+fn the_page_about_datapaths_names_every_method() {
+    let page = std::fs::read_to_string(repository().join("docs/howto/add-a-datapath.md")).unwrap();
+    let home = repository().join("crates/host/src/daemon/sendbox/datapath/mod.rs");
+    let traits = std::fs::read_to_string(home).unwrap();
+    let methods: Vec<&str> = traits
+        .lines()
+        .filter_map(|line| line.strip_prefix("    fn ")?.split(['(', '<']).next())
+        .collect();
+    assert!(methods.contains(&"steer") && methods.contains(&"on_departures"), "{methods:?}");
+    for method in methods {
+        assert!(page.contains(&format!("`{method}`")), "{method} is missing");
+    }
 }
