@@ -6,8 +6,8 @@
 //!                 └──────┘  notices, keepalives ──► path of the bundle ┘
 //! ```
 //! As in the daemons: messages are sealed datagrams of a session that has to be opened first, bypass the
-//! bundle's queue and are not sampled. Only time is ideal: a box acts at the very instant at which
-//! something is due.
+//! bundle's queue and are not sampled. Only time is ideal: unless told otherwise a box acts at the very
+//! instant at which something is due.
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
 use forebay_core::bundle::receivebox::{self, Seen};
@@ -29,7 +29,7 @@ use crate::machine::Machine;
 use crate::metrics::Integral;
 use crate::network;
 use crate::packet::{Packet, mix};
-use crate::process::Process;
+use crate::process::{Process, Wakes};
 
 /// The sendbox of a bundle.
 pub(crate) struct Sendbox {
@@ -46,6 +46,7 @@ pub(crate) struct Sendbox {
     offered: u64,
     log: Option<Box<BundleLog>>,
     process: Process<Packet>,
+    wakes: Wakes,
     /// What its predecessors did.
     past: BundleMetrics,
 }
@@ -63,6 +64,7 @@ pub(crate) struct Receivebox {
     ce: u64,
     /// Packets with a lower hash of their identity pass unseen.
     unseen_below: u64,
+    is_unreported: bool,
     foreign: Rate,
     /// Since when it is that, and what was foreign before.
     foreign_since: Timestamp,
@@ -115,6 +117,8 @@ pub struct BundleMetrics {
     pub boundaries_sent: u64,
     /// Of them, those matched.
     pub boundaries_matched: u64,
+    /// Reports of boundaries that the sendbox did not know.
+    pub reports_unmatched: u64,
     /// Matched boundaries that arrived in the order of their departure.
     pub boundaries_in_order: u64,
     /// Those that arrived late: behind one that left later and took less time.
@@ -157,7 +161,7 @@ pub(crate) fn boxes(
     let config = SendboxConfig {
         min_rate: bundle.min_rate,
         max_rate: bundle.max_rate,
-        dry_run: false,
+        dry_run: bundle.dry_run,
         time_of_day: Duration::ZERO,
         seed: streams.stream("control").bits(),
     };
@@ -178,6 +182,7 @@ pub(crate) fn boxes(
         offered: 0,
         log: bundle.log.then(Box::default),
         process: Process::default(),
+        wakes: Wakes::new(bundle.wake_delay, streams.stream("wakes")),
         past: BundleMetrics::default(),
     };
     sendbox.length.set(now, 0);
@@ -194,6 +199,7 @@ pub(crate) fn boxes(
         packets: 0,
         ce: 0,
         unseen_below: unseen_below(bundle.unseen),
+        is_unreported: false,
         foreign: bundle.foreign,
         foreign_since: now,
         foreign_before: ByteCount::ZERO,
@@ -249,7 +255,8 @@ impl Sendbox {
 
     /// The next packet that may leave; call until there is none, and then [`Sendbox::plan`].
     pub fn dequeue(&mut self, now: Timestamp) -> Option<Packet> {
-        if self.shaper.next_timer().is_none_or(|at| at > now) || !self.process.is_running() {
+        let is_due = self.shaper.next_timer().is_some_and(|at| at <= now);
+        if !is_due || !self.wakes.is_awake(now) || !self.process.is_running() {
             return None;
         }
         self.log_queue(now);
@@ -276,7 +283,7 @@ impl Sendbox {
         if !self.process.is_running() {
             return;
         }
-        let departure = self.shaper.next_timer().unwrap_or(Timestamp::MAX);
+        let departure = self.wakes.plan(now, self.shaper.next_timer());
         let at = departure.min(self.control.next_timer());
         self.timer.set(at.max(now));
         self.timer.plan(events, Event::Sendbox(self.index));
@@ -401,6 +408,7 @@ impl Sendbox {
             bytes_sent: self.past.bytes_sent + counters.bytes_sent.as_u64(),
             boundaries_sent: self.past.boundaries_sent + counters.boundaries_sent,
             boundaries_matched: self.past.boundaries_matched + counters.boundaries_matched,
+            reports_unmatched: self.past.reports_unmatched + counters.reports_unmatched,
             boundaries_in_order: self.past.boundaries_in_order + counters.order.in_order,
             boundaries_late: self.past.boundaries_late + counters.order.late,
             message_bytes: self.past.message_bytes + self.control.message_bytes().as_u64(),
@@ -420,7 +428,7 @@ impl Receivebox {
         self.packets += 1;
         self.ce += u64::from(packet.ecn() == Ecn::Ce);
         let hash = self.sampling.hash(packet.identity());
-        if !self.epoch_size.is_boundary(hash) {
+        if !self.epoch_size.is_boundary(hash) || self.is_unreported {
             return false;
         }
         let seen = Seen {
@@ -454,6 +462,11 @@ impl Receivebox {
     /// This share of the packets passes unseen from now on.
     pub fn set_unseen(&mut self, share: Ratio) {
         self.unseen_below = unseen_below(share);
+    }
+
+    /// Boundaries go unreported from now on, or no longer.
+    pub fn set_unreported(&mut self, is_unreported: bool) {
+        self.is_unreported = is_unreported;
     }
 
     /// The process stands still.

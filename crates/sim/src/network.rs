@@ -65,6 +65,10 @@ pub struct Bundle {
     pub report_jitter: Duration,
     /// Its packets are stamped late by 0 to this.
     pub timestamp_jitter: Duration,
+    /// The sendbox wakes up late for each departure by an exponential time of this mean.
+    pub wake_delay: Duration,
+    /// The sendbox only says which rate it would set.
+    pub dry_run: bool,
     /// What happens to the boxes during the run, in order of time.
     pub changes: Vec<BundleChange>,
     /// Keeps epochs, decisions and samples of the queue.
@@ -87,6 +91,8 @@ impl Bundle {
             clock: Clock::default(),
             report_jitter: Duration::ZERO,
             timestamp_jitter: Duration::ZERO,
+            wake_delay: Duration::ZERO,
+            dry_run: false,
             changes: Vec::new(),
             log: false,
         }
@@ -109,6 +115,8 @@ pub enum Upset {
     Unseen(Ratio),
     /// From now on so much is [`Bundle::foreign`].
     Foreign(Rate),
+    /// The receivebox reports no boundary from now on, or again; it counts, and lives to the sendbox.
+    Unreported(bool),
     /// The receivebox's machine sleeps from now on, or no longer: meanwhile its clock stands still, and
     /// packets and messages pass it unseen.
     Suspended(bool),

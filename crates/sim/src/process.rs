@@ -1,7 +1,8 @@
-//! Whether the process of a box is there, and what waits for one that stands still.
+//! Whether the process of a box is there and awake, and what waits for one that stands still.
 
 use std::collections::VecDeque;
 
+use forebay_core::random::Stream;
 use forebay_core::units::{Duration, Timestamp};
 
 /// A sendbox whose heartbeat is older gets no more packets: the kernel forwards them.
@@ -92,5 +93,48 @@ impl<T> Process<T> {
     #[cfg(debug_assertions)]
     pub fn waiting(&self) -> u64 {
         self.ring.len() as u64
+    }
+}
+
+/// How late a process wakes up for what it has to send.
+#[derive(Debug)]
+pub(crate) struct Wakes {
+    delay: Duration,
+    random: Stream,
+    /// What the process sleeps until.
+    due: Timestamp,
+    /// From then on it is awake; without a delay always.
+    at: Timestamp,
+}
+
+impl Wakes {
+    /// Late by an exponential time whose mean is `delay`.
+    pub fn new(delay: Duration, random: Stream) -> Self {
+        let at = if delay.is_zero() { Timestamp::ZERO } else { Timestamp::MAX };
+        Self { delay, random, due: Timestamp::MAX, at }
+    }
+
+    /// The process may send what is due.
+    #[inline]
+    pub fn is_awake(&self, now: Timestamp) -> bool {
+        self.at <= now
+    }
+
+    /// When the process wakes up for what is `due`, all of which it has sent that was due up to `now`.
+    #[inline]
+    pub fn plan(&mut self, now: Timestamp, due: Option<Timestamp>) -> Timestamp {
+        let due = due.map_or(Timestamp::MAX, |due| due.max(now));
+        if self.delay.is_zero() {
+            return due;
+        }
+        if self.at <= now || due < self.due {
+            self.due = due;
+            self.at = if due < Timestamp::MAX {
+                due + self.delay.mul_f64(self.random.exponential())
+            } else {
+                due
+            };
+        }
+        self.at
     }
 }

@@ -3,6 +3,5 @@
 //! bytes. The models panic where a rule is broken.
 
 pub mod cc;
-pub mod plant;
 pub mod qdisc;
 pub mod session;

@@ -164,6 +164,7 @@ impl Simulation {
         match what {
             Upset::Unseen(share) => receivebox.set_unseen(share),
             Upset::Foreign(rate) => receivebox.set_foreign(self.now, rate),
+            Upset::Unreported(is_unreported) => receivebox.set_unreported(is_unreported),
             Upset::Suspended(is_suspended) => {
                 receivebox.set_suspended(self.now, is_suspended);
                 self.serve_receivebox(index);

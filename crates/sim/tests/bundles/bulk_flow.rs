@@ -1,45 +1,27 @@
 //! One bulk flow alone in a bundle, as any VPN is: what it waits and gets beside what it would without the
 //! boxes.
 
-use forebay_core::link;
 use forebay_core::qdisc::bundle_default;
-use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::Source;
-use forebay_core::units::{Duration, Rate, Timestamp};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Traffic};
-use forebay_sim::{Simulation, Stack};
+use forebay_core::spec::Spec;
+use forebay_core::units::{Duration, Timestamp};
+use forebay_sim::Simulation;
+use forebay_sim::network::{Flow, Hop, Network};
 
-const RTT: Duration = Duration::from_millis(50);
+use crate::site::*;
+
 /// From the start of the flow; its slow start is over then.
 const WARM_UP: u64 = 6;
 const STOP: u64 = 30;
 
 /// A Cubic flow over a bottleneck with this buffer in time, in a bundle with this law and discipline or in
 /// none.
-fn network(mbit_per_sec: u64, buffer: &str, bundle: Option<(&str, Spec)>) -> Network {
-    let fifo = Spec::named("fifo").with("limit", Value::Text(buffer.into()));
-    let config = link::Config::at_rate(Rate::from_mbit_per_sec(mbit_per_sec), RTT / 2);
-    let back = vec![Hop::Link(1)];
-    let path = vec![Hop::Link(0)];
-    let data = if bundle.is_some() { vec![Hop::Bundle(0)] } else { path.clone() };
-    let bundle =
-        bundle.map(|(law, qdisc)| Bundle::new("b", Spec::named(law), qdisc, path, back.clone()));
-    Network {
-        stop: Duration::from_secs(STOP),
-        seed: 1,
-        stack: Stack::LINUX,
-        links: vec![Link::new("forward", config, fifo), Link::delay("back", RTT / 2)],
-        bundles: bundle.into_iter().collect(),
-        flows: vec![Flow {
-            cc: Spec::named("cubic"),
-            traffic: Traffic::Source(Source::Greedy { bytes: None }),
-            start: Duration::from_millis(500),
-            opened: None,
-            stop: None,
-            data,
-            back,
-        }],
-    }
+fn network(mbit_per_s: u64, buffer: &str, bundled: Option<(&str, Spec)>) -> Network {
+    let hop = if bundled.is_some() { Hop::Bundle(0) } else { Hop::Link(0) };
+    let bundles = bundled.map(|(law, qdisc)| bundle("b", law, qdisc)).into_iter().collect();
+    let start = Duration::from_millis(500);
+    let flows = vec![Flow { start, ..flow("cubic", GREEDY, hop) }];
+    let stop = Duration::from_secs(STOP);
+    Network { stop, bundles, flows, ..path(mbit(mbit_per_s), 50 * MS, buffer) }
 }
 
 /// Mean time in the queues of sendbox and bottleneck in ms (Little's law), and Mbit/s received.
@@ -66,7 +48,7 @@ fn a_lone_bulk_flow_waits_no_longer_than_without_the_boxes_from_2_to_500_mbit() 
         let buffers = if mbit_per_sec > 2 { &["150ms", "50ms"][..] } else { &["150ms"] };
         for buffer in buffers {
             let (without_ms, most) = wait_and_goodput(&network(mbit_per_sec, buffer, None));
-            for law in ["copa", "setpoint", "basic_delay"] {
+            for law in LAWS {
                 let bundled = network(mbit_per_sec, buffer, Some((law, bundle_default())));
                 let (wait_ms, goodput) = wait_and_goodput(&bundled);
                 let seen = format!(

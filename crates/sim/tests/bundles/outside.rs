@@ -2,85 +2,39 @@
 
 use forebay_core::link;
 use forebay_core::random::Streams;
-use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf, Source};
-use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
-use forebay_sim::{Requests, Simulation, Stack};
+use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
+use forebay_core::units::Duration;
+use forebay_sim::network::{Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_sim::{Requests, Simulation};
 
-const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
+use crate::site::*;
+
 const INSIDE: usize = 20;
 /// Time for which a bundle may compete with nobody: 1 % of five minutes.
 const FALSE_S: f64 = 3.0;
-const MS: Duration = Duration::from_millis(1);
-const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
-
-fn at(secs: f64) -> Timestamp {
-    Timestamp::ZERO + Duration::from_secs_f64(secs)
-}
-
-fn seconds(secs: f64) -> Duration {
-    Duration::from_secs_f64(secs)
-}
-
-fn queue(kind: &str, limit: &str) -> Spec {
-    Spec::named(kind).with("limit", Value::Text(limit.into()))
-}
-
 /// Over the bottleneck, past the bundle.
 fn outside(cc: &str, traffic: Traffic, start: f64, stop: f64) -> Flow {
-    Flow {
-        cc: Spec::named(cc),
-        traffic,
-        start: seconds(start),
-        opened: None,
-        stop: Some(seconds(stop)),
-        data: vec![Hop::Link(0)],
-        back: vec![Hop::Link(1)],
-    }
+    let (start, stop) = (seconds(start), Some(seconds(stop)));
+    Flow { start, stop, ..flow(cc, traffic, Hop::Link(0)) }
 }
 
 /// Twenty Cubic flows over 96 Mbit/s, 50 ms and 1200 packets, in as many bundles as there are laws or, without
 /// any, in none, and others outside.
 fn network(laws: &[&str], others: Vec<Flow>, stop: f64) -> Network {
-    let config = link::Config::at_rate(Rate::from_mbit_per_sec(96), 25 * MS);
-    let forward = Link::new("forward", config, queue("fifo", "1200p"));
-    let bundles = laws.iter().enumerate().map(|(index, law)| {
-        let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-        let mut bundle = Bundle::new(
-            &format!("bundle {index}"),
-            Spec::named(law),
-            queue("sfq", "1200p"),
-            path,
-            back,
-        );
-        bundle.log = true;
-        bundle
-    });
+    let bundles = laws
+        .iter()
+        .enumerate()
+        .map(|(index, law)| bundle(&format!("bundle {index}"), law, queue("sfq", "1200p")));
     let inside = (0..INSIDE * laws.len().max(1)).map(|index| {
-        let data = if laws.is_empty() { Hop::Link(0) } else { Hop::Bundle(index / INSIDE) };
-        let start = 0.5 + 0.01 * index as f64;
-        Flow { data: vec![data], stop: None, ..outside("cubic", GREEDY, start, stop) }
+        let hop = if laws.is_empty() { Hop::Link(0) } else { Hop::Bundle(index / INSIDE) };
+        Flow { start: seconds(0.5 + 0.01 * index as f64), ..flow("cubic", GREEDY, hop) }
     });
     Network {
         stop: seconds(stop),
-        seed: 1,
-        stack: Stack::LINUX,
-        links: vec![forward, Link::delay("back", 25 * MS)],
-        flows: inside.chain(others).collect(),
         bundles: bundles.collect(),
+        flows: inside.chain(others).collect(),
+        ..path(mbit(96), 50 * MS, "1200p")
     }
-}
-
-/// Mbit/s that the flows inside receive between `from` and `to`.
-fn goodput(simulation: &mut Simulation, from: f64, to: f64) -> f64 {
-    let mut received = |secs: f64| {
-        simulation.run_until(at(secs));
-        let bytes = (0..INSIDE).map(|flow| simulation.flow_metrics(flow).unwrap().received_bytes);
-        bytes.sum::<u64>() as f64
-    };
-    let (before, after) = (received(from), received(to));
-    (after - before) * 8e-6 / (to - from)
 }
 
 /// The times in which a bundle competes, tests included (seconds).
@@ -103,7 +57,7 @@ fn competing(simulation: &mut Simulation, bundle: usize) -> Vec<(f64, f64)> {
 /// Half of the path's rate, without a delay of its own.
 fn with_bottleneck_in_a_site(laws: &[&str], is_before_the_sendbox: bool) -> Network {
     let mut plan = network(laws, Vec::new(), 40.0);
-    let config = link::Config::at_rate(Rate::from_mbit_per_sec(48), Duration::ZERO);
+    let config = link::Config::at_rate(mbit(48), Duration::ZERO);
     plan.links.push(Link::new("site", config, queue("fifo", "600p")));
     for flow in &mut plan.flows {
         let at = if is_before_the_sendbox { 0 } else { flow.data.len() };
@@ -116,11 +70,11 @@ fn with_bottleneck_in_a_site(laws: &[&str], is_before_the_sendbox: bool) -> Netw
 fn a_bottleneck_inside_a_site_is_left_alone() {
     for is_before_the_sendbox in [true, false] {
         let without = with_bottleneck_in_a_site(&[], is_before_the_sendbox);
-        let usual = goodput(&mut Simulation::new(without).unwrap(), 10.0, 40.0);
+        let usual = goodput(&mut Simulation::new(without).unwrap(), INSIDE, 10.0, 40.0);
         for law in LAWS {
             let plan = with_bottleneck_in_a_site(&[law], is_before_the_sendbox);
             let mut simulation = Simulation::new(plan).unwrap();
-            let with = goodput(&mut simulation, 10.0, 40.0);
+            let with = goodput(&mut simulation, INSIDE, 10.0, 40.0);
             let what = format!("{law}, before the sendbox: {is_before_the_sendbox}");
             assert!(with > 0.98 * usual, "{what}: {with:.1} of {usual:.1} Mbit/s");
             let queue = simulation.bundle_metrics(0).mean_queue_packets;
@@ -136,10 +90,10 @@ fn twenty_flows_keep_their_share_beside_others_that_fill_the_buffer() {
         let others = |_| outside(cc, GREEDY, 15.0, 55.0);
         let others: Vec<Flow> = (0..count).map(others).collect();
         let mut without = Simulation::new(network(&[], others.clone(), 70.0)).unwrap();
-        let usual = goodput(&mut without, 30.0, 55.0);
+        let usual = goodput(&mut without, INSIDE, 30.0, 55.0);
         for law in LAWS {
             let mut with = Simulation::new(network(&[law], others.clone(), 70.0)).unwrap();
-            let share = goodput(&mut with, 30.0, 55.0) / usual;
+            let share = goodput(&mut with, INSIDE, 30.0, 55.0) / usual;
             with.run_until(at(70.0));
             let spans = competing(&mut with, 0);
             let seen = format!("{count} {cc}, {law}: {share:.2} of {usual:.1} Mbit/s, {spans:.1?}");
@@ -160,7 +114,7 @@ fn twenty_flows_keep_their_share_where_the_buffer_is_shallow() {
         let [usual, with] = [&[][..], &["copa"]].map(|laws| {
             let mut plan = network(laws, others.clone(), 75.0);
             plan.links[0].qdisc = queue("fifo", "100p");
-            goodput(&mut Simulation::new(plan).unwrap(), 35.0, 75.0)
+            goodput(&mut Simulation::new(plan).unwrap(), INSIDE, 35.0, 75.0)
         });
         assert!(with > least * usual, "{count} {cc}: {with:.1} of {usual:.1} Mbit/s");
     }
@@ -171,23 +125,23 @@ fn twenty_flows_keep_their_share_where_the_buffer_is_shallow() {
 fn nimbus_competes_with_ten_flows_and_with_nobody() {
     let others: Vec<Flow> = (0..10).map(|_| outside("cubic", GREEDY, 5.0, 60.0)).collect();
     let mut without = Simulation::new(network(&[], others.clone(), 60.0)).unwrap();
-    let usual = [(10.0, 15.0), (30.0, 60.0)].map(|(from, to)| goodput(&mut without, from, to));
+    let usual =
+        [(10.0, 15.0), (30.0, 60.0)].map(|(from, to)| goodput(&mut without, INSIDE, from, to));
     let mut with = Simulation::new(network(&["nimbus"], others, 60.0)).unwrap();
-    let holding = goodput(&mut with, 10.0, 15.0) / usual[0];
-    let competes = goodput(&mut with, 30.0, 60.0) / usual[1];
+    let holding = goodput(&mut with, INSIDE, 10.0, 15.0) / usual[0];
+    let competes = goodput(&mut with, INSIDE, 30.0, 60.0) / usual[1];
     let spans = competing(&mut with, 0);
     let seen = format!("{holding:.2}, then {competes:.2} of {usual:.1?} Mbit/s, {spans:.1?}");
     let entered_s = spans.first().map_or(f64::INFINITY, |span| span.0);
     assert!((15.0..20.0).contains(&entered_s), "{seen}");
     assert!(competes > 0.7 && competes > 3.0 * holding, "{seen}");
 
-    let rate = Rate::from_mbit_per_sec(32);
-    let cbr = Traffic::Source(Source::Cbr { rate, packet: ByteCount::new(1514) });
+    let cbr = cbr(mbit(32));
     let cases =
         [("alone", Vec::new(), 80.0), ("32 Mbit/s", vec![outside("cubic", cbr, 5.0, 60.0)], 50.0)];
     for (name, others, least) in cases {
         let mut simulation = Simulation::new(network(&["nimbus"], others, 60.0)).unwrap();
-        let goodput = goodput(&mut simulation, 10.0, 60.0);
+        let goodput = goodput(&mut simulation, INSIDE, 10.0, 60.0);
         let spans = competing(&mut simulation, 0);
         assert!(spans.is_empty() && goodput > least, "{name}: {goodput:.1} Mbit/s, {spans:.1?}");
     }
@@ -196,15 +150,13 @@ fn nimbus_competes_with_ten_flows_and_with_nobody() {
 #[test]
 fn what_does_not_answer_is_not_competed_with() {
     let stop = 60.0;
-    let rate = Rate::from_mbit_per_sec(32);
-    let cbr = Traffic::Source(Source::Cbr { rate, packet: ByteCount::new(1514) });
+    let cbr = cbr(mbit(32));
     let cbr = vec![outside("cubic", cbr, 10.0, stop)];
     let [mut halved, mut longer] = [(); 2].map(|()| network(&["copa"], Vec::new(), stop));
     let change = |secs: f64| link::Change { at: seconds(secs), ..link::Change::default() };
-    let rate = |mbit| Some(Rate::from_mbit_per_sec(mbit));
     halved.links[0].config.changes = vec![
-        link::Change { rate: rate(48), ..change(20.0) },
-        link::Change { rate: rate(96), ..change(40.0) },
+        link::Change { rate: Some(mbit(48)), ..change(20.0) },
+        link::Change { rate: Some(mbit(96)), ..change(40.0) },
     ];
     longer.links[0].config.changes = vec![
         link::Change { delay: Some(55 * MS), ..change(20.0) },
@@ -232,7 +184,7 @@ fn requests_outside_are_not_competed_with() {
     let stop = 60.0;
     let plan = RequestPlan {
         sizes: SizeCdf::builtin("caida").unwrap(),
-        load: Rate::from_mbit_per_sec(60),
+        load: mbit(60),
         connections: 1,
         warm_up: Duration::ZERO,
         duration: seconds(stop),

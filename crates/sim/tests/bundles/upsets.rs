@@ -1,49 +1,21 @@
 //! Boxes that are killed, stopped and started again, and what they do not see for a while.
 
-use forebay_core::link;
-use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
-use forebay_sim::network::{
-    Bundle, BundleChange, Flow, Hop, Link, Network, Signal, Traffic, Upset,
-};
-use forebay_sim::{BIN_NS, Simulation, Stack};
+use forebay_sim::network::{Network, Signal, Upset};
+use forebay_sim::{BIN_NS, Simulation};
 
-const RTT: Duration = Duration::from_millis(40);
+use crate::site::*;
 
 /// Four Cubic flows through a bundle on 20 Mbit/s for 30 s.
 fn network(changes: &[(u64, Upset)]) -> Network {
-    let queue = |kind: &str| Spec::named(kind).with("limit", Value::Text("208p".into()));
-    let config = link::Config::at_rate(Rate::from_mbit_per_sec(20), RTT / 2);
-    let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    let mut bundle = Bundle::new("a", Spec::named("copa"), queue("sfq"), path, back.clone());
-    bundle.log = true;
-    let at = Duration::from_millis;
-    bundle.changes =
-        changes.iter().map(|(ms, what)| BundleChange { at: at(*ms), what: *what }).collect();
-    let flow = Flow {
-        cc: Spec::named("cubic"),
-        traffic: Traffic::Source(Source::Greedy { bytes: None }),
-        start: Duration::ZERO,
-        opened: None,
-        stop: None,
-        data: vec![Hop::Bundle(0)],
-        back,
-    };
-    Network {
-        stop: Duration::from_secs(30),
-        seed: 1,
-        stack: Stack::LINUX,
-        links: vec![Link::new("forward", config, queue("fifo")), Link::delay("back", RTT / 2)],
-        bundles: vec![bundle],
-        flows: vec![flow; 4],
-    }
+    let mut bundle = bundle("a", "copa", queue("sfq", "208p"));
+    bundle.changes = changes.iter().map(|(ms, what)| upset(*ms as f64 * 1e-3, *what)).collect();
+    let (bundles, flows) = (vec![bundle], vec![cubic(); 4]);
+    Network { stop: seconds(30.0), bundles, flows, ..path(mbit(20), 40 * MS, "208p") }
 }
 
-fn ran(changes: &[(u64, Upset)]) -> Simulation {
-    let mut simulation = Simulation::new(network(changes)).unwrap();
-    simulation.run();
-    simulation
+fn ran_with(changes: &[(u64, Upset)]) -> Simulation {
+    ran(&network(changes))
 }
 
 /// Mbit/s of all flows from one second to another.
@@ -70,7 +42,7 @@ fn traffic_goes_on_without_a_box_and_is_shaped_again_with_it() {
     for end in [Upset::Sendbox, Upset::Receivebox] {
         for signals in [[Signal::Kill, Signal::Restart], [Signal::Stop, Signal::Continue]] {
             let what = format!("{:?}", end(signals[0]));
-            let mut run = ran(&[(8_000, end(signals[0])), (12_000, end(signals[1]))]);
+            let mut run = ran_with(&[(8_000, end(signals[0])), (12_000, end(signals[1]))]);
             assert!(shaped(&mut run, 8).unwrap().0, "{what}");
             assert!(shaped(&mut run, 11).is_none_or(|(shaped, _)| !shaped), "{what}");
             assert!(shaped(&mut run, 22).unwrap().0, "{what}: {:?}", shaped(&mut run, 22));
@@ -91,7 +63,7 @@ fn a_box_with_another_key_leaves_the_traffic_unshaped_until_it_has_the_right_one
             (14_000, end(Signal::Kill)),
             (14_300, end(Signal::Restart)),
         ];
-        let mut run = ran(&changes);
+        let mut run = ran_with(&changes);
         let (is_shaped, why) = shaped(&mut run, 13).unwrap();
         assert!(!is_shaped && why.contains("verify"), "{why}");
         assert!(shaped(&mut run, 24).unwrap().0);
@@ -132,7 +104,7 @@ fn what_is_unseen_or_forged_for_a_while_costs_no_goodput_then_or_later() {
         (Upset::Unseen(share), Upset::Unseen(Ratio::ZERO)),
         (Upset::Foreign(forged), Upset::Foreign(Rate::ZERO)),
     ] {
-        let mut run = ran(&[(8_000, begins), (14_000, ends)]);
+        let mut run = ran_with(&[(8_000, begins), (14_000, ends)]);
         for (from, to) in [(11, 14), (17, 29)] {
             let mbit = goodput(&run, from, to);
             assert!(mbit > 17.0, "{begins:?}, {from} to {to} s: {mbit} Mbit/s");

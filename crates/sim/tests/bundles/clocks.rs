@@ -1,0 +1,231 @@
+//! Receiveboxes whose clock does not agree with the sendbox's, that are late, or that sleep: what a bundle must
+//! hold up to 1000 ppm, and what it must survive.
+
+use forebay_core::bundle::decision::Decision;
+use forebay_core::clock::{Change, Clock};
+use forebay_core::units::Duration;
+use forebay_sim::Simulation;
+use forebay_sim::network::{Hop, Network, Signal, Traffic, Upset};
+
+use crate::site::*;
+
+/// Samples of the base of all runs, and those of them that are further than 1 ms from the path's.
+#[derive(Default)]
+struct Bases {
+    all: usize,
+    off: usize,
+}
+
+impl Bases {
+    /// The path is held between these times; the base may be off in a hundredth of all runs' time.
+    fn held(&mut self, trace: &Trace, from_s: f64, to_s: f64) -> Result<(), String> {
+        let part = trace.part(from_s, to_s);
+        let path_ms = 2.0 * ms(trace.network.links[0].config.delay);
+        let base = |decision: &Decision| Some(ms(decision.min_rtt?) - path_ms);
+        let off: Vec<f64> = trace.decisions(from_s, to_s).filter_map(base).map(f64::abs).collect();
+        self.all += off.len();
+        self.off += off.iter().filter(|it| **it > 1.0).count();
+        let worst = off.into_iter().fold(0.0, f64::max);
+        let is_held = part.used >= 0.95 && part.queue <= 20.0 && worst <= 2.0;
+        must(is_held, (from_s, part, "base off by ms", worst))
+    }
+
+    fn assert_held(&self) {
+        assert!(100 * self.off <= self.all, "the base is off in {} of {}", self.off, self.all);
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn end_s(trace: &Trace) -> f64 {
+    trace.network.stop.as_secs_f64()
+}
+
+/// A backlog on 96 Mbit/s for `stop` seconds under this clock.
+fn backlog_under(clock: Clock, law: &str, rtt_ms: u32, stop: u64) -> Network {
+    let mut network = backlogged(law, 96, rtt_ms);
+    network.stop = Duration::from_secs(stop);
+    network.bundles[0].clock = clock;
+    network
+}
+
+#[test]
+fn clocks_that_drift_by_up_to_a_thousandth_are_held() {
+    let mut cases = Vec::new();
+    for law in LAWS {
+        for rtt_ms in [10, 20, 50, 100] {
+            for ppm in [-1000.0, -300.0, -100.0, 100.0, 300.0, 1000.0] {
+                let network = backlog_under(Clock::fast_by(ppm), law, rtt_ms, 30);
+                let network = Network { seed: u64::from(rtt_ms) + ppm as u64 % 7, ..network };
+                cases.push((format!("{law}, {rtt_ms} ms, {ppm} ppm"), network));
+            }
+        }
+    }
+    let mut bases = Bases::default();
+    assert_each(cases, |trace| bases.held(trace, 5.0, 30.0));
+    bases.assert_held();
+}
+
+#[test]
+fn drift_that_changes_again_and_again_leaves_no_trace_in_the_base() {
+    let mut cases = Vec::new();
+    for law in LAWS {
+        for (mbit, rtt_ms) in [(24, 20), (96, 20), (96, 100)] {
+            let ppms = [500.0, -500.0, 1000.0, 0.0, -1000.0, 250.0].into_iter().cycle();
+            let clock = (1..20).zip(ppms).fold(Clock::default(), |clock, (turn, ppm)| {
+                clock.change(Duration::from_secs(6 * turn), Change::Rate(ppm * 1e-6))
+            });
+            let mut network = backlogged(law, mbit, rtt_ms);
+            network.stop = Duration::from_secs(125);
+            network.bundles[0].clock = clock;
+            cases.push((format!("{law}, {mbit} Mbit/s, {rtt_ms} ms"), network));
+        }
+    }
+    let mut bases = Bases::default();
+    assert_each(cases, |trace| bases.held(trace, 5.0, 125.0));
+    bases.assert_held();
+}
+
+#[test]
+fn no_drift_and_no_slew_throttles_the_bundle_and_ten_seconds_later_it_is_held_again() {
+    let mut cases = Vec::new();
+    for law in LAWS {
+        for rtt_ms in [10, 20, 50, 100] {
+            for (share, time_s, seeds) in
+                [(2600e-6, 30, 2), (-2600e-6, 30, 2), (0.1, 60, 1), (-0.1, 60, 1)]
+            {
+                for seed in 1..=seeds {
+                    let clock = Clock::default()
+                        .change(Duration::from_secs(10), Change::Rate(share))
+                        .change(Duration::from_secs(10 + time_s), Change::Rate(0.0));
+                    let network = backlog_under(clock, law, rtt_ms, 30 + time_s);
+                    let name = format!("{law}, {rtt_ms} ms, {share} for {time_s} s, seed {seed}");
+                    cases.push((name, Network { seed, ..network }));
+                }
+            }
+        }
+    }
+    let mut bases = Bases::default();
+    assert_each(cases, |trace| {
+        let during = trace.part(10.0, end_s(trace) - 20.0);
+        must(during.used >= 0.9, during)?;
+        bases.held(trace, end_s(trace) - 10.0, end_s(trace))
+    });
+    bases.assert_held();
+}
+
+#[test]
+fn a_clock_that_is_put_on_or_back_costs_nothing() {
+    let mut cases = Vec::new();
+    for law in LAWS {
+        for (mbit, rtt_ms) in [(24, 20), (96, 50)] {
+            for step_ms in [-3_600_000, -30_000, -300, -20, -4, 4, 20, 300, 30_000, 3_600_000] {
+                let mut network = loaded(law, mbit, rtt_ms, 4);
+                network.stop = Duration::from_secs(30);
+                let step = Change::Step(step_ms * 1_000_000);
+                network.bundles[0].clock = Clock::default().change(Duration::from_secs(10), step);
+                cases.push((format!("{law}, {mbit} Mbit/s, {rtt_ms} ms, {step_ms} ms"), network));
+            }
+        }
+    }
+    let mut bases = Bases::default();
+    assert_each(cases, |trace| {
+        let during = trace.part(10.0, 20.0);
+        must(during.used >= 0.9, during)?;
+        bases.held(trace, 20.0, 30.0)
+    });
+    bases.assert_held();
+}
+
+#[test]
+fn a_clock_that_is_put_on_and_back_again_and_again_costs_little_throughput() {
+    let mut cases = Vec::new();
+    for law in LAWS {
+        for clock in ["10s +1s, 20s -1s, 30s +30s", "10s -30s, 20s +7ms, 30s -7ms"] {
+            let mut network = Network { stop: seconds(60.0), ..loaded(law, 96, 50, 4) };
+            network.bundles[0].clock = clock.parse().unwrap();
+            cases.push((format!("{law}, {clock}"), network));
+        }
+    }
+    assert_each(cases, |trace| {
+        for (from_s, to_s) in [(10.0, 30.0), (30.0, 40.0), (40.0, 60.0)] {
+            let part = trace.part(from_s, to_s);
+            let is_settled = from_s < 40.0 || part.queue <= 20.0;
+            must(part.used >= 0.9 && is_settled, (from_s, part))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn jitter_is_as_large_as_it_is_set() {
+    // Nothing queues: the raw round trip is the path's, and what was added.
+    let ping = flow("newreno", Traffic::Ping, Hop::Bundle(0));
+    let mut network = Network { stop: seconds(10.0), flows: vec![ping], ..bundled("copa", 96, 50) };
+    let spread = |network: &Network| {
+        let mut simulation = ran(network);
+        let epochs = simulation.bundle_log(0).unwrap().epochs();
+        assert!(epochs.len() > 50, "{}", epochs.len());
+        let raw = epochs.iter().map(|(_, epoch)| ms(epoch.raw_rtt));
+        let least = raw.clone().fold(f64::MAX, f64::min);
+        (least, raw.fold(0.0, f64::max) - least)
+    };
+    network.bundles[0].report_jitter = Duration::ZERO;
+    let (least, width) = spread(&network);
+    assert!((50.0..51.0).contains(&least) && width < 21.0, "{least} {width}");
+    network.bundles[0].report_jitter = 100 * MS;
+    let (least, width) = spread(&network);
+    assert!((50.0..80.0).contains(&least) && (80.0..121.0).contains(&width), "{least} {width}");
+}
+
+#[test]
+fn a_receivebox_that_sleeps_is_survived_and_shaped_with_again() {
+    let mut cases = Vec::new();
+    for law in LAWS {
+        for rtt_ms in [20, 50] {
+            for asleep_s in [1, 5, 40] {
+                let clock = Clock::fast_by(50.0);
+                let mut network = backlog_under(clock, law, rtt_ms, 30 + asleep_s);
+                network.bundles[0].changes = vec![
+                    upset(10.0, Upset::Suspended(true)),
+                    upset(10.0 + asleep_s as f64, Upset::Suspended(false)),
+                ];
+                cases.push((format!("{law}, {rtt_ms} ms, {asleep_s} s asleep"), network));
+            }
+        }
+    }
+    let mut bases = Bases::default();
+    assert_each(cases, |trace| {
+        let end_s = end_s(trace);
+        let during = trace.part(10.0, end_s - 10.0);
+        must(during.used >= 0.9, during)?;
+        // Two seconds are longer than a sendbox waits.
+        let is_missed = trace.decisions(12.0, end_s - 20.0).all(|it| it.rate.is_none());
+        must(is_missed, "shaped without reports")?;
+        must(trace.decisions(end_s - 10.0, end_s).all(|it| it.rate.is_some()), "unshaped")?;
+        bases.held(trace, end_s - 10.0, end_s)
+    });
+    bases.assert_held();
+}
+
+#[test]
+fn a_receivebox_that_starts_anew_after_it_slept_goes_on_at_once() {
+    let mut network = Network { stop: seconds(60.0), ..loaded("copa", 96, 50, 4) };
+    network.bundles[0].clock = "0s -10%".parse().unwrap();
+    network.bundles[0].changes = vec![
+        upset(10.0, Upset::Suspended(true)),
+        upset(20.0, Upset::Suspended(false)),
+        upset(22.0, Upset::Receivebox(Signal::Kill)),
+        upset(22.3, Upset::Receivebox(Signal::Restart)),
+    ];
+    let mut simulation = Simulation::new(&network).unwrap();
+    let mut reports = |secs| {
+        simulation.run_until(at(secs));
+        simulation.bundle_metrics(0).reports
+    };
+    let [before, asleep, woken, anew, later] = [10.0, 20.0, 22.0, 23.0, 25.0].map(&mut reports);
+    assert_eq!(before, asleep);
+    assert!(woken > asleep + 20 && anew > woken && later > anew + 20, "{woken} {anew} {later}");
+}

@@ -1,0 +1,10 @@
+//! Bundles over the simulator's links: real sessions, messages and epochs, real TCP above.
+
+mod boxes;
+mod bulk_flow;
+mod clocks;
+mod control;
+mod outside;
+mod paths;
+mod site;
+mod upsets;
