@@ -310,15 +310,15 @@ fn shallow() {
 
 fn bundles() {
     println!(
-        "\n# bundles at one bottleneck, 96 Mbit/s x 50 ms, endless backlog, 15-60 s; shares in Mbit/s"
+        "\n# bundles at one bottleneck, 96 Mbit/s x 50 ms, four Cubic flows each, 15-60 s; shares in Mbit/s"
     );
     for count in [2, 4, 8] {
         for law in LAWS {
-            let network = Network {
-                stop: seconds(60.0),
-                flows: (0..count).flat_map(|index| backlog(96, index)).collect(),
-                ..in_bundles(bundled(law, 96, 50), count)
-            };
+            let mut network = in_bundles(loaded(law, 96, 50, 4 * count), count);
+            network.stop = seconds(60.0);
+            for (index, flow) in network.flows.iter_mut().enumerate() {
+                flow.data = vec![Hop::Bundle(index / 4)];
+            }
             let traces = over_seeds(4, &network);
             let shares = traces.iter().flat_map(|trace| trace.part(15.0, 60.0).sent);
             println!(

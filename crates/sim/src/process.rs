@@ -138,3 +138,38 @@ impl Wakes {
         self.at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::random::Streams;
+
+    fn at(us: u64) -> Timestamp {
+        Timestamp::from_nanos(us * 1000)
+    }
+
+    #[test]
+    fn a_process_wakes_up_late_by_the_delay_on_average_and_once_for_what_is_due() {
+        let delay = Duration::from_micros(100);
+        let mut wakes = Wakes::new(delay, Streams::new(1).stream("wakes"));
+        let mut sum = Duration::ZERO;
+        for number in 1..=10_000 {
+            let due = at(10_000 * number);
+            let awake = wakes.plan(at(10_000 * number - 1), Some(due));
+            assert!(!wakes.is_awake(due) && wakes.is_awake(awake));
+            assert_eq!(wakes.plan(due, Some(due)), awake);
+            sum += awake.saturating_since(due);
+        }
+        let mean = sum / 10_000;
+        assert!(mean.abs_diff(delay) < delay / 20, "{mean:?}");
+        assert_eq!(wakes.plan(at(200_000_000), None), Timestamp::MAX);
+    }
+
+    #[test]
+    fn a_process_without_delay_is_always_awake() {
+        let mut wakes = Wakes::new(Duration::ZERO, Streams::new(1).stream("wakes"));
+        assert!(wakes.is_awake(at(0)));
+        assert_eq!(wakes.plan(at(2), Some(at(1))), at(2));
+        assert!(wakes.is_awake(at(2)));
+    }
+}

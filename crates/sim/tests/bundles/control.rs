@@ -91,6 +91,12 @@ fn lost_late_and_noisy_reports_change_little() {
         case("a queue of 50 ms on the way back", &|network| with_sine(network, 50 * MS));
         case("receive stamps 0-2 ms late", &|network| network.bundles[0].timestamp_jitter = 2 * MS);
         case("a sendbox that wakes up late", &|network| network.bundles[0].wake_delay = MS / 10);
+        case("a sendbox that stands still for 5 ms each second", &|network| {
+            let signals = [(0.0, Signal::Stop), (0.005, Signal::Continue)];
+            let stalls = (1..30).flat_map(|secs| signals.map(|it| (f64::from(secs) + it.0, it.1)));
+            let stalls = stalls.map(|(secs, signal)| upset(secs, Upset::Sendbox(signal)));
+            network.bundles[0].changes = stalls.collect();
+        });
     }
     assert_each(cases, |trace| full_and_short(trace, 12.0, 30.0));
 }
