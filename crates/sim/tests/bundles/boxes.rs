@@ -22,6 +22,15 @@ fn network(laws: &[&str]) -> Network {
 }
 
 #[test]
+fn two_bundles_share_the_path() {
+    assert_each(LAWS.map(|law| (law.into(), network(&[law, law]))), |trace| {
+        let part = trace.part(10.0, 40.0);
+        must(part.queue <= 25.0 && part.used >= 0.95, &part)?;
+        must((0.6..1.67).contains(&(part.sent[0] / part.sent[1])), part)
+    });
+}
+
+#[test]
 fn a_share_of_the_messages_may_be_lost_both_ways() {
     let mut plan = network(&["copa"]);
     plan.links.iter_mut().for_each(|link| link.message_loss = Ratio::new(0.2).unwrap());
