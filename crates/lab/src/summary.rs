@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::metrics::requests::{self, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Metrics, Outcome, Part, Pooling, describe};
+use crate::metrics::{Address, Metrics, Outcome, Part, Pooling, describe};
 use crate::store::{RequestKey, Run, Store, StoreError};
 
 /// The arm that others are compared with.
@@ -67,6 +67,18 @@ impl ArmSummary {
             p95: sorted.quantile(0.95)?,
             greatest: sorted.quantile(1.0)?,
         })
+    }
+
+    /// The metric at `address`, of all parts their mean.
+    pub fn get(&self, address: &Address) -> Option<f64> {
+        let parts = match address.part.as_str() {
+            "flow" => &self.flows,
+            "link" => &self.links,
+            "bundle" => &self.bundles,
+            _ => return self.metrics.get(&address.quantity),
+        };
+        let named = parts.iter().filter(|part| ["*", &part.name].contains(&address.name.as_str()));
+        mean(named.filter_map(|part| part.metrics.get(&address.quantity)))
     }
 
     /// A metric of the link `name`.

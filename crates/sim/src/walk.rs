@@ -10,40 +10,48 @@ use crate::network::{Link, Property, Walk};
 pub(crate) fn changes(link: &Link, stop: Duration, streams: &Streams) -> Vec<Change> {
     let mut all = link.config.changes.clone();
     for (index, walk) in link.walks.iter().enumerate() {
-        all.extend(steps(walk, &link.config, stop, streams.stream(&format!("walk {index}"))));
+        let from = configured(walk.property, &link.config).unwrap_or(walk.max);
+        all.extend(walk.steps(from, stop, streams.stream(&format!("walk {index}"))));
     }
     // Stable: where two set the same property at the same time, the walk comes last and counts.
     all.sort_by_key(|change| change.at);
     all
 }
 
-/// Starts from the configured value, clipped.
-fn steps(
-    walk: &Walk,
-    config: &Config,
-    stop: Duration,
-    mut stream: Stream,
-) -> impl Iterator<Item = Change> {
-    let mut value = match (walk.property, &config.service) {
-        (Property::Rate, Service::Rate(rate)) => rate.as_bits_per_sec() as f64,
-        (Property::Rate, _) => walk.max,
-        (Property::Delay, _) => config.delay.as_secs_f64(),
-        (Property::Loss, _) => config.loss.as_f64(),
-    };
-    let (walk, mut step) = (*walk, 0.0);
-    let count = stop.as_nanos() / walk.interval.as_nanos();
-    (1..=count as u32).map(move |index| {
-        step = walk.correlation * step + walk.deviation * normal(&mut stream);
-        value = (value + step).clamp(walk.min, walk.max);
-        let change = Change { at: walk.interval * index, ..Change::default() };
-        match walk.property {
-            Property::Rate => {
-                Change { rate: Some(Rate::from_bits_per_sec(value as u64)), ..change }
+/// What the property is before the walk; `None` where the link has no rate.
+fn configured(property: Property, config: &Config) -> Option<f64> {
+    match (property, &config.service) {
+        (Property::Rate, Service::Rate(rate)) => Some(rate.as_bits_per_sec() as f64),
+        (Property::Rate, _) => None,
+        (Property::Delay, _) => Some(config.delay.as_secs_f64()),
+        (Property::Loss, _) => Some(config.loss.as_f64()),
+    }
+}
+
+impl Walk {
+    /// The steps up to `stop` from the value `from`, in the unit of the property. Their noise is of
+    /// `stream`: in a simulation `walk N`, N from 0 among the walks of a link, of the link's streams.
+    pub fn steps(
+        self,
+        from: f64,
+        stop: Duration,
+        mut stream: Stream,
+    ) -> impl Iterator<Item = Change> {
+        let (mut value, mut step) = (from, 0.0);
+        let count = stop.as_nanos() / self.interval.as_nanos();
+        (1..=count as u32).map(move |index| {
+            step = self.correlation * step + self.deviation * normal(&mut stream);
+            value = (value + step).clamp(self.min, self.max);
+            let change = Change { at: self.interval * index, ..Change::default() };
+            match self.property {
+                Property::Rate => {
+                    Change { rate: Some(Rate::from_bits_per_sec(value as u64)), ..change }
+                }
+                Property::Delay => Change { delay: Some(Duration::from_secs_f64(value)), ..change },
+                Property::Loss => Change { loss: Ratio::new(value), ..change },
             }
-            Property::Delay => Change { delay: Some(Duration::from_secs_f64(value)), ..change },
-            Property::Loss => Change { loss: Ratio::new(value), ..change },
-        }
-    })
+        })
+    }
 }
 
 /// Standard normal (Box and Muller 1958); draws two numbers.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
-use forebay_lab::metrics::CATALOGUE;
+use forebay_lab::metrics::{CATALOGUE, SERIES};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
 
@@ -29,6 +29,8 @@ enum What {
     Qdiscs,
     /// The metrics of a run.
     Metrics,
+    /// The quantities over time.
+    Series,
 }
 
 impl List {
@@ -50,6 +52,17 @@ impl List {
                 }
             }
             What::Metrics => metrics(&mut list)?,
+            What::Series => {
+                for entry in SERIES {
+                    let of = entry.of.replace(' ', ", ");
+                    let unit = if entry.unit.is_empty() { "" } else { " in " };
+                    writeln!(
+                        list,
+                        "{}{unit}{}\n    {}\n    of: {of}",
+                        entry.name, entry.unit, entry.summary
+                    )?;
+                }
+            }
         }
         print(&list)?;
         Ok(ExitCode::SUCCESS)

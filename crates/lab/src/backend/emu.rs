@@ -67,10 +67,7 @@ impl Backend for Emu {
                           \"linux\"; the back end sim has both";
             return Err(BackendError::Unsupported(reason.into()));
         }
-        if !experiment.paths.is_empty() {
-            let reason = "bottleneck.paths: the back end emu has one path, allowed with sim";
-            return Err(BackendError::Unsupported(reason.into()));
-        }
+        check_links(experiment)?;
         check_boxes(experiment)?;
         // Said before a folder for results is made.
         if !nix::unistd::geteuid().is_root() {
@@ -105,6 +102,20 @@ impl Backend for Emu {
             Err(error) => Err(BackendError::Failed(error.to_string())),
         }
     }
+}
+
+/// Refuses links that the emulator is not made of.
+fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
+    let walking = experiment.links().find(|(_, link)| !link.walks.is_empty());
+    let (key, has) = match walking.as_ref().map(|(name, _)| name.as_str()) {
+        _ if !experiment.paths.is_empty() => ("bottleneck.paths", "one path"),
+        _ if !experiment.hops.is_empty() => ("bottleneck.hops", "one link each way"),
+        Some("reverse") => ("reverse.walk", "no random walks"),
+        Some(_) => ("bottleneck.walk", "no random walks"),
+        None => return Ok(()),
+    };
+    let reason = format!("{key}: the back end emu has {has}, allowed with sim");
+    Err(BackendError::Unsupported(reason))
 }
 
 /// Refuses what real boxes cannot be made to do.

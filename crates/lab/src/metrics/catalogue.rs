@@ -46,7 +46,8 @@ pub struct Entry {
     pub summary: &'static str,
 }
 
-const fn entry(
+/// An entry, in the order of its fields.
+pub(super) const fn entry(
     name: &'static str,
     of: &'static str,
     unit: &'static str,
@@ -253,6 +254,21 @@ pub static CATALOGUE: &[Entry] = &[
     entry("queue_total_over_status_quo", "arm", "", Mean,
         "bottleneck and sendbox queues over those of status_quo"),
 ];
+
+impl Entry {
+    /// Whether parts of this kind have it.
+    pub fn is_of(&self, part: &str) -> bool {
+        self.of.split(' ').any(|of| of == part)
+    }
+
+    /// What an axis or a column of `metric`, which this is the entry of, is called: `fct p50 (ms)`.
+    pub fn heading(&self, metric: &str) -> String {
+        let known = ["_ms", "_s", "_mbps", "_packets", "_segments", "_bytes"];
+        let bare = known.iter().find_map(|suffix| metric.strip_suffix(suffix));
+        let words = bare.filter(|_| !self.unit.is_empty()).unwrap_or(metric).replace('_', " ");
+        if self.unit.is_empty() { words } else { format!("{words} ({})", self.unit) }
+    }
+}
 
 /// The entry of a metric as it appears in results, window prefix and all.
 pub fn describe(metric: &str) -> Option<&'static Entry> {

@@ -1,5 +1,6 @@
 //! From rows to numbers: one definition of every metric, for every back end.
 
+mod address;
 mod agent;
 mod attack;
 mod bundles;
@@ -22,11 +23,12 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Experiment;
 use crate::plan::experiment::{Flow, Window};
 use crate::rows::{AttackRow, RequestRow, RunRows};
+pub use address::Address;
 pub use bundles::Transition;
 pub use catalogue::{CATALOGUE, Entry, Pooling, describe};
 pub use links::{LinkTruth, Reader};
-pub use requests::Outcome;
-pub use samples::Series;
+pub use requests::{OF_REQUESTS, Outcome};
+pub use samples::{SERIES, Series};
 pub use validity::{LIMITS, harness_reasons};
 
 /// Numbers by name; the unit is the end of the name, or a share without one.
@@ -240,10 +242,10 @@ fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::un
     reverse.or(experiment.forward.nominal_rate)
 }
 
-/// The queues of both links and of all sendboxes, added.
+/// The queues of all links and of all sendboxes, added.
 fn queues_together(rows: &RunRows, truths: &[&LinkTruth], window: &Window) -> Metrics {
     // Those of paths are in that of the link that they make.
-    let links = truths.iter().filter(|truth| ["forward", "reverse"].contains(&truth.name.as_str()));
+    let links = truths.iter().filter(|truth| !truth.name.starts_with("path-"));
     let at_links = links.filter_map(|truth| truth.mean_queue(window));
     let at_sendboxes = rows.bundles.iter().filter_map(|bundle| bundles::mean_queue(bundle, window));
     let mut metrics = Metrics::default();

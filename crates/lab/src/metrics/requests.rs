@@ -9,6 +9,8 @@ use std::time::Duration;
 use forebay_core::units::{ByteCount, Rate};
 
 use super::Metrics;
+use super::catalogue::Pooling::Requests;
+use super::catalogue::{Entry, entry};
 use super::statistics::{Sorted, mean};
 
 /// Classes of sizes: name, largest size (bytes).
@@ -39,6 +41,23 @@ pub struct Outcome {
     /// It finished.
     pub finished: bool,
 }
+
+impl Outcome {
+    /// One of [`OF_REQUESTS`]; `None` where it is unknown.
+    pub fn get(&self, quantity: &str) -> Option<f64> {
+        match quantity {
+            "slowdown" => self.slowdown,
+            "fct_ms" => Some(self.fct_ms),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of each request by itself.
+pub static OF_REQUESTS: &[Entry] = &[
+    entry("slowdown", "run flow", "completion time / time on an empty path", Requests, "slowdown"),
+    entry("fct_ms", "run flow", "ms", Requests, "completion time"),
+];
 
 /// The metrics of a set of requests: of a run, of a flow, or of all seeds of an arm.
 pub fn metrics(outcomes: &[Outcome]) -> Metrics {

@@ -1,6 +1,8 @@
 //! Numbers over time, for the figures.
 
 use super::bundles::JudgedEpoch;
+use super::catalogue::Pooling::{Mean, Sum};
+use super::catalogue::{Entry, entry};
 use super::flows::total_bins;
 use super::links::{BIN_NS, LinkTruth, QUEUE_BIN_NS};
 use crate::plan::Experiment;
@@ -18,6 +20,23 @@ pub struct Series {
     /// Seconds since the start, and the value.
     pub points: Vec<(f64, f64)>,
 }
+
+/// Every quantity over time.
+#[rustfmt::skip]
+pub static SERIES: &[Entry] = &[
+    entry("queue_packets", "link bundle", "packets", Mean, "packets waiting"),
+    entry("throughput_mbps", "link flow", "Mbit/s", Mean, "throughput"),
+    entry("cwnd_segments", "flow", "segments", Mean, "window"),
+    entry("srtt_ms", "flow", "ms", Mean, "smoothed round trip"),
+    entry("retransmissions", "flow", "", Sum, "segments sent again"),
+    entry("rtt_ms", "bundle", "ms", Mean, "estimate"),
+    entry("rtt_true_ms", "bundle", "ms", Mean, "truth"),
+    entry("min_rtt_ms", "bundle", "ms", Mean, "base RTT"),
+    entry("delivery_mbps", "bundle", "Mbit/s", Mean, "delivery rate, estimate"),
+    entry("delivery_true_mbps", "bundle", "Mbit/s", Mean, "delivery rate, truth"),
+    entry("bottleneck_mbps", "bundle", "Mbit/s", Mean, "bottleneck rate, estimate"),
+    entry("rate_mbps", "bundle", "Mbit/s", Mean, "rate of the shaper"),
+];
 
 /// The series of links and flows.
 pub fn of_run(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -> Vec<Series> {

@@ -10,6 +10,7 @@ use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Limit, Rate};
+use forebay_sim::network::{Property, Walk};
 
 use super::schedule::RequestLoad;
 
@@ -44,6 +45,8 @@ pub struct Experiment {
     pub paths: Vec<Link>,
     /// How packets are shared among them.
     pub balance: Balance,
+    /// The links in a row behind `forward`; none where it is the only one.
+    pub hops: Vec<Link>,
     /// B to A.
     pub reverse: Link,
     /// Names of the pairs of sites.
@@ -76,9 +79,15 @@ impl Experiment {
         Window { name: String::new(), from: self.warmup, to: self.stop }
     }
 
-    /// Takes `seed` and draws from it what the starts of connections need.
+    /// Takes `seed` and draws from it the walks of links and what the starts of connections need.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        let end = self.stop + self.drain;
+        let ends = [("forward".into(), &mut self.forward), ("reverse".into(), &mut self.reverse)];
+        let hops = self.hops.iter_mut().enumerate().map(|(hop, link)| (hop_name(hop), link));
+        for (name, link) in ends.into_iter().chain(hops) {
+            link.walk(end, &Streams::new(seed).part(&name));
+        }
         let most = self.start_jitter;
         let mut first = Streams::new(seed).stream("start_jitter");
         for flow in &mut self.flows {
@@ -99,14 +108,19 @@ impl Experiment {
         flow.rtt.unwrap_or(self.rtt)
     }
 
-    /// The link whose rows are called `name`: `forward`, `reverse` or that of a path.
+    /// Every link with what its rows are called: `forward`, `reverse`, those that `forward` is made of and
+    /// those behind it.
+    pub fn links(&self) -> impl Iterator<Item = (String, &Link)> {
+        let ends = [("forward".to_string(), &self.forward), ("reverse".to_string(), &self.reverse)];
+        let paths = self.paths.iter().enumerate().map(|(path, link)| (path_name(path), link));
+        let hops = self.hops.iter().enumerate().map(|(hop, link)| (hop_name(hop), link));
+        ends.into_iter().chain(paths).chain(hops)
+    }
+
+    /// The link whose rows are called `name`.
     pub fn link(&self, name: &str) -> &Link {
-        let path = (0..self.paths.len()).find(|path| path_name(*path) == name);
-        match path {
-            Some(path) => &self.paths[path],
-            None if name == "reverse" => &self.reverse,
-            None => &self.forward,
-        }
+        let found = self.links().find(|(known, _)| known == name);
+        found.map_or(&self.forward, |(_, link)| link)
     }
 
     /// The bundle called `name`.
@@ -118,6 +132,11 @@ impl Experiment {
 /// What the rows of a path are called, the first being 0: `path-1`.
 pub fn path_name(path: usize) -> String {
     format!("path-{}", path + 1)
+}
+
+/// What the rows of a link behind the first are called, that being 0: `hop-2`.
+pub fn hop_name(hop: usize) -> String {
+    format!("hop-{}", hop + 2)
 }
 
 /// How packets are shared among several paths.
@@ -165,11 +184,32 @@ pub struct Link {
     pub reorder_packets: u32,
     /// The queue.
     pub qdisc: Spec,
+    /// Random walks, whose steps are `changes` once there is a seed.
+    pub walks: Vec<Walk>,
     /// Changes in order of time.
     pub changes: Vec<Change>,
 }
 
 impl Link {
+    /// Adds the steps of its walks up to `end`, as a simulation with these `streams` takes them.
+    fn walk(&mut self, end: Duration, streams: &Streams) {
+        for (index, walk) in self.walks.iter().enumerate() {
+            let from = match walk.property {
+                Property::Rate => self.rate.map_or(walk.max, |it| it.as_bits_per_sec() as f64),
+                Property::Delay => self.delay.as_secs_f64(),
+                Property::Loss => self.loss,
+            };
+            let steps = walk.steps(from, end, streams.stream(&format!("walk {index}")));
+            self.changes.extend(steps.map(|it| Change {
+                at: it.at,
+                rate: it.rate,
+                delay: it.delay,
+                loss: it.loss.map(|loss| loss.as_f64()),
+            }));
+        }
+        self.changes.sort_by_key(|change| change.at);
+    }
+
     /// The delay in force at `at`.
     pub fn delay_at(&self, at: Duration) -> Duration {
         let past = self.changes.iter().take_while(|change| change.at <= at);
@@ -266,6 +306,8 @@ pub struct Flow {
     pub stop: Duration,
     /// Two-way propagation delay, where it is not the path's.
     pub rtt: Option<Duration>,
+    /// The one link of several in a row that its data take, the first being 0.
+    pub hop: Option<usize>,
     /// Where its datagrams end on the way: 1 before the queue, 2 behind the link.
     pub ttl: Option<u8>,
     /// What is sent.
@@ -568,6 +610,7 @@ mod tests {
             reorder: 0.0,
             reorder_packets: 3,
             qdisc: Spec::named("fifo"),
+            walks: Vec::new(),
             changes: vec![
                 change(10, Some(Rate::from_mbit_per_sec(48)), None),
                 change(20, None, Some(Duration::from_millis(40))),

@@ -3,6 +3,7 @@
 
 mod error;
 pub mod experiment;
+pub mod figures;
 pub mod library;
 mod overrides;
 mod reader;
@@ -15,6 +16,7 @@ mod tree;
 
 pub use error::PlanError;
 pub use experiment::Experiment;
+pub use figures::Figure;
 pub use reader::parse_rate;
 
 use forebay_core::cc::Registry;
@@ -44,6 +46,8 @@ pub struct Plan {
     /// The cells of the grid; one without a name where the plan has no grid.
     pub cells: Vec<Cell>,
     algorithms: Registry,
+    /// What the report draws.
+    pub figures: Vec<Figure>,
     source: Source,
     tree: Table,
     /// The user's overrides, each with what the plan had there.
@@ -166,19 +170,25 @@ impl Plan {
         }
         let reader = Reader::document(&tree, &schema::PLAN, &source.file)?;
         let name = reader.require("name", reader.name("name")?)?;
-        let plan = Self {
+        let mut plan = Self {
             title: reader.text("title")?.unwrap_or(&name).to_string(),
             description: reader.text("description")?.unwrap_or("").trim().to_string(),
             seeds: reader.parsed("seeds")?.unwrap_or(Seeds { first: 1, last: 3 }),
             arms: read_arms(&reader)?,
             cells: read_cells(&reader)?,
+            figures: Vec::new(),
             name,
             algorithms,
             source,
             replacements,
             tree: tree.clone(),
         };
-        plan.experiments().try_for_each(|experiment| experiment.map(drop))?;
+        let mut known = figures::Known::default();
+        plan.experiments().try_for_each(|run| run.map(|run| known.add(&run)))?;
+        for arm in reader.tables("arm", &schema::ARM)? {
+            known.add_arm(arm.require("name", arm.name("name")?)?);
+        }
+        plan.figures = figures::figures(&reader, &known)?;
         Ok(plan)
     }
 

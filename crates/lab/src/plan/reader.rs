@@ -172,6 +172,16 @@ impl<'a> Reader<'a> {
         share.map(|share| Some(share.as_f64())).ok_or_else(|| self.wrong(name))
     }
 
+    /// A number without a unit.
+    pub fn number(&self, name: &str) -> Result<Option<f64>, PlanError> {
+        match self.node(name).map(|node| &node.value) {
+            None => Ok(None),
+            Some(Value::Float(number)) => Ok(Some(*number)),
+            Some(Value::Integer(number)) => Ok(Some(*number as f64)),
+            Some(_) => Err(self.wrong(name)),
+        }
+    }
+
     /// A whole number in `range`.
     pub fn count(
         &self,

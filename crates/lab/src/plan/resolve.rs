@@ -33,8 +33,19 @@ use super::schema;
 use super::tree::{Table, flatten};
 
 /// Keys that say nothing about the experiment itself.
-const ABOUT_THE_PLAN: [&str; 10] =
-    ["name", "title", "description", "extends", "seeds", "arm", "arms", "cell", "cells", "window"];
+const ABOUT_THE_PLAN: [&str; 11] = [
+    "name",
+    "title",
+    "description",
+    "extends",
+    "seeds",
+    "arm",
+    "arms",
+    "cell",
+    "cells",
+    "window",
+    "figure",
+];
 /// Pair of the flows that name neither a bundle nor a pair.
 const CROSS: &str = "cross";
 /// Of a bundle of which nothing is seen there is nothing to find out.
@@ -58,10 +69,14 @@ pub fn experiment(
     if warmup >= stop {
         return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
     }
-    let Links { rtt, forward, paths, balance, reverse } = links(&plan, stop, &mut files)?;
+    let Links { rtt, forward, paths, balance, hops, reverse } = links(&plan, stop, &mut files)?;
     let declared = bundles(&plan, [&forward, &reverse], algorithms)?;
+    if !hops.is_empty() && declared.iter().any(|bundle| bundle.enabled) {
+        return Err(plan.wrong_because("bundle", "no bundle over several hops"));
+    }
     let start_jitter = start_jitter(&plan, rtt)?;
-    let flows = flows(&plan, [warmup, stop], &forward, &declared, &mut files, algorithms)?;
+    let flows =
+        flows(&plan, [warmup, stop], (&forward, &hops), &declared, &mut files, algorithms)?;
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
         return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
     }
@@ -102,6 +117,7 @@ pub fn experiment(
         forward,
         paths,
         balance,
+        hops,
         reverse,
         pairs,
         bundles: declared.into_iter().filter(|b| b.enabled).map(|b| b.bundle).collect(),
@@ -272,7 +288,7 @@ fn shaper_rate(table: &Reader<'_>, key: &str) -> Result<Option<Rate>, PlanError>
 fn flows(
     plan: &Reader<'_>,
     [warmup, stop]: [Duration; 2],
-    forward: &Link,
+    (forward, hops): (&Link, &[Link]),
     bundles: &[DeclaredBundle],
     files: &mut Files<'_>,
     algorithms: &Registry,
@@ -301,6 +317,10 @@ fn flows(
         if ttl.is_some() && (reversed || !matches!(traffic, Traffic::Datagrams { .. })) {
             return Err(table.wrong("ttl"));
         }
+        let hop = table.count("hop", 1..=hops.len() as u32 + 1)?.map(|hop| hop as usize - 1);
+        if hop.is_some() && (reversed || ttl.is_some()) {
+            return Err(table.wrong("hop"));
+        }
         flows.push(Flow {
             name,
             pair: pair_of(&table, bundles)?,
@@ -312,6 +332,7 @@ fn flows(
             other_starts: Vec::new(),
             stop: end,
             rtt: table.duration("rtt")?,
+            hop,
             ttl,
             traffic,
         });

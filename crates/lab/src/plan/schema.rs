@@ -63,6 +63,7 @@ const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" o
 const FRAME: &str = "a size of a frame, \"64B\" to \"1514B\"";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";
+const WALKING: &str = "a value of what walks: a rate, a duration or a share";
 const TRACE: &str = "the path of a mahimahi trace, relative to the plan";
 
 /// The document.
@@ -132,6 +133,7 @@ pub static PLAN: Section = Section {
         ),
         key("cell", TABLES, "none", "cells with a name, each of them with all of the grid"),
         key("window", TABLES, "none", "further intervals over which metrics are taken"),
+        key("figure", TABLES, "[[figure]] kind = \"default\"", "what the report draws"),
         key("fault", TABLES, "none", "signals sent to the boxes and the agent"),
         key("upset", TABLES, "none", "changes of the sites' devices and of what receiveboxes see"),
         key("attack", TABLE, "none", "hostile messages sent to a box"),
@@ -184,7 +186,15 @@ pub static BOTTLENECK: Section = Section {
             "by how much the last of several paths is longer than the first, one way; those between \
              in equal steps",
         ),
+        key(
+            "hops",
+            "a whole number, 1 to 32; with one path and no bundle",
+            "1",
+            "links in a row, each like this one and the propagation behind the first; the rows of those \
+             behind it are hop-2, hop-3, ..; with `--backend sim` alone",
+        ),
         key("change", TABLES, "none", "changes during the run"),
+        key("walk", TABLES, "none", "random walks during the run; with one path"),
     ],
 };
 
@@ -212,6 +222,22 @@ pub static REVERSE: Section = Section {
         ),
         key("qdisc", LINK_QDISC, "{ kind = \"fifo\", limit = \"10000p\" }", "the queue"),
         key("change", TABLES, "none", "changes during the run"),
+        key("walk", TABLES, "none", "random walks during the run"),
+    ],
+};
+
+/// `[[bottleneck.walk]]`, `[[reverse.walk]]`.
+pub static WALK: Section = Section {
+    heading: "[[bottleneck.walk]], [[reverse.walk]]",
+    summary: "A random walk of one way of the link, drawn from the seed: in each step d becomes \
+              correlation x d + noise, and the value moves by d. With `--backend sim` alone.",
+    keys: &[
+        key("of", "rate, delay or loss; rate of a link that has one", "", "what walks"),
+        key("every", "a duration, \"1ms\" to \"1440min\"", "", "time between steps"),
+        key("correlation", "a number, -1 to 1", "0", "of each step with the one before"),
+        key("deviation", WALKING, "", "standard deviation of the noise"),
+        key("min", WALKING, "", "least value"),
+        key("max", WALKING, "", "greatest value"),
     ],
 };
 
@@ -268,6 +294,12 @@ pub static FLOW: Section = Section {
             "a duration not below the bottleneck's rtt (back end sim only)",
             "the bottleneck's",
             "two-way propagation delay of this flow",
+        ),
+        key(
+            "hop",
+            "a whole number up to the bottleneck's hops; from A to B, without ttl",
+            "all of them",
+            "the one link of several in a row that its data take",
         ),
         key(
             "ttl",
@@ -468,6 +500,65 @@ pub static WINDOW: Section = Section {
     ],
 };
 
+/// `[[figure]]`.
+pub static FIGURE: Section = Section {
+    heading: "[[figure]]",
+    summary: "A figure of the report, drawn of every cell; bars and those with a panel a cell once.",
+    keys: &[
+        key(
+            "kind",
+            "cdf (of single requests), bars (a metric of all seeds), timeline (of the first seed), \
+             ribbon (least, median and greatest of the seeds over time), transitions (a table of the \
+             bundles' changes of state) or default (the figures of a plan that names none)",
+            "",
+            "how it is drawn",
+        ),
+        key("title", "a text", "none", "what to see in it"),
+        key(
+            "metric",
+            "a metric (see `forebay list metrics`) such as \"slowdown_p50\", \
+             \"flows/web/goodput_mbps\", \"links/forward/utilisation\" or \
+             \"bundles/*/queue_mean_packets\" (the mean over all); of cdf \"slowdown\" or \"fct_ms\", \
+             also of a flow",
+            "none",
+            "what bars and cdf show",
+        ),
+        key(
+            "series",
+            "a list of quantities over time, all of one unit, such as \
+             [\"links/forward/queue_packets\", \"bundles/*/queue_packets\"] (`forebay list series`)",
+            "none",
+            "what timeline and ribbon show; `*`: of each",
+        ),
+        key(
+            "facet",
+            "of cdf size, flow or cell; of timeline and ribbon part, arm or cell",
+            "one panel; of timeline and ribbon part",
+            "what each panel is of; with arm the curves are the series, else the arms",
+        ),
+        key(
+            "baseline",
+            "the name of an arm",
+            "none",
+            "the arm that bars of the others are divided by",
+        ),
+        key("published", TABLES, "none", "what others report of the same, beside the bars"),
+    ],
+};
+
+/// `[[figure.published]]`.
+pub static PUBLISHED: Section = Section {
+    heading: "[[figure.published]]",
+    summary: "A number that somebody else reports, drawn and tabled beside an arm's own.",
+    keys: &[
+        key("label", "a text", "\"published\"", "name of its bar"),
+        key("arm", "the name of an arm", "", "the arm that it is of"),
+        key("cell", "the name of a cell, or its first word", "all", "the cell that it is of"),
+        key("value", "a number in the unit of the figure", "", "what is reported"),
+        key("source", "a text", "", "where"),
+    ],
+};
+
 /// `[[fault]]`.
 pub static FAULT: Section = Section {
     heading: "[[fault]]",
@@ -532,12 +623,13 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 20] = [
+pub static SECTIONS: [&Section; 23] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
     &CHANGE,
     &REVERSE_CHANGE,
+    &WALK,
     &FLOW,
     &GREEDY,
     &REQUESTS,
@@ -549,6 +641,8 @@ pub static SECTIONS: [&Section; 20] = [
     &ARM,
     &CELL,
     &WINDOW,
+    &FIGURE,
+    &PUBLISHED,
     &FAULT,
     &UPSET,
     &ATTACK,

@@ -6,7 +6,7 @@ use forebay_core::units::Rate;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const PLAN: &str = r#"
+pub(super) const PLAN: &str = r#"
 name = "p"
 stop = "10s"
 [bottleneck]
@@ -29,7 +29,7 @@ name = "with"
 set = { bundle.a.qdisc.limit = "600p" }
 "#;
 
-fn load(text: &str, sets: &[&str]) -> Result<Plan, PlanError> {
+pub(super) fn load(text: &str, sets: &[&str]) -> Result<Plan, PlanError> {
     let source = Source { file: "p.toml".into(), folder: None, text: text.into() };
     let sets: Vec<Override> =
         sets.iter().map(|set| Override::parse(set)).collect::<Result<_, _>>()?;
@@ -368,6 +368,69 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
 }
 
 #[test]
+fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
+    let walk = |of: &str, more: &str| {
+        format!("[[bottleneck.walk]]\nof = \"{of}\"\nevery = \"100ms\"\n{more}\n[[flow]]")
+    };
+    let rate = walk("rate", "deviation = \"1Mbit/s\"\nmin = \"90Mbit/s\"\nmax = \"100Mbit/s\"");
+    let plan = load(&PLAN.replacen("[[flow]]", &rate, 1), &[]).unwrap();
+    let changes = |seed| {
+        let run = plan.experiment(&plan.arms[0], &plan.cells[0], seed).unwrap();
+        assert_eq!(run.link("reverse").changes.len(), 0);
+        let rates = run.forward.changes.iter().map(|it| it.rate.unwrap().as_bits_per_sec());
+        (run.forward.changes[0].at, rates.collect::<Vec<_>>())
+    };
+    let (at, rates) = changes(1);
+    // To the end of the drain, 30 s after the plan's stop.
+    assert_eq!((at.as_millis(), rates.len()), (100, 400));
+    assert!(rates.iter().all(|rate| (90_000_000..=100_000_000).contains(rate)));
+    assert!(rates[0] != 96_000_000 && rates[0].abs_diff(96_000_000) < 6_000_000);
+    assert!(changes(1).1 == rates && changes(2).1 != rates);
+    for (walk, expected) in [
+        (walk("rtt", ""), "walk.0.of = \"rtt\": allowed is rate, delay or loss"),
+        (walk("loss", "min = 0"), "walk.0.deviation is missing: allowed is a value of what walks"),
+        (
+            walk("delay", "deviation = 1\nmin = \"0s\"\nmax = \"1s\""),
+            "walk.0.deviation = 1: allowed is a value of what walks",
+        ),
+        (
+            walk("loss", "deviation = 0.1\nmin = 0.2\nmax = 0.1"),
+            "walk.0.min = 0.2: allowed is at most max",
+        ),
+        (
+            walk("loss", "deviation = 0.1\nmin = 0\nmax = 0.1\ncorrelation = 2"),
+            "walk.0.correlation = 2: allowed is a number, -1 to 1",
+        ),
+        (rate.replace("100ms", "1us"), "walk.0.every = \"1us\": allowed is a duration, \"1ms\""),
+        (format!("paths = 2\n{rate}"), "allowed is no walk of several paths"),
+        (rate.replace("bottleneck", "reverse"), "reverse.walk.0.of = \"rate\": allowed is"),
+    ] {
+        let error = load(&PLAN.replacen("[[flow]]", &walk, 1), &[]).expect_err(&walk).to_string();
+        assert!(error.contains(expected), "{error}\nlacks\n{expected}");
+    }
+}
+
+#[test]
+fn links_in_a_row_are_like_the_first_but_for_the_propagation() {
+    let sets = ["bundle.a.enabled=false", "bottleneck.hops=3", "flow.bulk.hop=2"];
+    let run = experiment(&load(PLAN, &sets).unwrap(), 0);
+    assert_eq!((run.hops.len(), run.flows[0].hop), (2, Some(1)));
+    let last = run.link("hop-3");
+    assert_eq!((last.rate, &last.qdisc), (run.forward.rate, &run.forward.qdisc));
+    assert_eq!([run.forward.delay, last.delay], [Duration::from_millis(25), Duration::ZERO]);
+    for (set, expected) in [
+        ("bottleneck.hops=33", "bottleneck.hops = 33: allowed is a whole number, 1 to 32"),
+        ("bottleneck.paths=2", "bottleneck.hops = 3: allowed is a whole number, 1 to 32; with one"),
+        ("flow.bulk.hop=4", "flow.bulk.hop = 4: allowed is a whole number up to"),
+        ("flow.bulk.reversed=true", "flow.bulk.hop = 2: allowed is a whole number up to"),
+        ("bundle.a.enabled=true", "allowed is no bundle over several hops"),
+    ] {
+        let error = load(PLAN, &[&sets[..], &[set]].concat()).expect_err(set).to_string();
+        assert!(error.contains(expected), "{error}\nlacks\n{expected}");
+    }
+}
+
+#[test]
 fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
     let flow = |cc: &str, sets: &[&str]| {
         let text = PLAN.replace("name = \"bulk\"", &format!("name = \"bulk\"\ncc = {cc}"));
@@ -664,6 +727,7 @@ qdisc = { kind = "fifo", limit = "100p" }
 paths = 3
 balance = "packet"
 path_spread = "8ms"
+hops = 1
 change = [{ at = "2s", rate = "5Mbit/s" }, { at = "3s", rtt = "80ms" }, { at = "3s", loss = 0 }]
 [reverse]
 rate = "1Mbit/s"
@@ -674,6 +738,7 @@ reorder_packets = 2
 jitter = "1s"
 qdisc = { kind = "fifo", limit = "50p" }
 change = [{ at = "4s", rate = "2Mbit/s" }]
+walk = [{ of = "loss", every = "1s", correlation = 0.5, deviation = 0.01, min = 0, max = 0.2 }]
 [[flow]]
 name = "bulk"
 cc = "reno"
@@ -695,6 +760,7 @@ traffic = { kind = "poisson", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
 traffic = { kind = "on_off", rate = "1Mbit/s", on = "1s", off = "2s", packet = "100B" }
 [[flow]]
+hop = 1
 traffic = { kind = "ping" }
 [[bundle]]
 name = "a"
@@ -717,6 +783,16 @@ set = { stop = "19s" }
 name = "late"
 from = "5s"
 to = "6s"
+[[figure]]
+kind = "bars"
+metric = "links/forward/late.utilisation"
+baseline = "one"
+title = "t"
+published = [{ label = "l", arm = "one", cell = "here", value = 1, source = "s" }]
+[[figure]]
+kind = "ribbon"
+series = ["bundles/*/rate_mbps"]
+facet = "arm"
 [[fault]]
 at = "7s"
 bundle = "a"
@@ -773,8 +849,11 @@ enabled = true
     assert_eq!(last.rate, Some(Rate::from_bits_per_sec(10_000_000 / 3)));
     assert_eq!(last.qdisc.to_string(), "fifo(limit=34p)");
     assert_eq!(last.changes[0].rate, Some(Rate::from_bits_per_sec(5_000_000 / 3)));
-    assert_eq!(all.reverse.changes.len(), 2);
-    assert_eq!(all.reverse.changes[0].delay, Some(Duration::from_millis(40)));
+    let delays: Vec<_> = all.reverse.changes.iter().filter_map(|change| change.delay).collect();
+    assert_eq!(delays, [Duration::from_millis(40)]);
+    // One of the rate, one of the delay, and a step of the walk each second until the drain ends.
+    assert_eq!(all.reverse.changes.len(), 2 + 25);
+    assert_eq!(plan.figures.len(), 2);
     assert_eq!(all.faults.len(), 1);
     let upsets: Vec<_> = all.upsets.iter().map(|it| (it.at_b, it.pair.as_str(), it.kind)).collect();
     let [mtu, unseen, forged] =
@@ -803,6 +882,7 @@ enabled = true
                 "bundle",
                 "arm",
                 "window",
+                "figure",
                 "fault",
                 "upset",
                 "attack",

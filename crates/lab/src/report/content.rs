@@ -1,14 +1,11 @@
 //! What a report says of each plan, in the order in which a reader asks.
 
-use forebay_core::units::ByteCount;
-
+use super::figures::Drawing;
 use super::page::{Block, Page, Section};
-use super::{back_ends, newest_runs, tables, timeline};
-use crate::metrics::requests::{CLASSES, class};
+use super::{back_ends, newest_runs, tables};
 use crate::output::side;
+use crate::plan::Figure;
 use crate::plan::setup::setup;
-use crate::report::figure::{Axis, Series, curves, thinned};
-use crate::report::page::Figure;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{ArmSummary, summarise};
 
@@ -91,6 +88,8 @@ pub struct PlanResults<'a> {
     pub runs: Vec<&'a Run>,
     /// Arms over their seeds, in the order of `arms` within each cell.
     pub summaries: Vec<ArmSummary>,
+    /// What is drawn.
+    figures: Vec<Figure>,
 }
 
 impl<'a> PlanResults<'a> {
@@ -113,7 +112,8 @@ impl<'a> PlanResults<'a> {
         };
         summaries.sort_by(|a, b| (&a.cell, place(a)).cmp(&(&b.cell, place(b))));
         let title = if title.is_empty() { name.to_string() } else { title };
-        Ok(Self { title, description, arms, sides, runs, summaries })
+        let figures = store.figures(name)?;
+        Ok(Self { title, description, arms, sides, runs, summaries, figures })
     }
 
     /// The labels of the sides, which keep their colour in every figure.
@@ -171,60 +171,27 @@ impl<'a> PlanResults<'a> {
         blocks.extend(back_ends::spread(self));
         blocks.extend(back_ends::beside(self));
         let mut sections = vec![Section { heading: titled("At a glance"), blocks }];
-        for cell in self.cells() {
+        let cells = self.cells();
+        let within: Vec<&[&str]> = cells.chunks(1).collect();
+        let across = (cells.len() > 1).then_some(&cells[..]);
+        for cells in across.into_iter().chain(within) {
+            let is_here =
+                |figure: &&Figure| across.is_none() || figure.spans_cells() == (cells.len() > 1);
+            let drawing = Drawing { plan: self, store, cells, points };
             let mut blocks = Vec::new();
-            blocks.extend(self.slowdowns(store, cell, points)?);
-            blocks.extend(timeline::figures(self, store, cell, points)?);
+            for figure in self.figures.iter().filter(is_here) {
+                blocks.extend(drawing.blocks(figure)?);
+            }
+            let heading = match cells {
+                [cell] if !cell.is_empty() => format!("{}, {cell}", titled("Figures")),
+                _ => titled("Figures"),
+            };
             if !blocks.is_empty() {
-                let gap = if cell.is_empty() { "" } else { ", " };
-                let heading = format!("{}{gap}{cell}", titled("Figures"));
                 sections.push(Section { heading, blocks });
             }
         }
         sections.push(Section { heading: titled("In numbers"), blocks: tables::numbers(self) });
         sections.push(Section { heading: titled("Parameters"), blocks: tables::parameters(self) });
         Ok(sections)
-    }
-
-    /// The distribution of slowdowns of each size class, all arms.
-    fn slowdowns(
-        &self,
-        store: &Store,
-        cell: &str,
-        points: usize,
-    ) -> Result<Option<Block>, StoreError> {
-        let mut series = Vec::new();
-        for (size, largest) in CLASSES {
-            let panel = match largest {
-                u64::MAX => format!("{size} requests, above that"),
-                bytes => format!("{size} requests, up to {}", ByteCount::new(bytes)),
-            };
-            for side in &self.sides {
-                let mut values = Vec::new();
-                for run in self.valid_in(cell, side) {
-                    let outcomes = store.outcomes(run.id)?;
-                    let of_class = outcomes.iter().filter(|(_, o)| class(o.size_bytes) == size);
-                    values.extend(of_class.filter_map(|(_, outcome)| outcome.slowdown));
-                }
-                let curve = Series::distribution(&side.label, values).in_panel(&panel);
-                if !curve.points.is_empty() {
-                    series.push(Series { points: thinned(&curve.points, points), ..curve });
-                }
-            }
-        }
-        if series.is_empty() {
-            return Ok(None);
-        }
-        let caption = "How much longer requests took than on an empty path: the share of requests \
-                       (upwards) whose slowdown is at most the value below. 1 is ideal; the \
-                       further left and the steeper a curve, the better. All seeds together.";
-        let spec = curves(
-            &series,
-            &self.order(),
-            Axis::log("slowdown (completion time / time on an empty path)"),
-            Axis::linear("share of requests"),
-            true,
-        );
-        Ok(Some(Block::Figure(Figure { caption: caption.into(), spec })))
     }
 }

@@ -57,21 +57,21 @@ pub struct Ribbon {
 
 /// How an axis is drawn.
 #[derive(Clone, Copy, Debug)]
-pub struct Axis {
+pub struct Axis<'a> {
     /// Title with the unit.
-    pub title: &'static str,
+    pub title: &'a str,
     /// Logarithmic.
     pub log: bool,
 }
 
-impl Axis {
+impl<'a> Axis<'a> {
     /// A linear axis.
-    pub const fn linear(title: &'static str) -> Self {
+    pub const fn linear(title: &'a str) -> Self {
         Self { title, log: false }
     }
 
     /// A logarithmic axis.
-    pub const fn log(title: &'static str) -> Self {
+    pub const fn log(title: &'a str) -> Self {
         Self { title, log: true }
     }
 
@@ -108,7 +108,13 @@ pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
 
 /// Curves over a common x, one panel below the other where the series name panels. Names keep
 /// their order and so their colour: `order` lists them all, also those a figure lacks.
-pub fn curves(series: &[Series], order: &[String], x: Axis, y: Axis, stepped: bool) -> Value {
+pub fn curves(
+    series: &[Series],
+    order: &[String],
+    x: Axis<'_>,
+    y: Axis<'_>,
+    stepped: bool,
+) -> Value {
     let mut rows = Vec::new();
     let mut panels: Vec<&str> = Vec::new();
     for one in series {
@@ -137,7 +143,7 @@ pub fn curves(series: &[Series], order: &[String], x: Axis, y: Axis, stepped: bo
 }
 
 /// Ribbons over a common x, one panel below the other, all with the same y.
-pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis, y: Axis) -> Value {
+pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis<'_>, y: Axis<'_>) -> Value {
     let mut rows = Vec::new();
     let mut panels: Vec<&str> = Vec::new();
     for one in ribbons {
@@ -170,7 +176,7 @@ pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis, y: Axis) -> Value 
 }
 
 /// One bar a name and group.
-pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis) -> Value {
+pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis<'_>) -> Value {
     let rows: Vec<Value> = values
         .iter()
         .map(|(group, name, value)| json!({ "p": group, "s": name, "y": rounded(*value) }))
@@ -193,7 +199,7 @@ pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis) -> Valu
 
 /// A box a name, whose whiskers reach 1.5 times the box's height, with the points outside; a line at
 /// `reference`.
-pub fn boxes(values: &[(String, f64)], order: &[String], y: Axis, reference: f64) -> Value {
+pub fn boxes(values: &[(String, f64)], order: &[String], y: Axis<'_>, reference: f64) -> Value {
     let rows: Vec<Value> =
         values.iter().map(|(name, value)| json!({ "s": name, "y": rounded(*value) })).collect();
     let unit = json!({

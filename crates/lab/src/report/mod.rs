@@ -3,9 +3,9 @@
 mod back_ends;
 mod content;
 pub mod figure;
+mod figures;
 pub mod page;
 mod tables;
-mod timeline;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

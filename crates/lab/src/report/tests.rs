@@ -105,6 +105,13 @@ fn store(folder: &Path, backends: &[&str]) -> Store {
             { name = "copa_sfq", summary = "with" },
             { name = "never_run" },
         ]
+        figure = [
+            { kind = "default" },
+            { kind = "bars", title = "Beside others", metric = "slowdown_p50", baseline = "status_quo",
+              published = [{ arm = "copa_sfq", label = "theirs", value = 0.7, source = "A paper" }] },
+            { kind = "ribbon", title = "All seeds", series = ["bundles/*/queue_packets"] },
+            { kind = "cdf", title = "Of each flow", metric = "flows/*/fct_ms", facet = "flow" },
+        ]
     "#;
     let source = Source { file: "p".into(), folder: None, text: text.into() };
     let set = Override::parse("bottleneck.rate=48Mbit/s").unwrap();
@@ -167,7 +174,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
         "large requests, above that",
         "at the bottleneck",
         "at the sendbox of bundle a",
-        "the round trip as the sendbox estimates it",
+        "The round trip as the sendbox estimates it",
         "delivery rate, truth",
         "slowdown p99",
         "Each seed by itself",
@@ -175,6 +182,13 @@ fn a_report_shows_everything_a_reader_asks_for() {
         "bundle.a.enabled",
         "CPU of each process",
         "others fill the buffer",
+        "Beside others",
+        "slowdown p50 over that of status_quo",
+        "theirs",
+        "A paper",
+        "All seeds",
+        "Of each flow",
+        "completion time (ms)",
         "6 of them, 2 rejected",
         "rejected: lateness of link forward: p99 2.00 ms",
         "abc123",

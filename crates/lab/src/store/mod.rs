@@ -16,7 +16,7 @@ pub use write::{NewRun, RunKey};
 /// Number of the schema; a store of another number is refused, not converted.
 const SCHEMA: i64 = 1;
 const SCHEMA_SQL: &str = include_str!("schema.sql");
-const TRANSITIONS_SQL: &str = include_str!("transitions.sql");
+const ADDITIONS_SQL: &str = include_str!("additions.sql");
 /// Name of the database in a folder of results.
 pub const FILE: &str = "results.sqlite";
 /// How long another process may be writing a run: a few megabytes on a slow disk.
@@ -96,7 +96,7 @@ impl Store {
             SCHEMA => {}
             found => return Err(StoreError::Schema { path, found }),
         }
-        transaction.execute_batch(TRANSITIONS_SQL)?;
+        transaction.execute_batch(ADDITIONS_SQL)?;
         transaction.commit()?;
         Ok(Self { connection, folder: folder.into() })
     }

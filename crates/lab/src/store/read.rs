@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{RunKey, Store, StoreError};
 use crate::metrics::{Metrics, Outcome, Part, Transition};
+use crate::plan::figures::{Figure, defaults};
 
 /// A stored run without its requests and samples.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +104,13 @@ impl Store {
             .optional()?;
         row.map(|(title, description, arms)| Ok((title, description, serde_json::from_str(&arms)?)))
             .transpose()
+    }
+
+    /// What the report draws of a plan; the default figures where nobody has said.
+    pub fn figures(&self, plan: &str) -> Result<Vec<Figure>, StoreError> {
+        let mut query = self.connection.prepare("SELECT figures FROM figures WHERE plan = ?1")?;
+        let text: Option<String> = query.query_row([plan], |row| row.get(0)).optional()?;
+        Ok(text.map(|text| serde_json::from_str(&text)).transpose()?.unwrap_or_else(defaults))
     }
 
     /// The run `id`.
@@ -244,8 +252,9 @@ impl Store {
 }
 
 /// The tables, in the order of an export.
-pub const TABLES: [&str; 10] = [
+pub const TABLES: [&str; 11] = [
     "plans",
+    "figures",
     "runs",
     "flows",
     "links",

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{Store, StoreError};
 use crate::metrics::{Evaluation, Metrics};
-use crate::plan::experiment::{Link, path_name};
 use crate::plan::{Experiment, Plan};
 
 /// What makes two runs the same.
@@ -67,6 +66,10 @@ impl Store {
         self.connection.execute(
             "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
             params![plan.name, plan.title, description.join(" "), json!(arms).to_string()],
+        )?;
+        self.connection.execute(
+            "INSERT OR REPLACE INTO figures VALUES (?1, ?2)",
+            params![plan.name, json!(plan.figures).to_string()],
         )?;
         Ok(())
     }
@@ -140,7 +143,7 @@ fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(
             ],
         )?;
     }
-    let link = |name: &str, link: &Link| {
+    for (name, link) in experiment.links() {
         db.execute(
             "INSERT INTO links VALUES (?1, ?2, ?3, ?4, ?5)",
             params![
@@ -150,12 +153,7 @@ fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(
                 link.delay.as_secs_f64() * 1e3,
                 link.qdisc.to_string(),
             ],
-        )
-    };
-    link("forward", &experiment.forward)?;
-    link("reverse", &experiment.reverse)?;
-    for (number, path) in experiment.paths.iter().enumerate() {
-        link(&path_name(number), path)?;
+        )?;
     }
     for bundle in &experiment.bundles {
         db.execute(

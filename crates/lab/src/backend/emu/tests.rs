@@ -58,6 +58,24 @@ fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
 }
 
 #[test]
+fn links_that_the_emulator_is_not_made_of_are_refused() {
+    let walk = "{ of = \"loss\", every = \"1s\", deviation = 0.01, min = 0, max = 0.1 }";
+    for (set, reason) in [
+        ("bottleneck.paths=2".into(), "bottleneck.paths: the back end emu has one path"),
+        ("bottleneck.hops=2".into(), "bottleneck.hops: the back end emu has one link each way"),
+        (format!("bottleneck.walk=[{walk}]"), "bottleneck.walk: the back end emu has no random"),
+        (format!("reverse.walk=[{walk}]"), "reverse.walk: the back end emu has no random walks"),
+    ] {
+        let set = crate::plan::Override::parse(&set).unwrap();
+        let source = Source::plan("platforms/aggregate_algorithms").unwrap();
+        let plan = crate::plan::Plan::from_source(source, &[set]).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+        let error = Emu.check(&experiment).unwrap_err().to_string();
+        assert!(error.starts_with(reason) && error.ends_with("allowed with sim"), "{error}");
+    }
+}
+
+#[test]
 fn connections_with_a_jitter_are_workloads_of_their_own() {
     let Plan { scenario, flows } = pings("20ms");
     let expected = ["ping#0", "ping#1", "ping#2"].into_iter().zip(0..);

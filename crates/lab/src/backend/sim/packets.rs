@@ -18,6 +18,7 @@ pub(super) struct Packets<V> {
     reader: Reader,
     /// How many links there are.
     links: usize,
+    has_paths: bool,
     /// Pairs of sites, of flows and of bundles.
     of_flows: Vec<u16>,
     of_bundles: Vec<u16>,
@@ -41,6 +42,7 @@ impl<V: FnMut(usize, &PacketRow)> Packets<V> {
         let bundles = experiment.bundles.iter().map(|bundle| pair(&bundle.pair));
         Self {
             links: names.len(),
+            has_paths: !experiment.paths.is_empty(),
             reader: Reader::new(experiment, &windows, &names),
             of_flows: flows.collect(),
             of_bundles: bundles.collect(),
@@ -74,11 +76,11 @@ impl<V: FnMut(usize, &PacketRow)> Packets<V> {
             simulation.packet_log(link).for_each(|packet| self.read(link, &packet));
         }
         let mut truths = self.reader.finish();
-        let paths = truths.split_off(FORWARD + 2);
-        if !paths.is_empty() {
+        if self.has_paths {
+            let paths = truths.split_off(FORWARD + 2);
             truths[FORWARD].take_paths(&paths);
+            truths.extend(paths);
         }
-        truths.extend(paths);
         truths
     }
 

@@ -33,25 +33,25 @@ pub(super) struct Setup {
     pub requests: Requests,
 }
 
-/// The links of the network: these two, and behind them those of the paths that `forward` is made of. Then
-/// `forward` is no queue but where they come together.
+/// The links of the network: these two, and behind them those of the paths that `forward` is made of, or those
+/// that follow it in a row. With paths `forward` is no queue but where they come together.
 pub(super) const FORWARD: usize = 0;
 pub(super) const REVERSE: usize = 1;
-const PATHS: usize = 2;
+const OTHERS: usize = 2;
 
 /// What the rows of the links are called.
 pub(super) fn link_names(experiment: &Experiment) -> Vec<String> {
-    let paths = (0..experiment.paths.len()).map(plan::path_name);
-    ["forward", "reverse"].map(String::from).into_iter().chain(paths).collect()
+    experiment.links().map(|(name, _)| name).collect()
 }
 
 /// The links of the network, in the order of their names.
 fn links(experiment: &Experiment) -> Result<Vec<Link>, BackendError> {
-    let names = link_names(experiment);
-    let joined = joined(&experiment.forward);
-    let forward = if experiment.paths.is_empty() { &experiment.forward } else { &joined };
-    let all = [forward, &experiment.reverse].into_iter().chain(&experiment.paths);
-    names.iter().zip(all).map(|(name, of)| link(name, of)).collect()
+    let mut links: Vec<(String, plan::Link)> =
+        experiment.links().map(|(name, link)| (name, link.clone())).collect();
+    if !experiment.paths.is_empty() {
+        links[FORWARD].1 = joined(&experiment.forward);
+    }
+    links.iter().map(|(name, of)| link(name, of)).collect()
 }
 
 /// What is behind all paths: the propagation of `forward`, and changes of that.
@@ -72,15 +72,24 @@ fn joined(forward: &plan::Link) -> plan::Link {
 /// What packets from A to B take.
 fn forward(experiment: &Experiment) -> Vec<Hop> {
     if experiment.paths.is_empty() {
-        return vec![Hop::Link(FORWARD)];
+        let hops = (0..experiment.hops.len()).map(|hop| Hop::Link(OTHERS + hop));
+        return std::iter::once(Hop::Link(FORWARD)).chain(hops).collect();
     }
-    let path = |path| vec![Hop::Link(PATHS + path)];
+    let path = |path| vec![Hop::Link(OTHERS + path)];
     let paths = (0..experiment.paths.len()).map(path).collect();
     let parted = match experiment.balance {
         plan::Balance::Flow => Hop::Hashed(paths),
         plan::Balance::Packet => Hop::Spread(paths),
     };
     vec![parted, Hop::Link(FORWARD)]
+}
+
+/// What packets from A to B take that run over one of the links in a row, and the propagation of all.
+fn over_one(experiment: &Experiment, hop: usize) -> Vec<Hop> {
+    match hop.checked_sub(1) {
+        None => vec![Hop::Link(FORWARD)],
+        Some(hop) => vec![Hop::Link(OTHERS + hop), Hop::Delay(experiment.forward.delay)],
+    }
 }
 
 impl Setup {
@@ -176,9 +185,10 @@ impl Setup {
             let access = (!access.is_zero()).then_some(Hop::Delay(access));
             access.into_iter().chain(hops).collect()
         };
-        let data = match flow.ttl {
-            Some(ttl) => mortal_way(experiment, &flow.pair, ttl),
-            None => with_access(way(experiment, &flow.pair, reversed)),
+        let data = match (flow.ttl, flow.hop) {
+            (Some(ttl), _) => mortal_way(experiment, &flow.pair, ttl),
+            (None, Some(hop)) if !reversed => with_access(over_one(experiment, hop)),
+            _ => with_access(way(experiment, &flow.pair, reversed)),
         };
         let back = if rides {
             vec![Hop::Delay(rtt / 2)]

@@ -356,6 +356,52 @@ fn several_paths_are_one_link_in_the_figures_and_each_has_its_own() {
     }
 }
 
+#[test]
+fn a_link_that_walks_carries_what_it_is_said_to_carry() {
+    let walk = "{ of = \"rate\", every = \"50ms\", deviation = \"3Mbit/s\", min = \"5Mbit/s\", \
+                max = \"15Mbit/s\" }";
+    let sets = [format!("bottleneck.walk=[{walk}]"), "flow.bulk.count=20".into()];
+    let experiment = experiment(&sets.each_ref().map(String::as_str));
+    let rows = rows_of(&experiment);
+    let evaluation = evaluate(&experiment, &rows).unwrap();
+    assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
+    let carried = evaluation.series.iter().find(|it| it.quantity == "throughput_mbps").unwrap();
+    // Twenty flows keep the queue full from 0.7 s on.
+    for bin in 8..15 {
+        let from = Duration::from_millis(100 * bin);
+        let bits =
+            experiment.forward.capacity_bits(from, from + Duration::from_millis(100)).unwrap();
+        let (_, mbps) = carried.points[bin as usize];
+        assert!((4.9..15.1).contains(&mbps) && (mbps - bits / 1e5).abs() < 0.5, "{bin}: {mbps}");
+    }
+}
+
+#[test]
+fn flows_over_one_link_of_a_parking_lot_have_what_the_one_over_all_leaves() {
+    let text = "name = \"lot\"\nstop = \"20s\"\nwarmup = \"5s\"\n\
+        [bottleneck]\nrate = \"10Mbit/s\"\nrtt = \"40ms\"\nhops = 3\n\
+        qdisc = { kind = \"fifo\", limit = \"1bdp\" }\n"
+        .to_string();
+    let flow = |name: &str, hop: &str| {
+        format!("[[flow]]\nname = \"{name}\"\n{hop}\ntraffic = {{ kind = \"greedy\" }}\n")
+    };
+    let flows = [("all", ""), ("one", "hop = 1"), ("two", "hop = 2"), ("three", "hop = 3")];
+    let text = flows.iter().fold(text, |text, (name, hop)| text + &flow(name, hop));
+    let plan = Plan::from_source(Source { file: "lot".into(), folder: None, text }, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let evaluation = evaluate(&experiment, &rows_of(&experiment)).unwrap();
+    assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
+    let names: Vec<&str> = evaluation.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["forward", "reverse", "hop-2", "hop-3"]);
+    let goodput = |flow: usize| evaluation.flows[flow].metrics.get("goodput_mbps").unwrap();
+    for (link, flow) in [(0, 1), (2, 2), (3, 3)] {
+        let carried = evaluation.links[link].metrics.get("throughput_mbps").unwrap();
+        let share = (goodput(0) + goodput(flow)) / carried;
+        assert!(carried > 9.0 && (0.93..1.0).contains(&share), "{link}: {carried}, {share}");
+        assert!(goodput(0) < 0.6 * goodput(flow), "the one over all meets three queues");
+    }
+}
+
 /// One greedy flow for 2 s with a congestion control of its own.
 fn greedy(cc: &str) -> Experiment {
     let text = format!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_core::qdisc::check_without_rate;
 use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::units::{ByteCount, Limit, Rate};
+use forebay_sim::network::{Property, Walk};
 
 use super::{Files, jitter};
 use crate::plan::error::PlanError;
@@ -17,8 +18,10 @@ use crate::plan::schema::{self, Section};
 /// 400 packets.
 const BDP_PACKET_BYTES: f64 = 1500.0;
 
-/// Most paths side by side.
-const PATHS_MAX: u32 = 32;
+/// Most links side by side or in a row.
+const LINKS_MAX: u32 = 32;
+/// Least time between steps of a walk: each is an event of the simulation.
+const STEP_MIN: Duration = Duration::from_millis(1);
 
 /// The links there and back.
 pub(super) struct Links {
@@ -28,6 +31,8 @@ pub(super) struct Links {
     /// What `forward` is made of, where that is several.
     pub paths: Vec<Link>,
     pub balance: Balance,
+    /// What stands behind `forward` in a row.
+    pub hops: Vec<Link>,
     pub reverse: Link,
 }
 
@@ -64,6 +69,7 @@ pub(super) fn links(
             reorder: 0.0,
             reorder_packets: 3,
             qdisc: unnoticed_queue(),
+            walks: Vec::new(),
             changes: Vec::new(),
         },
     };
@@ -74,19 +80,35 @@ pub(super) fn links(
     reverse.changes.sort_by_key(|change| change.at);
     let balance = table.choice("balance", &BALANCES)?.unwrap_or_default();
     let paths = paths(&table, &forward)?;
-    Ok(Links { rtt, forward, paths, balance, reverse })
+    let hops = hops(&table, &forward, &paths)?;
+    Ok(Links { rtt, forward, paths, balance, hops, reverse })
 }
 
 const BALANCES: [(&str, Balance); 2] = [("flow", Balance::Flow), ("packet", Balance::Packet)];
 
+/// The links behind `first`, like it but for the propagation, which all of them have together.
+fn hops(table: &Reader<'_>, first: &Link, paths: &[Link]) -> Result<Vec<Link>, PlanError> {
+    let count = table.count("hops", 1..=LINKS_MAX)?.unwrap_or(1);
+    if count > 1 && !paths.is_empty() {
+        return Err(table.wrong("hops"));
+    }
+    let changes = first.changes.iter().map(|it| Change { delay: None, ..it.clone() });
+    let mut hop = Link { delay: Duration::ZERO, changes: changes.collect(), ..first.clone() };
+    hop.walks.retain(|walk| walk.property != Property::Delay);
+    Ok(vec![hop; count as usize - 1])
+}
+
 /// The links side by side that `whole` is made of: each has its share of the rate and of the queue.
 fn paths(table: &Reader<'_>, whole: &Link) -> Result<Vec<Link>, PlanError> {
-    let count = table.count("paths", 1..=PATHS_MAX)?.unwrap_or(1);
+    let count = table.count("paths", 1..=LINKS_MAX)?.unwrap_or(1);
     let spread = table.duration("path_spread")?.unwrap_or(Duration::ZERO);
     if count == 1 {
         return Ok(Vec::new());
     }
     let Some(rate) = whole.rate else { return Err(table.wrong("paths")) };
+    if !whole.walks.is_empty() {
+        return Err(table.wrong_because("walk", "no walk of several paths"));
+    }
     let share = |rate: Rate| Rate::from_bits_per_sec(rate.as_bits_per_sec() / u64::from(count));
     let changes = whole.changes.iter();
     // The round trip changes behind the paths, where they are one again.
@@ -149,8 +171,50 @@ fn link(
         reorder: table.share("reorder")?.unwrap_or(0.0),
         reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
         qdisc,
+        walks: walks(table, rate)?,
         changes: Vec::new(),
     })
+}
+
+const PROPERTIES: [(&str, Property); 3] =
+    [("rate", Property::Rate), ("delay", Property::Delay), ("loss", Property::Loss)];
+
+/// The walks of a link, which has this rate.
+fn walks(link: &Reader<'_>, rate: Option<Rate>) -> Result<Vec<Walk>, PlanError> {
+    let mut walks = Vec::new();
+    for table in link.tables("walk", &schema::WALK)? {
+        let property = table.require("of", table.choice("of", &PROPERTIES)?)?;
+        if property == Property::Rate && rate.is_none() {
+            return Err(table.wrong("of"));
+        }
+        let value = |key| {
+            let value = match property {
+                Property::Rate => table.rate(key)?.map(|rate| rate.as_bits_per_sec() as f64),
+                Property::Delay => table.duration(key)?.map(|delay| delay.as_secs_f64()),
+                Property::Loss => table.share(key)?,
+            };
+            table.require(key, value)
+        };
+        let walk = Walk {
+            property,
+            interval: table.require("every", table.duration("every")?)?,
+            correlation: table.number("correlation")?.unwrap_or(0.0),
+            deviation: value("deviation")?,
+            min: value("min")?,
+            max: value("max")?,
+        };
+        if walk.interval < STEP_MIN {
+            return Err(table.wrong("every"));
+        }
+        if !(-1.0..=1.0).contains(&walk.correlation) {
+            return Err(table.wrong("correlation"));
+        }
+        if walk.min > walk.max {
+            return Err(table.wrong_because("min", "at most max"));
+        }
+        walks.push(walk);
+    }
+    Ok(walks)
 }
 
 /// The changes of a link, which has those that its section knows.

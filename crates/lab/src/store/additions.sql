@@ -1,4 +1,6 @@
--- States of bundles. Of its own, since stores that were made without it get it when they are opened.
+-- Tables of their own, since stores that were made without them get them when they are opened.
+
+-- States of bundles.
 CREATE TABLE IF NOT EXISTS transitions (
     run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     number INTEGER NOT NULL,      -- in the run
@@ -8,3 +10,9 @@ CREATE TABLE IF NOT EXISTS transitions (
     reason TEXT NOT NULL,         -- what it was begun for
     PRIMARY KEY (run, number)
 ) STRICT, WITHOUT ROWID;
+
+-- What the report draws.
+CREATE TABLE IF NOT EXISTS figures (
+    plan TEXT PRIMARY KEY,
+    figures TEXT NOT NULL         -- JSON: the figures in the plan's order
+) STRICT;

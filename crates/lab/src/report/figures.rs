@@ -1,0 +1,340 @@
+//! The figures of a plan, drawn from their descriptions.
+
+use std::collections::BTreeMap;
+
+use forebay_core::units::ByteCount;
+
+use super::content::{PlanResults, Side};
+use super::figure::{Axis, Ribbon, Series, bars, curves, ribbons, thinned};
+use super::page::{self, Block};
+use super::tables;
+use crate::metrics::requests::{CLASSES, class};
+use crate::metrics::statistics::{Sorted, mean};
+use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, describe};
+use crate::output::cell as text_of;
+use crate::plan::figures::{Facet, Figure, Kind};
+use crate::store::{Run, Store, StoreError};
+use crate::summary::ArmSummary;
+
+/// Steps of a ribbon over a run, and the least time of one: that of the coarsest series.
+const STEPS: f64 = 300.0;
+const STEP_MIN_S: f64 = 0.1;
+/// Changes of state of a run that are shown: more are read by nobody.
+const TRANSITIONS: usize = 50;
+const TIME: Axis<'_> = Axis::linear("time (s)");
+
+/// What is drawn from: these cells of a plan, and at most so many points a curve.
+pub struct Drawing<'a> {
+    /// The plan.
+    pub plan: &'a PlanResults<'a>,
+    /// Its runs.
+    pub store: &'a Store,
+    /// The cells.
+    pub cells: &'a [&'a str],
+    /// Most points of a curve.
+    pub points: usize,
+}
+
+impl Drawing<'_> {
+    /// The figure, and what stands below it; nothing where there is nothing to be drawn.
+    pub fn blocks(&self, figure: &Figure) -> Result<Vec<Block>, StoreError> {
+        let spec = match figure.kind {
+            Kind::Cdf => self.distributions(figure)?,
+            Kind::Bars => return Ok(self.bars(figure)),
+            Kind::Timeline => self.first_seeds(figure)?,
+            Kind::Ribbon => self.all_seeds(figure)?,
+            Kind::Transitions => return self.transitions(figure),
+        };
+        let first = self.sides().find_map(|(cell, side)| self.plan.valid_in(cell, side).next());
+        let seed = first.filter(|_| figure.kind == Kind::Timeline).map(|run| run.key.seed);
+        let seed = seed.map_or(String::new(), |seed| format!(" Seed {seed}."));
+        let caption = figure.title.clone() + &seed;
+        let drawn = |spec| Block::Figure(page::Figure { caption, spec });
+        Ok(spec.map(drawn).into_iter().collect())
+    }
+
+    /// The sides in each cell.
+    fn sides(&self) -> impl Iterator<Item = (&str, &Side)> {
+        self.cells.iter().flat_map(|cell| self.plan.sides.iter().map(move |side| (*cell, side)))
+    }
+
+    fn distributions(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
+        let Some(of) = figure.of.first() else { return Ok(None) };
+        let panels = self.panels(figure);
+        let mut series = Vec::new();
+        for (cell, side) in self.sides() {
+            let mut outcomes = Vec::new();
+            for run in self.plan.valid_in(cell, side) {
+                outcomes.extend(self.store.outcomes(run.id)?);
+            }
+            for (place, panel) in panels.iter().enumerate() {
+                let is_in = |flow: &str, outcome: &Outcome| {
+                    ["", "*", flow].contains(&of.name.as_str())
+                        && match figure.facet {
+                            Some(Facet::Size) => class(outcome.size_bytes) == panel.name,
+                            Some(Facet::Flow) => flow == panel.name,
+                            Some(Facet::Cell) => cell == panel.name,
+                            _ => true,
+                        }
+                };
+                let shown = outcomes.iter().filter(|((flow, _), outcome)| is_in(flow, outcome));
+                let values = shown.filter_map(|(_, outcome)| outcome.get(&of.quantity)).collect();
+                let curve = Series::distribution(&side.label, values).in_panel(&panel.title);
+                if !curve.points.is_empty() {
+                    let points = thinned(&curve.points, self.points);
+                    series.push((place, Series { points, ..curve }));
+                }
+            }
+        }
+        series.sort_by_key(|(place, _)| *place);
+        let series: Vec<Series> = series.into_iter().map(|(_, series)| series).collect();
+        let entry = OF_REQUESTS.iter().find(|entry| entry.name == of.quantity);
+        let x = entry.map_or(String::new(), |it| format!("{} ({})", it.summary, it.unit));
+        let y = Axis::linear("share of requests");
+        let draw = || curves(&series, &self.plan.order(), Axis::log(&x), y, true);
+        Ok((!series.is_empty()).then(draw))
+    }
+
+    /// The panels of distributions, in their order.
+    fn panels(&self, figure: &Figure) -> Vec<Panel> {
+        let called = |name: &str| Panel { name: name.into(), title: name.into() };
+        match figure.facet {
+            Some(Facet::Size) => CLASSES.iter().map(Panel::of_class).collect(),
+            Some(Facet::Flow) => {
+                let flows = self.plan.runs.first().into_iter().flat_map(|run| &run.flows);
+                flows.map(|flow| called(&flow.name)).collect()
+            }
+            Some(Facet::Cell) => self.cells.iter().map(|cell| called(cell)).collect(),
+            _ => vec![called("")],
+        }
+    }
+
+    fn first_seeds(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
+        let mut series = Vec::new();
+        self.over_time(figure, 1, |panel, name, mut runs| {
+            let points = runs.pop().map_or(Vec::new(), |points| thinned(&points, self.points));
+            series.push(Series::new(name, points).in_panel(panel));
+        })?;
+        let unit = unit(figure);
+        let draw = || curves(&series, &self.names(figure), TIME, Axis::linear(&unit), true);
+        Ok((!series.is_empty()).then(draw))
+    }
+
+    fn all_seeds(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
+        let mut bands = Vec::new();
+        self.over_time(figure, usize::MAX, |panel, name, runs| {
+            bands.push(Ribbon { name, panel, points: band(&runs) });
+        })?;
+        let unit = unit(figure);
+        let draw = || ribbons(&bands, &self.names(figure), TIME, Axis::linear(&unit));
+        Ok((!bands.is_empty()).then(draw))
+    }
+
+    /// Hands `draw` panel, name and, of the first `most` valid runs, what is to be drawn as one curve.
+    fn over_time(
+        &self,
+        figure: &Figure,
+        most: usize,
+        mut draw: impl FnMut(String, String, Vec<Vec<(f64, f64)>>),
+    ) -> Result<(), StoreError> {
+        for of in &figure.of {
+            for (cell, side) in self.sides() {
+                let runs: Vec<&Run> = self.plan.valid_in(cell, side).take(most).collect();
+                for name in runs.first().map_or(Vec::new(), |run| names_of(run, of)) {
+                    let read =
+                        |run: &&Run| self.store.series(run.id, &of.part, &name, &of.quantity);
+                    let mut all = runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+                    all.retain(|points| !points.is_empty());
+                    if all.is_empty() {
+                        continue;
+                    }
+                    let place = place(&of.part, &name);
+                    let (panel, curve) = match figure.facet {
+                        Some(Facet::Arm) => {
+                            (format!("{}, {} {name}", side.label, of.part), label(of))
+                        }
+                        Some(Facet::Cell) => (format!("{cell}, {place}"), side.label.clone()),
+                        _ => (place, side.label.clone()),
+                    };
+                    draw(panel, curve, all);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the curves of a figure over time.
+    fn names(&self, figure: &Figure) -> Vec<String> {
+        match figure.facet {
+            Some(Facet::Arm) => figure.of.iter().map(label).collect(),
+            _ => self.plan.order(),
+        }
+    }
+
+    fn bars(&self, figure: &Figure) -> Vec<Block> {
+        let Some(of) = figure.of.first() else { return Vec::new() };
+        let ours =
+            self.plan.summaries.iter().filter_map(|arm| Some((arm, self.value(figure, arm)?)));
+        let ours: Vec<(&ArmSummary, f64)> = ours.collect();
+        if ours.is_empty() {
+            return Vec::new();
+        }
+        let bar = |(arm, value): &(&ArmSummary, f64)| {
+            (arm.cell.clone(), self.plan.label(&arm.arm, &arm.backend), *value)
+        };
+        let mut values: Vec<_> = ours.iter().map(bar).collect();
+        let mut order = self.plan.order();
+        let mut rows = Vec::new();
+        for published in &figure.published {
+            if !order.contains(&published.label) {
+                order.push(published.label.clone());
+            }
+            for cell in self.cells.iter().filter(|cell| published.is_of(cell)) {
+                values.push((cell.to_string(), published.label.clone(), published.value));
+                let is_it = |arm: &ArmSummary| arm.cell == **cell && arm.arm == published.arm;
+                for (arm, value) in ours.iter().filter(|(arm, _)| is_it(arm)) {
+                    let numbers = [Some(published.value), Some(*value)].map(text_of);
+                    let source = published.source.clone();
+                    rows.push(
+                        [self.plan.name(arm)].into_iter().chain(numbers).chain([source]).collect(),
+                    );
+                }
+            }
+        }
+        let mut y = match describe(&of.quantity) {
+            Some(entry) if figure.baseline.is_none() => entry.heading(&of.quantity),
+            _ => of.quantity.replace('_', " "),
+        };
+        if let Some(baseline) = &figure.baseline {
+            y = format!("{y} over that of {baseline}");
+        }
+        let spec = bars(&values, &order, Axis::linear(&y));
+        let mut blocks = vec![Block::Figure(page::Figure { caption: figure.title.clone(), spec })];
+        if !rows.is_empty() {
+            let caption = format!("The same as published, and here: {y}.");
+            blocks.push(tables::block(&["arm", "published", "here", "source"], rows, &caption));
+        }
+        blocks
+    }
+
+    /// What the bar of an arm shows.
+    fn value(&self, figure: &Figure, arm: &ArmSummary) -> Option<f64> {
+        let of = figure.of.first()?;
+        let value = arm.get(of)?;
+        let Some(baseline) = &figure.baseline else { return Some(value) };
+        let is_its = |other: &&ArmSummary| {
+            other.arm == *baseline && (&other.cell, &other.backend) == (&arm.cell, &arm.backend)
+        };
+        let other = self.plan.summaries.iter().find(is_its).filter(|other| other.arm != arm.arm)?;
+        Some(value / other.get(of)?).filter(|ratio| ratio.is_finite())
+    }
+
+    fn transitions(&self, figure: &Figure) -> Result<Vec<Block>, StoreError> {
+        let mut rows = Vec::new();
+        for (cell, side) in self.sides() {
+            let Some(run) = self.plan.valid_in(cell, side).next() else { continue };
+            let all = self.store.transitions(run.id)?;
+            let is_shown = |pair: &&[Transition]| {
+                pair[0].bundle == pair[1].bundle && pair.iter().any(Transition::is_about_others)
+            };
+            for it in all.windows(2).filter(is_shown).map(|pair| &pair[1]).take(TRANSITIONS) {
+                let at = format!("{:.2}", it.at_s);
+                let texts = [&side.label, &it.bundle, &at, &it.state, &it.reason];
+                rows.push(texts.map(|text| text.to_string()).to_vec());
+            }
+        }
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let caption =
+            format!("{} First seed, the first {TRANSITIONS} changes of a run.", figure.title);
+        let columns = ["arm", "bundle", "at (s)", "state", "reason"];
+        Ok(vec![tables::block(&columns, rows, &caption)])
+    }
+}
+
+/// A panel: what is in it, and its heading.
+struct Panel {
+    name: String,
+    title: String,
+}
+
+impl Panel {
+    fn of_class((size, largest): &(&str, u64)) -> Self {
+        let title = match *largest {
+            u64::MAX => format!("{size} requests, above that"),
+            bytes => format!("{size} requests, up to {}", ByteCount::new(bytes)),
+        };
+        Self { name: size.to_string(), title }
+    }
+}
+
+/// The parts of a run that `of` names.
+fn names_of(run: &Run, of: &Address) -> Vec<String> {
+    if of.name != "*" {
+        return vec![of.name.clone()];
+    }
+    let parts = match of.part.as_str() {
+        "flow" => &run.flows,
+        "link" => &run.links,
+        _ => &run.bundles,
+    };
+    parts.iter().map(|part| part.name.clone()).collect()
+}
+
+/// Where a part is, in words.
+fn place(part: &str, name: &str) -> String {
+    match (part, name) {
+        ("link", "forward") => "at the bottleneck".into(),
+        ("bundle", name) => format!("at the sendbox of bundle {name}"),
+        (part, name) => format!("{part} {name}"),
+    }
+}
+
+/// What a quantity over time is called.
+fn label(of: &Address) -> String {
+    let entry = SERIES.iter().find(|entry| entry.name == of.quantity);
+    entry.map_or_else(|| of.quantity.clone(), |entry| entry.summary.to_string())
+}
+
+/// The unit of a figure over time, or what it counts.
+fn unit(figure: &Figure) -> String {
+    let quantity = figure.of.first().map_or("", |of| &of.quantity);
+    let entry = SERIES.iter().find(|entry| entry.name == quantity);
+    entry.map_or(String::new(), |it| if it.unit.is_empty() { it.summary } else { it.unit }.into())
+}
+
+/// Least, median and greatest of the means of runs in equal steps of time.
+fn band(runs: &[Vec<(f64, f64)>]) -> Vec<(f64, [f64; 3])> {
+    let end = runs.iter().flatten().map(|(at, _)| *at).fold(0.0, f64::max);
+    let width = (end / STEPS).max(STEP_MIN_S);
+    let mut steps: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for run in runs {
+        let mut own: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for (at, value) in run {
+            own.entry((at / width + 1e-9) as u64).or_default().push(*value);
+        }
+        for (step, values) in own {
+            steps.entry(step).or_default().extend(mean(values.into_iter()));
+        }
+    }
+    let edges = |(step, values): (u64, Vec<f64>)| {
+        let sorted = Sorted::new(values.into_iter());
+        let [low, middle, high] = [0.0, 0.5, 1.0].map(|share| sorted.quantile(share));
+        Some((step as f64 * width, [low?, middle?, high?]))
+    };
+    steps.into_iter().filter_map(edges).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_band_is_of_the_means_of_runs_in_steps() {
+        let run = |level: f64| vec![(0.0, level), (0.05, level + 2.0), (0.1, level)];
+        let points = band(&[run(1.0), run(3.0), run(8.0)]);
+        assert_eq!(points, [(0.0, [2.0, 4.0, 9.0]), (0.1, [1.0, 3.0, 8.0])]);
+        assert!(band(&[]).is_empty());
+    }
+}
