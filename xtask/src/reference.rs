@@ -22,9 +22,9 @@ Written by `cargo xtask reference` from the registries in `crates/core`; `foreba
 const API_ONLY: &str = "
 ## What no plan describes
 
-Random walks of a link's rate, delay or loss, packets or flows spread over parallel paths (`Balance`), parking
-lots, several bottlenecks in a row and access links with a rate are of the API of `forebay-sim` alone
-(`Network`): a plan has one bottleneck, one link back and the delays of its flows.
+Links in a row or side by side that differ in rate, and access links with a rate, are of the API of `forebay-sim`
+alone (`Network`): a plan has one bottleneck, of equal links in a row (`hops`) or side by side (`paths`), one link back
+and the delays of its flows.
 ";
 
 /// Writes the file.

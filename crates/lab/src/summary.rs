@@ -2,15 +2,34 @@
 
 use std::collections::BTreeMap;
 
+use crate::metrics::Pooling::Mean;
 use crate::metrics::requests::{self, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Address, Metrics, Outcome, Part, Pooling, describe};
+use crate::metrics::{Address, Entry, Metrics, Outcome, Part, Pooling, describe, entry};
 use crate::store::{RequestKey, Run, Store, StoreError};
 
 /// The arm that others are compared with.
 pub const STATUS_QUO: &str = "status_quo";
 /// The arm that shows what is possible.
 pub const IN_NETWORK: &str = "in_network_fq";
+
+/// What an arm is worth against the others.
+#[rustfmt::skip]
+pub const METRICS: &[Entry] = &[
+    entry("slowdown_p50_over_status_quo", "arm", "", Mean,
+        "median slowdown over that of status_quo"),
+    entry("slowdown_p99_over_status_quo", "arm", "", Mean, "the same of the 99th percentile"),
+    entry("fct_p50_over_status_quo", "arm", "", Mean, "the same of the median completion time"),
+    entry("slowdown_p50_over_in_network_fq", "arm", "", Mean,
+        "median slowdown over that of in_network_fq"),
+    entry("gap_closed", "arm", "", Mean,
+        "(status_quo - arm) / (status_quo - in_network_fq) of the median slowdown"),
+    entry("large_paired_ratio_geomean", "arm", "", Mean,
+        "geometric mean, over large requests, of slowdown over that of the same in status_quo"),
+    entry("bytes_over_status_quo", "arm", "", Mean, "payload bytes over those of status_quo"),
+    entry("queue_total_over_status_quo", "arm", "", Mean,
+        "bottleneck and sendbox queues over those of status_quo"),
+];
 
 /// One arm of a plan in one cell on one back end, its valid runs pooled.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
-use forebay_lab::metrics::{CATALOGUE, SERIES};
+use forebay_lab::metrics::{SERIES, catalogue};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
 
@@ -101,7 +101,7 @@ fn kind(
 fn metrics(list: &mut String) -> fmt::Result {
     writeln!(list, "{{q}} is p25, p50, p75, p95 or p99; {{class}} is small, medium or large.")?;
     writeln!(list, "Metrics of a plan's own windows are called window.metric.\n")?;
-    for entry in CATALOGUE {
+    for entry in catalogue() {
         let unit = if entry.unit.is_empty() { "" } else { " in " };
         writeln!(
             list,

@@ -1,6 +1,8 @@
 //! What was sent to a box in its peer's name, and what it made of it.
 
 use super::Metrics;
+use super::catalogue::Pooling::{Min, Sum};
+use super::catalogue::{Entry, entry};
 use super::statistics::share;
 use crate::rows::AttackRow;
 
@@ -12,6 +14,20 @@ const REASONS: [(&str, &[&str]); 5] = [
     ("recorded", &["unknown_session", "stale_nonce", "limited"]),
     ("truncated", &["truncated"]),
     ("oversized", &["oversized"]),
+];
+
+/// What is known of an attack.
+#[rustfmt::skip]
+pub const METRICS: &[Entry] = &[
+    entry("attack_sent", "run arm", "", Sum, "hostile messages sent; also by [kind]"),
+    entry("attack_refused", "run arm", "", Sum, "of them, refused by the attacker's own socket"),
+    entry("attack_received", "run arm", "", Sum,
+        "datagrams that the attacked box read, its peer's among them"),
+    entry("attack_rejected", "run arm", "", Sum,
+        "of them, those that it rejected; also by [reason]"),
+    entry("attack_counted", "run arm", "", Min,
+        "by [kind]: those rejected for a reason of that kind over those that arrived, reckoned \
+         by its share of what was sent"),
 ];
 
 /// The metrics of an attack.

@@ -14,12 +14,64 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::catalogue::Pooling::{Max, Mean, Min, Sum, Time};
+use super::catalogue::{Entry, entry};
 use super::links::{Boundary, LinkTruth};
 use super::statistics::{Sorted, Timeline, mean, share};
 use super::{Metrics, bounds_ns};
 use crate::plan::Experiment;
 use crate::plan::experiment::{Bundle, Link, Window};
 use crate::rows::{BundleRow, DecisionRow, EpochRow, RunRows};
+
+/// What is known of bundles.
+#[rustfmt::skip]
+pub const METRICS: &[Entry] = &[
+    entry("queue_share_at_sendbox", "bundle", "", Mean,
+        "mean queue at the sendbox over the mean of both queues"),
+    entry("rtt_within_1ms", "bundle", "", Mean,
+        "share of matched boundaries whose RTT estimate is within 1 ms of the truth"),
+    entry("rtt_error_abs_p50_ms", "bundle", "ms", Mean,
+        "median distance of RTT estimate and truth"),
+    entry("rtt_error_abs_p80_ms", "bundle", "ms", Mean, "its 80th percentile"),
+    entry("rtt_error_p10_ms", "bundle", "ms", Mean, "RTT estimate less truth, 10th percentile"),
+    entry("rtt_error_p50_ms", "bundle", "ms", Mean, "its median"),
+    entry("rtt_error_p90_ms", "bundle", "ms", Mean, "its 90th percentile"),
+    entry("rate_within_4pct", "bundle", "", Mean,
+        "share of matched boundaries whose rate estimate is within 4 % of the truth"),
+    entry("rate_within_2mbps", "bundle", "", Mean, "the same within 2 Mbit/s"),
+    entry("rate_error_p50", "bundle", "", Mean, "median of rate estimate over truth, less 1"),
+    entry("epochs_with_rate", "bundle", "", Mean,
+        "share of matched boundaries with an estimate and a truth of the rate"),
+    entry("samples_per_rtt", "bundle", "", Mean, "matched boundaries per true round trip"),
+    entry("epochs_without_truth", "bundle", "", Sum,
+        "matched boundaries that are not in the emulator's log"),
+    entry("epoch_size_changes", "bundle", "", Mean, "changes of the epoch size"),
+    entry("boundaries_sent", "bundle", "", Mean,
+        "boundary packets sent while the peer was heard, at the epoch size that it reported last"),
+    entry("boundaries_matched", "bundle", "", Mean, "share of them matched by a report"),
+    entry("out_of_order_ratio", "bundle", "", Mean,
+        "share of the matched boundaries that arrived behind one that left later and took 1 ms less"),
+    entry("message_share", "bundle", "", Mean, "bytes of messages both ways over bytes sent"),
+    entry("hand_backs", "bundle", "", Sum,
+        "times that the sendbox left its traffic to the kernel, since it did not keep up"),
+    entry("drops_ring_packets", "bundle", "packets", Sum,
+        "lost by the boxes themselves, in their rings to and from the devices"),
+    entry("boundaries_lost", "bundle", "", Sum, "boundaries lost by the receivebox itself"),
+    entry("trace_rows_lost", "bundle", "", Sum,
+        "estimates and decisions that the sendbox's trace lacks, and the metrics with it"),
+    entry("min_rtt_ms", "bundle", "ms", Mean, "smallest base RTT since the bundle was first shaped"),
+    entry("min_rtt_drift_ms", "bundle", "ms", Max, "largest less smallest of them"),
+    entry("min_rtt_error_max_ms", "bundle", "ms", Max,
+        "largest distance of them from the links' propagation delays"),
+    entry("transitions", "bundle", "", Sum, "changes of the bundle's state"),
+    entry("rate_min_mbps", "bundle", "Mbit/s", Min, "lowest rate of the shaper while it had one"),
+    entry("rate_p5_mbps", "bundle", "Mbit/s", Mean, "not exceeded 5 % of the time"),
+    entry("rate_p95_mbps", "bundle", "Mbit/s", Mean, "exceeded 5 % of the time"),
+    entry("rate_max_mbps", "bundle", "Mbit/s", Max, "highest rate of the shaper"),
+    entry("shaped_share", "bundle", "", Time, "share of the time with a rate in force, and decisions of the sendbox"),
+    entry("competing_share", "bundle", "", Time,
+        "share of the time in which the bundle competes with traffic outside it, tests included"),
+];
 
 /// An estimate that is this close counts as right: the bounds of the evaluation.
 const RTT_CLOSE_MS: f64 = 1.0;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::catalogue::Pooling::{Max, Mean, Sum};
+use super::catalogue::{Entry, entry};
 use super::statistics::{Sorted, share};
 use super::{Metrics, Pooling, bounds_ns, describe, nominal_rate, windows};
 use crate::plan::Experiment;
@@ -10,6 +12,52 @@ use crate::rows::{FlowRow, RunRows, TcpRow};
 
 /// Length of the bins in [`FlowRow::bytes_per_100ms`].
 const BIN_NS: u64 = 100_000_000;
+
+/// What is known of flows.
+#[rustfmt::skip]
+pub const METRICS: &[Entry] = &[
+    entry("goodput_mbps", "run flow arm", "Mbit/s", Mean,
+        "payload read by the receivers between warm-up and end of arrivals"),
+    entry("payload_bytes", "run flow arm", "B", Mean, "the same as bytes"),
+    entry("mean_throughput_l4", "run flow arm", "Mbit/s", Mean,
+        "payload arriving at the receiving TCP; counted where it is read"),
+    entry("mean_cwnd_l4", "flow", "segments", Mean,
+        "window, mean over time; this and those below over the whole run, and of the simulator: of the \
+         emulator cwnd, srtt and retransmissions of flows of at most ten connections"),
+    entry("peak_cwnd_l4", "flow", "segments", Max, "largest window, looked at every 10 ms"),
+    entry("half_bdp_after_ms", "flow", "ms", Mean,
+        "from the flow's start until its window reached half a bandwidth-delay product"),
+    entry("mean_in_flight_l4", "flow", "segments", Mean, "outstanding and not SACKed or lost"),
+    entry("cov_in_flight_l4", "flow", "", Mean, "its standard deviation over its mean"),
+    entry("mean_srtt_l4", "flow", "ms", Mean, "smoothed round trip"),
+    entry("mean_idt_ewma_l4", "flow", "ms", Mean, "moving mean of the time between departures"),
+    entry("mean_sending_rate_l4", "flow", "Mbit/s", Mean, "payload sent, repairs included"),
+    entry("mean_sending_rate_l7", "flow", "Mbit/s", Mean,
+        "payload written, a full send buffer included"),
+    entry("mean_one_way_delay_l7", "flow", "ms", Mean,
+        "from write to read, the wait in the send buffer included, mean over time"),
+    entry("cov_throughput_l4", "flow", "", Mean,
+        "standard deviation over mean of the payload that arrived in 50 ms"),
+    entry("mean_network_power_l4", "flow", "Mbit/s^2", Mean,
+        "throughput over smoothed round trip, mean over 50 ms"),
+    entry("mean_utility_pf_l4", "flow", "", Mean, "ln of the throughput, mean over 50 ms"),
+    entry("mean_recovery_time_l4", "flow", "ms", Mean, "length of a loss recovery"),
+    entry("total_retransmissions_l4", "flow", "", Sum, "segments sent again"),
+    entry("total_rtos_l4", "flow", "", Sum, "timeouts"),
+    entry("mean_throughput_l7", "run flow arm", "Mbit/s", Mean, "payload read by the receiver"),
+    entry("cov_throughput_l7", "run flow arm", "", Mean,
+        "standard deviation over mean of the payload read in 100 ms"),
+    entry("stall_max_s", "run flow arm", "s", Max,
+        "longest time without a byte, in steps of 100 ms"),
+    entry("boxes_died", "run arm", "", Sum,
+        "runs that ended with a box, or the agent, that ended by itself or not when it was told to: they \
+         have no other figure, and miss every bound"),
+    entry("flows_failed", "run flow arm", "", Sum, "connections reset or failed"),
+    entry("rtt_p50_ms", "run flow bundle arm", "ms", Mean,
+        "round trip: of pings, or as the sendbox estimates it"),
+    entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of pings"),
+    entry("datagrams_lost", "run flow arm", "", Sum, "datagrams that never arrived"),
+];
 
 /// The metrics of the flow at place `flow` of the plan, all its connections together, or of all.
 pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> Metrics {

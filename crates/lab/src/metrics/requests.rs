@@ -9,7 +9,7 @@ use std::time::Duration;
 use forebay_core::units::{ByteCount, Rate};
 
 use super::Metrics;
-use super::catalogue::Pooling::Requests;
+use super::catalogue::Pooling::{Mean, Requests};
 use super::catalogue::{Entry, entry};
 use super::statistics::{Sorted, mean};
 
@@ -57,6 +57,34 @@ impl Outcome {
 pub static OF_REQUESTS: &[Entry] = &[
     entry("slowdown", "run flow", "completion time / time on an empty path", Requests, "slowdown"),
     entry("fct_ms", "run flow", "ms", Requests, "completion time"),
+];
+
+/// What is known of requests.
+#[rustfmt::skip]
+pub const METRICS: &[Entry] = &[
+    entry("slowdown_{q}", "run flow arm", "", Requests,
+        "completion time over that on an empty path: round trip + 8 size / rate, both nominal"),
+    entry("slowdown_geomean", "run flow arm", "", Requests, "its geometric mean"),
+    entry("slowdown_above_1_3", "run flow arm", "", Requests, "share of them above 1.3"),
+    entry("slowdown_{class}_{q}", "run flow arm", "", Requests,
+        "the same of one class: small up to 10 KB, medium up to 1 MB, large"),
+    entry("slowdown_{class}_geomean", "run flow arm", "", Requests, "its geometric mean"),
+    entry("slowdown_unqueued_{q}", "run flow arm", "", Requests,
+        "the same without requests that waited behind another on their connection"),
+    entry("slowdown_unqueued_geomean", "run flow arm", "", Requests, "its geometric mean"),
+    entry("slowdown_first", "flow", "", Mean, "slowdown of the flow's first request"),
+    entry("fct_p50_ms", "run flow arm", "ms", Requests,
+        "completion time from scheduled arrival to last byte, median"),
+    entry("fct_p95_ms", "run flow arm", "ms", Requests, "its 95th percentile"),
+    entry("fct_p99_ms", "run flow arm", "ms", Requests, "its 99th percentile"),
+    entry("requests_total", "run flow arm", "", Requests,
+        "requests that arrived after the warm-up"),
+    entry("requests_{class}", "run flow arm", "", Requests, "of them, those of a class"),
+    entry("requests_unfinished", "run flow arm", "", Requests,
+        "of them, those without a last byte; they count with their age"),
+    entry("requests_unfinished_age_mean_ms", "run flow arm", "ms", Requests, "their mean age"),
+    entry("requests_queued_behind", "run flow arm", "", Requests,
+        "requests that found their connection busy"),
 ];
 
 /// The metrics of a set of requests: of a run, of a flow, or of all seeds of an arm.

@@ -383,7 +383,8 @@ mod tests {
             ),
             (
                 "kind = \"ribbon\"\nseries = [\"bundles/a/rtt_ms\", \"bundles/a/rate_mbps\"]",
-                "allowed is at least one series, all of one unit",
+                "series = [\"bundles/a/rtt_ms\", \"bundles/a/rate_mbps\"]: allowed is at least one series, \
+                 all of one unit",
             ),
             (
                 "kind = \"ribbon\"\nseries = [\"bundles/a/rtt_ms\"]\nfacet = \"size\"",

@@ -116,7 +116,8 @@ impl Drawing<'_> {
             series.push(Series::new(name, points).in_panel(panel));
         })?;
         let unit = unit(figure);
-        let draw = || curves(&series, &self.names(figure), TIME, Axis::linear(&unit), true);
+        let names = self.names(figure, series.iter().map(|one| &one.name));
+        let draw = || curves(&series, &names, TIME, Axis::linear(&unit), true);
         Ok((!series.is_empty()).then(draw))
     }
 
@@ -126,7 +127,8 @@ impl Drawing<'_> {
             bands.push(Ribbon { name, panel, points: band(&runs) });
         })?;
         let unit = unit(figure);
-        let draw = || ribbons(&bands, &self.names(figure), TIME, Axis::linear(&unit));
+        let names = self.names(figure, bands.iter().map(|one| &one.name));
+        let draw = || ribbons(&bands, &names, TIME, Axis::linear(&unit));
         Ok((!bands.is_empty()).then(draw))
     }
 
@@ -137,6 +139,7 @@ impl Drawing<'_> {
         most: usize,
         mut draw: impl FnMut(String, String, Vec<Vec<(f64, f64)>>),
     ) -> Result<(), StoreError> {
+        let is_one = figure.of.iter().all(|of| of.quantity == figure.of[0].quantity);
         for of in &figure.of {
             for (cell, side) in self.sides() {
                 let runs: Vec<&Run> = self.plan.valid_in(cell, side).take(most).collect();
@@ -150,6 +153,10 @@ impl Drawing<'_> {
                     }
                     let place = place(&of.part, &name);
                     let (panel, curve) = match figure.facet {
+                        // The curves of an arm are its quantities, or the parts that have the same one.
+                        Some(Facet::Arm) if is_one => {
+                            (side.label.clone(), format!("{} {name}", of.part))
+                        }
                         Some(Facet::Arm) => {
                             (format!("{}, {} {name}", side.label, of.part), label(of))
                         }
@@ -163,12 +170,18 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// The names of the curves of a figure over time.
-    fn names(&self, figure: &Figure) -> Vec<String> {
-        match figure.facet {
-            Some(Facet::Arm) => figure.of.iter().map(label).collect(),
-            _ => self.plan.order(),
+    /// The names of the curves of a figure over time, of which these are drawn.
+    fn names<'n>(&self, figure: &Figure, drawn: impl Iterator<Item = &'n String>) -> Vec<String> {
+        if figure.facet != Some(Facet::Arm) {
+            return self.plan.order();
         }
+        let mut names: Vec<String> = Vec::new();
+        for name in drawn {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
     }
 
     fn bars(&self, figure: &Figure) -> Vec<Block> {

@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
+use super::catalogue::Pooling::{Max, Mean};
+use super::catalogue::{Entry, entry};
 use super::statistics::share;
 use super::{Metrics, bounds_ns};
 use crate::plan::Experiment;
@@ -35,6 +37,55 @@ pub const QUEUE_BIN_NS: u64 = 10_000_000;
 const STANDING_PACKETS: f64 = 30.0;
 /// A link is in use once it carries this share of its capacity (the bound of the evaluation).
 const IN_USE: f64 = 0.9;
+
+/// What is known of links, and of all queues together.
+#[rustfmt::skip]
+pub const METRICS: &[Entry] = &[
+    entry("queue_total_mean_packets", "run arm", "packets", Mean,
+        "queues of both links and all sendboxes, added, mean over time"),
+    entry("queue_mean_packets", "link bundle", "packets", Mean, "packets waiting, mean over time"),
+    entry("queue_p95_packets", "link bundle", "packets", Mean, "exceeded 5 % of the time"),
+    entry("queue_max_packets", "link bundle", "packets", Max, "most packets waiting"),
+    entry("mean_qdisc_length_l2", "link", "packets", Mean, "queue_mean_packets"),
+    entry("mean_qdisc_delay_l2", "link", "ms", Mean, "time in queue and server, mean over packets"),
+    entry("mean_held_qdisc_delay_l2", "link", "ms", Mean,
+        "time in the queue of the packet that left it last, mean over time (simulator)"),
+    entry("sojourn_p50_ms", "link", "ms", Mean, "its median"),
+    entry("sojourn_p95_ms", "link", "ms", Mean, "its 95th percentile"),
+    entry("sojourn_p99_ms", "link", "ms", Mean, "its 99th percentile"),
+    entry("throughput_mbps", "link bundle", "Mbit/s", Mean, "frames that left the link"),
+    entry("throughput_mbps[pair]", "link", "Mbit/s", Mean, "of them, those of a pair of sites"),
+    entry("jain", "link", "", Mean, "Jain's index of the pairs' throughputs"),
+    entry("mean_sending_rate_l1", "link", "Mbit/s", Mean, "throughput_mbps"),
+    entry("utilisation", "link", "", Mean, "frames that left over what the rate allows"),
+    entry("drops_queue_packets", "link bundle", "packets", Mean, "dropped by the queue"),
+    entry("total_qdisc_drops_l2", "link", "packets", Mean, "drops_queue_packets of a link"),
+    entry("marks_queue_packets", "link", "packets", Mean, "marked by the queue instead"),
+    entry("drops_overlimit_packets", "link", "packets", Mean,
+        "dropped because the queue was at its limit, whole run"),
+    entry("drops_codel_packets", "link", "packets", Mean, "dropped by CoDel's law, whole run"),
+    entry("drops_early_packets", "link", "packets", Mean,
+        "dropped by PIE's or RED's draw, whole run"),
+    entry("drops_forced_packets", "link", "packets", Mean,
+        "dropped above RED's upper threshold, whole run"),
+    entry("drops_policed_packets", "link", "packets", Mean,
+        "dropped by a policer for want of tokens, whole run"),
+    entry("marks_codel_packets", "link", "packets", Mean, "marked by CoDel's law, whole run"),
+    entry("marks_early_packets", "link", "packets", Mean,
+        "marked by PIE's or RED's draw, whole run"),
+    entry("marks_forced_packets", "link", "packets", Mean,
+        "marked above RED's upper threshold, whole run"),
+    entry("drops_loss_packets", "link", "packets", Mean, "lost on purpose"),
+    entry("passed_packets", "link", "packets", Mean, "packets that left"),
+    entry("in_use_after_s", "link", "s", Max,
+        "until the link first carried 90 % of its capacity for 100 ms, at most to the end"),
+    entry("standing_queue_until_s", "link", "s", Max,
+        "until the queue last exceeded 30 packets for 100 ms; 0: never"),
+    entry("queue_back_after_s", "link", "s", Max,
+        "until the queue, once above 30 packets, was first below for 200 ms, at most to the end"),
+    entry("queue_back_after_use_s", "link", "s", Max,
+        "the same from when the link first carried 90 %, see in_use_after_s"),
+];
 
 /// One packet that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
