@@ -323,11 +323,10 @@ fn published(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Published>
             value: one.require("value", one.number("value")?)?,
             source: one.require("source", text("source")?)?,
         };
-        if let Some(known) = known {
-            if !known.cells.iter().any(|cell| published.is_of(cell)) {
-                let cells = listed(known.cells.iter().map(String::as_str));
-                return Err(one.wrong_because("cell", &format!("one of {cells}")));
-            }
+        let cells = known.map(|known| &known.cells);
+        if let Some(cells) = cells.filter(|cells| !cells.iter().any(|it| published.is_of(it))) {
+            let cells = listed(cells.iter().map(String::as_str));
+            return Err(one.wrong_because("cell", &format!("one of {cells}")));
         }
         all.push(published);
     }

@@ -332,7 +332,7 @@ fn band(runs: &[Vec<(f64, f64)>]) -> Vec<(f64, [f64; 3])> {
         }
     }
     let edges = |(step, values): (u64, Vec<f64>)| {
-        let sorted = Sorted::new(values.into_iter());
+        let sorted = Sorted::new(values);
         let [low, middle, high] = [0.0, 0.5, 1.0].map(|share| sorted.quantile(share));
         Some((step as f64 * width, [low?, middle?, high?]))
     };
