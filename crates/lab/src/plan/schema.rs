@@ -226,20 +226,29 @@ pub static REVERSE: Section = Section {
     ],
 };
 
-/// `[[bottleneck.walk]]`, `[[reverse.walk]]`.
+/// `[[bottleneck.walk]]`.
 pub static WALK: Section = Section {
-    heading: "[[bottleneck.walk]], [[reverse.walk]]",
-    summary: "A random walk of one way of the link, drawn from the seed: in each step d becomes \
+    heading: "[[bottleneck.walk]]",
+    summary: "A random walk of the way there, drawn from the seed: in each step d becomes \
               correlation x d + noise, and the value moves by d. With `--backend sim` alone.",
-    keys: &[
-        key("of", "rate, delay or loss; rate of a link that has one", "", "what walks"),
-        key("every", "a duration, \"1ms\" to \"1440min\"", "", "time between steps"),
-        key("correlation", "a number, -1 to 1", "0", "of each step with the one before"),
-        key("deviation", WALKING, "", "standard deviation of the noise"),
-        key("min", WALKING, "", "least value"),
-        key("max", WALKING, "", "greatest value"),
-    ],
+    keys: WALK_KEYS,
 };
+
+/// `[[reverse.walk]]`.
+pub static REVERSE_WALK: Section = Section {
+    heading: "[[reverse.walk]]",
+    summary: "A random walk of the way back.",
+    keys: WALK_KEYS,
+};
+
+const WALK_KEYS: &[Key] = &[
+    key("of", "rate, delay or loss; rate of a link that has one", "", "what walks"),
+    key("every", "a duration, \"1ms\" to \"1440min\"", "", "time between steps"),
+    key("correlation", "a number, -1 to 1", "0", "of each step with the one before"),
+    key("deviation", WALKING, "", "standard deviation of the noise"),
+    key("min", WALKING, "", "least value"),
+    key("max", WALKING, "", "greatest value"),
+];
 
 /// `[[bottleneck.change]]`.
 pub static CHANGE: Section = Section {
@@ -623,13 +632,14 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 23] = [
+pub static SECTIONS: [&Section; 24] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
     &CHANGE,
     &REVERSE_CHANGE,
     &WALK,
+    &REVERSE_WALK,
     &FLOW,
     &GREEDY,
     &REQUESTS,

@@ -15,8 +15,10 @@ pub fn setup(runs: &[&Parameters]) -> String {
     let sections = [
         &schema::BOTTLENECK,
         &schema::CHANGE,
+        &schema::WALK,
         &schema::REVERSE,
         &schema::REVERSE_CHANGE,
+        &schema::REVERSE_WALK,
         &schema::FLOW,
         &schema::FAULT,
         &schema::UPSET,

@@ -48,6 +48,7 @@ pub(super) fn links(
     let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
     let mut forward = link(&table, rtt / 2, qdisc, files)?;
     forward.changes = changes(&table, &schema::CHANGE, stop)?;
+    forward.walks = walks(&table, &schema::WALK, forward.rate)?;
     if forward.rate.is_none() && forward.trace.is_none() {
         return Err(table.wrong_because("rate", "a rate, or a trace instead"));
     }
@@ -56,6 +57,7 @@ pub(super) fn links(
             let qdisc = table.spec("qdisc")?.unwrap_or_else(unnoticed_queue);
             let mut reverse = link(&table, rtt / 2, qdisc, files)?;
             reverse.changes = changes(&table, &schema::REVERSE_CHANGE, stop)?;
+            reverse.walks = walks(&table, &schema::REVERSE_WALK, reverse.rate)?;
             reverse
         }
         None => Link {
@@ -171,7 +173,7 @@ fn link(
         reorder: table.share("reorder")?.unwrap_or(0.0),
         reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
         qdisc,
-        walks: walks(table, rate)?,
+        walks: Vec::new(),
         changes: Vec::new(),
     })
 }
@@ -180,9 +182,13 @@ const PROPERTIES: [(&str, Property); 3] =
     [("rate", Property::Rate), ("delay", Property::Delay), ("loss", Property::Loss)];
 
 /// The walks of a link, which has this rate.
-fn walks(link: &Reader<'_>, rate: Option<Rate>) -> Result<Vec<Walk>, PlanError> {
+fn walks(
+    link: &Reader<'_>,
+    section: &'static Section,
+    rate: Option<Rate>,
+) -> Result<Vec<Walk>, PlanError> {
     let mut walks = Vec::new();
-    for table in link.tables("walk", &schema::WALK)? {
+    for table in link.tables("walk", section)? {
         let property = table.require("of", table.choice("of", &PROPERTIES)?)?;
         if property == Property::Rate && rate.is_none() {
             return Err(table.wrong("of"));
