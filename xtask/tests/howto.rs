@@ -132,7 +132,7 @@ fn a_metric_with_a_figure_is_a_file_and_a_plan() {
     let [entry, value, test] = blocks(&page, "rust").try_into().expect("three blocks of Rust");
     let [figure] = blocks(&page, "toml").try_into().expect("one figure");
     let (metrics, plan) = ("crates/lab/src/metrics/requests.rs", "plans/bundler/main.toml");
-    let folders = ["crates", "traces", "plans"];
+    let folders = ["crates", "traces", "plans", "xtask/skips"];
     let members = ["core", "ebpf", "sim", "host", "lab"].map(|name| format!("crates/{name}"));
     let members = members.each_ref().map(String::as_str);
     let workspace = Workspace::new("lab", &folders, &members, &[metrics, plan]);

@@ -115,17 +115,10 @@ impl Row<'_> {
 
     /// `metric`, `links/forward/metric` or `host/cpu_cores/program`.
     fn look_up(&self, path: &str) -> Option<f64> {
-        let ArmSummary { metrics, links, flows, bundles, .. } = self.summary;
-        let parts: Vec<&str> = path.split('/').collect();
-        let (list, name, metric) = match parts.as_slice() {
-            [metric] => return metrics.get(metric),
-            ["host", group, name] => return self.host?[group][name].as_f64(),
-            ["links", name, metric] => (links, name, metric),
-            ["flows", name, metric] => (flows, name, metric),
-            ["bundles", name, metric] => (bundles, name, metric),
-            _ => return None,
-        };
-        list.iter().find(|part| part.name == **name)?.metrics.get(metric)
+        match path.split('/').collect::<Vec<_>>()[..] {
+            ["host", group, name] => self.host?[group][name].as_f64(),
+            _ => self.summary.get(&path.parse().ok()?),
+        }
     }
 }
 
