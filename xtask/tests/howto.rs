@@ -7,6 +7,10 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
 }
 
+fn page(name: &str) -> String {
+    std::fs::read_to_string(repository().join("docs/howto").join(name)).unwrap()
+}
+
 /// The contents of the page's code blocks marked `language`, in order.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let opening = format!("\n```{language}\n");
@@ -41,79 +45,48 @@ fn copy(from: &Path, to: &Path, is_left_out: &dyn Fn(&Path) -> bool) {
     }
 }
 
-/// A copy of `folders` under `target/howto` as a workspace of `members`, without the files that are to be others.
-struct Workspace {
-    home: PathBuf,
-}
-
-impl Workspace {
-    fn new(name: &str, folders: &[&str], members: &[&str], others: &[&str]) -> Self {
-        let home = repository().join("target/howto").join(name);
-        for folder in folders {
-            let is_other =
-                |path: &Path| others.iter().any(|other| repository().join(other) == path);
-            copy(&repository().join(folder), &home.join(folder), &is_other);
-        }
-        let workspace = std::fs::read_to_string(repository().join("Cargo.toml")).unwrap();
-        let mut alone: toml::Table = workspace.parse().unwrap();
-        let members = toml::Value::from(members.to_vec());
-        alone["workspace"]["members"] = members.clone();
-        alone["workspace"]["default-members"] = members;
-        place(&home.join("Cargo.toml"), alone.to_string().as_bytes());
-        std::fs::copy(repository().join("Cargo.lock"), home.join("Cargo.lock")).unwrap();
-        Self { home }
-    }
-
-    /// Writes `file` as it is in the repository, each of `additions` before the text that it names.
-    fn add(&self, file: &str, additions: &[(&str, &str)]) {
-        let mut text = std::fs::read_to_string(repository().join(file)).unwrap();
-        for (before, addition) in additions {
-            assert!(text.contains(before), "{file} has no {before}");
-            text = text.replacen(before, &format!("{addition}{before}"), 1);
-        }
-        place(&self.home.join(file), text.as_bytes());
-    }
-
-    /// What the tests of `package` that are named say, all of which pass.
-    fn test(&self, package: &[&str], names: &[&str]) -> String {
-        let output = Command::new(env!("CARGO"))
-            .current_dir(&self.home)
-            .args(["test", "--quiet", "--offline", "--lib", "-p"])
-            .args(package)
-            .arg("--")
-            .args(names)
-            .env("CARGO_TARGET_DIR", repository().join("target/howto"))
-            .output()
-            .unwrap();
-        let text =
-            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{text}");
-        text.into_owned()
-    }
-}
-
-fn page(name: &str) -> String {
-    std::fs::read_to_string(repository().join("docs/howto").join(name)).unwrap()
-}
-
 #[test]
 fn an_algorithm_is_one_file_and_its_name() {
     let page = page("add-an-algorithm.md");
     let [file, module, entry] = blocks(&page, "rust").try_into().expect("three blocks of Rust");
-    let registry = "crates/core/src/cc/mod.rs";
-    let workspace =
-        Workspace::new("workspace", &["crates/core", "traces"], &["crates/core"], &[registry]);
-    let additions = [("pub mod highspeed;\n", &*module), ("    highspeed::ALGORITHM,\n", &*entry)];
-    workspace.add(registry, &additions);
-    place(&workspace.home.join("crates/core/src/cc/gaimd.rs"), file.as_bytes());
-    let text = workspace.test(&["forebay-core"], &["cc::gaimd", "testing::cc"]);
+    let work = repository().join("target/howto");
+    let home = work.join("workspace");
+    let registry = repository().join("crates/core/src/cc/mod.rs");
+    for folder in ["crates/core", "traces"] {
+        copy(&repository().join(folder), &home.join(folder), &|path| path == registry);
+    }
+    let workspace = std::fs::read_to_string(repository().join("Cargo.toml")).unwrap();
+    let mut alone: toml::Table = workspace.parse().unwrap();
+    let members = toml::Value::from(vec!["crates/core"]);
+    alone["workspace"]["members"] = members.clone();
+    alone["workspace"]["default-members"] = members;
+    place(&home.join("Cargo.toml"), alone.to_string().as_bytes());
+    std::fs::copy(repository().join("Cargo.lock"), home.join("Cargo.lock")).unwrap();
+
+    let modules = std::fs::read_to_string(registry).unwrap();
+    let modules = modules
+        .replacen("pub mod highspeed;\n", &format!("{module}pub mod highspeed;\n"), 1)
+        .replacen("    highspeed::ALGORITHM,\n", &format!("{entry}    highspeed::ALGORITHM,\n"), 1);
+    assert!(modules.contains("gaimd::ALGORITHM"), "{modules}");
+    place(&home.join("crates/core/src/cc/mod.rs"), modules.as_bytes());
+    place(&home.join("crates/core/src/cc/gaimd.rs"), file.as_bytes());
+
+    let output = Command::new(env!("CARGO"))
+        .current_dir(&home)
+        .args(["test", "--quiet", "--offline", "-p", "forebay-core", "--lib", "--"])
+        .args(["cc::gaimd", "testing::cc"])
+        .env("CARGO_TARGET_DIR", work)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
     // Two tests of its own and four of the suite: fewer would mean that the names above are old.
     assert!(text.contains("6 passed"), "{text}");
 }
 
 #[test]
 fn the_page_about_datapaths_names_every_method() {
-    let page = std::fs::read_to_string(repository().join("docs/howto/add-a-datapath.md")).unwrap();
+    let page = page("add-a-datapath.md");
     let home = repository().join("crates/host/src/daemon/sendbox/datapath/mod.rs");
     let traits = std::fs::read_to_string(home).unwrap();
     let methods: Vec<&str> = traits
@@ -127,25 +100,16 @@ fn the_page_about_datapaths_names_every_method() {
 }
 
 #[test]
-fn a_metric_with_a_figure_is_a_file_and_a_plan() {
+fn the_blocks_about_a_metric_stand_in_the_sources() {
     let page = page("add-a-metric-with-a-figure.md");
-    let [entry, value, test] = blocks(&page, "rust").try_into().expect("three blocks of Rust");
-    let [figure] = blocks(&page, "toml").try_into().expect("one figure");
-    let (metrics, plan) = ("crates/lab/src/metrics/requests.rs", "plans/bundler/main.toml");
-    let folders = ["crates", "traces", "plans", "xtask/skips"];
-    let members = ["core", "ebpf", "sim", "host", "lab"].map(|name| format!("crates/{name}"));
-    let members = members.each_ref().map(String::as_str);
-    let workspace = Workspace::new("lab", &folders, &members, &[metrics, plan]);
-    let additions = [
-        ("    entry(\"slowdown_above_1_3\"", &*entry),
-        ("    metrics.put(\"slowdown_above_1_3\"", &*value),
-        ("        assert_eq!(get(\"slowdown_above_1_3\")", &*test),
-    ];
-    workspace.add(metrics, &additions);
-    let text = std::fs::read_to_string(repository().join(plan)).unwrap();
-    place(&workspace.home.join(plan), format!("{text}\n{figure}").as_bytes());
-    let package = ["forebay-lab", "--no-default-features"];
-    let text = workspace.test(&package, &["metrics::requests", "every_built_in_plan_loads"]);
-    // Three tests of requests and that of the plans: fewer would mean that the names above are old.
-    assert!(text.contains("4 passed"), "{text}");
+    for (file, language, count) in
+        [("crates/lab/src/metrics/requests.rs", "rust", 3), ("plans/bundler/main.toml", "toml", 1)]
+    {
+        let source = std::fs::read_to_string(repository().join(file)).unwrap();
+        let blocks = blocks(&page, language);
+        assert_eq!(blocks.len(), count, "{language}");
+        for block in blocks {
+            assert!(source.contains(&block), "{file} lacks\n{block}");
+        }
+    }
 }

@@ -399,17 +399,21 @@ mod tests {
 
     #[test]
     fn a_published_number_is_of_an_arm_and_of_cells() {
-        let with = |published: &str| {
+        let with_sets = |published: &str, sets: &[&str]| {
             let figure = "[[figure]]\nkind = \"bars\"\nmetric = \"goodput_mbps\"\n";
             let cells = "[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n";
-            load(&format!("{PLAN}{cells}{figure}published = [{published}]\n"), &[])
+            load(&format!("{PLAN}{cells}{figure}published = [{published}]\n"), sets)
         };
+        let with = |published: &str| with_sets(published, &[]);
         let good = "{ arm = \"with\", cell = \"rtt=20ms\", value = 0.5, source = \"s\" }";
         let figures = with(good).unwrap().figures;
         let published = &figures[0].published[0];
         assert_eq!((published.label.as_str(), published.value), ("published", 0.5));
         assert!(published.is_of("rtt=20ms") && published.is_of("rtt=20ms count=1"));
         assert!(!published.is_of("rtt=200ms"));
+        assert!(
+            with_sets(good, &["bottleneck.rate=48Mbit/s"]).unwrap().figures[0].published.is_empty()
+        );
         for (from, to, expected) in [
             ("\"with\"", "\"witch\"", "arm = \"witch\": allowed is one of with, without"),
             ("rtt=20ms", "rtt=30ms", "cell = \"rtt=30ms\": allowed is one of rtt=20ms, rtt=50ms"),

@@ -46,7 +46,7 @@ pub struct Plan {
     /// The cells of the grid; one without a name where the plan has no grid.
     pub cells: Vec<Cell>,
     algorithms: Registry,
-    /// What the report draws.
+    /// What the report draws; without published numbers where the user replaces something of the plan.
     pub figures: Vec<Figure>,
     source: Source,
     tree: Table,
@@ -189,6 +189,10 @@ impl Plan {
             known.add_arm(arm.require("name", arm.name("name")?)?);
         }
         plan.figures = figures::figures(&reader, &known)?;
+        if !plan.replacements.is_empty() {
+            // What others published is of the plan's own link and traffic.
+            plan.figures.iter_mut().for_each(|figure| figure.published.clear());
+        }
         Ok(plan)
     }
 

@@ -75,8 +75,7 @@ pub fn experiment(
         return Err(plan.wrong_because("bundle", "no bundle over several hops"));
     }
     let start_jitter = start_jitter(&plan, rtt)?;
-    let flows =
-        flows(&plan, [warmup, stop], (&forward, &hops), &declared, &mut files, algorithms)?;
+    let flows = flows(&plan, [warmup, stop], (&forward, &hops), &declared, &mut files, algorithms)?;
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
         return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
     }

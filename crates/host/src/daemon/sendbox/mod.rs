@@ -1,11 +1,11 @@
 //! The sendbox daemon: a bump in the wire that queues, schedules and paces the packets of bundles.
 //!
-//! One thread does all of it. It drives a [`datapath`], which carries the packets, by the message socket, the next
+//! One thread does all of it. It drives a `datapath`, which carries the packets, by the message socket, the next
 //! departure and what the [`observer`](super::observer) tells. It never touches a disk and never waits for another
 //! thread.
 //!
 //! **Failing open.** The bridge forwards whatever the box does not take, and the box takes a packet only while
-//! its heartbeat is fresh ([`STALE_AFTER`]). The box does not beat while packets do not get on (`progress`) or a
+//! its heartbeat is fresh (`STALE_AFTER`). The box does not beat while packets do not get on (`progress`) or a
 //! condition of its devices does not hold ([`conditions`]), at a clean stop only until its queues are empty; what
 //! is queued at a hand-back leaves at once. Where the MTU allows frames that the box could not carry all traffic
 //! is handed back, since those that pass would overtake short ones that queue.
