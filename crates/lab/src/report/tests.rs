@@ -89,8 +89,8 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     }
 }
 
-/// A store with a plan of two arms, two seeds, one rejected attempt, run by these back ends.
-fn store(folder: &Path, backends: &[&str]) -> Store {
+/// A store with a plan of two arms, two seeds, one rejected attempt, run with `sets` by these back ends.
+fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
     let mut store = Store::create(folder).unwrap();
     let text = r#"
         name = "invented"
@@ -114,8 +114,7 @@ fn store(folder: &Path, backends: &[&str]) -> Store {
         ]
     "#;
     let source = Source { file: "p".into(), folder: None, text: text.into() };
-    let set = Override::parse("bottleneck.rate=48Mbit/s").unwrap();
-    store.put_plan(&Plan::from_source(source, &[set]).unwrap()).unwrap();
+    store.put_plan(&Plan::from_source(source, sets).unwrap()).unwrap();
     let arms = [("status_quo", 2.0), ("copa_sfq", 1.2)];
     for (backend, (arm, slowdown)) in backends.iter().flat_map(|it| arms.map(|arm| (it, arm))) {
         // Back ends agree within a tenth.
@@ -160,14 +159,23 @@ fn store(folder: &Path, backends: &[&str]) -> Store {
 }
 
 #[test]
+fn a_report_says_what_the_user_replaced_and_then_leaves_out_what_others_published() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = Override::parse("bottleneck.rate=48Mbit/s").unwrap();
+    let path = write(&store(folder.path(), &["emu"], &[set])).unwrap();
+    let html = std::fs::read_to_string(&path).unwrap();
+    assert!(html.contains("With bottleneck.rate = 48Mbit/s in place of 96Mbit/s."));
+    assert!(html.contains("Beside others") && !html.contains("A paper"));
+}
+
+#[test]
 fn a_report_shows_everything_a_reader_asks_for() {
     let folder = tempfile::tempdir().unwrap();
-    let path = write(&store(folder.path(), &["emu"])).unwrap();
+    let path = write(&store(folder.path(), &["emu"], &[])).unwrap();
     let html = std::fs::read_to_string(&path).unwrap();
     assert!(html.len() <= BYTES_MAX);
     for expected in [
         "4 valid runs of 4",
-        "With bottleneck.rate = 48Mbit/s in place of 96Mbit/s.",
         "Set-up: bottleneck: rate ",
         "bundle.a: cc ",
         "small requests, up to 10KB",
@@ -210,7 +218,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
 #[test]
 fn a_report_of_two_back_ends_shows_them_beside_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let html = render(&store(folder.path(), &["emu", "sim"])).unwrap();
+    let html = render(&store(folder.path(), &["emu", "sim"], &[])).unwrap();
     for expected in ["status_quo (emu)", "copa_sfq (sim)", "+10.0 %", "sim - emu"] {
         assert!(html.contains(expected), "{expected}");
     }
@@ -222,7 +230,7 @@ fn a_report_of_two_back_ends_shows_them_beside_each_other() {
 #[test]
 fn the_newest_valid_run_counts() {
     let folder = tempfile::tempdir().unwrap();
-    let runs = newest_runs(&store(folder.path(), &["emu"])).unwrap();
+    let runs = newest_runs(&store(folder.path(), &["emu"], &[])).unwrap();
     let ids: Vec<i64> = runs.iter().map(|run| run.id).collect();
     assert_eq!(ids, [2, 3, 5, 6]);
 }
