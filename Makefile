@@ -27,7 +27,7 @@ bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minut
 	$(CARGO) xtask bench-ns3
 
 fuzz: ## fuzzes every target for ten minutes
-	cd fuzz && $(CARGO) run --locked -- all --seconds 600
+	cd fuzz && $(CARGO) run --profile fuzz --locked -- all --seconds 600
 
 build: packages ## the release binary
 	$(CARGO) build --release --locked

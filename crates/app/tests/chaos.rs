@@ -18,10 +18,10 @@ fn text(bytes: &[u8]) -> &str {
 #[test]
 fn simulated_sequences_are_never_worse_than_their_twins_and_done_ones_are_not_run_again() {
     let folder = tempfile::tempdir().unwrap();
-    let output = chaos(folder.path(), &["--seeds", "1..24", "--json"]);
+    let output = chaos(folder.path(), &["--seeds", "1..12", "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let sequences = document["sequences"].as_array().unwrap();
-    assert_eq!(sequences.len(), 24);
+    assert_eq!(sequences.len(), 12);
     for sequence in sequences {
         let (violations, rejected) = (&sequence["violations"], &sequence["rejected"]);
         assert!(violations.as_array().unwrap().is_empty(), "{sequence:#}");
@@ -31,13 +31,13 @@ fn simulated_sequences_are_never_worse_than_their_twins_and_done_ones_are_not_ru
     assert!(output.status.success(), "{}", text(&output.stderr));
     let rows = folder.path().join("out/chaos/chaos.jsonl");
     let before = fs::read_to_string(&rows).unwrap();
-    assert_eq!(before.lines().count(), 24);
-    let again = chaos(folder.path(), &["--seeds", "24..25"]);
+    assert_eq!(before.lines().count(), 12);
+    let again = chaos(folder.path(), &["--seeds", "12..13"]);
     let said = text(&again.stdout);
     assert!(again.status.success() && said.contains("2 sequences: 2 fine, 0 worse"), "{said}");
-    assert!(said.contains("seed 24 on sim: ") && said.contains(" s: "), "{said}");
+    assert!(said.contains("seed 12 on sim: ") && said.contains(" s: "), "{said}");
     let after = fs::read_to_string(&rows).unwrap();
-    assert!(after.starts_with(&before) && after.lines().count() == 25, "{after}");
+    assert!(after.starts_with(&before) && after.lines().count() == 13, "{after}");
 }
 
 #[test]
