@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::LEN_MAX;
 use crate::packet::Ecn;
+use crate::qdisc::DISCIPLINES;
 use crate::spec::{Spec, Value};
 use crate::units::{Duration, Rate};
 
@@ -34,7 +35,8 @@ pub enum Operation {
     SetRate(Option<Rate>),
 }
 
-/// Disciplines with small limits, so that short tests reach them: at least one of each kind.
+/// Disciplines with small limits, so that short tests reach them: at least one of each kind. One
+/// that is not named here is there with a limit in packets and one in time.
 pub fn specs() -> Vec<Spec> {
     let text = |text: &str| Value::Text(text.to_string());
     let named = Spec::named;
@@ -107,6 +109,12 @@ pub fn specs() -> Vec<Spec> {
         policer.clone().with("burst", text("10KB")).with("inner", Value::Spec(short)),
         policer.with("burst", text("2ms")).with("inner", Value::Spec(codel)),
     ]);
+    for entry in DISCIPLINES {
+        if !specs.iter().any(|spec| spec.kind == entry.name) {
+            let limits = ["10p", "20ms"];
+            specs.extend(limits.map(|limit| named(entry.name).with("limit", text(limit))));
+        }
+    }
     specs
 }
 
