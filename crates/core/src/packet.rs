@@ -86,6 +86,11 @@ pub struct Headers {
     pub dscp: u8,
     /// ECN field.
     pub ecn: Ecn,
+    /// Where in the frame the IP payload begins (bytes): behind the IPv4 header with its options, or behind
+    /// the fixed IPv6 header.
+    pub payload_at: u8,
+    /// Bytes of IP payload, all of which are in the frame.
+    pub payload_len: u16,
 }
 
 /// Why a frame is no IP packet that a box can handle.
@@ -120,22 +125,36 @@ impl Headers {
     /// are cut short or too many, `protocol` is the one at which reading stopped and the ports are
     /// 0: the packet still belongs to its addresses. Checksums are not verified.
     pub fn parse(frame: &[u8]) -> Result<Self, Unparsed> {
-        let (source, destination, tos, transport) = match Network::parse(frame)? {
-            Network::V4 { header, payload } => {
-                let is_fragment = ipv4_fragment_field(header) & 0x3fff != 0;
-                let transport = Transport { protocol: header[9], is_fragment, payload };
-                (ipv4_address(header, 12), ipv4_address(header, 16), header[1], transport)
-            }
-            Network::V6 { header, payload } => {
-                let transport = Transport::after_extensions(header[6], payload);
-                let traffic_class = header[0] << 4 | header[1] >> 4;
-                (ipv6_address(header, 8), ipv6_address(header, 24), traffic_class, transport)
-            }
+        let Network { is_v6, header, payload } = Network::parse(frame)?;
+        let (source, destination, tos, transport) = if is_v6 {
+            let transport = Transport::after_extensions(header[6], payload);
+            let traffic_class = header[0] << 4 | header[1] >> 4;
+            (ipv6_address(header, 8), ipv6_address(header, 24), traffic_class, transport)
+        } else {
+            let is_fragment = be16(header, 6) & 0x3fff != 0;
+            let transport = Transport { protocol: header[9], is_fragment, payload };
+            (ipv4_address(header, 12), ipv4_address(header, 16), header[1], transport)
         };
         let (source_port, destination_port) = transport.ports().unwrap_or((0, 0));
         let (dscp, ecn) = (tos >> 2, Ecn::from_bits(tos));
-        let protocol = transport.protocol;
-        Ok(Self { source, destination, protocol, source_port, destination_port, dscp, ecn })
+        Ok(Self {
+            source,
+            destination,
+            protocol: transport.protocol,
+            source_port,
+            destination_port,
+            dscp,
+            ecn,
+            // At most 74, and a field of 16 bits.
+            payload_at: (ETHERNET_HEADER + header.len()) as u8,
+            payload_len: payload.len() as u16,
+        })
+    }
+
+    /// The IP payload of `frame`, whose headers these are; empty where another frame is too short.
+    pub(crate) fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        let start = usize::from(self.payload_at);
+        frame.get(start..start + usize::from(self.payload_len)).unwrap_or_default()
     }
 
     /// SipHash-1-3 of addresses, protocol and ports, keyed with `key`: for [`Packet::flow_hash`].
@@ -153,16 +172,19 @@ impl Headers {
 /// Bytes of a frame without the padding behind its IP packet. Devices pad short frames or do not,
 /// so two boxes that compare what was sent with what came must both leave it out. All of the frame
 /// where the IP header does not say how long the packet is: no whole IP packet, or an IPv6
-/// jumbogram (RFC 2675).
-pub fn unpadded_len(frame: &[u8]) -> ByteCount {
-    let len = match Network::parse(frame) {
-        Ok(Network::V6 { header, payload: [] }) if header[6] == HOP_BY_HOP => frame.len(),
-        Ok(Network::V4 { header, payload } | Network::V6 { header, payload }) => {
-            ETHERNET_HEADER + header.len() + payload.len()
-        }
-        Err(_) => frame.len(),
+/// jumbogram (RFC 2675). `headers`: those of the frame, if it has any.
+pub fn unpadded_len(headers: Option<&Headers>, frame: &[u8]) -> ByteCount {
+    let is_jumbogram = |headers: &Headers| {
+        let is_empty = headers.source.is_ipv6() && headers.payload_len == 0;
+        is_empty && headers.protocol == HOP_BY_HOP
     };
-    ByteCount::new(len as u64)
+    let len = match headers {
+        Some(headers) if !is_jumbogram(headers) => {
+            u64::from(headers.payload_at) + u64::from(headers.payload_len)
+        }
+        _ => frame.len() as u64,
+    };
+    ByteCount::new(len)
 }
 
 /// The ECN field of an IPv4 or IPv6 frame; [`Ecn::NotEct`] for any other.
@@ -209,15 +231,16 @@ pub(crate) fn v6_form(address: IpAddr) -> Ipv6Addr {
 }
 
 /// The IP packet in a frame: header and payload, both inside the frame and inside the IP length.
-pub(crate) enum Network<'a> {
-    /// `header` is at least 20 bytes long, options included.
-    V4 { header: &'a [u8], payload: &'a [u8] },
-    /// `header` is the fixed header of 40 bytes; extension headers are in `payload`.
-    V6 { header: &'a [u8], payload: &'a [u8] },
+struct Network<'a> {
+    is_v6: bool,
+    /// Of IPv4 at least 20 bytes, options included; of IPv6 the fixed header of 40 bytes.
+    header: &'a [u8],
+    /// Extension headers of IPv6 included.
+    payload: &'a [u8],
 }
 
 impl<'a> Network<'a> {
-    pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, Unparsed> {
+    fn parse(frame: &'a [u8]) -> Result<Self, Unparsed> {
         match ethertype(frame) {
             None => Err(Unparsed::Truncated),
             Some(ETHERTYPE_IPV4) => Self::parse_v4(&frame[ETHERNET_HEADER..]),
@@ -238,7 +261,7 @@ impl<'a> Network<'a> {
         }
         let packet = ip.get(..total_len).ok_or(Unparsed::Truncated)?;
         let (header, payload) = packet.split_at(header_len);
-        Ok(Self::V4 { header, payload })
+        Ok(Self { is_v6: false, header, payload })
     }
 
     fn parse_v6(ip: &'a [u8]) -> Result<Self, Unparsed> {
@@ -251,13 +274,8 @@ impl<'a> Network<'a> {
         let total_len = IPV6_HEADER + usize::from(be16(ip, 4));
         let packet = ip.get(..total_len).ok_or(Unparsed::Truncated)?;
         let (header, payload) = packet.split_at(IPV6_HEADER);
-        Ok(Self::V6 { header, payload })
+        Ok(Self { is_v6: true, header, payload })
     }
-}
-
-/// Flags and fragment offset of an IPv4 header, as on the wire.
-pub(crate) fn ipv4_fragment_field(header: &[u8]) -> u16 {
-    be16(header, 6)
 }
 
 /// What follows the network header.
@@ -308,7 +326,7 @@ fn ethertype(frame: &[u8]) -> Option<u16> {
     (frame.len() >= ETHERNET_HEADER).then(|| be16(frame, 12))
 }
 
-fn be16(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 

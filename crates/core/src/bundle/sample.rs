@@ -26,7 +26,7 @@
 
 use siphasher::sip::SipHasher13;
 
-use crate::packet::{Network, ipv4_fragment_field};
+use crate::packet::{ETHERNET_HEADER, Headers, be16, v6_form};
 
 /// The secret of a bundle's boundary choice: without it no host can aim at, or avoid, boundaries.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,30 +56,31 @@ impl SampleBlock {
     /// The block of an untagged Ethernet frame that holds one whole IP packet; `None` for any
     /// other frame (VLAN-tagged, not IP, truncated, malformed): such packets are not sampled.
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
+        Headers::parse(frame).ok().map(|headers| Self::new(&headers, frame))
+    }
+
+    /// The block of a frame with these headers, of which a mark may have come since they were read.
+    ///
+    /// # Panics
+    ///
+    /// If the frame is too short to have them.
+    pub fn new(headers: &Headers, frame: &[u8]) -> Self {
         let mut block = [0; 64];
-        let payload = match Network::parse(frame).ok()? {
-            Network::V4 { header, payload } => {
-                for (at, address) in [(0, &header[12..16]), (16, &header[16..20])] {
-                    block[at + 10..at + 12].fill(0xff);
-                    block[at + 12..at + 16].copy_from_slice(address);
-                }
-                block[32..34].copy_from_slice(&header[4..6]);
-                let fragment = ipv4_fragment_field(header) & FRAGMENT_MASK;
-                block[34..36].copy_from_slice(&fragment.to_be_bytes());
-                block[36] = header[9];
-                payload
-            }
-            Network::V6 { header, payload } => {
-                block[..32].copy_from_slice(&header[8..40]);
-                block[36] = header[6];
-                payload
-            }
-        };
-        // At most 65,535: both lengths come from 16-bit fields.
-        block[38..40].copy_from_slice(&(payload.len() as u16).to_be_bytes());
+        block[..16].copy_from_slice(&v6_form(headers.source).octets());
+        block[16..32].copy_from_slice(&v6_form(headers.destination).octets());
+        let ip = &frame[ETHERNET_HEADER..];
+        if headers.source.is_ipv4() {
+            block[32..34].copy_from_slice(&ip[4..6]);
+            block[34..36].copy_from_slice(&(be16(ip, 6) & FRAGMENT_MASK).to_be_bytes());
+            block[36] = ip[9];
+        } else {
+            block[36] = ip[6];
+        }
+        block[38..40].copy_from_slice(&headers.payload_len.to_be_bytes());
+        let payload = headers.payload(frame);
         let sampled = payload.len().min(24);
         block[40..40 + sampled].copy_from_slice(&payload[..sampled]);
-        Some(Self(block))
+        Self(block)
     }
 
     /// The bytes that are hashed.

@@ -13,12 +13,15 @@ fn the_fields_of_a_tcp_packet_are_read() {
         destination_port: 50000,
         dscp: 46,
         ecn: Ecn::Ect0,
+        payload_at: 34,
+        payload_len: tcp(1).len() as u16,
     };
     assert_eq!(Headers::parse(&frame), Ok(expected));
     let frame = v6(0xb8 | 2, 6, &tcp(1));
     let expected = Headers {
         source: "2001:db8:1::2".parse().unwrap(),
         destination: "2001:db8:2::3".parse().unwrap(),
+        payload_at: 54,
         ..expected
     };
     assert_eq!(Headers::parse(&frame), Ok(expected));
@@ -93,7 +96,8 @@ fn padding_behind_the_ip_packet_is_not_read() {
 
 #[test]
 fn padding_is_not_counted() {
-    let len = |frame: &[u8]| unpadded_len(frame).as_u64() as usize;
+    let len =
+        |frame: &[u8]| unpadded_len(Headers::parse(frame).ok().as_ref(), frame).as_u64() as usize;
     let options = V4 { options: &[1; 8], ..V4::default() }.frame();
     let empty = v6(0, 59, &[]);
     for frame in [V4::default().frame(), options, v6(0, 6, &tcp(1)), empty] {

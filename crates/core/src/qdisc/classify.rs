@@ -207,6 +207,8 @@ mod tests {
             destination_port: 443,
             dscp: 0,
             ecn: Ecn::NotEct,
+            payload_at: 34,
+            payload_len: 20,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Frames inside the emulator, in buffers that are used again.
 
+use forebay_core::bundle::SampleBlock;
 use forebay_core::packet::{self, Ecn, Headers, Packet};
 use forebay_core::qdisc::Classifier;
 use forebay_core::units::ByteCount;
@@ -39,6 +40,12 @@ impl Frame {
                 && MESSAGE_PORTS.contains(&headers.source_port)
                 && MESSAGE_PORTS.contains(&headers.destination_port)
         })
+    }
+
+    /// [`SampleBlock::identity`]; 0 where it is not IP.
+    pub fn identity(&self) -> u64 {
+        let block = self.headers.map(|headers| SampleBlock::new(&headers, self.bytes()));
+        block.map_or(0, |block| block.identity())
     }
 
     /// Routers that it may still pass; `None` where it is not IP.

@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_core::bundle::SampleBlock;
 use forebay_core::link::{Arrival, Cause};
 use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc::{Backlog, ByReason};
@@ -101,12 +100,11 @@ impl Truth {
         if self.log.is_none() {
             return;
         }
-        let bytes = frame.bytes();
         let record = PacketRecord {
             arrived_ns: now.as_nanos(),
-            identity: SampleBlock::from_frame(bytes).map_or(0, |block| block.identity()),
+            identity: frame.identity(),
             flow: frame.flow_hash(0),
-            packed: PacketRecord::pack(bytes.len() as u32, frame.pair, Fate::Inside),
+            packed: PacketRecord::pack(frame.bytes().len() as u32, frame.pair, Fate::Inside),
             ..PacketRecord::default()
         };
         let came_marked = frame.ecn() == Ecn::Ce;

@@ -128,14 +128,14 @@ impl Queue {
         }
         let is_sent = wan.send(frame.bytes());
         debug_assert!(is_sent, "a packet leaves its queue only when the WAN has room");
-        let block = SampleBlock::from_frame(frame.bytes());
+        let (headers, bytes) = (frame.headers(), frame.bytes());
+        let block = headers.map(|headers| SampleBlock::new(headers, bytes));
         let hash = block.map(|block| block.hash(&self.sampling_key));
         let is_boundary = hash.is_some_and(|hash| self.epoch_size.is_boundary(hash));
         // Only boundaries are asked for their identity.
         let mark = hash.zip(block).filter(|_| is_boundary);
         let mark = mark.map(|(hash, block)| BoundaryMark { hash, identity: block.identity() });
-        let len = unpadded_len(frame.bytes());
-        listener.on_departures(&self.departed.count(now, len, mark));
+        listener.on_departures(&self.departed.count(now, unpadded_len(headers, bytes), mark));
     }
 }
 
