@@ -249,12 +249,26 @@ static __always_inline void count_loss(void)
 		*count += 1;
 }
 
+/* Wakes the reader only if it has read everything before, which is most of the time. Not inlined: BTF has
+ * the structures of a function's arguments, and so has the skeleton. */
+static __noinline void tell(const struct boundary *record)
+{
+	struct boundary *slot = bpf_ringbuf_reserve(&boundaries, sizeof(*slot), 0);
+
+	if (!slot) {
+		count_loss();
+		return;
+	}
+	*slot = *record;
+	bpf_ringbuf_submit(slot, 0);
+}
+
 SEC("xdp")
 int sampler(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	struct boundary record = {}, *slot;
+	struct boundary record = {};
 	struct counters *count;
 	struct bundle *bundle;
 	struct packet packet;
@@ -287,16 +301,9 @@ int sampler(struct xdp_md *ctx)
 	if (record.hash & mask)
 		return XDP_PASS;
 
-	/* Wakes the reader only if it has read everything before, which is most of the time. */
-	slot = bpf_ringbuf_reserve(&boundaries, sizeof(*slot), 0);
-	if (!slot) {
-		count_loss();
-		return XDP_PASS;
-	}
 	record.epoch_mask = mask;
 	record.bundle = bundle->id;
-	*slot = record;
-	bpf_ringbuf_submit(slot, 0);
+	tell(&record);
 	return XDP_PASS;
 }
 

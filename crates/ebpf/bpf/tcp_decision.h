@@ -222,7 +222,6 @@ static __noinline void take_decision(struct sock *sk)
 	struct flow *flow = flow_of(sk);
 	__u32 index = flow->slot - 1;
 	struct slot *slot, decision;
-	struct law law;
 
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
@@ -241,15 +240,7 @@ static __noinline void take_decision(struct sock *sk)
 		return;
 	}
 	answered(flow, &decision);
-	law.growth = decision.growth;
-	law.cap = decision.cap;
-	law.beta = decision.beta;
-	law.flags = decision.flags;
-	law.trip_lost = decision.trip_lost;
-	law.trip_ce = decision.trip_ce;
-	law.trip_rtt_us = decision.trip_rtt_us;
-	law.report_us = decision.report_us;
-	set_law(flow, tp, &law);
+	set_law(flow, tp, &decision.law);
 	if (flow->mode == MODE_FALLBACK) {
 		flow->events |= EVENT_RESUMED;
 		COUNT(resumed);

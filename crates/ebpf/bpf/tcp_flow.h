@@ -52,7 +52,8 @@ enum report_flag {
 };
 #define REPORT_IDLE_SHIFT 8
 
-struct report {
+/* What every record begins with. */
+struct head {
 	__u32 slot;
 	__u32 generation;
 	__u32 seq;
@@ -71,6 +72,10 @@ struct report {
 	__u32 mss;
 	__u32 srtt_us;
 	__u32 min_rtt_us;
+};
+
+struct report {
+	struct head head;
 	__u64 pacing_rate;
 	__u32 rtt_us;
 	__u32 rtt_min_us;
@@ -87,33 +92,31 @@ struct report {
 	__u32 underused;
 };
 
-/* What the first record has from pacing_rate on. */
+/* The first record. */
 struct opened {
+	struct head head;
 	__u8 local[16];
 	__u8 remote[16];
 	__u16 local_port;
 	__u16 remote_port;
 	__u32 netns;
 	__u16 family;
-	__u16 unused;
+	__u16 unused[7];
 };
 
 struct slot {
+	/* Odd while the rest is written. */
 	__u32 count;
 	__u32 generation;
+	/* The record that it answers, and when that was written. */
 	__u32 answered;
 	__u32 answered_us;
+	/* Wanted, and as in the record that it answers. */
 	__u32 cwnd;
 	__u32 known_cwnd;
 	__u32 ssthresh;
-	__u32 growth;
-	__u32 cap;
-	__u16 beta;
-	__u16 flags;
-	__u16 trip_lost;
-	__u16 trip_ce;
-	__u32 trip_rtt_us;
-	__u32 report_us;
+	struct law law;
+	/* Sum of all words but the count and this. */
 	__u32 check;
 	__u64 pacing_rate;
 };
@@ -182,23 +185,8 @@ struct flow {
 };
 
 _Static_assert(sizeof(struct report) == RECORD_LEN, "record");
-_Static_assert(__builtin_offsetof(struct report, events) == 12, "events");
-_Static_assert(__builtin_offsetof(struct report, at_us) == 16, "at_us");
-_Static_assert(__builtin_offsetof(struct report, delivered) == 32, "delivered");
-_Static_assert(__builtin_offsetof(struct report, cwnd) == 52, "cwnd");
-_Static_assert(__builtin_offsetof(struct report, min_rtt_us) == 68, "min_rtt_us");
-_Static_assert(__builtin_offsetof(struct report, pacing_rate) == 72, "pacing_rate");
-_Static_assert(__builtin_offsetof(struct report, acks) == 92, "acks");
-_Static_assert(__builtin_offsetof(struct report, prior_delivered) == 108, "prior_delivered");
-_Static_assert(__builtin_offsetof(struct report, underused) == 124, "underused");
-_Static_assert(__builtin_offsetof(struct opened, local_port) == 32, "local_port");
-_Static_assert(__builtin_offsetof(struct opened, family) == 40, "family");
+_Static_assert(sizeof(struct opened) == RECORD_LEN, "the first record");
 _Static_assert(sizeof(struct slot) == SLOT_LEN, "slot");
-_Static_assert(__builtin_offsetof(struct slot, cwnd) == 16, "cwnd");
-_Static_assert(__builtin_offsetof(struct slot, cap) == 32, "cap");
-_Static_assert(__builtin_offsetof(struct slot, trip_rtt_us) == 44, "trip_rtt_us");
-_Static_assert(__builtin_offsetof(struct slot, check) == 52, "check");
-_Static_assert(__builtin_offsetof(struct slot, pacing_rate) == 56, "pacing_rate");
 _Static_assert(sizeof(struct flow) <= FLOW_LEN, "icsk_ca_priv");
 
 #endif

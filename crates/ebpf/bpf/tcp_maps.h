@@ -46,6 +46,13 @@ struct halves {
 
 _Static_assert(sizeof(struct halves) == RECORD_LEN, "an entry of records");
 
+union record {
+	struct halves halves;
+	struct head head;
+	struct report report;
+	struct opened opened;
+};
+
 /*
  * Two halves: one is written while the other is read, and the reader exchanges them. So as long as it
  * keeps up the first few lines of each half serve again and again, and stay in the cache, however many
@@ -56,7 +63,7 @@ struct {
 	__uint(max_entries, 60001);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct report);
+	__type(value, union record);
 } records SEC(".maps");
 
 /* What the reader sleeps on: something is in it when it was to be woken. */

@@ -48,23 +48,20 @@ struct {
 	__uint(max_entries, 1 << 20);
 } steps SEC(".maps");
 
+/* Not inlined: BTF has the structures of a function's arguments, and so has the skeleton. */
+static __noinline void write_down(const struct step *step)
+{
+	bpf_ringbuf_output(&steps, (void *)step, sizeof(*step), BPF_RB_NO_WAKEUP);
+}
+
 static __always_inline void record(struct tcp_sock *tp, __u64 at_us, enum call call, __u64 value,
 				   __u32 flags)
 {
-	struct step *step;
+	if (settings.is_recorded) {
+		struct step step = { at_us, value, tp->rack.rtt_us, tp->snd_cwnd, call, flags };
 
-	if (!settings.is_recorded)
-		return;
-	step = bpf_ringbuf_reserve(&steps, sizeof(*step), 0);
-	if (!step)
-		return;
-	step->at_us = at_us;
-	step->value = value;
-	step->rtt_us = tp->rack.rtt_us;
-	step->cwnd = tp->snd_cwnd;
-	step->call = call;
-	step->flags = flags;
-	bpf_ringbuf_submit(step, BPF_RB_NO_WAKEUP);
+		write_down(&step);
+	}
 }
 
 static __always_inline struct native *native_of(struct sock *sk)

@@ -45,30 +45,30 @@ static __always_inline void fill_opened(struct opened *opened, struct sock *sk)
 	opened->local_port = common->skc_num;
 	opened->remote_port = common->skc_dport >> 8 | common->skc_dport << 8;
 	opened->netns = common->skc_net.net->ns.inum;
-	opened->unused = 0;
+	__builtin_memset(opened->unused, 0, sizeof(opened->unused));
 }
 
-static __always_inline void fill_head(struct report *report, struct sock *sk, struct flow *flow,
+static __always_inline void fill_head(struct head *head, struct sock *sk, struct flow *flow,
 				      __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	report->slot = flow->slot - 1;
-	report->seq = flow->seq;
-	report->ca_state = state;
-	report->mode = flow->mode;
-	report->at_us = tp->tcp_mstamp;
-	report->bytes_acked = tp->bytes_acked;
-	report->delivered = tp->delivered;
-	report->delivered_ce = tp->delivered_ce;
-	report->lost = tp->lost;
-	report->retransmitted = tp->total_retrans;
-	report->in_flight = packets_in_flight(tp);
-	report->cwnd = tp->snd_cwnd;
-	report->ssthresh = tp->snd_ssthresh;
-	report->mss = tp->mss_cache;
-	report->srtt_us = tp->srtt_us >> 3;
-	report->min_rtt_us = tp->rtt_min.s[0].v;
+	head->slot = flow->slot - 1;
+	head->seq = flow->seq;
+	head->ca_state = state;
+	head->mode = flow->mode;
+	head->at_us = tp->tcp_mstamp;
+	head->bytes_acked = tp->bytes_acked;
+	head->delivered = tp->delivered;
+	head->delivered_ce = tp->delivered_ce;
+	head->lost = tp->lost;
+	head->retransmitted = tp->total_retrans;
+	head->in_flight = packets_in_flight(tp);
+	head->cwnd = tp->snd_cwnd;
+	head->ssthresh = tp->snd_ssthresh;
+	head->mss = tp->mss_cache;
+	head->srtt_us = tp->srtt_us >> 3;
+	head->min_rtt_us = tp->rtt_min.s[0].v;
 }
 
 static __always_inline void fill_rest(struct report *report, struct sock *sk, struct flow *flow,
@@ -105,9 +105,9 @@ static __always_inline void begin_record(struct flow *flow, __u32 now)
 		flow->barrier = flow->seq - BARRIER_LAG_MAX;
 }
 
-/* What a record is written to; the report is 0 if its half is full. */
+/* What a record is written to: 0 if its half is full. */
 struct claim {
-	struct report *report;
+	union record *record;
 	/* The reader has taken all before it. */
 	bool is_first;
 	/* The reader sleeps, of which it is told once. */
@@ -133,8 +133,8 @@ static __always_inline struct claim claim_record(void)
 	place = (position & ~SECOND_HALF) - *(volatile __u64 *)&halves->starts[half];
 	index = 1 + place + (half ? size : 0);
 	if (place < size)
-		claim.report = bpf_map_lookup_elem(&records, &index);
-	if (!claim.report) {
+		claim.record = bpf_map_lookup_elem(&records, &index);
+	if (!claim.record) {
 		COUNT(dropped);
 		return claim;
 	}
@@ -145,14 +145,14 @@ static __always_inline struct claim claim_record(void)
 }
 
 /* From here on the record is the reader's, who gives it back with generation 0. */
-static __always_inline void publish(struct report *report, __u32 generation)
+static __always_inline void publish(union record *record, __u32 generation)
 {
 	asm volatile("" : : : "memory");
 #ifdef __TARGET_ARCH_x86
 	/* Stores are seen in their order. */
-	*(volatile __u32 *)&report->generation = generation;
+	*(volatile __u32 *)&record->head.generation = generation;
 #else
-	__sync_lock_test_and_set(&report->generation, generation);
+	__sync_lock_test_and_set(&record->head.generation, generation);
 #endif
 }
 
@@ -174,19 +174,15 @@ static __noinline bool announce(struct sock *sk)
 
 	begin_record(flow, now_of(tcp_sk(sk)));
 	claim = claim_record();
-	if (!claim.report) {
+	if (!claim.record) {
 		flow->bits |= FLOW_UNANNOUNCED;
 		return false;
 	}
-	fill_head(claim.report, sk, flow, ca_state(tcp_sk(sk)));
-	claim.report->events = EVENT_OPEN;
-	fill_opened((struct opened *)&claim.report->pacing_rate, sk);
-	/* What is left of the record. */
-	claim.report->packets_out = 0;
-	claim.report->flags = 0;
-	claim.report->underused = 0;
+	fill_head(&claim.record->head, sk, flow, ca_state(tcp_sk(sk)));
+	claim.record->head.events = EVENT_OPEN;
+	fill_opened(&claim.record->opened, sk);
 	flow->bits &= ~FLOW_UNANNOUNCED;
-	publish(claim.report, flow->generation);
+	publish(claim.record, flow->generation);
 	wake_reader();
 	return true;
 }
@@ -205,19 +201,19 @@ static __always_inline bool write_report(struct sock *sk, struct flow *flow,
 
 	begin_record(flow, now_of(tcp_sk(sk)));
 	claim = claim_record();
-	if (!claim.report)
+	if (!claim.record)
 		return false;
 	events |= flow->events & ~EVENT_UNTOLD;
-	fill_head(claim.report, sk, flow, state);
-	fill_rest(claim.report, sk, flow, rs);
-	claim.report->events = events;
+	fill_head(&claim.record->head, sk, flow, state);
+	fill_rest(&claim.record->report, sk, flow, rs);
+	claim.record->head.events = events;
 	flow->events = 0;
 	flow->idle_timeouts = 0;
 	if (flow->bits & FLOW_UNDERUSED) {
 		flow->bits &= ~FLOW_UNDERUSED;
 		flow->used = 0;
 	}
-	publish(claim.report, flow->generation);
+	publish(claim.record, flow->generation);
 	if (claim.is_first && flow->mode != MODE_FALLBACK && flow->law.flags & LAW_WAKE)
 		claim.wakes = true;
 	if (events & EVENTS_THAT_WAKE || claim.wakes)

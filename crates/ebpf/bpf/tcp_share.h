@@ -39,6 +39,11 @@ struct holder_set {
 	__u64 cells[HOLDERS_OF_SET];
 };
 
+union holders {
+	struct shares shares;
+	struct holder_set set;
+};
+
 _Static_assert(sizeof(struct shares) == sizeof(struct holder_set), "an entry of holders");
 
 struct {
@@ -46,7 +51,7 @@ struct {
 	__uint(max_entries, 2049);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct holder_set);
+	__type(value, union holders);
 } holders SEC(".maps");
 
 /* Of each slot that is taken: the uid (high half) and the number of its cell. */

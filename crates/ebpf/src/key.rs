@@ -5,24 +5,22 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::Error;
+use crate::skel::capture::types::mac;
+// Capture and sampler have the structures of `bpf/packet.h` each.
+use crate::skel::sampler::types::{address, prefix};
 
-const ADDRESS_LEN: usize = 20;
 const FAMILY_BITS: u32 = 32;
 
-/// `struct address`: the family in host order, then the address padded to 16 bytes.
-pub(crate) fn address_key(address: IpAddr) -> [u8; ADDRESS_LEN] {
-    let mut key = [0; ADDRESS_LEN];
-    let family = match address {
-        IpAddr::V4(address) => {
-            key[4..8].copy_from_slice(&address.octets());
-            libc::AF_INET
-        }
-        IpAddr::V6(address) => {
-            key[4..20].copy_from_slice(&address.octets());
-            libc::AF_INET6
-        }
+/// The octets of an IPv4 address are the first of the sixteen.
+pub(crate) fn address_key(ip: IpAddr) -> address {
+    let (family, octets) = match ip {
+        IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
     };
-    key[..4].copy_from_slice(&(family as u32).to_ne_bytes());
+    let mut key = address { family: family as u32, ..address::default() };
+    for (word, octets) in key.word.iter_mut().zip(octets.as_chunks().0) {
+        *word = u32::from_ne_bytes(*octets);
+    }
     key
 }
 
@@ -31,24 +29,20 @@ pub(crate) fn prefix_length(prefix: IpNet) -> u32 {
     FAMILY_BITS + u32::from(prefix.prefix_len())
 }
 
-/// `struct prefix`: the length in bits, the family's included, then the address.
-pub(crate) fn prefix_key(prefix: IpNet) -> Result<[u8; 4 + ADDRESS_LEN], Error> {
-    if let IpNet::V6(v6) = prefix
+/// Refuses prefixes of IPv4 addresses in IPv6 form, of which no packet is.
+pub(crate) fn prefix_key(net: IpNet) -> Result<prefix, Error> {
+    if let IpNet::V6(v6) = net
         && v6.prefix_len() >= 96
         && v6.network().to_ipv4_mapped().is_some()
     {
-        return Err(Error::MappedPrefix(prefix));
+        return Err(Error::MappedPrefix(net));
     }
-    let mut key = [0; 4 + ADDRESS_LEN];
-    key[..4].copy_from_slice(&prefix_length(prefix).to_ne_bytes());
-    key[4..].copy_from_slice(&address_key(prefix.network()));
-    Ok(key)
+    Ok(prefix { length: prefix_length(net), address: address_key(net.network()) })
 }
 
-/// `struct mac` of `capture.bpf.c`: the address, filled up with zeros.
-pub(crate) fn mac_key(mac: [u8; 6]) -> [u8; 8] {
-    let mut key = [0; 8];
-    key[..6].copy_from_slice(&mac);
+pub(crate) fn mac_key(octets: [u8; 6]) -> mac {
+    let mut key = mac::default();
+    key.octet[..6].copy_from_slice(&octets);
     key
 }
 
@@ -60,7 +54,7 @@ mod tests {
     fn the_whole_internet_of_one_family_is_a_prefix_as_long_as_the_family() {
         let v4 = prefix_key("0.0.0.0/0".parse().unwrap()).unwrap();
         let v6 = prefix_key("::/0".parse().unwrap()).unwrap();
-        assert_eq!(v4[..4], 32_u32.to_ne_bytes());
+        assert_eq!((v4.length, v6.length), (32, 32));
         assert_ne!(v4, v6);
     }
 

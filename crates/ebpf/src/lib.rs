@@ -19,6 +19,7 @@ mod mapped;
 mod membership;
 mod program;
 mod sampler;
+mod skel;
 pub mod tcp;
 
 pub use attach::{XdpMode, has_tcx};

@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::skel::Plain;
 
 /// A `BPF_F_MMAPABLE` array of 64-bit words, mapped readable and writable.
 #[derive(Debug)]
@@ -39,6 +41,13 @@ impl MappedWords {
         // SAFETY: the mapping is page-aligned, `words` long and lives as long as self; kernel and
         // user space access the words atomically.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+
+    /// The structure that all words make up together, each read by itself.
+    pub(crate) fn load<T: Plain>(&self) -> T {
+        let words = self.words().iter().map(|word| word.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        T::from_bytes(&bytes).expect("a mapping of one such structure")
     }
 }
 

@@ -4,23 +4,17 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
-/// Bundles that one sampler watches; `MAX_BUNDLES` in `bpf/sampler.bpf.c`.
-pub(crate) const MAX_BUNDLES: usize = 256;
+pub(crate) use crate::skel::sampler::types::members as Members;
+
+/// Bundles that one sampler watches: each has a bit.
+pub(crate) const MAX_BUNDLES: usize = 8 * size_of::<Members>();
 
 /// Destination prefixes that may lie inside each other; `MAX_NESTING` in `bpf/sampler.bpf.c`.
 pub(crate) const MAX_NESTING: usize = 4;
 
-/// A set of bundles by their slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Members([u64; MAX_BUNDLES / 64]);
-
 impl Members {
     fn insert(&mut self, slot: usize) {
-        self.0[slot / 64] |= 1 << (slot % 64);
-    }
-
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
+        self.word[slot / 64] |= 1 << (slot % 64);
     }
 }
 
@@ -107,8 +101,8 @@ mod tests {
             (200, sites("10.1.0.0/16", "192.0.2.128/25")),
         ];
         let all = sources(bundles.iter().map(|(slot, sites)| (*slot, sites)));
-        assert_eq!(all[&"10.0.0.0/8".parse().unwrap()], Members([1, 0, 0, 0]));
-        assert_eq!(all[&"10.1.0.0/16".parse().unwrap()], Members([1, 0, 0, 1 << 8]));
+        assert_eq!(all[&"10.0.0.0/8".parse().unwrap()].word, [1, 0, 0, 0]);
+        assert_eq!(all[&"10.1.0.0/16".parse().unwrap()].word, [1, 0, 0, 1 << 8]);
     }
 
     #[test]

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::report::RECORD_LEN;
 use crate::mapped::MappedWords;
+use crate::skel::tcp_datapath::types;
+use crate::skel::word_of;
 
 /// Words of a record, and of what stands before the records; the high half of a record's first is its
 /// generation, 0 while it is written.
@@ -22,12 +24,11 @@ const RECORD_WORDS: usize = RECORD_LEN / 8;
 const GENERATION_SHIFT: u32 = 32;
 /// In the position: the second half is written.
 const SECOND_HALF: u64 = 1 << 63;
-/// `struct halves`.
-const POSITION_WORD: usize = 0;
-const STARTS_WORD: usize = 1;
-const ASLEEP_WORD: usize = 3;
-const SIZE_WORD: usize = 4;
-const TAKEN_WORD: usize = 8;
+const POSITION_WORD: usize = word_of!(types::halves, position);
+const STARTS_WORD: usize = word_of!(types::halves, starts);
+const ASLEEP_WORD: usize = word_of!(types::halves, is_asleep);
+const SIZE_WORD: usize = word_of!(types::halves, size);
+const TAKEN_WORD: usize = word_of!(types::halves, taken);
 
 /// Entries of the map whose halves have `size` records each.
 pub(super) const fn entries(size: u32) -> u32 {

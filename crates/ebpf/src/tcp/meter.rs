@@ -62,46 +62,37 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::offset_of;
-
-    use super::super::report::tests::{blank, put};
-    use super::super::report::{Events, Record, Wire};
+    use super::super::report::Events;
+    use super::super::report::tests::{blank, parsed};
     use super::*;
+    use crate::skel::tcp_datapath::types;
 
-    fn report(edits: &[(usize, u32)]) -> Report {
-        let mut bytes = blank(Events::ROUND);
-        for (at, value) in edits {
-            put(&mut bytes, *at, &value.to_ne_bytes());
-        }
-        match Record::parse(&bytes) {
-            Some(Record::Report(report)) => report,
-            other => panic!("{other:?}"),
-        }
+    fn report(at_us: u64, delivered: u32, lost: u32) -> types::report {
+        let mut record = blank(Events::ROUND);
+        let head = &mut record.head;
+        (head.at_us, head.delivered, head.lost) = (at_us, delivered, lost);
+        record
     }
 
     #[test]
     fn measurements_cover_what_lost_records_told_and_survive_wrapping_counters() {
-        let (delivered, lost, at) =
-            (offset_of!(Wire, delivered), offset_of!(Wire, lost), offset_of!(Wire, at_us));
-        let first = report(&[(delivered, u32::MAX - 4), (lost, 2), (at, 1_000)]);
+        let first = parsed(&report(1_000, u32::MAX - 4, 2));
         let mut meter = Meter::new(&first.head);
-        let later = report(&[(delivered, 5), (lost, 5), (at, 41_000)]);
+        let later = parsed(&report(41_000, 5, 5));
         let measured = meter.measure(&later);
         assert_eq!(measured.interval, Duration::from_millis(40));
         assert_eq!(measured.acked, ByteCount::new(10 * 1448));
         assert_eq!(measured.lost, Some(ByteCount::new(3 * 1448)));
         assert_eq!((measured.rtt, measured.delivery_rate), (None, None));
         assert_eq!(measured.prior_delivered, ByteCount::ZERO);
-        let sampled = report(&[
-            (delivered, 25),
-            (lost, 5),
-            (at, 81_000),
-            (offset_of!(Wire, rtt_min_us), 40_000),
-            (offset_of!(Wire, rate_delivered), 20),
-            (offset_of!(Wire, rate_interval_us), 40_000),
-            (offset_of!(Wire, prior_delivered), 5),
-            (offset_of!(Wire, flags), 1 << 1),
-        ]);
+        let sampled = parsed(&types::report {
+            rtt_min_us: 40_000,
+            rate_delivered: 20,
+            rate_interval_us: 40_000,
+            prior_delivered: 5,
+            flags: 1 << 1,
+            ..report(81_000, 25, 5)
+        });
         assert_eq!(measured.cwnd_limited, Some(false));
         let next = meter.measure(&sampled);
         assert_eq!((next.app_limited, next.cwnd_limited), (false, Some(true)));

@@ -45,6 +45,8 @@ pub use self::slot::{Cadence, Decision, Reporting};
 use self::slot::{Slot, Slots};
 use crate::Error;
 use crate::mapped::MappedWords;
+use crate::skel::tcp_datapath::types::counters;
+use crate::skel::word_of;
 
 /// Longest name of a congestion control, in bytes (`TCP_CA_NAME_MAX` without its end).
 pub const NAME_MAX: usize = 15;
@@ -135,11 +137,6 @@ pub struct Counters {
     pub made_up: u64,
 }
 
-/// The words of `struct counters`.
-const COUNTER_WORDS: usize = 13;
-const STRANDED_WORD: usize = 7;
-#[cfg(test)]
-const NUMBERS_WORD: usize = 9;
 /// The mode of a slot that the queue of free ones did not take back (`MODE_STRANDED`).
 const STRANDED: u64 = 4;
 /// What wakes the reader and the queue of free slots among [`pins::MAPS`].
@@ -202,7 +199,7 @@ impl Datapath {
     pub fn drain(&mut self, take: &mut dyn FnMut(Record)) -> Result<usize, Error> {
         // First: what comes from now on wakes again.
         self.wakes.consume().map_err(Error::map("wakes"))?;
-        let stranded = self.counts.words()[STRANDED_WORD].load(Ordering::Relaxed);
+        let stranded = self.counts.words()[word_of!(counters, stranded)].load(Ordering::Relaxed);
         if stranded != self.given_back {
             self.give_back(stranded);
         }
@@ -356,20 +353,20 @@ impl Datapath {
 
     /// What has been counted.
     pub fn counters(&self) -> Counters {
-        let word = |index: usize| self.counts.words()[index].load(Ordering::Relaxed);
+        let all: counters = self.counts.load();
         Counters {
-            opened: word(0),
-            closed: word(1),
-            refused: word(2),
-            beyond_share: word(11),
-            regained: word(10),
-            in_vain: word(12),
+            opened: all.opened,
+            closed: all.closed,
+            refused: all.refused,
+            beyond_share: all.beyond_share,
+            regained: all.regained,
+            in_vain: all.in_vain,
             records: self.halves.count(),
-            dropped: word(3),
-            fallbacks: word(4),
-            resumed: word(5),
-            refused_decisions: word(6),
-            made_up: word(8),
+            dropped: all.dropped,
+            fallbacks: all.fallbacks,
+            resumed: all.resumed,
+            refused_decisions: all.refused_decisions,
+            made_up: all.made_up,
         }
     }
 

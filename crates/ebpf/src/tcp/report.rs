@@ -1,15 +1,17 @@
-//! What the datapath tells of a connection: 128-byte records in the order of `struct report` and
-//! `struct opened` of `bpf/tcp_flow.h`, which asserts the same places.
+//! What the datapath tells of a connection: 128-byte records (`struct report` and `struct opened` of
+//! `bpf/tcp_flow.h`).
 
-use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use forebay_core::cc::CongestionEvent;
 use forebay_core::cc::law::SSTHRESH_INFINITE;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 
+use crate::skel::Plain;
+use crate::skel::tcp_datapath::types;
+
 /// Bytes of a record.
-pub const RECORD_LEN: usize = 128;
+pub const RECORD_LEN: usize = size_of::<types::report>();
 
 /// A connection of one datapath. No two have the same number, however often its slot is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -211,57 +213,6 @@ pub enum Record {
     Report(Report),
 }
 
-/// `struct report`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Wire {
-    slot: u32,
-    generation: u32,
-    seq: u32,
-    events: u16,
-    ca_state: u8,
-    mode: u8,
-    pub(super) at_us: u64,
-    bytes_acked: u64,
-    pub(super) delivered: u32,
-    delivered_ce: u32,
-    pub(super) lost: u32,
-    retransmitted: u32,
-    in_flight: u32,
-    cwnd: u32,
-    ssthresh: u32,
-    mss: u32,
-    srtt_us: u32,
-    min_rtt_us: u32,
-    pacing_rate: u64,
-    rtt_us: u32,
-    pub(super) rtt_min_us: u32,
-    window_us: u32,
-    acks: u32,
-    pub(super) rate_delivered: u32,
-    pub(super) rate_interval_us: u32,
-    send_interval_us: u32,
-    pub(super) prior_delivered: u32,
-    snd_wnd: u32,
-    packets_out: u32,
-    pub(super) flags: u32,
-    pub(super) underused: u32,
-}
-
-/// What `struct opened` has from `pacing_rate` on.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct WireOpened {
-    local: [u8; 16],
-    remote: [u8; 16],
-    local_port: u16,
-    remote_port: u16,
-    netns: u32,
-    family: u16,
-}
-
-/// Where `struct opened` leaves `struct report`.
-const OPENED_AT: usize = offset_of!(Wire, pacing_rate);
 /// Bits of `flags`.
 const APP_LIMITED: u32 = 1 << 0;
 const CWND_LIMITED: u32 = 1 << 1;
@@ -269,35 +220,15 @@ const IDLE_SHIFT: u32 = 8;
 /// Largest segment: an IP packet's length has 16 bits.
 const MSS_MAX: u32 = 65_535;
 
-const _: () = {
-    assert!(size_of::<Wire>() == RECORD_LEN);
-    assert!(offset_of!(Wire, events) == 12);
-    assert!(offset_of!(Wire, at_us) == 16);
-    assert!(offset_of!(Wire, delivered) == 32);
-    assert!(offset_of!(Wire, cwnd) == 52);
-    assert!(offset_of!(Wire, min_rtt_us) == 68);
-    assert!(OPENED_AT == 72);
-    assert!(offset_of!(Wire, acks) == 92);
-    assert!(offset_of!(Wire, prior_delivered) == 108);
-    assert!(offset_of!(Wire, underused) == 124);
-    assert!(offset_of!(WireOpened, local_port) == 32);
-    assert!(offset_of!(WireOpened, family) == 40);
-    assert!(OPENED_AT + size_of::<WireOpened>() <= RECORD_LEN);
-};
-
 impl Record {
     /// Reads a record; `None` if it has another size or values that the datapath does not write.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; RECORD_LEN] = bytes.try_into().ok()?;
-        // SAFETY: as many bytes as the structure has; it is plain numbers, which any bytes make.
-        let wire: Wire = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-        let head = wire.head()?;
+        let report = types::report::from_bytes(bytes)?;
+        let head = report.head.parse()?;
         if !head.events.contains(Events::OPEN) {
-            return Some(Self::Report(wire.report(head)));
+            return Some(Self::Report(report.parse(head)));
         }
-        // SAFETY: the structure ends within the record, see above; it is plain numbers.
-        let opened: WireOpened =
-            unsafe { std::ptr::read_unaligned(bytes.as_ptr().add(OPENED_AT).cast()) };
+        let opened = types::opened::from_bytes(bytes)?;
         let (local, remote) = opened.addresses()?;
         Some(Self::Opened(Opened { head, local, remote, netns: opened.netns }))
     }
@@ -316,8 +247,8 @@ fn known(value: u32) -> Option<u32> {
     (value > 0).then_some(value)
 }
 
-impl Wire {
-    fn head(&self) -> Option<Head> {
+impl types::head {
+    fn parse(&self) -> Option<Head> {
         let ca_state = match self.ca_state {
             0 => CaState::Open,
             1 => CaState::Disorder,
@@ -350,8 +281,10 @@ impl Wire {
             min_rtt_us: known(self.min_rtt_us).filter(|rtt| *rtt < u32::MAX),
         })
     }
+}
 
-    fn report(&self, head: Head) -> Report {
+impl types::report {
+    fn parse(&self, head: Head) -> Report {
         Report {
             head,
             pacing_rate: Rate::from_bits_per_sec(self.pacing_rate.saturating_mul(8)),
@@ -373,7 +306,7 @@ impl Wire {
     }
 }
 
-impl WireOpened {
+impl types::opened {
     fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         let address = |bytes: [u8; 16]| {
             let [a, b, c, d, ..] = bytes;
@@ -444,71 +377,72 @@ pub(crate) mod tests {
     use super::*;
 
     /// A record of zeros but for what makes it one.
-    pub(crate) fn blank(events: Events) -> Vec<u8> {
-        let mut bytes = vec![0; RECORD_LEN];
-        put(&mut bytes, offset_of!(Wire, generation), &7_u32.to_ne_bytes());
-        put(&mut bytes, offset_of!(Wire, seq), &3_u32.to_ne_bytes());
-        put(&mut bytes, offset_of!(Wire, events), &events.bits().to_ne_bytes());
-        put(&mut bytes, offset_of!(Wire, mode), &[2]);
-        put(&mut bytes, offset_of!(Wire, mss), &1448_u32.to_ne_bytes());
-        bytes
+    pub(crate) fn blank(events: Events) -> types::report {
+        let (generation, seq, mode, mss) = (7, 3, 2, 1448);
+        let events = events.bits();
+        let head = types::head { generation, seq, events, mode, mss, ..types::head::default() };
+        types::report { head, ..types::report::default() }
     }
 
-    pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-        bytes[at..at + value.len()].copy_from_slice(value);
+    /// One that is not a connection's first.
+    pub(crate) fn parsed(record: &types::report) -> Report {
+        match Record::parse(record.as_bytes()) {
+            Some(Record::Report(report)) => report,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn records_of_another_size_or_with_impossible_values_are_refused() {
-        let bytes = blank(Events::ROUND);
-        assert!(Record::parse(&bytes).is_some());
+        let report = blank(Events::ROUND);
+        let bytes = report.as_bytes();
+        assert!(Record::parse(bytes).is_some());
         assert_eq!(Record::parse(&bytes[1..]), None);
-        assert_eq!(Record::parse(&[&bytes[..], &[0]].concat()), None);
-        let impossible = [
-            (offset_of!(Wire, ca_state), 5),
-            (offset_of!(Wire, mode), 0),
-            (offset_of!(Wire, mode), 4),
+        assert_eq!(Record::parse(&[bytes, &[0]].concat()), None);
+        let impossible: [fn(&mut types::head); 6] = [
+            |head| head.ca_state = 5,
+            |head| head.mode = 0,
+            |head| head.mode = 4,
+            |head| head.generation = 0,
+            |head| head.mss = 0,
+            |head| head.mss = 65_536,
         ];
-        for (at, value) in impossible {
-            let mut bytes = blank(Events::ROUND);
-            bytes[at] = value;
-            assert_eq!(Record::parse(&bytes), None, "byte {at}");
-        }
-        let mut bytes = blank(Events::ROUND);
-        put(&mut bytes, offset_of!(Wire, mss), &65_536_u32.to_ne_bytes());
-        assert_eq!(Record::parse(&bytes), None, "too large a segment");
-        for at in [offset_of!(Wire, generation), offset_of!(Wire, mss)] {
-            let mut bytes = blank(Events::ROUND);
-            put(&mut bytes, at, &[0; 4]);
-            assert_eq!(Record::parse(&bytes), None, "field at {at}");
+        for change in impossible {
+            let mut report = blank(Events::ROUND);
+            change(&mut report.head);
+            assert_eq!(Record::parse(report.as_bytes()), None, "{:?}", report.head);
         }
     }
 
     #[test]
     fn an_opened_connection_has_addresses_of_its_family() {
-        let mut bytes = blank(Events::OPEN);
-        assert_eq!(Record::parse(&bytes), None, "no family");
-        put(&mut bytes, OPENED_AT, &[127, 0, 0, 1]);
-        put(&mut bytes, OPENED_AT + 16, &[192, 0, 2, 7]);
-        put(&mut bytes, OPENED_AT + 32, &40_000_u16.to_ne_bytes());
-        put(&mut bytes, OPENED_AT + 34, &443_u16.to_ne_bytes());
-        put(&mut bytes, OPENED_AT + 40, &(libc::AF_INET as u16).to_ne_bytes());
-        let Some(Record::Opened(opened)) = Record::parse(&bytes) else { panic!("not opened") };
+        let head = blank(Events::OPEN).head;
+        let mut record = types::opened { head, ..types::opened::default() };
+        assert_eq!(Record::parse(record.as_bytes()), None, "no family");
+        record.local[..4].copy_from_slice(&[127, 0, 0, 1]);
+        record.remote[..4].copy_from_slice(&[192, 0, 2, 7]);
+        (record.local_port, record.remote_port) = (40_000, 443);
+        let mut parse = |family: i32| {
+            record.family = family as u16;
+            match Record::parse(record.as_bytes()) {
+                Some(Record::Opened(opened)) => opened,
+                other => panic!("{other:?}"),
+            }
+        };
+        let opened = parse(libc::AF_INET);
         assert_eq!(opened.local.to_string(), "127.0.0.1:40000");
         assert_eq!(opened.remote.to_string(), "192.0.2.7:443");
         assert_eq!(opened.head.flow, FlowId { slot: 0, generation: 7 });
-        put(&mut bytes, OPENED_AT + 40, &(libc::AF_INET6 as u16).to_ne_bytes());
-        let Some(Record::Opened(opened)) = Record::parse(&bytes) else { panic!("not opened") };
-        assert_eq!(opened.local.to_string(), "[7f00:1::]:40000");
+        assert_eq!(parse(libc::AF_INET6).local.to_string(), "[7f00:1::]:40000");
     }
 
     #[test]
     fn events_come_in_the_order_in_which_they_happened() {
         let events = |bits: &[Events], state: u8| {
             let bits = bits.iter().fold(0, |sum, event| sum | event.bits());
-            let mut bytes = blank(Events::from_bits(bits));
-            bytes[offset_of!(Wire, ca_state)] = state;
-            let Some(Record::Report(report)) = Record::parse(&bytes) else { panic!("no report") };
+            let mut record = blank(Events::from_bits(bits));
+            record.head.ca_state = state;
+            let report = parsed(&record);
             report.congestion_events().collect::<Vec<_>>()
         };
         let (loss, end) = (CongestionEvent::Loss, CongestionEvent::RecoveryEnd);
@@ -527,16 +461,14 @@ pub(crate) mod tests {
         assert_eq!(events(&marked, 2), [end, CongestionEvent::EcnCe]);
         assert_eq!(events(&both, 2), [end, loss]);
         assert_eq!(events(&[Events::IDLE], 0), [CongestionEvent::IdleRestart(1)]);
-        let mut bytes = blank(Events::ROUND);
-        put(&mut bytes, offset_of!(Wire, underused), &3_u32.to_ne_bytes());
-        let Some(Record::Report(report)) = Record::parse(&bytes) else { panic!("no report") };
+        let report = parsed(&types::report { underused: 3, ..blank(Events::ROUND) });
         let told: Vec<CongestionEvent> = report.congestion_events().collect();
         assert_eq!(told, [CongestionEvent::Underused(ByteCount::new(3 * 1448))]);
         assert!(report.has_congestion_events());
         assert_eq!(events(&[Events::TRIP_RTT, Events::TIMER, Events::FALLBACK], 1), []);
         for bit in 0..16 {
-            let bytes = blank(Events::from_bits(1 << bit));
-            let Some(Record::Report(report)) = Record::parse(&bytes) else { continue };
+            let record = blank(Events::from_bits(1 << bit));
+            let Some(Record::Report(report)) = Record::parse(record.as_bytes()) else { continue };
             let has_any = report.congestion_events().next().is_some();
             assert_eq!(report.has_congestion_events(), has_any, "{bit}");
         }

@@ -11,15 +11,16 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mapped::MappedWords;
+use crate::skel::tcp_datapath::types;
+use crate::skel::word_of;
 
 /// Cells of a set, which are its words, and those of `struct shares`.
-const SET_WORDS: usize = 16;
-/// `struct shares`.
-const USED_WORD: usize = 0;
-const SLOTS_WORD: usize = 1;
-const RESERVE_WORD: usize = 2;
-const HASH_WORD: usize = 3;
-const SHIFT_WORD: usize = 4;
+const SET_WORDS: usize = size_of::<types::holder_set>() / 8;
+const USED_WORD: usize = word_of!(types::shares, used);
+const SLOTS_WORD: usize = word_of!(types::shares, slots);
+const RESERVE_WORD: usize = word_of!(types::shares, reserve);
+const HASH_WORD: usize = word_of!(types::shares, hash);
+const SHIFT_WORD: usize = word_of!(types::shares, shift);
 /// Slots for each of which there is a set: at most half of the cells are in use.
 const SLOTS_OF_SET: u32 = 8;
 /// One slot in so many is root's alone.

@@ -1,5 +1,5 @@
 //! What the datapath is told: a slot of 64 bytes for each connection, in memory shared with the
-//! kernel, in the order of `struct slot` of `bpf/tcp_flow.h`.
+//! kernel (`struct slot` of `bpf/tcp_flow.h`).
 //!
 //! A slot has one writer. Its count is odd while it is written; the datapath takes what it has read
 //! only if the count was even and the same before and after, and the sum over the words agrees,
@@ -16,11 +16,11 @@ use forebay_core::units::{ByteCount, Duration, Rate};
 
 use super::report::Head;
 use crate::mapped::MappedWords;
+use crate::skel::Plain;
+use crate::skel::tcp_datapath::types;
+pub(crate) use crate::skel::tcp_datapath::types::slot as Slot;
 
-/// Bytes of a slot.
-pub const SLOT_LEN: usize = 64;
-/// The same in the words of the mapping.
-const SLOT_WORDS: usize = SLOT_LEN / 8;
+const SLOT_WORDS: usize = size_of::<Slot>() / 8;
 
 /// When a report closes, where nothing asks for one at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,43 +86,6 @@ impl Decision {
     }
 }
 
-/// `struct slot`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Slot {
-    /// Odd while the rest is written.
-    pub(crate) count: u32,
-    pub(crate) generation: u32,
-    /// The record that it answers, and when that was written.
-    pub(crate) answered: u32,
-    pub(crate) answered_us: u32,
-    /// Wanted, and as in the record that it answers.
-    pub(crate) cwnd: u32,
-    pub(crate) known_cwnd: u32,
-    pub(crate) ssthresh: u32,
-    pub(crate) growth: u32,
-    pub(crate) cap: u32,
-    pub(crate) beta: u16,
-    pub(crate) flags: u16,
-    pub(crate) trip_lost: u16,
-    pub(crate) trip_ce: u16,
-    pub(crate) trip_rtt_us: u32,
-    pub(crate) report_us: u32,
-    /// Sum of all words but the count and this.
-    pub(crate) check: u32,
-    pub(crate) pacing_rate: u64,
-}
-
-const _: () = {
-    use std::mem::offset_of;
-    assert!(size_of::<Slot>() == SLOT_LEN);
-    assert!(offset_of!(Slot, cwnd) == 16);
-    assert!(offset_of!(Slot, cap) == 32);
-    assert!(offset_of!(Slot, trip_rtt_us) == 44);
-    assert!(offset_of!(Slot, check) == 52);
-    assert!(offset_of!(Slot, pacing_rate) == 56);
-};
-
 /// Bits of `flags`; the lowest two are the kind of slow start.
 pub(crate) const PER_ROUND: u16 = 1 << 2;
 pub(crate) const WAKE: u16 = 1 << 3;
@@ -144,8 +107,6 @@ fn micros(duration: Duration) -> u32 {
 impl Slot {
     /// `decision` in answer to `answers`; the count is left at 0.
     pub(crate) fn new(answers: &Head, decision: &Decision) -> Self {
-        let terms = &decision.terms;
-        let (report_us, reporting) = decision.reporting.words();
         // A rate of zero would mean none.
         let pacing_rate =
             decision.pacing_rate.map_or(0, |rate| (rate.as_bits_per_sec() / 8).max(1));
@@ -156,14 +117,7 @@ impl Slot {
             cwnd: decision.cwnd.map_or(0, |cwnd| cwnd.clamp(1, SEGMENTS_MAX)),
             known_cwnd: answers.cwnd,
             ssthresh: decision.ssthresh.map_or(0, |ssthresh| ssthresh.clamp(1, SEGMENTS_MAX)),
-            growth: terms.growth,
-            cap: terms.cap,
-            beta: terms.beta,
-            flags: slow_start_bits(terms.slow_start) | reporting,
-            trip_lost: terms.trip_lost,
-            trip_ce: terms.trip_ce,
-            trip_rtt_us: terms.trip_rtt_us,
-            report_us,
+            law: law(&decision.terms, decision.reporting),
             pacing_rate,
             ..Self::default()
         };
@@ -174,29 +128,25 @@ impl Slot {
     /// Sets the sum.
     pub(crate) fn seal(&mut self) {
         self.check = 0;
-        let words = self.words();
-        let sum = words.iter().fold(0_u32, |sum, word| {
-            sum.wrapping_add(*word as u32).wrapping_add((word >> 32) as u32)
+        let sum = self.words().fold(0_u32, |sum, word| {
+            sum.wrapping_add(word as u32).wrapping_add((word >> 32) as u32)
         });
         self.check = sum.wrapping_sub(self.count);
     }
-
-    fn words(&self) -> [u64; SLOT_WORDS] {
-        // SAFETY: as large, plain numbers without padding, and any 64 bytes are eight numbers.
-        unsafe { std::mem::transmute(*self) }
-    }
 }
 
-/// The law of the datapath's settings, in the words of a slot; reports come as by default.
-pub(crate) fn slot_start_law(terms: &Terms) -> Slot {
-    let (report_us, per_round) = Reporting::default().words();
-    Slot {
+/// Terms and reporting as the datapath has them.
+pub(crate) fn law(terms: &Terms, reporting: Reporting) -> types::law {
+    let (report_us, reporting) = reporting.words();
+    types::law {
         growth: terms.growth,
         cap: terms.cap,
         beta: terms.beta,
-        flags: slow_start_bits(terms.slow_start) | per_round,
+        flags: slow_start_bits(terms.slow_start) | reporting,
+        trip_lost: terms.trip_lost,
+        trip_ce: terms.trip_ce,
+        trip_rtt_us: terms.trip_rtt_us,
         report_us,
-        ..Slot::default()
     }
 }
 
@@ -237,16 +187,12 @@ impl Slots {
 mod tests {
     use forebay_core::cc::law::Beta;
 
-    use super::super::report::{Events, Record, tests::blank};
+    use super::super::report::{Events, tests};
     use super::*;
 
     fn head() -> Head {
-        let record = Record::parse(&blank(Events::ROUND)).unwrap();
-        Head {
-            cwnd: 20,
-            at: forebay_core::units::Timestamp::from_nanos(5_000_999),
-            ..*record.head()
-        }
+        let head = tests::parsed(&tests::blank(Events::ROUND)).head;
+        Head { cwnd: 20, at: forebay_core::units::Timestamp::from_nanos(5_000_999), ..head }
     }
 
     #[test]
@@ -268,8 +214,8 @@ mod tests {
         let slot = Slot::new(&head(), &decision);
         assert_eq!((slot.generation, slot.answered, slot.answered_us), (7, 3, 5_000));
         assert_eq!((slot.cwnd, slot.known_cwnd, slot.ssthresh), (20, 20, 0));
-        assert_eq!((slot.growth, slot.cap, slot.beta), (512, SEGMENTS_MAX, 717));
-        assert_eq!((slot.flags, slot.report_us), (3 | PER_ROUND | WAKE, 1_000));
+        assert_eq!((slot.law.growth, slot.law.cap, slot.law.beta), (512, SEGMENTS_MAX, 717));
+        assert_eq!((slot.law.flags, slot.law.report_us), (3 | PER_ROUND | WAKE, 1_000));
         assert_eq!(slot.pacing_rate, 1);
     }
 

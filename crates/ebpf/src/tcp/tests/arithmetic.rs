@@ -10,126 +10,17 @@ use forebay_core::cc::{
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
-use super::super::slot::slot_start_law;
+use super::super::slot::{self, Reporting};
 use super::native::MSS;
 use super::{Random, run, with_programs};
+use crate::skel::Plain;
+use crate::skel::tcp_check::types;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-struct Law {
-    growth: u32,
-    cap: u32,
-    beta: u16,
-    flags: u16,
-    trip_lost: u16,
-    trip_ce: u16,
-    trip_rtt_us: u32,
-    report_us: u32,
+/// The program that runs on them has structures of its own.
+fn law_of(terms: &Terms) -> types::law {
+    let law = slot::law(terms, Reporting::default());
+    types::law::from_bytes(law.as_bytes()).expect("both skeletons have struct law")
 }
-
-impl Law {
-    fn new(terms: &Terms) -> Self {
-        let slot = slot_start_law(terms);
-        Self {
-            growth: slot.growth,
-            cap: slot.cap,
-            beta: slot.beta,
-            flags: slot.flags,
-            trip_lost: terms.trip_lost,
-            trip_ce: terms.trip_ce,
-            trip_rtt_us: terms.trip_rtt_us,
-            ..Self::default()
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-struct Watch {
-    round_end: u32,
-    round_min: u32,
-    base: u32,
-    mark: u32,
-    train_us: u32,
-    samples: u8,
-    conservative: u8,
-    is_found: u8,
-    unused: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-struct LawCase {
-    law: Law,
-    watch: Watch,
-    /// cwnd, ssthresh, credit.
-    window: [u32; 3],
-    /// acked, una, nxt, rtt_us, now_us, ack_delay_us.
-    ack: [u32; 6],
-    has_advanced: u8,
-    is_filled: u8,
-    is_paced: u8,
-    unused: u8,
-    ends: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-struct DecisionCase {
-    law: Law,
-    cwnd: u32,
-    known: u32,
-    wanted: u32,
-    /// ssthresh, prior_cwnd, delivered, sent.
-    recovery: [u32; 4],
-    in_flight: u32,
-    acked: u32,
-    has_advanced: u32,
-    has_lost: u32,
-    /// samples, rtt_min_us, lost, ce.
-    interval: [u32; 4],
-    decided: u32,
-    reduced: u32,
-    window: u32,
-    tripped: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-struct FallCase {
-    /// cwnd, ssthresh, credit.
-    restarted: [u32; 3],
-    underused: [u32; 3],
-    timeouts: u32,
-    used: u32,
-    aggregate: u32,
-    falls: u32,
-    pacing_rate: u64,
-    ack_delay_us: u32,
-    unused: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-struct CurveCase {
-    estimate: u64,
-    began_us: u64,
-    cwnd: u32,
-    remainder: u32,
-    w_max: u32,
-    before_loss: u32,
-    k: u32,
-    origin: u32,
-    min_rtt_us: u32,
-    kind: u32,
-    now_us: u64,
-    event: u32,
-    acked: u32,
-    mss: u32,
-    ssthresh: u32,
-}
-
-const _: () = assert!(size_of::<Law>() == 24 && size_of::<Watch>() == 24);
 
 fn random_terms(random: &mut Random) -> Terms {
     let kinds =
@@ -206,9 +97,10 @@ fn the_law_in_c_is_that_of_core_over_random_acknowledgements() {
                 run(programs.check_law.as_fd(), &mut case);
                 let before = window.cwnd;
                 let ends = window.on_ack(&terms, &ack);
-                let expected = LawCase { ends: u32::from(ends), ..law_case(&terms, &window, &ack) };
+                let ends = u32::from(ends);
+                let expected = types::law_case { ends, ..law_case(&terms, &window, &ack) };
                 assert_eq!(case, expected);
-                ended += u32::from(ends);
+                ended += ends;
                 conservative += u32::from(window.hystart.is_conservative());
                 grown += u32::from(window.cwnd > before);
                 found += u32::from(window.hystart.is_found);
@@ -220,12 +112,18 @@ fn the_law_in_c_is_that_of_core_over_random_acknowledgements() {
     });
 }
 
-fn law_case(terms: &Terms, window: &law::Window, ack: &law::Ack) -> LawCase {
+fn window_of(window: &law::Window) -> types::window {
+    let law::Window { cwnd, ssthresh, credit, .. } = *window;
+    types::window { cwnd, ssthresh, credit }
+}
+
+fn law_case(terms: &Terms, window: &law::Window, ack: &law::Ack) -> types::law_case {
     let HyStart { round_end, round_min, base, mark, train_us, samples, conservative, is_found } =
         window.hystart;
-    LawCase {
-        law: Law::new(terms),
-        watch: Watch {
+    let law::Ack { acked, una, nxt, rtt_us, now_us, ack_delay_us, .. } = *ack;
+    types::law_case {
+        law: law_of(terms),
+        hystart: types::hystart {
             round_end,
             round_min,
             base,
@@ -236,12 +134,20 @@ fn law_case(terms: &Terms, window: &law::Window, ack: &law::Ack) -> LawCase {
             is_found: u8::from(is_found),
             unused: 0,
         },
-        window: [window.cwnd, window.ssthresh, window.credit],
-        ack: [ack.acked, ack.una, ack.nxt, ack.rtt_us, ack.now_us, ack.ack_delay_us],
-        has_advanced: u8::from(ack.has_advanced),
-        is_filled: u8::from(ack.is_filled),
-        is_paced: u8::from(ack.is_paced),
-        ..LawCase::default()
+        window: window_of(window),
+        ack: types::ack {
+            acked,
+            una,
+            nxt,
+            rtt_us,
+            now_us,
+            ack_delay_us,
+            has_advanced: u8::from(ack.has_advanced),
+            is_filled: u8::from(ack.is_filled),
+            is_paced: u8::from(ack.is_paced),
+            unused: 0,
+        },
+        ends: 0,
     }
 }
 
@@ -259,35 +165,31 @@ fn decisions_reductions_and_recoveries_in_c_are_those_of_core() {
                 delivered: random.of_bits(13),
                 sent: random.of_bits(13),
             };
-            let mut case = DecisionCase {
-                law: Law::new(&terms),
+            let interval = law::Interval {
+                samples: random.below(16),
+                rtt_min_us: random.of_bits(20),
+                lost: random.of_bits(16),
+                ce: random.of_bits(16),
+            };
+            let law::Recovery { ssthresh, prior_cwnd, delivered, sent } = recovery;
+            let law::Interval { samples, rtt_min_us, lost, ce } = interval;
+            let mut case = types::decision_case {
+                law: law_of(&terms),
                 cwnd,
                 known,
                 wanted,
-                recovery: [
-                    recovery.ssthresh,
-                    recovery.prior_cwnd,
-                    recovery.delivered,
-                    recovery.sent,
-                ],
+                recovery: types::recovery { ssthresh, prior_cwnd, delivered, sent },
                 in_flight: random.of_bits(13),
                 acked: 1 + random.of_bits(6),
                 has_advanced: random.below(2),
                 has_lost: random.below(2),
-                interval: [
-                    random.below(16),
-                    random.of_bits(20),
-                    random.of_bits(16),
-                    random.of_bits(16),
-                ],
-                ..DecisionCase::default()
+                interval: types::interval { samples, rtt_min_us, lost, ce },
+                ..types::decision_case::default()
             };
-            let [samples, rtt_min_us, lost_count, ce] = case.interval;
-            let interval = law::Interval { samples, rtt_min_us, lost: lost_count, ce };
             let tripped = terms.tripped(&interval);
             trips = std::array::from_fn(|wire| trips[wire] + u32::from(tripped[wire]));
             let (advanced, lost) = (case.has_advanced > 0, case.has_lost > 0);
-            let expected = DecisionCase {
+            let expected = types::decision_case {
                 decided: terms.decided(cwnd, known, wanted),
                 reduced: terms.reduced(cwnd),
                 window: recovery.window(case.in_flight, case.acked, advanced, lost),
@@ -306,30 +208,27 @@ fn windows_that_are_not_used_fall_in_c_as_in_core() {
     with_programs(|programs| {
         let mut random = Random(4);
         for _ in 0..5_000 {
-            let [restarted, underused] =
-                [(); 2].map(|()| [random.of_bits(20), random.of_bits(31), random.of_bits(30)]);
-            let mut case = FallCase {
-                restarted,
-                underused,
+            let [mut idle, mut unused] = [(); 2].map(|()| {
+                let (cwnd, ssthresh) = (random.of_bits(20), random.of_bits(31));
+                let credit = random.of_bits(30);
+                law::Window { ssthresh, credit, ..law::Window::new(cwnd, 0, 0) }
+            });
+            let mut case = types::fall_case {
+                restarted: window_of(&idle),
+                underused: window_of(&unused),
                 timeouts: random.of_bits(8),
                 used: random.of_bits(16),
                 aggregate: random.of_bits(18),
                 pacing_rate: random.next() >> random.below(64),
-                ..FallCase::default()
+                ..types::fall_case::default()
             };
-            let window = |[cwnd, ssthresh, credit]: [u32; 3]| law::Window {
-                ssthresh,
-                credit,
-                ..law::Window::new(cwnd, 0, 0)
-            };
-            let (mut idle, mut unused) = (window(restarted), window(underused));
+            let before = unused.cwnd;
             idle.restart(case.timeouts);
             unused.on_underused(case.used);
-            let words = |window: &law::Window| [window.cwnd, window.ssthresh, window.credit];
-            let expected = FallCase {
-                restarted: words(&idle),
-                underused: words(&unused),
-                falls: u32::from(unused.cwnd < underused[0]),
+            let expected = types::fall_case {
+                restarted: window_of(&idle),
+                underused: window_of(&unused),
+                falls: u32::from(unused.cwnd < before),
                 ack_delay_us: law::hystart::ack_delay_us(case.aggregate, case.pacing_rate),
                 ..case
             };
@@ -342,7 +241,7 @@ fn windows_that_are_not_used_fall_in_c_as_in_core() {
 /// An algorithm of core beside its curve in C, fed the same acknowledgements.
 struct Pair {
     core: Box<dyn CongestionControl>,
-    curve: CurveCase,
+    case: types::curve_case,
 }
 
 impl Pair {
@@ -352,8 +251,8 @@ impl Pair {
         let mut core = cc::build(&Spec::named(name), &fields).expect("an algorithm");
         let mss = u64::from(MSS);
         core.init(Timestamp::ZERO, ByteCount::new(mss), ByteCount::new(segments * mss));
-        let cwnd = segments as u32 * MSS;
-        Self { core, curve: CurveCase { cwnd, kind, mss: MSS, ..CurveCase::default() } }
+        let curve = types::curve { cwnd: segments as u32 * MSS, kind, ..types::curve::default() };
+        Self { core, case: types::curve_case { curve, mss: MSS, ..Default::default() } }
     }
 
     fn cwnd(&self) -> u64 {
@@ -368,19 +267,19 @@ impl Pair {
             ..Measurement::default()
         };
         self.core.on_measurement(Timestamp::from_nanos(now_us * 1000), &measurement);
-        let known = self.curve.min_rtt_us;
-        self.curve.min_rtt_us = if known == 0 { rtt_us } else { known.min(rtt_us) };
-        (self.curve.now_us, self.curve.acked, self.curve.event) = (now_us, acked, 0);
-        run(program, &mut self.curve);
+        let known = self.case.curve.min_rtt_us;
+        self.case.curve.min_rtt_us = if known == 0 { rtt_us } else { known.min(rtt_us) };
+        (self.case.now_us, self.case.acked, self.case.event) = (now_us, acked, 0);
+        run(program, &mut self.case);
     }
 
     fn lose(&mut self, program: std::os::fd::BorrowedFd<'_>, now_us: u64) {
         let now = Timestamp::from_nanos(now_us * 1000);
         self.core.on_event(now, CongestionEvent::Loss);
         self.core.on_event(now, CongestionEvent::RecoveryEnd);
-        self.curve.event = 1;
-        run(program, &mut self.curve);
-        assert_eq!(self.curve.ssthresh, self.curve.cwnd);
+        self.case.event = 1;
+        run(program, &mut self.case);
+        assert_eq!(self.case.ssthresh, self.case.curve.cwnd);
     }
 }
 
@@ -399,9 +298,9 @@ fn the_curves_in_c_are_those_of_core_segment_by_segment() {
                     }
                     now_us += u64::from(random.below(2 * rtt_us) / (pair.cwnd() / 1448) as u32);
                     pair.ack(program, now_us, rtt_us + random.of_bits(8), MSS);
-                    assert_eq!(u64::from(pair.curve.cwnd), pair.cwnd(), "{name} step {step}");
+                    assert_eq!(u64::from(pair.case.curve.cwnd), pair.cwnd(), "{name} step {step}");
                 }
-                assert!(pair.curve.cwnd > MSS, "{:?}", pair.curve);
+                assert!(pair.case.curve.cwnd > MSS, "{:?}", pair.case.curve);
             }
         }
     });
@@ -415,9 +314,9 @@ fn an_acknowledgement_of_an_eighth_of_a_window_grows_it_as_its_segments_would_wi
             let mut pair = Pair::new(name, kind, 400);
             pair.lose(program, 1_000_000);
             for step in 0..400_u32 {
-                let eighth = pair.curve.cwnd / 8;
+                let eighth = pair.case.curve.cwnd / 8;
                 pair.ack(program, 1_000_000 + 5_000 * u64::from(step), 40_000, eighth);
-                let apart = u64::from(pair.curve.cwnd).abs_diff(pair.cwnd());
+                let apart = u64::from(pair.case.curve.cwnd).abs_diff(pair.cwnd());
                 assert!(apart < u64::from(MSS), "{name} step {step}: {apart} bytes apart");
             }
         }

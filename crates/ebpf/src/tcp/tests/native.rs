@@ -8,6 +8,7 @@ use forebay_core::units::{ByteCount, Duration, Timestamp};
 
 use super::super::NativeKind;
 use super::{Random, run, with_programs};
+use crate::skel::tcp_check::types;
 
 pub(super) const MSS: u32 = 1448;
 const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
@@ -32,44 +33,18 @@ pub(super) fn measured(acked: u32, rtt_us: u32, is_filled: bool) -> Measurement 
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct Cubic {
-    began_us: u64,
-    counted_us: u64,
-    counted_for: u32,
-    count: u32,
-    counted: u32,
-    k: u32,
-    origin: u32,
-    estimate: u32,
-    acked: u32,
-    w_max: u32,
-    min_rtt_us: u32,
-    unused: u32,
+/// By default the union of curve and cubic has the length of a curve alone: what only a cubic has would be
+/// anything.
+fn begun(kind: NativeKind) -> types::native_case {
+    let mut case = types::native_case { kind: kind as u32, ..types::native_case::default() };
+    case.native.__anon_native_1.cubic = types::cubic::default();
+    case
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct NativeCase {
-    cubic: Cubic,
-    hystart: [u32; 6],
-    drained_us: u64,
-    now_us: u64,
-    idle_us: u64,
-    cwnd: u32,
-    ssthresh: u32,
-    credit: u32,
-    /// acked, una, nxt, rtt_us, now_us, ack_delay_us.
-    ack: [u32; 6],
-    has_advanced: u8,
-    is_filled: u8,
-    is_paced: u8,
-    unused: u8,
-    kind: u32,
-    event: u32,
-    mss: u32,
-    unused_too: u32,
+/// Of a case of that kind.
+fn cubic_of(case: &types::native_case) -> &types::cubic {
+    // SAFETY: curve and cubic are numbers alone, which any bytes make.
+    unsafe { &case.native.__anon_native_1.cubic }
 }
 
 const ACK: u32 = 0;
@@ -81,7 +56,7 @@ const RESUME: u32 = 3;
 struct Pair<'a> {
     program: BorrowedFd<'a>,
     core: Box<dyn CongestionControl>,
-    case: NativeCase,
+    case: types::native_case,
     /// cwnd and ssthresh before the last reduction.
     prior: (u32, u32),
 }
@@ -91,13 +66,11 @@ impl<'a> Pair<'a> {
         let mut core = in_core(kind);
         let cwnd = u64::from(segments * MSS);
         core.init(Timestamp::ZERO, ByteCount::new(u64::from(MSS)), ByteCount::new(cwnd));
-        let case = NativeCase {
-            kind: kind as u32,
+        let case = types::native_case {
             mss: MSS,
-            cwnd: segments,
-            ssthresh: SSTHRESH_INFINITE,
+            window: types::window { cwnd: segments, ssthresh: SSTHRESH_INFINITE, credit: 0 },
             now_us: 5_000_000,
-            ..NativeCase::default()
+            ..begun(kind)
         };
         Self { program, core, case, prior: (segments, SSTHRESH_INFINITE) }
     }
@@ -113,13 +86,13 @@ impl<'a> Pair<'a> {
 
     fn ack(&mut self, acked: u32, rtt_us: u32, is_filled: bool) {
         self.core.on_measurement(self.now(), &measured(acked, rtt_us, is_filled));
-        self.case.ack = [acked, 0, 0, rtt_us, 0, 0];
-        self.case.is_filled = u8::from(is_filled);
+        let is_filled = u8::from(is_filled);
+        self.case.ack = types::ack { acked, rtt_us, is_filled, ..types::ack::default() };
         self.run(ACK);
     }
 
     fn reduce(&mut self, event: u32, told: CongestionEvent) {
-        self.prior = (self.case.cwnd, self.case.ssthresh);
+        self.prior = (self.case.window.cwnd, self.case.window.ssthresh);
         self.core.on_event(self.now(), told);
         self.core.on_event(self.now(), CongestionEvent::RecoveryEnd);
         self.run(event);
@@ -128,8 +101,8 @@ impl<'a> Pair<'a> {
     /// The last reduction was for nothing: in C it is the kernel that takes it back.
     fn undo(&mut self) {
         self.core.on_event(self.now(), CongestionEvent::Spurious);
-        self.case.cwnd = self.case.cwnd.max(self.prior.0);
-        self.case.ssthresh = self.prior.1;
+        self.case.window.cwnd = self.case.window.cwnd.max(self.prior.0);
+        self.case.window.ssthresh = self.prior.1;
     }
 
     fn pause(&mut self, idle_us: u32) {
@@ -161,8 +134,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn see(&mut self, case: &NativeCase) {
-        let cubic = &case.cubic;
+    fn see(&mut self, case: &types::native_case) {
+        let cubic = cubic_of(case);
         if cubic.began_us == 0 {
             return;
         }
@@ -171,7 +144,7 @@ impl Seen {
         self.fastest += u32::from(cubic.count == 2);
         self.below += u32::from(cubic.k > 0 && since < u64::from(cubic.k));
         self.above += u32::from(cubic.k > 0 && since > u64::from(cubic.k));
-        self.friendly += u32::from(cubic.estimate > case.cwnd);
+        self.friendly += u32::from(cubic.estimate > case.window.cwnd);
     }
 }
 
@@ -196,12 +169,12 @@ fn walk(
             }
             6..=13 => {
                 pair.pause(random.of_bits(23));
-                seen.pauses += u32::from(pair.case.cubic.began_us > 0);
+                seen.pauses += u32::from(cubic_of(&pair.case).began_us > 0);
             }
             _ => {
-                let many = random.below(40).min(pair.case.cwnd);
+                let many = random.below(40).min(pair.case.window.cwnd);
                 let acked = if random.below(16) == 0 { many } else { 1 };
-                let apart = 2 * acked * rtt_us / pair.case.cwnd + 2;
+                let apart = 2 * acked * rtt_us / pair.case.window.cwnd + 2;
                 // Acknowledgements that are late are no pause.
                 let late = if random.below(1_024) == 0 { random.of_bits(24) } else { 0 };
                 pair.case.now_us += u64::from(random.below(apart) + late);
@@ -222,10 +195,10 @@ fn the_native_cubic_grows_segment_by_segment_as_core_s_with_linux_growth() {
         for (segments, rtt_us) in [(10, 40_000), (400, 100_000), (3, 700), (10, 8_000)] {
             let mut pair = Pair::new(programs.check_native.as_fd(), NativeKind::Cubic, segments);
             walk(&mut pair, rtt_us, &mut random, &mut seen, |pair| {
-                assert_eq!((pair.case.cwnd, 0), pair.in_core(), "{:?}", pair.case);
+                assert_eq!((pair.case.window.cwnd, 0), pair.in_core(), "{:?}", pair.case);
                 let ssthresh = pair.core.send_limits().ssthresh.map(ByteCount::as_u64);
-                let in_c = u64::from(pair.case.ssthresh) * u64::from(MSS);
-                let is_infinite = pair.case.ssthresh == SSTHRESH_INFINITE;
+                let in_c = u64::from(pair.case.window.ssthresh) * u64::from(MSS);
+                let is_infinite = pair.case.window.ssthresh == SSTHRESH_INFINITE;
                 assert_eq!(ssthresh, (!is_infinite).then_some(in_c));
             });
         }
@@ -243,9 +216,9 @@ fn the_native_reno_is_core_s_within_the_segment_that_core_counts_in_bytes() {
             let mut pair = Pair::new(programs.check_native.as_fd(), NativeKind::Reno, segments);
             let mut seen = Seen::default();
             walk(&mut pair, rtt_us, &mut random, &mut seen, |pair| {
-                assert!(pair.case.cwnd.abs_diff(pair.in_core().0) <= 1, "{:?}", pair.case);
+                assert!(pair.case.window.cwnd.abs_diff(pair.in_core().0) <= 1, "{:?}", pair.case);
             });
-            assert!(seen.timeouts > 0 && pair.case.cwnd > 1);
+            assert!(seen.timeouts > 0 && pair.case.window.cwnd > 1);
         }
     });
 }
@@ -257,12 +230,11 @@ fn a_pause_moves_the_beginning_of_an_epoch_and_never_into_the_future() {
         for (began_us, idle_us, now_us, expected) in
             [(0, 500, 9_000, 0), (1_000, 500, 9_000, 1_500), (8_700, 500, 9_000, 9_000)]
         {
-            let cubic = Cubic { began_us, ..Cubic::default() };
-            let (kind, event) = (NativeKind::Cubic as u32, RESUME);
-            let mut case =
-                NativeCase { cubic, idle_us, now_us, kind, event, ..NativeCase::default() };
+            let (event, kind) = (RESUME, NativeKind::Cubic);
+            let mut case = types::native_case { idle_us, now_us, event, ..begun(kind) };
+            case.native.__anon_native_1.cubic.began_us = began_us;
             run(programs.check_native.as_fd(), &mut case);
-            assert_eq!(case.cubic.began_us, expected);
+            assert_eq!(cubic_of(&case).began_us, expected);
         }
     });
 }

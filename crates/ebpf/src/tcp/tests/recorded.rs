@@ -20,6 +20,8 @@ use super::super::{Native, NativeKind};
 use super::loopback::{connect, fresh_name, set_option};
 use super::native::{MSS, in_core, measured};
 use super::wire::{HOST, NEIGHBOUR, Wire, in_namespace};
+use crate::skel::Plain;
+use crate::skel::tcp_native::types::step as Step;
 
 /// enum call of `bpf/tcp_native.bpf.c`.
 const CONG_AVOID: u32 = 0;
@@ -39,31 +41,7 @@ const LOSS: u64 = 4;
 /// The first window (RFC 6928).
 const INITIAL: u64 = 10;
 
-/// struct step of `bpf/tcp_native.bpf.c`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Step {
-    at_us: u64,
-    value: u64,
-    rtt_us: u32,
-    cwnd: u32,
-    call: u32,
-    flags: u32,
-}
-
 impl Step {
-    fn of_bytes(bytes: &[u8]) -> Self {
-        let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-        Self {
-            at_us: long(0),
-            value: long(8),
-            rtt_us: word(16),
-            cwnd: word(20),
-            call: word(24),
-            flags: word(28),
-        }
-    }
-
     fn of_line(line: &str) -> Self {
         let numbers: Vec<u64> =
             line.split(' ').map(|word| word.parse().expect("a number")).collect();
@@ -162,7 +140,7 @@ fn taken(steps: &MapHandle) -> Vec<Step> {
     let mut ring = RingBufferBuilder::new();
     let into = Rc::clone(&taken);
     ring.add(steps, move |bytes| {
-        into.borrow_mut().push(Step::of_bytes(bytes));
+        into.borrow_mut().push(Step::from_bytes(bytes).expect("a step"));
         0
     })
     .expect("a ring");

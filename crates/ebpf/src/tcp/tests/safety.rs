@@ -13,8 +13,8 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::slot::Slot;
 use super::super::{
-    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Holder, Mode, NUMBERS_WORD,
-    Options, Record, Reporting,
+    Cadence, Datapath, Decision, Events, FREE_SLOTS, FlowId, Head, Holder, Mode, Options, Record,
+    Reporting,
 };
 use super::Random;
 use super::loopback::{
@@ -25,6 +25,8 @@ use super::loss::{EVERYTHING, filtered_sink, lose, stream_on, stream_until};
 use crate::Error;
 use crate::capture::monotonic_now;
 use crate::program::tests::loaded;
+use crate::skel::tcp_datapath::types::{self, counters};
+use crate::skel::word_of;
 
 #[test]
 fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_kernels_law() {
@@ -254,14 +256,16 @@ fn garbage(random: &mut Random, head: &Head) -> Slot {
         cwnd: random.of_bits(32),
         known_cwnd: random.of_bits(32),
         ssthresh: random.of_bits(32),
-        growth: random.of_bits(32),
-        cap: random.of_bits(32),
-        beta: random.next() as u16,
-        flags: random.next() as u16,
-        trip_lost: random.next() as u16,
-        trip_ce: random.next() as u16,
-        trip_rtt_us: random.of_bits(32),
-        report_us: random.of_bits(16),
+        law: types::law {
+            growth: random.of_bits(32),
+            cap: random.of_bits(32),
+            beta: random.next() as u16,
+            flags: random.next() as u16,
+            trip_lost: random.next() as u16,
+            trip_ce: random.next() as u16,
+            trip_rtt_us: random.of_bits(32),
+            report_us: random.of_bits(16),
+        },
         pacing_rate: random.next() | 1 << 24,
         ..Slot::default()
     };
@@ -339,7 +343,8 @@ fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
 #[test]
 fn the_connection_after_four_thousand_million_has_a_number_too() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    datapath.counts.words()[NUMBERS_WORD].store(u64::from(u32::MAX), Ordering::Relaxed);
+    let numbers = &datapath.counts.words()[word_of!(counters, numbers)];
+    numbers.store(u64::from(u32::MAX), Ordering::Relaxed);
     let (address, received) = sink(1);
     connect(address, datapath.name()).write_all(b"hello").expect("sent");
     assert_eq!(received.join().expect("received"), 5);
