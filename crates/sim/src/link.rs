@@ -5,9 +5,9 @@
 //! ```
 //! `ns3`: one packet in the device and losses at (b), and its figures count the qdisc alone. `linux`: the
 //! emulator's link, without a device and with losses at (a). A packet leaves the qdisc as soon as the
-//! device has room and is sent at the rate in force when its transmission begins. `core::link` is no part
-//! of this: it has neither device nor overtaking, and works departures out when it is polled, where a
-//! simulator has an event at each of them anyway.
+//! device has room and is sent at the rate in force when its transmission begins. The emulator's
+//! code is no part of this: it has neither device nor overtaking, and works departures out when it is
+//! polled, where a simulator has an event at each of them anyway.
 //!
 //! A packet that comes at the very instant of a departure finds the qdisc as it was before: ns-3 asks it
 //! for its next packet (QueueDisc::Run) by an event of its own, behind those of the instant. The second

@@ -114,10 +114,8 @@ mod tests {
     use alloc::sync::Arc;
     use alloc::vec::Vec;
 
-    use super::super::{Config, Link, OPPORTUNITY, Service};
+    use super::super::{OPPORTUNITY, Server, Service};
     use super::*;
-    use crate::spec::Spec;
-    use crate::testing::qdisc::TestPacket;
     use crate::units::Timestamp;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -221,25 +219,17 @@ mod tests {
             [(constant("5Mbit/s", MINUTE), "5Mbit/s"), (poisson("5Mbit/s", 3), "5Mbit/s")]
         {
             let (period, opportunities) = (trace.period(), trace.opportunities());
-            let service = Service::Trace(Arc::new(trace));
-            let config = Config { service, ..Config::at_rate(Rate::ZERO, Duration::ZERO) };
-            let queue = crate::qdisc::build(&Spec::named("fifo")).unwrap();
             let start = Timestamp::ZERO;
-            let mut link = Link::new(config, queue, start, &Streams::new(1)).unwrap();
-            // Always more than waits for the next opportunities, for three periods.
+            let mut server = Server::new(Service::Trace(Arc::new(trace)), start);
+            let mut send = || {
+                let at = server.ready_at(start).unwrap();
+                server.send(at, OPPORTUNITY)
+            };
             let end = start + period * 3;
-            let mut now = start;
-            while now < end {
-                while link.held_packets() < 900 {
-                    let packet = TestPacket { len: OPPORTUNITY, ..TestPacket::default() };
-                    link.offer(now, packet, &mut |_| panic!("the queue holds 1000"));
-                }
-                now = end.min(now + Duration::from_millis(100));
-                while link.poll(now, &mut |_| panic!("a drop")).is_some() {}
-            }
-            assert_eq!(link.counters().packets_out, 3 * opportunities);
+            let packets = core::iter::repeat_with(&mut send).take_while(|at| *at <= end).count();
+            assert_eq!(packets as u64, 3 * opportunities);
             let carried = Rate::from_bits_per_sec(
-                link.counters().packets_out * 1500 * 8 * 1000 / (period * 3).as_millis() as u64,
+                packets as u64 * 1500 * 8 * 1000 / (period * 3).as_millis() as u64,
             );
             let expected: Rate = rate.parse().unwrap();
             let ratio = carried.as_mbit_per_sec_f64() / expected.as_mbit_per_sec_f64();

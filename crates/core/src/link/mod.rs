@@ -1,35 +1,26 @@
-//! A one-way link: loss, then a queue served at a rate or by a trace, then a delay line that may
-//! reorder.
+//! What a one-way link does to packets: loss, a queue served at a rate or by a trace, delay, reordering.
 //!
-//! ```text
-//!  offer ──► loss ──► qdisc ──► server ──► delay line ──► poll
-//!   arrived            │          departed      │          due
-//!                      └► drops                 └► held back on purpose
-//! ```
-//! The server runs in **virtual time**. A packet's departure follows from the arrivals, the rate
-//! and the queue alone; it is worked out later, whenever the host next calls, but the queue is
-//! asked at the virtual instant and in order: every departure up to an arrival happens before that
-//! arrival. So a host that polls late delivers late, and neither slows the link down nor shows
-//! CoDel another sojourn time.
+//! Simulator and testbed have links of their own, in events and in virtual time; what they have in common
+//! is here.
 
 mod generate;
-mod line;
+mod jitter;
 mod server;
 mod trace;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 pub use self::generate::{OPPORTUNITIES_MAX, PoissonTrace};
-use self::line::DelayLine;
-pub use self::line::{Jitter, MAX_HOLD};
+pub use self::jitter::Jitter;
 pub use self::server::{Server, Service};
 pub use self::trace::{OPPORTUNITY, Trace};
-use crate::packet::{Ecn, Packet};
-use crate::qdisc::{Backlog, ByReason, DropReason, DropSink, Qdisc};
-use crate::random::{Stream, Streams};
 use crate::spec::SpecError;
-use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp, format_duration};
+use crate::units::{Duration, Rate, Ratio, format_duration};
+
+/// Longest time that a packet is held back when too few packets come to overtake it: half of
+/// Linux's minimum retransmission timeout (TCP_RTO_MIN, 200 ms), so that a reordered packet is
+/// late but not mistaken for a lost one by that timer.
+pub const MAX_HOLD: Duration = Duration::from_millis(100);
 
 /// What a link does to packets.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,367 +89,21 @@ impl Config {
     }
 }
 
-/// A packet inside the link, as its queue sees it.
-#[derive(Clone, Debug)]
-pub struct Carried<P> {
-    packet: P,
-    number: u64,
-    arrived: Timestamp,
-    hold: bool,
-}
-
-impl<P: Packet> Packet for Carried<P> {
-    fn len(&self) -> ByteCount {
-        self.packet.len()
-    }
-    fn flow_hash(&self, key: u64) -> u64 {
-        self.packet.flow_hash(key)
-    }
-    fn class(&self) -> u8 {
-        self.packet.class()
-    }
-    fn ecn(&self) -> Ecn {
-        self.packet.ecn()
-    }
-    fn set_ce(&mut self) {
-        self.packet.set_ce();
-    }
-}
-
-/// A packet that was offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// Its number on this link, counting every packet offered from 0.
-    pub number: u64,
-    /// The queue after it, without the packet that is being sent.
-    pub queue: Backlog,
-}
-
-/// A packet that has come through.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery<P> {
-    /// The packet.
-    pub packet: P,
-    /// Its number, as in [`Arrival`].
-    pub number: u64,
-    /// When it was offered.
-    pub arrived: Timestamp,
-    /// When its last byte left the server, in virtual time.
-    pub departed: Timestamp,
-    /// When it reaches the far end.
-    pub due: Timestamp,
-    /// It was already waiting when the packet before it departed: the link was busy in between.
-    pub backlogged: bool,
-}
-
-/// A packet that will not come through.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discard<P> {
-    /// The packet.
-    pub packet: P,
-    /// Its number, as in [`Arrival`].
-    pub number: u64,
-    /// When, in virtual time.
-    pub at: Timestamp,
-    /// Why.
-    pub cause: Cause,
-}
-
-/// Why a link gave up a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Lost on purpose.
-    Lost,
-    /// Dropped by the queue.
-    Queue(DropReason),
-}
-
-/// What happened on a link so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets offered.
-    pub packets_in: u64,
-    /// Packets that departed.
-    pub packets_out: u64,
-    /// Bytes that departed.
-    pub bytes_out: ByteCount,
-    /// Packets lost on purpose.
-    pub lost: u64,
-    /// Packets dropped by the queue, for whatever reason.
-    pub dropped: u64,
-    /// The same by reason.
-    pub drops: ByReason,
-    /// Packets that the queue marked instead.
-    pub marks: ByReason,
-}
-
-/// A one-way link for packets `P` with the queue `Q`.
-///
-/// The delay line holds what the rate carries within the delay; the host of a link without a rate
-/// bounds it by its own buffers.
-pub struct Link<P, Q> {
-    qdisc: Q,
-    server: Server,
-    line: DelayLine<P>,
-    /// The packet being sent and its departure.
-    sending: Option<(Timestamp, Carried<P>)>,
-    /// Packets waited when the last one departed.
-    backlogged: bool,
-    /// When the idle server next asks the queue.
-    ask_at: Option<Timestamp>,
-    /// Virtual time.
-    now: Timestamp,
-    start: Timestamp,
-    changes: VecDeque<Change>,
-    loss: Ratio,
-    reorder: Ratio,
-    loss_stream: Stream,
-    reorder_stream: Stream,
-    counters: Counters,
-}
-
-impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
-    /// A link over `qdisc` whose changes and trace count from `start`. Packets pass before `start`
-    /// as well. Randomness comes from the streams `loss`, `reorder` and `jitter` of `streams`.
-    pub fn new(
-        config: Config,
-        mut qdisc: Q,
-        start: Timestamp,
-        streams: &Streams,
-    ) -> Result<Self, SpecError> {
-        config.check()?;
-        qdisc.set_service_rate(config.service.rate());
-        let jitter = Jitter::new(config.jitter, streams);
-        Ok(Self {
-            qdisc,
-            server: Server::new(config.service, start),
-            line: DelayLine::new(config.delay, jitter, u64::from(config.reorder_packets)),
-            sending: None,
-            backlogged: false,
-            ask_at: None,
-            now: Timestamp::ZERO,
-            start,
-            changes: config.changes.into(),
-            loss: config.loss,
-            reorder: config.reorder,
-            loss_stream: streams.stream("loss"),
-            reorder_stream: streams.stream("reorder"),
-            counters: Counters::default(),
-        })
-    }
-
-    /// Moves the start, from which changes and trace count; changes that were made stay.
-    pub fn set_start(&mut self, start: Timestamp) {
-        self.start = start;
-        self.server.set_start(start);
-        if self.sending.is_none() {
-            self.schedule(self.now);
-        }
-    }
-
-    /// Takes a packet that arrives at `now`. A time before that of an earlier call counts as the
-    /// latter. What is given up, this packet or another, goes to `discard`.
-    pub fn offer(
-        &mut self,
-        now: Timestamp,
-        packet: P,
-        discard: &mut impl FnMut(Discard<P>),
-    ) -> Arrival {
-        self.take(now, packet, false, discard)
-    }
-
-    /// Takes a packet that arrives at `now` and that the host has chosen to lose before the queue,
-    /// in addition to the link's own losses; otherwise like [`Link::offer`].
-    pub fn lose(
-        &mut self,
-        now: Timestamp,
-        packet: P,
-        discard: &mut impl FnMut(Discard<P>),
-    ) -> Arrival {
-        self.take(now, packet, true, discard)
-    }
-
-    fn take(
-        &mut self,
-        now: Timestamp,
-        packet: P,
-        chosen: bool,
-        discard: &mut impl FnMut(Discard<P>),
-    ) -> Arrival {
-        self.advance(now, discard);
-        let now = self.now;
-        let number = self.counters.packets_in;
-        self.counters.packets_in += 1;
-        // Both are drawn for every packet: the n-th packet meets the same fate whatever the shares
-        // were before it.
-        let lost = self.loss_stream.chance(self.loss.as_f64()) || chosen;
-        let hold = self.reorder_stream.chance(self.reorder.as_f64());
-        if lost {
-            self.counters.lost += 1;
-            discard(Discard { packet, number, at: now, cause: Cause::Lost });
-            return Arrival { number, queue: self.qdisc.backlog() };
-        }
-        let carried = Carried { packet, number, arrived: now, hold };
-        let mut drops = Drops { at: now, counters: &mut self.counters, discard };
-        self.qdisc.enqueue(now, carried, &mut drops);
-        if self.sending.is_none() {
-            self.schedule(now);
-            self.advance(now, discard);
-        }
-        Arrival { number, queue: self.qdisc.backlog() }
-    }
-
-    /// The next packet that has reached the far end by `now`; `None` when there is no more.
-    /// Packets that the queue dropped meanwhile go to `discard`.
-    pub fn poll(
-        &mut self,
-        now: Timestamp,
-        discard: &mut impl FnMut(Discard<P>),
-    ) -> Option<Delivery<P>> {
-        self.advance(now, discard);
-        self.line.pop(self.now)
-    }
-
-    /// The queue at `now`, without the packet that is being sent.
-    pub fn queue_at(&mut self, now: Timestamp, discard: &mut impl FnMut(Discard<P>)) -> Backlog {
-        self.advance(now, discard);
-        self.qdisc.backlog()
-    }
-
-    /// How far the link has come in virtual time: nothing can arrive before.
-    pub fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    /// When to poll next: no packet reaches the far end before, though with jitter perhaps none does then.
-    /// `None`: not before an offer.
-    pub fn next_timer(&self) -> Option<Timestamp> {
-        let departure = self.next_departure().map(|at| self.line.due(at));
-        // A change before the next departure may make that packet due earlier.
-        let change = departure.and_then(|_| self.next_change());
-        self.line.next_due().into_iter().chain(departure).chain(change).min()
-    }
-
-    /// What happened so far.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// Packets inside the link: queued, being sent or on the delay line.
-    pub fn held_packets(&self) -> u64 {
-        let sending = u64::from(self.sending.is_some());
-        self.qdisc.backlog().packets + sending + self.line.len() as u64
-    }
-
-    /// Does everything that happens up to `now`, in order.
-    fn advance(&mut self, now: Timestamp, discard: &mut impl FnMut(Discard<P>)) {
-        let now = now.max(self.now);
-        loop {
-            let change = self.next_change().filter(|at| *at <= now);
-            let departure = self.next_departure().filter(|at| *at <= now);
-            match (change, departure) {
-                (Some(change), departure) if departure.is_none_or(|at| change <= at) => {
-                    self.now = self.now.max(change);
-                    self.apply_change();
-                }
-                (_, Some(departure)) => {
-                    self.now = departure;
-                    self.step(discard);
-                }
-                _ => break,
-            }
-        }
-        self.now = now;
-    }
-
-    fn next_change(&self) -> Option<Timestamp> {
-        self.changes.front().map(|change| self.start + change.at)
-    }
-
-    /// The next time at which the server finishes a packet or asks the queue for one.
-    fn next_departure(&self) -> Option<Timestamp> {
-        self.sending.as_ref().map_or(self.ask_at, |(departs, _)| Some(*departs))
-    }
-
-    fn apply_change(&mut self) {
-        let Some(change) = self.changes.pop_front() else { return };
-        if let Some(rate) = change.rate {
-            self.server.set_rate(rate);
-            self.qdisc.set_service_rate(Some(rate));
-            if self.sending.is_none() {
-                self.schedule(self.now);
-            }
-        }
-        if let Some(delay) = change.delay {
-            self.line.set_delay(delay);
-        }
-        if let Some(loss) = change.loss {
-            self.loss = loss;
-        }
-    }
-
-    /// What the server does at `self.now`: it finishes the packet being sent, or asks for one.
-    fn step(&mut self, discard: &mut impl FnMut(Discard<P>)) {
-        if let Some((departed, carried)) = self.sending.take() {
-            let Carried { packet, number, arrived, hold } = carried;
-            self.counters.packets_out += 1;
-            self.counters.bytes_out += packet.len();
-            let (due, backlogged) = (departed, self.backlogged);
-            let delivery = Delivery { packet, number, arrived, departed, due, backlogged };
-            self.line.push(delivery, hold);
-            self.backlogged = self.qdisc.backlog().packets > 0;
-            self.schedule(departed);
-            return;
-        }
-        let before = self.qdisc.backlog();
-        let mut drops = Drops { at: self.now, counters: &mut self.counters, discard };
-        match self.qdisc.dequeue(self.now, &mut drops) {
-            Some(carried) => {
-                self.ask_at = None;
-                let departs = self.server.send(self.now, carried.packet.len());
-                self.sending = Some((departs, carried));
-            }
-            None => {
-                self.schedule(self.now);
-                // A queue that promises a packet and gives nothing is asked again only after the
-                // next arrival; without this it would be asked for ever at the same instant.
-                if self.ask_at == Some(self.now) && self.qdisc.backlog() == before {
-                    self.ask_at = None;
-                }
-            }
-        }
-    }
-
-    /// Plans when the idle server next asks the queue, not before `from`.
-    fn schedule(&mut self, from: Timestamp) {
-        if self.qdisc.backlog().packets == 0 {
-            self.server.idle();
-        }
-        let wanted = self.qdisc.next_timer().map(|at| at.max(from));
-        self.ask_at = wanted.and_then(|at| self.server.ready_at(at));
-    }
-}
-
-/// Counts what the queue gives up and hands its drops on.
-struct Drops<'a, F> {
-    at: Timestamp,
-    counters: &'a mut Counters,
-    discard: &'a mut F,
-}
-
-impl<P, F: FnMut(Discard<P>)> DropSink<Carried<P>> for Drops<'_, F> {
-    fn dropped(&mut self, carried: Carried<P>, reason: DropReason) {
-        self.counters.dropped += 1;
-        self.counters.drops.add(reason);
-        let Carried { packet, number, .. } = carried;
-        let cause = Cause::Queue(reason);
-        (self.discard)(Discard { packet, number, at: self.at, cause });
-    }
-
-    fn marked(&mut self, reason: DropReason) {
-        self.counters.marks.add(reason);
-    }
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn changes_out_of_order_or_against_a_trace_are_refused() {
+        let plain = Config::at_rate(Rate::from_mbit_per_sec(12), Duration::ZERO);
+        let change =
+            |at_ms, rate| Change { at: Duration::from_millis(at_ms), rate, ..Change::default() };
+        let changes = vec![change(2, None), change(1, None)];
+        assert_eq!(Config { changes, ..plain.clone() }.check().unwrap_err().value, "1ms");
+        let service = Service::Trace(Trace::parse("t", "1").unwrap().into());
+        let changes = vec![change(7, Some(Rate::ZERO))];
+        assert_eq!(Config { service, changes, ..plain }.check().unwrap_err().value, "7ms");
+    }
+}

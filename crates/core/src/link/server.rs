@@ -109,3 +109,41 @@ impl Server {
         self.credit = ByteCount::ZERO;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn traced(text: &str) -> Server {
+        let trace = Trace::parse("t", text).unwrap();
+        Server::new(Service::Trace(Arc::new(trace)), Timestamp::ZERO)
+    }
+
+    /// When packets of these lengths have left that wait since `from_us`, in milliseconds.
+    fn departures(server: &mut Server, from_us: u64, lens: &[u64]) -> Vec<u64> {
+        let from = Timestamp::from_nanos(from_us * 1_000);
+        let mut send = |len: &u64| {
+            let at = server.ready_at(from).unwrap();
+            server.send(at, ByteCount::new(*len)).as_nanos() / 1_000_000
+        };
+        lens.iter().map(&mut send).collect()
+    }
+
+    #[test]
+    fn a_backlogged_trace_carries_one_full_packet_per_opportunity() {
+        let mut server = traced("1\n1\n4\n");
+        assert_eq!(departures(&mut server, 500, &[1514; 6]), [1, 1, 4, 5, 5, 8]);
+    }
+
+    #[test]
+    fn an_opportunity_carries_several_small_packets_and_a_large_one_takes_several() {
+        let mut server = traced("2");
+        let lens = [500, 500, 1514, 1514, 4000];
+        assert_eq!(departures(&mut server, 0, &lens), [2, 2, 4, 6, 12]);
+        // What is left of the opportunity at 12 ms goes with an empty queue.
+        server.idle();
+        assert_eq!(departures(&mut server, 12_000, &[100]), [14]);
+    }
+}

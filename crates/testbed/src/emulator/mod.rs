@@ -7,7 +7,7 @@
 //! ```
 //! A frame that enters at left i leaves at right i, or at a second device beside it. Every frame, ARP and the boxes' messages
 //! included, passes the link like any other. All queueing happens in
-//! [`forebay_core::link`] in virtual time, so a scheduling delay of this process delays frames but
+//! [`link`] in virtual time, so a scheduling delay of this process delays frames but
 //! never lowers the rate; how late they were is recorded.
 //!
 //! A frame **arrives** when user space finds it in a port, at most [`QUANTUM`] and a wake-up after
@@ -17,6 +17,7 @@
 
 mod engine;
 mod frame;
+pub mod link;
 mod log;
 mod path;
 pub mod shell;

@@ -3,7 +3,7 @@
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use forebay_core::link::{Carried, Change, Config, Discard, Link, Service, Trace};
+use forebay_core::link::{Change, Config, Service, Trace};
 use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc::{self, Classifier, Qdisc};
 use forebay_core::random::{Stream, Streams};
@@ -12,6 +12,7 @@ use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
 
 use super::EmulatorError;
 use super::frame::{Frame, Pool};
+use super::link::{Carried, Discard, Link};
 use super::truth::{Released, Truth};
 use crate::record::LinkRecord;
 use crate::scenario::{LinkChange, LinkSpec};

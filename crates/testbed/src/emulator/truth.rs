@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_core::link::{Arrival, Cause};
 use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc::{Backlog, ByReason};
 use forebay_core::units::Timestamp;
 
 use super::frame::Frame;
+use super::link::{Arrival, Cause, Counters};
 use super::log::Log;
 use crate::record::{Fate, LinkRecord, PacketRecord};
 use forebay_host::lateness::Lateness;
@@ -170,11 +170,7 @@ impl Truth {
 
     /// The record of the link. `counters` are the link's own, `ring_drops` those of the ports that
     /// feed it. Fails if the log could not be written.
-    pub fn finish(
-        mut self,
-        counters: forebay_core::link::Counters,
-        ring_drops: u64,
-    ) -> io::Result<LinkRecord> {
+    pub fn finish(mut self, counters: Counters, ring_drops: u64) -> io::Result<LinkRecord> {
         if let Some(mut log) = self.log.take() {
             self.pending.iter().for_each(|pending| log.push(&pending.record));
             self.record.records_lost = log.finish()?;
@@ -285,7 +281,7 @@ mod tests {
             truth.released(released);
         }
         truth.stamp(ms(21));
-        let record = truth.finish(forebay_core::link::Counters::default(), 5).unwrap();
+        let record = truth.finish(Counters::default(), 5).unwrap();
         assert_eq!((record.packets_out, record.bytes_out, record.drops_ring), (1, 100, 6));
         let packets = PacketRecord::read_file(&record.packets).unwrap();
         let fates: Vec<_> = packets.iter().map(|packet| packet.fate().unwrap()).collect();

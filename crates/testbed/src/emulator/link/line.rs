@@ -1,38 +1,11 @@
 //! The delay line behind the server, where some packets may be held back on purpose.
 
-use alloc::collections::VecDeque;
+use std::collections::VecDeque;
+
+use forebay_core::link::{Jitter, MAX_HOLD};
+use forebay_core::units::{Duration, Timestamp};
 
 use super::Delivery;
-use crate::random::{Stream, Streams};
-use crate::units::{Duration, Timestamp};
-
-/// Longest time that a packet is held back when too few packets come to overtake it: half of
-/// Linux's minimum retransmission timeout (TCP_RTO_MIN, 200 ms), so that a reordered packet is
-/// late but not mistaken for a lost one by that timer.
-pub const MAX_HOLD: Duration = Duration::from_millis(100);
-
-/// How much longer than the delay each packet takes: uniform from zero to a most.
-#[derive(Clone, Debug)]
-pub struct Jitter {
-    most: Duration,
-    stream: Stream,
-}
-
-impl Jitter {
-    /// Up to `most`, from the stream `jitter` of `streams`; of zero nothing is drawn.
-    pub fn new(most: Duration, streams: &Streams) -> Self {
-        Self { most, stream: streams.stream("jitter") }
-    }
-
-    /// That of the next packet.
-    pub fn draw(&mut self) -> Duration {
-        if self.most.is_zero() {
-            return Duration::ZERO;
-        }
-        let most = u64::try_from(self.most.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.stream.below(most.saturating_add(1)))
-    }
-}
 
 /// Packets under way, released in order of their due times.
 pub(super) struct DelayLine<P> {

@@ -3,12 +3,13 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay_core::link::{Config, Link, Service, Trace};
+use forebay_core::link::{Config, Service, Trace};
 use forebay_core::qdisc;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::testing::qdisc::TestPacket;
 use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
+use forebay_testbed::emulator::link::Link;
 
 /// Packets per iteration: 11 ms of a link at 1.2 Gbit/s.
 const PACKETS: u64 = 1000;

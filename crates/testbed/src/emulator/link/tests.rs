@@ -1,8 +1,13 @@
-use alloc::sync::Arc;
 use std::collections::VecDeque;
+use std::sync::Arc;
+
+use forebay_core::link::{Change, MAX_HOLD, Service, Trace};
+use forebay_core::qdisc;
+use forebay_core::spec::Spec;
+use forebay_core::testing::qdisc::TestPacket;
+use forebay_core::units::{Duration, Rate, Ratio};
 
 use super::*;
-use crate::testing::qdisc::TestPacket;
 
 const PACKET: u64 = 1500;
 
@@ -132,14 +137,14 @@ fn every_discipline_sees_virtual_time_however_late_the_host_is() {
     let share = Ratio::new(0.05).unwrap();
     let full = ["sfq(limit=50p)", "drr(limit=50p)", "fifo(limit=50p)"];
     for queue in ["codel", "fq_codel", "pie", "red"].into_iter().chain(full) {
-        let spec: crate::spec::Spec = queue.parse().unwrap();
+        let spec: Spec = queue.parse().unwrap();
         let run = |poll_share: f64| {
             let streams = Streams::new(7);
             let [mut arrivals, mut polls] = ["arrivals", "polls"].map(|name| streams.stream(name));
             let jitter = Duration::from_millis(3);
             let config =
                 Config { loss: share, reorder: share, reorder_packets: 2, jitter, ..slow(20) };
-            let queue = crate::qdisc::build(&spec).unwrap();
+            let queue = qdisc::build(&spec).unwrap();
             let mut link = Link::new(config, queue, Timestamp::ZERO, &streams).unwrap();
             let (mut out, mut gone) = (Vec::new(), Vec::new());
             let mut now = 0;
@@ -171,9 +176,8 @@ fn every_discipline_sees_virtual_time_however_late_the_host_is() {
 
 #[test]
 fn drops_and_marks_are_counted_by_reason() {
-    let spec: crate::spec::Spec =
-        "red(limit=6p, min_th=2p, max_th=2p, weight=1, ecn=true)".parse().unwrap();
-    let queue = crate::qdisc::build(&spec).unwrap();
+    let spec: Spec = "red(limit=6p, min_th=2p, max_th=2p, weight=1, ecn=true)".parse().unwrap();
+    let queue = qdisc::build(&spec).unwrap();
     let mut link = Link::new(slow(0), queue, Timestamp::ZERO, &Streams::new(1)).unwrap();
     let mut discarded = 0;
     // One is being sent and two wait when the fourth arrives.
@@ -362,34 +366,6 @@ fn a_held_packet_with_nothing_behind_it_is_released_in_time() {
 }
 
 #[test]
-fn a_backlogged_trace_carries_one_full_packet_per_opportunity() {
-    let trace = Arc::new(Trace::parse("t", "1\n1\n4\n").unwrap());
-    let config = Config { service: Service::Trace(trace), ..slow(0) };
-    let mut link = link(config, 100);
-    for _ in 0..6 {
-        link.offer(us(500), Sized(OPPORTUNITY.as_u64()), &mut ignore);
-    }
-    let departures: Vec<u64> = drain(&mut link, us(100_000)).iter().map(|out| out.1).collect();
-    assert_eq!(departures, [1_000, 1_000, 4_000, 5_000, 5_000, 8_000]);
-}
-
-#[test]
-fn an_opportunity_carries_several_small_packets_and_a_large_one_takes_several() {
-    let trace = Arc::new(Trace::parse("t", "2").unwrap());
-    let config = Config { service: Service::Trace(trace), ..slow(0) };
-    let mut link = link(config, 100);
-    for len in [500, 500, 1514, 1514, 4000] {
-        link.offer(us(0), Sized(len), &mut ignore);
-    }
-    let departures: Vec<u64> = drain(&mut link, us(100_000)).iter().map(|out| out.1).collect();
-    assert_eq!(departures, [2_000, 2_000, 4_000, 6_000, 12_000]);
-    // What was left of the opportunity at 12 ms is gone.
-    link.offer(us(101_000), Sized(100), &mut ignore);
-    link.offer(us(102_000), Sized(100), &mut ignore);
-    assert_eq!(drain(&mut link, us(200_000)), [(5, 102_000, 102_000), (6, 104_000, 104_000)]);
-}
-
-#[test]
 fn moving_the_start_moves_changes_and_trace() {
     let trace = Arc::new(Trace::parse("t", "10").unwrap());
     let config = Config { service: Service::Trace(trace), ..slow(0) };
@@ -449,18 +425,6 @@ fn what_comes_in_goes_out_is_given_up_or_is_held() {
         assert_eq!(link.counters().packets_in, given_up + out + link.held_packets());
     }
     assert!(given_up > 0 && link.counters().dropped > 0);
-}
-
-#[test]
-fn changes_out_of_order_or_against_a_trace_are_refused() {
-    let change =
-        |at_ms, rate| Change { at: Duration::from_millis(at_ms), rate, ..Change::default() };
-    let unordered = Config { changes: vec![change(2, None), change(1, None)], ..slow(0) };
-    assert_eq!(unordered.check().unwrap_err().value, "1ms");
-    let trace = Arc::new(Trace::parse("t", "1").unwrap());
-    let service = Service::Trace(trace);
-    let changes = vec![change(7, Some(Rate::ZERO))];
-    assert_eq!(Config { service, changes, ..slow(0) }.check().unwrap_err().value, "7ms");
 }
 
 #[test]
