@@ -12,7 +12,9 @@ use forebay_core::units::Rate;
 use forebay_host::agent::Cadence;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::cost::bench::{Bench, Turn};
-use forebay_testbed::cost::{AgentTerms, Control, Load, NativeKind, Trial};
+use forebay_testbed::cost::{
+    AgentTerms, Control, CounterScheduling, Load, NativeKind, Outcome, Trial,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -37,6 +39,7 @@ fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
         (&["--what", "behavior"], "cpu, latency, scale, behaviour, all"),
         (&["--what", "behaviour", "--duration", "1s"], "allowed is 4s to 10min"),
         (&["--what", "all", "--duration", "3s"], "allowed is 4s to 10min for the behaviour"),
+        (&["--counter", "nice"], "idle, nice19, both"),
         (&["--metric", "cycles"], "score, cpu_per_gb"),
         (&["--rate", "0Mbit/s"], "--rate"),
         (&["--trials", "0"], "1..=1000"),
@@ -81,7 +84,8 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
     let load = Load { rate: Some(rate), flows: 1, gso_segments: Some(2) };
     let terms = |load, times_programs| {
         let slice = 50 * MS;
-        Trial { load, warm_up: 200 * MS, duration: 300 * MS, slice, times_programs }
+        let counter = CounterScheduling::Idle;
+        Trial { load, counter, warm_up: 200 * MS, duration: 300 * MS, slice, times_programs }
     };
     let trial =
         |control, load, times_programs| bench.run(&terms(load, times_programs), &control).unwrap();
@@ -133,7 +137,13 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
     let many = Load { rate: None, flows: 20, gso_segments: None };
     let outcome = trial(agent(Cadence::Every(10 * MS), Duration::ZERO), many, false);
     assert!(outcome.bytes_per_s > 0.0 && outcome.programs.is_empty(), "{outcome:?}");
-    assert!(bench.idle_count(100 * MS).unwrap() > 0.0);
+    // As the study has it: who counts is nice, and traffic as fast as it goes.
+    let counter = CounterScheduling::Nice19;
+    let fast = Load { flows: 1, ..many };
+    let outcomes = bench.run_in_turns(&Trial { counter, ..terms(fast, false) }, &controls[..2]);
+    let does = |it: &Outcome| it.bytes_per_s > 0.0 && it.counted_per_s > 0.0;
+    assert!(outcomes.unwrap().iter().all(does));
+    assert!(bench.idle_count(100 * MS, counter).unwrap() > 0.0);
 }
 
 #[test]

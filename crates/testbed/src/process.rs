@@ -25,6 +25,12 @@ pub fn try_idle_priority() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) == 0 }
 }
 
+/// Puts the calling thread at `nice` (-20 to 19); false if not allowed.
+pub fn try_nice(nice: i32) -> bool {
+    // SAFETY: the call takes numbers alone; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
+}
+
 /// Whether a hypervisor runs this machine, as the flags of its x86 processors say (`hypervisor`,
 /// bit 31 of ECX of CPUID leaf 1); false on other architectures.
 pub fn is_virtual_machine() -> io::Result<bool> {

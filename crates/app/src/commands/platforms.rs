@@ -9,8 +9,8 @@ use forebay_core::units::{Rate, parse_duration};
 /// Arguments of `forebay platforms`.
 ///
 /// Needs root and Linux 6.4. For what it costs everything runs on the last processor, in two network
-/// namespaces that go with the program: traffic over a veth pair, the agent, and a process under
-/// SCHED_IDLE that counts what is left. The trials of a block take turns of a tenth of a second in random order;
+/// namespaces that go with the program: traffic over a veth pair, the agent, and a process that counts what is
+/// left, under SCHED_IDLE and at nice 19. The trials of a block take turns of a tenth of a second in random order;
 /// those of 1 to 1000 connections follow each other. For how it behaves it runs the plan
 /// platforms/behaviour on the testbed and in the simulator, all platforms in turn. Trials that the folder
 /// has already are not made again, so a measurement that was broken off goes on where it was.
@@ -21,6 +21,7 @@ use forebay_core::units::{Rate, parse_duration};
 #[command(after_help = "Examples:\n  \
     forebay platforms                                # everything: hours\n  \
     forebay platforms --what cpu --algorithm reno\n  \
+    forebay platforms --what cpu --counter nice19    # the study's counting process\n  \
     forebay platforms --what scale --duration 3s\n  \
     forebay platforms --what behaviour               # 280 runs of 15 s; --trials 2: 28\n  \
     forebay platforms --what cpu --metric cpu_per_gb # another look at the same trials\n\n\
@@ -38,6 +39,10 @@ pub struct Platforms {
     /// The algorithm: cubic, reno, or bbr where the kernel has it.
     #[arg(long, default_value = "cubic", value_name = "NAME")]
     algorithm: String,
+    /// How the process counts beside which scores are taken: idle (under SCHED_IDLE), nice19 (at nice 19, as in the
+    /// study of eBPFCCP, there also beside traffic without a rate), or both.
+    #[arg(long, default_value = "both", value_name = "idle|nice19|both")]
+    counter: Counters,
     /// The measured part of a trial, 100ms to 10min; of the behaviour all of it, 4s or more [default: 4s;
     /// of the behaviour 15s].
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
@@ -87,6 +92,14 @@ enum Parts {
     All,
 }
 
+/// Values of `--counter`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Counters {
+    Idle,
+    Nice19,
+    Both,
+}
+
 /// Values of `--metric`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -108,6 +121,7 @@ mod with_host {
     };
     use forebay_lab::runner;
     use forebay_lab::store::Store;
+    use forebay_testbed::cost::CounterScheduling;
 
     use super::*;
     use crate::commands::run::{COMMIT, bad_plan, refuse_plans, run_plans, store_error};
@@ -138,6 +152,16 @@ mod with_host {
         }
     }
 
+    impl Counters {
+        fn schedulings(self) -> Vec<CounterScheduling> {
+            match self {
+                Self::Idle => vec![CounterScheduling::Idle],
+                Self::Nice19 => vec![CounterScheduling::Nice19],
+                Self::Both => vec![CounterScheduling::Idle, CounterScheduling::Nice19],
+            }
+        }
+    }
+
     impl Platforms {
         /// Measures what is missing and shows what was found.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
@@ -146,8 +170,9 @@ mod with_host {
             let mut claims: Vec<Judged> = Vec::new();
             let (mut findings, mut behaviour) = (None, None);
             if !self.what.costs().is_empty() {
-                let (found, path) = self.costs()?;
-                claims.extend(found.claims(&self.what.costs()));
+                let options = self.options()?;
+                let (found, path) = self.costs(&options)?;
+                claims.extend(found.claims(&options.what, &options.settings()));
                 text += &tables::text(&found, self.metric());
                 text += &format!("report: {}\n", path.display());
                 findings = Some(found);
@@ -205,9 +230,10 @@ mod with_host {
             }
         }
 
-        fn costs(&self) -> anyhow::Result<(Findings, PathBuf)> {
-            let options = Options {
+        fn options(&self) -> anyhow::Result<Options> {
+            Ok(Options {
                 what: self.what.costs(),
+                counters: self.counter.schedulings(),
                 algorithm: self.algorithm.clone(),
                 duration: self.duration.unwrap_or(DURATION),
                 trials: self.trials,
@@ -217,8 +243,11 @@ mod with_host {
                 commit: COMMIT.into(),
                 binary: std::env::current_exe()?,
                 folder: self.out.clone(),
-            };
-            let (rows, findings) = measure(&options, &mut Progress::on_stderr()).map_err(exit)?;
+            })
+        }
+
+        fn costs(&self, options: &Options) -> anyhow::Result<(Findings, PathBuf)> {
+            let (rows, findings) = measure(options, &mut Progress::on_stderr()).map_err(exit)?;
             let report = report::write(&findings, self.metric(), rows.folder()).map_err(exit)?;
             Ok((findings, report))
         }

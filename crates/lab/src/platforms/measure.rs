@@ -7,7 +7,7 @@ use forebay_core::random::Streams;
 use forebay_core::units::Rate;
 use forebay_host::agent::features;
 use forebay_testbed::cost::bench::{Bench, Turn};
-use forebay_testbed::cost::{Control, Load, Outcome, Trial};
+use forebay_testbed::cost::{Control, CounterScheduling, Load, Outcome, Trial};
 
 use super::figures::{FLOWS, Findings};
 use super::platform::{Algorithm, Platform, Setting};
@@ -49,6 +49,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub struct Options {
     /// Parts.
     pub what: Vec<What>,
+    /// Counting processes beside which scores are taken.
+    pub counters: Vec<CounterScheduling>,
     /// Name of the algorithm.
     pub algorithm: String,
     /// The measured part of a trial.
@@ -67,6 +69,14 @@ pub struct Options {
     pub binary: PathBuf,
     /// Where results go.
     pub folder: PathBuf,
+}
+
+impl Options {
+    /// The settings of the scored trials.
+    pub fn settings(&self) -> Vec<Setting> {
+        let is_wanted = |setting: &Setting| self.counters.contains(&setting.counter());
+        Setting::ALL.into_iter().filter(is_wanted).collect()
+    }
 }
 
 /// Measures what is missing; answers everything that the folder has then.
@@ -137,9 +147,13 @@ struct Course<'a> {
 
 impl Course<'_> {
     fn cpu(&mut self) -> Result<(), PlatformsError> {
-        for setting in Setting::ALL {
+        for setting in self.options.settings() {
             let load = self.load(setting)?;
             self.score(setting, load)?;
+            // Who counts beside it changes no program's time.
+            if setting.counter() != CounterScheduling::Idle {
+                continue;
+            }
             let platforms = self.algorithm.on(&Platform::TIMED);
             let title = format!("time of BPF programs, {}", setting.title());
             self.rounds(&title, Purpose::ProgramTimes, setting, load, &platforms)?;
@@ -201,8 +215,8 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Makes the trials of a block without anybody else's in between, in a random order: those at a
-    /// fixed rate take turns, others follow each other. A block that is complete is not made again; one
+    /// Makes the trials of a block without anybody else's in between, in a random order: they take turns, but
+    /// for those of many connections, which follow each other. A block that is complete is not made again; one
     /// that was broken off is begun again, since what is compared must be of the same time.
     fn block(&mut self, block: &Block, platforms: &[Platform]) -> Result<(), PlatformsError> {
         let Block { purpose, setting, flows, number, load } = *block;
@@ -218,7 +232,7 @@ impl Course<'_> {
         let attempt = last.max().unwrap_or(0) + 1;
         let turn = Turn::take(&mut |holder| self.progress.waiting(&holder))?;
         let order = order(self.options.seed, block, platforms);
-        let together = if load.rate.is_some() { order.len() } else { 1 };
+        let together = if purpose == Purpose::Scale { 1 } else { order.len() };
         for platforms in order.chunks(together.max(1)) {
             let title = match platforms {
                 [platform] => platform.title().to_string(),
@@ -229,7 +243,7 @@ impl Course<'_> {
                 .iter()
                 .map(|it| it.control(&self.algorithm).expect("only those that it runs on"))
                 .collect();
-            let trial = self.trial(load, self.options.duration, purpose);
+            let trial = self.trial(setting, load, self.options.duration, purpose);
             let outcomes = self.bench.run_in_turns(&trial, &controls)?;
             for (&platform, outcome) in platforms.iter().zip(outcomes) {
                 let key = TrialKey { purpose, setting, flows, block: number, attempt, platform };
@@ -242,13 +256,16 @@ impl Course<'_> {
         Ok(())
     }
 
-    fn trial(&self, load: Load, duration: Duration, purpose: Purpose) -> Trial {
-        let times_programs = purpose == Purpose::ProgramTimes;
-        Trial { load, warm_up: WARM_UP, duration, slice: SLICE, times_programs }
+    fn trial(&self, setting: Setting, load: Load, duration: Duration, purpose: Purpose) -> Trial {
+        let (counter, times_programs) = (setting.counter(), purpose == Purpose::ProgramTimes);
+        Trial { load, counter, warm_up: WARM_UP, duration, slice: SLICE, times_programs }
     }
 
     /// The load of a setting: its rate is that of the file, the one asked for, or searched.
     fn load(&mut self, setting: Setting) -> Result<Load, PlatformsError> {
+        if !setting.has_rate() {
+            return Ok(Load { rate: None, flows: 1, gso_segments: setting.segments() });
+        }
         let rate = match self.rows.calibration(setting) {
             Some(calibration) => Rate::from_bits_per_sec(calibration.rate_bps),
             None => {
@@ -272,10 +289,10 @@ impl Course<'_> {
         let _turn = Turn::take(&mut |holder| self.progress.waiting(&holder))?;
         self.progress.trial(&format!("searching the rate, {}", setting.title()));
         let duration = self.options.duration.min(SEARCH_TRIAL);
-        let idle_per_s = self.bench.idle_count(duration)?;
+        let idle_per_s = self.bench.idle_count(duration, setting.counter())?;
         let trial_at = |rate: Rate| {
             let control = Control::Kernel(self.algorithm.kernel.into());
-            let trial = self.trial(load_at(rate, setting), duration, Purpose::Score);
+            let trial = self.trial(setting, load_at(rate, setting), duration, Purpose::Score);
             Ok::<_, PlatformsError>(self.bench.run(&trial, &control)?)
         };
         let share_of = |outcome: &Outcome| 1.0 - outcome.counted_per_s / idle_per_s;

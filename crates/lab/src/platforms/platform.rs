@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_host::agent::Cadence;
-use forebay_testbed::cost::{AgentTerms, Control};
+use forebay_testbed::cost::{AgentTerms, Control, CounterScheduling};
 use serde::{Deserialize, Serialize};
 
 use super::PlatformsError;
@@ -216,7 +216,7 @@ impl Algorithm {
     }
 }
 
-/// How the traffic is cut.
+/// How the traffic is cut and paced, and how the process beside it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
@@ -224,26 +224,55 @@ pub enum Setting {
     Gso2,
     /// As large as the kernel likes, 44 segments: an acknowledgement for each piece.
     GsoUnlimited,
+    /// [`Setting::Gso2`] with the counting process of the study.
+    Gso2Nice19,
+    /// [`Setting::GsoUnlimited`] with the counting process of the study.
+    GsoUnlimitedNice19,
+    /// As fast as it goes, as in the study. There is no such setting under SCHED_IDLE: traffic that takes
+    /// all it can leaves such a process nothing to count.
+    RateUnlimitedNice19,
 }
 
 impl Setting {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Gso2, Self::GsoUnlimited];
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Gso2,
+        Self::GsoUnlimited,
+        Self::Gso2Nice19,
+        Self::GsoUnlimitedNice19,
+        Self::RateUnlimitedNice19,
+    ];
 
     /// Name for people.
     pub const fn title(self) -> &'static str {
         match self {
-            Self::Gso2 => "GSO of 2 segments",
-            Self::GsoUnlimited => "GSO unlimited",
+            Self::Gso2 => "GSO of 2 segments, SCHED_IDLE",
+            Self::GsoUnlimited => "GSO unlimited, SCHED_IDLE",
+            Self::Gso2Nice19 => "GSO of 2 segments, nice 19",
+            Self::GsoUnlimitedNice19 => "GSO unlimited, nice 19",
+            Self::RateUnlimitedNice19 => "rate unlimited, nice 19",
         }
     }
 
     /// The limit, for the bench.
     pub const fn segments(self) -> Option<u32> {
         match self {
-            Self::Gso2 => Some(2),
-            Self::GsoUnlimited => None,
+            Self::Gso2 | Self::Gso2Nice19 => Some(2),
+            _ => None,
         }
+    }
+
+    /// The counting process, for the bench.
+    pub const fn counter(self) -> CounterScheduling {
+        match self {
+            Self::Gso2 | Self::GsoUnlimited => CounterScheduling::Idle,
+            _ => CounterScheduling::Nice19,
+        }
+    }
+
+    /// Whether all platforms send at the same rate.
+    pub const fn has_rate(self) -> bool {
+        !matches!(self, Self::RateUnlimitedNice19)
     }
 }
 
@@ -266,6 +295,19 @@ mod tests {
         let round = terms(Platform::AgentRound);
         assert_eq!(AgentTerms { burden: Duration::ZERO, ..slowed }, round);
         assert!(Platform::REPORTING.iter().all(|platform| terms(*platform).burden.is_zero()));
+    }
+
+    #[test]
+    fn whatever_is_paced_is_counted_beside_both_ways() {
+        let settings = |counter, has_rate| {
+            let is = |it: &Setting| it.counter() == counter && it.has_rate() == has_rate;
+            let found = Setting::ALL.into_iter().filter(is);
+            found.map(Setting::segments).collect::<Vec<_>>()
+        };
+        let [idle, nice] = [CounterScheduling::Idle, CounterScheduling::Nice19];
+        assert_eq!(settings(idle, true), [Some(2), None]);
+        assert_eq!(settings(nice, true), [Some(2), None]);
+        assert_eq!((settings(idle, false), settings(nice, false)), (vec![], vec![None]));
     }
 
     #[test]

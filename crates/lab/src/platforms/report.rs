@@ -35,9 +35,9 @@ fn page(findings: &Findings, metric: Metric) -> Page {
     let start = &findings.start;
     let lead = format!(
         "Built from {}, Linux {}, {}; everything ran on processor {}: both ends of the traffic, the \
-         agent and the counting process (SCHED_IDLE), over a veth pair with an MTU of 1500. A trial \
+         agent and the counting process, over a veth pair with an MTU of 1500. A trial \
          measures {} s after {} s of traffic. The trials of a block take turns of {} s in random \
-         order, those without a rate follow each other, and every ratio is of two trials of one block.",
+         order, those of many connections follow each other, and every ratio is of two trials of one block.",
         start.commit,
         start.kernel,
         start.processor,
@@ -89,8 +89,8 @@ fn of_scores(scores: &Scores, metric: Metric) -> Section {
                beside them.";
     blocks.extend(block(table::of_claims(&scores.claims), claims));
     blocks.extend(block(tables::scores(scores), all));
-    let rejected = "A pair counts only if bytes and acknowledgements a second differ by at most 1 % \
-                    and if neither the hypervisor nor others took the processor away. It counts as 0 where \
+    let rejected = "A pair counts only if bytes and acknowledgements a second differ by at most 1 %, \
+                    where the rate is fixed, and if neither the hypervisor nor others took the processor away. It counts as 0 where \
                     an agent fell back, lost a report or decided too late, or the one per ACK was not told \
                     of every one: that is cheaper, and no work.";
     blocks.extend(block(tables::rejected(scores), rejected));

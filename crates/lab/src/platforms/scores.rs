@@ -1,8 +1,8 @@
 //! CPU scores: what a platform leaves to the counting process beside what its baseline leaves.
 //!
 //! A score is the ratio of two trials of one block. A pair counts only if both moved the same bytes
-//! with the same acknowledgements and the machine let both alone: its limits know nothing of the count. An agent
-//! that did not decide all along, which is cheaper than doing so, has a score of 0.
+//! with the same acknowledgements, where their rate is fixed, and the machine let both alone: its limits know
+//! nothing of the count. An agent that did not decide all along, which is cheaper than doing so, has a score of 0.
 
 use std::collections::BTreeMap;
 
@@ -174,7 +174,7 @@ impl Score {
             let Some(one) = outcome(platform) else { continue };
             own.push(one);
             let Some(base) = outcome(baseline) else { continue };
-            match objection(platform, one, base) {
+            match objection(platform, setting, one, base) {
                 Some(Objection::Rejected(reason)) => *rejected.entry(reason).or_default() += 1,
                 Some(Objection::Neglected(reason)) => {
                     *neglected.entry(reason).or_default() += 1;
@@ -353,7 +353,12 @@ enum Objection {
 }
 
 /// What is to be said against a pair.
-fn objection(platform: Platform, one: &Outcome, base: &Outcome) -> Option<Objection> {
+fn objection(
+    platform: Platform,
+    setting: Setting,
+    one: &Outcome,
+    base: &Outcome,
+) -> Option<Objection> {
     let disturbed = [one, base].into_iter().find_map(disturbance);
     // The slowed agent and the one beside it must both have done their work: theirs is no score that could be bad.
     let is_control = platform == Platform::AgentSlowed;
@@ -364,6 +369,9 @@ fn objection(platform: Platform, one: &Outcome, base: &Outcome) -> Option<Object
     }
     if let Some(reason) = neglected() {
         return Some(Objection::Neglected(reason));
+    }
+    if !setting.has_rate() {
+        return None;
     }
     for (name, one, base) in [
         ("bytes", one.bytes_per_s, base.bytes_per_s),
@@ -382,7 +390,7 @@ mod tests {
     use forebay_testbed::cost::AgentOutcome;
 
     use super::super::rows::tests::key;
-    use super::super::rows::{Start, TrialRow};
+    use super::super::rows::{Start, TrialKey, TrialRow};
     use super::*;
 
     fn outcome(count: f64) -> Outcome {
@@ -531,7 +539,7 @@ mod tests {
         let base = outcome(1000.0);
         let agent = |agent| Outcome { agent: Some(agent), ..base.clone() };
         let whole = AgentOutcome { reports_per_s: 29_800.0, ..AgentOutcome::default() };
-        let why = |platform, one| objection(platform, &agent(one), &base);
+        let why = |platform, one| objection(platform, Setting::Gso2, &agent(one), &base);
         let neglected = |platform, one| match why(platform, one) {
             Some(Objection::Neglected(reason)) => reason,
             other => panic!("{other:?}"),
@@ -549,7 +557,8 @@ mod tests {
         assert!(neglected(Platform::AgentRound, late).contains("too late"));
         // A control that the test sees for such a reason would show nothing.
         for (slowed, beside) in [(whole.clone(), lost.clone()), (lost, whole)] {
-            let slowed = objection(Platform::AgentSlowed, &agent(slowed), &agent(beside));
+            let slowed =
+                objection(Platform::AgentSlowed, Setting::Gso2, &agent(slowed), &agent(beside));
             assert!(matches!(slowed, Some(Objection::Rejected(why)) if why.contains("lost")));
         }
         let trials = (0..3).flat_map(|block| {
@@ -567,7 +576,7 @@ mod tests {
     #[test]
     fn a_pair_that_did_not_do_the_same_or_was_disturbed_does_not_count() {
         let base = outcome(1000.0);
-        assert_eq!(objection(Platform::Native, &base, &base), None);
+        assert_eq!(objection(Platform::Native, Setting::Gso2, &base, &base), None);
         let cases = [
             (Outcome { bytes_per_s: 0.989e8, ..base.clone() }, "bytes differ"),
             (Outcome { acks_per_s: 3.04e4, ..base.clone() }, "acknowledgements differ"),
@@ -577,7 +586,9 @@ mod tests {
             (Outcome { bytes_per_s: f64::NAN, ..base.clone() }, "bytes differ"),
         ];
         for (case, part) in &cases {
-            let Some(Objection::Rejected(reason)) = objection(Platform::Native, case, &base) else {
+            let Some(Objection::Rejected(reason)) =
+                objection(Platform::Native, Setting::Gso2, case, &base)
+            else {
                 panic!("{part}")
             };
             assert!(reason.contains(part), "{reason}");
@@ -593,6 +604,35 @@ mod tests {
         assert_eq!(native.rejected["bytes differ by more than 1 %"], 2);
         let claim = claim(&scores, Platform::Native);
         assert_eq!(claim.behind.to_string(), "0/20, made pairs 6 (6 rejected)");
+    }
+
+    #[test]
+    fn as_fast_as_it_goes_a_pair_counts_whatever_it_moved() {
+        let (base, setting) = (outcome(1000.0), Setting::RateUnlimitedNice19);
+        let slower = Outcome { bytes_per_s: 0.5e8, acks_per_s: 1e4, ..base.clone() };
+        assert_eq!(objection(Platform::Native, setting, &slower, &base), None);
+        let disturbed = Outcome { steal_ns: 11_000_000, ..slower };
+        assert!(objection(Platform::Native, setting, &disturbed, &base).is_some());
+    }
+
+    #[test]
+    fn each_counting_process_is_judged_by_the_same_bounds() {
+        let mut trials = blocks(20, 0.99, 0.8);
+        let (folder, mut rows) = rows(trials.clone());
+        for (block, platform, trial) in &mut trials {
+            trial.counted_per_s *= if *platform == Platform::Native { 0.9 } else { 1.0 };
+            let key = TrialKey { setting: Setting::Gso2Nice19, ..key(*platform, *block) };
+            rows.put_trial(TrialRow { key, outcome: trial.clone() }).unwrap();
+        }
+        let verdicts = [Setting::Gso2, Setting::Gso2Nice19].map(|setting| {
+            let scores = Scores::of(&rows, &cubic(), setting, 20);
+            let native = claim(&scores, Platform::Native);
+            (native.bound.clone(), native.verdict, native.place.clone())
+        });
+        let place = |counter| format!("native eBPF, GSO of 2 segments, {counter}");
+        assert_eq!(verdicts[0], ("≥ 0.98".into(), Verdict::Met, place("SCHED_IDLE")));
+        assert_eq!(verdicts[1], ("≥ 0.98".into(), Verdict::Failed, place("nice 19")));
+        drop(folder);
     }
 
     #[test]

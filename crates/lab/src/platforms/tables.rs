@@ -65,6 +65,8 @@ pub fn setting(scores: &Scores) -> String {
             let _ = write!(text, ", and {:.0} % in the scored trials", 100.0 * share);
         }
         text += ". ";
+    } else if !scores.setting.has_rate() {
+        text += "As fast as it goes: bytes and acknowledgements are those that each platform gets done. ";
     }
     text += match scores.slowed_is_seen {
         Some(true) => "The agent that was slowed by 5 us an ACK is told apart.",
@@ -267,7 +269,7 @@ pub(super) mod tests {
     fn a_terminal_shows_verdicts_with_their_intervals_and_what_makes_them_void() {
         let text = text(&findings(), Metric::Score);
         for part in [
-            "CPU, GSO of 2 segments\n812 Mbit/s, at which the kernel's own takes 58 %",
+            "CPU, GSO of 2 segments, SCHED_IDLE\n812 Mbit/s, at which the kernel's own takes 58 %",
             ", and 61 % in the scored trials. The agent",
             "NOT told apart. No verdict counts: the slowed agent is not told apart.",
             "31.3 [31.3, 31.3]",

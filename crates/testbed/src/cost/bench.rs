@@ -14,7 +14,7 @@ use super::part::{Part, PartSpec, SenderSpec, results};
 use super::platform::{Held, Platform, Unled, agent, agent_spec, ids, programs};
 use super::traffic::{Sent, piece_bytes, sleep_until};
 use super::turns::Times;
-use super::{AgentTerms, Control, CostError, Outcome, Trial};
+use super::{AgentTerms, Control, CostError, CounterScheduling, Outcome, Trial};
 use crate::TestbedError;
 use crate::lock::{self, Lock};
 use crate::namespace::Namespace;
@@ -84,8 +84,12 @@ impl Bench {
     }
 
     /// What the counting process counts in a second of CPU time when no traffic is there.
-    pub fn idle_count(&self, duration: Duration) -> Result<f64, CostError> {
-        let mut counter = self.counter(Times::alone(0, nanos(duration)))?;
+    pub fn idle_count(
+        &self,
+        duration: Duration,
+        scheduling: CounterScheduling,
+    ) -> Result<f64, CostError> {
+        let mut counter = self.counter(Times::alone(0, nanos(duration)), scheduling)?;
         self.start([&mut counter])?;
         counter.await_line("finished", duration + READY_TIMEOUT)?;
         let counted: Vec<Counted> = self.results("counter")?;
@@ -113,7 +117,7 @@ impl Bench {
             .zip(controls)
             .map(|(turn, control)| self.member(trial, control, times.of_turn(turn)))
             .collect::<Result<_, _>>()?;
-        let mut counter = self.counter(times)?;
+        let mut counter = self.counter(times, trial.counter)?;
         let senders = members.iter_mut().map(|member| &mut member.sender);
         let started_ns = self.start(senders.chain([&mut counter]))?;
         sleep_until(times.asked_at(started_ns));
@@ -199,8 +203,8 @@ impl Bench {
         Ok(started_ns)
     }
 
-    fn counter(&self, times: Times) -> Result<Program, CostError> {
-        let part = Part::Counter { times, output: self.output("counter") };
+    fn counter(&self, times: Times, scheduling: CounterScheduling) -> Result<Program, CostError> {
+        let part = Part::Counter { times, scheduling, output: self.output("counter") };
         self.part("counter", &self.pair.sender, part)
     }
 

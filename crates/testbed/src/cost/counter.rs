@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::PartError;
 use super::part::{finish, ready};
 use super::turns::Times;
+use super::{CounterScheduling, PartError};
 use crate::process;
 use forebay_host::clock;
 
@@ -40,12 +40,17 @@ impl Counted {
 
 /// Counts what is left in each turn. It runs from the start on, so that nothing changes when a turn
 /// begins.
-pub(super) fn run(times: Times, output: &Path) -> Result<(), PartError> {
-    // Not nice 19, as in the study: since Linux 6.6 (EEVDF) such a process keeps the processor for a
-    // slice of its own, whoever wakes meanwhile. The sender would be late by milliseconds and catch
-    // up, and less so beside an agent, whose wake-ups end slices.
-    if !process::try_idle_priority() {
-        return Err(io::Error::other("SCHED_IDLE is refused").into());
+pub(super) fn run(
+    times: Times,
+    scheduling: CounterScheduling,
+    output: &Path,
+) -> Result<(), PartError> {
+    let (is_allowed, name) = match scheduling {
+        CounterScheduling::Idle => (process::try_idle_priority(), "SCHED_IDLE"),
+        CounterScheduling::Nice19 => (process::try_nice(19), "nice 19"),
+    };
+    if !is_allowed {
+        return Err(io::Error::other(format!("{name} is refused")).into());
     }
     let Some(started_ns) = ready()? else { return Ok(()) };
     let counted = count(times.turns, &times.counted(started_ns))?;

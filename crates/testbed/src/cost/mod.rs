@@ -3,7 +3,7 @@
 //! ```text
 //!  one processor   sender ──► veth ──► receiver        (two namespaces, MTU 1500)
 //!                  agent, if the platform has one
-//!                  counter, SCHED_IDLE: what is left
+//!                  counter, SCHED_IDLE or nice 19: what is left
 //! ```
 //! The counting process is the measure of the study of eBPF as a platform for congestion control
 //! (`cpu_bench.py` of claby2/ebpfcca): it counts what it gets done while all others come first. At a
@@ -80,11 +80,25 @@ pub struct Load {
     pub gso_segments: Option<u32>,
 }
 
+/// How the counting process comes after all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CounterScheduling {
+    /// Under SCHED_IDLE: whoever wakes has the processor at once.
+    Idle,
+    /// At nice 19, as in the study. Since Linux 6.6 (EEVDF) such a process keeps the processor for a slice of
+    /// its own, whoever wakes meanwhile: the sender would be late by milliseconds and catch up, and less so
+    /// beside an agent, whose wake-ups end slices.
+    Nice19,
+}
+
 /// A trial, of one control or of several that take turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// What is sent.
     pub load: Load,
+    /// The counting process.
+    pub counter: CounterScheduling,
     /// Traffic of each control before the measurement.
     pub warm_up: Duration,
     /// What is measured of each control.

@@ -16,10 +16,10 @@ use forebay_ebpf::tcp::Cadence;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::PartError;
 use super::counter;
 use super::traffic::{receiver, sender};
 use super::turns::Times;
+use super::{CounterScheduling, PartError};
 use crate::orders::{self, Order};
 use crate::process;
 use forebay_host::agent::rules::{Choice, Rules};
@@ -53,6 +53,8 @@ pub enum Part {
     Counter {
         /// When: of the first turn, the others' follow.
         times: Times,
+        /// After whom.
+        scheduling: CounterScheduling,
         /// Where the `counter::Counted` of each turn goes (JSON).
         output: PathBuf,
     },
@@ -107,7 +109,7 @@ pub fn run(spec: PartSpec) -> Result<(), PartError> {
     match spec.part {
         Part::Sender(spec) => sender(&spec),
         Part::Receiver { listen, window_bytes } => receiver(listen, window_bytes),
-        Part::Counter { times, output } => counter::run(times, &output),
+        Part::Counter { times, scheduling, output } => counter::run(times, scheduling, &output),
         Part::Agent(spec) => agent(spec),
     }
 }
