@@ -8,7 +8,8 @@
 //! their departures.
 //!
 //! Nothing is corrected and no estimate is left out: shares are of all matched boundaries, so one
-//! without a truth, or without a rate because it was overtaken, counts as wrong. A report that gives
+//! without a truth, or without a rate because it was overtaken, counts as wrong. In the shares that
+//! end with `_of_sent` a boundary that nothing matched counts as wrong, too. A report that gives
 //! no round trip above zero matches nothing and counts against `boundaries_matched`.
 
 use std::collections::HashMap;
@@ -30,6 +31,8 @@ pub const METRICS: &[Entry] = &[
         "mean queue at the sendbox over the mean of both queues"),
     entry("rtt_within_1ms", "bundle", "", Mean,
         "share of matched boundaries whose RTT estimate is within 1 ms of the truth"),
+    entry("rtt_within_1ms_of_sent", "bundle", "", Mean,
+        "share of all boundaries sent in the run, matched or not, whose RTT estimate is within 1 ms"),
     entry("rtt_error_abs_p50_ms", "bundle", "ms", Mean,
         "median distance of RTT estimate and truth"),
     entry("rtt_error_abs_p80_ms", "bundle", "ms", Mean, "its 80th percentile"),
@@ -38,7 +41,12 @@ pub const METRICS: &[Entry] = &[
     entry("rtt_error_p90_ms", "bundle", "ms", Mean, "its 90th percentile"),
     entry("rate_within_4pct", "bundle", "", Mean,
         "share of matched boundaries whose rate estimate is within 4 % of the truth"),
-    entry("rate_within_2mbps", "bundle", "", Mean, "the same within 2 Mbit/s"),
+    entry("rate_within_4pct_of_sent", "bundle", "", Mean,
+        "share of all boundaries sent in the run, matched or not, whose rate estimate is within 4 %"),
+    entry("rate_within_2mbps", "bundle", "", Mean,
+        "share of matched boundaries whose rate estimate is within 2 Mbit/s of the truth"),
+    entry("rate_within_2mbps_of_sent", "bundle", "", Mean,
+        "share of all boundaries sent in the run, matched or not, whose rate estimate is within 2 Mbit/s"),
     entry("rate_error_p50", "bundle", "", Mean, "median of rate estimate over truth, less 1"),
     entry("epochs_with_rate", "bundle", "", Mean,
         "share of matched boundaries with an estimate and a truth of the rate"),
@@ -81,6 +89,13 @@ const RATE_CLOSE_MBPS: f64 = 2.0;
 /// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
 const DECISION_HOLDS_NS: u64 = 250_000_000;
 
+/// Shares of estimates that are close, as called of matched boundaries and of all sent.
+const CLOSE: [(&str, &str, fn(&JudgedEpoch) -> bool); 3] = [
+    ("rtt_within_1ms", "rtt_within_1ms_of_sent", JudgedEpoch::has_close_rtt),
+    ("rate_within_4pct", "rate_within_4pct_of_sent", JudgedEpoch::has_close_rate),
+    ("rate_within_2mbps", "rate_within_2mbps_of_sent", JudgedEpoch::has_close_mbps),
+];
+
 /// The bundles that ran, with what they are configured as.
 pub fn declared<'a>(
     experiment: &'a Experiment,
@@ -114,6 +129,19 @@ impl JudgedEpoch {
     /// Estimated and true rate, where both are known.
     fn rates(&self) -> Option<(f64, f64)> {
         Some((self.estimated_mbps()?, self.rate_mbps?))
+    }
+
+    fn has_close_rtt(&self) -> bool {
+        self.rtt_error_ms().is_some_and(|error| error.abs() <= RTT_CLOSE_MS)
+    }
+
+    fn has_close_rate(&self) -> bool {
+        let error = self.rates().map(|(estimate, truth)| estimate / truth - 1.0);
+        error.is_some_and(|error| error.abs() <= RATE_CLOSE_SHARE)
+    }
+
+    fn has_close_mbps(&self) -> bool {
+        self.rates().is_some_and(|(estimate, truth)| (estimate - truth).abs() <= RATE_CLOSE_MBPS)
     }
 }
 
@@ -208,15 +236,17 @@ pub fn metrics(
     control(row, from, to, &mut metrics);
     base(row, links(experiment, bundle), from, to, &mut metrics);
     if window.name.is_empty() {
-        whole_run(row, &mut metrics);
+        whole_run(row, judged, &mut metrics);
     }
     metrics
 }
 
 fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
+    for (name, _, is_close) in CLOSE {
+        let close = epochs.iter().filter(|epoch| is_close(epoch)).count();
+        metrics.put(name, share(close as f64, epochs.len() as f64));
+    }
     let errors: Vec<f64> = epochs.iter().filter_map(|epoch| epoch.rtt_error_ms()).collect();
-    let close = errors.iter().filter(|error| error.abs() <= RTT_CLOSE_MS).count();
-    metrics.put("rtt_within_1ms", share(close as f64, epochs.len() as f64));
     let distance = |epoch: &&JudgedEpoch| epoch.rtt_error_ms().map_or(f64::INFINITY, f64::abs);
     let absolute = Sorted::new(epochs.iter().map(distance));
     metrics.put("rtt_error_abs_p50_ms", absolute.quantile(0.5));
@@ -228,14 +258,8 @@ fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
     let estimated = Sorted::new(epochs.iter().map(|epoch| epoch.estimate.rtt_ns as f64 / 1e6));
     metrics.put("rtt_p50_ms", estimated.quantile(0.5));
     let rates: Vec<(f64, f64)> = epochs.iter().filter_map(|epoch| epoch.rates()).collect();
-    let close = |close: fn(f64, f64) -> bool| {
-        let hits = rates.iter().filter(|(estimate, truth)| close(*estimate, *truth)).count();
-        share(hits as f64, epochs.len() as f64)
-    };
     metrics.put("epochs_with_rate", share(rates.len() as f64, epochs.len() as f64));
     let relative = |(estimate, truth): &(f64, f64)| estimate / truth - 1.0;
-    metrics.put("rate_within_4pct", close(|e, t| (e / t - 1.0).abs() <= RATE_CLOSE_SHARE));
-    metrics.put("rate_within_2mbps", close(|e, t| (e - t).abs() <= RATE_CLOSE_MBPS));
     metrics.put("rate_error_p50", Sorted::new(rates.iter().map(relative)).quantile(0.5));
     let truths = epochs.iter().filter_map(|epoch| epoch.rtt_ms);
     let round_trips = mean(truths.clone()).map(|rtt| window_ms / rtt);
@@ -361,8 +385,12 @@ fn shaper_rate(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
     }
 }
 
-fn whole_run(row: &BundleRow, metrics: &mut Metrics) {
+fn whole_run(row: &BundleRow, judged: &[JudgedEpoch], metrics: &mut Metrics) {
     metrics.put("boundaries_sent", Some(row.boundaries_sent as f64));
+    for (_, name, is_close) in CLOSE {
+        let close = judged.iter().filter(|epoch| is_close(epoch)).count();
+        metrics.put(name, share(close as f64, row.boundaries_sent as f64));
+    }
     let matched = share(row.boundaries_matched as f64, row.boundaries_sent as f64);
     metrics.put("boundaries_matched", matched);
     let (in_order, late) = (row.boundaries_in_order as f64, row.boundaries_late as f64);
@@ -546,12 +574,14 @@ mod tests {
         let get = |name: &str| metrics.get(name).unwrap();
         // Errors are 0.4 and 2.0 ms; that of the third is unknown.
         assert_eq!(get("rtt_within_1ms"), 1.0 / 3.0);
+        // Four boundaries were sent.
+        assert_eq!(get("rtt_within_1ms_of_sent"), 0.25);
         assert!((get("rtt_error_abs_p50_ms") - 2.0).abs() < 1e-9);
         assert_eq!(metrics.get("rtt_error_abs_p80_ms"), None);
         assert_eq!(get("epochs_without_truth"), 1.0);
         // Only the first has both rates: 12.3 against 4.
         assert_eq!(get("epochs_with_rate"), 1.0 / 3.0);
-        assert_eq!(get("rate_within_4pct"), 0.0);
+        assert_eq!([get("rate_within_4pct"), get("rate_within_4pct_of_sent")], [0.0, 0.0]);
         assert!((get("rate_error_p50") - 2.075).abs() < 1e-9);
         // Two samples in 100 ms of round trips of 54.5 ms.
         assert!((get("samples_per_rtt") - 2.0 * 54.5 / 100.0).abs() < 1e-9);
