@@ -1,13 +1,14 @@
-//! Tells the program which commit it was built from, for every row of results.
+//! Tells the program what it was built from, for every row of results: the commit, and the sources that runs pass.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::path::Path;
 use std::process::Command;
 
-fn main() {
-    // Any change of a source or of the index may change what `git describe` says.
-    for path in ["../../crates", "../../Cargo.lock"] {
-        println!("cargo:rerun-if-changed={path}");
+fn main() -> std::io::Result<()> {
+    // Any change of a source or of the index may change what is told.
+    for path in ["crates", "traces", "Cargo.lock", "Cargo.toml", "rust-toolchain.toml"] {
+        println!("cargo:rerun-if-changed=../../{path}");
     }
     for path in ["HEAD", "index"] {
         if let Some(path) = git(&["rev-parse", "--git-path", path]) {
@@ -15,10 +16,14 @@ fn main() {
         }
     }
     println!("cargo:rustc-env=FOREBAY_COMMIT={}", commit());
+    for (name, backend) in [("SIM", "sim"), ("EMU", "emu")] {
+        let digest = forebay_sources::digest(Path::new("../.."), backend)?;
+        println!("cargo:rustc-env=FOREBAY_SOURCES_{name}={digest}");
+    }
+    Ok(())
 }
 
-/// The commit, with `-dirty` and a hash of the changes if there are any: two different states of
-/// the sources never share a name, so their runs are never taken for one another.
+/// The commit, with `-dirty` and a hash of the changes if there are any.
 fn commit() -> String {
     let Some(commit) = git(&["describe", "--always", "--abbrev=12"]) else {
         return format!("v{}", env!("CARGO_PKG_VERSION"));

@@ -19,9 +19,12 @@ chores:
                asked for (libns3-dev; 40 minutes)
   deny         judges the licences, duplicates and origins of all dependencies by deny.toml, and known
                holes where their database can be reached (cargo-deny)
-  evaluate [PART..]   runs the plans of docs/claims.toml, and the parts of `forebay platforms`
-               (platforms/cpu, latency, scale, behaviour), whose names contain a PART (all
-               without one) and says which claims are met (root, hours; `make build` first)
+  evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends, and
+               the parts of `forebay platforms`, and writes which claims are met to
+               docs/evaluation-table.md (root, hours; `make build` first). PART is a plan or a
+               folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim);
+               all without one. After N minutes it stops with exit code 3; another call goes on.
+               --list says what is left, and how long it takes
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
   test         runs every test, and then says which were skipped and why; as root it fails where one
                was skipped for another reason than what the machine lacks
@@ -39,7 +42,9 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("bench-ns3") => ns3::bench(&arguments[1..]),
         Some("deny") => deny::deny(),
-        Some("evaluate") => evaluate::evaluate(&arguments[1..]),
+        Some("evaluate") => {
+            return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
+        }
         Some("reference") => reference::write(),
         Some("test") => test::test(),
         Some("test-fresh") => fresh::test_fresh(),
@@ -51,11 +56,13 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(error),
     }
+}
+
+fn failed(error: anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
 }
 
 /// The root of the repository.

@@ -21,17 +21,21 @@ fn stderr(output: &Output) -> String {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("forebay-core", &[]),
     ("forebay-ebpf", &["forebay-core"]),
     ("forebay-sim", &["forebay-core"]),
     ("forebay-host", &["forebay-core", "forebay-ebpf"]),
     ("forebay-testbed", &["forebay-core", "forebay-ebpf", "forebay-host"]),
     ("forebay-lab", &["forebay-core", "forebay-host", "forebay-sim", "forebay-testbed"]),
-    ("forebay", &["forebay-core", "forebay-host", "forebay-lab", "forebay-testbed"]),
+    (
+        "forebay",
+        &["forebay-core", "forebay-host", "forebay-lab", "forebay-sources", "forebay-testbed"],
+    ),
     ("forebay-purity", &["forebay-core"]),
     ("forebay-skips", &[]),
-    ("xtask", &["forebay-core", "forebay-lab", "forebay-skips"]),
+    ("forebay-sources", &[]),
+    ("xtask", &["forebay-core", "forebay-lab", "forebay-skips", "forebay-sources"]),
 ];
 
 #[test]

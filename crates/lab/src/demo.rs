@@ -233,6 +233,7 @@ mod tests {
                 let run = NewRun {
                     key: &RunKey::of(&experiment, "emu", "abc"),
                     experiment: &experiment,
+                    commit: "c",
                     attempt: 1,
                     evaluation: &evaluation,
                     host: &json!({}),

@@ -13,7 +13,7 @@ use crate::backend::{Backend, BackendError, Progress};
 use crate::metrics::{Evaluation, evaluate};
 use crate::plan::{Experiment, Plan, PlanError, Seeds};
 use crate::rows::RunRows;
-use crate::store::{NewRun, RunKey, Store, StoreError};
+use crate::store::{Build, NewRun, RunKey, Store, StoreError};
 use scratch::Scratch;
 
 /// A run whose harness was disturbed is tried again, this often at the most in one invocation.
@@ -51,8 +51,8 @@ pub enum RunnerError {
 pub struct Options {
     /// Runs at a time; 0 is 1.
     pub jobs: usize,
-    /// Commit that this program was built from.
-    pub commit: String,
+    /// What this program was built from.
+    pub build: Build,
     /// Seeds instead of the plans' own.
     pub seeds: Option<Seeds>,
     /// Run again what is in the store: what is there stays, and a newer valid run counts in its stead.
@@ -139,7 +139,8 @@ pub fn jobs(
                 for arm in plan.arms[first..].iter().chain(&plan.arms[..first]) {
                     let experiment = plan.experiment(arm, cell, seed)?;
                     backend.check(&experiment)?;
-                    let key = RunKey::of(&experiment, backend.name(), &options.commit);
+                    let sources = options.build.sources(backend.name());
+                    let key = RunKey::of(&experiment, backend.name(), sources);
                     jobs.push(Job { experiment, key });
                 }
             }
@@ -159,7 +160,8 @@ pub fn run(
     let wanted = |job: &Job| Wanted::of(job, store, backend, options);
     let wanted: Vec<Wanted> = jobs.iter().map(wanted).collect::<Result<_, _>>()?;
     let done = wanted.iter().map(|wanted| Done { ids: wanted.ids.clone(), valid: wanted.valid });
-    let mut ledger = Ledger { jobs, store, observer, done: done.collect() };
+    let mut ledger =
+        Ledger { jobs, commit: options.build.commit, store, observer, done: done.collect() };
     if options.jobs > 1 {
         parallel::run(jobs, &wanted, backend, options, &mut ledger)?;
         return Ok(ledger.done);
@@ -224,6 +226,7 @@ type Reporting<'a> = dyn FnMut(Report) -> Result<(), RunnerError> + 'a;
 /// Where reports go: into the store, and to the observer.
 struct Ledger<'a> {
     jobs: &'a [Job],
+    commit: &'a str,
     store: &'a mut Store,
     observer: &'a mut dyn Observer,
     done: Vec<Done>,
@@ -239,6 +242,7 @@ impl Ledger<'_> {
                 let run = NewRun {
                     key: &job.key,
                     experiment: &job.experiment,
+                    commit: self.commit,
                     attempt: attempt as u32,
                     evaluation: &evaluation,
                     host: &host,

@@ -328,6 +328,7 @@ mod tests {
                 let run = NewRun {
                     key: &key,
                     experiment: &experiment,
+                    commit: "c",
                     attempt: 1,
                     evaluation: &evaluation,
                     host: &json!({}),

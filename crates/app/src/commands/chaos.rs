@@ -8,7 +8,7 @@ use forebay_lab::chaos::{Chaos, ChaosError, Row};
 use forebay_lab::plan::Seeds;
 use serde_json::json;
 
-use super::run::{COMMIT, bad_backend, bad_plan};
+use super::run::{BUILD, bad_backend, bad_plan};
 use super::{BadInput, print};
 
 /// Arguments of `forebay chaos`.
@@ -38,7 +38,7 @@ impl Arguments {
     /// Runs what is not known yet; exit code 1 if a rule was broken or a sequence could not be judged.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let backend = backend::open(&self.backend).map_err(bad_backend)?;
-        let mut chaos = Chaos::new(&*backend, COMMIT, &self.out).map_err(refused)?;
+        let mut chaos = Chaos::new(&*backend, BUILD.commit, &self.out).map_err(refused)?;
         chaos.keep_logs = self.keep_logs;
         let mut rows = Vec::new();
         for seed in self.seeds.iter() {

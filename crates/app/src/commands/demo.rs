@@ -9,7 +9,7 @@ use forebay_lab::plan::Seeds;
 use forebay_lab::runner::Options;
 use forebay_lab::store::Store;
 
-use super::run::{COMMIT, bad_plan, run_plans, store_error};
+use super::run::{BUILD, bad_plan, run_plans, store_error};
 use super::{BadInput, print};
 
 /// A disturbed run is tried again only if the demo still ends within three minutes.
@@ -37,7 +37,7 @@ impl Demo {
         );
         let options = Options {
             jobs: 1,
-            commit: COMMIT.into(),
+            build: BUILD,
             seeds: Some(Seeds { first: 1, last: 1 }),
             force: true,
             retry_until: Some(Instant::now() + RETRY_FOR),

@@ -26,7 +26,7 @@ use forebay_core::units::{Rate, parse_duration};
     forebay platforms --what behaviour               # 280 runs of 15 s; --trials 2: 28\n  \
     forebay platforms --what cpu --metric cpu_per_gb # another look at the same trials\n\n\
     Needs root, Linux 6.4 and a machine that is quiet. Figures and all numbers are in DIR/report.html, \
-    every trial in DIR/trials.jsonl; of the behaviour in DIR/behaviour.html, every run in DIR/behaviour: \
+    every trial in DIR/results.sqlite; of the behaviour in DIR/behaviour.html, every run in DIR/behaviour: \
     a measurement that was broken off goes on where it was.\n\
     Exit code 1: a claim failed, is open or was not shown (void, unsteady, of too few trials), reports were lost, \
     or the slowed agent was not told apart. No score is judged on fewer than 20 pairs of trials.")]
@@ -124,7 +124,7 @@ mod with_host {
     use forebay_testbed::cost::CounterScheduling;
 
     use super::*;
-    use crate::commands::run::{COMMIT, bad_plan, refuse_plans, run_plans, store_error};
+    use crate::commands::run::{BUILD, bad_plan, refuse_plans, run_plans, store_error};
     use crate::commands::{BadInput, print};
 
     /// Shortest and longest measured part of a trial.
@@ -240,7 +240,7 @@ mod with_host {
                 max_trials: self.max_trials,
                 rate: self.rate,
                 seed: self.seed,
-                commit: COMMIT.into(),
+                build: BUILD,
                 binary: std::env::current_exe()?,
                 folder: self.out.clone(),
             })
@@ -258,11 +258,8 @@ mod with_host {
             let plan = plan.map_err(bad_plan)?;
             let simulated = behaviour::simulated(&plan).map_err(bad_plan)?;
             let seeds = format!("1..{}", self.trials).parse().expect("a range of seeds");
-            let options = runner::Options {
-                commit: COMMIT.into(),
-                seeds: Some(seeds),
-                ..runner::Options::default()
-            };
+            let options =
+                runner::Options { build: BUILD, seeds: Some(seeds), ..runner::Options::default() };
             let folder = self.out.join(RUNS);
             let plans = std::slice::from_ref(&plan);
             refuse_plans(plans, "emu", &options)?;

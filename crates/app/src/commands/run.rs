@@ -7,14 +7,18 @@ use std::process::ExitCode;
 use forebay_lab::backend::{self, Backend, BackendError};
 use forebay_lab::plan::{Override, Plan, PlanError, Seeds};
 use forebay_lab::runner::{self, Options, RunnerError};
-use forebay_lab::store::{Run as StoredRun, Store, StoreError};
+use forebay_lab::store::{Build, Run as StoredRun, Store, StoreError};
 use forebay_lab::summary::{ArmSummary, summarise};
 use forebay_lab::{output, progress, report};
 
 use super::{BadInput, print};
 
-/// The commit that this program was built from.
-pub const COMMIT: &str = env!("FOREBAY_COMMIT");
+/// What this program was built from.
+pub const BUILD: Build = Build {
+    commit: env!("FOREBAY_COMMIT"),
+    sim: env!("FOREBAY_SOURCES_SIM"),
+    emu: env!("FOREBAY_SOURCES_EMU"),
+};
 
 /// Arguments of `forebay run`.
 #[derive(clap::Args)]
@@ -71,7 +75,7 @@ impl Run {
         }
         let options = Options {
             jobs: self.jobs.into(),
-            commit: COMMIT.into(),
+            build: BUILD,
             seeds: self.seeds.or(self.seed),
             force: self.force,
             retry_until: None,

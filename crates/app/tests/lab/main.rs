@@ -460,8 +460,8 @@ fn a_run_prints_one_json_document_and_is_not_repeated() {
     let (document, _) = run();
     let first = &document["runs"][0];
     for key in [
-        "plan", "arm", "seed", "backend", "commit", "valid", "metrics", "flows", "links",
-        "bundles", "host",
+        "plan", "arm", "seed", "backend", "sources", "commit", "valid", "metrics", "flows",
+        "links", "bundles", "host",
     ] {
         assert!(!first[key].is_null(), "{key} is missing in {first}");
     }

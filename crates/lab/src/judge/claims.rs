@@ -1,11 +1,18 @@
 //! Claims about plans: `docs/claims.toml`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::Bound;
+use crate::backend;
+use crate::plan::Seeds;
+
+/// The back end whose figures may be bounded by those of the other: `within` and `same_order` are claims about it.
+const HERE: &str = "emu";
+const BESIDE: &str = "sim";
 
 /// All claims, by plan.
 #[derive(Debug, Deserialize)]
@@ -21,10 +28,8 @@ pub struct Claims {
 pub struct PlanClaims {
     /// Name as `forebay run` takes it.
     pub name: String,
-    /// The backend on which it runs, where not that of `forebay run`.
-    pub backend: Option<String>,
-    /// A backend on which it runs, too, for figures beside those of its own.
-    pub beside: Option<String>,
+    /// The back ends on which it runs, each with the seeds that it runs at most.
+    pub seeds: BTreeMap<String, Seeds>,
     /// The claims.
     pub claim: Vec<Claim>,
 }
@@ -35,6 +40,8 @@ pub struct PlanClaims {
 pub struct Claim {
     /// In words.
     pub text: String,
+    /// The back end on which alone it is claimed; absent: on all of the plan's.
+    pub backend: Option<String>,
     /// Arms that must meet it.
     pub arms: Vec<String>,
     /// Cells that must meet it; absent: all.
@@ -60,9 +67,9 @@ pub struct Claim {
     pub at_least: Option<f64>,
     /// Upper bound.
     pub at_most: Option<f64>,
-    /// How far it may be from the same figure of the same seed on the backend beside.
+    /// How far it may be on the testbed from the figure of the same seed in the simulator.
     pub within: Option<Within>,
-    /// The arms must stand in the order in which they stand on the backend beside.
+    /// On the testbed the arms must stand in the order in which they stand in the simulator.
     pub same_order: Option<SameOrder>,
 }
 
@@ -106,17 +113,50 @@ impl Claims {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let claims: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
         for plan in &claims.plan {
-            for claim in &plan.claim {
-                let what = || format!("{}: claim {:?}", path.display(), claim.text);
-                claim.check(plan.beside.is_some()).with_context(what)?;
-            }
+            plan.check().with_context(|| format!("{}: {}", path.display(), plan.name))?;
         }
         Ok(claims)
     }
 }
 
+impl PlanClaims {
+    fn check(&self) -> Result<()> {
+        for name in self.seeds.keys() {
+            let allowed = backend::NAMES;
+            ensure!(allowed.contains(&&**name), "seeds.{name}: allowed is {}", allowed.join(", "));
+        }
+        let has_both = self.seeds.contains_key(HERE) && self.seeds.contains_key(BESIDE);
+        for claim in &self.claim {
+            let of_plan = |backend: &String| self.seeds.contains_key(backend);
+            let allowed = || self.seeds.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            ensure!(
+                claim.backend.as_ref().is_none_or(of_plan),
+                "claim {:?}: backend = {:?}: allowed is {}",
+                claim.text,
+                claim.backend.as_deref().unwrap_or_default(),
+                allowed()
+            );
+            claim.check(has_both).with_context(|| format!("claim {:?}", claim.text))?;
+        }
+        Ok(())
+    }
+
+    /// The name of the plan on a back end: `bundler/main@sim`.
+    pub fn part(&self, backend: &str) -> String {
+        format!("{}@{backend}", self.name)
+    }
+
+    /// What is claimed of a back end's figures.
+    pub(super) fn of(&self, backend: &str) -> impl Iterator<Item = &Claim> {
+        self.claim.iter().filter(move |claim| match &claim.backend {
+            Some(only) => only == backend,
+            None => !claim.is_beside() || backend == HERE,
+        })
+    }
+}
+
 impl Claim {
-    fn check(&self, has_beside: bool) -> Result<()> {
+    fn check(&self, has_both: bool) -> Result<()> {
         let has_bound = self.at_least.is_some() || self.at_most.is_some();
         let is_beside = self.within.is_some() || self.same_order.is_some();
         let kinds = [has_bound, self.within.is_some(), self.same_order.is_some(), self.report_only];
@@ -124,7 +164,7 @@ impl Claim {
             kinds.iter().filter(|is_kind| **is_kind).count() == 1,
             "one of at_least and at_most, within, same_order, or report_only is needed"
         );
-        ensure!(has_beside || !is_beside, "within and same_order need the plan's beside");
+        ensure!(has_both || !is_beside, "within and same_order need seeds of emu and of sim");
         ensure!(
             self.within.is_none_or(|within| within.share > 0.0 || within.least > 0.0),
             "within needs a share or a least"
@@ -191,10 +231,10 @@ mod tests {
 
     #[test]
     fn a_claim_is_of_one_kind_that_its_plan_can_judge() {
-        let check = |kind: Value, arms: &[&str], has_beside: bool| {
+        let check = |kind: Value, arms: &[&str], has_both: bool| {
             let mut json = json!({ "text": "t", "arms": arms, "value": ["goodput_mbps"] });
             json.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
-            serde_json::from_value::<Claim>(json).unwrap().check(has_beside).is_ok()
+            serde_json::from_value::<Claim>(json).unwrap().check(has_both).is_ok()
         };
         let order = json!({ "same_order": { "apart": 0.05 } });
         let within = json!({ "within": { "least": 0.08 } });
@@ -213,6 +253,28 @@ mod tests {
             json!({ "report_only": true, "over_value": ["goodput_mbps"] }),
         ] {
             assert!(!check(kind.clone(), &["copa_sfq", "copa_fifo"], true), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_plan_and_its_claims_name_back_ends_that_there_are() {
+        let check = |seeds: Value, backend: Value| {
+            let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": ["goodput_mbps"],
+                                "backend": backend, "report_only": true });
+            let plan = json!({ "name": "p", "seeds": seeds, "claim": [claim] });
+            let checked = serde_json::from_value::<PlanClaims>(plan).map(|plan| plan.check());
+            checked.map_or_else(|error| error.to_string(), |checked| format!("{checked:?}"))
+        };
+        let both = json!({ "emu": "1", "sim": "1..10" });
+        assert_eq!(check(both.clone(), json!(null)), "Ok(())");
+        assert_eq!(check(both.clone(), json!("emu")), "Ok(())");
+        let refused = [
+            (check(json!({ "ns3": "1" }), json!(null)), "seeds.ns3: allowed is sim, emu"),
+            (check(json!({ "sim": "1" }), json!("emu")), "backend = \"emu\": allowed is sim"),
+            (check(json!({ "sim": "3..1" }), json!(null)), "is no range"),
+        ];
+        for (error, reason) in refused {
+            assert!(error.contains(reason), "{error}");
         }
     }
 

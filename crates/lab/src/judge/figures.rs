@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::claims::{Claim, PlanClaims, SameOrder};
-use super::{Behind, Judged, Results, SEED, Verdict, Why};
+use super::{Behind, Judged, Results, SEED, VALUES_MIN, Verdict, Why};
 use crate::metrics::{Pooling, describe};
 use crate::summary::baselines;
 
 #[cfg(test)]
 mod tests;
 
-/// The results of a plan on its own back end, and on the one beside.
+/// The results of a plan on a back end, and on the one beside.
 #[derive(Clone, Copy)]
 struct Sides<'a> {
     here: &'a Results,
@@ -25,24 +25,35 @@ struct Place<'a> {
 }
 
 impl PlanClaims {
-    /// Judges what was found on the plan's own back end; `there` is what was found on the one beside.
-    pub fn judge(&self, here: &Results, there: Option<&Results>) -> Vec<Judged> {
-        // The same plan may have claims on each backend.
-        let name = match &self.backend {
-            Some(backend) => format!("{} ({backend})", self.name),
-            None => self.name.clone(),
+    /// Judges what was found on `backend`; `there` is what was found in the simulator, of which claims about the
+    /// testbed may speak.
+    pub fn judge(&self, backend: &str, here: &Results, there: Option<&Results>) -> Vec<Judged> {
+        let (name, sides) = (self.part(backend), Sides { here, there });
+        self.of(backend).flat_map(|claim| claim.judge(&name, sides)).collect()
+    }
+
+    /// Whether more seeds would hardly change a verdict: there are [`VALUES_MIN`], and every interval lies on one side
+    /// of its bound. Claims without an interval, of each run or of all together, are judged by the runs that were made.
+    pub fn is_decided(&self, backend: &str, here: &Results, there: Option<&Results>) -> bool {
+        let is_settled = |claim: &Claim| {
+            let (bound, judged) = (claim.bound(), claim.judge("", Sides { here, there }));
+            judged.iter().all(|judged| match (judged.verdict, judged.interval) {
+                (Verdict::NotShown(_), _) => false,
+                (_, interval) => interval.is_none_or(|interval| bound.is_settled(interval)),
+            })
         };
-        let sides = Sides { here, there };
-        self.claim.iter().flat_map(|claim| claim.judge(&name, sides)).collect()
+        here.seeds.len() >= VALUES_MIN && self.of(backend).all(is_settled)
     }
 }
 
 impl Claim {
     fn judge(&self, plan: &str, sides: Sides<'_>) -> Vec<Judged> {
         let sides = Sides { there: sides.there.filter(|_| self.is_beside()), ..sides };
+        let is_on_both = |seed: &u64| sides.there.is_none_or(|there| there.seeds.contains(seed));
+        let seeds: Vec<u64> = sides.here.seeds.iter().copied().filter(is_on_both).collect();
         let each: Vec<Vec<u64>> = match self.each_run {
-            true => sides.here.seeds.iter().map(|seed| vec![*seed]).collect(),
-            false => vec![sides.here.seeds.clone()],
+            true => seeds.iter().map(|seed| vec![*seed]).collect(),
+            false => vec![seeds],
         };
         let arms: Vec<&str> = self.arms.iter().map(String::as_str).collect();
         let groups = if self.same_order.is_some() {

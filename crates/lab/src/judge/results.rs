@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::Made;
-use crate::plan::Plan;
+use crate::plan::{Plan, Seeds};
 use crate::store::{Run, RunKey, Store};
 use crate::summary::{ArmSummary, summarise};
 
@@ -15,7 +15,7 @@ use crate::summary::{ArmSummary, summarise};
 pub struct Results {
     /// Cells of the plan.
     pub(super) cells: Vec<String>,
-    /// Seeds of the plan: every arm has a run of each in each cell.
+    /// Seeds that are wanted: every arm has a run of each in each cell.
     pub(super) seeds: Vec<u64>,
     /// Every attempt, those of a run oldest first.
     pub(super) runs: Vec<Run>,
@@ -26,21 +26,27 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those of a plan that has not been run.
-    pub fn none(plan: &Plan) -> Self {
+    /// Those of a plan of which no seed has been run.
+    pub fn none(plan: &Plan, seeds: Seeds) -> Self {
         let cells = plan.cells.iter().map(|cell| cell.name.clone()).collect();
-        Self { cells, seeds: plan.seeds.iter().collect(), ..Self::default() }
+        Self { cells, seeds: seeds.iter().collect(), ..Self::default() }
     }
 
-    /// Those of `plan` in `store`: every attempt of the program built from `commit` on `backend` with the numbers
-    /// that the plan has now.
-    pub fn read(store: &Store, plan: &Plan, backend: &str, commit: &str) -> Result<Self> {
-        let mut results = Self::none(plan);
+    /// Those of `plan` with `seeds` in `store`: every attempt of a program whose digest is `sources` on `backend` with
+    /// the numbers that the plan has now.
+    pub fn read(
+        store: &Store,
+        plan: &Plan,
+        backend: &str,
+        sources: &str,
+        seeds: Seeds,
+    ) -> Result<Self> {
+        let mut results = Self::none(plan, seeds);
         for cell in &plan.cells {
             for arm in &plan.arms {
-                for seed in plan.seeds.iter() {
+                for seed in seeds.iter() {
                     let experiment = plan.experiment(arm, cell, seed)?;
-                    let key = RunKey::of(&experiment, backend, commit);
+                    let key = RunKey::of(&experiment, backend, sources);
                     for (id, _) in store.attempts(&key)? {
                         results.runs.push(store.run(id)?);
                     }
@@ -85,7 +91,7 @@ impl Results {
     pub(super) fn commits(&self, arms: &[&str], cell: &str) -> String {
         let is_meant = |run: &&Run| run.key.cell == cell && arms.contains(&run.key.arm.as_str());
         let runs = self.runs.iter().filter(|run| run.is_valid()).filter(is_meant);
-        let mut commits: Vec<&str> = runs.map(|run| run.key.commit.as_str()).collect();
+        let mut commits: Vec<&str> = runs.map(|run| run.commit.as_str()).collect();
         commits.sort_unstable();
         commits.dedup();
         commits.join(", ")
@@ -154,7 +160,7 @@ mod tests {
         store: &mut Store,
         arm: usize,
         seed: u64,
-        commit: &str,
+        sources: &str,
         slowdown: f64,
         invalid: &[&str],
     ) {
@@ -162,9 +168,9 @@ mod tests {
         let experiment = plan.experiment(&plan.arms[arm], &plan.cells[0], seed).unwrap();
         let mut evaluation = evaluate(&experiment, &invented_rows(&experiment, slowdown)).unwrap();
         evaluation.invalid = invalid.iter().map(|reason| reason.to_string()).collect();
-        let key = &RunKey::of(&experiment, "emu", commit);
-        let (evaluation, host) = (&evaluation, &json!({}));
-        let run = NewRun { key, experiment: &experiment, attempt: 1, evaluation, host };
+        let key = &RunKey::of(&experiment, "emu", sources);
+        let (experiment, evaluation, host) = (&experiment, &evaluation, &json!({}));
+        let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
         store.put_run(&run).unwrap();
     }
 
@@ -174,7 +180,7 @@ mod tests {
         let mut store = Store::create(folder.path()).unwrap();
         let claim = json!({ "text": "t", "arms": ["copa"], "at_most": 0.5,
                             "value": ["slowdown_p50_over_status_quo"] });
-        let claims = json!({ "name": "p", "claim": [claim] });
+        let claims = json!({ "name": "p", "seeds": { "emu": "1..2" }, "claim": [claim] });
         let claims: PlanClaims = serde_json::from_value(claims).unwrap();
         // Seeds differ more than arms.
         for (seed, scale) in [(1, 1.0), (2, 3.0)] {
@@ -183,19 +189,22 @@ mod tests {
             put(&mut store, 1, seed, "abc", 2.0 * scale, &[]);
             put(&mut store, 1, seed, "other", 9.0, &[]);
         }
-        let results = Results::read(&store, &plan(), "emu", "abc").unwrap();
-        let judged = claims.judge(&results, None).remove(0);
+        let read = |backend: &str, store: &Store| {
+            Results::read(store, &plan(), backend, "abc", plan().seeds).unwrap()
+        };
+        let results = read("emu", &store);
+        let judged = claims.judge("emu", &results, None).remove(0);
         assert_eq!(judged.behind.to_string(), "2/2, made copa 4 (2 rejected), status_quo 2");
         let found = judged.interval.unwrap();
         assert!((found.low - 0.5).abs() < 1e-4 && (found.high - 0.5).abs() < 1e-4, "{found:?}");
         // A newer valid attempt counts in the stead of the first.
         put(&mut store, 1, 1, "abc", 4.0, &[]);
         put(&mut store, 1, 2, "abc", 12.0, &[]);
-        let results = Results::read(&store, &plan(), "emu", "abc").unwrap();
-        let judged = claims.judge(&results, None).remove(0);
+        let results = read("emu", &store);
+        let judged = claims.judge("emu", &results, None).remove(0);
         assert_eq!(judged.verdict, Verdict::Failed);
         assert_eq!(judged.behind.to_string(), "2/2, made copa 6 (2 rejected), status_quo 2");
-        let none = Results::read(&store, &plan(), "sim", "abc").unwrap();
-        assert_eq!(claims.judge(&none, None)[0].behind.values, 0);
+        let none = read("sim", &store);
+        assert_eq!(claims.judge("emu", &none, None)[0].behind.values, 0);
     }
 }

@@ -68,23 +68,21 @@ pub fn titled(title: &str, (titles, rows): &Table) -> String {
     if rows.is_empty() { String::new() } else { format!("{title}\n{}\n", text_table(titles, rows)) }
 }
 
-/// The claims of everything in markdown, with how many came to what below; results of another commit than
-/// `head` are marked.
-pub fn markdown<'a>(claims: impl Iterator<Item = &'a Judged> + Clone, head: &str) -> String {
+/// The claims of everything in markdown, with how many came to what below.
+pub fn markdown<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
     let mut text = String::from(
-        "| plan | claim | where | bound | figure | verdict | runs | commit |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "| plan | claim | where | bound | figure | verdict | runs |\n\
+         |---|---|---|---|---|---|---|\n",
     );
     for judged in claims.clone() {
-        let Judged { of, claim, place, bound, behind, commit, .. } = judged;
+        let Judged { of, claim, place, bound, behind, .. } = judged;
         let (figure, mut verdict) = (figure(judged), verdict(judged));
         if !judged.verdict.is_fine() {
             verdict = format!("**{verdict}**");
         }
-        let mark = if commit.is_empty() || commit == head { "" } else { " (not HEAD)" };
         let cells = [of, claim, place, bound, &figure, &verdict, &behind.to_string()];
         let cells = cells.map(String::as_str).join(" | ");
-        let _ = writeln!(text, "| {cells} | {commit}{mark} |");
+        let _ = writeln!(text, "| {cells} |");
     }
     let _ = writeln!(text, "\n{}", counts(claims));
     text
@@ -116,27 +114,26 @@ mod tests {
     use crate::judge::{Behind, Bound, SEED};
 
     #[test]
-    fn the_table_ends_in_the_counts_and_marks_other_commits() {
-        let judged = |commit: &str| Judged {
+    fn the_table_ends_in_the_counts() {
+        let judged = Judged {
             of: "p".into(),
             claim: "t".into(),
             place: "copa_sfq".into(),
             behind: Behind { values: 2, wanted: 3, made: Vec::new() },
-            commit: commit.into(),
             ..Judged::default()
         };
         let before = Some("pooled 1.200 failed".into());
-        let met = Judged { before, ..judged("new") };
+        let met = Judged { before, ..judged.clone() };
         let met = met.by_values(Bound::at_most(1.0), &[0.5, 0.5], 2, SEED);
-        let died = judged("new").by_one(Bound::at_most(1.0), Some(f64::INFINITY));
-        let all = [met, died, judged("old")];
-        let table = markdown(all.iter(), "new");
+        let died = judged.clone().by_one(Bound::at_most(1.0), Some(f64::INFINITY));
+        let all = [met, died, judged];
+        let table = markdown(all.iter());
         let lines: Vec<&str> = table.lines().collect();
         let expected = "| p | t | copa_sfq | ≤ 1 | 0.500 [0.500, 0.500] \
-                        | met (before: pooled 1.200 failed) | 2/3 | new |";
+                        | met (before: pooled 1.200 failed) | 2/3 |";
         assert_eq!(lines[2], expected);
-        assert_eq!(lines[3], "| p | t | copa_sfq | ≤ 1 | a box died | **failed** | 2/3 | new |");
-        assert!(lines[4].ends_with("| **not shown: not run** | 2/3 | old (not HEAD) |"), "{table}");
+        assert_eq!(lines[3], "| p | t | copa_sfq | ≤ 1 | a box died | **failed** | 2/3 |");
+        assert!(lines[4].ends_with("| **not shown: not run** | 2/3 |"), "{table}");
         let counts = "1 met, 1 failed, 0 open, 1 not shown, 0 reported; 1 otherwise than before";
         assert_eq!(lines.last(), Some(&counts));
     }

@@ -98,7 +98,8 @@ impl Override {
 }
 
 /// A range of seeds, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
 pub struct Seeds {
     /// First.
     pub first: u64,
@@ -139,6 +140,14 @@ impl std::str::FromStr for Seeds {
             return Err(allowed());
         }
         Ok(Self { first, last })
+    }
+}
+
+impl TryFrom<String> for Seeds {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 

@@ -158,7 +158,7 @@ pub fn read(
 ) -> Result<Behaviour, BehaviourError> {
     let has_arm =
         |platform: &Platform| plan.arms.iter().any(|arm| platform.arm() == Some(&arm.name));
-    let commit = runs.first().map(|run| run.key.commit.clone()).unwrap_or_default();
+    let commit = runs.first().map(|run| run.commit.clone()).unwrap_or_default();
     let asked = |cell: &str| Asked {
         trials: look.trials.min(TRIALS),
         platforms: Platform::BEHAVING.into_iter().filter(has_arm).collect(),

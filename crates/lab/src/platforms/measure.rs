@@ -16,6 +16,7 @@ use super::rows::{Calibration, Purpose, Rows, Start, TrialKey, TrialRow};
 use super::scores::{Scores, disturbance};
 use super::{PlatformsError, What};
 use crate::judge::VALUES_MIN;
+use crate::store::Build;
 
 /// Traffic before the measured part of a trial: slow start ends within milliseconds here, and the
 /// agent has been asked for its counters.
@@ -63,8 +64,8 @@ pub struct Options {
     pub rate: Option<Rate>,
     /// Seed of the order of trials and of the intervals.
     pub seed: u64,
-    /// Commit of this program.
-    pub commit: String,
+    /// What this program was built from.
+    pub build: Build,
     /// This program.
     pub binary: PathBuf,
     /// Where results go.
@@ -104,7 +105,8 @@ pub fn measure(
 
 fn start(options: &Options, bench: &Bench) -> Start {
     Start {
-        commit: options.commit.clone(),
+        sources: options.build.emu.into(),
+        commit: options.build.commit.into(),
         kernel: features::release(),
         processor: processor(),
         cpu: bench.cpu(),

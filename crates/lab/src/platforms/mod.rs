@@ -1,10 +1,10 @@
 //! One algorithm on every platform: what each costs beside the kernel's own.
 //!
 //! ```text
-//! measure ──► trials.jsonl ──► scores, costs, latencies, scaling ──► judge ──► text, JSON, report.html
+//! measure ──► store ──► scores, costs, latencies, scaling ──► judge ──► text, JSON, report.html
 //! ```
 //! Trials of a block take turns of a tenth of a second in a random order, and a ratio is always of two
-//! trials of one block ([`scores`]). Rows are appended as trials end ([`rows`]), so a measurement that
+//! trials of one block ([`scores`]). A trial joins the store as it ends ([`rows`]), so a measurement that
 //! was broken off goes on where it was.
 
 pub mod behaviour;
@@ -26,6 +26,8 @@ use forebay_testbed::cost::CostError;
 pub use measure::{Options, measure};
 pub use platform::{Algorithm, Platform};
 pub use scores::Metric;
+
+use crate::store::StoreError;
 
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,13 +55,10 @@ pub enum PlatformsError {
     Algorithm { name: String, allowed: String },
     #[error("algorithm {name}: the kernel has no congestion control {wanted}, it has {available}")]
     KernelLacks { name: String, wanted: String, available: String },
-    #[error(
-        "{}: trials of another measurement ({key} is {found}, wanted is {wanted}): \
-         choose another --out", path.display()
-    )]
-    OtherMeasurement { path: PathBuf, key: &'static str, found: String, wanted: String },
-    #[error("{}: line {line}: {source}", path.display())]
-    Row { path: PathBuf, line: usize, source: serde_json::Error },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("a trial: {0}")]
+    Row(#[from] serde_json::Error),
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
     #[error(
@@ -75,9 +74,8 @@ impl PlatformsError {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Cost(error) => error.is_bad_input(),
-            Self::Algorithm { .. } | Self::KernelLacks { .. } | Self::OtherMeasurement { .. } => {
-                true
-            }
+            Self::Store(error) => error.is_bad_input(),
+            Self::Algorithm { .. } | Self::KernelLacks { .. } => true,
             _ => false,
         }
     }

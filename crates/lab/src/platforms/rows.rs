@@ -1,35 +1,33 @@
-//! The file of trials: one JSON document a line, appended as trials end.
+//! The trials of a measurement in the store, which each joins as it ends.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use forebay_testbed::cost::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::PlatformsError;
 use super::platform::{Platform, Setting};
+use crate::store::Store;
 
-/// Name of the file in a folder of results.
-const FILE: &str = "trials.jsonl";
 /// It grows when a row changes its meaning.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Row {
-    Start(Start),
     Calibration(Calibration),
     Trial(Box<TrialRow>),
 }
 
-/// What all trials of a file have in common.
+/// What all trials of a measurement have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Version of the rows.
     pub schema: u32,
-    /// Commit of the program.
+    /// Digest of the sources that trials pass.
+    pub sources: String,
+    /// Commit of the program, for people.
     pub commit: String,
     /// The kernel.
     pub kernel: String,
@@ -57,23 +55,9 @@ impl Start {
         Self { schema: SCHEMA, ..self }
     }
 
-    /// What of `wanted` differs: key, what is here, what was wanted.
-    fn difference(&self, wanted: &Self) -> Option<(&'static str, String, String)> {
-        let rate = |start: &Self| format!("{:?} bit/s", start.rate_bps);
-        let pairs = [
-            ("schema", self.schema.to_string(), wanted.schema.to_string()),
-            ("commit", self.commit.clone(), wanted.commit.clone()),
-            ("kernel", self.kernel.clone(), wanted.kernel.clone()),
-            ("processor", self.processor.clone(), wanted.processor.clone()),
-            ("cpu", self.cpu.to_string(), wanted.cpu.to_string()),
-            ("--algorithm", self.algorithm.clone(), wanted.algorithm.clone()),
-            ("--duration", self.duration_ns.to_string(), wanted.duration_ns.to_string()),
-            ("warm-up", self.warm_up_ns.to_string(), wanted.warm_up_ns.to_string()),
-            ("slice", self.slice_ns.to_string(), wanted.slice_ns.to_string()),
-            ("--seed", self.seed.to_string(), wanted.seed.to_string()),
-            ("--rate", rate(self), rate(wanted)),
-        ];
-        pairs.into_iter().find(|(_, found, wanted)| found != wanted)
+    /// What tells trials of this measurement from those of others: all but the commit.
+    fn key(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(&Self { commit: String::new(), ..self.clone() })
     }
 }
 
@@ -130,11 +114,10 @@ pub struct TrialRow {
     pub outcome: Outcome,
 }
 
-/// The rows of a folder.
-#[derive(Debug)]
+/// The rows of a measurement.
 pub struct Rows {
-    folder: PathBuf,
-    file: File,
+    store: Store,
+    key: String,
     /// What all have in common.
     pub start: Start,
     /// Rates.
@@ -144,50 +127,20 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Opens the folder's file, or makes both. Rows that are there must be of the same measurement. A
-    /// last line without an end was being written when its program ended, and goes.
+    /// Opens the store in `folder`, made if it does not exist, with the rows that it has of this measurement.
     pub fn open(folder: &Path, start: Start) -> Result<Self, PlatformsError> {
-        let path = folder.join(FILE);
-        let failed = |source| PlatformsError::File { path: path.clone(), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(failed)?;
-        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
-        file.set_len(text.len() as u64).map_err(failed)?;
-        file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let mut rows = Self {
-            folder: folder.to_path_buf(),
-            file,
-            start: Start::default(),
-            calibrations: Vec::new(),
-            trials: Vec::new(),
-        };
-        for (number, line) in text.lines().enumerate() {
-            let row = serde_json::from_str(line).map_err(|source| PlatformsError::Row {
-                path: path.clone(),
-                line: number + 1,
-                source,
-            })?;
-            rows.take(row);
-        }
-        if text.is_empty() {
-            rows.append(Row::Start(start))?;
-        } else if let Some((key, found, wanted)) = rows.start.difference(&start) {
-            return Err(PlatformsError::OtherMeasurement { path, key, found, wanted });
+        let (store, key) = (Store::create(folder)?, start.key()?);
+        let found = store.trials(&key)?;
+        let mut rows = Self { store, key, start, calibrations: Vec::new(), trials: Vec::new() };
+        for row in &found {
+            rows.take(serde_json::from_str(row)?);
         }
         Ok(rows)
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.store.folder()
     }
 
     /// Adds a trial.
@@ -223,17 +176,13 @@ impl Rows {
     }
 
     fn append(&mut self, row: Row) -> Result<(), PlatformsError> {
-        let failed = |source| PlatformsError::File { path: self.folder.join(FILE), source };
-        let mut line = serde_json::to_vec(&row).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
-        self.file.write_all(&line).map_err(failed)?;
+        self.store.put_trial(&self.key, &serde_json::to_string(&row)?)?;
         self.take(row);
         Ok(())
     }
 
     fn take(&mut self, row: Row) {
         match row {
-            Row::Start(start) => self.start = start,
             Row::Calibration(calibration) => self.calibrations.push(calibration),
             Row::Trial(trial) => self.trials.push(*trial),
         }
@@ -250,9 +199,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rows_are_read_again_and_a_torn_line_goes() {
+    fn rows_are_read_again_by_a_program_of_the_same_sources() {
         let folder = tempfile::tempdir().unwrap();
-        let start = Start { commit: "abc".into(), seed: 1, ..Start::default() }.with_schema();
+        let start = Start { sources: "abc".into(), seed: 1, ..Start::default() }.with_schema();
         let mut rows = Rows::open(folder.path(), start.clone()).unwrap();
         let outcome = Outcome { counted_per_s: 0.1, load: 1.0 / 3.0, ..Outcome::default() };
         let trial = TrialRow { key: key(Platform::Agent10Ms, 3), outcome };
@@ -260,16 +209,21 @@ pub(super) mod tests {
         let calibration =
             Calibration { setting: Setting::Gso2, rate_bps: 7, idle_per_s: 2.5, share: 0.6 };
         rows.put_calibration(calibration.clone()).unwrap();
-        rows.file.write_all(b"{\"trial\":{\"key\"").unwrap();
         drop(rows);
-        for _ in 0..2 {
-            let rows = Rows::open(folder.path(), start.clone()).unwrap();
+        for commit in ["c", "d"] {
+            let start = Start { commit: commit.into(), ..start.clone() };
+            let rows = Rows::open(folder.path(), start).unwrap();
             assert_eq!(rows.trials, std::slice::from_ref(&trial));
             assert_eq!(rows.calibration(Setting::Gso2), Some(&calibration));
         }
-        let other = Start { commit: "def".into(), ..start };
-        let error = Rows::open(folder.path(), other).unwrap_err();
-        assert!(error.is_bad_input() && error.to_string().contains("commit is abc"), "{error}");
+        for other in [
+            Start { sources: "def".into(), ..start.clone() },
+            Start { kernel: "6.1".into(), ..start.clone() },
+            Start { duration_ns: 1, ..start },
+        ] {
+            let rows = Rows::open(folder.path(), other).unwrap();
+            assert!(rows.trials.is_empty() && rows.calibrations.is_empty());
+        }
     }
 
     #[test]

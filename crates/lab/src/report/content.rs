@@ -30,7 +30,7 @@ pub fn page(store: &Store, points: usize) -> Result<Page, StoreError> {
 }
 
 fn lead(runs: &[Run]) -> String {
-    let mut commits: Vec<&str> = runs.iter().map(|run| run.key.commit.as_str()).collect();
+    let mut commits: Vec<&str> = runs.iter().map(|run| run.commit.as_str()).collect();
     commits.sort_unstable();
     commits.dedup();
     let valid = runs.iter().filter(|run| run.is_valid()).count();

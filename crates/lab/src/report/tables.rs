@@ -327,7 +327,7 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
             run.attempt.to_string(),
             cell(run.host["wall_s"].as_f64()),
             cell(lateness.as_f64()),
-            key.commit.clone(),
+            run.commit.clone(),
             verdict,
         ]);
     }

@@ -146,8 +146,9 @@ fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
                 "realtime": ["link"], "settings": ["net.ipv4.tcp_ecn = 0"], "offloads": [],
             });
             let run = NewRun {
-                key: &RunKey::of(&experiment, backend, "abc123"),
+                key: &RunKey::of(&experiment, backend, "def456"),
                 experiment: &experiment,
+                commit: "abc123",
                 attempt,
                 evaluation: &evaluation,
                 host: &host,

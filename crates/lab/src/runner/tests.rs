@@ -90,7 +90,8 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::create(folder.path()).unwrap();
-        let options = Options { commit: "abc".into(), ..Options::default() };
+        let build = Build { commit: "abc", sim: "def", emu: "def" };
+        let options = Options { build, ..Options::default() };
         Self { _folder: folder, store, options, log: Log::default() }
     }
 

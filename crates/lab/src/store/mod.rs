@@ -11,12 +11,11 @@ use rusqlite::{Connection, ErrorCode};
 
 pub use connections::{Bin, OverTime};
 pub use read::{RequestKey, Run, TABLES};
-pub use write::{NewRun, RunKey};
+pub use write::{Build, NewRun, RunKey};
 
 /// Number of the schema; a store of another number is refused, not converted.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 const SCHEMA_SQL: &str = include_str!("schema.sql");
-const ADDITIONS_SQL: &str = include_str!("additions.sql");
 /// Name of the database in a folder of results.
 pub const FILE: &str = "results.sqlite";
 /// How long another process may be writing a run: a few megabytes on a slow disk.
@@ -53,6 +52,13 @@ pub enum StoreError {
     /// A column does not hold what it should.
     #[error("{FILE}: {0}")]
     Content(#[from] serde_json::Error),
+}
+
+impl StoreError {
+    /// Whether the folder that was named is to blame: exit code 2.
+    pub const fn is_bad_input(&self) -> bool {
+        !matches!(self, Self::Sql(_) | Self::Content(_))
+    }
 }
 
 /// An open store.
@@ -96,7 +102,6 @@ impl Store {
             SCHEMA => {}
             found => return Err(StoreError::Schema { path, found }),
         }
-        transaction.execute_batch(ADDITIONS_SQL)?;
         transaction.commit()?;
         Ok(Self { connection, folder: folder.into() })
     }

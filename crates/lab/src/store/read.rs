@@ -16,6 +16,8 @@ pub struct Run {
     pub id: i64,
     /// Its key.
     pub key: RunKey,
+    /// Commit of the program.
+    pub commit: String,
     /// Which attempt, from 1.
     pub attempt: u32,
     /// Why it is not valid; empty: it is.
@@ -56,7 +58,7 @@ impl Store {
     pub fn attempts(&self, key: &RunKey) -> Result<Vec<(i64, bool)>, StoreError> {
         let mut query = self.connection.prepare_cached(
             "SELECT id, valid FROM runs WHERE plan = ?1 AND arm = ?2 AND cell = ?3 AND seed = ?4 \
-             AND backend = ?5 AND \"commit\" = ?6 AND experiment_sha256 = ?7 ORDER BY id",
+             AND backend = ?5 AND sources = ?6 AND experiment_sha256 = ?7 ORDER BY id",
         )?;
         let rows = query.query_map(
             params![
@@ -65,7 +67,7 @@ impl Store {
                 key.cell,
                 key.seed as i64,
                 key.backend,
-                key.commit,
+                key.sources,
                 key.experiment_sha256
             ],
             |row| Ok((row.get(0)?, row.get(1)?)),
@@ -78,6 +80,22 @@ impl Store {
         let mut query = self.connection.prepare("SELECT id FROM runs ORDER BY id")?;
         let rows = query.query_map([], |row| row.get(0))?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The rows of a measurement of platforms, in the order in which they were put, in JSON.
+    pub fn trials(&self, measurement: &str) -> Result<Vec<String>, StoreError> {
+        let mut query = self
+            .connection
+            .prepare("SELECT trial FROM trials WHERE measurement = ?1 ORDER BY id")?;
+        let rows = query.query_map([measurement], |row| row.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// How long a run of `plan` on `backend` took (s): the mean of those that are valid.
+    pub fn wall_s(&self, plan: &str, backend: &str) -> Result<Option<f64>, StoreError> {
+        let mean = "SELECT avg(json_extract(host, '$.wall_s')) FROM runs \
+                    WHERE plan = ?1 AND backend = ?2 AND valid";
+        Ok(self.connection.query_row(mean, [plan, backend], |row| row.get(0))?)
     }
 
     /// The names of the plans that have runs, in the order of their first run.
@@ -149,26 +167,28 @@ impl Store {
 
     fn head(&self, id: i64) -> Result<Run, StoreError> {
         let mut query = self.connection.prepare_cached(
-            "SELECT plan, arm, cell, seed, backend, \"commit\", experiment_sha256, attempt, \
+            "SELECT plan, arm, cell, seed, backend, sources, experiment_sha256, \"commit\", attempt, \
              reasons, parameters, host FROM runs WHERE id = ?1",
         )?;
         let text = |row: &Row<'_>, index| row.get::<_, String>(index);
-        let (key, attempt, json) = query.query_row([id], |row| {
+        let (key, commit, attempt, json) = query.query_row([id], |row| {
             let key = RunKey {
                 plan: row.get(0)?,
                 arm: row.get(1)?,
                 cell: row.get(2)?,
                 seed: row.get::<_, i64>(3)? as u64,
                 backend: row.get(4)?,
-                commit: row.get(5)?,
+                sources: row.get(5)?,
                 experiment_sha256: row.get(6)?,
             };
-            Ok((key, row.get(7)?, [text(row, 8)?, text(row, 9)?, text(row, 10)?]))
+            let json = [text(row, 9)?, text(row, 10)?, text(row, 11)?];
+            Ok((key, row.get(7)?, row.get(8)?, json))
         })?;
         let [reasons, parameters, host] = &json;
         Ok(Run {
             id,
             key,
+            commit,
             attempt,
             invalid: serde_json::from_str(reasons)?,
             parameters: serde_json::from_str(parameters)?,
@@ -252,7 +272,7 @@ impl Store {
 }
 
 /// The tables, in the order of an export.
-pub const TABLES: [&str; 11] = [
+pub const TABLES: [&str; 12] = [
     "plans",
     "figures",
     "runs",
@@ -264,6 +284,7 @@ pub const TABLES: [&str; 11] = [
     "requests",
     "series",
     "samples",
+    "trials",
 ];
 
 /// A value as RFC 4180 wants it.

@@ -6,6 +6,12 @@ CREATE TABLE plans (
     arms TEXT NOT NULL            -- JSON: [[name, summary], ..] in the plan's order
 ) STRICT;
 
+-- What the report draws.
+CREATE TABLE figures (
+    plan TEXT PRIMARY KEY,
+    figures TEXT NOT NULL         -- JSON: the figures in the plan's order
+) STRICT;
+
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY,
     plan TEXT NOT NULL,
@@ -13,8 +19,9 @@ CREATE TABLE runs (
     cell TEXT NOT NULL,           -- empty: the plan has no grid
     seed INTEGER NOT NULL,
     backend TEXT NOT NULL,
-    "commit" TEXT NOT NULL,
+    sources TEXT NOT NULL,        -- digest of those that its runs pass
     experiment_sha256 TEXT NOT NULL,
+    "commit" TEXT NOT NULL,       -- of the program, for people
     attempt INTEGER NOT NULL,     -- from 1
     valid INTEGER NOT NULL,       -- by the harness's own figures
     reasons TEXT NOT NULL,        -- JSON: why it is not
@@ -24,6 +31,14 @@ CREATE TABLE runs (
     warmup_s REAL NOT NULL
 ) STRICT;
 CREATE INDEX runs_by_key ON runs (plan, arm, cell, seed);
+
+-- Trials of `forebay platforms`.
+CREATE TABLE trials (
+    id INTEGER PRIMARY KEY,
+    measurement TEXT NOT NULL,    -- JSON: sources, machine and settings, the key of all its trials
+    trial TEXT NOT NULL           -- JSON: which and what was seen, or the rate of a setting
+) STRICT;
+CREATE INDEX trials_by_measurement ON trials (measurement);
 
 CREATE TABLE flows (
     run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
@@ -59,6 +74,17 @@ CREATE TABLE metrics (
     metric TEXT NOT NULL,         -- ends in the unit of the value
     value REAL NOT NULL,
     PRIMARY KEY (run, part, name, metric)
+) STRICT, WITHOUT ROWID;
+
+-- States of bundles.
+CREATE TABLE transitions (
+    run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,      -- in the run
+    bundle TEXT NOT NULL,
+    at_s REAL NOT NULL,
+    state TEXT NOT NULL,          -- that begins
+    reason TEXT NOT NULL,         -- what it was begun for
+    PRIMARY KEY (run, number)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE requests (

@@ -15,7 +15,8 @@ fn put(store: &mut Store, seed: u64, attempt: u32, invalid: &[&str]) -> i64 {
     evaluation.invalid = invalid.iter().map(|reason| reason.to_string()).collect();
     let key = &key(seed);
     let host = &json!({ "kernel": "6.1", "wall_s": 3.5 });
-    let run = NewRun { key, experiment: &experiment, attempt, evaluation: &evaluation, host };
+    let (experiment, evaluation) = (&experiment, &evaluation);
+    let run = NewRun { key, experiment, commit: "c", attempt, evaluation, host };
     store.put_run(&run).unwrap()
 }
 
@@ -28,7 +29,7 @@ fn a_run_comes_back_as_it_was_written() {
     let store = Store::open(folder.path()).unwrap();
     let (experiment, evaluation) = invented_run();
     let run = store.run(id).unwrap();
-    assert_eq!(run.key, key(1));
+    assert_eq!((&run.key, run.commit.as_str()), (&key(1), "c"));
     assert!(run.is_valid());
     assert_eq!(run.parameters, experiment.parameters);
     assert_eq!(run.metrics, evaluation.run);
@@ -60,7 +61,8 @@ fn a_connection_over_time_has_all_quantities_in_bins() {
     put("throughput_mbps", vec![(0.0, 1.0), (0.1, 2.0), (0.2, 3.0)]);
     put("retransmissions", vec![(0.01, 0.0), (0.06, 3.0), (0.11, 7.0)]);
     let (key, host) = (&key(1), &json!({}));
-    let run = NewRun { key, experiment: &experiment, attempt: 1, evaluation: &evaluation, host };
+    let (experiment, evaluation) = (&experiment, &evaluation);
+    let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
     let id = store.put_run(&run).unwrap();
     let bin = |at_s, cwnd_segments, throughput_mbps, retransmissions| Bin {
         at_s,
@@ -86,7 +88,12 @@ fn attempts_are_kept_and_told_apart_by_key() {
     put(&mut store, 1, 2, &[]);
     assert_eq!(store.attempts(&key(1)).unwrap(), [(1, false), (3, true)]);
     assert!(store.attempts(&key(3)).unwrap().is_empty());
+    let other = RunKey { sources: "def".into(), ..key(1) };
+    assert!(store.attempts(&other).unwrap().is_empty());
     assert_eq!(store.run(1).unwrap().invalid, ["late"]);
+    let plan = &key(1).plan;
+    assert_eq!(store.wall_s(plan, "emu").unwrap(), Some(3.5));
+    assert_eq!(store.wall_s(plan, "sim").unwrap(), None);
     assert_eq!(store.run_ids().unwrap(), [1, 2, 3]);
 }
 
@@ -98,20 +105,10 @@ fn a_run_that_fails_half_way_leaves_nothing() {
     // The same request twice breaks the primary key after the head has been written.
     evaluation.requests.push(evaluation.requests[0].clone());
     let (key, host) = (&key(1), &json!({}));
-    let run = NewRun { key, experiment: &experiment, attempt: 1, evaluation: &evaluation, host };
+    let (experiment, evaluation) = (&experiment, &evaluation);
+    let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
     assert!(store.put_run(&run).is_err());
     assert!(store.run_ids().unwrap().is_empty());
-}
-
-#[test]
-fn a_store_that_was_made_without_transitions_gets_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::create(folder.path()).unwrap();
-    store.connection.execute_batch("DROP TABLE transitions").unwrap();
-    drop(store);
-    let mut store = Store::open(folder.path()).unwrap();
-    let id = put(&mut store, 1, 1, &[]);
-    assert_eq!(store.transitions(id).unwrap().len(), 1);
 }
 
 #[test]

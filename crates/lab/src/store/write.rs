@@ -7,7 +7,25 @@ use super::{Store, StoreError};
 use crate::metrics::{Evaluation, Metrics};
 use crate::plan::{Experiment, Plan};
 
-/// What makes two runs the same.
+/// What a program was built from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Build {
+    /// Commit, for people.
+    pub commit: &'static str,
+    /// Digest of the sources that simulations pass.
+    pub sim: &'static str,
+    /// Digest of the sources that runs on the testbed pass, and trials of platforms.
+    pub emu: &'static str,
+}
+
+impl Build {
+    /// Digest of the sources that runs of `backend` pass.
+    pub fn sources(&self, backend: &str) -> &'static str {
+        if backend == "sim" { self.sim } else { self.emu }
+    }
+}
+
+/// What makes two runs the same: all that can influence them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunKey {
     /// Plan.
@@ -20,22 +38,22 @@ pub struct RunKey {
     pub seed: u64,
     /// Back end.
     pub backend: String,
-    /// Commit of this program.
-    pub commit: String,
+    /// Digest of the sources that the back end's runs pass.
+    pub sources: String,
     /// Every number of the experiment.
     pub experiment_sha256: String,
 }
 
 impl RunKey {
-    /// The key of an experiment run by `backend` of the program built from `commit`.
-    pub fn of(experiment: &Experiment, backend: &str, commit: &str) -> Self {
+    /// The key of an experiment run by `backend` of a program whose digest is `sources`.
+    pub fn of(experiment: &Experiment, backend: &str, sources: &str) -> Self {
         Self {
             plan: experiment.plan.clone(),
             arm: experiment.arm.clone(),
             cell: experiment.cell.clone(),
             seed: experiment.seed,
             backend: backend.into(),
-            commit: commit.into(),
+            sources: sources.into(),
             experiment_sha256: experiment.sha256.clone(),
         }
     }
@@ -47,6 +65,8 @@ pub struct NewRun<'a> {
     pub key: &'a RunKey,
     /// What was run.
     pub experiment: &'a Experiment,
+    /// Commit of the program.
+    pub commit: &'a str,
     /// Which attempt, from 1.
     pub attempt: u32,
     /// What is known of it.
@@ -70,6 +90,15 @@ impl Store {
         self.connection.execute(
             "INSERT OR REPLACE INTO figures VALUES (?1, ?2)",
             params![plan.name, json!(plan.figures).to_string()],
+        )?;
+        Ok(())
+    }
+
+    /// Adds a row to a measurement of platforms; both in JSON.
+    pub fn put_trial(&mut self, measurement: &str, trial: &str) -> Result<(), StoreError> {
+        self.connection.execute(
+            "INSERT INTO trials (measurement, trial) VALUES (?1, ?2)",
+            [measurement, trial],
         )?;
         Ok(())
     }
@@ -100,17 +129,18 @@ impl Store {
 fn put_head(db: &Transaction<'_>, run: &NewRun<'_>) -> Result<i64, StoreError> {
     let NewRun { key, experiment, evaluation, .. } = run;
     db.execute(
-        "INSERT INTO runs (plan, arm, cell, seed, backend, \"commit\", experiment_sha256, attempt, \
-         valid, reasons, parameters, host, stop_s, warmup_s) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        "INSERT INTO runs (plan, arm, cell, seed, backend, sources, experiment_sha256, \"commit\", \
+         attempt, valid, reasons, parameters, host, stop_s, warmup_s) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         params![
             key.plan,
             key.arm,
             key.cell,
             key.seed as i64,
             key.backend,
-            key.commit,
+            key.sources,
             key.experiment_sha256,
+            run.commit,
             run.attempt,
             evaluation.invalid.is_empty(),
             json!(evaluation.invalid).to_string(),

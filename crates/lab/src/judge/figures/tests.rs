@@ -36,9 +36,8 @@ fn summary(arm: &str, cell: &str, queue: f64) -> ArmSummary {
 }
 
 fn run(arm: &str, cell: &str, seed: u64) -> Run {
-    let commit = "abc".into();
-    let key = RunKey { arm: arm.into(), cell: cell.into(), seed, commit, ..RunKey::default() };
-    Run { key, host: json!({}), ..Run::default() }
+    let key = RunKey { arm: arm.into(), cell: cell.into(), seed, ..RunKey::default() };
+    Run { key, commit: "abc".into(), host: json!({}), ..Run::default() }
 }
 
 impl Results {
@@ -206,14 +205,53 @@ fn a_gap_is_closed_by_a_share_and_one_that_is_none_by_what_is_missing_of_its_end
 }
 
 #[test]
-fn a_plan_with_claims_on_two_backends_is_told_apart() {
-    let names = [json!(null), json!("sim")].map(|backend| {
-        let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0 });
-        let plan = json!({ "name": "p", "backend": backend, "claim": [claim] });
-        let plan: PlanClaims = serde_json::from_value(plan).unwrap();
-        plan.judge(&queues(&[9.0]), None).remove(0).of
-    });
-    assert_eq!(names, ["p", "p (sim)"]);
+fn a_claim_is_judged_on_each_back_end_of_its_plan_or_on_the_one_that_it_names() {
+    let claim = |backend: Value| {
+        json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0,
+                "backend": backend })
+    };
+    let beside = json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
+                         "within": { "share": 0.1 } });
+    let plan = json!({ "name": "p", "seeds": { "emu": "1", "sim": "1..3" },
+                       "claim": [claim(json!(null)), claim(json!("sim")), beside] });
+    let plan: PlanClaims = serde_json::from_value(plan).unwrap();
+    let (few, many) = (queues(&[9.0]), queues(&[9.0, 10.0, 16.0]));
+    let figures = |judged: Vec<Judged>| -> Vec<(String, usize, Option<f64>)> {
+        judged.into_iter().map(|it| (it.of, it.behind.wanted, it.figure)).collect()
+    };
+    let row = |of: &str, seeds, figure| (of.to_string(), seeds, Some(figure));
+    // The seeds that both have are compared.
+    let expected = [row("p@emu", 1, 9.0), row("p@emu", 1, 0.0)];
+    assert_eq!(figures(plan.judge("emu", &few, Some(&many))), expected);
+    let expected = [row("p@sim", 3, 10.0), row("p@sim", 3, 10.0)];
+    assert_eq!(figures(plan.judge("sim", &many, None)), expected);
+}
+
+#[test]
+fn no_more_seeds_are_needed_once_every_interval_lies_on_one_side_of_its_bound() {
+    let plan = |claims: Value| -> PlanClaims {
+        serde_json::from_value(json!({ "name": "p", "seeds": { "sim": "1..9" }, "claim": claims }))
+            .unwrap()
+    };
+    let claim = |kind: Value| {
+        let mut claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE] });
+        claim.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        claim
+    };
+    let most =
+        plan(json!([claim(json!({ "at_most": 15.0 })), claim(json!({ "report_only": true }))]));
+    let is_decided = |plan: &PlanClaims, results| plan.is_decided("sim", &results, None);
+    for figures in [[9.0, 10.0, 11.0, 12.0, 13.0, 14.0], [16.0, 17.0, 18.0, 19.0, 20.0, 21.0]] {
+        assert!(is_decided(&most, queues(&figures)), "{figures:?}");
+        assert!(!is_decided(&most, queues(&figures[..5])), "too few");
+        let disturbed = Results { seeds: (1..=7).collect(), ..queues(&figures) };
+        assert!(!is_decided(&most, disturbed), "a run is missing");
+    }
+    let open = [9.0, 10.0, 11.0, 16.0, 17.0, 18.0];
+    assert!(!is_decided(&most, queues(&open)));
+    // A bound for each run has no interval that could decide.
+    let each = plan(json!([claim(json!({ "at_most": 15.0, "each_run": true }))]));
+    assert!(is_decided(&each, queues(&open)));
 }
 
 #[test]
@@ -239,7 +277,8 @@ fn a_figure_may_be_judged_beside_the_same_seed_of_another_backend() {
     let judged = judge(&within(0.15, 2.0), Some(&beside));
     assert_eq!(judged.bound, "≥ -1, ≤ 1 times 15 % or 2");
     assert_eq!(judged.behind.to_string(), "2/2, made copa_sfq 2, copa_sfq beside 2");
-    for there in [None, Some(&queues(&[10.0]))] {
+    let half = wanted(&[1, 2], &[""]).add("copa_sfq", "", 1, 10.0);
+    for there in [None, Some(&half)] {
         assert_eq!(judge(&within(0.15, 2.0), there).verdict, NOT_RUN);
     }
 }
@@ -256,7 +295,8 @@ fn three(queues: [f64; 3], seeds: &[u64]) -> Results {
 fn order_of(arms: &[&str], value: &str) -> PlanClaims {
     let claim = json!({ "text": "t", "arms": arms, "value": [value],
                         "same_order": { "apart": 0.05 } });
-    serde_json::from_value(json!({ "name": "p", "beside": "sim", "claim": [claim] })).unwrap()
+    let seeds = json!({ "emu": "1..2", "sim": "1..2" });
+    serde_json::from_value(json!({ "name": "p", "seeds": seeds, "claim": [claim] })).unwrap()
 }
 
 #[test]
@@ -279,7 +319,7 @@ fn arms_that_are_apart_on_both_backends_must_stand_in_the_same_order() {
     ] {
         let [this, other] = [&here, &three(there, &[1, 2])];
         for (this, other) in [(this, other), (other, this)] {
-            let judged = plan.judge(this, Some(other));
+            let judged = plan.judge("emu", this, Some(other));
             let [judged] = judged.as_slice() else { panic!("{judged:?}") };
             assert_eq!((judged.verdict, judged.figure), (expected, Some(turned)), "{there:?}");
             assert_eq!(judged.place, format!("{arms}{words}"));
@@ -293,12 +333,12 @@ fn an_order_with_an_arm_a_figure_or_a_seed_missing_is_not_judged() {
     let arms = ["status_quo", "copa_sfq", "copa_fifo"];
     let all = three([100.0, 50.0, 80.0], &[1, 2]);
     let not_run = |plan: &PlanClaims, here: &Results, there: Option<&Results>| {
-        let judged = plan.judge(here, there).remove(0);
+        let judged = plan.judge("emu", here, there).remove(0);
         assert_eq!(judged.verdict, NOT_RUN, "{judged:?}");
         (judged.figure, judged.behind.values)
     };
     let plan = order_of(&arms, QUEUE);
-    assert_eq!(plan.judge(&all, Some(&all))[0].verdict, Verdict::Met);
+    assert_eq!(plan.judge("emu", &all, Some(&all))[0].verdict, Verdict::Met);
     let none = wanted(&[1, 2], &[""]);
     for (here, there) in [(&all, None), (&none, Some(&all))] {
         assert_eq!(not_run(&plan, here, there), (None, 0));

@@ -1,0 +1,172 @@
+//! A digest of the sources that can influence a run: a part of the key of its result, so that runs of two programs
+//! are never taken for one another, and a change of anything else costs no run.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// Characters of a digest: 64 bits.
+const LENGTH: usize = 16;
+/// What the compiler reads beside the crates: versions, profiles, and data that crates include.
+const BESIDE: [&str; 4] = ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces"];
+/// The crates that a simulation consists of.
+const SIMULATOR: [&str; 3] = ["crates/core/", "crates/sim/", "crates/lab/"];
+/// Of them, what no simulation passes.
+const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
+/// What reads results after they have been stored, and what shows them.
+const READERS: [&str; 8] = [
+    "crates/lab/assets/",
+    "crates/lab/src/chaos/",
+    "crates/lab/src/demo.rs",
+    "crates/lab/src/judge/",
+    "crates/lab/src/output.rs",
+    "crates/lab/src/progress.rs",
+    "crates/lab/src/report/",
+    "crates/lab/src/summary.rs",
+];
+/// Folders and files that hold tests, or what tests and examples alone use.
+const TESTS: [&str; 6] = ["tests", "tests.rs", "testing", "testing.rs", "examples", "benches"];
+/// Ends of the names of sources and data, which an editor's copies do not have.
+const ENDS: [&str; 7] = ["rs", "toml", "lock", "c", "h", "sql", "cdf"];
+
+/// The digest, in hex, of what can influence a run of the back end `sim` or `emu`, from the files below `repository`.
+/// Fails where a file cannot be read.
+pub fn digest(repository: &Path, backend: &str) -> io::Result<String> {
+    let is_meant = if backend == "sim" { reaches_simulator } else { reaches_testbed };
+    let mut files = Vec::new();
+    for path in BESIDE.into_iter().chain(["crates"]) {
+        collect(repository, path, is_meant, &mut files)?;
+    }
+    files.sort();
+    let mut hasher = Sha256::new();
+    for path in files {
+        let text = std::fs::read(repository.join(&path))?;
+        hasher.update(format!("{path}\n{}\n", text.len()));
+        hasher.update(text);
+    }
+    let mut hex = String::new();
+    for byte in &hasher.finalize()[..LENGTH / 2] {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    Ok(hex)
+}
+
+/// Adds the paths of the files at or below `path` that are meant, relative to `repository`.
+fn collect(
+    repository: &Path,
+    path: &str,
+    is_meant: fn(&str) -> bool,
+    files: &mut Vec<String>,
+) -> io::Result<()> {
+    let whole = repository.join(path);
+    if !whole.is_dir() {
+        files.extend(is_meant(path).then(|| path.to_string()));
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(whole)? {
+        if let Ok(name) = entry?.file_name().into_string() {
+            collect(repository, &format!("{path}/{name}"), is_meant, files)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the file at `path` is in the program, and is passed by a run or by a trial of `forebay platforms`.
+fn reaches_testbed(path: &str) -> bool {
+    let is_test = || path.split('/').any(|part| TESTS.contains(&part));
+    let is_reader = || READERS.iter().any(|reader| path.starts_with(reader));
+    let is_source = path.rsplit_once('.').is_some_and(|(_, end)| ENDS.contains(&end));
+    is_source && !is_test() && !is_reader()
+}
+
+fn reaches_simulator(path: &str) -> bool {
+    let is_crate = path.starts_with("crates/");
+    let is_simulated = || SIMULATOR.iter().any(|name| path.starts_with(name));
+    let is_of_testbed = || TESTBED.iter().any(|name| path.starts_with(name));
+    reaches_testbed(path) && (!is_crate || is_simulated() && !is_of_testbed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+    }
+
+    #[test]
+    fn a_back_end_has_the_sources_that_its_runs_pass() {
+        for path in [
+            "Cargo.lock",
+            "traces/caida.cdf",
+            "crates/core/src/cc/copa.rs",
+            "crates/sim/Cargo.toml",
+            "crates/lab/src/metrics/links/mod.rs",
+        ] {
+            assert!(reaches_simulator(path) && reaches_testbed(path), "{path}");
+        }
+        for path in [
+            "crates/ebpf/bpf/packet.h",
+            "crates/host/src/port/xdp.rs",
+            "crates/lab/src/backend/emu/scenario.rs",
+            "crates/lab/src/platforms/measure.rs",
+            "crates/app/src/commands/role.rs",
+        ] {
+            assert!(!reaches_simulator(path) && reaches_testbed(path), "{path}");
+        }
+        for path in [
+            "traces/README.md",
+            "crates/lab/src/judge/mod.rs",
+            "crates/sim/tests/golden.rs",
+            "crates/core/src/qdisc/codel/tests.rs",
+            "crates/core/src/testing/cc.rs",
+            "crates/sim/examples/speed.rs",
+            "crates/sim/src/line.rs~",
+        ] {
+            assert!(!reaches_simulator(path) && !reaches_testbed(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_path_that_is_named_is_there() {
+        for path in BESIDE.iter().chain(&SIMULATOR).chain(&TESTBED).chain(&READERS) {
+            let path = repository().join(path);
+            assert!(path.exists() || path.with_extension("rs").exists(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_digest_changes_with_what_a_run_passes_and_with_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let digests = || ["sim", "emu"].map(|backend| digest(folder.path(), backend).unwrap());
+        for path in ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces/a.cdf"] {
+            write(path, "1");
+        }
+        write("crates/core/src/cc.rs", "1");
+        write("crates/host/src/port.rs", "1");
+        let first = digests();
+        assert_eq!(first.each_ref().map(String::len), [LENGTH; 2]);
+        write("docs/evaluation.md", "2");
+        write("crates/core/src/cc/tests.rs", "2");
+        write("crates/lab/src/report/page.rs", "2");
+        write("xtask/src/main.rs", "2");
+        assert_eq!(digests(), first);
+        write("crates/host/src/port.rs", "2");
+        let second = digests();
+        assert!(second[0] == first[0] && second[1] != first[1]);
+        write("crates/core/src/cc.rs", "2");
+        let third = digests();
+        assert!(third[0] != second[0] && third[1] != second[1]);
+        write("Cargo.lock", "2");
+        assert!(digests().iter().zip(&third).all(|(one, other)| one != other));
+        std::fs::remove_file(folder.path().join("Cargo.lock")).unwrap();
+        assert!(digest(folder.path(), "sim").is_err());
+    }
+}

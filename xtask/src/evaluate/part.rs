@@ -1,0 +1,93 @@
+//! What is run and judged by itself.
+
+use anyhow::Result;
+use forebay_lab::judge::Judged;
+
+use super::plan::PlanPart;
+use super::platforms::PlatformsPart;
+
+/// A plan on a back end, or a part of `forebay platforms`.
+pub enum Part<'a> {
+    Plan(Box<PlanPart<'a>>),
+    Platforms(PlatformsPart),
+}
+
+/// What is still to be done of a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Left {
+    /// Runs, at most: claims may have decided before. What `forebay platforms` measures counts as one.
+    pub runs: usize,
+    /// How long they take (min), as runs of the plan took or else by the length of a run.
+    pub minutes: f64,
+}
+
+impl Part<'_> {
+    /// `bundler/main@sim` or `platforms/cpu`.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Plan(plan) => plan.name(),
+            Self::Platforms(part) => part.name(),
+        }
+    }
+
+    /// Whether `name` is that of the part, of its plan on any back end, or of a folder that the part is in.
+    pub fn is_called(&self, name: &str) -> bool {
+        is_called(&self.name(), name)
+    }
+
+    /// Runs what is missing as far as `may_begin` allows, which is told how long the next step takes (min).
+    pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
+        match self {
+            Self::Plan(plan) => plan.advance(may_begin),
+            Self::Platforms(part) => part.advance(may_begin),
+        }
+    }
+
+    /// What is still to be done.
+    pub fn left(&self) -> &Left {
+        match self {
+            Self::Plan(plan) => &plan.left,
+            Self::Platforms(part) => &part.left,
+        }
+    }
+
+    /// The claims; those that compare two back ends find the other among `parts`.
+    pub fn judge(&self, parts: &[Self]) -> Vec<Judged> {
+        let plans = parts.iter().filter_map(|part| match part {
+            Self::Plan(plan) => Some(&**plan),
+            Self::Platforms(_) => None,
+        });
+        match self {
+            Self::Plan(plan) => plan.judge(plans),
+            Self::Platforms(part) => part.judge(),
+        }
+    }
+}
+
+/// Whole words between strokes: neither `queue_shift` nor `shift_both` calls `bundler/queue_shift_both`.
+fn is_called(part: &str, name: &str) -> bool {
+    let plan = part.split('@').next().unwrap_or(part);
+    let is_within = |whole: &str| format!("/{whole}/").contains(&format!("/{name}/"));
+    is_within(part) || is_within(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_called_by_whole_words() {
+        let part = "bundler/dynamics/start@sim";
+        for name in
+            [part, "bundler/dynamics/start", "dynamics/start", "start", "start@sim", "bundler"]
+        {
+            assert!(is_called(part, name), "{name}");
+        }
+        for name in
+            ["bundler/dynamics/start@emu", "star", "bundler/start", "sim", "dynamics@sim", ""]
+        {
+            assert!(!is_called(part, name), "{name}");
+        }
+        assert!(is_called("platforms/cpu", "platforms") && is_called("platforms/cpu", "cpu"));
+    }
+}

@@ -1,0 +1,156 @@
+//! A plan on a back end: its runs, seed by seed, until its claims have decided.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use forebay_lab::judge::{Judged, PlanClaims, Results};
+use forebay_lab::plan::{Plan, Seeds};
+use forebay_lab::runner::MAX_ATTEMPTS;
+use forebay_lab::store::{FILE, RunKey, Store};
+
+use super::part::Left;
+use super::{OUT, printed, sources};
+
+/// What a run on the testbed takes beside its emulated seconds (s): namespaces, waiting for quiet, logs. It was 4.6 of
+/// `bundler/main`.
+const EMU_EXTRA_S: f64 = 5.0;
+/// Simulated seconds in a second of one core: 34 to 220 of seven plans with 4 to 25 flows over 96 Mbit/s.
+const SIM_SPEED: f64 = 100.0;
+
+/// A plan on a back end.
+pub struct PlanPart<'a> {
+    claims: &'a PlanClaims,
+    plan: Plan,
+    backend: &'a str,
+    /// Seeds at most.
+    seeds: Seeds,
+    folder: PathBuf,
+    sources: String,
+    results: Results,
+    /// What is still to be done.
+    pub left: Left,
+}
+
+impl<'a> PlanPart<'a> {
+    /// The plan of `claims` on `backend` with `seeds` at most; [`Self::advance`] looks what is known of it.
+    pub fn new(claims: &'a PlanClaims, backend: &'a str, seeds: Seeds) -> Result<Self> {
+        let plan = Plan::load(&claims.name, &[])?;
+        let results = Results::none(&plan, seeds);
+        let folder = Path::new(OUT).join(claims.part(backend).replace('/', "-"));
+        let (sources, left) = (sources(backend)?, Left::default());
+        Ok(Self { claims, plan, backend, seeds, folder, sources, results, left })
+    }
+
+    /// `bundler/main@sim`.
+    pub fn name(&self) -> String {
+        self.claims.part(self.backend)
+    }
+
+    /// Runs what is missing, seed by seed, until the claims have decided or `may_begin` refuses the next seed.
+    pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
+        let minutes = self.minutes_a_run()?;
+        let Seeds { first, last } = self.seeds;
+        for seed in self.seeds.iter() {
+            let missing = self.missing(seed)?;
+            if missing > 0 && !may_begin(minutes * missing as f64) {
+                let runs = (seed..=last).map(|seed| self.missing(seed)).sum::<Result<usize>>()?;
+                self.left = Left { runs, minutes: minutes * runs as f64 };
+                self.results = self.read(self.seeds)?;
+                return Ok(());
+            }
+            if missing > 0 {
+                self.run(seed)?;
+            }
+            let so_far = Seeds { first, last: seed };
+            self.results = self.read(so_far)?;
+            if self.claims.is_decided(self.backend, &self.results, None) {
+                break;
+            }
+        }
+        self.left = Left::default();
+        Ok(())
+    }
+
+    /// The claims; those about the simulator, too, find it among `parts`.
+    pub fn judge<'b>(&self, mut parts: impl Iterator<Item = &'b PlanPart<'b>>) -> Vec<Judged> {
+        let is_beside = |part: &&PlanPart<'_>| {
+            part.claims.name == self.claims.name && part.backend == "sim" && self.backend != "sim"
+        };
+        let there = parts.find(is_beside).map(|part| &part.results);
+        self.claims.judge(self.backend, &self.results, there)
+    }
+
+    /// Runs what the store lacks of a seed.
+    fn run(&self, seed: u64) -> Result<()> {
+        let (name, seed) = (self.name(), seed.to_string());
+        // An emulation needs the machine for itself.
+        let jobs = if self.backend == "sim" { jobs().to_string() } else { "1".into() };
+        let arguments =
+            ["run", &self.claims.name, "--backend", self.backend, "--seed", &seed, "--jobs", &jobs];
+        let document = printed(&name, &arguments, &self.folder)?;
+        let built = document["runs"][0]["sources"].as_str().unwrap_or(&self.sources);
+        ensure!(built == self.sources, "{name}: forebay is of other sources ({built}): make build");
+        Ok(())
+    }
+
+    fn store(&self) -> Result<Option<Store>> {
+        let exists = self.folder.join(FILE).is_file();
+        Ok(exists.then(|| Store::open(&self.folder)).transpose()?)
+    }
+
+    fn read(&self, seeds: Seeds) -> Result<Results> {
+        match self.store()? {
+            Some(store) => Results::read(&store, &self.plan, self.backend, &self.sources, seeds),
+            None => Ok(Results::none(&self.plan, seeds)),
+        }
+    }
+
+    /// Runs of a seed that the store has not, and that have not been rejected as often as is tried.
+    fn missing(&self, seed: u64) -> Result<usize> {
+        let Some(store) = self.store()? else { return Ok(self.runs_a_seed()) };
+        let mut missing = 0;
+        for cell in &self.plan.cells {
+            for arm in &self.plan.arms {
+                let experiment = self.plan.experiment(arm, cell, seed)?;
+                let key = RunKey::of(&experiment, self.backend, &self.sources);
+                let attempts = store.attempts(&key)?;
+                let is_there = attempts.iter().any(|(_, valid)| *valid);
+                missing += usize::from(!is_there && attempts.len() < MAX_ATTEMPTS);
+            }
+        }
+        Ok(missing)
+    }
+
+    fn runs_a_seed(&self) -> usize {
+        self.plan.arms.len() * self.plan.cells.len()
+    }
+
+    /// How long a run takes, several at a time where that can be.
+    fn minutes_a_run(&self) -> Result<f64> {
+        let seen = match self.store()? {
+            Some(store) => store.wall_s(&self.plan.name, self.backend)?,
+            None => None,
+        };
+        let seconds = match seen {
+            Some(seconds) => seconds,
+            None => self.expected_s()?,
+        };
+        let jobs = if self.backend == "sim" { jobs() as f64 } else { 1.0 };
+        Ok(seconds / jobs / 60.0)
+    }
+
+    /// How long a run takes by its length (s): the mean of arms and cells.
+    fn expected_s(&self) -> Result<f64> {
+        let mut stops = 0.0;
+        for experiment in self.plan.experiments() {
+            stops += experiment?.stop.as_secs_f64();
+        }
+        let stop = stops / self.runs_a_seed() as f64;
+        Ok(if self.backend == "sim" { stop / SIM_SPEED } else { stop + EMU_EXTRA_S })
+    }
+}
+
+/// Simulations at a time.
+fn jobs() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

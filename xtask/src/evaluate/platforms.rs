@@ -1,0 +1,109 @@
+//! A part of `forebay platforms`, which judges its own claims.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use forebay_lab::judge::Judged;
+use serde_json::Value;
+
+use super::part::Left;
+use super::{OUT, printed, sources};
+
+/// The parts, how `forebay platforms` is called for each, and how long it takes (min): 20 to 40 blocks of seven
+/// platforms at two settings, three rounds, and 160 runs of 15 s.
+const PARTS: [(&str, &[&str], f64); 4] = [
+    ("platforms/cpu", &["--what", "cpu", "--max-trials", "40", "--duration", "2s"], 40.0),
+    ("platforms/latency", &["--what", "latency", "--duration", "2s"], 3.0),
+    ("platforms/scale", &["--what", "scale", "--duration", "3s"], 3.0),
+    ("platforms/behaviour", &["--what", "behaviour", "--arms", "native,agent_round"], 55.0),
+];
+
+/// A part of `forebay platforms`.
+pub struct PlatformsPart {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    minutes: f64,
+    /// What the program has printed; of these sources.
+    document: PathBuf,
+    claims: Vec<Judged>,
+    /// What is still to be done.
+    pub left: Left,
+}
+
+impl PlatformsPart {
+    /// All of them.
+    pub fn all() -> Result<impl Iterator<Item = Self>> {
+        let sources = sources("emu")?;
+        let part = move |(name, arguments, minutes): (&'static str, _, _)| {
+            let document = Path::new(OUT).join(format!("{name}-{sources}.json"));
+            Self { name, arguments, minutes, document, claims: Vec::new(), left: Left::default() }
+        };
+        Ok(PARTS.into_iter().map(part))
+    }
+
+    /// `platforms/cpu`.
+    pub fn name(&self) -> String {
+        self.name.into()
+    }
+
+    /// Measures what is missing if `may_begin` allows; what was broken off goes on where it was.
+    pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
+        let text = std::fs::read_to_string(&self.document).unwrap_or_default();
+        let mut document = serde_json::from_str(&text).unwrap_or_default();
+        self.left = Left::default();
+        if claims(&document).is_empty() && !may_begin(self.minutes) {
+            self.left = Left { runs: 1, minutes: self.minutes };
+        } else if claims(&document).is_empty() {
+            let folder = self.document.parent().unwrap_or(Path::new(OUT));
+            let arguments = [&["platforms"], self.arguments].concat();
+            document = printed(self.name, &arguments, folder)?;
+            std::fs::create_dir_all(folder)?;
+            std::fs::write(&self.document, document.to_string())?;
+        }
+        self.claims = claims(&document);
+        Ok(())
+    }
+
+    /// The claims; one that was not run without a document.
+    pub fn judge(&self) -> Vec<Judged> {
+        if !self.claims.is_empty() {
+            return self.claims.clone();
+        }
+        let claim = "all of `forebay platforms`".into();
+        vec![Judged { of: self.name.into(), claim, ..Judged::default() }]
+    }
+}
+
+/// What `forebay platforms` says of its claims.
+fn claims(document: &Value) -> Vec<Judged> {
+    serde_json::from_value(document["claims"].clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_lab::judge::{Bound, Verdict};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_claim_of_the_document_is_a_row_and_none_is_one_that_was_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut part = PlatformsPart::all().unwrap().next().unwrap();
+        part.document = folder.path().join("cpu.json");
+        let claim = Judged { of: "platforms/cpu".into(), ..Judged::default() };
+        let met = claim.clone().by_values(Bound::at_least(0.98), &[0.99; 20], 20, 1);
+        assert_eq!(met.verdict, Verdict::Met);
+        for nothing in ["", "null", "{\"claims\": []}"] {
+            std::fs::write(&part.document, nothing).unwrap();
+            part.advance(&mut |_| false).unwrap();
+            assert_eq!(part.left.runs, 1);
+            let judged = part.judge();
+            assert!(judged.len() == 1 && matches!(judged[0].verdict, Verdict::NotShown(_)));
+        }
+        let document = json!({ "claims": [met, claim] });
+        std::fs::write(&part.document, document.to_string()).unwrap();
+        part.advance(&mut |_| panic!("it is there")).unwrap();
+        assert_eq!((part.left, part.judge()), (Left::default(), vec![met, claim]));
+    }
+}
