@@ -34,7 +34,9 @@ pub struct PlanPart<'a> {
 impl<'a> PlanPart<'a> {
     /// The plan of `claims` on `backend` with `seeds` at most; [`Self::advance`] looks what is known of it.
     pub fn new(claims: &'a PlanClaims, backend: &'a str, seeds: Seeds) -> Result<Self> {
-        let plan = Plan::load(&claims.name, &[])?;
+        let mut plan = Plan::load(&claims.name, &[])?;
+        let needed = claims.arms(backend);
+        plan.arms.retain(|arm| needed.contains(arm.name.as_str()));
         let results = Results::none(&plan, seeds);
         let folder = Path::new(OUT).join(claims.part(backend).replace('/', "-"));
         let (sources, left) = (sources(backend)?, Left::default());
@@ -85,8 +87,9 @@ impl<'a> PlanPart<'a> {
         let (name, seed) = (self.name(), seed.to_string());
         // An emulation needs the machine for itself.
         let jobs = if self.backend == "sim" { jobs().to_string() } else { "1".into() };
-        let arguments =
-            ["run", &self.claims.name, "--backend", self.backend, "--seed", &seed, "--jobs", &jobs];
+        let arms = self.plan.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(",");
+        let of_plan = ["run", &self.claims.name, "--backend", self.backend, "--arms", &arms];
+        let arguments = [&of_plan[..], &["--seed", &seed, "--jobs", &jobs]].concat();
         let document = printed(&name, &arguments, &self.folder)?;
         let built = document["runs"][0]["sources"].as_str().unwrap_or(&self.sources);
         ensure!(built == self.sources, "{name}: forebay is of other sources ({built}): make build");

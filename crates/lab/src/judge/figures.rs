@@ -32,6 +32,19 @@ impl PlanClaims {
         self.of(backend).flat_map(|claim| claim.judge(&name, sides)).collect()
     }
 
+    /// The arms whose runs on `backend` a claim needs: no other is run.
+    pub fn arms(&self, backend: &str) -> BTreeSet<&str> {
+        let is_meant = |claim: &&Claim| {
+            claim.is_beside() || claim.backend.as_ref().is_none_or(|only| only == backend)
+        };
+        let mut arms = BTreeSet::new();
+        for claim in self.claim.iter().filter(is_meant) {
+            let of_claim: Vec<&str> = claim.arms.iter().map(String::as_str).collect();
+            arms.extend(claim.needed(&of_claim));
+        }
+        arms
+    }
+
     /// Whether more seeds would hardly change a verdict: there are [`VALUES_MIN`], and every interval lies on one side
     /// of its bound. Claims without an interval, of each run or of all together, are judged by the runs that were made.
     pub fn is_decided(&self, backend: &str, here: &Results, there: Option<&Results>) -> bool {

@@ -381,6 +381,19 @@ fn a_comparison_needs_the_arms_that_it_is_with() {
     };
     assert_eq!(of("slowdown_p50_over_status_quo"), "0/1, made copa_sfq 1, status_quo 1");
     assert_eq!(of("gap_closed"), "0/1, made copa_sfq 1, status_quo 1, in_network_fq 0");
+    let claim = |metric: &str, backend: &str| {
+        json!({ "text": "t", "arms": ["copa_sfq"], "value": [metric], "at_most": 1.0,
+                "backend": backend })
+    };
+    let beside = json!({ "text": "t", "arms": ["copa_fifo"], "value": [QUEUE],
+                         "within": { "share": 0.1 } });
+    let seeds = json!({ "emu": "1", "sim": "1" });
+    let claims = [claim("gap_closed", "sim"), claim(QUEUE, "emu"), beside];
+    let plan = json!({ "name": "p", "seeds": seeds, "claim": claims });
+    let plan: PlanClaims = serde_json::from_value(plan).unwrap();
+    assert_eq!(plan.arms("emu"), BTreeSet::from(["copa_fifo", "copa_sfq"]));
+    let all = BTreeSet::from(["copa_fifo", "copa_sfq", "in_network_fq", "status_quo"]);
+    assert_eq!(plan.arms("sim"), all);
 }
 
 #[test]
