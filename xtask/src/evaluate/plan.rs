@@ -11,9 +11,9 @@ use forebay_lab::store::{FILE, RunKey, Store};
 use super::part::Left;
 use super::{OUT, printed, sources};
 
-/// What a run on the testbed takes beside its emulated seconds (s): namespaces, waiting for quiet, logs. It was 4.6 of
-/// `bundler/main`.
-const EMU_EXTRA_S: f64 = 5.0;
+/// What a run on the testbed takes beside its emulated seconds (s): namespaces, waiting for quiet, logs. So
+/// much it was of `bundler/main`.
+const EMU_EXTRA_S: f64 = 4.6;
 /// Simulated seconds in a second of one core: 34 to 220 of seven plans with 4 to 25 flows over 96 Mbit/s.
 const SIM_SPEED: f64 = 100.0;
 
