@@ -6,7 +6,7 @@ use crate::judge::Bound;
 use crate::output::{number, text_table};
 use crate::plan::{Override, Plan, PlanError};
 use crate::store::{Run, Store, StoreError};
-use crate::summary::{ArmSummary, IN_NETWORK, STATUS_QUO, summarise};
+use crate::summary::{ArmSummary, IN_NETWORK, Requests, STATUS_QUO, summarise};
 
 /// The arm with the boxes as operators get them.
 const BUNDLED: &str = "copa_default";
@@ -23,7 +23,7 @@ const FCT_GAINED: Bound = Bound::at_least(30.0);
 
 /// The demo's plans: `queue_shift` and `draft`, shortened so that all runs together take less than
 /// three minutes, or less than two if `quick`.
-pub fn plans(quick: bool) -> Result<Vec<Plan>, PlanError> {
+pub fn plans(quick: bool) -> Result<[Plan; 2], PlanError> {
     let (shift, draft) = if quick { ("12s", "15s") } else { ("20s", "25s") };
     let load = |name: &str, stop: &str, arms: &[&str]| {
         let sets = [format!("stop={stop}"), "warmup=5s".into(), "drain=5s".into()];
@@ -32,7 +32,7 @@ pub fn plans(quick: bool) -> Result<Vec<Plan>, PlanError> {
         plan.select_arms(&arms.iter().map(|arm| arm.to_string()).collect::<Vec<_>>())?;
         Ok::<_, PlanError>(plan)
     };
-    Ok(vec![
+    Ok([
         load("bundler/queue_shift", shift, &[STATUS_QUO, BUNDLED])?,
         load("bundler/draft", draft, &[STATUS_QUO, BUNDLED, IN_NETWORK])?,
     ])
@@ -72,7 +72,7 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<Verdict, StoreError> {
     if !text.is_empty() {
         text.push('\n');
     }
-    let summaries = summarise(store, &newest)?;
+    let summaries = summarise(&Requests::new(store), &newest)?;
     let arm = |plan: &str, arm: &str| {
         summaries.iter().find(|summary| summary.plan == plan && summary.arm == arm)
     };

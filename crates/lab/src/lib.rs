@@ -1,4 +1,4 @@
-//! Plans, back ends, metrics, store and reports.
+//! Plans, back ends, metrics, store and reports; [`run()`] takes a plan through all of them.
 
 pub mod backend;
 pub mod chaos;
@@ -12,6 +12,10 @@ pub mod platforms;
 pub mod progress;
 pub mod report;
 pub mod rows;
-pub mod runner;
+mod run;
+mod runner;
 pub mod store;
 pub mod summary;
+
+pub use run::{Ending, Event, Options, Progress, Results, RunError, check, run};
+pub use runner::MAX_ATTEMPTS;

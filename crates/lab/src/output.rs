@@ -1,91 +1,43 @@
 //! Results for programs (`--json`) and for people at a terminal.
 
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
-use crate::metrics::{Metrics, Part};
 use crate::store::Run;
-use crate::summary::{ArmSummary, STATUS_QUO, Spread};
+use crate::summary::{ArmSummary, IN_NETWORK, STATUS_QUO, Spread};
 
-/// The document of `--json`: `{"runs": [..], "summary": [..]}`. Wall-clock figures stand in `host`
-/// and nowhere else.
-pub fn document(runs: &[Run], summaries: &[ArmSummary]) -> Value {
-    json!({
-        "runs": runs.iter().map(run).collect::<Vec<_>>(),
-        "summary": summaries.iter().map(summary).collect::<Vec<_>>(),
-    })
-}
-
-fn run(run: &Run) -> Value {
-    let mut host = run.host.clone();
-    host["attempt"] = json!(run.attempt);
-    host["invalid_because"] = json!(run.invalid);
-    let flows = run.flows.iter().map(|flow| {
-        let kind = run.flow_kinds.get(&flow.name);
-        json!({
-            "name": flow.name,
-            "cc": kind.map(|(cc, _)| cc),
-            "bundle": kind.and_then(|(_, bundle)| bundle.as_ref()),
-            "metrics": metrics(&flow.metrics),
-        })
-    });
-    json!({
-        "plan": run.key.plan,
-        "arm": run.key.arm,
-        "cell": run.key.cell,
-        "seed": run.key.seed,
-        "backend": run.key.backend,
-        "sources": run.key.sources,
-        "commit": run.commit,
-        "valid": run.is_valid(),
-        "metrics": metrics(&run.metrics),
-        "flows": flows.collect::<Vec<_>>(),
-        "links": parts(&run.links),
-        "bundles": parts(&run.bundles),
-        "host": host,
-    })
-}
-
-fn summary(arm: &ArmSummary) -> Value {
-    json!({
-        "plan": arm.plan,
-        "cell": arm.cell,
-        "arm": arm.arm,
-        "backend": arm.backend,
-        "runs": arm.runs,
-        "metrics": metrics(&arm.metrics),
-        "flows": parts(&arm.flows),
-        "links": parts(&arm.links),
-        "bundles": parts(&arm.bundles),
-        "spread": spread(arm),
-    })
-}
-
-/// Each metric of the whole run over the seeds.
-fn spread(arm: &ArmSummary) -> Value {
-    let of_run = arm.by_seed.keys().filter(|name| !name.contains(' '));
-    let numbers = of_run.filter_map(|name| {
-        let spread = arm.spread(name)?;
-        let numbers = json!({
-            "runs": spread.runs,
-            "least": spread.least,
-            "p5": spread.p5,
-            "median": spread.median,
-            "p95": spread.p95,
-            "greatest": spread.greatest,
+impl Serialize for Run {
+    /// Wall-clock figures stand in `host` and nowhere else.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut host = self.host.clone();
+        host["attempt"] = json!(self.attempt);
+        host["invalid_because"] = json!(self.invalid);
+        let flows = self.flows.iter().map(|flow| {
+            let kind = self.flow_kinds.get(&flow.name);
+            json!({
+                "name": flow.name,
+                "cc": kind.map(|(cc, _)| cc),
+                "bundle": kind.and_then(|(_, bundle)| bundle.as_ref()),
+                "metrics": flow.metrics,
+            })
         });
-        Some((name.clone(), numbers))
-    });
-    Value::Object(numbers.collect::<Map<_, _>>())
-}
-
-fn parts(parts: &[Part]) -> Vec<Value> {
-    let part = |part: &Part| json!({ "name": part.name, "metrics": metrics(&part.metrics) });
-    parts.iter().map(part).collect()
-}
-
-fn metrics(metrics: &Metrics) -> Value {
-    let numbers = metrics.0.iter().map(|(name, value)| (name.clone(), json!(value)));
-    Value::Object(numbers.collect::<Map<_, _>>())
+        let document = json!({
+            "plan": self.key.plan,
+            "arm": self.key.arm,
+            "cell": self.key.cell,
+            "seed": self.key.seed,
+            "backend": self.key.backend,
+            "sources": self.key.sources,
+            "commit": self.commit,
+            "valid": self.is_valid(),
+            "metrics": self.metrics,
+            "flows": flows.collect::<Vec<_>>(),
+            "links": self.links,
+            "bundles": self.bundles,
+            "host": host,
+        });
+        document.serialize(serializer)
+    }
 }
 
 /// A column of a summary table: title with unit, and how to find its number.
@@ -106,10 +58,26 @@ pub static COLUMNS: [Column; 13] = [
     ("sendbox queue (packets)", |arm| arm.bundles("queue_mean_packets")),
     ("drops", |arm| arm.link("forward", "drops_queue_packets")),
     ("gap closed", |arm| {
-        let other = arm.arm != STATUS_QUO && arm.arm != crate::summary::IN_NETWORK;
+        let other = arm.arm != STATUS_QUO && arm.arm != IN_NETWORK;
         arm.metrics.get("gap_closed").filter(|_| other)
     }),
 ];
+
+/// The summary of each cell of a plan as tables.
+pub fn text(summaries: &[ArmSummary]) -> String {
+    let mut text = String::new();
+    let mut rest: Vec<&ArmSummary> = summaries.iter().collect();
+    while let Some(ArmSummary { plan, cell, .. }) = rest.first() {
+        let (group, others): (Vec<_>, Vec<_>) =
+            rest.iter().partition(|arm| (&arm.plan, &arm.cell) == (plan, cell));
+        text += &format!("{plan} {cell}\n");
+        for (titles, rows) in [table(&group)].into_iter().chain(figures(&group)) {
+            text += &format!("{}\n", text_table(&titles, &rows));
+        }
+        rest = others;
+    }
+    text
+}
 
 /// Titles and cells of the summary table of some arms.
 pub fn table(arms: &[&ArmSummary]) -> (Vec<String>, Vec<Vec<String>>) {
@@ -232,6 +200,7 @@ pub fn text_table(titles: &[String], rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Part;
 
     #[test]
     fn numbers_have_three_significant_digits() {

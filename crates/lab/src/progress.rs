@@ -6,15 +6,20 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::backend::Progress;
-use crate::runner::{Ending, Job, Observer};
+use crate::{Ending, Event, Progress};
 
 /// Steps of the bar for each run.
 const STEPS: u64 = 1000;
 
-/// The observer for stderr as it is.
-pub fn on_stderr() -> Box<dyn Observer> {
-    if std::io::stderr().is_terminal() { Box::new(Bar::new()) } else { Box::new(Lines::default()) }
+/// Shows a plan's progress on stderr as it is.
+pub fn on_stderr() -> Box<dyn FnMut(Progress<'_>)> {
+    if std::io::stderr().is_terminal() {
+        let mut bar = Bar::new();
+        Box::new(move |progress| bar.show(&progress))
+    } else {
+        let mut lines = Lines::default();
+        Box::new(move |progress| lines.show(&progress))
+    }
 }
 
 struct Bar {
@@ -33,43 +38,37 @@ impl Bar {
         Self { bar, ended: BTreeSet::new(), running: BTreeMap::new() }
     }
 
-    fn show(&self) {
+    fn show(&mut self, progress: &Progress<'_>) {
+        let Progress { number, total, event, .. } = *progress;
+        match event {
+            Event::Begins(attempt) => {
+                // A run that is tried again counts from its beginning.
+                self.ended.remove(&number);
+                self.running.insert(number, 0);
+                self.bar.set_length(total as u64 * STEPS);
+                let message = format!("run {number} of {total}: {}", again(progress, attempt));
+                self.bar.set_message(message);
+                self.bar.enable_steady_tick(std::time::Duration::from_millis(200));
+            }
+            Event::UnderWay(step) => {
+                self.running.insert(number, (step.done * (STEPS - 1) as f64) as u64);
+            }
+            Event::Ended(Ending::Valid) | Event::Reused => self.end(number),
+            Event::Ended(ending) => {
+                self.end(number);
+                self.bar.println(format!("{}: {ending}", progress.name()));
+            }
+        }
         let under_way: u64 = self.running.values().sum();
         self.bar.set_position(self.ended.len() as u64 * STEPS + under_way);
-    }
-}
-
-impl Observer for Bar {
-    fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize) {
-        // A run that is tried again counts from its beginning.
-        self.ended.remove(&number);
-        self.running.insert(number, 0);
-        self.bar.set_length(total as u64 * STEPS);
-        self.show();
-        let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-        self.bar.set_message(format!("run {number} of {total}: {}{again}", job.name()));
-        self.bar.enable_steady_tick(std::time::Duration::from_millis(200));
-    }
-
-    fn progress(&mut self, _job: &Job, number: usize, progress: &Progress) {
-        self.running.insert(number, (progress.done * (STEPS - 1) as f64) as u64);
-        self.show();
-    }
-
-    fn ended(&mut self, job: &Job, number: usize, total: usize, ending: Ending<'_>) {
-        self.running.remove(&number);
-        self.ended.insert(number);
-        self.show();
-        if ending != Ending::Valid {
-            self.bar.println(format!("{}: {ending}", job.name()));
-        }
         if self.ended.len() == total {
             self.bar.finish_and_clear();
         }
     }
 
-    fn reused(&mut self, job: &Job, number: usize, total: usize) {
-        self.ended(job, number, total, Ending::Valid);
+    fn end(&mut self, number: usize) {
+        self.running.remove(&number);
+        self.ended.insert(number);
     }
 }
 
@@ -80,35 +79,38 @@ struct Lines {
     waiting: bool,
 }
 
-impl Observer for Lines {
-    fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize) {
-        self.began.insert(number, Instant::now());
-        self.waiting = false;
-        let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-        eprintln!("[{number}/{total}] {}{again}", job.name());
-    }
-
-    fn progress(&mut self, _job: &Job, _number: usize, progress: &Progress) {
-        if progress.phase.starts_with("waiting") && !self.waiting {
-            self.waiting = true;
-            eprintln!("  {}", progress.phase);
+impl Lines {
+    fn show(&mut self, progress: &Progress<'_>) {
+        let Progress { number, total, event, .. } = *progress;
+        match event {
+            Event::Reused => eprintln!("[{number}/{total}] {}: in the store", progress.name()),
+            Event::Begins(attempt) => {
+                self.began.insert(number, Instant::now());
+                self.waiting = false;
+                eprintln!("[{number}/{total}] {}", again(progress, attempt));
+            }
+            Event::UnderWay(step) if step.phase.starts_with("waiting") && !self.waiting => {
+                self.waiting = true;
+                eprintln!("  {}", step.phase);
+            }
+            Event::UnderWay(_) => {}
+            Event::Ended(ending) => {
+                // The line above may be that of another run.
+                let which = match self.began.len() {
+                    0 | 1 => String::new(),
+                    _ => format!("[{number}/{total}] "),
+                };
+                let began = self.began.remove(&number);
+                let seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+                let digits = if seconds < 10.0 { 1 } else { 0 };
+                eprintln!("  {which}after {seconds:.digits$} s: {ending}");
+            }
         }
     }
+}
 
-    fn ended(&mut self, _job: &Job, number: usize, total: usize, ending: Ending<'_>) {
-        // The line above may be that of another run.
-        let which = match self.began.len() {
-            0 | 1 => String::new(),
-            _ => format!("[{number}/{total}] "),
-        };
-        let began = self.began.remove(&number);
-        let seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
-        let seconds =
-            if seconds < 10.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
-        eprintln!("  {which}after {seconds} s: {ending}");
-    }
-
-    fn reused(&mut self, job: &Job, number: usize, total: usize) {
-        eprintln!("[{number}/{total}] {}: in the store", job.name());
-    }
+/// The name of a run, with its attempt if it is another one.
+fn again(progress: &Progress<'_>, attempt: usize) -> String {
+    let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+    progress.name() + &again
 }

@@ -1,67 +1,24 @@
-//! Runs plans: arms interleaved, results into the store, nothing run twice, interrupted work
+//! Makes the runs of a plan: arms interleaved, results into the store, nothing run twice, interrupted work
 //! taken up where it stopped.
 
 mod parallel;
 mod scratch;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::backend::{Backend, BackendError, Progress};
+use crate::backend::{self, Backend, BackendError};
 use crate::metrics::{Evaluation, evaluate};
-use crate::plan::{Experiment, Plan, PlanError, Seeds};
+use crate::plan::{Experiment, Plan};
 use crate::rows::RunRows;
-use crate::store::{Build, NewRun, RunKey, Store, StoreError};
+use crate::run::{Ending, Event, Options, Progress, RunError};
+use crate::store::{NewRun, RunKey, Store, StoreError};
 use scratch::Scratch;
 
 /// A run whose harness was disturbed is tried again, this often at the most in one invocation.
 pub const MAX_ATTEMPTS: usize = 3;
-
-/// Why running stopped.
-#[derive(Debug, thiserror::Error)]
-pub enum RunnerError {
-    /// A plan cannot be resolved.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// The back end cannot run this.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// The store cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A folder for the files of a run cannot be made or read.
-    #[error("files of a run: {0}")]
-    Files(#[from] std::io::Error),
-    /// A run failed as often as is tried.
-    #[error("{name}: failed at attempt {attempts}, the last: {reason}")]
-    Failed {
-        /// The run.
-        name: String,
-        /// How often it was tried.
-        attempts: usize,
-        /// The last failure.
-        reason: String,
-    },
-}
-
-/// How to run.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Runs at a time; 0 is 1.
-    pub jobs: usize,
-    /// What this program was built from.
-    pub build: Build,
-    /// Seeds instead of the plans' own.
-    pub seeds: Option<Seeds>,
-    /// Run again what is in the store: what is there stays, and a newer valid run counts in its stead.
-    pub force: bool,
-    /// No further attempt of a run begins after this.
-    pub retry_until: Option<Instant>,
-    /// Keep the packet logs below this folder.
-    pub keep_logs: Option<PathBuf>,
-}
 
 /// One run that is wanted.
 #[derive(Clone, Debug)]
@@ -72,13 +29,11 @@ pub struct Job {
     pub key: RunKey,
 }
 
-impl Job {
-    /// `main copa_sfq seed 2`, for people.
-    pub fn name(&self) -> String {
-        let RunKey { plan, arm, cell, seed, .. } = &self.key;
-        let gap = if cell.is_empty() { "" } else { " " };
-        format!("{plan} {arm}{gap}{cell} seed {seed}")
-    }
+/// `main copa_sfq seed 2`, for people.
+pub fn name(key: &RunKey) -> String {
+    let RunKey { plan, arm, cell, seed, .. } = key;
+    let gap = if cell.is_empty() { "" } else { " " };
+    format!("{plan} {arm}{gap}{cell} seed {seed}")
 }
 
 /// What became of a job.
@@ -90,59 +45,20 @@ pub struct Done {
     pub valid: bool,
 }
 
-/// Told what goes on.
-pub trait Observer {
-    /// Job `number` of `total` (from 1) begins an attempt.
-    fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize);
-    /// How far job `number` is.
-    fn progress(&mut self, job: &Job, number: usize, progress: &Progress);
-    /// An attempt ended.
-    fn ended(&mut self, job: &Job, number: usize, total: usize, ending: Ending<'_>);
-    /// The store had it already.
-    fn reused(&mut self, job: &Job, number: usize, total: usize);
-}
-
-/// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending<'a> {
-    /// With a run that may be used.
-    Valid,
-    /// With a box, and why: the run counts, against the box.
-    Died(&'a str),
-    /// With a run that the harness's own figures forbid to use.
-    Rejected(&'a [String]),
-}
-
-impl std::fmt::Display for Ending<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Valid => write!(f, "valid"),
-            Self::Died(reason) => write!(f, "valid, and counts against the boxes: {reason}"),
-            Self::Rejected(reasons) => write!(f, "rejected: {}", reasons.join("; ")),
-        }
-    }
-}
-
-/// The jobs of `plans` in the order in which they are run: cell by cell and seed by seed all arms,
-/// beginning with another arm each time, so that slow drifts of the machine hit all arms alike.
-pub fn jobs(
-    plans: &[Plan],
-    backend: &dyn Backend,
-    options: &Options,
-) -> Result<Vec<Job>, RunnerError> {
+/// The jobs of `plan` in the order in which they are run: cell by cell and seed by seed all arms, beginning
+/// with another arm each time, so that slow drifts of the machine hit all arms alike.
+pub fn jobs(plan: &Plan, backend: &dyn Backend, options: &Options) -> Result<Vec<Job>, RunError> {
     let mut jobs = Vec::new();
-    for plan in plans {
-        let seeds = options.seeds.unwrap_or(plan.seeds);
-        for (place, cell) in plan.cells.iter().enumerate() {
-            for (turn, seed) in seeds.iter().enumerate() {
-                let first = (place + turn) % plan.arms.len();
-                for arm in plan.arms[first..].iter().chain(&plan.arms[..first]) {
-                    let experiment = plan.experiment(arm, cell, seed)?;
-                    backend.check(&experiment)?;
-                    let sources = options.build.sources(backend.name());
-                    let key = RunKey::of(&experiment, backend.name(), sources);
-                    jobs.push(Job { experiment, key });
-                }
+    let seeds = options.seeds.unwrap_or(plan.seeds);
+    for (place, cell) in plan.cells.iter().enumerate() {
+        for (turn, seed) in seeds.iter().enumerate() {
+            let first = (place + turn) % plan.arms.len();
+            for arm in plan.arms[first..].iter().chain(&plan.arms[..first]) {
+                let experiment = plan.experiment(arm, cell, seed)?;
+                backend.check(&experiment)?;
+                let key =
+                    RunKey::of(&experiment, backend.name(), options.build.sources(backend.name()));
+                jobs.push(Job { experiment, key });
             }
         }
     }
@@ -155,13 +71,13 @@ pub fn run(
     backend: &dyn Backend,
     store: &mut Store,
     options: &Options,
-    observer: &mut dyn Observer,
-) -> Result<Vec<Done>, RunnerError> {
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Done>, RunError> {
     let wanted = |job: &Job| Wanted::of(job, store, backend, options);
     let wanted: Vec<Wanted> = jobs.iter().map(wanted).collect::<Result<_, _>>()?;
     let done = wanted.iter().map(|wanted| Done { ids: wanted.ids.clone(), valid: wanted.valid });
     let mut ledger =
-        Ledger { jobs, commit: options.build.commit, store, observer, done: done.collect() };
+        Ledger { jobs, commit: options.build.commit, store, progress, done: done.collect() };
     if options.jobs > 1 {
         parallel::run(jobs, &wanted, backend, options, &mut ledger)?;
         return Ok(ledger.done);
@@ -215,30 +131,30 @@ fn may_try(spent: usize, backend: &dyn Backend, options: &Options) -> bool {
 enum Report {
     /// An attempt begins, the first is 1.
     Begins(usize),
-    Progress(Progress),
+    UnderWay(backend::Progress),
     /// The attempt has ended.
     Ended(usize, Box<Evaluation>, Value),
 }
 
 /// Takes a report; what it refuses ends the job.
-type Reporting<'a> = dyn FnMut(Report) -> Result<(), RunnerError> + 'a;
+type Reporting<'a> = dyn FnMut(Report) -> Result<(), RunError> + 'a;
 
-/// Where reports go: into the store, and to the observer.
+/// Where reports go: into the store, and to who wants to know the progress.
 struct Ledger<'a> {
     jobs: &'a [Job],
     commit: &'a str,
     store: &'a mut Store,
-    observer: &'a mut dyn Observer,
+    progress: &'a mut dyn FnMut(Progress<'_>),
     done: Vec<Done>,
 }
 
 impl Ledger<'_> {
-    fn take(&mut self, index: usize, report: Report) -> Result<(), RunnerError> {
-        let (job, number, total) = (&self.jobs[index], index + 1, self.jobs.len());
+    fn take(&mut self, index: usize, report: Report) -> Result<(), RunError> {
         match report {
-            Report::Begins(attempt) => self.observer.begins(job, number, total, attempt),
-            Report::Progress(progress) => self.observer.progress(job, number, &progress),
+            Report::Begins(attempt) => self.tell(index, Event::Begins(attempt)),
+            Report::UnderWay(progress) => self.tell(index, Event::UnderWay(&progress)),
             Report::Ended(attempt, evaluation, host) => {
+                let job = &self.jobs[index];
                 let run = NewRun {
                     key: &job.key,
                     experiment: &job.experiment,
@@ -254,7 +170,7 @@ impl Ledger<'_> {
                     ([], Some(reason)) => Ending::Died(reason),
                     (reasons, _) => Ending::Rejected(reasons),
                 };
-                self.observer.ended(job, number, total, ending);
+                self.tell(index, Event::Ended(ending));
             }
         }
         Ok(())
@@ -262,8 +178,13 @@ impl Ledger<'_> {
 
     fn reuse(&mut self, index: usize) {
         if self.done[index].valid {
-            self.observer.reused(&self.jobs[index], index + 1, self.jobs.len());
+            self.tell(index, Event::Reused);
         }
+    }
+
+    fn tell(&mut self, index: usize, event: Event<'_>) {
+        let (key, total) = (&self.jobs[index].key, self.jobs.len());
+        (self.progress)(Progress { key, number: index + 1, total, event });
     }
 }
 
@@ -274,7 +195,7 @@ fn run_attempts(
     backend: &dyn Backend,
     options: &Options,
     report: &mut Reporting<'_>,
-) -> Result<(), RunnerError> {
+) -> Result<(), RunError> {
     let mut failure = None;
     let mut spent = wanted.spent;
     let mut attempt = wanted.ids.len();
@@ -283,10 +204,10 @@ fn run_attempts(
         report(Report::Begins(attempt))?;
         let (evaluation, host) = match attempt_job(job, backend, options, report) {
             Ok(result) => result,
-            Err(RunnerError::Backend(BackendError::BoxDied(reason))) => {
+            Err(RunError::Backend(BackendError::BoxDied(reason))) => {
                 (Evaluation::of_death(), json!({ "died": reason }))
             }
-            Err(RunnerError::Backend(BackendError::Failed(reason))) => {
+            Err(RunError::Backend(BackendError::Failed(reason))) => {
                 let evaluation = Evaluation::of_failure(&reason);
                 failure = Some(reason);
                 (evaluation, json!({}))
@@ -300,7 +221,7 @@ fn run_attempts(
         }
     }
     match failure {
-        Some(reason) => Err(RunnerError::Failed { name: job.name(), attempts: attempt, reason }),
+        Some(reason) => Err(RunError::Failed { name: name(&job.key), attempts: attempt, reason }),
         None => Ok(()),
     }
 }
@@ -310,13 +231,13 @@ fn attempt_job(
     backend: &dyn Backend,
     options: &Options,
     report: &mut Reporting<'_>,
-) -> Result<(Evaluation, Value), RunnerError> {
+) -> Result<(Evaluation, Value), RunError> {
     let scratch = backend.writes_files().then(|| Scratch::new(job, options)).transpose()?;
     let folder = scratch.as_ref().map_or(Path::new(""), |scratch| scratch.folder());
     let started = Instant::now();
     let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     // Of no consequence for the run.
-    let mut progress = |step: Progress| drop(report(Report::Progress(step)));
+    let mut progress = |step| drop(report(Report::UnderWay(step)));
     let rows = backend.run(&job.experiment, folder, &mut progress)?;
     let evaluation = evaluate(&job.experiment, &rows)?;
     let mut host = host_json(&rows);

@@ -1,6 +1,10 @@
 //! Arms over their seeds: pooled metrics, and what an arm is worth against the others.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde::{Serialize, Serializer};
 
 use crate::metrics::Pooling::Mean;
 use crate::metrics::requests::{self, class};
@@ -32,7 +36,7 @@ pub const METRICS: &[Entry] = &[
 ];
 
 /// One arm of a plan in one cell on one back end, its valid runs pooled.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ArmSummary {
     /// Plan.
     pub plan: String,
@@ -52,12 +56,14 @@ pub struct ArmSummary {
     pub links: Vec<Part>,
     /// Metrics of its bundles.
     pub bundles: Vec<Part>,
-    /// The metrics of the whole run, each of every run by itself, in the order of seeds.
+    /// The metrics of the whole run, each of every run by itself, in the order of seeds; as JSON the [`Spread`] of
+    /// those without the name of a part.
+    #[serde(rename = "spread", serialize_with = "spreads")]
     pub by_seed: BTreeMap<String, Vec<f64>>,
 }
 
 /// A metric over the seeds of an arm, each seed's run by itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// Runs that have the metric.
     pub runs: usize,
@@ -73,12 +79,10 @@ pub struct Spread {
     pub greatest: f64,
 }
 
-impl ArmSummary {
-    /// A metric of the whole run over the seeds; `None` without a run that has it.
-    pub fn spread(&self, metric: &str) -> Option<Spread> {
-        let values = self.by_seed.get(metric)?;
+impl Spread {
+    fn of(values: &[f64]) -> Option<Self> {
         let sorted = Sorted::new(values.iter().copied());
-        Some(Spread {
+        Some(Self {
             runs: values.len(),
             least: sorted.quantile(0.0)?,
             p5: sorted.quantile(0.05)?,
@@ -86,6 +90,21 @@ impl ArmSummary {
             p95: sorted.quantile(0.95)?,
             greatest: sorted.quantile(1.0)?,
         })
+    }
+}
+
+fn spreads<S: Serializer>(
+    by_seed: &BTreeMap<String, Vec<f64>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let of_run = by_seed.iter().filter(|(name, _)| !name.contains(' '));
+    serializer.collect_map(of_run.filter_map(|(name, values)| Some((name, Spread::of(values)?))))
+}
+
+impl ArmSummary {
+    /// A metric of the whole run over the seeds; `None` without a run that has it.
+    pub fn spread(&self, metric: &str) -> Option<Spread> {
+        Spread::of(self.by_seed.get(metric)?)
     }
 
     /// The metric at `address`, of all parts their mean.
@@ -127,8 +146,39 @@ pub fn counting(runs: &[Run]) -> Vec<&Run> {
     counting
 }
 
+/// The counted requests of a store's runs: read when they are first asked for, and then kept.
+pub struct Requests<'a> {
+    store: &'a Store,
+    known: RefCell<BTreeMap<i64, Rc<OfRun>>>,
+}
+
+/// What became of the counted requests of one run.
+type OfRun = BTreeMap<RequestKey, Outcome>;
+
+impl<'a> Requests<'a> {
+    /// Those of the runs in `store`.
+    pub fn new(store: &'a Store) -> Self {
+        Self { store, known: RefCell::default() }
+    }
+
+    /// The store that they are in.
+    pub fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    /// Those of the run `id`.
+    pub fn of(&self, id: i64) -> Result<Rc<OfRun>, StoreError> {
+        if let Some(known) = self.known.borrow().get(&id) {
+            return Ok(known.clone());
+        }
+        let read: Rc<OfRun> = Rc::new(self.store.outcomes(id)?.into_iter().collect());
+        self.known.borrow_mut().insert(id, read.clone());
+        Ok(read)
+    }
+}
+
 /// Pools those of `runs` that count by plan, cell, arm and back end, in the order in which they first appear.
-pub fn summarise(store: &Store, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreError> {
+pub fn summarise(requests: &Requests<'_>, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreError> {
     let mut groups: Vec<Vec<&Run>> = Vec::new();
     for run in counting(runs) {
         let same = |group: &&mut Vec<&Run>| {
@@ -143,7 +193,7 @@ pub fn summarise(store: &Store, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreEr
     }
     let mut arms = Vec::new();
     for group in &groups {
-        arms.push(Arm::pool(store, group)?);
+        arms.push(Arm::pool(requests, group)?);
     }
     let mut summaries: Vec<ArmSummary> = arms.iter().map(|arm| arm.summary.clone()).collect();
     for (arm, summary) in arms.iter().zip(&mut summaries) {
@@ -163,15 +213,14 @@ pub fn summarise(store: &Store, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreEr
 /// An arm with the requests that its metrics came from, by seed.
 struct Arm {
     summary: ArmSummary,
-    requests: BTreeMap<u64, BTreeMap<RequestKey, Outcome>>,
+    requests: BTreeMap<u64, Rc<OfRun>>,
 }
 
 impl Arm {
-    fn pool(store: &Store, runs: &[&Run]) -> Result<Self, StoreError> {
-        let mut requests: BTreeMap<u64, BTreeMap<RequestKey, Outcome>> = BTreeMap::new();
-        for run in runs {
-            requests.insert(run.key.seed, store.outcomes(run.id)?.into_iter().collect());
-        }
+    fn pool(requests: &Requests<'_>, runs: &[&Run]) -> Result<Self, StoreError> {
+        let of_run = |run: &&Run| Ok((run.key.seed, requests.of(run.id)?));
+        let requests: BTreeMap<u64, Rc<OfRun>> =
+            runs.iter().map(of_run).collect::<Result<_, StoreError>>()?;
         let key = &runs[0].key;
         let mut summary = ArmSummary {
             plan: key.plan.clone(),
@@ -186,7 +235,8 @@ impl Arm {
             by_seed: by_seed_of(runs),
         };
         let pooled = |keep: &dyn Fn(&RequestKey) -> bool| {
-            let all = requests.values().flatten().filter(|(key, _)| keep(key));
+            let all = requests.values().flat_map(|of_run| of_run.iter());
+            let all = all.filter(|(key, _)| keep(key));
             requests::metrics(&all.map(|(_, outcome)| *outcome).collect::<Vec<_>>())
         };
         summary.metrics.0.extend(pooled(&|_| true).0);
@@ -347,7 +397,7 @@ mod tests {
             ("copa_sfq", &[1.2, 1.2]),
             ("in_network_fq", &[1.1, 1.1]),
         ]);
-        let summaries = summarise(&store, &runs).unwrap();
+        let summaries = summarise(&Requests::new(&store), &runs).unwrap();
         let names: Vec<&str> = summaries.iter().map(|arm| arm.arm.as_str()).collect();
         assert_eq!(names, ["status_quo", "copa_sfq", "in_network_fq"]);
         let copa = &summaries[1];
@@ -373,10 +423,18 @@ mod tests {
         let mut again = runs[2].clone();
         again.metrics.put("flows_failed", Some(7.0));
         runs.push(again);
-        let copa = &summarise(&store, &runs).unwrap()[1];
+        let copa = &summarise(&Requests::new(&store), &runs).unwrap()[1];
         assert_eq!((copa.runs, copa.metrics.get("flows_failed")), (2, Some(7.0)));
         runs[3].invalid.push("late".into());
-        assert_eq!(summarise(&store, &runs).unwrap()[1].runs, 1);
+        assert_eq!(summarise(&Requests::new(&store), &runs).unwrap()[1].runs, 1);
+    }
+
+    #[test]
+    fn requests_of_a_run_are_read_once() {
+        let (_folder, store, runs) = stored(&[("status_quo", &[2.0, 3.0])]);
+        let requests = Requests::new(&store);
+        let [first, second] = [0, 1].map(|place| requests.of(runs[place].id).unwrap());
+        assert!(first != second && Rc::ptr_eq(&first, &requests.of(runs[0].id).unwrap()));
     }
 
     #[test]
@@ -386,7 +444,7 @@ mod tests {
         for run in runs.iter_mut().filter(|run| run.key.seed == 1) {
             run.key.backend = "sim".into();
         }
-        let summaries = summarise(&store, &runs).unwrap();
+        let summaries = summarise(&Requests::new(&store), &runs).unwrap();
         let named: Vec<(&str, &str)> =
             summaries.iter().map(|arm| (arm.arm.as_str(), arm.backend.as_str())).collect();
         let expected = [("status_quo", "emu"), ("status_quo", "sim"), ("copa_sfq", "emu")];
@@ -398,7 +456,7 @@ mod tests {
     #[test]
     fn the_spread_is_over_seeds_each_by_itself() {
         let (_folder, store, runs) = stored(&[("status_quo", &[3.0, 1.0, 2.0])]);
-        let summaries = summarise(&store, &runs).unwrap();
+        let summaries = summarise(&Requests::new(&store), &runs).unwrap();
         let spread = summaries[0].spread("slowdown_p50").unwrap();
         let near =
             |value: f64, expected: f64| assert!((value - expected).abs() < 1e-5, "{spread:?}");

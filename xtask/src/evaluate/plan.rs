@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use forebay_lab::MAX_ATTEMPTS;
 use forebay_lab::judge::{Judged, PlanClaims, Results};
 use forebay_lab::plan::{Plan, Seeds};
-use forebay_lab::runner::MAX_ATTEMPTS;
 use forebay_lab::store::{FILE, RunKey, Store};
 
 use super::part::Left;

@@ -8,8 +8,8 @@ use forebay_lab::chaos::{Chaos, ChaosError, Row};
 use forebay_lab::plan::Seeds;
 use serde_json::json;
 
-use super::run::{BUILD, bad_backend, bad_plan};
-use super::{BadInput, print};
+use super::run::BUILD;
+use super::{BadInput, print, refuse};
 
 /// Arguments of `forebay chaos`.
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub struct Arguments {
 impl Arguments {
     /// Runs what is not known yet; exit code 1 if a rule was broken or a sequence could not be judged.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let backend = backend::open(&self.backend).map_err(bad_backend)?;
+        let backend = backend::open(&self.backend).map_err(refuse)?;
         let mut chaos = Chaos::new(&*backend, BUILD.commit, &self.out).map_err(refused)?;
         chaos.keep_logs = self.keep_logs;
         let mut rows = Vec::new();
@@ -64,8 +64,8 @@ impl Arguments {
 
 fn refused(error: ChaosError) -> anyhow::Error {
     match error {
-        ChaosError::Plan(error) => bad_plan(error),
-        ChaosError::Backend(error) => bad_backend(error),
+        ChaosError::Plan(error) => refuse(error),
+        ChaosError::Backend(error) => refuse(error),
         error @ ChaosError::Folder { .. } => BadInput(format!("--out {error}")).into(),
     }
 }

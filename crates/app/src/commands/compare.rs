@@ -7,10 +7,9 @@ use std::process::ExitCode;
 use forebay_lab::output::{number, text_table};
 use forebay_lab::report::newest_runs;
 use forebay_lab::store::Store;
-use forebay_lab::summary::{ArmSummary, summarise};
+use forebay_lab::summary::{ArmSummary, Requests, summarise};
 
-use super::print;
-use super::run::store_error;
+use super::{print, refuse};
 
 /// Arguments of `forebay compare`.
 #[derive(clap::Args)]
@@ -33,9 +32,9 @@ impl Compare {
     /// Prints every metric of every arm that differs.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let [before, after] = [&self.before, &self.after].map(|folder| {
-            let store = Store::open(folder).map_err(store_error)?;
+            let store = Store::open(folder).map_err(refuse)?;
             let runs = newest_runs(&store)?;
-            anyhow::Ok(summarise(&store, &runs)?)
+            anyhow::Ok(summarise(&Requests::new(&store), &runs)?)
         });
         let (before, after) = (before?, after?);
         let mut text = String::new();

@@ -4,13 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use forebay_lab::demo;
 use forebay_lab::plan::Seeds;
-use forebay_lab::runner::Options;
-use forebay_lab::store::Store;
+use forebay_lab::{Options, RunError, demo, progress, run};
 
-use super::run::{BUILD, bad_plan, run_plans, store_error};
-use super::{BadInput, print};
+use super::run::BUILD;
+use super::{BadInput, print, refuse};
 
 /// A disturbed run is tried again only if the demo still ends within three minutes.
 const RETRY_FOR: Duration = Duration::from_secs(90);
@@ -29,33 +27,33 @@ pub struct Demo {
 impl Demo {
     /// Runs the demo; exit code 1 if the gain is absent.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let plans = demo::plans(self.quick).map_err(bad_plan)?;
+        let [shift, draft] = demo::plans(self.quick).map_err(refuse)?;
         eprintln!(
             "A bundle on real kernel TCP between two sites on this machine, with and without \
              forebay.\nIt takes about {} and changes nothing outside its own network namespaces.",
             if self.quick { "a minute and a half" } else { "two minutes and a half" }
         );
         let options = Options {
-            jobs: 1,
-            build: BUILD,
+            backend: "emu".into(),
+            out: Some(self.out),
             seeds: Some(Seeds { first: 1, last: 1 }),
             force: true,
             retry_until: Some(Instant::now() + RETRY_FOR),
-            keep_logs: None,
+            build: BUILD,
+            ..Options::default()
         };
-        let results = run_plans(&plans, "emu", self.out.clone(), &options).map_err(explain)?;
-        let store = Store::open(&self.out).map_err(store_error)?;
-        let verdict = demo::judge(&store, &results.runs)?;
-        let report = results.report.map_or_else(String::new, |report| {
-            format!("Figures and all numbers: {}\n", report.display())
-        });
-        print(&format!("{}\n{report}", verdict.text))?;
+        let run = |plan| run(plan, &options, &mut *progress::on_stderr()).map_err(explain);
+        let (shift, draft) = (run(&shift)?, run(&draft)?);
+        let verdict = demo::judge(&draft.store, &[shift.runs, draft.runs].concat())?;
+        let report = draft.report.display();
+        print(&format!("{}\nFigures and all numbers: {report}\n", verdict.text))?;
         Ok(if verdict.gained { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 /// What is missing and what to do about it.
-fn explain(error: anyhow::Error) -> anyhow::Error {
+fn explain(error: RunError) -> anyhow::Error {
+    let error = refuse(error);
     match error.downcast_ref::<BadInput>() {
         Some(reason) => BadInput(format!(
             "the demo cannot run here: {reason}\nIt needs Linux 5.15 or newer and root, for \

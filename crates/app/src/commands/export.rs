@@ -7,8 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use forebay_lab::store::{Store, TABLES};
 
-use super::print;
-use super::run::store_error;
+use super::{print, refuse};
 
 /// Arguments of `forebay export`.
 #[derive(clap::Args)]
@@ -33,7 +32,7 @@ enum Format {
 impl Export {
     /// Writes the files and prints their paths.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let store = Store::open(&self.folder).map_err(store_error)?;
+        let store = Store::open(&self.folder).map_err(refuse)?;
         let Format::Csv = self.format;
         let out = self.out.unwrap_or_else(|| self.folder.join("csv"));
         std::fs::create_dir_all(&out).with_context(|| out.display().to_string())?;

@@ -9,8 +9,7 @@ use forebay_lab::metrics::{SERIES, catalogue};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
 
-use super::print;
-use super::run::bad_plan;
+use super::{print, refuse};
 
 /// Arguments of `forebay list`.
 #[derive(clap::Args)]
@@ -71,9 +70,9 @@ impl List {
 
 fn plans(list: &mut String) -> anyhow::Result<()> {
     for name in runnable_plans() {
-        let plan = Plan::load(name, &[]).map_err(bad_plan)?;
+        let plan = Plan::load(name, &[]).map_err(refuse)?;
         let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
-        writeln!(list, "{name}\n    {}\n    {}", plan.title, plan.setup().map_err(bad_plan)?)?;
+        writeln!(list, "{name}\n    {}\n    {}", plan.title, plan.setup().map_err(refuse)?)?;
         writeln!(list, "    seeds: {}\n    arms: {}", plan.seeds, arms.join(", "))?;
         if plan.cells.len() > 1 {
             writeln!(list, "    cells: {}", plan.cells.len())?;

@@ -31,6 +31,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use forebay_lab::RunError;
+use forebay_lab::store::StoreError;
 
 /// What the input got wrong; ends the program with exit code 2.
 #[derive(Debug)]
@@ -47,6 +49,17 @@ impl std::error::Error for BadInput {}
 /// The exit code that `error` ends the program with.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<BadInput>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// Of what stops a plan, what the user can mend ends the program with exit code 2.
+pub fn refuse(error: impl Into<RunError>) -> anyhow::Error {
+    match error.into() {
+        RunError::Store(error @ StoreError::Folder { .. }) => {
+            BadInput(format!("--out {error}")).into()
+        }
+        error if error.is_bad_input() => BadInput(error.to_string()).into(),
+        error => error.into(),
+    }
 }
 
 /// The answer of a command that this build cannot run: the command stays visible and says why.

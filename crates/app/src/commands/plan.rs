@@ -8,8 +8,8 @@ use forebay_core::cc::Registry;
 use forebay_lab::plan::experiment::{Flow, Platform};
 use forebay_lab::plan::{Plan as LabPlan, schema};
 
-use super::print;
-use super::run::{bad_plan, note_replacements, parse_sets};
+use super::run::{note_replacements, parse_sets};
+use super::{print, refuse};
 
 /// Arguments of `forebay plan`.
 #[derive(clap::Args)]
@@ -37,16 +37,17 @@ impl Plan {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Check { file, sets } => {
-                let plan = LabPlan::load(&file, &parse_sets(&sets)?).map_err(bad_plan)?;
+                let sets = parse_sets(&sets).map_err(refuse)?;
+                let plan = LabPlan::load(&file, &sets).map_err(refuse)?;
                 let seeds = plan.seeds.iter().count();
                 let (name, arms, cells) = (&plan.name, plan.arms.len(), plan.cells.len());
                 let runs = arms * cells * seeds;
                 let mut text =
                     format!("{name}: {arms} arms, {cells} cells, {seeds} seeds: {runs} runs\n");
-                writeln!(text, "{}", plan.setup().map_err(bad_plan)?)?;
+                writeln!(text, "{}", plan.setup().map_err(refuse)?)?;
                 for arm in &plan.arms {
                     let experiment =
-                        plan.experiment(arm, &plan.cells[0], plan.seeds.first).map_err(bad_plan)?;
+                        plan.experiment(arm, &plan.cells[0], plan.seeds.first).map_err(refuse)?;
                     writeln!(text, "\n{} ({})", arm.name, arm.summary)?;
                     writeln!(text, "    bottleneck: {}", experiment.forward.qdisc)?;
                     for bundle in &experiment.bundles {
@@ -73,7 +74,7 @@ fn warn_of_names(plan: &LabPlan) -> anyhow::Result<()> {
     let names: Vec<&str> = available.split_whitespace().collect();
     let mut warnings = BTreeSet::new();
     for experiment in plan.experiments() {
-        let flows = experiment.map_err(bad_plan)?.flows;
+        let flows = experiment.map_err(refuse)?.flows;
         let unknown = flows.iter().filter(|flow| is_unknown(flow, &names));
         warnings.extend(unknown.map(|flow| {
             let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());

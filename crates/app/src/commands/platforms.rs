@@ -119,13 +119,12 @@ mod with_host {
     use forebay_lab::platforms::{
         Algorithm, Metric, Options, PlatformsError, What, behaviour_report, measure, report, tables,
     };
-    use forebay_lab::runner;
-    use forebay_lab::store::Store;
+    use forebay_lab::{check, progress, run};
     use forebay_testbed::cost::CounterScheduling;
 
     use super::*;
-    use crate::commands::run::{BUILD, bad_plan, refuse_plans, run_plans, store_error};
-    use crate::commands::{BadInput, print};
+    use crate::commands::run::BUILD;
+    use crate::commands::{BadInput, print, refuse};
 
     /// Shortest and longest measured part of a trial.
     const DURATIONS: std::ops::RangeInclusive<Duration> =
@@ -255,23 +254,27 @@ mod with_host {
         fn behaviour(&self) -> anyhow::Result<(Behaviour, PathBuf)> {
             let algorithm = Algorithm::of_this_kernel(&self.algorithm).map_err(exit)?;
             let plan = behaviour::plan(&algorithm, self.duration, &self.arms);
-            let plan = plan.map_err(bad_plan)?;
-            let simulated = behaviour::simulated(&plan).map_err(bad_plan)?;
+            let plan = plan.map_err(refuse)?;
+            let simulated = behaviour::simulated(&plan).map_err(refuse)?;
             let seeds = format!("1..{}", self.trials).parse().expect("a range of seeds");
-            let options =
-                runner::Options { build: BUILD, seeds: Some(seeds), ..runner::Options::default() };
-            let folder = self.out.join(RUNS);
-            let plans = std::slice::from_ref(&plan);
-            refuse_plans(plans, "emu", &options)?;
+            let on = |backend: &str| forebay_lab::Options {
+                backend: backend.into(),
+                out: Some(self.out.join(RUNS)),
+                seeds: Some(seeds),
+                build: BUILD,
+                ..Default::default()
+            };
+            check(&plan, &on("emu")).map_err(refuse)?;
+            let run = |plan, backend| run(plan, &on(backend), &mut *progress::on_stderr());
             // The testbed last: the store describes the plan as it was run last.
-            let mut runs = run_plans(&[simulated], "sim", folder.clone(), &options)?.runs;
-            runs.extend(run_plans(plans, "emu", folder.clone(), &options)?.runs);
-            let store = Store::open(&folder).map_err(store_error)?;
+            let simulated = run(&simulated, "sim").map_err(refuse)?;
+            let real = run(&plan, "emu").map_err(refuse)?;
+            let runs = [simulated.runs, real.runs].concat();
             let look = Look { trials: self.trials as usize, interval: self.interval };
-            let found = behaviour::read(&plan, &algorithm, &store, &runs, look);
+            let found = behaviour::read(&plan, &algorithm, &real.store, &runs, look);
             let found = found.map_err(|error| match error {
-                BehaviourError::Plan(error) => bad_plan(error),
-                BehaviourError::Store(error) => store_error(error),
+                BehaviourError::Plan(error) => refuse(error),
+                BehaviourError::Store(error) => refuse(error),
             })?;
             let report = behaviour_report::write(&found, &self.out).map_err(exit)?;
             Ok((found, report))

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use forebay_lab::report;
 use forebay_lab::store::Store;
+use forebay_lab::summary::Requests;
 
-use super::print;
-use super::run::store_error;
+use super::{print, refuse};
 
 /// Arguments of `forebay report`.
 #[derive(clap::Args)]
@@ -20,8 +20,8 @@ pub struct Report {
 impl Report {
     /// Writes `report.html` into the folder and prints its path.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let store = Store::open(&self.folder).map_err(store_error)?;
-        print(&format!("{}\n", report::write(&store)?.display()))?;
+        let store = Store::open(&self.folder).map_err(refuse)?;
+        print(&format!("{}\n", report::write(&Requests::new(&store))?.display()))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,17 +1,15 @@
 //! `forebay run`.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_lab::backend::{self, Backend, BackendError};
 use forebay_lab::plan::{Override, Plan, PlanError, Seeds};
-use forebay_lab::runner::{self, Options, RunnerError};
-use forebay_lab::store::{Build, Run as StoredRun, Store, StoreError};
-use forebay_lab::summary::{ArmSummary, summarise};
-use forebay_lab::{output, progress, report};
+use forebay_lab::store::{Build, Run as StoredRun};
+use forebay_lab::summary::ArmSummary;
+use forebay_lab::{Options, Results, backend, output, progress};
+use serde_json::json;
 
-use super::{BadInput, print};
+use super::{print, refuse};
 
 /// What this program was built from.
 pub const BUILD: Build = Build {
@@ -63,182 +61,58 @@ pub struct Run {
 impl Run {
     /// Runs the plans; exit code 1 if a run was not valid, or ended with a box.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let sets = parse_sets(&self.sets)?;
-        let mut plans = Vec::new();
-        for reference in &self.plans {
-            let mut plan = Plan::load(reference, &sets).map_err(bad_plan)?;
-            if !self.arms.is_empty() {
-                plan.select_arms(&self.arms).map_err(bad_plan)?;
-            }
-            note_replacements(&plan);
-            plans.push(plan);
-        }
+        let plans = self.plans().map_err(refuse)?;
+        plans.iter().for_each(note_replacements);
         let options = Options {
-            jobs: self.jobs.into(),
-            build: BUILD,
+            backend: self.backend,
+            out: self.out,
             seeds: self.seeds.or(self.seed),
+            jobs: self.jobs.into(),
             force: self.force,
             retry_until: None,
-            keep_logs: self.keep_logs.clone(),
+            keep_logs: self.keep_logs,
+            build: BUILD,
         };
-        let mut all = Results::default();
+        let mut all: Vec<Results> = Vec::new();
         for plan in &plans {
-            let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&plan.name));
-            let results = run_plans(std::slice::from_ref(plan), &self.backend, folder, &options)?;
+            let results = forebay_lab::run(plan, &options, &mut *progress::on_stderr());
+            let results = results.map_err(refuse)?;
             if !self.json {
-                results.print()?;
+                let report = results.report.display();
+                print(&format!("{}report: {report}\n", output::text(&results.summaries)))?;
             }
-            all.add(results);
+            all.push(results);
         }
         if self.json {
-            print(&format!("{:#}\n", output::document(&all.runs, &all.summaries)))?;
+            let runs: Vec<&StoredRun> = all.iter().flat_map(|it| &it.runs).collect();
+            let summary: Vec<&ArmSummary> = all.iter().flat_map(|it| &it.summaries).collect();
+            print(&format!("{:#}\n", json!({ "runs": runs, "summary": summary })))?;
         }
-        Ok(if all.valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-}
-
-/// What came of running some plans.
-#[derive(Default)]
-pub struct Results {
-    /// Every attempt of every wanted run.
-    pub runs: Vec<StoredRun>,
-    /// The arms.
-    pub summaries: Vec<ArmSummary>,
-    /// Every wanted run has a valid attempt, and none ended with a box.
-    pub valid: bool,
-    /// The report.
-    pub report: Option<PathBuf>,
-}
-
-impl Results {
-    fn add(&mut self, other: Self) {
-        self.valid = other.valid && (self.valid || self.runs.is_empty());
-        self.runs.extend(other.runs);
-        self.summaries.extend(other.summaries);
+        let is_valid = all.iter().all(|it| it.valid);
+        Ok(if is_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// A table a plan and cell, and where the report is.
-    fn print(&self) -> anyhow::Result<()> {
-        let mut text = String::new();
-        let mut rest: Vec<&ArmSummary> = self.summaries.iter().collect();
-        while let Some(first) = rest.first() {
-            let title = (first.plan.clone(), first.cell.clone());
-            let (group, others) =
-                rest.into_iter().partition(|arm| (&arm.plan, &arm.cell) == (&title.0, &title.1));
-            rest = others;
-            let (titles, rows) = output::table(&group);
-            let table = output::text_table(&titles, &rows);
-            writeln!(text, "{} {}\n{table}", title.0, title.1)?;
-            if let Some((titles, rows)) = output::figures(&group) {
-                writeln!(text, "{}", output::text_table(&titles, &rows))?;
+    fn plans(&self) -> Result<Vec<Plan>, PlanError> {
+        let sets = parse_sets(&self.sets)?;
+        let load = |reference: &String| {
+            let mut plan = Plan::load(reference, &sets)?;
+            if !self.arms.is_empty() {
+                plan.select_arms(&self.arms)?;
             }
-        }
-        if let Some(report) = &self.report {
-            writeln!(text, "report: {}", report.display())?;
-        }
-        print(&text)?;
-        Ok(())
+            Ok(plan)
+        };
+        self.plans.iter().map(load).collect()
     }
-}
-
-/// Runs what the store in `folder` lacks of `plans` and writes the report.
-pub fn run_plans(
-    plans: &[Plan],
-    backend: &str,
-    folder: PathBuf,
-    options: &Options,
-) -> anyhow::Result<Results> {
-    let backend = backend::open(backend).map_err(bad_backend)?;
-    refuse_options(&*backend, options)?;
-    let jobs = runner::jobs(plans, &*backend, options).map_err(runner_error)?;
-    let mut store = Store::create(&folder).map_err(out_error)?;
-    for plan in plans {
-        store.put_plan(plan).map_err(store_error)?;
-    }
-    let mut observer = progress::on_stderr();
-    let done =
-        runner::run(&jobs, &*backend, &mut store, options, &mut *observer).map_err(runner_error)?;
-    let ids = done.iter().flat_map(|done| &done.ids);
-    let runs = ids.map(|id| store.run(*id)).collect::<Result<Vec<_>, _>>().map_err(store_error)?;
-    let is_whole = runs.iter().all(|run| run.died().is_none());
-    let report = report::write(&store)?;
-    Ok(Results {
-        summaries: summarise(&store, &runs)?,
-        runs,
-        valid: done.iter().all(|done| done.valid) && is_whole,
-        report: Some(report),
-    })
-}
-
-/// Refuses plans that `backend` cannot run here, before anything is done.
-#[cfg(feature = "host")]
-pub fn refuse_plans(plans: &[Plan], backend: &str, options: &Options) -> anyhow::Result<()> {
-    let backend = backend::open(backend).map_err(bad_backend)?;
-    runner::jobs(plans, &*backend, options).map_err(runner_error)?;
-    Ok(())
-}
-
-/// Refuses what this back end cannot do, before a folder for results is made.
-fn refuse_options(backend: &dyn Backend, options: &Options) -> anyhow::Result<()> {
-    let (name, jobs) = (backend.name(), options.jobs);
-    if backend.jobs_max().is_some_and(|most| jobs > most) {
-        let reason = "an emulation needs the machine for itself";
-        let refusal = format!("--jobs {jobs}: allowed is 1 with --backend {name}: {reason}");
-        return Err(BadInput(refusal).into());
-    }
-    if options.keep_logs.is_some() && !backend.writes_files() {
-        let refusal = format!("--keep-logs: the back end {name} writes no files, allowed with emu");
-        return Err(BadInput(refusal).into());
-    }
-    Ok(())
 }
 
 /// Reads the values of `--set`.
-pub fn parse_sets(sets: &[String]) -> anyhow::Result<Vec<Override>> {
-    sets.iter().map(|set| Override::parse(set).map_err(bad_plan)).collect()
+pub fn parse_sets(sets: &[String]) -> Result<Vec<Override>, PlanError> {
+    sets.iter().map(|set| Override::parse(set)).collect()
 }
 
 /// Says on stderr what `--set` replaces, and where it does not.
 pub fn note_replacements(plan: &Plan) {
     for clause in plan.replacements() {
         eprintln!("note: {}: {clause}", plan.name);
-    }
-}
-
-/// A plan that cannot be used ends the program with exit code 2.
-pub fn bad_plan(error: PlanError) -> anyhow::Error {
-    BadInput(error.to_string()).into()
-}
-
-/// So does a back end that cannot run here, but not a run that failed.
-pub fn bad_backend(error: BackendError) -> anyhow::Error {
-    match error {
-        BackendError::Failed(_) | BackendError::BoxDied(_) => error.into(),
-        error => BadInput(error.to_string()).into(),
-    }
-}
-
-/// So does a folder in which no results can be put.
-fn out_error(error: StoreError) -> anyhow::Error {
-    match error {
-        StoreError::Folder { .. } => BadInput(format!("--out {error}")).into(),
-        error => store_error(error),
-    }
-}
-
-/// So does a folder without results.
-pub fn store_error(error: StoreError) -> anyhow::Error {
-    match error {
-        StoreError::Absent(_) | StoreError::Schema { .. } => BadInput(error.to_string()).into(),
-        error => error.into(),
-    }
-}
-
-fn runner_error(error: RunnerError) -> anyhow::Error {
-    match error {
-        RunnerError::Plan(error) => bad_plan(error),
-        RunnerError::Backend(error) => bad_backend(error),
-        RunnerError::Store(error) => store_error(error),
-        error => error.into(),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Made;
 use crate::plan::{Plan, Seeds};
 use crate::store::{Run, RunKey, Store};
-use crate::summary::{ArmSummary, summarise};
+use crate::summary::{ArmSummary, Requests, summarise};
 
 /// All of it, and what there should be.
 #[derive(Debug, Default)]
@@ -53,10 +53,11 @@ impl Results {
                 }
             }
         }
-        results.pooled = summarise(store, &results.runs)?;
+        let requests = Requests::new(store);
+        results.pooled = summarise(&requests, &results.runs)?;
         for seed in &results.seeds {
             let runs = results.runs.iter().filter(|run| run.key.seed == *seed).cloned();
-            results.by_seed.insert(*seed, summarise(store, &runs.collect::<Vec<_>>())?);
+            results.by_seed.insert(*seed, summarise(&requests, &runs.collect::<Vec<_>>())?);
         }
         Ok(results)
     }

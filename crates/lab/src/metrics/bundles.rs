@@ -15,6 +15,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::catalogue::Pooling::{Max, Mean, Min, Sum, Time};
 use super::catalogue::{Entry, entry};
 use super::links::{Boundary, LinkTruth};
@@ -298,7 +300,7 @@ fn is_competing(state: &str) -> bool {
 }
 
 /// A change of a bundle's state.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Transition {
     /// The bundle.
     pub bundle: String,

@@ -60,7 +60,7 @@ impl Metrics {
 }
 
 /// The metrics of one part of a run.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Part {
     /// Name of the flow, link or bundle.
     pub name: String,

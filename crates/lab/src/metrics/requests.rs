@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use forebay_core::units::{ByteCount, Rate};
+use serde::Serialize;
 
 use super::Metrics;
 use super::catalogue::Pooling::{Mean, Requests};
@@ -28,7 +29,7 @@ pub fn ideal(size_bytes: u64, rtt: Duration, rate: Rate) -> Duration {
 }
 
 /// What became of one counted request.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Bytes of the answer.
     pub size_bytes: u64,

@@ -219,8 +219,7 @@ fn trial(store: &Store, run: &Run, bins: usize) -> Result<Trial, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend;
-    use crate::runner::{self, Observer, Options};
+    use crate::{Options, run};
 
     fn algorithm(name: &str) -> Algorithm {
         Algorithm::find(name, "cubic reno bbr").unwrap()
@@ -277,29 +276,20 @@ mod tests {
         assert!(!bbr.contains(&"native".to_string()) && bbr.len() == 6, "{bbr:?}");
     }
 
-    struct Silent;
-
-    impl Observer for Silent {
-        fn begins(&mut self, _: &runner::Job, _: usize, _: usize, _: usize) {}
-        fn progress(&mut self, _: &runner::Job, _: usize, _: &backend::Progress) {}
-        fn ended(&mut self, _: &runner::Job, _: usize, _: usize, _: runner::Ending<'_>) {}
-        fn reused(&mut self, _: &runner::Job, _: usize, _: usize) {}
-    }
-
     #[test]
     fn runs_of_the_simulator_become_trials_of_that_platform_over_each_link() {
         let algorithm = algorithm("reno");
         let plan = plan(&algorithm, Some(STOP_MIN), &[]).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut store = Store::create(folder.path()).unwrap();
-        let sim = backend::open("sim").unwrap();
-        let options = Options { seeds: Some("1..2".parse().unwrap()), ..Options::default() };
-        let jobs = runner::jobs(&[simulated(&plan).unwrap()], &*sim, &options).unwrap();
-        let done = runner::run(&jobs, &*sim, &mut store, &options, &mut Silent).unwrap();
-        let ids = done.iter().flat_map(|done| &done.ids);
-        let runs: Vec<Run> = ids.map(|id| store.run(*id).unwrap()).collect();
+        let options = Options {
+            backend: "sim".into(),
+            out: Some(folder.path().into()),
+            seeds: Some("1..2".parse().unwrap()),
+            ..Options::default()
+        };
+        let results = run(&simulated(&plan).unwrap(), &options, &mut |_| {}).unwrap();
         let look = Look { trials: 2, interval: Duration::from_millis(500) };
-        let found = read(&plan, &algorithm, &store, &runs, look).unwrap();
+        let found = read(&plan, &algorithm, &results.store, &results.runs, look).unwrap();
         assert!(found.links.iter().all(|one| one.curves[0].points[1].at_s == 0.5));
         let names: Vec<&str> = found.links.iter().map(|one| one.link.name.as_str()).collect();
         assert_eq!(names, ["40mbit_40ms", "96mbit_50ms"]);

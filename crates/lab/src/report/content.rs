@@ -2,29 +2,31 @@
 
 use super::figures::Drawing;
 use super::page::{Block, Page, Section};
-use super::{back_ends, newest_runs, tables};
+use super::{back_ends, tables};
 use crate::output::side;
 use crate::plan::Figure;
 use crate::plan::setup::setup;
-use crate::store::{Run, Store, StoreError};
-use crate::summary::{ArmSummary, summarise};
+use crate::store::{Run, StoreError};
+use crate::summary::{ArmSummary, Requests, summarise};
 
-/// The page over everything in the store, with at most `points` points a series.
-pub fn page(store: &Store, points: usize) -> Result<Page, StoreError> {
-    let runs = newest_runs(store)?;
-    let mut page = Page { title: "forebay: results".into(), ..Page::default() };
-    let names = store.plan_names()?;
-    for name in &names {
-        let plan = PlanResults::read(store, name, &runs)?;
-        if names.len() == 1 {
+/// The page over all `plans`, whose newest runs are `runs`, with at most `points` points a series.
+pub fn page(
+    requests: &Requests<'_>,
+    runs: &[Run],
+    plans: &[PlanResults<'_>],
+    points: usize,
+) -> Result<Page, StoreError> {
+    let mut page =
+        Page { title: "forebay: results".into(), lead: lead(runs), sections: Vec::new() };
+    for plan in plans {
+        if plans.len() == 1 {
             page.title.clone_from(&plan.title);
         }
-        page.sections.extend(plan.sections(store, points, names.len() == 1)?);
+        page.sections.extend(plan.sections(requests, points, plans.len() == 1)?);
     }
-    page.lead = lead(&runs);
     page.sections.push(Section {
         heading: "Runs, attempts and the machine".into(),
-        blocks: tables::about_runs(store, &runs)?,
+        blocks: tables::about_runs(requests.store(), runs)?,
     });
     Ok(page)
 }
@@ -93,7 +95,14 @@ pub struct PlanResults<'a> {
 }
 
 impl<'a> PlanResults<'a> {
-    fn read(store: &Store, name: &str, runs: &'a [Run]) -> Result<Self, StoreError> {
+    /// Those of each plan of which `runs` are the newest, in the order of its first run.
+    pub fn all(requests: &Requests<'_>, runs: &'a [Run]) -> Result<Vec<Self>, StoreError> {
+        let names = requests.store().plan_names()?;
+        names.iter().map(|name| Self::read(requests, name, runs)).collect()
+    }
+
+    fn read(requests: &Requests<'_>, name: &str, runs: &'a [Run]) -> Result<Self, StoreError> {
+        let store = requests.store();
         let runs: Vec<&Run> = runs.iter().filter(|run| run.key.plan == name).collect();
         let (title, description, mut arms) = store.plan(name)?.unwrap_or_default();
         for run in &runs {
@@ -104,7 +113,7 @@ impl<'a> PlanResults<'a> {
         // The table of plans also names arms that were not selected this time.
         arms.retain(|(arm, _)| runs.iter().any(|run| run.key.arm == *arm));
         let owned: Vec<Run> = runs.iter().map(|run| (*run).clone()).collect();
-        let mut summaries = summarise(store, &owned)?;
+        let mut summaries = summarise(requests, &owned)?;
         let sides = Side::all(&arms, &runs);
         let place = |summary: &ArmSummary| {
             let has = |side: &Side| side.arm == summary.arm && side.backend == summary.backend;
@@ -155,7 +164,7 @@ impl<'a> PlanResults<'a> {
     /// `alone`: the page has no other plan and bears the title of this one.
     fn sections(
         &self,
-        store: &Store,
+        requests: &Requests<'_>,
         points: usize,
         alone: bool,
     ) -> Result<Vec<Section>, StoreError> {
@@ -177,7 +186,7 @@ impl<'a> PlanResults<'a> {
         for cells in across.into_iter().chain(within) {
             let is_here =
                 |figure: &&Figure| across.is_none() || figure.spans_cells() == (cells.len() > 1);
-            let drawing = Drawing { plan: self, store, cells, points };
+            let drawing = Drawing { plan: self, requests, cells, points };
             let mut blocks = Vec::new();
             for figure in self.figures.iter().filter(is_here) {
                 blocks.extend(drawing.blocks(figure)?);

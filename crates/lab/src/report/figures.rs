@@ -13,8 +13,8 @@ use crate::metrics::statistics::{Sorted, mean};
 use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, describe};
 use crate::output::cell as text_of;
 use crate::plan::figures::{Facet, Figure, Kind};
-use crate::store::{Run, Store, StoreError};
-use crate::summary::ArmSummary;
+use crate::store::{Run, StoreError};
+use crate::summary::{ArmSummary, Requests};
 
 /// Steps of a ribbon over a run, and the least time of one: that of the coarsest series.
 const STEPS: f64 = 300.0;
@@ -27,8 +27,8 @@ const TIME: Axis<'_> = Axis::linear("time (s)");
 pub struct Drawing<'a> {
     /// The plan.
     pub plan: &'a PlanResults<'a>,
-    /// Its runs.
-    pub store: &'a Store,
+    /// The requests of its runs.
+    pub requests: &'a Requests<'a>,
     /// The cells.
     pub cells: &'a [&'a str],
     /// Most points of a curve.
@@ -63,10 +63,8 @@ impl Drawing<'_> {
         let panels = self.panels(figure);
         let mut series = Vec::new();
         for (cell, side) in self.sides() {
-            let mut outcomes = Vec::new();
-            for run in self.plan.valid_in(cell, side) {
-                outcomes.extend(self.store.outcomes(run.id)?);
-            }
+            let runs = self.plan.valid_in(cell, side).map(|run| self.requests.of(run.id));
+            let runs = runs.collect::<Result<Vec<_>, _>>()?;
             for (place, panel) in panels.iter().enumerate() {
                 let is_in = |flow: &str, outcome: &Outcome| {
                     ["", "*", flow].contains(&of.name.as_str())
@@ -77,7 +75,8 @@ impl Drawing<'_> {
                             _ => true,
                         }
                 };
-                let shown = outcomes.iter().filter(|((flow, _), outcome)| is_in(flow, outcome));
+                let all = runs.iter().flat_map(|run| run.iter());
+                let shown = all.filter(|((flow, _), outcome)| is_in(flow, outcome));
                 let values = shown.filter_map(|(_, outcome)| outcome.get(&of.quantity)).collect();
                 let curve = Series::distribution(&side.label, values).in_panel(&panel.title);
                 if !curve.points.is_empty() {
@@ -144,8 +143,8 @@ impl Drawing<'_> {
             for (cell, side) in self.sides() {
                 let runs: Vec<&Run> = self.plan.valid_in(cell, side).take(most).collect();
                 for name in runs.first().map_or(Vec::new(), |run| names_of(run, of)) {
-                    let read =
-                        |run: &&Run| self.store.series(run.id, &of.part, &name, &of.quantity);
+                    let store = self.requests.store();
+                    let read = |run: &&Run| store.series(run.id, &of.part, &name, &of.quantity);
                     let mut all = runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
                     all.retain(|points| !points.is_empty());
                     if all.is_empty() {
@@ -246,7 +245,7 @@ impl Drawing<'_> {
         let mut rows = Vec::new();
         for (cell, side) in self.sides() {
             let Some(run) = self.plan.valid_in(cell, side).next() else { continue };
-            let all = self.store.transitions(run.id)?;
+            let all = self.requests.store().transitions(run.id)?;
             let is_shown = |pair: &&[Transition]| {
                 pair[0].bundle == pair[1].bundle && pair.iter().any(Transition::is_about_others)
             };

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use crate::store::{Run, Store, StoreError};
+use crate::summary::Requests;
+use content::PlanResults;
 use figure::POINTS_MAX;
 
 /// Name of the report in a folder of results.
@@ -22,22 +24,25 @@ const BYTES_MAX: usize = 10_000_000;
 /// Fewest points of a series, reached only by reports of very many runs.
 const POINTS_MIN: usize = 60;
 
-/// Writes `report.html` beside the store; gives its path.
-pub fn write(store: &Store) -> anyhow::Result<PathBuf> {
-    let path = store.folder().join(FILE);
-    let html = render(store)?;
+/// Writes `report.html` beside the store of `requests`; gives its path.
+pub fn write(requests: &Requests<'_>) -> anyhow::Result<PathBuf> {
+    let folder = requests.store().folder();
+    let path = folder.join(FILE);
+    let html = render(requests)?;
     // A reader never sees half a report.
-    let partial = store.folder().join(format!("{FILE}.partial"));
+    let partial = folder.join(format!("{FILE}.partial"));
     std::fs::write(&partial, html).with_context(|| partial.display().to_string())?;
     std::fs::rename(&partial, &path).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
 /// The report as HTML, with as many points a series as fit.
-fn render(store: &Store) -> Result<String, StoreError> {
+fn render(requests: &Requests<'_>) -> Result<String, StoreError> {
+    let runs = newest_runs(requests.store())?;
+    let plans = PlanResults::all(requests, &runs)?;
     let mut points = POINTS_MAX;
     loop {
-        let html = content::page(store, points)?.render();
+        let html = content::page(requests, &runs, &plans, points)?.render();
         if html.len() <= BYTES_MAX || points <= POINTS_MIN {
             return Ok(html);
         }

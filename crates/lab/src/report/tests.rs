@@ -163,7 +163,7 @@ fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
 fn a_report_says_what_the_user_replaced_and_then_leaves_out_what_others_published() {
     let folder = tempfile::tempdir().unwrap();
     let set = Override::parse("bottleneck.rate=48Mbit/s").unwrap();
-    let path = write(&store(folder.path(), &["emu"], &[set])).unwrap();
+    let path = write(&Requests::new(&store(folder.path(), &["emu"], &[set]))).unwrap();
     let html = std::fs::read_to_string(&path).unwrap();
     assert!(html.contains("With bottleneck.rate = 48Mbit/s in place of 96Mbit/s."));
     assert!(html.contains("Beside others") && !html.contains("A paper"));
@@ -172,7 +172,7 @@ fn a_report_says_what_the_user_replaced_and_then_leaves_out_what_others_publishe
 #[test]
 fn a_report_shows_everything_a_reader_asks_for() {
     let folder = tempfile::tempdir().unwrap();
-    let path = write(&store(folder.path(), &["emu"], &[])).unwrap();
+    let path = write(&Requests::new(&store(folder.path(), &["emu"], &[]))).unwrap();
     let html = std::fs::read_to_string(&path).unwrap();
     assert!(html.len() <= BYTES_MAX);
     for expected in [
@@ -219,7 +219,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
 #[test]
 fn a_report_of_two_back_ends_shows_them_beside_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let html = render(&store(folder.path(), &["emu", "sim"], &[])).unwrap();
+    let html = render(&Requests::new(&store(folder.path(), &["emu", "sim"], &[]))).unwrap();
     for expected in ["status_quo (emu)", "copa_sfq (sim)", "+10.0 %", "sim - emu"] {
         assert!(html.contains(expected), "{expected}");
     }

@@ -7,8 +7,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::{Job, Ledger, Options, Report, RunnerError, Wanted, run_attempts};
+use super::{Job, Ledger, Report, Wanted, run_attempts};
 use crate::backend::Backend;
+use crate::run::{Options, RunError};
 
 /// How many jobs for each thread may be ahead of the first one that is not written: their rows wait
 /// in memory.
@@ -18,7 +19,7 @@ const LEAD: usize = 4;
 enum Message {
     Report(Report),
     /// It is over, by the panic of a back end at the worst.
-    Over(thread::Result<Result<(), RunnerError>>),
+    Over(thread::Result<Result<(), RunError>>),
 }
 
 /// Runs what is wanted of `jobs`, `options.jobs` at a time.
@@ -28,7 +29,7 @@ pub fn run(
     backend: &dyn Backend,
     options: &Options,
     ledger: &mut Ledger<'_>,
-) -> Result<(), RunnerError> {
+) -> Result<(), RunError> {
     let (order, orders) = channel();
     let (told, heard) = channel();
     let orders = Mutex::new(orders);
@@ -86,7 +87,7 @@ impl Desk<'_> {
         threads: usize,
         heard: &Receiver<(usize, Message)>,
         ledger: &mut Ledger<'_>,
-    ) -> Result<(), RunnerError> {
+    ) -> Result<(), RunError> {
         for turn in 0..self.wanted.len() {
             if self.wanted[turn].is_over {
                 ledger.reuse(turn);
@@ -102,7 +103,7 @@ impl Desk<'_> {
                 self.busy -= usize::from(matches!(message, Message::Over(_)));
                 match message {
                     message if index == turn => is_over = take(ledger, turn, message)?,
-                    Message::Report(report @ (Report::Begins(_) | Report::Progress(_))) => {
+                    Message::Report(report @ (Report::Begins(_) | Report::UnderWay(_))) => {
                         ledger.take(index, report)?;
                     }
                     message => self.waiting.entry(index).or_default().push(message),
@@ -125,7 +126,7 @@ impl Desk<'_> {
 }
 
 /// Takes what was said of the job whose turn it is; true if that was the last.
-fn take(ledger: &mut Ledger<'_>, turn: usize, message: Message) -> Result<bool, RunnerError> {
+fn take(ledger: &mut Ledger<'_>, turn: usize, message: Message) -> Result<bool, RunError> {
     match message {
         Message::Report(report) => ledger.take(turn, report).map(|()| false),
         Message::Over(Ok(result)) => result.map(|()| true),

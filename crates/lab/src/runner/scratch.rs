@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{Job, Options, RunnerError};
+use super::{Job, name};
+use crate::run::{Options, RunError};
 
 /// How temporary folders begin; the number of the process that owns one follows.
 const PREFIX: &str = "forebay-run-";
@@ -24,7 +25,7 @@ pub enum Scratch {
 
 impl Scratch {
     /// A new and empty folder for `job`.
-    pub fn new(job: &Job, options: &Options) -> Result<Self, RunnerError> {
+    pub fn new(job: &Job, options: &Options) -> Result<Self, RunError> {
         let Some(folder) = &options.keep_logs else {
             sweep();
             let prefix = format!("{PREFIX}{}-", std::process::id());
@@ -32,7 +33,7 @@ impl Scratch {
             let _watcher = Watcher::start(folder.path()).ok();
             return Ok(Self::Temporary { folder, _watcher });
         };
-        let name = job.name().replace([' ', '/'], "_");
+        let name = name(&job.key).replace([' ', '/'], "_");
         // An earlier attempt's files stay.
         for attempt in 1.. {
             let folder = folder.join(format!("{name}-{attempt}"));

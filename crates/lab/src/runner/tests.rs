@@ -3,6 +3,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::metrics::testing::invented_rows;
+use crate::plan::Seeds;
 use crate::plan::library::Source;
 
 /// A back end whose runs end as told.
@@ -30,10 +31,10 @@ impl Backend for Told {
         &self,
         experiment: &Experiment,
         directory: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(backend::Progress),
     ) -> Result<RunRows, BackendError> {
         assert!(std::fs::read_dir(directory).unwrap().next().is_none());
-        progress(Progress { phase: "running".into(), done: 0.5 });
+        progress(backend::Progress { phase: "running".into(), done: 0.5 });
         let mut outcomes = self.outcomes.lock().unwrap();
         let outcome = if outcomes.is_empty() { Ok(true) } else { outcomes.remove(0) };
         drop(outcomes);
@@ -44,22 +45,6 @@ impl Backend for Told {
         let mut rows = invented_rows(experiment, 1.5);
         rows.links[0].drops_ring = u64::from(!outcome?);
         Ok(rows)
-    }
-}
-
-#[derive(Default)]
-struct Log(Vec<String>);
-
-impl Observer for Log {
-    fn begins(&mut self, job: &Job, number: usize, total: usize, attempt: usize) {
-        self.0.push(format!("{number}/{total} {} attempt {attempt}", job.name()));
-    }
-    fn progress(&mut self, _job: &Job, _number: usize, _progress: &Progress) {}
-    fn ended(&mut self, _job: &Job, _number: usize, _total: usize, ending: Ending<'_>) {
-        self.0.push(ending.to_string());
-    }
-    fn reused(&mut self, job: &Job, _number: usize, _total: usize) {
-        self.0.push(format!("{} reused", job.name()));
     }
 }
 
@@ -83,7 +68,7 @@ struct Bench {
     _folder: tempfile::TempDir,
     store: Store,
     options: Options,
-    log: Log,
+    log: Vec<String>,
 }
 
 impl Bench {
@@ -92,14 +77,27 @@ impl Bench {
         let store = Store::create(folder.path()).unwrap();
         let build = Build { commit: "abc", sim: "def", emu: "def" };
         let options = Options { build, ..Options::default() };
-        Self { _folder: folder, store, options, log: Log::default() }
+        Self { _folder: folder, store, options, log: Vec::new() }
     }
 
-    fn run(&mut self, outcomes: Vec<Result<bool, BackendError>>) -> Result<Vec<Done>, RunnerError> {
+    fn run(&mut self, outcomes: Vec<Result<bool, BackendError>>) -> Result<Vec<Done>, RunError> {
         let backend = Told { outcomes: Mutex::new(outcomes) };
-        let jobs = jobs(&[plan()], &backend, &self.options).unwrap();
-        self.log.0.clear();
-        run(&jobs, &backend, &mut self.store, &self.options, &mut self.log)
+        let jobs = jobs(&plan(), &backend, &self.options).unwrap();
+        self.log.clear();
+        let mut note = |progress: Progress<'_>| {
+            let (name, number, total) = (progress.name(), progress.number, progress.total);
+            match progress.event {
+                Event::Reused => self.log.push(format!("{name} reused")),
+                Event::Begins(attempt) => {
+                    self.log.push(format!("{number}/{total} {name} attempt {attempt}"));
+                }
+                Event::UnderWay(step) => {
+                    assert_eq!((step.phase.as_str(), step.done), ("running", 0.5))
+                }
+                Event::Ended(ending) => self.log.push(ending.to_string()),
+            }
+        };
+        run(&jobs, &backend, &mut self.store, &self.options, &mut note)
     }
 }
 
@@ -109,7 +107,7 @@ fn arms_take_turns_and_nothing_is_run_twice() {
     let done = bench.run(vec![]).unwrap();
     assert!(done.iter().all(|done| done.valid));
     let begun: Vec<String> =
-        bench.log.0.iter().filter(|line| line.contains("attempt")).cloned().collect();
+        bench.log.iter().filter(|line| line.contains("attempt")).cloned().collect();
     assert_eq!(
         begun,
         [
@@ -121,7 +119,7 @@ fn arms_take_turns_and_nothing_is_run_twice() {
     );
     bench.run(vec![]).unwrap();
     assert_eq!(
-        bench.log.0,
+        bench.log,
         ["p x seed 1 reused", "p y seed 1 reused", "p y seed 2 reused", "p x seed 2 reused"]
     );
     bench.options.force = true;
@@ -159,7 +157,7 @@ fn a_box_that_dies_ends_a_valid_run_without_figures_and_the_others_go_on() {
     let run = bench.store.run(2).unwrap();
     assert!(run.is_valid() && run.died() == Some("sendbox-0-forward ended (101)"));
     assert_eq!(run.metrics.0.into_iter().collect::<Vec<_>>(), [("boxes_died".into(), 1.0)]);
-    assert!(bench.log.0[3].contains("counts against the boxes: sendbox-0"), "{:?}", bench.log.0);
+    assert!(bench.log[3].contains("counts against the boxes: sendbox-0"), "{:?}", bench.log);
     assert_eq!(bench.run(vec![]).unwrap(), done);
 }
 
@@ -169,11 +167,11 @@ fn an_interrupted_invocation_resumes() {
     let gone = || Err(BackendError::Unavailable("no root".into()));
     assert!(matches!(
         bench.run(vec![Ok(true), gone()]),
-        Err(RunnerError::Backend(BackendError::Unavailable(_)))
+        Err(RunError::Backend(BackendError::Unavailable(_)))
     ));
     assert_eq!(bench.store.run_ids().unwrap().len(), 1);
     bench.run(vec![]).unwrap();
-    assert_eq!(bench.log.0[0], "p x seed 1 reused");
+    assert_eq!(bench.log[0], "p x seed 1 reused");
     assert_eq!(bench.store.run_ids().unwrap().len(), 4);
 }
 
@@ -229,7 +227,7 @@ fn a_store_does_not_tell_how_many_runs_went_at_a_time() {
         );
         let again = bench.run(vec![]).unwrap();
         assert_eq!(again, done);
-        assert!(bench.log.0.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log.0);
+        assert!(bench.log.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log);
         contents(&bench.store)
     });
     assert!(stores[0].contains("p,x,,6,told"));
@@ -242,7 +240,7 @@ fn a_job_that_cannot_be_run_stops_the_others_too_and_what_came_before_it_stays()
     bench.options.jobs = 2;
     let gone = || Err(BackendError::Unavailable("no root".into()));
     let outcomes = vec![Ok(true), Ok(true), gone(), gone()];
-    assert!(matches!(bench.run(outcomes), Err(RunnerError::Backend(_))));
+    assert!(matches!(bench.run(outcomes), Err(RunError::Backend(_))));
     assert_eq!(bench.store.run_ids().unwrap(), [1, 2]);
     assert!(bench.run(vec![]).unwrap().iter().all(|done| done.valid));
 }
