@@ -55,7 +55,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The back end. Refuses options that it has not.
+    /// The back end; an error if it has not the options that are asked of it.
     fn open(&self) -> Result<Box<dyn Backend>, RunError> {
         let backend = backend::open(&self.backend)?;
         let (name, jobs) = (backend.name(), self.jobs);
@@ -120,7 +120,7 @@ impl RunError {
     }
 }
 
-/// What goes on, told as it happens.
+/// What goes on, told as it happens; where several runs go at a time, theirs take turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress<'a> {
     /// The run that it is of: plan, arm, cell and seed.
@@ -140,7 +140,8 @@ impl Progress<'_> {
     }
 }
 
-/// What happens to a run: `Reused`, or from each `Begins` to its `Ended` any number of `UnderWay`.
+/// What happens to a run: it is reused, or has attempts, each from `Begins` to `Ended`. Of a run whose attempts
+/// were all rejected by an earlier call nothing is told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// The store has it already.

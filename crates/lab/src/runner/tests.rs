@@ -5,6 +5,7 @@ use super::*;
 use crate::metrics::testing::invented_rows;
 use crate::plan::Seeds;
 use crate::plan::library::Source;
+use crate::store::Build;
 
 /// A back end whose runs end as told.
 struct Told {
