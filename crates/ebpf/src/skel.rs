@@ -2,6 +2,7 @@
 //!
 //! A structure that C and Rust share is declared in C alone; the skeleton has it if BTF does: as the key or
 //! the value of a map, as part of a global, or as the argument of a function that is not inlined.
+//! Enumerators and macros are not in it, so that Rust repeats the few that it needs.
 
 macro_rules! skeletons {
     ($($(#[$attribute:meta])* $program:ident)*) => {$(

@@ -16,7 +16,7 @@ use super::{Random, run, with_programs};
 use crate::skel::Plain;
 use crate::skel::tcp_check::types;
 
-/// The program that runs on them has structures of its own.
+/// Terms as `tcp_check.bpf.c` takes them: its skeleton has a `struct law` of its own.
 fn law_of(terms: &Terms) -> types::law {
     let law = slot::law(terms, Reporting::default());
     types::law::from_bytes(law.as_bytes()).expect("both skeletons have struct law")
