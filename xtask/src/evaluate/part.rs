@@ -51,16 +51,20 @@ impl Part<'_> {
         }
     }
 
-    /// The claims; those that compare two back ends find the other among `parts`.
+    /// The claims; those that compare two back ends find the other among `parts`. One row says that nothing was run.
     pub fn judge(&self, parts: &[Self]) -> Vec<Judged> {
         let plans = parts.iter().filter_map(|part| match part {
             Self::Plan(plan) => Some(&**plan),
             Self::Platforms(_) => None,
         });
-        match self {
+        let judged = match self {
             Self::Plan(plan) => plan.judge(plans),
-            Self::Platforms(part) => part.judge(),
+            Self::Platforms(part) => part.claims.clone(),
+        };
+        if !judged.is_empty() {
+            return judged;
         }
+        vec![Judged { of: self.name(), claim: "all of it".into(), ..Judged::default() }]
     }
 }
 
@@ -73,6 +77,8 @@ fn is_called(part: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use forebay_lab::judge::{Bound, Verdict};
+
     use super::*;
 
     #[test]
@@ -89,5 +95,17 @@ mod tests {
             assert!(!is_called(part, name), "{name}");
         }
         assert!(is_called("platforms/cpu", "platforms") && is_called("platforms/cpu", "cpu"));
+    }
+
+    #[test]
+    fn a_part_that_was_not_run_is_one_row_and_another_a_row_for_each_claim() {
+        let mut part = PlatformsPart::all().unwrap().next().unwrap();
+        let claim = Judged { of: part.name(), ..Judged::default() };
+        let met = claim.clone().by_values(Bound::at_least(0.98), &[0.99; 20], 20, 1);
+        let nothing = Part::Platforms(part).judge(&[]);
+        assert!(nothing.len() == 1 && matches!(nothing[0].verdict, Verdict::NotShown(_)));
+        part = PlatformsPart::all().unwrap().next().unwrap();
+        part.claims = vec![met.clone(), claim.clone()];
+        assert_eq!(Part::Platforms(part).judge(&[]), [met, claim]);
     }
 }

@@ -65,7 +65,7 @@ impl<'a> PlanPart<'a> {
             }
             let so_far = Seeds { first, last: seed };
             self.results = self.read(so_far)?;
-            if self.claims.is_decided(self.backend, &self.results, None) {
+            if self.claims.is_decided(self.backend, &self.results) {
                 break;
             }
         }
@@ -73,8 +73,11 @@ impl<'a> PlanPart<'a> {
         Ok(())
     }
 
-    /// The claims; those about the simulator, too, find it among `parts`.
+    /// The claims; those about the simulator, too, find it among `parts`. None before the first run.
     pub fn judge<'b>(&self, mut parts: impl Iterator<Item = &'b PlanPart<'b>>) -> Vec<Judged> {
+        if self.results.is_empty() {
+            return Vec::new();
+        }
         let is_beside = |part: &&PlanPart<'_>| {
             part.claims.name == self.claims.name && part.backend == "sim" && self.backend != "sim"
         };

@@ -46,16 +46,18 @@ impl PlanClaims {
     }
 
     /// Whether more seeds would hardly change a verdict: there are [`VALUES_MIN`], and every interval lies on one side
-    /// of its bound. Claims without an interval, of each run or of all together, are judged by the runs that were made.
-    pub fn is_decided(&self, backend: &str, here: &Results, there: Option<&Results>) -> bool {
+    /// of its bound. Claims without an interval, of each run or of all together, are judged by the runs that were made,
+    /// and so are those about two back ends.
+    pub fn is_decided(&self, backend: &str, here: &Results) -> bool {
+        let sides = Sides { here, there: None };
         let is_settled = |claim: &Claim| {
-            let (bound, judged) = (claim.bound(), claim.judge("", Sides { here, there }));
-            judged.iter().all(|judged| match (judged.verdict, judged.interval) {
+            claim.judge("", sides).iter().all(|judged| match (judged.verdict, judged.interval) {
                 (Verdict::NotShown(_), _) => false,
-                (_, interval) => interval.is_none_or(|interval| bound.is_settled(interval)),
+                (_, interval) => interval.is_none_or(|found| claim.bound().is_settled(found)),
             })
         };
-        here.seeds.len() >= VALUES_MIN && self.of(backend).all(is_settled)
+        let mut claims = self.of(backend).filter(|claim| !claim.is_beside());
+        here.seeds.len() >= VALUES_MIN && claims.all(is_settled)
     }
 }
 

@@ -62,6 +62,11 @@ impl Results {
         Ok(results)
     }
 
+    /// Whether nothing was run.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// What `arm` gave in `cell`: in one seed, or over all of them.
     pub(super) fn row(&self, arm: &str, cell: &str, seed: Option<u64>) -> Option<Row<'_>> {
         let arms = match seed {

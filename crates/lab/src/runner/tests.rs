@@ -129,6 +129,19 @@ fn arms_take_turns_and_nothing_is_run_twice() {
 }
 
 #[test]
+fn what_was_built_of_the_same_sources_runs_nothing_again_and_other_sources_run_all() {
+    let mut bench = Bench::new();
+    bench.run(vec![]).unwrap();
+    bench.options.build.commit = "def";
+    bench.run(vec![]).unwrap();
+    assert!(bench.log.0.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log.0);
+    assert_eq!(bench.store.run(1).unwrap().commit, "abc");
+    bench.options.build.emu = "other";
+    bench.run(vec![]).unwrap();
+    assert_eq!(bench.store.run_ids().unwrap().len(), 8);
+}
+
+#[test]
 fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
     let mut bench = Bench::new();
     let done = bench.run(vec![Ok(false), Ok(true), Ok(false), Ok(false), Ok(false)]).unwrap();

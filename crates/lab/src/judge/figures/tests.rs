@@ -240,7 +240,7 @@ fn no_more_seeds_are_needed_once_every_interval_lies_on_one_side_of_its_bound() 
     };
     let most =
         plan(json!([claim(json!({ "at_most": 15.0 })), claim(json!({ "report_only": true }))]));
-    let is_decided = |plan: &PlanClaims, results| plan.is_decided("sim", &results, None);
+    let is_decided = |plan: &PlanClaims, results| plan.is_decided("sim", &results);
     for figures in [[9.0, 10.0, 11.0, 12.0, 13.0, 14.0], [16.0, 17.0, 18.0, 19.0, 20.0, 21.0]] {
         assert!(is_decided(&most, queues(&figures)), "{figures:?}");
         assert!(!is_decided(&most, queues(&figures[..5])), "too few");
