@@ -27,6 +27,8 @@ const TABLE: &str = "docs/evaluation-table.md";
 const FOREBAY: &str = "target/release/forebay";
 /// How often a plan is taken up again behind a run that failed.
 const ATTEMPTS: usize = 3;
+/// A week.
+const MINUTES_MAX: f64 = 10_080.0;
 /// The exit code when the time was up before all was run.
 const TIME_UP: u8 = 3;
 
@@ -50,9 +52,8 @@ impl Arguments {
                 "--list" => parsed.list = true,
                 "--minutes" => {
                     let value = rest.next().context("--minutes: allowed is a number behind it")?;
-                    let minutes =
-                        value.parse().ok().filter(|it: &f64| it.is_finite() && *it >= 0.0);
-                    let refusal = || format!("--minutes {value}: allowed is a number of minutes");
+                    let minutes = value.parse().ok().filter(|it| (0.0..=MINUTES_MAX).contains(it));
+                    let refusal = || format!("--minutes {value}: allowed is 0 to {MINUTES_MAX}");
                     parsed.minutes = Some(minutes.with_context(refusal)?);
                 }
                 flag if flag.starts_with('-') => bail!("{flag}: allowed is --list or --minutes N"),
@@ -100,16 +101,7 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     };
     std::env::set_current_dir(crate::repository())?;
     let claims = Claims::load(Path::new(CLAIMS))?;
-    let mut parts = Vec::new();
-    for plan in &claims.plan {
-        // The simulator first, beside which the testbed is judged.
-        for backend in backend::NAMES {
-            if let Some(seeds) = plan.seeds.get(backend) {
-                parts.push(Part::Plan(Box::new(PlanPart::new(plan, backend, *seeds)?)));
-            }
-        }
-    }
-    parts.extend(PlatformsPart::all()?.map(Part::Platforms));
+    let mut parts = all_parts(&claims)?;
     for name in &arguments.only {
         let names = || parts.iter().map(Part::name).collect::<Vec<_>>().join(", ");
         if !parts.iter().any(|part| part.is_called(name)) {
@@ -128,25 +120,31 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut clock = Clock::of(arguments.minutes);
-    let mut judged = judge_all(&parts);
+    let mut judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(&parts)).collect();
     write_table(&judged)?;
     for place in 0..parts.len() {
         if is_wanted(&parts[place]) && parts[place].left().runs > 0 {
             eprintln!("== {}", parts[place].name());
             parts[place].advance(&mut |minutes| clock.allows(minutes))?;
-            judged = judge_all(&parts);
+            // On the plan's other back end, too, there may be claims about these runs.
+            for (part, judged) in parts.iter().zip(&mut judged) {
+                if part.is_called(parts[place].subject()) {
+                    *judged = part.judge(&parts);
+                }
+            }
             write_table(&judged)?;
         }
     }
     let wanted = || parts.iter().zip(&judged).filter(|(part, _)| is_wanted(part));
     let found = || wanted().flat_map(|(_, judged)| judged);
-    println!("{}", table::markdown(found()));
+    found().filter_map(Judged::complaint).for_each(|complaint| println!("{complaint}"));
+    println!("{} ({TABLE})", table::counts(found()));
     if wanted().any(|(part, _)| part.left().runs > 0) {
         println!("time is up; left is\n{}", listed(wanted().map(|(part, _)| part)));
         return Ok(ExitCode::from(TIME_UP));
     }
-    ensure!(found().all(|it| it.verdict.is_fine()), "{}", table::counts(found()));
-    Ok(ExitCode::SUCCESS)
+    let is_fine = found().all(|it| it.verdict.is_fine());
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn refused(refusal: &str) -> ExitCode {
@@ -163,8 +161,18 @@ fn in_release(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-fn judge_all(parts: &[Part<'_>]) -> Vec<Vec<Judged>> {
-    parts.iter().map(|part| part.judge(parts)).collect()
+/// Plans in the order of the claims, each in the simulator first, beside which the testbed is judged.
+fn all_parts(claims: &Claims) -> Result<Vec<Part<'_>>> {
+    let mut parts = Vec::new();
+    for plan in &claims.plan {
+        for backend in backend::NAMES {
+            if let Some(seeds) = plan.seeds.get(backend) {
+                parts.push(Part::Plan(Box::new(PlanPart::new(plan, backend, *seeds)?)));
+            }
+        }
+    }
+    parts.extend(PlatformsPart::all()?.map(Part::Platforms));
+    Ok(parts)
 }
 
 /// What is left of some parts, with all of it together.
@@ -236,7 +244,8 @@ mod tests {
         let only = vec!["bundler/main@sim".to_string(), "platforms".into()];
         let expected = Arguments { only, list: true, minutes: Some(60.0) };
         assert_eq!(parse("--list bundler/main@sim --minutes 60 platforms").unwrap(), expected);
-        for wrong in ["--minutes", "--minutes soon", "--minutes -1", "--seed 3"] {
+        for wrong in ["--minutes", "--minutes soon", "--minutes -1", "--minutes 1e300", "--seed 3"]
+        {
             assert!(parse(wrong).unwrap_err().to_string().contains("allowed is"), "{wrong}");
         }
     }

@@ -26,7 +26,15 @@ impl Part<'_> {
     pub fn name(&self) -> String {
         match self {
             Self::Plan(plan) => plan.name(),
-            Self::Platforms(part) => part.name(),
+            Self::Platforms(part) => part.name.into(),
+        }
+    }
+
+    /// Name of the plan or part of `forebay platforms`, whatever the back end.
+    pub fn subject(&self) -> &str {
+        match self {
+            Self::Plan(plan) => plan.subject(),
+            Self::Platforms(part) => part.name,
         }
     }
 
@@ -100,7 +108,7 @@ mod tests {
     #[test]
     fn a_part_that_was_not_run_is_one_row_and_another_a_row_for_each_claim() {
         let mut part = PlatformsPart::all().unwrap().next().unwrap();
-        let claim = Judged { of: part.name(), ..Judged::default() };
+        let claim = Judged { of: part.name.into(), ..Judged::default() };
         let met = claim.clone().by_values(Bound::at_least(0.98), &[0.99; 20], 20, 1);
         let nothing = Part::Platforms(part).judge(&[]);
         assert!(nothing.len() == 1 && matches!(nothing[0].verdict, Verdict::NotShown(_)));

@@ -43,6 +43,11 @@ impl<'a> PlanPart<'a> {
         Ok(Self { claims, plan, backend, seeds, folder, sources, results, left })
     }
 
+    /// `bundler/main`.
+    pub fn subject(&self) -> &str {
+        &self.claims.name
+    }
+
     /// `bundler/main@sim`.
     pub fn name(&self) -> String {
         self.claims.part(self.backend)
@@ -159,4 +164,60 @@ impl<'a> PlanPart<'a> {
 /// Simulations at a time.
 fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use forebay_lab::metrics::{Evaluation, Metrics};
+    use forebay_lab::store::NewRun;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Puts a run of `copa_sfq` of each seed, in order, with this goodput.
+    fn put(part: &PlanPart<'_>, goodputs: &[f64]) {
+        let mut store = Store::create(&part.folder).unwrap();
+        for (seed, goodput) in (1..).zip(goodputs) {
+            let plan = &part.plan;
+            let experiment = &plan.experiment(&plan.arms[0], &plan.cells[0], seed).unwrap();
+            let run = Metrics(BTreeMap::from([("goodput_mbps".to_string(), *goodput)]));
+            let evaluation = &Evaluation { run, ..Evaluation::default() };
+            let key = &RunKey::of(experiment, part.backend, &part.sources);
+            let host = &json!({ "wall_s": 60.0 });
+            let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
+            store.put_run(&run).unwrap();
+        }
+    }
+
+    #[test]
+    fn seeds_are_run_until_the_claims_have_decided() {
+        let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": ["goodput_mbps"],
+                            "at_least": 48.0 });
+        let seeds = json!({ "emu": "1..9" });
+        let claims = json!({ "name": "bundler/dynamics/long", "seeds": seeds, "claim": [claim] });
+        let claims: PlanClaims = serde_json::from_value(claims).unwrap();
+        let advance = |goodputs: &[f64]| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut part = PlanPart::new(&claims, "emu", claims.seeds["emu"]).unwrap();
+            part.folder = folder.path().into();
+            put(&part, goodputs);
+            let mut asked = Vec::new();
+            part.advance(&mut |minutes| {
+                asked.push(minutes);
+                false
+            })
+            .unwrap();
+            (part.left, asked)
+        };
+        let decided = [90.0, 91.0, 92.0, 93.0, 94.0, 95.0];
+        assert_eq!(advance(&decided), (Left::default(), vec![]));
+        // What is left is told at most, and a minute is what a run took.
+        assert_eq!(advance(&decided[..2]), (Left { runs: 7, minutes: 7.0 }, vec![1.0]));
+        let open = [40.0, 91.0, 42.0, 93.0, 44.0, 95.0];
+        assert_eq!(advance(&open), (Left { runs: 3, minutes: 3.0 }, vec![1.0]));
+        let by_length = (300.0 + EMU_EXTRA_S) / 60.0;
+        assert_eq!(advance(&[]).1, [by_length]);
+    }
 }

@@ -20,7 +20,8 @@ const PARTS: [(&str, &[&str], f64); 4] = [
 
 /// A part of `forebay platforms`.
 pub struct PlatformsPart {
-    name: &'static str,
+    /// `platforms/cpu`.
+    pub name: &'static str,
     arguments: &'static [&'static str],
     minutes: f64,
     /// What the program has printed; of these sources.
@@ -40,11 +41,6 @@ impl PlatformsPart {
             Self { name, arguments, minutes, document, claims: Vec::new(), left: Left::default() }
         };
         Ok(PARTS.into_iter().map(part))
-    }
-
-    /// `platforms/cpu`.
-    pub fn name(&self) -> String {
-        self.name.into()
     }
 
     /// Measures what is missing if `may_begin` allows; what was broken off goes on where it was.
