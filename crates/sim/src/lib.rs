@@ -50,5 +50,5 @@ pub use self::shapes::Balance;
 pub use self::simulation::{PING_FRAME_BYTES, Pings, Read, Simulation, Slots};
 pub use self::tcp::ecn::EcnMode;
 pub use self::tcp::sender::SUPPLIED;
-pub use self::tcp::stack::{MinRto, PrrBound, Reduction, RttSource, Stack};
+pub use self::tcp::stack::{Device, MinRto, PrrBound, Reduction, RttSource, Stack, Tcp};
 pub use self::topology::{Change, Dumbbell, Flow};

@@ -7,11 +7,9 @@ use forebay_core::units::Timestamp;
 use crate::event::{Event, Events, after};
 use crate::packet::{Kind, Packet};
 use crate::route::Step;
-use crate::tcp::stack::Stack;
+use crate::tcp::stack::Device;
 
-/// What an acknowledgement takes on the access links, in nanoseconds ([`Stack::ack_access_ps`]).
-///
-/// [`Stack::ack_access_ps`]: crate::Stack::ack_access_ps
+/// What an acknowledgement takes on the access links, in nanoseconds ([`Device::ack_access_ps`]).
 #[inline]
 fn access_ns(packet: &Packet, ps_per_byte: u32) -> u64 {
     if packet.kind() == Kind::Ack {
@@ -44,16 +42,16 @@ pub(crate) struct Line {
 
 impl Line {
     /// An empty line whose packets come out with `event`, after `extra_ns` and the delay of its link,
-    /// as `stack` has it.
-    pub fn new(event: Event, extra_ns: u64, stack: &Stack, next: Step) -> Self {
+    /// as `device` has it.
+    pub fn new(event: Event, extra_ns: u64, device: &Device, next: Step) -> Self {
         Self {
             packets: VecDeque::new(),
             event,
             planned: Timestamp::MAX,
             delay_ns: extra_ns,
             extra_ns,
-            ack_access_ps: stack.ack_access_ps,
-            overtakes: stack.packets_overtake,
+            ack_access_ps: device.ack_access_ps,
+            overtakes: device.packets_overtake,
             latest: Timestamp::ZERO,
             next,
         }
@@ -133,9 +131,9 @@ mod tests {
     }
 
     /// Pushes packets at these times with these delays; when and in which order they come out.
-    fn run(stack: &Stack, pushes: &[(u64, u64)]) -> Vec<(u64, u32)> {
+    fn run(device: &Device, pushes: &[(u64, u64)]) -> Vec<(u64, u32)> {
         let mut events = Events::default();
-        let mut line = Line::new(Event::Line(0), 0, stack, Step::Deliver);
+        let mut line = Line::new(Event::Line(0), 0, device, Step::Deliver);
         for (number, (at, delay_ns)) in pushes.iter().enumerate() {
             line.set_delay(*delay_ns);
             line.push(Timestamp::from_nanos(*at), packet(number as u32), &mut events);
@@ -151,26 +149,29 @@ mod tests {
     #[test]
     fn after_a_decrease_later_packets_overtake_or_wait() {
         let pushes = [(0, 100), (10, 100), (11, 39), (12, 98), (21, 99)];
-        assert_eq!(run(&Stack::NS3, &pushes), [(50, 2), (100, 0), (110, 1), (110, 3), (120, 4)]);
-        assert_eq!(run(&Stack::LINUX, &pushes), [(100, 0), (110, 1), (110, 2), (110, 3), (120, 4)]);
+        assert_eq!(run(&Device::NS3, &pushes), [(50, 2), (100, 0), (110, 1), (110, 3), (120, 4)]);
+        assert_eq!(
+            run(&Device::LINUX, &pushes),
+            [(100, 0), (110, 1), (110, 2), (110, 3), (120, 4)]
+        );
     }
 
     #[test]
     fn acknowledgements_take_time_on_the_access_links_of_ns3_alone() {
         let ack = Packet::new(Kind::Ack, 0, 0, 66, Timestamp::ZERO);
-        let end = |stack, packet| {
-            let mut line = Line::new(Event::Line(0), 0, stack, Step::Deliver);
+        let end = |device, packet| {
+            let mut line = Line::new(Event::Line(0), 0, device, Step::Deliver);
             line.push(Timestamp::ZERO, packet, &mut Events::default()).as_nanos()
         };
         // 66 bytes at 10 Gbit/s are 52.8 ns.
-        assert_eq!([end(&Stack::NS3, ack), end(&Stack::LINUX, ack)], [52, 0]);
-        assert_eq!(end(&Stack::NS3, packet(0)), 0);
+        assert_eq!([end(&Device::NS3, ack), end(&Device::LINUX, ack)], [52, 0]);
+        assert_eq!(end(&Device::NS3, packet(0)), 0);
     }
 
     #[test]
     fn one_event_is_pending_however_many_packets_are() {
         let mut events = Events::default();
-        let mut line = Line::new(Event::Line(0), 7, &Stack::LINUX, Step::Deliver);
+        let mut line = Line::new(Event::Line(0), 7, &Device::LINUX, Step::Deliver);
         for now in 0..1000 {
             let end = line.push(Timestamp::from_nanos(now), packet(0), &mut events);
             assert_eq!(end.as_nanos(), now, "the extra delay lies behind the end of the link");

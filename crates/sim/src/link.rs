@@ -183,14 +183,14 @@ impl Link {
             index,
             queue,
             queue_timer: Timer::STOPPED,
-            device: VecDeque::with_capacity(stack.device_packets),
-            device_packets: stack.device_packets,
+            device: VecDeque::with_capacity(stack.device.packets),
+            device_packets: stack.device.packets,
             server: Server::new(&config.service),
             serving: None,
             departs_at: Timestamp::ZERO,
             finished: None,
             offered_at: None,
-            is_loss_before: stack.loses_before_queue,
+            is_loss_before: stack.device.loses_before_queue,
             losses,
             message_losses,
             reorder: Reorder::new(config, Event::Held(index), streams).map(Box::new),
@@ -453,13 +453,16 @@ mod tests {
     use forebay_core::units::Duration;
     use std::sync::Arc;
 
+    use crate::tcp::stack::Device;
+
     const RATE: Rate = Rate::from_mbit_per_sec(16);
 
     fn link_of(device_packets: usize, change: impl Fn(&mut network::Link)) -> Link {
         let spec = Spec::named("fifo").with("limit", Value::Text("20p".into()));
         let mut link = network::Link::new("l", Config::at_rate(RATE, Duration::ZERO), spec);
         change(&mut link);
-        let stack = Stack { device_packets, ..Stack::NS3 };
+        let device = Device { packets: device_packets, ..Device::NS3 };
+        let stack = Stack { device, ..Stack::NS3 };
         Link::new(0, &link, &stack, &[], &Streams::new(1)).unwrap()
     }
 

@@ -394,7 +394,7 @@ impl Network {
     /// them up.
     fn check_numbers(&self, source: &Source, route: &[Hop]) -> Result<(), SpecError> {
         let Source::Greedy { bytes } = source else { return Ok(()) };
-        let mss = u128::from(self.stack.mss);
+        let mss = u128::from(self.stack.tcp.mss);
         let segments = match (bytes, self.fastest(route)) {
             (Some(bytes), _) => u128::from(bytes.as_u64()) / mss,
             (None, Some(bits_per_s)) => bits_per_s * self.stop.as_nanos() / (8_000_000_000 * mss),

@@ -241,7 +241,7 @@ impl Routes {
         let number = self.lines.len() as u32;
         let found = *self.line_numbers.entry((link, extra_ns, next)).or_insert(number);
         if found == number {
-            let mut line = Line::new(Event::Line(number), extra_ns, &network.stack, next);
+            let mut line = Line::new(Event::Line(number), extra_ns, &network.stack.device, next);
             if let Some(link) = link {
                 line.set_delay(nanos(network.links[link as usize].config.delay));
                 self.lines_of[link as usize].push(number);

@@ -3,7 +3,7 @@
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio};
-use forebay_sim::{Dumbbell, EcnMode, Flow, FlowMetrics, LinkMetrics, Simulation, Stack};
+use forebay_sim::{Dumbbell, EcnMode, Flow, FlowMetrics, LinkMetrics, Simulation, Stack, Tcp};
 
 fn text(value: &str) -> Value {
     Value::Text(value.into())
@@ -30,7 +30,7 @@ fn run(cc: &str, qdisc: Spec, stack: Stack) -> (LinkMetrics, [FlowMetrics; 2]) {
     (simulation.link_metrics(0), flows)
 }
 
-const CLASSIC: Stack = Stack { ecn: EcnMode::Classic, ..Stack::LINUX };
+const CLASSIC: Stack = Stack { tcp: Tcp { ecn: EcnMode::Classic, ..Tcp::LINUX }, ..Stack::LINUX };
 
 #[test]
 fn queues_mark_capable_packets_and_nothing_is_sent_again() {

@@ -4,7 +4,7 @@ use forebay_core::cc::{
     Algorithm, CongestionControl, CongestionEvent, Measurement, Registry, SendLimits, State,
 };
 use forebay_core::link;
-use forebay_core::spec::{Spec, SpecError};
+use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
@@ -28,11 +28,6 @@ impl CongestionControl for Quarter {
     }
 }
 
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(&[])?;
-    Ok(Box::new(Quarter))
-}
-
 fn algorithms() -> Registry {
     let mut algorithms = Registry::default();
     algorithms
@@ -44,7 +39,7 @@ fn algorithms() -> Registry {
             needs: &[],
             min_window_mss: 1.0,
             batch_tolerance: 0.0,
-            build: &build,
+            build: &|_| Ok(Box::new(Quarter)),
         })
         .unwrap();
     algorithms

@@ -3,7 +3,7 @@
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio};
-use forebay_sim::{Change, Dumbbell, Flow, FlowMetrics, Simulation, Stack};
+use forebay_sim::{Change, Dumbbell, Flow, FlowMetrics, Simulation, Stack, Tcp};
 
 const MSS: u64 = 1448;
 
@@ -43,8 +43,10 @@ fn window(segments: u64) -> Spec {
     Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * MSS)))
 }
 
-const BY_COUNT: Stack =
-    Stack { rack: false, tlp: false, frto: false, undo: false, dsack: false, ..Stack::LINUX };
+const BY_COUNT: Stack = Stack {
+    tcp: Tcp { rack: false, tlp: false, frto: false, undo: false, dsack: false, ..Tcp::LINUX },
+    ..Stack::LINUX
+};
 
 #[test]
 fn a_lost_tail_costs_two_round_trips_and_not_a_timeout() {
@@ -86,8 +88,8 @@ fn a_timeout_that_a_longer_path_provokes_is_taken_back() {
     // The path grows from 40 to 1000 ms: a probe and then the timer of 45 + 200 ms expire, and nothing
     // is lost. The receiver's window of 60 segments just filled the path.
     let delay = |stack| {
-        let stack = Stack { receive_buffer: 60 * MSS, ..stack };
         let mut plan = dumbbell(Spec::named("cubic"), Some(2000), stack);
+        plan.stack.tcp.receive_buffer = 60 * MSS;
         let rtt = Some(Duration::from_millis(1000));
         plan.changes = vec![Change { at: Duration::from_secs(1), rtt, ..Change::default() }];
         run(&plan)
@@ -114,8 +116,8 @@ fn reordering_within_a_quarter_of_the_round_trip_costs_no_retransmissions() {
             .collect();
         run(&plan)
     };
-    let by_time = Stack { rack: true, tlp: true, undo: true, dsack: true, ..Stack::NS3 };
-    let (by_time, by_count) = (reorder(by_time), reorder(Stack::NS3));
+    let tcp = Tcp { rack: true, tlp: true, undo: true, dsack: true, ..Tcp::NS3 };
+    let (by_time, by_count) = (reorder(Stack { tcp, ..Stack::NS3 }), reorder(Stack::NS3));
     assert!(by_count.total_retransmissions_l4 >= 50, "{by_count:?}");
     assert_eq!(by_time.total_retransmissions_l4, 0, "{by_time:?}");
 }

@@ -52,7 +52,6 @@ const DELAY_GAIN: f64 = 0.5;
 const PROBE_MAX: f64 = 0.125;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     Ok(Box::new(DelayControl::new(BasicDelay::default(), 1.0).with_host(spec)?))
 }
 

@@ -62,7 +62,6 @@ const NS3_SMOOTH_PART: u64 = 5;
 const EARLY_PARTS: u64 = 20;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let ns3_convergence = NS3_CONVERGENCE.of(spec)?;
     Ok(WindowControl::boxed(Bic { ns3_convergence, ..Bic::default() }, Ns3::read(spec)?))
 }

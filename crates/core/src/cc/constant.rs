@@ -26,7 +26,6 @@ const CWND: Param<ByteCount> =
     Param::new("cwnd", "bytes that may be outstanding").at_least(ByteCount::new(1514));
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let (rate, cwnd) = (RATE.given(spec)?, CWND.given(spec)?);
     Ok(Box::new(Constant { rate, cwnd }))
 }

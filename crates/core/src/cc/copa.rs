@@ -59,7 +59,6 @@ const SAME_DIRECTION: u32 = 3;
 const DOUBLING: u32 = 2;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     Ok(Box::new(DelayControl::new(Copa::default(), MIN_WINDOW_MSS).with_host(spec)?))
 }
 

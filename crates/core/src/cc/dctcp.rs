@@ -48,7 +48,6 @@ const ONE: u64 = 1 << 20;
 const GAIN_SHIFT: u32 = 4;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let law = Dctcp {
         ns3_alpha_on_loss: NS3_ALPHA_ON_LOSS.of(spec)?,
         alpha: ONE,

@@ -58,7 +58,6 @@ const TABLE: [(u64, u64); 73] = [
 ];
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     Ok(WindowControl::boxed(HighSpeed::default(), Ns3::read(spec)?))
 }
 

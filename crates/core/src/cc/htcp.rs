@@ -57,7 +57,6 @@ const BACKOFF_MIN: u64 = ONE / 2;
 const BACKOFF_MAX: u64 = ONE * 4 / 5;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let ns3_backoff = NS3_BACKOFF.of(spec)?;
     Ok(WindowControl::boxed(HTcp::new(ns3_backoff), Ns3::read(spec)?))
 }

@@ -51,7 +51,6 @@ const ONE: u64 = 256;
 const RHO_MAX: u64 = 16 * ONE;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let rtt0 = if NS3_RTT0.of(spec)? { NS3_REFERENCE } else { RTT0 };
     Ok(WindowControl::boxed(Hybla::new(rtt0), Ns3::read(spec)?))
 }

@@ -58,7 +58,6 @@ const ADAPTIVE_FROM: u64 = 15;
 const LOW_DELAY_ROUNDS: u32 = 5;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let ns3_delays = NS3_DELAYS.of(spec)?;
     Ok(WindowControl::boxed(Illinois::new(ns3_delays), Ns3::read(spec)?))
 }

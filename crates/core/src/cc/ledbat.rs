@@ -69,7 +69,6 @@ const MIN_SEGMENTS: u64 = 2;
 const ALLOWED_SEGMENTS: u64 = 1;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let law = Ledbat {
         target: TARGET.of(spec)?.as_nanos() as u64,
         ns3_slow_start: NS3_SLOW_START.of(spec)?,

@@ -69,7 +69,6 @@ const DELAY_MAX: u64 = u64::MAX / 64;
 const MILLISECOND: u64 = 1_000_000;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let law = Lp {
         ns3_one_way: NS3_ONE_WAY.of(spec)?,
         ns3_ssthresh: NS3_SSTHRESH.of(spec)?,

@@ -259,8 +259,20 @@ pub struct Algorithm {
     /// How far its mean window may move (share of it) when it is fed once a round trip or every
     /// 10 ms instead of once a packet: at most 0.05 without a reason in its file, never above 0.2.
     pub batch_tolerance: f64,
-    /// Builds an instance; refuses parameters out of range.
+    /// Builds an instance; refuses parameters out of range. Called by [`Algorithm::build()`] alone.
     pub build: Build,
+}
+
+impl Algorithm {
+    /// Builds what `spec` says.
+    ///
+    /// # Errors
+    ///
+    /// A parameter is not one of the algorithm's, or out of range.
+    pub fn build(&self, spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+        spec.check_names(self.params)?;
+        (self.build)(spec)
+    }
 }
 
 impl core::fmt::Debug for Algorithm {
@@ -327,7 +339,7 @@ mod tests {
     fn a_copy_does_what_one_that_was_built_does() {
         let mut copies = 0;
         for algorithm in ALGORITHMS {
-            let build = || (algorithm.build)(&Spec::named(algorithm.name)).ok();
+            let build = || algorithm.build(&Spec::named(algorithm.name)).ok();
             let (Some(mut built), Some(original)) = (build(), build()) else { continue };
             let Some(mut copy) = original.copied() else { continue };
             let before = original.state();

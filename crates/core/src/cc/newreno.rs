@@ -37,7 +37,6 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     Ok(WindowControl::boxed(NewReno, Ns3::read(spec)?))
 }
 

@@ -90,7 +90,6 @@ const FIRST_SWITCH_S: f64 = 15.0;
 const COMPETE_S: f64 = 5.0;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     Ok(Box::new(Nimbus::new(DELAY.of(spec)?)))
 }
 

@@ -75,7 +75,7 @@ impl Registry {
         spec: &Spec,
         supplied: &[Field],
     ) -> Result<Box<dyn CongestionControl>, SpecError> {
-        (self.fit(spec, supplied)?.build)(spec)
+        self.fit(spec, supplied)?.build(spec)
     }
 
     /// `spec` for the sender of a single flow: an algorithm that steers aggregates as well is told so,
@@ -133,7 +133,7 @@ mod tests {
         let window = Value::Text("30000B".to_string());
         let build = move |_: &Spec| {
             let spec = Spec::named(constant::ALGORITHM.name).with("cwnd", window.clone());
-            (constant::ALGORITHM.build)(&spec)
+            constant::ALGORITHM.build(&spec)
         };
         let build = Box::leak(Box::new(build));
         registry

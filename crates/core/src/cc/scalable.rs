@@ -42,7 +42,6 @@ const NS3_ACKED_PER_SEGMENT: u64 = 50;
 const LEGACY_SEGMENTS: u64 = 16;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     Ok(WindowControl::boxed(Scalable::default(), Ns3::read(spec)?))
 }
 

@@ -34,7 +34,6 @@ pub const ALGORITHM: Algorithm = Algorithm {
 const GAIN: f64 = 0.25;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     Ok(Box::new(DelayControl::new(Setpoint::default(), 1.0).with_host(spec)?))
 }
 

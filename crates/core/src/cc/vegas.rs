@@ -74,7 +74,6 @@ const LEAST_SEGMENTS: u64 = 2;
 const THRESHOLD_MAX: u64 = 1000;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let (alpha, beta) = (ALPHA.of(spec)?, BETA.of(spec)?);
     if alpha > beta {
         return Err(ALPHA.refused(spec));

@@ -47,7 +47,6 @@ const NS3_RENO_GROWTH: Param<bool> = Param::switch(
 );
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let law = Veno {
         beta: BETA.of(spec)?,
         ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,

@@ -54,7 +54,6 @@ const NS3_INTERVAL: Param<bool> = Param::switch(
 );
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let law = Westwood {
         ns3_filter: NS3_FILTER.of(spec)?,
         interval: NS3_INTERVAL.of(spec)?.then(Interval::default),

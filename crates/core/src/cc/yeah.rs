@@ -73,7 +73,6 @@ const SCALABLE: u64 = 100;
 const RENO_SEGMENTS_MIN: u64 = 2;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let law = Yeah {
         ns3_any_delay: NS3_ANY_DELAY.of(spec)?,
         ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,

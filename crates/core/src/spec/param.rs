@@ -278,7 +278,7 @@ mod tests {
     fn every_default_of_an_algorithm_is_taken_when_written_out() {
         for algorithm in ALGORITHMS {
             let written = Spec::named(algorithm.name).with_defaults(algorithm.params);
-            assert!((algorithm.build)(&written).is_ok(), "{written}");
+            assert!(algorithm.build(&written).is_ok(), "{written}");
         }
     }
 }

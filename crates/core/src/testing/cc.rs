@@ -62,7 +62,7 @@ impl Model {
     }
 
     fn with(algorithm: &'static Algorithm, spec: &Spec) -> Self {
-        let mut cc = (algorithm.build)(spec).expect("defaults and switches are valid");
+        let mut cc = algorithm.build(spec).expect("defaults and switches are valid");
         cc.set_seed(1);
         let now = Timestamp::from_nanos(5_000_000_000);
         cc.init(now, MSS, MSS * 10);
@@ -247,7 +247,7 @@ pub struct SendboxModel {
 impl SendboxModel {
     /// A sendbox steered by `algorithm`.
     pub fn new(algorithm: &'static Algorithm) -> Self {
-        let cc = (algorithm.build)(&Spec::named(algorithm.name)).expect("defaults are valid");
+        let cc = algorithm.build(&Spec::named(algorithm.name)).expect("defaults are valid");
         let config = SendboxConfig {
             min_rate: Some(Rate::from_mbit_per_sec(1)),
             max_rate: Some(Rate::from_mbit_per_sec(500)),
@@ -351,7 +351,7 @@ mod tests {
     fn unknown_parameters_are_refused_by_every_algorithm() {
         for algorithm in ALGORITHMS {
             let spec = Spec::named(algorithm.name).with("wrong", Value::Integer(1));
-            let error = (algorithm.build)(&spec).err().expect("refused");
+            let error = algorithm.build(&spec).err().expect("refused");
             assert_eq!(error.key, "wrong", "{}", algorithm.name);
         }
     }

@@ -55,7 +55,7 @@ impl Choice {
     pub fn new(algorithms: &Registry, spec: Spec) -> Result<Self, SpecError> {
         let spec = algorithms.of_single_flow(spec);
         let algorithm = *algorithms.fit(&spec, SUPPLIED)?;
-        (algorithm.build)(&spec)?;
+        algorithm.build(&spec)?;
         Ok(Self(Arc::new(Offer { algorithm, name: kernel_name(&spec.kind), spec })))
     }
 
@@ -97,7 +97,7 @@ impl Choice {
 
     /// A fresh instance.
     pub fn build(&self) -> Box<dyn CongestionControl> {
-        (self.0.algorithm.build)(&self.0.spec).expect("it was built once, when it was checked")
+        self.0.algorithm.build(&self.0.spec).expect("it was built once, when it was checked")
     }
 }
 

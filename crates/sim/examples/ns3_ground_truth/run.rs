@@ -4,8 +4,8 @@ use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::{
-    Bin, Change, Dumbbell, EcnMode, Flow, FlowMetrics, LinkMetrics, MinRto, Reduction, RttSource,
-    Simulation, Stack,
+    Bin, Change, Device, Dumbbell, EcnMode, Flow, FlowMetrics, LinkMetrics, MinRto, Reduction,
+    RttSource, Simulation, Stack, Tcp,
 };
 
 use crate::topology;
@@ -121,25 +121,24 @@ fn dumbbell(truth: &Truth) -> Result<Dumbbell, String> {
 fn stack(truth: &Truth) -> Result<Stack, String> {
     let whole = |name| truth.number(name).map(|number| number as u64);
     let device = truth.text("devq");
-    let device = device.trim_end_matches('p').parse().map_err(|_| format!("devq = {device}"))?;
+    let packets = device.trim_end_matches('p').parse().map_err(|_| format!("devq = {device}"))?;
     let reduction = match truth.text("recovery").as_str() {
-        "TcpPrrRecovery" => Stack::NS3.reduction,
+        "TcpPrrRecovery" => Tcp::NS3.reduction,
         "TcpClassicRecovery" => Reduction::AtOnce,
         other => return Err(format!("recovery = {other}")),
     };
     let has_timestamps = switch(truth, "timestamps")?;
-    let nominal = &Stack::NS3;
+    let nominal = &Tcp::NS3;
     // Without the option ns-3 times segments that were sent once (TcpSocketBase::EstimateRtt).
     let (rtt_source, overhead) = match has_timestamps {
         true => (nominal.rtt_source, nominal.overhead),
         false => (RttSource::Segments, nominal.overhead - TIMESTAMP_OPTION),
     };
-    Ok(Stack {
+    let tcp = Tcp {
         reduction,
         rtt_source,
         overhead,
         ecn: if switch(truth, "ecn")? { EcnMode::Classic } else { EcnMode::Off },
-        ack_access_ps: topology::access_ps(truth)?,
         sack: switch(truth, "sack")?,
         min_rto: MinRto::OfSum(seconds(truth.number("min_rto_s")?).as_nanos() as u64),
         mss: whole("mss")? as u16,
@@ -147,9 +146,10 @@ fn stack(truth: &Truth) -> Result<Stack, String> {
         send_buffer: whole("sndbuf")?,
         receive_buffer: whole("rcvbuf")?,
         ack_every: whole("delack")? as u32,
-        device_packets: device,
-        ..Stack::NS3
-    })
+        ..Tcp::NS3
+    };
+    let ack_access_ps = topology::access_ps(truth)?;
+    Ok(Stack { tcp, device: Device { packets, ack_access_ps, ..Device::NS3 }, ..Stack::NS3 })
 }
 
 /// Bytes of the timestamps option (RFC 7323), padded.

@@ -32,7 +32,7 @@ pub fn network(truth: &Truth, dumbbell: &Dumbbell) -> Result<Network, String> {
     Ok(network)
 }
 
-/// [`forebay_sim::Stack::ack_access_ps`]; slow access links are links.
+/// [`forebay_sim::Device::ack_access_ps`]; slow access links are links.
 pub fn access_ps(truth: &Truth) -> Result<u32, String> {
     let access = access_mbps(truth)?;
     Ok(if access < FAST_MBPS { 0 } else { (8e6 / access) as u32 })

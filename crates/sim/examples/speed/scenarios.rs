@@ -6,7 +6,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio};
 use forebay_sim::network::{self, Hop, Link, Network, Opener, Traffic};
-use forebay_sim::{Change, Dumbbell, Flow, Requests, Simulation, Stack};
+use forebay_sim::{Change, Dumbbell, Flow, Requests, Simulation, Stack, Tcp};
 
 /// A simulation and the requests that are made in it.
 #[derive(Clone, Debug)]
@@ -68,7 +68,8 @@ pub fn crowd(flows: usize, stop: Duration) -> Dumbbell {
 pub fn overshoot(stop: Duration) -> Dumbbell {
     let base = dumbbell(1, "cubic");
     // The buffers of B1 would end the slow start below the bandwidth-delay product.
-    let stack = Stack { send_buffer: 32_000_000, receive_buffer: 32_000_000, ..base.stack };
+    let tcp = Tcp { send_buffer: 32_000_000, receive_buffer: 32_000_000, ..base.stack.tcp };
+    let stack = Stack { tcp, ..base.stack };
     Dumbbell { stop, qdisc: fifo(1000), stack, ..base }
 }
 

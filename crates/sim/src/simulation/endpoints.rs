@@ -17,7 +17,7 @@ use crate::route::{Step, nanos};
 use crate::tcp::peer::{Peer, Wish};
 use crate::tcp::receiver::{Ack, Receiver};
 use crate::tcp::sender::{SUPPLIED, Sender};
-use crate::tcp::stack::Stack;
+use crate::tcp::stack::Tcp;
 use crate::written::WriteLog;
 
 /// A route as an endpoint knows it.
@@ -129,8 +129,8 @@ impl Simulation {
         let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
         let mut algorithm = self.algorithms.build(&cc, SUPPLIED)?;
         algorithm.set_seed(streams.stream("algorithm").bits());
-        let stack = self.shared_stack(self.stack.for_algorithm(&self.algorithms, &flow.cc));
-        let (mss, start) = (u64::from(stack.mss), Timestamp::ZERO + flow.start);
+        let tcp = self.shared_tcp(self.stack.tcp_for(&self.algorithms, &flow.cc));
+        let (mss, start) = (u64::from(tcp.mss), Timestamp::ZERO + flow.start);
         let is_written = flow.traffic == Traffic::Written;
         let finite = bytes.filter(|_| !is_written);
         let number = self.places.len() as u32;
@@ -140,8 +140,8 @@ impl Simulation {
         let meter = self.meters.len() as u32;
         self.meters.push(FlowMeter::new(start, self.stop));
         self.connections.push(Connection {
-            receiver: Receiver::new(&stack),
-            sender: Sender::new(stack, algorithm, bytes),
+            receiver: Receiver::new(&tcp),
+            sender: Sender::new(tcp, algorithm, bytes),
             data,
             back,
             flow: number,
@@ -194,12 +194,12 @@ impl Simulation {
     }
 
     /// One copy serves all that have the same: it stays in the cache.
-    pub(super) fn shared_stack(&mut self, stack: Stack) -> Arc<Stack> {
-        if let Some(shared) = self.stacks.iter().find(|shared| ***shared == stack) {
+    pub(super) fn shared_tcp(&mut self, tcp: Tcp) -> Arc<Tcp> {
+        if let Some(shared) = self.tcps.iter().find(|shared| ***shared == tcp) {
             return Arc::clone(shared);
         }
-        let shared = Arc::new(stack);
-        self.stacks.push(Arc::clone(&shared));
+        let shared = Arc::new(tcp);
+        self.tcps.push(Arc::clone(&shared));
         shared
     }
 
@@ -275,7 +275,7 @@ impl Simulation {
             if out.kind == Kind::Data {
                 self.meters[connection.meter as usize].on_send(now);
                 if let Some(short) = &connection.short {
-                    let payload = out.len - self.stack.overhead;
+                    let payload = out.len - self.stack.tcp.overhead;
                     self.pools[short.pool as usize].sent_bytes += u64::from(payload);
                 }
             }
@@ -331,7 +331,7 @@ impl Simulation {
         let (ack, is_new) = connection.receiver.on_data(self.now, packet.number(), packet.sent);
         let mut is_whole = false;
         if is_new {
-            let payload = packet.bytes() - self.stack.overhead;
+            let payload = packet.bytes() - self.stack.tcp.overhead;
             self.meters[connection.meter as usize].on_receive(self.now, payload.into());
             let next = connection.receiver.next();
             is_whole = connection.segments == Some(next);
@@ -368,7 +368,7 @@ impl Simulation {
         let blocks = self.connections[flow as usize].receiver.block_count(&ack) as u16;
         // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
         let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
-        let bytes = self.stack.overhead + option;
+        let bytes = self.stack.tcp.overhead + option;
         let packet = Packet::new(Kind::Ack, flow, ack.number, bytes, ack.echo)
             .with_marks(Marks::of_ack(ack.is_ece));
         if blocks > 0 || ack.tells_one_way {

@@ -34,7 +34,7 @@ use crate::metrics::FlowMeter;
 use crate::network::Network;
 use crate::packet::{Kind, MessageTable, Packet, SackTable, mix};
 use crate::route::{After, Routes, Step, nanos};
-use crate::tcp::stack::Stack;
+use crate::tcp::stack::{Stack, Tcp};
 use crate::walk;
 
 /// A number of the flow of a packet, which no other flow has: datagrams, messages and connections are
@@ -81,8 +81,8 @@ pub struct Simulation {
     /// Of connections; those of a pool share one.
     meters: Vec<FlowMeter>,
     pools: Vec<Pool>,
-    /// The stacks of connections: that of the network, with one ECN or another.
-    stacks: Vec<Arc<Stack>>,
+    /// The TCPs of connections: that of the network, with one ECN or another.
+    tcps: Vec<Arc<Tcp>>,
     sources: Vec<DatagramSource>,
     pings: Vec<PingLoop>,
     /// Where each flow of the network is.
@@ -133,7 +133,7 @@ impl Simulation {
             connections: Vec::new(),
             meters: Vec::new(),
             pools: Vec::new(),
-            stacks: Vec::new(),
+            tcps: Vec::new(),
             sources: Vec::new(),
             pings: Vec::new(),
             places: Vec::new(),

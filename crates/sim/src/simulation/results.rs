@@ -58,7 +58,7 @@ impl Simulation {
     /// What flow `index` did; of a source of datagrams only what was sent and received, and the bytes
     /// are those on the wire; of messages what all their connections did together. `None` if there is no such flow.
     pub fn flow_metrics(&mut self, index: usize) -> Option<FlowMetrics> {
-        let (now, mss) = (self.now, u64::from(self.stack.mss));
+        let (now, mss) = (self.now, u64::from(self.stack.tcp.mss));
         let index = match *self.places.get(index)? {
             Place::Connection(index) => index,
             Place::Source(index) => {
@@ -97,7 +97,7 @@ impl Simulation {
         let sender = &self.connections[index].sender;
         let (cwnd, srtt_ns) = (sender.cwnd(), sender.srtt_ns());
         (cwnd > 0).then(|| SenderState {
-            cwnd_segments: cwnd as f64 / f64::from(self.stack.mss),
+            cwnd_segments: cwnd as f64 / f64::from(self.stack.tcp.mss),
             srtt: (srtt_ns > 0).then(|| Duration::from_nanos(srtt_ns)),
             retransmissions: sender.counters.resent,
         })
@@ -108,7 +108,7 @@ impl Simulation {
     /// buffer. To be called before the run; of other flows nothing is measured.
     pub fn watch_writing(&mut self, index: usize) {
         let Some(Place::Connection(index)) = self.places.get(index).copied() else { return };
-        let segments = self.stack.send_buffer / u64::from(self.stack.mss);
+        let segments = self.stack.tcp.send_buffer / u64::from(self.stack.tcp.mss);
         let segments = u32::try_from(segments).unwrap_or(u32::MAX).max(1);
         let connection = &mut self.connections[index];
         let mut log = WriteLog::new(segments);

@@ -24,7 +24,7 @@ use crate::requests::REQUEST_BYTES;
 use crate::tcp::peer::{Peer, Wish};
 use crate::tcp::receiver::Receiver;
 use crate::tcp::sender::{Counters, SUPPLIED, Sender};
-use crate::tcp::stack::Stack;
+use crate::tcp::stack::Tcp;
 
 /// Number of the acknowledgement of an end; that of a handshake has 0.
 const OF_END: u32 = 1;
@@ -57,7 +57,7 @@ pub(super) struct Pool {
     flow: u32,
     start: Timestamp,
     opener: Opener,
-    stack: Arc<Stack>,
+    tcp: Arc<Tcp>,
     cc: Spec,
     /// As built: reading `cc` for each connection takes as long as a few of its packets.
     algorithm: Box<dyn CongestionControl>,
@@ -105,7 +105,7 @@ impl Simulation {
     ) -> Result<(), SpecError> {
         let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
         let algorithm = self.algorithms.build(&cc, SUPPLIED)?;
-        let stack = self.shared_stack(self.stack.for_algorithm(&self.algorithms, &flow.cc));
+        let tcp = self.shared_tcp(self.stack.tcp_for(&self.algorithms, &flow.cc));
         let start = Timestamp::ZERO + flow.start;
         let meter = self.meters.len() as u32;
         self.meters.push(FlowMeter::new(start, self.stop));
@@ -118,7 +118,7 @@ impl Simulation {
             flow: number,
             start,
             opener,
-            stack,
+            tcp,
             cc,
             algorithm,
             seeds: streams.stream("algorithm"),
@@ -145,9 +145,9 @@ impl Simulation {
         pool.next += 1;
         pool.written_bytes += bytes;
         let connection = &mut self.connections[slot as usize];
-        connection.receiver.renew(now, &pool.stack);
+        connection.receiver.renew(now, &pool.tcp);
         connection.peer.renew();
-        connection.segments = u32::try_from(bytes.div_ceil(u64::from(pool.stack.mss))).ok();
+        connection.segments = u32::try_from(bytes.div_ceil(u64::from(pool.tcp.mss))).ok();
         connection.lives_from = now;
         connection.short = Some(Short { pool: place as u32, message, ended_at: Timestamp::MAX });
         match opener {
@@ -179,8 +179,8 @@ impl Simulation {
         }
         pool.slots += 1;
         self.connections.push(Connection {
-            sender: Sender::new(Arc::clone(&pool.stack), algorithm, Some(bytes)),
-            receiver: Receiver::new(&pool.stack),
+            sender: Sender::new(Arc::clone(&pool.tcp), algorithm, Some(bytes)),
+            receiver: Receiver::new(&pool.tcp),
             peer: Peer::SILENT,
             written: None,
             data: pool.data,
@@ -294,7 +294,7 @@ impl Simulation {
     }
 
     fn control(&self, slot: u32, kind: Kind, number: u32, payload: u16) -> Packet {
-        Packet::new(kind, slot, number, self.stack.overhead + payload, self.now)
+        Packet::new(kind, slot, number, self.stack.tcp.overhead + payload, self.now)
     }
 
     fn send_control(&mut self, slot: u32, kind: Kind, number: u32, payload: u16) {
@@ -334,7 +334,7 @@ impl Simulation {
             total_retransmissions_l4: all.counters.resent,
             total_rtos_l4: all.counters.timeouts,
             data_packets_sent: all.counters.sent,
-            ..self.meters[pool.meter as usize].metrics(now, u64::from(self.stack.mss))
+            ..self.meters[pool.meter as usize].metrics(now, u64::from(self.stack.tcp.mss))
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use forebay_core::units::Timestamp;
 
-use super::stack::Stack;
+use super::stack::Tcp;
 use crate::event::nanos_between;
 
 /// Gap after which the sender has restarted, it is thought, and wants quick acknowledgements.
@@ -34,15 +34,15 @@ pub(crate) struct DelayedAck {
 }
 
 impl DelayedAck {
-    /// As `stack` begins.
-    pub fn new(stack: &Stack) -> Self {
+    /// As `tcp` begins.
+    pub fn new(tcp: &Tcp) -> Self {
         Self {
-            every: stack.ack_every,
-            min_ns: stack.ack_delay_ns,
-            delay_ns: stack.ack_delay_ns,
-            quick_max: stack.quick_acks,
-            quick: stack.quick_acks,
-            adapts: stack.adapts_ack_delay,
+            every: tcp.ack_every,
+            min_ns: tcp.ack_delay_ns,
+            delay_ns: tcp.ack_delay_ns,
+            quick_max: tcp.quick_acks,
+            quick: tcp.quick_acks,
+            adapts: tcp.adapts_ack_delay,
             last: None,
         }
     }
@@ -98,7 +98,7 @@ mod tests {
 
     /// The delay in milliseconds after segments at these times.
     fn delay(times_ms: &[u64]) -> u64 {
-        let mut ack = DelayedAck::new(&Stack::LINUX);
+        let mut ack = DelayedAck::new(&Tcp::LINUX);
         times_ms.iter().for_each(|ms| ack.on_data(Timestamp::from_nanos(ms * MS)));
         ack.delay_ns() / MS
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_missed_segment_doubles_the_delay_up_to_a_fifth_of_a_second() {
-        let mut ack = DelayedAck::new(&Stack::LINUX);
+        let mut ack = DelayedAck::new(&Tcp::LINUX);
         let delays: Vec<u64> = (0..4)
             .map(|_| {
                 ack.on_expiry();
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_pause_and_a_duplicate_ask_for_quick_acknowledgements() {
         let at = |ms: u64| Timestamp::from_nanos(ms * MS);
-        let mut ack = DelayedAck::new(&Stack::LINUX);
+        let mut ack = DelayedAck::new(&Tcp::LINUX);
         ack.on_data(at(0));
         assert!((0..16).all(|_| ack.is_due(1)));
         assert!(!ack.is_due(1) && ack.is_due(2));
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn a_fixed_delay_stays() {
-        let mut ack = DelayedAck::new(&Stack::NS3);
+        let mut ack = DelayedAck::new(&Tcp::NS3);
         for ms in [0, 30, 75] {
             ack.on_data(Timestamp::from_nanos(ms * MS));
         }
         ack.on_expiry();
-        assert_eq!(ack.delay_ns(), Stack::NS3.ack_delay_ns);
+        assert_eq!(ack.delay_ns(), Tcp::NS3.ack_delay_ns);
     }
 }

@@ -11,7 +11,7 @@
 //! less than the least round-trip time is not given, as there. What leaves after the sender had nothing
 //! to send, until more is delivered than was then outstanding, gives a sample that is app-limited.
 //!
-//! ns-3 ([`super::stack::Stack::keeps_rate_samples`]) keeps the segment of the sample, and the sample, until
+//! ns-3 ([`super::stack::Tcp::keeps_rate_samples`]) keeps the segment of the sample, and the sample, until
 //! one is delivered before whose departure more had been delivered; what is delivered meanwhile counts.
 
 use std::collections::VecDeque;

@@ -16,12 +16,12 @@ mod tests {
     use super::*;
     use crate::packet::SackBlocks;
     use crate::tcp::receiver::Receiver;
-    use crate::tcp::stack::Stack;
+    use crate::tcp::stack::Tcp;
     use forebay_core::units::Timestamp;
 
     /// What a receiver reports of `numbers`: the acknowledgement and blocks of the last of them.
     fn report(dsack: bool, numbers: &[u32]) -> (u32, Vec<(u32, u32)>, Option<u32>) {
-        let mut receiver = Receiver::new(&Stack { ack_every: 1, dsack, ..Stack::NS3 });
+        let mut receiver = Receiver::new(&Tcp { ack_every: 1, dsack, ..Tcp::NS3 });
         let now = Timestamp::ZERO;
         let acks = numbers.iter().filter_map(|number| receiver.on_data(now, *number, now).0);
         let ack = acks.last().unwrap();

@@ -144,7 +144,7 @@ impl Echoes {
 mod tests {
     use super::*;
     use crate::tcp::receiver::Receiver;
-    use crate::tcp::stack::Stack;
+    use crate::tcp::stack::Tcp;
     use forebay_core::units::Timestamp;
 
     fn ce() -> Marks {
@@ -153,8 +153,8 @@ mod tests {
 
     /// Acknowledgement numbers and echoes for segments with these marks.
     fn echoes(ecn: EcnMode, marks: &[Marks]) -> Vec<(u32, bool)> {
-        let stack = Stack { ecn, ack_every: 2, quick_acks: 0, ..Stack::LINUX };
-        let mut receiver = Receiver::new(&stack);
+        let tcp = Tcp { ecn, ack_every: 2, quick_acks: 0, ..Tcp::LINUX };
+        let mut receiver = Receiver::new(&tcp);
         let mut acks = Vec::new();
         for (number, marks) in marks.iter().enumerate() {
             let now = Timestamp::from_nanos(number as u64);

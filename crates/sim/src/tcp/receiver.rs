@@ -17,7 +17,7 @@ use forebay_core::units::Timestamp;
 
 use super::delack::DelayedAck;
 use super::ecn::{Echo, Echoes};
-use super::stack::Stack;
+use super::stack::Tcp;
 use crate::event::{Timer, after};
 use crate::packet::{Marks, Range, SACK_BLOCKS, SackBlocks};
 
@@ -61,7 +61,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Nothing received.
-    pub fn new(stack: &Stack) -> Self {
+    pub fn new(tcp: &Tcp) -> Self {
         Self {
             next: 0,
             ranges: VecDeque::new(),
@@ -69,23 +69,23 @@ impl Receiver {
             echo: Timestamp::ZERO,
             last_acked: 0,
             unacked: 0,
-            delay: DelayedAck::new(stack),
-            echoes: Echoes::new(stack.ecn),
+            delay: DelayedAck::new(tcp),
+            echoes: Echoes::new(tcp.ecn),
             is_urgent: false,
-            dsack: stack.dsack,
-            reports_ranges: stack.sack,
-            tells_one_way: stack.tells_one_way,
+            dsack: tcp.dsack,
+            reports_ranges: tcp.sack,
+            tells_one_way: tcp.tells_one_way,
             timer: Timer::STOPPED,
         }
     }
 
     /// Begins anew for a connection that was asked for at `now`; keeps memory and what is planned of
     /// its timer.
-    pub fn renew(&mut self, now: Timestamp, stack: &Stack) {
+    pub fn renew(&mut self, now: Timestamp, tcp: &Tcp) {
         let mut ranges = std::mem::take(&mut self.ranges);
         ranges.clear();
         // The first time to echo is that of the SYN (RFC 7323 section 4.3).
-        *self = Self { ranges, echo: now, timer: self.timer.stopped(), ..Self::new(stack) };
+        *self = Self { ranges, echo: now, timer: self.timer.stopped(), ..Self::new(tcp) };
     }
 
     /// The next segment expected; all before it have been read.
@@ -251,7 +251,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_nanos(1_000);
 
     fn receiver(ack_every: u32) -> Receiver {
-        Receiver::new(&Stack { ack_every, quick_acks: 0, ..Stack::NS3 })
+        Receiver::new(&Tcp { ack_every, quick_acks: 0, ..Tcp::NS3 })
     }
 
     fn feed(receiver: &mut Receiver, numbers: &[u32]) -> Vec<Option<Ack>> {
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_first_segments_are_acknowledged_one_by_one() {
-        let mut receiver = Receiver::new(&Stack { ack_every: 2, quick_acks: 3, ..Stack::NS3 });
+        let mut receiver = Receiver::new(&Tcp { ack_every: 2, quick_acks: 3, ..Tcp::NS3 });
         let acks = feed(&mut receiver, &[0, 1, 2, 3, 4]);
         let sent: Vec<bool> = acks.iter().map(Option::is_some).collect();
         assert_eq!(sent, [true, true, true, false, true]);

@@ -65,7 +65,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Nothing is missing. `looks_above_head`: [`super::stack::Stack::entry_looks_above_head`].
+    /// Nothing is missing. `looks_above_head`: [`super::stack::Tcp::entry_looks_above_head`].
     pub fn new(looks_above_head: bool) -> Self {
         Self {
             phase: Phase::Open,

@@ -10,7 +10,7 @@
 //!
 //! Integer nanoseconds throughout.
 
-use super::stack::{MinRto, Stack};
+use super::stack::{MinRto, Tcp};
 
 /// The most that a timeout is doubled to (RFC 6298 section 2.5).
 const MAX_RTO_NS: u64 = 60_000_000_000;
@@ -28,15 +28,15 @@ pub(crate) struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Before the first sample, as `stack` begins.
-    pub fn new(stack: &Stack) -> Self {
+    /// Before the first sample, as `tcp` begins.
+    pub fn new(tcp: &Tcp) -> Self {
         Self {
             srtt_ns: 0,
             variation_ns: 0,
             min_ns: u64::MAX,
-            min_rto: stack.min_rto,
-            granularity_ns: stack.rto_granularity_ns,
-            rto_ns: stack.initial_rto_ns,
+            min_rto: tcp.min_rto,
+            granularity_ns: tcp.rto_granularity_ns,
+            rto_ns: tcp.initial_rto_ns,
         }
     }
 
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn the_formulas_of_rfc_6298_section_2() {
-        let stack = Stack { min_rto: MinRto::OfSum(0), ..Stack::NS3 };
-        let mut estimator = RttEstimator::new(&stack);
-        assert_eq!(estimator.rto_ns(), stack.initial_rto_ns);
+        let tcp = Tcp { min_rto: MinRto::OfSum(0), ..Tcp::NS3 };
+        let mut estimator = RttEstimator::new(&tcp);
+        assert_eq!(estimator.rto_ns(), tcp.initial_rto_ns);
         estimator.on_sample(100 * MS);
         assert_eq!((estimator.srtt_ns(), estimator.rto_ns()), (100 * MS, 300 * MS));
         estimator.on_sample(180 * MS);
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn minima_hold_for_the_sum_or_for_the_variation() {
-        for (stack, rto_ms) in [(Stack::NS3, 1000), (Stack::LINUX, 220)] {
-            let mut estimator = RttEstimator::new(&stack);
+        for (tcp, rto_ms) in [(Tcp::NS3, 1000), (Tcp::LINUX, 220)] {
+            let mut estimator = RttEstimator::new(&tcp);
             for _ in 0..100 {
                 estimator.on_sample(20 * MS);
             }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn timeouts_double_up_to_a_minute_and_a_sample_ends_that() {
-        let mut estimator = RttEstimator::new(&Stack::NS3);
+        let mut estimator = RttEstimator::new(&Tcp::NS3);
         estimator.on_sample(20 * MS);
         estimator.back_off();
         assert_eq!(estimator.rto_ns(), 2000 * MS);

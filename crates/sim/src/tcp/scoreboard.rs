@@ -131,7 +131,7 @@ const RING_MIN: usize = 16;
 const RING_KEPT: usize = 64;
 
 impl Scoreboard {
-    /// Nothing sent. `keeps_repairs`: [`super::stack::Stack::sacked_repairs_in_flight`].
+    /// Nothing sent. `keeps_repairs`: [`super::stack::Tcp::sacked_repairs_in_flight`].
     pub fn new(keeps_repairs: bool) -> Self {
         Self {
             flags: vec![0; RING_MIN],

@@ -42,7 +42,7 @@ use super::prr::Prr;
 use super::recovery::{Phase, Recovery, Turn};
 use super::rto::RttEstimator;
 use super::scoreboard::{Progress, Scoreboard};
-use super::stack::{RttSource, Stack};
+use super::stack::{RttSource, Tcp};
 use super::stream::Stream;
 use super::tlp::Probe;
 use super::undo::Undo;
@@ -145,7 +145,7 @@ pub(crate) struct Sender {
     mss: u64,
     buffered_segments: u32,
     stream: Stream,
-    stack: Arc<Stack>,
+    tcp: Arc<Tcp>,
     state: State,
     /// The timer of retransmissions, and of probes and RACK.
     pub rto_timer: Timer,
@@ -198,11 +198,11 @@ struct State {
 
 impl State {
     #[inline]
-    fn new(stack: &Stack) -> Self {
+    fn new(tcp: &Tcp) -> Self {
         Self {
-            recovery: Recovery::new(stack.entry_looks_above_head),
+            recovery: Recovery::new(tcp.entry_looks_above_head),
             prr: None,
-            rtt: RttEstimator::new(stack),
+            rtt: RttEstimator::new(tcp),
             limits: Limits::NONE,
             cwnd: 0,
             handshake: Handshake::Closed,
@@ -211,7 +211,7 @@ impl State {
             probing: None,
             probe: None,
             alarm: Alarm::Timeout,
-            ecn: Answers::new(stack.ecn),
+            ecn: Answers::new(tcp.ecn),
             is_ece: false,
             validation: Validation::new(Timestamp::ZERO),
             undo: Undo::default(),
@@ -230,38 +230,38 @@ impl State {
 impl Sender {
     /// A sender of `bytes` of payload, without end for `None`.
     pub fn new(
-        stack: impl Into<Arc<Stack>>,
+        tcp: impl Into<Arc<Tcp>>,
         algorithm: Box<dyn CongestionControl>,
         bytes: Option<u64>,
     ) -> Self {
-        let stack = stack.into();
-        let keeps_repairs = stack.sacked_repairs_in_flight;
-        let board = match &*stack {
-            Stack { rack: true, .. } => Scoreboard::with_rack(),
-            Stack { sack: false, .. } => Scoreboard::with_guesses(),
+        let tcp = tcp.into();
+        let keeps_repairs = tcp.sacked_repairs_in_flight;
+        let board = match &*tcp {
+            Tcp { rack: true, .. } => Scoreboard::with_rack(),
+            Tcp { sack: false, .. } => Scoreboard::with_guesses(),
             _ => Scoreboard::new(keeps_repairs),
         };
         Self {
             board,
-            delivery: Delivery::new(stack.samples_rates, stack.keeps_rate_samples),
+            delivery: Delivery::new(tcp.samples_rates, tcp.keeps_rate_samples),
             algorithm,
-            mss: u64::from(stack.mss),
-            buffered_segments: stack.buffered_segments(),
-            stream: Stream::new(stack.mss, bytes),
-            state: State::new(&stack),
+            mss: u64::from(tcp.mss),
+            buffered_segments: tcp.buffered_segments(),
+            stream: Stream::new(tcp.mss, bytes),
+            state: State::new(&tcp),
             rto_timer: Timer::STOPPED,
             pacing_timer: Timer::STOPPED,
             algorithm_timer: Timer::STOPPED,
             counters: Counters::default(),
-            stack,
+            tcp,
         }
     }
 
     /// Begins anew, once released, as the sender of another connection with `bytes` of payload; keeps
     /// memory and what is planned of its timers.
     pub fn renew(&mut self, algorithm: Box<dyn CongestionControl>, bytes: u64) {
-        self.state = State::new(&self.stack);
-        self.delivery = Delivery::new(self.stack.samples_rates, self.stack.keeps_rate_samples);
+        self.state = State::new(&self.tcp);
+        self.delivery = Delivery::new(self.tcp.samples_rates, self.tcp.keeps_rate_samples);
         self.algorithm = algorithm;
         self.stream.renew(bytes);
         self.counters = Counters::default();
@@ -295,7 +295,7 @@ impl Sender {
 
     /// The other end has measured the round trip of its handshake, sent at `echo`.
     pub fn learn_rtt(&mut self, now: Timestamp, echo: Timestamp) {
-        self.state.rtt.on_sample(match self.stack.rtt_source {
+        self.state.rtt.on_sample(match self.tcp.rtt_source {
             RttSource::Timestamps { tick_ns } => ticked(now, echo, tick_ns),
             RttSource::Segments => nanos_between(echo, now),
         });
@@ -335,7 +335,7 @@ impl Sender {
         let Handshake::Requested { is_ambiguous } = self.state.handshake else { return };
         self.state.handshake = Handshake::Established;
         self.rto_timer.stop();
-        match self.stack.rtt_source {
+        match self.tcp.rtt_source {
             RttSource::Timestamps { tick_ns } => {
                 self.state.rtt.on_sample(ticked(now, echo, tick_ns));
             }
@@ -351,7 +351,7 @@ impl Sender {
         self.state.measured_at = now;
         self.state.validation = Validation::new(now);
         let mss = ByteCount::new(self.mss);
-        self.algorithm.init(now, mss, mss * u64::from(self.stack.initial_window));
+        self.algorithm.init(now, mss, mss * u64::from(self.tcp.initial_window));
         self.take_limits();
     }
 
@@ -435,7 +435,7 @@ impl Sender {
         has_advanced: bool,
         progress: &Progress,
     ) -> Option<u64> {
-        let rtt_ns = match self.stack.rtt_source {
+        let rtt_ns = match self.tcp.rtt_source {
             RttSource::Timestamps { tick_ns } => {
                 if progress.is_head_original {
                     self.state.rtt.on_sample(ticked(now, echo, tick_ns));
@@ -463,7 +463,7 @@ impl Sender {
                     progress.lost += u32::from(self.board.mark_head_lost());
                 }
                 let cwnd = self.state.cwnd;
-                if self.stack.undo {
+                if self.tcp.undo {
                     self.state.undo.arm(self.board.una());
                 }
                 self.tell_loss(now, CongestionEvent::Loss);
@@ -475,7 +475,7 @@ impl Sender {
                 if self.board.is_guessed() {
                     self.board.lose_head();
                 }
-                let is_due = self.stack.newreno_partial_acks && !self.board.is_head_resent();
+                let is_due = self.tcp.newreno_partial_acks && !self.board.is_head_resent();
                 self.state.is_forced |= is_due;
             }
             Turn::End => {
@@ -488,7 +488,7 @@ impl Sender {
     }
 
     fn restarts_timer(&self, turn: Turn) -> bool {
-        !self.stack.newreno_partial_acks || turn != Turn::Partial { is_first: false }
+        !self.tcp.newreno_partial_acks || turn != Turn::Partial { is_first: false }
     }
 
     fn restart_rto(&mut self, now: Timestamp) {
@@ -520,7 +520,7 @@ impl Sender {
         self.counters.timeouts += 1;
         self.tell_loss(now, CongestionEvent::Rto);
         self.arm_undo();
-        self.state.frto.on_timeout(if self.stack.frto {
+        self.state.frto.on_timeout(if self.tcp.frto {
             self.state.recovery.phase()
         } else {
             Phase::Recovery
@@ -583,7 +583,7 @@ impl Sender {
             return bytes;
         }
         let all = u64::from(self.stream.end()).saturating_mul(self.mss);
-        (u64::from(self.board.una()) * self.mss + self.stack.send_buffer).min(all)
+        (u64::from(self.board.una()) * self.mss + self.tcp.send_buffer).min(all)
     }
 
     /// Loss recoveries that have ended, and their length in all.

@@ -92,11 +92,9 @@ pub enum PrrBound {
     Ns3,
 }
 
-/// A TCP and the device below it.
+/// What both ends of a connection do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stack {
-    /// Name as written in plans.
-    pub name: &'static str,
+pub struct Tcp {
     /// Payload bytes of a full segment; two timestamps leave 1448 of 1460.
     pub mss: u16,
     /// Bytes on the wire beside the payload, and those of an acknowledgement without SACK blocks.
@@ -164,9 +162,7 @@ pub struct Stack {
     /// The receiver reports what it has above a gap (RFC 2018). Without that each duplicate counts as
     /// one guessed segment above the head that has arrived, as in ns-3 (TcpTxBuffer::AddRenoSack).
     pub sack: bool,
-    /// Parameters of an algorithm or a qdisc whose names begin so are switched on.
-    pub departures: Option<&'static str>,
-    /// Timeouts are doubted until something tells that they were right (RFC 5682); needs [`Stack::undo`].
+    /// Timeouts are doubted until something tells that they were right (RFC 5682); needs [`Tcp::undo`].
     pub frto: bool,
     /// Reductions that were for nothing are taken back (RFC 4015, RFC 3708).
     pub undo: bool,
@@ -176,11 +172,13 @@ pub struct Stack {
     pub samples_rates: bool,
     /// The receiver reports duplicates (RFC 2883).
     pub dsack: bool,
-    /// Parameters that algorithms and qdiscs have in this stack where a run sets them not: name of the
-    /// algorithm or qdisc, of the parameter, value.
-    pub defaults: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// What lies below TCP and is no link's own setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
     /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
-    pub device_packets: usize,
+    pub packets: usize,
     /// What an acknowledgement takes on the access links, picoseconds a byte: one that carries SACK
     /// blocks comes behind the instant at which one without would, which may be that of a departure.
     pub ack_access_ps: u32,
@@ -191,10 +189,25 @@ pub struct Stack {
     pub packets_overtake: bool,
 }
 
-impl Stack {
-    /// ns-3.37 as ccperf sets it up.
+/// A TCP and the device below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Name as written in plans.
+    pub name: &'static str,
+    /// What its hosts run.
+    pub tcp: Tcp,
+    /// What its hosts and links run on.
+    pub device: Device,
+    /// Parameters of an algorithm or a qdisc whose names begin so are switched on.
+    pub departures: &'static str,
+    /// Parameters that algorithms and qdiscs have in this stack where a run sets them not: name of the
+    /// algorithm or qdisc, of the parameter, value.
+    pub defaults: &'static [(&'static str, &'static str, &'static str)],
+}
+
+impl Tcp {
+    /// That of [`Stack::NS3`].
     pub const NS3: Self = Self {
-        name: "ns3",
         mss: 1448,
         overhead: 54,
         initial_window: 10,
@@ -221,22 +234,15 @@ impl Stack {
         keeps_rate_samples: true,
         tells_one_way: true,
         sack: true,
-        departures: Some("ns3_"),
         frto: false,
         undo: false,
         ecn: EcnMode::Off,
         samples_rates: true,
         dsack: false,
-        defaults: &[("pie", "derandomize", "false")],
-        device_packets: 1,
-        ack_access_ps: 800,
-        loses_before_queue: false,
-        packets_overtake: true,
     };
 
-    /// The testbed's kernel, within the mechanisms that are here.
+    /// That of [`Stack::LINUX`].
     pub const LINUX: Self = Self {
-        name: "linux",
         mss: 1448,
         overhead: 66,
         initial_window: 10,
@@ -263,17 +269,47 @@ impl Stack {
         keeps_rate_samples: false,
         tells_one_way: false,
         sack: true,
-        departures: Some("linux_"),
         frto: true,
         undo: true,
         ecn: EcnMode::Off,
         samples_rates: true,
         dsack: true,
+    };
+
+    /// Segments that may be outstanding: what both buffers hold, at least one.
+    pub(crate) fn buffered_segments(&self) -> u32 {
+        let segments = self.send_buffer.min(self.receive_buffer) / u64::from(self.mss);
+        u32::try_from(segments).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+impl Device {
+    /// That of [`Stack::NS3`].
+    pub const NS3: Self =
+        Self { packets: 1, ack_access_ps: 800, loses_before_queue: false, packets_overtake: true };
+
+    /// That of [`Stack::LINUX`].
+    pub const LINUX: Self =
+        Self { packets: 0, ack_access_ps: 0, loses_before_queue: true, packets_overtake: false };
+}
+
+impl Stack {
+    /// ns-3.37 as ccperf sets it up.
+    pub const NS3: Self = Self {
+        name: "ns3",
+        tcp: Tcp::NS3,
+        device: Device::NS3,
+        departures: "ns3_",
+        defaults: &[("pie", "derandomize", "false")],
+    };
+
+    /// The testbed's kernel, within the mechanisms that are here.
+    pub const LINUX: Self = Self {
+        name: "linux",
+        tcp: Tcp::LINUX,
+        device: Device::LINUX,
+        departures: "linux_",
         defaults: &[("cubic", "hystart", "classic")],
-        device_packets: 0,
-        ack_access_ps: 0,
-        loses_before_queue: true,
-        packets_overtake: false,
     };
 
     /// All presets.
@@ -299,11 +335,9 @@ impl Stack {
     }
 
     fn departed(&self, spec: &Spec, params: &[&dyn Parameter]) -> Spec {
-        let is_departure =
-            |name: &str| self.departures.is_some_and(|prefix| name.starts_with(prefix));
         let departures = params
             .iter()
-            .filter(|param| is_departure(param.name()))
+            .filter(|param| param.name().starts_with(self.departures))
             .map(|param| (param.name(), Value::Bool(true)));
         let defaults = self.defaults.iter().filter(|(kind, ..)| *kind == spec.kind);
         let defaults = defaults.map(|(_, param, value)| (*param, Value::Text((*value).into())));
@@ -313,26 +347,21 @@ impl Stack {
             .fold(spec.clone(), |spec, (param, value)| spec.with(param, value))
     }
 
-    /// The stack of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
+    /// The TCP of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
     /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
-    pub(crate) fn for_algorithm(self, registry: &Registry, cc: &Spec) -> Self {
+    pub(crate) fn tcp_for(&self, registry: &Registry, cc: &Spec) -> Tcp {
         let known = registry.named(&cc.kind);
         let running = self.algorithm(registry, cc);
         let has = |param| matches!(running.value(param), Ok(Some(true)));
         let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
-        Self {
-            ecn: if known.is_some() && needs(Field::EcnCe) { EcnMode::Accurate } else { self.ecn },
+        let tcp = self.tcp;
+        Tcp {
+            ecn: if known.is_some() && needs(Field::EcnCe) { EcnMode::Accurate } else { tcp.ecn },
             samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
-            tells_one_way: self.tells_one_way && has(NS3_ONE_WAY),
-            lost_is_change: self.lost_is_change && has(NS3_RECOVERY),
-            ..self
+            tells_one_way: tcp.tells_one_way && has(NS3_ONE_WAY),
+            lost_is_change: tcp.lost_is_change && has(NS3_RECOVERY),
+            ..tcp
         }
-    }
-
-    /// Segments that may be outstanding: what both buffers hold, at least one.
-    pub(crate) fn buffered_segments(&self) -> u32 {
-        let segments = self.send_buffer.min(self.receive_buffer) / u64::from(self.mss);
-        u32::try_from(segments).unwrap_or(u32::MAX).max(1)
     }
 }
 
@@ -344,8 +373,8 @@ mod tests {
 
     #[test]
     fn wire_sizes_are_those_of_the_two_worlds() {
-        assert_eq!(Stack::NS3.mss + Stack::NS3.overhead, 1502);
-        assert_eq!(Stack::LINUX.mss + Stack::LINUX.overhead, 1514);
+        assert_eq!(Tcp::NS3.mss + Tcp::NS3.overhead, 1502);
+        assert_eq!(Tcp::LINUX.mss + Tcp::LINUX.overhead, 1514);
     }
 
     #[test]
@@ -358,7 +387,7 @@ mod tests {
         assert_eq!(Stack::LINUX.algorithm(BUILTIN, &set), set);
         for algorithm in BUILTIN.algorithms() {
             let built =
-                (algorithm.build)(&Stack::NS3.algorithm(BUILTIN, &Spec::named(algorithm.name)));
+                algorithm.build(&Stack::NS3.algorithm(BUILTIN, &Spec::named(algorithm.name)));
             assert!(built.is_ok(), "{}", algorithm.name);
         }
     }
@@ -376,8 +405,7 @@ mod tests {
 
     #[test]
     fn one_way_delays_are_told_to_whom_asks_for_them() {
-        let tells =
-            |stack: Stack, kind| stack.for_algorithm(BUILTIN, &Spec::named(kind)).tells_one_way;
+        let tells = |stack: Stack, kind| stack.tcp_for(BUILTIN, &Spec::named(kind)).tells_one_way;
         assert_eq!(["lp", "ledbat", "cubic"].map(|it| tells(Stack::NS3, it)), [true, true, false]);
         assert!(!tells(Stack::LINUX, "lp"));
     }
@@ -385,13 +413,12 @@ mod tests {
     #[test]
     fn a_departure_that_is_switched_off_is_off_in_the_stack_too() {
         let ns3 = |kind, param, on| {
-            Stack::NS3.for_algorithm(BUILTIN, &Spec::named(kind).with(param, Value::Bool(on)))
+            Stack::NS3.tcp_for(BUILTIN, &Spec::named(kind).with(param, Value::Bool(on)))
         };
         let set = [true, false];
         assert_eq!(set.map(|on| ns3("lp", NS3_ONE_WAY, on).tells_one_way), set);
         assert_eq!(set.map(|on| ns3("bbr", NS3_RECOVERY, on).lost_is_change), set);
-        let by_default =
-            |kind| Stack::NS3.for_algorithm(BUILTIN, &Spec::named(kind)).lost_is_change;
+        let by_default = |kind| Stack::NS3.tcp_for(BUILTIN, &Spec::named(kind)).lost_is_change;
         assert_eq!(["bbr", "cubic"].map(by_default), set);
     }
 
@@ -427,8 +454,8 @@ mod tests {
     #[test]
     fn an_algorithm_that_needs_marks_gets_them_one_by_one() {
         for stack in Stack::ALL {
-            let ecn = |kind| stack.for_algorithm(BUILTIN, &Spec::named(kind)).ecn;
-            assert_eq!([ecn("dctcp"), ecn("cubic")], [EcnMode::Accurate, stack.ecn]);
+            let ecn = |kind| stack.tcp_for(BUILTIN, &Spec::named(kind)).ecn;
+            assert_eq!([ecn("dctcp"), ecn("cubic")], [EcnMode::Accurate, stack.tcp.ecn]);
         }
     }
 }

@@ -110,7 +110,6 @@ const FULL_ROUNDS: u32 = 3;
 const MARGIN_UNIT: u64 = 1024;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let Margin(margin) = PACING_MARGIN.of(spec)?;
     Ok(Box::new(Bbr::new(Config {
         paced: MARGIN_UNIT - (margin * MARGIN_UNIT as f64) as u64,

@@ -87,7 +87,6 @@ const LINUX_PARTS: u64 = 16;
 const NS3_EARLY_COUNT: u64 = 20;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    spec.check_names(ALGORITHM.params)?;
     let growth = Ns3::GROWTH.of(spec)?;
     let linux = LINUX_GROWTH.of(spec)?;
     let law = Cubic {

@@ -11,7 +11,7 @@ fn flow(name: &str, buffer: u32) -> Flow {
     let algorithm = algorithms.into_iter().find(|algorithm| algorithm.name == name).unwrap();
     let spec = Spec::named(name).with("flow", Value::Bool(true));
     let rate = Rate::from_mbit_per_sec(16);
-    let mut flow = Flow::new((algorithm.build)(&spec), rate, Duration::from_millis(40));
+    let mut flow = Flow::new(algorithm.build(&spec), rate, Duration::from_millis(40));
     flow.buffer = buffer;
     flow
 }

@@ -23,7 +23,7 @@ impl Fed {
         for (name, value) in params {
             spec = spec.with(name, crate::spec::Value::Text((*value).into()));
         }
-        let mut cc = (algorithm.build)(&spec).expect("valid parameters");
+        let mut cc = algorithm.build(&spec).expect("valid parameters");
         let now = Timestamp::from_nanos(1_000_000_000);
         cc.init(now, ByteCount::new(MSS), ByteCount::new(10 * MSS));
         Self { cc, now, gap: Duration::ZERO, rtt: None }

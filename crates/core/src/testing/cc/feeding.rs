@@ -84,7 +84,7 @@ struct Sender {
 
 impl Sender {
     fn new(algorithm: &'static Algorithm, feeding: Feeding) -> Self {
-        let mut cc = (algorithm.build)(&Spec::named(algorithm.name)).expect("defaults are valid");
+        let mut cc = algorithm.build(&Spec::named(algorithm.name)).expect("defaults are valid");
         cc.set_seed(1);
         cc.init(Timestamp::ZERO, MSS, MSS * 10);
         Self {

@@ -288,11 +288,14 @@ pub(super) fn upset(kind: plan::UpsetKind) -> Option<Upset> {
 }
 
 fn stack(experiment: &Experiment) -> Stack {
-    let preset = match experiment.stack {
+    let mut stack = match experiment.stack {
         plan::Stack::Linux => Stack::LINUX,
         plan::Stack::Ns3 => Stack::NS3,
     };
-    Stack { ecn: if experiment.ecn { EcnMode::Classic } else { preset.ecn }, ..preset }
+    if experiment.ecn {
+        stack.tcp.ecn = EcnMode::Classic;
+    }
+    stack
 }
 
 /// The algorithm of a flow; refuses one that a sender of the simulator cannot serve. One that stands

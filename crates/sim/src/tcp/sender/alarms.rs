@@ -90,7 +90,7 @@ impl Sender {
     pub(super) fn plan_probe(&mut self, now: Timestamp, rto_at: Timestamp) -> bool {
         let is_calm = self.state.recovery.phase() == Phase::Open && self.board.sacked() == 0;
         let is_due = is_calm && self.board.outstanding() > 0;
-        if !self.stack.tlp || !is_due || self.state.rtt.srtt_ns() == 0 {
+        if !self.tcp.tlp || !is_due || self.state.rtt.srtt_ns() == 0 {
             return false;
         }
         let timeout_ns = probe_timeout_ns(self.state.rtt.srtt_ns(), self.board.outstanding());
@@ -163,11 +163,11 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::super::script::Script;
-    use crate::tcp::stack::Stack;
+    use crate::tcp::stack::Tcp;
 
     #[test]
     fn a_lost_tail_is_probed_for_after_two_round_trips_and_then_repaired() {
-        let mut it = Script::new(Stack::LINUX, Some(10));
+        let mut it = Script::new(Tcp::LINUX, Some(10));
         assert_eq!(it.ack(100.0, 7, &[]), []);
         // PTO = 2 x 50 + 2 ms after the acknowledgement; the timeout would have been 250 ms.
         assert_eq!(it.wait(210.0), [(202.0, vec![9])]);
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_single_segment_is_probed_for_at_its_timeout_and_again_a_timeout_later() {
         // PTO = 2 x 50 + 200 ms exceeds the timeout of 50 + 200 ms.
-        let mut it = Script::new(Stack::LINUX, Some(1));
+        let mut it = Script::new(Tcp::LINUX, Some(1));
         assert_eq!(it.wait(400.0), [(300.0, vec![0])]);
         assert_eq!(it.sender.counters.timeouts, 0);
         assert_eq!(it.wait(600.0), [(550.0, vec![0])]);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_probe_is_a_new_segment_where_the_window_is_full() {
-        let mut it = Script::new(Stack::LINUX, None);
+        let mut it = Script::new(Tcp::LINUX, None);
         assert_eq!(it.wait(160.0), [(152.0, vec![10])]);
         assert_eq!(it.sender.in_flight_bytes().as_u64(), 11 * 1448);
         // At most one probe: then the timeout, counted from the probe, takes all for lost.
@@ -200,14 +200,14 @@ mod tests {
 
     #[test]
     fn without_probes_a_lost_tail_waits_for_the_timeout() {
-        let mut it = Script::new(Stack { tlp: false, ..Stack::LINUX }, Some(10));
+        let mut it = Script::new(Tcp { tlp: false, ..Tcp::LINUX }, Some(10));
         it.ack(100.0, 7, &[]);
         assert_eq!(it.wait(400.0), [(350.0, vec![7])]);
     }
 
     #[test]
     fn a_hole_that_is_not_filled_within_a_quarter_of_the_round_trip_is_repaired() {
-        let mut it = Script::new(Stack::LINUX, None);
+        let mut it = Script::new(Tcp::LINUX, None);
         // Limited transmit: 3 is SACKed, one new segment leaves.
         assert_eq!(it.ack(100.0, 0, &[(3, 4)]), [10]);
         // Sent at 50 ms, lost after 50 + 12.5 ms; the timer adds 2 ms.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn reordering_by_less_than_that_costs_nothing() {
-        let mut it = Script::new(Stack::LINUX, None);
+        let mut it = Script::new(Tcp::LINUX, None);
         it.ack(100.0, 0, &[(3, 4)]);
         assert_eq!(it.ack(110.0, 4, &[]).len(), 7);
         assert_eq!(it.wait(200.0), [], "the probe is due at 110 + 102 ms");
@@ -225,14 +225,14 @@ mod tests {
 
     #[test]
     fn a_lost_retransmission_is_sent_again_when_something_sent_after_it_is_delivered() {
-        let mut it = Script::new(Stack::LINUX, None);
+        let mut it = Script::new(Tcp::LINUX, None);
         // 0 is lost: with three SACKed it goes out at once, and new ones later.
         assert_eq!(it.ack(100.0, 0, &[(1, 4)]), [0]);
         assert_eq!(it.ack(101.0, 0, &[(1, 10)]).first(), Some(&10));
         // It is lost again: what left at 101 ms arrives first.
         assert_eq!(it.ack(151.0, 0, &[(1, 11)]).first(), Some(&0));
         assert_eq!(it.sender.counters.timeouts, 0);
-        let by_count = Stack { rack: false, tlp: false, ..Stack::LINUX };
+        let by_count = Tcp { rack: false, tlp: false, ..Tcp::LINUX };
         let mut it = Script::new(by_count, None);
         it.ack(100.0, 0, &[(1, 4)]);
         it.ack(101.0, 0, &[(1, 10)]);

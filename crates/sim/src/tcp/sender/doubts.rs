@@ -13,7 +13,7 @@ use crate::tcp::scoreboard::Progress;
 impl Sender {
     /// A reduction begins, by a loss or a timeout; one within an episode stands for both.
     pub(super) fn arm_undo(&mut self) {
-        if self.stack.undo && matches!(self.state.recovery.phase(), Phase::Open | Phase::Disorder) {
+        if self.tcp.undo && matches!(self.state.recovery.phase(), Phase::Open | Phase::Disorder) {
             self.state.undo.arm(self.board.una());
         }
     }
@@ -28,7 +28,7 @@ impl Sender {
         duplicate: Option<Range>,
         has_advanced: bool,
     ) {
-        if !self.stack.undo {
+        if !self.tcp.undo {
             return;
         }
         if self.state.is_ece && self.state.ecn.is_classic() {
@@ -84,7 +84,7 @@ impl Sender {
         };
         let by_echo = self.state.undo.is_refuted_by(echo);
         let by_duplicates = turn == Turn::End && self.state.undo.is_refuted_by_duplicates();
-        let is_refuted = self.stack.undo && is_over && (by_echo || by_duplicates);
+        let is_refuted = self.tcp.undo && is_over && (by_echo || by_duplicates);
         if is_refuted {
             self.take_back(now);
         }
@@ -109,14 +109,14 @@ impl Sender {
 mod tests {
     use super::super::script::Script;
     use crate::tcp::recovery::Phase;
-    use crate::tcp::stack::Stack;
+    use crate::tcp::stack::Tcp;
 
     /// Without probes, so that the timeout comes at 300 ms.
-    const STACK: Stack = Stack { tlp: false, ..Stack::LINUX };
+    const TCP: Tcp = Tcp { tlp: false, ..Tcp::LINUX };
 
     /// A timeout at 300 ms took ten segments for lost, which were only late.
     fn timed_out() -> Script {
-        let mut it = Script::new(STACK, None);
+        let mut it = Script::new(TCP, None);
         assert_eq!(it.wait(320.0), [(300.0, vec![0])]);
         assert_eq!(it.window(), (1, Some(5)));
         it
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn duplicates_of_all_retransmissions_take_a_recovery_back() {
-        let mut it = Script::new(STACK, None);
+        let mut it = Script::new(TCP, None);
         assert_eq!(it.ack(100.0, 0, &[(1, 4)]), [0]);
         assert_eq!(it.window(), (5, Some(5)));
         // The original comes late; it fills the hole, but its tick is the retransmission's.
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_echo_from_before_the_retransmission_ends_a_recovery_as_if_it_had_not_been() {
-        let mut it = Script::new(STACK, None);
+        let mut it = Script::new(TCP, None);
         it.ack(100.0, 0, &[(1, 4)]);
         it.ack(104.0, 10, &[]);
         assert_eq!((it.window().1, it.sender.counters.undone), (None, 1));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn ns3_takes_nothing_back() {
-        let mut it = Script::new(Stack::NS3, None);
+        let mut it = Script::new(Tcp::NS3, None);
         it.ack(100.0, 0, &[(1, 4)]);
         it.ack(104.0, 10, &[]);
         assert_eq!((it.window().1, it.sender.counters.undone), (Some(5), 0));

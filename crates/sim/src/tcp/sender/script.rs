@@ -7,7 +7,7 @@ use forebay_core::units::Timestamp;
 use super::{SUPPLIED, Sender};
 use crate::event::{Event, Events};
 use crate::packet::Range;
-use crate::tcp::stack::Stack;
+use crate::tcp::stack::Tcp;
 
 /// A connection whose SYN left at 0 ms and was answered at 50 ms. Times are in milliseconds since.
 pub(super) struct Script {
@@ -21,10 +21,10 @@ fn at(ms: f64) -> Timestamp {
 
 impl Script {
     /// Reno with `segments` to send, without end for `None`; the first window has left at 50 ms.
-    pub fn new(stack: Stack, segments: Option<u64>) -> Self {
+    pub fn new(tcp: Tcp, segments: Option<u64>) -> Self {
         let algorithm = cc::build(&Spec::named("newreno"), SUPPLIED).unwrap();
-        let bytes = segments.map(|segments| segments * u64::from(stack.mss));
-        let mut sender = Sender::new(stack, algorithm, bytes);
+        let bytes = segments.map(|segments| segments * u64::from(tcp.mss));
+        let mut sender = Sender::new(tcp, algorithm, bytes);
         sender.start();
         sender.transmit(at(0.0)).unwrap();
         sender.on_syn_ack(at(50.0), at(0.0));

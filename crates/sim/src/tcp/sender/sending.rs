@@ -30,13 +30,13 @@ impl Sender {
         }
         let next = self.next_segment();
         let Some(next) = next else {
-            if self.stack.validates_window || self.board.next() == self.stream.end() {
+            if self.tcp.validates_window || self.board.next() == self.stream.end() {
                 self.delivery.run_dry(now, self.board.in_flight());
             }
             self.validate_window(now, false);
             return None;
         };
-        if self.stack.validates_window && next == Next::New && self.board.outstanding() == 0 {
+        if self.tcp.validates_window && next == Next::New && self.board.outstanding() == 0 {
             self.restart_after_idle(now);
         }
         Some(self.send(now, next))
@@ -47,7 +47,7 @@ impl Sender {
             return None;
         }
         self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
-        let (len, marks) = (self.stack.overhead, Marks::NONE);
+        let (len, marks) = (self.tcp.overhead, Marks::NONE);
         Some(Outgoing { kind: Kind::Syn, number: 0, len, marks })
     }
 
@@ -98,11 +98,11 @@ impl Sender {
         if !self.rto_timer.is_running() {
             self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
         }
-        if self.stack.tlp && next == Next::New && self.state.probe.is_none() {
+        if self.tcp.tlp && next == Next::New && self.state.probe.is_none() {
             self.replan_probe(now);
         }
         let payload = self.stream.payload(number);
-        let len = payload + self.stack.overhead;
+        let len = payload + self.tcp.overhead;
         if self.state.limits.paces {
             let rate = self.state.limits.pacing_rate;
             // Algorithms take rates from payload, and so do Linux and ns-3 pace.

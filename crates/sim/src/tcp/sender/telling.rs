@@ -30,7 +30,7 @@ impl Sender {
     /// Segments that the algorithm is told of, SND.UNA having been `before`.
     pub(super) fn acked(&mut self, progress: &Progress, before: u32, turn: Turn) -> u32 {
         let (una, phase) = (self.board.una(), self.state.recovery.phase());
-        if self.stack.acked_is_advance && phase != Phase::Recovery {
+        if self.tcp.acked_is_advance && phase != Phase::Recovery {
             let has_timed_out = std::mem::take(&mut self.state.has_timed_out);
             self.state.has_timed_out = has_timed_out && turn != Turn::End;
             let from = if has_timed_out && turn == Turn::End {
@@ -58,7 +58,7 @@ impl Sender {
         acked: u32,
     ) {
         let rtt = rtt_ns.map(Duration::from_nanos);
-        let is_change = self.stack.lost_is_change && self.state.recovery.phase() == Phase::Recovery;
+        let is_change = self.tcp.lost_is_change && self.state.recovery.phase() == Phase::Recovery;
         let lost = if is_change { progress.lost_change } else { progress.lost };
         let one_way_ms = self.state.one_way_ms.take();
         let measurement = Measurement {
@@ -119,7 +119,7 @@ impl Sender {
     /// Towards the algorithm's ssthresh, the window having been `cwnd`; an algorithm that gives none
     /// keeps its own window.
     pub(super) fn begin_reduction(&self, cwnd: u64) -> Option<Prr> {
-        let Reduction::Proportional(bound) = self.stack.reduction else { return None };
+        let Reduction::Proportional(bound) = self.tcp.reduction else { return None };
         let ssthresh = self.algorithm.send_limits().ssthresh?.as_u64();
         let outstanding = u64::from(self.board.outstanding()) * self.mss;
         let flight = if bound == PrrBound::Linux { cwnd } else { outstanding };
@@ -128,7 +128,7 @@ impl Sender {
 
     /// The algorithm's window in a recovery of PRR, where it may lower it.
     pub(super) fn recovering_window(&self) -> Option<ByteCount> {
-        let may_lower = self.stack.obeys_in_recovery && self.state.prr.is_some();
+        let may_lower = self.tcp.obeys_in_recovery && self.state.prr.is_some();
         may_lower.then(|| self.algorithm.send_limits().cwnd)?
     }
 

@@ -47,10 +47,10 @@ struct Bench {
 
 impl Bench {
     /// A connection that is open since 10 ms and has sent its first window.
-    fn new(stack: Stack, bytes: Option<u64>) -> (Self, Vec<u32>) {
+    fn new(tcp: Tcp, bytes: Option<u64>) -> (Self, Vec<u32>) {
         let told = Arc::default();
         let algorithm = Fixed(Arc::clone(&told), 0, 0);
-        let mut sender = Sender::new(stack, Box::new(algorithm), bytes);
+        let mut sender = Sender::new(tcp, Box::new(algorithm), bytes);
         sender.start();
         assert_eq!(sender.transmit(at(0)).unwrap().kind, Kind::Syn);
         assert_eq!(sender.transmit(at(0)), None);
@@ -78,14 +78,14 @@ impl Bench {
 
 #[test]
 fn the_initial_window_leaves_after_one_round_trip() {
-    let (bench, sent) = Bench::new(Stack::NS3, None);
+    let (bench, sent) = Bench::new(Tcp::NS3, None);
     assert_eq!(sent, (0..10).collect::<Vec<_>>());
     assert_eq!(bench.sender.srtt_ns(), 10 * MS);
 }
 
 #[test]
 fn a_recovery_repairs_tells_and_reduces() {
-    let (mut bench, _) = Bench::new(Stack::NS3, None);
+    let (mut bench, _) = Bench::new(Tcp::NS3, None);
     // Segment 0 is lost. Two duplicates: limited transmit lets 10 and 11 out, nothing is told.
     assert_eq!([bench.ack(20, 0, &[(1, 2)]), bench.ack(20, 0, &[(1, 3)])], [[10], [11]]);
     assert_eq!(bench.told(), ["acked 0 in flight 9"; 2]);
@@ -103,9 +103,9 @@ fn a_recovery_repairs_tells_and_reduces() {
 
 #[test]
 fn a_partial_acknowledgement_sends_the_next_hole_in_ns3_whatever_the_window_says() {
-    let by_prr = Stack { newreno_partial_acks: false, ..Stack::NS3 };
-    for (stack, repaired) in [(Stack::NS3, vec![1]), (by_prr, vec![])] {
-        let (mut bench, _) = Bench::new(stack, None);
+    let by_prr = Tcp { newreno_partial_acks: false, ..Tcp::NS3 };
+    for (tcp, repaired) in [(Tcp::NS3, vec![1]), (by_prr, vec![])] {
+        let (mut bench, _) = Bench::new(tcp, None);
         // Segments 0 and 1 are lost; the first goes out again with the third duplicate.
         let sent = [3, 4, 5].map(|end| bench.ack(20, 0, &[(2, end)]));
         assert_eq!(sent[2], [0]);
@@ -115,7 +115,7 @@ fn a_partial_acknowledgement_sends_the_next_hole_in_ns3_whatever_the_window_says
 
 #[test]
 fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_for_losses() {
-    let (mut bench, _) = Bench::new(Stack { sack: false, ..Stack::NS3 }, None);
+    let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, None);
     // Segments 0 and 3 are lost. Limited transmit, as with SACK.
     assert_eq!([bench.ack(20, 0, &[]), bench.ack(20, 0, &[])], [[10], [11]]);
     bench.told();
@@ -134,7 +134,7 @@ fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_f
 
 #[test]
 fn without_sack_the_head_goes_out_again_with_a_recovery_though_it_was_sent_again_before() {
-    let (mut bench, _) = Bench::new(Stack { sack: false, ..Stack::NS3 }, None);
+    let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, None);
     // Two duplicates are taken for 1 and 2; the reordered 0 comes, so one of them is meant for another,
     // and the head, 1, is taken for lost.
     assert_eq!([bench.ack(20, 0, &[]), bench.ack(20, 0, &[])], [[10], [11]]);
@@ -147,7 +147,7 @@ fn without_sack_the_head_goes_out_again_with_a_recovery_though_it_was_sent_again
 
 #[test]
 fn without_sack_a_duplicate_that_stands_for_no_segment_lets_none_out() {
-    let (mut bench, _) = Bench::new(Stack { sack: false, ..Stack::NS3 }, Some(14_480));
+    let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, Some(14_480));
     // All above the head is taken for arrived after nine duplicates.
     (0..9).for_each(|_| _ = bench.ack(20, 0, &[]));
     bench.ack(21, 0, &[]);
@@ -178,8 +178,8 @@ impl CongestionControl for Yielding {
 #[test]
 fn a_window_lowered_in_a_recovery_is_in_force_in_ns3_until_prr_computes_the_next() {
     for obeys_in_recovery in [true, false] {
-        let stack = Stack { obeys_in_recovery, ..Stack::NS3 };
-        let mut sender = Sender::new(stack, Box::new(Yielding(0, false)), None);
+        let tcp = Tcp { obeys_in_recovery, ..Tcp::NS3 };
+        let mut sender = Sender::new(tcp, Box::new(Yielding(0, false)), None);
         sender.start();
         sender.transmit(at(0));
         sender.on_syn_ack(at(10), at(0));
@@ -196,7 +196,7 @@ fn a_window_lowered_in_a_recovery_is_in_force_in_ns3_until_prr_computes_the_next
 
 #[test]
 fn a_timeout_begins_anew_with_one_segment_and_doubles() {
-    let (mut bench, _) = Bench::new(Stack::NS3, None);
+    let (mut bench, _) = Bench::new(Tcp::NS3, None);
     bench.sender.on_timeout(at(1010));
     assert_eq!(bench.told(), ["acked 0 in flight 10", "Rto"]);
     assert_eq!(bench.sent(1010), [0]);
@@ -208,7 +208,7 @@ fn a_timeout_begins_anew_with_one_segment_and_doubles() {
 
 #[test]
 fn a_flow_ends_with_the_bytes_it_has() {
-    let (mut bench, sent) = Bench::new(Stack::NS3, Some(1448 * 2 + 100));
+    let (mut bench, sent) = Bench::new(Tcp::NS3, Some(1448 * 2 + 100));
     assert_eq!(sent, [0, 1, 2]);
     assert_eq!(bench.sender.stream.payload(2), 100);
     assert_eq!(bench.ack(20, 3, &[]), [0; 0]);
@@ -217,7 +217,7 @@ fn a_flow_ends_with_the_bytes_it_has() {
 
 #[test]
 fn messages_are_sent_as_they_are_written() {
-    let mut sender = Sender::new(Stack::LINUX, Box::new(Fixed(Arc::default(), 0, 0)), Some(0));
+    let mut sender = Sender::new(Tcp::LINUX, Box::new(Fixed(Arc::default(), 0, 0)), Some(0));
     sender.establish(at(0), 50 * MS);
     assert_eq!((sender.transmit(at(0)), sender.srtt_ns()), (None, 50 * MS));
     assert_eq!(sender.write(1448 + 16), 2);
@@ -235,7 +235,7 @@ fn messages_are_sent_as_they_are_written() {
 fn a_pause_is_told_with_its_length() {
     let told = Arc::default();
     let algorithm = Fixed(Arc::clone(&told), 0, 0);
-    let mut sender = Sender::new(Stack::LINUX, Box::new(algorithm), Some(0));
+    let mut sender = Sender::new(Tcp::LINUX, Box::new(algorithm), Some(0));
     sender.establish(at(0), 50 * MS);
     for (written_ms, acked_ms, number) in [(5, 60, 1), (60, 120, 2), (180, 240, 3)] {
         sender.write(1448);
@@ -250,7 +250,7 @@ fn a_pause_is_told_with_its_length() {
 
 #[test]
 fn a_closed_flow_repairs_what_it_sent_and_no_more() {
-    let (mut bench, _) = Bench::new(Stack::NS3, None);
+    let (mut bench, _) = Bench::new(Tcp::NS3, None);
     bench.sender.close();
     let sent = [2, 3, 4].map(|end| bench.ack(20, 0, &[(1, end)]));
     assert_eq!(sent, [vec![], vec![], vec![0]]);
@@ -260,7 +260,7 @@ fn a_closed_flow_repairs_what_it_sent_and_no_more() {
 #[test]
 fn a_lost_request_is_sent_again_after_the_stack_s_first_timeout() {
     let algorithm = Fixed(Arc::default(), 0, 0);
-    let mut sender = Sender::new(Stack::LINUX, Box::new(algorithm), None);
+    let mut sender = Sender::new(Tcp::LINUX, Box::new(algorithm), None);
     sender.start();
     sender.transmit(at(0)).unwrap();
     sender.on_timeout(at(1000));

@@ -10,7 +10,7 @@ use crate::tcp::validation::{Now, Out};
 
 impl Sender {
     fn window_now(&self) -> Option<Now> {
-        if !self.stack.validates_window || self.state.limits.cwnd == UNBOUNDED {
+        if !self.tcp.validates_window || self.state.limits.cwnd == UNBOUNDED {
             return None;
         }
         let is_slow_start = self.state.limits.cwnd < self.state.limits.ssthresh;

@@ -6,15 +6,15 @@ use super::script::Script;
 use crate::packet::{Marks, SackBlocks};
 use crate::tcp::ecn::EcnMode;
 use crate::tcp::receiver::Receiver;
-use crate::tcp::stack::Stack;
+use crate::tcp::stack::Tcp;
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
 /// A window of 40 that has carried 70 segments, all acknowledged at 250 ms.
-fn grown(stack: Stack) -> Script {
-    let mut it = Script::new(stack, Some(70));
+fn grown(tcp: Tcp) -> Script {
+    let mut it = Script::new(tcp, Some(70));
     it.ack(100.0, 10, &[]);
     it.ack(150.0, 30, &[]);
     it.ack(200.0, 70, &[]);
@@ -25,16 +25,16 @@ fn grown(stack: Stack) -> Script {
 fn a_pause_of_a_timeout_halves_the_window_and_longer_ones_more() {
     // The timeout is 50 + 200 ms; the last segment left at 150 ms.
     for (resumes_ms, sent) in [(400.0, 80), (401.0, 40), (651.0, 20), (2000.0, 10)] {
-        let mut it = grown(Stack::LINUX);
+        let mut it = grown(Tcp::LINUX);
         assert_eq!(it.window().0, 80);
         assert_eq!(it.write(resumes_ms, 100).len(), sent, "at {resumes_ms} ms");
     }
-    assert_eq!(grown(Stack::NS3).write(5000.0, 100).len(), 80);
+    assert_eq!(grown(Tcp::NS3).write(5000.0, 100).len(), 80);
 }
 
 #[test]
 fn a_window_of_which_little_is_used_falls_and_does_not_grow() {
-    let mut it = grown(Stack::LINUX);
+    let mut it = grown(Tcp::LINUX);
     let mut windows = Vec::new();
     for round in 0..12 {
         let (ms, next) = (210.0 + 60.0 * f64::from(round), 70 + 5 * round);
@@ -48,7 +48,7 @@ fn a_window_of_which_little_is_used_falls_and_does_not_grow() {
 
 #[test]
 fn what_is_in_flight_at_the_end_of_a_full_window_still_lets_it_grow() {
-    let mut it = Script::new(Stack::LINUX, Some(15));
+    let mut it = Script::new(Tcp::LINUX, Some(15));
     assert_eq!(it.ack(100.0, 3, &[]), [10, 11, 12, 13, 14]);
     // 12 of 13 are out, but the ten that filled the window are not acknowledged.
     it.ack(150.0, 15, &[]);
@@ -60,7 +60,7 @@ fn what_is_in_flight_at_the_end_of_a_full_window_still_lets_it_grow() {
 
 #[test]
 fn marks_halve_the_window_once_a_round_trip() {
-    let mut it = Script::new(Stack { ecn: EcnMode::Classic, ..Stack::LINUX }, None);
+    let mut it = Script::new(Tcp { ecn: EcnMode::Classic, ..Tcp::LINUX }, None);
     it.ack(100.0, 10, &[]);
     assert_eq!(it.window(), (20, None));
     // The first mark finds a window of 23; every second acknowledgement then sends one.
@@ -77,11 +77,11 @@ fn marks_halve_the_window_once_a_round_trip() {
 
 #[test]
 fn a_mark_and_a_loss_in_one_window_reduce_it_once_and_the_echo_ends() {
-    let stack = Stack { ecn: EcnMode::Classic, ack_every: 1, ..Stack::LINUX };
+    let tcp = Tcp { ecn: EcnMode::Classic, ack_every: 1, ..Tcp::LINUX };
     // Of ten segments the first is lost; the mark is seen before its recovery begins, or in it.
     for marked in [1, 8] {
-        let mut it = Script::new(stack, None);
-        let mut receiver = Receiver::new(&stack);
+        let mut it = Script::new(tcp, None);
+        let mut receiver = Receiver::new(&tcp);
         let mark = |number| if number == marked { Marks::ECT.with_ce() } else { Marks::ECT };
         let mut flying: Vec<(u32, Marks)> = (1..10).map(|number| (number, mark(number))).collect();
         let (mut echoes, mut thresholds) = (Vec::new(), Vec::new());
@@ -108,8 +108,8 @@ fn a_mark_and_a_loss_in_one_window_reduce_it_once_and_the_echo_ends() {
 
 #[test]
 fn a_mark_before_a_timeout_reduces_no_further_and_is_answered() {
-    let stack = Stack { ecn: EcnMode::Classic, tlp: false, ..Stack::LINUX };
-    let mut it = Script::new(stack, None);
+    let tcp = Tcp { ecn: EcnMode::Classic, tlp: false, ..Tcp::LINUX };
+    let mut it = Script::new(tcp, None);
     assert_eq!(it.wait(320.0), [(300.0, vec![0])]);
     // The repair's acknowledgement covers all, and echoes a mark of the window that timed out.
     it.sender.on_ack(at(350), 10, at(300), &[], true);
