@@ -17,18 +17,14 @@
 //! Departures, with reasons:
 //! - The constants are those of Linux (`tcp_bic.c`), which is what BIC ran as: steps to a quarter
 //!   of the distance and not to half of it, 16 segments at most and not 32, 0.8 and not 0.875.
-//! - `ns3_growth`: whole segments by counting acknowledgements, 4 / 5 near the last loss;
-//!   `ns3_flight`: below 14 segments half of the bytes in flight; `ns3_convergence`: m = 0.8 w by
-//!   fast convergence, and a timeout keeps m.
 //!
 //! All in integers, ranges as in [`super::window`].
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
-use super::{Algorithm, CongestionControl};
-use crate::spec::{Param, Spec, SpecError};
+use super::Algorithm;
+use super::ns3;
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use crate::units::Timestamp;
 
 /// The registry entry.
@@ -36,43 +32,28 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "bic",
     summary: "binary search for the window of the last loss",
     sources: &["Xu, Harfoush, Rhee: Binary Increase Congestion Control, INFOCOM 2004"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_CONVERGENCE],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT, &ns3::CONVERGENCE],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build: &build,
+    build: &|spec| ns3::bic(Bic::default(), spec),
 };
 
-const NS3_CONVERGENCE: Param<bool> = Param::switch(
-    "ns3_convergence",
-    "fast convergence to 0.8 of the window, kept at timeouts, as in ns-3",
-);
-
 /// Largest growth in segments a window (Linux, `max_increment`).
-const GROWTH_MAX: u64 = 16;
+pub(super) const GROWTH_MAX: u64 = 16;
 /// Window in segments below which BIC is Reno (`low_window`).
-const LOW_WINDOW: u64 = 14;
+pub(super) const LOW_WINDOW: u64 = 14;
 /// Part of the distance that one window covers (`BICTCP_B`).
-const SEARCH_PARTS: u64 = 4;
+pub(super) const SEARCH_PARTS: u64 = 4;
 /// Windows for [`SEARCH_PARTS`] segments near the last loss (`smooth_part`).
 const SMOOTH_PART: u64 = 20;
-/// The same in ns-3 (`SmoothPart`).
-const NS3_SMOOTH_PART: u64 = 5;
 /// Before the first loss, a window's growth is at least this part of it (5 %).
-const EARLY_PARTS: u64 = 20;
-
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let ns3_convergence = NS3_CONVERGENCE.of(spec)?;
-    Ok(WindowControl::boxed(Bic { ns3_convergence, ..Bic::default() }, Ns3::read(spec)?))
-}
+pub(super) const EARLY_PARTS: u64 = 20;
 
 #[derive(Clone, Default)]
-struct Bic {
+pub(super) struct Bic {
     /// Window of the last loss in bytes, 0 if there is none.
-    last_max: u64,
-    /// ns-3: segments acknowledged since the last one added.
-    counted: u64,
-    ns3_convergence: bool,
+    pub(super) last_max: u64,
 }
 
 /// Bytes that a window of `cwnd` grows by until it is acknowledged.
@@ -94,56 +75,20 @@ fn growth(cwnd: u64, last_max: u64, mss: u64) -> u64 {
     if last_max == 0 { growth.max(cwnd / EARLY_PARTS) } else { growth }
 }
 
-/// Segments to be acknowledged for one more, as ns-3 counts them.
-fn ns3_count(segments: u64, last_max: u64) -> u64 {
-    let near = segments * NS3_SMOOTH_PART / SEARCH_PARTS;
-    let count = if segments < LOW_WINDOW {
-        return segments;
-    } else if segments < last_max {
-        match (last_max - segments) / SEARCH_PARTS {
-            0 | 1 => near,
-            steps => segments / steps.min(GROWTH_MAX),
-        }
-    } else if segments < last_max + SEARCH_PARTS {
-        near
-    } else if segments < last_max + GROWTH_MAX * (SEARCH_PARTS - 1) {
-        segments * (SEARCH_PARTS - 1) / (segments - last_max)
-    } else {
-        segments / GROWTH_MAX
-    };
-    let most = if last_max == 0 { EARLY_PARTS } else { u64::MAX };
-    count.clamp(1, most)
-}
-
 impl WindowLaw for Bic {
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
-        if window.ns3().growth {
-            self.counted += acked / mss;
-            if self.counted > ns3_count(window.segments(), self.last_max / mss) {
-                window.add_segments(1);
-                self.counted = 0;
-            }
-            return;
-        }
         window.grow(acked, |cwnd| growth(cwnd, self.last_max, mss));
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         let cwnd = window.cwnd();
-        self.last_max = match (cwnd < self.last_max, self.ns3_convergence) {
-            (false, _) => cwnd,
-            (true, false) => cwnd / 10 * 9,
-            (true, true) => cwnd / 10 * 8,
-        };
+        self.last_max = if cwnd < self.last_max { cwnd / 10 * 9 } else { cwnd };
         if window.segments() <= LOW_WINDOW { window.at_loss() / 2 } else { cwnd / 10 * 8 }
     }
 
-    fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
-        let ssthresh = self.on_loss(now, window);
-        if !self.ns3_convergence {
-            self.last_max = 0;
-        }
+    fn on_rto(&mut self, ssthresh: u64, _window: &Window) -> u64 {
+        self.last_max = 0;
         ssthresh
     }
 

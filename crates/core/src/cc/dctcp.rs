@@ -11,18 +11,16 @@
 //! `ecn_ce` must count the marked bytes. The law goes by these bytes alone: hosts raise `EcnCe` for
 //! other algorithms.
 //!
-//! ns-3 differs by `ns3_alpha_on_loss`: a loss reduces by alpha, too, so that without marks, when alpha
-//! has fallen to nothing, it hardly reduces at all.
-//!
 //! Ranges: alpha 0 to 1 in 2^-20, windows as in [`super::window`].
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::ns3;
 use super::rounds::Rounds;
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Spec, SpecError};
 use crate::units::{ByteCount, Timestamp};
 
 /// The registry entry.
@@ -30,17 +28,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "dctcp",
     summary: "DCTCP: reduces the window by half the share of marked bytes",
     sources: &["RFC 8257", "Alizadeh et al.: Data Center TCP, SIGCOMM 2010"],
-    params: &[&NS3_ALPHA_ON_LOSS],
+    params: &[&ns3::ALPHA_ON_LOSS],
     needs: &[Field::EcnCe],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
-
-const NS3_ALPHA_ON_LOSS: Param<bool> = Param::switch(
-    "ns3_alpha_on_loss",
-    "a loss reduces the window by half of alpha, not by half, as in ns-3",
-);
 
 /// alpha = 1.
 const ONE: u64 = 1 << 20;
@@ -49,7 +42,6 @@ const GAIN_SHIFT: u32 = 4;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let law = Dctcp {
-        ns3_alpha_on_loss: NS3_ALPHA_ON_LOSS.of(spec)?,
         alpha: ONE,
         rounds: Rounds::default(),
         acked: ByteCount::ZERO,
@@ -58,12 +50,11 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         is_repairing: false,
         is_lossy: false,
     };
-    Ok(WindowControl::boxed(law, Ns3::default()))
+    ns3::dctcp(law, spec)
 }
 
 #[derive(Clone, Debug)]
-struct Dctcp {
-    ns3_alpha_on_loss: bool,
+pub(super) struct Dctcp {
     /// Share of marked bytes, in 2^-20.
     alpha: u64,
     rounds: Rounds,
@@ -92,7 +83,7 @@ impl Dctcp {
         (self.acked, self.marked) = (ByteCount::ZERO, ByteCount::ZERO);
     }
 
-    fn lowered(&self, window: &Window) -> u64 {
+    pub(super) fn lowered(&self, window: &Window) -> u64 {
         let taken = u128::from(window.cwnd()) * u128::from(self.alpha) / u128::from(2 * ONE);
         window.cwnd() - taken as u64
     }
@@ -132,17 +123,16 @@ impl WindowLaw for Dctcp {
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         self.is_repairing = true;
-        if self.ns3_alpha_on_loss { self.lowered(window) } else { window.cwnd() / 2 }
+        window.cwnd() / 2
     }
 
-    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
-        // Lost bytes without an event come here as well; marks have had their answer already.
-        if !core::mem::take(&mut self.is_lossy) {
-            return None;
-        }
-        let ssthresh = self.on_loss(now, window);
+    fn heeds_mark(&mut self) -> bool {
+        // Marks have had their answer already; lost bytes have not.
+        core::mem::take(&mut self.is_lossy)
+    }
+
+    fn on_mark(&mut self) {
         self.is_repairing = false;
-        Some(ssthresh)
     }
 
     fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {

@@ -8,25 +8,21 @@
 //! a(w) = 2 w^2 p(w) b(w) / (2 - b(w)),   p(w) = 0.078 / w^1.2
 //! ```
 //! a(w) and b(w) come from the table of RFC 3649, appendix B: its row n gives the window at which
-//! a(w) is n; between two rows the higher a(w) and the lower b(w) hold, as in Linux and ns-3. Above
+//! a(w) is n; between two rows the higher a(w) and the lower b(w) hold. Above
 //! the last row (94717 segments) both stay.
 //!
 //! States as in [`super::window`].
 //!
 //! Departures, with reasons:
-//! - The table instead of the formulas, as Linux and ns-3 have it: without logarithms. It is ns-3's too
-//!   but for one window (53667 there, which is 53677 in the RFC).
-//! - `ns3_growth`: counts acknowledged segments, times a(w), and adds whole ones; `ns3_flight`: w and
-//!   what a loss leaves are those of the bytes in flight, in whole segments. Both as in ns-3.
+//! - The table instead of the formulas: without logarithms.
 //!
 //! All in integers, ranges as in [`super::window`]; a(w) 1 to 73 segments, b(w) 0.09 to 0.5.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
-use super::{Algorithm, CongestionControl};
-use crate::spec::{Spec, SpecError};
+use super::Algorithm;
+use super::ns3;
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use crate::units::Timestamp;
 
 /// The registry entry.
@@ -34,11 +30,11 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "highspeed",
     summary: "Reno up to 38 segments, steeper and with smaller reductions above",
     sources: &["RFC 3649"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build: &build,
+    build: &|spec| ns3::highspeed(HighSpeed::default(), spec),
 };
 
 /// RFC 3649, appendix B: window in segments at which a(w) is the number of the row (from 1), and
@@ -57,43 +53,28 @@ const TABLE: [(u64, u64); 73] = [
     (68113, 11), (71617, 11), (75401, 10), (79517, 10), (84035, 10), (89053, 10), (94717, 9),
 ];
 
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    Ok(WindowControl::boxed(HighSpeed::default(), Ns3::read(spec)?))
-}
-
 /// a(w) in segments and 100 b(w) for a window of `segments`.
-fn response(segments: u64) -> (u64, u64) {
+pub(super) fn response(segments: u64) -> (u64, u64) {
     let row = TABLE.partition_point(|(window, _)| *window < segments).min(TABLE.len() - 1);
     (row as u64 + 1, TABLE[row].1)
 }
 
 #[derive(Clone, Default)]
-struct HighSpeed {
+pub(super) struct HighSpeed {
     /// a(w) in force, in segments.
-    growth: u64,
-    /// ns-3: weighted acknowledgements since the last segment added.
-    counted: u64,
+    pub(super) growth: u64,
 }
 
 impl WindowLaw for HighSpeed {
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
         self.growth = response(window.segments()).0;
-        if window.ns3().growth {
-            self.counted += acked / mss * self.growth;
-            while self.counted >= window.segments() {
-                self.counted -= window.segments();
-                window.add_segments(1);
-            }
-            return;
-        }
         window.grow(acked, |cwnd| response(cwnd / mss).0 * mss);
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         let (_, decrease) = response(window.at_loss() / window.mss());
-        let bytes = window.at_loss() * (100 - decrease) / 100;
-        if window.ns3().flight { window.whole_segments(bytes / window.mss()) } else { bytes }
+        window.at_loss() * (100 - decrease) / 100
     }
 
     fn reason(&self) -> &'static str {

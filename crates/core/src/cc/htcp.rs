@@ -13,23 +13,18 @@
 //! one min_rtt, smoothed by 1/4. Without round trips known b is 0.5.
 //!
 //! Departures, with reasons:
-//! - After a loss max_rtt fades by 5 % of what exceeds min_rtt, as in Linux: a path that changed is
+//! - After a loss max_rtt fades by 5 % of what exceeds min_rtt: a path that changed is
 //!   forgotten.
 //! - No scaling of a(D) by the round trip (an option of the draft): it makes a path below 50 ms
 //!   Reno.
-//! - `ns3_growth` adds 2 (1 - b) a(D), at least 1, *bytes* per acknowledgement to Reno's growth, as
-//!   ns-3 does; `ns3_backoff`: b is min_rtt / max_rtt since the last loss, within no bounds,
-//!   whenever the mean rate since the last loss is above and below twice that before it. What is
-//!   acknowledged in a recovery is not in that rate, the time it takes is.
 //!
 //! Ranges: D up to 10^6 ms, a(D) in 1/1000, b in 1/1024. All in integers.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::window::{MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
-use super::{Algorithm, CongestionControl, Measurement};
-use crate::spec::{Param, Spec, SpecError};
+use super::ns3;
+use super::window::{MIN_WINDOW_MSS, MinRtt, Window, WindowLaw};
+use super::{Algorithm, Measurement};
 use crate::units::{ByteCount, Duration, Timestamp};
 
 /// The registry entry.
@@ -37,15 +32,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "htcp",
     summary: "growth by the time since the last loss, reduction by the share of queue",
     sources: &["Leith, Shorten: H-TCP, PFLDnet 2004", "draft-leith-tcp-htcp-06"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_BACKOFF],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT, &ns3::BACKOFF],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build: &build,
+    build: &|spec| ns3::htcp(HTcp::new(), spec),
 };
-
-const NS3_BACKOFF: Param<bool> =
-    Param::switch("ns3_backoff", "reduce to min_rtt / max_rtt by ns-3's rule");
 
 /// Time after a loss in which H-TCP is Reno (draft, Delta_L).
 const RENO_FOR: Duration = Duration::from_secs(1);
@@ -53,47 +45,41 @@ const RENO_FOR: Duration = Duration::from_secs(1);
 const MS_MAX: u64 = 1_000_000;
 /// One, of b.
 const ONE: u64 = 1024;
-const BACKOFF_MIN: u64 = ONE / 2;
+pub(super) const BACKOFF_MIN: u64 = ONE / 2;
 const BACKOFF_MAX: u64 = ONE * 4 / 5;
 
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let ns3_backoff = NS3_BACKOFF.of(spec)?;
-    Ok(WindowControl::boxed(HTcp::new(ns3_backoff), Ns3::read(spec)?))
-}
-
 #[derive(Clone)]
-struct HTcp {
-    ns3_backoff: bool,
-    lost_at: Timestamp,
+pub(super) struct HTcp {
+    pub(super) lost_at: Timestamp,
     /// b in 1/1024.
-    backoff: u64,
-    min_rtt: MinRtt,
-    max_rtt: Duration,
-    rates: Rates,
+    pub(super) backoff: u64,
+    pub(super) min_rtt: MinRtt,
+    pub(super) max_rtt: Duration,
+    pub(super) rates: Rates,
 }
 
-/// Whether losses are being repaired, for the rate that ns-3 takes.
+/// Whether losses are being repaired.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Repair {
     #[default]
     None,
     Lasts,
-    /// The next measurement is of the acknowledgement that ends it, which ns-3 leaves out too.
+    /// The next measurement is of the acknowledgement that ends it.
     Ends,
 }
 
 /// Rates of delivery in bit/s.
 #[derive(Clone, Default)]
-struct Rates {
+pub(super) struct Rates {
     repair: Repair,
     began_at: Timestamp,
     acked: ByteCount,
     /// Outside of recoveries.
-    acked_since_loss: ByteCount,
+    pub(super) acked_since_loss: ByteCount,
     smoothed: u64,
     greatest: u64,
     /// What was compared at the loss before.
-    before: u64,
+    pub(super) before: u64,
 }
 
 impl Rates {
@@ -124,15 +110,14 @@ impl Rates {
         self.before > 0 && self.greatest.abs_diff(self.before) <= self.before / 5
     }
 
-    fn on_loss(&mut self, now: Timestamp, compared: u64) {
+    pub(super) fn on_loss(&mut self, now: Timestamp, compared: u64) {
         *self = Self { repair: Repair::Lasts, began_at: now, before: compared, ..Self::default() };
     }
 }
 
 impl HTcp {
-    fn new(ns3_backoff: bool) -> Self {
+    fn new() -> Self {
         Self {
-            ns3_backoff,
             lost_at: Timestamp::ZERO,
             backoff: BACKOFF_MIN,
             min_rtt: MinRtt::default(),
@@ -142,30 +127,20 @@ impl HTcp {
     }
 
     /// 2 (1 - b) a(D) in 1/1000 segments, at most 5.3 * 10^8.
-    fn growth(&self, now: Timestamp) -> u64 {
+    pub(super) fn growth(&self, now: Timestamp) -> u64 {
         let beyond = now.saturating_since(self.lost_at).saturating_sub(RENO_FOR);
         let ms = u64::try_from(beyond.as_millis()).unwrap_or(MS_MAX).min(MS_MAX);
         2 * (ONE - self.backoff) * (1000 + 10 * ms + ms * ms / 4000) / ONE
     }
 
     /// min_rtt / max_rtt in 1/1024, if there are any.
-    fn rtt_ratio(&self) -> Option<u64> {
+    pub(super) fn rtt_ratio(&self) -> Option<u64> {
         let min_rtt = self.min_rtt.get().filter(|least| *least <= self.max_rtt)?;
         let ratio = min_rtt.as_nanos() * u128::from(ONE) / self.max_rtt.as_nanos();
         u64::try_from(ratio).ok()
     }
 
     fn update_backoff(&mut self, now: Timestamp) {
-        if self.ns3_backoff {
-            let rate = self.rates.acked_since_loss.per(now.saturating_since(self.lost_at));
-            let rate = rate.map_or(0, |rate| rate.as_bits_per_sec());
-            let before = self.rates.before;
-            let follows = before > 0 && rate > before && rate / 2 < before;
-            self.backoff = self.rtt_ratio().filter(|_| follows).unwrap_or(BACKOFF_MIN);
-            self.min_rtt = MinRtt::default();
-            self.max_rtt = Duration::ZERO;
-            return self.rates.on_loss(now, rate);
-        }
         let ratio = self.rtt_ratio().filter(|_| self.rates.is_steady());
         self.backoff = ratio.map_or(BACKOFF_MIN, |ratio| ratio.clamp(BACKOFF_MIN, BACKOFF_MAX));
         if let Some(min_rtt) = self.min_rtt.get() {
@@ -174,11 +149,17 @@ impl HTcp {
         }
         self.rates.on_loss(now, self.rates.greatest);
     }
+
+    /// What the loss of `now` leaves.
+    pub(super) fn reduced(&mut self, now: Timestamp, window: &Window) -> u64 {
+        self.lost_at = now;
+        window.at_loss() * self.backoff / ONE
+    }
 }
 
 impl WindowLaw for HTcp {
     fn start(&mut self, now: Timestamp, _window: &Window) {
-        *self = Self::new(self.ns3_backoff);
+        *self = Self::new();
         self.lost_at = now;
         self.rates.began_at = now;
     }
@@ -193,22 +174,16 @@ impl WindowLaw for HTcp {
 
     fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
         let (mss, growth) = (window.mss(), self.growth(now));
-        if window.ns3().growth {
-            return window.grow(acked, |cwnd| mss + cwnd / mss * growth.max(1000) / 1000);
-        }
         window.grow(acked, |_| mss * growth / 1000);
     }
 
     fn on_loss(&mut self, now: Timestamp, window: &Window) -> u64 {
         self.update_backoff(now);
-        self.lost_at = now;
-        window.at_loss() * self.backoff / ONE
+        self.reduced(now, window)
     }
 
-    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
-        let ssthresh = self.on_loss(now, window);
+    fn on_mark(&mut self) {
         self.rates.repair = Repair::None;
-        Some(ssthresh)
     }
 
     fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {
@@ -236,7 +211,7 @@ mod tests {
 
     #[test]
     fn growth_follows_the_time_since_the_last_loss() {
-        let law = HTcp::new(false);
+        let law = HTcp::new();
         let at = |ms: u64| law.growth(Timestamp::from_nanos(ms * 1_000_000)) as f64 / 1000.0;
         assert_eq!(at(1000), 1.0);
         assert_eq!(at(2000), 1.0 + 10.0 + 0.25);

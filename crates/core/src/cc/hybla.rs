@@ -15,16 +15,14 @@
 //! - Avoidance at most doubles the window in a round trip (rho^2 <= w): a single one would
 //!   otherwise overflow any buffer.
 //! - rho is at most 16 (400 ms): 2^rho of a longer path says nothing but "at once".
-//! - `ns3_rtt0`: the reference path of ns-3 has 50 ms; `ns3_growth` adds whole segments.
 //!
 //! Ranges: rho in 1/256, 1 to 16; 2^rho - 1 in 1/256, 1 to 65535. A float only where rho changes.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::window::{MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
-use super::{Algorithm, CongestionControl, Field, Measurement};
-use crate::spec::{Param, Spec, SpecError};
+use super::ns3;
+use super::window::{MIN_WINDOW_MSS, MinRtt, Window, WindowLaw};
+use super::{Algorithm, Field, Measurement};
 use crate::units::{Duration, Timestamp};
 
 /// The registry entry.
@@ -32,44 +30,32 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "hybla",
     summary: "grows over a long path as fast in time as Reno over 25 ms",
     sources: &["Caini, Firrincieli: TCP Hybla, Int. J. Satellite Communications 22(5), 2004"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_RTT0],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT, &ns3::RTT0],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build: &build,
+    build: &|spec| ns3::hybla(Hybla::new(RTT0), spec),
 };
-
-const NS3_RTT0: Param<bool> =
-    Param::switch("ns3_rtt0", "a reference round trip of 50 ms, as in ns-3, not 25 ms");
 
 /// Reference round trip (paper, section 3).
 const RTT0: Duration = Duration::from_millis(25);
-/// That of ns-3 (`RRTT`).
-const NS3_REFERENCE: Duration = Duration::from_millis(50);
 /// One, of rho and of 2^rho - 1.
-const ONE: u64 = 256;
+pub(super) const ONE: u64 = 256;
 const RHO_MAX: u64 = 16 * ONE;
 
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let rtt0 = if NS3_RTT0.of(spec)? { NS3_REFERENCE } else { RTT0 };
-    Ok(WindowControl::boxed(Hybla::new(rtt0), Ns3::read(spec)?))
-}
-
 #[derive(Clone)]
-struct Hybla {
-    rtt0: Duration,
+pub(super) struct Hybla {
+    pub(super) rtt0: Duration,
     min_rtt: MinRtt,
     /// In 1/256.
-    rho: u64,
+    pub(super) rho: u64,
     /// 2^rho - 1 in 1/256.
     slow_start_gain: u64,
-    /// ns-3: growth below a segment, in 1/2^16 segments.
-    counted: u64,
 }
 
 impl Hybla {
     fn new(rtt0: Duration) -> Self {
-        Self { rtt0, min_rtt: MinRtt::default(), rho: ONE, slow_start_gain: ONE, counted: 0 }
+        Self { rtt0, min_rtt: MinRtt::default(), rho: ONE, slow_start_gain: ONE }
     }
 
     fn update_rho(&mut self) {
@@ -91,8 +77,7 @@ impl WindowLaw for Hybla {
     }
 
     fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
-        let counted = if window.ns3().growth { window.mss() } else { acked };
-        let grown = window.cwnd() + counted * self.slow_start_gain / ONE;
+        let grown = window.cwnd() + acked * self.slow_start_gain / ONE;
         window.set_cwnd(grown.min(window.ssthresh()));
         grown.saturating_sub(window.ssthresh()) * ONE / self.slow_start_gain
     }
@@ -100,12 +85,6 @@ impl WindowLaw for Hybla {
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
         let rho_squared = self.rho * self.rho;
-        if window.ns3().growth {
-            self.counted += acked / mss * rho_squared / window.segments();
-            window.add_segments(self.counted / (ONE * ONE));
-            self.counted %= ONE * ONE;
-            return;
-        }
         window.grow(acked, |_| mss * rho_squared / (ONE * ONE));
     }
 
@@ -113,9 +92,7 @@ impl WindowLaw for Hybla {
         window.at_loss() / 2
     }
 
-    fn undo(&mut self, saved: Self) {
-        self.counted = saved.counted;
-    }
+    fn undo(&mut self, _saved: Self) {}
 
     fn shift_rtt(&mut self, nanos: i64) {
         self.min_rtt.shift(nanos);

@@ -6,9 +6,6 @@
 //!             before: conservative slow start, a quarter of the growth (RFC 9406, 4.2)
 //! HyStart     ssthresh = cwnd where acknowledgements close to each other span half a round trip, or
 //!             a round's least round trip is an eighth above the least of all
-//! ns-3        the same from 16 segments on, with other thresholds: a train spans min_rtt, and the
-//!             least of a round's first 8 samples is above min_rtt by min_rtt, 4 to 1000 ms
-//!             (TcpCubic::HystartUpdate)
 //! ```
 //! What judges a round is that of hosts that execute a law ([`super::law::hystart`], with the thresholds).
 //! Here a round ends when what was outstanding at its start has been acknowledged, counted in bytes;
@@ -25,21 +22,13 @@ use alloc::string::String;
 use super::Measurement;
 use super::law::SlowStart;
 use super::law::hystart::{self as law, ACK_DELAY_MAX_US, Sample};
+use super::ns3;
 use super::window::{CWND_MAX, MinRtt, Window};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{Duration, Timestamp};
 
 /// Slow start's growth over that of conservative slow start (`CSS_GROWTH_DIVISOR`).
 const CONSERVATIVE_PARTS: u64 = 4;
-/// ns-3: samples before a round is judged (`HyStartMinSamples`).
-const NS3_SAMPLES: u64 = 8;
-/// ns-3: bounds of the threshold on the rise (`HyStartDelayMin`, `HyStartDelayMax`).
-const NS3_RISE_MIN: Duration = Duration::from_millis(4);
-const NS3_RISE_MAX: Duration = Duration::from_secs(1);
-/// ns-3: window in segments from which it looks (`HyStartLowWindow`).
-const NS3_FROM: u64 = 16;
-/// ns-3: largest gap within a train of acknowledgements (`HyStartAckDelta`).
-const NS3_TRAIN_GAP: Duration = Duration::from_millis(2);
 
 /// Which of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
@@ -87,16 +76,6 @@ impl Quantity for Kind {
     }
 }
 
-/// A round as ns-3 sees it.
-#[derive(Clone, Debug, Default)]
-struct Ns3Round {
-    began_at: Timestamp,
-    /// The last acknowledgement of an unbroken train.
-    train_at: Timestamp,
-    least: Option<Duration>,
-    samples: u64,
-}
-
 /// Watches slow start.
 #[derive(Clone, Debug, Default)]
 pub struct HyStart {
@@ -105,7 +84,7 @@ pub struct HyStart {
     /// Bytes to be acknowledged until the round ends.
     round_left: u64,
     watch: law::HyStart,
-    ns3: Ns3Round,
+    ns3: ns3::Round,
 }
 
 fn micros(duration: Duration) -> u32 {
@@ -225,33 +204,14 @@ impl HyStart {
     }
 
     fn ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
-        let looks = !self.watch.is_found && window.segments() >= NS3_FROM;
-        self.watch.is_found |= looks && self.ns3_finds(now, measurement, window);
+        let looks = !self.watch.is_found && ns3::Round::looks_at(window);
+        if let Some(min_rtt) = self.min_rtt.get().filter(|_| looks) {
+            self.watch.is_found = self.ns3.finds(now, measurement, window, min_rtt);
+        }
         if self.begins_round(measurement, window) {
-            self.ns3 = Ns3Round { began_at: now, train_at: now, ..Ns3Round::default() };
+            self.ns3 = ns3::Round::new(now);
         }
         looks && self.watch.is_found
-    }
-
-    fn ns3_finds(&mut self, now: Timestamp, measurement: &Measurement, window: &Window) -> bool {
-        let Some(min_rtt) = self.min_rtt.get() else { return false };
-        let round = &mut self.ns3;
-        if now.saturating_since(round.train_at) <= NS3_TRAIN_GAP {
-            round.train_at = now;
-            if now.saturating_since(round.began_at) > min_rtt {
-                return true;
-            }
-        }
-        if round.samples < NS3_SAMPLES {
-            if let Some(rtt) = measurement.rtt {
-                round.least = Some(round.least.map_or(rtt.min, |least| least.min(rtt.min)));
-                let packets = (measurement.acked.as_u64() / window.mss()).max(1);
-                round.samples = round.samples.saturating_add(packets);
-            }
-            return false;
-        }
-        let rise = min_rtt.clamp(NS3_RISE_MIN, NS3_RISE_MAX);
-        round.least.is_some_and(|least| least > min_rtt.saturating_add(rise))
     }
 }
 

@@ -14,21 +14,16 @@
 //! five round trips below. States else as in [`super::window`].
 //!
 //! Departures, with reasons:
-//! - Least alpha 0.3 and threshold 15 segments, as Linux and ns-3 have it (paper: 0.1 and 10): with
-//!   0.1 a full queue is left standing for minutes.
-//! - `ns3_growth`: acknowledgements counted with alpha rounded down, so none below 1; `ns3_flight`:
-//!   ssthresh in whole segments of the bytes in flight; `ns3_delays`: delays in whole milliseconds,
-//!   of rounds that end by what is acknowledged and not in a recovery,
-//!   no threshold of 15 segments.
+//! - Least alpha 0.3 and threshold 15 segments (paper: 0.1 and 10): with 0.1 a full queue is left
+//!   standing for minutes.
 //!
 //! Ranges: delays in µs up to 71 minutes, alpha and beta in 1/1024. All in integers.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::window::{MIN_WINDOW_MSS, MinRtt, Ns3, Window, WindowControl, WindowLaw};
-use super::{Algorithm, CongestionControl, Field, Measurement};
-use crate::spec::{Param, Spec, SpecError};
+use super::ns3;
+use super::window::{MIN_WINDOW_MSS, MinRtt, Window, WindowLaw};
+use super::{Algorithm, Field, Measurement};
 use crate::units::{Duration, Timestamp};
 
 /// The registry entry.
@@ -36,18 +31,15 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "illinois",
     summary: "growth and reduction by queueing delay, direction by loss",
     sources: &["Liu, Başar, Srikant: TCP-Illinois, Performance Evaluation 65(6-7), 2008"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_DELAYS],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT, &ns3::DELAYS],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build: &build,
+    build: &|spec| ns3::illinois(Illinois::new(), spec),
 };
 
-const NS3_DELAYS: Param<bool> =
-    Param::switch("ns3_delays", "delays in whole milliseconds, at any window, as in ns-3");
-
 /// One, of alpha and beta.
-const ONE: u64 = 1024;
+pub(super) const ONE: u64 = 1024;
 const ALPHA_MIN: u64 = ONE * 3 / 10;
 const ALPHA_MAX: u64 = ONE * 10;
 const BETA_MIN: u64 = ONE / 8;
@@ -55,33 +47,28 @@ const BETA_MAX: u64 = ONE / 2;
 /// Window in segments below which alpha and beta are Reno's.
 const ADAPTIVE_FROM: u64 = 15;
 /// Round trips of low delay before alpha is at its most again (paper, theta).
-const LOW_DELAY_ROUNDS: u32 = 5;
-
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let ns3_delays = NS3_DELAYS.of(spec)?;
-    Ok(WindowControl::boxed(Illinois::new(ns3_delays), Ns3::read(spec)?))
-}
+pub(super) const LOW_DELAY_ROUNDS: u32 = 5;
 
 #[derive(Clone)]
-struct Illinois {
-    ns3_delays: bool,
-    min_rtt: MinRtt,
+pub(super) struct Illinois {
+    /// In which delays are counted, in µs, and the window in segments from which they are heeded.
+    pub(super) unit_us: u64,
+    pub(super) adaptive_from: u64,
+    pub(super) min_rtt: MinRtt,
     max_rtt: Duration,
     /// Of the round trip under way.
     sum_us: u64,
-    samples: u64,
+    pub(super) samples: u64,
     round_ends_at: Timestamp,
-    alpha: u64,
-    beta: u64,
+    /// Instead of the time: where the round began, in bytes delivered.
+    pub(super) round_began: Option<u64>,
+    /// Delivered up to the newest measurement, and when what it acknowledges left.
+    pub(super) newest: (u64, u64),
+    pub(super) alpha: u64,
+    pub(super) beta: u64,
     /// da has been above dm / 100; round trips below since.
-    was_above: bool,
-    low_rounds: u32,
-    /// ns-3: where its round began, and the newest measurement's end and departure, in bytes
-    /// delivered. It looks for the end of a round only where it grows.
-    round_began: u64,
-    newest: (u64, u64),
-    /// ns-3: weighted acknowledgements since the last segment added.
-    counted: u64,
+    pub(super) was_above: bool,
+    pub(super) low_rounds: u32,
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -101,21 +88,21 @@ fn beta(mean: u64, most: u64) -> u64 {
 }
 
 impl Illinois {
-    fn new(ns3_delays: bool) -> Self {
+    fn new() -> Self {
         Self {
-            ns3_delays,
+            unit_us: 1,
+            adaptive_from: ADAPTIVE_FROM,
             min_rtt: MinRtt::default(),
             max_rtt: Duration::ZERO,
             sum_us: 0,
             samples: 0,
             round_ends_at: Timestamp::ZERO,
+            round_began: None,
+            newest: (0, 0),
             alpha: ALPHA_MAX,
             beta: BETA_MAX,
             was_above: false,
             low_rounds: 0,
-            round_began: 0,
-            newest: (0, 0),
-            counted: 0,
         }
     }
 
@@ -128,11 +115,8 @@ impl Illinois {
             return (most * ALPHA_MAX / (most + mean * (ALPHA_MAX - ALPHA_MIN) / ALPHA_MIN))
                 .max(ALPHA_MIN);
         }
-        if !self.was_above && !self.ns3_delays {
-            return ALPHA_MAX;
-        }
         if !self.was_above {
-            self.alpha = ALPHA_MAX;
+            return ALPHA_MAX;
         }
         self.low_rounds += 1;
         if self.low_rounds < LOW_DELAY_ROUNDS {
@@ -143,13 +127,11 @@ impl Illinois {
         ALPHA_MAX
     }
 
-    fn end_round(&mut self, window: &Window) {
-        if !self.ns3_delays && window.segments() < ADAPTIVE_FROM {
+    pub(super) fn end_round(&mut self, window: &Window) {
+        if window.segments() < self.adaptive_from {
             (self.alpha, self.beta) = (ONE, BETA_MAX);
         } else if let Some(min_rtt) = self.min_rtt.get().filter(|_| self.samples > 0) {
-            // ns-3's delays are differences of exact times, cut to milliseconds.
-            let unit = if self.ns3_delays { 1000 } else { 1 };
-            let least = micros(min_rtt);
+            let (least, unit) = (micros(min_rtt), self.unit_us);
             let mean = (self.sum_us / self.samples).saturating_sub(least) / unit * unit;
             let most = micros(self.max_rtt).saturating_sub(least) / unit * unit;
             self.alpha = self.next_alpha(mean.min(most), most);
@@ -159,21 +141,7 @@ impl Illinois {
     }
 }
 
-impl Illinois {
-    fn end_ns3_round(&mut self, window: &Window) {
-        let (delivered, prior) = self.newest;
-        if self.ns3_delays && prior >= self.round_began {
-            self.end_round(window);
-            self.round_began = delivered;
-        }
-    }
-}
-
 impl WindowLaw for Illinois {
-    fn start(&mut self, _now: Timestamp, _window: &Window) {
-        *self = Self::new(self.ns3_delays);
-    }
-
     fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         let Some(rtt) = measurement.rtt else { return };
         self.min_rtt.observe(measurement);
@@ -181,42 +149,22 @@ impl WindowLaw for Illinois {
         self.sum_us = self.sum_us.saturating_add(micros(rtt.latest));
         self.samples += 1;
         self.newest = (measurement.delivered.as_u64(), measurement.prior_delivered.as_u64());
-        if now >= self.round_ends_at && !self.ns3_delays {
+        if now >= self.round_ends_at && self.round_began.is_none() {
             self.end_round(window);
             self.round_ends_at = now + rtt.latest;
         }
     }
 
-    fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
-        self.end_ns3_round(window);
-        let left = window.slow_start(acked);
-        if window.ns3().growth { 0 } else { left }
-    }
-
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
-        self.end_ns3_round(window);
-        if window.ns3().growth {
-            self.counted += acked / mss * self.alpha / ONE;
-            while self.counted >= window.segments() {
-                self.counted -= window.segments();
-                window.add_segments(1);
-            }
-            return;
-        }
         window.grow(acked, |_| mss * self.alpha / ONE);
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
-        let share = ONE - self.beta;
-        if window.ns3().flight {
-            return window.whole_segments(window.at_loss() / window.mss() * share / ONE);
-        }
-        window.at_loss() * share / ONE
+        window.at_loss() * (ONE - self.beta) / ONE
     }
 
-    fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
-        let ssthresh = self.on_loss(now, window);
+    fn on_rto(&mut self, ssthresh: u64, _window: &Window) -> u64 {
         (self.alpha, self.beta) = (ONE, BETA_MAX);
         (self.was_above, self.low_rounds) = (false, 0);
         (self.sum_us, self.samples) = (0, 0);
@@ -250,7 +198,7 @@ mod tests {
 
     #[test]
     fn alpha_falls_from_ten_to_three_tenths_with_the_mean_delay() {
-        let mut law = Illinois::new(false);
+        let mut law = Illinois::new();
         assert_eq!(law.next_alpha(0, 100_000), ALPHA_MAX);
         let at_most = law.next_alpha(100_000, 100_000);
         assert!(at_most.abs_diff(ALPHA_MIN) <= 3, "{at_most}");
@@ -264,7 +212,7 @@ mod tests {
 
     #[test]
     fn alpha_returns_to_ten_after_five_round_trips_of_low_delay() {
-        let mut law = Illinois::new(false);
+        let mut law = Illinois::new();
         law.alpha = law.next_alpha(50_000, 100_000);
         for _ in 1..LOW_DELAY_ROUNDS {
             assert!(law.next_alpha(0, 100_000) < ONE);

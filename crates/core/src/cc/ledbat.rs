@@ -16,13 +16,6 @@
 //! - Measurements older than a round trip leave the filter of the current delay, but for the newest:
 //!   four of them are otherwise four round trips where a measurement covers one.
 //!
-//! ns-3 differs by `ns3_slow_start`: Reno's slow start up to ssthresh, at the beginning and after
-//! timeouts; `ns3_growth` also leaves out ALLOWED_INCREASE (a window of whole segments that is full
-//! never grows), counts delays in whole milliseconds, the current one over three of them, and bytes
-//! acknowledged, not acknowledgements: what SND.UNA passes at the end of a repair grows the window,
-//! once, by up to two segments. Fractions of a byte are lost to it. `ns3_one_way`: they are one-way, where
-//! the host tells them.
-//!
 //! Ranges: delays 1 ns to 584 years, target 1 to 100 ms, windows as in [`super::window`].
 
 use alloc::boxed::Box;
@@ -30,8 +23,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::law::{Beta, Law};
+use super::ns3;
 use super::rounds::least;
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{Duration, Timestamp};
@@ -41,7 +35,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "ledbat",
     summary: "LEDBAT: yields to a queueing delay above its target",
     sources: &["RFC 6817"],
-    params: &[&TARGET, &Ns3::GROWTH, &Ns3::FLIGHT, &NS3_SLOW_START, &NS3_ONE_WAY],
+    params: &[&TARGET, &ns3::GROWTH, &ns3::FLIGHT, &ns3::SLOW_START, &ns3::ONE_WAY],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
@@ -51,50 +45,43 @@ pub const ALGORITHM: Algorithm = Algorithm {
 const TARGET: Param<Duration> = Param::new("target", "queueing delay to hold")
     .or(Duration::from_millis(100))
     .within(Duration::from_millis(1)..=Duration::from_millis(100));
-const NS3_SLOW_START: Param<bool> =
-    Param::switch("ns3_slow_start", "begin with Reno's slow start, as ns-3 does");
-const NS3_ONE_WAY: Param<bool> =
-    Param::switch("ns3_one_way", "delays one-way, from timestamps, as in ns-3");
 
 /// Minutes of base delays (RFC 6817, BASE_HISTORY).
 const BASE_MINUTES: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Measurements of the current delay (RFC 6817, CURRENT_FILTER).
-const CURRENT_SAMPLES: usize = 4;
-/// What of them is left in ns-3, which takes one away as soon as the filter is full.
-const NS3_CURRENT_SAMPLES: usize = CURRENT_SAMPLES - 1;
+pub(super) const CURRENT_SAMPLES: usize = 4;
 /// Least window in segments (RFC 6817, MIN_CWND).
-const MIN_SEGMENTS: u64 = 2;
+pub(super) const MIN_SEGMENTS: u64 = 2;
 /// What the window may exceed the bytes in flight by, in segments (RFC 6817, ALLOWED_INCREASE).
 const ALLOWED_SEGMENTS: u64 = 1;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let law = Ledbat {
         target: TARGET.of(spec)?.as_nanos() as u64,
-        ns3_slow_start: NS3_SLOW_START.of(spec)?,
-        ns3_one_way: NS3_ONE_WAY.of(spec)?,
-        is_slow_starting: true,
+        is_one_way: false,
+        slow_starts: None,
         bases: VecDeque::new(),
         minute_began: Timestamp::ZERO,
         current: VecDeque::new(),
         shrunk: 0,
     };
-    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+    ns3::ledbat(law, spec)
 }
 
 #[derive(Clone, Debug)]
-struct Ledbat {
+pub(super) struct Ledbat {
     /// In nanoseconds.
-    target: u64,
-    ns3_slow_start: bool,
-    ns3_one_way: bool,
-    /// ns-3's slow start has not ended.
-    is_slow_starting: bool,
+    pub(super) target: u64,
+    /// Delays are one-way where the host tells them.
+    pub(super) is_one_way: bool,
+    /// Whether slow start goes on, where there is one.
+    pub(super) slow_starts: Option<bool>,
     /// Least delay of each minute, the newest last, in nanoseconds.
-    bases: VecDeque<u64>,
+    pub(super) bases: VecDeque<u64>,
     minute_began: Timestamp,
     /// Time and delay of the newest measurements.
-    current: VecDeque<(Timestamp, u64)>,
+    pub(super) current: VecDeque<(Timestamp, u64)>,
     /// Shrinkage not yet a byte, in parts of 1/(target cwnd) byte.
     shrunk: u128,
 }
@@ -125,25 +112,6 @@ impl Ledbat {
         }
     }
 
-    /// ns-3: what is acknowledged counts at once, in whole milliseconds, and rounded down.
-    fn steer_as_ns3(&mut self, acked: u64, window: &mut Window) {
-        const MILLISECOND: u64 = 1_000_000;
-        let base = self.bases.iter().min().map_or(0, |delay| delay / MILLISECOND);
-        let newest = self.current.iter().rev().take(NS3_CURRENT_SAMPLES);
-        let current = newest.map(|(_, delay)| delay / MILLISECOND).min().unwrap_or(base);
-        let target = i128::from(self.target / MILLISECOND);
-        let off = target - i128::from(current.saturating_sub(base));
-        let (mss, cwnd) = (i128::from(window.mss()), i128::from(window.cwnd()));
-        // Below 2^65 x 2^36 x 2^16 in size.
-        let grown = (off * i128::from(acked) * mss).div_euclid(target * cwnd);
-        let most = window.in_flight().map_or(u64::MAX, |in_flight| in_flight.saturating_add(acked));
-        let next = u64::try_from(cwnd + grown).unwrap_or(0).min(most);
-        window.set_cwnd(next.max(MIN_SEGMENTS * window.mss()));
-        if window.cwnd() <= window.ssthresh() {
-            window.set_ssthresh(window.cwnd() - 1);
-        }
-    }
-
     /// Queueing delay in nanoseconds; `None` before the first delay.
     fn queueing(&self) -> Option<u64> {
         let base = self.bases.iter().min()?;
@@ -161,10 +129,7 @@ impl Ledbat {
         window.set_cwnd(window.cwnd().saturating_sub(bytes).max(least));
     }
 
-    fn steer(&mut self, acked: u64, window: &mut Window) {
-        if window.ns3().growth {
-            return self.steer_as_ns3(acked, window);
-        }
+    pub(super) fn steer(&mut self, acked: u64, window: &mut Window) {
         let (mss, before) = (window.mss(), window.cwnd());
         let queueing = self.queueing().unwrap_or(0);
         if queueing <= self.target {
@@ -185,8 +150,7 @@ impl Ledbat {
 
 impl WindowLaw for Ledbat {
     fn observe(&mut self, now: Timestamp, measurement: &Measurement, _window: &mut Window) {
-        let one_way =
-            measurement.one_way.filter(|_| self.ns3_one_way).map(|delay| delay.as_nanos());
+        let one_way = measurement.one_way.filter(|_| self.is_one_way).map(|delay| delay.as_nanos());
         let one_way = one_way.and_then(|nanos| u64::try_from(nanos).ok());
         if let Some(delay) = one_way.or_else(|| least(measurement)) {
             self.update_base(now, delay);
@@ -195,16 +159,11 @@ impl WindowLaw for Ledbat {
     }
 
     fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
-        self.is_slow_starting |= window.cwnd() <= window.mss();
-        if self.ns3_slow_start && self.is_slow_starting {
-            return window.slow_start(acked);
-        }
         self.steer(acked, window);
         0
     }
 
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
-        self.is_slow_starting = false;
         self.steer(acked, window);
     }
 

@@ -29,8 +29,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::law::{Beta, Law, SlowStart};
+use super::ns3;
 use super::rounds::Rounds;
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{Duration, Timestamp};
@@ -40,7 +41,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "lp",
     summary: "TCP-LP: halves at a rise of the delay, goes to one segment at the next",
     sources: &["Kuzmanovic, Knightly: TCP-LP, IEEE/ACM ToN 14(4), 2006", "linux/net/ipv4/tcp_lp.c"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_ONE_WAY, &NS3_SSTHRESH],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT, &NS3_ONE_WAY, &NS3_SSTHRESH],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     // The window falls to a half or to one segment, and which of them turns on a round: a delay seen
@@ -86,7 +87,7 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         window_after: None,
         reason: "no delay yet",
     };
-    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+    ns3::counting(law, spec)
 }
 
 #[derive(Clone, Debug)]
@@ -232,9 +233,9 @@ impl WindowLaw for Lp {
         window.at_loss() / 2
     }
 
-    fn on_rto(&mut self, _now: Timestamp, window: &Window) -> u64 {
-        (self.has_lost, self.is_repairing) = (true, false);
-        window.at_loss() / 2
+    fn on_rto(&mut self, ssthresh: u64, _window: &Window) -> u64 {
+        self.is_repairing = false;
+        ssthresh
     }
 
     fn on_recovery_end(&mut self, _now: Timestamp, window: &mut Window) {

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod lp;
 pub mod newreno;
 pub mod nimbus;
+mod ns3;
 pub mod overflow;
 mod registry;
 pub mod rounds;

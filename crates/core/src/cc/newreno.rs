@@ -9,19 +9,15 @@
 //! (RFC 6582) is the host's.
 //!
 //! Departures, with reasons:
-//! - Half of cwnd and not of the flight size, as Linux does: a window that is not filled does not grow
-//!   either, so both are the same but for what a lost segment leaves.
-//! - `ns3_growth`: mss^2 / cwnd bytes an acknowledgement, rounded down, at least one, however much it
-//!   acknowledges; in slow start a segment. `ns3_flight`: half of the bytes in flight. Both as in ns-3.
+//! - Half of cwnd and not of the flight size: a window that is not filled does not grow either, so both
+//!   are the same but for what a lost segment leaves.
 //!
 //! All in integers, ranges as in [`super::window`].
 
-use alloc::boxed::Box;
-
+use super::Algorithm;
 use super::law::{Beta, Law, SlowStart};
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
-use super::{Algorithm, CongestionControl};
-use crate::spec::{Spec, SpecError};
+use super::ns3;
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use crate::units::{ByteCount, Timestamp};
 
 /// The registry entry.
@@ -29,16 +25,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "newreno",
     summary: "one segment a round trip, half the window at a loss",
     sources: &["RFC 5681", "RFC 6582", "RFC 3465"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build: &build,
+    build: &|spec| ns3::counting(NewReno, spec),
 };
-
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    Ok(WindowControl::boxed(NewReno, Ns3::read(spec)?))
-}
 
 #[derive(Clone)]
 struct NewReno;
@@ -54,9 +46,6 @@ impl WindowLaw for NewReno {
     }
 
     fn host_law(&self, window: &Window) -> Law {
-        if window.ns3() != Ns3::default() {
-            return Law { beta: Some(Beta::ONE), ..Law::HOLD };
-        }
         Law {
             growth: ByteCount::new(window.mss()),
             slow_start: SlowStart::Standard,

@@ -8,6 +8,7 @@
 use alloc::boxed::Box;
 
 use super::Measurement;
+use super::ns3::Outstanding;
 #[cfg(test)]
 use super::{CongestionControl, CongestionEvent, RttSample};
 #[cfg(test)]
@@ -38,53 +39,12 @@ impl Rounds {
     }
 }
 
-/// How ns-3 counts rounds (TcpVegas, TcpYeah): one ends when all is acknowledged that was outstanding
-/// as it began, an acknowledgement earlier than in [`Rounds`], and it counts with three round trips
-/// measured or more.
-#[derive(Clone, Copy, Debug)]
-struct Ns3Rounds {
-    /// Delivered at the end of the round; `None`: it begins with the next measurement.
-    until: Option<ByteCount>,
-    samples: u32,
-    /// Since a duplicate acknowledgement, until SND.UNA moves.
-    is_disordered: bool,
-}
-
-/// Round trips that a round of ns-3 needs.
-const NS3_SAMPLES: u32 = 3;
-
-impl Ns3Rounds {
-    /// True where what duplicates told of was no loss: ns-3 then is in the state CA_OPEN again, with
-    /// which it begins a round anew.
-    fn is_order_restored(&mut self, measurement: &Measurement) -> bool {
-        let is_duplicate = measurement.acked == ByteCount::ZERO;
-        !is_duplicate & core::mem::replace(&mut self.is_disordered, is_duplicate)
-    }
-
-    /// True if a round ends with this measurement.
-    fn on_measurement(&mut self, measurement: &Measurement) -> bool {
-        self.samples += u32::from(least(measurement).is_some());
-        let has_begun = self.until.is_some();
-        if measurement.acked == ByteCount::ZERO
-            || self.until.is_some_and(|until| measurement.delivered < until)
-        {
-            return false;
-        }
-        self.until = Some(measurement.delivered + measurement.in_flight.unwrap_or_default());
-        has_begun
-    }
-
-    fn restart(&mut self) {
-        (self.until, self.samples, self.is_disordered) = (None, 0, false);
-    }
-}
-
 /// What a round came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     /// It goes on, or nothing was measured in it.
     Open,
-    /// It is over, and too little was measured (ns-3 only).
+    /// It is over, and too little was measured.
     TooShort,
     /// It is over: the least round trip of it in nanoseconds.
     Over(u64),
@@ -94,7 +54,8 @@ pub enum Round {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundTrips {
     rounds: Rounds,
-    ns3: Option<Ns3Rounds>,
+    /// Rounds that are counted otherwise, instead.
+    outstanding: Option<Outstanding>,
     base: Option<u64>,
     current: Option<u64>,
     /// What is measured is that of a repair.
@@ -102,14 +63,9 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Rounds as ns-3 counts them, or not.
-    pub fn new(is_ns3: bool) -> Self {
-        let ns3 = is_ns3.then_some(Ns3Rounds {
-            until: Some(ByteCount::ZERO),
-            samples: 0,
-            is_disordered: false,
-        });
-        Self { ns3, ..Self::default() }
+    /// In rounds that [`Outstanding`] counts.
+    pub(super) fn by_outstanding() -> Self {
+        Self { outstanding: Some(Outstanding::new()), ..Self::default() }
     }
 
     /// Takes a measurement, which belongs to the round that it ends.
@@ -119,19 +75,20 @@ impl RoundTrips {
             self.current = Some(self.current.map_or(rtt, |current| current.min(rtt)));
         }
         let is_paused = self.is_paused;
-        if self.ns3.as_mut().is_some_and(|ns3| ns3.is_order_restored(measurement)) && !is_paused {
+        let outstanding = self.outstanding.as_mut();
+        if outstanding.is_some_and(|it| it.is_order_restored(measurement)) && !is_paused {
             self.resume();
         }
-        let is_over = match &mut self.ns3 {
-            Some(ns3) => ns3.on_measurement(measurement),
+        let is_over = match &mut self.outstanding {
+            Some(rounds) => rounds.on_measurement(measurement),
             None => self.rounds.on_measurement(measurement),
         };
         if !is_over {
             return Round::Open;
         }
-        let samples = self.ns3.as_mut().map(|ns3| core::mem::take(&mut ns3.samples));
+        let is_short = self.outstanding.as_mut().is_some_and(Outstanding::was_too_short);
         match self.current.take().filter(|_| !self.is_paused) {
-            Some(_) if samples.is_some_and(|samples| samples < NS3_SAMPLES) => Round::TooShort,
+            Some(_) if is_short => Round::TooShort,
             Some(rtt) => Round::Over(rtt),
             None => Round::Open,
         }
@@ -142,12 +99,17 @@ impl RoundTrips {
         self.is_paused = true;
     }
 
+    /// It was none: rounds go on as if nothing had begun.
+    pub fn unpause(&mut self) {
+        self.is_paused = false;
+    }
+
     /// The repair is over; what was measured of this round was that of another window.
     pub fn resume(&mut self) {
         self.is_paused = false;
         self.current = None;
-        if let Some(ns3) = &mut self.ns3 {
-            ns3.restart();
+        if let Some(rounds) = &mut self.outstanding {
+            rounds.restart();
         }
     }
 
@@ -257,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_round_of_ns3_ends_with_what_was_outstanding_and_needs_three_round_trips() {
-        let mut trips = RoundTrips::new(true);
+        let mut trips = RoundTrips::by_outstanding();
         let mut measure = |delivered, in_flight, acked, rtt_ms| {
             trips.on_measurement(&Measurement {
                 acked: ByteCount::new(acked),
@@ -284,8 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_measured_while_repairing_counts_for_no_round() {
-        for is_ns3 in [false, true] {
-            let mut trips = RoundTrips::new(is_ns3);
+        for mut trips in [RoundTrips::default(), RoundTrips::by_outstanding()] {
             trips.pause();
             let repairing = Measurement { acked: ByteCount::new(10), ..measured(10, 0, 90) };
             assert_eq!(trips.on_measurement(&repairing), Round::Open);

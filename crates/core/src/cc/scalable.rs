@@ -9,17 +9,13 @@
 //!
 //! Departures, with reasons:
 //! - The paper changes from Reno's growth to its own at 16 segments, where its own is a sixth of
-//!   Reno's; here, as in Linux, the larger of the two holds: Reno's up to 100 segments.
-//! - `ns3_growth`: ns-3 counts 50 acknowledgements for a segment, not 100, and adds whole segments;
-//!   `ns3_flight`: 7/8 of the bytes in flight in whole segments, below 16 segments too.
+//!   Reno's; here the larger of the two holds: Reno's up to 100 segments.
 //!
 //! All in integers, ranges as in [`super::window`].
 
-use alloc::boxed::Box;
-
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
-use super::{Algorithm, CongestionControl};
-use crate::spec::{Spec, SpecError};
+use super::Algorithm;
+use super::ns3;
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use crate::units::Timestamp;
 
 /// The registry entry.
@@ -27,49 +23,28 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "scalable",
     summary: "1 % of the window a round trip, an eighth off at a loss",
     sources: &["Kelly: Scalable TCP, ACM CCR 33(2), 2003"],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT],
     needs: &[],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
-    build: &build,
+    build: &|spec| ns3::scalable(Scalable, spec),
 };
 
 /// Segments acknowledged for one more (paper, a = 0.01).
 const ACKED_PER_SEGMENT: u64 = 100;
-/// The same in ns-3 (`AIFactor`).
-const NS3_ACKED_PER_SEGMENT: u64 = 50;
 /// Window in segments up to which a loss halves (paper, lwnd).
 const LEGACY_SEGMENTS: u64 = 16;
 
-fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    Ok(WindowControl::boxed(Scalable::default(), Ns3::read(spec)?))
-}
-
-#[derive(Clone, Default)]
-struct Scalable {
-    /// ns-3: segments acknowledged since the last one added.
-    counted: u64,
-}
+#[derive(Clone)]
+pub(super) struct Scalable;
 
 impl WindowLaw for Scalable {
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
-        if window.ns3().growth {
-            let needed = window.segments().min(NS3_ACKED_PER_SEGMENT);
-            self.counted += acked / mss;
-            if self.counted >= needed {
-                window.add_segments(self.counted / needed);
-                self.counted = 0;
-            }
-            return;
-        }
         window.grow(acked, |cwnd| mss.max(cwnd / ACKED_PER_SEGMENT));
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
-        if window.ns3().flight {
-            return window.whole_segments(window.at_loss() / window.mss() * 7 / 8);
-        }
         if window.segments() <= LEGACY_SEGMENTS { window.cwnd() / 2 } else { window.cwnd() / 8 * 7 }
     }
 

@@ -10,16 +10,11 @@
 //! nothing and growth is Reno's.
 //!
 //! Departures from the paper, with reasons:
-//! - The window doubles every round and not every other one, as in Linux and ns-3: with ten segments
-//!   to begin with, a check once a round is enough.
+//! - The window doubles every round and not every other one: with ten segments to begin with, a check
+//!   once a round is enough.
 //! - A loss halves the window (RFC 5681); the paper's earlier retransmission is the host's.
-//! - N = cwnd - cwnd base / r takes cwnd for what was sent in the round, as Linux does.
+//! - N = cwnd - cwnd base / r takes cwnd for what was sent in the round.
 //! - A window that the sender did not fill is not raised: it says nothing about the queue.
-//!
-//! ns-3 differs by `ns3_loss`: a loss takes a segment, not half; by `ns3_whole_segments`: N is
-//! rounded up to whole segments before it is compared, so that the window grows while N <= 1; and by
-//! `ns3_rounds`: a round ends with what was outstanding as it began, and one of less than three round
-//! trips grows the window as Reno does for its last acknowledgement.
 //!
 //! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`]; least window 2 segments
 //! while it is the rounds that decide.
@@ -27,8 +22,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::ns3;
 use super::rounds::{Round, RoundTrips, queued};
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::Timestamp;
@@ -38,7 +34,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "vegas",
     summary: "TCP Vegas: two to four segments in the queue",
     sources: &["Brakmo, Peterson: TCP Vegas, IEEE JSAC 13(8), 1995", "linux/net/ipv4/tcp_vegas.c"],
-    params: &[&ALPHA, &BETA, &GAMMA, &Ns3::GROWTH, &NS3_LOSS, &NS3_WHOLE_SEGMENTS, &NS3_ROUNDS],
+    params: &[&ALPHA, &BETA, &GAMMA, &ns3::GROWTH, &ns3::LOSS, &ns3::WHOLE_SEGMENTS, &ns3::ROUNDS],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
@@ -55,18 +51,6 @@ const BETA: Param<u64> = Param::new("beta", "segments in the queue above which t
 const GAMMA: Param<u64> = Param::new("gamma", "segments in the queue above which slow start ends")
     .or(1)
     .within(1..=THRESHOLD_MAX);
-const NS3_LOSS: Param<bool> =
-    Param::switch("ns3_loss", "a loss takes one segment and not half of the window, as in ns-3");
-/// Of Veno too.
-pub(super) const NS3_WHOLE_SEGMENTS: Param<bool> = Param::switch(
-    "ns3_whole_segments",
-    "round the queue up to whole segments before comparing it, as in ns-3",
-);
-/// Of YeAH too.
-pub(super) const NS3_ROUNDS: Param<bool> = Param::switch(
-    "ns3_rounds",
-    "rounds end with what was outstanding and need three round trips, as in ns-3",
-);
 
 /// Least window of the rounds in segments.
 const LEAST_SEGMENTS: u64 = 2;
@@ -78,31 +62,31 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     if alpha > beta {
         return Err(ALPHA.refused(spec));
     }
-    let config = Config {
+    let law = Vegas {
         alpha,
         beta,
         gamma: GAMMA.of(spec)?,
-        ns3_loss: NS3_LOSS.of(spec)?,
-        ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,
+        compared: |queued, _| queued,
+        kept: |kept, _| kept,
+        trips: RoundTrips::default(),
+        is_too_short: false,
+        queued: 0,
+        reason: "no round yet",
     };
-    let has_ns3_rounds = NS3_ROUNDS.of(spec)?;
-    Ok(WindowControl::boxed(Vegas::new(config, has_ns3_rounds), Ns3::read(spec)?))
-}
-
-/// Thresholds in segments, and ns-3's departures.
-#[derive(Clone, Copy, Debug)]
-struct Config {
-    alpha: u64,
-    beta: u64,
-    gamma: u64,
-    ns3_loss: bool,
-    ns3_whole_segments: bool,
+    ns3::vegas(law, spec)
 }
 
 #[derive(Clone, Debug)]
-struct Vegas {
-    config: Config,
-    trips: RoundTrips,
+pub(super) struct Vegas {
+    /// Thresholds in segments.
+    alpha: u64,
+    beta: u64,
+    gamma: u64,
+    /// What of the bytes in the queue is compared, and what of those beside it slow start leaves, in
+    /// segments of so many bytes.
+    pub(super) compared: fn(u64, u64) -> u64,
+    pub(super) kept: fn(u64, u64) -> u64,
+    pub(super) trips: RoundTrips,
     /// A round has ended that was too short to decide by.
     is_too_short: bool,
     queued: u64,
@@ -110,19 +94,6 @@ struct Vegas {
 }
 
 impl Vegas {
-    fn new(config: Config, has_ns3_rounds: bool) -> Self {
-        let trips = RoundTrips::new(has_ns3_rounds);
-        Self { config, trips, is_too_short: false, queued: 0, reason: "no round yet" }
-    }
-
-    fn ssthresh_at_loss(&mut self, window: &Window) -> u64 {
-        self.reason = "loss";
-        if self.config.ns3_loss {
-            return window.ssthresh().min(window.cwnd() - window.mss());
-        }
-        window.cwnd() / 2
-    }
-
     fn lower(&mut self, bytes: u64, window: &mut Window) {
         window.set_cwnd(bytes.max(LEAST_SEGMENTS * window.mss()));
         window.set_ssthresh(window.ssthresh().min(window.cwnd() - window.mss()));
@@ -131,23 +102,17 @@ impl Vegas {
     fn decide(&mut self, rtt: u64, base: u64, is_idle: bool, window: &mut Window) {
         let (cwnd, mss) = (window.cwnd(), window.mss());
         self.queued = queued(cwnd, base, rtt);
-        let compared = if self.config.ns3_whole_segments {
-            self.queued.div_ceil(mss) * mss
-        } else {
-            self.queued
-        };
+        let compared = (self.compared)(self.queued, mss);
         if window.in_slow_start() {
             self.reason = "slow start without a queue";
-            if compared > self.config.gamma * mss {
+            if compared > self.gamma * mss {
                 self.reason = "slow start has made a queue";
-                let kept = cwnd - self.queued.min(cwnd);
-                let is_whole = self.config.ns3_whole_segments;
-                self.lower(if is_whole { (kept / mss + 1) * mss } else { kept }, window);
+                self.lower((self.kept)(cwnd - self.queued.min(cwnd), mss), window);
             }
-        } else if compared > self.config.beta * mss {
+        } else if compared > self.beta * mss {
             self.reason = "queue above beta";
             self.lower(cwnd - mss.min(cwnd), window);
-        } else if compared < self.config.alpha * mss && !is_idle {
+        } else if compared < self.alpha * mss && !is_idle {
             self.reason = "queue below alpha";
             window.set_cwnd(cwnd + mss);
         } else {
@@ -175,11 +140,12 @@ impl WindowLaw for Vegas {
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         self.trips.pause();
-        self.ssthresh_at_loss(window)
+        self.reason = "loss";
+        window.cwnd() / 2
     }
 
-    fn on_mark(&mut self, _now: Timestamp, window: &Window) -> Option<u64> {
-        Some(self.ssthresh_at_loss(window))
+    fn on_mark(&mut self) {
+        self.trips.unpause();
     }
 
     fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {

@@ -10,17 +10,14 @@
 //! Departures from the paper: none that is meant. r is the least round trip of the newest
 //! measurement, and so is that of an acknowledgement where each is measured.
 //!
-//! ns-3 differs by `ns3_reno_growth`: it wants three round-trip samples for each growth step, but
-//! forgets them at each acknowledgement, so that it grows as Reno; and by `ns3_whole_segments`.
-//!
 //! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`].
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::ns3;
 use super::rounds::{RoundTrips, least, queued};
-use super::vegas::NS3_WHOLE_SEGMENTS;
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::Timestamp;
@@ -30,7 +27,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "veno",
     summary: "TCP Veno: Reno that takes a loss without a queue for random",
     sources: &["Fu, Liew: TCP Veno, IEEE JSAC 21(2), 2003"],
-    params: &[&BETA, &Ns3::GROWTH, &Ns3::FLIGHT, &NS3_WHOLE_SEGMENTS, &NS3_RENO_GROWTH],
+    params: &[&BETA, &ns3::GROWTH, &ns3::FLIGHT, &ns3::WHOLE_SEGMENTS, &ns3::RENO_GROWTH],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
@@ -41,28 +38,23 @@ const BETA: Param<u64> =
     Param::new("beta", "segments in the queue from which a loss is congestion")
         .or(3)
         .within(1..=1000);
-const NS3_RENO_GROWTH: Param<bool> = Param::switch(
-    "ns3_reno_growth",
-    "grow a segment a window whatever the queue, as ns-3 does with an ACK at a time",
-);
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let law = Veno {
         beta: BETA.of(spec)?,
-        ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,
-        ns3_reno_growth: NS3_RENO_GROWTH.of(spec)?,
+        compared: |bytes, _| bytes,
         trips: RoundTrips::default(),
         rtt: None,
     };
-    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+    ns3::veno(law, spec)
 }
 
 #[derive(Clone, Debug)]
-struct Veno {
+pub(super) struct Veno {
     /// In segments.
     beta: u64,
-    ns3_whole_segments: bool,
-    ns3_reno_growth: bool,
+    /// What of the bytes in the queue is compared, in segments of so many bytes.
+    pub(super) compared: fn(u64, u64) -> u64,
     trips: RoundTrips,
     /// Newest, in nanoseconds.
     rtt: Option<u64>,
@@ -75,9 +67,8 @@ impl Veno {
     }
 
     fn is_queueing(&self, window: &Window) -> bool {
-        let (queued, mss) = (self.queued(window), window.mss());
-        let compared = if self.ns3_whole_segments { queued.div_ceil(mss) * mss } else { queued };
-        compared >= self.beta * mss
+        let mss = window.mss();
+        (self.compared)(self.queued(window), mss) >= self.beta * mss
     }
 }
 
@@ -89,7 +80,7 @@ impl WindowLaw for Veno {
 
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
-        let is_slower = self.is_queueing(window) && !self.ns3_reno_growth;
+        let is_slower = self.is_queueing(window);
         window.grow(acked, |_| if is_slower { mss / 2 } else { mss });
     }
 
@@ -98,7 +89,7 @@ impl WindowLaw for Veno {
         if self.is_queueing(window) { bytes / 2 } else { bytes.saturating_mul(4) / 5 }
     }
 
-    fn on_rto(&mut self, _now: Timestamp, window: &Window) -> u64 {
+    fn on_rto(&mut self, _ssthresh: u64, window: &Window) -> u64 {
         window.at_loss() / 2
     }
 

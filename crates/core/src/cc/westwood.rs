@@ -8,25 +8,21 @@
 //! States: those of [`super::window`]; growth is Reno's, a segment a window.
 //!
 //! Departures from the paper, with reasons:
-//! - The first sample is taken whole, as in Linux: a B that grows from 0 by a tenth a round is far
+//! - The first sample is taken whole: a B that grows from 0 by a tenth a round is far
 //!   too small at the loss that ends slow start.
 //! - A loss before the first round trip halves the window (RFC 5681): there is nothing to go by.
 //! - ssthresh is at most the window: B counts what others' retransmissions have delayed, too.
-//!
-//! ns-3 differs by `ns3_filter`: B begins at 0, each b is the mean of the last two (Tustin), and
-//! ssthresh may exceed the window; and by `ns3_interval`: b is counted by acknowledgements, over one
-//! smoothed round trip from the first of them on, and what comes before the next first one does not
-//! count. A duplicate is a segment; what SND.UNA passes at the end of a repair counts once more.
 //!
 //! Ranges: B 8 bit/s to 18 Ebit/s, windows as in [`super::window`].
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::ns3;
 use super::rounds::{RoundTrips, Rounds};
-use super::window::{MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// The registry entry.
@@ -37,26 +33,17 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Grieco, Mascolo: Performance evaluation of Westwood+ TCP, ACM CCR 34(2), 2004",
         "linux/net/ipv4/tcp_westwood.c",
     ],
-    params: &[&Ns3::GROWTH, &NS3_FILTER, &NS3_INTERVAL],
+    params: &[&ns3::GROWTH, &ns3::FILTER, &ns3::INTERVAL],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
 
-const NS3_FILTER: Param<bool> = Param::switch(
-    "ns3_filter",
-    "begin the rate at zero and average two samples (Tustin), as in ns-3",
-);
-const NS3_INTERVAL: Param<bool> = Param::switch(
-    "ns3_interval",
-    "count acknowledgements over a smoothed round trip, duplicates too, as in ns-3",
-);
-
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let law = Westwood {
-        ns3_filter: NS3_FILTER.of(spec)?,
-        interval: NS3_INTERVAL.of(spec)?.then(Interval::default),
+        smooth: |rate, _, sample| if rate == Rate::ZERO { sample } else { filtered(rate, sample) },
+        interval: None,
         trips: RoundTrips::default(),
         rounds: Rounds::default(),
         began: None,
@@ -64,14 +51,15 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         sample: Rate::ZERO,
         rate: Rate::ZERO,
     };
-    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+    ns3::westwood(law, spec)
 }
 
 #[derive(Clone, Debug)]
-struct Westwood {
-    ns3_filter: bool,
-    /// Instead of rounds, in ns-3.
-    interval: Option<Interval>,
+pub(super) struct Westwood {
+    /// B from the one before, and the last two samples.
+    pub(super) smooth: fn(Rate, Rate, Rate) -> Rate,
+    /// What b is counted over, instead of rounds.
+    pub(super) interval: Option<ns3::Interval>,
     trips: RoundTrips,
     rounds: Rounds,
     /// When the round began; `None` before the first acknowledgement.
@@ -83,52 +71,8 @@ struct Westwood {
     rate: Rate,
 }
 
-/// ns-3's time over which acknowledgements are counted (TcpWestwoodPlus::PktsAcked, EstimateBW).
-#[derive(Clone, Copy, Debug, Default)]
-struct Interval {
-    /// Its end and its length; `None` until an acknowledgement begins the next.
-    running: Option<(Timestamp, Duration)>,
-    segments: u64,
-    /// Duplicates since SND.UNA moved or a repair began: counted already.
-    duplicates: u64,
-    delivered: ByteCount,
-}
-
-impl Interval {
-    /// Takes an acknowledgement of segments of `mss`; the rate of the interval that has ended before it.
-    fn on_measurement(
-        &mut self,
-        now: Timestamp,
-        measurement: &Measurement,
-        mss: u64,
-    ) -> Option<Rate> {
-        let over = self.running.filter(|(end, _)| *end <= now);
-        let rate = over
-            .and_then(|(_, length)| ByteCount::new(self.segments.saturating_mul(mss)).per(length));
-        if over.is_some() {
-            (self.running, self.segments) = (None, 0);
-        }
-        // Without a round trip it is no acknowledgement.
-        let Some(rtt) = measurement.rtt.map(|rtt| rtt.latest) else { return rate };
-        let is_new = measurement.delivered > self.delivered;
-        self.delivered = measurement.delivered;
-        let acked = measurement.acked.as_u64() / mss;
-        if acked > 0 {
-            let uncounted = acked.saturating_sub(core::mem::take(&mut self.duplicates));
-            self.segments = self.segments.saturating_add(uncounted);
-        } else if is_new {
-            self.segments = self.segments.saturating_add(1);
-            self.duplicates += 1;
-        } else {
-            return rate;
-        }
-        self.running = self.running.or(Some((now + rtt, rtt)));
-        rate
-    }
-}
-
 /// `(9 a + b) / 10`.
-fn filtered(a: Rate, b: Rate) -> Rate {
+pub(super) fn filtered(a: Rate, b: Rate) -> Rate {
     let sum = 9 * u128::from(a.as_bits_per_sec()) + u128::from(b.as_bits_per_sec());
     Rate::from_bits_per_sec((sum / 10) as u64)
 }
@@ -136,14 +80,13 @@ fn filtered(a: Rate, b: Rate) -> Rate {
 impl Westwood {
     fn on_round(&mut self, sample: Rate) {
         let before = core::mem::replace(&mut self.sample, sample);
-        self.rate = if self.ns3_filter {
-            let (a, b) = (before.as_bits_per_sec(), sample.as_bits_per_sec());
-            filtered(self.rate, Rate::from_bits_per_sec(a / 2 + b / 2))
-        } else if self.rate == Rate::ZERO {
-            sample
-        } else {
-            filtered(self.rate, sample)
-        };
+        self.rate = (self.smooth)(self.rate, before, sample);
+    }
+
+    /// Bytes that the path carries in a base round trip, if anything is known of it.
+    pub(super) fn carried(&self) -> Option<u64> {
+        let base = Duration::from_nanos(self.trips.base()?);
+        Some(self.rate.bytes_in(base).as_u64()).filter(|_| self.rate > Rate::ZERO)
     }
 }
 
@@ -176,16 +119,10 @@ impl WindowLaw for Westwood {
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
-        let base = self.trips.base().map(Duration::from_nanos);
-        let carried = base.map(|base| self.rate.bytes_in(base).as_u64());
         if let Some(interval) = &mut self.interval {
-            interval.duplicates = 0;
+            interval.restart();
         }
-        match carried.filter(|_| self.rate > Rate::ZERO) {
-            Some(bytes) if self.ns3_filter => bytes,
-            Some(bytes) => bytes.min(window.cwnd()),
-            None => window.cwnd() / 2,
-        }
+        self.carried().map_or(window.cwnd() / 2, |bytes| bytes.min(window.cwnd()))
     }
 
     fn shift_rtt(&mut self, nanos: i64) {
@@ -239,31 +176,6 @@ mod tests {
         // The filter lags by nine rounds, in each of which the window has grown a segment.
         let after = sender.event(CongestionEvent::Loss);
         assert!(after > before - 12 * MSS && after <= before, "{before} {after}");
-    }
-
-    #[test]
-    fn an_interval_of_ns3_counts_duplicates_once_and_begins_with_an_acknowledgement() {
-        let mut interval = Interval::default();
-        let mut delivered = 0;
-        let mut take = |ms: u64, acked: u64, newly: u64| {
-            delivered += newly;
-            let rtt = Duration::from_millis(40);
-            let measurement = Measurement {
-                acked: ByteCount::new(acked * MSS),
-                delivered: ByteCount::new(delivered * MSS),
-                rtt: Some(crate::cc::RttSample { latest: rtt, min: rtt }),
-                ..Measurement::default()
-            };
-            let now = Timestamp::from_nanos(ms * 1_000_000);
-            interval.on_measurement(now, &measurement, MSS).map(|rate| rate.as_bits_per_sec())
-        };
-        assert_eq!([take(0, 1, 1), take(10, 1, 1), take(20, 0, 1)], [None; 3]);
-        // The duplicate's segment is one of these two; nothing new is no duplicate.
-        assert_eq!([take(30, 2, 1), take(39, 0, 0)], [None; 2]);
-        // 4 segments in 40 ms. The pause before the next acknowledgement is in no interval.
-        assert_eq!(take(60, 1, 1), Some(4 * MSS * 8 * 25));
-        assert_eq!(take(99, 1, 1), None);
-        assert_eq!(take(100, 1, 1), Some(2 * MSS * 8 * 25));
     }
 
     #[test]

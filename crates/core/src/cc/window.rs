@@ -37,10 +37,10 @@ pub(crate) mod tests;
 
 use alloc::vec::Vec;
 
+pub(super) use self::control::Steps;
 pub use self::control::WindowControl;
 use super::Measurement;
 use super::law::{Beta, Law, SlowStart};
-use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Largest window, 4 GiB: four times what TCP can announce, 100 Gbit/s over 340 ms. Products of two
@@ -57,34 +57,14 @@ const SSTHRESH_MIN_MSS: u64 = 2;
 /// Smallest window that these algorithms set, in segments.
 pub const MIN_WINDOW_MSS: f64 = 1.0;
 
-/// How ns-3 departs from the standards, in every algorithm alike. `stack = "ns3"` sets all
-/// parameters whose names begin with `ns3_`.
+/// Where RFC 5681 is taken by its letter, which by default it is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ns3 {
-    /// Growth counts acknowledgements and not bytes, and is rounded down to a byte, at least one.
-    pub growth: bool,
-    /// ssthresh is a share of the bytes in flight and not of the window.
+pub(super) struct Counting {
+    /// Growth counts acknowledgements (equation 3), rounded down to a byte, at least one, and not bytes
+    /// (RFC 3465); it does not ask whether the window was filled.
+    pub acknowledgements: bool,
+    /// ssthresh is a share of the bytes in flight (equation 4) and not of the window.
     pub flight: bool,
-}
-
-impl Ns3 {
-    /// The parameter of [`Ns3::growth`].
-    pub const GROWTH: Param<bool> = Param::switch(
-        "ns3_growth",
-        "grow per acknowledgement, not per byte, rounded down to bytes, as ns-3 does",
-    );
-    /// The parameter of [`Ns3::flight`].
-    pub const FLIGHT: Param<bool> = Param::switch(
-        "ns3_flight",
-        "take ssthresh from the bytes in flight, not from cwnd, as ns-3 does",
-    );
-
-    /// Reads both; what is not given is off.
-    pub fn read(spec: &Spec) -> Result<Self, SpecError> {
-        let growth = Self::GROWTH.of(spec)?;
-        let flight = Self::FLIGHT.of(spec)?;
-        Ok(Self { growth, flight })
-    }
 }
 
 /// The window of a sender. All sizes in bytes.
@@ -97,11 +77,13 @@ pub struct Window {
     /// Growth not yet a byte, in parts of 1/cwnd byte.
     remainder: u64,
     in_flight: Option<u64>,
-    ns3: Ns3,
+    counting: Counting,
+    /// For a law that adds whole segments: what was acknowledged towards the next, in its own unit.
+    pub(super) counted: u64,
 }
 
 impl Window {
-    fn new(ns3: Ns3) -> Self {
+    fn new(counting: Counting) -> Self {
         let mut window = Self {
             mss: 1,
             initial: 1,
@@ -109,7 +91,8 @@ impl Window {
             ssthresh: CWND_MAX,
             remainder: 0,
             in_flight: None,
-            ns3,
+            counting,
+            counted: 0,
         };
         window.start(ByteCount::new(1514), ByteCount::new(15_140));
         window
@@ -122,6 +105,7 @@ impl Window {
         self.ssthresh = CWND_MAX;
         self.remainder = 0;
         self.in_flight = None;
+        self.counted = 0;
     }
 
     /// Segment size, 1 B to 64 KiB.
@@ -154,15 +138,15 @@ impl Window {
         self.in_flight
     }
 
-    /// ns-3's departures in force.
-    pub fn ns3(&self) -> Ns3 {
-        self.ns3
+    /// What the window is counted by.
+    pub(super) fn counting(&self) -> Counting {
+        self.counting
     }
 
-    /// What ssthresh is a share of at a loss: the window, or, as in ns-3, the bytes in flight where
-    /// they are known.
+    /// What ssthresh is a share of at a loss: the window, or the bytes in flight where these count and are
+    /// known.
     pub fn at_loss(&self) -> u64 {
-        self.in_flight.filter(|_| self.ns3.flight).unwrap_or(self.cwnd).min(CWND_MAX)
+        self.in_flight.filter(|_| self.counting.flight).unwrap_or(self.cwnd).min(CWND_MAX)
     }
 
     /// Sets the window, within its range.
@@ -171,7 +155,7 @@ impl Window {
         self.remainder = self.remainder.min(self.cwnd - 1);
     }
 
-    /// Adds whole segments and drops what is left of one, as ns-3 counts.
+    /// Adds whole segments and drops what is left of one.
     pub fn add_segments(&mut self, segments: u64) {
         if segments > 0 {
             self.set_cwnd((self.segments() + segments) * self.mss);
@@ -190,7 +174,7 @@ impl Window {
 
     /// Slow start: grows by `acked`, up to ssthresh. Returns the bytes left for avoidance.
     pub fn slow_start(&mut self, acked: u64) -> u64 {
-        if self.ns3.growth {
+        if self.counting.acknowledgements {
             self.set_cwnd(self.cwnd + self.mss);
             return acked.saturating_sub(self.mss);
         }
@@ -203,7 +187,7 @@ impl Window {
     /// slow start would. The law is taken anew for each sixteenth of a window, so that it
     /// matters little how many acknowledgements come as one.
     pub fn grow(&mut self, acked: u64, mut per_window: impl FnMut(u64) -> u64) {
-        if self.ns3.growth {
+        if self.counting.acknowledgements {
             let bytes = self.mss * per_window(self.cwnd).min(self.cwnd) / self.cwnd;
             return self.set_cwnd(self.cwnd + bytes.max(1));
         }
@@ -281,16 +265,19 @@ pub trait WindowLaw: Clone + Send + 'static {
     fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window);
     /// Loss was detected: the new ssthresh in bytes (raised to 2 mss where it is less).
     fn on_loss(&mut self, now: Timestamp, window: &Window) -> u64;
-    /// A timeout: the new ssthresh in bytes.
-    fn on_rto(&mut self, now: Timestamp, window: &Window) -> u64 {
-        self.on_loss(now, window)
+    /// A timeout: [`WindowLaw::on_loss`] has said `ssthresh`; the new ssthresh in bytes.
+    fn on_rto(&mut self, ssthresh: u64, window: &Window) -> u64 {
+        let _ = window;
+        ssthresh
     }
     /// A timeout within an episode, whose ssthresh stands.
     fn on_rto_in_episode(&mut self) {}
-    /// A mark, the first in a window: the new ssthresh, or `None` to leave everything.
-    fn on_mark(&mut self, now: Timestamp, window: &Window) -> Option<u64> {
-        Some(self.on_loss(now, window))
+    /// A mark, the first in a window, or bytes that are lost without an event: whether it counts as a loss.
+    fn heeds_mark(&mut self) -> bool {
+        true
     }
+    /// What [`WindowLaw::on_loss`] was called for was a mark: no repair follows.
+    fn on_mark(&mut self) {}
     /// The losses of the episode are repaired.
     fn on_recovery_end(&mut self, now: Timestamp, window: &mut Window) {
         let _ = (now, window);
@@ -322,8 +309,7 @@ pub trait WindowLaw: Clone + Send + 'static {
     /// towards the ssthresh that the law gives. A law that grows more slowly says so; what one grows by
     /// beyond comes with its decisions.
     fn host_law(&self, window: &Window) -> Law {
-        let doubles = window.in_slow_start() && !window.ns3.growth;
-        let slow_start = if doubles { SlowStart::Standard } else { SlowStart::Hold };
+        let slow_start = if window.in_slow_start() { SlowStart::Standard } else { SlowStart::Hold };
         Law { slow_start, beta: Some(Beta::ONE), ..Law::HOLD }
     }
     /// Why the window moves as it does, for logs.

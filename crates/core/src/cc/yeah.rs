@@ -15,22 +15,17 @@
 //! Departures from the paper: none that is meant; r of a round needs no three samples, as one
 //! measurement may cover many packets.
 //!
-//! ns-3 differs by `ns3_any_delay`: it divides 1 by 8 in integers, so that any r above the base is
-//! slow; by `ns3_whole_segments`: Q, R and what a loss takes are whole segments, at least two, and fast
-//! rounds grow by a segment for each window or hundred segments acknowledged; and by `ns3_rounds`
-//! ([`super::vegas`]).
-//!
 //! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`]; R 2 segments to the
 //! largest window.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::ns3;
 use super::rounds::{Round, RoundTrips, queued};
-use super::vegas::NS3_ROUNDS;
-use super::window::{CWND_MAX, MIN_WINDOW_MSS, Ns3, Window, WindowControl, WindowLaw};
+use super::window::{CWND_MAX, MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
-use crate::spec::{Param, Spec, SpecError};
+use crate::spec::{Spec, SpecError};
 use crate::units::Timestamp;
 
 /// The registry entry.
@@ -41,19 +36,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Baiocchi, Castellani, Vacirca: YeAH-TCP, PFLDnet 2007",
         "linux/net/ipv4/tcp_yeah.c",
     ],
-    params: &[&Ns3::GROWTH, &Ns3::FLIGHT, &NS3_ANY_DELAY, &NS3_WHOLE_SEGMENTS, &NS3_ROUNDS],
+    params: &[&ns3::GROWTH, &ns3::FLIGHT, &ns3::ANY_DELAY, &ns3::IN_SEGMENTS, &ns3::ROUNDS],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
     build: &build,
 };
-
-const NS3_ANY_DELAY: Param<bool> =
-    Param::switch("ns3_any_delay", "any queueing delay makes a round slow, as in ns-3");
-const NS3_WHOLE_SEGMENTS: Param<bool> = Param::switch(
-    "ns3_whole_segments",
-    "count the queue, Reno's window and what a loss takes in whole segments, as in ns-3",
-);
 
 /// Longest queue of fast rounds in segments (paper, Q max).
 const ALPHA: u64 = 80;
@@ -68,51 +56,48 @@ const RHO: u32 = 16;
 /// Fast rounds after which R is forgotten.
 const ZETA: u32 = 50;
 /// Growth of fast rounds: a hundredth of the window (Scalable TCP).
-const SCALABLE: u64 = 100;
+pub(super) const SCALABLE: u64 = 100;
 /// Least R in segments.
 const RENO_SEGMENTS_MIN: u64 = 2;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let law = Yeah {
-        ns3_any_delay: NS3_ANY_DELAY.of(spec)?,
-        ns3_whole_segments: NS3_WHOLE_SEGMENTS.of(spec)?,
-        trips: RoundTrips::new(NS3_ROUNDS.of(spec)?),
-        counted: 0,
+        phi: PHI,
+        queue: |window, base, rtt| queued(window.cwnd(), base, rtt),
+        part: |bytes, _| bytes,
+        trips: RoundTrips::default(),
         queued: 0,
         reno: 0,
         slow_rounds: 0,
         fast_rounds: 0,
         reason: "no round yet",
     };
-    Ok(WindowControl::boxed(law, Ns3::read(spec)?))
+    ns3::yeah(law, spec)
 }
 
 #[derive(Clone, Debug)]
-struct Yeah {
-    ns3_any_delay: bool,
-    ns3_whole_segments: bool,
-    trips: RoundTrips,
-    /// Segments acknowledged in fast rounds of ns-3 since the last one added.
-    counted: u64,
+pub(super) struct Yeah {
+    /// Longest delay of fast rounds as a part of the base.
+    pub(super) phi: u64,
+    /// Q of a base and a round trip in nanoseconds.
+    pub(super) queue: fn(&Window, u64, u64) -> u64,
+    /// What counts of a part of the window, in segments of so many bytes.
+    pub(super) part: fn(u64, u64) -> u64,
+    pub(super) trips: RoundTrips,
     /// Queue of the last round in bytes.
     queued: u64,
     /// R in bytes, the least while unknown.
     reno: u64,
-    slow_rounds: u32,
+    pub(super) slow_rounds: u32,
     fast_rounds: u32,
     reason: &'static str,
 }
 
 impl Yeah {
     fn decide(&mut self, rtt: u64, base: u64, window: &mut Window) {
-        self.queued = if self.ns3_whole_segments {
-            queued(window.segments(), base, rtt) * window.mss()
-        } else {
-            queued(window.cwnd(), base, rtt)
-        };
-        let delay_max = if self.ns3_any_delay { 0 } else { base / PHI };
+        self.queued = (self.queue)(window, base, rtt);
         let is_long = self.queued > ALPHA * window.mss();
-        if is_long || rtt - base > delay_max {
+        if is_long || rtt - base > base / self.phi {
             self.slow_round(is_long, window);
         } else {
             self.reason = "fast";
@@ -128,7 +113,8 @@ impl Yeah {
     fn slow_round(&mut self, is_long: bool, window: &mut Window) {
         self.reason = "slow";
         let (mss, least) = (window.mss(), RENO_SEGMENTS_MIN * window.mss());
-        let part = |share: u64| if self.ns3_whole_segments { share / mss * mss } else { share };
+        let part = self.part;
+        let part = |bytes| part(bytes, mss);
         let mut cwnd = part(window.cwnd());
         if is_long && cwnd > self.reno {
             self.reason = "slow: taking the queue back";
@@ -142,23 +128,6 @@ impl Yeah {
             (self.reno + window.mss()).min(CWND_MAX)
         };
         self.slow_rounds = self.slow_rounds.saturating_add(1);
-    }
-
-    fn ssthresh_at_loss(&mut self, window: &Window) -> u64 {
-        self.fast_rounds = 0;
-        let (bytes, mss) = (window.at_loss(), window.mss());
-        let part = |share: u64| if self.ns3_whole_segments { share / mss * mss } else { share };
-        let mut most = part(part(bytes) / 2);
-        if self.ns3_whole_segments {
-            most = most.max(RENO_SEGMENTS_MIN * mss);
-        }
-        let taken = if self.slow_rounds >= RHO {
-            most
-        } else {
-            self.queued.max(part(part(bytes) >> DELTA)).min(most)
-        };
-        self.reno = part(self.reno / 2).max(RENO_SEGMENTS_MIN * mss);
-        bytes.saturating_sub(taken)
     }
 }
 
@@ -177,23 +146,27 @@ impl WindowLaw for Yeah {
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {
         let mss = window.mss();
         let is_fast = self.slow_rounds == 0;
-        if is_fast && self.ns3_whole_segments {
-            self.counted += acked / mss;
-            let needed = window.segments().min(SCALABLE);
-            window.add_segments(self.counted / needed);
-            self.counted %= needed;
-            return;
-        }
         window.grow(acked, |cwnd| if is_fast { mss.max(cwnd / SCALABLE) } else { mss });
     }
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         self.trips.pause();
-        self.ssthresh_at_loss(window)
+        self.fast_rounds = 0;
+        let (bytes, mss) = (window.at_loss(), window.mss());
+        let part = self.part;
+        let part = |bytes| part(bytes, mss);
+        let most = part(part(bytes) / 2).max(RENO_SEGMENTS_MIN * mss);
+        let taken = if self.slow_rounds >= RHO {
+            most
+        } else {
+            self.queued.max(part(part(bytes) >> DELTA)).min(most)
+        };
+        self.reno = part(self.reno / 2).max(RENO_SEGMENTS_MIN * mss);
+        bytes.saturating_sub(taken)
     }
 
-    fn on_mark(&mut self, _now: Timestamp, window: &Window) -> Option<u64> {
-        Some(self.ssthresh_at_loss(window))
+    fn on_mark(&mut self) {
+        self.trips.unpause();
     }
 
     fn on_recovery_end(&mut self, _now: Timestamp, _window: &mut Window) {

@@ -1,6 +1,5 @@
-//! How Linux computes CUBIC's growth (net/ipv4/tcp_cubic.c, bictcp_update and cubictcp_cong_avoid;
-//! net/ipv4/tcp_cong.c, tcp_cong_avoid_ai): whole segments, of which one is added for every `cnt`
-//! acknowledged.
+//! CUBIC as in Linux (net/ipv4/tcp_cubic.c, bictcp_update and cubictcp_cong_avoid; net/ipv4/tcp_cong.c,
+//! tcp_cong_avoid_ai): whole segments, of which one is added for every `cnt` acknowledged.
 //!
 //! ```text
 //! target  origin ± floor(C |t + min_rtt - K|^3), C = 410/1024; K = 0 where W_max <= cwnd
@@ -10,15 +9,22 @@
 //! when    at an acknowledgement that finds another window, or 1/32 s after the last time
 //! pauses  between the last segment of a flight and the first of the next do not count as time;
 //!         the epoch outlives them, also where slow start has to come back to ssthresh first
+//! loss    ssthresh = 717/1024 of whole segments; one that was spurious stays in the function
+//! Rto     every one, also within an episode, forgets W_max and the least round trip
 //! ```
 //! The floors matter in small windows: the function adds nothing before it is a whole segment above
 //! the window, and W_est is what moves it until then.
 //!
-//! Departures: times are not rounded to ticks; K is exact where Linux has a table (0.2 %).
+//! Departures: times are not rounded to ticks; K is exact where Linux has a table (0.2 %); a measurement
+//! over an interval is taken in parts.
 
-use crate::units::{Duration, Timestamp};
+use alloc::vec::Vec;
 
-use super::{TICKS_MAX, cube_root, ticks};
+use super::{Common, TICKS_MAX, cube_root, ticks};
+use crate::cc::Measurement;
+use crate::cc::law::{Beta, Law};
+use crate::cc::window::{CWND_MAX, MinRtt, Window, WindowLaw};
+use crate::units::{ByteCount, Duration, Timestamp};
 
 /// C in 1/1024 segment / s^3 (`bic_scale` times 10).
 const C: u64 = 410;
@@ -26,6 +32,8 @@ const C: u64 = 410;
 const SEGMENTS_MAX: u64 = 1 << 20;
 /// Most acknowledgements for a segment before any loss.
 const EARLY_COUNT: u64 = 20;
+/// Parts of a round trip, and of a window, in which what was acknowledged is taken.
+const PARTS: u64 = 16;
 /// For the same window the count is kept for so long (HZ / 32).
 const KEPT: Duration = Duration::from_micros(31_250);
 
@@ -42,9 +50,116 @@ struct Epoch {
     acked: u64,
 }
 
+/// The law.
+#[derive(Clone, Default)]
+pub(super) struct Linux {
+    common: Common,
+    growth: Growth,
+    /// Over which the acknowledgements of the last measurement came: not over a pause before them.
+    acked_over: Duration,
+}
+
+impl Linux {
+    /// Before the first window.
+    pub fn new(common: Common) -> Self {
+        Self { common, ..Self::default() }
+    }
+
+    /// cubictcp_state, bictcp_reset.
+    fn forget(&mut self) {
+        self.common.on_rto();
+        (self.growth, self.common.min_rtt) = (Growth::default(), MinRtt::default());
+    }
+}
+
+impl WindowLaw for Linux {
+    fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
+        let interval = measurement.interval;
+        self.acked_over = measurement.rtt.map_or(interval, |rtt| interval.min(rtt.latest));
+        if !self.growth.discards_rtt(now) {
+            self.common.observe(now, measurement, window);
+        }
+    }
+
+    fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        self.common.slow_start(acked, window)
+    }
+
+    /// What a measurement over an interval acknowledged is taken in parts, as it came: Linux takes the
+    /// count anew where it has grown. Never less than one acknowledgement tells of.
+    fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
+        let (mss, min_rtt) = (window.mss(), self.common.min_rtt());
+        let round_trips = self.acked_over.as_nanos() * u128::from(PARTS);
+        let by_time = round_trips.checked_div(min_rtt.as_nanos()).unwrap_or(0);
+        let by_size = acked / (window.cwnd() / PARTS).max(2 * mss);
+        let parts = u64::try_from(by_time).unwrap_or(u64::MAX).min(by_size).max(1) as u32;
+        let mut left = acked;
+        for later in (0..parts).rev() {
+            let bytes = left / u64::from(later + 1);
+            left -= bytes;
+            let windows = (window.segments(), self.common.w_max / mss);
+            let at = now - self.acked_over / parts * later;
+            let segments = self.growth.grow(at, (bytes, mss), windows, min_rtt);
+            window.set_cwnd(window.cwnd() + segments * mss);
+        }
+    }
+
+    fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+        self.common.on_loss(window.cwnd());
+        self.growth.end_epoch();
+        window.whole_segments(window.segments() * 717 / 1024)
+    }
+
+    fn on_rto(&mut self, ssthresh: u64, _window: &Window) -> u64 {
+        self.forget();
+        ssthresh
+    }
+
+    fn on_rto_in_episode(&mut self) {
+        self.forget();
+    }
+
+    /// The window is restored (tcp_reno_undo_cwnd) and nothing of struct bictcp.
+    fn undo(&mut self, _saved: Self) {}
+
+    fn on_resume(&mut self, now: Timestamp, idle: Duration) {
+        self.growth.resume(now, idle);
+    }
+
+    fn on_slow_start_end(&mut self) {
+        self.common.hystart.host_found();
+    }
+
+    fn shift_rtt(&mut self, nanos: i64) {
+        self.common.shift_rtt(nanos);
+    }
+
+    fn host_law(&self, window: &Window) -> Law {
+        let cwnd = window.cwnd();
+        // Where it is to grow from if it doubles until then.
+        let from = if window.ssthresh() < CWND_MAX { cwnd.max(window.ssthresh()) } else { cwnd };
+        let windows = (from / window.mss(), self.common.w_max / window.mss());
+        Law {
+            growth: ByteCount::new(from / self.growth.count(windows, self.common.min_rtt())),
+            slow_start: self.common.hystart.host_slow_start(),
+            beta: Some(Beta::of(717, 1024)),
+            ..Law::HOLD
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        self.common.reason()
+    }
+
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        let (k, estimate) = self.growth.epoch.map_or((0, 0), |epoch| (epoch.k, epoch.estimate));
+        self.common.numbers(k, estimate)
+    }
+}
+
 /// What struct bictcp holds beside W_max and HyStart's part.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Linux {
+struct Growth {
     epoch: Option<Epoch>,
     /// Segments acknowledged for one more.
     count: u64,
@@ -57,28 +172,28 @@ pub(super) struct Linux {
     rest: u64,
 }
 
-impl Linux {
+impl Growth {
     /// The epoch ends with a reduction, and with it what was counted.
-    pub fn end_epoch(&mut self) {
+    fn end_epoch(&mut self) {
         (self.epoch, self.counted) = (None, 0);
     }
 
     /// The first segment after a pause of `idle` leaves.
-    pub fn resume(&mut self, now: Timestamp, idle: Duration) {
+    fn resume(&mut self, now: Timestamp, idle: Duration) {
         if let Some(epoch) = &mut self.epoch {
             epoch.began_at = (epoch.began_at + idle).min(now);
         }
     }
 
     /// Round trips of the first second after a reduction are not looked at (cubictcp_acked).
-    pub fn discards_rtt(&self, now: Timestamp) -> bool {
+    fn discards_rtt(&self, now: Timestamp) -> bool {
         let since = |epoch: Epoch| now.saturating_since(epoch.began_at);
         self.epoch.is_some_and(|epoch| since(epoch) < Duration::from_secs(1))
     }
 
     /// Segments acknowledged for one more of a window of `cwnd`, the last loss having been at
     /// `w_max`: the count in force or, where no epoch has begun, that of its beginning.
-    pub fn count(&self, (cwnd, w_max): (u64, u64), min_rtt: Duration) -> u64 {
+    fn count(&self, (cwnd, w_max): (u64, u64), min_rtt: Duration) -> u64 {
         if self.epoch.is_some() {
             return self.count;
         }
@@ -86,19 +201,9 @@ impl Linux {
         Epoch::new(Timestamp::ZERO, 0, cwnd, w_max).count(ticks(min_rtt), cwnd, w_max)
     }
 
-    /// K in ticks, for figures.
-    pub fn k(&self) -> u64 {
-        self.epoch.map_or(0, |epoch| epoch.k)
-    }
-
-    /// W_est in segments, for figures.
-    pub fn estimate(&self) -> u64 {
-        self.epoch.map_or(0, |epoch| epoch.estimate)
-    }
-
     /// Segments to add to a window of `cwnd` of them for `bytes` acknowledged in segments of `mss`,
     /// the last loss having been at `w_max` segments, 0 for none.
-    pub fn grow(
+    fn grow(
         &mut self,
         now: Timestamp,
         (bytes, mss): (u64, u64),
@@ -186,7 +291,7 @@ mod tests {
     }
 
     /// A window that is acknowledged segment by segment for so many round trips from `ms` on.
-    fn rounds(linux: &mut Linux, ms: u64, rounds: u64, mut cwnd: u64, w_max: u64) -> u64 {
+    fn rounds(linux: &mut Growth, ms: u64, rounds: u64, mut cwnd: u64, w_max: u64) -> u64 {
         for round in 0..rounds {
             let window = cwnd;
             for number in 0..window {
@@ -199,20 +304,20 @@ mod tests {
 
     #[test]
     fn before_any_loss_a_window_grows_by_five_percent() {
-        let mut linux = Linux::default();
+        let mut linux = Growth::default();
         // 1 for 20 acknowledged, where RFC 9438 would add 1 a window: 100 to 105, 110, 115.
         let windows = [1, 1, 1].map(|_| rounds(&mut linux, 0, 1, 100, 0));
         assert_eq!(windows, [105; 3]);
         // Small windows grow by half a segment a window, by W_est.
-        assert_eq!(rounds(&mut Linux::default(), 0, 2, 10, 0), 11);
+        assert_eq!(rounds(&mut Growth::default(), 0, 2, 10, 0), 11);
     }
 
     #[test]
     fn a_window_that_fell_from_100_to_70_is_back_after_k() {
-        let mut linux = Linux::default();
+        let mut linux = Growth::default();
         let cwnd = rounds(&mut linux, 0, 1, 70, 100);
         // K = cbrt(30 / 0.4004) = 4.216 s.
-        assert_eq!(linux.k() * 1000 / 1024, 4214);
+        assert_eq!(linux.epoch.unwrap().k * 1000 / 1024, 4214);
         assert!((70..=80).contains(&cwnd), "{cwnd}");
         let cwnd = rounds(&mut linux, 100, 39, cwnd, 100);
         assert!((98..=100).contains(&cwnd), "{cwnd}");
@@ -222,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_pause_does_not_count_and_does_not_end_the_epoch() {
-        let (mut paused, mut steady) = (Linux::default(), Linux::default());
+        let (mut paused, mut steady) = (Growth::default(), Growth::default());
         for linux in [&mut paused, &mut steady] {
             rounds(linux, 0, 10, 70, 100);
         }
@@ -240,7 +345,7 @@ mod tests {
 
     #[test]
     fn round_trips_count_again_a_second_after_a_reduction() {
-        let mut linux = Linux::default();
+        let mut linux = Growth::default();
         assert!(!linux.discards_rtt(at(0)));
         rounds(&mut linux, 0, 1, 70, 100);
         assert!(linux.discards_rtt(at(999)) && !linux.discards_rtt(at(1_000)));
@@ -250,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_largest_windows_and_times_do_not_overflow() {
-        let mut linux = Linux::default();
+        let mut linux = Growth::default();
         linux.grow(at(0), (u64::MAX >> 24, 1), (1 << 32, u64::MAX), RTT);
         linux.counted_for = 0;
         let later = Timestamp::from_nanos(u64::MAX);

@@ -2,8 +2,8 @@
 
 use alloc::boxed::Box;
 
-use super::{CWND_MAX, Ns3, WINDOWS_PER_MEASUREMENT, Window, WindowLaw};
-use crate::cc::law::Law;
+use super::{CWND_MAX, Counting, WINDOWS_PER_MEASUREMENT, Window, WindowLaw};
+use crate::cc::law::{Beta, Law};
 use crate::cc::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::units::{ByteCount, Timestamp};
 
@@ -18,51 +18,77 @@ enum Phase {
     Reduced(u64),
 }
 
+/// Steps that stand in for those of the law `L`: an implementation's that departs from its source.
+/// `None` is the law's own, which costs no call through a pointer.
+#[derive(Clone)]
+pub(in crate::cc) struct Steps<L> {
+    /// [`WindowLaw::slow_start`].
+    pub slow_start: Option<fn(&mut L, Timestamp, u64, &mut Window) -> u64>,
+    /// [`WindowLaw::avoid`].
+    pub avoid: Option<fn(&mut L, Timestamp, u64, &mut Window)>,
+    /// [`WindowLaw::on_loss`].
+    pub on_loss: Option<fn(&mut L, Timestamp, &Window) -> u64>,
+    /// [`WindowLaw::on_rto`].
+    pub on_rto: Option<fn(&mut L, u64, &Window) -> u64>,
+}
+
+impl<L> Steps<L> {
+    /// The law's own.
+    pub const NONE: Self = Self { slow_start: None, avoid: None, on_loss: None, on_rto: None };
+}
+
 /// A [`WindowLaw`] as a [`CongestionControl`].
 #[derive(Clone)]
 pub struct WindowControl<L> {
     law: L,
+    steps: Steps<L>,
     window: Window,
     phase: Phase,
-    /// cwnd, ssthresh and law before the last reduction.
-    saved: Option<(u64, u64, L)>,
+    /// Window and law before the last reduction.
+    saved: Option<(Window, L)>,
     /// Something was acknowledged since the last timeout.
     progressed: bool,
 }
 
 impl<L: WindowLaw> WindowControl<L> {
-    /// Runs `law` with ns-3's departures as given.
-    pub fn new(law: L, ns3: Ns3) -> Self {
-        Self { law, window: Window::new(ns3), phase: Phase::Open, saved: None, progressed: true }
+    /// Runs `law`, boxed for a registry entry.
+    pub fn boxed(law: L) -> Box<dyn CongestionControl> {
+        Box::new(Self::departing(law, Steps::NONE, Counting::default()))
     }
 
-    /// The same, boxed for a registry entry.
-    pub fn boxed(law: L, ns3: Ns3) -> Box<dyn CongestionControl> {
-        Box::new(Self::new(law, ns3))
+    /// Runs `law` but for `steps`.
+    pub(in crate::cc) fn departing(law: L, steps: Steps<L>, counting: Counting) -> Self {
+        let window = Window::new(counting);
+        Self { law, steps, window, phase: Phase::Open, saved: None, progressed: true }
     }
 
     fn save(&mut self) {
-        self.saved = Some((self.window.cwnd, self.window.ssthresh, self.law.clone()));
+        self.saved = Some((self.window, self.law.clone()));
+    }
+
+    fn ssthresh_at_loss(&mut self, now: Timestamp) -> u64 {
+        match self.steps.on_loss {
+            None => self.law.on_loss(now, &self.window),
+            Some(on_loss) => on_loss(&mut self.law, now, &self.window),
+        }
     }
 
     fn on_loss(&mut self, now: Timestamp) {
         // The reduction of a window that was just reduced (a mark before the loss) stands for both.
         if !matches!(self.phase, Phase::Reduced(_)) {
             self.save();
-            let ssthresh = self.law.on_loss(now, &self.window);
+            let ssthresh = self.ssthresh_at_loss(now);
             self.reduce_to(ssthresh);
         }
         self.phase = Phase::Recovery;
     }
 
     fn on_mark(&mut self, now: Timestamp) {
-        if self.phase != Phase::Open {
-            return;
-        }
-        let before = self.window.cwnd;
-        let law = self.law.clone();
-        if let Some(ssthresh) = self.law.on_mark(now, &self.window) {
-            self.saved = Some((before, self.window.ssthresh, law));
+        if self.phase == Phase::Open && self.law.heeds_mark() {
+            let before = self.window.cwnd;
+            self.save();
+            let ssthresh = self.ssthresh_at_loss(now);
+            self.law.on_mark();
             self.reduce_to(ssthresh);
             self.phase = Phase::Reduced(before);
         }
@@ -74,16 +100,21 @@ impl<L: WindowLaw> WindowControl<L> {
     }
 
     fn on_rto(&mut self, now: Timestamp) {
-        // TcpSocketBase::ReTxTimeout computes ssthresh anew each time, from what recovery has left.
-        let is_ns3 = self.window.ns3.flight || self.window.ns3.growth;
-        if is_ns3 && self.phase == Phase::Recovery {
+        // ns-3, which alone counts so, computes ssthresh anew each time, from what recovery has left
+        // (TcpSocketBase::ReTxTimeout).
+        let is_anew = self.window.counting != Counting::default();
+        if is_anew && self.phase == Phase::Recovery {
             self.window.set_cwnd(self.window.in_flight.unwrap_or(self.window.cwnd));
         }
-        let is_repeated = self.phase == Phase::Loss && !self.progressed && !is_ns3;
-        let in_episode = self.phase != Phase::Open && !is_ns3;
+        let is_repeated = self.phase == Phase::Loss && !self.progressed && !is_anew;
+        let in_episode = self.phase != Phase::Open && !is_anew;
         if !is_repeated && !in_episode {
             self.save();
-            let ssthresh = self.law.on_rto(now, &self.window);
+            let ssthresh = self.ssthresh_at_loss(now);
+            let ssthresh = match self.steps.on_rto {
+                None => self.law.on_rto(ssthresh, &self.window),
+                Some(on_rto) => on_rto(&mut self.law, ssthresh, &self.window),
+            };
             self.window.set_ssthresh(ssthresh);
         } else {
             self.law.on_rto_in_episode();
@@ -94,9 +125,10 @@ impl<L: WindowLaw> WindowControl<L> {
     }
 
     fn on_spurious(&mut self) {
-        if let Some((cwnd, ssthresh, law)) = self.saved.take() {
-            self.window.set_cwnd(self.window.cwnd.max(cwnd));
-            self.window.set_ssthresh(ssthresh);
+        if let Some((window, law)) = self.saved.take() {
+            self.window.set_cwnd(self.window.cwnd.max(window.cwnd));
+            self.window.set_ssthresh(window.ssthresh);
+            self.window.counted = window.counted;
             self.law.undo(law);
         }
         self.phase = Phase::Open;
@@ -155,17 +187,23 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             return;
         }
         self.progressed = true;
-        // ns-3 grows a window that nothing fills, too.
-        let is_filled = self.window.ns3.growth || self.window.was_filled(measurement);
+        let is_filled =
+            self.window.counting.acknowledgements || self.window.was_filled(measurement);
         if !self.may_grow(acked) || !is_filled {
             return;
         }
         let mut left = acked;
         if self.window.in_slow_start() {
-            left = self.law.slow_start(now, acked, &mut self.window);
+            left = match self.steps.slow_start {
+                None => self.law.slow_start(now, acked, &mut self.window),
+                Some(slow_start) => slow_start(&mut self.law, now, acked, &mut self.window),
+            };
         }
         if left > 0 && !self.window.in_slow_start() {
-            self.law.avoid(now, left, &mut self.window);
+            match self.steps.avoid {
+                None => self.law.avoid(now, left, &mut self.window),
+                Some(avoid) => avoid(&mut self.law, now, left, &mut self.window),
+            }
         }
     }
 
@@ -205,6 +243,10 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
     }
 
     fn law(&self) -> Law {
+        // No host counts acknowledgements.
+        if self.window.counting != Counting::default() {
+            return Law { beta: Some(Beta::ONE), ..Law::HOLD };
+        }
         self.law.host_law(&self.window)
     }
 

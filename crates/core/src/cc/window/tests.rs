@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use super::*;
 use crate::cc::{Algorithm, CongestionControl, CongestionEvent, RttSample};
+use crate::spec::Spec;
 
 pub(crate) const MSS: u64 = 1000;
 
