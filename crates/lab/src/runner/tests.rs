@@ -134,7 +134,7 @@ fn what_was_built_of_the_same_sources_runs_nothing_again_and_other_sources_run_a
     bench.run(vec![]).unwrap();
     bench.options.build.commit = "def";
     bench.run(vec![]).unwrap();
-    assert!(bench.log.0.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log.0);
+    assert!(bench.log.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log);
     assert_eq!(bench.store.run(1).unwrap().commit, "abc");
     bench.options.build.emu = "other";
     bench.run(vec![]).unwrap();
