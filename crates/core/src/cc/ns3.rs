@@ -10,6 +10,7 @@
 //! dctcp      alpha_on_loss  a loss reduces by alpha, too: without marks it hardly reduces at all
 //! highspeed  growth    acknowledged segments times a(w), whole segments added
 //!            flight    b(w) of the bytes in flight, in whole segments
+//!            (its table has 53667 for the RFC's 53677, which is not followed)
 //! htcp       growth    2 (1 - b) a(D), at least 1, *bytes* an acknowledgement beside Reno's growth
 //!            backoff   b is min_rtt / max_rtt since the last loss, within no bounds, whenever the mean
 //!                      rate since the last loss is above and below twice that before it. What is
@@ -69,12 +70,12 @@ use crate::units::{Duration, Timestamp};
 type Built = Result<Box<dyn CongestionControl>, SpecError>;
 
 /// Growth by acknowledgements.
-pub const GROWTH: Param<bool> = Param::switch(
+pub(super) const GROWTH: Param<bool> = Param::switch(
     "ns3_growth",
     "grow per acknowledgement, not per byte, rounded down to bytes, as ns-3 does",
 );
 /// ssthresh from what is in flight.
-pub const FLIGHT: Param<bool> = Param::switch(
+pub(super) const FLIGHT: Param<bool> = Param::switch(
     "ns3_flight",
     "take ssthresh from the bytes in flight, not from cwnd, as ns-3 does",
 );

@@ -20,7 +20,8 @@
 //! - b of cwnd and not of the flight size, as 4.6 allows: the window does not grow unless filled.
 //! - RTT is the least seen, 0 if none is known: a queue need not hasten growth.
 //! - In a measurement over an interval t is that of its middle: what it acknowledges came then.
-//! Two implementations that count whole segments are laws of their own beside this one (`linux.rs`, `cc/ns3/cubic.rs`).
+//!
+//! Linux counts whole segments: a law of its own (`linux.rs`). So does ns-3 (`cc/ns3/cubic.rs`).
 //!
 //! Ranges, all in integers: time from K up to 2^20 / 1024 s = 17 minutes (beyond that W stays), in
 //! 1/1024 s; K up to 34 minutes; W_est in 1/256 byte.

@@ -18,14 +18,17 @@ enum Phase {
     Reduced(u64),
 }
 
+/// A step of a law `L` that grows the window.
+type Grows<L, T> = fn(&mut L, Timestamp, u64, &mut Window) -> T;
+
 /// Steps that stand in for those of the law `L`: an implementation's that departs from its source.
 /// `None` is the law's own, which costs no call through a pointer.
 #[derive(Clone)]
 pub(in crate::cc) struct Steps<L> {
     /// [`WindowLaw::slow_start`].
-    pub slow_start: Option<fn(&mut L, Timestamp, u64, &mut Window) -> u64>,
+    pub slow_start: Option<Grows<L, u64>>,
     /// [`WindowLaw::avoid`].
-    pub avoid: Option<fn(&mut L, Timestamp, u64, &mut Window)>,
+    pub avoid: Option<Grows<L, ()>>,
     /// [`WindowLaw::on_loss`].
     pub on_loss: Option<fn(&mut L, Timestamp, &Window) -> u64>,
     /// [`WindowLaw::on_rto`].
