@@ -17,12 +17,13 @@
 //! may be late is 1 ms at any rate, which Linux has up to 2 Gbit/s (hystart_ack_delay); nothing is
 //! taken for paced.
 
+mod ns3;
+
 use alloc::string::String;
 
 use super::Measurement;
 use super::law::SlowStart;
 use super::law::hystart::{self as law, ACK_DELAY_MAX_US, Sample};
-use super::ns3;
 use super::window::{CWND_MAX, MinRtt, Window};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{Duration, Timestamp};

@@ -18,12 +18,14 @@
 //!
 //! Ranges: delays 1 ns to 584 years, target 1 to 100 ms, windows as in [`super::window`].
 
+mod ns3;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::law::{Beta, Law};
-use super::ns3;
+use super::ns3::{FLIGHT, GROWTH};
 use super::rounds::least;
 use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
@@ -35,7 +37,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "ledbat",
     summary: "LEDBAT: yields to a queueing delay above its target",
     sources: &["RFC 6817"],
-    params: &[&TARGET, &ns3::GROWTH, &ns3::FLIGHT, &ns3::SLOW_START, &ns3::ONE_WAY],
+    params: &[&TARGET, &GROWTH, &FLIGHT, &ns3::SLOW_START, &ns3::ONE_WAY],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
@@ -50,9 +52,9 @@ const TARGET: Param<Duration> = Param::new("target", "queueing delay to hold")
 const BASE_MINUTES: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Measurements of the current delay (RFC 6817, CURRENT_FILTER).
-pub(super) const CURRENT_SAMPLES: usize = 4;
+const CURRENT_SAMPLES: usize = 4;
 /// Least window in segments (RFC 6817, MIN_CWND).
-pub(super) const MIN_SEGMENTS: u64 = 2;
+const MIN_SEGMENTS: u64 = 2;
 /// What the window may exceed the bytes in flight by, in segments (RFC 6817, ALLOWED_INCREASE).
 const ALLOWED_SEGMENTS: u64 = 1;
 
@@ -70,18 +72,18 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Ledbat {
+struct Ledbat {
     /// In nanoseconds.
-    pub(super) target: u64,
+    target: u64,
     /// Delays are one-way where the host tells them.
-    pub(super) is_one_way: bool,
+    is_one_way: bool,
     /// Whether slow start goes on, where there is one.
-    pub(super) slow_starts: Option<bool>,
+    slow_starts: Option<bool>,
     /// Least delay of each minute, the newest last, in nanoseconds.
-    pub(super) bases: VecDeque<u64>,
+    bases: VecDeque<u64>,
     minute_began: Timestamp,
     /// Time and delay of the newest measurements.
-    pub(super) current: VecDeque<(Timestamp, u64)>,
+    current: VecDeque<(Timestamp, u64)>,
     /// Shrinkage not yet a byte, in parts of 1/(target cwnd) byte.
     shrunk: u128,
 }
@@ -129,7 +131,7 @@ impl Ledbat {
         window.set_cwnd(window.cwnd().saturating_sub(bytes).max(least));
     }
 
-    pub(super) fn steer(&mut self, acked: u64, window: &mut Window) {
+    fn steer(&mut self, acked: u64, window: &mut Window) {
         let (mss, before) = (window.mss(), window.cwnd());
         let queueing = self.queueing().unwrap_or(0);
         if queueing <= self.target {

@@ -36,21 +36,10 @@
 //!                      hundred segments acknowledged
 //!            rounds    as Vegas
 //! ```
-//! Longer ones have a file below.
-
-mod cubic;
-mod hystart;
-mod ledbat;
-mod rounds;
-mod westwood;
+//! Longer ones stand below their laws: `cubic/ns3.rs` and the like.
 
 use alloc::boxed::Box;
 
-pub(super) use self::cubic::cubic;
-pub(super) use self::hystart::Round;
-pub(super) use self::ledbat::{ONE_WAY, SLOW_START, ledbat};
-pub(super) use self::rounds::Outstanding;
-pub(super) use self::westwood::{FILTER, INTERVAL, Interval, westwood};
 use super::CongestionControl;
 use super::bic::{self, Bic};
 use super::dctcp::Dctcp;
@@ -67,7 +56,7 @@ use super::yeah::{self, Yeah};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{Duration, Timestamp};
 
-type Built = Result<Box<dyn CongestionControl>, SpecError>;
+pub(super) type Built = Result<Box<dyn CongestionControl>, SpecError>;
 
 /// Growth by acknowledgements.
 pub(super) const GROWTH: Param<bool> = Param::switch(
@@ -119,7 +108,8 @@ pub(super) fn counting<L: WindowLaw>(law: L, spec: &Spec) -> Built {
     departing(law, Steps::NONE, spec)
 }
 
-fn departing<L: WindowLaw>(law: L, steps: Steps<L>, spec: &Spec) -> Built {
+/// `law` but for `steps`, likewise.
+pub(super) fn departing<L: WindowLaw>(law: L, steps: Steps<L>, spec: &Spec) -> Built {
     let counting = Counting { acknowledgements: GROWTH.of(spec)?, flight: FLIGHT.of(spec)? };
     Ok(Box::new(WindowControl::departing(law, steps, counting)))
 }

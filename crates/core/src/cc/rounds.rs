@@ -4,11 +4,13 @@
 //! delivered at its departure (`prior_delivered`) then reach those of the round's beginning. Counted
 //! like this, rounds do not depend on how many packets an acknowledgement covers.
 
+mod ns3;
+
 #[cfg(test)]
 use alloc::boxed::Box;
 
+use self::ns3::Outstanding;
 use super::Measurement;
-use super::ns3::Outstanding;
 #[cfg(test)]
 use super::{CongestionControl, CongestionEvent, RttSample};
 #[cfg(test)]

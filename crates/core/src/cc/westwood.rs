@@ -15,10 +15,12 @@
 //!
 //! Ranges: B 8 bit/s to 18 Ebit/s, windows as in [`super::window`].
 
+mod ns3;
+
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::ns3;
+use super::ns3::GROWTH;
 use super::rounds::{RoundTrips, Rounds};
 use super::window::{MIN_WINDOW_MSS, Window, WindowLaw};
 use super::{Algorithm, CongestionControl, Field, Measurement};
@@ -33,7 +35,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Grieco, Mascolo: Performance evaluation of Westwood+ TCP, ACM CCR 34(2), 2004",
         "linux/net/ipv4/tcp_westwood.c",
     ],
-    params: &[&ns3::GROWTH, &ns3::FILTER, &ns3::INTERVAL],
+    params: &[&GROWTH, &ns3::FILTER, &ns3::INTERVAL],
     needs: &[Field::Rtt],
     min_window_mss: MIN_WINDOW_MSS,
     batch_tolerance: 0.05,
@@ -55,11 +57,11 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Westwood {
+struct Westwood {
     /// B from the one before, and the last two samples.
-    pub(super) smooth: fn(Rate, Rate, Rate) -> Rate,
+    smooth: fn(Rate, Rate, Rate) -> Rate,
     /// What b is counted over, instead of rounds.
-    pub(super) interval: Option<ns3::Interval>,
+    interval: Option<ns3::Interval>,
     trips: RoundTrips,
     rounds: Rounds,
     /// When the round began; `None` before the first acknowledgement.
@@ -72,7 +74,7 @@ pub(super) struct Westwood {
 }
 
 /// `(9 a + b) / 10`.
-pub(super) fn filtered(a: Rate, b: Rate) -> Rate {
+fn filtered(a: Rate, b: Rate) -> Rate {
     let sum = 9 * u128::from(a.as_bits_per_sec()) + u128::from(b.as_bits_per_sec());
     Rate::from_bits_per_sec((sum / 10) as u64)
 }
@@ -84,7 +86,7 @@ impl Westwood {
     }
 
     /// Bytes that the path carries in a base round trip, if anything is known of it.
-    pub(super) fn carried(&self) -> Option<u64> {
+    fn carried(&self) -> Option<u64> {
         let base = Duration::from_nanos(self.trips.base()?);
         Some(self.rate.bytes_in(base).as_u64()).filter(|_| self.rate > Rate::ZERO)
     }

@@ -21,12 +21,13 @@
 //! - RTT is the least seen, 0 if none is known: a queue need not hasten growth.
 //! - In a measurement over an interval t is that of its middle: what it acknowledges came then.
 //!
-//! Linux counts whole segments: a law of its own (`linux.rs`). So does ns-3 (`cc/ns3/cubic.rs`).
+//! Linux counts whole segments: a law of its own (`linux.rs`). So does ns-3 (`ns3.rs`).
 //!
 //! Ranges, all in integers: time from K up to 2^20 / 1024 s = 17 minutes (beyond that W stays), in
 //! 1/1024 s; K up to 34 minutes; W_est in 1/256 byte.
 
 mod linux;
+mod ns3;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -34,7 +35,7 @@ use alloc::vec::Vec;
 use self::linux::Linux;
 use super::hystart::{HyStart, Kind};
 use super::law::{Beta, Law};
-use super::ns3;
+use super::ns3::GROWTH;
 use super::window::{CWND_MAX, MIN_WINDOW_MSS, MinRtt, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl, Measurement};
 use crate::spec::{Param, Spec, SpecError};
@@ -49,7 +50,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
         &Kind::PARAM,
         &FAST_CONVERGENCE,
         &RENO_FRIENDLY,
-        &ns3::GROWTH,
+        &GROWTH,
         &Kind::NS3_PARAM,
         &LINUX_GROWTH,
     ],
@@ -76,7 +77,7 @@ const TICKS_PER_SEC: u64 = 1 << 10;
 /// Largest distance from K whose cube is taken: its square and a thousandth of its cube fit.
 const TICKS_MAX: u64 = 1 << 20;
 /// Fraction bits of W_est.
-pub(super) const EST_BITS: u32 = 8;
+const EST_BITS: u32 = 8;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let common = Common {
@@ -84,7 +85,7 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         hystart: HyStart::new(Kind::read(spec)?),
         ..Common::default()
     };
-    let (growth, is_linux) = (ns3::GROWTH.of(spec)?, LINUX_GROWTH.of(spec)?);
+    let (growth, is_linux) = (GROWTH.of(spec)?, LINUX_GROWTH.of(spec)?);
     let reno_friendly = RENO_FRIENDLY.given(spec)?.unwrap_or(!growth);
     if is_linux && !growth {
         return Ok(WindowControl::boxed(Linux::new(common)));
@@ -95,12 +96,12 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 
 /// What CUBIC is beside its growth, however that is computed.
 #[derive(Clone, Default)]
-pub(super) struct Common {
+struct Common {
     fast_convergence: bool,
-    pub(super) hystart: HyStart,
-    pub(super) min_rtt: MinRtt,
+    hystart: HyStart,
+    min_rtt: MinRtt,
     /// Bytes; 0 if there was no loss.
-    pub(super) w_max: u64,
+    w_max: u64,
 }
 
 impl Common {
@@ -152,26 +153,26 @@ impl Common {
 
 /// From the first growth after a loss to the next loss.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Epoch {
+struct Epoch {
     began_at: Timestamp,
     /// K in ticks.
-    pub(super) k: u64,
+    k: u64,
     /// Where the function is flat, bytes.
-    pub(super) origin: u64,
+    origin: u64,
     /// W_est in 1/256 byte and, where it grows by segments, those acknowledged towards the next.
-    pub(super) estimate: u64,
-    pub(super) acked: u64,
+    estimate: u64,
+    acked: u64,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Cubic {
-    pub(super) common: Common,
-    pub(super) reno_friendly: bool,
+struct Cubic {
+    common: Common,
+    reno_friendly: bool,
     /// Interval of the last measurement.
     interval: Duration,
     /// Window before the last loss, bytes.
     before_loss: u64,
-    pub(super) epoch: Option<Epoch>,
+    epoch: Option<Epoch>,
     /// W(t + RTT) and what W_est grows by in a window, bytes, when the window last grew: for a host
     /// that is not asked at every acknowledgement.
     target: u64,
@@ -198,7 +199,7 @@ fn ticks_to_origin(bytes: u64, mss: u64) -> u64 {
 }
 
 /// C `ticks`^3 in bytes, C being 0.4 mss / s^3.
-pub(super) fn cubic_bytes(ticks: u64, mss: u64) -> u64 {
+fn cubic_bytes(ticks: u64, mss: u64) -> u64 {
     let ticks = ticks.min(TICKS_MAX);
     let cube = (ticks * ticks * ticks) >> 20; // s^3 in 1/2^10, at most 2^40
     (cube * mss * 2 / 5) >> 10
@@ -229,14 +230,14 @@ impl Epoch {
 }
 
 impl Cubic {
-    pub(super) fn epoch(&mut self, now: Timestamp, window: &Window) -> Epoch {
+    fn epoch(&mut self, now: Timestamp, window: &Window) -> Epoch {
         *self
             .epoch
             .get_or_insert_with(|| Epoch::new(now, window.cwnd(), self.common.w_max, window.mss()))
     }
 
     /// `at` + RTT in ticks of the epoch.
-    pub(super) fn ticks_ahead(&self, at: Timestamp, epoch: &Epoch) -> u64 {
+    fn ticks_ahead(&self, at: Timestamp, epoch: &Epoch) -> u64 {
         ticks(at.saturating_since(epoch.began_at).saturating_add(self.common.min_rtt()))
     }
 

@@ -8,8 +8,8 @@
 //! loss    whole segments                    Rto    the least round trip is found anew
 //! ```
 
-use super::{Built, departing};
-use crate::cc::cubic::{Cubic, EST_BITS, cubic_bytes};
+use super::{Cubic, EST_BITS, cubic_bytes};
+use crate::cc::ns3::{Built, departing};
 use crate::cc::window::{MinRtt, Steps, Window, WindowLaw};
 use crate::spec::Spec;
 use crate::units::Timestamp;
@@ -17,7 +17,7 @@ use crate::units::Timestamp;
 /// Most acknowledgements for a segment before any loss (`CntClamp`).
 const EARLY_COUNT: u64 = 20;
 
-pub(in crate::cc) fn cubic(law: Cubic, spec: &Spec) -> Built {
+pub(super) fn cubic(law: Cubic, spec: &Spec) -> Built {
     let mut steps = Steps::NONE;
     steps.slow_start = Some(slow_start);
     steps.avoid = Some(avoid);

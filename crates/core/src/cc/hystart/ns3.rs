@@ -18,7 +18,7 @@ const TRAIN_GAP: Duration = Duration::from_millis(2);
 
 /// What is seen of a round.
 #[derive(Clone, Debug, Default)]
-pub(in crate::cc) struct Round {
+pub(super) struct Round {
     began_at: Timestamp,
     /// The last acknowledgement of an unbroken train.
     train_at: Timestamp,

@@ -3,23 +3,23 @@
 //! one smoothed round trip from the first of them on, and what comes before the next first one does not
 //! count. A duplicate is a segment; what SND.UNA passes at the end of a repair counts once more.
 
-use super::{Built, departing};
+use super::{Westwood, filtered};
 use crate::cc::Measurement;
-use crate::cc::westwood::{Westwood, filtered};
+use crate::cc::ns3::{Built, departing};
 use crate::cc::window::{Steps, Window, WindowLaw};
 use crate::spec::{Param, Spec};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
-pub(in crate::cc) const FILTER: Param<bool> = Param::switch(
+pub(super) const FILTER: Param<bool> = Param::switch(
     "ns3_filter",
     "begin the rate at zero and average two samples (Tustin), as in ns-3",
 );
-pub(in crate::cc) const INTERVAL: Param<bool> = Param::switch(
+pub(super) const INTERVAL: Param<bool> = Param::switch(
     "ns3_interval",
     "count acknowledgements over a smoothed round trip, duplicates too, as in ns-3",
 );
 
-pub(in crate::cc) fn westwood(mut law: Westwood, spec: &Spec) -> Built {
+pub(super) fn westwood(mut law: Westwood, spec: &Spec) -> Built {
     fn smooth(rate: Rate, before: Rate, sample: Rate) -> Rate {
         let (a, b) = (before.as_bits_per_sec(), sample.as_bits_per_sec());
         filtered(rate, Rate::from_bits_per_sec(a / 2 + b / 2))
@@ -39,7 +39,7 @@ pub(in crate::cc) fn westwood(mut law: Westwood, spec: &Spec) -> Built {
 
 /// The time over which acknowledgements are counted (TcpWestwoodPlus::PktsAcked, EstimateBW).
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::cc) struct Interval {
+pub(super) struct Interval {
     /// Its end and its length; `None` until an acknowledgement begins the next.
     running: Option<(Timestamp, Duration)>,
     segments: u64,

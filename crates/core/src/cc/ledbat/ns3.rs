@@ -4,22 +4,22 @@
 //! acknowledged, not acknowledgements: what SND.UNA passes at the end of a repair grows the window, once,
 //! by up to two segments. Fractions of a byte are lost to it. `one_way`: delays are.
 
-use super::{Built, GROWTH, departing};
-use crate::cc::ledbat::{CURRENT_SAMPLES, Ledbat, MIN_SEGMENTS};
+use super::{CURRENT_SAMPLES, Ledbat, MIN_SEGMENTS};
+use crate::cc::ns3::{Built, GROWTH, departing};
 use crate::cc::window::{Steps, Window};
 use crate::spec::{Param, Spec};
 use crate::units::Timestamp;
 
-pub(in crate::cc) const SLOW_START: Param<bool> =
+pub(super) const SLOW_START: Param<bool> =
     Param::switch("ns3_slow_start", "begin with Reno's slow start, as ns-3 does");
-pub(in crate::cc) const ONE_WAY: Param<bool> =
+pub(super) const ONE_WAY: Param<bool> =
     Param::switch("ns3_one_way", "delays one-way, from timestamps, as in ns-3");
 
 /// Measurements of the current delay: one is taken away as soon as the filter is full.
 const CURRENT: usize = CURRENT_SAMPLES - 1;
 const MILLISECOND: u64 = 1_000_000;
 
-pub(in crate::cc) fn ledbat(mut law: Ledbat, spec: &Spec) -> Built {
+pub(super) fn ledbat(mut law: Ledbat, spec: &Spec) -> Built {
     let has_slow_start = SLOW_START.of(spec)?;
     law.is_one_way = ONE_WAY.of(spec)?;
     law.slow_starts = has_slow_start.then_some(true);

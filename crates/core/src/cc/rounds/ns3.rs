@@ -1,16 +1,16 @@
 //! Rounds as ns-3.37 counts them (TcpVegas, TcpYeah).
 
+use super::least;
 use crate::cc::Measurement;
-use crate::cc::rounds::least;
 use crate::units::ByteCount;
 
 /// Round trips that a round needs.
 const SAMPLES: u32 = 3;
 
 /// A round ends when all is acknowledged that was outstanding as it began, an acknowledgement earlier
-/// than in [`crate::cc::rounds::Rounds`], and it counts with three round trips measured or more.
+/// than in [`super::Rounds`], and it counts with three round trips measured or more.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cc) struct Outstanding {
+pub(super) struct Outstanding {
     /// Delivered at the end of the round; `None`: it begins with the next measurement.
     until: Option<ByteCount>,
     samples: u32,
