@@ -17,7 +17,10 @@ pub struct BundleRecord {
     pub decisions: Vec<DecisionRecord>,
     /// Boundaries sent while reports could be expected back.
     pub boundaries_sent: u64,
-    /// Of them, those matched by a report.
+    /// Boundaries sent that no report could be expected of, and none came.
+    #[serde(default)]
+    pub boundaries_unexpected: u64,
+    /// Boundaries matched by a report.
     pub boundaries_matched: u64,
     /// Matched boundaries that arrived in the order of their departure, and those that arrived late: behind
     /// one that left later and took less time.

@@ -317,7 +317,9 @@ pub struct BundleRow {
     pub decisions: Vec<DecisionRow>,
     /// Boundaries sent while reports could be expected back.
     pub boundaries_sent: u64,
-    /// Of them, those matched.
+    /// Boundaries sent that no report could be expected of, and none came.
+    pub boundaries_unexpected: u64,
+    /// Boundaries matched.
     pub boundaries_matched: u64,
     /// Matched boundaries that arrived in the order of their departure.
     pub boundaries_in_order: u64,

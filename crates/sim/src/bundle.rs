@@ -115,7 +115,9 @@ pub struct BundleMetrics {
     pub bytes_sent: u64,
     /// Boundaries sent while reports could be expected.
     pub boundaries_sent: u64,
-    /// Of them, those matched.
+    /// Those that no report could be expected of, and none came.
+    pub boundaries_unexpected: u64,
+    /// Boundaries matched.
     pub boundaries_matched: u64,
     /// Reports of boundaries that the sendbox did not know.
     pub reports_unmatched: u64,
@@ -407,6 +409,7 @@ impl Sendbox {
             packets_sent: self.past.packets_sent + counters.packets_sent,
             bytes_sent: self.past.bytes_sent + counters.bytes_sent.as_u64(),
             boundaries_sent: self.past.boundaries_sent + counters.boundaries_sent,
+            boundaries_unexpected: self.past.boundaries_unexpected + counters.boundaries_unexpected,
             boundaries_matched: self.past.boundaries_matched + counters.boundaries_matched,
             reports_unmatched: self.past.reports_unmatched + counters.reports_unmatched,
             boundaries_in_order: self.past.boundaries_in_order + counters.order.in_order,

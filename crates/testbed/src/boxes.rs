@@ -395,6 +395,7 @@ fn append(whole: &mut BundleRecord, part: BundleRecord) {
     whole.queue.extend(part.queue);
     whole.decisions.extend(part.decisions);
     whole.boundaries_sent += part.boundaries_sent;
+    whole.boundaries_unexpected += part.boundaries_unexpected;
     whole.boundaries_matched += part.boundaries_matched;
     whole.boundaries_in_order += part.boundaries_in_order;
     whole.boundaries_late += part.boundaries_late;

@@ -104,6 +104,9 @@ pub struct Counters {
     /// Boundaries sent whose report could be expected: under the coarser of both boxes' sizes.
     /// A notice of a coarser size that overtakes packets on the way leaves boundaries unmatched.
     pub boundaries_sent: u64,
+    /// Boundaries sent whose report could not be expected, and none came: while the peer was silent, or under
+    /// a smaller size than the peer had told.
+    pub boundaries_unexpected: u64,
     /// Boundaries matched by a report.
     pub boundaries_matched: u64,
     /// Matched after a boundary that left later.
@@ -228,6 +231,7 @@ impl Control {
         let Some(BoundaryMark { hash, identity }) = boundary else { return false };
         let is_expected = self.peer != Peer::Silent && self.peer_size.is_boundary(hash);
         self.counters.boundaries_sent += u64::from(is_expected);
+        self.counters.boundaries_unexpected += u64::from(!is_expected);
         if is_expected {
             self.await_report(now);
         }
@@ -266,6 +270,7 @@ impl Control {
         self.blind = None;
         // The peer took up a smaller size before its reports said so: both counts are of one set.
         self.counters.boundaries_sent += u64::from(!boundary.is_expected);
+        self.counters.boundaries_unexpected -= u64::from(!boundary.is_expected);
         if let Some(nanos) = sample.shift_ns {
             self.cc.on_event(now, CongestionEvent::RttShift(nanos));
         }

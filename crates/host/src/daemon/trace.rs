@@ -51,6 +51,8 @@ pub enum Row {
 #[allow(missing_docs)]
 pub struct Counters {
     pub boundaries_sent: u64,
+    #[serde(default)]
+    pub boundaries_unexpected: u64,
     pub boundaries_matched: u64,
     #[serde(default)]
     pub boundaries_in_order: u64,
@@ -348,6 +350,7 @@ fn apply(record: &mut BundleRecord, row: Row) {
         Row::Decision(decision) => record.decisions.push(decision),
         Row::Counters(counters) => {
             record.boundaries_sent = counters.boundaries_sent;
+            record.boundaries_unexpected = counters.boundaries_unexpected;
             record.boundaries_matched = counters.boundaries_matched;
             record.boundaries_in_order = counters.boundaries_in_order;
             record.boundaries_late = counters.boundaries_late;

@@ -586,6 +586,7 @@ fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
         decisions: decisions.collect(),
         name: bundle.name,
         boundaries_sent: bundle.boundaries_sent,
+        boundaries_unexpected: bundle.boundaries_unexpected,
         boundaries_matched: bundle.boundaries_matched,
         boundaries_in_order: bundle.boundaries_in_order,
         boundaries_late: bundle.boundaries_late,

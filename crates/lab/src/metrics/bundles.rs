@@ -9,7 +9,7 @@
 //!
 //! Nothing is corrected and no estimate is left out: shares are of all matched boundaries, so one
 //! without a truth, or without a rate because it was overtaken, counts as wrong. In the shares that
-//! end with `_of_sent` a boundary that nothing matched counts as wrong, too. A report that gives
+//! end with `_of_all` every other boundary that left counts as wrong, too. A report that gives
 //! no round trip above zero matches nothing and counts against `boundaries_matched`.
 
 use std::collections::HashMap;
@@ -33,8 +33,8 @@ pub const METRICS: &[Entry] = &[
         "mean queue at the sendbox over the mean of both queues"),
     entry("rtt_within_1ms", "bundle", "", Mean,
         "share of matched boundaries whose RTT estimate is within 1 ms of the truth"),
-    entry("rtt_within_1ms_of_sent", "bundle", "", Mean,
-        "share of all boundaries sent in the run, matched or not, whose RTT estimate is within 1 ms"),
+    entry("rtt_within_1ms_of_all", "bundle", "", Mean,
+        "share of all boundaries of the run, matched or not, whose RTT estimate is within 1 ms"),
     entry("rtt_error_abs_p50_ms", "bundle", "ms", Mean,
         "median distance of RTT estimate and truth"),
     entry("rtt_error_abs_p80_ms", "bundle", "ms", Mean, "its 80th percentile"),
@@ -43,12 +43,12 @@ pub const METRICS: &[Entry] = &[
     entry("rtt_error_p90_ms", "bundle", "ms", Mean, "its 90th percentile"),
     entry("rate_within_4pct", "bundle", "", Mean,
         "share of matched boundaries whose rate estimate is within 4 % of the truth"),
-    entry("rate_within_4pct_of_sent", "bundle", "", Mean,
-        "share of all boundaries sent in the run, matched or not, whose rate estimate is within 4 %"),
+    entry("rate_within_4pct_of_all", "bundle", "", Mean,
+        "share of all boundaries of the run, matched or not, whose rate estimate is within 4 %"),
     entry("rate_within_2mbps", "bundle", "", Mean,
         "share of matched boundaries whose rate estimate is within 2 Mbit/s of the truth"),
-    entry("rate_within_2mbps_of_sent", "bundle", "", Mean,
-        "share of all boundaries sent in the run, matched or not, whose rate estimate is within 2 Mbit/s"),
+    entry("rate_within_2mbps_of_all", "bundle", "", Mean,
+        "share of all boundaries of the run, matched or not, whose rate estimate is within 2 Mbit/s"),
     entry("rate_error_p50", "bundle", "", Mean, "median of rate estimate over truth, less 1"),
     entry("epochs_with_rate", "bundle", "", Mean,
         "share of matched boundaries with an estimate and a truth of the rate"),
@@ -59,6 +59,8 @@ pub const METRICS: &[Entry] = &[
     entry("boundaries_sent", "bundle", "", Mean,
         "boundary packets sent while the peer was heard, at the epoch size that it reported last"),
     entry("boundaries_matched", "bundle", "", Mean, "share of them matched by a report"),
+    entry("boundaries_matched_of_all", "bundle", "", Mean,
+        "share of all boundary packets of the run, expected to be reported or not, that a report matched"),
     entry("out_of_order_ratio", "bundle", "", Mean,
         "share of the matched boundaries that arrived behind one that left later and took 1 ms less"),
     entry("message_share", "bundle", "", Mean, "bytes of messages both ways over bytes sent"),
@@ -91,11 +93,11 @@ const RATE_CLOSE_MBPS: f64 = 2.0;
 /// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
 const DECISION_HOLDS_NS: u64 = 250_000_000;
 
-/// Shares of estimates that are close, as called of matched boundaries and of all sent.
+/// Shares of estimates that are close, as called of matched boundaries and of all.
 const CLOSE: [(&str, &str, fn(&JudgedEpoch) -> bool); 3] = [
-    ("rtt_within_1ms", "rtt_within_1ms_of_sent", JudgedEpoch::has_close_rtt),
-    ("rate_within_4pct", "rate_within_4pct_of_sent", JudgedEpoch::has_close_rate),
-    ("rate_within_2mbps", "rate_within_2mbps_of_sent", JudgedEpoch::has_close_mbps),
+    ("rtt_within_1ms", "rtt_within_1ms_of_all", JudgedEpoch::has_close_rtt),
+    ("rate_within_4pct", "rate_within_4pct_of_all", JudgedEpoch::has_close_rate),
+    ("rate_within_2mbps", "rate_within_2mbps_of_all", JudgedEpoch::has_close_mbps),
 ];
 
 /// The bundles that ran, with what they are configured as.
@@ -388,13 +390,15 @@ fn shaper_rate(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
 }
 
 fn whole_run(row: &BundleRow, judged: &[JudgedEpoch], metrics: &mut Metrics) {
+    let all = (row.boundaries_sent + row.boundaries_unexpected) as f64;
     metrics.put("boundaries_sent", Some(row.boundaries_sent as f64));
     for (_, name, is_close) in CLOSE {
         let close = judged.iter().filter(|epoch| is_close(epoch)).count();
-        metrics.put(name, share(close as f64, row.boundaries_sent as f64));
+        metrics.put(name, share(close as f64, all));
     }
     let matched = share(row.boundaries_matched as f64, row.boundaries_sent as f64);
     metrics.put("boundaries_matched", matched);
+    metrics.put("boundaries_matched_of_all", share(row.boundaries_matched as f64, all));
     let (in_order, late) = (row.boundaries_in_order as f64, row.boundaries_late as f64);
     metrics.put("out_of_order_ratio", share(late, in_order + late));
     metrics.put("drops_queue_packets", Some(row.drops_queue as f64));
@@ -461,6 +465,7 @@ mod tests {
                 decision(98, Some(7_000_000), 50_200_000, "shaping"),
             ],
             boundaries_sent: 4,
+            boundaries_unexpected: 1,
             boundaries_matched: 3,
             boundaries_in_order: 2,
             boundaries_late: 1,
@@ -576,18 +581,18 @@ mod tests {
         let get = |name: &str| metrics.get(name).unwrap();
         // Errors are 0.4 and 2.0 ms; that of the third is unknown.
         assert_eq!(get("rtt_within_1ms"), 1.0 / 3.0);
-        // Four boundaries were sent.
-        assert_eq!(get("rtt_within_1ms_of_sent"), 0.25);
+        // Five boundaries were sent, one of which no report could be expected of.
+        assert_eq!(get("rtt_within_1ms_of_all"), 0.2);
         assert!((get("rtt_error_abs_p50_ms") - 2.0).abs() < 1e-9);
         assert_eq!(metrics.get("rtt_error_abs_p80_ms"), None);
         assert_eq!(get("epochs_without_truth"), 1.0);
         // Only the first has both rates: 12.3 against 4.
         assert_eq!(get("epochs_with_rate"), 1.0 / 3.0);
-        assert_eq!([get("rate_within_4pct"), get("rate_within_4pct_of_sent")], [0.0, 0.0]);
+        assert_eq!([get("rate_within_4pct"), get("rate_within_4pct_of_all")], [0.0, 0.0]);
         assert!((get("rate_error_p50") - 2.075).abs() < 1e-9);
         // Two samples in 100 ms of round trips of 54.5 ms.
         assert!((get("samples_per_rtt") - 2.0 * 54.5 / 100.0).abs() < 1e-9);
-        assert_eq!(get("boundaries_matched"), 0.75);
+        assert_eq!([get("boundaries_matched"), get("boundaries_matched_of_all")], [0.75, 0.6]);
         assert_eq!(get("out_of_order_ratio"), 1.0 / 3.0);
         assert_eq!(get("queue_mean_packets"), 20.0);
         assert!(get("queue_share_at_sendbox") > 0.99);

@@ -174,22 +174,23 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
         bundles,
         &[
             ("rtt_within_1ms", "RTT within 1 ms"),
-            ("rtt_within_1ms_of_sent", "of all sent"),
+            ("rtt_within_1ms_of_all", "of all"),
             ("rtt_error_abs_p50_ms", "RTT error p50 (ms)"),
             ("rtt_error_p10_ms", "p10, signed (ms)"),
             ("rtt_error_p90_ms", "p90, signed (ms)"),
             ("rate_within_4pct", "rate within 4 %"),
-            ("rate_within_4pct_of_sent", "of all sent"),
+            ("rate_within_4pct_of_all", "of all"),
             ("rate_within_2mbps", "rate within 2 Mbit/s"),
-            ("rate_within_2mbps_of_sent", "of all sent"),
+            ("rate_within_2mbps_of_all", "of all"),
             ("samples_per_rtt", "samples per RTT"),
             ("boundaries_matched", "boundaries matched"),
+            ("boundaries_matched_of_all", "of all"),
             ("epochs_without_truth", "not in the log"),
         ],
         "Estimates of the sendbox against the truth. True RTT: propagation, the boundary packet's \
          time at the bottleneck, and the way back. True rate: bytes that left the bottleneck \
          between the same two boundaries. No sample is left out, nothing is corrected. Shares are of \
-         matched boundaries; of all sent in the run a boundary that no report matched counts as wrong.",
+         matched boundaries; of all boundaries of the run those that no report matched count as wrong.",
     )
 }
 

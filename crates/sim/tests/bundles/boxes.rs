@@ -57,7 +57,8 @@ fn a_bundle_without_messages_is_not_shaped() {
     let seen = trace.part(10.0, 40.0);
     assert!(seen.queue > 300.0 && seen.sendbox_queues[0] < 0.1, "{seen:?}");
     let simulation = &mut trace.simulation;
-    assert_eq!(simulation.bundle_metrics(0).boundaries_matched, 0);
+    let metrics = simulation.bundle_metrics(0);
+    assert!(metrics.boundaries_matched == 0 && metrics.boundaries_unexpected > 100, "{metrics:?}");
     let decisions = simulation.bundle_log(0).unwrap().decisions();
     assert!(decisions.len() > 100);
     assert!(decisions.iter().all(|(_, it)| it.rate.is_none() && it.state == "silent"));
@@ -103,6 +104,8 @@ fn epochs_are_what_the_log_of_the_link_says() {
     let log = simulation.bundle_log(0).unwrap();
     let (epochs, boundaries) = (log.epochs().to_vec(), log.boundaries().to_vec());
     assert_eq!(epochs.len() as u64, metrics.boundaries_matched);
+    let all = metrics.boundaries_sent + metrics.boundaries_unexpected;
+    assert_eq!(boundaries.len() as u64, all, "{metrics:?}");
     let shares = metrics.boundaries_matched as f64 / metrics.boundaries_sent as f64;
     assert!(epochs.len() > 300 && shares > 0.98, "{metrics:?}");
     let packets: Vec<_> = simulation.packet_log(0).collect();

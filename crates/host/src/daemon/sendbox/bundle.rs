@@ -271,6 +271,7 @@ impl Bundle {
         let queue = datapath.queue(self.index);
         let row = trace::Counters {
             boundaries_sent: counters.boundaries_sent,
+            boundaries_unexpected: counters.boundaries_unexpected,
             boundaries_matched: counters.boundaries_matched,
             boundaries_in_order: counters.order.in_order,
             boundaries_late: counters.order.late,

@@ -168,6 +168,7 @@ impl Rows<'_> {
         let mut row = BundleRow {
             name: name.into(),
             boundaries_sent: metrics.boundaries_sent,
+            boundaries_unexpected: metrics.boundaries_unexpected,
             boundaries_matched: metrics.boundaries_matched,
             boundaries_in_order: metrics.boundaries_in_order,
             boundaries_late: metrics.boundaries_late,

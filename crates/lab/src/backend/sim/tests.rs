@@ -320,6 +320,8 @@ fn a_bundle_holds_the_queue_and_judges_its_path_rightly() {
     let metric = |name: &str| evaluation.bundles[0].metrics.get(name).unwrap();
     assert!(metric("queue_share_at_sendbox") > 0.85);
     assert!(metric("rtt_within_1ms") > 0.8 && metric("boundaries_matched") > 0.95);
+    let of_all = ["rtt_within_1ms_of_all", "boundaries_matched_of_all"].map(metric);
+    assert!(of_all.iter().all(|share| (0.7..1.0).contains(share)), "{of_all:?}");
     assert_eq!(metric("epochs_without_truth"), 0.0);
 }
 
