@@ -25,6 +25,8 @@ chores:
                folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim);
                all without one. After N minutes it stops with exit code 3; another call goes on.
                --list says what is left, and how long it takes
+  ns3-runs [--install] [NAME..]   makes the runs of traces/ns3/more_runs.json whose names contain a NAME
+               (all without one) anew in ns-3 and writes their figures there (libns3-dev; 10 minutes)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
   test         runs every test, and then says which were skipped and why; as root it fails where one
                was skipped for another reason than what the machine lacks
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Some("evaluate") => {
             return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
         }
+        Some("ns3-runs") => ns3::make(&arguments[1..]),
         Some("reference") => reference::write(),
         Some("test") => test::test(),
         Some("test-fresh") => fresh::test_fresh(),

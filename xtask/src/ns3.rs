@@ -1,5 +1,7 @@
 //! The simulator beside ns-3: the same scenarios, interleaved, in CPU seconds.
 
+mod runs;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,6 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use forebay_lab::judge::{Bound, Judged, SEED};
 use forebay_lab::metrics::statistics::Sorted;
 use serde::Deserialize;
+
+pub use runs::make;
 
 /// A scenario of both programs, and what is asked of the simulator there.
 #[derive(Debug, PartialEq)]
@@ -66,7 +70,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
         install()?;
     }
     let root = crate::repository();
-    let driver = build_driver(&root)?;
+    let driver = build_driver(&root, "dumbbell")?;
     let ours = build_ours(&root)?;
     println!(
         "| scenario | ns-3 CPU s | forebay CPU s | ratio | ns-3 packets | forebay packets \
@@ -152,19 +156,20 @@ fn parse(arguments: &[String]) -> Result<(usize, Vec<&'static Scenario>)> {
     Ok((runs, wanted))
 }
 
-fn build_driver(root: &Path) -> Result<PathBuf> {
+/// Builds the program `name` of `benches/ns3`.
+fn build_driver(root: &Path, name: &str) -> Result<PathBuf> {
     ensure!(
         Path::new("/usr/include/ns3/core-module.h").exists(),
         "ns-3 is not installed: apt-get install libns3-dev g++, or --install"
     );
     let out = root.join("target/ns3");
     std::fs::create_dir_all(&out)?;
-    let driver = out.join("dumbbell");
+    let driver = out.join(name);
     let libraries = MODULES.map(|module| format!("-lns3-{module}"));
     let status = Command::new("g++")
         .args(["-std=c++17", "-O2", "-o"])
         .arg(&driver)
-        .arg(root.join("benches/ns3/dumbbell.cc"))
+        .arg(root.join("benches/ns3").join(name).with_extension("cc"))
         .args(libraries)
         .status()
         .context("g++ (apt-get install g++)")?;
