@@ -76,7 +76,7 @@ fn every_packet_is_recorded_when_asked_for() {
     let links: serde_json::Value = serde_json::from_slice(&links).unwrap();
     for (link, file) in [(0, "forward.packets"), (1, "reverse.packets")] {
         assert_eq!(links[link]["packets_in"], 3);
-        assert_eq!(std::fs::metadata(log.join(file)).unwrap().len(), 3 * 64);
+        assert_eq!(std::fs::metadata(log.join(file)).unwrap().len(), 3 * 48);
     }
 }
 

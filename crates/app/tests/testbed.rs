@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use forebay_core::clock::Clock;
 use forebay_core::spec::{Spec, Value};
 use forebay_skips::{Need, skip_without};
-use forebay_testbed::record::{PacketRecord, RunRecord, TcpSample};
+use forebay_testbed::record::{RunRecord, TcpSample, read_packets};
 use forebay_testbed::scenario::{
     AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
@@ -65,9 +65,9 @@ fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
     for (pair, workload) in ["bundled", "cross"].into_iter().enumerate() {
         let flow = record.flows.iter().find(|flow| flow.workload == workload).unwrap();
         assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
-        let packets = PacketRecord::read_file(&record.links[0].packets).unwrap();
-        let own = packets.iter().filter(|packet| usize::from(packet.pair()) == pair);
-        let bytes: u64 = own.map(|packet| u64::from(packet.frame_bytes())).sum();
+        let packets = read_packets(&record.links[0].packets).unwrap();
+        let own = packets.iter().filter(|packet| usize::from(packet.pair) == pair);
+        let bytes: u64 = own.map(|packet| u64::from(packet.bytes)).sum();
         assert!(bytes >= flow.bytes, "{bytes} bytes of frames carried {} of payload", flow.bytes);
     }
 }
@@ -96,8 +96,8 @@ fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
         let forward = &record.links[0];
         assert!(forward.marks_queue > 0, "{qdisc}");
         assert_eq!(forward.marks_queue, forward.marks_by_reason.iter().sum::<u64>(), "{qdisc}");
-        let packets = PacketRecord::read_file(&forward.packets).unwrap();
-        let marked = packets.iter().filter(|packet| packet.is_marked()).count() as u64;
+        let packets = read_packets(&forward.packets).unwrap();
+        let marked = packets.iter().filter(|packet| packet.marked).count() as u64;
         // The last may still be inside.
         assert!((1..=forward.marks_queue).contains(&marked), "{qdisc}: {marked}");
         assert_eq!(record.links[1].marks_queue, 0, "acknowledgements are not ECN-capable");
@@ -321,9 +321,9 @@ fn run(scenario: &Scenario) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let record = forebay_testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap();
     for link in &record.links {
-        let packets = PacketRecord::read_file(&link.packets).unwrap();
+        let packets = read_packets(&link.packets).unwrap();
         assert_eq!(packets.len() as u64, link.packets_in);
-        assert!(packets.iter().all(|packet| packet.frame_bytes() <= 1514));
+        assert!(packets.iter().all(|packet| packet.bytes <= 1514));
         assert_eq!(link.records_lost, 0);
     }
     Run { record, _dir: dir }

@@ -16,6 +16,7 @@ pub mod link;
 pub mod packet;
 pub mod qdisc;
 pub mod random;
+pub mod record;
 pub mod spec;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -7,6 +7,7 @@ use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
 use forebay_core::qdisc::ByReason;
+use forebay_core::record::PacketRecord;
 
 use crate::metrics::LinkTruth;
 
@@ -175,7 +176,7 @@ pub enum PacketLog {
         started_ns: u64,
     },
     /// In memory.
-    Rows(Vec<PacketRow>),
+    Rows(Vec<PacketRecord>),
     /// Read as the run went, for the metrics of the experiment's windows, and not kept.
     Read(Box<LinkTruth>),
 }
@@ -183,84 +184,6 @@ pub enum PacketLog {
 impl Default for PacketLog {
     fn default() -> Self {
         Self::Rows(Vec::new())
-    }
-}
-
-/// What became of a packet on a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fate {
-    /// It arrived.
-    #[default]
-    Delivered,
-    /// The queue dropped it.
-    QueueDrop,
-    /// It was lost on purpose.
-    Lost,
-    /// It was still on the link at the end of the run.
-    Inside,
-    /// The emulator could not send it: none in a valid run.
-    EmulatorDrop,
-}
-
-/// One packet on a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacketRow {
-    /// Arrival at the queue.
-    pub arrived_ns: u64,
-    /// When its last byte left the server; 0 if it never did.
-    pub departed_ns: u64,
-    /// When it was released to the far end; 0 if it never was.
-    pub released_ns: u64,
-    /// Identity: the sampling hash under the all-zero key.
-    pub identity: u64,
-    /// Bytes of the frame.
-    pub bytes: u32,
-    /// Place of the pair of sites.
-    pub pair: u16,
-    /// What became of it.
-    pub fate: Fate,
-    /// The queue marked it congestion experienced.
-    pub marked: bool,
-    /// Packets in the queue after its arrival, without the one being sent.
-    pub queue_packets: u32,
-}
-
-/// The word of the fate also says whether the queue marked the packet.
-const MARKED: u64 = 1 << 63;
-
-/// Bytes of a record: eight little-endian words of 64 bits.
-const RECORD_BYTES: usize = 64;
-
-impl PacketRow {
-    /// Reads a record of the emulator's log.
-    fn from_record(record: &[u8; RECORD_BYTES], started_ns: u64) -> io::Result<Self> {
-        let word = |index: usize| {
-            let bytes = &record[index * 8..index * 8 + 8];
-            u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-        };
-        let since_start = |ns: u64| if ns == 0 { 0 } else { ns.saturating_sub(started_ns).max(1) };
-        let packed = word(5);
-        Ok(Self {
-            arrived_ns: word(0).saturating_sub(started_ns),
-            departed_ns: since_start(word(1)),
-            released_ns: since_start(word(2)),
-            identity: word(3),
-            bytes: packed as u32,
-            pair: (packed >> 32) as u16,
-            marked: packed & MARKED != 0,
-            fate: match (packed & !MARKED) >> 48 {
-                0 => Fate::Delivered,
-                1 => Fate::QueueDrop,
-                2 => Fate::Lost,
-                3 => Fate::Inside,
-                4 => Fate::EmulatorDrop,
-                other => {
-                    let error = format!("fate {other} in a packet log: allowed is 0 to 4");
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-                }
-            },
-            queue_packets: u32::try_from(word(6)).unwrap_or(u32::MAX),
-        })
     }
 }
 
@@ -274,7 +197,7 @@ impl PacketLog {
     }
 
     /// Calls `visit` with every packet, in order of arrival. Fails if they cannot be read.
-    pub fn for_each(&self, mut visit: impl FnMut(&PacketRow)) -> io::Result<()> {
+    pub fn for_each(&self, mut visit: impl FnMut(&PacketRecord)) -> io::Result<()> {
         let (path, started_ns) = match self {
             Self::Rows(rows) => {
                 rows.iter().for_each(visit);
@@ -284,10 +207,15 @@ impl PacketLog {
             Self::File { path, started_ns } => (path, *started_ns),
         };
         let mut reader = BufReader::with_capacity(1 << 20, File::open(path)?);
-        let mut record = [0; RECORD_BYTES];
+        let mut record = [0; PacketRecord::BYTES];
         loop {
             match reader.read_exact(&mut record) {
-                Ok(()) => visit(&PacketRow::from_record(&record, started_ns)?),
+                Ok(()) => {
+                    let packet = PacketRecord::from_bytes(&record);
+                    let packet =
+                        packet.map_err(|it| io::Error::new(io::ErrorKind::InvalidData, it))?;
+                    visit(&packet.since(started_ns));
+                }
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -423,30 +351,4 @@ pub struct HostRow {
     pub offloads: Vec<String>,
     /// Kernel settings: `key = value`.
     pub settings: Vec<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-
-    #[test]
-    fn records_are_read_as_the_emulator_writes_them() {
-        let packed = 1514_u64 | (3 << 32) | (1 << 48);
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        let marked = 1514 | MARKED;
-        for words in
-            [[1_100, 1_300, 1_400, 7, 8, marked, 5, 7570], [1_200, 0, 0, 9, 8, packed, 1, 0]]
-        {
-            words.iter().for_each(|word: &u64| file.write_all(&word.to_le_bytes()).unwrap());
-        }
-        let log = PacketLog::File { path: file.path().into(), started_ns: 1_000 };
-        let mut rows = Vec::new();
-        log.for_each(|row| rows.push(*row)).unwrap();
-        assert_eq!(rows.len(), 2);
-        assert_eq!([rows[0].arrived_ns, rows[0].departed_ns, rows[0].released_ns], [100, 300, 400]);
-        assert_eq!((rows[0].bytes, rows[0].queue_packets), (1514, 5));
-        assert_eq!((rows[0].fate, rows[0].marked, rows[1].marked), (Fate::Delivered, true, false));
-        assert_eq!((rows[1].pair, rows[1].fate, rows[1].departed_ns), (3, Fate::QueueDrop, 0));
-    }
 }

@@ -1,9 +1,10 @@
 //! Packets that come no further, and what they leave behind.
 
 use forebay_core::qdisc::{ByReason, DropReason, DropSink};
+use forebay_core::record::Fate;
 
 use crate::packet::{Kind, Packet, SackHandle};
-use crate::packet_log::{Fate, PacketLog};
+use crate::packet_log::PacketLog;
 
 /// What remains of packets that ended at a queue or on a wire.
 #[derive(Default)]

@@ -44,7 +44,7 @@ mod written;
 pub use self::bundle::BundleMetrics;
 pub use self::bundle_log::BundleLog;
 pub use self::metrics::{BIN_NS, Bin, FlowMetrics, LinkMetrics, SenderState};
-pub use self::packet_log::{Fate, Owner, PacketRecord};
+pub use self::packet_log::Owner;
 pub use self::requests::{Halves, INTERVAL_NS, Outcome, REQUEST_BYTES, Requests};
 pub use self::shapes::Balance;
 pub use self::simulation::{PING_FRAME_BYTES, Pings, Read, Simulation, Slots};

@@ -21,6 +21,7 @@ use forebay_core::link::Jitter;
 use forebay_core::packet::Packet as _;
 use forebay_core::qdisc::{self, Backlog, Fifo, Qdisc};
 use forebay_core::random::{Stream, Streams};
+use forebay_core::record::Fate;
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Ratio, Timestamp};
 
@@ -29,7 +30,7 @@ use crate::event::{Event, Events, Timer, nanos_between};
 use crate::metrics::{Integral, LinkMetrics, mbit_per_s, ratio};
 use crate::network;
 use crate::packet::{Kind, Packet};
-use crate::packet_log::{Fate, PacketLog};
+use crate::packet_log::PacketLog;
 use crate::reorder::Reorder;
 use crate::server::Server;
 use crate::tcp::stack::Stack;

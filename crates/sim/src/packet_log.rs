@@ -3,22 +3,10 @@
 use std::collections::VecDeque;
 
 use forebay_core::packet::{Ecn, Packet as _};
+use forebay_core::record::{Fate, PacketRecord};
 use forebay_core::units::Timestamp;
 
 use crate::packet::{Kind, Packet};
-
-/// What became of a packet on a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It reached the far end.
-    Delivered,
-    /// The queue dropped it.
-    QueueDrop,
-    /// It was lost on purpose.
-    Lost,
-    /// It is still on the link.
-    Inside,
-}
 
 /// Whose packet it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,29 +15,6 @@ pub enum Owner {
     Flow(usize),
     /// A message between the boxes of the bundle of this index, in either direction.
     Bundle(usize),
-}
-
-/// One packet on a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PacketRecord {
-    /// Arrival at the queue.
-    pub arrived: Timestamp,
-    /// When its last byte left the server.
-    pub departed: Option<Timestamp>,
-    /// When it reached the far end.
-    pub released: Option<Timestamp>,
-    /// Its identity: the same on every link, and no other packet's but by a chance of 2^-64.
-    pub identity: u64,
-    /// Whose it is.
-    pub owner: Owner,
-    /// Bytes on the wire.
-    pub bytes: u16,
-    /// What became of it.
-    pub fate: Fate,
-    /// The queue marked it congestion experienced.
-    pub is_marked: bool,
-    /// Packets in the queue after its arrival, without the one being sent.
-    pub queue_packets: u32,
 }
 
 #[derive(Debug)]
@@ -137,13 +102,14 @@ impl PacketLog {
         (row.released, row.fate) = (at, Fate::Delivered);
     }
 
-    /// The records as they stand at `now`; `owner` says whose a packet of a flow number is.
+    /// The records as they stand at `now`, of a network that knows no pairs of sites; `owner` says whose a packet of
+    /// a flow number is.
     pub fn records(
         &self,
         now: Timestamp,
         owner: impl Fn(Kind, u32) -> Owner,
-    ) -> impl Iterator<Item = PacketRecord> {
-        self.rows.iter().map(move |row| row.record(now, owner(row.kind, row.flow)))
+    ) -> impl Iterator<Item = (Owner, PacketRecord)> {
+        self.rows.iter().map(move |row| (owner(row.kind, row.flow), row.record(now)))
     }
 
     /// Takes out the first row if at `now` nothing can happen to its packet any more.
@@ -151,10 +117,10 @@ impl PacketLog {
         &mut self,
         now: Timestamp,
         owner: impl Fn(Kind, u32) -> Owner,
-    ) -> Option<PacketRecord> {
+    ) -> Option<(Owner, PacketRecord)> {
         let row = self.rows.pop_front_if(|row| row.is_settled(now))?;
         self.taken += 1;
-        Some(row.record(now, owner(row.kind, row.flow)))
+        Some((owner(row.kind, row.flow), row.record(now)))
     }
 }
 
@@ -162,23 +128,23 @@ impl Row {
     fn is_settled(&self, now: Timestamp) -> bool {
         match self.fate {
             Fate::Delivered => self.released <= now,
-            Fate::QueueDrop | Fate::Lost => true,
             Fate::Inside => false,
+            Fate::QueueDrop | Fate::Lost | Fate::EmulatorDrop => true,
         }
     }
 
-    fn record(&self, now: Timestamp, owner: Owner) -> PacketRecord {
-        let past = |at: Timestamp| (at <= now).then_some(at);
+    fn record(&self, now: Timestamp) -> PacketRecord {
+        let past_ns = |at: Timestamp| if at <= now { at.as_nanos().max(1) } else { 0 };
         let is_inside = self.fate == Fate::Delivered && self.released > now;
         PacketRecord {
-            arrived: self.arrived,
-            departed: past(self.departed),
-            released: past(self.released),
+            arrived_ns: self.arrived.as_nanos(),
+            departed_ns: past_ns(self.departed),
+            released_ns: past_ns(self.released),
             identity: self.identity,
-            owner,
-            bytes: self.len,
+            bytes: self.len.into(),
+            pair: 0,
             fate: if is_inside { Fate::Inside } else { self.fate },
-            is_marked: self.departed <= now && self.ecn == Ecn::Ce,
+            marked: self.departed <= now && self.ecn == Ecn::Ce,
             queue_packets: self.queue_packets,
         }
     }

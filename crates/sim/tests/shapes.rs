@@ -90,7 +90,7 @@ fn flows_keep_to_their_path_and_share_them_by_chance() {
     let plan = Network::parallel(STOP, 1, Stack::NS3, links, Balance::ByFlow, &cc, 12);
     let simulation = run(&plan);
     let [one, other] = [0, 1].map(|link| {
-        let owners = simulation.packet_log(link).map(|record| match record.owner {
+        let owners = simulation.packet_log(link).map(|(owner, _)| match owner {
             Owner::Flow(flow) => flow,
             Owner::Bundle(_) => usize::MAX,
         });

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use forebay_core::record::PacketRecord;
 use forebay_host::record::{BundleRecord, QueueSample};
 use serde::{Deserialize, Serialize};
 
@@ -180,136 +181,19 @@ pub struct LinkRecord {
     pub records_lost: u64,
 }
 
-/// One packet on a link; written as 8 little-endian `u64` words in the order of the fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PacketRecord {
-    /// Arrival at the queue.
-    pub arrived_ns: u64,
-    /// Departure from the queue in the link's virtual time, before the delay line; 0 if dropped.
-    pub departed_ns: u64,
-    /// Actual release to the receiving port; 0 if dropped.
-    pub released_ns: u64,
-    /// Identity of the packet: the sampling hash under the all-zero key.
-    pub identity: u64,
-    /// Flow hash under key 0.
-    pub flow: u64,
-    /// Frame bytes (low 32 bits), pair of sites (bits 32 to 47), fate (bits 48 to 62; see [`Fate`]),
-    /// whether the queue marked it congestion experienced (bit 63).
-    pub packed: u64,
-    /// Packets in the queue after the arrival.
-    pub queue_packets: u64,
-    /// Bytes in the queue after the arrival.
-    pub queue_bytes: u64,
-}
-
-/// The mark in [`PacketRecord::packed`].
-const MARKED: u64 = 1 << 63;
-
-impl PacketRecord {
-    /// Bytes of a record in a file.
-    pub const BYTES: usize = 64;
-
-    /// The word `packed` of a frame of `frame_bytes` that entered at `pair` and met `fate`.
-    pub const fn pack(frame_bytes: u32, pair: u16, fate: Fate) -> u64 {
-        frame_bytes as u64 | (pair as u64) << 32 | (fate as u64) << 48
+/// Reads the packets of a link from a file, in order of arrival.
+pub fn read_packets(path: &Path) -> io::Result<Vec<PacketRecord>> {
+    let invalid = |error: String| {
+        let message = format!("{}: {error}", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, message)
+    };
+    let bytes = std::fs::read(path)?;
+    let (records, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
+        return Err(invalid("ends within a record".into()));
     }
-
-    /// Notes that the queue marked it.
-    pub const fn mark(&mut self) {
-        self.packed |= MARKED;
-    }
-
-    /// Whether the queue marked it.
-    pub const fn is_marked(&self) -> bool {
-        self.packed & MARKED != 0
-    }
-
-    /// Bytes of the frame.
-    pub const fn frame_bytes(&self) -> u32 {
-        self.packed as u32
-    }
-
-    /// The pair of sites.
-    pub const fn pair(&self) -> u16 {
-        (self.packed >> 32) as u16
-    }
-
-    /// What became of it; `None` for a number that is no [`Fate`].
-    pub const fn fate(&self) -> Option<Fate> {
-        match (self.packed & !MARKED) >> 48 {
-            0 => Some(Fate::Delivered),
-            1 => Some(Fate::QueueDrop),
-            2 => Some(Fate::Lost),
-            3 => Some(Fate::Inside),
-            4 => Some(Fate::EmulatorDrop),
-            _ => None,
-        }
-    }
-
-    /// As written in a file.
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
-        let words = [
-            self.arrived_ns,
-            self.departed_ns,
-            self.released_ns,
-            self.identity,
-            self.flow,
-            self.packed,
-            self.queue_packets,
-            self.queue_bytes,
-        ];
-        let mut bytes = [0; Self::BYTES];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Reads what [`PacketRecord::to_bytes`] wrote.
-    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
-        let word = |index: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
-            u64::from_le_bytes(word)
-        };
-        Self {
-            arrived_ns: word(0),
-            departed_ns: word(1),
-            released_ns: word(2),
-            identity: word(3),
-            flow: word(4),
-            packed: word(5),
-            queue_packets: word(6),
-            queue_bytes: word(7),
-        }
-    }
-
-    /// Reads a file of records, in order of arrival.
-    pub fn read_file(path: &Path) -> io::Result<Vec<Self>> {
-        let bytes = std::fs::read(path)?;
-        let (records, rest) = bytes.as_chunks::<{ Self::BYTES }>();
-        if !rest.is_empty() {
-            let message = format!("{}: ends within a record", path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-        }
-        Ok(records.iter().map(Self::from_bytes).collect())
-    }
-}
-
-/// What became of a packet on a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[repr(u16)]
-pub enum Fate {
-    /// Delivered.
-    Delivered = 0,
-    /// Dropped by the queue.
-    QueueDrop = 1,
-    /// Lost on purpose.
-    Lost = 2,
-    /// Still on the link at the end of the run.
-    Inside = 3,
-    /// Lost by the emulator, which could not send it: none in a valid run.
-    EmulatorDrop = 4,
+    let packets = records.iter().map(PacketRecord::from_bytes);
+    packets.collect::<Result<_, _>>().map_err(|error| invalid(error.to_string()))
 }
 
 /// An attack on the messages of a bundle: what the attacker sent, and what the box made of it.
@@ -374,28 +258,14 @@ mod tests {
 
     #[test]
     fn packet_records_survive_a_file() {
-        let mut record = PacketRecord {
-            arrived_ns: 1,
-            departed_ns: 2,
-            released_ns: 3,
-            identity: u64::MAX,
-            flow: 5,
-            packed: PacketRecord::pack(1514, 7, Fate::EmulatorDrop),
-            queue_packets: 8,
-            queue_bytes: 9,
-        };
-        assert!(!record.is_marked());
-        record.mark();
-        assert!(record.is_marked());
-        assert_eq!((record.frame_bytes(), record.pair()), (1514, 7));
-        assert_eq!(record.fate(), Some(Fate::EmulatorDrop));
+        let record = PacketRecord { arrived_ns: 1, bytes: 1514, ..PacketRecord::default() };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("packets");
         let bytes = [record.to_bytes(), PacketRecord::default().to_bytes()].concat();
         std::fs::write(&path, &bytes).unwrap();
-        let read = PacketRecord::read_file(&path).unwrap();
-        assert_eq!(read, [record, PacketRecord::default()]);
-        std::fs::write(&path, &bytes[..100]).unwrap();
-        assert!(PacketRecord::read_file(&path).is_err());
+        assert_eq!(read_packets(&path).unwrap(), [record, PacketRecord::default()]);
+        std::fs::write(&path, &bytes[..80]).unwrap();
+        let error = read_packets(&path).unwrap_err().to_string();
+        assert!(error.ends_with("packets: ends within a record"), "{error}");
     }
 }

@@ -411,10 +411,12 @@ fn whole_run(row: &BundleRow, judged: &[JudgedEpoch], metrics: &mut Metrics) {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::record::PacketRecord;
+
     use super::*;
     use crate::metrics::links;
     use crate::metrics::testing::{experiment, packet};
-    use crate::rows::{LinkRow, PacketLog, PacketRow, QueueRow};
+    use crate::rows::{LinkRow, PacketLog, QueueRow};
 
     const MS: u64 = 1_000_000;
 
@@ -423,7 +425,7 @@ mod tests {
         Window { name: String::new(), from: Duration::ZERO, to: Duration::from_millis(100) }
     }
 
-    fn link(name: &str, mut packets: Vec<PacketRow>) -> LinkRow {
+    fn link(name: &str, mut packets: Vec<PacketRecord>) -> LinkRow {
         packets.sort_by_key(|packet| packet.arrived_ns);
         let packets = PacketLog::Rows(packets);
         LinkRow { name: name.into(), packets, ..Default::default() }
@@ -475,7 +477,7 @@ mod tests {
 
     fn judged() -> (Experiment, LinkTruth, Vec<JudgedEpoch>) {
         let experiment = experiment();
-        let at = |identity, arrived, departed| PacketRow {
+        let at = |identity, arrived, departed| PacketRecord {
             identity,
             ..packet(identity, arrived * MS, departed * MS)
         };

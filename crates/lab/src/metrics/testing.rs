@@ -1,11 +1,13 @@
 //! An experiment and packets to take metrics of in tests.
 
+use forebay_core::record::PacketRecord;
+
 use super::{Evaluation, evaluate, requests};
 use crate::plan::library::Source;
 use crate::plan::{Experiment, Plan};
 use crate::rows::{
-    BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, PacketRow, QueueRow,
-    RequestRow, RunRows,
+    BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow, RequestRow,
+    RunRows,
 };
 
 /// One greedy flow in the bundle `a` over 96 Mbit/s with 50 ms, for a second.
@@ -23,15 +25,15 @@ pub fn experiment() -> Experiment {
 }
 
 /// A packet of 1500 bytes that took the 25 ms of [`experiment`]'s link.
-pub fn packet(identity: u64, arrived_ns: u64, departed_ns: u64) -> PacketRow {
+pub fn packet(identity: u64, arrived_ns: u64, departed_ns: u64) -> PacketRecord {
     let released_ns = if departed_ns == 0 { 0 } else { departed_ns + 25_000_000 };
-    PacketRow {
+    PacketRecord {
         identity,
         arrived_ns,
         departed_ns,
         released_ns,
         bytes: 1500,
-        ..PacketRow::default()
+        ..PacketRecord::default()
     }
 }
 
@@ -79,7 +81,7 @@ pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
         }
     });
     let packets = |count: u64| {
-        (0..count).map(|index| PacketRow {
+        (0..count).map(|index| PacketRecord {
             queue_packets: 10,
             ..packet(index + 1, index * 1_000_000, (index + 11) * 1_000_000)
         })

@@ -1,5 +1,6 @@
 //! What a run has to tell.
 
+use forebay_core::record::PacketRecord;
 use forebay_core::units::{Duration, Timestamp};
 
 use super::Simulation;
@@ -8,7 +9,7 @@ use crate::bundle::BundleMetrics;
 use crate::bundle_log::BundleLog;
 use crate::metrics::{Bin, FlowMetrics, LinkMetrics, SenderState, mbit_per_s, ratio};
 use crate::packet::Kind;
-use crate::packet_log::{Owner, PacketRecord};
+use crate::packet_log::Owner;
 use crate::written::WriteLog;
 
 impl Simulation {
@@ -147,9 +148,9 @@ impl Simulation {
         self.sendboxes.get_mut(index)?.log(self.now)
     }
 
-    /// The packets of link `index` that were not taken out, in order of arrival; nothing for a link without a
-    /// log.
-    pub fn packet_log(&self, index: usize) -> impl Iterator<Item = PacketRecord> {
+    /// The packets of link `index` that were not taken out, in order of arrival and each with whose it is;
+    /// nothing for a link without a log.
+    pub fn packet_log(&self, index: usize) -> impl Iterator<Item = (Owner, PacketRecord)> {
         let log = self.links.get(index).and_then(|link| link.log());
         let owner = |kind, flow| self.owner(kind, flow);
         log.into_iter().flat_map(move |log| log.records(self.now, owner))
@@ -157,13 +158,14 @@ impl Simulation {
 
     /// Takes the packets of link `index` out of its log, in order of arrival and up to the first that is
     /// still on the link: a log that is emptied as the run goes holds no more than those that came since.
-    pub fn take_packets(&mut self, index: usize, mut take: impl FnMut(&PacketRecord)) {
+    pub fn take_packets(&mut self, index: usize, mut take: impl FnMut(Owner, PacketRecord)) {
         let Some(mut log) = self.links.get_mut(index).and_then(|link| link.ended().log.take())
         else {
             return;
         };
-        while let Some(record) = log.take_settled(self.now, |kind, flow| self.owner(kind, flow)) {
-            take(&record);
+        let owner = |kind, flow| self.owner(kind, flow);
+        while let Some((owner, record)) = log.take_settled(self.now, owner) {
+            take(owner, record);
         }
         self.links[index].ended().log = Some(log);
     }

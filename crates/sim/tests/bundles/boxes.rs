@@ -3,7 +3,7 @@
 use forebay_core::link;
 use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
-use forebay_core::units::{ByteCount, Rate, Ratio};
+use forebay_core::units::{ByteCount, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
 use forebay_sim::{BundleMetrics, Owner, Simulation};
 
@@ -112,16 +112,17 @@ fn epochs_are_what_the_log_of_the_link_says() {
     for (at, epoch) in &epochs {
         assert!(boundaries.contains(&epoch.identity));
         assert!(epoch.previous_identity.is_none_or(|it| boundaries.contains(&it)));
-        let found: Vec<_> = packets.iter().filter(|it| it.identity == epoch.identity).collect();
+        let found: Vec<_> = packets.iter().filter(|it| it.1.identity == epoch.identity).collect();
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].owner, found[0].arrived), (Owner::Flow(0), epoch.sent_at));
-        let reported = at.saturating_since(found[0].released.unwrap());
+        let (owner, packet) = found[0];
+        assert_eq!((*owner, packet.arrived_ns), (Owner::Flow(0), epoch.sent_at.as_nanos()));
+        let reported = at.saturating_since(Timestamp::from_nanos(packet.released_ns));
         // 25 ms back, and reports wait at most 20 ms for their budget.
         assert!((25 * MS..=45 * MS).contains(&reported), "{reported:?}");
         assert!(epoch.rtt >= 50 * MS);
     }
-    let messages = packets.iter().filter(|it| it.owner == Owner::Bundle(0));
-    let bytes: u64 = messages.clone().map(|it| u64::from(it.bytes)).sum();
+    let messages = packets.iter().filter(|it| it.0 == Owner::Bundle(0));
+    let bytes: u64 = messages.clone().map(|it| u64::from(it.1.bytes)).sum();
     // At least a keepalive or a notice each 100 ms, and no more than 1 % of the bundle.
     assert!(messages.count() >= 95 && bytes < metrics.bytes_sent / 100);
     let log = simulation.bundle_log(0).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::record::PacketRecord;
+use forebay_core::record::PacketRecord;
 
 /// Records handed over at once: 64 KiB, about 0.1 s of a 96 Mbit/s link.
 const BATCH_RECORDS: usize = 1024;
@@ -74,6 +74,7 @@ fn new_batch() -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::read_packets;
 
     #[test]
     fn records_come_back_in_order() {
@@ -84,7 +85,7 @@ mod tests {
         let count = 3 * BATCH_RECORDS as u64 + 7;
         (0..count).for_each(|n| log.push(&record(n)));
         assert_eq!(log.finish().unwrap(), 0);
-        let read = PacketRecord::read_file(&path).unwrap();
+        let read = read_packets(&path).unwrap();
         assert!(read.iter().copied().eq((0..count).map(record)));
     }
 

@@ -225,10 +225,11 @@ fn read_trace(path: &FilePath) -> Result<Trace, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::record::PacketRecord;
     use forebay_core::spec::{Spec, Value};
 
     use super::*;
-    use crate::record::PacketRecord;
+    use crate::record::read_packets;
 
     fn ms(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)
@@ -268,7 +269,7 @@ mod tests {
             seen = *round;
         }
         let record = path.finish(0).ok().unwrap();
-        let packets = PacketRecord::read_file(&record.packets).unwrap();
+        let packets = read_packets(&record.packets).unwrap();
         (record, packets)
     }
 
@@ -279,13 +280,10 @@ mod tests {
         let every_ms: Vec<u64> = (1..=80).collect();
         let (in_time, packets) = log(&arrivals, &every_ms);
         let (late, late_packets) = log(&arrivals, &[80]);
-        let truth = |packets: &[PacketRecord]| -> Vec<_> {
-            let of = |packet: &PacketRecord| {
-                (packet.arrived_ns, packet.departed_ns, packet.packed, packet.queue_packets)
-            };
-            packets.iter().map(of).collect()
+        let truth = |packets: Vec<PacketRecord>| -> Vec<_> {
+            packets.into_iter().map(|it| PacketRecord { released_ns: 0, ..it }).collect()
         };
-        assert_eq!(truth(&late_packets), truth(&packets));
+        assert_eq!(truth(late_packets), truth(packets));
         assert_eq!(late.queue, in_time.queue);
         assert_eq!((late.drops_queue, in_time.drops_queue), (2, 2));
         let queue: Vec<u64> = in_time.queue.iter().map(|sample| sample.packets).collect();

@@ -13,8 +13,9 @@ use nix::unistd::pipe;
 
 use super::*;
 use crate::namespace::Namespace;
-use crate::record::{Fate, PacketRecord};
+use crate::record::read_packets;
 use crate::scenario::LinkChange;
+use forebay_core::record::{Fate, PacketRecord};
 use forebay_host::{clock, offload};
 
 /// Two hosts, 10.9.PAIR.1 on the left and 10.9.PAIR.2 on the right, per pair.
@@ -101,8 +102,8 @@ impl Bench {
             assert!(self.dir.path().join(format!("{name}.packets")).exists());
         }
         links.map(|link| {
-            let packets = PacketRecord::read_file(&link.packets).unwrap();
-            let count = |fate| packets.iter().filter(|it| it.fate() == Some(fate)).count() as u64;
+            let packets = read_packets(&link.packets).unwrap();
+            let count = |fate| packets.iter().filter(|it| it.fate == fate).count() as u64;
             assert_eq!(link.packets_in, packets.len() as u64);
             assert_eq!(link.packets_out, count(Fate::Delivered));
             assert_eq!(link.drops_queue, count(Fate::QueueDrop));
@@ -216,7 +217,7 @@ fn tcp_gets_the_rate_and_every_packet_the_delay() {
     assert!(bench.transfer(0, 5_000_000) >= Duration::from_secs(2));
     let [(forward, packets), (reverse, acks)] = bench.finish();
     for (packets, delay_ns) in [(&packets, 10_000_000), (&acks, 15_000_000)] {
-        for packet in packets.iter().filter(|packet| packet.fate() == Some(Fate::Delivered)) {
+        for packet in packets.iter().filter(|packet| packet.fate == Fate::Delivered) {
             assert!(packet.departed_ns >= packet.arrived_ns);
             assert!(packet.released_ns >= packet.departed_ns + delay_ns);
         }
@@ -224,7 +225,7 @@ fn tcp_gets_the_rate_and_every_packet_the_delay() {
     assert_eq!(reverse.drops_queue, 0);
     assert_departures_at(20, &forward, &packets);
     assert!(forward.drops_queue > 0, "slow start fills 100 packets");
-    let full = packets.iter().filter(|packet| packet.fate() == Some(Fate::QueueDrop));
+    let full = packets.iter().filter(|packet| packet.fate == Fate::QueueDrop);
     assert!(full.into_iter().all(|packet| packet.queue_packets == 100));
     assert!(packets.iter().all(|packet| packet.queue_packets <= 100));
     assert_samples_from(start, &forward, &packets);
@@ -233,12 +234,12 @@ fn tcp_gets_the_rate_and_every_packet_the_delay() {
 /// Each packet of a FIFO at `mbit` takes its own time on the wire, from its arrival or from the
 /// departure before it, and what the record says of the rate follows.
 fn assert_departures_at(mbit: u64, link: &LinkRecord, packets: &[PacketRecord]) {
-    let delivered = packets.iter().filter(|packet| packet.fate() == Some(Fate::Delivered));
+    let delivered = packets.iter().filter(|packet| packet.fate == Fate::Delivered);
     let mut last: Option<&PacketRecord> = None;
     let (mut backlogged_ns, mut took_ns) = (0, 0);
     for packet in delivered {
         let free_ns = last.map_or(0, |last| last.departed_ns);
-        let own_ns = u64::from(packet.frame_bytes()) * 8_000 / mbit;
+        let own_ns = u64::from(packet.bytes) * 8_000 / mbit;
         assert_eq!(packet.departed_ns, free_ns.max(packet.arrived_ns) + own_ns);
         if let Some(last) = last
             && packet.arrived_ns < last.departed_ns
@@ -260,7 +261,7 @@ fn assert_samples_from(start_ns: u64, link: &LinkRecord, packets: &[PacketRecord
     assert_eq!(samples[0].at_ns, start_ns);
     assert!(samples.windows(2).all(|pair| pair[1].at_ns - pair[0].at_ns == 10_000_000));
     // The log does not know when a packet departed that was still inside at the end.
-    let inside = packets.iter().find(|packet| packet.fate() == Some(Fate::Inside));
+    let inside = packets.iter().find(|packet| packet.fate == Fate::Inside);
     let known_ns = inside.map_or(u64::MAX, |packet| packet.arrived_ns);
     for sample in samples.iter().filter(|sample| sample.at_ns <= known_ns) {
         let at_ns = sample.at_ns;
@@ -287,7 +288,7 @@ fn the_round_trip_is_the_sum_of_both_delays() {
     let [(_, forward), (_, reverse)] = bench.finish();
     for packets in [&forward, &reverse] {
         for pair in 0..2 {
-            assert!(packets.iter().filter(|packet| packet.pair() == pair).count() >= 20);
+            assert!(packets.iter().filter(|packet| packet.pair == pair).count() >= 20);
         }
     }
 }
@@ -315,13 +316,13 @@ fn changes_take_place_at_their_times_after_the_start() {
     bench.ping(0, 1);
     let [(forward, mut packets), _] = bench.finish();
     // None of the kernel's own.
-    packets.retain(|packet| packet.frame_bytes() == FRAME_BYTES);
+    packets.retain(|packet| packet.bytes == FRAME_BYTES);
     assert!(forward.drops_loss > 0);
     for packet in &packets {
         let is_lost = (start + 200_000_000..start + 1_200_000_000).contains(&packet.arrived_ns);
-        assert_eq!(packet.fate() == Some(Fate::Lost), is_lost, "{packet:?}");
+        assert_eq!(packet.fate == Fate::Lost, is_lost, "{packet:?}");
     }
-    let delivered = packets.iter().filter(|packet| packet.fate() == Some(Fate::Delivered));
+    let delivered = packets.iter().filter(|packet| packet.fate == Fate::Delivered);
     let (before, after): (Vec<_>, Vec<_>) = delivered.partition(|it| it.departed_ns < start);
     let fastest = |packets: &[&PacketRecord]| {
         let delays = packets.iter().map(|packet| packet.released_ns - packet.departed_ns);
@@ -348,11 +349,11 @@ fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
         }
     }
     let [(forward, packets), (reverse, _)] = bench.finish();
-    let sent = packets.iter().filter(|packet| packet.frame_bytes() == 142).count();
+    let sent = packets.iter().filter(|packet| packet.bytes == 142).count();
     assert_eq!(sent, 600);
-    let lost = packets.iter().filter(|packet| packet.fate() == Some(Fate::Lost));
+    let lost = packets.iter().filter(|packet| packet.fate == Fate::Lost);
     // Of 300 to 400 messages; 5 sigma are 50.
-    let lost = lost.inspect(|packet| assert_eq!(packet.frame_bytes(), 142)).count();
+    let lost = lost.inspect(|packet| assert_eq!(packet.bytes, 142)).count();
     assert!((100..=250).contains(&lost), "{lost} lost");
     assert_eq!((forward.drops_loss, reverse.drops_loss), (lost as u64, 0));
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc::{Backlog, ByReason};
+use forebay_core::record::{Fate, PacketRecord};
 use forebay_core::units::Timestamp;
 
 use super::frame::Frame;
 use super::link::{Arrival, Cause, Counters};
 use super::log::Log;
-use crate::record::{Fate, LinkRecord, PacketRecord};
+use crate::record::LinkRecord;
 use forebay_host::lateness::Lateness;
 use forebay_host::record::QueueSample;
 
@@ -104,7 +105,9 @@ impl Truth {
             arrived_ns: now.as_nanos(),
             identity: frame.identity(),
             flow: frame.flow_hash(0),
-            packed: PacketRecord::pack(frame.bytes().len() as u32, frame.pair, Fate::Inside),
+            bytes: frame.bytes().len() as u32,
+            pair: frame.pair,
+            fate: Fate::Inside,
             ..PacketRecord::default()
         };
         let came_marked = frame.ecn() == Ecn::Ce;
@@ -114,8 +117,8 @@ impl Truth {
     /// It was offered.
     pub fn arrived(&mut self, arrival: Arrival) {
         if let Some(pending) = self.pending_at(arrival.number) {
-            pending.record.queue_packets = arrival.queue.packets;
-            pending.record.queue_bytes = arrival.queue.bytes.as_u64();
+            let packets = arrival.queue.packets;
+            pending.record.queue_packets = u32::try_from(packets).unwrap_or(u32::MAX);
         }
         self.write_settled();
     }
@@ -159,9 +162,7 @@ impl Truth {
             self.settle(number, fate, |Pending { record, came_marked, .. }| {
                 record.departed_ns = departed.as_nanos();
                 record.released_ns = if sent { now.as_nanos() } else { 0 };
-                if marked && !*came_marked {
-                    record.mark();
-                }
+                record.marked = marked && !*came_marked;
             });
         }
         self.released.clear();
@@ -198,8 +199,7 @@ impl Truth {
 
     fn settle(&mut self, number: u64, fate: Fate, complete: impl FnOnce(&mut Pending)) {
         if let Some(pending) = self.pending_at(number) {
-            let record = &mut pending.record;
-            record.packed = PacketRecord::pack(record.frame_bytes(), record.pair(), fate);
+            pending.record.fate = fate;
             complete(pending);
             pending.settled = true;
         }
@@ -253,6 +253,7 @@ impl AchievedRate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::read_packets;
     use forebay_core::qdisc::DropReason;
 
     fn ms(ms: u64) -> Timestamp {
@@ -283,15 +284,15 @@ mod tests {
         truth.stamp(ms(21));
         let record = truth.finish(Counters::default(), 5).unwrap();
         assert_eq!((record.packets_out, record.bytes_out, record.drops_ring), (1, 100, 6));
-        let packets = PacketRecord::read_file(&record.packets).unwrap();
-        let fates: Vec<_> = packets.iter().map(|packet| packet.fate().unwrap()).collect();
+        let packets = read_packets(&record.packets).unwrap();
+        let fates: Vec<_> = packets.iter().map(|packet| packet.fate).collect();
         assert_eq!(fates, [Fate::EmulatorDrop, Fate::QueueDrop, Fate::Delivered, Fate::Inside]);
-        let marks: Vec<_> = packets.iter().map(PacketRecord::is_marked).collect();
+        let marks: Vec<_> = packets.iter().map(|packet| packet.marked).collect();
         assert_eq!(marks, [false, false, true, false]);
         let queues: Vec<_> = packets.iter().map(|packet| packet.queue_packets).collect();
         assert_eq!(queues, [0, 1, 2, 3]);
         assert_eq!((packets[2].departed_ns, packets[2].released_ns), (12_000_000, 21_000_000));
-        assert_eq!((packets[2].frame_bytes(), packets[2].pair()), (100, 2));
+        assert_eq!((packets[2].bytes, packets[2].pair), (100, 2));
     }
 
     #[test]

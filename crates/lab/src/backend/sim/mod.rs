@@ -14,6 +14,7 @@ mod watch;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_core::record::PacketRecord;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
 use forebay_sim::network::Network;
@@ -22,7 +23,7 @@ use forebay_sim::{INTERVAL_NS, Requests, Simulation};
 use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
-use crate::rows::{PacketRow, RunRows};
+use crate::rows::RunRows;
 use packets::Packets;
 use rows::Rows;
 use setup::{Place, Setup, link_names};
@@ -74,7 +75,7 @@ impl Backend for Sim {
 fn run(
     experiment: &Experiment,
     progress: &mut dyn FnMut(Progress),
-    visit: impl FnMut(usize, &PacketRow),
+    visit: impl FnMut(usize, &PacketRecord),
 ) -> Result<RunRows, BackendError> {
     refuse(experiment)?;
     let Setup { network, places, requests } = Setup::of(experiment)?;
@@ -102,7 +103,7 @@ struct Run<'a, V> {
     packets: Packets<V>,
 }
 
-impl<V: FnMut(usize, &PacketRow)> Run<'_, V> {
+impl<V: FnMut(usize, &PacketRecord)> Run<'_, V> {
     fn complete(&mut self, progress: &mut dyn FnMut(Progress)) {
         let Experiment { stop, drain, .. } = *self.experiment;
         let mut run_to = |it: &mut Self, until: Duration, done: f64, phase: &str| {

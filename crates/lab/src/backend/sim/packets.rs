@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use forebay_sim::{Fate, Owner, PacketRecord, Simulation};
+use forebay_core::record::PacketRecord;
+use forebay_sim::{Owner, Simulation};
 
 use super::setup::{FORWARD, Place, link_names};
 use crate::metrics::{LinkTruth, Reader, windows};
 use crate::plan::Experiment;
-use crate::rows::{self, PacketRow};
 
 /// Time between two looks.
 pub(super) const INTERVAL: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ pub(super) struct Packets<V> {
     visit: V,
 }
 
-impl<V: FnMut(usize, &PacketRow)> Packets<V> {
+impl<V: FnMut(usize, &PacketRecord)> Packets<V> {
     pub fn new(experiment: &Experiment, places: &[Place], visit: V) -> Self {
         let windows: Vec<_> = windows(experiment, None).collect();
         let names = link_names(experiment);
@@ -61,11 +61,14 @@ impl<V: FnMut(usize, &PacketRow)> Packets<V> {
             *known = sent.len();
         }
         for link in 0..self.links {
-            simulation.take_packets(link, |packet| self.read(link, packet));
+            simulation.take_packets(link, |owner, packet| self.read(link, owner, packet));
         }
         let now = simulation.now();
-        let oldest = |link| simulation.packet_log(link).next().map_or(now, |packet| packet.arrived);
-        let oldest: Vec<u64> = (0..self.links).map(|link| oldest(link).as_nanos()).collect();
+        let oldest = |link| {
+            let first = simulation.packet_log(link).next();
+            first.map_or(now.as_nanos(), |(_, packet)| packet.arrived_ns)
+        };
+        let oldest: Vec<u64> = (0..self.links).map(oldest).collect();
         self.reader.settle(&oldest);
     }
 
@@ -73,7 +76,8 @@ impl<V: FnMut(usize, &PacketRow)> Packets<V> {
     pub fn finish(mut self, simulation: &mut Simulation) -> Vec<LinkTruth> {
         self.take(simulation);
         for link in 0..self.links {
-            simulation.packet_log(link).for_each(|packet| self.read(link, &packet));
+            let left = simulation.packet_log(link);
+            left.for_each(|(owner, packet)| self.read(link, owner, packet));
         }
         let mut truths = self.reader.finish();
         if self.has_paths {
@@ -84,32 +88,13 @@ impl<V: FnMut(usize, &PacketRow)> Packets<V> {
         truths
     }
 
-    fn read(&mut self, link: usize, packet: &PacketRecord) {
-        let pair = match packet.owner {
+    fn read(&mut self, link: usize, owner: Owner, packet: PacketRecord) {
+        let pair = match owner {
             Owner::Flow(flow) => self.of_flows[flow],
             Owner::Bundle(bundle) => self.of_bundles[bundle],
         };
-        let row = packet_row(packet, pair);
-        (self.visit)(link, &row);
-        self.reader.take(link, &row, self.boundaries.contains(&row.identity));
-    }
-}
-
-fn packet_row(packet: &PacketRecord, pair: u16) -> PacketRow {
-    PacketRow {
-        arrived_ns: packet.arrived.as_nanos(),
-        departed_ns: packet.departed.map_or(0, |at| at.as_nanos().max(1)),
-        released_ns: packet.released.map_or(0, |at| at.as_nanos().max(1)),
-        identity: packet.identity,
-        bytes: packet.bytes.into(),
-        pair,
-        fate: match packet.fate {
-            Fate::Delivered => rows::Fate::Delivered,
-            Fate::QueueDrop => rows::Fate::QueueDrop,
-            Fate::Lost => rows::Fate::Lost,
-            Fate::Inside => rows::Fate::Inside,
-        },
-        marked: packet.is_marked,
-        queue_packets: packet.queue_packets,
+        let packet = PacketRecord { pair, ..packet };
+        (self.visit)(link, &packet);
+        self.reader.take(link, &packet, self.boundaries.contains(&packet.identity));
     }
 }

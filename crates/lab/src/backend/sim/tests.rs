@@ -1,4 +1,5 @@
 use forebay_core::cc::{self, Algorithm, Registry};
+use forebay_core::record::Fate;
 use forebay_core::spec;
 use forebay_core::units::Rate;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::metrics::evaluate;
 use crate::plan::Plan;
 use crate::plan::library::Source;
-use crate::rows::{Fate, PacketLog, PacketRow};
+use crate::rows::PacketLog;
 
 const PLAN: &str = r#"
 name = "p"
@@ -46,9 +47,9 @@ fn rows_of(experiment: &Experiment) -> RunRows {
 }
 
 /// The same with every packet of both links.
-fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRow>; 2]) {
+fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]) {
     let mut packets = [Vec::new(), Vec::new()];
-    let visit = |link: usize, packet: &PacketRow| packets[link].push(*packet);
+    let visit = |link: usize, packet: &PacketRecord| packets[link].push(*packet);
     let rows = run(experiment, &mut |_| (), visit).unwrap();
     (rows, packets)
 }
@@ -480,7 +481,7 @@ fn jitter_makes_packets_late_and_none_overtakes() {
         let mut left: Vec<_> = packets.iter().filter(|it| it.released_ns > 0).collect();
         left.sort_by_key(|packet| packet.departed_ns);
         assert!(left.windows(2).all(|pair| pair[0].released_ns <= pair[1].released_ns));
-        let late = |packet: &&PacketRow| packet.released_ns - packet.departed_ns - 20_000_000;
+        let late = |packet: &&PacketRecord| packet.released_ns - packet.departed_ns - 20_000_000;
         let lates: Vec<u64> = left.iter().map(late).collect();
         assert!(lates.len() > 1000 && lates.iter().all(|late| *late <= most_ns));
         // Of packets close to each other most wait for a late one.

@@ -11,11 +11,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use forebay_core::record::{Fate, PacketRecord};
+
 use super::boundaries::{Boundary, Waits};
 use super::{LinkTruth, Passed};
 use crate::plan::Experiment;
 use crate::plan::experiment::Window;
-use crate::rows::{Fate, PacketRow};
 
 /// Reads the packets of the links of a path.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl Reader {
 
     /// Takes the next packet of link `index`, in order of arrival. `is_boundary`: estimates may be made
     /// from it.
-    pub fn take(&mut self, index: usize, packet: &PacketRow, is_boundary: bool) {
+    pub fn take(&mut self, index: usize, packet: &PacketRecord, is_boundary: bool) {
         self.links[index].take(packet, is_boundary);
     }
 
@@ -120,7 +121,7 @@ impl LinkReader {
         }
     }
 
-    fn take(&mut self, packet: &PacketRow, is_boundary: bool) {
+    fn take(&mut self, packet: &PacketRecord, is_boundary: bool) {
         self.arrivals.push_back((packet.arrived_ns, packet.queue_packets));
         match packet.fate {
             // A packet still in the queue at the end of the log has not departed.

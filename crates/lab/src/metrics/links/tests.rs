@@ -1,9 +1,11 @@
 use std::time::Duration;
 
+use forebay_core::record::{Fate, PacketRecord};
+
 use super::super::statistics::{Sorted, Timeline};
 use super::*;
 use crate::metrics::testing::{experiment, packet};
-use crate::rows::{BundleRow, EpochRow, Fate, PacketLog, PacketRow};
+use crate::rows::{BundleRow, EpochRow, PacketLog};
 
 const MS: u64 = 1_000_000;
 
@@ -12,7 +14,7 @@ fn window(from_ms: u64, to_ms: u64) -> Window {
     Window { name: String::new(), from, to }
 }
 
-fn rows(forward: Vec<PacketRow>, reverse: Vec<PacketRow>) -> RunRows {
+fn rows(forward: Vec<PacketRecord>, reverse: Vec<PacketRecord>) -> RunRows {
     let link = |name: &str, packets| {
         let packets = PacketLog::Rows(packets);
         LinkRow { name: name.into(), packets, ..Default::default() }
@@ -25,10 +27,10 @@ fn rows(forward: Vec<PacketRow>, reverse: Vec<PacketRow>) -> RunRows {
 /// fourth is dropped.
 fn burst() -> RunRows {
     let packets = vec![
-        PacketRow { queue_packets: 0, ..packet(1, 10 * MS, 15 * MS) },
-        PacketRow { queue_packets: 1, marked: true, ..packet(2, 10 * MS, 20 * MS) },
-        PacketRow { queue_packets: 2, ..packet(3, 10 * MS, 25 * MS) },
-        PacketRow { queue_packets: 2, fate: Fate::QueueDrop, ..packet(4, 10 * MS, 0) },
+        PacketRecord { queue_packets: 0, ..packet(1, 10 * MS, 15 * MS) },
+        PacketRecord { queue_packets: 1, marked: true, ..packet(2, 10 * MS, 20 * MS) },
+        PacketRecord { queue_packets: 2, ..packet(3, 10 * MS, 25 * MS) },
+        PacketRecord { queue_packets: 2, fate: Fate::QueueDrop, ..packet(4, 10 * MS, 0) },
     ];
     rows(packets, Vec::new())
 }
@@ -61,7 +63,7 @@ fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
     let packets = packets.map(|(at, number): (u64, u64)| {
         let departed = at * MS + number * 125_000;
         let waits = at < 400;
-        PacketRow {
+        PacketRecord {
             queue_packets: if waits { 40 } else { 0 },
             ..packet(at * 8 + number, departed - if waits { 5 * MS } else { 0 }, departed)
         }
@@ -100,7 +102,7 @@ fn draw(state: &mut u64, below: u64) -> u64 {
 }
 
 /// Packets as from a link that lets some overtake and several leave together, and loses and keeps some.
-fn unruly(mut seed: u64) -> Vec<PacketRow> {
+fn unruly(mut seed: u64) -> Vec<PacketRecord> {
     let state = &mut seed;
     let mut at = 0;
     let packets = (0..3000).map(|number| {
@@ -114,7 +116,7 @@ fn unruly(mut seed: u64) -> Vec<PacketRow> {
             3 => Fate::EmulatorDrop,
             _ => Fate::Delivered,
         };
-        PacketRow {
+        PacketRecord {
             fate,
             released_ns: departed + draw(state, 30) * MS,
             queue_packets: draw(state, 5) as u32 * draw(state, 3) as u32,
@@ -128,9 +130,9 @@ fn unruly(mut seed: u64) -> Vec<PacketRow> {
 }
 
 /// The queue over time and the packets that passed, worked out from all packets at once.
-fn at_once(packets: &[PacketRow]) -> (Timeline, Vec<&PacketRow>) {
-    let is_passed = |it: &&PacketRow| it.fate == Fate::Delivered && it.departed_ns > 0;
-    let mut passed: Vec<&PacketRow> = packets.iter().filter(is_passed).collect();
+fn at_once(packets: &[PacketRecord]) -> (Timeline, Vec<&PacketRecord>) {
+    let is_passed = |it: &&PacketRecord| it.fate == Fate::Delivered && it.departed_ns > 0;
+    let mut passed: Vec<&PacketRecord> = packets.iter().filter(is_passed).collect();
     passed.sort_by_key(|packet| packet.departed_ns);
     // Arrivals and what they leave behind; packets that begin to be sent. At one instant, arrivals count.
     let mut events: Vec<(u64, Option<u32>)> =
@@ -168,10 +170,10 @@ fn packets_read_one_by_one_say_what_they_say_all_at_once() {
             let (from, to) = bounds_ns(window);
             let within = |at: u64| (from..to).contains(&at);
             let passed: Vec<_> = passed.iter().filter(|it| within(it.departed_ns)).collect();
-            let ms = |it: &&&PacketRow| (it.departed_ns - it.arrived_ns) as f64 / 1e6;
+            let ms = |it: &&&PacketRecord| (it.departed_ns - it.arrived_ns) as f64 / 1e6;
             let sojourns = Sorted::new(passed.iter().map(ms));
             let bits = passed.iter().map(|it| u64::from(it.bytes) * 8).sum::<u64>() as f64;
-            let dropped = |it: &&PacketRow| it.fate == Fate::QueueDrop && within(it.arrived_ns);
+            let dropped = |it: &&PacketRecord| it.fate == Fate::QueueDrop && within(it.arrived_ns);
             for (name, expected) in [
                 ("queue_mean_packets", queue.mean(from, to)),
                 ("queue_p95_packets", queue.quantile(from, to, 0.95)),
@@ -200,14 +202,14 @@ fn packets_read_one_by_one_say_what_they_say_all_at_once() {
 /// Reads both links by turns, each step up to a later time, and forgets what it can.
 fn by_turns(
     experiment: &Experiment,
-    rows: [&[PacketRow]; 2],
+    rows: [&[PacketRecord]; 2],
     is_boundary: impl Fn(u64) -> bool,
 ) -> Vec<LinkTruth> {
     let mut reader = Reader::new(experiment, &[window(0, 100)], &["forward", "reverse"]);
     let mut read = [0; 2];
     for now in (0..2000).map(|step| step * MS) {
         for (link, packets) in rows.iter().enumerate() {
-            let is_over = |it: &PacketRow| it.departed_ns.max(it.released_ns) <= now;
+            let is_over = |it: &PacketRecord| it.departed_ns.max(it.released_ns) <= now;
             while let Some(packet) = packets.get(read[link]).filter(|it| is_over(it)) {
                 reader.take(link, packet, is_boundary(packet.identity));
                 read[link] += 1;

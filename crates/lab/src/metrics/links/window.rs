@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use forebay_core::record::Fate;
+
 use super::super::statistics::share;
 use super::sojourns::Sojourns;
 use super::{BIN_NS, Passed};
-use crate::rows::Fate;
 
 /// Values that are counted in an array; a queue has rarely more packets.
 const DENSE: usize = 1 << 16;
