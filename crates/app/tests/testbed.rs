@@ -5,9 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use forebay_core::clock::Clock;
+use forebay_core::record::{PacketRecord, RunRecord, TcpSample};
 use forebay_core::spec::{Spec, Value};
 use forebay_skips::{Need, skip_without};
-use forebay_testbed::record::{RunRecord, TcpSample, read_packets};
+use forebay_testbed::emulator::{packets_file, read_packets};
 use forebay_testbed::scenario::{
     AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
@@ -42,7 +43,7 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
         let (sent, finished) = (request.sent_ns.unwrap(), request.finished_ns.unwrap());
         assert!(request.scheduled_ns <= sent && sent < finished, "{request:?}");
     }
-    let pings: Vec<_> = record.flows.iter().filter(|flow| flow.workload == "ping").collect();
+    let pings: Vec<_> = record.flows.iter().filter(|flow| flow.flow == 6).collect();
     assert!(pings.len() == 2 && pings.iter().all(|flow| !flow.rtts_ns.is_empty()));
     assert!(record.host.cpu_cores.iter().any(|(name, _)| name == "left hosts"));
     assert!(record.host.offloads.iter().all(|row| !row.contains("=on")));
@@ -62,10 +63,11 @@ fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
         workloads: vec![workload("cross", WorkloadKind::Greedy { flows: 1 })],
     });
     let record = run(&scenario);
-    for (pair, workload) in ["bundled", "cross"].into_iter().enumerate() {
-        let flow = record.flows.iter().find(|flow| flow.workload == workload).unwrap();
+    for pair in 0..2 {
+        // One workload each.
+        let flow = record.flows.iter().find(|flow| flow.flow == pair).unwrap();
         assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
-        let packets = read_packets(&record.links[0].packets).unwrap();
+        let packets = record.packets(0);
         let own = packets.iter().filter(|packet| usize::from(packet.pair) == pair);
         let bytes: u64 = own.map(|packet| u64::from(packet.bytes)).sum();
         assert!(bytes >= flow.bytes, "{bytes} bytes of frames carried {} of payload", flow.bytes);
@@ -95,8 +97,8 @@ fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
         let record = bulk(true, qdisc);
         let forward = &record.links[0];
         assert!(forward.marks_queue > 0, "{qdisc}");
-        assert_eq!(forward.marks_queue, forward.marks_by_reason.iter().sum::<u64>(), "{qdisc}");
-        let packets = read_packets(&forward.packets).unwrap();
+        assert_eq!(forward.marks_queue, forward.marks_by_reason.total(), "{qdisc}");
+        let packets = record.packets(0);
         let marked = packets.iter().filter(|packet| packet.marked).count() as u64;
         // The last may still be inside.
         assert!((1..=forward.marks_queue).contains(&marked), "{qdisc}: {marked}");
@@ -104,9 +106,11 @@ fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
         assert_eq!(forward.drops_queue, 0, "{qdisc}");
         // With a wrong checksum the receiver would throw every marked packet away.
         let last = record.flows.iter().filter_map(|flow| flow.samples.last());
-        let resent: u64 = last.map(|sample| u64::from(sample.retransmissions)).sum();
+        let resent: u64 = last.map(|sample| sample.retransmissions).sum();
         assert!(2 * resent < forward.marks_queue, "{qdisc}: {resent} sent again");
-        let falls = |samples: &[TcpSample]| samples.windows(2).any(|it| it[1].cwnd < it[0].cwnd);
+        let falls = |samples: &[TcpSample]| {
+            samples.windows(2).any(|it| it[1].cwnd_segments < it[0].cwnd_segments)
+        };
         assert!(
             record.flows.iter().all(|flow| falls(&flow.samples)),
             "{qdisc}: senders hear of it"
@@ -156,12 +160,11 @@ fn flows_run_under_an_agent_and_under_bpf_and_their_sockets_say_so() {
     let record = forebay_testbed::run_with(&forebay(), &scenario, dir.path(), &mut |_| {}).unwrap();
     assert_eq!(record.flows.len(), 8);
     for flow in &record.flows {
-        let workload =
-            scenario.pairs[0].workloads.iter().find(|it| it.name == flow.workload).unwrap();
+        let workload = &scenario.pairs[0].workloads[flow.flow];
         assert_eq!(flow.cc.as_ref(), Some(&workload.cc), "as the socket says");
-        assert!(flow.bytes > 0 && !flow.failed, "{}: {} bytes", flow.workload, flow.bytes);
+        assert!(flow.bytes > 0 && !flow.failed, "{}: {} bytes", workload.name, flow.bytes);
         assert!(flow.samples.len() > 100, "{} samples", flow.samples.len());
-        assert!(flow.samples.iter().any(|sample| sample.cwnd > 10 && sample.srtt_us > 20_000));
+        assert!(flow.samples.iter().any(|it| it.cwnd_segments > 10.0 && it.srtt_ms > Some(20.0)));
     }
     let agent = record.agent.unwrap();
     assert!(agent.reports > 100 && agent.decisions > 100, "{agent:?}");
@@ -196,7 +199,7 @@ fn one_cubic_flow_can_hold_800_packets_in_the_sendbox() {
     let bundle = &record.bundles[0];
     let most = bundle.queue.iter().map(|sample| sample.packets).max();
     assert!(most >= Some(800), "at most {most:?} packets in the sendbox");
-    assert!(bundle.boundaries_matched > 0 && !bundle.decisions.is_empty());
+    assert!(bundle.counters.boundaries_matched > 0 && !bundle.decisions.is_empty());
 }
 
 #[test]
@@ -212,7 +215,7 @@ fn both_directions_can_be_bundled_at_once() {
     let record = run(&scenario);
     assert_eq!(record.bundles.len(), 2);
     for (bundle, flow) in record.bundles.iter().zip(&record.flows) {
-        assert!(bundle.boundaries_matched > 0, "{}", bundle.name);
+        assert!(bundle.counters.boundaries_matched > 0, "{}", bundle.name);
         assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
     }
     assert_eq!(record.host.cpu_cores.len(), 3 + 4);
@@ -320,18 +323,26 @@ fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
 fn run(scenario: &Scenario) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let record = forebay_testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap();
-    for link in &record.links {
-        let packets = read_packets(&link.packets).unwrap();
+    let run = Run { record, dir };
+    for (number, link) in run.links.iter().enumerate() {
+        let packets = run.packets(number);
         assert_eq!(packets.len() as u64, link.packets_in);
         assert!(packets.iter().all(|packet| packet.bytes <= 1514));
         assert_eq!(link.records_lost, 0);
     }
-    Run { record, _dir: dir }
+    run
 }
 
 struct Run {
     record: RunRecord,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+}
+
+impl Run {
+    /// What happened to the packets of a link.
+    fn packets(&self, link: usize) -> Vec<PacketRecord> {
+        read_packets(&packets_file(self.dir.path(), &self.links[link].name)).unwrap()
+    }
 }
 
 impl std::ops::Deref for Run {

@@ -13,5 +13,4 @@ mod lower;
 mod netlink;
 pub mod offload;
 pub mod port;
-pub mod record;
 pub mod service;

@@ -7,12 +7,12 @@ mod scratch;
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use forebay_core::record::RunRecord;
 use serde_json::{Value, json};
 
 use crate::backend::{self, Backend, BackendError};
 use crate::metrics::{Evaluation, evaluate};
 use crate::plan::{Experiment, Plan};
-use crate::rows::RunRows;
 use crate::run::{Ending, Event, Options, Progress, RunError};
 use crate::store::{NewRun, RunKey, Store, StoreError};
 use scratch::Scratch;
@@ -240,14 +240,14 @@ fn attempt_job(
     let mut progress = |step| drop(report(Report::UnderWay(step)));
     let rows = backend.run(&job.experiment, folder, &mut progress)?;
     let evaluation = evaluate(&job.experiment, &rows)?;
-    let mut host = host_json(&rows);
+    let mut host = host_json(&rows.run);
     host["started_unix_s"] = json!(started_unix_s);
     host["wall_s"] = json!(started.elapsed().as_secs_f64());
     Ok((evaluation, host))
 }
 
 /// Everything that depends on the machine and its clock.
-fn host_json(rows: &RunRows) -> Value {
+fn host_json(rows: &RunRecord) -> Value {
     let lateness = |ns: &[u64; 4]| {
         let [p50, p99, p999, max] = ns.map(|ns| ns as f64 / 1e6);
         json!({ "p50_ms": p50, "p99_ms": p99, "p999_ms": p999, "max_ms": max })
@@ -267,7 +267,7 @@ fn host_json(rows: &RunRows) -> Value {
     });
     let boxes = rows.bundles.iter().map(|bundle| {
         let figures = json!({
-            "lateness": lateness(&bundle.lateness_ns),
+            "lateness": lateness(&bundle.counters.lateness_ns),
             "drops_ring_packets": bundle.drops_ring,
             "hand_backs": bundle.hand_backs,
             "boundaries_lost": bundle.boundaries_lost,

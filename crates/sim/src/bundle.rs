@@ -19,6 +19,7 @@ use forebay_core::cc::Registry;
 use forebay_core::packet::{Ecn, Packet as _};
 use forebay_core::qdisc::{self, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
 use forebay_core::random::{Stream, Streams};
+use forebay_core::record::BundleCounters;
 use forebay_core::spec::SpecError;
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
@@ -107,26 +108,10 @@ pub struct BundleMetrics {
     pub mean_queue_packets: f64,
     /// Most packets that ever stood in it.
     pub max_queue_packets: u64,
-    /// Packets that the queue dropped.
-    pub drops_queue: u64,
-    /// Packets that left.
-    pub packets_sent: u64,
-    /// Bytes that left.
-    pub bytes_sent: u64,
-    /// Boundaries sent while reports could be expected.
-    pub boundaries_sent: u64,
-    /// Those that no report could be expected of, and none came.
-    pub boundaries_unexpected: u64,
-    /// Boundaries matched.
-    pub boundaries_matched: u64,
+    /// What its trace would have; nothing leaves late.
+    pub counters: BundleCounters,
     /// Reports of boundaries that the sendbox did not know.
     pub reports_unmatched: u64,
-    /// Matched boundaries that arrived in the order of their departure.
-    pub boundaries_in_order: u64,
-    /// Those that arrived late: behind one that left later and took less time.
-    pub boundaries_late: u64,
-    /// Bytes of messages that the sendbox sent or took, headers included.
-    pub message_bytes: u64,
     /// Boundaries that the receivebox reported.
     pub reports: u64,
     /// Reports that it gave up, since too many waited.
@@ -401,20 +386,15 @@ impl Sendbox {
 
     /// What the sendbox did.
     pub fn metrics(&self, now: Timestamp) -> BundleMetrics {
-        let counters = self.control.counters();
+        let mut counters = BundleCounters::of(&self.control, 0);
+        counters += self.past.counters;
+        counters.drops_queue = self.ended.dropped.total();
+        let unmatched = self.control.counters().reports_unmatched;
         BundleMetrics {
             mean_queue_packets: self.length.mean(now),
             max_queue_packets: self.max_length,
-            drops_queue: self.ended.dropped.total(),
-            packets_sent: self.past.packets_sent + counters.packets_sent,
-            bytes_sent: self.past.bytes_sent + counters.bytes_sent.as_u64(),
-            boundaries_sent: self.past.boundaries_sent + counters.boundaries_sent,
-            boundaries_unexpected: self.past.boundaries_unexpected + counters.boundaries_unexpected,
-            boundaries_matched: self.past.boundaries_matched + counters.boundaries_matched,
-            reports_unmatched: self.past.reports_unmatched + counters.reports_unmatched,
-            boundaries_in_order: self.past.boundaries_in_order + counters.order.in_order,
-            boundaries_late: self.past.boundaries_late + counters.order.late,
-            message_bytes: self.past.message_bytes + self.control.message_bytes().as_u64(),
+            counters,
+            reports_unmatched: self.past.reports_unmatched + unmatched,
             ..BundleMetrics::default()
         }
     }

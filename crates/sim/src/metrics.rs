@@ -334,17 +334,6 @@ pub struct FlowMetrics {
     pub completed: Option<Timestamp>,
 }
 
-/// A sender at an instant.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SenderState {
-    /// Window, segments.
-    pub cwnd_segments: f64,
-    /// Smoothed round-trip time.
-    pub srtt: Option<Duration>,
-    /// Segments sent again so far.
-    pub retransmissions: u64,
-}
-
 /// What the bottleneck did in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkMetrics {

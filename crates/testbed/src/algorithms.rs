@@ -13,8 +13,8 @@ use super::namespace::Namespace;
 use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter};
 use crate::native::NativeSpec;
-use crate::record::AgentRecord;
 use crate::scenario::{Algorithm, FaultAction, Platform, Scenario};
+use forebay_core::record::AgentRecord;
 
 /// The algorithms of a run, registered.
 pub(super) struct Algorithms<'a> {

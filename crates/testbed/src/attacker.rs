@@ -8,8 +8,8 @@ use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter, read_json};
 use super::topology::Topology;
 use crate::generator::hostile::{self, HostileSpec};
-use crate::record::AttackRecord;
 use crate::scenario::{Attack, FaultProgram, Scenario};
+use forebay_core::record::AttackRecord;
 use forebay_host::clock;
 use forebay_host::daemon::status::MessageCounters;
 

@@ -22,11 +22,11 @@ use super::topology::{PairSites, Site, Topology};
 use crate::orders::Order;
 use crate::receivebox::ReceiveboxSpec;
 use crate::scenario::{BundleEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
+use forebay_core::record::BundleRecord;
 use forebay_host::daemon::config::{DEFAULT_PORT, Role};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{MessageCounters, Status};
 use forebay_host::daemon::trace;
-use forebay_host::record::BundleRecord;
 use forebay_host::service::control::{self, Answer, Request};
 
 /// How long a box may take until it answers on its control socket and hears its peer: loading the
@@ -394,18 +394,7 @@ fn append(whole: &mut BundleRecord, part: BundleRecord) {
     whole.epochs.extend(part.epochs);
     whole.queue.extend(part.queue);
     whole.decisions.extend(part.decisions);
-    whole.boundaries_sent += part.boundaries_sent;
-    whole.boundaries_unexpected += part.boundaries_unexpected;
-    whole.boundaries_matched += part.boundaries_matched;
-    whole.boundaries_in_order += part.boundaries_in_order;
-    whole.boundaries_late += part.boundaries_late;
-    whole.drops_queue += part.drops_queue;
-    whole.packets_sent += part.packets_sent;
-    whole.bytes_sent += part.bytes_sent;
-    whole.message_bytes += part.message_bytes;
-    for (worst, other) in whole.lateness_ns.iter_mut().zip(part.lateness_ns) {
-        *worst = (*worst).max(other);
-    }
+    whole.counters += part.counters;
 }
 
 impl BoxFiles {

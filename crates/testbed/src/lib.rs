@@ -22,7 +22,6 @@ mod process;
 pub mod processors;
 mod program;
 pub mod receivebox;
-pub mod record;
 pub mod roles;
 mod run;
 pub mod scenario;
@@ -35,8 +34,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::record::RunRecord;
 use crate::scenario::{FaultTarget, Scenario};
+use forebay_core::record::RunRecord;
 use forebay_host::agent::recording::RecordingError;
 use forebay_host::daemon::trace::TraceError;
 use forebay_host::offload::OffloadError;

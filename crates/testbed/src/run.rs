@@ -23,8 +23,8 @@ use crate::emulator::{Beside, DevicePair, EmulatorSpec, LINKS_FILE};
 use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
 use crate::orders::Order;
 use crate::process::{self, MachineTime};
-use crate::record::{HostRecord, LinkRecord, RunRecord};
 use crate::scenario::{Fault, FaultProgram, Scenario, Upset, Workload};
+use forebay_core::record::{HostRecord, LinkRecord, RunRecord};
 use forebay_host::clock;
 
 /// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
@@ -446,15 +446,15 @@ fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
         senders.extend(side.senders);
         receivers.extend(side.receivers);
     }
-    let sum = |rows: &[(String, u64)], workload: &str| -> u64 {
-        rows.iter().filter(|(name, _)| name == workload).map(|(_, count)| count).sum()
+    let sum = |rows: &[(usize, u64)], flow: usize| -> u64 {
+        rows.iter().filter(|row| row.0 == flow).map(|(_, count)| count).sum()
     };
     for flow in &mut record.flows {
-        flow.lost += sum(&sent, &flow.workload).saturating_sub(sum(&received, &flow.workload));
-        flow.failed |= sum(&failures, &flow.workload) > 0;
-        let is_its = |it: &&(String, u32, u16)| it.0 == flow.workload && it.1 == flow.index;
+        flow.lost += sum(&sent, flow.flow).saturating_sub(sum(&received, flow.flow));
+        flow.failed |= sum(&failures, flow.flow) > 0;
+        let is_its = |it: &&(usize, u32, u16)| it.0 == flow.flow && it.1 == flow.index;
         let port = receivers.iter().find(is_its).map(|(.., port)| *port);
-        let is_its = |it: &&mut Sender| Some(it.port) == port && it.workload == flow.workload;
+        let is_its = |it: &&mut Sender| Some(it.port) == port && it.flow == flow.flow;
         if let Some(sender) = senders.iter_mut().find(is_its) {
             flow.cc = Some(std::mem::take(&mut sender.cc));
             flow.samples = std::mem::take(&mut sender.samples);
@@ -485,7 +485,7 @@ fn sleep_until(at_ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{FlowRecord, TcpSample};
+    use forebay_core::record::{FlowRecord, TcpSample};
 
     #[test]
     fn quantiles_are_members_and_ordered() {
@@ -496,25 +496,25 @@ mod tests {
 
     #[test]
     fn what_one_side_saw_is_added_to_the_flows_of_the_other() {
-        let flow =
-            |workload: &str| FlowRecord { workload: workload.into(), ..FlowRecord::default() };
+        let [bulk, cbr, other] = [0, 1, 2];
+        let flow = |flow| FlowRecord { flow, ..FlowRecord::default() };
         let sender = |port, cc: &str| Sender {
-            workload: "bulk".into(),
+            flow: bulk,
             port,
             cc: cc.into(),
-            samples: vec![TcpSample { cwnd: port.into(), ..TcpSample::default() }],
+            samples: vec![TcpSample { cwnd_segments: port.into(), ..TcpSample::default() }],
         };
         let left = HostsOutput {
             senders: vec![sender(7, "bbr"), sender(9, "reno")],
-            datagrams_sent: vec![("cbr".into(), 10)],
-            failures: vec![("bulk".into(), 1), ("cbr".into(), 0)],
+            datagrams_sent: vec![(cbr, 10)],
+            failures: vec![(bulk, 1), (cbr, 0)],
             lateness_ns: vec![5],
             ..HostsOutput::default()
         };
         let right = HostsOutput {
-            flows: vec![flow("cbr"), flow("bulk")],
-            datagrams_received: vec![("cbr".into(), 7)],
-            receivers: vec![("other".into(), 0, 7), ("bulk".into(), 0, 9)],
+            flows: vec![flow(cbr), flow(bulk)],
+            datagrams_received: vec![(cbr, 7)],
+            receivers: vec![(other, 0, 7), (bulk, 0, 9)],
             lateness_ns: vec![3],
             ..HostsOutput::default()
         };
@@ -523,8 +523,8 @@ mod tests {
         assert_eq!((record.flows[0].lost, record.flows[0].failed), (3, false));
         assert_eq!((record.flows[1].lost, record.flows[1].failed), (0, true));
         assert_eq!(
-            (record.flows[1].cc.as_deref(), record.flows[1].samples[0].cwnd),
-            (Some("reno"), 9)
+            (record.flows[1].cc.as_deref(), record.flows[1].samples[0].cwnd_segments),
+            (Some("reno"), 9.0)
         );
         assert!(record.flows[0].cc.is_none() && record.flows[0].samples.is_empty());
         assert_eq!(record.host.generator_lateness_ns, [3, 3, 3, 5]);

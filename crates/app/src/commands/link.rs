@@ -178,7 +178,7 @@ fn nanos(duration: Duration) -> u64 {
 
 /// One line about one direction.
 #[cfg(feature = "host")]
-fn summary(name: &str, link: &forebay_testbed::record::LinkRecord, elapsed: Duration) -> String {
+fn summary(name: &str, link: &forebay_core::record::LinkRecord, elapsed: Duration) -> String {
     let mbit_per_sec = link.bytes_out as f64 * 8e-6 / elapsed.as_secs_f64().max(1e-9);
     let ms = |ns: u64| ns as f64 / 1e6;
     let [sojourn_p50, sojourn_p99, _, sojourn_max] = link.sojourn_ns.map(ms);

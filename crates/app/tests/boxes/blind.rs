@@ -9,10 +9,10 @@ use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_core::record::BundleCounters;
 use forebay_core::spec::{Spec, Value};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{BundleStatus, ShapingStatus};
-use forebay_host::record::BundleRecord;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{DevicePair, EmulatorSpec};
 use forebay_testbed::namespace::Namespace;
@@ -91,7 +91,7 @@ fn a_share_of_the_packets_passes_the_receivebox_by_for_a_while() {
     };
     scenario.upsets = vec![unseen(2, 0.5), unseen(7, 0.0)];
     let Some(record) = run(&scenario) else { return };
-    let BundleRecord { boundaries_sent, boundaries_matched, .. } = record.bundles[0];
+    let BundleCounters { boundaries_sent, boundaries_matched, .. } = record.bundles[0].counters;
     let matched = boundaries_matched as f64 / boundaries_sent as f64;
     assert!((0.4..0.85).contains(&matched), "{boundaries_matched} of {boundaries_sent}");
     let bytes: u64 = record.flows.iter().map(|flow| flow.bytes).sum();

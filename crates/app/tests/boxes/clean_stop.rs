@@ -59,7 +59,7 @@ fn while_the_wan_is_down_what_is_queued_waits_and_the_kernel_takes_over() {
     scene.ip("link set dev wan down");
     await_that("traffic is handed back", || scene.counter("handed_back") == 1);
     let shaping = scene.status().bundles[0].shaping.clone().unwrap();
-    assert_eq!(shaping.drops_queue, 0);
+    assert_eq!(shaping.counters.drops_queue, 0);
     let decision = &shaping.decision;
     assert_eq!((decision.state.as_str(), decision.rate_bps), ("handed_back", None));
     assert!(scene.status().table().contains("wan is down"), "{}", scene.status().table());

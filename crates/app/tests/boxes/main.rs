@@ -20,10 +20,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_core::clock::Clock;
+use forebay_core::record::{QueueSample, RunRecord};
 use forebay_core::spec::{Spec, Value};
-use forebay_host::record::QueueSample;
 use forebay_skips::{Need, skip_without};
-use forebay_testbed::record::RunRecord;
 use forebay_testbed::scenario::{
     AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
     PairSpec, Scenario, Timing, Workload, WorkloadKind,
@@ -38,7 +37,7 @@ fn a_bundle_is_measured_and_its_queue_moves_to_the_sendbox() {
     assert!(record.flows.iter().all(|flow| !flow.failed && flow.bytes > 0), "{:?}", record.flows);
     let bytes: u64 = record.flows.iter().map(|flow| flow.bytes).sum();
     assert!(bytes > 6 * 24_000_000 / 8 / 2, "half of the capacity: {bytes}");
-    assert!(2 * bundle.boundaries_matched > bundle.boundaries_sent, "{bundle:?}");
+    assert!(2 * bundle.counters.boundaries_matched > bundle.counters.boundaries_sent, "{bundle:?}");
     assert_eq!(bundle.drops_ring, 0);
     let from = record.started_ns + 2 * SECOND;
     let at_sendbox = mean_queue(&bundle.queue, from);
@@ -56,7 +55,11 @@ fn both_directions_can_be_bundled_by_daemons_side_by_side() {
     let Some(record) = run(&scenario) else { return };
     assert_eq!(record.bundles.len(), 2);
     for bundle in &record.bundles {
-        assert!(2 * bundle.boundaries_matched > bundle.boundaries_sent, "{}", bundle.name);
+        assert!(
+            2 * bundle.counters.boundaries_matched > bundle.counters.boundaries_sent,
+            "{}",
+            bundle.name
+        );
         assert!(bundle.decisions.iter().any(|decision| decision.rate_bps.is_some()));
     }
 }
@@ -76,8 +79,11 @@ fn a_flow_of_equal_datagrams_is_measured_beyond_65_536_of_them() {
     scenario.pairs[0].workloads = vec![cbr];
     let Some(record) = run(&scenario) else { return };
     let bundle = &record.bundles[0];
-    assert!(bundle.packets_sent > 2 * 65_536, "{}", bundle.packets_sent);
-    assert!(4 * bundle.boundaries_matched > 3 * bundle.boundaries_sent, "{bundle:?}");
+    assert!(bundle.counters.packets_sent > 2 * 65_536, "{}", bundle.counters.packets_sent);
+    assert!(
+        4 * bundle.counters.boundaries_matched > 3 * bundle.counters.boundaries_sent,
+        "{bundle:?}"
+    );
 }
 
 #[test]

@@ -69,7 +69,8 @@ fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
                     // Whatever was on its way of the sessions before has come.
                     thread::sleep(Duration::from_millis(1000));
                     let [_, sendbox] = await_both(&sockets, |_| true);
-                    let matched = sendbox.bundles[0].shaping.as_ref().unwrap().boundaries_matched;
+                    let matched =
+                        sendbox.bundles[0].shaping.as_ref().unwrap().counters.boundaries_matched;
                     await_both(&sockets, is_measured(matched));
                     let (role, took) = (ROLES[restarted], began.elapsed());
                     println!("{role} restarted, reload {offset} ms later: measured after {took:?}");
@@ -92,7 +93,7 @@ fn is_measured(matched: u64) -> impl Fn(&[Status; 2]) -> bool {
         let mut bundles = both.iter().flat_map(|one| &one.bundles);
         let shaping = both[1].bundles[0].shaping.as_ref().unwrap();
         bundles.all(|bundle| bundle.peer.state == "alive")
-            && shaping.boundaries_matched > matched + 5
+            && shaping.counters.boundaries_matched > matched + 5
             && shaping.decision.state != "silent"
     }
 }

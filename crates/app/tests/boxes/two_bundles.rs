@@ -83,8 +83,11 @@ fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
         // A bucket of some packets, whatever the shaper's is.
         let most = RATES[index] as f64 / 8.0 * elapsed.as_secs_f64() + 20_000.0;
         assert!(bundle.bytes as f64 <= most, "{name}: {} bytes in {elapsed:?}", bundle.bytes);
-        assert!(shaping.boundaries_matched > 10, "{name}: {shaping:?}");
-        assert!(2 * shaping.boundaries_matched > shaping.boundaries_sent, "{name}: {shaping:?}");
+        assert!(shaping.counters.boundaries_matched > 10, "{name}: {shaping:?}");
+        assert!(
+            2 * shaping.counters.boundaries_matched > shaping.counters.boundaries_sent,
+            "{name}: {shaping:?}"
+        );
         assert!(shaping.decision.min_rtt_ns.is_some(), "{name}: {shaping:?}");
         assert!(watched.bundles[index].watching.as_ref().unwrap().reports > 10, "{name}");
     }

@@ -58,6 +58,7 @@ pub enum DropReason {
 
 /// Packets counted by [`DropReason`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct ByReason {
     /// Of [`DropReason::Overlimit`].
     pub overlimit: u64,

@@ -14,6 +14,7 @@ use forebay_core::bundle::peer::KEYS_DIFFER;
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
 use forebay_core::bundle::scope::{AddressSet, Scope};
 use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
+use forebay_core::record::BundleCounters;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Boundary, MAX_SENDERS, Sampler, SamplerBundle, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -302,11 +303,11 @@ impl ReceiveboxWorker {
         for (index, watch) in self.bundles.iter().enumerate() {
             // A map that cannot be read shows in the status.
             let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
-            let row = trace::Counters {
+            let row = BundleCounters {
                 packets_sent: seen.packets,
                 bytes_sent: seen.bytes.as_u64(),
                 message_bytes: watch.receivebox.counters().message_bytes.as_u64(),
-                ..trace::Counters::default()
+                ..BundleCounters::default()
             };
             self.tracer.put(index, Row::Counters(row));
         }

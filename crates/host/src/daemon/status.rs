@@ -1,11 +1,11 @@
 //! What a running box says of itself: one document, the same for `forebay status` and `--json`.
 
+use forebay_core::record::{BundleCounters, DecisionRecord, QueueSample};
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Void;
 use super::config::Role;
 use crate::log::LOST_LINES;
-use crate::record::{DecisionRecord, QueueSample};
 
 /// Version of [`Status`]; it grows when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 2;
@@ -150,27 +150,17 @@ pub struct ShapingStatus {
     pub unseen: f64,
     /// The own queue now.
     pub queue: QueueSample,
-    /// Packets dropped by the own queue.
-    pub drops_queue: u64,
-    /// Packets that it marked congestion experienced instead.
+    /// What the trace has, too.
+    #[serde(flatten)]
+    pub counters: BundleCounters,
+    /// Packets that the own queue marked congestion experienced instead.
     pub marks_queue: u64,
-    /// Boundaries sent while reports could be expected back.
-    pub boundaries_sent: u64,
-    /// Of them, those matched by a report.
-    pub boundaries_matched: u64,
-    /// Matched boundaries that arrived in the order of their departure, and those that arrived late: behind
-    /// one that left later and took less time.
-    pub boundaries_in_order: u64,
-    /// See `boundaries_in_order`.
-    pub boundaries_late: u64,
     /// Share of the late ones in the last 4 s (0 to 1).
     pub out_of_order: f64,
     /// Reports that matched no boundary.
     pub reports_unmatched: u64,
     /// Reports of packets that looked alike, so that none of them can be meant.
     pub reports_ambiguous: u64,
-    /// How late packets left after their due time (ns): p50, p99, p99.9, max.
-    pub lateness_ns: [u64; 4],
     /// The newest decisions, oldest first.
     pub decisions: Vec<DecisionRecord>,
 }
@@ -305,7 +295,8 @@ impl BundleStatus {
         }
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
         row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;
-        let (drops, marks) = (shaping.drops_queue, shaping.marks_queue);
+        let counters = &shaping.counters;
+        let (drops, marks) = (counters.drops_queue, shaping.marks_queue);
         row("drops", format!("{drops} packets, {marks} marked instead"))?;
         row("bottleneck", decision.bottleneck_bps.map_or("unknown".into(), mbit))?;
         row("min RTT", millis(decision.min_rtt_ns))?;
@@ -316,18 +307,18 @@ impl BundleStatus {
             "boundaries",
             format!(
                 "{} of {} matched, {} reports unmatched, {} ambiguous",
-                shaping.boundaries_matched,
-                shaping.boundaries_sent,
+                counters.boundaries_matched,
+                counters.boundaries_sent,
                 shaping.reports_unmatched,
                 shaping.reports_ambiguous
             ),
         )?;
-        if shaping.boundaries_late > 0 {
+        if counters.boundaries_late > 0 {
             let recent = 100.0 * shaping.out_of_order;
-            let late = shaping.boundaries_late;
+            let late = counters.boundaries_late;
             row("out of order", format!("{late} boundaries, {recent:.1} % in the last 4 s"))?;
         }
-        let [p50, p99, _, max] = shaping.lateness_ns.map(|ns| ns / 1000);
+        let [p50, p99, _, max] = counters.lateness_ns.map(|ns| ns / 1000);
         row("send lateness", format!("p50 {p50} us, p99 {p99} us, max {max} us"))?;
         // The last few: the whole list is in the JSON document.
         for decision in shaping.decisions.iter().rev().take(5).rev() {
@@ -389,10 +380,13 @@ mod tests {
                     decision: decision.clone(),
                     alarm: None,
                     decisions: vec![decision],
-                    drops_queue: 4,
+                    counters: BundleCounters {
+                        drops_queue: 4,
+                        boundaries_late: 12,
+                        ..BundleCounters::default()
+                    },
                     marks_queue: 9,
                     reports_ambiguous: 3,
-                    boundaries_late: 12,
                     out_of_order: 0.25,
                     ..ShapingStatus::default()
                 }),

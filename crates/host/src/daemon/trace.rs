@@ -16,10 +16,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use forebay_core::record::{
+    BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample,
+};
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, TraceConfig};
-use crate::record::{BundleRecord, DecisionRecord, EpochRecord, QueueSample};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
@@ -43,26 +45,7 @@ pub enum Row {
     /// A decision.
     Decision(DecisionRecord),
     /// All counters, every second and at the end.
-    Counters(Counters),
-}
-
-/// Counters of a bundle since the start; see the fields of the same name in [`BundleRecord`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Counters {
-    pub boundaries_sent: u64,
-    #[serde(default)]
-    pub boundaries_unexpected: u64,
-    pub boundaries_matched: u64,
-    #[serde(default)]
-    pub boundaries_in_order: u64,
-    #[serde(default)]
-    pub boundaries_late: u64,
-    pub drops_queue: u64,
-    pub packets_sent: u64,
-    pub bytes_sent: u64,
-    pub message_bytes: u64,
-    pub lateness_ns: [u64; 4],
+    Counters(BundleCounters),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -348,18 +331,7 @@ fn apply(record: &mut BundleRecord, row: Row) {
         Row::Epoch(epoch) => record.epochs.push(epoch),
         Row::Queue(sample) => record.queue.push(sample),
         Row::Decision(decision) => record.decisions.push(decision),
-        Row::Counters(counters) => {
-            record.boundaries_sent = counters.boundaries_sent;
-            record.boundaries_unexpected = counters.boundaries_unexpected;
-            record.boundaries_matched = counters.boundaries_matched;
-            record.boundaries_in_order = counters.boundaries_in_order;
-            record.boundaries_late = counters.boundaries_late;
-            record.drops_queue = counters.drops_queue;
-            record.packets_sent = counters.packets_sent;
-            record.bytes_sent = counters.bytes_sent;
-            record.message_bytes = counters.message_bytes;
-            record.lateness_ns = counters.lateness_ns;
-        }
+        Row::Counters(counters) => record.counters = counters,
     }
 }
 
@@ -387,8 +359,10 @@ mod tests {
             start_writer(&config, vec!["a".into(), "b".into()], Confinement::default()).unwrap();
         tracer.put(1, queue(10));
         tracer.put(0, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
-        tracer.put(1, Row::Counters(Counters { drops_queue: 2, ..Counters::default() }));
-        tracer.put(1, Row::Counters(Counters { drops_queue: 5, ..Counters::default() }));
+        tracer
+            .put(1, Row::Counters(BundleCounters { drops_queue: 2, ..BundleCounters::default() }));
+        tracer
+            .put(1, Row::Counters(BundleCounters { drops_queue: 5, ..BundleCounters::default() }));
         assert_eq!(tracer.lost(), 0);
         drop(tracer);
         writer.finish().unwrap();
@@ -397,7 +371,7 @@ mod tests {
         std::fs::write(&file, &text).unwrap();
         let bundles = read(&file).unwrap();
         assert_eq!(bundles.len(), 2);
-        assert_eq!((bundles[0].name.as_str(), bundles[0].drops_queue), ("b", 5));
+        assert_eq!((bundles[0].name.as_str(), bundles[0].counters.drops_queue), ("b", 5));
         assert_eq!(bundles[0].queue[0].at_ns, 10);
         assert_eq!(bundles[1].epochs[0].at_ns, 11);
     }
@@ -500,10 +474,11 @@ mod tests {
     fn a_counter_that_is_no_longer_kept_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
-        let row = serde_json::to_string(&Counters { drops_queue: 7, ..Counters::default() });
+        let row =
+            serde_json::to_string(&BundleCounters { drops_queue: 7, ..BundleCounters::default() });
         let row = row.unwrap().replacen('{', "{\"drops_ring\":0,", 1);
         std::fs::write(&file, format!("{{\"bundle\":\"b\",\"counters\":{row}}}\n")).unwrap();
-        assert_eq!(read(&file).unwrap()[0].drops_queue, 7);
+        assert_eq!(read(&file).unwrap()[0].counters.drops_queue, 7);
     }
 
     #[test]

@@ -5,15 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_core::cc::Registry;
-use forebay_core::qdisc::ByReason;
 use forebay_core::random::Streams;
+use forebay_core::record::{FlowRecord, RunRecord};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
-use forebay_host::record::BundleRecord;
-use forebay_testbed::record::{
-    AgentFault, AgentRecord, AttackRecord, FlowRecord, HostRecord, LinkRecord, RunRecord, TcpSample,
-};
+use forebay_testbed::emulator::packets_file;
 use forebay_testbed::scenario::{
     self, AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Upset, UpsetKind,
@@ -29,10 +26,7 @@ use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
 use crate::plan::experiment::{self as plan, Platform};
 use crate::plan::schedule::Connections;
-use crate::rows::{
-    self, AgentFaultRow, AgentRow, AttackRow, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow,
-    LinkRow, PacketLog, QueueRow, RequestRow, RunRows, TcpRow,
-};
+use crate::rows::{PacketLog, RunRows};
 
 /// The back end.
 pub struct Emu;
@@ -96,7 +90,7 @@ impl Backend for Emu {
             progress(Progress { phase, done: done.min(1.0) });
         };
         match forebay_testbed::run(&scenario, directory, &mut report) {
-            Ok(record) => rows(experiment, record, &flows),
+            Ok(record) => rows(experiment, record, directory, &flows),
             Err(error @ TestbedError::NotRoot) => Err(BackendError::Unavailable(error.to_string())),
             Err(error) if error.is_of_a_box() => Err(BackendError::BoxDied(error.to_string())),
             Err(error) => Err(BackendError::Failed(error.to_string())),
@@ -150,11 +144,11 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// A scenario, and what each of its workloads stands for, by name: the place of its flow in the
-/// experiment and the number of its first connection there.
+/// A scenario, and what each of its workloads stands for: the place of its flow in the experiment and
+/// the number of its first connection there.
 struct Plan {
     scenario: Scenario,
-    flows: Vec<(String, usize, u32)>,
+    flows: Vec<(usize, u32)>,
 }
 
 /// The kernel's name of a congestion control.
@@ -245,7 +239,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         for (place, flow) in experiment.flows.iter().enumerate() {
             if flow.pair == *name {
                 for (number, workload) in (0..).zip(workloads_of(experiment, flow)?) {
-                    flows.push((workload.name.clone(), place, number));
+                    flows.push((place, number));
                     workloads.push(workload);
                 }
             }
@@ -444,56 +438,31 @@ fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarg
     }
 }
 
+/// What was found in `directory`, by the places of the plan.
 fn rows(
     experiment: &Experiment,
     record: RunRecord,
-    flows: &[(String, usize, u32)],
+    directory: &Path,
+    flows: &[(usize, u32)],
 ) -> Result<RunRows, BackendError> {
-    let since = Since(record.started_ns);
-    let place = |workload: &str| {
-        let found = flows.iter().find(|(name, ..)| name == workload);
-        found.map(|(_, place, number)| (*place, *number)).ok_or_else(|| {
-            BackendError::Failed(format!("the run reports a workload {workload:?} of no plan"))
+    let started_ns = record.started_ns;
+    let mut run = record.since_start();
+    let place = |workload: usize| {
+        flows.get(workload).copied().ok_or_else(|| {
+            BackendError::Failed(format!("the run reports a workload {workload} of no plan"))
         })
     };
-    let mut requests = Vec::with_capacity(record.requests.len());
-    for request in record.requests {
-        requests.push(RequestRow {
-            flow: place(&request.workload)?.0,
-            index: request.index,
-            connection: request.connection,
-            size_bytes: request.size_bytes,
-            scheduled_ns: since.start(request.scheduled_ns),
-            sent_ns: request.sent_ns.map(|at| since.start(at)),
-            queued_behind: request.queued_behind,
-            finished_ns: request.finished_ns.map(|at| since.start(at)),
-        });
+    for request in &mut run.requests {
+        request.flow = place(request.flow)?.0;
     }
-    let flow = |flow: FlowRecord| {
-        let (place, first) = place(&flow.workload)?;
-        check_used(&experiment.flows[place], &flow)?;
-        Ok(FlowRow {
-            flow: place,
-            index: first + flow.index,
-            bytes: flow.bytes,
-            bytes_per_100ms: flow.bytes_per_100ms,
-            rtts_ns: flow.rtts_ns,
-            lost: flow.lost,
-            failed: flow.failed,
-            measured: Vec::new(),
-            samples: flow.samples.iter().map(|sample| tcp_row(sample, &since)).collect(),
-        })
-    };
-    Ok(RunRows {
-        finished_ns: since.start(record.finished_ns),
-        requests,
-        flows: record.flows.into_iter().map(flow).collect::<Result<_, BackendError>>()?,
-        links: record.links.into_iter().map(|link| link_row(link, record.started_ns)).collect(),
-        bundles: record.bundles.into_iter().map(|bundle| bundle_row(bundle, &since)).collect(),
-        attack: record.attack.map(|attack| attack_row(attack, &since)),
-        agent: record.agent.map(agent_row),
-        host: host_row(record.host),
-    })
+    for flow in &mut run.flows {
+        let (place, first) = place(flow.flow)?;
+        (flow.flow, flow.index) = (place, first + flow.index);
+        check_used(&experiment.flows[place], flow)?;
+    }
+    let files = run.links.iter().map(|link| packets_file(directory, &link.name));
+    let packets = files.map(|path| PacketLog::File { path, started_ns }).collect();
+    Ok(RunRows { run, packets })
 }
 
 /// A socket whose name did not stay what the plan says would show another algorithm's behaviour.
@@ -505,133 +474,6 @@ fn check_used(flow: &plan::Flow, record: &FlowRecord) -> Result<(), BackendError
             flow.name
         ))),
         _ => Ok(()),
-    }
-}
-
-fn tcp_row(sample: &TcpSample, since: &Since) -> TcpRow {
-    TcpRow {
-        at_ns: since.start(sample.at_ns),
-        cwnd_segments: f64::from(sample.cwnd),
-        srtt_ms: (sample.srtt_us > 0).then(|| f64::from(sample.srtt_us) / 1e3),
-        retransmissions: sample.retransmissions.into(),
-    }
-}
-
-fn agent_row(agent: AgentRecord) -> AgentRow {
-    let AgentRecord { reports, missed, decisions, stale, failed, fallbacks, fault } = agent;
-    let fault = fault.map(|AgentFault { fell_back, last_ns, late_ns, resumed }| AgentFaultRow {
-        fell_back,
-        last_ms: last_ns as f64 / 1e6,
-        late_ms: late_ns as f64 / 1e6,
-        resumed,
-    });
-    AgentRow { reports, missed, decisions, stale, failed, fallbacks, fault }
-}
-
-/// Converts times of the machine's clock into times since the start of the run.
-struct Since(u64);
-
-impl Since {
-    fn start(&self, at_ns: u64) -> u64 {
-        at_ns.saturating_sub(self.0)
-    }
-}
-
-fn link_row(link: LinkRecord, started_ns: u64) -> LinkRow {
-    let reasons = |[overlimit, codel, early, forced, policed]: [u64; 5]| ByReason {
-        overlimit,
-        codel,
-        early,
-        forced,
-        policed,
-    };
-    let (drops, marks) = (reasons(link.drops_by_reason), reasons(link.marks_by_reason));
-    LinkRow {
-        name: link.name,
-        packets: PacketLog::File { path: link.packets, started_ns },
-        drops_ring: link.drops_ring,
-        records_lost: link.records_lost,
-        lateness_ns: link.lateness_ns,
-        rate_achieved: link.rate_achieved,
-        measured: rows::by_reason(drops, marks).to_vec(),
-    }
-}
-
-fn bundle_row(bundle: BundleRecord, since: &Since) -> BundleRow {
-    let epochs = bundle.epochs.iter().map(|epoch| EpochRow {
-        at_ns: since.start(epoch.at_ns),
-        identity: epoch.identity,
-        previous_identity: epoch.previous_identity,
-        sent_ns: since.start(epoch.sent_ns),
-        rtt_ns: epoch.rtt_ns,
-        raw_rtt_ns: epoch.raw_rtt_ns,
-        delivery_rate_bps: epoch.delivery_rate_bps,
-        epoch_packets: epoch.epoch_packets,
-    });
-    let queue = bundle
-        .queue
-        .iter()
-        .map(|sample| QueueRow { at_ns: since.start(sample.at_ns), packets: sample.packets });
-    let decisions = bundle.decisions.into_iter().map(|decision| DecisionRow {
-        at_ns: since.start(decision.at_ns),
-        rate_bps: decision.rate_bps,
-        min_rtt_ns: decision.min_rtt_ns,
-        bottleneck_bps: decision.bottleneck_bps,
-        state: decision.state,
-        reason: decision.reason,
-    });
-    BundleRow {
-        epochs: epochs.collect(),
-        queue: queue.collect(),
-        decisions: decisions.collect(),
-        name: bundle.name,
-        boundaries_sent: bundle.boundaries_sent,
-        boundaries_unexpected: bundle.boundaries_unexpected,
-        boundaries_matched: bundle.boundaries_matched,
-        boundaries_in_order: bundle.boundaries_in_order,
-        boundaries_late: bundle.boundaries_late,
-        drops_queue: bundle.drops_queue,
-        packets_sent: bundle.packets_sent,
-        bytes_sent: bundle.bytes_sent,
-        message_bytes: bundle.message_bytes,
-        lateness_ns: bundle.lateness_ns,
-        drops_ring: bundle.drops_ring,
-        hand_backs: bundle.hand_backs,
-        boundaries_lost: bundle.boundaries_lost,
-        rows_lost: bundle.rows_lost,
-    }
-}
-
-fn attack_row(attack: AttackRecord, since: &Since) -> AttackRow {
-    let sent = [
-        ("forged", attack.forged),
-        ("replayed", attack.replayed),
-        ("recorded", attack.recorded),
-        ("truncated", attack.truncated),
-        ("oversized", attack.oversized),
-    ];
-    AttackRow {
-        sent: sent.map(|(kind, count)| (kind.to_string(), count)).to_vec(),
-        refused: attack.refused,
-        began_ns: since.start(attack.began_ns),
-        took_ns: attack.took_ns,
-        box_cores: attack.box_cores,
-        received: attack.received,
-        rejected: attack.rejected,
-    }
-}
-
-fn host_row(host: HostRecord) -> HostRow {
-    HostRow {
-        kernel: host.kernel,
-        load: host.load,
-        steal: host.steal,
-        processor_lateness_ns: host.processor_lateness_ns,
-        cpu_cores: host.cpu_cores,
-        realtime: host.realtime,
-        generator_lateness_ns: host.generator_lateness_ns,
-        offloads: host.offloads,
-        settings: host.settings,
     }
 }
 

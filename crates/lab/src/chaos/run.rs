@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use forebay_core::record::RunRecord;
 use sha2::{Digest, Sha256};
 
 use super::judge::{Seen, judge};
@@ -122,9 +123,9 @@ impl<'a> Chaos<'a> {
             self.backend.check(&experiment).map_err(ChaosError::Backend)?;
             match self.run_arm(&experiment) {
                 Ok(rows) => {
-                    let reasons = harness_reasons(&experiment, &rows).into_iter();
+                    let reasons = harness_reasons(&experiment, &rows.run).into_iter();
                     row.rejected.extend(reasons.map(|reason| format!("{}: {reason}", arm.name)));
-                    seen.push(seen_in(&experiment, &rows));
+                    seen.push(seen_in(&experiment, &rows.run));
                 }
                 // Nothing more is known of such a run, and nothing more need be.
                 Err(ChaosError::Backend(BackendError::BoxDied(reason))) => {
@@ -170,7 +171,7 @@ impl<'a> Chaos<'a> {
 }
 
 /// What the judge looks at.
-fn seen_in(experiment: &Experiment, rows: &RunRows) -> Seen {
+fn seen_in(experiment: &Experiment, rows: &RunRecord) -> Seen {
     let mut seen = Seen::default();
     for flow in &rows.flows {
         if seen.bytes_per_100ms.len() < flow.bytes_per_100ms.len() {
@@ -197,7 +198,7 @@ fn seen_in(experiment: &Experiment, rows: &RunRows) -> Seen {
 mod tests {
     use super::*;
     use crate::backend::Progress;
-    use crate::rows::{BundleRow, DecisionRow, FlowRow, HostRow};
+    use forebay_core::record::{BundleRecord, DecisionRecord, FlowRecord, HostRecord};
 
     /// A back end whose twin carries 8 Mbit/s, and whose bundle so much of it after 5 s.
     struct Made {
@@ -237,24 +238,25 @@ mod tests {
             let intervals = experiment.stop.as_millis() as u64 / 100;
             let share = if experiment.bundles.is_empty() { 1.0 } else { self.share };
             let bytes = |at| if at < 50 { 100_000 } else { (100_000.0 * share) as u64 };
-            let decision = |at| DecisionRow {
+            let decision = |at| DecisionRecord {
                 at_ns: at * 100_000_000,
                 rate_bps: Some(8_000_000),
-                ..DecisionRow::default()
+                ..DecisionRecord::default()
             };
-            let bundle = BundleRow {
+            let bundle = BundleRecord {
                 decisions: (0..intervals).map(decision).collect(),
-                ..BundleRow::default()
+                ..BundleRecord::default()
             };
-            Ok(RunRows {
-                flows: vec![FlowRow {
+            let run = RunRecord {
+                flows: vec![FlowRecord {
                     bytes_per_100ms: (0..intervals).map(bytes).collect(),
-                    ..FlowRow::default()
+                    ..FlowRecord::default()
                 }],
                 bundles: experiment.bundles.iter().map(|_| bundle.clone()).collect(),
-                host: HostRow { steal: self.steal, ..HostRow::default() },
-                ..RunRows::default()
-            })
+                host: HostRecord { steal: self.steal, ..HostRecord::default() },
+                ..RunRecord::default()
+            };
+            Ok(RunRows { run, packets: Vec::new() })
         }
     }
 

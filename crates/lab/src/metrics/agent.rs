@@ -1,9 +1,10 @@
 //! What the agent of flows counted.
 
+use forebay_core::record::{AgentFault, AgentRecord};
+
 use super::Metrics;
 use super::catalogue::Pooling::{Max, Mean, Min, Sum};
 use super::catalogue::{Entry, entry};
-use crate::rows::{AgentFaultRow, AgentRow};
 
 /// What is known of an agent.
 #[rustfmt::skip]
@@ -26,8 +27,8 @@ pub const METRICS: &[Entry] = &[
 ];
 
 /// The metrics of an agent.
-pub fn metrics(row: &AgentRow) -> Metrics {
-    let AgentRow { reports, missed, decisions, stale, failed, fallbacks, fault } = *row;
+pub fn metrics(row: &AgentRecord) -> Metrics {
+    let AgentRecord { reports, missed, decisions, stale, failed, fallbacks, fault } = *row;
     let mut metrics = Metrics::default();
     for (name, count) in [
         ("agent_reports", reports),
@@ -39,10 +40,10 @@ pub fn metrics(row: &AgentRow) -> Metrics {
     ] {
         metrics.put(name, Some(count as f64));
     }
-    if let Some(AgentFaultRow { fell_back, last_ms, late_ms, resumed }) = fault {
+    if let Some(AgentFault { fell_back, last_ns, late_ns, resumed }) = fault {
         metrics.put("agent_fell_back", Some(fell_back as f64));
-        metrics.put("agent_fallback_last_ms", Some(last_ms));
-        metrics.put("agent_fallback_late_ms", Some(late_ms));
+        metrics.put("agent_fallback_last_ms", Some(last_ns as f64 / 1e6));
+        metrics.put("agent_fallback_late_ms", Some(late_ns as f64 / 1e6));
         metrics.put("agent_resumed", Some(resumed as f64));
     }
     metrics
@@ -55,8 +56,9 @@ mod tests {
 
     #[test]
     fn every_count_has_a_name_that_is_described() {
-        let fault = AgentFaultRow { fell_back: 7, last_ms: 8.0, late_ms: 9.0, resumed: 10 };
-        let row = AgentRow {
+        let fault =
+            AgentFault { fell_back: 7, last_ns: 8_000_000, late_ns: 9_000_000, resumed: 10 };
+        let row = AgentRecord {
             reports: 1,
             missed: 2,
             decisions: 3,

@@ -1,10 +1,11 @@
 //! What was sent to a box in its peer's name, and what it made of it.
 
+use forebay_core::record::AttackRecord;
+
 use super::Metrics;
 use super::catalogue::Pooling::{Min, Sum};
 use super::catalogue::{Entry, entry};
 use super::statistics::share;
-use crate::rows::AttackRow;
 
 /// The reasons of a box (`forebay_core::bundle::wire::Reject`) that count as a kind of message. A
 /// changed byte may hit any field; a session recorded before a restart has strange handshakes too.
@@ -31,9 +32,17 @@ pub const METRICS: &[Entry] = &[
 ];
 
 /// The metrics of an attack.
-pub fn metrics(row: &AttackRow) -> Metrics {
+pub fn metrics(row: &AttackRecord) -> Metrics {
     let mut metrics = Metrics::default();
-    for (name, counts) in [("attack_sent", &row.sent), ("attack_rejected", &row.rejected)] {
+    let sent = [
+        ("forged", row.forged),
+        ("replayed", row.replayed),
+        ("recorded", row.recorded),
+        ("truncated", row.truncated),
+        ("oversized", row.oversized),
+    ]
+    .map(|(kind, count)| (kind.to_string(), count));
+    for (name, counts) in [("attack_sent", &sent[..]), ("attack_rejected", &row.rejected)] {
         for (kind, count) in counts {
             metrics.put(&format!("{name}[{kind}]"), Some(*count as f64));
         }
@@ -42,10 +51,10 @@ pub fn metrics(row: &AttackRow) -> Metrics {
     metrics.put("attack_refused", Some(row.refused as f64));
     metrics.put("attack_received", Some(row.received as f64));
     // A socket loses what comes too fast, whatever kind it is of.
-    let sent = sum(&row.sent, |_| true) - row.refused as f64;
-    let arrived = share(row.received as f64, sent).map_or(0.0, |arrived| arrived.min(1.0));
+    let reached = sum(&sent, |_| true) - row.refused as f64;
+    let arrived = share(row.received as f64, reached).map_or(0.0, |arrived| arrived.min(1.0));
     for (kind, reasons) in REASONS {
-        let sent = sum(&row.sent, |name| name == kind);
+        let sent = sum(&sent, |name| name == kind);
         let rejected = sum(&row.rejected, |name| reasons.contains(&name));
         metrics.put(&format!("attack_counted[{kind}]"), share(rejected, sent * arrived));
     }
@@ -66,12 +75,14 @@ mod tests {
         let counts = |kinds: &[(&str, u64)]| {
             kinds.iter().map(|(kind, count)| (kind.to_string(), *count)).collect()
         };
-        let metrics = metrics(&AttackRow {
-            sent: counts(&[("forged", 5), ("replayed", 7), ("recorded", 9)]),
+        let metrics = metrics(&AttackRecord {
+            forged: 5,
+            replayed: 7,
+            recorded: 9,
             refused: 1,
             received: 10,
             rejected: counts(&[("forged", 1), ("version", 1), ("unknown_session", 3)]),
-            ..AttackRow::default()
+            ..AttackRecord::default()
         });
         let get = |name: &str| metrics.get(name);
         assert_eq!((get("attack_sent"), get("attack_sent[replayed]")), (Some(21.0), Some(7.0)));

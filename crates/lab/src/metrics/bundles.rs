@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use forebay_core::record::{BundleRecord, DecisionRecord, EpochRecord, RunRecord};
 use serde::Serialize;
 
 use super::catalogue::Pooling::{Max, Mean, Min, Sum, Time};
@@ -24,7 +25,6 @@ use super::statistics::{Sorted, Timeline, mean, share};
 use super::{Metrics, bounds_ns};
 use crate::plan::Experiment;
 use crate::plan::experiment::{Bundle, Link, Window};
-use crate::rows::{BundleRow, DecisionRow, EpochRow, RunRows};
 
 /// What is known of bundles.
 #[rustfmt::skip]
@@ -103,8 +103,8 @@ const CLOSE: [(&str, &str, fn(&JudgedEpoch) -> bool); 3] = [
 /// The bundles that ran, with what they are configured as.
 pub fn declared<'a>(
     experiment: &'a Experiment,
-    rows: &'a RunRows,
-) -> impl Iterator<Item = (&'a Bundle, &'a BundleRow)> {
+    rows: &'a RunRecord,
+) -> impl Iterator<Item = (&'a Bundle, &'a BundleRecord)> {
     rows.bundles.iter().filter_map(|row| Some((experiment.bundle(&row.name)?, row)))
 }
 
@@ -112,7 +112,7 @@ pub fn declared<'a>(
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JudgedEpoch {
     /// What the sendbox made of it.
-    pub estimate: EpochRow,
+    pub estimate: EpochRecord,
     /// The true round trip (ms); `None`: the packet is not in the log.
     pub rtt_ms: Option<f64>,
     /// The true rate (Mbit/s); `None`: a boundary is not in the log, or both left together.
@@ -153,7 +153,7 @@ impl JudgedEpoch {
 pub fn judge_epochs(
     experiment: &Experiment,
     bundle: &Bundle,
-    row: &BundleRow,
+    row: &BundleRecord,
     there: &LinkTruth,
 ) -> Vec<JudgedEpoch> {
     let Some(pair) = experiment.pairs.iter().position(|name| *name == bundle.pair) else {
@@ -169,7 +169,7 @@ pub fn judge_epochs(
         // The newest of that identity that can have been reported by then.
         found.iter().copied().rev().find(|boundary| boundary.released_ns <= by)
     };
-    let judge = |epoch: &EpochRow| {
+    let judge = |epoch: &EpochRecord| {
         let this = find(epoch.identity, epoch.at_ns);
         let previous = find(epoch.previous_identity, epoch.at_ns);
         let rate_mbps = this.zip(previous).and_then(|(this, previous)| {
@@ -201,13 +201,13 @@ fn true_rtt_ms(boundary: &Boundary, (there, back): (&Link, &Link)) -> f64 {
 }
 
 /// The queue of a sendbox over time.
-fn queue(row: &BundleRow) -> Timeline {
+fn queue(row: &BundleRecord) -> Timeline {
     let packets = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     Timeline::new(row.queue.iter().map(|sample| (sample.at_ns, packets(sample.packets))).collect())
 }
 
 /// Mean queue of a sendbox (packets).
-pub fn mean_queue(row: &BundleRow, window: &Window) -> Option<f64> {
+pub fn mean_queue(row: &BundleRecord, window: &Window) -> Option<f64> {
     let (from, to) = bounds_ns(window);
     queue(row).mean(from, to)
 }
@@ -216,7 +216,7 @@ pub fn mean_queue(row: &BundleRow, window: &Window) -> Option<f64> {
 pub fn metrics(
     experiment: &Experiment,
     bundle: &Bundle,
-    row: &BundleRow,
+    row: &BundleRecord,
     there: &LinkTruth,
     judged: &[JudgedEpoch],
     window: &Window,
@@ -277,8 +277,8 @@ fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
 }
 
 /// What the sendbox decided.
-fn control(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
-    let decisions: Vec<&DecisionRow> =
+fn control(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
+    let decisions: Vec<&DecisionRecord> =
         row.decisions.iter().filter(|decision| (from..to).contains(&decision.at_ns)).collect();
     let before = row.decisions.iter().rfind(|decision| decision.at_ns < from);
     let states: Vec<&str> =
@@ -292,7 +292,7 @@ fn control(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
 
 /// A bundle that competes with traffic outside it, which has been found to fill the bottleneck's buffer: what
 /// hosts send passes through, but for the tests whether the others are still there.
-fn competes(decision: &DecisionRow) -> bool {
+fn competes(decision: &DecisionRecord) -> bool {
     is_competing(&decision.state)
 }
 
@@ -322,7 +322,7 @@ impl Transition {
 }
 
 /// Every change of a bundle's state, its first one included.
-pub fn transitions(row: &BundleRow) -> Vec<Transition> {
+pub fn transitions(row: &BundleRecord) -> Vec<Transition> {
     let mut all: Vec<Transition> = Vec::new();
     for decision in &row.decisions {
         if all.last().is_none_or(|last| last.state != decision.state) {
@@ -339,7 +339,7 @@ pub fn transitions(row: &BundleRow) -> Vec<Transition> {
 
 /// 1 while the decision in force `is` so, 0 otherwise: also once a sendbox is not heard of any more, which
 /// cannot have one in force.
-fn times(row: &BundleRow, is: impl Fn(&DecisionRow) -> bool) -> Timeline {
+fn times(row: &BundleRecord, is: impl Fn(&DecisionRecord) -> bool) -> Timeline {
     let mut steps = Vec::new();
     let next = row.decisions.iter().skip(1).map(|next| next.at_ns).chain([u64::MAX]);
     for (decision, next) in row.decisions.iter().zip(next) {
@@ -353,7 +353,7 @@ fn times(row: &BundleRow, is: impl Fn(&DecisionRow) -> bool) -> Timeline {
 }
 
 /// What the sendbox takes for the round trip of an empty path, from when it first shaped.
-fn base(row: &BundleRow, links: (&Link, &Link), from: u64, to: u64, metrics: &mut Metrics) {
+fn base(row: &BundleRecord, links: (&Link, &Link), from: u64, to: u64, metrics: &mut Metrics) {
     let shaped = row.decisions.iter().skip_while(|decision| decision.rate_bps.is_none());
     let in_window = shaped.filter(|decision| (from..to).contains(&decision.at_ns));
     let bases: Vec<(u64, f64)> =
@@ -372,7 +372,7 @@ fn base(row: &BundleRow, links: (&Link, &Link), from: u64, to: u64, metrics: &mu
 }
 
 /// The range of the shaper's rate; without one, the rate before goes on.
-fn shaper_rate(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
+fn shaper_rate(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     let kbps = |bps: u64| u32::try_from(bps / 1000).unwrap_or(u32::MAX);
     let steps = row.decisions.iter().filter_map(|d| Some((d.at_ns, kbps(d.rate_bps?))));
     let steps: Vec<(u64, u32)> = steps.collect();
@@ -389,20 +389,24 @@ fn shaper_rate(row: &BundleRow, from: u64, to: u64, metrics: &mut Metrics) {
     }
 }
 
-fn whole_run(row: &BundleRow, judged: &[JudgedEpoch], metrics: &mut Metrics) {
-    let all = (row.boundaries_sent + row.boundaries_unexpected) as f64;
-    metrics.put("boundaries_sent", Some(row.boundaries_sent as f64));
+fn whole_run(row: &BundleRecord, judged: &[JudgedEpoch], metrics: &mut Metrics) {
+    let counters = &row.counters;
+    let all = (counters.boundaries_sent + counters.boundaries_unexpected) as f64;
+    metrics.put("boundaries_sent", Some(counters.boundaries_sent as f64));
     for (_, name, is_close) in CLOSE {
         let close = judged.iter().filter(|epoch| is_close(epoch)).count();
         metrics.put(name, share(close as f64, all));
     }
-    let matched = share(row.boundaries_matched as f64, row.boundaries_sent as f64);
+    let matched = share(counters.boundaries_matched as f64, counters.boundaries_sent as f64);
     metrics.put("boundaries_matched", matched);
-    metrics.put("boundaries_matched_of_all", share(row.boundaries_matched as f64, all));
-    let (in_order, late) = (row.boundaries_in_order as f64, row.boundaries_late as f64);
+    metrics.put("boundaries_matched_of_all", share(counters.boundaries_matched as f64, all));
+    let (in_order, late) = (counters.boundaries_in_order as f64, counters.boundaries_late as f64);
     metrics.put("out_of_order_ratio", share(late, in_order + late));
-    metrics.put("drops_queue_packets", Some(row.drops_queue as f64));
-    metrics.put("message_share", share(row.message_bytes as f64, row.bytes_sent as f64));
+    metrics.put("drops_queue_packets", Some(row.counters.drops_queue as f64));
+    metrics.put(
+        "message_share",
+        share(row.counters.message_bytes as f64, row.counters.bytes_sent as f64),
+    );
     metrics.put("hand_backs", Some(row.hand_backs as f64));
     metrics.put("drops_ring_packets", Some(row.drops_ring as f64));
     metrics.put("boundaries_lost", Some(row.boundaries_lost as f64));
@@ -411,12 +415,13 @@ fn whole_run(row: &BundleRow, judged: &[JudgedEpoch], metrics: &mut Metrics) {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::record::PacketRecord;
+
+    use forebay_core::record::{BundleCounters, LinkRecord, PacketRecord, QueueSample};
 
     use super::*;
     use crate::metrics::links;
     use crate::metrics::testing::{experiment, packet};
-    use crate::rows::{LinkRow, PacketLog, QueueRow};
+    use crate::rows::{PacketLog, RunRows};
 
     const MS: u64 = 1_000_000;
 
@@ -425,30 +430,24 @@ mod tests {
         Window { name: String::new(), from: Duration::ZERO, to: Duration::from_millis(100) }
     }
 
-    fn link(name: &str, mut packets: Vec<PacketRecord>) -> LinkRow {
-        packets.sort_by_key(|packet| packet.arrived_ns);
-        let packets = PacketLog::Rows(packets);
-        LinkRow { name: name.into(), packets, ..Default::default() }
-    }
-
-    fn bundle_row() -> BundleRow {
-        let epoch = |at, identity, previous_identity, rtt_ns, delivery_rate_bps| EpochRow {
+    fn bundle_row() -> BundleRecord {
+        let epoch = |at, identity, previous_identity, rtt_ns, delivery_rate_bps| EpochRecord {
             at_ns: at * MS,
             identity,
             previous_identity,
             rtt_ns,
             delivery_rate_bps,
             epoch_packets: 4,
-            ..EpochRow::default()
+            ..EpochRecord::default()
         };
-        let decision = |at, rate_bps, min_rtt, state: &str| DecisionRow {
+        let decision = |at, rate_bps, min_rtt, state: &str| DecisionRecord {
             at_ns: at * MS,
             rate_bps,
             min_rtt_ns: Some(min_rtt),
             state: state.into(),
-            ..DecisionRow::default()
+            ..DecisionRecord::default()
         };
-        BundleRow {
+        BundleRecord {
             name: "a".into(),
             // True round trips are 50 + 2 + 3 ms and 50 + 4 + 0 ms; the third is unknown.
             epochs: vec![
@@ -457,8 +456,8 @@ mod tests {
                 epoch(90, 99, 12, 50_000_000, 1_000_000),
             ],
             queue: vec![
-                QueueRow { at_ns: 0, packets: 10 },
-                QueueRow { at_ns: 50 * MS, packets: 30 },
+                QueueSample { at_ns: 0, packets: 10, bytes: 0 },
+                QueueSample { at_ns: 50 * MS, packets: 30, bytes: 0 },
             ],
             decisions: vec![
                 decision(0, None, 58_000_000, "measuring"),
@@ -466,12 +465,15 @@ mod tests {
                 decision(90, Some(9_000_000), 50_400_000, "shaping"),
                 decision(98, Some(7_000_000), 50_200_000, "shaping"),
             ],
-            boundaries_sent: 4,
-            boundaries_unexpected: 1,
-            boundaries_matched: 3,
-            boundaries_in_order: 2,
-            boundaries_late: 1,
-            ..BundleRow::default()
+            counters: BundleCounters {
+                boundaries_sent: 4,
+                boundaries_unexpected: 1,
+                boundaries_matched: 3,
+                boundaries_in_order: 2,
+                boundaries_late: 1,
+                ..BundleCounters::default()
+            },
+            ..BundleRecord::default()
         }
     }
 
@@ -481,14 +483,17 @@ mod tests {
             identity,
             ..packet(identity, arrived * MS, departed * MS)
         };
-        let there =
-            link("forward", vec![at(10, 10, 11), at(11, 12, 14), at(50, 14, 15), at(12, 12, 16)]);
+        let there = vec![at(10, 10, 11), at(11, 12, 14), at(12, 12, 16), at(50, 14, 15)];
         // The report about 11 leaves at 39 ms and waits 3 ms; that about 12 meets nobody.
-        let back = link("reverse", vec![at(70, 40, 43), at(71, 20, 29)]);
-        let (links, bundles) = (vec![there, back], vec![bundle_row()]);
-        let rows = RunRows { links, bundles, ..RunRows::default() };
+        let back = vec![at(71, 20, 29), at(70, 40, 43)];
+        let packets = [there, back].map(PacketLog::Rows).to_vec();
+        let names = ["forward", "reverse"].map(String::from);
+        let links = names.map(|name| LinkRecord { name, ..LinkRecord::default() }).to_vec();
+        let run = RunRecord { links, bundles: vec![bundle_row()], ..RunRecord::default() };
+        let rows = RunRows { run, packets };
         let there = links::read(&experiment, &rows, &[window()]).unwrap().swap_remove(0);
-        let judged = judge_epochs(&experiment, &experiment.bundles[0], &rows.bundles[0], &there);
+        let row = &rows.run.bundles[0];
+        let judged = judge_epochs(&experiment, &experiment.bundles[0], row, &there);
         (experiment, there, judged)
     }
 
@@ -517,8 +522,11 @@ mod tests {
     #[test]
     fn time_handed_back_to_the_kernel_is_not_shaped() {
         let mut row = bundle_row();
-        let handed_back =
-            DecisionRow { at_ns: 50 * MS, state: "handed_back".into(), ..DecisionRow::default() };
+        let handed_back = DecisionRecord {
+            at_ns: 50 * MS,
+            state: "handed_back".into(),
+            ..DecisionRecord::default()
+        };
         row.decisions.insert(2, handed_back);
         let mut metrics = Metrics::default();
         control(&row, 0, 100 * MS, &mut metrics);
@@ -529,14 +537,14 @@ mod tests {
 
     #[test]
     fn tests_whether_others_are_still_there_are_time_in_which_a_bundle_competes() {
-        let decision = |at, state: &str| DecisionRow {
+        let decision = |at, state: &str| DecisionRecord {
             at_ns: at * MS,
             state: state.into(),
-            ..DecisionRow::default()
+            ..DecisionRecord::default()
         };
         let times = [(0, "steering"), (100, "competing"), (200, "testing"), (250, "steering")];
         let decisions = times.map(|(at, state)| decision(at, state)).to_vec();
-        let row = BundleRow { decisions, ..BundleRow::default() };
+        let row = BundleRecord { decisions, ..BundleRecord::default() };
         let share = |from, to| {
             let mut metrics = Metrics::default();
             control(&row, from * MS, to * MS, &mut metrics);
@@ -555,13 +563,13 @@ mod tests {
 
     #[test]
     fn a_sendbox_that_says_nothing_does_not_shape() {
-        let decision = |at, rate_bps| DecisionRow { at_ns: at * MS, rate_bps, ..<_>::default() };
+        let decision = |at, rate_bps| DecisionRecord { at_ns: at * MS, rate_bps, ..<_>::default() };
         let shaped = Some(9_000_000);
         // Rows as they come, then 650 ms without any, and nothing after 1.2 s.
         let times = [0, 100, 205, 855, 955, 1200];
         let decisions = times.map(|at| decision(at, shaped)).to_vec();
-        let mut row = BundleRow { decisions, ..BundleRow::default() };
-        let share = |row: &BundleRow, from, to| {
+        let mut row = BundleRecord { decisions, ..BundleRecord::default() };
+        let share = |row: &BundleRecord, from, to| {
             let mut metrics = Metrics::default();
             control(row, from * MS, to * MS, &mut metrics);
             metrics.get("shaped_share").unwrap()

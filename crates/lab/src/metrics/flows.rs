@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use forebay_core::record::{FlowRecord, RunRecord, TcpSample};
+
 use super::catalogue::Pooling::{Max, Mean, Sum};
 use super::catalogue::{Entry, entry};
 use super::statistics::{Sorted, share};
 use super::{Metrics, Pooling, bounds_ns, describe, nominal_rate, windows};
 use crate::plan::Experiment;
 use crate::plan::experiment::{FULL_FRAME, Flow, Window};
-use crate::rows::{FlowRow, RunRows, TcpRow};
 
-/// Length of the bins in [`FlowRow::bytes_per_100ms`].
+/// Length of the bins in [`FlowRecord::bytes_per_100ms`].
 const BIN_NS: u64 = 100_000_000;
 
 /// What is known of flows.
@@ -60,8 +61,8 @@ pub const METRICS: &[Entry] = &[
 ];
 
 /// The metrics of the flow at place `flow` of the plan, all its connections together, or of all.
-pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> Metrics {
-    let of_flow: Vec<&FlowRow> =
+pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -> Metrics {
+    let of_flow: Vec<&FlowRecord> =
         rows.flows.iter().filter(|row| flow.is_none_or(|flow| flow == row.flow)).collect();
     let mut metrics = Metrics::default();
     if of_flow.is_empty() {
@@ -103,14 +104,14 @@ pub fn metrics(experiment: &Experiment, rows: &RunRows, flow: Option<usize>) -> 
 
 /// Of the samples of each connection while the flow runs, all together: means, the largest window, the
 /// last to reach half of the bandwidth-delay product.
-fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRow]) -> Metrics {
+fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRecord]) -> Metrics {
     let to = flow.stop.as_nanos() as u64;
-    let of_row = |row: &FlowRow| -> (u64, Vec<TcpRow>) {
+    let of_row = |row: &FlowRecord| -> (u64, Vec<TcpSample>) {
         let from = flow.start_of(row.index).as_nanos() as u64;
-        let lives = |it: &&TcpRow| (from..to).contains(&it.at_ns);
+        let lives = |it: &&TcpSample| (from..to).contains(&it.at_ns);
         (from, row.samples.iter().filter(lives).copied().collect())
     };
-    let taken: Vec<(u64, Vec<TcpRow>)> = rows.iter().map(|row| of_row(row)).collect();
+    let taken: Vec<(u64, Vec<TcpSample>)> = rows.iter().map(|row| of_row(row)).collect();
     let all = || taken.iter().flat_map(|(_, samples)| samples);
     let mut metrics = Metrics::default();
     let windows = all().map(|it| it.cwnd_segments);
@@ -122,7 +123,7 @@ fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRow]) -> Metrics {
     let resent = last.map(|it| it.retransmissions as f64).reduce(|sum, one| sum + one);
     metrics.put("total_retransmissions_l4", resent);
     let half = half_bdp_segments(experiment, flow).unwrap_or(f64::INFINITY);
-    let reached = |(from, samples): &(u64, Vec<TcpRow>)| {
+    let reached = |(from, samples): &(u64, Vec<TcpSample>)| {
         let first = samples.iter().find(|it| it.cwnd_segments >= half)?;
         Some((first.at_ns - from) as f64 / 1e6)
     };
@@ -140,7 +141,7 @@ fn half_bdp_segments(experiment: &Experiment, flow: &Flow) -> Option<f64> {
 
 /// What the back end measured of each connection, all together as the catalogue pools it over runs:
 /// over the whole run, its warm-up included.
-fn measured(flows: &[&FlowRow]) -> Metrics {
+fn measured(flows: &[&FlowRecord]) -> Metrics {
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (name, value) in flows.iter().flat_map(|row| &row.measured) {
         values.entry(name).or_default().push(*value);
@@ -155,7 +156,7 @@ fn measured(flows: &[&FlowRow]) -> Metrics {
 }
 
 /// Bytes read in each 100 ms by all flows together.
-pub fn total_bins(flows: &[&FlowRow]) -> Vec<u64> {
+pub fn total_bins(flows: &[&FlowRecord]) -> Vec<u64> {
     let length = flows.iter().map(|row| row.bytes_per_100ms.len()).max().unwrap_or(0);
     let mut bins = vec![0; length];
     for row in flows {
@@ -214,8 +215,8 @@ mod tests {
         experiment.flows[0].stop = experiment.stop;
         // 2 bins of warm-up, then 4 of 125,000 bytes, a stall of 3 bins, one more; the drain.
         let bytes_per_100ms = [&[9, 9], &[125_000; 4][..], &[0; 3], &[125_000], &[9, 9]].concat();
-        let row = FlowRow { bytes_per_100ms, failed: true, ..FlowRow::default() };
-        let rows = RunRows { flows: vec![row], ..RunRows::default() };
+        let row = FlowRecord { bytes_per_100ms, failed: true, ..FlowRecord::default() };
+        let rows = RunRecord { flows: vec![row], ..RunRecord::default() };
         let metrics = metrics(&experiment, &rows, Some(0));
         let get = |name: &str| metrics.get(name).unwrap();
         assert_eq!(get("payload_bytes"), 625_000.0);
@@ -229,11 +230,12 @@ mod tests {
 
     #[test]
     fn what_a_back_end_measured_is_averaged_or_added() {
-        let row = |cwnd, rtos| FlowRow {
+        let row = |cwnd, rtos| FlowRecord {
             measured: vec![("mean_cwnd_l4", cwnd), ("total_rtos_l4", rtos)],
-            ..FlowRow::default()
+            ..FlowRecord::default()
         };
-        let rows = RunRows { flows: vec![row(10.0, 1.0), row(30.0, 2.0)], ..RunRows::default() };
+        let rows =
+            RunRecord { flows: vec![row(10.0, 1.0), row(30.0, 2.0)], ..RunRecord::default() };
         let metrics = metrics(&experiment(), &rows, Some(0));
         assert_eq!(metrics.get("mean_cwnd_l4"), Some(20.0));
         assert_eq!(metrics.get("total_rtos_l4"), Some(3.0));
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn samples_give_means_the_peak_and_the_time_to_half_a_bdp() {
-        let sample = |ms: u64, cwnd_segments, srtt_ms, retransmissions| TcpRow {
+        let sample = |ms: u64, cwnd_segments, srtt_ms, retransmissions| TcpSample {
             at_ns: ms * 1_000_000,
             cwnd_segments,
             srtt_ms,
@@ -255,8 +257,8 @@ mod tests {
             sample(30, 600.0, Some(70.0), 5),
             sample(1_000, 9e9, Some(9e9), 99),
         ];
-        let row = FlowRow { samples, ..FlowRow::default() };
-        let rows = RunRows { flows: vec![row], ..RunRows::default() };
+        let row = FlowRecord { samples, ..FlowRecord::default() };
+        let rows = RunRecord { flows: vec![row], ..RunRecord::default() };
         let metrics = metrics(&experiment(), &rows, Some(0));
         for (name, value) in [
             ("peak_cwnd_l4", 600.0),
@@ -271,8 +273,9 @@ mod tests {
 
     #[test]
     fn round_trips_of_pings_are_in_ms() {
-        let row = FlowRow { rtts_ns: vec![50_000_000, 52_000_000], lost: 1, ..FlowRow::default() };
-        let rows = RunRows { flows: vec![row], ..RunRows::default() };
+        let row =
+            FlowRecord { rtts_ns: vec![50_000_000, 52_000_000], lost: 1, ..FlowRecord::default() };
+        let rows = RunRecord { flows: vec![row], ..RunRecord::default() };
         let metrics = metrics(&experiment(), &rows, None);
         assert_eq!(metrics.get("rtt_p50_ms"), Some(51.0));
         assert_eq!(metrics.get("datagrams_lost"), Some(1.0));

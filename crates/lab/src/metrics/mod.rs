@@ -18,11 +18,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use forebay_core::record::{AttackRecord, RequestRecord, RunRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Experiment;
 use crate::plan::experiment::{Flow, Window};
-use crate::rows::{AttackRow, RequestRow, RunRows};
+use crate::rows::{PacketLog, RunRows};
 pub use address::Address;
 pub use bundles::Transition;
 pub(crate) use catalogue::entry;
@@ -72,7 +73,7 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedRequest {
     /// As measured.
-    pub row: RequestRow,
+    pub row: RequestRecord,
     /// Arrived after the warm-up.
     pub counted: bool,
     /// What became of it.
@@ -116,16 +117,16 @@ impl Evaluation {
 
 /// Works out every metric of a run. Fails only if a packet log cannot be read.
 pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
-    let known: Option<Vec<&LinkTruth>> = rows.links.iter().map(|it| it.packets.truth()).collect();
+    let known: Option<Vec<&LinkTruth>> = rows.packets.iter().map(PacketLog::truth).collect();
     if let Some(truths) = known {
-        return Ok(evaluate_by(experiment, rows, &truths));
+        return Ok(evaluate_by(experiment, &rows.run, &truths));
     }
-    let windows: Vec<Window> = windows(experiment, rows.attack.as_ref()).collect();
+    let windows: Vec<Window> = windows(experiment, rows.run.attack.as_ref()).collect();
     let truths = links::read(experiment, rows, &windows)?;
-    Ok(evaluate_by(experiment, rows, &truths.iter().collect::<Vec<_>>()))
+    Ok(evaluate_by(experiment, &rows.run, &truths.iter().collect::<Vec<_>>()))
 }
 
-fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -> Evaluation {
+fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth]) -> Evaluation {
     let truth = |name: &str| truths.iter().copied().find(|truth| truth.name == name);
     let requests: Vec<JudgedRequest> =
         rows.requests.iter().map(|row| judge(experiment, rows, row)).collect();
@@ -145,7 +146,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -
         let row = rows.link(&truth.name).expect("read from it");
         let mut metrics =
             per_window(experiment, rows, |window| truth.metrics(experiment, row, window));
-        row.measured.iter().for_each(|(name, value)| metrics.put(name, Some(*value)));
+        metrics.0.extend(links::whole_run(row).0);
         link_parts.push(Part { name: truth.name.clone(), metrics });
     }
     let mut bundle_parts = Vec::new();
@@ -180,7 +181,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -
 /// The counted interval, the plan's own, and that of an attack.
 pub fn windows(
     experiment: &Experiment,
-    attack: Option<&AttackRow>,
+    attack: Option<&AttackRecord>,
 ) -> impl Iterator<Item = Window> {
     let attack = attack.and_then(|attack| attack_window(experiment, attack));
     let own = experiment.windows.iter().cloned();
@@ -188,7 +189,7 @@ pub fn windows(
 }
 
 /// An attack and the second after it; `None` if it never began.
-fn attack_window(experiment: &Experiment, attack: &AttackRow) -> Option<Window> {
+fn attack_window(experiment: &Experiment, attack: &AttackRecord) -> Option<Window> {
     let from = Duration::from_nanos(attack.began_ns);
     let to = from + Duration::from_nanos(attack.took_ns) + Duration::from_secs(1);
     let window = Window { name: "attack".into(), from, to: to.min(experiment.stop) };
@@ -197,7 +198,7 @@ fn attack_window(experiment: &Experiment, attack: &AttackRow) -> Option<Window> 
 
 fn per_window(
     experiment: &Experiment,
-    rows: &RunRows,
+    rows: &RunRecord,
     mut metrics: impl FnMut(&Window) -> Metrics,
 ) -> Metrics {
     let mut all = Metrics::default();
@@ -207,7 +208,7 @@ fn per_window(
     all
 }
 
-fn outcomes(requests: &[JudgedRequest], keep: impl Fn(&RequestRow) -> bool) -> Vec<Outcome> {
+fn outcomes(requests: &[JudgedRequest], keep: impl Fn(&RequestRecord) -> bool) -> Vec<Outcome> {
     let kept = requests.iter().filter(|request| request.counted && keep(&request.row));
     kept.map(|request| request.outcome).collect()
 }
@@ -218,7 +219,7 @@ fn first_slowdown(requests: &[JudgedRequest], flow: usize) -> Option<f64> {
     of_flow.min_by_key(|request| request.row.scheduled_ns)?.outcome.slowdown
 }
 
-fn judge(experiment: &Experiment, rows: &RunRows, row: &RequestRow) -> JudgedRequest {
+fn judge(experiment: &Experiment, rows: &RunRecord, row: &RequestRecord) -> JudgedRequest {
     let flow = &experiment.flows[row.flow];
     let end = row.finished_ns.unwrap_or(rows.finished_ns);
     let fct = Duration::from_nanos(end.saturating_sub(row.scheduled_ns));
@@ -244,7 +245,7 @@ fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::un
 }
 
 /// The queues of all links and of all sendboxes, added.
-fn queues_together(rows: &RunRows, truths: &[&LinkTruth], window: &Window) -> Metrics {
+fn queues_together(rows: &RunRecord, truths: &[&LinkTruth], window: &Window) -> Metrics {
     // Those of paths are in that of the link that they make.
     let links = truths.iter().filter(|truth| !truth.name.starts_with("path-"));
     let at_links = links.filter_map(|truth| truth.mean_queue(window));
@@ -267,12 +268,12 @@ mod tests {
     fn the_window_of_an_attack_ends_a_second_after_it() {
         let mut experiment = testing::experiment();
         experiment.stop = Duration::from_secs(9);
-        let attack = |began_s: u64, took_s: u64| AttackRow {
+        let attack = |began_s: u64, took_s: u64| AttackRecord {
             began_ns: began_s * 1_000_000_000,
             took_ns: took_s * 1_000_000_000,
-            ..AttackRow::default()
+            ..AttackRecord::default()
         };
-        let bounds = |attack: &AttackRow| {
+        let bounds = |attack: &AttackRecord| {
             attack_window(&experiment, attack).map(|w| (w.from.as_secs(), w.to.as_secs()))
         };
         assert_eq!(bounds(&attack(3, 4)), Some((3, 8)));

@@ -1,12 +1,13 @@
 //! Numbers over time, for the figures.
 
+use forebay_core::record::{BundleRecord, DecisionRecord, FlowRecord, RunRecord, TcpSample};
+
 use super::bundles::JudgedEpoch;
 use super::catalogue::Pooling::{Mean, Sum};
 use super::catalogue::{Entry, entry};
 use super::flows::total_bins;
 use super::links::{BIN_NS, LinkTruth, QUEUE_BIN_NS};
 use crate::plan::Experiment;
-use crate::rows::{BundleRow, FlowRow, RunRows, TcpRow};
 
 /// One quantity over time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +40,7 @@ pub static SERIES: &[Entry] = &[
 ];
 
 /// The series of links and flows.
-pub fn of_run(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) -> Vec<Series> {
+pub fn of_run(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth]) -> Vec<Series> {
     let mut series = Vec::new();
     for truth in truths {
         let at = |bin: usize, width: u64| (bin as u64 * width) as f64 / 1e9;
@@ -54,7 +55,7 @@ pub fn of_run(experiment: &Experiment, rows: &RunRows, truths: &[&LinkTruth]) ->
         }
     }
     for (place, flow) in experiment.flows.iter().enumerate() {
-        let of_flow: Vec<&FlowRow> = rows.flows.iter().filter(|row| row.flow == place).collect();
+        let of_flow: Vec<&FlowRecord> = rows.flows.iter().filter(|row| row.flow == place).collect();
         let points = rates(&total_bins(&of_flow), experiment.stop.as_secs_f64());
         let quantity = "throughput_mbps";
         series.push(Series { part: "flow", name: flow.name.clone(), quantity, points });
@@ -77,8 +78,8 @@ fn connection_name(flow: &str, index: u32, connections: usize) -> String {
 }
 
 /// The state of a sender over time.
-fn of_connection(name: &str, row: &FlowRow) -> Vec<Series> {
-    let series = |quantity, value: fn(&TcpRow) -> Option<f64>| Series {
+fn of_connection(name: &str, row: &FlowRecord) -> Vec<Series> {
+    let series = |quantity, value: fn(&TcpSample) -> Option<f64>| Series {
         part: "flow",
         name: name.to_string(),
         quantity,
@@ -103,12 +104,12 @@ fn rates(bins: &[u64], stop_s: f64) -> Vec<(f64, f64)> {
 }
 
 /// The series of a bundle: queue, rate, estimates and the truth beside them.
-pub fn of_bundle(row: &BundleRow, judged: &[JudgedEpoch]) -> Vec<Series> {
+pub fn of_bundle(row: &BundleRecord, judged: &[JudgedEpoch]) -> Vec<Series> {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let series =
         |quantity, points| Series { part: "bundle", name: row.name.clone(), quantity, points };
     let queue = row.queue.iter().map(|sample| (seconds(sample.at_ns), sample.packets as f64));
-    let decided = |value: fn(&crate::rows::DecisionRow) -> Option<f64>| {
+    let decided = |value: fn(&DecisionRecord) -> Option<f64>| {
         let points = row.decisions.iter();
         points.filter_map(move |d| Some((seconds(d.at_ns), value(d)?))).collect()
     };

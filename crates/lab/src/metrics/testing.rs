@@ -1,14 +1,14 @@
 //! An experiment and packets to take metrics of in tests.
 
-use forebay_core::record::PacketRecord;
+use forebay_core::record::{
+    BundleCounters, BundleRecord, DecisionRecord, EpochRecord, FlowRecord, HostRecord, LinkRecord,
+    PacketRecord, QueueSample, RequestRecord, RunRecord,
+};
 
 use super::{Evaluation, evaluate, requests};
 use crate::plan::library::Source;
 use crate::plan::{Experiment, Plan};
-use crate::rows::{
-    BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow, RequestRow,
-    RunRows,
-};
+use crate::rows::{PacketLog, RunRows};
 
 /// One greedy flow in the bundle `a` over 96 Mbit/s with 50 ms, for a second.
 pub fn experiment() -> Experiment {
@@ -69,7 +69,7 @@ pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
     let requests = schedule.requests().iter().enumerate().map(|(index, request)| {
         let ideal = requests::ideal(request.size.as_u64(), experiment.rtt, rate);
         let scheduled_ns = request.at.as_nanos() as u64;
-        RequestRow {
+        RequestRecord {
             flow: web,
             index: index as u32,
             connection: request.connection,
@@ -86,43 +86,47 @@ pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
             ..packet(index + 1, index * 1_000_000, (index + 11) * 1_000_000)
         })
     };
-    let link = |name: &str| LinkRow {
-        name: name.into(),
-        packets: PacketLog::Rows(packets(2000).collect()),
-        rate_achieved: 1.0,
-        ..LinkRow::default()
-    };
-    let epochs = (10..1900).step_by(10).map(|index| EpochRow {
+    let link =
+        |name: &str| LinkRecord { name: name.into(), rate_achieved: 1.0, ..LinkRecord::default() };
+    let epochs = (10..1900).step_by(10).map(|index| EpochRecord {
         at_ns: (index + 70) * 1_000_000,
         identity: index + 1,
         previous_identity: index - 9,
         rtt_ns: 70_200_000,
         delivery_rate_bps: 12_100_000,
         epoch_packets: 16,
-        ..EpochRow::default()
+        ..EpochRecord::default()
     });
-    let bundle = |name: &str| BundleRow {
+    let bundle = |name: &str| BundleRecord {
         name: name.into(),
         epochs: epochs.clone().collect(),
-        queue: (0..200).map(|k| QueueRow { at_ns: k * 10_000_000, packets: 90 }).collect(),
+        queue: (0..200)
+            .map(|k| QueueSample { at_ns: k * 10_000_000, packets: 90, bytes: 0 })
+            .collect(),
         decisions: (0..20)
-            .map(|k| DecisionRow {
+            .map(|k| DecisionRecord {
                 at_ns: k * 100_000_000,
                 rate_bps: Some(95_000_000),
                 min_rtt_ns: Some(50_100_000),
                 bottleneck_bps: Some(96_000_000),
                 state: "shaping".into(),
                 reason: "window".into(),
+                ..DecisionRecord::default()
             })
             .collect(),
-        boundaries_sent: 200,
-        boundaries_matched: 199,
-        bytes_sent: 1_000_000,
-        message_bytes: 1_000,
-        ..BundleRow::default()
+        counters: BundleCounters {
+            boundaries_sent: 200,
+            boundaries_matched: 199,
+            bytes_sent: 1_000_000,
+            message_bytes: 1_000,
+            ..BundleCounters::default()
+        },
+        ..BundleRecord::default()
     };
-    let flow = |flow| FlowRow { flow, bytes_per_100ms: vec![100_000; 25], ..FlowRow::default() };
-    RunRows {
+    let flow =
+        |flow| FlowRecord { flow, bytes_per_100ms: vec![100_000; 25], ..FlowRecord::default() };
+    let run = RunRecord {
+        started_ns: 0,
         finished_ns: 2_500_000_000,
         requests: requests.collect(),
         flows: (0..experiment.flows.len()).map(flow).collect(),
@@ -130,10 +134,12 @@ pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
         bundles: experiment.bundles.iter().map(|b| bundle(&b.name)).collect(),
         attack: None,
         agent: None,
-        host: HostRow {
+        host: HostRecord {
             kernel: "6.1".into(),
             cpu_cores: vec![("sendbox".into(), 0.2), ("link".into(), 0.3)],
-            ..HostRow::default()
+            ..HostRecord::default()
         },
-    }
+    };
+    let packets = [(); 2].map(|()| PacketLog::Rows(packets(2000).collect())).to_vec();
+    RunRows { run, packets }
 }

@@ -2,8 +2,9 @@
 //! every arm, never from results. What a box fails at is a result: a sendbox that is late, loses packets
 //! or hands its traffic back has a valid run, and these are metrics of its bundle.
 
+use forebay_core::record::{LinkRecord, RunRecord};
+
 use crate::plan::Experiment;
-use crate::rows::{LinkRow, RunRows};
 
 /// A limit of the harness.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ pub static LIMITS: &[Limit] = &[
 ];
 
 /// Why the run must not be used; empty if it may.
-pub fn harness_reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
+pub fn harness_reasons(experiment: &Experiment, rows: &RunRecord) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut late = |what: String, percentile: &str, value: u64, limit: u64| {
         reasons.extend(too_late(&what, percentile, value, limit));
@@ -87,7 +88,7 @@ pub fn harness_reasons(experiment: &Experiment, rows: &RunRows) -> Vec<String> {
             reasons.push(format!("log of link {} lacks {lost} packets, allowed is 0", link.name));
         }
         if link.drops_ring > 0 {
-            let LinkRow { name, drops_ring, .. } = link;
+            let LinkRecord { name, drops_ring, .. } = link;
             reasons.push(format!("link {name} lost {drops_ring} packets in a ring, allowed is 0"));
         }
     }
@@ -117,32 +118,32 @@ fn lateness_p999_ns(experiment: &Experiment, link: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::record::{BundleCounters, BundleRecord, HostRecord};
     use forebay_core::spec::{Spec, Value};
     use forebay_core::units::Rate;
 
     use super::*;
     use crate::metrics::testing;
-    use crate::rows::{BundleRow, HostRow};
 
     #[test]
     fn every_limit_of_the_harness_is_checked() {
-        let mut rows = RunRows {
-            links: vec![LinkRow {
+        let mut rows = RunRecord {
+            links: vec![LinkRecord {
                 name: "forward".into(),
                 lateness_ns: [0, 1_000_000, 5_000_000, 9_000_000],
                 rate_achieved: 0.995,
-                ..LinkRow::default()
+                ..LinkRecord::default()
             }],
-            bundles: vec![BundleRow { name: "a".into(), ..BundleRow::default() }],
-            host: HostRow {
+            bundles: vec![BundleRecord { name: "a".into(), ..BundleRecord::default() }],
+            host: HostRecord {
                 offloads: vec!["eth0: tso=off gso=off".into()],
                 processor_lateness_ns: [0, 0, 5_000_000, 25_000_000],
-                ..HostRow::default()
+                ..HostRecord::default()
             },
-            ..RunRows::default()
+            ..RunRecord::default()
         };
         let experiment = testing::experiment();
-        let reasons = |rows: &RunRows| harness_reasons(&experiment, rows);
+        let reasons = |rows: &RunRecord| harness_reasons(&experiment, rows);
         assert_eq!(reasons(&rows), Vec::<String>::new());
         rows.links[0].lateness_ns[1] += 1;
         rows.links[0].lateness_ns[2] += 1;
@@ -158,15 +159,18 @@ mod tests {
 
     #[test]
     fn what_a_box_fails_at_is_a_result() {
-        let failing = BundleRow {
-            lateness_ns: [0, 2_000_000, 900_000_000, 900_000_000],
+        let failing = BundleRecord {
+            counters: BundleCounters {
+                lateness_ns: [0, 2_000_000, 900_000_000, 900_000_000],
+                ..BundleCounters::default()
+            },
             drops_ring: 2,
             hand_backs: 1,
             boundaries_lost: 1,
             rows_lost: 1,
-            ..BundleRow::default()
+            ..BundleRecord::default()
         };
-        let rows = RunRows { bundles: vec![failing], ..RunRows::default() };
+        let rows = RunRecord { bundles: vec![failing], ..RunRecord::default() };
         assert_eq!(harness_reasons(&testing::experiment(), &rows), Vec::<String>::new());
     }
 

@@ -5,6 +5,7 @@ use super::*;
 use crate::metrics::testing::invented_rows;
 use crate::plan::Seeds;
 use crate::plan::library::Source;
+use crate::rows::RunRows;
 use crate::store::Build;
 
 /// A back end whose runs end as told.
@@ -44,7 +45,7 @@ impl Backend for Told {
         // Later jobs are done first.
         std::thread::sleep(std::time::Duration::from_millis(8 / experiment.seed));
         let mut rows = invented_rows(experiment, 1.5);
-        rows.links[0].drops_ring = u64::from(!outcome?);
+        rows.run.links[0].drops_ring = u64::from(!outcome?);
         Ok(rows)
     }
 }

@@ -1,13 +1,13 @@
 //! What a run has to tell.
 
-use forebay_core::record::PacketRecord;
+use forebay_core::record::{PacketRecord, TcpSample};
 use forebay_core::units::{Duration, Timestamp};
 
 use super::Simulation;
 use super::endpoints::Place;
 use crate::bundle::BundleMetrics;
 use crate::bundle_log::BundleLog;
-use crate::metrics::{Bin, FlowMetrics, LinkMetrics, SenderState, mbit_per_s, ratio};
+use crate::metrics::{Bin, FlowMetrics, LinkMetrics, mbit_per_s, ratio};
 use crate::packet::Kind;
 use crate::packet_log::Owner;
 use crate::written::WriteLog;
@@ -93,13 +93,14 @@ impl Simulation {
     }
 
     /// The sender of flow `index` as it stands; `None` if that is no connection, or not open yet.
-    pub fn sender_state(&self, index: usize) -> Option<SenderState> {
+    pub fn sender_state(&self, index: usize) -> Option<TcpSample> {
         let Place::Connection(index) = *self.places.get(index)? else { return None };
         let sender = &self.connections[index].sender;
         let (cwnd, srtt_ns) = (sender.cwnd(), sender.srtt_ns());
-        (cwnd > 0).then(|| SenderState {
+        (cwnd > 0).then(|| TcpSample {
+            at_ns: self.now.as_nanos(),
             cwnd_segments: cwnd as f64 / f64::from(self.stack.tcp.mss),
-            srtt: (srtt_ns > 0).then(|| Duration::from_nanos(srtt_ns)),
+            srtt_ms: (srtt_ns > 0).then(|| Duration::from_nanos(srtt_ns).as_secs_f64() * 1e3),
             retransmissions: sender.counters.resent,
         })
     }

@@ -1,6 +1,7 @@
 //! Bundles over the simulator's links: real sessions, messages and epochs, real TCP above.
 
 use forebay_core::link;
+use forebay_core::record::BundleCounters;
 use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Rate, Ratio, Timestamp};
@@ -37,8 +38,8 @@ fn a_share_of_the_messages_may_be_lost_both_ways() {
     let trace = Trace::of(&plan);
     let seen = trace.part(10.0, 40.0);
     assert!(seen.queue <= 20.0 && seen.used >= 0.9, "{seen:?}");
-    let BundleMetrics { boundaries_sent, boundaries_matched, reports, .. } =
-        trace.simulation.bundle_metrics(0);
+    let BundleMetrics { counters, reports, .. } = trace.simulation.bundle_metrics(0);
+    let BundleCounters { boundaries_sent, boundaries_matched, .. } = counters;
     let share = boundaries_matched as f64 / boundaries_sent as f64;
     // Reports share datagrams, so their fates are not independent.
     assert!((0.7..0.9).contains(&share), "{share}");
@@ -57,8 +58,9 @@ fn a_bundle_without_messages_is_not_shaped() {
     let seen = trace.part(10.0, 40.0);
     assert!(seen.queue > 300.0 && seen.sendbox_queues[0] < 0.1, "{seen:?}");
     let simulation = &mut trace.simulation;
-    let metrics = simulation.bundle_metrics(0);
-    assert!(metrics.boundaries_matched == 0 && metrics.boundaries_unexpected > 100, "{metrics:?}");
+    let BundleCounters { boundaries_matched, boundaries_unexpected, .. } =
+        simulation.bundle_metrics(0).counters;
+    assert!(boundaries_matched == 0 && boundaries_unexpected > 100, "{boundaries_unexpected}");
     let decisions = simulation.bundle_log(0).unwrap().decisions();
     assert!(decisions.len() > 100);
     assert!(decisions.iter().all(|(_, it)| it.rate.is_none() && it.state == "silent"));
@@ -103,10 +105,11 @@ fn epochs_are_what_the_log_of_the_link_says() {
     let metrics = simulation.bundle_metrics(0);
     let log = simulation.bundle_log(0).unwrap();
     let (epochs, boundaries) = (log.epochs().to_vec(), log.boundaries().to_vec());
-    assert_eq!(epochs.len() as u64, metrics.boundaries_matched);
-    let all = metrics.boundaries_sent + metrics.boundaries_unexpected;
+    let counters = metrics.counters;
+    assert_eq!(epochs.len() as u64, counters.boundaries_matched);
+    let all = counters.boundaries_sent + counters.boundaries_unexpected;
     assert_eq!(boundaries.len() as u64, all, "{metrics:?}");
-    let shares = metrics.boundaries_matched as f64 / metrics.boundaries_sent as f64;
+    let shares = counters.boundaries_matched as f64 / counters.boundaries_sent as f64;
     assert!(epochs.len() > 300 && shares > 0.98, "{metrics:?}");
     let packets: Vec<_> = simulation.packet_log(0).collect();
     for (at, epoch) in &epochs {
@@ -124,7 +127,7 @@ fn epochs_are_what_the_log_of_the_link_says() {
     let messages = packets.iter().filter(|it| it.0 == Owner::Bundle(0));
     let bytes: u64 = messages.clone().map(|it| u64::from(it.1.bytes)).sum();
     // At least a keepalive or a notice each 100 ms, and no more than 1 % of the bundle.
-    assert!(messages.count() >= 95 && bytes < metrics.bytes_sent / 100);
+    assert!(messages.count() >= 95 && bytes < metrics.counters.bytes_sent / 100);
     let log = simulation.bundle_log(0).unwrap();
     assert_eq!(log.queue().len(), 1001);
     let mean = log.queue().iter().map(|it| it.1.packets as f64).sum::<f64>() / 1001.0;

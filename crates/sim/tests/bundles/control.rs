@@ -244,7 +244,7 @@ fn boundaries_are_unmatched_only_for_want_of_a_report() {
         }
         assert_each(cases, |trace| {
             let it = trace.simulation.bundle_metrics(0);
-            let (sent, matched) = (it.boundaries_sent, it.boundaries_matched);
+            let (sent, matched) = (it.counters.boundaries_sent, it.counters.boundaries_matched);
             let drops = trace.part(0.0, 20.0).drops;
             must(drops == 0 && sent > 2000 && it.reports_unmatched == 0, (drops, it))?;
             if loss == 0.0 {

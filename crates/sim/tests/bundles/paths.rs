@@ -57,8 +57,8 @@ fn state(simulation: &mut Simulation, secs: f64) -> (bool, &'static str) {
 }
 
 fn late_share(metrics: &BundleMetrics) -> f64 {
-    let all = metrics.boundaries_in_order + metrics.boundaries_late;
-    metrics.boundaries_late as f64 / all as f64
+    let all = metrics.counters.boundaries_in_order + metrics.counters.boundaries_late;
+    metrics.counters.boundaries_late as f64 / all as f64
 }
 
 #[test]

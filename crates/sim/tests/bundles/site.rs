@@ -233,7 +233,7 @@ impl Trace {
             let rate = rate_at(&network.links[0].config, (secs - STEP_S).max(0.0));
             let bundles = (0..network.bundles.len()).map(|index| {
                 let metrics = simulation.bundle_metrics(index);
-                (metrics.mean_queue_packets * secs, metrics.bytes_sent as f64 * 8e-6)
+                (metrics.mean_queue_packets * secs, metrics.counters.bytes_sent as f64 * 8e-6)
             });
             sums.push(Sums {
                 sent: link.mean_sending_rate_l1 * secs,

@@ -84,7 +84,7 @@ fn a_stopped_sendbox_holds_what_comes_for_half_a_second_and_sends_it_when_it_goe
         let mut run = Simulation::new(network(&changes)).unwrap();
         let mut packets_at = |ms: u64| {
             run.run_until(Timestamp::from_nanos(ms * 1_000_000));
-            (run.bundle_metrics(0).packets_sent, run.link_metrics(0).packets)
+            (run.bundle_metrics(0).counters.packets_sent, run.link_metrics(0).packets)
         };
         let (stopped, gone_on) = (packets_at(8_001), packets_at(continued_ms - 1));
         (gone_on.0 - stopped.0, gone_on.1 - stopped.1, packets_at(continued_ms + 500).0 - gone_on.0)

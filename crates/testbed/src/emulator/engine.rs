@@ -21,7 +21,7 @@ use super::path::{self, Path};
 use super::{Beside, DevicePair, EmulatorError, EmulatorSpec};
 use crate::orders::{Heard, Order, Orders};
 use crate::process::{try_keep_to, try_realtime};
-use crate::record::LinkRecord;
+use forebay_core::record::LinkRecord;
 use forebay_host::clock;
 use forebay_host::offload::mtu;
 use forebay_host::port::{Direction, ETHERNET_HEADER_LEN, Port, open_all};

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -14,6 +14,26 @@ const BATCH_RECORDS: usize = 1024;
 
 /// Batches that may wait for the disk: 64 MiB, some 2 minutes of such a link.
 const QUEUE_BATCHES: usize = 1024;
+
+/// The log of link `name` of a run that writes to `dir`: [`PacketRecord`]s in order of arrival.
+pub fn packets_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.packets"))
+}
+
+/// Reads a log. Fails if it cannot be read, ends within a record or holds a fate that there is not.
+pub fn read_packets(path: &Path) -> io::Result<Vec<PacketRecord>> {
+    let invalid = |error: String| {
+        let message = format!("{}: {error}", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, message)
+    };
+    let bytes = std::fs::read(path)?;
+    let (records, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
+        return Err(invalid("ends within a record".into()));
+    }
+    let packets = records.iter().map(PacketRecord::from_bytes);
+    packets.collect::<Result<_, _>>().map_err(|error| invalid(error.to_string()))
+}
 
 /// The packet path's end of the log.
 pub(super) struct Log {
@@ -74,7 +94,6 @@ fn new_batch() -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::read_packets;
 
     #[test]
     fn records_come_back_in_order() {
@@ -87,6 +106,9 @@ mod tests {
         assert_eq!(log.finish().unwrap(), 0);
         let read = read_packets(&path).unwrap();
         assert!(read.iter().copied().eq((0..count).map(record)));
+        std::fs::write(&path, [0; PacketRecord::BYTES + 1]).unwrap();
+        let error = read_packets(&path).unwrap_err().to_string();
+        assert!(error.ends_with("packets: ends within a record"), "{error}");
     }
 
     #[test]

@@ -31,9 +31,10 @@ use forebay_core::text::TextError;
 use serde::{Deserialize, Serialize};
 
 pub use self::engine::{Emulator, QUANTUM};
+pub use self::log::{packets_file, read_packets};
 use crate::orders;
-use crate::record::LinkRecord;
 use crate::scenario::LinkSpec;
+use forebay_core::record::LinkRecord;
 use forebay_host::port::PortError;
 
 /// What the emulator connects and how. The start of the run comes later, as an order on stdin.
@@ -47,7 +48,7 @@ pub struct EmulatorSpec {
     pub forward: LinkSpec,
     /// Right to left.
     pub reverse: LinkSpec,
-    /// Directory for `forward.packets`, `reverse.packets` and, at the end, [`LINKS_FILE`]; without
+    /// Directory for the [`packets_file`] of either link and, at the end, for [`LINKS_FILE`]; without
     /// it no packet is recorded and the queue is not sampled.
     pub out: Option<PathBuf>,
     /// The processor that it keeps to; `None`: any.

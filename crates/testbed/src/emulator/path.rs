@@ -14,8 +14,8 @@ use super::EmulatorError;
 use super::frame::{Frame, Pool};
 use super::link::{Carried, Discard, Link};
 use super::truth::{Released, Truth};
-use crate::record::LinkRecord;
 use crate::scenario::{LinkChange, LinkSpec};
+use forebay_core::record::LinkRecord;
 
 type EmulatedLink = Link<Frame, Box<dyn Qdisc<Carried<Frame>> + Send>>;
 
@@ -229,7 +229,7 @@ mod tests {
     use forebay_core::spec::{Spec, Value};
 
     use super::*;
-    use crate::record::read_packets;
+    use crate::emulator::{packets_file, read_packets};
 
     fn ms(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)
@@ -269,7 +269,7 @@ mod tests {
             seen = *round;
         }
         let record = path.finish(0).ok().unwrap();
-        let packets = read_packets(&record.packets).unwrap();
+        let packets = read_packets(&packets_file(dir.path(), "forward")).unwrap();
         (record, packets)
     }
 

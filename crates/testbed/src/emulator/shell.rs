@@ -24,8 +24,8 @@ use nix::unistd::{geteuid, pipe};
 use super::{DevicePair, Emulator, EmulatorError, EmulatorSpec};
 use crate::namespace::Namespace;
 use crate::orders::Order;
-use crate::record::LinkRecord;
 use crate::scenario::LinkSpec;
+use forebay_core::record::LinkRecord;
 use forebay_host::{clock, offload};
 
 /// Keeps two callers from taking the same addresses.

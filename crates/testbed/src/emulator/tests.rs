@@ -13,7 +13,6 @@ use nix::unistd::pipe;
 
 use super::*;
 use crate::namespace::Namespace;
-use crate::record::read_packets;
 use crate::scenario::LinkChange;
 use forebay_core::record::{Fate, PacketRecord};
 use forebay_host::{clock, offload};
@@ -98,16 +97,13 @@ impl Bench {
     fn finish(mut self) -> [(LinkRecord, Vec<PacketRecord>); 2] {
         self.orders = None;
         let links = self.emulator.take().unwrap().join().unwrap();
-        for name in ["forward", "reverse"] {
-            assert!(self.dir.path().join(format!("{name}.packets")).exists());
-        }
         links.map(|link| {
-            let packets = read_packets(&link.packets).unwrap();
+            let packets = read_packets(&packets_file(self.dir.path(), &link.name)).unwrap();
             let count = |fate| packets.iter().filter(|it| it.fate == fate).count() as u64;
             assert_eq!(link.packets_in, packets.len() as u64);
             assert_eq!(link.packets_out, count(Fate::Delivered));
             assert_eq!(link.drops_queue, count(Fate::QueueDrop));
-            assert_eq!(link.drops_by_reason.iter().sum::<u64>(), link.drops_queue);
+            assert_eq!(link.drops_by_reason.total(), link.drops_queue);
             assert_eq!(link.drops_loss, count(Fate::Lost));
             assert_eq!((link.drops_ring, link.records_lost), (0, 0));
             (link, packets)

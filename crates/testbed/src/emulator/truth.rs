@@ -6,16 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_core::packet::{Ecn, Packet};
-use forebay_core::qdisc::{Backlog, ByReason};
-use forebay_core::record::{Fate, PacketRecord};
+use forebay_core::qdisc::Backlog;
+use forebay_core::record::{Fate, LinkRecord, PacketRecord, QueueSample};
 use forebay_core::units::Timestamp;
 
 use super::frame::Frame;
 use super::link::{Arrival, Cause, Counters};
-use super::log::Log;
-use crate::record::LinkRecord;
+use super::log::{Log, packets_file};
 use forebay_host::lateness::Lateness;
-use forebay_host::record::QueueSample;
 
 /// Distance of the samples of the queue.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
@@ -60,10 +58,9 @@ pub(super) struct Released {
 }
 
 impl Truth {
-    /// The truth about the link `name`, with its records in `DIR/NAME.packets` if `dir` is given.
+    /// The truth about the link `name`, with its packets in its [`packets_file`] if `dir` is given.
     pub fn new(name: &str, dir: Option<&Path>) -> io::Result<Self> {
-        let packets = dir.map(|dir| dir.join(format!("{name}.packets"))).unwrap_or_default();
-        let log = dir.map(|_| Log::create(&packets)).transpose()?;
+        let log = dir.map(|dir| Log::create(&packets_file(dir, name))).transpose()?;
         Ok(Self {
             log,
             pending: VecDeque::new(),
@@ -73,7 +70,7 @@ impl Truth {
             lateness: Lateness::default(),
             sojourn: Lateness::default(),
             rate: AchievedRate::default(),
-            record: LinkRecord { name: name.to_string(), packets, ..LinkRecord::default() },
+            record: LinkRecord { name: name.to_string(), ..LinkRecord::default() },
         })
     }
 
@@ -91,8 +88,7 @@ impl Truth {
 
     /// The sample asked for by [`Truth::sample_due`].
     pub fn sample(&mut self, at: Timestamp, queue: Backlog) {
-        let (packets, bytes) = (queue.packets, queue.bytes.as_u64());
-        self.record.queue.push(QueueSample { at_ns: at.as_nanos(), packets, bytes });
+        self.record.queue.push(QueueSample::of(at, queue));
         self.next_sample = Some(at + SAMPLE_EVERY);
     }
 
@@ -104,7 +100,6 @@ impl Truth {
         let record = PacketRecord {
             arrived_ns: now.as_nanos(),
             identity: frame.identity(),
-            flow: frame.flow_hash(0),
             bytes: frame.bytes().len() as u32,
             pair: frame.pair,
             fate: Fate::Inside,
@@ -180,8 +175,8 @@ impl Truth {
             packets_in: counters.packets_in,
             drops_queue: counters.dropped,
             marks_queue: counters.marks.total(),
-            drops_by_reason: reasons(counters.drops),
-            marks_by_reason: reasons(counters.marks),
+            drops_by_reason: counters.drops,
+            marks_by_reason: counters.marks,
             drops_loss: counters.lost,
             drops_ring: self.record.drops_ring + ring_drops,
             lateness_ns: self.lateness.percentiles(),
@@ -213,10 +208,6 @@ impl Truth {
             self.first += 1;
         }
     }
-}
-
-fn reasons(packets: ByReason) -> [u64; 5] {
-    [packets.overlimit, packets.codel, packets.early, packets.forced, packets.policed]
 }
 
 /// Achieved over configured rate of a backlogged link: between two packets that departed one after
@@ -253,7 +244,7 @@ impl AchievedRate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::read_packets;
+    use crate::emulator::log::read_packets;
     use forebay_core::qdisc::DropReason;
 
     fn ms(ms: u64) -> Timestamp {
@@ -284,7 +275,7 @@ mod tests {
         truth.stamp(ms(21));
         let record = truth.finish(Counters::default(), 5).unwrap();
         assert_eq!((record.packets_out, record.bytes_out, record.drops_ring), (1, 100, 6));
-        let packets = read_packets(&record.packets).unwrap();
+        let packets = read_packets(&packets_file(dir.path(), "forward")).unwrap();
         let fates: Vec<_> = packets.iter().map(|packet| packet.fate).collect();
         assert_eq!(fates, [Fate::EmulatorDrop, Fate::QueueDrop, Fate::Delivered, Fate::Inside]);
         let marks: Vec<_> = packets.iter().map(|packet| packet.marked).collect();

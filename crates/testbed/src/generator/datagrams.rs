@@ -15,8 +15,8 @@ use super::meter::Meter;
 use super::reactor::{Key, Reactor};
 use super::sockets::{failed, udp};
 use super::{GeneratorError, HostsOutput, SiteEnd};
-use crate::record::FlowRecord;
 use crate::scenario::{Timing, Workload};
+use forebay_core::record::FlowRecord;
 use forebay_host::clock;
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP headers around a payload.
@@ -74,7 +74,7 @@ fn number(payload: &mut [u8], datagram: u64) {
 
 /// Sends at the times of a source.
 pub(super) struct Pacer {
-    workload: String,
+    flow: usize,
     socket: Socket,
     payload: Vec<u8>,
     times: SendTimes,
@@ -99,7 +99,7 @@ impl Pacer {
             socket.set_ttl_v4(ttl.into()).map_err(failed(&workload.name, "IP_TTL"))?;
         }
         Ok(Self {
-            workload: workload.name.clone(),
+            flow: site.flow,
             socket,
             payload: vec![0; (packet_bytes - HEADER_BYTES) as usize],
             next: times.next().unwrap_or(Duration::MAX),
@@ -150,13 +150,13 @@ impl Endpoint for Pacer {
     }
 
     fn finish(&mut self, output: &mut HostsOutput) {
-        output.datagrams_sent.push((self.workload.clone(), self.sent));
+        output.datagrams_sent.push((self.flow, self.sent));
     }
 }
 
 /// Counts what a [`Pacer`] sends.
 pub(super) struct Counter {
-    workload: String,
+    flow: usize,
     socket: Socket,
     meter: Meter,
     datagrams: u64,
@@ -173,7 +173,7 @@ impl Counter {
         let socket = udp(workload, site.receiver(), None)?;
         reactor.watch(&socket, Key { endpoint: key, connection: 0 }, EpollFlags::EPOLLIN)?;
         Ok(Self {
-            workload: workload.name.clone(),
+            flow: site.flow,
             socket,
             meter: Meter::default(),
             datagrams: 0,
@@ -207,18 +207,18 @@ impl Endpoint for Counter {
 
     fn finish(&mut self, output: &mut HostsOutput) {
         output.flows.push(FlowRecord {
-            workload: self.workload.clone(),
+            flow: self.flow,
             bytes: self.meter.bytes(),
             bytes_per_100ms: self.meter.take_intervals(),
             ..FlowRecord::default()
         });
-        output.datagrams_received.push((self.workload.clone(), self.datagrams));
+        output.datagrams_received.push((self.flow, self.datagrams));
     }
 }
 
 /// Sends a ping when the answer to the one before has arrived.
 pub(super) struct Pinger {
-    workload: String,
+    flow: usize,
     loops: Vec<PingLoop>,
     window: Window,
     /// When the first pings go out, until they did.
@@ -259,12 +259,7 @@ impl Pinger {
                 meter: Meter::default(),
             });
         }
-        Ok(Self {
-            workload: workload.name.clone(),
-            loops: open,
-            window: site.window,
-            first_ns: None,
-        })
+        Ok(Self { flow: site.flow, loops: open, window: site.window, first_ns: None })
     }
 }
 
@@ -348,7 +343,7 @@ impl Endpoint for Pinger {
     fn finish(&mut self, output: &mut HostsOutput) {
         for (index, ping) in self.loops.iter_mut().enumerate() {
             output.flows.push(FlowRecord {
-                workload: self.workload.clone(),
+                flow: self.flow,
                 index: index as u32,
                 bytes: ping.meter.bytes(),
                 bytes_per_100ms: ping.meter.take_intervals(),
@@ -437,7 +432,8 @@ mod tests {
         let local = Ipv4Addr::LOCALHOST;
         let [start_ns, stop_ns] = [5 * MS, 1_005 * MS];
         let window = Window { start_ns, stop_ns, end_ns: stop_ns, drain_ns: 0 };
-        let site = SiteEnd { local, remote: local, port: 9, sends: true, ecn: false, window };
+        let site =
+            SiteEnd { flow: 0, local, remote: local, port: 9, sends: true, ecn: false, window };
         let source = source(&workload, 1_200_000, 1500, timing).unwrap();
         let mut pacer = Pacer::open(&workload, &site, source, 1500, seed).unwrap();
         assert_eq!(pacer.next_timer(), None, "not before the start");
@@ -473,7 +469,8 @@ mod tests {
         let local = Ipv4Addr::LOCALHOST;
         let window = Window { start_ns: 0, stop_ns: 3_000 * MS, end_ns: 3_000 * MS, drain_ns: 0 };
         for packet_bytes in [1500, 44, 42] {
-            let site = SiteEnd { local, remote: local, port, sends: true, ecn: false, window };
+            let site =
+                SiteEnd { flow: 0, local, remote: local, port, sends: true, ecn: false, window };
             let workload = workload(Timing::Even);
             let source = source(&workload, 1_200_000, 1500, Timing::Even).unwrap();
             let mut pacer = Pacer::open(&workload, &site, source, packet_bytes, 1).unwrap();

@@ -9,8 +9,8 @@ use super::reactor::{Key, Reactor};
 use super::sockets::{Acceptor, Dialer, discard, failed, would_block};
 use super::watch::Watch;
 use super::{GeneratorError, HostsOutput, SiteEnd};
-use crate::record::FlowRecord;
 use crate::scenario::Workload;
+use forebay_core::record::FlowRecord;
 use forebay_host::clock;
 
 /// Bytes handed to or taken from the kernel in one call: few calls per second even at 1 Gbit/s,
@@ -28,7 +28,7 @@ const UNSENT_BYTES: u32 = 512 * 1024;
 /// The sending side.
 pub(super) struct Source {
     key: u32,
-    workload: String,
+    flow: usize,
     acceptor: Acceptor,
     connections: Vec<Option<Socket>>,
     window: Window,
@@ -47,7 +47,7 @@ impl Source {
     ) -> Result<Self, GeneratorError> {
         Ok(Self {
             key,
-            workload: workload.name.clone(),
+            flow: site.flow,
             acceptor: Acceptor::open(reactor, key, workload, site, flows)?,
             connections: Vec::new(),
             window: site.window,
@@ -99,7 +99,7 @@ impl Endpoint for Source {
             for socket in self.acceptor.accept()? {
                 socket
                     .set_tcp_notsent_lowat(UNSENT_BYTES)
-                    .map_err(failed(&self.workload, "TCP_NOTSENT_LOWAT"))?;
+                    .map_err(failed(&self.acceptor.workload, "TCP_NOTSENT_LOWAT"))?;
                 let key = Key { endpoint: self.key, connection: self.connections.len() as u32 };
                 reactor.watch(&socket, key, EpollFlags::empty())?;
                 self.connections.push(Some(socket));
@@ -136,14 +136,14 @@ impl Endpoint for Source {
     }
 
     fn finish(&mut self, output: &mut HostsOutput) {
-        output.failures.push((self.workload.clone(), self.failed));
-        output.senders.extend(self.watch.finish(&self.workload, &self.connections));
+        output.failures.push((self.flow, self.failed));
+        output.senders.extend(self.watch.finish(self.flow, &self.connections));
     }
 }
 
 /// The receiving side.
 pub(super) struct Sink {
-    workload: String,
+    flow: usize,
     dialer: Dialer,
     meters: Vec<Meter>,
     failed: Vec<bool>,
@@ -158,7 +158,7 @@ impl Sink {
         flows: u32,
     ) -> Result<Self, GeneratorError> {
         Ok(Self {
-            workload: workload.name.clone(),
+            flow: site.flow,
             dialer: Dialer::new(key, workload, site, flows)?,
             meters: (0..flows).map(|_| Meter::default()).collect(),
             failed: vec![false; flows as usize],
@@ -223,10 +223,10 @@ impl Endpoint for Sink {
         for (index, meter) in self.meters.iter_mut().enumerate() {
             let own = self.dialer.socket(index as u32).local_addr().ok();
             if let Some(address) = own.and_then(|address| address.as_socket()) {
-                output.receivers.push((self.workload.clone(), index as u32, address.port()));
+                output.receivers.push((self.flow, index as u32, address.port()));
             }
             output.flows.push(FlowRecord {
-                workload: self.workload.clone(),
+                flow: self.flow,
                 index: index as u32,
                 bytes: meter.bytes(),
                 bytes_per_100ms: meter.take_intervals(),

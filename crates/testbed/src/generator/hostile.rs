@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::orders::{self, Order};
-use crate::record::AttackRecord;
+use forebay_core::record::AttackRecord;
 use forebay_host::clock;
 use forebay_host::port::{Direction, PacketPort, Port, PortError};
 

@@ -27,9 +27,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::orders::{self, Order};
 use crate::process;
-use crate::record::{FlowRecord, RequestRecord, TcpSample};
 use crate::scenario::{Workload, WorkloadKind};
 use endpoint::{Endpoint, Window};
+use forebay_core::record::{FlowRecord, RequestRecord, TcpSample};
 use forebay_host::clock;
 use reactor::{Key, Reactor};
 
@@ -95,17 +95,17 @@ pub struct HostsOutput {
     /// Flows received on this side, and the pings it sent.
     pub flows: Vec<FlowRecord>,
     /// Paced datagrams sent from this side, by workload.
-    pub datagrams_sent: Vec<(String, u64)>,
+    pub datagrams_sent: Vec<(usize, u64)>,
     /// Paced datagrams received on this side, by workload.
-    pub datagrams_received: Vec<(String, u64)>,
+    pub datagrams_received: Vec<(usize, u64)>,
     /// Connections that failed on this side, by workload.
-    pub failures: Vec<(String, u64)>,
+    pub failures: Vec<(usize, u64)>,
     /// Connections that sent from this side.
     #[serde(default)]
     pub senders: Vec<Sender>,
     /// The ports of the connections received on this side: workload, number, port.
     #[serde(default)]
-    pub receivers: Vec<(String, u32, u16)>,
+    pub receivers: Vec<(usize, u32, u16)>,
     /// How late requests were written while their connection was free (ns), in order of time.
     pub lateness_ns: Vec<u64>,
 }
@@ -113,8 +113,8 @@ pub struct HostsOutput {
 /// What a sending connection was seen to do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sender {
-    /// Its workload.
-    pub workload: String,
+    /// Place of its workload in the scenario.
+    pub flow: usize,
     /// Port of the receiver, which tells the connections of a workload apart.
     pub port: u16,
     /// Its congestion control at the end.
@@ -225,7 +225,7 @@ impl Hosts {
         for pair in &spec.pairs {
             enter(pair)?;
             for (number, workload) in pair.workloads.iter().enumerate() {
-                let site = SiteEnd::new(spec, pair, number);
+                let site = SiteEnd::new(spec, pair, number, endpoints.len());
                 let key = u32::try_from(endpoints.len()).expect("bounded by the ports of a host");
                 endpoints.push(open_endpoint(&reactor, key, workload, &site)?);
             }
@@ -332,6 +332,8 @@ impl Control {
 
 /// Where one workload's sockets live, and when it runs.
 struct SiteEnd {
+    /// Place of the workload in the scenario, counted over all pairs.
+    flow: usize,
     local: Ipv4Addr,
     remote: Ipv4Addr,
     /// The workload's well-known port.
@@ -344,11 +346,12 @@ struct SiteEnd {
 }
 
 impl SiteEnd {
-    fn new(spec: &HostsSpec, pair: &HostPair, number: usize) -> Self {
+    fn new(spec: &HostsSpec, pair: &HostPair, number: usize, flow: usize) -> Self {
         let workload = &pair.workloads[number];
         let sends = (spec.side == Side::Left) != workload.reversed;
         let number = u16::try_from(number).expect("a pair has fewer workloads than ports");
         Self {
+            flow,
             local: pair.local,
             remote: pair.remote,
             port: FIRST_PORT + number,

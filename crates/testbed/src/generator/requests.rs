@@ -16,8 +16,8 @@ use super::meter::Meter;
 use super::reactor::{Key, Reactor};
 use super::sockets::{Acceptor, Dialer, discard, would_block};
 use super::{GeneratorError, HostsOutput, SiteEnd};
-use crate::record::{FlowRecord, RequestRecord};
 use crate::scenario::{Request, Workload};
+use forebay_core::record::{FlowRecord, RequestRecord};
 use forebay_host::clock;
 
 /// Bytes of a request.
@@ -30,7 +30,7 @@ const SIZE_BYTES_MAX: u64 = 1_000_000_000;
 /// The answering side.
 pub(super) struct Server {
     key: u32,
-    workload: String,
+    flow: usize,
     acceptor: Acceptor,
     connections: Vec<Option<Answering>>,
     window: Window,
@@ -58,7 +58,7 @@ impl Server {
     ) -> Result<Self, GeneratorError> {
         Ok(Self {
             key,
-            workload: workload.name.clone(),
+            flow: site.flow,
             acceptor: Acceptor::open(reactor, key, workload, site, connections)?,
             connections: Vec::new(),
             window: site.window,
@@ -161,14 +161,14 @@ impl Endpoint for Server {
     }
 
     fn finish(&mut self, output: &mut HostsOutput) {
-        output.failures.push((self.workload.clone(), self.failed));
+        output.failures.push((self.flow, self.failed));
     }
 }
 
 /// The asking side.
 pub(super) struct Client {
     key: u32,
-    workload: String,
+    flow: usize,
     dialer: Dialer,
     asking: Vec<Asking>,
     schedule: Vec<Request>,
@@ -205,7 +205,7 @@ impl Client {
         check(workload, connections, &schedule)?;
         Ok(Self {
             key,
-            workload: workload.name.clone(),
+            flow: site.flow,
             dialer: Dialer::new(key, workload, site, connections)?,
             asking: (0..connections).map(|_| Asking::default()).collect(),
             next: 0,
@@ -231,7 +231,7 @@ impl Client {
         let request = self.schedule[self.next];
         let asking = &mut self.asking[request.connection as usize];
         self.records.push(RequestRecord {
-            workload: self.workload.clone(),
+            flow: self.flow,
             index: self.next as u32,
             connection: request.connection,
             size_bytes: request.size_bytes,
@@ -379,7 +379,7 @@ impl Endpoint for Client {
         output.requests.append(&mut self.records);
         output.lateness_ns.append(&mut self.lateness_ns);
         output.flows.push(FlowRecord {
-            workload: self.workload.clone(),
+            flow: self.flow,
             bytes: self.meter.bytes(),
             bytes_per_100ms: self.meter.take_intervals(),
             failed: self.failed,

@@ -94,7 +94,8 @@ fn is_ecn_capable(socket: &Socket) -> io::Result<bool> {
 /// The listening end: accepts the connections of one workload.
 pub(super) struct Acceptor {
     listener: Socket,
-    workload: String,
+    /// What errors call it.
+    pub workload: String,
     expected: usize,
     ecn: bool,
 }
@@ -251,7 +252,7 @@ mod tests {
         let local = Ipv4Addr::LOCALHOST;
         let window = Window { start_ns: 0, stop_ns: 0, end_ns: 0, drain_ns: 0 };
         let accept = |ecn| {
-            let site = SiteEnd { local, remote: local, port: 0, sends: true, ecn, window };
+            let site = SiteEnd { flow: 0, local, remote: local, port: 0, sends: true, ecn, window };
             let acceptor = Acceptor::open(&Reactor::new().unwrap(), 0, &workload, &site, 1);
             let acceptor = acceptor.unwrap();
             let address = acceptor.listener.local_addr().unwrap().as_socket().unwrap();

@@ -8,13 +8,13 @@ use socket2::Socket;
 
 use super::Sender;
 use super::endpoint::Window;
-use crate::record::TcpSample;
+use forebay_core::record::{SAMPLED_MAX, TcpSample};
 
 /// Time between two looks (ns): four in the shortest round trip of a plan.
 const INTERVAL_NS: u64 = 10_000_000;
 
-/// Of a workload with more connections only their ends are looked at: a look is a system call.
-const CONNECTIONS_MAX: usize = 10;
+/// Of a workload with more connections only their ends are looked at.
+const CONNECTIONS_MAX: usize = SAMPLED_MAX as usize;
 
 /// Looks at the connections of one workload at equal distances.
 #[derive(Debug, Default)]
@@ -50,15 +50,15 @@ impl Watch {
         self.next_ns = (next < self.end_ns).then_some(next);
     }
 
-    /// What was seen of the connections of `workload`.
-    pub fn finish(&mut self, workload: &str, connections: &[Option<Socket>]) -> Vec<Sender> {
+    /// What was seen of the connections of the workload at place `flow`.
+    pub fn finish(&mut self, flow: usize, connections: &[Option<Socket>]) -> Vec<Sender> {
         let mut seen = std::mem::take(&mut self.seen).into_iter();
         let sender = |socket: &Option<Socket>| {
             let samples = seen.next().unwrap_or_default();
             let socket = socket.as_ref()?;
             let port = socket.peer_addr().ok()?.as_socket()?.port();
             let cc = congestion_control(socket)?;
-            Some(Sender { workload: workload.into(), port, cc, samples })
+            Some(Sender { flow, port, cc, samples })
         };
         connections.iter().filter_map(sender).collect()
     }
@@ -75,9 +75,9 @@ fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
     let info = tcp_info(socket).ok()?;
     Some(TcpSample {
         at_ns: now,
-        cwnd: info.tcpi_snd_cwnd,
-        srtt_us: info.tcpi_rtt,
-        retransmissions: info.tcpi_total_retrans,
+        cwnd_segments: info.tcpi_snd_cwnd.into(),
+        srtt_ms: (info.tcpi_rtt > 0).then(|| f64::from(info.tcpi_rtt) / 1e3),
+        retransmissions: info.tcpi_total_retrans.into(),
     })
 }
 
@@ -122,12 +122,14 @@ mod tests {
             watch.on_timer(now, &connections);
         }
         assert_eq!(watch.next_timer(), None, "the next would be after the end");
-        let senders = watch.finish("bulk", &connections);
+        let senders = watch.finish(3, &connections);
         let times: Vec<u64> = senders[0].samples.iter().map(|sample| sample.at_ns).collect();
         assert_eq!(times, [1_000, 10_001_000, 24_000_000, 30_001_500]);
         // RFC 6928.
-        assert!(senders[0].samples.iter().all(|it| it.cwnd == 10 && it.retransmissions == 0));
-        assert_eq!((senders[0].cc.as_str(), senders[0].workload.as_str()), ("reno", "bulk"));
+        assert!(
+            senders[0].samples.iter().all(|it| it.cwnd_segments == 10.0 && it.retransmissions == 0)
+        );
+        assert_eq!((senders[0].cc.as_str(), senders[0].flow), ("reno", 3));
         assert_eq!(senders[0].port, client.local_addr().unwrap().port());
     }
 
@@ -139,7 +141,7 @@ mod tests {
         let mut watch = Watch::default();
         watch.begin(1_000, WINDOW, connections.len());
         assert_eq!(watch.next_timer(), None);
-        let senders = watch.finish("bulk", &connections);
+        let senders = watch.finish(3, &connections);
         assert!(senders.len() == 1 && senders[0].samples.is_empty());
     }
 }

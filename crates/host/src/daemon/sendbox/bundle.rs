@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_core::bundle::Departures;
-use forebay_core::bundle::control::{Epoch, SUPPLIED};
+use forebay_core::bundle::control::SUPPLIED;
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::scope::Scope;
@@ -11,20 +11,20 @@ use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
 use forebay_core::bundle::visibility::Alarm;
 use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::qdisc::Backlog;
+use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
 use forebay_core::spec::SpecError;
-use forebay_core::units::{Rate, Timestamp};
+use forebay_core::units::Timestamp;
 use forebay_core::{cc, random::Streams};
 
 use super::datapath::{Datapath, Listener, Steering};
-use super::decisions::{DecisionLog, decision_record, nanos};
+use super::decisions::DecisionLog;
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
 use crate::daemon::messages::Messages;
 use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
-use crate::daemon::trace::{self, Row, Tracer};
+use crate::daemon::trace::{Row, Tracer};
 use crate::daemon::{peer, scope, unguessable};
-use crate::record::{EpochRecord, QueueSample};
 
 /// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
@@ -144,7 +144,7 @@ impl Bundle {
         let is_accepted = self.control.on_datagram(now, datagram, &mut unguessable).is_ok();
         while let Some(epoch) = self.control.take_epoch() {
             if self.is_traced {
-                tracer.put(self.index, Row::Epoch(epoch_record(now, &epoch)));
+                tracer.put(self.index, Row::Epoch(EpochRecord::of(now, &epoch)));
             }
         }
         self.say_news();
@@ -251,11 +251,11 @@ impl Bundle {
         if let Some(decision) = self.control.take_decision() {
             self.log.note(now, decision, &self.config.name);
             if self.is_traced && self.rows.takes(now, &decision) {
-                tracer.put(self.index, Row::Decision(decision_record(now, &decision)));
+                tracer.put(self.index, Row::Decision(DecisionRecord::of(now, &decision)));
             }
         }
         if self.is_traced && now >= self.next_queue_sample {
-            tracer.put(self.index, Row::Queue(self.queue_sample(now, datapath)));
+            tracer.put(self.index, Row::Queue(QueueSample::of(now, datapath.backlog(self.index))));
             // Evenly spaced, unless the box was held up for longer.
             self.next_queue_sample = (self.next_queue_sample + QUEUE_SAMPLE).max(now);
         }
@@ -267,27 +267,13 @@ impl Bundle {
 
     /// Writes the counters as they are now.
     pub fn put_counters(&self, datapath: &impl Datapath, tracer: &Tracer) {
-        let counters = self.control.counters();
-        let queue = datapath.queue(self.index);
-        let row = trace::Counters {
-            boundaries_sent: counters.boundaries_sent,
-            boundaries_unexpected: counters.boundaries_unexpected,
-            boundaries_matched: counters.boundaries_matched,
-            boundaries_in_order: counters.order.in_order,
-            boundaries_late: counters.order.late,
-            drops_queue: queue.dropped,
-            packets_sent: counters.packets_sent,
-            bytes_sent: counters.bytes_sent.as_u64(),
-            message_bytes: self.control.message_bytes().as_u64(),
-            lateness_ns: queue.lateness_ns,
-        };
-        tracer.put(self.index, Row::Counters(row));
+        tracer.put(self.index, Row::Counters(self.counters(datapath)));
     }
 
-    fn queue_sample(&self, now: Timestamp, datapath: &impl Datapath) -> QueueSample {
-        let backlog = datapath.backlog(self.index);
-        let (packets, bytes) = (backlog.packets, backlog.bytes.as_u64());
-        QueueSample { at_ns: now.as_nanos(), packets, bytes }
+    fn counters(&self, datapath: &impl Datapath) -> BundleCounters {
+        let queue = datapath.queue(self.index);
+        let counters = BundleCounters::of(&self.control, queue.dropped);
+        BundleCounters { lateness_ns: queue.lateness_ns, ..counters }
     }
 
     /// The state of the bundle.
@@ -314,20 +300,15 @@ impl Bundle {
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
                 qdisc: self.shaping.qdisc.to_string(),
-                decision: decision_record(now, &self.control.decision()),
+                decision: DecisionRecord::of(now, &self.control.decision()),
                 alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
                 unseen: self.control.unseen(),
-                queue: self.queue_sample(now, datapath),
-                drops_queue: queue.dropped,
+                queue: QueueSample::of(now, datapath.backlog(self.index)),
+                counters: self.counters(datapath),
                 marks_queue: queue.marked,
-                boundaries_sent: counters.boundaries_sent,
-                boundaries_matched: counters.boundaries_matched,
-                boundaries_in_order: counters.order.in_order,
-                boundaries_late: counters.order.late,
                 out_of_order: self.control.recent_order().share(),
                 reports_unmatched: counters.reports_unmatched,
                 reports_ambiguous: counters.reports_ambiguous,
-                lateness_ns: queue.lateness_ns,
                 decisions: self.log.records(),
             }),
             watching: None,
@@ -346,25 +327,12 @@ impl Listener for Bundle {
     }
 }
 
-fn epoch_record(now: Timestamp, epoch: &Epoch) -> EpochRecord {
-    EpochRecord {
-        at_ns: now.as_nanos(),
-        identity: epoch.identity,
-        previous_identity: epoch.previous_identity.unwrap_or(0),
-        sent_ns: epoch.sent_at.as_nanos(),
-        rtt_ns: nanos(epoch.rtt),
-        raw_rtt_ns: nanos(epoch.raw_rtt),
-        delivery_rate_bps: epoch.delivery_rate.map_or(0, Rate::as_bits_per_sec),
-        epoch_packets: epoch.epoch_size.packets(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::datapath::stub::Stub;
     use super::super::tests::config;
     use super::*;
-    use crate::daemon::keys;
+    use crate::daemon::{keys, trace};
     use crate::service::privileges::Confinement;
 
     #[test]

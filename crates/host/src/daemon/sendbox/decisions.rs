@@ -5,9 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use forebay_core::bundle::decision::Decision;
-use forebay_core::units::{ByteCount, Rate, Timestamp};
-
-use crate::record::DecisionRecord;
+use forebay_core::record::DecisionRecord;
+use forebay_core::units::Timestamp;
 
 /// Decisions remembered for `forebay status`.
 const DECISIONS: usize = 64;
@@ -114,32 +113,14 @@ impl DecisionLog {
 
     /// What is remembered, oldest first.
     pub fn records(&self) -> Vec<DecisionRecord> {
-        self.kept.iter().map(|(at, decision)| decision_record(*at, decision)).collect()
-    }
-}
-
-/// Whole nanoseconds.
-pub fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A decision as a row.
-pub fn decision_record(at: Timestamp, decision: &Decision) -> DecisionRecord {
-    DecisionRecord {
-        at_ns: at.as_nanos(),
-        rate_bps: decision.rate.map(Rate::as_bits_per_sec),
-        cwnd_bytes: decision.cwnd.map(ByteCount::as_u64),
-        in_flight_bytes: decision.in_flight.map(ByteCount::as_u64),
-        min_rtt_ns: decision.min_rtt.map(nanos),
-        queue_delay_ns: decision.queue_delay.map(nanos),
-        bottleneck_bps: decision.bottleneck_rate.map(Rate::as_bits_per_sec),
-        state: decision.state.into(),
-        reason: decision.reason.into(),
+        self.kept.iter().map(|(at, decision)| DecisionRecord::of(*at, decision)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::units::Rate;
+
     use super::*;
 
     fn decision(mbit: u64, state: &'static str) -> Decision {

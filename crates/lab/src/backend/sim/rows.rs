@@ -3,21 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_core::bundle::control::Epoch;
-use forebay_core::bundle::decision::Decision;
-use forebay_core::qdisc::Backlog;
-use forebay_core::units::{Rate, Timestamp};
-use forebay_sim::{BIN_NS, Bin, FlowMetrics, INTERVAL_NS, LinkMetrics, Requests, Simulation};
+use forebay_core::record::{
+    BundleRecord, DecisionRecord, EpochRecord, FlowRecord, HostRecord, LinkRecord, QueueSample,
+    RequestRecord, RunRecord, TcpSample,
+};
+use forebay_core::units::Timestamp;
+use forebay_sim::{BIN_NS, Bin, FlowMetrics, INTERVAL_NS, Requests, Simulation};
 
 use super::setup::Place;
 use crate::metrics::LinkTruth;
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
 use crate::plan::schedule::Connections;
-use crate::rows::{
-    self, BundleRow, DecisionRow, EpochRow, FlowRow, HostRow, LinkRow, PacketLog, QueueRow,
-    RequestRow, RunRows, TcpRow,
-};
+use crate::rows::{PacketLog, RunRows};
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP around the payload of a datagram.
 const DATAGRAM_HEADERS: u64 = 14 + 20 + 8;
@@ -29,16 +27,18 @@ pub(super) struct Rows<'a> {
     pub places: Vec<Place>,
     pub requests: Requests,
     /// States of connections over time, by flow of the network.
-    pub samples: BTreeMap<usize, Vec<TcpRow>>,
+    pub samples: BTreeMap<usize, Vec<TcpSample>>,
     /// What the packets of the links said.
     pub truths: Vec<LinkTruth>,
 }
 
 impl Rows<'_> {
     pub fn all(mut self) -> RunRows {
-        let truths = std::mem::take(&mut self.truths).into_iter().enumerate();
-        let links = truths.map(|(index, truth)| self.link_row(index, truth)).collect();
-        RunRows {
+        let truths = std::mem::take(&mut self.truths);
+        let links = truths.iter().enumerate();
+        let links = links.map(|(index, truth)| self.link_row(index, &truth.name)).collect();
+        let run = RunRecord {
+            started_ns: 0,
             finished_ns: self.simulation.now().as_nanos(),
             requests: self.request_rows(),
             flows: self.flow_rows(),
@@ -47,8 +47,10 @@ impl Rows<'_> {
             attack: None,
             agent: None,
             // There is no machine, and nothing is late.
-            host: HostRow::default(),
-        }
+            host: HostRecord::default(),
+        };
+        let packets = truths.into_iter().map(|truth| PacketLog::Read(Box::new(truth))).collect();
+        RunRows { run, packets }
     }
 
     /// The flows that are made of requests, with their numbers among the workloads.
@@ -59,7 +61,7 @@ impl Rows<'_> {
         made.into_iter().enumerate().map(|(workload, place)| (place, workload))
     }
 
-    fn request_rows(&self) -> Vec<RequestRow> {
+    fn request_rows(&self) -> Vec<RequestRecord> {
         let mut rows = Vec::new();
         for (place, workload) in self.workloads() {
             let flow = &self.experiment.flows[place];
@@ -68,7 +70,7 @@ impl Rows<'_> {
             let outcomes = self.requests.outcomes(workload).iter();
             for (index, (request, outcome)) in schedule.requests().iter().zip(outcomes).enumerate()
             {
-                rows.push(RequestRow {
+                rows.push(RequestRecord {
                     flow: place,
                     index: index as u32,
                     connection: request.connection,
@@ -83,12 +85,12 @@ impl Rows<'_> {
         rows
     }
 
-    fn flow_rows(&mut self) -> Vec<FlowRow> {
+    fn flow_rows(&mut self) -> Vec<FlowRecord> {
         let mut rows = Vec::new();
         for (place, workload) in self.workloads() {
             let bytes_per_100ms = self.answered(place, workload);
             let bytes = bytes_per_100ms.iter().sum();
-            rows.push(FlowRow { flow: place, bytes, bytes_per_100ms, ..FlowRow::default() });
+            rows.push(FlowRecord { flow: place, bytes, bytes_per_100ms, ..FlowRecord::default() });
         }
         for (number, place) in self.places.clone().into_iter().enumerate() {
             rows.extend(self.flow_row(number, place));
@@ -115,9 +117,9 @@ impl Rows<'_> {
     }
 
     /// The row of flow `number` of the network; `None` for a part of a request workload.
-    fn flow_row(&mut self, number: usize, place: Place) -> Option<FlowRow> {
+    fn flow_row(&mut self, number: usize, place: Place) -> Option<FlowRecord> {
         let flow = &self.experiment.flows[place.flow];
-        let mut row = FlowRow { flow: place.flow, index: place.index, ..FlowRow::default() };
+        let mut row = FlowRecord { flow: place.flow, index: place.index, ..FlowRecord::default() };
         let metrics = self.simulation.flow_metrics(number)?;
         let bins = self.simulation.flow_bins(number);
         let frame = match flow.traffic {
@@ -146,74 +148,45 @@ impl Rows<'_> {
         Some(row)
     }
 
-    fn link_row(&self, index: usize, truth: LinkTruth) -> LinkRow {
-        LinkRow {
-            name: truth.name.clone(),
-            packets: PacketLog::Read(Box::new(truth)),
+    fn link_row(&self, index: usize, name: &str) -> LinkRecord {
+        let metrics = self.simulation.link_metrics(index);
+        LinkRecord {
+            name: name.into(),
+            packets_out: metrics.packets,
+            drops_queue: metrics.total_qdisc_drops_l2,
+            marks_queue: metrics.total_qdisc_marks_l2,
+            drops_by_reason: metrics.drops,
+            marks_by_reason: metrics.marks,
+            drops_loss: metrics.total_loss_drops,
             rate_achieved: 1.0,
-            measured: of_link(&self.simulation.link_metrics(index)),
-            ..LinkRow::default()
+            // The packet log ends a packet's wait when it has been sent, and not when it left the qdisc.
+            measured: vec![
+                ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
+                ("mean_held_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
+            ],
+            ..LinkRecord::default()
         }
     }
 
-    fn bundle_rows(&mut self) -> Vec<BundleRow> {
+    fn bundle_rows(&mut self) -> Vec<BundleRecord> {
         let experiment = self.experiment;
         let bundles = experiment.bundles.iter().enumerate();
         bundles.map(|(index, bundle)| self.bundle_row(index, &bundle.name)).collect()
     }
 
     /// The boxes are never late and lose nothing by themselves.
-    fn bundle_row(&mut self, index: usize, name: &str) -> BundleRow {
-        let metrics = self.simulation.bundle_metrics(index);
-        let mut row = BundleRow {
-            name: name.into(),
-            boundaries_sent: metrics.boundaries_sent,
-            boundaries_unexpected: metrics.boundaries_unexpected,
-            boundaries_matched: metrics.boundaries_matched,
-            boundaries_in_order: metrics.boundaries_in_order,
-            boundaries_late: metrics.boundaries_late,
-            drops_queue: metrics.drops_queue,
-            packets_sent: metrics.packets_sent,
-            bytes_sent: metrics.bytes_sent,
-            message_bytes: metrics.message_bytes,
-            ..BundleRow::default()
-        };
+    fn bundle_row(&mut self, index: usize, name: &str) -> BundleRecord {
+        let counters = self.simulation.bundle_metrics(index).counters;
+        let mut row = BundleRecord { name: name.into(), counters, ..BundleRecord::default() };
         if let Some(log) = self.simulation.bundle_log(index) {
-            row.epochs = log.epochs().iter().map(|(at, epoch)| epoch_row(*at, epoch)).collect();
+            let epochs = log.epochs().iter();
+            row.epochs = epochs.map(|(at, epoch)| EpochRecord::of(*at, epoch)).collect();
             let queue = log.queue().iter();
-            let sample = |(at, backlog): &(Timestamp, Backlog)| QueueRow {
-                at_ns: at.as_nanos(),
-                packets: backlog.packets,
-            };
-            row.queue = queue.map(sample).collect();
+            row.queue = queue.map(|(at, backlog)| QueueSample::of(*at, *backlog)).collect();
             let decisions = log.decisions().iter();
-            row.decisions = decisions.map(|(at, decision)| decision_row(*at, decision)).collect();
+            row.decisions = decisions.map(|(at, it)| DecisionRecord::of(*at, it)).collect();
         }
         row
-    }
-}
-
-fn epoch_row(at: Timestamp, epoch: &Epoch) -> EpochRow {
-    EpochRow {
-        at_ns: at.as_nanos(),
-        identity: epoch.identity,
-        previous_identity: epoch.previous_identity.unwrap_or(0),
-        sent_ns: epoch.sent_at.as_nanos(),
-        rtt_ns: nanos(epoch.rtt),
-        raw_rtt_ns: nanos(epoch.raw_rtt),
-        delivery_rate_bps: epoch.delivery_rate.map_or(0, Rate::as_bits_per_sec),
-        epoch_packets: epoch.epoch_size.packets(),
-    }
-}
-
-fn decision_row(at: Timestamp, decision: &Decision) -> DecisionRow {
-    DecisionRow {
-        at_ns: at.as_nanos(),
-        rate_bps: decision.rate.map(Rate::as_bits_per_sec),
-        min_rtt_ns: decision.min_rtt.map(nanos),
-        bottleneck_bps: decision.bottleneck_rate.map(Rate::as_bits_per_sec),
-        state: decision.state.into(),
-        reason: decision.reason.into(),
     }
 }
 
@@ -237,21 +210,6 @@ fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static str, f64)> {
     ];
     all.extend(metrics.mean_one_way_delay_l7.map(|ms| ("mean_one_way_delay_l7", ms)));
     all
-}
-
-/// ccperf's figures of a link, which the packet log does not give: the log ends a packet's wait when
-/// it has been sent, and not when it left the qdisc.
-fn of_link(metrics: &LinkMetrics) -> Vec<(&'static str, f64)> {
-    let mut all = vec![
-        ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
-        ("mean_held_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
-    ];
-    all.extend(rows::by_reason(metrics.drops, metrics.marks));
-    all
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What receivers read of frames of `frame` bytes, which is what the simulator counts.

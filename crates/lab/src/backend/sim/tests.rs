@@ -184,16 +184,16 @@ fn every_request_is_answered_with_the_bytes_it_asked_for() {
     let experiment = experiment(&[]);
     let rows = rows_of(&experiment);
     // 8 Mbit/s of 30 kB for 2 s.
-    assert!((60..=70).contains(&rows.requests.len()), "{}", rows.requests.len());
-    let asked: u64 = rows.requests.iter().map(|request| request.size_bytes).sum();
-    let web: Vec<_> = rows.flows.iter().filter(|row| row.flow == 0).collect();
+    assert!((60..=70).contains(&rows.run.requests.len()), "{}", rows.run.requests.len());
+    let asked: u64 = rows.run.requests.iter().map(|request| request.size_bytes).sum();
+    let web: Vec<_> = rows.run.flows.iter().filter(|row| row.flow == 0).collect();
     assert_eq!((web.len(), web[0].bytes), (1, asked));
     assert_eq!(web[0].bytes_per_100ms.iter().sum::<u64>(), asked);
-    for request in &rows.requests {
+    for request in &rows.run.requests {
         assert_eq!(request.sent_ns, Some(request.scheduled_ns), "clients are never late");
         // A round trip and 30 kB at 20 Mbit/s.
         assert!(request.finished_ns.unwrap() - request.scheduled_ns >= 52_000_000, "{request:?}");
-        assert!(request.finished_ns.unwrap() <= rows.finished_ns);
+        assert!(request.finished_ns.unwrap() <= rows.run.finished_ns);
     }
     let evaluation = evaluate(&experiment, &rows).unwrap();
     assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
@@ -210,14 +210,14 @@ fn a_connection_for_each_request_costs_a_round_trip_and_answers_the_same() {
     };
     let each = "flow.web.traffic.connections=\"each\"";
     let [kept, own] = [&[][..], &[each]].map(of);
-    assert_eq!(kept.requests.len(), own.requests.len());
-    let asked: u64 = own.requests.iter().map(|request| request.size_bytes).sum();
+    assert_eq!(kept.run.requests.len(), own.run.requests.len());
+    let asked: u64 = own.run.requests.iter().map(|request| request.size_bytes).sum();
     let bytes = |rows: &RunRows| {
-        let web = rows.flows.iter().find(|row| row.flow == 0).unwrap();
+        let web = rows.run.flows.iter().find(|row| row.flow == 0).unwrap();
         (web.bytes, web.bytes_per_100ms.iter().sum::<u64>())
     };
     assert_eq!((bytes(&kept), bytes(&own)), ((asked, asked), (asked, asked)));
-    for (kept, own) in kept.requests.iter().zip(&own.requests) {
+    for (kept, own) in kept.run.requests.iter().zip(&own.run.requests) {
         assert_eq!((kept.scheduled_ns, kept.size_bytes), (own.scheduled_ns, own.size_bytes));
         // A handshake, a round trip and 30 kB at 20 Mbit/s; nothing waits for another request.
         assert!(own.finished_ns.unwrap() - own.scheduled_ns >= 92_000_000, "{own:?}");
@@ -228,7 +228,7 @@ fn a_connection_for_each_request_costs_a_round_trip_and_answers_the_same() {
 #[test]
 fn flows_begin_and_end_when_the_plan_says_and_where() {
     let (rows, packets) = rows_and_packets(&experiment(&[]));
-    let of_flow = |flow| rows.flows.iter().filter(move |row| row.flow == flow);
+    let of_flow = |flow| rows.run.flows.iter().filter(move |row| row.flow == flow);
     for (index, bulk) in of_flow(1).enumerate() {
         let (before, rest) = bulk.bytes_per_100ms.split_at(5);
         assert_eq!((before, bulk.index as usize), (&[0; 5][..], index));
@@ -297,7 +297,7 @@ fn the_stack_is_the_plan_s() {
         let experiment = experiment(&[&format!("stack={stack}")]);
         let (rows, [forward, _]) = rows_and_packets(&experiment);
         let sizes = forward.iter().map(|packet| packet.bytes).max();
-        let first = rows.flows.iter().find(|row| row.flow == 1).unwrap();
+        let first = rows.run.flows.iter().find(|row| row.flow == 1).unwrap();
         (sizes, first.bytes_per_100ms[5] > 0)
     };
     // PPP and Ethernet; 40 ms for the handshake and 40 for the first window, or the latter alone.
@@ -313,8 +313,8 @@ fn a_bundle_holds_the_queue_and_judges_its_path_rightly() {
     let arm = plan.arms.iter().find(|arm| arm.name == "copa_sfq").unwrap();
     let experiment = plan.experiment(arm, &plan.cells[0], 1).unwrap();
     let rows = rows_of(&experiment);
-    let bundle = &rows.bundles[0];
-    assert_eq!((rows.bundles.len(), bundle.name.as_str(), bundle.hand_backs), (1, "a", 0));
+    let bundle = &rows.run.bundles[0];
+    assert_eq!((rows.run.bundles.len(), bundle.name.as_str(), bundle.hand_backs), (1, "a", 0));
     assert!(bundle.queue.is_sorted_by_key(|sample| sample.at_ns) && bundle.queue.len() >= 1200);
     let evaluation = evaluate(&experiment, &rows).unwrap();
     assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
@@ -338,7 +338,7 @@ fn several_paths_are_one_link_in_the_figures_and_each_has_its_own() {
             "flow.bulk.bundle=a",
         ]);
         let rows = rows_of(&experiment);
-        let names: Vec<&str> = rows.links.iter().map(|link| link.name.as_str()).collect();
+        let names: Vec<&str> = rows.run.links.iter().map(|link| link.name.as_str()).collect();
         assert_eq!(names, ["forward", "reverse", "path-1", "path-2", "path-3", "path-4"]);
         let evaluation = evaluate(&experiment, &rows).unwrap();
         assert!(evaluation.invalid.is_empty(), "{:?}", evaluation.invalid);
@@ -438,12 +438,12 @@ fn a_plan_may_name_a_law_that_was_registered() {
     let plan = Plan::with_algorithms(source(), &sets, algorithms).unwrap();
     let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
     let rows = rows_of(&experiment);
-    assert!(!rows.flows.is_empty() && !rows.bundles.is_empty());
+    assert!(!rows.run.flows.is_empty() && !rows.run.bundles.is_empty());
 }
 
 #[test]
 fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
-    let of = |cc: &str| rows_of(&greedy(cc)).flows.remove(0);
+    let of = |cc: &str| rows_of(&greedy(cc)).run.flows.remove(0);
     let same = |one: &str, other: &str| assert_eq!(of(one), of(other), "{one}, {other}");
     same("kernel:cubic", "cubic");
     same("agent:cubic", "cubic(hystart=off, linux_growth=false)");
@@ -457,7 +457,7 @@ fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
 fn connections_are_looked_at_every_10_ms() {
     let experiment = greedy("cubic");
     let rows = rows_of(&experiment);
-    let samples = &rows.flows[0].samples;
+    let samples = &rows.run.flows[0].samples;
     let times: Vec<u64> = samples.iter().map(|sample| sample.at_ns / 1_000_000).collect();
     assert_eq!(times, (0..200).map(|k| k * 10).collect::<Vec<_>>());
     assert_eq!(samples[0].cwnd_segments, 10.0);
@@ -522,9 +522,9 @@ fn reading_packets_as_the_run_goes_says_the_same_as_reading_a_log_of_all() {
     for experiment in [bundles, unruly, experiment(&["stack=ns3", change])] {
         let (mut rows, packets) = rows_and_packets(&experiment);
         let one = evaluate(&experiment, &rows).unwrap();
-        for (link, packets) in rows.links.iter_mut().zip(packets) {
+        for (log, packets) in rows.packets.iter_mut().zip(packets) {
             assert!(packets.len() > 1000);
-            link.packets = PacketLog::Rows(packets);
+            *log = PacketLog::Rows(packets);
         }
         let other = evaluate(&experiment, &rows).unwrap();
         assert_eq!(format!("{one:?}"), format!("{other:?}"));

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use forebay_core::record::{SAMPLED_MAX, TcpSample};
 use forebay_core::units::Timestamp;
 use forebay_sim::{Requests, Simulation};
 
 use super::setup::Place;
 use crate::plan::Experiment;
 use crate::plan::experiment::Traffic;
-use crate::rows::{SAMPLED_MAX, TcpRow};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Watch {
     /// By flow of the network.
-    pub samples: BTreeMap<usize, Vec<TcpRow>>,
+    pub samples: BTreeMap<usize, Vec<TcpSample>>,
     next: Timestamp,
     end: Timestamp,
 }
@@ -48,20 +48,10 @@ impl Watch {
         while !self.samples.is_empty() && self.next <= until && self.next < self.end {
             requests.run_until(simulation, self.next);
             for (number, samples) in &mut self.samples {
-                samples.extend(sample(simulation, *number, self.next));
+                samples.extend(simulation.sender_state(*number));
             }
             self.next += INTERVAL;
         }
         requests.run_until(simulation, until);
     }
-}
-
-fn sample(simulation: &Simulation, number: usize, at: Timestamp) -> Option<TcpRow> {
-    let state = simulation.sender_state(number)?;
-    Some(TcpRow {
-        at_ns: at.as_nanos(),
-        cwnd_segments: state.cwnd_segments,
-        srtt_ms: state.srtt.map(|srtt| srtt.as_secs_f64() * 1e3),
-        retransmissions: state.retransmissions,
-    })
 }

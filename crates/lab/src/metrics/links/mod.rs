@@ -18,13 +18,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
+use forebay_core::record::LinkRecord;
+
 use super::catalogue::Pooling::{Max, Mean};
 use super::catalogue::{Entry, entry};
 use super::statistics::share;
 use super::{Metrics, bounds_ns};
 use crate::plan::Experiment;
 use crate::plan::experiment::{Link, Window};
-use crate::rows::{LinkRow, RunRows};
+use crate::rows::RunRows;
 pub use boundaries::Boundary;
 pub use reader::Reader;
 use window::{Bins, Counted};
@@ -135,13 +137,13 @@ pub fn read(
     rows: &RunRows,
     windows: &[Window],
 ) -> io::Result<Vec<LinkTruth>> {
-    let epochs = rows.bundles.iter().flat_map(|bundle| &bundle.epochs);
+    let epochs = rows.run.bundles.iter().flat_map(|bundle| &bundle.epochs);
     let wanted: HashSet<u64> =
         epochs.flat_map(|epoch| [epoch.identity, epoch.previous_identity]).collect();
-    let names: Vec<&str> = rows.links.iter().map(|link| link.name.as_str()).collect();
+    let names: Vec<&str> = rows.run.links.iter().map(|link| link.name.as_str()).collect();
     let mut reader = Reader::new(experiment, windows, &names);
-    for (index, link) in rows.links.iter().enumerate() {
-        link.packets.for_each(|packet| {
+    for (index, packets) in rows.packets.iter().enumerate() {
+        packets.for_each(|packet| {
             reader.take(index, packet, wanted.contains(&packet.identity));
         })?;
     }
@@ -205,7 +207,7 @@ impl LinkTruth {
     }
 
     /// The metrics of one interval.
-    pub fn metrics(&self, experiment: &Experiment, row: &LinkRow, window: &Window) -> Metrics {
+    pub fn metrics(&self, experiment: &Experiment, row: &LinkRecord, window: &Window) -> Metrics {
         let link = experiment.link(&row.name);
         let counted = self.window(window);
         let mut metrics = Metrics::default();
@@ -241,6 +243,26 @@ impl LinkTruth {
         pairs(experiment, &counted.of_pairs, seconds, &mut metrics);
         metrics
     }
+}
+
+/// What the link's own record says of the whole run.
+pub fn whole_run(row: &LinkRecord) -> Metrics {
+    let mut metrics = Metrics::default();
+    let (drops, marks) = (row.drops_by_reason, row.marks_by_reason);
+    for (name, packets) in [
+        ("drops_overlimit_packets", drops.overlimit),
+        ("drops_codel_packets", drops.codel),
+        ("drops_early_packets", drops.early),
+        ("drops_forced_packets", drops.forced),
+        ("drops_policed_packets", drops.policed),
+        ("marks_codel_packets", marks.codel),
+        ("marks_early_packets", marks.early),
+        ("marks_forced_packets", marks.forced),
+    ] {
+        metrics.put(name, Some(packets as f64));
+    }
+    row.measured.iter().for_each(|(name, value)| metrics.put(name, Some(*value)));
+    metrics
 }
 
 /// How soon the link was in use, and the queue back.

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use forebay_core::record::{Fate, PacketRecord};
+use forebay_core::record::{BundleRecord, EpochRecord, Fate, PacketRecord, RunRecord};
 
 use super::super::statistics::{Sorted, Timeline};
 use super::*;
 use crate::metrics::testing::{experiment, packet};
-use crate::rows::{BundleRow, EpochRow, PacketLog};
+use crate::rows::PacketLog;
 
 const MS: u64 = 1_000_000;
 
@@ -15,12 +15,10 @@ fn window(from_ms: u64, to_ms: u64) -> Window {
 }
 
 fn rows(forward: Vec<PacketRecord>, reverse: Vec<PacketRecord>) -> RunRows {
-    let link = |name: &str, packets| {
-        let packets = PacketLog::Rows(packets);
-        LinkRow { name: name.into(), packets, ..Default::default() }
-    };
-    let links = vec![link("forward", forward), link("reverse", reverse)];
-    RunRows { links, ..RunRows::default() }
+    let names = ["forward", "reverse"].map(String::from);
+    let links = names.map(|name| LinkRecord { name, ..LinkRecord::default() }).to_vec();
+    let packets = [forward, reverse].map(PacketLog::Rows).to_vec();
+    RunRows { run: RunRecord { links, ..RunRecord::default() }, packets }
 }
 
 /// Three packets of 1500 bytes arrive together at 10 ms on a link that needs 5 ms for each; a
@@ -70,7 +68,7 @@ fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
     });
     let (rows, window) = (rows(packets.collect(), Vec::new()), window(0, 600));
     let truths = read(&experiment(), &rows, std::slice::from_ref(&window)).unwrap();
-    let metrics = truths[0].metrics(&experiment(), &rows.links[0], &window);
+    let metrics = truths[0].metrics(&experiment(), &rows.run.links[0], &window);
     let get = |name: &str| metrics.get(name).unwrap();
     assert_eq!([get("in_use_after_s"), get("queue_back_after_s")], [0.2, 0.4]);
     assert!((get("queue_back_after_use_s") - 0.2).abs() < 1e-9);
@@ -80,7 +78,7 @@ fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
 fn delays_drops_and_rates_are_those_of_the_log() {
     let (rows, window) = (burst(), window(0, 100));
     let truths = read(&experiment(), &rows, std::slice::from_ref(&window)).unwrap();
-    let metrics = truths[0].metrics(&experiment(), &rows.links[0], &window);
+    let metrics = truths[0].metrics(&experiment(), &rows.run.links[0], &window);
     let get = |name: &str| metrics.get(name).unwrap();
     assert_eq!(get("mean_qdisc_delay_l2"), 10.0);
     assert_eq!(get("sojourn_p50_ms"), 10.0);
@@ -166,7 +164,7 @@ fn packets_read_one_by_one_say_what_they_say_all_at_once() {
         let truth = read(&experiment, &rows, &windows).unwrap().swap_remove(0);
         let (queue, passed) = at_once(&packets);
         for window in &windows {
-            let metrics = truth.metrics(&experiment, &rows.links[0], window);
+            let metrics = truth.metrics(&experiment, &rows.run.links[0], window);
             let (from, to) = bounds_ns(window);
             let within = |at: u64| (from..to).contains(&at);
             let passed: Vec<_> = passed.iter().filter(|it| within(it.departed_ns)).collect();
@@ -233,13 +231,13 @@ fn boundaries_know_what_was_waited_on_the_way_back_however_they_are_read() {
     experiment.bundles[1].reversed = true;
     let [forward, reverse] = [unruly(1), unruly(2)];
     let is_boundary = |identity: u64| identity % 7 == 3;
-    let epochs = (0..3000).filter(|identity| is_boundary(*identity)).map(|identity| EpochRow {
+    let epochs = (0..3000).filter(|identity| is_boundary(*identity)).map(|identity| EpochRecord {
         identity,
         previous_identity: identity,
-        ..EpochRow::default()
+        ..EpochRecord::default()
     });
     let mut rows = rows(forward.clone(), reverse.clone());
-    rows.bundles.push(BundleRow { epochs: epochs.collect(), ..BundleRow::default() });
+    rows.run.bundles.push(BundleRecord { epochs: epochs.collect(), ..BundleRecord::default() });
     let later = read(&experiment, &rows, &[window(0, 100)]).unwrap();
     let meanwhile = by_turns(&experiment, [&forward, &reverse], is_boundary);
     for (link, [there, back]) in [[&forward, &reverse], [&reverse, &forward]].iter().enumerate() {
