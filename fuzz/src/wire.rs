@@ -2,12 +2,11 @@
 //! written back the same.
 
 use forebay_core::bundle::BundleId;
-use forebay_core::bundle::control::SUPPLIED;
-use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+use forebay_core::bundle::keys::{Direction, KeyRing, PresharedKey};
 use forebay_core::bundle::receivebox::Receivebox;
 use forebay_core::bundle::scope::Scope;
-use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
-use forebay_core::bundle::wire::{Direction, Sealed};
+use forebay_core::bundle::sendbox::{SUPPLIED, Sendbox, SendboxConfig};
+use forebay_core::bundle::wire::Sealed;
 use forebay_core::cc;
 use forebay_core::spec::Spec;
 use forebay_core::units::Timestamp;

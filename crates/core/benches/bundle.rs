@@ -4,11 +4,11 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
-use forebay_core::bundle::session::{Role, Session};
 use forebay_core::bundle::table::PrefixTable;
 use forebay_core::bundle::wire::{Message, Reports};
 use forebay_core::bundle::{BundleId, EpochSize, Report, SampleBlock, SamplingKey};
 use forebay_core::packet::{self, Headers};
+use forebay_core::testing::{Role, Session};
 use forebay_core::units::{ByteCount, Timestamp};
 
 /// An IPv4 TCP packet from 10.0.1.2 to 10.0.2.3, ECT(0).

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use forebay_core::bundle::control::{Control, SUPPLIED};
-use forebay_core::bundle::sendbox::SendboxConfig;
+use forebay_core::bundle::sendbox::{SUPPLIED, SendboxConfig};
 use forebay_core::bundle::{BoundaryMark, DepartureCounters, Report};
 use forebay_core::qdisc::Backlog;
 use forebay_core::spec::Spec;
+use forebay_core::testing::Control;
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 
 const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
@@ -194,7 +194,7 @@ fn run_all(cases: &[Case]) -> Vec<(String, Outcome)> {
     runs.map(|(law, case)| (format!("{law}, {}", case.name), run(law, case))).collect()
 }
 
-/// Those that are not as demanded.
+/// The cases that are not as demanded.
 fn failures(cases: &[Case], is_good: impl Fn(&Outcome) -> bool) -> Vec<(String, Outcome)> {
     run_all(cases).into_iter().filter(|(_, outcome)| !is_good(outcome)).collect()
 }

@@ -6,10 +6,9 @@ use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
-use crate::metrics::Pooling::Mean;
 use crate::metrics::requests::{self, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Address, Entry, Metrics, Outcome, Part, Pooling, describe, entry};
+use crate::metrics::{Address, Metrics, Outcome, Part, Pooling, describe};
 use crate::store::{RequestKey, Run, Store, StoreError};
 
 /// The arm that others are compared with.
@@ -17,32 +16,14 @@ pub const STATUS_QUO: &str = "status_quo";
 /// The arm that shows what is possible.
 pub const IN_NETWORK: &str = "in_network_fq";
 
-/// What an arm is worth against the others.
-#[rustfmt::skip]
-pub const METRICS: &[Entry] = &[
-    entry("slowdown_p50_over_status_quo", "arm", "", Mean,
-        "median slowdown over that of status_quo"),
-    entry("slowdown_p99_over_status_quo", "arm", "", Mean, "the same of the 99th percentile"),
-    entry("fct_p50_over_status_quo", "arm", "", Mean, "the same of the median completion time"),
-    entry("slowdown_p50_over_in_network_fq", "arm", "", Mean,
-        "median slowdown over that of in_network_fq"),
-    entry("gap_closed", "arm", "", Mean,
-        "(status_quo - arm) / (status_quo - in_network_fq) of the median slowdown"),
-    entry("large_paired_ratio_geomean", "arm", "", Mean,
-        "geometric mean, over large requests, of slowdown over that of the same in status_quo"),
-    entry("bytes_over_status_quo", "arm", "", Mean, "payload bytes over those of status_quo"),
-    entry("queue_total_over_status_quo", "arm", "", Mean,
-        "bottleneck and sendbox queues over those of status_quo"),
-];
-
 /// One arm of a plan in one cell on one back end, its valid runs pooled.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ArmSummary {
-    /// Plan.
+    /// Name of the plan.
     pub plan: String,
-    /// Cell.
+    /// Name of the cell.
     pub cell: String,
-    /// Arm.
+    /// Name of the arm.
     pub arm: String,
     /// Back end.
     pub backend: String,
@@ -67,15 +48,15 @@ pub struct ArmSummary {
 pub struct Spread {
     /// Runs that have the metric.
     pub runs: usize,
-    /// Least.
+    /// Least value.
     pub least: f64,
     /// Exceeded by 95 % of the runs; quantiles interpolate between the closest ranks.
     pub p5: f64,
-    /// Median.
+    /// Median of the values.
     pub median: f64,
     /// Exceeded by 5 % of the runs.
     pub p95: f64,
-    /// Greatest.
+    /// Greatest value.
     pub greatest: f64,
 }
 
@@ -134,7 +115,7 @@ fn find(parts: &[Part], name: &str, metric: &str) -> Option<f64> {
     parts.iter().find(|part| part.name == name)?.metrics.get(metric)
 }
 
-/// Those of `runs` that count: of the attempts at one run the last valid one.
+/// The `runs` that count: of the attempts at one run the last valid one.
 pub fn counting(runs: &[Run]) -> Vec<&Run> {
     let mut counting: Vec<&Run> = Vec::new();
     for run in runs.iter().filter(|run| run.is_valid()) {

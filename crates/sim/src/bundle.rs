@@ -11,10 +11,8 @@
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
 use forebay_core::bundle::receivebox::{self, Seen};
-use forebay_core::bundle::sendbox::{self, SendboxConfig};
-use forebay_core::bundle::{
-    BoundaryMark, BundleId, DepartureCounters, EpochSize, SamplingKey, control::SUPPLIED,
-};
+use forebay_core::bundle::sendbox::{self, SUPPLIED, SendboxConfig};
+use forebay_core::bundle::{BoundaryMark, BundleId, DepartureCounters, EpochSize, SamplingKey};
 use forebay_core::cc::Registry;
 use forebay_core::packet::{Ecn, Packet as _};
 use forebay_core::qdisc::{self, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
@@ -510,7 +508,7 @@ impl Receivebox {
         }
         let (time, random) = (self.machine.time(now), &mut self.random);
         if self.control.on_datagram(time, datagram, &mut || random.bits()).is_ok() {
-            self.epoch_size = self.control.epoch_size().unwrap_or(EpochSize::MAX);
+            self.epoch_size = self.control.sampling_size();
             self.sampling.follow(self.control.sampling_key());
         }
     }

@@ -1,7 +1,7 @@
 //! What a sendbox measured and decided, for those who ask for it.
 
-use forebay_core::bundle::control::Epoch;
 use forebay_core::bundle::decision::{Decision, DecisionRows};
+use forebay_core::bundle::sendbox::Epoch;
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Duration, Timestamp};
 

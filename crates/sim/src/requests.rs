@@ -23,10 +23,7 @@ use std::collections::VecDeque;
 use forebay_core::traffic::Request;
 use forebay_core::units::{Duration, Timestamp};
 
-use crate::simulation::{Read, Simulation};
-
-/// Payload of a request, as the testbed's clients write it.
-pub const REQUEST_BYTES: u64 = 16;
+use crate::simulation::{REQUEST_BYTES, Read, Simulation};
 
 /// Length of the intervals in which what was read is counted, in nanoseconds.
 pub const INTERVAL_NS: u64 = 100_000_000;

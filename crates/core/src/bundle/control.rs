@@ -27,7 +27,6 @@ use super::epoch::EpochSizer;
 use super::feedback::{Feedback, Progress, Sample};
 use super::order::{Order, Tally};
 use super::rate::{LoopState, window_to_rate};
-use super::sendbox::SendboxConfig;
 use super::visibility::{Alarm, Loop, Totals, Verdict, Visibility};
 use super::{BoundaryMark, Departures, EpochSize, Report};
 use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
@@ -63,6 +62,21 @@ const HELD_SHARE: f64 = 0.9;
 const HELD_MAX: Duration = Duration::from_millis(1000);
 /// Share of lost bytes that shows a buffer at its end and no mere random loss.
 const OVERFLOW_LOSS: f64 = 0.05;
+
+/// What an operator fixes for a bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendboxConfig {
+    /// The shaper is never slower.
+    pub min_rate: Option<Rate>,
+    /// The shaper is never faster, in whatever state.
+    pub max_rate: Option<Rate>,
+    /// The host lets packets leave as they come, and only says what the rate would be.
+    pub dry_run: bool,
+    /// The time of day at [`Timestamp::ZERO`]: sendboxes of other sites find by it whether only they are left.
+    pub time_of_day: Duration,
+    /// Seed of the bundle's random choices.
+    pub seed: u64,
+}
 
 /// The receivebox, as the monitor of the endpoint sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +136,7 @@ pub struct Counters {
     /// Boundaries overwritten before a report came.
     pub boundaries_overwritten: u64,
     /// Boundaries that arrived in the order of their departure, and those that arrived after one that left
-    /// later, see [`Order`].
+    /// later (`bundle::order`).
     pub order: Tally,
 }
 

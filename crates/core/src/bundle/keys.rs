@@ -10,8 +10,20 @@ use core::str::FromStr;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::wire::{Direction, TAG_LEN};
 use super::{BundleId, SamplingKey};
+
+/// Bytes of a message's tag.
+pub const TAG_LEN: usize = 16;
+
+/// Which way a message goes; each way has its own key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Direction {
+    /// Sendbox to receivebox.
+    ToReceivebox = 1,
+    /// Receivebox to sendbox.
+    ToSendbox = 2,
+}
 
 /// 32 random bytes known to both boxes, written as 64 hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]

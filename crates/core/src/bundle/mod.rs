@@ -5,26 +5,27 @@
 //! knows RTT and rates, a congestion-control algorithm gives a window, and the window becomes the
 //! rate of the shaper.
 
-pub mod arrivals;
-pub mod boundary;
-pub mod clock;
-pub mod control;
+pub(crate) mod arrivals;
+pub(crate) mod boundary;
+pub(crate) mod clock;
+pub(crate) mod control;
 pub mod decision;
-pub mod epoch;
-pub mod feedback;
+pub(crate) mod epoch;
+pub(crate) mod exchange;
+pub(crate) mod feedback;
 pub mod keys;
-pub mod monitor;
-pub mod order;
+pub(crate) mod monitor;
+pub(crate) mod order;
 pub mod peer;
-pub mod rate;
+pub(crate) mod rate;
 pub mod receivebox;
-pub mod replay;
+pub(crate) mod replay;
 pub mod sample;
 pub mod scope;
 pub mod sendbox;
-pub mod session;
+pub(crate) mod session;
 pub mod table;
-pub mod visibility;
+pub(crate) mod visibility;
 pub mod wire;
 
 pub use sample::{SampleBlock, SamplingKey};

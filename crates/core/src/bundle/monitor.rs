@@ -49,7 +49,6 @@ impl Liveness {
 #[derive(Clone, Copy, Debug)]
 pub struct Monitor {
     state: Liveness,
-    since: Timestamp,
     heard_at: Timestamp,
     /// Longest gap between messages of a peer that was there, less the longer it is ago (seconds).
     gap_s: f64,
@@ -58,7 +57,7 @@ pub struct Monitor {
 impl Monitor {
     /// Nothing heard yet at `now`.
     pub const fn new(now: Timestamp) -> Self {
-        Self { state: Liveness::Waiting, since: now, heard_at: now, gap_s: 0.0 }
+        Self { state: Liveness::Waiting, heard_at: now, gap_s: 0.0 }
     }
 
     /// A fresh authentic message arrived. True if the peer was not known to be alive.
@@ -68,12 +67,12 @@ impl Monitor {
             self.gap_s = gap_s.max(self.gap_s * libm::exp2(-gap_s / GAP_HALF_LIFE_S));
         }
         self.heard_at = self.heard_at.max(now);
-        self.enter(now, Liveness::Alive)
+        self.enter(Liveness::Alive)
     }
 
     /// The peer said that it stops. True if it was not silent before.
-    pub fn stopped(&mut self, now: Timestamp) -> bool {
-        self.enter(now, Liveness::Silent)
+    pub fn stopped(&mut self) -> bool {
+        self.enter(Liveness::Silent)
     }
 
     /// Time passes; `rtt` is the round trip to the peer, if it is known. True if the peer has just
@@ -81,12 +80,7 @@ impl Monitor {
     pub fn poll(&mut self, now: Timestamp, rtt: Option<Duration>) -> bool {
         self.state == Liveness::Alive
             && now.saturating_since(self.heard_at) >= self.patience(rtt)
-            && self.enter(now, Liveness::Silent)
-    }
-
-    /// When [`Monitor::poll`] is next needed; `None`: not before the peer is heard.
-    pub fn next_timer(&self, rtt: Option<Duration>) -> Option<Timestamp> {
-        (self.state == Liveness::Alive).then(|| self.heard_at + self.patience(rtt))
+            && self.enter(Liveness::Silent)
     }
 
     /// What is known of the peer.
@@ -94,22 +88,13 @@ impl Monitor {
         self.state
     }
 
-    /// Since when [`Monitor::state`] holds.
-    pub const fn since(&self) -> Timestamp {
-        self.since
-    }
-
     fn patience(&self, rtt: Option<Duration>) -> Duration {
         let gaps = duration((SILENCE_GAPS * self.gap_s).min(SILENCE_GAPS_MAX_S));
         rtt.map_or(SILENCE_MIN, |rtt| SILENCE_MIN.max(rtt.saturating_mul(SILENCE_RTTS))).max(gaps)
     }
 
-    fn enter(&mut self, now: Timestamp, state: Liveness) -> bool {
-        let is_new = self.state != state;
-        if is_new {
-            (self.state, self.since) = (state, now);
-        }
-        is_new
+    fn enter(&mut self, state: Liveness) -> bool {
+        core::mem::replace(&mut self.state, state) != state
     }
 }
 
@@ -128,15 +113,10 @@ mod tests {
             let mut monitor = Monitor::new(at(0));
             assert!(!monitor.poll(at(5000), rtt), "waiting is not silence");
             assert!(monitor.heard(at(6000)));
-            assert_eq!(monitor.next_timer(rtt), Some(at(6000 + silent_ms)));
             assert!(!monitor.poll(at(6000 + silent_ms - 1), rtt));
             assert!(monitor.poll(at(6000 + silent_ms), rtt));
             assert!(!monitor.poll(at(60_000), rtt), "told once");
-            assert_eq!(
-                (monitor.state(), monitor.since()),
-                (Liveness::Silent, at(6000 + silent_ms))
-            );
-            assert_eq!(monitor.next_timer(rtt), None);
+            assert_eq!(monitor.state(), Liveness::Silent);
             assert!(monitor.heard(at(70_000)));
             assert!(!monitor.heard(at(70_100)));
             assert_eq!(monitor.state(), Liveness::Alive);
@@ -167,8 +147,8 @@ mod tests {
     fn a_peer_that_stops_is_silent_at_once() {
         let mut monitor = Monitor::new(at(0));
         monitor.heard(at(10));
-        assert!(monitor.stopped(at(20)));
-        assert_eq!((monitor.state(), monitor.since()), (Liveness::Silent, at(20)));
+        assert!(monitor.stopped());
+        assert_eq!(monitor.state(), Liveness::Silent);
         assert!(monitor.heard(at(30)));
     }
 

@@ -63,7 +63,7 @@ impl PeerWatch {
     pub fn heard(&mut self, now: Timestamp) -> Option<Liveness> {
         self.unverified = 0;
         let (is_news, event) = match self.state {
-            Some(BoxState::Stopping) => (self.monitor.stopped(now), PeerEvent::Stopping),
+            Some(BoxState::Stopping) => (self.monitor.stopped(), PeerEvent::Stopping),
             _ => (self.monitor.heard(now), PeerEvent::Alive),
         };
         if is_news {
@@ -110,7 +110,7 @@ impl PeerWatch {
     }
 
     /// Nothing of what claims to be the peer's verifies.
-    pub const fn is_unverified(&self) -> bool {
+    pub(super) const fn is_unverified(&self) -> bool {
         self.unverified >= UNVERIFIED
     }
 

@@ -9,9 +9,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::exchange::Exchange;
 use super::keys::KeyRing;
-use super::peer::{PeerEvent, PeerWatch};
-use super::scope::{AddressSet, Difference, Exchange, Scope};
+use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
+use super::scope::{AddressSet, Difference, Scope};
 use super::session::{Event, Role, Session};
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts, Reports,
@@ -83,7 +84,8 @@ pub struct Receivebox {
 }
 
 impl Receivebox {
-    /// Starts at `now`; `session_id` and `nonce` as for [`Session::new`].
+    /// Starts at `now`. `session_id` and `nonce` are fresh random numbers: unpredictable ones from the
+    /// system, not from a run's seed.
     pub fn new(
         bundle: BundleId,
         keys: &KeyRing,
@@ -119,8 +121,8 @@ impl Receivebox {
         }
     }
 
-    /// Takes a datagram from the sendbox; `draw` as for [`Session::open`]. Afterwards set the
-    /// sampler to [`Receivebox::epoch_size`] and [`Receivebox::sampling_key`] if they changed, and
+    /// Takes a datagram from the sendbox; `draw` gives a fresh random number where one is needed.
+    /// Afterwards set the sampler to [`Receivebox::sampling_size`] and [`Receivebox::sampling_key`] if they changed, and
     /// send what [`Receivebox::poll`] has.
     pub fn on_datagram(
         &mut self,
@@ -235,6 +237,11 @@ impl Receivebox {
         self.epoch_size
     }
 
+    /// Epoch size to sample with: before the sendbox named one nobody waits for reports.
+    pub fn sampling_size(&self) -> EpochSize {
+        self.epoch_size.unwrap_or(EpochSize::MAX)
+    }
+
     /// The key to sample with.
     pub fn sampling_key(&self) -> SamplingKey {
         self.session.sampling_key()
@@ -259,6 +266,11 @@ impl Receivebox {
     /// What is known of the sendbox.
     pub const fn peer(&self) -> &PeerWatch {
         &self.peer
+    }
+
+    /// What an operator should look into.
+    pub fn alarm(&self) -> Option<&'static str> {
+        self.peer.is_unverified().then_some(KEYS_DIFFER)
     }
 
     /// When the sendbox was last heard.

@@ -1,41 +1,20 @@
-//! What each box takes for the bundle's packets, told to the other: what only one of the two takes is named.
+//! What each box takes for the bundle's packets, and in what two boxes differ: what only one of the two takes is named.
 //!
 //! A sendbox whose receivebox counts less than it sends is blind to the rest, and would find that from loss alone
-//! ([`visibility`](super::visibility)). So each box tells its prefixes and the addresses that it leaves out in
-//! the session, and again until the other says that it has them:
-//!
-//! ```text
-//!  A                                   B
-//!    scope of A, asks      ────────►       B compares
-//!    A compares            ◄────────   scope of B, asks, has A's
-//!    has B's               ────────►
-//! ```
-//! What is asked is answered, what is not asked is not. A peer that knows no scopes (an older version) rejects them
-//! and tells none: nothing is compared then.
+//! (`visibility`). So the boxes tell each other their scopes (`exchange`).
 
 mod addresses;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::net::IpAddr;
-use core::time::Duration;
 
 use ipnet::IpNet;
 
 pub use addresses::AddressSet;
 
-use super::session::Role;
-use super::wire::{ScopeMessage, ToldScope};
-use crate::units::Timestamp;
-
-/// Shortest time between two scopes: ten a second.
-const SPACING: Duration = Duration::from_millis(100);
-/// Wait for an answer, doubled each time up to the longest. A peer that knows no scopes costs a datagram in ten
-/// seconds.
-const WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Prefixes of one difference that are named; the rest is counted.
 pub const MAX_NAMED: usize = 4;
 
@@ -118,13 +97,13 @@ impl Difference {
         (!prefixes.is_empty()).then_some(Self { kind, prefixes, more })
     }
 
-    fn unnamed(end: End) -> Self {
+    pub(super) fn unnamed(end: End) -> Self {
         Self { kind: Kind::Unnamed(end), prefixes: Vec::new(), more: 0 }
     }
 }
 
 /// What only one of the boxes takes.
-fn compare(sendbox: &Scope, receivebox: &Scope) -> Vec<Difference> {
+pub(super) fn compare(sendbox: &Scope, receivebox: &Scope) -> Vec<Difference> {
     let (sent, counted) = (sendbox.taken(), receivebox.taken());
     let (unseen, untaken) = (sent.without(&counted), counted.without(&sent));
     let destination = End::Destination;
@@ -145,157 +124,4 @@ fn compare(sendbox: &Scope, receivebox: &Scope) -> Vec<Difference> {
         found.extend(Difference::named(Kind::NotTaken(End::Source), &untaken));
     }
     found
-}
-
-/// A scope, and how it is told.
-#[derive(Clone, Debug)]
-struct Mine {
-    scope: Scope,
-    told: ToldScope,
-}
-
-/// What the peer told.
-#[derive(Clone, Debug)]
-struct Theirs {
-    told: ToldScope,
-    /// Unless there was no room for it.
-    scope: Option<Scope>,
-}
-
-/// One box's end of the exchange: what to tell when, and what came of it.
-#[derive(Clone, Debug)]
-pub struct Exchange {
-    role: Role,
-    mine: Option<Mine>,
-    theirs: Option<Theirs>,
-    is_established: bool,
-    /// The peer has said that it has what was told last.
-    is_held: bool,
-    /// The peer waits to hear that what it told has come.
-    is_asked: bool,
-    sent_at: Option<Timestamp>,
-    wait: Duration,
-    next: Timestamp,
-    /// What differed the last time that both scopes were known.
-    differences: Vec<Difference>,
-}
-
-impl Exchange {
-    /// Of a box that has nothing to tell, which it does not.
-    pub const fn new(role: Role) -> Self {
-        Self {
-            role,
-            mine: None,
-            theirs: None,
-            is_established: false,
-            is_held: false,
-            is_asked: false,
-            sent_at: None,
-            wait: WAIT,
-            next: Timestamp::MAX,
-            differences: Vec::new(),
-        }
-    }
-
-    /// The box takes these packets from now on; true if the boxes differ otherwise than before.
-    pub fn set(&mut self, now: Timestamp, scope: Scope) -> bool {
-        if self.mine.as_ref().is_some_and(|mine| mine.scope == scope) {
-            return false;
-        }
-        let told = ToldScope::new(&scope);
-        self.mine = Some(Mine { scope, told });
-        self.begin(now);
-        self.compare()
-    }
-
-    /// The session is new: the peer may be another, and has heard nothing in it.
-    pub fn on_session(&mut self, now: Timestamp) {
-        self.is_established = true;
-        self.theirs = None;
-        self.is_asked = false;
-        self.begin(now);
-    }
-
-    /// The box begins another session.
-    pub const fn restart(&mut self) {
-        self.is_established = false;
-        self.next = Timestamp::MAX;
-    }
-
-    /// Takes what the peer told; true if the boxes differ otherwise than before.
-    pub fn on_message(&mut self, now: Timestamp, message: &ScopeMessage) -> bool {
-        self.is_held = self.mine.as_ref().is_some_and(|mine| mine.told.identity() == message.held);
-        self.is_asked |= message.asks;
-        let is_new = self.theirs.as_ref().is_none_or(|theirs| theirs.told != message.told);
-        if is_new {
-            self.theirs = Some(Theirs { told: message.told, scope: message.told.scope() });
-        }
-        self.plan(now);
-        is_new && self.compare()
-    }
-
-    /// What is to be told now.
-    pub fn poll(&mut self, now: Timestamp) -> Option<ScopeMessage> {
-        if now < self.next {
-            return None;
-        }
-        let told = self.mine.as_ref()?.told;
-        let held = self.theirs.as_ref().map_or(0, |theirs| theirs.told.identity());
-        let asks = !self.is_held;
-        self.is_asked = false;
-        if self.sent_at.replace(now).is_some() {
-            self.wait = (self.wait * 2).min(LONGEST_WAIT);
-        }
-        self.plan(now);
-        Some(ScopeMessage { held, asks, told })
-    }
-
-    /// When [`Exchange::poll`] is next needed.
-    pub const fn next_timer(&self) -> Timestamp {
-        self.next
-    }
-
-    /// In what the boxes differ; `None` before both scopes are known.
-    pub fn differences(&self) -> Option<&[Difference]> {
-        (self.mine.is_some() && self.theirs.is_some()).then_some(&self.differences)
-    }
-
-    /// What the peer sends itself; `None` before it has told, or if there was no room for it.
-    pub fn peer_own(&self) -> Option<&AddressSet> {
-        Some(&self.theirs.as_ref()?.scope.as_ref()?.own)
-    }
-
-    fn begin(&mut self, now: Timestamp) {
-        self.is_held = false;
-        self.wait = WAIT;
-        self.plan(now);
-    }
-
-    fn plan(&mut self, now: Timestamp) {
-        let after = |wait| self.sent_at.map_or(now, |sent_at| sent_at + wait);
-        self.next = if self.mine.is_none() || !self.is_established {
-            Timestamp::MAX
-        } else if self.is_asked {
-            after(SPACING)
-        } else if !self.is_held {
-            after(self.wait)
-        } else {
-            Timestamp::MAX
-        };
-    }
-
-    /// Whether the result is another.
-    fn compare(&mut self) -> bool {
-        let (Some(mine), Some(theirs)) = (&self.mine, &self.theirs) else { return false };
-        let differences = match &theirs.scope {
-            Some(scope) => match self.role {
-                Role::Sendbox => compare(&mine.scope, scope),
-                Role::Receivebox => compare(scope, &mine.scope),
-            },
-            None => mine.told.differs_from(&theirs.told).map(Difference::unnamed).collect(),
-        };
-        let is_news = differences != self.differences;
-        self.differences = differences;
-        is_news
-    }
 }

@@ -18,15 +18,17 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use super::control::{Control, Counters, Epoch, Peer};
+use super::control::{Control, Peer};
+pub use super::control::{Counters, Epoch, SUPPLIED, SendboxConfig};
 use super::decision::Decision;
+use super::exchange::Exchange;
 use super::keys::KeyRing;
 use super::monitor::Liveness;
 use super::order::Tally;
 use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
-use super::scope::{Difference, Exchange, Scope};
+use super::scope::{Difference, Scope};
 use super::session::{Event as SessionEvent, Role, Session};
-use super::visibility::Alarm;
+pub use super::visibility::Alarm;
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts,
 };
@@ -44,21 +46,6 @@ pub const RATES: RangeInclusive<Rate> =
 /// `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
 /// effect late, because boundaries, and with them reports, become rare.
 pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
-
-/// What an operator fixes for a bundle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendboxConfig {
-    /// The shaper is never slower.
-    pub min_rate: Option<Rate>,
-    /// The shaper is never faster, in whatever state.
-    pub max_rate: Option<Rate>,
-    /// The host lets packets leave as they come, and only says what the rate would be.
-    pub dry_run: bool,
-    /// The time of day at [`Timestamp::ZERO`]: sendboxes of other sites find by it whether only they are left.
-    pub time_of_day: Duration,
-    /// Seed of the bundle's random choices.
-    pub seed: u64,
-}
 
 /// The sendbox of one bundle.
 pub struct Sendbox {
@@ -81,8 +68,8 @@ pub struct Sendbox {
 }
 
 impl Sendbox {
-    /// A bundle that has sent nothing yet, steered by `cc`. `session_id` and `nonce` as for
-    /// [`Session::new`].
+    /// A bundle that has sent nothing yet, steered by `cc`. `session_id` and `nonce` are fresh random
+    /// numbers: unpredictable ones from the system, not from a run's seed.
     pub fn new(
         config: SendboxConfig,
         cc: Box<dyn CongestionControl>,
@@ -135,7 +122,8 @@ impl Sendbox {
         self.control.on_queue(now, backlog);
     }
 
-    /// Takes a datagram that claims to come from the peer; `draw` as for [`Session::open`].
+    /// Takes a datagram that claims to come from the peer; `draw` gives a fresh random
+    /// number where one is needed.
     pub fn on_datagram(
         &mut self,
         now: Timestamp,

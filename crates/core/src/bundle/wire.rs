@@ -26,7 +26,7 @@
 //!
 //! The length of a datagram follows from its type and counts; any other length is refused. A type that a
 //! version does not know is counted and has no effect, so that a box of another version works on. Whether a
-//! message is fresh is for [`Session`](super::session::Session) to say.
+//! message is fresh is for the session to say.
 
 mod scope;
 #[cfg(test)]
@@ -36,14 +36,12 @@ use alloc::vec::Vec;
 
 pub use scope::{ScopeMessage, ToldScope};
 
-use super::keys::MessageKey;
+use super::keys::{MessageKey, TAG_LEN};
 use super::{BundleId, EpochSize, Report};
 use crate::units::{ByteCount, Timestamp};
 
 /// The version of the format that this file reads and writes.
 pub const VERSION: u8 = 1;
-/// Bytes of the tag.
-pub const TAG_LEN: usize = 16;
 /// Most reports in a datagram: with 200 datagrams a second 1,600 boundaries a second can be
 /// reported, eight times what any law needs.
 pub const MAX_REPORTS: usize = 8;
@@ -67,16 +65,6 @@ const REPORT_LEN: usize = 8 + 1 + 7 + 6 + 5 + 1;
 const REPORT_VARINTS: usize = 4;
 const VARINT_MAX: usize = 10;
 const NO_EPOCH_SIZE: u8 = 255;
-
-/// Which way a message goes; each way has its own key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Direction {
-    /// Sendbox to receivebox.
-    ToReceivebox = 1,
-    /// Receivebox to sendbox.
-    ToSendbox = 2,
-}
 
 /// What a box says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! One trait, one file per discipline, one registry ([`DISCIPLINES`], [`build`]).
 
 mod buffer;
+mod check;
 mod classify;
 mod codel;
 mod drr;
@@ -28,6 +29,7 @@ use crate::packet::{Ecn, Packet};
 use crate::spec::{Parameter, Spec, SpecError, Value};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
+pub use check::check;
 pub use classify::{Classifier, RULE};
 pub use codel::{CodelParams, CodelQueue};
 pub use drr::{Drr, DrrParams};
@@ -117,7 +119,7 @@ fn mark<P: Packet>(packet: &mut P, reason: DropReason, drops: &mut dyn DropSink<
 /// What stands in a queue, children included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Packets.
+    /// Packets in the queue.
     pub packets: u64,
     /// Bytes on the wire.
     pub bytes: ByteCount,
@@ -189,7 +191,7 @@ pub struct Discipline {
     pub summary: &'static str,
     /// Papers, RFCs and kernel files.
     pub sources: &'static [&'static str],
-    /// Parameters.
+    /// What a specification may set.
     pub params: &'static [&'static dyn Parameter],
 }
 

@@ -5,3 +5,7 @@
 pub mod cc;
 pub mod qdisc;
 pub mod session;
+
+/// Parts of a bundle's endpoints, for tests and benches that drive them alone.
+pub use crate::bundle::control::Control;
+pub use crate::bundle::session::{Role, Session};

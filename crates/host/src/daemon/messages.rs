@@ -155,7 +155,8 @@ mod tests {
     use std::path::Path;
 
     use forebay_core::bundle::keys::{KeyRing, PresharedKey};
-    use forebay_core::bundle::session::{Role, Session};
+    use forebay_core::bundle::sendbox::{SUPPLIED, Sendbox, SendboxConfig};
+    use forebay_core::cc;
     use forebay_core::units::Timestamp;
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -180,9 +181,11 @@ mod tests {
     fn challenge(bundle: u16) -> Vec<u8> {
         let keys = KeyRing::new(PresharedKey::new([1; 32]), None);
         let now = Timestamp::from_nanos(1);
-        let mut session = Session::new(Role::Sendbox, BundleId(bundle), &keys, 1, 2, now);
+        let cc = cc::build(&"copa".parse().unwrap(), SUPPLIED).unwrap();
+        let bundle = BundleId(bundle);
+        let mut sendbox = Sendbox::new(SendboxConfig::default(), cc, bundle, &keys, [1, 2], now);
         let mut datagram = Vec::new();
-        assert!(session.poll(now, &mut datagram));
+        assert!(sendbox.poll(now, &mut datagram));
         datagram
     }
 

@@ -10,7 +10,6 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
-use forebay_core::bundle::peer::KEYS_DIFFER;
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
 use forebay_core::bundle::scope::{AddressSet, Scope};
 use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
@@ -86,7 +85,7 @@ struct Watch {
     config: BundleConfig,
     receivebox: Receivebox,
     /// What the sampler was set to.
-    sampled_with: (SamplingKey, Option<EpochSize>),
+    sampled_with: (SamplingKey, EpochSize),
     /// Addresses that the sendbox has told of, whose packets the sampler leaves out.
     senders: AddressSet,
 }
@@ -365,7 +364,7 @@ impl ReceiveboxWorker {
                 .map(|differences| scope::sentences(Role::Receivebox, differences)),
             shaping: None,
             watching: Some(WatchingStatus {
-                alarm: peer.is_unverified().then(|| KEYS_DIFFER.into()),
+                alarm: watch.receivebox.alarm().map(Into::into),
                 reports: counters.reports,
                 datagrams: counters.report_datagrams,
                 dropped: counters.dropped,
@@ -415,7 +414,7 @@ impl Watch {
         receivebox.set_scope(now, scope);
         Self {
             config: config.clone(),
-            sampled_with: (receivebox.sampling_key(), None),
+            sampled_with: (receivebox.sampling_key(), receivebox.sampling_size()),
             senders: AddressSet::default(),
             receivebox,
         }
@@ -426,8 +425,7 @@ impl Watch {
             source: self.config.from.clone(),
             destination: self.config.to.clone(),
             key: self.receivebox.sampling_key(),
-            // Before a sendbox names a size nobody waits for reports.
-            epoch_size: self.receivebox.epoch_size().unwrap_or(EpochSize::MAX),
+            epoch_size: self.receivebox.sampling_size(),
         }
     }
 
@@ -466,14 +464,14 @@ impl Watch {
             let senders: Vec<IpAddr> = [peer].into_iter().chain(others).take(MAX_SENDERS).collect();
             sampler.set_senders(self.config.id, &senders)?;
         }
-        let wanted = (self.receivebox.sampling_key(), self.receivebox.epoch_size());
+        let wanted = (self.receivebox.sampling_key(), self.receivebox.sampling_size());
         if wanted == self.sampled_with {
             return Ok(());
         }
         if wanted.0 != self.sampled_with.0 {
             sampler.set_bundle(self.config.id, self.sampling())?;
         } else {
-            sampler.set_epoch_size(self.config.id, wanted.1.unwrap_or(EpochSize::MAX));
+            sampler.set_epoch_size(self.config.id, wanted.1);
         }
         self.sampled_with = wanted;
         Ok(())

@@ -3,27 +3,29 @@
 use forebay_core::record::{AgentFault, AgentRecord};
 
 use super::Metrics;
-use super::catalogue::Pooling::{Max, Mean, Min, Sum};
-use super::catalogue::{Entry, entry};
+use super::entry::Pooling::{Max, Mean, Min, Sum};
+use super::entry::{Entry, entry};
 
 /// What is known of an agent.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("agent_reports", "run arm", "", Mean, "reports that the agent of the flows took"),
-    entry("agent_missed", "run arm", "", Sum, "reports that found no room"),
-    entry("agent_decisions", "run arm", "", Mean, "decisions that it handed to the kernel"),
-    entry("agent_stale", "run arm", "", Sum, "decisions that it withheld as too late"),
+    entry("agent_missed", "run arm", "", Sum, "reports to the agent that found no room"),
+    entry("agent_decisions", "run arm", "", Mean, "decisions that the agent handed to the kernel"),
+    entry("agent_stale", "run arm", "", Sum, "decisions that the agent withheld as too late"),
     entry("agent_failed", "run arm", "", Sum, "connections whose algorithm failed"),
     entry("agent_fallbacks", "run arm", "", Sum,
         "times that the kernel's own law took a connection, since no answer came in time"),
     entry("agent_fell_back", "run arm", "", Min,
-        "connections that it took after the first fault that hit the agent"),
+        "connections that the kernel's own law took after the first fault that hit the agent"),
     entry("agent_fallback_last_ms", "run arm", "ms", Max,
-        "from that fault until it had the last of them, by the kernel's own records"),
+        "from the first fault that hit the agent until the kernel's own law had the last of its \
+         connections, by the kernel's own records"),
     entry("agent_fallback_late_ms", "run arm", "ms", Max,
         "by how much that was more than four smoothed round trips of the connection, or 100 ms if that \
          is longer, where it was most; 0 where the peer was silent in between and no timer ran out"),
-    entry("agent_resumed", "run arm", "", Min, "those among them that an agent decided for again"),
+    entry("agent_resumed", "run arm", "", Min,
+        "connections among agent_fell_back that an agent decided for again"),
 ];
 
 /// The metrics of an agent.

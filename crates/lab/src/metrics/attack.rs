@@ -3,8 +3,8 @@
 use forebay_core::record::AttackRecord;
 
 use super::Metrics;
-use super::catalogue::Pooling::{Min, Sum};
-use super::catalogue::{Entry, entry};
+use super::entry::Pooling::{Min, Sum};
+use super::entry::{Entry, entry};
 use super::statistics::share;
 
 /// The reasons of a box (`forebay_core::bundle::wire::Reject`) that count as a kind of message. A
@@ -21,14 +21,15 @@ const REASONS: [(&str, &[&str]); 5] = [
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("attack_sent", "run arm", "", Sum, "hostile messages sent; also by [kind]"),
-    entry("attack_refused", "run arm", "", Sum, "of them, refused by the attacker's own socket"),
+    entry("attack_refused", "run arm", "", Sum,
+        "hostile messages that the attacker's own socket refused"),
     entry("attack_received", "run arm", "", Sum,
         "datagrams that the attacked box read, its peer's among them"),
     entry("attack_rejected", "run arm", "", Sum,
-        "of them, those that it rejected; also by [reason]"),
+        "datagrams that the attacked box rejected; also by [reason]"),
     entry("attack_counted", "run arm", "", Min,
-        "by [kind]: those rejected for a reason of that kind over those that arrived, reckoned \
-         by its share of what was sent"),
+        "by [kind]: datagrams rejected for a reason of that kind over those of the kind that \
+         arrived, reckoned by the kind's share of what was sent"),
 ];
 
 /// The metrics of an attack.

@@ -18,13 +18,12 @@ use std::time::Duration;
 use forebay_core::record::{BundleRecord, DecisionRecord, EpochRecord, RunRecord};
 use serde::Serialize;
 
-use super::catalogue::Pooling::{Max, Mean, Min, Sum, Time};
-use super::catalogue::{Entry, entry};
+use super::entry::Pooling::{Max, Mean, Min, Sum, Time};
+use super::entry::{Entry, entry};
 use super::links::{Boundary, LinkTruth};
 use super::statistics::{Sorted, Timeline, mean, share};
 use super::{Metrics, bounds_ns};
-use crate::plan::Experiment;
-use crate::plan::experiment::{Bundle, Link, Window};
+use crate::experiment::{Bundle, Experiment, Link, Window};
 
 /// What is known of bundles.
 #[rustfmt::skip]
@@ -37,10 +36,11 @@ pub const METRICS: &[Entry] = &[
         "share of all boundaries of the run, matched or not, whose RTT estimate is within 1 ms"),
     entry("rtt_error_abs_p50_ms", "bundle", "ms", Mean,
         "median distance of RTT estimate and truth"),
-    entry("rtt_error_abs_p80_ms", "bundle", "ms", Mean, "its 80th percentile"),
+    entry("rtt_error_abs_p80_ms", "bundle", "ms", Mean,
+        "80th percentile of the distance of RTT estimate and truth"),
     entry("rtt_error_p10_ms", "bundle", "ms", Mean, "RTT estimate less truth, 10th percentile"),
-    entry("rtt_error_p50_ms", "bundle", "ms", Mean, "its median"),
-    entry("rtt_error_p90_ms", "bundle", "ms", Mean, "its 90th percentile"),
+    entry("rtt_error_p50_ms", "bundle", "ms", Mean, "RTT estimate less truth, median"),
+    entry("rtt_error_p90_ms", "bundle", "ms", Mean, "RTT estimate less truth, 90th percentile"),
     entry("rate_within_4pct", "bundle", "", Mean,
         "share of matched boundaries whose rate estimate is within 4 % of the truth"),
     entry("rate_within_4pct_of_all", "bundle", "", Mean,
@@ -58,7 +58,7 @@ pub const METRICS: &[Entry] = &[
     entry("epoch_size_changes", "bundle", "", Mean, "changes of the epoch size"),
     entry("boundaries_sent", "bundle", "", Mean,
         "boundary packets sent while the peer was heard, at the epoch size that it reported last"),
-    entry("boundaries_matched", "bundle", "", Mean, "share of them matched by a report"),
+    entry("boundaries_matched", "bundle", "", Mean, "share of boundaries_sent that a report has matched"),
     entry("boundaries_matched_of_all", "bundle", "", Mean,
         "share of all boundary packets of the run, expected to be reported or not, that a report matched"),
     entry("out_of_order_ratio", "bundle", "", Mean,
@@ -72,13 +72,16 @@ pub const METRICS: &[Entry] = &[
     entry("trace_rows_lost", "bundle", "", Sum,
         "estimates and decisions that the sendbox's trace lacks, and the metrics with it"),
     entry("min_rtt_ms", "bundle", "ms", Mean, "smallest base RTT since the bundle was first shaped"),
-    entry("min_rtt_drift_ms", "bundle", "ms", Max, "largest less smallest of them"),
+    entry("min_rtt_drift_ms", "bundle", "ms", Max,
+        "largest less smallest base RTT since the bundle was first shaped"),
     entry("min_rtt_error_max_ms", "bundle", "ms", Max,
-        "largest distance of them from the links' propagation delays"),
+        "largest distance of the base RTT from the links' propagation delays"),
     entry("transitions", "bundle", "", Sum, "changes of the bundle's state"),
     entry("rate_min_mbps", "bundle", "Mbit/s", Min, "lowest rate of the shaper while it had one"),
-    entry("rate_p5_mbps", "bundle", "Mbit/s", Mean, "not exceeded 5 % of the time"),
-    entry("rate_p95_mbps", "bundle", "Mbit/s", Mean, "exceeded 5 % of the time"),
+    entry("rate_p5_mbps", "bundle", "Mbit/s", Mean,
+        "rate of the shaper that is not exceeded 5 % of the time"),
+    entry("rate_p95_mbps", "bundle", "Mbit/s", Mean,
+        "rate of the shaper that is exceeded 5 % of the time"),
     entry("rate_max_mbps", "bundle", "Mbit/s", Max, "highest rate of the shaper"),
     entry("shaped_share", "bundle", "", Time, "share of the time with a rate in force, and decisions of the sendbox"),
     entry("competing_share", "bundle", "", Time,

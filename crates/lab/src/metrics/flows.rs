@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use forebay_core::record::{FlowRecord, RunRecord, TcpSample};
 
-use super::catalogue::Pooling::{Max, Mean, Sum};
-use super::catalogue::{Entry, entry};
+use super::entry::Pooling::{Max, Mean, Sum};
+use super::entry::{Entry, entry};
 use super::statistics::{Sorted, share};
 use super::{Metrics, Pooling, bounds_ns, describe, nominal_rate, windows};
-use crate::plan::Experiment;
-use crate::plan::experiment::{FULL_FRAME, Flow, Window};
+use crate::experiment::{Experiment, FULL_FRAME, Flow, Window};
 
 /// Length of the bins in [`FlowRecord::bytes_per_100ms`].
 const BIN_NS: u64 = 100_000_000;
@@ -19,32 +18,43 @@ const BIN_NS: u64 = 100_000_000;
 pub const METRICS: &[Entry] = &[
     entry("goodput_mbps", "run flow arm", "Mbit/s", Mean,
         "payload read by the receivers between warm-up and end of arrivals"),
-    entry("payload_bytes", "run flow arm", "B", Mean, "the same as bytes"),
+    entry("payload_bytes", "run flow arm", "B", Mean,
+        "payload read by the receivers between warm-up and end of arrivals, in bytes"),
     entry("mean_throughput_l4", "run flow arm", "Mbit/s", Mean,
         "payload arriving at the receiving TCP; counted where it is read"),
     entry("mean_cwnd_l4", "flow", "segments", Mean,
-        "window, mean over time; this and those below over the whole run, and of the simulator: of the \
-         emulator cwnd, srtt and retransmissions of flows of at most ten connections"),
-    entry("peak_cwnd_l4", "flow", "segments", Max, "largest window, looked at every 10 ms"),
+        "window, mean over time of the whole run; emulator: of flows of at most ten connections"),
+    entry("peak_cwnd_l4", "flow", "segments", Max,
+        "largest window of the whole run, looked at every 10 ms; emulator: of flows of at most \
+         ten connections"),
     entry("half_bdp_after_ms", "flow", "ms", Mean,
         "from the flow's start until its window reached half a bandwidth-delay product"),
-    entry("mean_in_flight_l4", "flow", "segments", Mean, "outstanding and not SACKed or lost"),
-    entry("cov_in_flight_l4", "flow", "", Mean, "its standard deviation over its mean"),
-    entry("mean_srtt_l4", "flow", "ms", Mean, "smoothed round trip"),
-    entry("mean_idt_ewma_l4", "flow", "ms", Mean, "moving mean of the time between departures"),
-    entry("mean_sending_rate_l4", "flow", "Mbit/s", Mean, "payload sent, repairs included"),
+    entry("mean_in_flight_l4", "flow", "segments", Mean,
+        "segments outstanding and not SACKed or lost, mean over time, whole run (simulator)"),
+    entry("cov_in_flight_l4", "flow", "", Mean,
+        "standard deviation over mean of the segments outstanding, whole run (simulator)"),
+    entry("mean_srtt_l4", "flow", "ms", Mean,
+        "smoothed round trip, mean over the whole run; emulator: of flows of at most ten connections"),
+    entry("mean_idt_ewma_l4", "flow", "ms", Mean,
+        "moving mean of the time between departures, whole run (simulator)"),
+    entry("mean_sending_rate_l4", "flow", "Mbit/s", Mean,
+        "payload sent, repairs included, whole run (simulator)"),
     entry("mean_sending_rate_l7", "flow", "Mbit/s", Mean,
-        "payload written, a full send buffer included"),
+        "payload written, a full send buffer included, whole run (simulator)"),
     entry("mean_one_way_delay_l7", "flow", "ms", Mean,
-        "from write to read, the wait in the send buffer included, mean over time"),
+        "from write to read, the wait in the send buffer included, mean over time, whole run \
+         (simulator)"),
     entry("cov_throughput_l4", "flow", "", Mean,
-        "standard deviation over mean of the payload that arrived in 50 ms"),
+        "standard deviation over mean of the payload that arrived in 50 ms, whole run (simulator)"),
     entry("mean_network_power_l4", "flow", "Mbit/s^2", Mean,
-        "throughput over smoothed round trip, mean over 50 ms"),
-    entry("mean_utility_pf_l4", "flow", "", Mean, "ln of the throughput, mean over 50 ms"),
-    entry("mean_recovery_time_l4", "flow", "ms", Mean, "length of a loss recovery"),
-    entry("total_retransmissions_l4", "flow", "", Sum, "segments sent again"),
-    entry("total_rtos_l4", "flow", "", Sum, "timeouts"),
+        "throughput over smoothed round trip, mean over 50 ms, whole run (simulator)"),
+    entry("mean_utility_pf_l4", "flow", "", Mean,
+        "ln of the throughput, mean over 50 ms, whole run (simulator)"),
+    entry("mean_recovery_time_l4", "flow", "ms", Mean,
+        "mean length of a loss recovery, whole run (simulator)"),
+    entry("total_retransmissions_l4", "flow", "", Sum,
+        "segments sent again in the whole run; emulator: of flows of at most ten connections"),
+    entry("total_rtos_l4", "flow", "", Sum, "retransmission timeouts in the whole run (simulator)"),
     entry("mean_throughput_l7", "run flow arm", "Mbit/s", Mean, "payload read by the receiver"),
     entry("cov_throughput_l7", "run flow arm", "", Mean,
         "standard deviation over mean of the payload read in 100 ms"),

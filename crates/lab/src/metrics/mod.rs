@@ -2,9 +2,11 @@
 
 mod address;
 mod agent;
+mod arms;
 mod attack;
 mod bundles;
 mod catalogue;
+mod entry;
 mod flows;
 mod links;
 pub mod requests;
@@ -21,13 +23,12 @@ use std::time::Duration;
 use forebay_core::record::{AttackRecord, RequestRecord, RunRecord};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Experiment;
-use crate::plan::experiment::{Flow, Window};
+use crate::experiment::{Experiment, Flow, Window};
 use crate::rows::{PacketLog, RunRows};
 pub use address::Address;
 pub use bundles::Transition;
-pub(crate) use catalogue::entry;
-pub use catalogue::{Entry, Pooling, catalogue, describe};
+pub use catalogue::{catalogue, describe};
+pub use entry::{Entry, Pooling};
 pub use links::{LinkTruth, Reader};
 pub use requests::{OF_REQUESTS, Outcome};
 pub use samples::{SERIES, Series};
@@ -65,7 +66,7 @@ impl Metrics {
 pub struct Part {
     /// Name of the flow, link or bundle.
     pub name: String,
-    /// Its numbers.
+    /// Metrics of the part.
     pub metrics: Metrics,
 }
 

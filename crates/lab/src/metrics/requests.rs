@@ -10,8 +10,8 @@ use forebay_core::units::{ByteCount, Rate};
 use serde::Serialize;
 
 use super::Metrics;
-use super::catalogue::Pooling::{Mean, Requests};
-use super::catalogue::{Entry, entry};
+use super::entry::Pooling::{Mean, Requests};
+use super::entry::{Entry, entry};
 use super::statistics::{Sorted, mean};
 
 /// Classes of sizes: name, largest size (bytes).
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub slowdown: Option<f64>,
     /// Another request was unfinished on its connection when it arrived.
     pub queued_behind: bool,
-    /// It finished.
+    /// The request finished.
     pub finished: bool,
 }
 
@@ -65,25 +65,32 @@ pub static OF_REQUESTS: &[Entry] = &[
 pub const METRICS: &[Entry] = &[
     entry("slowdown_{q}", "run flow arm", "", Requests,
         "completion time over that on an empty path: round trip + 8 size / rate, both nominal"),
-    entry("slowdown_geomean", "run flow arm", "", Requests, "its geometric mean"),
-    entry("slowdown_above_1_3", "run flow arm", "", Requests, "share of them above 1.3"),
+    entry("slowdown_geomean", "run flow arm", "", Requests, "geometric mean of the slowdown"),
+    entry("slowdown_above_1_3", "run flow arm", "", Requests,
+        "share of the requests whose slowdown is above 1.3"),
     entry("slowdown_{class}_{q}", "run flow arm", "", Requests,
-        "the same of one class: small up to 10 KB, medium up to 1 MB, large"),
-    entry("slowdown_{class}_geomean", "run flow arm", "", Requests, "its geometric mean"),
+        "slowdown of requests of one class: small up to 10 KB, medium up to 1 MB, large"),
+    entry("slowdown_{class}_geomean", "run flow arm", "", Requests,
+        "geometric mean of the slowdown of requests of one class"),
     entry("slowdown_unqueued_{q}", "run flow arm", "", Requests,
-        "the same without requests that waited behind another on their connection"),
-    entry("slowdown_unqueued_geomean", "run flow arm", "", Requests, "its geometric mean"),
+        "slowdown of requests that did not wait behind another on their connection"),
+    entry("slowdown_unqueued_geomean", "run flow arm", "", Requests,
+        "geometric mean of the slowdown of requests that did not wait behind another"),
     entry("slowdown_first", "flow", "", Mean, "slowdown of the flow's first request"),
     entry("fct_p50_ms", "run flow arm", "ms", Requests,
         "completion time from scheduled arrival to last byte, median"),
-    entry("fct_p95_ms", "run flow arm", "ms", Requests, "its 95th percentile"),
-    entry("fct_p99_ms", "run flow arm", "ms", Requests, "its 99th percentile"),
+    entry("fct_p95_ms", "run flow arm", "ms", Requests,
+        "completion time from scheduled arrival to last byte, 95th percentile"),
+    entry("fct_p99_ms", "run flow arm", "ms", Requests,
+        "completion time from scheduled arrival to last byte, 99th percentile"),
     entry("requests_total", "run flow arm", "", Requests,
         "requests that arrived after the warm-up"),
-    entry("requests_{class}", "run flow arm", "", Requests, "of them, those of a class"),
+    entry("requests_{class}", "run flow arm", "", Requests,
+        "requests of a class that arrived after the warm-up"),
     entry("requests_unfinished", "run flow arm", "", Requests,
-        "of them, those without a last byte; they count with their age"),
-    entry("requests_unfinished_age_mean_ms", "run flow arm", "ms", Requests, "their mean age"),
+        "requests without a last byte, which count with their age"),
+    entry("requests_unfinished_age_mean_ms", "run flow arm", "ms", Requests,
+        "mean age of the requests without a last byte"),
     entry("requests_queued_behind", "run flow arm", "", Requests,
         "requests that found their connection busy"),
 ];

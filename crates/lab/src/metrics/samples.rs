@@ -3,11 +3,11 @@
 use forebay_core::record::{BundleRecord, DecisionRecord, FlowRecord, RunRecord, TcpSample};
 
 use super::bundles::JudgedEpoch;
-use super::catalogue::Pooling::{Mean, Sum};
-use super::catalogue::{Entry, entry};
+use super::entry::Pooling::{Mean, Sum};
+use super::entry::{Entry, entry};
 use super::flows::total_bins;
 use super::links::{BIN_NS, LinkTruth, QUEUE_BIN_NS};
-use crate::plan::Experiment;
+use crate::experiment::Experiment;
 
 /// One quantity over time.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@
 
 use forebay_core::record::{LinkRecord, RunRecord};
 
-use crate::plan::Experiment;
+use crate::experiment::Experiment;
 
 /// A limit of the harness.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Limit {
 /// 99 of 100 packets leave the emulator within 1 ms of their time: 2 % of a round trip of 50 ms,
 /// and what the prototype's own evaluation allowed for its emulator (0.8 ms).
 const LINK_LATENESS_P99_NS: u64 = 1_000_000;
-/// And 999 of 1000 within 5 ms, a tenth of it: what stalls the emulator stalls the boxes too, and
+/// 999 of 1000 within 5 ms, a tenth of it: what stalls the emulator stalls the boxes too, and
 /// control takes it for the path's doing. Asked of the processors as well, for what a pause holds up
 /// leaves hosts and boxes in one burst.
 const LATENESS_P999_NS: u64 = 5_000_000;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::error::PlanError;
-use super::experiment::Experiment;
 use super::reader::Reader;
 use super::{schema, tree};
+use crate::experiment::Experiment;
 use crate::metrics::{Address, Entry, OF_REQUESTS, SERIES, describe};
 
 /// The figures of a plan without any, as a plan would have them.

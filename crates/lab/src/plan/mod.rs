@@ -2,22 +2,21 @@
 //! [`Experiment`] with every number resolved.
 
 mod error;
-pub mod experiment;
 pub mod figures;
 pub mod library;
 mod overrides;
 mod reader;
 mod registry;
 mod resolve;
-pub mod schedule;
 pub mod schema;
 pub mod setup;
 mod tree;
 
 pub use error::PlanError;
-pub use experiment::Experiment;
 pub use figures::Figure;
 pub use reader::parse_rate;
+
+pub use crate::experiment::{self, Experiment, schedule};
 
 use forebay_core::cc::Registry;
 use library::Source;
@@ -57,7 +56,7 @@ pub struct Plan {
 /// One side of a comparison.
 #[derive(Clone, Debug)]
 pub struct Arm {
-    /// Name.
+    /// Name of the arm.
     pub name: String,
     /// In plain words.
     pub summary: String,
@@ -101,9 +100,9 @@ impl Override {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub struct Seeds {
-    /// First.
+    /// First seed.
     pub first: u64,
-    /// Last.
+    /// Last seed.
     pub last: u64,
 }
 

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::bundle::NAME_MAX;
-use forebay_core::bundle::control::SUPPLIED;
-use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, RATES};
+use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, RATES, SUPPLIED};
 use forebay_core::cc::Registry;
 use forebay_core::link::Trace;
-use forebay_core::qdisc::bundle_default;
+use forebay_core::qdisc::{self, bundle_default};
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::traffic::SizeCdf;
@@ -22,15 +21,15 @@ use sha2::{Digest, Sha256};
 use self::hits::{attack, faults, upsets};
 use self::links::{Links, links};
 use super::error::PlanError;
-use super::experiment::{
-    Agent, Bundle, Experiment, Flow, Link, Platform, Report, Stack, Timing, Traffic, Window,
-};
 use super::library::Source;
 use super::reader::Reader;
 use super::registry;
-use super::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
 use super::schema;
 use super::tree::{Table, flatten};
+use crate::experiment::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
+use crate::experiment::{
+    Agent, Bundle, Experiment, Flow, Link, Platform, Report, Stack, Timing, Traffic, Window,
+};
 
 /// Keys that say nothing about the experiment itself.
 const ABOUT_THE_PLAN: [&str; 11] = [
@@ -223,7 +222,7 @@ fn bundles(
         let cc = with_rate_of(cc, if reversed { reverse } else { forward });
         algorithms.build(&cc, SUPPLIED).map_err(|error| table.wrong_spec("cc", &error))?;
         let qdisc = table.spec("qdisc")?.unwrap_or_else(bundle_default);
-        registry::check_qdisc(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
+        qdisc::check(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
         let (min_rate, max_rate) =
             (shaper_rate(&table, "min_rate")?, shaper_rate(&table, "max_rate")?);
         let least = min_rate.unwrap_or(DEFAULT_MIN_RATE);

@@ -25,7 +25,7 @@ use self::endpoints::{Connection, DatagramSource, Place, Way};
 use self::pings::PingLoop;
 pub use self::pings::{PING_FRAME_BYTES, Pings};
 use self::short::Pool;
-pub use self::short::Slots;
+pub use self::short::{REQUEST_BYTES, Slots};
 use crate::bundle::{Receivebox, Sendbox};
 use crate::ended::Ended;
 use crate::event::{Event, Events};

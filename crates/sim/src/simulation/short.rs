@@ -20,12 +20,13 @@ use crate::event::Event;
 use crate::metrics::{FlowMeter, FlowMetrics, mbit_per_s, ratio};
 use crate::network::{Flow, Network, Opener};
 use crate::packet::{Kind, Packet};
-use crate::requests::REQUEST_BYTES;
 use crate::tcp::peer::{Peer, Wish};
 use crate::tcp::receiver::Receiver;
 use crate::tcp::sender::{Counters, SUPPLIED, Sender};
 use crate::tcp::stack::Tcp;
 
+/// Payload of a request, as the testbed's clients write it.
+pub const REQUEST_BYTES: u64 = 16;
 /// Number of the acknowledgement of an end; that of a handshake has 0.
 const OF_END: u32 = 1;
 
@@ -67,7 +68,7 @@ pub(super) struct Pool {
     next: u32,
     /// How many there are.
     slots: u32,
-    /// Those without a connection; the last of them ended last.
+    /// Slots without a connection; the last of them ended last.
     free: Vec<u32>,
     past: Past,
     written_bytes: u64,
@@ -88,7 +89,7 @@ pub struct Slots {
 
 /// What a short connection has beside a long one.
 pub(super) struct Short {
-    /// Its pool.
+    /// Pool of the connection.
     pub pool: u32,
     /// Number of its message.
     message: u32,

@@ -18,9 +18,10 @@
 
 use forebay_core::units::Timestamp;
 
-use super::scoreboard::DUP_THRESH;
 use crate::event::{after, nanos_between};
 
+/// Segments SACKed above a hole from which it counts as lost (RFC 6675 section 2).
+pub(crate) const DUP_THRESH: usize = 3;
 /// No segment.
 const NONE: u32 = u32::MAX;
 /// Recoveries without a D-SACK after which the window is what it was (RFC 8985 section 6.2, step 4).
@@ -159,7 +160,7 @@ impl Rack {
         (self.now, self.min_rtt_ns) = (now, min_rtt_ns);
     }
 
-    /// It delivers `number`, last sent at `at` and, if `is_resent`, not for the first time.
+    /// An acknowledgement delivers `number`, last sent at `at` and, if `is_resent`, not for the first time.
     pub fn deliver(&mut self, number: u32, at: Timestamp, is_resent: bool) {
         self.highest = self.highest.max(number + 1);
         self.is_reordering_seen |= !is_resent && number + 1 < self.fack;
@@ -171,7 +172,7 @@ impl Rack {
         self.segment = self.segment.max((at, number));
     }
 
-    /// Its deliveries are told: updates the reordering window. `round` is there with a D-SACK that
+    /// All deliveries are told: updates the reordering window. `round` is there with a D-SACK that
     /// counts: SND.NXT.
     pub fn finish(&mut self, una: u32, round: Option<u32>, conditions: Conditions) {
         self.fack = self.highest;

@@ -17,7 +17,8 @@
 
 use forebay_core::units::Timestamp;
 
-use super::scoreboard::{DUP_THRESH, Scoreboard};
+use super::rack::DUP_THRESH;
+use super::scoreboard::Scoreboard;
 use crate::event::nanos_between;
 
 /// Where a connection stands.

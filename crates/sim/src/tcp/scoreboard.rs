@@ -35,13 +35,10 @@ use std::collections::BinaryHeap;
 use forebay_core::units::Timestamp;
 
 use self::by_time::is_listed;
-use super::rack::Rack;
+use super::rack::{DUP_THRESH, Rack};
 use crate::packet::Range;
 
-/// Segments SACKed above a hole from which it counts as lost (RFC 6675 section 2).
-pub(crate) const DUP_THRESH: usize = 3;
-
-/// SACKed.
+/// The segment was SACKed.
 const SACKED: u8 = 1;
 /// Considered lost; cleared when it is SACKed.
 const LOST: u8 = 2;
@@ -57,7 +54,7 @@ const PROBED: u8 = 16;
 /// (draft-ietf-ccwg-bbr, section 4.1.1).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
-    /// When.
+    /// When the segment was sent.
     pub at: Timestamp,
     /// When the newest segment known to be delivered then had been acknowledged.
     pub delivered_at: Timestamp,
@@ -74,7 +71,7 @@ pub(crate) struct Sent {
 pub(crate) struct Progress {
     /// Segments newly acknowledged or SACKed.
     pub delivered: u32,
-    /// Of these, newly SACKed.
+    /// Segments that were newly SACKed.
     pub sacked: u32,
     /// Segments newly considered lost.
     pub lost: u32,

@@ -193,7 +193,7 @@ fn other_keys_at_the_peer_are_given_as_the_reason() {
     bench.run(2000);
     assert_eq!(bench.sendbox.decision().reason, KEYS_DIFFER);
     assert_eq!(bench.events, [PeerEvent::Unverified]);
-    assert!(bench.receivebox.peer().is_unverified());
+    assert_eq!(bench.receivebox.alarm(), Some(KEYS_DIFFER));
     bench.receivebox.restart(&ring(1), 5, 6, bench.now);
     bench.run(1000);
     assert_ne!(bench.sendbox.decision().reason, KEYS_DIFFER);

@@ -18,9 +18,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::keys::{KeyRing, MessageKey};
+use super::keys::{Direction, KeyRing, MessageKey};
 use super::replay::ReplayWindow;
-use super::wire::{BoxState, Direction, Header, Keepalive, Message, Reject, RejectCounts, Sealed};
+use super::wire::{BoxState, Header, Keepalive, Message, Reject, RejectCounts, Sealed};
 use super::{BundleId, SamplingKey};
 use crate::units::Timestamp;
 

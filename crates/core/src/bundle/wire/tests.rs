@@ -1,4 +1,4 @@
-use super::super::keys::PresharedKey;
+use super::super::keys::{Direction, PresharedKey};
 use super::super::scope::Scope;
 use super::*;
 use alloc::format;

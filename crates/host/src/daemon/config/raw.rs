@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use forebay_core::bundle::BundleId;
-use forebay_core::bundle::control::SUPPLIED;
-use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
+use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, SUPPLIED};
 use forebay_core::cc;
 use forebay_core::qdisc::{self, Classifier, bundle_default};
 use forebay_core::spec::{Spec, SpecError};
@@ -16,7 +15,6 @@ use toml::Spanned;
 
 use super::value::{Source, address, control_path, device, name, path, prefixes, rate};
 use super::{BundleConfig, Config, ConfigError, MAX_BUNDLES, Role, Shaping, TraceConfig};
-use crate::daemon::sendbox::Frame;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -310,6 +308,6 @@ fn check_cc(spec: &Spec) -> Result<(), SpecError> {
 }
 
 fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
-    qdisc::build::<Frame>(spec)?;
+    qdisc::check(spec)?;
     Classifier::from_spec(spec).map(|_| ())
 }

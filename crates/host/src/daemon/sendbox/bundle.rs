@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use forebay_core::bundle::Departures;
-use forebay_core::bundle::control::SUPPLIED;
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::scope::Scope;
-use forebay_core::bundle::sendbox::{Sendbox, SendboxConfig};
-use forebay_core::bundle::visibility::Alarm;
+use forebay_core::bundle::sendbox::{Alarm, SUPPLIED, Sendbox, SendboxConfig};
 use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::qdisc::Backlog;
 use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
@@ -47,7 +45,7 @@ pub struct Mode {
 /// How far a bundle is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stopping {
-    /// It is not.
+    /// The bundle is not on its way out.
     No,
     /// What is queued leaves at the rate in force.
     Paced,

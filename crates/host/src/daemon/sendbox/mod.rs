@@ -10,7 +10,7 @@
 //! is queued at a hand-back leaves at once. Where the MTU allows frames that the box could not carry all traffic
 //! is handed back, since those that pass would overtake short ones that queue.
 //!
-//! A peer that is silent ([`forebay_core::bundle::monitor`]), or that lives and reports nothing, leaves the bundle
+//! A peer that is silent (`bundle::monitor` of core), or that lives and reports nothing, leaves the bundle
 //! unshaped, never slower.
 //!
 //! Once it runs it calls ppoll(2), clock_gettime(2), sendto(2), recvfrom(2), read(2), futex(2) and bpf(2)
@@ -36,7 +36,6 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use self::bundle::{Bundle, Mode, Stopping};
-pub use self::datapath::xdp::Frame;
 use self::datapath::xdp::Xdp;
 use self::datapath::{BATCH, Datapath, STALE_AFTER};
 use self::progress::{Cause, Change, Progress};

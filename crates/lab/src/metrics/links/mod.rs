@@ -20,12 +20,11 @@ use std::time::Duration;
 
 use forebay_core::record::LinkRecord;
 
-use super::catalogue::Pooling::{Max, Mean};
-use super::catalogue::{Entry, entry};
+use super::entry::Pooling::{Max, Mean};
+use super::entry::{Entry, entry};
 use super::statistics::share;
 use super::{Metrics, bounds_ns};
-use crate::plan::Experiment;
-use crate::plan::experiment::{Link, Window};
+use crate::experiment::{Experiment, Link, Window};
 use crate::rows::RunRows;
 pub use boundaries::Boundary;
 pub use reader::Reader;
@@ -46,23 +45,27 @@ pub const METRICS: &[Entry] = &[
     entry("queue_total_mean_packets", "run arm", "packets", Mean,
         "queues of both links and all sendboxes, added, mean over time"),
     entry("queue_mean_packets", "link bundle", "packets", Mean, "packets waiting, mean over time"),
-    entry("queue_p95_packets", "link bundle", "packets", Mean, "exceeded 5 % of the time"),
+    entry("queue_p95_packets", "link bundle", "packets", Mean,
+        "packets waiting that are exceeded 5 % of the time"),
     entry("queue_max_packets", "link bundle", "packets", Max, "most packets waiting"),
     entry("mean_qdisc_length_l2", "link", "packets", Mean, "queue_mean_packets"),
     entry("mean_qdisc_delay_l2", "link", "ms", Mean, "time in queue and server, mean over packets"),
     entry("mean_held_qdisc_delay_l2", "link", "ms", Mean,
         "time in the queue of the packet that left it last, mean over time (simulator)"),
-    entry("sojourn_p50_ms", "link", "ms", Mean, "its median"),
-    entry("sojourn_p95_ms", "link", "ms", Mean, "its 95th percentile"),
-    entry("sojourn_p99_ms", "link", "ms", Mean, "its 99th percentile"),
+    entry("sojourn_p50_ms", "link", "ms", Mean, "time in queue and server, median over packets"),
+    entry("sojourn_p95_ms", "link", "ms", Mean,
+        "time in queue and server, 95th percentile over packets"),
+    entry("sojourn_p99_ms", "link", "ms", Mean,
+        "time in queue and server, 99th percentile over packets"),
     entry("throughput_mbps", "link bundle", "Mbit/s", Mean, "frames that left the link"),
-    entry("throughput_mbps[pair]", "link", "Mbit/s", Mean, "of them, those of a pair of sites"),
+    entry("throughput_mbps[pair]", "link", "Mbit/s", Mean,
+        "frames of a pair of sites that left the link"),
     entry("jain", "link", "", Mean, "Jain's index of the pairs' throughputs"),
     entry("mean_sending_rate_l1", "link", "Mbit/s", Mean, "throughput_mbps"),
     entry("utilisation", "link", "", Mean, "frames that left over what the rate allows"),
     entry("drops_queue_packets", "link bundle", "packets", Mean, "dropped by the queue"),
     entry("total_qdisc_drops_l2", "link", "packets", Mean, "drops_queue_packets of a link"),
-    entry("marks_queue_packets", "link", "packets", Mean, "marked by the queue instead"),
+    entry("marks_queue_packets", "link", "packets", Mean, "marked by the queue instead of dropped"),
     entry("drops_overlimit_packets", "link", "packets", Mean,
         "dropped because the queue was at its limit, whole run"),
     entry("drops_codel_packets", "link", "packets", Mean, "dropped by CoDel's law, whole run"),
@@ -86,7 +89,7 @@ pub const METRICS: &[Entry] = &[
     entry("queue_back_after_s", "link", "s", Max,
         "until the queue, once above 30 packets, was first below for 200 ms, at most to the end"),
     entry("queue_back_after_use_s", "link", "s", Max,
-        "the same from when the link first carried 90 %, see in_use_after_s"),
+        "queue_back_after_s from when the link first carried 90 % of its capacity, see in_use_after_s"),
 ];
 
 /// One packet that passed.
@@ -94,17 +97,17 @@ pub const METRICS: &[Entry] = &[
 struct Passed {
     /// Arrival at the queue.
     arrived_ns: u64,
-    /// Its last byte left.
+    /// The packet's last byte left.
     departed_ns: u64,
     /// Released to the far end.
     released_ns: u64,
-    /// Identity.
+    /// Identity of the packet.
     identity: u64,
-    /// It is a boundary of a bundle.
+    /// The packet is a boundary of a bundle.
     is_boundary: bool,
     /// Bytes of the frame.
     bytes: u32,
-    /// Its pair of sites.
+    /// Pair of sites of the packet.
     pair: u16,
     /// The queue marked it.
     marked: bool,

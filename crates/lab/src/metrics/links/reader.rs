@@ -15,8 +15,7 @@ use forebay_core::record::{Fate, PacketRecord};
 
 use super::boundaries::{Boundary, Waits};
 use super::{LinkTruth, Passed};
-use crate::plan::Experiment;
-use crate::plan::experiment::Window;
+use crate::experiment::{Experiment, Window};
 
 /// Reads the packets of the links of a path.
 #[derive(Debug)]
@@ -150,7 +149,7 @@ impl LinkReader {
         self.settle_arrivals(self.last_departed_ns);
     }
 
-    /// Those that depart together go in order of arrival.
+    /// Takes a packet that departed; those that depart together go in order of arrival.
     fn put(&mut self, passed: Passed) {
         if let Some(waits) = &mut self.waits {
             waits.push(passed.arrived_ns, passed.sojourn_ns());
@@ -245,7 +244,7 @@ impl Steps {
         self.since_ns = at;
     }
 
-    /// It stays as it is.
+    /// The level stays as it is.
     fn close(&mut self, truth: &mut LinkTruth) {
         self.hold(u64::MAX, truth);
         for window in &mut truth.windows {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{DeclaredBundle, bundle_names};
-use crate::plan::error::PlanError;
-use crate::plan::experiment::{
+use crate::experiment::{
     Attack, BoxEnd, Fault, FaultAction, FaultProgram, Flow, Platform, Upset, UpsetKind,
 };
+use crate::plan::error::PlanError;
 use crate::plan::reader::Reader;
 use crate::plan::schema;
 

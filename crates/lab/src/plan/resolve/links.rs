@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use forebay_core::qdisc::check_without_rate;
+use forebay_core::qdisc::{self, check_without_rate};
 use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Walk};
 
 use super::{Files, jitter};
+use crate::experiment::{Balance, Change, FULL_FRAME, Link};
 use crate::plan::error::PlanError;
-use crate::plan::experiment::{Balance, Change, FULL_FRAME, Link};
 use crate::plan::reader::Reader;
-use crate::plan::registry;
 use crate::plan::schema::{self, Section};
 
 /// Bytes of a packet in a bandwidth-delay product: the customary MTU, so that 96 Mbit/s x 50 ms is
@@ -157,7 +156,7 @@ fn link(
     }
     let qdisc =
         resolve_bdp(table, qdisc, rate.or(trace.as_ref().map(|(_, mean)| *mean)), delay * 2)?;
-    let checked = registry::check_qdisc(&qdisc);
+    let checked = qdisc::check(&qdisc);
     let checked =
         if rate.is_some() { checked } else { checked.and_then(|()| check_without_rate(&qdisc)) };
     checked.map_err(|error| table.wrong_spec("qdisc", &error))?;

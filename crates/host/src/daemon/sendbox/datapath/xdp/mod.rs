@@ -30,8 +30,7 @@ use forebay_core::units::Timestamp;
 use nix::poll::{PollFd, PollFlags};
 
 use self::attaching::Attaching;
-pub use self::frame::Frame;
-use self::frame::Pool;
+use self::frame::{Frame, Pool};
 use self::lan::Lan;
 use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
@@ -55,7 +54,7 @@ pub struct Xdp {
     /// Checksums that some device of the LAN had left unfinished.
     finished_checksums: u64,
     unclaimed: u64,
-    /// Those of them that the WAN's ring had no room for.
+    /// Unclaimed frames that the WAN's ring had no room for.
     unclaimed_lost: u64,
     oversized: u64,
 }

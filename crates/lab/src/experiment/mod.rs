@@ -1,5 +1,7 @@
 //! One experiment with every number resolved: a plan's arm in one cell with one seed.
 
+pub mod schedule;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Walk};
 
-use super::schedule::RequestLoad;
+use self::schedule::RequestLoad;
 
 /// What a back end runs and what metrics are taken against.
 #[derive(Clone, Debug)]
@@ -259,9 +261,9 @@ pub struct Change {
 /// A bundle.
 #[derive(Clone, Debug)]
 pub struct Bundle {
-    /// Name.
+    /// Name of the bundle.
     pub name: String,
-    /// Its pair of sites.
+    /// Pair of sites of the bundle.
     pub pair: String,
     /// From B to A.
     pub reversed: bool,
@@ -277,18 +279,18 @@ pub struct Bundle {
     pub unseen: f64,
     /// What the receivebox reads the time on.
     pub clock: Clock,
-    /// Its messages leave late by up to this.
+    /// Messages of the receivebox leave late by up to this.
     pub report_jitter: Duration,
-    /// Its packets are stamped late by up to this.
+    /// Packets of the bundle are stamped late by up to this.
     pub timestamp_jitter: Duration,
 }
 
 /// Traffic of one kind.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// Name.
+    /// Name of the flow.
     pub name: String,
-    /// Its pair of sites.
+    /// Pair of sites of the flow.
     pub pair: String,
     /// From B to A.
     pub reversed: bool,
@@ -315,7 +317,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Its congestion control with its platform, as plans and rows have it: `agent:copa`.
+    /// Congestion control of the flow with its platform, as plans and rows have it: `agent:copa`.
     pub fn cc_name(&self) -> String {
         match self.platform {
             None => self.cc.to_string(),
@@ -456,14 +458,14 @@ pub struct Window {
     pub name: String,
     /// Start, since the start of the run.
     pub from: Duration,
-    /// End.
+    /// End of the window.
     pub to: Duration,
 }
 
 /// A signal to a box or to the agent of the flows.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// When.
+    /// When it happens.
     pub at: Duration,
     /// To which program.
     pub program: FaultProgram,
@@ -490,7 +492,7 @@ pub enum FaultProgram {
 pub struct Attack {
     /// When it begins.
     pub at: Duration,
-    /// Whose box.
+    /// The bundle whose box is attacked.
     pub bundle: String,
     /// Which end.
     pub end: BoxEnd,
@@ -510,11 +512,11 @@ pub enum BoxEnd {
 /// What a [`Fault`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAction {
-    /// SIGKILL.
+    /// SIGKILL: the program dies.
     Kill,
-    /// SIGSTOP.
+    /// SIGSTOP: the program stands still.
     Stop,
-    /// SIGCONT.
+    /// SIGCONT: the program goes on.
     Continue,
     /// Started again.
     Restart,
@@ -548,11 +550,11 @@ impl FaultAction {
 /// are no boxes, too: it is no box that it hits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upset {
-    /// When.
+    /// When it happens.
     pub at: Duration,
     /// The bundle, which the arm need not have.
     pub bundle: String,
-    /// Its pair of sites.
+    /// Pair of sites that it happens at.
     pub pair: String,
     /// At site B instead of site A.
     pub at_b: bool,
@@ -565,21 +567,21 @@ pub struct Upset {
 pub enum UpsetKind {
     /// The WAN device of the site's box goes down.
     Down,
-    /// And up.
+    /// The link goes up.
     Up,
     /// The WAN device leaves the box's bridge.
     LeaveBridge,
-    /// And comes back.
+    /// The port comes back to its bridge.
     JoinBridge,
     /// The MTU of both ports of the box (bytes).
     Mtu(u32),
     /// The bridge gets one more address among the site's hosts.
     Address,
-    /// And loses it.
+    /// The port loses its address.
     NoAddress,
     /// All offloads of the box's ports that can be are switched on.
     OffloadsOn,
-    /// And off.
+    /// Offloads are switched off.
     OffloadsOff,
     /// From now on this share of the packets passes the receivebox by (0 to 1).
     Unseen(f64),
@@ -587,7 +589,7 @@ pub enum UpsetKind {
     Forged(Rate),
     /// The receivebox's machine falls asleep.
     Suspend,
-    /// And wakes up.
+    /// The receivebox's machine wakes up.
     Resume,
 }
 

@@ -1,5 +1,8 @@
 //! The rules of the house that a compiler does not check.
 
+mod circles;
+mod sources;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -18,6 +21,14 @@ fn cargo(arguments: &[&str]) -> Command {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The packages of the workspace.
+fn packages() -> Vec<Value> {
+    let output = cargo(&["metadata", "--format-version", "1", "--no-deps"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
@@ -40,14 +51,11 @@ const ARROWS: [(&str, &[&str]); 11] = [
 
 #[test]
 fn crates_know_only_whom_they_may() {
-    let output = cargo(&["metadata", "--format-version", "1", "--no-deps"]).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
+    let packages = packages();
     let members: BTreeSet<&str> = packages.iter().map(|it| it["name"].as_str().unwrap()).collect();
     let planned: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
     assert_eq!(members, planned, "a crate without arrows: say in ARROWS whom it may know");
-    for package in packages {
+    for package in &packages {
         let name = package["name"].as_str().unwrap();
         let (_, allowed) = ARROWS.iter().find(|(planned, _)| *planned == name).unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
@@ -56,6 +64,27 @@ fn crates_know_only_whom_they_may() {
                 continue;
             }
             assert!(allowed.contains(&known), "{name} must not know {known}");
+        }
+    }
+}
+
+/// What of `core::bundle` other crates may name: its endpoints, and the plain types that go into them and come out.
+const OF_A_BUNDLE: [&str; 9] =
+    ["decision", "keys", "peer", "receivebox", "sample", "scope", "sendbox", "table", "wire"];
+
+/// So that no simulator and no daemon puts a box together anew from the parts.
+#[test]
+fn a_bundle_is_driven_through_its_endpoints_alone() {
+    let text = std::fs::read_to_string(repository().join("crates/core/src/bundle/mod.rs")).unwrap();
+    let modules = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    assert_eq!(modules.collect::<Vec<_>>(), OF_A_BUNDLE);
+    for package in packages() {
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let features = dependency["features"].as_array().unwrap();
+            let has_parts =
+                dependency["name"] == "forebay-core" && features.contains(&Value::from("testing"));
+            let is_of_tests = dependency["kind"] == "dev";
+            assert!(!has_parts || is_of_tests, "{} has core's parts", package["name"]);
         }
     }
 }

@@ -8,7 +8,7 @@ use forebay_core::text::TextError;
 use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
 use forebay_core::units::{ByteCount, Rate};
 
-use super::experiment::{Experiment, Flow, Traffic};
+use super::{Experiment, Flow, Traffic};
 
 /// Largest answer of a fixed size: it takes longer than a run at the rates emulated here.
 const MAX_SIZE: u64 = 1_000_000_000;
