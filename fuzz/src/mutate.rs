@@ -17,7 +17,7 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// The same seed gives the same inputs from the same corpus, as long as no coverage guides it.
+    /// Inputs that follow from `seed` and the corpus alone, as long as no coverage guides it.
     pub fn new(seed: u64) -> Self {
         Self { random: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }

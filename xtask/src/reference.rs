@@ -15,7 +15,7 @@ const HEAD: &str = "\
 # Reference
 
 Written by `cargo xtask reference` from the registries in `crates/core`; `forebay list algorithms` and
-`forebay list qdiscs` print the same. A name stands alone (`cc = \"cubic\"`) or with its parameters
+`forebay list qdiscs` print the registries, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
 (`cc = { kind = \"cubic\", hystart = \"classic\" }`).
 ";
 

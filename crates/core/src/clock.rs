@@ -20,7 +20,7 @@ const RATE_MAX: f64 = 0.5;
 pub enum Change {
     /// From then on it is fast by this share (0.001 is 1000 ppm), or slow where that is negative.
     Rate(f64),
-    /// It is put on by so many nanoseconds, or back where that is negative.
+    /// The clock is put on by so many nanoseconds, or back where that is negative.
     Step(i64),
 }
 
@@ -38,7 +38,7 @@ impl Clock {
         Self::default().change(Duration::ZERO, Change::Rate(ppm * 1e-6))
     }
 
-    /// The same with a change at `at`, which is not before the last one.
+    /// This clock with a change at `at`, which is not before the last one.
     pub fn change(mut self, at: Duration, change: Change) -> Self {
         let at = Timestamp::ZERO + at;
         let (ahead, rate) = (self.ahead_ns(at), self.stretches.last().map_or(0.0, |last| last.2));
@@ -56,7 +56,7 @@ impl Clock {
         Timestamp::from_nanos(u64::try_from(read.max(0)).unwrap_or(u64::MAX))
     }
 
-    /// The same without its steps: what the timers of a machine go by, which nobody puts back.
+    /// This clock without its steps: what the timers of a machine go by, which nobody puts back.
     pub fn without_steps(&self) -> Self {
         self.stretches.iter().fold(Self::default(), |clock, (since_ns, _, rate)| {
             clock.change(Duration::from_nanos(*since_ns), Change::Rate(*rate))

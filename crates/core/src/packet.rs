@@ -33,9 +33,9 @@ pub enum Ecn {
     /// Not ECN-capable.
     #[default]
     NotEct = 0,
-    /// ECT(1).
+    /// ECN-capable transport, ECT(1).
     Ect1 = 1,
-    /// ECT(0).
+    /// ECN-capable transport, ECT(0).
     Ect0 = 2,
     /// Congestion experienced.
     Ce = 3,

@@ -64,7 +64,7 @@ impl SpecError {
         Self::new(key, "(absent)", &alloc::format!("a value: {kind} needs it"))
     }
 
-    /// The same error seen from a spec that holds the offending one under `outer`.
+    /// This error seen from a spec that holds the offending one under `outer`.
     pub fn within(mut self, outer: &str) -> Self {
         self.key = alloc::format!("{outer}.{}", self.key);
         self

@@ -247,9 +247,9 @@ impl Rate {
 pub struct Ratio(f64);
 
 impl Ratio {
-    /// 0.
+    /// Nothing: 0.
     pub const ZERO: Self = Self(0.0);
-    /// 1.
+    /// All: 1.
     pub const ONE: Self = Self(1.0);
 
     /// `None` unless `value` lies in 0..=1.

@@ -37,7 +37,7 @@ impl XdpLink {
         Self::attach_unless(program, &device, ifindex, || refuse_foreign(&device, ifindex))
     }
 
-    /// The same for a device that has taken the place of one that was deleted, by bpf(2) alone: the
+    /// Attaches to a device that has taken the place of one that was deleted, by bpf(2) alone: the
     /// caller may have given up all else. A link never replaces a program.
     pub(crate) fn attach_anew(
         program: BorrowedFd<'_>,

@@ -89,13 +89,13 @@ pub enum Error {
     /// Another process has registered with the same pins.
     #[error("another process uses the pins in {path}: stop it first, or pin elsewhere")]
     PinsInUse {
-        /// Directory.
+        /// Directory of the pins.
         path: PathBuf,
     },
     /// Other users could put something between the pins.
     #[error("{path} is not ours alone: what other users pin there would be taken for ours")]
     PinsExposed {
-        /// Directory.
+        /// Directory of the pins.
         path: PathBuf,
     },
     /// Pins that this program cannot read.
@@ -104,7 +104,7 @@ pub enum Error {
          connections that are open go on under the kernel's law"
     )]
     PinnedLayout {
-        /// Directory.
+        /// Directory of the pins.
         path: PathBuf,
     },
     /// No directory was given to pin anything in.

@@ -38,7 +38,7 @@ pub struct SamplerBundle {
 /// A packet that closed an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// Its bundle.
+    /// Bundle of the packet.
     pub bundle: BundleId,
     /// The packet, when it was seen (CLOCK_MONOTONIC), and what had come until then.
     pub report: Report,
@@ -50,7 +50,7 @@ pub struct BundleCounters {
     /// Bytes of Ethernet frames without FCS and without padding
     /// ([`unpadded_len`](forebay_core::packet::unpadded_len)).
     pub bytes: ByteCount,
-    /// Packets.
+    /// Packets of the bundle.
     pub packets: u64,
     /// Packets marked congestion experienced.
     pub ce: u64,

@@ -14,7 +14,7 @@ use crate::netlink::{self, HEADER, all_attributes, attribute};
 /// Why the kernel would not carry frames between two devices on its own.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
-    /// They are not ports of the same bridge.
+    /// The devices are not ports of one bridge.
     #[error(
         "{}: both must be ports of one bridge, which carries the traffic whenever the sendbox does \
          not; run `{}`",
@@ -66,7 +66,7 @@ impl Apart {
 /// Why a bridge does not forward between two of its ports.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// These devices, bridge or ports, are switched off.
+    /// The devices, bridge or ports, that are switched off.
     Down(Vec<String>),
     /// Nothing is connected to this port.
     NoCarrier(String),
@@ -213,15 +213,15 @@ fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
 /// What matters here of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
-    /// `IFF_*`.
+    /// Flags of the link (`IFF_*`).
     flags: u32,
     /// Index of the bridge that it is a port of.
     bridge: Option<u32>,
-    /// Its state there.
+    /// State of the port in that bridge.
     state: Option<PortState>,
     /// No other isolated port may reach it, or it them.
     is_isolated: bool,
-    /// It takes frames of known stations only (802.1X).
+    /// The port takes frames of known stations only (802.1X).
     is_locked: bool,
     /// Itself a bridge: it heeds VLANs.
     heeds_vlans: bool,
@@ -238,7 +238,7 @@ impl Link {
         self.flags & flag != 0
     }
 
-    /// Its state, unless it forwards or the kernel does not say.
+    /// State of the port, unless it forwards or the kernel does not say.
     fn held(&self) -> Option<PortState> {
         self.state.filter(|state| *state != PortState::FORWARDING)
     }

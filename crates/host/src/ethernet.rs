@@ -10,7 +10,7 @@ use crate::offload;
 /// Why a device is not fit for a box.
 #[derive(Debug, thiserror::Error)]
 pub enum EthernetError {
-    /// Its packets have another header in front, or none.
+    /// Packets of the device have another header in front, or none.
     #[error("{}, which a box reads; {}", self.found(), fix())]
     Other {
         /// Device name.

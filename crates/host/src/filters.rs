@@ -147,7 +147,7 @@ struct Chain {
     family: &'static str,
     /// Family and table, as nft(8) takes them.
     table: String,
-    /// These and the chain's own name.
+    /// Family, table and the chain's own name.
     name: String,
     hook: u32,
     devices: Vec<String>,

@@ -38,7 +38,7 @@ impl Offload {
     pub const ALL: [Self; 7] =
         [Self::Tso, Self::Gso, Self::Gro, Self::Lro, Self::TxChecksum, Self::TxVlan, Self::RxVlan];
 
-    /// Those that change what comes in before an XDP program of the driver sees it.
+    /// Offloads that change what comes in before an XDP program of the driver sees it.
     pub const WATCHED: [Self; 2] = [Self::Lro, Self::RxVlan];
 
     /// The name that `ethtool -K` knows.
@@ -106,7 +106,7 @@ pub enum OffloadError {
     MergedBelow {
         /// Device name.
         device: String,
-        /// That of the one below.
+        /// Name of the device below.
         lower: String,
     },
     /// The device could not be asked, or did not obey.

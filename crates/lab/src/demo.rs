@@ -12,7 +12,7 @@ use crate::summary::{ArmSummary, IN_NETWORK, Requests, STATUS_QUO, summarise};
 const BUNDLED: &str = "copa_default";
 /// The queue has moved if at least this share (%) stands at the sendbox (bound of the evaluation).
 const SHARE_MOVED: Bound = Bound::at_least(85.0);
-/// It has moved, and not just been halved with the rate, if at most this share of it is left at the
+/// The queue has moved, and not just been halved with the rate, if at most this share of it is left at the
 /// bottleneck ...
 const QUEUE_LEFT: Bound = Bound::at_most(15.0);
 /// ... and at least this share of the throughput is kept: below the bound of the evaluation, as

@@ -112,7 +112,7 @@ const FIGURES: [&str; 15] = [
     "total_retransmissions_l4",
     "total_rtos_l4",
 ];
-/// The same of the bottleneck.
+/// Figures of the bottleneck that every run prints.
 const LINK_FIGURES: [&str; 4] = [
     "mean_qdisc_length_l2",
     "mean_held_qdisc_delay_l2",

@@ -25,7 +25,7 @@ pub const MAX_ATTEMPTS: usize = 3;
 pub struct Job {
     /// What to run.
     pub experiment: Experiment,
-    /// Its key.
+    /// Key of the run.
     pub key: RunKey,
 }
 
@@ -97,7 +97,7 @@ pub fn run(
 struct Wanted {
     /// All attempts, oldest first.
     ids: Vec<i64>,
-    /// Those that count towards [`MAX_ATTEMPTS`].
+    /// Attempts that count towards [`MAX_ATTEMPTS`].
     spent: usize,
     /// One of them is valid.
     valid: bool,

@@ -15,7 +15,7 @@ pub(crate) struct Ended {
     pub marked: ByReason,
     /// The log that they stand in, if there is one.
     pub log: Option<PacketLog>,
-    /// Those that carried more than themselves: it is to be freed.
+    /// Packets that carried more than themselves: it is to be freed.
     pub orphans: Vec<Packet>,
 }
 

@@ -68,7 +68,7 @@ impl Line {
         self.push_late(now, 0, packet, events)
     }
 
-    /// The same of a packet that takes `late_ns` longer than the delay.
+    /// Takes a packet that takes `late_ns` longer than the delay.
     pub fn push_late(
         &mut self,
         now: Timestamp,

@@ -41,7 +41,7 @@ impl Machine {
         }
     }
 
-    /// The same for a new process, of which nothing is late yet.
+    /// This machine for a new process, of which nothing is late yet.
     pub fn renewed(&self) -> Self {
         Self { late: VecDeque::new(), ..self.clone() }
     }
@@ -89,17 +89,17 @@ impl Machine {
         self.late.front().map_or(Timestamp::MAX, |(at, _)| *at)
     }
 
-    /// It sleeps.
+    /// Whether the machine sleeps.
     pub fn is_asleep(&self) -> bool {
         self.asleep_since.is_some()
     }
 
-    /// It falls asleep: its clock stands still.
+    /// The machine falls asleep: its clock stands still.
     pub fn sleep(&mut self, now: Timestamp) {
         self.asleep_since.get_or_insert(now);
     }
 
-    /// It wakes up.
+    /// The machine wakes up.
     pub fn wake(&mut self, now: Timestamp) {
         if let Some(since) = self.asleep_since.take() {
             self.slept += now.saturating_since(since);

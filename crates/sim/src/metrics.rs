@@ -324,7 +324,7 @@ pub struct FlowMetrics {
     pub recovery_episodes: u64,
     /// Segments sent again.
     pub total_retransmissions_l4: u64,
-    /// Timeouts.
+    /// Retransmission timeouts.
     pub total_rtos_l4: u64,
     /// Segments sent, repairs included.
     pub data_packets_sent: u64,

@@ -40,7 +40,7 @@ pub struct Network {
 /// belong to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bundle {
-    /// Its name, unique in a network: its random numbers follow from it and the seed alone.
+    /// Name of the bundle, unique in a network: its random numbers follow from it and the seed alone.
     pub name: String,
     /// Algorithm of the sendbox.
     pub cc: Spec,
@@ -63,7 +63,7 @@ pub struct Bundle {
     pub clock: Clock,
     /// Messages of the receivebox leave late by 0 to this, each by a draw of its own.
     pub report_jitter: Duration,
-    /// Its packets are stamped late by 0 to this.
+    /// Packets of the bundle are stamped late by 0 to this.
     pub timestamp_jitter: Duration,
     /// The sendbox wakes up late for each departure by an exponential time of this mean.
     pub wake_delay: Duration,
@@ -104,7 +104,7 @@ impl Bundle {
 pub struct BundleChange {
     /// When, since the start of the run.
     pub at: Duration,
-    /// What.
+    /// What happens.
     pub what: Upset,
 }
 
@@ -129,15 +129,15 @@ pub enum Upset {
 /// What happens to the process of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// It ends without a farewell, and what it holds is lost. From then on the kernel forwards.
+    /// The process ends without a farewell, and what it holds is lost. From then on the kernel forwards.
     Kill,
-    /// It stands still. What comes waits in its rings until the heartbeat is too old.
+    /// The process stands still. What comes waits in its rings until the heartbeat is too old.
     Stop,
     /// After a stop it goes on with what it finds.
     Continue,
     /// After a kill it starts anew.
     Restart,
-    /// The same with a key that the peer has not.
+    /// The process starts anew with a key that the peer has not.
     RestartOtherKey,
 }
 
@@ -147,13 +147,13 @@ pub enum Signal {
 /// its metrics stay 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Its name, unique in a network: its random numbers follow from it and the seed alone.
+    /// Name of the link, unique in a network: its random numbers follow from it and the seed alone.
     pub name: String,
     /// Rate or trace, one-way propagation delay behind the server, loss, reordering, changes.
     pub config: link::Config,
     /// Share of the boxes' messages that is lost, beside the loss of all packets.
     pub message_loss: Ratio,
-    /// Its queue; has no effect on a link without a rate.
+    /// Queue of the link; has no effect on a link without a rate.
     pub qdisc: Spec,
     /// Random walks of its properties.
     pub walks: Vec<Walk>,
@@ -187,7 +187,7 @@ pub struct Walk {
 pub enum Property {
     /// Bits per second.
     Rate,
-    /// Seconds.
+    /// Delay in seconds.
     Delay,
     /// Share of the packets, 0 to 1.
     Loss,
@@ -287,7 +287,7 @@ impl Link {
         Self::new(name, config, Spec::named("fifo"))
     }
 
-    /// It does nothing but delay.
+    /// Whether the link does nothing but delay.
     pub(crate) fn is_delay(&self) -> bool {
         let config = &self.config;
         let is_lossless = config.loss == Ratio::ZERO && self.message_loss == Ratio::ZERO;
@@ -301,7 +301,7 @@ impl Link {
             && self.walks.iter().all(|walk| walk.property == Property::Delay)
     }
 
-    /// Its delay never changes.
+    /// Whether the link's delay never changes.
     pub(crate) fn is_constant(&self) -> bool {
         self.walks.iter().all(|walk| walk.property != Property::Delay)
             && self.config.changes.iter().all(|change| change.delay.is_none())

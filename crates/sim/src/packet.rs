@@ -13,7 +13,7 @@ pub(crate) struct Kind(u8);
 impl Kind {
     /// A connection request.
     pub const Syn: Self = Self(0);
-    /// Its answer.
+    /// Answer to the packet that opens a connection.
     pub const SynAck: Self = Self(1);
     /// A segment.
     pub const Data: Self = Self(2);
@@ -48,7 +48,7 @@ pub(crate) struct Marks(u8);
 impl Marks {
     /// Not ECN-capable.
     pub const NONE: Self = Self(0);
-    /// ECT(0).
+    /// ECN-capable transport, ECT(0).
     pub const ECT: Self = Self(Ecn::Ect0 as u8);
     const ECE: u8 = 4;
     const CWR: u8 = 8;
@@ -111,25 +111,25 @@ impl Packet {
         Self { sent, queued: 0, head, tail: u64::from(flow) | u64::from(SackHandle::NONE.0) << 32 }
     }
 
-    /// The same with `marks`.
+    /// This packet with `marks`.
     #[inline]
     pub fn with_marks(self, marks: Marks) -> Self {
         Self { head: self.head & !(0xff << 56) | u64::from(marks.0) << 56, ..self }
     }
 
-    /// The same with these SACK blocks.
+    /// This packet with these SACK blocks.
     #[inline]
     pub fn with_sack(self, sack: SackHandle) -> Self {
         Self { tail: u64::from(self.flow()) | u64::from(sack.0) << 32, ..self }
     }
 
-    /// The same as another kind of packet.
+    /// This packet as another kind.
     #[inline]
     pub fn turned(self, kind: Kind) -> Self {
         Self { head: self.head & !(0xff << 48) | u64::from(kind.0) << 48, ..self }
     }
 
-    /// The same, come to a queue at `queued`, see [`Packet::queued`].
+    /// This packet, come to a queue at `queued`, see [`Packet::queued`].
     #[inline]
     pub fn queued_at(self, queued: u64) -> Self {
         Self { queued, ..self }
@@ -153,7 +153,7 @@ impl Packet {
         Kind((self.head >> 48) as u8)
     }
 
-    /// Its marks.
+    /// Marks of the packet.
     #[inline]
     pub fn marks(&self) -> Marks {
         Marks((self.head >> 56) as u8)
@@ -165,7 +165,7 @@ impl Packet {
         self.tail as u32
     }
 
-    /// Its SACK blocks in [`SackTable`].
+    /// SACK blocks of the packet in [`SackTable`].
     #[inline]
     pub fn sack(&self) -> SackHandle {
         SackHandle((self.tail >> 32) as u32)

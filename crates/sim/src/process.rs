@@ -58,14 +58,14 @@ impl<T> Process<T> {
         }
     }
 
-    /// It ends; what waited for it is left to the caller.
+    /// The process ends; what waited for it is left to the caller.
     pub fn kill(&mut self) -> VecDeque<T> {
         self.state = State::Dead;
         self.datagrams.clear();
         std::mem::take(&mut self.ring)
     }
 
-    /// It goes on with what has waited for it.
+    /// The process goes on with what has waited for it.
     pub fn go_on(&mut self) -> (VecDeque<T>, VecDeque<Vec<u8>>) {
         if let State::Stopped { .. } = self.state {
             self.state = State::Running;

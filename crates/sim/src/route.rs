@@ -55,11 +55,11 @@ impl Elements {
 /// What follows an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// The same for all packets.
+    /// One step for all packets.
     Always(Step),
     /// What [`Routes::after`] says.
     ByRoute,
-    /// The same, of a link that keeps a log or holds packets back.
+    /// One step for all packets of a link that keeps a log or holds packets back.
     Watched,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Spread {
 /// Which of the steps.
 #[derive(Debug)]
 enum Choice {
-    /// They take turns, and this is the next one's.
+    /// The steps take turns, and this is the next one's.
     Turn(usize),
     /// By a hash of the packet's flow, with this salt.
     Flow(u64),

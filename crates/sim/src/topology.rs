@@ -30,7 +30,7 @@ pub struct Dumbbell {
     pub rtt: Duration,
     /// Share of the packets lost on the wire behind the bottleneck.
     pub loss: Ratio,
-    /// Its qdisc.
+    /// Qdisc of the bottleneck.
     pub qdisc: Spec,
     /// Changes of the bottleneck, in order of time.
     pub changes: Vec<Change>,
@@ -61,7 +61,7 @@ pub struct Flow {
     pub source: Source,
     /// When it starts.
     pub start: Duration,
-    /// Its own two-way propagation delay.
+    /// Two-way propagation delay of the flow alone.
     pub rtt: Option<Duration>,
 }
 

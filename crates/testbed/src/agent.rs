@@ -167,7 +167,7 @@ impl<'a> Agent<'a> {
         self.hit_ns.get_or_insert(clock::now().as_nanos());
     }
 
-    /// It answers once its names are registered.
+    /// Waits for the answer of the agent, which comes once its names are registered.
     fn await_answer(&mut self) -> Result<(), TestbedError> {
         let started = Instant::now();
         while self.status().is_none() {
@@ -261,7 +261,7 @@ struct Survivor {
     fallen: Option<Fallen>,
 }
 
-/// That the kernel's law has taken it.
+/// What tells that the kernel's law has taken a connection.
 struct Fallen {
     after_ns: u64,
     late_ns: u64,

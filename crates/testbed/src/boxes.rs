@@ -79,7 +79,7 @@ struct BoxFiles {
 /// The key that a box is started with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
-    /// That of its bundle.
+    /// The key of the box's bundle.
     Own,
     /// One that its peer has not.
     Other,
@@ -425,7 +425,7 @@ impl BoxFiles {
         Ok(files)
     }
 
-    /// The same configuration with a key that nobody else has; the file of it.
+    /// Writes this configuration with a key that nobody else has; the file of it.
     fn with_other_key(&self) -> Result<PathBuf, TestbedError> {
         let failed = |path: &Path, source| TestbedError::File { path: path.to_path_buf(), source };
         let key = self.config.with_extension("other.key");

@@ -62,7 +62,7 @@ pub struct Progress {
 pub enum Phase {
     /// Another emulation has the machine.
     Waiting {
-        /// Who.
+        /// Who has the machine.
         holder: String,
     },
     /// Namespaces, programs and connections are made.

@@ -26,7 +26,7 @@ pub(crate) struct Lock {
 /// What came of an attempt to take the lock.
 #[derive(Debug)]
 enum Attempt {
-    /// It is ours.
+    /// The lock is ours.
     Taken(Lock),
     /// Who holds it, as they wrote it down: process and command line.
     HeldBy(String),

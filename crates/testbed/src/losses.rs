@@ -30,7 +30,7 @@ impl Losses {
         }
     }
 
-    /// The same of a box that was frozen and goes on. What it finds in its rings then may make it
+    /// These losses for a box that was frozen and goes on. What it finds in its rings then may make it
     /// leave its traffic to the kernel once more, at no time that could be told.
     pub fn explained_by_a_freeze(self) -> Self {
         Self { hand_backs: 0, ..self }

@@ -38,12 +38,12 @@ impl Namespace {
         })
     }
 
-    /// The same once more.
+    /// Another handle of this namespace.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { file: self.file.try_clone()?, bpffs: self.bpffs.clone() })
     }
 
-    /// The same network with a BPF file system, and the path by which programs inside find it. It is
+    /// This network with a BPF file system, and the path by which programs inside find it. It is
     /// mounted nowhere (Linux 5.2), so what is pinned there goes with the last user of what is
     /// returned, in whatever root that lives.
     ///

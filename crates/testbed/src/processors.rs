@@ -22,7 +22,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Of those on which this thread may run; `None` where there is only one.
+    /// Splits the processors on which this thread may run; `None` where there is only one.
     pub fn split() -> io::Result<Option<Self>> {
         Ok(Self::of(&process::processors()?))
     }

@@ -87,7 +87,7 @@ impl Program {
         Self::start_with(name, binary, arguments, namespace, dir, Log::File)
     }
 
-    /// The same with its stderr elsewhere.
+    /// Starts a program with its stderr elsewhere.
     pub fn start_with(
         name: &str,
         binary: &Path,

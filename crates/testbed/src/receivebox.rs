@@ -17,7 +17,7 @@ use crate::orders::{Heard, Order, Orders};
 /// What a testbed tells its receivebox at the start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReceiveboxSpec {
-    /// Its configuration file.
+    /// Configuration file of the receivebox.
     pub config: PathBuf,
     /// What it reads the time on.
     pub clock: Clock,

@@ -24,7 +24,7 @@ pub enum RoleError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be read.
         source: io::Error,
     },
     /// The specification is not what the role expects.

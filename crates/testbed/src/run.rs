@@ -53,7 +53,7 @@ pub(super) struct Run<'a> {
     right: Program,
     /// Faults still to come, in order of time.
     faults: Vec<Fault>,
-    /// And upsets.
+    /// Upsets still to come, in order of time.
     upsets_to_come: Vec<Upset>,
     upsets: Upsets<'a>,
     started_ns: u64,

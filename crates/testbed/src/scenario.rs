@@ -169,19 +169,19 @@ pub enum BundleEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultAction {
-    /// `SIGKILL`.
+    /// `SIGKILL`: the program dies.
     Kill,
-    /// `SIGSTOP`.
+    /// `SIGSTOP`: the program stands still.
     Stop,
-    /// `SIGCONT`.
+    /// `SIGCONT`: the program goes on.
     Continue,
     /// Start the program again with the same configuration, after a kill.
     Restart,
-    /// The same of a box, but with a key that its peer has not.
+    /// A box starts anew, but with a key that its peer has not.
     RestartOtherKey,
-    /// The same of a box, but its log is on a full disk.
+    /// A box starts anew, but its log is on a full disk.
     RestartFullLog,
-    /// The same of a box, but its log is a full pipe that nobody reads.
+    /// A box starts anew, but its log is a full pipe that nobody reads.
     RestartBlockedLog,
 }
 
@@ -204,21 +204,21 @@ pub struct Upset {
 pub enum UpsetKind {
     /// The WAN device of the site's box goes down.
     Down,
-    /// And up.
+    /// The link goes up.
     Up,
     /// The WAN device leaves the bridge.
     LeaveBridge,
-    /// And comes back.
+    /// The port comes back to its bridge.
     JoinBridge,
     /// The MTU of both ports of the box (bytes).
     Mtu(u32),
     /// The bridge gets one more address among the site's hosts.
     Address,
-    /// And loses it.
+    /// The port loses its address.
     NoAddress,
     /// The offloads of the box's ports are switched on.
     OffloadsOn,
-    /// And off.
+    /// Offloads are switched off.
     OffloadsOff,
     /// From now on this share of the packets passes the receivebox by (0 to 1).
     Unseen(f64),

@@ -68,7 +68,7 @@ const STEERING: &str = "net/core/rps_default_mask";
 pub enum Site {
     /// The sources of forward traffic.
     LeftHosts,
-    /// Its destinations.
+    /// The destinations of forward traffic.
     RightHosts,
     /// The box on the left.
     LeftBox,
@@ -79,7 +79,7 @@ pub enum Site {
 impl Site {
     const ALL: [Self; 4] = [Self::LeftHosts, Self::RightHosts, Self::LeftBox, Self::RightBox];
 
-    /// Its address in pair `pair`.
+    /// Address of the site in pair `pair`.
     pub fn address(self, pair: usize) -> Ipv4Addr {
         let [third, fourth] = match self {
             Self::LeftHosts => [1, 1],

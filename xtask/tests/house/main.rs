@@ -2,6 +2,7 @@
 
 mod circles;
 mod sources;
+mod words;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use super::BadInput;
 /// Arguments of `forebay observe`.
 #[derive(clap::Args)]
 pub struct Observe {
-    /// Whose devices, and which (JSON).
+    /// The devices to observe, and the box that they are of (JSON).
     devices: String,
 }
 

@@ -11,7 +11,7 @@ pub struct ReadKeys {
     /// The user of the box.
     #[arg(long)]
     uid: u32,
-    /// Its group.
+    /// Group of that user.
     #[arg(long)]
     gid: u32,
     /// The files.

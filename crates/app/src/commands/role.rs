@@ -12,7 +12,7 @@ use super::BadInput;
 pub struct Role {
     /// Which program.
     name: String,
-    /// Its specification (JSON).
+    /// Specification of the role (JSON).
     #[arg(long, value_name = "FILE")]
     spec: PathBuf,
 }

@@ -476,7 +476,7 @@ impl Flow {
         self.received() > before
     }
 
-    /// It was never reset.
+    /// Ends the flow, which was never reset.
     fn finish(self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.sender.join().unwrap();

@@ -17,7 +17,7 @@ use crate::by_hand::{
 use crate::two_bundles::flow;
 
 const PORT: u16 = 7000;
-/// Those of the left box's devices.
+/// Ethernet addresses of the left box's devices.
 const BRIDGE_MAC: &str = "02:00:00:00:00:01";
 const LAN_MAC: &str = "02:00:00:00:00:02";
 /// Datagrams sent at a time.

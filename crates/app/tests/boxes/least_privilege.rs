@@ -37,7 +37,7 @@ const STRANGER: u32 = 54_321;
 /// Of `/proc/PID/status`, as bits (include/uapi/linux/capability.h).
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
 const CAP_NET_ADMIN: u64 = 1 << 12;
-/// Those of the packet thread: CAP_BPF and CAP_IPC_LOCK.
+/// Capabilities of the packet thread: CAP_BPF and CAP_IPC_LOCK.
 const OF_PACKETS: u64 = 1 << 39 | 1 << 14;
 /// The capabilities that a box needs to be set up, in the words of setpriv(1), ...
 const NEEDED: [&str; 5] = ["net_admin", "net_raw", "bpf", "perfmon", "ipc_lock"];

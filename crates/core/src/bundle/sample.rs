@@ -22,7 +22,7 @@
 //! Packets that differ in none of these have one hash. Of UDP with a constant payload that is every
 //! 65,536th packet with an identification and every packet without one; behind QUIC connection ids
 //! of 15 bytes and more nothing but the UDP checksum differs besides. What that costs is in
-//! [`boundary`](super::boundary) and [`sendbox`](super::sendbox).
+//! `boundary` and [`sendbox`](super::sendbox).
 
 use siphasher::sip::SipHasher13;
 

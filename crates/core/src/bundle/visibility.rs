@@ -197,7 +197,7 @@ pub enum Alarm {
     Unsteady,
     /// More arrives in the bundle's name than leaves.
     Foreign,
-    /// What leaves arrives in another order, all the time: found by [`Order`](super::order::Order).
+    /// What leaves arrives in another order, all the time: found by `bundle::order`.
     Imbalanced,
 }
 

@@ -54,7 +54,7 @@ const STEP: f64 = 0.5;
 const GROWTH: f64 = 0.125;
 /// Round trips in one direction after which the velocity doubles (paper, section 2.1).
 const SAME_DIRECTION: u32 = 3;
-/// And round trips from one doubling to the next: the queue that a step makes is seen two loop
+/// Round trips from one doubling to the next: the queue that a step makes is seen two loop
 /// times later. Doubling sooner overshoots by more than a shallow buffer holds.
 const DOUBLING: u32 = 2;
 

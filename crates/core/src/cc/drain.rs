@@ -33,7 +33,7 @@ const RATE_FELL: f64 = 0.93;
 /// A drain gives up after so many loop times, and not before this time.
 const LOOPS_MAX: f64 = 20.0;
 const TIME_MAX_S: f64 = 2.0;
-/// And after so many without a measurement, and not before this time: nothing leaves any more.
+/// A drain gives up after so many loop times without a measurement, too, and not before this time: nothing leaves then.
 const QUIET_LOOPS: f64 = 5.0;
 const QUIET_S: f64 = 0.5;
 /// Excess of the rate of a release over that before the drain, one loop time later: nothing at first

@@ -41,7 +41,7 @@ pub enum Kind {
     Classic,
     /// HyStart as in ns-3.
     Ns3,
-    /// HyStart++.
+    /// HyStart++ (RFC 9406).
     PlusPlus,
 }
 

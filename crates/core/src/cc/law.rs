@@ -85,7 +85,7 @@ impl Beta {
 /// the next report covers. The greatest value means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tripwires {
-    /// Its least round trip, after [`TRIP_SAMPLES`] samples, is longer.
+    /// The least round trip of the interval, after [`TRIP_SAMPLES`] samples, is longer.
     pub rtt: Duration,
     /// So much was lost.
     pub lost: ByteCount,
@@ -94,7 +94,7 @@ pub struct Tripwires {
 }
 
 impl Tripwires {
-    /// None.
+    /// No limit at all.
     pub const NONE: Self =
         Self { rtt: Duration::MAX, lost: ByteCount::new(u64::MAX), ce: ByteCount::new(u64::MAX) };
 }
@@ -154,11 +154,11 @@ pub struct Terms {
     pub slow_start: SlowStart,
     /// 1/1024 of the window.
     pub beta: u16,
-    /// Microseconds.
+    /// [`Tripwires::rtt`] in microseconds.
     pub trip_rtt_us: u32,
-    /// Segments.
+    /// [`Tripwires::lost`] in segments.
     pub trip_lost: u16,
-    /// Segments.
+    /// [`Tripwires::ce`] in segments.
     pub trip_ce: u16,
 }
 
@@ -242,9 +242,9 @@ pub struct Ack {
     pub acked: u32,
     /// SND.UNA after it.
     pub una: u32,
-    /// SND.NXT.
+    /// Next number to send (SND.NXT).
     pub nxt: u32,
-    /// It moved SND.UNA.
+    /// The acknowledgement moved SND.UNA.
     pub has_advanced: bool,
     /// What the sender had to send filled the window.
     pub is_filled: bool,

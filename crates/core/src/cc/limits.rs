@@ -13,7 +13,7 @@ use crate::units::{ByteCount, Duration, Rate};
 
 /// Pacing over cwnd / RTT in percent: room to double in a round trip.
 const SLOW_START_PERCENT: u64 = 200;
-/// And once it no longer doubles: a window that grows must not wait for the pace.
+/// Pacing once the window no longer doubles, in percent: a window that grows must not wait for the pace.
 const AVOIDANCE_PERCENT: u64 = 120;
 /// Windows that a rate alone leaves outstanding.
 const WINDOWS_OF_RATE: u64 = 2;

@@ -161,7 +161,7 @@ impl Lp {
         self.inference_until = Some(now + rtt * INFERENCE_ROUND_TRIPS);
     }
 
-    /// TcpLp::PktsAcked.
+    /// ns-3's `TcpLp::PktsAcked`.
     fn observe_as_ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         let Some(one_way) = measurement.one_way.map(nanos) else { return };
         if let Some(rtt) = measurement.feedback_delay.map(nanos) {

@@ -251,7 +251,7 @@ pub struct Algorithm {
     pub summary: &'static str,
     /// Papers and RFCs.
     pub sources: &'static [&'static str],
-    /// Parameters.
+    /// What a specification may set.
     pub params: &'static [&'static dyn Parameter],
     /// Fields it cannot do without; all others it uses where they are known.
     pub needs: &'static [Field],

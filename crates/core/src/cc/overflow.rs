@@ -80,7 +80,7 @@ impl OverflowWatch {
         self.count > 0 && now_s - self.last_s < OVERFLOW_HOLDS_S
     }
 
-    /// It has overflowed at two fillings at least.
+    /// Whether the buffer has overflowed at two fillings at least.
     pub fn is_repeated(&self) -> bool {
         self.count >= OVERFLOWS
     }

@@ -44,11 +44,11 @@ impl Rounds {
 /// What a round came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// It goes on, or nothing was measured in it.
+    /// The round goes on, or nothing was measured in it.
     Open,
     /// It is over, and too little was measured.
     TooShort,
-    /// It is over: the least round trip of it in nanoseconds.
+    /// The round is over: its least round trip in nanoseconds.
     Over(u64),
 }
 

@@ -105,7 +105,7 @@ const BURST: Param<Duration> =
         .within(Duration::ZERO..=Duration::from_secs(10));
 const ECN_THRESHOLD: Param<Ratio> = Param::new(
     "ecn_threshold",
-    "probability above which they are dropped all the same (section 5.1)",
+    "probability above which ECN-capable packets are dropped, too (section 5.1)",
 )
 .or(Ratio::new(0.1).unwrap());
 const DERANDOMIZE: Param<bool> = Param::new(
@@ -133,7 +133,7 @@ pub struct PieParams {
     pub burst: Duration,
     /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
-    /// Probability above which they are dropped all the same.
+    /// Probability above which ECN-capable packets are dropped, too.
     pub ecn_threshold: Ratio,
     /// Keep drops from coming too close or too far apart.
     pub derandomize: bool,
@@ -168,7 +168,7 @@ struct Law {
     probability: u64,
     /// Sojourn time of the packet that left last.
     delay: Duration,
-    /// The same at the last update.
+    /// Delay of the queue at the last update.
     delay_old: Duration,
     /// Burst allowance left.
     allowance: Duration,
@@ -211,7 +211,7 @@ impl Law {
         self.delay_old = self.delay;
     }
 
-    /// PieQueueDisc::CalculateP.
+    /// ns-3's `PieQueueDisc::CalculateP`.
     fn update_as_ns3(&mut self, params: &PieParams) {
         let is_low = |delay| delay < params.target / 2;
         if self.allowance.is_zero() {

@@ -97,7 +97,7 @@ const BANDWIDTH: Param<Rate> = Param::new(
 .or(Rate::from_mbit_per_sec(10))
 .within(Rate::from_bits_per_sec(1000)..=Rate::from_mbit_per_sec(1_000_000));
 const HARDDROP: Param<bool> =
-    Param::switch("harddrop", "drop them all the same where all is given up");
+    Param::switch("harddrop", "drop ECN-capable packets, too, where all is given up");
 
 /// A threshold above another.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -132,7 +132,7 @@ pub struct RedParams {
     pub bandwidth: Rate,
     /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
-    /// Drop them all the same where all is given up.
+    /// Drop ECN-capable packets, too, where all is given up.
     pub harddrop: bool,
     /// Seed of the draws.
     pub seed: u64,

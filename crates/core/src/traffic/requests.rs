@@ -62,7 +62,7 @@ pub struct RequestPlan {
     pub warm_up: Duration,
     /// Time of the arrivals that count.
     pub duration: Duration,
-    /// How.
+    /// How arrivals and sizes are drawn.
     pub sampling: Sampling,
 }
 

@@ -38,9 +38,9 @@ impl RunTimes {
 /// taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramTime {
-    /// Its number in the kernel.
+    /// Number of the program in the kernel.
     pub id: u32,
-    /// Its name, at most 15 bytes of it.
+    /// Name of the program, at most 15 bytes of it.
     pub name: String,
     /// How often it ran.
     pub calls: u64,

@@ -50,10 +50,10 @@ pub(super) struct Hook {
     pub(super) is_old: bool,
     /// `snd_cwnd_stamp` may be written.
     pub(super) has_stamp: bool,
-    /// It does not call the programs at reductions of the window and takes so many segments for the
+    /// The kernel does not call the programs at reductions of the window and takes so many segments for the
     /// threshold; 0: it calls them.
     pub(super) left_out: u32,
-    /// It does not call `init`.
+    /// The kernel does not call `init`.
     pub(super) is_init_left_out: bool,
 }
 
@@ -205,7 +205,7 @@ pub(super) fn register(options: &Options) -> Result<Datapath, Error> {
     register_for(options, Hook::of_kernel())
 }
 
-/// The same for a kernel with this hook.
+/// Registers for a kernel with this hook.
 pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Error> {
     check_name(&options.name)?;
     program::quiet_libbpf();

@@ -113,11 +113,11 @@ impl Options {
 pub struct Counters {
     /// Connections that took it.
     pub opened: u64,
-    /// Of those, connections that ended or took another.
+    /// Connections with a slot that ended or took another.
     pub closed: u64,
     /// Connections that found no slot when they began and are under the kernel's law.
     pub refused: u64,
-    /// Of those, connections of a user who held its share of the slots.
+    /// Connections without a slot whose user held its share of the slots.
     pub beyond_share: u64,
     /// Connections that got a slot later: they had found none, or lost theirs while they were silent.
     pub regained: u64,

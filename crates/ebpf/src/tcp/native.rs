@@ -20,10 +20,10 @@ pub enum NativeKind {
 }
 
 impl NativeKind {
-    /// Those there are.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Reno, Self::Cubic];
 
-    /// Its usual name as a congestion control.
+    /// Usual name of the kind as a congestion control.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reno => "fb_native_reno",
@@ -48,14 +48,14 @@ impl Native {
         Ok(load(kind, name, false, 0)?.0)
     }
 
-    /// The same, with a ring of its calls (`struct step` of `bpf/tcp_native.bpf.c`).
+    /// Registers it with a ring of its calls (`struct step` of `bpf/tcp_native.bpf.c`).
     #[cfg(test)]
     pub(super) fn record(kind: NativeKind, name: &str) -> Result<(Self, MapHandle), Error> {
         let (native, steps) = load(kind, name, true, 0)?;
         Ok((native, steps.expect("recorded")))
     }
 
-    /// The same as [`super::Datapath::left_out`].
+    /// As [`super::Datapath::left_out`].
     #[cfg(test)]
     pub(super) fn left_out(kind: NativeKind, name: &str, left_out: u32) -> Result<Self, Error> {
         Ok(load(kind, name, false, left_out)?.0)

@@ -16,9 +16,9 @@ pub const RECORD_LEN: usize = size_of::<types::report>();
 /// A connection of one datapath. No two have the same number, however often its slot is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId {
-    /// Its slot, from 0.
+    /// Slot of the connection, from 0.
     pub slot: u32,
-    /// Its number, from 1.
+    /// Number of the connection in that slot, from 1.
     pub generation: u32,
 }
 
@@ -84,9 +84,9 @@ impl Events {
     pub const TRIP_CE: Self = Self(1 << 13);
     /// The connection fell back to the kernel's law.
     pub const FALLBACK: Self = Self(1 << 14);
-    /// It left the kernel's law.
+    /// The connection left the kernel's law.
     pub const RESUMED: Self = Self(1 << 15);
-    /// Those of which [`Report::congestion_events`] tells.
+    /// Events of which [`Report::congestion_events`] tells.
     const CONGESTION: Self = Self(
         Self::LOSS.0
             | Self::RTO.0
@@ -102,7 +102,7 @@ impl Events {
         self.0
     }
 
-    /// These bits.
+    /// The events of these bits.
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
@@ -116,7 +116,7 @@ impl Events {
 /// What every record begins with. Counters run from the start of the connection and wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Whose.
+    /// Connection that the report is of.
     pub flow: FlowId,
     /// Number of the record among those of the connection, from 1; those that found no room
     /// count too.
@@ -133,7 +133,7 @@ pub struct Head {
     pub bytes_acked: u64,
     /// Segments delivered, in sequence or SACKed.
     pub delivered: u32,
-    /// Of those, segments reported as marked.
+    /// Segments delivered that were reported as marked.
     pub delivered_ce: u32,
     /// Segments considered lost.
     pub lost: u32,

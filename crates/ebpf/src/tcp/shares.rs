@@ -57,7 +57,7 @@ pub(super) const fn entries(flows: u32) -> u32 {
 }
 
 impl Shares {
-    /// Those behind the maps `holders` and `owners`, of `flows` slots.
+    /// The shares behind the maps `holders` and `owners`, of `flows` slots.
     pub(super) fn new(holders: impl AsFd, owners: impl AsFd, flows: u32) -> io::Result<Self> {
         Ok(Self {
             holders: MappedWords::new(holders, entries(flows) as usize * SET_WORDS)?,

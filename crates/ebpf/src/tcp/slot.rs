@@ -37,7 +37,7 @@ pub enum Cadence {
 /// How a connection is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reporting {
-    /// When.
+    /// When the kernel reports.
     pub cadence: Cadence,
     /// Each report wakes its reader, not only what is urgent.
     pub wake: bool,

@@ -28,7 +28,7 @@ const SHORTEST_FOR: Duration = Duration::from_millis(100);
 /// A connection and what the agent knows about it besides.
 struct Connection {
     flow: Flow,
-    /// Its number among all of this agent.
+    /// Number of the connection among all of this agent.
     number: u64,
     addresses: Option<(SocketAddr, SocketAddr)>,
     /// Waits for a decision.
@@ -41,7 +41,7 @@ struct Connection {
 
 /// What a connection is told.
 pub struct Answer<'a> {
-    /// Its table.
+    /// Table of the connection.
     pub table: usize,
     /// The newest record, which is answered.
     pub head: &'a Head,
@@ -62,7 +62,7 @@ pub struct Connections {
     timers: BTreeSet<(Timestamp, Place)>,
     recorder: Recorder,
     totals: Totals,
-    /// And when it was last seen.
+    /// The shortest round trip of all, and when it was last seen.
     shortest_rtt: Option<(Duration, Timestamp)>,
 }
 
@@ -319,7 +319,7 @@ impl Connections {
         self.recorder.put(Row::Close { flow: connection.number });
     }
 
-    /// It waits for a decision: of a record that was written `at`, or of a timer.
+    /// The connection waits for a decision: of a record that was written `at`, or of a timer.
     fn set_due(&mut self, place: Place, at: Option<Timestamp>) {
         let Some(connection) = get(&mut self.tables, place) else { return };
         connection.waits_since = connection.waits_since.or(at);

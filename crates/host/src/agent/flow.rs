@@ -41,9 +41,9 @@ pub struct Terms {
 /// How a connection came to its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It has just been opened.
+    /// The connection has just been opened.
     Opened,
-    /// It was there before: its window goes on from where it is.
+    /// The connection was there before: its window goes on from where it is.
     Adopted,
 }
 

@@ -17,9 +17,9 @@ const ENOUGH_PARTS: u32 = 2;
 /// A connection that is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
-    /// Which.
+    /// The idle connection.
     pub flow: FlowId,
-    /// Whose.
+    /// User of the connection.
     pub uid: u32,
     /// Since when.
     pub since: Timestamp,

@@ -120,7 +120,7 @@ impl Config {
 /// Why an agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// It may not.
+    /// The agent lacks the privileges.
     #[error("{0}")]
     Privilege(io::Error),
     /// The kernel lacks something.

@@ -50,12 +50,12 @@ pub enum Row {
     Decision(DecisionRow),
     /// The connection is gone.
     Close {
-        /// Its number.
+        /// Number of the connection.
         flow: u64,
     },
     /// The last row of a recording that ended before its agent.
     End {
-        /// Why.
+        /// Why the recording ended.
         reason: String,
     },
 }
@@ -76,9 +76,9 @@ pub struct Start {
 /// A connection came to the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Open {
-    /// Its number among those of the recording.
+    /// Number of the connection among those of the recording.
     pub flow: u64,
-    /// It was there before the agent.
+    /// The connection was there before the agent.
     pub adopted: bool,
     /// Algorithm and parameters.
     pub cc: Spec,
@@ -86,7 +86,7 @@ pub struct Open {
     pub seed: u64,
     /// Where it goes.
     pub remote: Option<String>,
-    /// Its first record.
+    /// First record of the connection.
     pub head: HeadRow,
     /// Time that this record covers, of one that was there before the agent.
     #[serde(default)]

@@ -40,19 +40,19 @@ pub struct Difference {
 pub struct Replay {
     /// Who recorded; every replay that comes to its end has it.
     pub start: Option<Start>,
-    /// Connections.
+    /// Connections of the recording.
     pub flows: u64,
-    /// Reports.
+    /// Reports of the recording.
     pub reports: u64,
-    /// Decisions.
+    /// Decisions of the recording.
     pub decisions: u64,
-    /// Those of them that are others now.
+    /// Decisions that are others now.
     pub different: u64,
     /// The first of these.
     pub differences: Vec<Difference>,
     /// Why the recording ended before its agent.
     pub end: Option<String>,
-    /// Its last line is cut off.
+    /// The last line of the recording is cut off.
     pub is_cut: bool,
 }
 

@@ -59,7 +59,7 @@ impl Choice {
         Ok(Self(Arc::new(Offer { algorithm, name: kernel_name(&spec.kind), spec })))
     }
 
-    /// The same under another name in the kernel, 1 to [`NAME_MAX`] bytes of letters, digits, `_` and
+    /// This choice under another name in the kernel, 1 to [`NAME_MAX`] bytes of letters, digits, `_` and
     /// `-`.
     pub fn named(self, name: &str) -> Result<Self, SpecError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -80,7 +80,7 @@ impl Choice {
         }
     }
 
-    /// It cannot do without marks, so that its connections are to ask for them.
+    /// Whether the algorithm cannot do without marks, so that its connections are to ask for them.
     pub fn needs_marks(&self) -> bool {
         self.0.algorithm.needs.contains(&Field::EcnCe)
     }

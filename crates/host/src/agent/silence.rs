@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::FlowId;
 
-/// Those of which nothing was ever heard, and since when they have been seen.
+/// Connections of which nothing was ever heard, and since when they have been seen.
 #[derive(Default)]
 pub struct Silence(BTreeMap<FlowId, Timestamp>);
 

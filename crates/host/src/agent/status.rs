@@ -16,7 +16,7 @@ pub struct AgentStatus {
     pub schema: u32,
     /// Version of the program.
     pub version: String,
-    /// Process.
+    /// Process of the agent.
     pub pid: u32,
     /// Now, on `CLOCK_MONOTONIC` (ns).
     pub at_ns: u64,
@@ -59,7 +59,7 @@ pub struct AlgorithmStatus {
 /// The slots of a name: a connection needs one to be decided about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlotsStatus {
-    /// All.
+    /// Slots of the name, taken or not.
     pub total: u32,
     /// Without a connection.
     pub free: u32,
@@ -82,7 +82,7 @@ pub struct HolderStatus {
 
 /// Users that a document names.
 pub const HOLDERS_MAX: usize = 16;
-/// And the table.
+/// Users that the table names.
 const HOLDERS_SHOWN: usize = 4;
 
 /// What was counted since the start of the agent.
@@ -112,7 +112,7 @@ pub struct Totals {
 pub struct RecordingStatus {
     /// The file.
     pub file: String,
-    /// It has ended before the agent: too large, or the disk too slow.
+    /// The recording has ended before the agent: too large, or the disk too slow.
     pub ended: bool,
 }
 
@@ -121,9 +121,9 @@ pub struct RecordingStatus {
 pub struct FlowStatus {
     /// The name that it selected.
     pub name: String,
-    /// Its slot in the kernel's table of that name.
+    /// Slot of the connection in the kernel's table of that name.
     pub slot: u32,
-    /// Its own end; unknown for one that was there before the agent.
+    /// Own end of the connection; unknown for one that was there before the agent.
     pub local: Option<String>,
     /// The other end.
     pub remote: Option<String>,

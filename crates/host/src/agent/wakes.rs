@@ -33,7 +33,7 @@ impl Wakes {
         Ok(self.0.add(fd, EpollEvent::new(flags, key))?)
     }
 
-    /// And commands, which `fd` announces.
+    /// Adds commands, which `fd` announces.
     pub(super) fn add_commands(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.add(fd, EpollFlags::EPOLLIN, COMMAND)
     }

@@ -25,7 +25,7 @@ use crate::port::{PortError, XdpPort, xdp_program};
 /// The devices of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Devices {
-    /// Whose they are.
+    /// The box whose devices they are.
     pub role: Role,
     /// Port towards the site's hosts; present exactly in a sendbox.
     pub lan: Option<String>,
@@ -36,7 +36,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Those that a configuration names, before a box runs.
+    /// The devices that a configuration names, before a box runs.
     pub fn of(config: &Config) -> Self {
         let (role, lan, wan) = (config.role, config.lan.clone(), config.wan.clone());
         Self { role, lan, wan, room_bytes: None }
@@ -124,7 +124,7 @@ impl Fault {
 /// A condition that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Void {
-    /// Its name.
+    /// Name of the condition.
     pub condition: String,
     /// What was found instead.
     #[serde(flatten)]

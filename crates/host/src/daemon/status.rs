@@ -19,7 +19,7 @@ pub struct Status {
     pub version: String,
     /// Sendbox or receivebox.
     pub role: Role,
-    /// Process.
+    /// Process of the box.
     pub pid: u32,
     /// Now, on `CLOCK_MONOTONIC` (ns).
     pub at_ns: u64,
@@ -61,7 +61,7 @@ pub struct PortStatus {
 /// Datagrams received on the message socket, by what became of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCounters {
-    /// Sent.
+    /// Messages sent.
     pub sent: u64,
     /// Bytes sent, UDP payload.
     pub sent_bytes: u64,
@@ -98,7 +98,7 @@ impl MessageCounters {
 /// One bundle of a box.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BundleStatus {
-    /// Name.
+    /// Name of the bundle.
     pub name: String,
     /// Number in the messages.
     pub id: u16,
@@ -122,7 +122,7 @@ pub struct BundleStatus {
 /// The other box as heard through its authentic messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
-    /// Its address.
+    /// Address of the peer.
     pub address: String,
     /// `waiting` (never heard), `alive` or `silent`.
     pub state: String,

@@ -80,7 +80,7 @@ pub enum PortError {
     Mtu {
         /// Device name.
         device: String,
-        /// Its MTU, in bytes.
+        /// MTU of the device, in bytes.
         mtu: u32,
         /// The largest MTU that would do, in bytes.
         max: u32,
@@ -158,9 +158,9 @@ pub(crate) fn ifindex(device: &str) -> Result<u32, PortError> {
 /// An XDP program at a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct XdpProgram {
-    /// Its number in the kernel.
+    /// Number of the program in the kernel.
     pub id: u32,
-    /// It runs behind the driver, and behind what merges packets.
+    /// The program runs behind the driver, and behind what merges packets.
     pub is_generic: bool,
 }
 

@@ -36,7 +36,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the main thread asks of the worker; `S` is the state it answers.
 pub enum Command<S> {
-    /// Its state.
+    /// Asks for the worker's state.
     Status(SyncSender<S>),
     /// Use these keys, in the order of the configured bundles.
     Keys(Vec<KeyRing>),

@@ -27,7 +27,7 @@ pub enum BackendError {
     /// The back end does not offer what the plan asks for.
     #[error("{0}")]
     Unsupported(String),
-    /// It was started and failed.
+    /// The run was started and failed.
     #[error("{0}")]
     Failed(String),
     /// So it did because a box or the agent ended by itself, or did not end when it was told to.
@@ -43,10 +43,10 @@ pub trait Backend: Sync {
     /// Most runs at a time; `None`: any number.
     fn jobs_max(&self) -> Option<usize>;
 
-    /// The same experiment ends the same, so that trying again what failed is in vain.
+    /// Runs of one experiment end alike, so that trying again what failed is in vain.
     fn is_deterministic(&self) -> bool;
 
-    /// Its runs leave files that are worth keeping.
+    /// Runs of this back end leave files that are worth keeping.
     fn writes_files(&self) -> bool;
 
     /// Refuses what this back end cannot run, before anything is started.

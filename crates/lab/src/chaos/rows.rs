@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// One attempt at a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its seed.
+    /// Seed of the sequence.
     pub seed: u64,
     /// What ran it.
     pub backend: String,
@@ -38,7 +38,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// It was judged, and no rule was broken.
+    /// Whether the sequence was judged, and no rule was broken.
     pub fn passed(&self) -> bool {
         self.rejected.is_empty() && self.violations.is_empty()
     }
@@ -59,7 +59,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those in `folder`, which is made if it is not there.
+    /// The results in `folder`, which is made if it is not there.
     pub fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let path = folder.join("chaos.jsonl");

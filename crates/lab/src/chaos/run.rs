@@ -31,9 +31,9 @@ pub enum ChaosError {
     /// The folder of results.
     #[error("{}: {source}", path.display())]
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// Why the folder cannot be used.
         source: io::Error,
     },
 }

@@ -59,7 +59,7 @@ impl End {
 pub enum Kind {
     /// Both directions of the path lose everything.
     LinkDown,
-    /// They lose this share of the packets (percent).
+    /// Both directions lose this share of the packets (percent).
     Loss(u64),
     /// The route changes: another round trip (ms).
     Route(u64),
@@ -71,7 +71,7 @@ pub enum Kind {
     OtherKey(End),
     /// A box is started anew with its log on a full disk.
     FullLog(End),
-    /// The same with a log into a full pipe that nobody reads.
+    /// The box is killed and starts anew with a log into a full pipe that nobody reads.
     BlockedLog(End),
     /// This share of the packets passes the receivebox by (percent).
     Unseen(u64),
@@ -181,7 +181,7 @@ pub struct Event {
     pub at_ms: u64,
     /// When it ends; the same where it does not last.
     pub until_ms: u64,
-    /// What.
+    /// What happens.
     pub kind: Kind,
 }
 
@@ -276,7 +276,7 @@ pub struct Sequence {
     pub buffer_packets: u64,
     /// Law of the sendbox.
     pub law: &'static str,
-    /// Its queue.
+    /// Queue of the bottleneck.
     pub qdisc: &'static str,
     /// Greedy connections under Cubic and under Reno.
     pub flows: [u64; 2],

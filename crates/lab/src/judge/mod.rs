@@ -111,7 +111,7 @@ pub enum Verdict {
     Met,
     /// The 95 % interval lies wholly outside.
     Failed,
-    /// Neither.
+    /// Neither is shown.
     Open,
     /// There is nothing to judge by.
     NotShown(Why),
@@ -257,9 +257,9 @@ pub struct Behind {
 pub struct Made {
     /// Arm or platform.
     pub arm: String,
-    /// Attempts.
+    /// Attempts at runs.
     pub runs: usize,
-    /// Those that the harness's own figures forbid to use.
+    /// Runs that the harness's own figures forbid to use.
     pub rejected: usize,
 }
 

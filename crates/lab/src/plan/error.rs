@@ -10,7 +10,7 @@ pub enum PlanError {
     /// The text is not TOML.
     #[error("{at}: {message}")]
     Syntax {
-        /// Where.
+        /// Where the file says so.
         at: Origin,
         /// What the TOML parser says.
         message: String,
@@ -18,7 +18,7 @@ pub enum PlanError {
     /// A key is unknown or its value is out of range.
     #[error("{at}: {key} = {value}: allowed is {allowed}")]
     Value {
-        /// Where.
+        /// Where the file says so.
         at: Origin,
         /// The dotted key.
         key: String,

@@ -22,7 +22,7 @@ pub struct Section {
     pub heading: &'static str,
     /// What it describes.
     pub summary: &'static str,
-    /// Its keys, in the order of the documentation.
+    /// Keys of the section, in the order of the documentation.
     pub keys: &'static [Key],
 }
 
@@ -83,7 +83,7 @@ pub static PLAN: Section = Section {
             "extends",
             "the path of another plan, relative to this one",
             "none",
-            "its top-level keys hold where this plan has none of that name",
+            "top-level keys of that plan hold where this plan has none of that name",
         ),
         key(
             "seeds",
@@ -137,14 +137,14 @@ pub static PLAN: Section = Section {
         key("fault", TABLES, "none", "signals sent to the boxes and the agent"),
         key("upset", TABLES, "none", "changes of the sites' devices and of what receiveboxes see"),
         key("attack", TABLE, "none", "hostile messages sent to a box"),
-        key("agent", TABLE, "its defaults", "how the agent of flows with `agent:` hears of them"),
+        key("agent", TABLE, "all defaults", "how the agent of flows with `agent:` hears of them"),
     ],
 };
 
 /// `[bottleneck]`.
 pub static BOTTLENECK: Section = Section {
     heading: "[bottleneck]",
-    summary: "The link from site A to site B. Its delay is half of `rtt`.",
+    summary: "The link from site A to site B, whose delay is half of `rtt`.",
     keys: &[
         key("rate", RATE, "", "rate of layer-2 frames without FCS; or `trace`"),
         key("trace", TRACE, "none", "capacity over time instead of `rate`"),
@@ -156,7 +156,7 @@ pub static BOTTLENECK: Section = Section {
             "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
         ),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
-        key("message_loss", SHARE, "0", "the same of a message of a sendbox, beside `loss`"),
+        key("message_loss", SHARE, "0", "loss of messages of a sendbox, beside `loss`"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
         key(
             "reorder_packets",
@@ -212,7 +212,7 @@ pub static REVERSE: Section = Section {
             "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
         ),
         key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
-        key("message_loss", SHARE, "0", "the same of a message of a receivebox, beside `loss`"),
+        key("message_loss", SHARE, "0", "loss of messages of a receivebox, beside `loss`"),
         key("reorder", SHARE, "0", "probability that a packet is held back"),
         key(
             "reorder_packets",
@@ -265,8 +265,8 @@ pub static CHANGE: Section = Section {
 /// `[[reverse.change]]`.
 pub static REVERSE_CHANGE: Section = Section {
     heading: "[[reverse.change]]",
-    summary: "A change of the link back; what is not given stays. Its delay is half of the \
-              bottleneck's `rtt`, changes of that included.",
+    summary: "A change of the link back; what is not given stays. The delay of the link back is half \
+              of the bottleneck's `rtt`, changes of `rtt` included.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
         key("rate", RATE, "as before", "new rate"),
@@ -279,7 +279,7 @@ pub static FLOW: Section = Section {
     heading: "[[flow]]",
     summary: "Traffic of one kind between the two sites of a pair, from A to B unless reversed.",
     keys: &[
-        key("name", NAME, "the kind of traffic", "names its rows; unique"),
+        key("name", NAME, "the kind of traffic", "names the rows; unique"),
         key(
             "traffic",
             "a table with kind = greedy, requests, cbr, poisson, on_off or ping",
@@ -293,7 +293,7 @@ pub static FLOW: Section = Section {
              \"bpf:reno\" or \"bpf:cubic\" (in \
              BPF), \"agent:copa\" or \"agent:cubic(hystart=off)\" (an algorithm in an agent)",
             "\"cubic\"",
-            "congestion control of its TCP sockets, and where it runs; reno is newreno",
+            "congestion control of the TCP sockets, and where the algorithm runs; reno is newreno",
         ),
         key("count", "a whole number, 1 to 10000", "1", "how many alike (not requests)"),
         key("start", DURATION, "\"0s\"", "first byte"),
@@ -318,7 +318,7 @@ pub static FLOW: Section = Section {
              receivebox",
         ),
         key("bundle", "the name of a bundle", "none", "runs between the sites of that bundle"),
-        key("pair", NAME, "\"cross\"", "runs between its own pair of sites, in no bundle"),
+        key("pair", NAME, "\"cross\"", "runs between a pair of sites of this name, in no bundle"),
         key("reversed", "true or false", "false", "data runs from B to A"),
     ],
 };
@@ -413,7 +413,7 @@ pub static BUNDLE: Section = Section {
     heading: "[[bundle]]",
     summary: "The traffic from one site to another, measured and paced as one.",
     keys: &[
-        key("name", NAME, "", "names its rows; unique"),
+        key("name", NAME, "", "names the rows; unique"),
         key("pair", NAME, "the name", "the pair of sites; a bundle each way may share one"),
         key("reversed", "true or false", "false", "carries the traffic from B to A"),
         key("enabled", "true or false", "true", "false: the sites and their traffic, no boxes"),
@@ -450,7 +450,7 @@ pub static BUNDLE: Section = Section {
             "timestamp_jitter",
             JITTER,
             "\"0s\"",
-            "its packets are stamped late, uniformly up to this; with `--backend sim` alone",
+            "packets of the bundle are stamped late, uniformly up to this; with `--backend sim` alone",
         ),
     ],
 };
@@ -460,8 +460,8 @@ pub static ARM: Section = Section {
     heading: "[[arm]]",
     summary: "One side of a comparison: a name and what it changes.",
     keys: &[
-        key("name", NAME, "", "names its rows; unique"),
-        key("summary", "a text", "none", "what it is, in plain words, for the report"),
+        key("name", NAME, "", "names the rows; unique"),
+        key("summary", "a text", "none", "what the arm is, in plain words, for the report"),
         key("set", "a table of dotted keys with their values", "nothing", "overrides of the plan"),
     ],
 };
@@ -471,7 +471,7 @@ pub static CELL: Section = Section {
     heading: "[[cell]]",
     summary: "A setting in which every arm is run: a name and what it changes.",
     keys: &[
-        key("name", NAME, "", "names its rows; unique"),
+        key("name", NAME, "", "names the rows; unique"),
         key("set", "a table of dotted keys with their values", "nothing", "overrides of the plan"),
     ],
 };
@@ -503,7 +503,7 @@ pub static WINDOW: Section = Section {
     heading: "[[window]]",
     summary: "An interval whose metrics are reported as `name.metric`.",
     keys: &[
-        key("name", NAME, "", "prefix of its metrics; unique"),
+        key("name", NAME, "", "prefix of the metrics; unique"),
         key("from", DURATION, "", "start, since the start of the run"),
         key("to", DURATION, "the plan's stop", "end, since the start of the run"),
     ],
@@ -522,7 +522,7 @@ pub static FIGURE: Section = Section {
             "",
             "how it is drawn",
         ),
-        key("title", "a text", "none", "what to see in it"),
+        key("title", "a text", "none", "what to see in the figure"),
         key(
             "metric",
             "a metric (see `forebay list metrics`) such as \"slowdown_p50\", \
@@ -551,7 +551,7 @@ pub static FIGURE: Section = Section {
             "none",
             "the arm that bars of the others are divided by",
         ),
-        key("published", TABLES, "none", "what others report of the same, beside the bars"),
+        key("published", TABLES, "none", "what others report, beside the bars"),
     ],
 };
 
@@ -560,11 +560,11 @@ pub static PUBLISHED: Section = Section {
     heading: "[[figure.published]]",
     summary: "A number that somebody else reports, drawn and tabled beside an arm's own.",
     keys: &[
-        key("label", "a text", "\"published\"", "name of its bar"),
-        key("arm", "the name of an arm", "", "the arm that it is of"),
-        key("cell", "the name of a cell, or its first word", "all", "the cell that it is of"),
+        key("label", "a text", "\"published\"", "name of the bar"),
+        key("arm", "the name of an arm", "", "arm of the number"),
+        key("cell", "the name of a cell, or its first word", "all", "cell of the number"),
         key("value", "a number in the unit of the figure", "", "what is reported"),
-        key("source", "a text", "", "where"),
+        key("source", "a text", "", "where the number is reported"),
     ],
 };
 
@@ -575,7 +575,7 @@ pub static FAULT: Section = Section {
               without that program goes on without the fault.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
-        key("bundle", "the name of a bundle", "", "whose box; not for an agent"),
+        key("bundle", "the name of a bundle", "", "the bundle whose box it is; not for an agent"),
         key("end", "\"sendbox\", \"receivebox\" or \"agent\"", "", "which program"),
         key(
             "action",
@@ -583,7 +583,7 @@ pub static FAULT: Section = Section {
              \"restart_full_log\" (on a full disk) or \"restart_blocked_log\" (a pipe that nobody reads), \
              these two with `--backend emu` alone",
             "",
-            "what happens to it",
+            "what happens to the program",
         ),
     ],
 };
@@ -596,8 +596,8 @@ pub static UPSET: Section = Section {
               and resume.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
-        key("bundle", "the name of a bundle", "", "whose sites"),
-        key("site", "\"a\" or \"b\"", "\"a\"", "which of them; from unseen on all are at site B"),
+        key("bundle", "the name of a bundle", "", "the bundle whose sites change"),
+        key("site", "\"a\" or \"b\"", "\"a\"", "which site; from unseen on all are at site B"),
         key(
             "what",
             "\"down\", \"up\" (the WAN device of the box), \"leave_bridge\", \"join_bridge\" (the \
@@ -624,9 +624,9 @@ pub static ATTACK: Section = Section {
               are a window called `attack`.",
     keys: &[
         key("at", DURATION, "", "when it begins, since the start of the run"),
-        key("bundle", "the name of a bundle", "", "whose box"),
+        key("bundle", "the name of a bundle", "", "the bundle whose box is attacked"),
         key("target", "\"sendbox\" or \"receivebox\"", "", "which box"),
-        key("messages", "a whole number, 1 to 1000000000", "1000000", "how many"),
+        key("messages", "a whole number, 1 to 1000000000", "1000000", "how many messages"),
         key("enabled", "true or false", "true", "false: no attack"),
     ],
 };

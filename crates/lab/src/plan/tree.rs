@@ -35,7 +35,7 @@ impl fmt::Display for Origin {
 pub struct Node {
     /// The value.
     pub value: Value,
-    /// Where.
+    /// Where the node stands.
     pub origin: Origin,
 }
 

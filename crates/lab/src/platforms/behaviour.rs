@@ -21,7 +21,7 @@ use crate::summary::counting;
 pub const PLAN: &str = "platforms/behaviour";
 /// What the plan's arms run as it stands.
 const ALGORITHM: &str = "cubic";
-/// Its flow.
+/// Flow of the plan.
 const FLOW: &str = "bulk";
 /// Curves are compared from here on...
 const FROM: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The same plan for the simulator: what the kernel does.
+/// The plan for the simulator: what the kernel does.
 pub fn simulated(plan: &Plan) -> Result<Plan, PlanError> {
     let mut plan = plan.clone();
     plan.select_arms(&Platform::Kernel.arm().map(String::from).into_iter().collect::<Vec<_>>())?;
@@ -102,7 +102,7 @@ pub fn simulated(plan: &Plan) -> Result<Plan, PlanError> {
 }
 
 impl Platform {
-    /// Its arm of the plan.
+    /// Arm of the plan for this platform.
     fn arm(self) -> Option<&'static str> {
         match self {
             Self::Kernel => Some("kernel"),

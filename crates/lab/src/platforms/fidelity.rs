@@ -39,7 +39,7 @@ const NEVER_MS: f64 = 1e9;
 /// Share of the trials that lie below the band and above it.
 const BAND_TAIL: f64 = 0.1;
 
-/// Those of which something is claimed, and by how much their throughput may differ from the kernel's.
+/// Platforms of which something is claimed, and by how much their throughput may differ from the kernel's.
 const CLAIMED: [(Platform, f64); 2] = [(Platform::Native, 0.01), (Platform::AgentRound, 0.02)];
 
 /// What is compared over time.
@@ -113,7 +113,7 @@ impl Trial {
 /// The bottleneck, and when it is looked at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Link {
-    /// Name.
+    /// Name of the link.
     pub name: String,
     /// Round trip without queues (ms).
     pub rtt_ms: f64,
@@ -149,7 +149,7 @@ impl Nrmse {
         Self { cwnd: of(Quantity::Cwnd), bitrate: of(Quantity::Bitrate), rtt: of(Quantity::Rtt) }
     }
 
-    /// That of one quantity.
+    /// The error of one quantity.
     pub const fn of(&self, quantity: Quantity) -> Option<f64> {
         match quantity {
             Quantity::Cwnd => self.cwnd,
@@ -215,9 +215,9 @@ pub struct Asked {
 /// A platform's curve of one quantity over the whole run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Platform.
+    /// Platform of the curve.
     pub platform: Platform,
-    /// Quantity.
+    /// Quantity of the curve.
     pub quantity: Quantity,
     /// Bin by bin.
     pub points: Vec<Band>,
@@ -228,7 +228,7 @@ pub struct Curve {
 pub struct Band {
     /// When the bin begins (s).
     pub at_s: f64,
-    /// Mean.
+    /// Mean over the trials.
     pub mean: f64,
     /// A tenth of the trials are below.
     pub low: f64,
@@ -293,7 +293,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// That the platform deviates from the kernel by no more than a bound: in its curves, which are means over all
+    /// Judges that the platform deviates from the kernel by no more than a bound: in its curves, which are means over all
     /// trials, and in the throughput and slow start of the trials of one seed.
     fn claims(&self, throughput: f64) -> Vec<Judged> {
         let bins = self.link.bins();

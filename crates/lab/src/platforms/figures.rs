@@ -41,15 +41,15 @@ pub struct Findings {
 pub struct ProgramRow {
     /// How the traffic was cut.
     pub setting: Setting,
-    /// Platform.
+    /// Platform of the program.
     pub platform: Platform,
-    /// Program.
+    /// Name of the program.
     pub program: String,
     /// Calls for each acknowledgement.
     pub calls_per_ack: f64,
     /// Mean time of a call (ns), what timing it costs included.
     pub call_ns: f64,
-    /// The same less that of the empty program at the same setting.
+    /// Mean time of a call less that of the empty program at the same setting.
     pub over_empty_ns: Option<f64>,
     /// Instructions that the verifier looked at.
     pub instructions: u32,
@@ -58,9 +58,9 @@ pub struct ProgramRow {
 /// From report to decision, medians over the trials (us).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyRow {
-    /// Platform.
+    /// Platform of the trials.
     pub platform: Platform,
-    /// Trials.
+    /// Trials that count.
     pub trials: usize,
     /// Reports a second.
     pub reports_per_s: f64,
@@ -70,7 +70,7 @@ pub struct LatencyRow {
     pub p90_us: f64,
     /// 99 of 100.
     pub p99_us: f64,
-    /// That of each trial.
+    /// 99th percentile of each trial.
     #[serde(skip)]
     pub p99s_us: Vec<f64>,
     /// The longest.
@@ -80,11 +80,11 @@ pub struct LatencyRow {
 /// A number of connections that send as fast as they can, medians over the trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScaleRow {
-    /// Platform.
+    /// Platform of the trials.
     pub platform: Platform,
-    /// Connections.
+    /// Connections of a trial.
     pub flows: u32,
-    /// Trials.
+    /// Trials that count.
     pub trials: usize,
     /// Goodput (Gbit/s).
     pub gbit_per_s: f64,

@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// What is measured, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Parts.
+    /// Parts to measure.
     pub what: Vec<What>,
     /// Counting processes beside which scores are taken.
     pub counters: Vec<CounterScheduling>,

@@ -20,7 +20,7 @@ const MS: Duration = Duration::from_millis(1);
 pub enum Platform {
     /// The kernel's own.
     Kernel,
-    /// The same once more: what differs between these two is chance.
+    /// The kernel once more: what differs between these two is chance.
     KernelAgain,
     /// In BPF alone.
     Native,
@@ -29,7 +29,7 @@ pub enum Platform {
     /// An agent that hears and looks every millisecond.
     #[serde(rename = "agent_1ms")]
     Agent1Ms,
-    /// The same every 10 ms.
+    /// The agent with reports every 10 ms.
     #[serde(rename = "agent_10ms")]
     Agent10Ms,
     /// An agent that hears of each acknowledgement and looks every 700 to 840 us.
@@ -45,7 +45,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// Those of a block of scored trials.
+    /// Platforms of a block of scored trials.
     pub const SCORED: [Self; 8] = [
         Self::Kernel,
         Self::KernelAgain,
@@ -56,7 +56,7 @@ impl Platform {
         Self::AgentAck,
         Self::AgentSlowed,
     ];
-    /// Those with BPF programs to time.
+    /// Platforms with BPF programs to time.
     pub const TIMED: [Self; 7] = [
         Self::Empty,
         Self::Fold,
@@ -66,13 +66,13 @@ impl Platform {
         Self::Agent10Ms,
         Self::AgentAck,
     ];
-    /// Those with reports.
+    /// Platforms with reports.
     pub const REPORTING: [Self; 4] =
         [Self::AgentRound, Self::Agent1Ms, Self::Agent10Ms, Self::AgentAck];
-    /// Those whose connections are multiplied.
+    /// Platforms whose connections are multiplied.
     pub const SCALED: [Self; 4] = [Self::Kernel, Self::Native, Self::AgentRound, Self::Agent10Ms];
 
-    /// Those whose behaviour is compared, in the order of reports.
+    /// Platforms whose behaviour is compared, in the order of reports.
     pub const BEHAVING: [Self; 8] = [
         Self::Kernel,
         Self::KernelAgain,
@@ -209,7 +209,7 @@ impl Algorithm {
         Self::find(name, &std::fs::read_to_string(list).unwrap_or_default())
     }
 
-    /// Those of `platforms` that it has.
+    /// The platforms among `platforms` that have this algorithm.
     pub fn on(&self, platforms: &[Platform]) -> Vec<Platform> {
         let has = |platform: &Platform| platform.control(self).is_some();
         platforms.iter().copied().filter(has).collect()

@@ -35,7 +35,7 @@ pub struct Start {
     pub processor: String,
     /// Number of the processor on which all happened.
     pub cpu: usize,
-    /// Algorithm.
+    /// Algorithm of the trials.
     pub algorithm: String,
     /// The measured part of a trial (ns).
     pub duration_ns: u64,
@@ -64,7 +64,7 @@ impl Start {
 /// The rate at which a setting is measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Setting.
+    /// Setting of the trials.
     pub setting: Setting,
     /// Rate (bit/s).
     pub rate_bps: u64,
@@ -95,7 +95,7 @@ pub struct TrialKey {
     pub purpose: Purpose,
     /// How the traffic was cut.
     pub setting: Setting,
-    /// Connections.
+    /// Connections of the trial.
     pub flows: u32,
     /// Block of trials that are compared, from 0.
     pub block: u32,
@@ -108,7 +108,7 @@ pub struct TrialKey {
 /// A trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRow {
-    /// Which.
+    /// The trial that the row is of.
     pub key: TrialKey,
     /// What was seen.
     pub outcome: Outcome,
@@ -120,7 +120,7 @@ pub struct Rows {
     key: String,
     /// What all have in common.
     pub start: Start,
-    /// Rates.
+    /// Rates that were calibrated.
     pub calibrations: Vec<Calibration>,
     /// Trials in the order in which they were made.
     pub trials: Vec<TrialRow>,

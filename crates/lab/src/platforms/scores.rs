@@ -51,7 +51,7 @@ impl Metric {
 /// A platform beside its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
-    /// Platform.
+    /// Platform that is scored.
     pub platform: Platform,
     /// What it is compared with.
     pub baseline: Platform,
@@ -74,7 +74,7 @@ pub struct Score {
 /// Means over the trials of a platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Means {
-    /// Trials.
+    /// Trials that count.
     pub trials: usize,
     /// Bytes a second.
     pub bytes_per_s: f64,
@@ -95,9 +95,9 @@ pub struct Means {
 /// All scores of a setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scores {
-    /// Setting.
+    /// Setting of the trials.
     pub setting: Setting,
-    /// Its rate.
+    /// Rate of the trials.
     pub calibration: Option<Calibration>,
     /// Share of the processor that the kernel's own took in its scored trials, the median.
     pub kernel_share: Option<f64>,
@@ -346,9 +346,9 @@ fn neglect(platform: Platform, trial: &Outcome) -> Option<&'static str> {
 /// Why a pair is none of two trials that compare.
 #[derive(Clone, Debug, PartialEq)]
 enum Objection {
-    /// It does not count.
+    /// The trial does not count.
     Rejected(String),
-    /// It counts against the platform.
+    /// The trial counts against the platform.
     Neglected(&'static str),
 }
 

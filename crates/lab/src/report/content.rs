@@ -47,7 +47,7 @@ fn lead(runs: &[Run]) -> String {
 /// An arm on a back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// Arm.
+    /// Name of the arm.
     pub arm: String,
     /// Back end.
     pub backend: String,
@@ -78,7 +78,7 @@ impl Side {
 
 /// The results of one plan.
 pub struct PlanResults<'a> {
-    /// Heading.
+    /// Heading of the plan.
     pub title: String,
     /// What the plan shows.
     pub description: String,

@@ -26,7 +26,7 @@ impl Series {
         Self { name: name.into(), panel: String::new(), points }
     }
 
-    /// The same curve in the panel `panel`.
+    /// This curve in the panel `panel`.
     pub fn in_panel(self, panel: impl Into<String>) -> Self {
         Self { panel: panel.into(), ..self }
     }
@@ -60,7 +60,7 @@ pub struct Ribbon {
 pub struct Axis<'a> {
     /// Title with the unit.
     pub title: &'a str,
-    /// Logarithmic.
+    /// The axis is logarithmic.
     pub log: bool,
 }
 

@@ -18,7 +18,7 @@ pub struct Page {
 /// A heading and what stands below it.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Heading.
+    /// Heading of the section.
     pub heading: String,
     /// Contents in order.
     pub blocks: Vec<Block>,

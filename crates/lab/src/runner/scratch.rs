@@ -19,7 +19,7 @@ pub enum Scratch {
         /// Removes it if we cannot; `None` where there is no shell.
         _watcher: Option<Watcher>,
     },
-    /// Kept.
+    /// A folder that is kept.
     Kept(PathBuf),
 }
 
@@ -48,7 +48,7 @@ impl Scratch {
         unreachable!("some number is free")
     }
 
-    /// Its path.
+    /// Path of the folder.
     pub fn folder(&self) -> &Path {
         match self {
             Self::Temporary { folder, .. } => folder.path(),

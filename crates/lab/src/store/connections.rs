@@ -28,7 +28,7 @@ pub struct Bin {
 }
 
 impl OverTime {
-    /// The same in bins of `count` of these each, at least 1; what does not fill one is left out.
+    /// These in bins of `count` each, at least 1; what does not fill one is left out.
     pub fn in_bins_of(&self, count: usize) -> Self {
         let merged = |bins: &[Bin]| {
             let mean = |of: fn(&Bin) -> f64| bins.iter().map(of).sum::<f64>() / bins.len() as f64;

@@ -29,7 +29,7 @@ pub enum StoreError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be used.
         reason: String,
     },
     /// There are no results.
@@ -43,7 +43,7 @@ pub enum StoreError {
     Schema {
         /// The database.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: i64,
     },
     /// SQLite refuses.

@@ -14,7 +14,7 @@ use crate::plan::figures::{Figure, defaults};
 pub struct Run {
     /// Row in the store.
     pub id: i64,
-    /// Its key.
+    /// Key of the run.
     pub key: RunKey,
     /// Commit of the program.
     pub commit: String,

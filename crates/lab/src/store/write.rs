@@ -28,13 +28,13 @@ impl Build {
 /// What makes two runs the same: all that can influence them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunKey {
-    /// Plan.
+    /// Name of the plan.
     pub plan: String,
-    /// Arm.
+    /// Name of the arm.
     pub arm: String,
-    /// Cell.
+    /// Name of the cell.
     pub cell: String,
-    /// Seed.
+    /// Seed of the run.
     pub seed: u64,
     /// Back end.
     pub backend: String,
@@ -61,7 +61,7 @@ impl RunKey {
 
 /// A run to be written.
 pub struct NewRun<'a> {
-    /// Its key.
+    /// Key of the run.
     pub key: &'a RunKey,
     /// What was run.
     pub experiment: &'a Experiment,

@@ -1,4 +1,4 @@
-//! The same runs here: parameters of ns-3's programs become a dumbbell.
+//! Runs of ns-3's examples here: parameters of ns-3's programs become a dumbbell.
 
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
@@ -74,7 +74,7 @@ const READ: [&str; 26] = [
     "times_s",
     "timestamps",
 ];
-/// Those that no figure depends on: which version, which of ns-3's substreams (our
+/// Parameters that no figure depends on: which version, which of ns-3's substreams (our
 /// draws are others anyway), and how often its series were sampled.
 const IMMATERIAL: [&str; 3] = ["run", "sample_s", "simulator"];
 

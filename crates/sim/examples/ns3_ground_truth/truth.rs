@@ -11,7 +11,7 @@ pub enum Class {
     Tight,
     /// At most 8 %.
     Loose,
-    /// More.
+    /// More than 8 %.
     Unstable,
     /// Random losses: means over ten seeds.
     Loss,

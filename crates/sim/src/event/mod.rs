@@ -207,7 +207,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Stopped.
+    /// A timer that is stopped.
     pub const STOPPED: Self = Self { deadline: Timestamp::MAX, planned: Timestamp::MAX };
 
     /// Sets the deadline, [`Timestamp::MAX`] to stop the timer.
@@ -220,7 +220,7 @@ impl Timer {
         self.deadline = Timestamp::MAX;
     }
 
-    /// The same timer, stopped: an entry that is pending serves it again.
+    /// This timer, stopped: an entry that is pending serves it again.
     #[must_use]
     pub fn stopped(self) -> Self {
         Self { deadline: Timestamp::MAX, ..self }

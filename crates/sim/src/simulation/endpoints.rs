@@ -23,9 +23,9 @@ use crate::written::WriteLog;
 /// A route as an endpoint knows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// Its number.
+    /// Number of the way.
     pub route: u32,
-    /// Its first step.
+    /// First step of the way.
     pub first: Step,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Connection {
     pub opened_ns: Option<u64>,
     /// Segments that the receiver has read when the flow is complete.
     pub segments: Option<u32>,
-    /// It is written to while the run goes on.
+    /// The connection is written to while the run goes on.
     pub is_written: bool,
-    /// Its place among the meters.
+    /// Place of the connection among the meters.
     pub meter: u32,
     /// What was sent before is of an earlier connection in the same slot; [`Timestamp::MAX`]: there is
     /// none now.

@@ -171,7 +171,7 @@ impl Simulation {
         self.links[index].ended().log = Some(log);
     }
 
-    /// Whose a packet is that carries `flow`.
+    /// The sender of a packet that carries `flow`.
     fn owner(&self, kind: Kind, flow: u32) -> Owner {
         match kind {
             Kind::Datagram => Owner::Flow(self.sources[flow as usize].flow as usize),

@@ -82,7 +82,7 @@ impl DelayedAck {
         self.delay_ns
     }
 
-    /// It was over before another segment came.
+    /// The wait was over before another segment came.
     pub fn on_expiry(&mut self) {
         if self.adapts {
             self.delay_ns = (2 * self.delay_ns).min(DELAY_MAX_NS);

@@ -44,7 +44,7 @@ struct Kept {
     prior_delivered: u32,
     send_ns: u64,
     ack_ns: u64,
-    /// It has not been found too short.
+    /// The sample has not been found too short.
     is_valid: bool,
     is_app_limited: bool,
     rate: Option<Rate>,
@@ -59,7 +59,7 @@ pub(crate) struct Sample {
     pub delivery_rate: Option<Rate>,
     /// Rate at which they had been sent.
     pub send_rate: Option<Rate>,
-    /// It was sent when there was too little to send.
+    /// The segment was sent when there was too little to send.
     pub is_app_limited: bool,
 }
 

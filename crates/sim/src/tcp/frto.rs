@@ -27,7 +27,7 @@ pub(crate) enum Finding {
     None,
     /// New segments are to be sent before any retransmission.
     TryNew,
-    /// It was spurious.
+    /// The timeout was spurious.
     Spurious,
 }
 

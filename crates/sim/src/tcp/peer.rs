@@ -25,7 +25,7 @@ const MAX_RTO_NS: u64 = 60_000_000_000;
 pub(crate) enum Wish {
     /// A connection.
     Connection,
-    /// Data.
+    /// Data of the connection.
     Data,
     /// The end.
     End,

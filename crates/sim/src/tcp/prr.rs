@@ -19,13 +19,13 @@ use super::stack::PrrBound;
 pub(crate) struct Told {
     /// Bytes newly acknowledged or SACKed.
     pub delivered: u64,
-    /// It SACKed something new.
+    /// The acknowledgement SACKed something new.
     pub has_sacked: bool,
-    /// It moved SND.UNA.
+    /// The acknowledgement moved SND.UNA.
     pub has_advanced: bool,
     /// Something became lost by it.
     pub has_lost: bool,
-    /// It covers a repair.
+    /// The acknowledgement covers a repair.
     pub covers_repair: bool,
 }
 

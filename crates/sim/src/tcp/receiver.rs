@@ -28,9 +28,9 @@ pub(crate) struct Ack {
     pub number: u32,
     /// The send time that it echoes.
     pub echo: Timestamp,
-    /// It carries ECE.
+    /// The acknowledgement carries ECE.
     pub is_ece: bool,
-    /// Its timestamp is to tell how long the echoed segment was on its way.
+    /// The timestamp is to tell how long the echoed segment was on its way.
     pub tells_one_way: bool,
     /// A segment that had come before and is told of; without an end: none.
     duplicate: Range,

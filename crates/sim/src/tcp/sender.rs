@@ -83,7 +83,7 @@ pub(crate) struct Outgoing {
     pub number: u32,
     /// Bytes on the wire.
     pub len: u16,
-    /// Its marks.
+    /// Marks of the segment.
     pub marks: Marks,
 }
 

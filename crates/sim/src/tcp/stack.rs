@@ -41,7 +41,7 @@ use super::ecn::EcnMode;
 
 /// The switch of algorithms that want to be told one-way delays.
 const NS3_ONE_WAY: &str = "ns3_one_way";
-/// That of algorithms with a recovery of their own.
+/// The switch of algorithms with a recovery of their own.
 const NS3_RECOVERY: &str = "ns3_recovery";
 
 /// Where the minimum of the timeout is applied, in nanoseconds.

@@ -26,7 +26,7 @@ pub(crate) fn probe_timeout_ns(srtt_ns: u64, outstanding: u32) -> u64 {
 pub(crate) struct Probe {
     /// SND.NXT behind it.
     pub end: u32,
-    /// It was no new segment.
+    /// The probe was no new segment.
     pub is_repetition: bool,
 }
 

@@ -19,7 +19,7 @@ const STEPS: u64 = 1000;
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Counted {
-    /// Steps.
+    /// Steps that were counted.
     pub steps: u64,
     /// From the first to the last look at the clock (ns).
     pub time_ns: u64,

@@ -117,7 +117,7 @@ pub struct Trial {
 pub struct Outcome {
     /// Steps of the counting process a second.
     pub counted_per_s: f64,
-    /// Its CPU time (ns).
+    /// CPU time of the counting process (ns).
     pub counter_cpu_ns: u64,
     /// Between the looks at the processes where slices begin to count and end (ns).
     pub window_ns: u64,
@@ -135,9 +135,9 @@ pub struct Outcome {
     pub retransmissions: u64,
     /// CPU time of the sending process (ns), with the packet work in its context.
     pub sender_cpu_ns: u64,
-    /// The same of the receiving process.
+    /// CPU time of the receiving process (ns).
     pub receiver_cpu_ns: u64,
-    /// The same of the agent; 0 without one.
+    /// CPU time of the agent (ns); 0 without one.
     pub agent_cpu_ns: u64,
     /// CPU time of the kernel's thread for packet work on this processor (ns), which takes over what
     /// comes faster than the contexts above get it done.

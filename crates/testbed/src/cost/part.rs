@@ -39,7 +39,7 @@ pub struct PartSpec {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Sends.
+    /// Sends to a receiver.
     Sender(SenderSpec),
     /// Accepts connections and reads what comes.
     Receiver {
@@ -49,7 +49,7 @@ pub enum Part {
         /// Linux tunes it.
         window_bytes: Option<u32>,
     },
-    /// Counts.
+    /// Counts for the processor time that is left.
     Counter {
         /// When: of the first turn, the others' follow.
         times: Times,
@@ -69,13 +69,13 @@ pub struct SenderSpec {
     pub to: SocketAddrV4,
     /// Congestion control of its connections.
     pub congestion_control: String,
-    /// Connections.
+    /// Number of connections.
     pub flows: u32,
     /// Rate of all together (bit/s); `None`: as fast as it goes.
     pub rate_bps: Option<u64>,
     /// Bytes written in one call.
     pub piece_bytes: usize,
-    /// When.
+    /// When turns begin and end.
     pub times: Times,
     /// Where the `traffic::Sent` goes (JSON).
     pub output: PathBuf,

@@ -19,7 +19,7 @@ use forebay_host::service::control::{Answer, Request, ask};
 
 /// What carries the name that the sender selects.
 pub(super) struct Platform {
-    /// That name.
+    /// Name of the congestion control.
     pub name: String,
     held: Option<Held>,
     agent: Option<AgentProgram>,
@@ -142,7 +142,7 @@ pub(super) fn agent_spec(terms: &AgentTerms, name: &str, control: PathBuf) -> Ag
     }
 }
 
-/// Those of `own` that belong to the platform, if others register theirs at the same time.
+/// Programs among `own` that belong to the platform, if others register theirs at the same time.
 pub(super) fn programs(
     own: &BTreeSet<u32>,
     control: &Control,

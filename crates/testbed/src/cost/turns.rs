@@ -26,7 +26,7 @@ pub struct Times {
     pub duration_ns: u64,
     /// Counted part of a slice (ns), above 0.
     pub slice_ns: u64,
-    /// Whose turn, from 0.
+    /// Number of the turn, from 0.
     pub turn: u32,
     /// How many take turns.
     pub turns: u32,
@@ -35,11 +35,11 @@ pub struct Times {
 /// A stretch of time in which a control sends (ns on the clock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// It begins to send.
+    /// The turn begins to send.
     pub from: u64,
     /// What is sent counts from here; `until` where none of it does.
     pub counted_from: u64,
-    /// It ends, and so does what counts.
+    /// The turn ends, and so does what counts.
     pub until: u64,
 }
 
@@ -61,7 +61,7 @@ impl Times {
         Self { warm_up_ns, duration_ns, slice_ns: duration_ns.max(1), turn: 0, turns: 1 }
     }
 
-    /// The same times for another turn.
+    /// These times for another turn.
     pub fn of_turn(self, turn: u32) -> Self {
         Self { turn, ..self }
     }

@@ -126,7 +126,7 @@ pub enum EmulatorError {
     Mtu {
         /// The device.
         device: String,
-        /// Its MTU in bytes.
+        /// MTU of the device in bytes.
         mtu: u32,
         /// The largest allowed.
         max: u32,

@@ -41,7 +41,7 @@ pub struct ShellSpec {
     pub seed: u64,
     /// From the command to the caller's namespace.
     pub forward: LinkSpec,
-    /// Back.
+    /// The link back.
     pub reverse: LinkSpec,
     /// An existing directory for the truth log, see [`EmulatorSpec::out`].
     pub out: Option<PathBuf>,
@@ -78,7 +78,7 @@ pub enum ShellError {
     /// The command could not be started.
     #[error("{program}: {source}")]
     Start {
-        /// Its name.
+        /// Name of the program.
         program: String,
         /// What the system said.
         source: io::Error,

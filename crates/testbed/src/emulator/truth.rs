@@ -38,7 +38,7 @@ pub(super) struct Truth {
 
 struct Pending {
     record: PacketRecord,
-    /// It came with a mark.
+    /// The packet came with a mark.
     came_marked: bool,
     settled: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct Released {
     pub departed: Timestamp,
     pub due: Timestamp,
     pub backlogged: bool,
-    /// It carries a mark.
+    /// The packet carries a mark.
     pub marked: bool,
     /// False if the port had no room.
     pub sent: bool,
@@ -109,7 +109,7 @@ impl Truth {
         self.pending.push_back(Pending { record, came_marked, settled: false });
     }
 
-    /// It was offered.
+    /// A packet was offered.
     pub fn arrived(&mut self, arrival: Arrival) {
         if let Some(pending) = self.pending_at(arrival.number) {
             let packets = arrival.queue.packets;

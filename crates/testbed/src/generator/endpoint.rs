@@ -55,7 +55,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The same window on the clock, for a run that starts at `started_ns`.
+    /// This window on the clock, for a run that starts at `started_ns`.
     pub fn from(self, started_ns: u64) -> Self {
         let at = |relative: u64| started_ns.saturating_add(relative);
         Self {

@@ -76,7 +76,7 @@ pub enum HostileError {
     Socket {
         /// The box.
         target: SocketAddrV4,
-        /// Why.
+        /// Why the socket failed.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -84,7 +84,7 @@ pub enum HostileError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be written.
         source: io::Error,
     },
 }

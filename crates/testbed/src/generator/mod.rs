@@ -117,9 +117,9 @@ pub struct Sender {
     pub flow: usize,
     /// Port of the receiver, which tells the connections of a workload apart.
     pub port: u16,
-    /// Its congestion control at the end.
+    /// Congestion control of the connection at the end.
     pub cc: String,
-    /// Its state over time.
+    /// State of the connection over time.
     pub samples: Vec<TcpSample>,
 }
 
@@ -129,9 +129,9 @@ pub enum GeneratorError {
     /// A namespace cannot be entered.
     #[error("namespace {}: {source}", path.display())]
     Namespace {
-        /// Its file.
+        /// File of the namespace.
         path: PathBuf,
-        /// Why.
+        /// Why the namespace cannot be entered.
         source: io::Error,
     },
     /// The kernel has no such congestion control.
@@ -159,7 +159,7 @@ pub enum GeneratorError {
         workload: String,
         /// The figure.
         key: &'static str,
-        /// Its value.
+        /// Value of the figure.
         value: u64,
         /// What is allowed.
         allowed: &'static str,
@@ -171,7 +171,7 @@ pub enum GeneratorError {
         workload: String,
         /// What failed, with the address.
         action: String,
-        /// Why.
+        /// Why the socket could not be set up.
         source: io::Error,
     },
     /// The event loop failed.
@@ -182,7 +182,7 @@ pub enum GeneratorError {
     Output {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the results cannot be written.
         source: io::Error,
     },
 }

@@ -18,7 +18,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Stdin.
+    /// Standard input.
     pub const CONTROL: Self = Self { endpoint: u32::MAX, connection: 0 };
     const TIMER: Self = Self { endpoint: u32::MAX, connection: 1 };
 

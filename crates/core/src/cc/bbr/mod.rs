@@ -96,7 +96,7 @@ const NS3_PROBE_RTT: Param<bool> =
 const UNIT: u64 = 256;
 /// 2 / ln 2: the least gain that doubles the delivery rate each round (draft, section 4.1.1.2).
 const HIGH_GAIN: u64 = 739;
-/// Its inverse: drains in about one round what startup has queued (draft, section 4.3.3).
+/// Inverse of the startup gain: drains in about one round what startup has queued (draft, section 4.3.3).
 const DRAIN_GAIN: u64 = 88;
 /// The gains of probe_bw, one for about a round trip each (draft, section 4.3.4).
 const CYCLE: [u64; 8] = [320, 192, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
@@ -134,7 +134,7 @@ impl Quantity for Margin {
     }
 }
 
-/// Parameters.
+/// What a specification sets.
 #[derive(Clone, Copy, Debug)]
 struct Config {
     /// Pacing rate over gain times bottleneck rate, in 1/1024.

@@ -163,7 +163,7 @@ struct Growth {
     epoch: Option<Epoch>,
     /// Segments acknowledged for one more.
     count: u64,
-    /// Those acknowledged since the last one added (`snd_cwnd_cnt`).
+    /// Segments acknowledged since the last one added (`snd_cwnd_cnt`).
     counted: u64,
     /// The window that the count is for, and since when.
     counted_for: u64,

@@ -50,7 +50,7 @@ const FIRST_TEST_S: f64 = 1.0;
 /// doubles.
 const SOON_S: f64 = 1.25;
 const SOON_DOUBLINGS: u32 = 2;
-/// That time for all other tests (seconds), and how often it doubles.
+/// Time of the day between all other tests (seconds), and how often that time doubles.
 const NEXT_TEST_S: f64 = 2.5;
 const NEXT_TEST_DOUBLINGS: u32 = 2;
 /// How often the time doubles where less than this share of mu is delivered: each test costs much beside many

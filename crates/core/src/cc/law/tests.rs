@@ -455,7 +455,7 @@ fn a_host_that_left_slow_start_is_followed() {
     assert_eq!((fed.cwnd(), fed.ssthresh()), (36 * MSS, Some(36 * MSS)));
 }
 
-/// Whose slow start doubles the window each round trip.
+/// Laws whose slow start doubles the window each round trip.
 const DOUBLING: [&str; 16] = [
     "basic_delay",
     "bbr",

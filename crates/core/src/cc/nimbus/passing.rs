@@ -6,7 +6,7 @@
 //! ```
 //! r in bytes per second, q in bytes. The high lobe of a pulse takes 8 ms of mu at 5 Hz.
 
-/// Gains.
+/// Gains alpha and beta of the law above.
 const ALPHA_PER_S2: f64 = 10.0;
 const BETA_PER_S: f64 = 10.0;
 /// Queue to keep in the sendbox over mu (seconds).

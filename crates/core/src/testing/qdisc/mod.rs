@@ -19,11 +19,11 @@ pub const LEN_MAX: u64 = 65_535;
 /// A packet that knows who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestPacket {
-    /// Its flow.
+    /// Flow of the packet.
     pub flow: u32,
-    /// Its place in the flow, or in the test.
+    /// Place of the packet in its flow, or in the test.
     pub sequence: u64,
-    /// Bytes.
+    /// Bytes of the packet.
     pub len: ByteCount,
     /// Class, 0 is served first.
     pub class: u8,
@@ -395,11 +395,11 @@ struct Rules {
 
 /// Which packets must keep their order.
 enum Order {
-    /// All.
+    /// All packets.
     Queue,
-    /// Those of a flow.
+    /// The packets of each flow.
     Flows,
-    /// Those of a band, as the band says.
+    /// The packets of each band, as the band says.
     Bands(Vec<Order>),
 }
 

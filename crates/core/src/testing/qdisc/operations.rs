@@ -16,13 +16,13 @@ use crate::units::{Duration, Rate};
 pub enum Operation {
     /// A packet arrives.
     Enqueue {
-        /// Its flow.
+        /// Flow of the packet.
         flow: u32,
-        /// Its bytes, 1 to [`LEN_MAX`].
+        /// Bytes of the packet, 1 to [`LEN_MAX`].
         len: u64,
-        /// Its class.
+        /// Class of the packet.
         class: u8,
-        /// Its ECN field.
+        /// ECN field of the packet.
         ecn: Ecn,
     },
     /// The host asks for a packet.

@@ -131,7 +131,7 @@ pub(super) fn sink(connections: usize) -> (SocketAddr, JoinHandle<u64>) {
     sink_with(connections, |_| {})
 }
 
-/// The same, with `prepare` for each connection before anything is read.
+/// A sink with `prepare` for each connection before anything is read.
 pub(super) fn sink_with(
     connections: usize,
     mut prepare: impl FnMut(&TcpStream) + Send + 'static,
@@ -161,7 +161,7 @@ pub(super) fn send(to: SocketAddr, name: &str, bytes: usize) -> JoinHandle<Socke
     send_on(connect(to, name), name, bytes)
 }
 
-/// The same at [`RATE`] before any decision, too: a busy machine may read the first record late.
+/// Sends at [`RATE`] before any decision, too: a busy machine may read the first record late.
 pub(super) fn send_paced(to: SocketAddr, name: &str, bytes: usize) -> JoinHandle<SocketAddr> {
     let stream = connect(to, name);
     let rate = (RATE.as_bits_per_sec() / 8) as u32;
@@ -254,7 +254,7 @@ pub(super) fn serve_to_end<T>(
     serve_to_ends(agent, datapath, received, |has_ended, _| has_ended);
 }
 
-/// The same where `is_told` says whether all have ended: whether one just has, and the datapath.
+/// Serves where `is_told` says whether all have ended: whether one just has, and the datapath.
 pub(super) fn serve_to_ends<T>(
     agent: &mut Agent,
     datapath: &mut Datapath,

@@ -71,7 +71,7 @@ pub(super) fn stream_until(
     stream_on(connect(address, datapath.name()))
 }
 
-/// The same on a connection that there is.
+/// Sends on a connection that there is.
 pub(super) fn stream_on(
     mut stream: TcpStream,
 ) -> (TcpStream, mpsc::Sender<()>, thread::JoinHandle<u64>) {

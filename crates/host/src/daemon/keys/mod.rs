@@ -35,7 +35,7 @@ pub enum KeyFileError {
     Mode {
         /// The file.
         file: PathBuf,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
     },
     /// Someone else owns it.
@@ -43,7 +43,7 @@ pub enum KeyFileError {
     Owner {
         /// The file.
         file: PathBuf,
-        /// Its owner.
+        /// Owner of the file.
         owner: u32,
         /// The effective user of the daemon.
         user: u32,
@@ -51,7 +51,7 @@ pub enum KeyFileError {
     /// The process that reads them says so, or says nothing.
     #[error("{0}")]
     Reader(String),
-    /// It does not hold one or two keys.
+    /// The file does not hold one or two keys.
     #[error("{}: {error}", file.display())]
     Content {
         /// The file.

@@ -46,7 +46,7 @@ pub struct Observation {
     pub wan: Option<u32>,
     /// Addresses of this machine.
     pub addresses: BTreeSet<IpAddr>,
-    /// Its Ethernet addresses, and those that its bridge knows at ports other than the box's.
+    /// Ethernet addresses of the machine, and those that its bridge knows at ports other than the box's.
     pub macs: BTreeSet<[u8; 6]>,
 }
 

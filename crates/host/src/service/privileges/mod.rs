@@ -58,7 +58,7 @@ pub fn needed() -> String {
     SET_UP.map(|(capability, _)| capability.to_string()).join(", ")
 }
 
-/// Those with which a box that is not started as root does all it can.
+/// Capabilities with which a box that is not started as root does all it can.
 fn wanted() -> String {
     format!("{} and {WELCOME}", needed())
 }
@@ -124,11 +124,11 @@ pub fn drop_all_but(kept: &[Capability], account: Option<&Account>) -> io::Resul
 /// A user of this machine whom a daemon becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Name.
+    /// Name of the account.
     pub name: String,
-    /// User.
+    /// User of the account.
     pub uid: Uid,
-    /// Its group.
+    /// Group of the account.
     pub gid: Gid,
 }
 
@@ -168,7 +168,7 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// That to another user.
+    /// Confinement to another user.
     pub fn to(account: Account) -> Self {
         Self { account: Some(account), ..Self::default() }
     }

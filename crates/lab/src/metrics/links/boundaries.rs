@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 /// A boundary packet that passed a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// Identity.
+    /// Identity of the packet.
     pub identity: u64,
-    /// Its pair of sites.
+    /// Pair of sites of the packet.
     pub pair: u16,
-    /// Its last byte left.
+    /// The packet's last byte left.
     pub departed_ns: u64,
     /// Released to the far end.
     pub released_ns: u64,

@@ -14,13 +14,13 @@ const DENSE: usize = 1 << 16;
 /// One interval.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// Its start, in nanoseconds since that of the run.
+    /// Start of the window, in nanoseconds since that of the run.
     pub from: u64,
-    /// Its end.
+    /// End of the window.
     pub to: u64,
     /// Packets waiting, without the one being sent.
     pub queue: Levels,
-    /// The same x time, in each 100 ms; the last may be shorter.
+    /// Packets waiting x time, in each 100 ms; the last may be shorter.
     pub waiting: Bins,
     /// Bytes that left in each whole 100 ms.
     pub carried: Bins,
@@ -28,7 +28,7 @@ pub struct Counted {
     pub sojourns: Sojourns,
     /// Bytes that left.
     pub bytes: u64,
-    /// The same by pair of sites.
+    /// Bytes that left, by pair of sites.
     pub of_pairs: BTreeMap<u16, u64>,
     /// Packets that the queue marked.
     pub marked: u64,
@@ -149,7 +149,7 @@ impl Levels {
         self.counted = self.counted.max(at);
     }
 
-    /// It is not set again.
+    /// Ends the levels: none is set again.
     pub fn close(&mut self) {
         self.count_to(self.to);
     }

@@ -47,7 +47,7 @@ impl Script {
         self.ack_echoing(ms, 50.0, number, blocks)
     }
 
-    /// The same for a segment sent at `echo`.
+    /// Acknowledges with the echo of a segment sent at `echo`.
     pub fn ack_echoing(
         &mut self,
         ms: f64,
@@ -62,7 +62,7 @@ impl Script {
         self.sent(ms)
     }
 
-    /// The same with ECE.
+    /// Acknowledges with ECE.
     pub fn ack_with_ece(&mut self, ms: f64, number: u32) -> Vec<u32> {
         assert_eq!(self.wait(ms), []);
         self.sender.on_ack(at(ms), number, at(50.0), &[], true);

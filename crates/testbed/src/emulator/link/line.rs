@@ -24,9 +24,9 @@ pub(super) struct DelayLine<P> {
 
 struct Held<P> {
     packet: Delivery<P>,
-    /// Released with the packet that brings `passed` here,
+    /// Released with the packet that brings `passed` here.
     until_passed: u64,
-    /// and at this time at the latest.
+    /// Released at this time at the latest, whatever has passed.
     until: Timestamp,
 }
 

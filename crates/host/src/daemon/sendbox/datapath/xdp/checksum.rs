@@ -64,7 +64,7 @@ enum Missing {
 }
 
 impl Missing {
-    /// That of a packet of this EtherType, within at most so many tunnels.
+    /// What is missing of a packet of this EtherType, within at most so many tunnels.
     fn of(ethertype: u16, bytes: &[u8], tunnels: u32) -> Option<Self> {
         let (addresses, protocol, payload) = match ethertype {
             ETHERNET => {
@@ -82,7 +82,7 @@ impl Missing {
         Some(Self::in_ip(protocol, pseudo_header, bytes.get(payload)?, tunnels)?.behind(start))
     }
 
-    /// That of the payload of an IP packet. `pseudo_header`: the sum of addresses and protocol.
+    /// What is missing of the payload of an IP packet. `pseudo_header`: the sum of addresses and protocol.
     fn in_ip(protocol: u8, pseudo_header: u64, bytes: &[u8], tunnels: u32) -> Option<Self> {
         match protocol {
             TCP if bytes.len() >= 20 => sum_at(16, bytes, pseudo_header + bytes.len() as u64),
@@ -115,7 +115,7 @@ impl Missing {
         }
     }
 
-    /// That of the packet which begins in a tunnel's, the sum over which is with `pseudo_header`.
+    /// What is missing of the packet which begins in a tunnel's, the sum over which is with `pseudo_header`.
     fn inside(
         (ethertype, start): (u16, usize),
         tunnel: &[u8],
@@ -127,7 +127,7 @@ impl Missing {
         (!is_finished).then_some(missing.behind(start))
     }
 
-    /// The same as seen from `len` bytes before.
+    /// What is missing, seen from `len` bytes before.
     fn behind(self, len: usize) -> Self {
         match self {
             Self::Sum(at, checksum) => Self::Sum(at + len, checksum),
@@ -190,7 +190,7 @@ fn in_ipv4(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
     Some((&fixed[12..20], fixed[9], header..total))
 }
 
-/// The same of an IPv6 packet, behind the hop-by-hop options that it may have.
+/// Addresses, protocol and range of the payload of an IPv6 packet, behind the hop-by-hop options that it may have.
 fn in_ipv6(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
     let fixed = ip.get(..40)?;
     if fixed[0] >> 4 != 6 {
@@ -224,7 +224,7 @@ const GRE_KEY: u16 = 0x2000;
 const GRE_SEQUENCE: u16 = 0x1000;
 const GRE_OTHER: u16 = 0x4fff;
 
-/// The same in GRE.
+/// EtherType and begin of the packet in GRE.
 fn in_gre(gre: &[u8]) -> Option<(u16, usize)> {
     let flags = word(gre, 0);
     let options = flags & (GRE_CHECKSUM | GRE_KEY | GRE_SEQUENCE);

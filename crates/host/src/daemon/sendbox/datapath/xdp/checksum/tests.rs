@@ -261,7 +261,7 @@ struct Tunnel {
     protocol: u8,
     /// All of it between the outer IP header and the packet.
     header: Vec<u8>,
-    /// It takes Ethernet frames; otherwise IP packets, of the version that its header tells.
+    /// The tunnel takes Ethernet frames; otherwise IP packets, of the version that its header tells.
     takes_frames: bool,
     /// Where the header's own checksum is, if it has one.
     field: Option<usize>,
@@ -315,7 +315,7 @@ fn words(bytes: &[u8]) -> u64 {
         .sum()
 }
 
-/// Those that take packets of one IP version, or frames.
+/// Tunnels that take packets of one IP version, or frames.
 fn tunnels(is_v6: bool) -> Vec<Tunnel> {
     let [high, low] = if is_v6 { [0x86, 0xdd] } else { [8, 0] };
     let in_ip = if is_v6 { IN_IPV6 } else { IN_IPV4 };
