@@ -122,8 +122,8 @@ impl Receivebox {
     }
 
     /// Takes a datagram from the sendbox; `draw` gives a fresh random number where one is needed.
-    /// Afterwards set the sampler to [`Receivebox::sampling_size`] and [`Receivebox::sampling_key`] if they changed, and
-    /// send what [`Receivebox::poll`] has.
+    /// Afterwards set the sampler to [`Receivebox::sampling_size`] and [`Receivebox::sampling_key`] if
+    /// they changed, and send what [`Receivebox::poll`] has.
     pub fn on_datagram(
         &mut self,
         now: Timestamp,
