@@ -46,7 +46,7 @@ impl RunRecord {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// The same with times that count from the start of the run; what happened before counts as 0.
+    /// This record with times that count from the start of the run; what happened before counts as 0.
     pub fn since_start(mut self) -> Self {
         let start_ns = core::mem::take(&mut self.started_ns);
         let shift = |at_ns: &mut u64| *at_ns = at_ns.saturating_sub(start_ns);
@@ -133,7 +133,7 @@ pub const SAMPLED_MAX: u32 = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct TcpSample {
-    /// When.
+    /// When the state was read.
     pub at_ns: u64,
     /// Window (segments).
     pub cwnd_segments: f64,
@@ -177,7 +177,7 @@ pub struct AgentFault {
     /// since then was the one that found the law for it was not late, and for one that waited for a
     /// timeout when the fault came the time begins with that timeout.
     pub late_ns: u64,
-    /// Those among them that an agent decided for again.
+    /// Connections among them that an agent decided for again.
     pub resumed: u64,
 }
 

@@ -137,7 +137,7 @@ pub struct Requests<'a> {
 type OfRun = BTreeMap<RequestKey, Outcome>;
 
 impl<'a> Requests<'a> {
-    /// Those of the runs in `store`.
+    /// The requests of the runs in `store`.
     pub fn new(store: &'a Store) -> Self {
         Self { store, known: RefCell::default() }
     }
@@ -147,7 +147,7 @@ impl<'a> Requests<'a> {
         self.store
     }
 
-    /// Those of the run `id`.
+    /// The requests of the run `id`.
     pub fn of(&self, id: i64) -> Result<Rc<OfRun>, StoreError> {
         if let Some(known) = self.known.borrow().get(&id) {
             return Ok(known.clone());

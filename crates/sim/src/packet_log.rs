@@ -8,7 +8,7 @@ use forebay_core::units::Timestamp;
 
 use crate::packet::{Kind, Packet};
 
-/// Whose packet it is.
+/// The sender that a packet is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// Of the flow of this index, in either direction.

@@ -13,7 +13,7 @@ const LENGTH: usize = 16;
 const BESIDE: [&str; 4] = ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces"];
 /// The crates that a simulation consists of.
 const SIMULATOR: [&str; 3] = ["crates/core/", "crates/sim/", "crates/lab/"];
-/// Of them, what no simulation passes.
+/// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// What reads results after they have been stored, and what shows them.
 const READERS: [&str; 8] = [

@@ -46,7 +46,7 @@ impl Rounds {
 pub enum Round {
     /// The round goes on, or nothing was measured in it.
     Open,
-    /// It is over, and too little was measured.
+    /// The round is over, and too little was measured.
     TooShort,
     /// The round is over: its least round trip in nanoseconds.
     Over(u64),
@@ -101,7 +101,7 @@ impl RoundTrips {
         self.is_paused = true;
     }
 
-    /// It was none: rounds go on as if nothing had begun.
+    /// There was no pause: rounds go on as if nothing had begun.
     pub fn unpause(&mut self) {
         self.is_paused = false;
     }

@@ -16,7 +16,7 @@ impl Jitter {
         Self { most, stream: streams.stream("jitter") }
     }
 
-    /// That of the next packet.
+    /// Jitter of the next packet.
     pub fn draw(&mut self) -> Duration {
         if self.most.is_zero() {
             return Duration::ZERO;

@@ -14,7 +14,7 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct BundleRecord {
-    /// Name.
+    /// Name of the bundle.
     pub name: String,
     /// One per matched boundary, in order of arrival.
     pub epochs: Vec<EpochRecord>,
@@ -67,7 +67,7 @@ pub struct BundleCounters {
 }
 
 impl BundleCounters {
-    /// Those of a sendbox; its queue, of which it knows nothing, has dropped `drops_queue` packets.
+    /// Counters of a sendbox, whose queue, of which core knows nothing, has dropped `drops_queue` packets.
     pub fn of(sendbox: &Sendbox, drops_queue: u64) -> Self {
         let counters = sendbox.counters();
         Self {
@@ -145,7 +145,7 @@ impl EpochRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct DecisionRecord {
-    /// When.
+    /// When the decision was taken.
     pub at_ns: u64,
     /// The shaper's rate (bits per second); `None`: unshaped.
     pub rate_bps: Option<u64>,
@@ -161,7 +161,7 @@ pub struct DecisionRecord {
     pub bottleneck_bps: Option<u64>,
     /// State of the bundle (`measuring`, `shaping`, `draining`, `silent`, `handed_back`, ...).
     pub state: String,
-    /// Why.
+    /// Why the rate is what it is.
     pub reason: String,
 }
 
@@ -186,11 +186,11 @@ impl DecisionRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct QueueSample {
-    /// When.
+    /// When the queue was sampled.
     pub at_ns: u64,
-    /// Packets.
+    /// Packets in the queue.
     pub packets: u64,
-    /// Bytes.
+    /// Bytes in the queue.
     pub bytes: u64,
 }
 

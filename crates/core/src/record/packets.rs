@@ -4,14 +4,14 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Fate {
-    /// It reached the far end.
+    /// The packet reached the far end.
     #[default]
     Delivered = 0,
     /// The queue dropped it.
     QueueDrop = 1,
-    /// It was lost on purpose.
+    /// The packet was lost on purpose.
     Lost = 2,
-    /// It was still on the link at the end of the run.
+    /// The packet was still on the link at the end of the run.
     Inside = 3,
     /// The emulator could not send it: none in a valid run, and never in a simulator.
     EmulatorDrop = 4,
@@ -94,7 +94,7 @@ impl PacketRecord {
         })
     }
 
-    /// The same with times that count from `start_ns`; what never was stays 0, and nothing else becomes 0.
+    /// This record with times that count from `start_ns`; what never was stays 0, and nothing else becomes 0.
     pub fn since(self, start_ns: u64) -> Self {
         let since = |at_ns: u64| match at_ns {
             0 => 0,

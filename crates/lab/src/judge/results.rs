@@ -26,13 +26,13 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those of a plan of which no seed has been run.
+    /// The results of a plan of which no seed has been run.
     pub fn none(plan: &Plan, seeds: Seeds) -> Self {
         let cells = plan.cells.iter().map(|cell| cell.name.clone()).collect();
         Self { cells, seeds: seeds.iter().collect(), ..Self::default() }
     }
 
-    /// Those of `plan` with `seeds` in `store`: every attempt of a program whose digest is `sources` on `backend` with
+    /// The results of `plan` with `seeds` in `store`: every attempt of a program whose digest is `sources` on `backend` with
     /// the numbers that the plan has now.
     pub fn read(
         store: &Store,

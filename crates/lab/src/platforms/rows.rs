@@ -9,7 +9,7 @@ use super::PlatformsError;
 use super::platform::{Platform, Setting};
 use crate::store::Store;
 
-/// It grows when a row changes its meaning.
+/// Version of the rows, which grows when a row changes its meaning.
 const SCHEMA: u32 = 4;
 
 /// A row.

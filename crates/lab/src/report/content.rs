@@ -95,7 +95,7 @@ pub struct PlanResults<'a> {
 }
 
 impl<'a> PlanResults<'a> {
-    /// Those of each plan of which `runs` are the newest, in the order of its first run.
+    /// The results of each plan of which `runs` are the newest, in the order of its first run.
     pub fn all(requests: &Requests<'_>, runs: &'a [Run]) -> Result<Vec<Self>, StoreError> {
         let names = requests.store().plan_names()?;
         names.iter().map(|name| Self::read(requests, name, runs)).collect()

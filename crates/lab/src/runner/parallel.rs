@@ -18,7 +18,7 @@ const LEAD: usize = 4;
 /// What a thread says of the job with this index.
 enum Message {
     Report(Report),
-    /// It is over, by the panic of a back end at the worst.
+    /// The run is over, by the panic of a back end at the worst.
     Over(thread::Result<Result<(), RunError>>),
 }
 

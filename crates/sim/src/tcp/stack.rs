@@ -206,7 +206,7 @@ pub struct Stack {
 }
 
 impl Tcp {
-    /// That of [`Stack::NS3`].
+    /// The part of [`Stack::NS3`].
     pub const NS3: Self = Self {
         mss: 1448,
         overhead: 54,
@@ -241,7 +241,7 @@ impl Tcp {
         dsack: false,
     };
 
-    /// That of [`Stack::LINUX`].
+    /// The part of [`Stack::LINUX`].
     pub const LINUX: Self = Self {
         mss: 1448,
         overhead: 66,
@@ -284,11 +284,11 @@ impl Tcp {
 }
 
 impl Device {
-    /// That of [`Stack::NS3`].
+    /// The part of [`Stack::NS3`].
     pub const NS3: Self =
         Self { packets: 1, ack_access_ps: 800, loses_before_queue: false, packets_overtake: true };
 
-    /// That of [`Stack::LINUX`].
+    /// The part of [`Stack::LINUX`].
     pub const LINUX: Self =
         Self { packets: 0, ack_access_ps: 0, loses_before_queue: true, packets_overtake: false };
 }

@@ -46,7 +46,7 @@ fn rows_of(experiment: &Experiment) -> RunRows {
     Sim.run(experiment, Path::new(""), &mut |_| ()).unwrap()
 }
 
-/// The same with every packet of both links.
+/// The rows, and every packet of both links.
 fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]) {
     let mut packets = [Vec::new(), Vec::new()];
     let visit = |link: usize, packet: &PacketRecord| packets[link].push(*packet);

@@ -55,7 +55,7 @@ impl<P: Packet> Packet for Carried<P> {
 /// A packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number on this link, counting every packet offered from 0.
+    /// Number of the packet on this link, counting every packet offered from 0.
     pub number: u64,
     /// The queue after it, without the packet that is being sent.
     pub queue: Backlog,
@@ -66,7 +66,7 @@ pub struct Arrival {
 pub struct Delivery<P> {
     /// The packet.
     pub packet: P,
-    /// Its number, as in [`Arrival`].
+    /// Number of the packet, as in [`Arrival`].
     pub number: u64,
     /// When it was offered.
     pub arrived: Timestamp,
@@ -74,7 +74,7 @@ pub struct Delivery<P> {
     pub departed: Timestamp,
     /// When it reaches the far end.
     pub due: Timestamp,
-    /// It was already waiting when the packet before it departed: the link was busy in between.
+    /// The packet was already waiting when the one before it departed: the link was busy in between.
     pub backlogged: bool,
 }
 
@@ -83,11 +83,11 @@ pub struct Delivery<P> {
 pub struct Discard<P> {
     /// The packet.
     pub packet: P,
-    /// Its number, as in [`Arrival`].
+    /// Number of the packet, as in [`Arrival`].
     pub number: u64,
     /// When, in virtual time.
     pub at: Timestamp,
-    /// Why.
+    /// Why the packet was discarded.
     pub cause: Cause,
 }
 
@@ -113,7 +113,7 @@ pub struct Counters {
     pub lost: u64,
     /// Packets dropped by the queue, for whatever reason.
     pub dropped: u64,
-    /// The same by reason.
+    /// Packets dropped, by reason.
     pub drops: ByReason,
     /// Packets that the queue marked instead.
     pub marks: ByReason,
