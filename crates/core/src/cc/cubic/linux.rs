@@ -50,7 +50,7 @@ struct Epoch {
     acked: u64,
 }
 
-/// The law.
+/// CUBIC as Linux runs it.
 #[derive(Clone, Default)]
 pub(super) struct Linux {
     common: Common,

@@ -40,7 +40,7 @@ pub(super) fn westwood(mut law: Westwood, spec: &Spec) -> Built {
 /// The time over which acknowledgements are counted (TcpWestwoodPlus::PktsAcked, EstimateBW).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Interval {
-    /// Its end and its length; `None` until an acknowledgement begins the next.
+    /// End and length of the interval; `None` until an acknowledgement begins the next.
     running: Option<(Timestamp, Duration)>,
     segments: u64,
     /// Duplicates since SND.UNA moved or a repair began: counted already.

@@ -36,7 +36,7 @@ pub(in crate::cc) struct Steps<L> {
 }
 
 impl<L> Steps<L> {
-    /// The law's own.
+    /// Every step is the law's own.
     pub const NONE: Self = Self { slow_start: None, avoid: None, on_loss: None, on_rto: None };
 }
 
