@@ -14,8 +14,9 @@ use super::{OUT, printed, sources};
 /// What a run on the testbed takes beside its emulated seconds (s): namespaces, waiting for quiet, logs. So
 /// much it was of `bundler/main`.
 const EMU_EXTRA_S: f64 = 4.6;
-/// Simulated seconds in a second of one core: 34 to 220 of seven plans with 4 to 25 flows over 96 Mbit/s.
-const SIM_SPEED: f64 = 100.0;
+/// Simulated seconds in a second of one core: 180 to 220 of six plans with up to 25 flows over 96 Mbit/s, and 34 of
+/// `bundler/elastic_cross`.
+const SIM_SPEED: f64 = 200.0;
 
 /// A plan on a back end.
 pub struct PlanPart<'a> {
