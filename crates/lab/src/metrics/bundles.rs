@@ -96,8 +96,11 @@ const RATE_CLOSE_MBPS: f64 = 2.0;
 /// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
 const DECISION_HOLDS_NS: u64 = 250_000_000;
 
+/// Whether an estimate is close.
+type IsClose = fn(&JudgedEpoch) -> bool;
+
 /// Shares of estimates that are close, as called of matched boundaries and of all.
-const CLOSE: [(&str, &str, fn(&JudgedEpoch) -> bool); 3] = [
+const CLOSE: [(&str, &str, IsClose); 3] = [
     ("rtt_within_1ms", "rtt_within_1ms_of_all", JudgedEpoch::has_close_rtt),
     ("rate_within_4pct", "rate_within_4pct_of_all", JudgedEpoch::has_close_rate),
     ("rate_within_2mbps", "rate_within_2mbps_of_all", JudgedEpoch::has_close_mbps),
