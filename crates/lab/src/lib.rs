@@ -18,5 +18,5 @@ mod runner;
 pub mod store;
 pub mod summary;
 
-pub use run::{Ending, Event, Options, Progress, Results, RunError, check, run};
-pub use runner::MAX_ATTEMPTS;
+pub use run::{Results, check, run};
+pub use runner::{Ending, Event, MAX_ATTEMPTS, Options, Progress, RunError};

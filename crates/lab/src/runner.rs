@@ -1,6 +1,8 @@
 //! Makes the runs of a plan: arms interleaved, results into the store, nothing run twice, interrupted work
 //! taken up where it stopped.
 
+mod event;
+mod options;
 mod parallel;
 mod scratch;
 
@@ -13,8 +15,9 @@ use serde_json::{Value, json};
 use crate::backend::{self, Backend, BackendError};
 use crate::metrics::{Evaluation, evaluate};
 use crate::plan::{Experiment, Plan};
-use crate::run::{Ending, Event, Options, Progress, RunError};
 use crate::store::{NewRun, RunKey, Store, StoreError};
+pub use event::{Ending, Event, Progress};
+pub use options::{Options, RunError};
 use scratch::Scratch;
 
 /// A run whose harness was disturbed is tried again, this often at the most in one invocation.

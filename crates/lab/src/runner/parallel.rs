@@ -9,7 +9,7 @@ use std::thread;
 
 use super::{Job, Ledger, Report, Wanted, run_attempts};
 use crate::backend::Backend;
-use crate::run::{Options, RunError};
+use crate::runner::{Options, RunError};
 
 /// How many jobs for each thread may be ahead of the first one that is not written: their rows wait
 /// in memory.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::{Job, name};
-use crate::run::{Options, RunError};
+use crate::runner::{Options, RunError};
 
 /// How temporary folders begin; the number of the process that owns one follows.
 const PREFIX: &str = "forebay-run-";
