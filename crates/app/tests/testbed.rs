@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use forebay_core::clock::Clock;
 use forebay_core::record::{PacketRecord, RunRecord, TcpSample};
@@ -10,7 +11,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
 use forebay_testbed::scenario::{
-    AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
+    AgentSpec, Algorithm, Attack, BoxEnd, BundleSpec, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
 
@@ -29,7 +30,13 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
         workload("web", requests(5, 40, 20_000)),
         workload("cbr", datagrams(Timing::Even)),
         workload("poisson", datagrams(Timing::Poisson)),
-        workload("on_off", datagrams(Timing::OnOff { on_ns: SECOND / 10, off_ns: SECOND / 10 })),
+        workload(
+            "on_off",
+            datagrams(Timing::OnOff {
+                on: Duration::from_millis(100),
+                off: Duration::from_millis(100),
+            }),
+        ),
         workload("ping", WorkloadKind::Ping { loops: 2 }),
     ]));
     assert_eq!(record.flows.len(), 2 + 1 + 1 + 3 + 2);
@@ -236,12 +243,12 @@ fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
         action,
     };
     scenario.faults = vec![
-        fault(1, BundleEnd::Sendbox, FaultAction::Kill),
-        fault(2, BundleEnd::Sendbox, FaultAction::Restart),
-        fault(3, BundleEnd::Receivebox, FaultAction::Kill),
-        fault(4, BundleEnd::Receivebox, FaultAction::Restart),
-        fault(5, BundleEnd::Sendbox, FaultAction::Stop),
-        fault(6, BundleEnd::Sendbox, FaultAction::Continue),
+        fault(1, BoxEnd::Sendbox, FaultAction::Kill),
+        fault(2, BoxEnd::Sendbox, FaultAction::Restart),
+        fault(3, BoxEnd::Receivebox, FaultAction::Kill),
+        fault(4, BoxEnd::Receivebox, FaultAction::Restart),
+        fault(5, BoxEnd::Sendbox, FaultAction::Stop),
+        fault(6, BoxEnd::Sendbox, FaultAction::Continue),
     ];
     let record = run(&scenario);
     let flow = &record.flows[0];
@@ -294,12 +301,12 @@ fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
     scenario.pairs[0].forward_bundle = Some(bundle("b"));
     // A new session after the recorded one.
     for (at_ns, action) in [(SECOND, FaultAction::Kill), (3 * SECOND / 2, FaultAction::Restart)] {
-        for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+        for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
             let program = FaultProgram::Box(FaultTarget { pair: 0, reverse: false, end });
             scenario.faults.push(Fault { at_ns, program, action });
         }
     }
-    for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+    for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
         let target = FaultTarget { pair: 0, reverse: false, end };
         scenario.attack = Some(Attack { at_ns: 4 * SECOND, target, messages: 5_000 });
         let record = run(&scenario);

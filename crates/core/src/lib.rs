@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod bundle;
 pub mod cc;
 pub mod clock;
+pub mod fault;
 pub mod link;
 pub mod packet;
 pub mod qdisc;

@@ -192,6 +192,7 @@ impl core::iter::Sum for ByteCount {
 
 /// A rate in bits per second, 1 bit/s to 18 Ebit/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Rate(u64);
 
 impl Rate {

@@ -21,7 +21,7 @@ use super::run::Starter;
 use super::topology::{PairSites, Site, Topology};
 use crate::orders::Order;
 use crate::receivebox::ReceiveboxSpec;
-use crate::scenario::{BundleEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
+use crate::scenario::{BoxEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
 use forebay_core::record::BundleRecord;
 use forebay_host::daemon::config::{DEFAULT_PORT, Role};
 use forebay_host::daemon::keys;
@@ -155,7 +155,7 @@ impl<'a> Boxes<'a> {
         for (pair, (spec, sites)) in scenario.pairs.iter().zip(&topology.pairs).enumerate() {
             for (reverse, bundle) in bundles(spec) {
                 // The receivebox first, so that the sendbox's first message finds it.
-                for end in [BundleEnd::Receivebox, BundleEnd::Sendbox] {
+                for end in [BoxEnd::Receivebox, BoxEnd::Sendbox] {
                     let target = FaultTarget { pair, reverse, end };
                     let files = BoxFiles::write(target, bundle, dir, &open)?;
                     let namespace = namespace(sites, target);
@@ -267,7 +267,7 @@ impl<'a> Boxes<'a> {
 
     /// Ends all boxes, sendboxes first: a report that finds nobody is harmless.
     pub fn stop(&mut self) -> Result<(), TestbedError> {
-        for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+        for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
             for one in self.boxes.iter_mut().filter(|one| one.target.end == end && !one.is_dead()) {
                 one.note_losses();
                 one.program.stop(Some(Signal::SIGTERM))?;
@@ -282,11 +282,11 @@ impl<'a> Boxes<'a> {
         let record = |sendbox: &BoxProcess<'_>| {
             let mut record = sendbox.record()?;
             let peer = sendbox.target.peer();
-            let receiveboxes = of_end(BundleEnd::Receivebox).filter(|one| one.target == peer);
+            let receiveboxes = of_end(BoxEnd::Receivebox).filter(|one| one.target == peer);
             record.boundaries_lost = receiveboxes.map(|one| one.losses.boundaries).sum();
             Ok(record)
         };
-        of_end(BundleEnd::Sendbox).map(record).collect()
+        of_end(BoxEnd::Sendbox).map(record).collect()
     }
 }
 
@@ -413,7 +413,7 @@ impl BoxFiles {
                 source: io::Error::other(error),
             })?;
         }
-        let sendbox = target.end == BundleEnd::Sendbox;
+        let sendbox = target.end == BoxEnd::Sendbox;
         let files = Self {
             config: dir.join(format!("{name}.toml")),
             control: control_path(dir, open, &name),
@@ -463,7 +463,7 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
     let FaultTarget { pair, reverse, end } = target;
     let (from, to) =
         if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
-    let sendbox = end == BundleEnd::Sendbox;
+    let sendbox = end == BoxEnd::Sendbox;
     let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
     let file = ConfigFile {
         r#box: BoxTable {
@@ -504,8 +504,8 @@ fn launch(
     let name = file_name(target);
     let arguments = if *clock == Clock::default() {
         let command = match target.end {
-            BundleEnd::Sendbox => "sendbox",
-            BundleEnd::Receivebox => "receivebox",
+            BoxEnd::Sendbox => "sendbox",
+            BoxEnd::Receivebox => "receivebox",
         };
         vec![command.into(), "--config".into(), config.as_os_str().into()]
     } else {
@@ -518,8 +518,8 @@ fn launch(
 /// A sendbox has the machine's.
 fn clock_of(target: FaultTarget, bundle: &BundleSpec) -> Clock {
     match target.end {
-        BundleEnd::Sendbox => Clock::default(),
-        BundleEnd::Receivebox => bundle.clock.clone(),
+        BoxEnd::Sendbox => Clock::default(),
+        BoxEnd::Receivebox => bundle.clock.clone(),
     }
 }
 
@@ -541,7 +541,7 @@ pub(super) fn messages_at(target: FaultTarget) -> SocketAddrV4 {
 }
 
 fn is_left(target: FaultTarget) -> bool {
-    (target.end == BundleEnd::Sendbox) != target.reverse
+    (target.end == BoxEnd::Sendbox) != target.reverse
 }
 
 /// Whether a program of this name is a box, or the agent: what is tested, and not what tests it.
@@ -551,8 +551,8 @@ pub(super) fn is_box(name: &str) -> bool {
 
 fn file_name(target: FaultTarget) -> String {
     let end = match target.end {
-        BundleEnd::Sendbox => "sendbox",
-        BundleEnd::Receivebox => "receivebox",
+        BoxEnd::Sendbox => "sendbox",
+        BoxEnd::Receivebox => "receivebox",
     };
     format!("{end}-{}-{}", target.pair, direction(target))
 }
@@ -586,7 +586,7 @@ mod tests {
         let open = File::open(folder.path()).unwrap();
         for reverse in [false, true] {
             let mut peers = Vec::new();
-            for end in [BundleEnd::Sendbox, BundleEnd::Receivebox] {
+            for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
                 let target = FaultTarget { pair: 0, reverse, end };
                 let files = BoxFiles::write(target, &bundle(), folder.path(), &open).unwrap();
                 let config = Config::load(&files.config).unwrap();

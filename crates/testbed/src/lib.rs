@@ -124,6 +124,9 @@ pub enum TestbedError {
     /// An upset at a pair of sites that does not exist.
     #[error("upset at pair {pair} of {pairs}: no such pair")]
     UpsetPair { pair: usize, pairs: usize },
+    /// An upset that only a simulator has.
+    #[error("upset: no machine of the testbed falls asleep")]
+    Asleep,
     /// A fault or an attack for a box that does not exist.
     #[error("fault or attack: {target:?}: the pair has no such bundle")]
     FaultTarget { target: FaultTarget },

@@ -23,7 +23,7 @@ use crate::emulator::{Beside, DevicePair, EmulatorSpec, LINKS_FILE};
 use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
 use crate::orders::Order;
 use crate::process::{self, MachineTime};
-use crate::scenario::{Fault, FaultProgram, Scenario, Upset, Workload};
+use crate::scenario::{Fault, FaultProgram, Scenario, Upset, UpsetKind, Workload};
 use forebay_core::record::{HostRecord, LinkRecord, RunRecord};
 use forebay_host::clock;
 
@@ -127,6 +127,10 @@ impl<'a> Run<'a> {
         let pairs = topology.pairs.len();
         if let Some(Upset { pair, .. }) = upsets_to_come.iter().find(|upset| upset.pair >= pairs) {
             return Err(TestbedError::UpsetPair { pair: *pair, pairs });
+        }
+        let is_asleep = |kind| matches!(kind, UpsetKind::Suspend | UpsetKind::Resume);
+        if upsets_to_come.iter().any(|upset| is_asleep(upset.kind)) {
+            return Err(TestbedError::Asleep);
         }
         Ok(Self {
             scenario,

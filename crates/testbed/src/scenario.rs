@@ -12,7 +12,9 @@
 use std::path::PathBuf;
 
 use forebay_core::clock::Clock;
+pub use forebay_core::fault::{BoxEnd, FaultAction, UpsetKind};
 use forebay_core::spec::Spec;
+pub use forebay_core::traffic::Timing;
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -141,48 +143,18 @@ pub struct FaultTarget {
     /// The bundle from right to left instead of the one from left to right.
     pub reverse: bool,
     /// Which end of the bundle.
-    pub end: BundleEnd,
+    pub end: BoxEnd,
 }
 
 impl FaultTarget {
     /// The other end of the same bundle.
     pub fn peer(self) -> Self {
         let end = match self.end {
-            BundleEnd::Sendbox => BundleEnd::Receivebox,
-            BundleEnd::Receivebox => BundleEnd::Sendbox,
+            BoxEnd::Sendbox => BoxEnd::Receivebox,
+            BoxEnd::Receivebox => BoxEnd::Sendbox,
         };
         Self { end, ..self }
     }
-}
-
-/// One of the two ends of a bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BundleEnd {
-    /// Where the traffic enters the bundle.
-    Sendbox,
-    /// Where it leaves it.
-    Receivebox,
-}
-
-/// What a [`Fault`] does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FaultAction {
-    /// `SIGKILL`: the program dies.
-    Kill,
-    /// `SIGSTOP`: the program stands still.
-    Stop,
-    /// `SIGCONT`: the program goes on.
-    Continue,
-    /// Start the program again with the same configuration, after a kill.
-    Restart,
-    /// A box starts anew, but with a key that its peer has not.
-    RestartOtherKey,
-    /// A box starts anew, but its log is on a full disk.
-    RestartFullLog,
-    /// A box starts anew, but its log is a full pipe that nobody reads.
-    RestartBlockedLog,
 }
 
 /// A change of a device of a pair of sites, or of what comes to its receivebox, at a given time.
@@ -196,35 +168,6 @@ pub struct Upset {
     pub right: bool,
     /// What changes.
     pub kind: UpsetKind,
-}
-
-/// What an [`Upset`] changes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UpsetKind {
-    /// The WAN device of the site's box goes down.
-    Down,
-    /// The link goes up.
-    Up,
-    /// The WAN device leaves the bridge.
-    LeaveBridge,
-    /// The port comes back to its bridge.
-    JoinBridge,
-    /// The MTU of both ports of the box (bytes).
-    Mtu(u32),
-    /// The bridge gets one more address among the site's hosts.
-    Address,
-    /// The port loses its address.
-    NoAddress,
-    /// The offloads of the box's ports are switched on.
-    OffloadsOn,
-    /// Offloads are switched off.
-    OffloadsOff,
-    /// From now on this share of the packets passes the receivebox by (0 to 1).
-    Unseen(f64),
-    /// From now on so much comes to the receivebox in the bundle's name that no sendbox has sent (bits per
-    /// second of frames).
-    Forged(u64),
 }
 
 /// A one-way link: rate or trace, then delay, with loss and reordering.
@@ -357,23 +300,6 @@ pub enum WorkloadKind {
     Ping {
         /// Loops in parallel.
         loops: u32,
-    },
-}
-
-/// When datagrams are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Timing {
-    /// At equal distances.
-    Even,
-    /// At the arrivals of a Poisson process.
-    Poisson,
-    /// At equal distances in exponentially distributed on times, not at all between.
-    OnOff {
-        /// Mean on time (ns).
-        on_ns: u64,
-        /// Mean off time (ns).
-        off_ns: u64,
     },
 }
 

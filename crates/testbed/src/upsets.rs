@@ -48,7 +48,7 @@ impl<'a> Upsets<'a> {
     pub fn apply(&mut self, upset: &Upset) -> Result<(), TestbedError> {
         let sites = &self.topology.pairs[upset.pair];
         match upset.kind {
-            UpsetKind::Forged(rate_bps) => return self.forge(upset.pair, rate_bps),
+            UpsetKind::Forged(rate) => return self.forge(upset.pair, rate.as_bits_per_sec()),
             // The emulator does that by itself, as its specification says.
             UpsetKind::Unseen(_) => return Ok(()),
             UpsetKind::OffloadsOn | UpsetKind::OffloadsOff => {
@@ -105,7 +105,9 @@ fn lines(upset: &Upset) -> Vec<String> {
         UpsetKind::OffloadsOn
         | UpsetKind::OffloadsOff
         | UpsetKind::Unseen(_)
-        | UpsetKind::Forged(_) => Vec::new(),
+        | UpsetKind::Forged(_)
+        | UpsetKind::Suspend
+        | UpsetKind::Resume => Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_testbed::scenario::{Attack, BundleEnd, FaultTarget};
+use forebay_testbed::scenario::{Attack, BoxEnd, FaultTarget};
 
 use crate::{SECOND, bundle, run, scenario};
 
@@ -18,7 +18,7 @@ const CALM_NS: u64 = 2 * SECOND;
 #[test]
 fn a_flood_of_bad_messages_is_counted_and_changes_nothing() {
     let mut scenario = scenario(30, bundle("copa", "sfq"), None);
-    let target = FaultTarget { pair: 0, reverse: false, end: BundleEnd::Sendbox };
+    let target = FaultTarget { pair: 0, reverse: false, end: BoxEnd::Sendbox };
     scenario.attack = Some(Attack { at_ns: BEGINS_NS, target, messages: MESSAGES });
     let Some(record) = run(&scenario) else { return };
     let attack = record.attack.as_ref().unwrap();

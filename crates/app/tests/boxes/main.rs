@@ -24,7 +24,7 @@ use forebay_core::record::{QueueSample, RunRecord};
 use forebay_core::spec::{Spec, Value};
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::scenario::{
-    AgentSpec, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
+    AgentSpec, BoxEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
     PairSpec, Scenario, Timing, Workload, WorkloadKind,
 };
 
@@ -96,14 +96,14 @@ fn traffic_outlives_the_death_and_the_freeze_of_either_box() {
     };
     let mut scenario = scenario(18, bundle("copa", "sfq"), None);
     scenario.faults = vec![
-        fault(2, BundleEnd::Sendbox, FaultAction::Stop),
-        fault(4, BundleEnd::Sendbox, FaultAction::Continue),
-        fault(6, BundleEnd::Sendbox, FaultAction::Kill),
-        fault(8, BundleEnd::Sendbox, FaultAction::Restart),
-        fault(10, BundleEnd::Receivebox, FaultAction::Stop),
-        fault(12, BundleEnd::Receivebox, FaultAction::Continue),
-        fault(14, BundleEnd::Receivebox, FaultAction::Kill),
-        fault(15, BundleEnd::Receivebox, FaultAction::Restart),
+        fault(2, BoxEnd::Sendbox, FaultAction::Stop),
+        fault(4, BoxEnd::Sendbox, FaultAction::Continue),
+        fault(6, BoxEnd::Sendbox, FaultAction::Kill),
+        fault(8, BoxEnd::Sendbox, FaultAction::Restart),
+        fault(10, BoxEnd::Receivebox, FaultAction::Stop),
+        fault(12, BoxEnd::Receivebox, FaultAction::Continue),
+        fault(14, BoxEnd::Receivebox, FaultAction::Kill),
+        fault(15, BoxEnd::Receivebox, FaultAction::Restart),
     ];
     let Some(record) = run(&scenario) else { return };
     assert!(record.flows.iter().all(|flow| !flow.failed), "no connection was reset");

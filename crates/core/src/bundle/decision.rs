@@ -8,7 +8,7 @@ const ROW_SPACING: Duration = Duration::from_millis(100);
 const ROW_CHANGE: f64 = 0.01;
 
 /// What the sendbox enforces, and why.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Rate of the shaper; `None`: unshaped.
     pub rate: Option<Rate>,
@@ -72,13 +72,9 @@ mod tests {
     fn decision(mbit: u64, state: &'static str) -> Decision {
         Decision {
             rate: Some(Rate::from_mbit_per_sec(mbit)),
-            cwnd: None,
-            in_flight: None,
-            min_rtt: None,
-            queue_delay: None,
-            bottleneck_rate: None,
             state,
             reason: "test",
+            ..Decision::default()
         }
     }
 

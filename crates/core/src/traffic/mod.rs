@@ -8,4 +8,4 @@ pub use self::cdf::SizeCdf;
 pub use self::requests::{
     LARGE, LARGE_SHARE, MAX_REQUESTS, Request, RequestPlan, Sampling, Schedule,
 };
-pub use self::source::{SendTimes, Source};
+pub use self::source::{SendTimes, Source, Timing};

@@ -39,6 +39,34 @@ pub enum Source {
     },
 }
 
+/// When datagrams are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub enum Timing {
+    /// At equal distances.
+    Even,
+    /// At the arrivals of a Poisson process.
+    Poisson,
+    /// At equal distances in exponentially distributed on times, not at all between.
+    OnOff {
+        /// Mean on time.
+        on: Duration,
+        /// Mean off time.
+        off: Duration,
+    },
+}
+
+impl Timing {
+    /// Packets of so many bytes at these times: at `rate`, or at that in the on times.
+    pub fn source(self, rate: Rate, packet: ByteCount) -> Source {
+        match self {
+            Self::Even => Source::Cbr { rate, packet },
+            Self::Poisson => Source::Poisson { rate, packet },
+            Self::OnOff { on, off } => Source::OnOff { rate, packet, on, off },
+        }
+    }
+}
+
 impl Source {
     /// Refuses a rate, packet or on time of zero.
     pub fn check(&self) -> Result<(), SpecError> {

@@ -12,9 +12,8 @@ use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
 use forebay_testbed::emulator::packets_file;
 use forebay_testbed::scenario::{
-    self, AgentSpec, Algorithm, Attack, BundleEnd, BundleSpec, Fault, FaultAction, FaultProgram,
-    FaultTarget, LinkChange, LinkSpec, PairSpec, Request, Scenario, Timing, Upset, UpsetKind,
-    Workload, WorkloadKind,
+    self, AgentSpec, Algorithm, Attack, BundleSpec, Fault, FaultProgram, FaultTarget, LinkChange,
+    LinkSpec, PairSpec, Request, Scenario, Upset, Workload, WorkloadKind,
 };
 use forebay_testbed::{Phase, TestbedError};
 
@@ -271,7 +270,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
             period_ns: ns(experiment.agent.period),
         },
         faults,
-        upsets: experiment.upsets.iter().filter_map(|it| upset_spec(experiment, it)).collect(),
+        upsets: experiment.upsets.iter().map(|it| upset_spec(experiment, it)).collect(),
         attack,
     };
     Ok(Plan { scenario, flows })
@@ -345,7 +344,7 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
                 let kind = WorkloadKind::Datagrams {
                     rate_bps: rate.as_bits_per_sec(),
                     packet_bytes: *packet_bytes,
-                    timing: timing_spec(*timing),
+                    timing: *timing,
                     seed: streams.stream(&name).bits(),
                 };
                 numbered(number, kind)
@@ -372,14 +371,6 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
     }
 }
 
-fn timing_spec(timing: plan::Timing) -> Timing {
-    match timing {
-        plan::Timing::Even => Timing::Even,
-        plan::Timing::Poisson => Timing::Poisson,
-        plan::Timing::OnOff { on, off } => Timing::OnOff { on_ns: ns(on), off_ns: ns(off) },
-    }
-}
-
 fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
     Fault {
         at_ns: ns(fault.at),
@@ -389,40 +380,18 @@ fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
             }
             plan::FaultProgram::Agent => FaultProgram::Agent,
         },
-        action: match fault.action {
-            plan::FaultAction::Kill => FaultAction::Kill,
-            plan::FaultAction::Stop => FaultAction::Stop,
-            plan::FaultAction::Continue => FaultAction::Continue,
-            plan::FaultAction::Restart => FaultAction::Restart,
-            plan::FaultAction::RestartOtherKey => FaultAction::RestartOtherKey,
-            plan::FaultAction::RestartFullLog => FaultAction::RestartFullLog,
-            plan::FaultAction::RestartBlockedLog => FaultAction::RestartBlockedLog,
-        },
+        action: fault.action,
     }
 }
 
-/// Nothing of an upset that [`check_boxes`] refuses.
-fn upset_spec(experiment: &Experiment, upset: &plan::Upset) -> Option<Upset> {
+fn upset_spec(experiment: &Experiment, upset: &plan::Upset) -> Upset {
     let pair = experiment.pairs.iter().position(|pair| *pair == upset.pair);
-    Some(Upset {
+    Upset {
         at_ns: ns(upset.at),
         pair: pair.expect("every bundle's pair is listed"),
         right: upset.at_b,
-        kind: match upset.kind {
-            plan::UpsetKind::Down => UpsetKind::Down,
-            plan::UpsetKind::Up => UpsetKind::Up,
-            plan::UpsetKind::LeaveBridge => UpsetKind::LeaveBridge,
-            plan::UpsetKind::JoinBridge => UpsetKind::JoinBridge,
-            plan::UpsetKind::Mtu(bytes) => UpsetKind::Mtu(bytes),
-            plan::UpsetKind::Address => UpsetKind::Address,
-            plan::UpsetKind::NoAddress => UpsetKind::NoAddress,
-            plan::UpsetKind::OffloadsOn => UpsetKind::OffloadsOn,
-            plan::UpsetKind::OffloadsOff => UpsetKind::OffloadsOff,
-            plan::UpsetKind::Unseen(share) => UpsetKind::Unseen(share),
-            plan::UpsetKind::Forged(rate) => UpsetKind::Forged(rate.as_bits_per_sec()),
-            plan::UpsetKind::Suspend | plan::UpsetKind::Resume => return None,
-        },
-    })
+        kind: upset.kind,
+    }
 }
 
 fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarget {
@@ -431,10 +400,7 @@ fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarg
     FaultTarget {
         pair: pair.expect("every bundle's pair is listed"),
         reverse: bundle.reversed,
-        end: match end {
-            plan::BoxEnd::Sendbox => BundleEnd::Sendbox,
-            plan::BoxEnd::Receivebox => BundleEnd::Receivebox,
-        },
+        end,
     }
 }
 

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use forebay_core::cc::Registry;
 use forebay_core::clock::Clock;
+pub use forebay_core::fault::{BoxEnd, FaultAction, UpsetKind};
 use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
+pub use forebay_core::traffic::Timing;
 use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Walk};
 
@@ -435,22 +437,6 @@ pub enum Traffic {
     },
 }
 
-/// When datagrams are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timing {
-    /// At equal distances.
-    Even,
-    /// At the arrivals of a Poisson process.
-    Poisson,
-    /// At equal distances in exponentially distributed on times, not at all between.
-    OnOff {
-        /// Mean on time.
-        on: Duration,
-        /// Mean off time.
-        off: Duration,
-    },
-}
-
 /// A named interval over which metrics are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -500,52 +486,6 @@ pub struct Attack {
     pub messages: u64,
 }
 
-/// The end of a bundle that a [`Fault`] or an [`Attack`] hits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BoxEnd {
-    /// Where the traffic enters the bundle.
-    Sendbox,
-    /// Where it leaves it.
-    Receivebox,
-}
-
-/// What a [`Fault`] does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultAction {
-    /// SIGKILL: the program dies.
-    Kill,
-    /// SIGSTOP: the program stands still.
-    Stop,
-    /// SIGCONT: the program goes on.
-    Continue,
-    /// Started again.
-    Restart,
-    /// Started again with a key that the other box has not.
-    RestartOtherKey,
-    /// Started again with a log on a full disk.
-    RestartFullLog,
-    /// Started again with a log that nobody reads.
-    RestartBlockedLog,
-}
-
-impl FaultAction {
-    /// All of them, as plans name them.
-    pub const ALL: [(&str, Self); 7] = [
-        ("kill", Self::Kill),
-        ("stop", Self::Stop),
-        ("continue", Self::Continue),
-        ("restart", Self::Restart),
-        ("restart_other_key", Self::RestartOtherKey),
-        ("restart_full_log", Self::RestartFullLog),
-        ("restart_blocked_log", Self::RestartBlockedLog),
-    ];
-
-    /// The program runs after it.
-    pub const fn starts(self) -> bool {
-        !matches!(self, Self::Kill | Self::Stop | Self::Continue)
-    }
-}
-
 /// A change of a device of a bundle's sites, or of what comes to its receivebox. It takes place where there
 /// are no boxes, too: it is no box that it hits.
 #[derive(Clone, Debug, PartialEq)]
@@ -560,37 +500,6 @@ pub struct Upset {
     pub at_b: bool,
     /// What changes.
     pub kind: UpsetKind,
-}
-
-/// What an [`Upset`] changes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum UpsetKind {
-    /// The WAN device of the site's box goes down.
-    Down,
-    /// The link goes up.
-    Up,
-    /// The WAN device leaves the box's bridge.
-    LeaveBridge,
-    /// The port comes back to its bridge.
-    JoinBridge,
-    /// The MTU of both ports of the box (bytes).
-    Mtu(u32),
-    /// The bridge gets one more address among the site's hosts.
-    Address,
-    /// The port loses its address.
-    NoAddress,
-    /// All offloads of the box's ports that can be are switched on.
-    OffloadsOn,
-    /// Offloads are switched off.
-    OffloadsOff,
-    /// From now on this share of the packets passes the receivebox by (0 to 1).
-    Unseen(f64),
-    /// From now on so much comes to the receivebox in the bundle's name that no sendbox has sent.
-    Forged(Rate),
-    /// The receivebox's machine falls asleep.
-    Suspend,
-    /// The receivebox's machine wakes up.
-    Resume,
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl OverTime {
 impl Store {
     /// The connection `name` of run `id`: the name of its flow, with `#0`, `#1` and so on behind it
     /// where the flow has several. Without bins if nothing was seen of it: flows of more than
-    /// [`crate::rows::SAMPLED_MAX`] connections, and those that are not greedy.
+    /// [`forebay_core::record::SAMPLED_MAX`] connections, and those that are not greedy.
     pub fn connection_over_time(&self, id: i64, name: &str) -> Result<OverTime, StoreError> {
         let read = |quantity| self.series(id, "flow", name, quantity);
         let (windows, srtts) = (read("cwnd_segments")?, read("srtt_ms")?);

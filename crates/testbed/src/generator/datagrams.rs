@@ -54,15 +54,10 @@ pub(super) fn source(
     }
     let rate = Rate::from_bits_per_sec(rate_bps);
     let packet = ByteCount::new(u64::from(packet_bytes));
-    Ok(match timing {
-        Timing::Even => Source::Cbr { rate, packet },
-        Timing::Poisson => Source::Poisson { rate, packet },
-        Timing::OnOff { on_ns: 0, .. } => return wrong("on_ns", 0, "more than zero"),
-        Timing::OnOff { on_ns, off_ns } => {
-            let [on, off] = [on_ns, off_ns].map(Duration::from_nanos);
-            Source::OnOff { rate, packet, on, off }
-        }
-    })
+    if matches!(timing, Timing::OnOff { on: Duration::ZERO, .. }) {
+        return wrong("on", 0, "more than zero");
+    }
+    Ok(timing.source(rate, packet))
 }
 
 /// Writes `datagram` into the payload, as far as it has room. An application's datagrams differ, and
@@ -456,7 +451,10 @@ mod tests {
         assert!(poisson[0] > 5.0 && (60..140).contains(&poisson.len()), "{poisson:?}");
         assert_eq!(poisson, due_ms(Timing::Poisson, 1));
         assert_ne!(poisson, due_ms(Timing::Poisson, 2));
-        let bursts = due_ms(Timing::OnOff { on_ns: 50 * MS, off_ns: 150 * MS }, 1);
+        let bursts = due_ms(
+            Timing::OnOff { on: Duration::from_millis(50), off: Duration::from_millis(150) },
+            1,
+        );
         assert!((5..70).contains(&bursts.len()), "{bursts:?}");
         let gaps: Vec<f64> = bursts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.contains(&10.0) && gaps.iter().any(|gap| *gap > 10.0), "{gaps:?}");
@@ -492,12 +490,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_is_refused_by_its_key() {
-        let never = Timing::OnOff { on_ns: 0, off_ns: MS };
+        let never = Timing::OnOff { on: Duration::ZERO, off: Duration::from_millis(1) };
         for (rate_bps, packet_bytes, timing, key) in [
             (0, 1500, Timing::Even, "rate_bps"),
             (1, 41, Timing::Poisson, "packet_bytes"),
             (1, 1515, Timing::Poisson, "packet_bytes"),
-            (1, 1500, never, "on_ns"),
+            (1, 1500, never, "on"),
         ] {
             let error = source(&workload(timing), rate_bps, packet_bytes, timing).unwrap_err();
             assert!(error.to_string().contains(key), "{error}");

@@ -126,13 +126,9 @@ mod tests {
     fn decision(mbit: u64, state: &'static str) -> Decision {
         Decision {
             rate: Some(Rate::from_mbit_per_sec(mbit)),
-            cwnd: None,
-            in_flight: None,
-            min_rtt: None,
-            queue_delay: None,
-            bottleneck_rate: None,
             state,
             reason: "test",
+            ..Decision::default()
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_core::link::{self, Service, Trace};
 use forebay_core::spec::{Spec, SpecError, Value};
 use forebay_core::traffic::Source;
-use forebay_core::units::{ByteCount, Rate, Ratio};
+use forebay_core::units::{ByteCount, Ratio};
 use forebay_sim::network::{
     Bundle, BundleChange, Flow, Hop, Link, Network, Opener, Signal, Traffic, Upset,
 };
@@ -123,7 +123,8 @@ impl Setup {
                 (Traffic::Source(Source::Greedy { bytes: None }), *flows)
             }
             plan::Traffic::Datagrams { flows, rate, packet_bytes, timing } => {
-                (Traffic::Source(datagrams(*rate, *packet_bytes, *timing)), *flows)
+                let packet = ByteCount::new((*packet_bytes).into());
+                (Traffic::Source(timing.source(*rate, packet)), *flows)
             }
             plan::Traffic::Ping { loops } => (Traffic::Ping, *loops),
             plan::Traffic::Requests(_) => return Ok(()),
@@ -321,15 +322,6 @@ fn algorithm(experiment: &Experiment, flow: &plan::Flow) -> Result<Spec, Backend
             let error = error.within(&format!("flow.{}.cc", flow.name));
             Err(BackendError::Unsupported(format!("{}: {error}", flow.cc_at)))
         }
-    }
-}
-
-fn datagrams(rate: Rate, packet_bytes: u32, timing: plan::Timing) -> Source {
-    let packet = ByteCount::new(packet_bytes.into());
-    match timing {
-        plan::Timing::Even => Source::Cbr { rate, packet },
-        plan::Timing::Poisson => Source::Poisson { rate, packet },
-        plan::Timing::OnOff { on, off } => Source::OnOff { rate, packet, on, off },
     }
 }
 
