@@ -323,7 +323,7 @@ impl Control {
         self.backlog = backlog.bytes;
     }
 
-    /// Time passes; call at least every [`TICK`].
+    /// Time passes; call at least every `TICK`.
     pub fn on_tick(&mut self, now: Timestamp, backlog: Backlog) {
         self.on_queue(now, backlog);
         self.ticked_at = now;
