@@ -14,6 +14,7 @@ const NANOS_PER_SEC: u128 = 1_000_000_000;
 
 /// A point in time: nanoseconds since an origin that the host chooses (boot, start of a run).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Timestamp(u64);
 
 impl Timestamp {

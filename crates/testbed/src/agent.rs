@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_ebpf::tcp::Events;
+use forebay_ebpf::tcp::{Events, Head};
 use nix::sys::signal::Signal;
 
 use super::TestbedError;
@@ -18,7 +18,7 @@ use super::topology::step;
 use crate::scenario::{FaultAction, FaultProgram, Scenario};
 use forebay_core::record::{AgentFault, AgentRecord};
 use forebay_host::agent::recording::{self, RecordingError, Row};
-use forebay_host::agent::rows::HeadRow;
+use forebay_host::agent::rows::ReportRow;
 use forebay_host::agent::status::AgentStatus;
 use forebay_host::clock;
 use forebay_host::service::control::{self, Answer, Request};
@@ -278,13 +278,13 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
                 Row::Open(open) => {
                     (open.flow, &open.head, open.window_us.zip(open.acks), !open.adopted)
                 }
-                Row::Report(report) => {
-                    (report.flow, &report.head, Some((report.window_us, report.acks)), false)
+                Row::Report(ReportRow { flow, report }) => {
+                    (*flow, &report.head, Some((report.window_us, report.acks)), false)
                 }
                 Row::End { reason } => return Err(format!("it ends before the run: {reason}")),
                 _ => return Ok(()),
             };
-            if head.at_ns > hit_ns {
+            if head.at.as_nanos() > hit_ns {
                 survivors
                     .entry((number, flow))
                     .or_insert_with(|| Survivor::first_heard(head, heard, is_new, hit_ns))
@@ -306,27 +306,27 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
 type Heard = Option<(u32, u32)>;
 
 /// Whether at most `acks_max` acknowledgements have come from `by_ns` or earlier to a record.
-fn is_first_sign(head: &HeadRow, heard: Heard, acks_max: u32, by_ns: u64) -> bool {
+fn is_first_sign(head: &Head, heard: Heard, acks_max: u32, by_ns: u64) -> bool {
     heard.is_some_and(|(window_us, acks)| {
-        acks <= acks_max && head.at_ns.saturating_sub(u64::from(window_us) * 1000) <= by_ns
+        acks <= acks_max && head.at.as_nanos().saturating_sub(u64::from(window_us) * 1000) <= by_ns
     })
 }
 
 impl Survivor {
-    fn first_heard(head: &HeadRow, heard: Heard, is_new: bool, hit_ns: u64) -> Self {
+    fn first_heard(head: &Head, heard: Heard, is_new: bool, hit_ns: u64) -> Self {
         let waited = is_new || is_first_sign(head, heard, 0, hit_ns);
-        Self { from_ns: if waited { head.at_ns } else { hit_ns }, fallen: None }
+        Self { from_ns: if waited { head.at.as_nanos() } else { hit_ns }, fallen: None }
     }
 
-    fn take(&mut self, head: &HeadRow, heard: Heard, hit_ns: u64) {
-        let events = Events::from_bits(head.events);
+    fn take(&mut self, head: &Head, heard: Heard, hit_ns: u64) {
+        let events = head.events;
         if events.contains(Events::FALLBACK) && self.fallen.is_none() {
             let round_trips_ns = PATIENCE_ROUND_TRIPS * u64::from(head.srtt_us) * 1000;
             let due_ns = self.from_ns + round_trips_ns.max(PATIENCE_NS);
             // An acknowledgement may be the one that found out.
             let is_in_time = is_first_sign(head, heard, 1, due_ns);
-            let late_ns = if is_in_time { 0 } else { head.at_ns.saturating_sub(due_ns) };
-            let after_ns = head.at_ns - hit_ns;
+            let late_ns = if is_in_time { 0 } else { head.at.as_nanos().saturating_sub(due_ns) };
+            let after_ns = head.at.as_nanos() - hit_ns;
             self.fallen = Some(Fallen { after_ns, late_ns, is_resumed: false });
         }
         if events.contains(Events::RESUMED)
@@ -343,8 +343,9 @@ mod tests {
 
     use super::*;
     use forebay_core::spec::Spec;
+    use forebay_core::units::Timestamp;
+    use forebay_ebpf::tcp::Report;
     use forebay_host::agent::recording::{Open, SCHEMA};
-    use forebay_host::agent::rows::ReportRow;
     use forebay_host::agent::status::{AlgorithmStatus, Totals};
 
     #[test]
@@ -364,13 +365,13 @@ mod tests {
         assert_eq!((both.reports, both.stale, both.fallbacks), (10, 8, 3));
     }
 
-    fn head(at_ms: u64, events: Events) -> HeadRow {
-        let (at_ns, events) = (at_ms * 1_000_000, events.bits());
-        HeadRow { at_ns, events, srtt_us: 50_000, ..HeadRow::default() }
+    fn head(at_ms: u64, events: Events) -> Head {
+        let at = Timestamp::from_nanos(at_ms * 1_000_000);
+        Head { at, events, srtt_us: 50_000, ..Head::default() }
     }
 
     fn report(flow: u64, at_ms: u64, events: Events) -> Row {
-        Row::Report(ReportRow { flow, head: head(at_ms, events), ..ReportRow::default() })
+        covered(flow, at_ms, events, 0, 0)
     }
 
     fn covering(flow: u64, at_ms: u64, window_ms: u32, acks: u32) -> Row {
@@ -380,7 +381,8 @@ mod tests {
     fn covered(flow: u64, at_ms: u64, events: Events, window_ms: u32, acks: u32) -> Row {
         let head = head(at_ms, events);
         let window_us = window_ms * 1000;
-        Row::Report(ReportRow { flow, head, window_us, acks, ..ReportRow::default() })
+        let report = Report { head, window_us, acks, ..Report::default() };
+        Row::Report(ReportRow { flow, report })
     }
 
     fn write(path: &std::path::Path, rows: &[Row]) {

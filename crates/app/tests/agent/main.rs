@@ -148,7 +148,10 @@ fn what_is_no_recording_is_refused_with_its_line() {
         ("nonsense\n".into(), "file:1: "),
         (whole.replace("\"schema\":1", "\"schema\":99"), "file:1: rows of schema 99"),
         (whole.replace("\"kind\":\"const\"", "\"kind\":\"nonesuch\""), "file:2: kind = nonesuch"),
-        (whole.replace("\"ca_state\":0", "\"ca_state\":9"), "file:2: no such state"),
+        (
+            whole.replace("\"ca_state\":0", "\"ca_state\":9"),
+            "file:2: ca_state = 9: allowed is 0 to 4",
+        ),
         (
             whole.replace("{\"close\":{\"flow\":0}}", "{\"close\":{\"flow\":5}}"),
             "file:5: connection 5",

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use forebay_core::cc::CongestionEvent;
 use forebay_core::cc::law::SSTHRESH_INFINITE;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::skel::Plain;
 use crate::skel::tcp_datapath::types;
@@ -14,7 +15,7 @@ use crate::skel::tcp_datapath::types;
 pub const RECORD_LEN: usize = size_of::<types::report>();
 
 /// A connection of one datapath. No two have the same number, however often its slot is used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId {
     /// Slot of the connection, from 0.
     pub slot: u32,
@@ -23,9 +24,11 @@ pub struct FlowId {
 }
 
 /// Which law a connection is under.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
 pub enum Mode {
     /// The datapath's first law: nothing was decided yet.
+    #[default]
     Start,
     /// The law of the last decision.
     Agent,
@@ -34,9 +37,11 @@ pub enum Mode {
 }
 
 /// State of the kernel's loss recovery (`enum tcp_ca_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
 pub enum CaState {
     /// Nothing unusual.
+    #[default]
     Open,
     /// Duplicate acknowledgements or SACKs.
     Disorder,
@@ -48,8 +53,26 @@ pub enum CaState {
     Loss,
 }
 
+impl From<CaState> for u8 {
+    /// As the kernel numbers it.
+    fn from(state: CaState) -> Self {
+        state as Self
+    }
+}
+
+impl TryFrom<u8> for CaState {
+    type Error = String;
+
+    fn try_from(number: u8) -> Result<Self, String> {
+        let all = [Self::Open, Self::Disorder, Self::Cwr, Self::Recovery, Self::Loss];
+        all.get(usize::from(number))
+            .copied()
+            .ok_or(format!("ca_state = {number}: allowed is 0 to 4"))
+    }
+}
+
 /// Why a record was written and what happened since the last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events(u16);
 
 impl Events {
@@ -114,9 +137,10 @@ impl Events {
 }
 
 /// What every record begins with. Counters run from the start of the connection and wrap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// Connection that the report is of.
+    /// Connection that the report is of; a recording has no slots of the kernel.
+    #[serde(skip)]
     pub flow: FlowId,
     /// Number of the record among those of the connection, from 1; those that found no room
     /// count too.
@@ -128,6 +152,7 @@ pub struct Head {
     /// The law in force.
     pub mode: Mode,
     /// When, on CLOCK_MONOTONIC, to the microsecond.
+    #[serde(rename = "at_ns")]
     pub at: Timestamp,
     /// Bytes acknowledged in sequence.
     pub bytes_acked: u64,
@@ -167,11 +192,13 @@ pub struct Opened {
 }
 
 /// What happened on a connection since its last record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Counters, window and segment size.
+    #[serde(flatten)]
     pub head: Head,
     /// Pacing rate in force; [`Rate::MAX`] for none.
+    #[serde(rename = "pacing_bps")]
     pub pacing_rate: Rate,
     /// The newest round trip.
     pub rtt_us: Option<u32>,
@@ -249,14 +276,7 @@ fn known(value: u32) -> Option<u32> {
 
 impl types::head {
     fn parse(&self) -> Option<Head> {
-        let ca_state = match self.ca_state {
-            0 => CaState::Open,
-            1 => CaState::Disorder,
-            2 => CaState::Cwr,
-            3 => CaState::Recovery,
-            4 => CaState::Loss,
-            _ => return None,
-        };
+        let ca_state = CaState::try_from(self.ca_state).ok()?;
         let mode = Mode::of(u32::from(self.mode))?;
         if self.generation == 0 || self.mss == 0 || self.mss > MSS_MAX {
             return None;
@@ -327,12 +347,22 @@ impl types::opened {
 impl Mode {
     /// As the datapath numbers them; 0 is a slot that no connection has.
     pub(crate) fn of(number: u32) -> Option<Self> {
-        match number {
-            1 => Some(Self::Start),
-            2 => Some(Self::Agent),
-            3 => Some(Self::Fallback),
-            _ => None,
-        }
+        u8::try_from(number).ok()?.checked_sub(1)?.try_into().ok()
+    }
+}
+
+impl From<Mode> for u8 {
+    fn from(mode: Mode) -> Self {
+        mode as Self
+    }
+}
+
+impl TryFrom<u8> for Mode {
+    type Error = String;
+
+    fn try_from(number: u8) -> Result<Self, String> {
+        let all = [Self::Start, Self::Agent, Self::Fallback];
+        all.get(usize::from(number)).copied().ok_or(format!("mode = {number}: allowed is 0 to 2"))
     }
 }
 

@@ -12,7 +12,7 @@ use forebay_ebpf::tcp::{Decision, Events, FlowId, Head, Mode, Opened, Record, Re
 
 use super::flow::{Flow, Origin, Terms};
 use super::recording::{Open, Recorder, Row};
-use super::rows::{DecisionRow, HeadRow, ReportRow};
+use super::rows::{DecisionRow, ReportRow};
 use super::rules::Rules;
 use super::status::{FlowStatus, Totals};
 
@@ -259,7 +259,7 @@ impl Connections {
         self.totals.reports += 1;
         self.totals.missed += connection.flow.counts().missed - missed;
         if self.recorder.is_on() {
-            self.recorder.put(Row::Report(ReportRow::of(connection.number, report)));
+            self.recorder.put(Row::Report(ReportRow { flow: connection.number, report: *report }));
         }
         connection.tell_failure(&mut self.totals);
     }
@@ -287,7 +287,7 @@ impl Connections {
                 cc: flow.choice().spec().clone(),
                 seed: flow.seed(),
                 remote: addresses.map(|(_, remote)| remote.to_string()),
-                head: HeadRow::of(flow.head()),
+                head: *flow.head(),
                 window_us: first.map(|report| report.window_us),
                 acks: first.map(|report| report.acks),
             }));

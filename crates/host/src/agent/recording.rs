@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use forebay_core::spec::Spec;
 use forebay_core::units::ByteCount;
+use forebay_ebpf::tcp::Head;
 use serde::{Deserialize, Serialize};
 
 use super::flow::Origin;
-use super::rows::{DecisionRow, HeadRow, ReportRow};
+use super::rows::{DecisionRow, ReportRow};
 use crate::service::privileges::drop_unneeded;
 
 /// Version of the rows; it grows when a field changes its meaning or goes.
@@ -87,7 +88,7 @@ pub struct Open {
     /// Where it goes.
     pub remote: Option<String>,
     /// First record of the connection.
-    pub head: HeadRow,
+    pub head: Head,
     /// Time that this record covers, of one that was there before the agent.
     #[serde(default)]
     pub window_us: Option<u32>,
@@ -307,6 +308,8 @@ pub fn read_from(
 
 #[cfg(test)]
 mod tests {
+    use forebay_ebpf::tcp::Report;
+
     use super::*;
 
     fn start_row() -> Start {
@@ -327,7 +330,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("recording");
         let (recorder, writer) = start(&file, ByteCount::new(1 << 20), start_row()).unwrap();
-        let report = ReportRow { flow: 7, rtt_us: Some(50_000), ..ReportRow::default() };
+        let report = Report { rtt_us: Some(50_000), ..Report::default() };
+        let report = ReportRow { flow: 7, report };
         recorder.put(Row::Report(report.clone()));
         recorder.put(Row::Close { flow: 7 });
         drop(recorder);

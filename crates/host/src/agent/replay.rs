@@ -123,8 +123,7 @@ impl<'a> Replayer<'a> {
             }
             Row::Open(open) => self.open(open)?,
             Row::Report(row) => {
-                let report = row.report().ok_or("no such state or mode")?;
-                self.flow(row.flow)?.on_report(&report);
+                self.flow(row.flow)?.on_report(&row.report);
                 self.replay.reports += 1;
             }
             Row::Timer { flow, at_ns } => {
@@ -145,10 +144,9 @@ impl<'a> Replayer<'a> {
     }
 
     fn open(&mut self, open: Open) -> Result<(), String> {
-        let head = open.head.head().ok_or("no such state or mode")?;
         let origin = open.origin();
         let choice = Choice::new(&Registry::BUILTIN, open.cc).map_err(|error| error.to_string())?;
-        self.flows.insert(open.flow, Flow::new(origin, head, &choice, open.seed));
+        self.flows.insert(open.flow, Flow::new(origin, open.head, &choice, open.seed));
         self.replay.flows += 1;
         Ok(())
     }
