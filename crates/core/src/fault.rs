@@ -9,7 +9,7 @@ use crate::units::Rate;
 pub enum BoxEnd {
     /// Where the traffic enters the bundle.
     Sendbox,
-    /// Where it leaves it.
+    /// Where the traffic leaves the bundle.
     Receivebox,
 }
 
@@ -57,17 +57,17 @@ impl FaultAction {
 pub enum UpsetKind {
     /// The WAN device of the site's box goes down.
     Down,
-    /// The link goes up.
+    /// The WAN device goes up again.
     Up,
     /// The WAN device leaves the box's bridge.
     LeaveBridge,
-    /// The port comes back to its bridge.
+    /// The WAN device comes back to the box's bridge.
     JoinBridge,
     /// The MTU of both ports of the box (bytes).
     Mtu(u32),
     /// The bridge gets one more address among the site's hosts.
     Address,
-    /// The port loses its address.
+    /// The bridge loses that address.
     NoAddress,
     /// All offloads of the box's ports that can be are switched on.
     OffloadsOn,

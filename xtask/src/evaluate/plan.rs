@@ -58,8 +58,13 @@ impl<'a> PlanPart<'a> {
     pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
         let minutes = self.minutes_a_run()?;
         let Seeds { first, last } = self.seeds;
+        let mut is_decided = false;
         for seed in self.seeds.iter() {
             let missing = self.missing(seed)?;
+            // A run that was made counts, also behind the seed that decided.
+            if missing > 0 && is_decided {
+                break;
+            }
             if missing > 0 && !may_begin(minutes * missing as f64) {
                 let runs = (seed..=last).map(|seed| self.missing(seed)).sum::<Result<usize>>()?;
                 self.left = Left { runs, minutes: minutes * runs as f64 };
@@ -69,11 +74,8 @@ impl<'a> PlanPart<'a> {
             if missing > 0 {
                 self.run(seed)?;
             }
-            let so_far = Seeds { first, last: seed };
-            self.results = self.read(so_far)?;
-            if self.claims.is_decided(self.backend, &self.results) {
-                break;
-            }
+            self.results = self.read(Seeds { first, last: seed })?;
+            is_decided = self.claims.is_decided(self.backend, &self.results);
         }
         self.left = Left::default();
         Ok(())
@@ -127,7 +129,9 @@ impl<'a> PlanPart<'a> {
                 let key = RunKey::of(&experiment, self.backend, &self.sources);
                 let attempts = store.attempts(&key)?;
                 let is_there = attempts.iter().any(|(_, valid)| *valid);
-                missing += usize::from(!is_there && attempts.len() < MAX_ATTEMPTS);
+                // A simulation that was rejected would be so again.
+                let most = if self.backend == "sim" { 1 } else { MAX_ATTEMPTS };
+                missing += usize::from(!is_there && attempts.len() < most);
             }
         }
         Ok(missing)

@@ -126,12 +126,13 @@ impl WindowLaw for Dctcp {
         window.cwnd() / 2
     }
 
-    fn heeds_mark(&mut self) -> bool {
+    fn heeds_mark(&self) -> bool {
         // Marks have had their answer already; lost bytes have not.
-        core::mem::take(&mut self.is_lossy)
+        self.is_lossy
     }
 
     fn on_mark(&mut self) {
+        self.is_lossy = false;
         self.is_repairing = false;
     }
 

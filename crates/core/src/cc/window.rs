@@ -273,7 +273,7 @@ pub trait WindowLaw: Clone + Send + 'static {
     /// A timeout within an episode, whose ssthresh stands.
     fn on_rto_in_episode(&mut self) {}
     /// A mark, the first in a window, or bytes that are lost without an event: whether it counts as a loss.
-    fn heeds_mark(&mut self) -> bool {
+    fn heeds_mark(&self) -> bool {
         true
     }
     /// What [`WindowLaw::on_loss`] was called for was a mark: no repair follows.

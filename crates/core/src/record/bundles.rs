@@ -39,20 +39,17 @@ pub struct BundleRecord {
 
 /// What a sendbox counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize), serde(default))]
 pub struct BundleCounters {
     /// Boundaries sent while reports could be expected back.
     pub boundaries_sent: u64,
-    /// Boundaries sent that no report could be expected of, and none came.
-    #[cfg_attr(feature = "serde", serde(default))]
+    /// Boundaries sent that no report could be expected of, and no plausible one came.
     pub boundaries_unexpected: u64,
     /// Boundaries matched by a report.
     pub boundaries_matched: u64,
     /// Matched boundaries that arrived in the order of their departure.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub boundaries_in_order: u64,
     /// Matched boundaries that arrived late: behind one that left later and took less time.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub boundaries_late: u64,
     /// Packets dropped by the sendbox's queue.
     pub drops_queue: u64,

@@ -404,6 +404,21 @@ mod tests {
     }
 
     #[test]
+    fn counters_that_a_box_does_not_tell_are_zero() {
+        let mut document = serde_json::to_value(sample()).unwrap();
+        let shaping = document["bundles"][0]["shaping"].as_object_mut().unwrap();
+        assert!(
+            shaping.remove("packets_sent").is_some() && shaping.remove("boundaries_late").is_some()
+        );
+        let status: Status = serde_json::from_value(document).unwrap();
+        let counters = status.bundles[0].shaping.as_ref().unwrap().counters;
+        assert_eq!(
+            (counters.packets_sent, counters.boundaries_late, counters.drops_queue),
+            (0, 0, 4)
+        );
+    }
+
+    #[test]
     fn the_table_tells_rate_reason_and_what_is_unknown() {
         let table = sample().table();
         for part in [

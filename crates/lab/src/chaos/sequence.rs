@@ -276,7 +276,7 @@ pub struct Sequence {
     pub buffer_packets: u64,
     /// Law of the sendbox.
     pub law: &'static str,
-    /// Queue of the bottleneck.
+    /// Queueing discipline of the sendbox.
     pub qdisc: &'static str,
     /// Greedy connections under Cubic and under Reno.
     pub flows: [u64; 2],

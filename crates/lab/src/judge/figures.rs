@@ -46,15 +46,17 @@ impl PlanClaims {
     }
 
     /// Whether more seeds would hardly change a verdict: there are [`VALUES_MIN`], and every interval lies on one side
-    /// of its bound. Claims without an interval, of each run or of all together, are judged by the runs that were made,
-    /// and so are those about two back ends.
+    /// of its bound. A bound on each run or on all of them together has no interval, and needs every seed. Claims about
+    /// two back ends are judged by the runs that were made.
     pub fn is_decided(&self, backend: &str, here: &Results) -> bool {
         let sides = Sides { here, there: None };
         let is_settled = |claim: &Claim| {
-            claim.judge("", sides).iter().all(|judged| match (judged.verdict, judged.interval) {
+            let needs_all = !claim.report_only && (claim.each_run || claim.is_of_all());
+            let is_shown = |judged: &Judged| match (judged.verdict, judged.interval) {
                 (Verdict::NotShown(_), _) => false,
                 (_, interval) => interval.is_none_or(|found| claim.bound().is_settled(found)),
-            })
+            };
+            !needs_all && claim.judge("", sides).iter().all(is_shown)
         };
         let mut claims = self.of(backend).filter(|claim| !claim.is_beside());
         here.seeds.len() >= VALUES_MIN && claims.all(is_settled)

@@ -1,4 +1,4 @@
-//! Makes the trials that the file lacks.
+//! Makes the trials that the store lacks.
 
 use std::path::PathBuf;
 use std::time::Duration;
