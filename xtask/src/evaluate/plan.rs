@@ -1,5 +1,6 @@
 //! A plan on a back end: its runs, seed by seed, until its claims have decided.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -58,7 +59,7 @@ impl<'a> PlanPart<'a> {
     pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
         let minutes = self.minutes_a_run()?;
         let Seeds { first, last } = self.seeds;
-        let mut is_decided = false;
+        let (mut is_decided, mut reached) = (false, first);
         for seed in self.seeds.iter() {
             let missing = self.missing(seed)?;
             // A run that was made counts, also behind the seed that decided.
@@ -66,18 +67,23 @@ impl<'a> PlanPart<'a> {
                 break;
             }
             if missing > 0 && !may_begin(minutes * missing as f64) {
-                let runs = (seed..=last).map(|seed| self.missing(seed)).sum::<Result<usize>>()?;
-                self.left = Left { runs, minutes: minutes * runs as f64 };
                 self.results = self.read(self.seeds)?;
-                return Ok(());
+                return self.reckon(first..=last, minutes);
             }
             if missing > 0 {
                 self.run(seed)?;
             }
             self.results = self.read(Seeds { first, last: seed })?;
             is_decided = self.claims.is_decided(self.backend, &self.results);
+            reached = seed;
         }
-        self.left = Left::default();
+        self.reckon(first..=reached, minutes)
+    }
+
+    /// Reckons what is left of some seeds.
+    fn reckon(&mut self, mut seeds: RangeInclusive<u64>, minutes_a_run: f64) -> Result<()> {
+        let runs = seeds.try_fold(0, |runs, seed| anyhow::Ok(runs + self.missing(seed)?))?;
+        self.left = Left { runs, minutes: minutes_a_run * runs as f64 };
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use forebay_lab::judge::Judged;
+use anyhow::{Result, ensure};
+use forebay_lab::judge::{Judged, Verdict};
 use serde_json::Value;
 
 use super::part::Left;
@@ -43,17 +43,21 @@ impl PlatformsPart {
         Ok(PARTS.into_iter().map(part))
     }
 
-    /// Measures what is missing if `may_begin` allows; what was broken off goes on where it was.
+    /// Measures what is missing if `may_begin` allows; what was broken off goes on where it was, and so does what has a
+    /// claim that is not shown.
     pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
         let text = std::fs::read_to_string(&self.document).unwrap_or_default();
         let mut document = serde_json::from_str(&text).unwrap_or_default();
         self.left = Left::default();
-        if claims(&document).is_empty() && !may_begin(self.minutes) {
+        if !is_done(&document) && !may_begin(self.minutes) {
             self.left = Left { runs: 1, minutes: self.minutes };
-        } else if claims(&document).is_empty() {
+        } else if !is_done(&document) {
             let folder = self.document.parent().unwrap_or(Path::new(OUT));
             let arguments = [&["platforms"], self.arguments].concat();
             document = printed(self.name, &arguments, folder)?;
+            let (of, built) = (sources("emu")?, document["sources"].as_str());
+            let is_built = built.is_none_or(|built| built == of);
+            ensure!(is_built, "{}: forebay is of other sources than {of}: make build", self.name);
             std::fs::create_dir_all(folder)?;
             std::fs::write(&self.document, document.to_string())?;
         }
@@ -67,8 +71,14 @@ fn claims(document: &Value) -> Vec<Judged> {
     serde_json::from_value(document["claims"].clone()).unwrap_or_default()
 }
 
+fn is_done(document: &Value) -> bool {
+    let claims = claims(document);
+    !claims.is_empty() && claims.iter().all(|it| !matches!(it.verdict, Verdict::NotShown(_)))
+}
+
 #[cfg(test)]
 mod tests {
+    use forebay_lab::judge::Why;
     use serde_json::json;
 
     use super::*;
@@ -83,7 +93,13 @@ mod tests {
             part.advance(&mut |_| false).unwrap();
             assert!(part.left.runs == 1 && part.claims.is_empty());
         }
-        let claims = vec![Judged { of: "platforms/cpu".into(), ..Judged::default() }];
+        let of_verdict =
+            |verdict| vec![Judged { of: "platforms/cpu".into(), verdict, ..Judged::default() }];
+        let claims = of_verdict(Verdict::NotShown(Why::NotRun));
+        std::fs::write(&part.document, json!({ "claims": claims }).to_string()).unwrap();
+        part.advance(&mut |_| false).unwrap();
+        assert!(part.left.runs == 1 && part.claims == claims);
+        let claims = of_verdict(Verdict::Open);
         std::fs::write(&part.document, json!({ "claims": claims }).to_string()).unwrap();
         part.advance(&mut |_| panic!("it is there")).unwrap();
         assert_eq!((part.left, part.claims), (Left::default(), claims));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use forebay_lab::backend::BackendError;
 use forebay_lab::plan::Seeds;
 use forebay_lab::{Options, RunError, demo, progress, run};
 
@@ -53,13 +54,12 @@ impl Demo {
 
 /// What is missing and what to do about it.
 fn explain(error: RunError) -> anyhow::Error {
-    let error = refuse(error);
-    match error.downcast_ref::<BadInput>() {
-        Some(reason) => BadInput(format!(
-            "the demo cannot run here: {reason}\nIt needs Linux 5.15 or newer and root, for \
+    match error {
+        RunError::Backend(BackendError::Unavailable(error)) => BadInput(format!(
+            "the demo cannot run here: {error}\nIt needs Linux 5.15 or newer and root, for \
              network namespaces and BPF: as root, `make demo` installs what is missing and runs it"
         ))
         .into(),
-        None => error,
+        error => refuse(error),
     }
 }

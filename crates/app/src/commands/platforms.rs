@@ -186,7 +186,7 @@ mod with_host {
             let complaints: Vec<String> = claims.iter().filter_map(Judged::complaint).collect();
             if self.json {
                 let document = serde_json::json!({
-                    "findings": findings, "behaviour": behaviour, "claims": claims,
+                    "sources": BUILD.emu, "findings": findings, "behaviour": behaviour, "claims": claims,
                 });
                 print(&format!("{document:#}\n"))?;
             } else {
