@@ -428,12 +428,19 @@ fn a_dry_run_tells_the_rate_that_the_path_carries() {
             cases.push((format!("{law} {packets} packets {flows} flows"), network));
         }
     }
+    let mut beyond = Vec::new();
     assert_each(cases, |trace| {
         let mut mbit: Vec<f64> = trace.decisions(10.0, 30.0).map(mbit_of).collect();
         mbit.sort_by(f64::total_cmp);
         let [tenth, half, most] =
             [0.1, 0.5, 1.0].map(|it| mbit[((mbit.len() - 1) as f64 * it) as usize]);
+        if tenth < 0.8 * 96.0 || most > 1.05 * 96.0 {
+            beyond.push((tenth, most));
+        }
         let is_told = tenth >= 0.75 * 96.0 && half >= 0.9 * 96.0 && most <= 1.08 * 96.0;
         must(is_told, ("Mbit/s", tenth, half, most))
     });
+    // All are within 0.8 and 1.05 but two with four flows: setpoint tells 1.07 at most behind 396 packets, and
+    // basic_delay 0.76 at the tenth percentile behind 1188.
+    assert!(beyond.len() <= 2, "Mbit/s: {beyond:.1?}");
 }
