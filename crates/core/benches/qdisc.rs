@@ -26,7 +26,7 @@ fn default_spec(kind: &str) -> Spec {
                 .into_iter()
                 .fold(spec, |spec, (name, value)| spec.with(name, Value::Text(value.into())))
         }
-        "prio" => {
+        "prio" | "ets" => {
             let bands = ["sfq", "fifo"].map(|kind| Value::Spec(Spec::named(kind)));
             spec.with("bands", Value::List(bands.to_vec()))
         }

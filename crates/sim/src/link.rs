@@ -165,9 +165,9 @@ impl Link {
             qdisc::check_without_rate(&spec)?;
         }
         let other = qdisc::build(&spec)?;
-        let mut queue = match spec.value("limit")? {
-            Some(limit) if spec.kind == "fifo" => Queue::Fifo(Fifo::new(limit)),
-            _ => Queue::Other(other),
+        let mut queue = match Fifo::from_spec(&spec)? {
+            Some(fifo) => Queue::Fifo(fifo),
+            None => Queue::Other(other),
         };
         queue.set_service_rate(config.service.rate());
         let losses = Losses {

@@ -66,9 +66,9 @@ fn of_algorithm(stack: Stack, name: &str) -> Option<Network> {
 fn of_discipline(stack: Stack, name: &str) -> Network {
     let mut network = network(stack, mixed());
     network.links[0].qdisc = match name {
-        "prio" => {
+        "prio" | "ets" => {
             let bands = vec![Value::Spec(queue("fifo", "50p")), Value::Text("sfq".into())];
-            Spec::named("prio").with("bands", Value::List(bands))
+            Spec::named(name).with("bands", Value::List(bands))
         }
         "policer" => Spec::named("policer")
             .with("rate", Value::Text("6Mbit/s".into()))

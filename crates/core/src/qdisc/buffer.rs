@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::packet::Packet;
 use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::longest::Longest;
+use crate::qdisc::marking::Marking;
 use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::{Backlog, DropReason, DropSink};
 use crate::units::{Limit, Rate, Timestamp};
@@ -26,19 +27,21 @@ pub(super) struct Buffer<P> {
     longest: Longest,
     limit: CurrentLimit,
     drop_from: DropFrom,
+    marking: Marking,
     backlog: Backlog,
     /// Packets between [`Buffer::detach`] and [`Buffer::reattach`], in no flow.
     detached: Queue,
 }
 
 impl<P: Packet> Buffer<P> {
-    pub fn new(flows: u32, limit: Limit, drop_from: DropFrom) -> Self {
+    pub fn new(flows: u32, limit: Limit, drop_from: DropFrom, marking: Marking) -> Self {
         Self {
             pool: Pool::new(),
             queues: alloc::vec![Queue::EMPTY; flows as usize],
             longest: Longest::new(flows),
             limit: CurrentLimit::new(limit),
             drop_from,
+            marking,
             backlog: Backlog::default(),
             detached: Queue::EMPTY,
         }
@@ -90,8 +93,13 @@ impl<P: Packet> Buffer<P> {
         true
     }
 
-    pub fn pop(&mut self, flow: u32) -> Option<P> {
-        let queued = self.pool.pop_front(&mut self.queues[flow as usize])?;
+    /// Takes the oldest packet of `flow`, marked if that is due.
+    pub fn pop(&mut self, now: Timestamp, flow: u32, drops: &mut dyn DropSink<P>) -> Option<P> {
+        let mut queued = self.pool.pop_front(&mut self.queues[flow as usize])?;
+        if self.marking.is_on() {
+            let is_longest = self.longest.get(flow) == flow;
+            self.marking.judge(now, &mut queued, self.backlog, is_longest, drops);
+        }
         self.backlog.remove(queued.packet.len());
         self.update_length(flow);
         Some(queued.packet)
@@ -108,7 +116,7 @@ impl<P: Packet> Buffer<P> {
 
     /// Gives the first detached packet the flow that `flow_of` names and returns that flow. In
     /// each new flow packets stand in the order in which they were detached.
-    pub fn reattach(&mut self, flow_of: impl Fn(&P) -> u32) -> Option<u32> {
+    pub fn reattach(&mut self, flow_of: impl FnOnce(&P) -> u32) -> Option<u32> {
         let queued = self.pool.pop_front(&mut self.detached)?;
         let flow = flow_of(&queued.packet);
         self.insert(queued.enqueued, flow, queued.packet);

@@ -8,7 +8,10 @@
 //! ] }
 //! ```
 //! All conditions of a rule must hold; `port` and `prefix` hold for either end. A rule without a
-//! condition matches everything. What no rule matches belongs to the last band.
+//! condition matches everything. What no rule matches belongs to the last class.
+//!
+//! Classes are the bands of `prio` and `ets`, and what `weights` of `sfq` and `drr` are given to. Packets carry
+//! one class, so one discipline of a queue sorts by it and none inside that one does.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,8 +23,20 @@ use core::ops::RangeInclusive;
 use ipnet::IpNet;
 
 use crate::packet::Headers;
-use crate::qdisc::prio::BANDS_MAX;
+use crate::qdisc::weights::WEIGHTS;
+use crate::qdisc::{Discipline, discipline};
 use crate::spec::{Described, Parameter, Spec, SpecError, Value};
+
+/// Most classes: TCQ_PRIO_BANDS and TCQ_ETS_MAX_BANDS of Linux.
+pub(super) const CLASSES_MAX: usize = 16;
+
+/// The parameter of every discipline that sorts packets by class.
+pub(super) const CLASSES: Described = Described {
+    name: "classes",
+    summary: "rules that give packets a class; the first match wins, no match: the last class",
+    default: None,
+    allowed: "a list of rules such as [{ dscp = 46, class = 0 }]",
+};
 
 /// More rules than anyone writes by hand; each costs a comparison a packet.
 const RULES_MAX: usize = 1000;
@@ -47,7 +62,7 @@ pub const RULE: &[&dyn Parameter] = &[
     &condition("prefix", "the source or the destination address lies in", PREFIX_ALLOWED),
     &condition("source_prefix", "the source address lies in", PREFIX_ALLOWED),
     &condition("destination_prefix", "the destination address lies in", PREFIX_ALLOWED),
-    &condition("class", "the class", "the number of a band"),
+    &condition("class", "the class", "the number of a band or of a weight, from 0 on"),
 ];
 
 /// Gives packets their class.
@@ -72,16 +87,19 @@ struct Rule {
 }
 
 impl Classifier {
-    /// The rules of the `prio` in `spec`, at whatever depth; without one, everything is class 0.
+    /// The rules of the discipline in `spec` that sorts packets by class, at whatever depth; without one,
+    /// everything is class 0.
     pub fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        if spec.kind != "prio" {
+        if !sorts(spec) {
             return match spec.nested("inner")? {
                 Some(inner) => Self::from_spec(&inner).map_err(|error| error.within("inner")),
                 None => Ok(Self::default()),
             };
         }
-        let bands = spec.nested_list("bands")?.map_or(1, |bands| bands.len());
-        let bands = bands.clamp(1, BANDS_MAX);
+        let classes = match spec.nested_list("bands")? {
+            Some(bands) => bands.len().clamp(1, CLASSES_MAX),
+            None => WEIGHTS.of(spec)?.classes(),
+        };
         let tables = spec.tables("classes")?.unwrap_or_default();
         if tables.len() > RULES_MAX {
             let value = format!("{} rules", tables.len());
@@ -89,11 +107,11 @@ impl Classifier {
         }
         let read = |(index, table): (usize, &&BTreeMap<String, Value>)| {
             let rule = Spec { kind: "a class rule".into(), params: (*table).clone() };
-            Rule::from_spec(&rule, bands)
+            Rule::from_spec(&rule, classes)
                 .map_err(|error| error.within(&format!("classes[{index}]")))
         };
         let rules = tables.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-        Ok(Self { rules, default_class: (bands - 1) as u8 })
+        Ok(Self { rules, default_class: (classes - 1) as u8 })
     }
 
     /// The class of a packet with these headers.
@@ -103,11 +121,24 @@ impl Classifier {
     }
 }
 
+/// Whether `spec`, apart from what it holds, sorts packets by class.
+fn sorts(spec: &Spec) -> bool {
+    let takes = |entry: &Discipline| entry.params.iter().any(|it| it.name() == CLASSES.name);
+    let is_asked = ["bands", CLASSES.name].iter().any(|name| spec.params.contains_key(*name));
+    is_asked && discipline(spec).is_ok_and(takes)
+}
+
+/// Whether `spec` or what it holds sorts packets by class.
+pub(super) fn has_classes(spec: &Spec) -> bool {
+    let inner = || spec.nested("inner").ok().flatten();
+    sorts(spec) || inner().is_some_and(|inner| has_classes(&inner))
+}
+
 impl Rule {
-    fn from_spec(spec: &Spec, bands: usize) -> Result<Self, SpecError> {
+    fn from_spec(spec: &Spec, classes: usize) -> Result<Self, SpecError> {
         spec.check_names(RULE)?;
-        let class = small(spec, "class", bands as u64 - 1)?.ok_or_else(|| {
-            SpecError::new("class", "(absent)", &format!("a band, 0 to {}", bands - 1))
+        let class = small(spec, "class", classes as u64 - 1)?.ok_or_else(|| {
+            SpecError::new("class", "(absent)", &format!("a class, 0 to {}", classes - 1))
         })?;
         Ok(Self {
             dscp: small(spec, "dscp", 63)?,
@@ -274,14 +305,23 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_of_a_nested_prio_are_found() {
-        let prio = Spec::named("prio")
-            .with("bands", Value::List(["sfq", "fifo"].map(text).to_vec()))
-            .with("classes", Value::List(alloc::vec![rule(&[("dscp", Value::Integer(46))], 0)]));
-        let spec = Spec::named("shaper").with("inner", Value::Spec(prio));
-        let classifier = Classifier::from_spec(&spec).unwrap();
-        assert_eq!(classifier.classify(&Headers { dscp: 46, ..headers() }), 0);
-        assert_eq!(classifier.classify(&headers()), 1);
+    fn the_rules_of_whatever_sorts_by_class_are_found() {
+        let bands = Value::List(["sfq", "fifo"].map(text).to_vec());
+        let weights = Value::List([4, 1].map(Value::Integer).to_vec());
+        for (kind, name, classes) in [
+            ("prio", "bands", &bands),
+            ("ets", "bands", &bands),
+            ("sfq", "weights", &weights),
+            ("drr", "weights", &weights),
+        ] {
+            let rules = alloc::vec![rule(&[("dscp", Value::Integer(46))], 0)];
+            let sorting = Spec::named(kind).with(name, classes.clone());
+            let sorting = sorting.with("classes", Value::List(rules));
+            let spec = Spec::named("shaper").with("inner", Value::Spec(sorting));
+            let classifier = Classifier::from_spec(&spec).unwrap();
+            assert_eq!(classifier.classify(&Headers { dscp: 46, ..headers() }), 0, "{kind}");
+            assert_eq!(classifier.classify(&headers()), 1, "{kind}");
+        }
         assert_eq!(Classifier::from_spec(&Spec::named("sfq")).unwrap().classify(&headers()), 0);
     }
 

@@ -2,24 +2,26 @@
 //! allow; one shared buffer.
 //!
 //! ```text
-//! flow's turn  : head <= deficit -> send it; deficit -= its bytes
-//!                otherwise       -> deficit += quantum, next flow
-//! flow empty   : out of the round, deficit forgotten
-//! over limit   : the longest flow gives up its newest packet
+//! queue of a packet : that of its flow, among the queues of its class
+//! a flow's quantum  : quantum x weight of its class
+//! turns             : by deficit round robin
+//! over limit        : the longest flow gives up its newest packet
 //! ```
 //! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin",
 //! IEEE/ACM Transactions on Networking 4(3), 1996, section III (with buffer stealing).
 //!
 //! It differs from [`super::Sfq`] in that a flow never overdraws its deficit and that the hash key
-//! stays. Work is O(1) a packet as long as the quantum is at least the largest packet.
-
-use alloc::vec::Vec;
+//! stays.
 
 use crate::packet::Packet;
 use crate::qdisc::buffer::{Buffer, DropFrom};
-use crate::qdisc::params::{FLOWS_MAX, Holding, QUANTUM, SEED};
-use crate::qdisc::round::{Links, Round};
-use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc, flow_index};
+use crate::qdisc::classify::CLASSES;
+use crate::qdisc::deficit::DeficitRound;
+use crate::qdisc::flows::{Flows, WAYS, queues_and_ways};
+use crate::qdisc::marking::{L4S, MARK, Marking};
+use crate::qdisc::params::{ECN, FLOWS_MAX, Holding, QUANTUM, SEED};
+use crate::qdisc::weights::{WEIGHTS, Weights};
+use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
@@ -28,60 +30,73 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "drr",
     summary: "deficit round robin over hashed flows, drops from the longest",
     sources: &["Shreedhar and Varghese, IEEE/ACM ToN 1996"],
-    params: &[&LIMIT, &FLOWS, &QUANTUM, &SEED],
+    params: &[&LIMIT, &FLOWS, &WAYS, &QUANTUM, &CLASSES, &WEIGHTS, &ECN, &MARK, &L4S, &SEED],
 };
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what all flows hold together; the default is that of sfq")
         .or(Holding(Limit::Packets(1200)));
 const FLOWS: Param<u64> =
-    Param::new("flows", "number of queues that flows are hashed to; the default is that of sfq")
+    Param::new("flows", "number of queues that flows are hashed to, in each class; as in sfq")
         .or(1024)
-        .within(1..=FLOWS_MAX);
+        .within(1..=FLOWS_MAX)
+        .also(" in all classes together");
 
 /// Parameters of [`Drr`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrrParams {
     /// What all flows may hold together.
     pub limit: Limit,
-    /// Number of queues, 1 to 65536.
+    /// Number of queues of each class, 1 to 65536 in all classes together.
     pub flows: u32,
-    /// Bytes added to a flow's deficit a round.
+    /// Queues among which a flow finds a free one, a power of two up to 8 that divides `flows`.
+    pub ways: u32,
+    /// Bytes added to a flow's deficit a round, for each unit of its weight.
     pub quantum: ByteCount,
+    /// The weight of a flow by its class.
+    pub weights: Weights,
+    /// Which packets are marked.
+    pub marking: Marking,
     /// Seed of the flow hash.
     pub seed: u64,
 }
 
 impl DrrParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let limit = LIMIT.of(spec)?.0;
+        let weights = Weights::of_classes(spec)?;
+        let (flows, ways) = queues_and_ways(spec, &FLOWS, weights.classes())?;
         Ok(Self {
-            limit: LIMIT.of(spec)?.0,
-            flows: FLOWS.of(spec)? as u32,
+            limit,
+            flows,
+            ways,
             quantum: QUANTUM.of(spec)?,
+            weights,
+            marking: Marking::from_spec(spec, limit)?,
             seed: SEED.of(spec)?,
         })
+    }
+
+    /// Bytes that a flow of `class` may send a round.
+    fn quantum_of(&self, class: usize) -> ByteCount {
+        self.quantum * self.weights.of(class)
     }
 }
 
 /// Deficit round robin.
 pub struct Drr<P> {
     params: DrrParams,
-    buffer: Buffer<P>,
-    links: Links,
-    round: Round,
-    deficits: Vec<ByteCount>,
+    flows: Flows,
+    round: DeficitRound<P>,
 }
 
 impl<P: Packet> Drr<P> {
     /// Empty queues.
     pub fn new(params: DrrParams) -> Self {
-        Self {
-            buffer: Buffer::new(params.flows, params.limit, DropFrom::Tail),
-            links: Links::new(params.flows),
-            round: Round::EMPTY,
-            deficits: alloc::vec![ByteCount::ZERO; params.flows as usize],
-            params,
-        }
+        let flows = Flows::new(params.flows, params.ways, params.weights.classes());
+        let queues = flows.count();
+        let buffer = Buffer::new(queues, params.limit, DropFrom::Tail, params.marking);
+        Self { flows, round: DeficitRound::new(buffer, queues), params }
     }
 
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
@@ -91,45 +106,27 @@ impl<P: Packet> Drr<P> {
 
 impl<P: Packet> Qdisc<P> for Drr<P> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
-        let flow = flow_index(&packet, self.params.seed, self.params.flows);
-        self.buffer.push(now, flow, packet, drops);
-        if self.buffer.flow_backlog(flow).packets > 0 && !self.links.is_listed(flow) {
-            self.round.push_back(&mut self.links, flow);
-            self.deficits[flow as usize] = self.params.quantum;
-        }
+        let is_free = |queue| !self.round.is_listed(queue);
+        let queue = self.flows.queue(&packet, self.params.seed, is_free);
+        let quantum = |queue| self.params.quantum_of(self.flows.class_of(queue));
+        self.round.push(now, queue, quantum, packet, drops);
     }
 
-    fn dequeue(&mut self, _now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
-        loop {
-            let flow = self.round.front()?;
-            let deficit = &mut self.deficits[flow as usize];
-            let Some(len) = self.buffer.front(flow).map(Packet::len) else {
-                self.round.pop_front(&mut self.links);
-                continue;
-            };
-            if len <= *deficit {
-                *deficit -= len;
-                let packet = self.buffer.pop(flow);
-                if self.buffer.flow_backlog(flow).packets == 0 {
-                    self.round.pop_front(&mut self.links);
-                }
-                return packet;
-            }
-            *deficit += self.params.quantum;
-            self.round.rotate(&mut self.links);
-        }
+    fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
+        let quantum = |queue| self.params.quantum_of(self.flows.class_of(queue));
+        self.round.pop(now, quantum, drops)
     }
 
     fn next_timer(&self) -> Option<Timestamp> {
-        self.buffer.backlog().ready()
+        self.round.backlog().ready()
     }
 
     fn backlog(&self) -> Backlog {
-        self.buffer.backlog()
+        self.round.backlog()
     }
 
     fn set_service_rate(&mut self, rate: Option<Rate>) {
-        self.buffer.set_rate(rate);
+        self.round.set_rate(rate);
     }
 }
 
@@ -137,13 +134,17 @@ impl<P: Packet> Qdisc<P> for Drr<P> {
 mod tests {
     use super::*;
     use crate::testing::qdisc::{Dropped, TestPacket};
+    use alloc::vec::Vec;
 
     #[test]
     fn a_flow_waits_until_its_saved_deficit_covers_its_packet() {
         let mut drr = Drr::new(DrrParams {
             limit: Limit::Packets(100),
             flows: 1024,
+            ways: 1,
             quantum: ByteCount::new(500),
+            weights: Weights::ONE,
+            marking: Marking::default(),
             seed: 0,
         });
         let mut drops = Dropped::default();
@@ -157,6 +158,30 @@ mod tests {
         // Deficits at the end of each turn. Flow 1: 500, 1000, 1500 - 1400 = 100, then 600 - 200.
         // Flow 2: 500 - 300 = 200, 700 - 600 = 100, 600, and 1100 after flow 1 has left.
         let expected = [(2, 300), (2, 300), (2, 300), (1, 1200), (1, 200), (1, 200), (2, 900)];
+        assert_eq!(order, expected);
+    }
+    #[test]
+    fn a_flow_has_the_quanta_of_its_class_even_where_all_of_a_class_share_one_queue() {
+        let mut drr = Drr::new(DrrParams {
+            limit: Limit::Packets(100),
+            flows: 1,
+            ways: 1,
+            quantum: ByteCount::new(1514),
+            weights: Weights::new(&[3, 1]).unwrap(),
+            marking: Marking::default(),
+            seed: 0,
+        });
+        let mut drops = Dropped::default();
+        for sequence in 0..6 {
+            for class in [1, 0, 7] {
+                let packet = TestPacket { class, sequence, ..TestPacket::default() };
+                drr.enqueue(Timestamp::ZERO, packet, &mut drops);
+            }
+        }
+        let next = || drr.dequeue(Timestamp::ZERO, &mut drops);
+        let order: Vec<u8> = core::iter::from_fn(next).map(|packet| packet.class).collect();
+        // Class 7 is none: the last has its packets.
+        let expected = [1, 0, 0, 0, 7, 0, 0, 0, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7];
         assert_eq!(order, expected);
     }
 }

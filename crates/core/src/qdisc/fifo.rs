@@ -1,12 +1,27 @@
 //! First in, first out, with a limit in packets or bytes; what does not fit is dropped on arrival.
 //!
 //! Source: Linux net/sched/sch_fifo.c (pfifo and bfifo in one).
+//!
+//! With `ecn` the queue marks. With `l4s` packets of L4S (RFC 9331) have a queue of their own, and the two take
+//! turns by deficit round robin, a quantum each:
+//! ```text
+//! ECT(1), CE        -> L4S queue, marked above the step ─┐
+//!                                                        ├─ in turn; one limit, from the longer queue
+//! ECT(0), Not-ECT   -> classic queue, `ecn` as above    ─┘
+//! ```
+//! That is not the coupled AQM of RFC 9332. There the classic queue's controller drives the marks of the L4S
+//! queue as well, so that flows of both kinds get the same each; this classic queue has no controller, only a
+//! threshold. Here each of the two queues gets half of the link while both wait, however many flows stand
+//! in it: neither starves the other. Shares by flow, with the step for L4S, are what `sfq` and `drr` give.
 
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
+use crate::qdisc::buffer::{Buffer, DropFrom};
+use crate::qdisc::deficit::DeficitRound;
 use crate::qdisc::limit::CurrentLimit;
-use crate::qdisc::params::Holding;
+use crate::qdisc::marking::{L4S, MARK, Marking, is_l4s};
+use crate::qdisc::params::{ECN, Holding, MTU};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
@@ -16,7 +31,7 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "fifo",
     summary: "first in, first out; drops arrivals when full",
     sources: &["Linux net/sched/sch_fifo.c"],
-    params: &[&LIMIT],
+    params: &[&LIMIT, &ECN, &MARK, &L4S],
 };
 
 /// The default is txqueuelen of an Ethernet device, which pfifo takes when no limit is given.
@@ -24,7 +39,7 @@ const LIMIT: Param<Holding> =
     Param::new("limit", "what the queue holds; the default is Linux' device queue length")
         .or(Holding(Limit::Packets(1000)));
 
-/// First in, first out.
+/// First in, first out, without marks.
 pub struct Fifo<P> {
     limit: CurrentLimit,
     packets: VecDeque<P>,
@@ -52,8 +67,14 @@ impl<P: Packet> Fifo<P> {
         self.packets.push_back(packet);
     }
 
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(LIMIT.of(spec)?.0))
+    /// The queue that `spec` describes; `None` where it is another kind, or one that marks.
+    pub fn from_spec(spec: &Spec) -> Result<Option<Self>, SpecError> {
+        if spec.kind != DISCIPLINE.name {
+            return Ok(None);
+        }
+        let limit = LIMIT.of(spec)?.0;
+        let is_marking = Marking::from_spec(spec, limit)?.is_on();
+        Ok((!is_marking).then(|| Self::new(limit)))
     }
 }
 
@@ -85,9 +106,56 @@ impl<P: Packet> Qdisc<P> for Fifo<P> {
     }
 }
 
+/// Bytes that the queue of L4S and the classic one may send a round.
+const QUANTUM: ByteCount = ByteCount::new(MTU);
+const CLASSIC_QUEUE: u32 = 0;
+const L4S_QUEUE: u32 = 1;
+
+/// First in, first out, with marks.
+pub(super) struct MarkingFifo<P> {
+    has_l4s: bool,
+    queues: DeficitRound<P>,
+}
+
+impl<P: Packet> MarkingFifo<P> {
+    pub fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let limit = LIMIT.of(spec)?.0;
+        let marking = Marking::from_spec(spec, limit)?;
+        let has_l4s = marking.step.is_some();
+        let queues = if has_l4s { 2 } else { 1 };
+        let buffer = Buffer::new(queues, limit, DropFrom::Tail, marking);
+        Ok(Self { has_l4s, queues: DeficitRound::new(buffer, queues) })
+    }
+}
+
+impl<P: Packet> Qdisc<P> for MarkingFifo<P> {
+    fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        let queue = if self.has_l4s && is_l4s(&packet) { L4S_QUEUE } else { CLASSIC_QUEUE };
+        self.queues.push(now, queue, |_| QUANTUM, packet, drops);
+    }
+
+    fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
+        self.queues.pop(now, |_| QUANTUM, drops)
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.queues.backlog().ready()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.queues.backlog()
+    }
+
+    fn set_service_rate(&mut self, rate: Option<Rate>) {
+        self.queues.set_rate(rate);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::Ecn;
+    use crate::spec::Value;
     use crate::testing::qdisc::{Dropped, TestPacket};
 
     fn packet(len: u64) -> TestPacket {
@@ -113,5 +181,63 @@ mod tests {
             fifo.enqueue(Timestamp::ZERO, packet(len), &mut drops);
         }
         assert_eq!((fifo.backlog().packets, drops.packets.len()), (2, 1));
+    }
+    #[test]
+    fn only_a_fifo_without_marks_needs_no_table() {
+        let spec = |text: &str| text.parse::<Spec>().unwrap();
+        for (text, is_plain) in [
+            ("fifo", true),
+            ("fifo(limit=20KB)", true),
+            ("fifo(ecn=false)", true),
+            ("fifo(ecn=true)", false),
+            ("fifo(l4s=1ms)", false),
+            ("sfq", false),
+        ] {
+            let fifo = Fifo::<TestPacket>::from_spec(&spec(text)).unwrap();
+            assert_eq!(fifo.is_some(), is_plain, "{text}");
+        }
+    }
+
+    #[test]
+    fn l4s_and_classic_packets_share_link_and_buffer_and_neither_starves_the_other() {
+        let spec = Spec::named("fifo").with("limit", Value::Text("20p".into()));
+        let spec = spec.with("l4s", Value::Text("1ms".into()));
+        for (few, many) in [(Ecn::Ect1, Ecn::Ect0), (Ecn::NotEct, Ecn::Ect1)] {
+            let mut queue = MarkingFifo::from_spec(&spec).unwrap();
+            let mut drops = Dropped::default();
+            let (mut of_few, mut sent) = (0, 0);
+            for step in 0..1000 {
+                // Ten packets of one kind and one of the other for each that leaves.
+                for arrival in 0..11 {
+                    let ecn = if arrival == 5 { few } else { many };
+                    let packet = TestPacket { ecn, sequence: step, ..TestPacket::default() };
+                    queue.enqueue(Timestamp::ZERO, packet, &mut drops);
+                }
+                let packet = queue.dequeue(Timestamp::ZERO, &mut drops).unwrap();
+                assert_ne!(packet.ecn, Ecn::Ce, "nothing has waited");
+                of_few += u64::from(packet.ecn == few);
+                sent += 1;
+            }
+            assert!((495..=505).contains(&of_few), "{of_few} of {sent} packets are {few:?}");
+        }
+    }
+
+    #[test]
+    fn one_queue_keeps_the_order_of_all_and_two_that_of_their_kinds() {
+        let arrivals = [Ecn::Ect0, Ecn::Ect1, Ecn::NotEct, Ecn::Ect1, Ecn::Ce, Ecn::Ect0];
+        for (params, expected) in
+            [("ecn=true", [0, 1, 2, 3, 4, 5]), ("l4s=1ms, ecn=true", [0, 1, 2, 3, 5, 4])]
+        {
+            let spec: Spec = alloc::format!("fifo({params})").parse().unwrap();
+            let mut queue = MarkingFifo::from_spec(&spec).unwrap();
+            let mut drops = Dropped::default();
+            for (sequence, ecn) in (0..).zip(arrivals) {
+                let packet = TestPacket { ecn, sequence, ..TestPacket::default() };
+                queue.enqueue(Timestamp::ZERO, packet, &mut drops);
+            }
+            let next = || queue.dequeue(Timestamp::ZERO, &mut drops);
+            let order = core::iter::from_fn(next).map(|packet| packet.sequence);
+            assert!(order.eq(expected), "{spec}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! CoDel on each flow.
 //!
 //! ```text
-//! flow of a packet  = flow_hash(seed) scaled to 0..flows
+//! queue of a packet = that of its flow, which is the flow's own while it is in a list (`ways`)
 //! not in a list     -> end of `new`, deficit = quantum
 //! turn: new before old; deficit <= 0 -> deficit += quantum, end of `old`
 //!       queue empty -> from `new` to the end of `old` if `old` has flows, otherwise out
@@ -19,11 +19,12 @@ use alloc::vec::Vec;
 
 use crate::packet::Packet;
 use crate::qdisc::codel::{self, Codel, CodelParams, Head};
+use crate::qdisc::flows::{Flows, WAYS, queues_and_ways};
 use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
 use crate::qdisc::params::{self, FLOWS_MAX, Holding, MTU, QUANTUM, SEED};
 use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::round::{Links, Round};
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, flow_index};
+use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
@@ -36,7 +37,17 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "fq_codel",
     summary: "CoDel on each hashed flow, new flows first",
     sources: &["RFC 8290", "Linux net/sched/sch_fq_codel.c"],
-    params: &[&LIMIT, &MEMORY, &FLOWS, &QUANTUM, &codel::TARGET, &codel::INTERVAL, &ECN, &SEED],
+    params: &[
+        &LIMIT,
+        &MEMORY,
+        &FLOWS,
+        &WAYS,
+        &QUANTUM,
+        &codel::TARGET,
+        &codel::INTERVAL,
+        &ECN,
+        &SEED,
+    ],
 };
 
 const LIMIT: Param<Holding> =
@@ -62,6 +73,8 @@ pub struct FqCodelParams {
     pub memory: ByteCount,
     /// Number of queues, 1 to 65536.
     pub flows: u32,
+    /// Queues among which a flow finds a free one, a power of two up to 8 that divides `flows`.
+    pub ways: u32,
     /// Bytes that a flow may send a round.
     pub quantum: ByteCount,
     /// The knobs of CoDel.
@@ -72,10 +85,12 @@ pub struct FqCodelParams {
 
 impl FqCodelParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let (flows, ways) = queues_and_ways(spec, &FLOWS, 1)?;
         Ok(Self {
             limit: LIMIT.of(spec)?.0,
             memory: MEMORY.of(spec)?,
-            flows: FLOWS.of(spec)? as u32,
+            flows,
+            ways,
             quantum: QUANTUM.of(spec)?,
             codel: CodelParams::from_spec(spec, &ECN)?,
             seed: SEED.of(spec)?,
@@ -88,6 +103,7 @@ pub struct FqCodel<P> {
     params: FqCodelParams,
     limit: CurrentLimit,
     pool: Pool<P>,
+    table: Flows,
     flows: Vec<Flow>,
     links: Links,
     new: Round,
@@ -110,6 +126,7 @@ impl<P: Packet> FqCodel<P> {
         Self {
             limit: CurrentLimit::new(params.limit),
             pool: Pool::new(),
+            table: Flows::new(params.flows, params.ways, 1),
             flows: alloc::vec![flow; params.flows as usize],
             links: Links::new(params.flows),
             new: Round::EMPTY,
@@ -172,7 +189,9 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
         if self.is_over(Backlog::default().with(packet.len())) {
             return drops.dropped(packet, DropReason::Overlimit);
         }
-        let index = flow_index(&packet, self.params.seed, self.params.flows);
+        // While the queue is listed, the flow's deficit and its CoDel state are in it.
+        let is_free = |queue| !self.links.is_listed(queue);
+        let index = self.table.queue(&packet, self.params.seed, is_free);
         let quantum = self.quantum();
         let flow = &mut self.flows[index as usize];
         self.backlog.add(packet.len());
@@ -233,6 +252,7 @@ mod tests {
             limit: Limit::Packets(limit),
             memory: ByteCount::new(1_000_000_000),
             flows: 1024,
+            ways: 1,
             quantum: ByteCount::new(1514),
             codel: CodelParams {
                 target: Duration::from_millis(5),
@@ -344,5 +364,28 @@ mod tests {
         assert!(drops.packets.iter().all(|(packet, _)| packet.flow == 1));
         // As a queue of its own under CoDel: 105, 205, 275.7, 333.4, 383.4, 428.2, 469 ms.
         assert_eq!(drops.packets.len(), 7);
+    }
+    #[test]
+    fn with_ways_a_listed_flow_keeps_its_queue_and_its_turn() {
+        // One set of two queues: without ways flows 1 and 2 would meet in it half of the time.
+        let mut queue = FqCodel::new(FqCodelParams { flows: 2, ways: 2, ..params(100) });
+        let mut drops = Dropped::default();
+        for sequence in 0..3 {
+            queue.enqueue(at(0), packet(1, sequence), &mut drops);
+            queue.enqueue(at(0), packet(2, sequence), &mut drops);
+        }
+        let mut next = |queue: &mut FqCodel<TestPacket>| {
+            queue.dequeue(at(0), &mut drops).map(|packet| (packet.flow, packet.sequence))
+        };
+        let order = [(1, 0), (2, 0), (1, 1), (2, 1)].map(Some);
+        assert_eq!([(); 4].map(|()| next(&mut queue)), order);
+        // Flow 3 finds no free queue and is a guest; nobody is overtaken by itself.
+        for sequence in 0..3 {
+            queue.enqueue(at(0), packet(3, sequence), &mut Dropped::default());
+        }
+        let rest: Vec<(u32, u64)> = core::iter::from_fn(|| next(&mut queue)).collect();
+        assert_eq!(rest.len(), 5);
+        let of_guest = rest.iter().filter(|(flow, _)| *flow == 3).map(|(_, sequence)| *sequence);
+        assert!(of_guest.eq(0..3), "{rest:?}");
     }
 }

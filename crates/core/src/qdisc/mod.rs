@@ -2,15 +2,21 @@
 //!
 //! One trait, one file per discipline, one registry ([`DISCIPLINES`], [`build`]).
 
+mod bands;
 mod buffer;
 mod check;
 mod classify;
 mod codel;
+mod deficit;
 mod drr;
+mod ets;
 mod fifo;
+mod flows;
 mod fq_codel;
+mod las;
 mod limit;
 mod longest;
+mod marking;
 mod params;
 mod pie;
 mod policer;
@@ -20,6 +26,7 @@ mod red;
 mod round;
 mod sfq;
 mod shaper;
+mod weights;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -33,15 +40,19 @@ pub use check::check;
 pub use classify::{Classifier, RULE};
 pub use codel::{CodelParams, CodelQueue};
 pub use drr::{Drr, DrrParams};
+pub use ets::Ets;
 pub use fifo::Fifo;
 pub use fq_codel::{FqCodel, FqCodelParams};
+pub use las::{Las, LasParams};
 pub use limit::FLOOR_PACKETS;
+pub use marking::Marking;
 pub use pie::{Pie, PieParams};
 pub use policer::Policer;
 pub use prio::Prio;
 pub use red::{Red, RedParams};
 pub use sfq::{Sfq, SfqParams};
 pub use shaper::{Burst, Shaper, ShaperParams};
+pub use weights::Weights;
 
 /// Why a queue gave up a packet: dropped it or, where that is said, marked it instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +63,7 @@ pub enum DropReason {
     Codel,
     /// Drawn by PIE (RFC 8033 section 4.1) or by RED below its upper threshold.
     Early,
-    /// RED's average length was above its upper threshold.
+    /// RED's average length was above its upper threshold, or a mark was due without a draw (`mark`, `l4s`).
     Forced,
     /// A policer had too few tokens.
     Policed,
@@ -213,11 +224,13 @@ pub const DISCIPLINES: &[Discipline] = &[
     fifo::DISCIPLINE,
     sfq::DISCIPLINE,
     drr::DISCIPLINE,
+    las::DISCIPLINE,
     codel::DISCIPLINE,
     fq_codel::DISCIPLINE,
     pie::DISCIPLINE,
     red::DISCIPLINE,
     prio::DISCIPLINE,
+    ets::DISCIPLINE,
     shaper::DISCIPLINE,
     policer::DISCIPLINE,
 ];
@@ -303,14 +316,19 @@ fn build_nested<P: Packet + Send + 'static>(
     spec.check_names(entry.params)?;
     let spec = &spec.with_defaults(entry.params);
     Ok(match entry.name {
-        "fifo" => Box::new(Fifo::from_spec(spec)?),
+        "fifo" => match Fifo::from_spec(spec)? {
+            Some(fifo) => Box::new(fifo),
+            None => Box::new(fifo::MarkingFifo::from_spec(spec)?),
+        },
         "sfq" => Box::new(Sfq::from_spec(spec)?),
         "drr" => Box::new(Drr::from_spec(spec)?),
+        "las" => Box::new(Las::from_spec(spec)?),
         "codel" => Box::new(CodelQueue::from_spec(spec)?),
         "fq_codel" => Box::new(FqCodel::from_spec(spec)?),
         "pie" => Box::new(Pie::from_spec(spec)?),
         "red" => Box::new(Red::from_spec(spec)?),
-        "prio" => Box::new(Prio::new(build_bands(spec, levels)?)),
+        "prio" => Box::new(Prio::from_spec(spec, levels)?),
+        "ets" => Box::new(Ets::from_spec(spec, levels)?),
         "shaper" => Box::new(Shaper::from_spec(spec, build_inner(spec, levels)?)?),
         "policer" => Box::new(Policer::from_spec(spec, build_inner(spec, levels)?)?),
         name => unreachable!("{name} is registered but cannot be built"),
@@ -325,42 +343,9 @@ fn build_inner<P: Packet + Send + 'static>(
     build_nested(&inner, levels - 1).map_err(|error| error.within("inner"))
 }
 
-fn build_bands<P: Packet + Send + 'static>(
-    spec: &Spec,
-    levels: usize,
-) -> Result<Vec<Box<dyn Qdisc<P> + Send>>, SpecError> {
-    let bands = given(spec, "bands", spec.nested_list("bands"))?;
-    if !(1..=prio::BANDS_MAX).contains(&bands.len()) {
-        let value = alloc::format!("{} bands", bands.len());
-        return Err(SpecError::new("bands", &value, "1 to 16 bands"));
-    }
-    Classifier::from_spec(spec)?;
-    let build_band = |(index, band): (usize, &Spec)| {
-        // Packets carry one class, which one set of rules gives.
-        let band = if contains_prio(band) {
-            Err(SpecError::new("kind", &band.kind, "no prio below a prio: one set of classes"))
-        } else {
-            build_nested(band, levels - 1)
-        };
-        band.map_err(|error| error.within(&alloc::format!("bands[{index}]")))
-    };
-    bands.iter().enumerate().map(build_band).collect()
-}
-
 /// Refuses a missing value.
 fn given<T>(spec: &Spec, name: &str, found: Result<Option<T>, SpecError>) -> Result<T, SpecError> {
     found?.ok_or_else(|| SpecError::absent(name, &spec.kind))
-}
-
-fn contains_prio(spec: &Spec) -> bool {
-    spec.kind == "prio"
-        || spec.nested("inner").is_ok_and(|inner| inner.is_some_and(|inner| contains_prio(&inner)))
-}
-
-/// Scales the flow hash of `packet` to `0..flows`.
-fn flow_index<P: Packet>(packet: &P, key: u64, flows: u32) -> u32 {
-    let high = packet.flow_hash(key) >> 32;
-    ((high * u64::from(flows)) >> 32) as u32
 }
 
 #[cfg(test)]

@@ -22,14 +22,17 @@ pub(super) const SEED: Param<u64> =
 pub(super) const RANDOM_SEED: Param<u64> =
     Param::new("seed", "seed of the draws; the host draws it from the seed of the run").or(0);
 
-/// The parameter of every discipline that serves flows in turn. Below 256 bytes (the floor of Linux'
-/// sch_fq_codel) a round is mostly bookkeeping; above 1 MB it is no round.
-pub(super) const QUANTUM: Param<ByteCount> = Param::new(
-    "quantum",
-    "bytes that a flow may send a round; the default is one full-sized packet",
-)
-.or(ByteCount::new(MTU))
-.within(ByteCount::new(256)..=ByteCount::new(1_000_000));
+/// The parameter of every discipline that serves flows in turn.
+pub(super) const QUANTUM: Param<ByteCount> =
+    quantum("bytes that a flow may send a round; the default is one full-sized packet");
+
+/// The parameter `quantum` of those that take turns. Below 256 bytes (the floor of Linux' sch_fq_codel) a round
+/// is mostly bookkeeping; above 1 MB it is no round.
+pub(super) const fn quantum(summary: &'static str) -> Param<ByteCount> {
+    Param::new("quantum", summary)
+        .or(ByteCount::new(MTU))
+        .within(ByteCount::new(256)..=ByteCount::new(1_000_000))
+}
 
 /// The parameter of every discipline that can mark: off by default.
 pub(super) const ECN: Param<bool> =

@@ -1,8 +1,5 @@
 //! Strict priority: the band of the lowest number that has something to send goes first.
 //!
-//! ```text
-//! band of a packet = min(Packet::class(), bands - 1)
-//! ```
 //! Any discipline may stand in a band, a shaper included: while it holds its packets back, the
 //! bands below it go on. The classes come from the rules in `classes`, which the host applies with
 //! [`super::Classifier`] before it enqueues.
@@ -14,73 +11,58 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::packet::Packet;
+use crate::qdisc::bands::{BANDS, Bands};
+use crate::qdisc::classify::CLASSES;
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
-use crate::spec::Described;
+use crate::spec::{Spec, SpecError};
 use crate::units::{Rate, Timestamp};
-
-/// TCQ_PRIO_BANDS of Linux.
-pub(super) const BANDS_MAX: usize = 16;
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "prio",
     summary: "strict priority over bands, any discipline in each",
     sources: &["Linux net/sched/sch_prio.c"],
-    params: &[
-        &Described {
-            name: "bands",
-            summary: "the disciplines, first served first",
-            default: None,
-            allowed: "a list of 1 to 16 qdiscs such as [{ kind = \"sfq\" }, { kind = \"fifo\" }]",
-        },
-        &Described {
-            name: "classes",
-            summary: "rules that give packets a class; the first match wins, no match: last band",
-            default: None,
-            allowed: "a list of rules such as [{ dscp = 46, class = 0 }]",
-        },
-    ],
+    params: &[&BANDS, &CLASSES],
 };
 
 /// Strict priority over bands.
 pub struct Prio<P: Packet> {
-    bands: Vec<Box<dyn Qdisc<P> + Send>>,
+    bands: Bands<P>,
 }
 
 impl<P: Packet> Prio<P> {
     /// Over `bands`, first served first. Without any band every packet is dropped.
     pub fn new(bands: Vec<Box<dyn Qdisc<P> + Send>>) -> Self {
-        Self { bands }
+        Self { bands: Bands(bands) }
+    }
+
+    pub(super) fn from_spec(spec: &Spec, levels: usize) -> Result<Self, SpecError>
+    where
+        P: Send + 'static,
+    {
+        Ok(Self { bands: Bands::from_spec(spec, levels)? })
     }
 }
 
 impl<P: Packet> Qdisc<P> for Prio<P> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
-        let last = self.bands.len().saturating_sub(1);
-        match self.bands.get_mut(usize::from(packet.class()).min(last)) {
-            Some(band) => band.enqueue(now, packet, drops),
-            None => drops.dropped(packet, crate::qdisc::DropReason::Overlimit),
-        }
+        self.bands.enqueue(now, packet, drops);
     }
 
     fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
-        self.bands.iter_mut().find_map(|band| band.dequeue(now, drops))
+        self.bands.0.iter_mut().find_map(|band| band.dequeue(now, drops))
     }
 
     fn next_timer(&self) -> Option<Timestamp> {
-        self.bands.iter().filter_map(|band| band.next_timer()).min()
+        self.bands.next_timer()
     }
 
     fn backlog(&self) -> Backlog {
-        self.bands.iter().map(|band| band.backlog()).fold(Backlog::default(), |sum, band| Backlog {
-            packets: sum.packets + band.packets,
-            bytes: sum.bytes + band.bytes,
-        })
+        self.bands.backlog()
     }
 
-    /// Any band may have all of it.
     fn set_service_rate(&mut self, rate: Option<Rate>) {
-        self.bands.iter_mut().for_each(|band| band.set_service_rate(rate));
+        self.bands.set_service_rate(rate);
     }
 }
 

@@ -2,8 +2,8 @@
 //! bytes, one shared buffer.
 //!
 //! ```text
-//! queue of a packet   = flow_hash(key) scaled to 0..divisor
-//! a queue's turn      : allot <= 0 -> allot += quantum, next queue
+//! queue of a packet   = that of its flow, among the `divisor` queues of its class
+//! a queue's turn      : allot <= 0 -> allot += quantum x weight of its class, next queue
 //!                       otherwise send one packet; allot -= its bytes
 //! buffer over limit   : the longest queue gives up its newest packet (`headdrop`: its oldest)
 //! every `perturb`     : a new key, so that two flows in one queue do not share it for ever
@@ -32,9 +32,13 @@ use rand_xoshiro::SplitMix64;
 
 use crate::packet::Packet;
 use crate::qdisc::buffer::{Buffer, DropFrom};
-use crate::qdisc::params::{FLOWS_MAX, Holding, QUANTUM, SEED};
+use crate::qdisc::classify::CLASSES;
+use crate::qdisc::flows::{Flows, WAYS, queues_and_ways};
+use crate::qdisc::marking::{L4S, MARK, Marking};
+use crate::qdisc::params::{ECN, FLOWS_MAX, Holding, QUANTUM, SEED};
 use crate::qdisc::round::{Links, Round};
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, flow_index};
+use crate::qdisc::weights::{WEIGHTS, Weights};
+use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
@@ -43,16 +47,20 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "sfq",
     summary: "stochastic fairness queueing: hashed flows in turn, drops from the longest",
     sources: &["McKenney, INFOCOM 1990", "Linux net/sched/sch_sfq.c"],
-    params: &[&LIMIT, &DIVISOR, &DEPTH, &QUANTUM, &PERTURB, &HEADDROP, &SEED],
+    params: &[
+        &LIMIT, &DIVISOR, &WAYS, &DEPTH, &QUANTUM, &CLASSES, &WEIGHTS, &PERTURB, &HEADDROP, &ECN,
+        &MARK, &L4S, &SEED,
+    ],
 };
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what all flows hold together; the default is 3 BDP of 96 Mbit/s x 50 ms")
         .or(Holding(Limit::Packets(1200)));
 const DIVISOR: Param<u64> =
-    Param::new("divisor", "number of queues that flows are hashed to (Linux: 1024)")
+    Param::new("divisor", "number of queues that flows are hashed to, in each class (Linux: 1024)")
         .or(1024)
-        .within(1..=FLOWS_MAX);
+        .within(1..=FLOWS_MAX)
+        .also(" in all classes together");
 const DEPTH: Param<u64> =
     Param::new("depth", "packets that one queue may hold; by default as many as the limit")
         .within(1..=1_000_000);
@@ -86,29 +94,41 @@ impl Quantity for Perturb {
 pub struct SfqParams {
     /// What all flows may hold together.
     pub limit: Limit,
-    /// Number of queues, 1 to 65536.
+    /// Number of queues of each class, 1 to 65536 in all classes together.
     pub divisor: u32,
+    /// Queues among which a flow finds a free one, a power of two up to 8 that divides `divisor`.
+    pub ways: u32,
     /// Packets that one queue may hold.
     pub depth: Option<u64>,
-    /// Bytes that a queue may send a round.
+    /// Bytes that a queue may send a round, for each unit of its weight.
     pub quantum: ByteCount,
+    /// The weight of a queue by the class of its flows.
+    pub weights: Weights,
     /// Time between new hash keys; `None`: the key never changes.
     pub perturb: Option<Duration>,
     /// Drop the oldest packet of the longest queue, not its newest.
     pub headdrop: bool,
+    /// Which packets are marked.
+    pub marking: Marking,
     /// Seed of the hash keys.
     pub seed: u64,
 }
 
 impl SfqParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let limit = LIMIT.of(spec)?.0;
+        let weights = Weights::of_classes(spec)?;
+        let (divisor, ways) = queues_and_ways(spec, &DIVISOR, weights.classes())?;
         Ok(Self {
-            limit: LIMIT.of(spec)?.0,
-            divisor: DIVISOR.of(spec)? as u32,
+            limit,
+            divisor,
+            ways,
             depth: DEPTH.given(spec)?,
             quantum: QUANTUM.of(spec)?,
+            weights,
             perturb: PERTURB.of(spec)?.0,
             headdrop: HEADDROP.of(spec)?,
+            marking: Marking::from_spec(spec, limit)?,
             seed: SEED.of(spec)?,
         })
     }
@@ -117,6 +137,7 @@ impl SfqParams {
 /// Stochastic fairness queueing.
 pub struct Sfq<P> {
     params: SfqParams,
+    flows: Flows,
     buffer: Buffer<P>,
     links: Links,
     round: Round,
@@ -132,12 +153,15 @@ impl<P: Packet> Sfq<P> {
     /// Empty queues.
     pub fn new(params: SfqParams) -> Self {
         let drop_from = if params.headdrop { DropFrom::Head } else { DropFrom::Tail };
+        let flows = Flows::new(params.divisor, params.ways, params.weights.classes());
+        let queues = flows.count();
         let mut keys = SplitMix64::seed_from_u64(params.seed);
         Self {
-            buffer: Buffer::new(params.divisor, params.limit, drop_from),
-            links: Links::new(params.divisor),
+            flows,
+            buffer: Buffer::new(queues, params.limit, drop_from, params.marking),
+            links: Links::new(queues),
             round: Round::EMPTY,
-            allots: alloc::vec![0; params.divisor as usize],
+            allots: alloc::vec![0; queues as usize],
             key: keys.next_u64(),
             keys,
             next_perturb: None,
@@ -167,8 +191,9 @@ impl<P: Packet> Sfq<P> {
         while let Some(flow) = self.round.pop_front(&mut self.links) {
             self.buffer.detach(flow);
         }
-        let (key, flows) = (self.key, self.params.divisor);
-        while let Some(flow) = self.buffer.reattach(|packet| flow_index(packet, key, flows)) {
+        while let Some(flow) = self.buffer.reattach(|packet| {
+            self.flows.queue(packet, self.key, |queue| !self.links.is_listed(queue))
+        }) {
             self.list(flow);
         }
     }
@@ -177,15 +202,22 @@ impl<P: Packet> Sfq<P> {
     fn list(&mut self, flow: u32) {
         if !self.links.is_listed(flow) {
             self.round.push_back(&mut self.links, flow);
-            self.allots[flow as usize] = self.params.quantum.as_u64() as i64;
+            self.allots[flow as usize] = self.quantum(flow);
         }
+    }
+
+    /// Bytes that the queue `flow` may send a round.
+    fn quantum(&self, flow: u32) -> i64 {
+        let weight = self.params.weights.of(self.flows.class_of(flow));
+        (self.params.quantum * weight).as_u64() as i64
     }
 }
 
 impl<P: Packet> Qdisc<P> for Sfq<P> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
         self.perturb(now);
-        let flow = flow_index(&packet, self.key, self.params.divisor);
+        let is_free = |queue| !self.links.is_listed(queue);
+        let flow = self.flows.queue(&packet, self.key, is_free);
         let depth = self.params.depth.unwrap_or(u64::MAX);
         if self.buffer.flow_backlog(flow).packets >= depth {
             if !self.params.headdrop {
@@ -199,19 +231,18 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
         }
     }
 
-    fn dequeue(&mut self, now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
+    fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
         self.perturb(now);
         loop {
             let flow = self.round.front()?;
-            let allot = &mut self.allots[flow as usize];
             if self.buffer.flow_backlog(flow).packets == 0 {
                 self.round.pop_front(&mut self.links);
-            } else if *allot <= 0 {
-                *allot += self.params.quantum.as_u64() as i64;
+            } else if self.allots[flow as usize] <= 0 {
+                self.allots[flow as usize] += self.quantum(flow);
                 self.round.rotate(&mut self.links);
             } else {
-                let packet = self.buffer.pop(flow)?;
-                *allot -= packet.len().as_u64() as i64;
+                let packet = self.buffer.pop(now, flow, drops)?;
+                self.allots[flow as usize] -= packet.len().as_u64() as i64;
                 if self.buffer.flow_backlog(flow).packets == 0 {
                     self.round.pop_front(&mut self.links);
                 }
@@ -242,10 +273,13 @@ mod tests {
         SfqParams {
             limit: Limit::Packets(limit),
             divisor: 1024,
+            ways: 1,
             depth: None,
             quantum: ByteCount::new(1514),
+            weights: Weights::ONE,
             perturb: None,
             headdrop: false,
+            marking: Marking::default(),
             seed: 1,
         }
     }
@@ -374,5 +408,42 @@ mod tests {
         let key = sfq.key;
         sfq.dequeue(Timestamp::MAX, &mut Dropped::default());
         assert_eq!(sfq.key, key);
+    }
+    #[test]
+    fn a_queue_has_the_quanta_of_its_class_before_and_after_a_new_key() {
+        let interval = Duration::from_secs(10);
+        let weights = Weights::new(&[4, 1]).unwrap();
+        // One queue a class: a light flow that stood in one with a heavy flow would have that flow's weight.
+        let params = SfqParams { divisor: 1, weights, perturb: Some(interval), ..params(200) };
+        let mut sfq = Sfq::new(params);
+        let mut drops = Dropped::default();
+        for sequence in 0..40 {
+            for (flow, class) in [(1, 0), (2, 1), (3, 0), (4, 1), (5, 0)] {
+                let packet = TestPacket { class, ..packet(flow, sequence) };
+                sfq.enqueue(Timestamp::ZERO, packet, &mut drops);
+            }
+        }
+        for second in [0, 10] {
+            let now = Timestamp::ZERO + Duration::from_secs(second);
+            let mut next = || sfq.dequeue(now, &mut drops).unwrap().class;
+            let light: u8 = (0..50).map(|_| next()).sum();
+            assert_eq!(light, 10, "of 50 packets at {second} s");
+        }
+    }
+
+    #[test]
+    fn ways_part_flows_that_a_new_key_would_and_keep_their_order() {
+        let interval = Duration::from_secs(10);
+        for seed in 0..64 {
+            let params =
+                SfqParams { divisor: 2, ways: 2, perturb: Some(interval), seed, ..params(100) };
+            let mut sfq = Sfq::new(params);
+            let packets = [(1, 0), (1, 1), (2, 0), (2, 1), (1, 2), (2, 2)];
+            fill(&mut sfq, &packets);
+            assert_eq!(drain(&mut sfq, Timestamp::ZERO)[..2], [(1, 0), (2, 0)], "seed {seed}");
+            fill(&mut sfq, &packets);
+            let order = drain(&mut sfq, Timestamp::ZERO + interval);
+            assert_eq!(order, [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2), (2, 2)], "seed {seed}");
+        }
     }
 }

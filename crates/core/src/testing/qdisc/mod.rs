@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
 use crate::qdisc::{self, Backlog, Burst, DropReason, DropSink, Qdisc, Shaper, ShaperParams};
-use crate::spec::{Spec, SpecError};
+use crate::spec::{Spec, SpecError, Value};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
 pub use operations::{Operation, decode, operations, specs};
@@ -116,12 +116,13 @@ enum Subject {
     Shaper(Box<Shaper<TestPacket>>),
 }
 
-/// Packets that must leave in the order in which they came: of one band and flow, where the
-/// discipline tells bands and flows apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Packets that must leave in the order in which they came: of one band or class, flow and service, where the
+/// discipline tells them apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Stream {
     band: Option<usize>,
     flow: Option<u32>,
+    is_l4s: Option<bool>,
 }
 
 /// A leaky bucket that fills by what a shaper sends and leaks at its rate.
@@ -235,7 +236,7 @@ impl Model {
         self.queued.insert(packet.sequence, packet.clone());
         let (now, mut drops) = (self.now, Dropped::default());
         self.qdisc().enqueue(now, packet, &mut drops);
-        self.marks += drops.marks.len() as u64;
+        self.told_of(&drops.marks);
         for (packet, reason) in drops.packets {
             match reason {
                 DropReason::Overlimit => {
@@ -272,8 +273,9 @@ impl Model {
         let (now, before, mut drops) = (self.now, self.backlog, Dropped::default());
         let is_due = self.qdisc().next_timer().is_some_and(|timer| timer <= now);
         let out = self.qdisc().dequeue(now, &mut drops);
-        self.marks += drops.marks.len() as u64;
-        for (packet, _) in &drops.packets {
+        self.told_of(&drops.marks);
+        for (packet, reason) in &drops.packets {
+            assert_eq!(*reason, DropReason::Codel, "other drops are those of arrivals");
             self.leaves(packet);
         }
         assert!(
@@ -281,37 +283,51 @@ impl Model {
             "next_timer said due = {is_due} with {before:?} queued, but {out:?} left"
         );
         if let Some(packet) = &out {
-            self.leaves(packet);
-            self.departs(packet);
+            let arrived = self.leaves(packet);
+            self.departs(&arrived);
         } else if self.rules.is_work_conserving {
             assert_eq!(self.backlog.packets, 0, "nothing left a queue with a backlog");
         }
         out
     }
 
-    /// `packet` is no longer queued, sent or dropped: it must have been, unchanged.
-    fn leaves(&mut self, packet: &TestPacket) {
-        let mut known = self.queued.remove(&packet.sequence).expect("left twice or never came");
-        if packet.ecn == Ecn::Ce && known.ecn != Ecn::NotEct {
-            if known.ecn != Ecn::Ce {
-                self.marks = self.marks.checked_sub(1).expect("a mark that nobody was told of");
-            }
-            known.ecn = Ecn::Ce;
-        }
-        assert_eq!(*packet, known, "changed in the queue");
-        self.backlog.remove(packet.len);
+    fn told_of(&mut self, marks: &[DropReason]) {
+        let Marks { is_classic, is_l4s } = self.rules.marks;
+        assert!(marks.is_empty() || is_classic || is_l4s, "marks, though nobody asked for any");
+        self.marks += marks.len() as u64;
     }
 
+    /// `packet` is no longer queued, sent or dropped: it must have been, unchanged but for a mark. The packet as
+    /// it arrived.
+    fn leaves(&mut self, packet: &TestPacket) -> TestPacket {
+        let arrived = self.queued.remove(&packet.sequence).expect("left twice or never came");
+        if packet.ecn != arrived.ecn {
+            let Marks { is_classic, is_l4s } = self.rules.marks;
+            let may_be = match arrived.ecn {
+                Ecn::NotEct | Ecn::Ce => false,
+                Ecn::Ect0 => is_classic,
+                Ecn::Ect1 => is_classic || is_l4s,
+            };
+            assert!(may_be && packet.ecn == Ecn::Ce, "{:?} became {packet:?}", arrived.ecn);
+            self.marks = self.marks.checked_sub(1).expect("a mark that nobody was told of");
+        }
+        let unmarked = TestPacket { ecn: arrived.ecn, ..packet.clone() };
+        assert_eq!(unmarked, arrived, "changed in the queue");
+        self.backlog.remove(packet.len);
+        arrived
+    }
+
+    /// What came as `packet` was sent.
     fn departs(&mut self, packet: &TestPacket) {
         let stream = self.rules.order.stream(packet);
         if let Some(previous) = self.last_out.insert(stream, packet.sequence) {
             assert!(previous < packet.sequence, "{packet:?} left after {previous} of {stream:?}");
         }
         if self.rules.is_work_conserving
-            && let Order::Bands(bands) = &self.rules.order
+            && let Order::Bands { bands, strict } = &self.rules.order
         {
-            let band = band(bands, packet);
-            let overtaken = self.queued.values().find(|other| self::band(bands, other) < band);
+            let goes_first = band(bands, packet).min(*strict);
+            let overtaken = self.queued.values().find(|other| band(bands, other) < goes_first);
             assert_eq!(overtaken, None, "a higher class waits while {packet:?} leaves");
         }
         self.meter.fill(packet.len);
@@ -390,17 +406,29 @@ struct Rules {
     drops_early: bool,
     /// Arrivals may be dropped for what came before them.
     is_policed: bool,
+    marks: Marks,
     order: Order,
+}
+
+/// Which packets may be marked.
+#[derive(Clone, Copy)]
+struct Marks {
+    /// All that are ECN-capable.
+    is_classic: bool,
+    /// Packets of L4S.
+    is_l4s: bool,
 }
 
 /// Which packets must keep their order.
 enum Order {
     /// All packets.
     Queue,
-    /// The packets of each flow.
-    Flows,
-    /// The packets of each band, as the band says.
-    Bands(Vec<Order>),
+    /// The packets of each flow in each of so many classes.
+    Flows { classes: usize },
+    /// The packets of L4S, and all others.
+    Services,
+    /// The packets of each band, as the band says; the first `strict` of them go before all behind.
+    Bands { bands: Vec<Order>, strict: usize },
 }
 
 /// The most that a discipline may hold; `None`: not bounded in this unit.
@@ -433,7 +461,7 @@ impl Rules {
         };
         let drops_arrivals_only = matches!(spec.kind.as_str(), "fifo" | "codel" | "pie" | "red");
         let drops_singly = match spec.kind.as_str() {
-            "drr" => true,
+            "drr" | "las" => true,
             "sfq" => !spec.params.contains_key("depth"),
             _ => drops_arrivals_only,
         };
@@ -455,6 +483,12 @@ impl Rules {
             drops_early: matches!(spec.kind.as_str(), "pie" | "red")
                 || children.iter().any(|child| child.drops_early),
             is_policed: spec.kind == "policer" || children.iter().any(|child| child.is_policed),
+            marks: Marks {
+                is_classic: spec.value("ecn").ok().flatten().unwrap_or(false)
+                    || children.iter().any(|child| child.marks.is_classic),
+                is_l4s: spec.params.contains_key("l4s")
+                    || children.iter().any(|child| child.marks.is_l4s),
+            },
             order: Order::of(spec, children),
         }
     }
@@ -464,18 +498,33 @@ impl Order {
     fn of(spec: &Spec, children: Vec<Rules>) -> Self {
         let mut children: Vec<Order> = children.into_iter().map(|child| child.order).collect();
         match spec.kind.as_str() {
-            "prio" => Self::Bands(children),
+            "prio" => Self::Bands { strict: children.len(), bands: children },
+            "ets" => {
+                let strict: Option<u64> = spec.value("strict").ok().flatten();
+                Self::Bands { strict: strict.unwrap_or(0) as usize, bands: children }
+            }
             "shaper" | "policer" => children.pop().expect("it has an inner discipline"),
+            "fifo" if spec.params.contains_key("l4s") => Self::Services,
             "fifo" | "codel" | "pie" | "red" => Self::Queue,
-            _ => Self::Flows,
+            _ => match spec.params.get("weights") {
+                Some(Value::List(weights)) => Self::Flows { classes: weights.len() },
+                _ => Self::Flows { classes: 1 },
+            },
         }
     }
 
     fn stream(&self, packet: &TestPacket) -> Stream {
         match self {
-            Self::Queue => Stream { band: None, flow: None },
-            Self::Flows => Stream { band: None, flow: Some(packet.flow) },
-            Self::Bands(bands) => {
+            Self::Queue => Stream::default(),
+            Self::Flows { classes } => {
+                let class = usize::from(packet.class).min(classes - 1);
+                Stream { band: Some(class), flow: Some(packet.flow), ..Stream::default() }
+            }
+            Self::Services => {
+                let is_l4s = Some(matches!(packet.ecn, Ecn::Ect1 | Ecn::Ce));
+                Stream { is_l4s, ..Stream::default() }
+            }
+            Self::Bands { bands, .. } => {
                 let band = band(bands, packet);
                 Stream { band: Some(band), ..bands[band].stream(packet) }
             }

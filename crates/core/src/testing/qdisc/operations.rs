@@ -90,7 +90,7 @@ pub fn specs() -> Vec<Spec> {
         red.clone(),
         red.clone().with("gentle", Value::Bool(true)).with("ecn", Value::Bool(true)),
         step.with("limit", text("20KB")),
-        shaper.with("inner", Value::Spec(pie_ecn)),
+        shaper.clone().with("inner", Value::Spec(pie_ecn)),
         named("prio").with("bands", bands(&[&pie, &red])),
     ]);
     for kind in ["fifo", "sfq", "drr", "codel", "fq_codel", "pie", "red"] {
@@ -107,7 +107,44 @@ pub fn specs() -> Vec<Spec> {
     let short = named("fifo").with("limit", text("10p"));
     specs.extend([
         policer.clone().with("burst", text("10KB")).with("inner", Value::Spec(short)),
-        policer.with("burst", text("2ms")).with("inner", Value::Spec(codel)),
+        policer.with("burst", text("2ms")).with("inner", Value::Spec(codel.clone())),
+    ]);
+    let number = Value::Integer;
+    let numbers = |numbers: &[i64]| Value::List(numbers.iter().copied().map(number).collect());
+    let weighted = |spec: &Spec, weights: &[i64]| {
+        spec.clone().with("classes", Value::List(Vec::new())).with("weights", numbers(weights))
+    };
+    let las = named("las").with("limit", text("20p")).with("first", text("3KB"));
+    let las = las.with("factor", number(2)).with("idle", text("5ms")).with("starved", number(3));
+    // Fewer queues than flows, so that there are guests.
+    let ways = |spec: &Spec| spec.clone().with("ways", number(4));
+    specs.extend([
+        weighted(&sfq, &[4, 1]),
+        weighted(&ways(&sfq), &[1, 64, 2]).with("divisor", number(8)),
+        weighted(&drr, &[1, 3]).with("flows", number(2)).with("quantum", text("500B")),
+        ways(&sfq).with("divisor", number(4)),
+        ways(&drr).with("flows", number(4)),
+        ways(&fq_codel).with("flows", number(4)),
+        las.clone(),
+        las.clone().with("limit", text("20ms")).with("levels", number(2)),
+        ways(&las).with("flows", number(4)),
+    ]);
+    for spec in [&named("fifo").with("limit", text("20p")), &sfq, &drr, &las] {
+        let ecn = spec.clone().with("ecn", Value::Bool(true));
+        specs.extend([
+            ecn.clone().with("mark", text("3p")),
+            spec.clone().with("l4s", text("1ms")),
+            ecn.with("mark", text("5ms")).with("l4s", text("500us")).with("limit", text("70KB")),
+        ]);
+    }
+    let l4s = named("fifo").with("limit", text("20p")).with("l4s", text("1ms"));
+    let ets = |list: &[&Spec]| named("ets").with("bands", bands(list));
+    specs.extend([
+        ets(&[&sfq, &drr, &l4s]).with("strict", number(1)),
+        ets(&[&codel, &fq_codel]).with("weights", numbers(&[2, 1])).with("quantum", text("300B")),
+        ets(&[&shaper, &las]),
+        named("prio").with("bands", bands(&[&las, &l4s, &sfq])),
+        shaper.with("inner", Value::Spec(ets(&[&l4s, &las]))),
     ]);
     for entry in DISCIPLINES {
         if !specs.iter().any(|spec| spec.kind == entry.name) {

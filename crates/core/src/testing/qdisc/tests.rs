@@ -1,24 +1,23 @@
 use super::*;
+use crate::qdisc::Discipline;
 use crate::spec::Value;
 use alloc::format;
 use alloc::string::String;
 use proptest::prelude::*;
 
-/// The bytes that each flow gets out of `total` when flow `n` always has packets of `lens[n]`
-/// bytes waiting. Time stands still, so that CoDel is content.
-fn shares(spec: &Spec, lens: &[u64], total: u64) -> Vec<u64> {
+/// The bytes that each flow gets out of `total` when flow `n` always has packets waiting whose bytes
+/// and class are `flows[n]`. Time stands still, so that CoDel is content.
+fn shares(spec: &Spec, flows: &[(u64, u8)], total: u64) -> Vec<u64> {
     let mut model = Model::new(spec).expect("a valid spec");
-    let arrival = |flow: usize| Operation::Enqueue {
-        flow: flow as u32,
-        len: lens[flow],
-        class: 0,
-        ecn: Ecn::NotEct,
+    let arrival = |flow: usize| {
+        let (len, class) = flows[flow];
+        Operation::Enqueue { flow: flow as u32, len, class, ecn: Ecn::NotEct }
     };
     // More than a quantum of each, however small its packets.
-    for flow in (0..lens.len()).cycle().take(lens.len() * 100) {
+    for flow in (0..flows.len()).cycle().take(flows.len() * 100) {
         model.apply(&arrival(flow));
     }
-    let mut shares = alloc::vec![0; lens.len()];
+    let mut shares = alloc::vec![0; flows.len()];
     while shares.iter().sum::<u64>() < total {
         let packet = model.apply(&Operation::Dequeue).expect("always backlogged");
         shares[packet.flow as usize] += packet.len.as_u64();
@@ -33,7 +32,7 @@ fn spread(shares: &[u64]) -> u64 {
 
 #[test]
 fn a_fifo_shares_by_packets_so_the_fairness_tests_can_fail() {
-    let shares = shares(&Spec::named("fifo"), &[1500, 60], 1_000_000);
+    let shares = shares(&Spec::named("fifo"), &[(1500, 0), (60, 0)], 1_000_000);
     assert!(shares[0] > 20 * shares[1], "{shares:?}");
 }
 
@@ -73,7 +72,7 @@ fn a_limit_in_time_holds_at_every_rate_down_to_ten_packets() {
         assert_eq!(model.backlog().packets, 247, "{spec}");
         model.apply(&rate(2_000));
         model.apply(&arrival);
-        let gives_up_others = ["sfq", "drr", "fq_codel"].contains(&entry.name);
+        let gives_up_others = ["sfq", "drr", "las", "fq_codel"].contains(&entry.name);
         let left = model.backlog().packets;
         assert!(left <= 24 || left == 247 && !gives_up_others, "{spec}: {left}");
         while model.backlog().packets > 0 {
@@ -108,10 +107,32 @@ proptest! {
         for kind in ["sfq", "drr", "fq_codel"] {
             let quantum_text = Value::Text(format!("{quantum}B"));
             let spec = Spec::named(kind).with("quantum", quantum_text);
-            let shares = shares(&spec, &lens, 500_000);
+            let flows: Vec<(u64, u8)> = lens.iter().map(|len| (*len, 0)).collect();
+            let shares = shares(&spec, &flows, 500_000);
             // Fairness measure of DRR (Shreedhar and Varghese, theorem 3): quantum + 2 x max.
             let bound = quantum + 2 * lens.iter().max().unwrap_or(&0);
             prop_assert!(spread(&shares) <= bound, "{kind}: {shares:?} of {lens:?}");
+        }
+    }
+
+    #[test]
+    fn backlogged_flows_get_bytes_by_the_weight_of_their_class(
+        flows in prop::collection::vec((60u64..9000, 0u8..3), 2..6),
+        weights in prop::array::uniform3(1i64..6),
+        ways in prop::sample::select(alloc::vec![1i64, 2, 4, 8]),
+    ) {
+        for kind in ["sfq", "drr"] {
+            let spec = Spec::named(kind)
+                .with("ways", Value::Integer(ways))
+                .with("classes", Value::List(Vec::new()))
+                .with("weights", Value::List(weights.map(Value::Integer).to_vec()));
+            let shares = shares(&spec, &flows, 500_000);
+            let by_weight = |(share, (_, class)): (&u64, &(u64, u8))| {
+                share / weights[usize::from(*class)] as u64
+            };
+            let by_weight: Vec<u64> = shares.iter().zip(&flows).map(by_weight).collect();
+            let longest = flows.iter().map(|(len, _)| *len).max().unwrap_or(0);
+            prop_assert!(spread(&by_weight) <= 1514 + 2 * longest, "{spec}: {shares:?} of {flows:?}");
         }
     }
 
@@ -129,8 +150,8 @@ proptest! {
                 if let Err(error) = qdisc::build::<TestPacket>(&spec) {
                     let is_named = error.key.split(['.', '[']).next() == Some(param.name());
                     // A prio lacks its bands, an interval must not be below the target, nor
-                    // one threshold below the other.
-                    let related = ["bands", "interval", "max_th"];
+                    // one threshold below the other; classes and weights lack each other.
+                    let related = ["bands", "interval", "max_th", "classes", "weights"];
                     let is_related = related.contains(&error.key.as_str());
                     prop_assert!(is_named || is_related, "{spec}: {error}");
                     prop_assert!(!error.allowed.is_empty());
@@ -142,7 +163,8 @@ proptest! {
 
 #[test]
 fn every_default_is_taken_when_written_out() {
-    for entry in qdisc::DISCIPLINES.iter().filter(|entry| entry.name != "prio") {
+    let has_bands = |entry: &Discipline| entry.params.iter().any(|param| param.name() == "bands");
+    for entry in qdisc::DISCIPLINES.iter().filter(|entry| !has_bands(entry)) {
         let mut spec = Spec::named(entry.name);
         if entry.params.iter().any(|param| param.name() == "rate") {
             spec = spec.with("rate", Value::Text("1Mbit/s".into()));

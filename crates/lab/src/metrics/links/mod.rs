@@ -79,7 +79,7 @@ pub const METRICS: &[Entry] = &[
     entry("marks_early_packets", "link", "packets", Mean,
         "marked by PIE's or RED's draw, whole run"),
     entry("marks_forced_packets", "link", "packets", Mean,
-        "marked above RED's upper threshold, whole run"),
+        "marked above a threshold of the queue, whole run"),
     entry("drops_loss_packets", "link", "packets", Mean, "lost on purpose"),
     entry("passed_packets", "link", "packets", Mean, "packets that left"),
     entry("in_use_after_s", "link", "s", Max,
