@@ -5,7 +5,7 @@
 //! strict bands      : the first that has something to send goes first, as in `prio`
 //! then the others   : deficit > 0 -> send; deficit -= the packet's bytes
 //!   in turn           otherwise   -> deficit += quantum x weight, next band
-//!                     nothing to send now -> next band; empty: its saved deficit is forgotten
+//!                     nothing to send now -> next band
 //! ```
 //! A band's share thus depends on its weight alone: neither on how many flows stand in it, nor on the sizes of
 //! their packets. What a band leaves unused is the others', in proportion to their weights.
@@ -16,7 +16,8 @@
 //! - no band is asked in advance what it would send, since CoDel or a shaper decides that when the packet
 //!   leaves: a packet may overdraw the deficit, as in RFC 8290, and what is overdrawn counts in the next
 //!   round, even if the band was empty in between;
-//! - a band that holds its packets back (a shaper) loses its turn, not the link.
+//! - a band that is empty or holds its packets back (a shaper) keeps what is left of its deficit, which is never
+//!   more than one round's.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -111,15 +112,11 @@ impl<P: Packet> Qdisc<P> for Ets<P> {
             let (band, share) = (&mut sharing[self.turn], &mut self.shares[self.turn]);
             if share.deficit <= 0 {
                 share.deficit += share.quantum;
-            } else if silent & (1 << self.turn) == 0 {
-                if let Some(packet) = band.dequeue(now, drops) {
-                    share.deficit -= packet.len().as_u64() as i64;
-                    return Some(packet);
-                }
+            } else if let Some(packet) = band.dequeue(now, drops) {
+                share.deficit -= packet.len().as_u64() as i64;
+                return Some(packet);
+            } else {
                 silent |= 1 << self.turn;
-                if band.backlog().packets == 0 {
-                    share.deficit = 0;
-                }
             }
             self.turn = (self.turn + 1) % self.shares.len();
         }

@@ -56,7 +56,8 @@ const FLOWS: Param<u64> =
         .within(1..=FLOWS_MAX);
 /// With the defaults of `first` and `factor` the thresholds are 10 KB, 100 KB and 1 MB, between which lie the
 /// sizes of requests, pages and files. PIAS has at most the 8 priorities of a switch.
-const LEVELS: Param<u64> = Param::new("levels", "number of levels").or(4).within(2..=8);
+const LEVELS: Param<u64> =
+    Param::new("levels", "number of levels, the last without an upper end").or(4).within(2..=8);
 const FIRST: Param<ByteCount> = Param::new("first", "bytes that a flow sends in the first level")
     .or(ByteCount::new(10_000))
     .within(ByteCount::new(MTU)..=ByteCount::new(1_000_000_000));

@@ -27,7 +27,7 @@ use crate::units::{ByteCount, Duration, Limit, Timestamp};
 /// The parameter of how much may stand there unmarked.
 pub(super) const MARK: Param<Mark> = Param::new(
     "mark",
-    "what stands there when ECN-capable packets of the longest queue are marked; half the limit",
+    "what may stand there before packets of the longest queue are marked; by default half the limit",
 )
 .also(", with ecn and below the limit");
 /// The parameter of the step. Nobody is marked unasked.

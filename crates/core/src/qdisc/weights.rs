@@ -12,7 +12,7 @@ const WEIGHT_MAX: u8 = 64;
 
 /// The parameter of disciplines in which the class of a flow decides how much the flow gets.
 pub(super) const WEIGHTS: Param<Weights> =
-    Param::new("weights", "quanta that a flow of each class may send a round; asks for classes");
+    Param::new("weights", "quanta that a flow of each class may send a round, class 0 first");
 
 /// A weight from 1 to 64 for each of 1 to 16 classes.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
