@@ -423,6 +423,7 @@ fn workload(name: &str, kind: WorkloadKind) -> Workload {
         reversed: false,
         start_ns: 0,
         stop_ns: 3 * SECOND,
+        dscp: 0,
         ttl: None,
         kind,
     }

@@ -8,7 +8,7 @@
 //! ```text
 //!  simulation ── event      (time, insertion number)
 //!      ├── tcp/              sender and receiver, one mechanism a file
-//!      ├── route             what follows what, worked out before the run
+//!      ├── route, classes    what follows what and who is served first, worked out before the run
 //!      ├── link, server      qdisc of core, device, loss; rate or trace
 //!      ├── line              propagation
 //!      ├── bundle            sendbox and receivebox of core with their shaper, sessions and messages
@@ -20,6 +20,7 @@
 pub mod bench;
 mod bundle;
 mod bundle_log;
+mod classes;
 mod ended;
 mod event;
 mod line;

@@ -253,6 +253,8 @@ pub struct Flow {
     pub opened: Option<Duration>,
     /// When it ends: no datagram and no new segment is sent from then on. Messages are sent whole.
     pub stop: Option<Duration>,
+    /// DSCP of all its packets, both ways, 0 to 63: for queues with rules about it.
+    pub dscp: u8,
     /// From the sender to the receiver.
     pub data: Vec<Hop>,
     /// From the receiver to the sender; unused by datagrams, but the way of the answers to pings.

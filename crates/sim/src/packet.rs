@@ -41,7 +41,7 @@ impl Kind {
     pub const PeerConfirm: Self = Self(13);
 }
 
-/// The ECN field of the IP header, and the flags ECE and CWR of TCP (RFC 3168 sections 5 and 6.1).
+/// The ECN field of the IP header, and the flags ECE and CWR of TCP (RFC 3168 sections 5 and 6.1): four bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u8);
 
@@ -94,7 +94,7 @@ pub(crate) struct Packet {
     /// When it came to the queue it stands in, in nanoseconds; on a link with a log its row there; on
     /// a delay line when it comes out.
     pub queued: u64,
-    /// Number, bytes, kind and marks, the lowest bits first.
+    /// Number, bytes, kind, marks and class, the lowest bits first.
     head: u64,
     /// Flow and place of SACK blocks.
     tail: u64,
@@ -114,7 +114,14 @@ impl Packet {
     /// This packet with `marks`.
     #[inline]
     pub fn with_marks(self, marks: Marks) -> Self {
-        Self { head: self.head & !(0xff << 56) | u64::from(marks.0) << 56, ..self }
+        Self { head: self.head & !(0xf << 56) | u64::from(marks.0) << 56, ..self }
+    }
+
+    /// This packet with the class that the next queue gives it, 0 to 15.
+    #[inline]
+    pub fn with_class(self, class: u8) -> Self {
+        debug_assert!(class < 16);
+        Self { head: self.head & !(0xf << 60) | u64::from(class) << 60, ..self }
     }
 
     /// This packet with these SACK blocks.
@@ -156,7 +163,7 @@ impl Packet {
     /// Marks of the packet.
     #[inline]
     pub fn marks(&self) -> Marks {
-        Marks((self.head >> 56) as u8)
+        Marks((self.head >> 56) as u8 & 0xf)
     }
 
     /// The flow that it belongs to.
@@ -199,7 +206,7 @@ impl QueuedPacket for Packet {
         mix(key ^ mix(self.owner()))
     }
     fn class(&self) -> u8 {
-        0
+        (self.head >> 60) as u8
     }
     fn ecn(&self) -> Ecn {
         Ecn::from_bits(self.marks().0)
@@ -373,6 +380,16 @@ impl MessageTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn class_and_marks_are_apart() {
+        let packet = Packet::new(Kind::Data, 0, 0, 100, Timestamp::ZERO).with_class(15);
+        assert_eq!((packet.class(), packet.marks(), packet.ecn()), (15, Marks::NONE, Ecn::NotEct));
+        let mut packet = packet.with_marks(Marks::ECT.with_cwr()).with_class(3);
+        packet.set_ce();
+        assert_eq!((packet.class(), packet.marks()), (3, Marks::ECT.with_ce().with_cwr()));
+        assert_eq!((packet.kind(), packet.bytes()), (Kind::Data, 100));
+    }
 
     #[test]
     fn places_of_sack_blocks_are_used_again() {

@@ -7,8 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use forebay_core::spec::SpecError;
 use forebay_core::units::Duration;
 
+use crate::classes::Classes;
 use crate::event::Event;
 use crate::line::Line;
 use crate::network::{Hop, Network};
@@ -25,6 +27,8 @@ pub(crate) enum Step {
     Link(u32),
     /// To one of several steps.
     Spread(u32),
+    /// To a queue that has classes.
+    Classify(u32),
     /// To a sendbox.
     Sendbox(u32),
     /// To a receivebox.
@@ -110,14 +114,27 @@ pub(crate) struct Routes {
     pub lines_of: Vec<Vec<u32>>,
     /// The places where packets or flows part.
     pub spreads: Vec<Spread>,
+    /// The queues that have classes, with these.
+    pub classes: Vec<(Step, Classes)>,
 }
 
 impl Routes {
-    /// No routes yet.
-    pub fn new(network: &Network) -> Self {
+    /// No routes yet. Refuses classes that packets here cannot be given.
+    pub fn new(network: &Network) -> Result<Self, SpecError> {
         let elements =
             Elements { links: network.links.len() as u32, bundles: network.bundles.len() as u32 };
-        Self { elements, lines_of: vec![Vec::new(); network.links.len()], ..Self::default() }
+        let links = network.links.iter().map(|link| (&link.name, &link.qdisc));
+        let links = (0..).map(Step::Link).zip(links);
+        let bundles = network.bundles.iter().map(|bundle| (&bundle.name, &bundle.qdisc));
+        let bundles = (0..).map(Step::Sendbox).zip(bundles);
+        let mut classes = Vec::new();
+        for (queue, (name, qdisc)) in links.chain(bundles) {
+            let found = Classes::new(qdisc, network)
+                .map_err(|error| error.within("qdisc").within(name))?;
+            classes.extend(found.map(|found| (queue, found)));
+        }
+        let lines_of = vec![Vec::new(); network.links.len()];
+        Ok(Self { elements, lines_of, classes, ..Self::default() })
     }
 
     /// The number of the route `hops`; equal ones have the same.
@@ -189,7 +206,7 @@ impl Routes {
                     extra_ns = 0;
                     if !link.is_delay() {
                         after.push((self.elements.link(number), step));
-                        step = Step::Link(number);
+                        step = self.to_queue(Step::Link(number));
                     }
                 }
                 Hop::Bundle(index) => {
@@ -205,7 +222,7 @@ impl Routes {
                         step = self.line(network, None, 0, step);
                     }
                     after.push((self.elements.sendbox(bundle), step));
-                    step = Step::Sendbox(bundle);
+                    step = self.to_queue(Step::Sendbox(bundle));
                 }
                 Hop::Sendbox(index) => {
                     if extra_ns > 0 || step == Step::Deliver {
@@ -213,7 +230,7 @@ impl Routes {
                         extra_ns = 0;
                     }
                     after.push((self.elements.sendbox(*index as u32), step));
-                    step = Step::Sendbox(*index as u32);
+                    step = self.to_queue(Step::Sendbox(*index as u32));
                 }
                 Hop::Spread(routes) | Hop::Hashed(routes) => {
                     if extra_ns > 0 {
@@ -235,6 +252,12 @@ impl Routes {
             step = self.line(network, None, extra_ns, step);
         }
         step
+    }
+
+    /// The step to `queue`, over its classes where it has some.
+    fn to_queue(&self, queue: Step) -> Step {
+        let found = self.classes.iter().position(|(known, _)| *known == queue);
+        found.map_or(queue, |number| Step::Classify(number as u32))
     }
 
     fn line(&mut self, network: &Network, link: Option<u32>, extra_ns: u64, next: Step) -> Step {

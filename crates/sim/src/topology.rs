@@ -102,6 +102,7 @@ impl From<&Dumbbell> for Network {
                 start: flow.start,
                 opened: None,
                 stop: None,
+                dscp: 0,
                 data: vec![Hop::Link(0), out],
                 back: vec![back],
             }

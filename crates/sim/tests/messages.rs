@@ -30,6 +30,7 @@ fn network(stack: Stack, opener: Opener, loss: f64) -> Network {
         start: Duration::ZERO,
         opened: None,
         stop: None,
+        dscp: 0,
         data: vec![Hop::Link(0)],
         back: vec![Hop::Link(1)],
     };

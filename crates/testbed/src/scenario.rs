@@ -260,6 +260,9 @@ pub struct Workload {
     pub start_ns: u64,
     /// Last byte (ns since the start); greedy and paced traffic ends here.
     pub stop_ns: u64,
+    /// DSCP of its packets, both ways (0 to 63).
+    #[serde(default)]
+    pub dscp: u8,
     /// Time to live of its datagrams; `None`: the kernel's. The routers beside the links end 1 before
     /// the queue and 2 behind the link.
     #[serde(default)]

@@ -144,6 +144,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         reversed: false,
         start_ns: 0,
         stop_ns: seconds * SECOND,
+        dscp: 0,
         ttl: None,
         kind: WorkloadKind::Greedy { flows: 4 },
     };

@@ -54,6 +54,10 @@ pub const fn reports_len(reports: usize) -> usize {
     HEADER_LEN + 1 + reports * REPORT_LEN + TAG_LEN
 }
 
+/// DSCP of the messages: network control (CS6, RFC 4594 section 3.1), which goes first where a queue orders by
+/// class. They are few, and what waits behind data says late what the path does.
+pub const MESSAGE_DSCP: u8 = 48;
+
 /// Bytes of headers around a datagram: Ethernet 14, IPv4 20, UDP 8.
 pub const MESSAGE_HEADERS: ByteCount = ByteCount::new(42);
 

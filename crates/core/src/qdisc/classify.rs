@@ -119,6 +119,22 @@ impl Classifier {
         let rule = self.rules.iter().find(|rule| rule.matches(headers));
         rule.map_or(self.default_class, |rule| rule.class)
     }
+
+    /// Whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Refuses conditions on addresses and ports, for a host whose packets have neither.
+    pub fn check_without_ends(&self) -> Result<(), SpecError> {
+        let of_ends = self.rules.iter().map(Rule::of_ends).enumerate();
+        let Some((index, (key, value))) = of_ends.filter_map(|(index, it)| Some((index, it?))).next()
+        else {
+            return Ok(());
+        };
+        let allowed = "dscp and protocol: packets here have neither addresses nor ports";
+        Err(SpecError::new(key, &value, allowed).within(&format!("classes[{index}]")))
+    }
 }
 
 /// Whether `spec`, apart from what it holds, sorts packets by class.
@@ -151,6 +167,26 @@ impl Rule {
             destination_prefix: prefix(spec, "destination_prefix")?,
             class,
         })
+    }
+
+    /// The first condition on a port or an address: its name and its value.
+    fn of_ends(&self) -> Option<(&'static str, String)> {
+        let ports = [
+            ("port", &self.port),
+            ("source_port", &self.source_port),
+            ("destination_port", &self.destination_port),
+        ];
+        let prefixes = [
+            ("prefix", &self.prefix),
+            ("source_prefix", &self.source_prefix),
+            ("destination_prefix", &self.destination_prefix),
+        ];
+        let of_port = |(key, range): (&'static str, &Option<RangeInclusive<u16>>)| {
+            let range = range.as_ref()?;
+            Some((key, format!("{}-{}", range.start(), range.end())))
+        };
+        let of_prefix = |(key, net): (&'static str, &Option<IpNet>)| Some((key, net.as_ref()?.to_string()));
+        ports.into_iter().find_map(of_port).or_else(|| prefixes.into_iter().find_map(of_prefix))
     }
 
     fn matches(&self, headers: &Headers) -> bool {
@@ -323,6 +359,24 @@ mod tests {
             assert_eq!(classifier.classify(&headers()), 1, "{kind}");
         }
         assert_eq!(Classifier::from_spec(&Spec::named("sfq")).unwrap().classify(&headers()), 0);
+    }
+
+    #[test]
+    fn a_host_without_addresses_and_ports_refuses_the_first_rule_about_them() {
+        let dscp = || rule(&[("dscp", Value::Integer(46)), ("protocol", text("udp"))], 0);
+        let check = |condition, value| {
+            let rules = alloc::vec![dscp(), rule(&[(condition, value)], 1)];
+            classifier(rules).unwrap().check_without_ends().map_err(|error| error.to_string())
+        };
+        assert_eq!(check("dscp", Value::Integer(0)), Ok(()));
+        for (condition, value, written) in [
+            ("destination_port", Value::Integer(443), "443-443"),
+            ("source_prefix", text("10.0.0.0/8"), "10.0.0.0/8"),
+        ] {
+            let error = check(condition, value).unwrap_err();
+            let expected = format!("classes[1].{condition} = {written}: allowed is dscp and protocol");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 
     #[test]

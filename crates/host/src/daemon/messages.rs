@@ -10,7 +10,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use forebay_core::bundle::BundleId;
-use forebay_core::bundle::wire::{MAX_DATAGRAM, Reject, RejectCounts, Sealed};
+use forebay_core::bundle::wire::{MAX_DATAGRAM, MESSAGE_DSCP, Reject, RejectCounts, Sealed};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::config::Config;
@@ -23,9 +23,8 @@ pub const BATCH: usize = 32;
 /// overhead of about 800 bytes each, so that a flood does not push out what is genuine.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// DSCP and ECN of the messages: network control (CS6, RFC 4594 section 3.1), which goes first where a queue orders by
-/// class. They are few, and what waits behind data says late what the path does.
-const TRAFFIC_CLASS: u32 = 48 << 2;
+/// DSCP and ECN of the messages.
+const TRAFFIC_CLASS: u32 = (MESSAGE_DSCP as u32) << 2;
 
 /// The socket and what went through it.
 pub struct Messages {

@@ -316,6 +316,7 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
         reversed: flow.reversed,
         start_ns: ns(start),
         stop_ns: ns(flow.stop),
+        dscp: flow.dscp,
         ttl: flow.ttl,
         kind,
     };

@@ -312,6 +312,8 @@ pub struct Flow {
     pub rtt: Option<Duration>,
     /// The one link of several in a row that its data take, the first being 0.
     pub hop: Option<usize>,
+    /// DSCP of its packets, both ways (0 to 63).
+    pub dscp: u8,
     /// Where its datagrams end on the way: 1 before the queue, 2 behind the link.
     pub ttl: Option<u8>,
     /// What is sent.

@@ -331,6 +331,7 @@ fn flows(
             stop: end,
             rtt: table.duration("rtt")?,
             hop,
+            dscp: table.count("dscp", 0..=63)?.unwrap_or(0) as u8,
             ttl,
             traffic,
         });

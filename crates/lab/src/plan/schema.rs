@@ -311,6 +311,12 @@ pub static FLOW: Section = Section {
             "the one link of several in a row that its data take",
         ),
         key(
+            "dscp",
+            "a whole number, 0 to 63",
+            "0",
+            "DSCP of all its packets, both ways, for queues whose `classes` have rules about it",
+        ),
+        key(
             "ttl",
             "1 or 2; of cbr, poisson and on_off from A to B",
             "the hosts'",

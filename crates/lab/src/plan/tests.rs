@@ -314,6 +314,11 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "p.toml:12: flow.bulk.ttl = 1: allowed is 1 or 2; of cbr",
         ),
         (
+            "\"greedy\" }",
+            "\"greedy\" }\ndscp = 64",
+            "p.toml:12: flow.bulk.dscp = 64: allowed is a whole number, 0 to 63",
+        ),
+        (
             "[[arm]]\nname = \"without\"",
             "[[bundle]]\nname = \"a-bundle-whose-name-has-34-letters\"\n[[arm]]\nname = \"without\"",
             "p.toml:17: bundle.a-bundle-whose-name-has-34-letters.name = \"a-bundle",
@@ -754,6 +759,7 @@ traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sa
 count = 2
 traffic = { kind = "cbr", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
+dscp = 46
 ttl = 1
 traffic = { kind = "poisson", rate = "1Mbit/s", packet = "100B" }
 [[flow]]

@@ -84,6 +84,7 @@ pub fn requests(stop: Duration) -> Scenario {
         start: Duration::ZERO,
         opened: None,
         stop: None,
+        dscp: 0,
         data: vec![Hop::Link(0), Hop::Delay(rtt / 2)],
         back: vec![Hop::Delay(rtt / 2)],
     };

@@ -121,7 +121,7 @@ impl Simulation {
             handled: 0,
             links: Vec::with_capacity(network.links.len()),
             after: Vec::new(),
-            routes: Routes::new(&network),
+            routes: Routes::new(&network)?,
             schedules: Vec::with_capacity(network.links.len()),
             sendboxes: Vec::new(),
             receiveboxes: Vec::new(),
@@ -260,6 +260,7 @@ impl Simulation {
                 }
             }
             Step::Spread(spread) => self.spread(spread, packet),
+            Step::Classify(number) => self.classify(number, packet),
             Step::Sendbox(bundle) => self.enter_bundle(bundle, packet),
             Step::Receivebox(bundle) => self.leave_bundle(bundle, packet),
         }
@@ -269,6 +270,15 @@ impl Simulation {
     fn spread(&mut self, spread: u32, packet: Packet) {
         let step = self.routes.spreads[spread as usize].take(flow_of(&packet));
         self.pass(step, packet);
+    }
+
+    /// A packet comes to a queue that has classes.
+    #[cold]
+    fn classify(&mut self, number: u32, packet: Packet) {
+        let (queue, classes) = &self.routes.classes[number as usize];
+        let class = classes.of(self.owner(packet.kind(), packet.flow()));
+        let queue = *queue;
+        self.pass(queue, packet.with_class(class));
     }
 
     /// A link has sent a packet.

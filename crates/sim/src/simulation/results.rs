@@ -172,7 +172,7 @@ impl Simulation {
     }
 
     /// The sender of a packet that carries `flow`.
-    fn owner(&self, kind: Kind, flow: u32) -> Owner {
+    pub(super) fn owner(&self, kind: Kind, flow: u32) -> Owner {
         match kind {
             Kind::Datagram => Owner::Flow(self.sources[flow as usize].flow as usize),
             Kind::Message => Owner::Bundle(flow as usize / 2),

@@ -69,6 +69,7 @@ pub fn flow(cc: &str, traffic: Traffic, hop: Hop) -> Flow {
         start: Duration::ZERO,
         opened: None,
         stop: None,
+        dscp: 0,
         data: vec![hop],
         back: vec![Hop::Link(1)],
     }

@@ -411,6 +411,7 @@ mod tests {
             reversed: false,
             start_ns: 0,
             stop_ns: 1_000 * MS,
+            dscp: 0,
             ttl: None,
             kind: WorkloadKind::Datagrams {
                 rate_bps: 1_200_000,

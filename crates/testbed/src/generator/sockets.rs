@@ -33,6 +33,7 @@ pub(super) fn tcp(workload: &Workload) -> Result<Socket, GeneratorError> {
         nonblocking(Type::STREAM, Protocol::TCP).map_err(failed(&workload.name, "socket"))?;
     // Requests must not wait for the acknowledgement of an earlier one (Nagle).
     socket.set_tcp_nodelay(true).map_err(failed(&workload.name, "TCP_NODELAY"))?;
+    set_dscp(&socket, workload)?;
     socket.set_tcp_congestion(workload.cc.as_bytes()).map_err(|source| {
         if source.raw_os_error() != Some(Errno::ENOENT as i32) {
             return failed(&workload.name, format!("TCP_CONGESTION {}", workload.cc))(source);
@@ -55,12 +56,20 @@ pub(super) fn udp(
 ) -> Result<Socket, GeneratorError> {
     let socket =
         nonblocking(Type::DGRAM, Protocol::UDP).map_err(failed(&workload.name, "socket"))?;
+    set_dscp(&socket, workload)?;
     socket.bind(&local.into()).map_err(failed(&workload.name, format!("bind to {local}")))?;
     if let Some(remote) = remote {
         let action = format!("connect to {remote}");
         socket.connect(&remote.into()).map_err(failed(&workload.name, action))?;
     }
     Ok(socket)
+}
+
+/// Gives what `socket` sends the DSCP of the workload. A connection that is accepted has that of its listener.
+fn set_dscp(socket: &Socket, workload: &Workload) -> Result<(), GeneratorError> {
+    socket
+        .set_tos_v4(u32::from(workload.dscp) << 2)
+        .map_err(failed(&workload.name, format!("IP_TOS for DSCP {}", workload.dscp)))
 }
 
 fn nonblocking(kind: Type, protocol: Protocol) -> io::Result<Socket> {
@@ -243,29 +252,43 @@ mod tests {
     use super::*;
     use crate::scenario::WorkloadKind;
 
-    #[test]
-    fn where_all_are_to_be_ecn_capable_a_connection_that_is_not_is_refused() {
+    fn bulk(dscp: u8) -> Workload {
         let kind = WorkloadKind::Greedy { flows: 1 };
         let (name, cc) = ("bulk".into(), "reno".into());
-        let workload =
-            Workload { name, cc, reversed: false, start_ns: 0, stop_ns: 0, ttl: None, kind };
+        let (reversed, start_ns, stop_ns, ttl) = (false, 0, 0, None);
+        Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, kind }
+    }
+
+    /// What a listener of `workload` takes of one connection.
+    fn accept(workload: &Workload, ecn: bool) -> Result<Vec<Socket>, String> {
         let local = Ipv4Addr::LOCALHOST;
         let window = Window { start_ns: 0, stop_ns: 0, end_ns: 0, drain_ns: 0 };
-        let accept = |ecn| {
-            let site = SiteEnd { flow: 0, local, remote: local, port: 0, sends: true, ecn, window };
-            let acceptor = Acceptor::open(&Reactor::new().unwrap(), 0, &workload, &site, 1);
-            let acceptor = acceptor.unwrap();
-            let address = acceptor.listener.local_addr().unwrap().as_socket().unwrap();
-            let _client = TcpStream::connect(address).unwrap();
-            acceptor.accept().map(|taken| taken.len()).map_err(|error| error.to_string())
-        };
-        assert_eq!(accept(false), Ok(1));
+        let site = SiteEnd { flow: 0, local, remote: local, port: 0, sends: true, ecn, window };
+        let acceptor = Acceptor::open(&Reactor::new().unwrap(), 0, workload, &site, 1).unwrap();
+        let address = acceptor.listener.local_addr().unwrap().as_socket().unwrap();
+        let _client = TcpStream::connect(address).unwrap();
+        acceptor.accept().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn where_all_are_to_be_ecn_capable_a_connection_that_is_not_is_refused() {
+        assert_eq!(accept(&bulk(0), false).unwrap().len(), 1);
         // Whoever asks for ECN gets it where the other end knows it: 0 and 2 do not ask (tcp(7)).
         let asks = fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
         if matches!(asks.trim(), "0" | "2") {
-            let error = accept(true).unwrap_err();
+            let error = accept(&bulk(0), true).unwrap_err();
             let expected = "workload bulk: ecn: the connection from 127.0.0.1:";
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn sockets_at_both_ends_have_the_dscp_of_their_workload() {
+        let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+        let expedited = bulk(46);
+        let mut sockets = accept(&expedited, false).unwrap();
+        sockets.extend([tcp(&expedited).unwrap(), udp(&expedited, any, None).unwrap()]);
+        let tos = sockets.iter().map(|socket| socket.tos_v4().unwrap());
+        assert_eq!(tos.collect::<Vec<_>>(), [0xb8; 3]);
     }
 }

@@ -1,3 +1,5 @@
+use forebay_core::qdisc::Classifier;
+
 use super::*;
 use crate::plan::library::Source;
 
@@ -84,4 +86,17 @@ fn connections_with_a_jitter_are_workloads_of_their_own() {
     let Plan { scenario, flows } = pings("0s");
     assert_eq!(flows, [(0, 0)]);
     assert!(matches!(scenario.pairs[0].workloads[0].kind, WorkloadKind::Ping { loops: 3 }));
+}
+
+#[test]
+fn a_workload_has_the_dscp_of_its_flow_and_the_link_its_rules() {
+    let text = "name = \"p\"\nstop = \"3s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\n\
+                qdisc = { kind = \"prio\", bands = [\"fifo\", \"sfq\"], classes = [{ dscp = 46, class = 0 }] }\n\
+                [[flow]]\ndscp = 46\ntraffic = { kind = \"ping\" }\n";
+    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let made = scenario(&experiment).unwrap().scenario;
+    assert_eq!(made.pairs[0].workloads[0].dscp, 46);
+    assert!(!Classifier::from_spec(&made.forward.qdisc).unwrap().is_empty());
 }

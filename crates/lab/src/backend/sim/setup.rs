@@ -205,6 +205,7 @@ impl Setup {
             traffic,
             start: if is_answered { Duration::ZERO } else { flow.start_of(place.index) },
             stop,
+            dscp: flow.dscp,
             data,
             back,
             opened: opens_before.then_some(rtt),

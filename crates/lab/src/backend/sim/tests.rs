@@ -530,3 +530,56 @@ fn reading_packets_as_the_run_goes_says_the_same_as_reading_a_log_of_all() {
         assert_eq!(format!("{one:?}"), format!("{other:?}"));
     }
 }
+
+/// A sendbox that serves DSCP 46 first: 6 Mbit/s of datagrams with `dscp` beside four greedy flows.
+fn priority(dscp: u8) -> crate::metrics::Evaluation {
+    let text = format!(
+        r#"
+name = "priority"
+stop = "6s"
+bottleneck = {{ rate = "20Mbit/s", rtt = "40ms", qdisc = {{ kind = "fifo", limit = "200p" }} }}
+[[bundle]]
+name = "a"
+cc = {{ kind = "const", rate = "90%" }}
+[bundle.qdisc]
+kind = "prio"
+bands = [{{ kind = "fifo", limit = "100p" }}, {{ kind = "fifo", limit = "100p" }}]
+classes = [{{ dscp = 46, class = 0 }}]
+[[flow]]
+name = "voice"
+bundle = "a"
+dscp = {dscp}
+traffic = {{ kind = "cbr", rate = "6Mbit/s" }}
+[[flow]]
+name = "bulk"
+bundle = "a"
+count = 4
+traffic = {{ kind = "greedy" }}
+"#
+    );
+    let source = Source { file: "p".into(), folder: None, text };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    evaluate(&experiment, &rows_of(&experiment)).unwrap()
+}
+
+#[test]
+fn a_sendbox_of_strict_priority_loses_nothing_of_the_class_that_goes_first() {
+    let of_flow = |it: &crate::metrics::Evaluation, flow: usize, name: &str| {
+        it.flows[flow].metrics.get(name).unwrap()
+    };
+    let (first, among_others) = (priority(46), priority(0));
+    assert_eq!(first.flows[0].metrics.get("datagrams_lost"), None);
+    assert!(of_flow(&among_others, 0, "datagrams_lost") > 50.0);
+    // The greedy flows have what is left of 18 Mbit/s.
+    let bulk = of_flow(&first, 1, "goodput_mbps");
+    assert!((9.0..12.0).contains(&bulk), "{bulk}");
+}
+
+#[test]
+fn rules_about_what_simulated_packets_lack_are_refused_by_their_key() {
+    let qdisc = "{ kind = \"prio\", bands = [\"fifo\"], classes = [{ port = 80, class = 0 }] }";
+    let experiment = experiment(&[&format!("bottleneck.qdisc={qdisc}")]);
+    let error = Sim.check(&experiment).unwrap_err().to_string();
+    assert!(error.starts_with("p: bottleneck.qdisc.classes[0].port = 80-80: allowed is"), "{error}");
+}

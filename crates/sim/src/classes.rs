@@ -1,0 +1,78 @@
+//! Classes of packets: what the rules of each queue make of each flow, worked out before the run.
+//!
+//! Rules look at headers, and those of a flow stay the same. So a packet takes its class from a table on its
+//! way to a queue that has rules, and on its way to any other nothing is asked. Packets here have a
+//! protocol and a DSCP; rules about addresses and ports are refused.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use forebay_core::bundle::wire::MESSAGE_DSCP;
+use forebay_core::packet::{Ecn, Headers};
+use forebay_core::qdisc::Classifier;
+use forebay_core::spec::{Spec, SpecError};
+use forebay_core::traffic::Source;
+
+use crate::network::{Network, Traffic};
+use crate::packet_log::Owner;
+
+/// IANA protocol numbers.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// The classes that one queue gives to packets.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    /// By flow of the network.
+    of_flows: Vec<u8>,
+    of_messages: u8,
+}
+
+impl Classes {
+    /// What `qdisc` makes of the flows of `network`; `None` where no discipline in it knows classes. Without
+    /// rules all packets are of class 0.
+    pub fn new(qdisc: &Spec, network: &Network) -> Result<Option<Self>, SpecError> {
+        let classifier = Classifier::from_spec(qdisc)?;
+        if classifier == Classifier::default() {
+            return Ok(None);
+        }
+        classifier.check_without_ends()?;
+        let class = |protocol, dscp| {
+            let has_rules = !classifier.is_empty();
+            if has_rules { classifier.classify(&headers(protocol, dscp)) } else { 0 }
+        };
+        let of_flows = network.flows.iter().map(|flow| class(protocol(&flow.traffic), flow.dscp));
+        let (of_flows, of_messages) = (of_flows.collect(), class(UDP, MESSAGE_DSCP));
+        Ok(Some(Self { of_flows, of_messages }))
+    }
+
+    /// The class of a packet of `owner`.
+    pub fn of(&self, owner: Owner) -> u8 {
+        match owner {
+            Owner::Flow(flow) => self.of_flows[flow],
+            Owner::Bundle(_) => self.of_messages,
+        }
+    }
+}
+
+fn protocol(traffic: &Traffic) -> u8 {
+    match traffic {
+        Traffic::Source(Source::Greedy { .. }) | Traffic::Written | Traffic::Messages(_) => TCP,
+        Traffic::Source(_) | Traffic::Ping => UDP,
+    }
+}
+
+/// Headers of which no rule looks at more than protocol and DSCP.
+fn headers(protocol: u8, dscp: u8) -> Headers {
+    let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    Headers {
+        source: nowhere,
+        destination: nowhere,
+        protocol,
+        source_port: 0,
+        destination_port: 0,
+        dscp,
+        ecn: Ecn::NotEct,
+        payload_at: 0,
+        payload_len: 0,
+    }
+}
