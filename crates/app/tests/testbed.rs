@@ -11,7 +11,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
 use forebay_testbed::scenario::{
-    AgentSpec, Algorithm, Attack, BoxEnd, BundleSpec, Fault, FaultAction, FaultProgram,
+    AgentSpec, Algorithm, Attack, BoxEnd, BundleSpec, Connections, Fault, FaultAction, FaultProgram,
     FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
 };
 
@@ -54,6 +54,27 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
     assert!(pings.len() == 2 && pings.iter().all(|flow| !flow.rtts_ns.is_empty()));
     assert!(record.host.cpu_cores.iter().any(|(name, _)| name == "left hosts"));
     assert!(record.host.offloads.iter().all(|row| !row.contains("=on")));
+}
+
+#[test]
+fn requests_over_a_connection_each_cost_a_handshake_and_leave_no_port_behind() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    let WorkloadKind::Requests { schedule, .. } = requests(1, 600, 5_000) else { unreachable!() };
+    let each = WorkloadKind::Requests { connections: Connections::Each, schedule };
+    let mut up = workload("up", each.clone());
+    up.reversed = true;
+    let record = run(&scenario(vec![workload("web", each), up]));
+    assert_eq!(record.requests.len(), 1200);
+    for request in &record.requests {
+        let (sent, finished) = (request.sent_ns.unwrap(), request.finished_ns.unwrap());
+        assert!(request.scheduled_ns <= sent && sent + 40_000_000 <= finished, "{request:?}");
+    }
+    for flow in &record.flows {
+        assert_eq!((flow.bytes, flow.failed), (600 * 5_000, false), "{flow:?}");
+    }
+    assert!(record.host.settings.iter().any(|row| row == "net.ipv4.tcp_tw_reuse = 1"));
 }
 
 #[test]
@@ -440,5 +461,6 @@ fn requests(connections: u32, count: u32, size_bytes: u64) -> WorkloadKind {
         size_bytes,
         connection: i % connections,
     };
-    WorkloadKind::Requests { connections, schedule: (0..count).map(request).collect() }
+    let schedule = (0..count).map(request).collect();
+    WorkloadKind::Requests { connections: Connections::Persistent(connections), schedule }
 }

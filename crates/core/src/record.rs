@@ -89,7 +89,8 @@ pub struct RequestRecord {
     pub size_bytes: u64,
     /// Scheduled arrival.
     pub scheduled_ns: u64,
-    /// When it was written to the socket; later than scheduled by the generator's lateness.
+    /// When it was written to the socket, or the connection that it has for itself was asked for; later than
+    /// scheduled by the generator's lateness.
     pub sent_ns: Option<u64>,
     /// Another request was unfinished on its connection when it arrived.
     pub queued_behind: bool,

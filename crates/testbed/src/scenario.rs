@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use forebay_core::clock::Clock;
 pub use forebay_core::fault::{BoxEnd, FaultAction, UpsetKind};
 use forebay_core::spec::Spec;
-pub use forebay_core::traffic::Timing;
+pub use forebay_core::traffic::{Connections, Timing};
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -280,11 +280,11 @@ pub enum WorkloadKind {
         /// Number of TCP connections.
         flows: u32,
     },
-    /// Requests at scheduled times over persistent TCP connections: the receiving side asks, the
-    /// sending side answers with `size` bytes. Open loop.
+    /// Requests at scheduled times over TCP connections: the receiving side asks, the sending side
+    /// answers with `size` bytes. Open loop.
     Requests {
-        /// Number of connections.
-        connections: u32,
+        /// What they are made over.
+        connections: Connections,
         /// The schedule, in order of time.
         schedule: Vec<Request>,
     },
@@ -313,6 +313,6 @@ pub struct Request {
     pub at_ns: u64,
     /// Bytes of the answer.
     pub size_bytes: u64,
-    /// Connection it is sent on.
+    /// The persistent connection that it is sent on; 0 where each has its own.
     pub connection: u32,
 }

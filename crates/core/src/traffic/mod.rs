@@ -6,6 +6,6 @@ mod source;
 
 pub use self::cdf::SizeCdf;
 pub use self::requests::{
-    LARGE, LARGE_SHARE, MAX_REQUESTS, Request, RequestPlan, Sampling, Schedule,
+    Connections, LARGE, LARGE_SHARE, MAX_REQUESTS, Request, RequestPlan, Sampling, Schedule,
 };
 pub use self::source::{SendTimes, Source, Timing};

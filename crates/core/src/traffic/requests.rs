@@ -36,6 +36,17 @@ pub struct Request {
     pub connection: u32,
 }
 
+/// The connections that requests are made over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Connections {
+    /// So many persistent ones, at least one.
+    Persistent(u32),
+    /// One for each request.
+    Each,
+}
+
 /// How sizes and arrivals are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampling {

@@ -24,7 +24,6 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
 use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
 use crate::plan::experiment::{self as plan, Platform};
-use crate::plan::schedule::Connections;
 use crate::rows::{PacketLog, RunRows};
 
 /// The back end.
@@ -363,11 +362,7 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
                 connection: request.connection,
             });
             let schedule = requests.collect();
-            let Connections::Persistent(connections) = load.connections else {
-                let reason = "the back end emu has persistent connections only";
-                return Err(BackendError::Unsupported(format!("{}: {reason}", flow.name)));
-            };
-            one(WorkloadKind::Requests { connections, schedule })
+            one(WorkloadKind::Requests { connections: load.connections, schedule })
         }
     }
 }

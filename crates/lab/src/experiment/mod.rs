@@ -419,7 +419,7 @@ pub enum Traffic {
         /// How many.
         flows: u32,
     },
-    /// Open-loop requests over persistent TCP connections.
+    /// Open-loop requests over TCP connections.
     Requests(RequestLoad),
     /// UDP in open loop.
     Datagrams {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 use forebay_core::text::TextError;
+pub use forebay_core::traffic::Connections;
 use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
 use forebay_core::units::{ByteCount, Rate};
 
@@ -23,15 +24,6 @@ pub fn fixed_size(size: ByteCount) -> Option<SizeCdf> {
 /// The distribution that a CDF file describes.
 pub fn size_cdf(file: &str, text: &str) -> Result<SizeCdf, TextError> {
     SizeCdf::parse(file, text)
-}
-
-/// The connections that requests are made over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connections {
-    /// So many persistent ones, at least one.
-    Persistent(u32),
-    /// One for each request.
-    Each,
 }
 
 /// What the requests of a flow are drawn from.

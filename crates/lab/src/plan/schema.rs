@@ -360,7 +360,7 @@ pub static REQUESTS: Section = Section {
             "a whole number, 1 to 10000, or \"each\"",
             "200",
             "persistent connections; \"each\": every request opens one of its own, which costs it a \
-             round trip more, and closes it (`--backend sim` alone)",
+             round trip more, and closes it",
         ),
         key(
             "sampling",

@@ -5,7 +5,9 @@
 //! listens and the receiving side connects, before the run starts; the kernel's congestion
 //! control is set on each socket, at both ends.
 
+mod asked;
 mod datagrams;
+mod each;
 mod endpoint;
 mod greedy;
 pub mod hostile;
@@ -27,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::orders::{self, Order};
 use crate::process;
-use crate::scenario::{Workload, WorkloadKind};
+use crate::scenario::{Connections, Workload, WorkloadKind};
 use endpoint::{Endpoint, Window};
 use forebay_core::record::{FlowRecord, RequestRecord, TcpSample};
 use forebay_host::clock;
@@ -190,6 +192,7 @@ pub enum GeneratorError {
 /// Runs the hosts of one side until stdin ends.
 pub fn run(spec: HostsSpec) -> Result<(), GeneratorError> {
     process::try_realtime(PRIORITY);
+    process::raise_file_limit()?;
     let mut hosts = Hosts::open(&spec)?;
     orders::tell("listening");
     while !hosts.over {
@@ -223,11 +226,11 @@ impl Hosts {
         reactor.watch(&control.stdin, Key::CONTROL, EpollFlags::EPOLLIN)?;
         let mut endpoints: Vec<Box<dyn Endpoint>> = Vec::new();
         for pair in &spec.pairs {
-            enter(pair)?;
+            let namespace = enter(pair)?;
             for (number, workload) in pair.workloads.iter().enumerate() {
                 let site = SiteEnd::new(spec, pair, number, endpoints.len());
                 let key = u32::try_from(endpoints.len()).expect("bounded by the ports of a host");
-                endpoints.push(open_endpoint(&reactor, key, workload, &site)?);
+                endpoints.push(open_endpoint(&reactor, key, workload, &site, &namespace)?);
             }
         }
         Ok(Self { reactor, endpoints, control, stage: Stage::Listening, over: false })
@@ -387,6 +390,7 @@ fn open_endpoint(
     key: u32,
     workload: &Workload,
     site: &SiteEnd,
+    namespace: &File,
 ) -> Result<Box<dyn Endpoint>, GeneratorError> {
     Ok(match (&workload.kind, site.sends) {
         (WorkloadKind::Greedy { flows }, true) => {
@@ -396,11 +400,24 @@ fn open_endpoint(
             Box::new(greedy::Sink::open(key, workload, site, *flows)?)
         }
         (WorkloadKind::Requests { connections, .. }, true) => {
-            Box::new(requests::Server::open(reactor, key, workload, site, *connections)?)
+            let before = match connections {
+                Connections::Persistent(connections) => *connections,
+                Connections::Each => 0,
+            };
+            Box::new(requests::Server::open(reactor, key, workload, site, before)?)
         }
         (WorkloadKind::Requests { connections, schedule }, false) => {
             let schedule = schedule.clone();
-            Box::new(requests::Client::open(key, workload, site, *connections, schedule)?)
+            match connections {
+                Connections::Persistent(connections) => {
+                    let connections = *connections;
+                    Box::new(requests::Client::open(key, workload, site, connections, schedule)?)
+                }
+                Connections::Each => {
+                    let namespace = namespace.try_clone()?;
+                    Box::new(each::Client::open(key, workload, site, namespace, schedule)?)
+                }
+            }
         }
         (WorkloadKind::Datagrams { rate_bps, packet_bytes, timing, seed }, true) => {
             let source = datagrams::source(workload, *rate_bps, *packet_bytes, *timing)?;
@@ -418,8 +435,12 @@ fn open_endpoint(
     })
 }
 
-fn enter(pair: &HostPair) -> Result<(), GeneratorError> {
-    File::open(&pair.namespace)
-        .and_then(|file| Ok(setns(file, CloneFlags::CLONE_NEWNET)?))
-        .map_err(|source| GeneratorError::Namespace { path: pair.namespace.clone(), source })
+/// Sockets are made in the namespace of `pair` from now on.
+fn enter(pair: &HostPair) -> Result<File, GeneratorError> {
+    let enter = || {
+        let namespace = File::open(&pair.namespace)?;
+        setns(&namespace, CloneFlags::CLONE_NEWNET)?;
+        Ok(namespace)
+    };
+    enter().map_err(|source| GeneratorError::Namespace { path: pair.namespace.clone(), source })
 }

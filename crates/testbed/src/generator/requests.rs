@@ -1,8 +1,8 @@
-//! Requests over persistent connections: the client asks at scheduled times whatever the state
-//! of its connections (open loop), the server answers in order.
+//! Requests: the server, which answers in order, and the client of persistent connections, which asks at
+//! scheduled times whatever the state of its connections (open loop).
 //!
 //! A request is 16 little-endian bytes: index (`u32`), connection (`u32`), bytes wanted (`u64`).
-//! The answer is that many bytes and nothing else.
+//! The answer is that many bytes and nothing else. Who opened a connection closes it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,14 +10,13 @@ use std::io;
 use nix::sys::epoll::EpollFlags;
 use socket2::Socket;
 
+use super::asked::Asked;
 use super::endpoint::{Endpoint, Window};
 use super::greedy::{CHUNK, ZEROS};
-use super::meter::Meter;
 use super::reactor::{Key, Reactor};
 use super::sockets::{Acceptor, Dialer, discard, would_block};
 use super::{GeneratorError, HostsOutput, SiteEnd};
 use crate::scenario::{Request, Workload};
-use forebay_core::record::{FlowRecord, RequestRecord};
 use forebay_host::clock;
 
 /// Bytes of a request.
@@ -25,14 +24,16 @@ const REQUEST_BYTES: usize = 16;
 
 /// The largest answer (bytes): a transfer of a gigabyte lasts 80 s at 100 Mbit/s, longer than a
 /// run.
-const SIZE_BYTES_MAX: u64 = 1_000_000_000;
+pub(super) const SIZE_BYTES_MAX: u64 = 1_000_000_000;
 
 /// The answering side.
 pub(super) struct Server {
     key: u32,
     flow: usize,
     acceptor: Acceptor,
+    /// Connections by their number; that of one that has ended serves a later one.
     connections: Vec<Option<Answering>>,
+    free: Vec<u32>,
     window: Window,
     failed: u64,
 }
@@ -49,6 +50,7 @@ struct Answering {
 }
 
 impl Server {
+    /// Waits for `connections` connections before the run, and takes others that come in it.
     pub fn open(
         reactor: &Reactor,
         key: u32,
@@ -61,6 +63,7 @@ impl Server {
             flow: site.flow,
             acceptor: Acceptor::open(reactor, key, workload, site, connections)?,
             connections: Vec::new(),
+            free: Vec::new(),
             window: site.window,
             failed: 0,
         })
@@ -135,23 +138,24 @@ impl Endpoint for Server {
         let key = |connection| Key { endpoint: self.key, connection };
         if connection == Acceptor::CONNECTION {
             for socket in self.acceptor.accept()? {
-                let number = self.connections.len() as u32;
+                let number = self.free.pop().unwrap_or_else(|| {
+                    self.connections.push(None);
+                    (self.connections.len() - 1) as u32
+                });
                 reactor.watch(&socket, key(number), EpollFlags::EPOLLIN)?;
                 let partial = Vec::new();
                 let answering = Answering { socket, partial, pending: 0, blocked: false };
-                self.connections.push(Some(answering));
+                self.connections[number as usize] = Some(answering);
             }
             return Ok(());
         }
         let Some(slot) = self.connections.get_mut(connection as usize) else { return Ok(()) };
         let Some(answering) = slot else { return Ok(()) };
-        match answering.serve(reactor, key(connection), flags) {
-            Ok(true) => {}
-            Ok(false) => *slot = None,
-            Err(_) => {
-                *slot = None;
-                self.failed += 1;
-            }
+        let served = answering.serve(reactor, key(connection), flags);
+        self.failed += u64::from(served.is_err());
+        if !served.unwrap_or(false) {
+            *slot = None;
+            self.free.push(connection);
         }
         Ok(())
     }
@@ -165,21 +169,12 @@ impl Endpoint for Server {
     }
 }
 
-/// The asking side.
+/// The asking side of persistent connections.
 pub(super) struct Client {
     key: u32,
-    flow: usize,
     dialer: Dialer,
     asking: Vec<Asking>,
-    schedule: Vec<Request>,
-    next: usize,
-    records: Vec<RequestRecord>,
-    unfinished: usize,
-    lateness_ns: Vec<u64>,
-    meter: Meter,
-    window: Window,
-    started_ns: Option<u64>,
-    failed: bool,
+    asked: Asked,
 }
 
 /// One connection of the client.
@@ -202,53 +197,26 @@ impl Client {
         connections: u32,
         schedule: Vec<Request>,
     ) -> Result<Self, GeneratorError> {
-        check(workload, connections, &schedule)?;
         Ok(Self {
             key,
-            flow: site.flow,
+            asked: Asked::new(workload, site, connections, schedule)?,
             dialer: Dialer::new(key, workload, site, connections)?,
             asking: (0..connections).map(|_| Asking::default()).collect(),
-            next: 0,
-            records: Vec::with_capacity(schedule.len()),
-            unfinished: 0,
-            lateness_ns: Vec::with_capacity(schedule.len()),
-            schedule,
-            meter: Meter::default(),
-            window: site.window,
-            started_ns: None,
-            failed: false,
         })
-    }
-
-    /// When the next request is due.
-    fn due_ns(&self) -> Option<u64> {
-        let request = self.schedule.get(self.next)?;
-        Some(self.started_ns?.saturating_add(request.at_ns))
     }
 
     /// Asks for the next request of the schedule.
     fn ask(&mut self, reactor: &Reactor, scheduled_ns: u64) -> io::Result<()> {
-        let request = self.schedule[self.next];
-        let asking = &mut self.asking[request.connection as usize];
-        self.records.push(RequestRecord {
-            flow: self.flow,
-            index: self.next as u32,
-            connection: request.connection,
-            size_bytes: request.size_bytes,
-            scheduled_ns,
-            sent_ns: None,
-            queued_behind: !asking.outstanding.is_empty(),
-            finished_ns: None,
-        });
-        let index = self.next;
-        self.next += 1;
+        let Request { connection, size_bytes, .. } = self.asked.due();
+        let asking = &mut self.asking[connection as usize];
+        let index = self.asked.take(scheduled_ns, !asking.outstanding.is_empty());
         if asking.failed {
+            self.asked.give_up(1);
             return Ok(());
         }
-        asking.outstanding.push_back((index, request.size_bytes));
+        asking.outstanding.push_back((index, size_bytes));
         asking.unsent.push_back(index);
-        self.unfinished += 1;
-        if asking.unsent.len() == 1 { self.write(reactor, request.connection) } else { Ok(()) }
+        if asking.unsent.len() == 1 { self.write(reactor, connection) } else { Ok(()) }
     }
 
     /// Writes the requests that wait on `connection`, as far as the kernel takes them.
@@ -257,15 +225,12 @@ impl Client {
         let socket = self.dialer.socket(connection);
         let key = Key { endpoint: self.key, connection };
         while let Some(&index) = asking.unsent.front() {
-            let bytes = encode(index, &self.schedule[index]);
-            let record = &mut self.records[index];
+            let request = self.asked.request(index);
+            let bytes = encode(index as u32, connection, request.size_bytes);
             let now = clock::now().as_nanos();
             match socket.send(&bytes[asking.unsent_offset..]) {
                 Ok(written) if asking.unsent_offset + written == REQUEST_BYTES => {
-                    record.sent_ns = Some(now);
-                    if !record.queued_behind {
-                        self.lateness_ns.push(now.saturating_sub(record.scheduled_ns));
-                    }
+                    self.asked.sent(index, now);
                     asking.unsent.pop_front();
                     asking.unsent_offset = 0;
                 }
@@ -290,7 +255,7 @@ impl Client {
             _ => return self.fail(reactor, connection),
         };
         let now = clock::now().as_nanos();
-        self.meter.add(now, length);
+        self.asked.read(now, length);
         let asking = &mut self.asking[connection as usize];
         let mut arrived = length;
         while let Some((index, missing)) = asking.outstanding.front_mut() {
@@ -300,8 +265,7 @@ impl Client {
             if *missing > 0 {
                 break;
             }
-            self.records[*index].finished_ns = Some(now);
-            self.unfinished -= 1;
+            self.asked.finished(*index, now);
             asking.outstanding.pop_front();
         }
         // More than was asked for: the other end is not our server.
@@ -310,12 +274,11 @@ impl Client {
 
     /// Gives up `connection`: its requests stay unfinished, and nobody waits for them.
     fn fail(&mut self, reactor: &Reactor, connection: u32) -> io::Result<()> {
-        self.failed = true;
         let asking = &mut self.asking[connection as usize];
         if std::mem::replace(&mut asking.failed, true) {
             return Ok(());
         }
-        self.unfinished -= asking.outstanding.len();
+        self.asked.give_up(asking.outstanding.len());
         reactor.forget(self.dialer.socket(connection))
     }
 }
@@ -330,9 +293,7 @@ impl Endpoint for Client {
     }
 
     fn begin(&mut self, started_ns: u64) {
-        self.window = self.window.from(started_ns);
-        self.started_ns = Some(started_ns);
-        self.meter.begin(started_ns);
+        self.asked.begin(started_ns);
     }
 
     fn on_event(
@@ -356,67 +317,33 @@ impl Endpoint for Client {
     }
 
     fn next_timer(&self) -> Option<u64> {
-        self.dialer.next_timer().or_else(|| self.due_ns())
+        self.dialer.next_timer().or_else(|| self.asked.due_ns())
     }
 
     fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
         if self.dialer.next_timer().is_some() {
             return self.dialer.on_timer(reactor, now);
         }
-        while let Some(due) = self.due_ns().filter(|&due| due <= now) {
+        while let Some(due) = self.asked.due_ns().filter(|&due| due <= now) {
             self.ask(reactor, due)?;
         }
         Ok(())
     }
 
     fn is_drained(&self, now: u64) -> bool {
-        let asked = self.next == self.schedule.len();
-        let finished = asked && self.unfinished == 0;
-        now >= self.window.end_ns && (finished || now >= self.window.deadline_ns())
+        self.asked.is_drained(now)
     }
 
     fn finish(&mut self, output: &mut HostsOutput) {
-        output.requests.append(&mut self.records);
-        output.lateness_ns.append(&mut self.lateness_ns);
-        output.flows.push(FlowRecord {
-            flow: self.flow,
-            bytes: self.meter.bytes(),
-            bytes_per_100ms: self.meter.take_intervals(),
-            failed: self.failed,
-            ..FlowRecord::default()
-        });
+        self.asked.finish(output);
     }
 }
 
 /// The request as it is written.
-fn encode(index: usize, request: &Request) -> [u8; REQUEST_BYTES] {
+pub(super) fn encode(index: u32, connection: u32, size_bytes: u64) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
-    bytes[..4].copy_from_slice(&(index as u32).to_le_bytes());
-    bytes[4..8].copy_from_slice(&request.connection.to_le_bytes());
-    bytes[8..].copy_from_slice(&request.size_bytes.to_le_bytes());
+    bytes[..4].copy_from_slice(&index.to_le_bytes());
+    bytes[4..8].copy_from_slice(&connection.to_le_bytes());
+    bytes[8..].copy_from_slice(&size_bytes.to_le_bytes());
     bytes
-}
-
-fn check(
-    workload: &Workload,
-    connections: u32,
-    schedule: &[Request],
-) -> Result<(), GeneratorError> {
-    let wrong = |key, value, allowed| {
-        let workload = workload.name.clone();
-        Err(GeneratorError::Workload { workload, key, value, allowed })
-    };
-    for request in schedule {
-        if request.connection >= connections {
-            let value = u64::from(request.connection);
-            return wrong("connection", value, "less than the number of connections");
-        }
-        if request.size_bytes == 0 || request.size_bytes > SIZE_BYTES_MAX {
-            return wrong("size_bytes", request.size_bytes, "1 to 1000000000");
-        }
-    }
-    if !schedule.is_sorted_by_key(|request| request.at_ns) {
-        return wrong("schedule", schedule.len() as u64, "requests in order of time");
-    }
-    Ok(())
 }

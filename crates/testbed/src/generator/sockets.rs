@@ -124,8 +124,7 @@ impl Acceptor {
         let listener = tcp(workload)?;
         listener.bind(&site.sender().into()).map_err(failed(&workload.name, action()))?;
         // The kernel cuts the backlog down to net.core.somaxconn.
-        let backlog = i32::try_from(expected).unwrap_or(i32::MAX);
-        listener.listen(backlog).map_err(failed(&workload.name, action()))?;
+        listener.listen(i32::MAX).map_err(failed(&workload.name, action()))?;
         let key = Key { endpoint, connection: Self::CONNECTION };
         reactor.watch(&listener, key, EpollFlags::EPOLLIN)?;
         let workload = workload.name.clone();

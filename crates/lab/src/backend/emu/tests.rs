@@ -1,4 +1,5 @@
 use forebay_core::qdisc::Classifier;
+use forebay_core::traffic::Connections;
 
 use super::*;
 use crate::plan::library::Source;
@@ -99,4 +100,20 @@ fn a_workload_has_the_dscp_of_its_flow_and_the_link_its_rules() {
     let made = scenario(&experiment).unwrap().scenario;
     assert_eq!(made.pairs[0].workloads[0].dscp, 46);
     assert!(!Classifier::from_spec(&made.forward.qdisc).unwrap().is_empty());
+}
+
+#[test]
+fn requests_may_have_a_connection_each() {
+    let text = "name = \"p\"\nstop = \"3s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\n\
+                qdisc = \"fifo\"\n[[flow]]\n\
+                traffic = { kind = \"requests\", sizes = \"10KB\", load = \"50%\", connections = \"each\" }\n";
+    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let made = scenario(&experiment).unwrap().scenario;
+    let WorkloadKind::Requests { connections, schedule } = &made.pairs[0].workloads[0].kind else {
+        panic!("no requests");
+    };
+    assert_eq!((*connections, schedule.len()), (Connections::Each, 150));
+    assert!(schedule.iter().all(|request| request.connection == 0));
 }

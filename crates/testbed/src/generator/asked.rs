@@ -1,0 +1,156 @@
+//! What a client asks at scheduled times, and what became of each request.
+
+use super::endpoint::Window;
+use super::meter::Meter;
+use super::requests::SIZE_BYTES_MAX;
+use super::{GeneratorError, HostsOutput, SiteEnd};
+use crate::scenario::{Request, Workload};
+use forebay_core::record::{FlowRecord, RequestRecord};
+
+/// The requests of one workload, asked or not.
+pub(super) struct Asked {
+    flow: usize,
+    schedule: Vec<Request>,
+    /// Of those that were due.
+    records: Vec<RequestRecord>,
+    unfinished: usize,
+    lateness_ns: Vec<u64>,
+    meter: Meter,
+    window: Window,
+    started_ns: Option<u64>,
+    failed: bool,
+}
+
+impl Asked {
+    /// Nothing has been asked yet. Refuses a schedule that is out of order or names other connections than the
+    /// first `connections`.
+    pub fn new(
+        workload: &Workload,
+        site: &SiteEnd,
+        connections: u32,
+        schedule: Vec<Request>,
+    ) -> Result<Self, GeneratorError> {
+        check(workload, connections, &schedule)?;
+        Ok(Self {
+            flow: site.flow,
+            records: Vec::with_capacity(schedule.len()),
+            unfinished: 0,
+            lateness_ns: Vec::with_capacity(schedule.len()),
+            schedule,
+            meter: Meter::default(),
+            window: site.window,
+            started_ns: None,
+            failed: false,
+        })
+    }
+
+    /// The run starts at `started_ns`.
+    pub fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+        self.started_ns = Some(started_ns);
+        self.meter.begin(started_ns);
+    }
+
+    /// When the next request is due (ns).
+    pub fn due_ns(&self) -> Option<u64> {
+        let request = self.schedule.get(self.records.len())?;
+        Some(self.started_ns?.saturating_add(request.at_ns))
+    }
+
+    /// The request that is due next.
+    pub fn due(&self) -> Request {
+        self.schedule[self.records.len()]
+    }
+
+    /// Begins the request that was due at `scheduled_ns`; gives its place in the schedule.
+    pub fn take(&mut self, scheduled_ns: u64, queued_behind: bool) -> usize {
+        let (index, request) = (self.records.len(), self.due());
+        self.records.push(RequestRecord {
+            flow: self.flow,
+            index: index as u32,
+            connection: request.connection,
+            size_bytes: request.size_bytes,
+            scheduled_ns,
+            sent_ns: None,
+            queued_behind,
+            finished_ns: None,
+        });
+        self.unfinished += 1;
+        index
+    }
+
+    /// Request `index`.
+    pub fn request(&self, index: usize) -> Request {
+        self.schedule[index]
+    }
+
+    /// Request `index` was sent at `now`.
+    pub fn sent(&mut self, index: usize, now: u64) {
+        let record = &mut self.records[index];
+        record.sent_ns = Some(now);
+        if !record.queued_behind {
+            self.lateness_ns.push(now.saturating_sub(record.scheduled_ns));
+        }
+    }
+
+    /// So many bytes of answers were read.
+    pub fn read(&mut self, now: u64, bytes: u64) {
+        self.meter.add(now, bytes);
+    }
+
+    /// The last byte of the answer to request `index` was read.
+    pub fn finished(&mut self, index: usize, now: u64) {
+        self.records[index].finished_ns = Some(now);
+        self.unfinished -= 1;
+    }
+
+    /// A connection failed: so many requests stay unfinished, and nobody waits for them.
+    pub fn give_up(&mut self, requests: usize) {
+        self.failed = true;
+        self.unfinished -= requests;
+    }
+
+    /// All arrivals are over, and nothing is left to wait for.
+    pub fn is_drained(&self, now: u64) -> bool {
+        let asked = self.records.len() == self.schedule.len();
+        let finished = asked && self.unfinished == 0;
+        now >= self.window.end_ns && (finished || now >= self.window.deadline_ns())
+    }
+
+    /// Hands over what was seen.
+    pub fn finish(&mut self, output: &mut HostsOutput) {
+        output.requests.append(&mut self.records);
+        output.lateness_ns.append(&mut self.lateness_ns);
+        output.flows.push(FlowRecord {
+            flow: self.flow,
+            bytes: self.meter.bytes(),
+            bytes_per_100ms: self.meter.take_intervals(),
+            failed: self.failed,
+            ..FlowRecord::default()
+        });
+    }
+}
+
+fn check(
+    workload: &Workload,
+    connections: u32,
+    schedule: &[Request],
+) -> Result<(), GeneratorError> {
+    let wrong = |key, value, allowed| {
+        let workload = workload.name.clone();
+        Err(GeneratorError::Workload { workload, key, value, allowed })
+    };
+    for request in schedule {
+        if request.connection >= connections {
+            let value = u64::from(request.connection);
+            return wrong("connection", value, "less than the number of connections");
+        }
+        if request.size_bytes == 0 || request.size_bytes > SIZE_BYTES_MAX {
+            return wrong("size_bytes", request.size_bytes, "1 to 1000000000");
+        }
+    }
+    if !schedule.is_sorted_by_key(|request| request.at_ns) {
+        return wrong("schedule", schedule.len() as u64, "requests in order of time");
+    }
+    Ok(())
+}
