@@ -8,6 +8,8 @@ use std::time::Duration;
 use forebay_core::clock::Clock;
 use forebay_core::record::{PacketRecord, RunRecord, TcpSample};
 use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::video::Video;
+use forebay_core::units::Rate;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
 use forebay_testbed::scenario::{
@@ -38,8 +40,9 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
             }),
         ),
         workload("ping", WorkloadKind::Ping { loops: 2 }),
+        workload("video", video()),
     ]));
-    assert_eq!(record.flows.len(), 2 + 1 + 1 + 3 + 2);
+    assert_eq!(record.flows.len(), 2 + 1 + 1 + 3 + 2 + 1);
     for flow in &record.flows {
         assert!(flow.bytes > 0 && !flow.failed, "{flow:?}");
         assert_eq!(flow.bytes, flow.bytes_per_100ms.iter().sum::<u64>(), "{flow:?}");
@@ -52,6 +55,8 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
     }
     let pings: Vec<_> = record.flows.iter().filter(|flow| flow.flow == 6).collect();
     assert!(pings.len() == 2 && pings.iter().all(|flow| !flow.rtts_ns.is_empty()));
+    let video = record.flows.iter().find_map(|flow| flow.video).unwrap();
+    assert!(video.segments > 0 && video.startup_ns < 3 * SECOND, "{video:?}");
     assert!(record.host.cpu_cores.iter().any(|(name, _)| name == "left hosts"));
     assert!(record.host.offloads.iter().all(|row| !row.contains("=on")));
 }
@@ -452,6 +457,13 @@ fn workload(name: &str, kind: WorkloadKind) -> Workload {
 
 fn datagrams(timing: Timing) -> WorkloadKind {
     WorkloadKind::Datagrams { rate_bps: 1_000_000, packet_bytes: 1250, timing, seed: 1 }
+}
+
+/// A client of segments of half a second.
+fn video() -> WorkloadKind {
+    let rates = [1, 2].map(Rate::from_mbit_per_sec).to_vec();
+    let (segment, buffer) = (Duration::from_millis(500), Duration::from_secs(2));
+    WorkloadKind::Video { clients: 1, video: Video { segment, rates, buffer, startup: segment } }
 }
 
 /// `count` requests, evenly over the first 2 s.

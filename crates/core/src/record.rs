@@ -25,7 +25,7 @@ pub struct RunRecord {
     pub finished_ns: u64,
     /// One entry per scheduled request, in schedule order.
     pub requests: Vec<RequestRecord>,
-    /// One entry per greedy, paced or ping flow, and one per request workload with the sum of
+    /// One entry per greedy, paced, ping or video flow, and one per request workload with the sum of
     /// its connections.
     pub flows: Vec<FlowRecord>,
     /// The links, `forward` and `reverse` before all others.
@@ -98,7 +98,7 @@ pub struct RequestRecord {
     pub finished_ns: Option<u64>,
 }
 
-/// One greedy, paced or ping flow, or all connections of a request workload together.
+/// One greedy, paced, ping or video flow, or all connections of a request workload together.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct FlowRecord {
@@ -122,9 +122,31 @@ pub struct FlowRecord {
     pub cc: Option<String>,
     /// The sender's state every 10 ms; greedy flows of at most [`SAMPLED_MAX`] connections only.
     pub samples: Vec<TcpSample>,
+    /// What a client that plays a video saw until the end of the flow.
+    pub video: Option<VideoRecord>,
     /// What only a simulator sees, under the names of the lab's catalogue; never written.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub measured: Vec<(&'static str, f64)>,
+}
+
+/// What a client that plays a video saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub struct VideoRecord {
+    /// From the start of the flow until playback began, or until its end if it never did.
+    pub startup_ns: u64,
+    /// For how long playback stood still once it had begun.
+    pub rebuffering_ns: u64,
+    /// How often playback came to stand still.
+    pub rebuffers: u64,
+    /// Segments of another rate than the one before.
+    pub switches: u64,
+    /// From the start of the flow until the last segment of another rate was asked for; 0: there was none.
+    pub settled_ns: u64,
+    /// Segments that came whole.
+    pub segments: u64,
+    /// Mean rate of the segments that came (bits per second); 0: there was none.
+    pub rate_bps: u64,
 }
 
 /// Most connections of a flow whose states are taken: on the testbed each look is a system call.

@@ -44,7 +44,7 @@ impl Serialize for Run {
 pub type Column = (&'static str, fn(&ArmSummary) -> Option<f64>);
 
 /// What a summary shows of an arm; columns without a number in any arm are left out.
-pub static COLUMNS: [Column; 13] = [
+pub static COLUMNS: [Column; 15] = [
     ("slowdown p50", |arm| arm.metrics.get("slowdown_p50")),
     ("geometric mean", |arm| arm.metrics.get("slowdown_geomean")),
     ("above 1.3", |arm| arm.metrics.get("slowdown_above_1_3")),
@@ -53,6 +53,8 @@ pub static COLUMNS: [Column; 13] = [
     ("completion p99 (ms)", |arm| arm.metrics.get("fct_p99_ms")),
     ("unfinished", |arm| arm.metrics.get("requests_unfinished")),
     ("ping p50 (ms)", |arm| arm.metrics.get("rtt_p50_ms")),
+    ("video (Mbit/s)", |arm| arm.metrics.get("video_rate_mbps")),
+    ("rebuffering (s)", |arm| arm.metrics.get("video_rebuffering_s")),
     ("goodput (Mbit/s)", |arm| arm.metrics.get("goodput_mbps")),
     ("bottleneck queue (packets)", |arm| arm.link("forward", "queue_mean_packets")),
     ("sendbox queue (packets)", |arm| arm.bundles("queue_mean_packets")),

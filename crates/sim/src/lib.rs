@@ -39,6 +39,7 @@ mod shapes;
 mod simulation;
 mod tcp;
 mod topology;
+mod video;
 mod walk;
 mod written;
 

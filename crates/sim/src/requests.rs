@@ -13,6 +13,8 @@
 //! With a connection for each request nothing waits for another request, but a handshake comes first; all
 //! of them are one flow of [`Traffic::Messages`].
 //!
+//! A client that plays a video asks the same way, when its buffer has room.
+//!
 //! This stands outside of the network and drives it: what it does next follows from what was read.
 //!
 //! [`Traffic::Written`]: crate::network::Traffic::Written
@@ -20,10 +22,13 @@
 
 use std::collections::VecDeque;
 
+use forebay_core::record::VideoRecord;
 use forebay_core::traffic::Request;
+use forebay_core::traffic::video::Video;
 use forebay_core::units::{Duration, Timestamp};
 
 use crate::simulation::{REQUEST_BYTES, Read, Simulation};
+use crate::video::Watching;
 
 /// Length of the intervals in which what was read is counted, in nanoseconds.
 pub const INTERVAL_NS: u64 = 100_000_000;
@@ -164,27 +169,33 @@ impl Workload {
     }
 }
 
-/// What a flow of the network is to a workload.
-#[derive(Clone, Copy, Debug)]
-struct Role {
-    workload: usize,
-    part: Part,
+/// Who asks next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asker {
+    Workload(usize),
+    Video(usize),
 }
 
+/// What a flow of the network is to a workload or a video, told by the number of that.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum Role {
     /// The half of a persistent connection that carries requests.
-    Asks(usize),
-    /// The one that carries answers.
-    Answers(usize),
+    Asks { workload: usize, connection: usize },
+    /// The half of a persistent connection that carries answers.
+    Answers { workload: usize, connection: usize },
     /// All answers, each over a connection of its own.
-    Messages,
+    Messages(usize),
+    /// The half that carries requests for segments.
+    VideoAsks(usize),
+    /// The half that carries segments.
+    VideoAnswers(usize),
 }
 
 /// All workloads of a network.
 #[derive(Debug, Default)]
 pub struct Requests {
     workloads: Vec<Workload>,
+    videos: Vec<Watching>,
     /// By flow of the network.
     roles: Vec<Option<Role>>,
 }
@@ -200,9 +211,10 @@ impl Requests {
     ) -> usize {
         let exists = |request: &Request| (request.connection as usize) < connections.len();
         assert!(schedule.iter().all(exists), "a request on a connection that does not exist");
+        let workload = self.workloads.len();
         for (connection, halves) in connections.iter().enumerate() {
-            self.take(halves.asks, Part::Asks(connection));
-            self.take(halves.answers, Part::Answers(connection));
+            self.take(halves.asks, Role::Asks { workload, connection });
+            self.take(halves.answers, Role::Answers { workload, connection });
         }
         let connections = connections.iter().copied().map(Connection::new).collect();
         self.add_workload(start, schedule, connections, None)
@@ -212,16 +224,24 @@ impl Requests {
     /// of its own: the answers are the messages of flow `flow`, which nobody else opens. Gives the number of
     /// the workload.
     pub fn add_messages(&mut self, start: Duration, schedule: Vec<Request>, flow: usize) -> usize {
-        self.take(flow, Part::Messages);
+        self.take(flow, Role::Messages(self.workloads.len()));
         self.add_workload(start, schedule, Vec::new(), Some(flow))
     }
 
-    /// Makes `flow` a part of the workload that is added next.
-    fn take(&mut self, flow: usize, part: Part) {
+    /// Adds a client that plays `video`, which its `check` lets pass, over `connection` from the first of `times`
+    /// to the second.
+    pub fn add_video(&mut self, times: [Duration; 2], video: Video, connection: Halves) {
+        self.take(connection.asks, Role::VideoAsks(self.videos.len()));
+        self.take(connection.answers, Role::VideoAnswers(self.videos.len()));
+        self.videos.push(Watching::new(video, times, connection));
+    }
+
+    /// Gives `flow` its role.
+    fn take(&mut self, flow: usize, role: Role) {
         if self.roles.len() <= flow {
             self.roles.resize(flow + 1, None);
         }
-        self.roles[flow] = Some(Role { workload: self.workloads.len(), part });
+        self.roles[flow] = Some(role);
     }
 
     fn add_workload(
@@ -248,36 +268,62 @@ impl Requests {
     /// Runs `simulation` to `until`, at most to its end, and asks what is due until then.
     pub fn run_until(&mut self, simulation: &mut Simulation, until: Timestamp) {
         loop {
-            let due = self.workloads.iter().enumerate().filter_map(|(n, it)| Some((it.due()?, n)));
-            let next = due.min().filter(|(due, _)| *due <= until);
+            let workloads = self.workloads.iter().enumerate();
+            let due = workloads.filter_map(|(n, it)| Some((it.due()?, Asker::Workload(n))));
+            let videos = self.videos.iter().enumerate();
+            let videos = videos.filter_map(|(n, it)| Some((it.due()?, Asker::Video(n))));
+            let next = due.chain(videos).min().filter(|(due, _)| *due <= until);
             let pause = next.map_or(until, |(due, _)| due);
             match (simulation.run_until_read(pause), next) {
                 (Some(read), _) => self.on_read(simulation, read),
-                (None, Some((due, workload))) if simulation.now() >= due => {
-                    let workload = &mut self.workloads[workload];
-                    match workload.messages {
-                        None => workload.ask(due, writer(simulation)),
-                        Some(flow) => {
-                            workload.open(due, flow, |flow, bytes| simulation.open(flow, bytes))
-                        }
-                    }
+                (None, Some((due, asker))) if simulation.now() >= due => {
+                    self.ask(simulation, due, asker);
                 }
                 (None, _) => return,
             }
         }
     }
 
-    fn on_read(&mut self, simulation: &mut Simulation, read: Read) {
-        let Some(role) = self.roles.get(read.flow).copied().flatten() else { return };
-        let (workload, now) = (&mut self.workloads[role.workload], simulation.now());
-        match role.part {
-            Part::Asks(connection) => workload.hear(connection, read.number, writer(simulation)),
-            Part::Answers(connection) => workload.read(now, connection, read.number),
-            Part::Messages => workload.finish(now, read.number as usize),
+    fn ask(&mut self, simulation: &mut Simulation, due: Timestamp, asker: Asker) {
+        match asker {
+            Asker::Video(video) => self.videos[video].ask(due, writer(simulation)),
+            Asker::Workload(workload) => {
+                let workload = &mut self.workloads[workload];
+                match workload.messages {
+                    None => workload.ask(due, writer(simulation)),
+                    Some(flow) => {
+                        workload.open(due, flow, |flow, bytes| simulation.open(flow, bytes));
+                    }
+                }
+            }
         }
     }
 
-    /// Requests that are scheduled or written and not finished.
+    fn on_read(&mut self, simulation: &mut Simulation, read: Read) {
+        let Some(role) = self.roles.get(read.flow).copied().flatten() else { return };
+        let (now, number) = (simulation.now(), read.number);
+        match role {
+            Role::Asks { workload, connection } => {
+                self.workloads[workload].hear(connection, number, writer(simulation));
+            }
+            Role::Answers { workload, connection } => {
+                self.workloads[workload].read(now, connection, number);
+            }
+            Role::Messages(workload) => self.workloads[workload].finish(now, number as usize),
+            Role::VideoAsks(video) => self.videos[video].hear(number, writer(simulation)),
+            Role::VideoAnswers(video) => self.videos[video].read(now, number),
+        }
+    }
+
+    /// What the client saw whose video comes over flow `flow`, until it stopped; `None` if that is no such flow.
+    pub fn video(&self, flow: usize) -> Option<VideoRecord> {
+        match self.roles.get(flow).copied().flatten()? {
+            Role::VideoAnswers(video) => Some(self.videos[video].record()),
+            _ => None,
+        }
+    }
+
+    /// Requests of schedules that are not finished.
     pub fn unfinished(&self) -> usize {
         self.workloads.iter().map(|it| it.schedule.len() - it.finished).sum()
     }

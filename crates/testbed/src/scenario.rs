@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use forebay_core::clock::Clock;
 pub use forebay_core::fault::{BoxEnd, FaultAction, UpsetKind};
 use forebay_core::spec::Spec;
+use forebay_core::traffic::video::Video;
 pub use forebay_core::traffic::{Connections, Timing};
 use serde::{Deserialize, Serialize};
 
@@ -287,6 +288,14 @@ pub enum WorkloadKind {
         connections: Connections,
         /// The schedule, in order of time.
         schedule: Vec<Request>,
+    },
+    /// Clients on the receiving side that play a video from the sending side, each over a persistent TCP
+    /// connection.
+    Video {
+        /// Number of clients.
+        clients: u32,
+        /// What each plays.
+        video: Video,
     },
     /// UDP datagrams.
     Datagrams {

@@ -3,6 +3,7 @@
 mod cdf;
 mod requests;
 mod source;
+pub mod video;
 
 pub use self::cdf::SizeCdf;
 pub use self::requests::{

@@ -325,15 +325,21 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
         starting(flow.start_of(number), format!("{}#{number}", flow.name), kind)
     };
     // A workload starts at once: connections that do not are workloads of their own.
-    let apart = |kind: fn() -> WorkloadKind| {
+    let apart = |kind: &dyn Fn() -> WorkloadKind| {
         Ok((0..flow.connections()).map(|number| numbered(number, kind())).collect())
     };
     match &flow.traffic {
         plan::Traffic::Greedy { .. } if !flow.other_starts.is_empty() => {
-            apart(|| WorkloadKind::Greedy { flows: 1 })
+            apart(&|| WorkloadKind::Greedy { flows: 1 })
         }
         plan::Traffic::Ping { .. } if !flow.other_starts.is_empty() => {
-            apart(|| WorkloadKind::Ping { loops: 1 })
+            apart(&|| WorkloadKind::Ping { loops: 1 })
+        }
+        plan::Traffic::Video { video, .. } if !flow.other_starts.is_empty() => {
+            apart(&|| WorkloadKind::Video { clients: 1, video: video.clone() })
+        }
+        plan::Traffic::Video { flows, video } => {
+            one(WorkloadKind::Video { clients: *flows, video: video.clone() })
         }
         plan::Traffic::Greedy { flows } => one(WorkloadKind::Greedy { flows: *flows }),
         plan::Traffic::Ping { loops } => one(WorkloadKind::Ping { loops: *loops }),

@@ -13,6 +13,7 @@ use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 pub use forebay_core::traffic::Timing;
+use forebay_core::traffic::video::Video;
 use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Walk};
 
@@ -332,7 +333,9 @@ impl Flow {
     /// How many connections (sources, loops) start by themselves; requests are one schedule.
     pub fn connections(&self) -> u32 {
         match self.traffic {
-            Traffic::Greedy { flows } | Traffic::Datagrams { flows, .. } => flows,
+            Traffic::Greedy { flows }
+            | Traffic::Video { flows, .. }
+            | Traffic::Datagrams { flows, .. } => flows,
             Traffic::Ping { loops } => loops,
             Traffic::Requests(_) => 1,
         }
@@ -351,7 +354,10 @@ impl Flow {
 
     /// Whether its packets are those of TCP connections.
     pub fn is_tcp(&self) -> bool {
-        matches!(self.traffic, Traffic::Greedy { .. } | Traffic::Requests(_))
+        match self.traffic {
+            Traffic::Greedy { .. } | Traffic::Requests(_) | Traffic::Video { .. } => true,
+            Traffic::Datagrams { .. } | Traffic::Ping { .. } => false,
+        }
     }
 }
 
@@ -421,6 +427,13 @@ pub enum Traffic {
     },
     /// Open-loop requests over TCP connections.
     Requests(RequestLoad),
+    /// Clients that play a video, each over a TCP connection.
+    Video {
+        /// How many.
+        flows: u32,
+        /// What each plays.
+        video: Video,
+    },
     /// UDP in open loop.
     Datagrams {
         /// How many.

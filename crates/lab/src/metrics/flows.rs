@@ -7,7 +7,7 @@ use forebay_core::record::{FlowRecord, RunRecord, TcpSample};
 use super::entry::Pooling::{Max, Mean, Sum};
 use super::entry::{Entry, entry};
 use super::statistics::{Sorted, share};
-use super::{Metrics, Pooling, bounds_ns, describe, nominal_rate, windows};
+use super::{Metrics, Pooling, bounds_ns, describe, nominal_rate, video, windows};
 use crate::experiment::{Experiment, FULL_FRAME, Flow, Window};
 
 /// Length of the bins in [`FlowRecord::bytes_per_100ms`].
@@ -99,6 +99,7 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
         }
         metrics.0.extend(measured.0);
     }
+    metrics.0.extend(video::metrics(&of_flow).0);
     let failed = of_flow.iter().filter(|row| row.failed).count();
     metrics.put("flows_failed", Some(failed as f64));
     let rtts = of_flow.iter().flat_map(|row| row.rtts_ns.iter());

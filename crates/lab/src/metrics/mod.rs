@@ -15,6 +15,7 @@ pub mod statistics;
 #[cfg(test)]
 pub(crate) mod testing;
 mod validity;
+mod video;
 
 use std::collections::BTreeMap;
 use std::io;

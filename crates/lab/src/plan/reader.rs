@@ -160,6 +160,16 @@ impl<'a> Reader<'a> {
         self.text(name)?.map(|text| parse_rate(text).map_err(|_| self.wrong(name))).transpose()
     }
 
+    /// A list of rates.
+    pub fn rates(&self, name: &str) -> Result<Option<Vec<Rate>>, PlanError> {
+        let rate = |node: &Node| match &node.value {
+            Value::Text(text) => parse_rate(text).map_err(|_| self.wrong(name)),
+            _ => Err(self.wrong(name)),
+        };
+        let rates = self.list(name)?.iter().map(rate).collect::<Result<_, _>>()?;
+        Ok(self.has(name).then_some(rates))
+    }
+
     /// A share; it has no unit, so a bare number will do.
     pub fn share(&self, name: &str) -> Result<Option<f64>, PlanError> {
         let share = match self.node(name).map(|node| &node.value) {

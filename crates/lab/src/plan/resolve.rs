@@ -15,6 +15,7 @@ use forebay_core::qdisc::{self, bundle_default};
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::traffic::SizeCdf;
+use forebay_core::traffic::video::{LADDER, Video};
 use forebay_core::units::{ByteCount, Rate, Ratio};
 use sha2::{Digest, Sha256};
 
@@ -453,6 +454,7 @@ fn traffic(
     let section = match kind.as_deref() {
         Some("\"greedy\"") => &schema::GREEDY,
         Some("\"requests\"") => &schema::REQUESTS,
+        Some("\"video\"") => &schema::VIDEO,
         Some("\"cbr\"") => &schema::CBR,
         Some("\"poisson\"") => &schema::POISSON,
         Some("\"on_off\"") => &schema::ON_OFF,
@@ -465,6 +467,7 @@ fn traffic(
     match kind.as_deref() {
         Some("\"greedy\"") => Ok(("greedy", Traffic::Greedy { flows })),
         Some("\"ping\"") => Ok(("ping", Traffic::Ping { loops: flows })),
+        Some("\"video\"") => Ok(("video", Traffic::Video { flows, video: video(&table)? })),
         Some("\"cbr\"") => Ok(("cbr", datagrams(&table, flows, Timing::Even)?)),
         Some("\"poisson\"") => Ok(("poisson", datagrams(&table, flows, Timing::Poisson)?)),
         Some("\"on_off\"") => {
@@ -482,6 +485,20 @@ fn traffic(
             }
             Ok(("requests", requests(&table, forward, files)?))
         }
+    }
+}
+
+fn video(table: &Reader<'_>) -> Result<Video, PlanError> {
+    let segment = table.duration("segment")?.unwrap_or(Duration::from_secs(4));
+    let video = Video {
+        segment,
+        rates: table.rates("rates")?.unwrap_or_else(|| LADDER.to_vec()),
+        buffer: table.duration("buffer")?.unwrap_or(Duration::from_secs(30)),
+        startup: table.duration("startup")?.unwrap_or(segment),
+    };
+    match video.check() {
+        Ok(()) => Ok(video),
+        Err(error) => Err(table.wrong_because(&error.key, &error.allowed)),
     }
 }
 

@@ -282,7 +282,7 @@ pub static FLOW: Section = Section {
         key("name", NAME, "the kind of traffic", "names the rows; unique"),
         key(
             "traffic",
-            "a table with kind = greedy, requests, cbr, poisson, on_off or ping",
+            "a table with kind = greedy, requests, video, cbr, poisson, on_off or ping",
             "",
             "what is sent",
         ),
@@ -368,6 +368,32 @@ pub static REQUESTS: Section = Section {
              offers the nominal load) or \"iid\"",
             "\"strata\"",
             "how sizes are drawn",
+        ),
+    ],
+};
+
+/// `traffic = { kind = "video", .. }`.
+pub static VIDEO: Section = Section {
+    heading: "traffic = { kind = \"video\", .. }",
+    summary: "Clients that play a video, each over a persistent TCP connection, at the rate that 0.85 of the \
+              throughput of the last five segments (their harmonic mean) allows. They ask for a segment \
+              as soon as it has room in the buffer.",
+    keys: &[
+        key("kind", "\"video\"", "", "the kind of traffic"),
+        key("segment", "a duration, \"100ms\" to \"60s\"", "\"4s\"", "playing time of a segment"),
+        key(
+            "rates",
+            "a list of 1 to 32 rates such as \"5Mbit/s\", each above the one before",
+            "[\"1Mbit/s\", \"2500kbit/s\", \"5Mbit/s\", \"8Mbit/s\", \"16Mbit/s\"]",
+            "rates that there are of each segment; by default what YouTube recommends for uploads of 360 to \
+             1440 lines",
+        ),
+        key("buffer", "a duration of at least a segment", "\"30s\"", "most playing time that is fetched ahead"),
+        key(
+            "startup",
+            "a duration of at most the buffer",
+            "one segment",
+            "what is fetched before playback begins",
         ),
     ],
 };
@@ -638,7 +664,7 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 24] = [
+pub static SECTIONS: [&Section; 25] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -649,6 +675,7 @@ pub static SECTIONS: [&Section; 24] = [
     &FLOW,
     &GREEDY,
     &REQUESTS,
+    &VIDEO,
     &CBR,
     &POISSON,
     &ON_OFF,

@@ -314,6 +314,21 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "p.toml:12: flow.bulk.ttl = 1: allowed is 1 or 2; of cbr",
         ),
         (
+            "\"greedy\"",
+            "\"video\", rates = [\"8Mbit/s\", \"5Mbit/s\"]",
+            "p.toml:11: flow.bulk.traffic.rates = [\"8Mbit/s\", \"5Mbit/s\"]: allowed is 1 to 32 rates",
+        ),
+        (
+            "\"greedy\"",
+            "\"video\", rates = [5]",
+            "p.toml:11: flow.bulk.traffic.rates = [5]: allowed is a list of 1 to 32 rates such as",
+        ),
+        (
+            "\"greedy\"",
+            "\"video\", segment = \"40s\"",
+            "p.toml:11: flow.bulk.traffic.buffer is missing: allowed is at least a segment",
+        ),
+        (
             "\"greedy\" }",
             "\"greedy\" }\ndscp = 64",
             "p.toml:12: flow.bulk.dscp = 64: allowed is a whole number, 0 to 63",
@@ -756,6 +771,8 @@ traffic = { kind = "greedy" }
 pair = "other"
 traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sampling = "iid" }
 [[flow]]
+traffic = { kind = "video", segment = "2s", rates = ["1Mbit/s", "3Mbit/s"], buffer = "20s", startup = "6s" }
+[[flow]]
 count = 2
 traffic = { kind = "cbr", rate = "1Mbit/s", packet = "100B" }
 [[flow]]
@@ -837,7 +854,7 @@ enabled = true
     let plan = load(text, &[]).unwrap();
     let all = experiment(&plan, 0);
     assert_eq!(all.pairs, ["sites", "other", "cross"]);
-    assert_eq!(all.flows.len(), 6);
+    assert_eq!(all.flows.len(), 7);
     let timings = all.flows.iter().filter_map(|flow| match flow.traffic {
         Traffic::Datagrams { timing, .. } => Some(timing),
         _ => None,

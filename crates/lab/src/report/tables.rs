@@ -49,6 +49,7 @@ pub fn overview(plan: &PlanResults<'_>) -> Block {
 pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     blocks.extend(completion_times(plan));
+    blocks.extend(videos(plan));
     blocks.extend(queues(plan));
     blocks.extend(accuracy(plan));
     blocks.extend(comparisons(plan));
@@ -210,6 +211,22 @@ fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
         ],
         "Arms against each other. Large, paired: over requests above 1 MB, the geometric mean of \
          the slowdown over that of the very same request in the status quo.",
+    )
+}
+
+fn videos(plan: &PlanResults<'_>) -> Option<Block> {
+    metric_table(
+        plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics)),
+        &[
+            ("video_startup_ms", "startup (ms)"),
+            ("video_rebuffering_s", "rebuffering (s)"),
+            ("video_rebuffers", "stalls"),
+            ("video_switches", "switches"),
+            ("video_settled_s", "settled after (s)"),
+            ("video_rate_mbps", "rate (Mbit/s)"),
+        ],
+        "Videos, from the start of each to its end: means of clients and seeds, stalls added up. Settled is a \
+         video once its rate does not change any more.",
     )
 }
 

@@ -1,4 +1,4 @@
-//! Traffic on real kernel sockets: requests, greedy flows, paced datagrams and pings.
+//! Traffic on real kernel sockets: requests, videos, greedy flows, paced datagrams and pings.
 //!
 //! One process carries all hosts of one side: a socket belongs to the namespace in which it was
 //! made, so one event loop serves the hosts of every pair of sites. On TCP the sending side
@@ -15,6 +15,7 @@ mod meter;
 mod reactor;
 mod requests;
 mod sockets;
+mod video;
 mod watch;
 
 use std::fs::{self, File};
@@ -418,6 +419,12 @@ fn open_endpoint(
                     Box::new(each::Client::open(key, workload, site, namespace, schedule)?)
                 }
             }
+        }
+        (WorkloadKind::Video { clients, .. }, true) => {
+            Box::new(requests::Server::open(reactor, key, workload, site, *clients)?)
+        }
+        (WorkloadKind::Video { clients, video }, false) => {
+            Box::new(video::Client::open(key, workload, site, *clients, video)?)
         }
         (WorkloadKind::Datagrams { rate_bps, packet_bytes, timing, seed }, true) => {
             let source = datagrams::source(workload, *rate_bps, *packet_bytes, *timing)?;

@@ -117,3 +117,25 @@ fn requests_may_have_a_connection_each() {
     assert_eq!((*connections, schedule.len()), (Connections::Each, 150));
     assert!(schedule.iter().all(|request| request.connection == 0));
 }
+
+#[test]
+fn clients_of_a_video_are_one_workload_or_with_a_jitter_several() {
+    let clients = |jitter: &str| {
+        let text = format!(
+            "name = \"p\"\nstop = \"9s\"\nstart_jitter = \"{jitter}\"\n[bottleneck]\nrate = \"8Mbit/s\"\n\
+             rtt = \"20ms\"\nqdisc = \"fifo\"\n[[flow]]\ncount = 3\n\
+             traffic = {{ kind = \"video\", rates = [\"2Mbit/s\"] }}\n"
+        );
+        let source = Source { file: "p".into(), folder: None, text };
+        let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+        let workloads = scenario(&experiment).unwrap().scenario.pairs.remove(0).workloads;
+        let clients = workloads.iter().map(|workload| match &workload.kind {
+            WorkloadKind::Video { clients, video } if video.rates.len() == 1 => *clients,
+            other => panic!("{other:?}"),
+        });
+        clients.collect::<Vec<_>>()
+    };
+    assert_eq!(clients("0s"), [3]);
+    assert_eq!(clients("20ms"), [1; 3]);
+}

@@ -116,7 +116,8 @@ impl Rows<'_> {
         sums
     }
 
-    /// The row of flow `number` of the network; `None` for a part of a request workload.
+    /// The row of flow `number` of the network; `None` for a part of a request workload, or a half of a
+    /// connection that only asks.
     fn flow_row(&mut self, number: usize, place: Place) -> Option<FlowRecord> {
         let flow = &self.experiment.flows[place.flow];
         let mut row = FlowRecord { flow: place.flow, index: place.index, ..FlowRecord::default() };
@@ -124,6 +125,13 @@ impl Rows<'_> {
         let bins = self.simulation.flow_bins(number);
         let frame = match flow.traffic {
             plan::Traffic::Requests(_) => return None,
+            plan::Traffic::Video { .. } => {
+                // Nothing of the half that asks.
+                row.video = Some(self.requests.video(number)?);
+                row.bytes = metrics.received_bytes;
+                row.bytes_per_100ms = per_100ms(Duration::ZERO, bins);
+                return Some(row);
+            }
             plan::Traffic::Greedy { .. } => {
                 row.bytes = metrics.received_bytes;
                 row.bytes_per_100ms = per_100ms(flow.start_of(place.index), bins);

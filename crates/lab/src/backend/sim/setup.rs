@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_core::link::{self, Service, Trace};
 use forebay_core::spec::{Spec, SpecError, Value};
 use forebay_core::traffic::Source;
+use forebay_core::traffic::video::Video;
 use forebay_core::units::{ByteCount, Ratio};
 use forebay_sim::network::{
     Bundle, BundleChange, Flow, Hop, Link, Network, Opener, Signal, Traffic, Upset,
@@ -115,8 +116,14 @@ impl Setup {
         place: usize,
         flow: &plan::Flow,
     ) -> Result<(), BackendError> {
-        if let plan::Traffic::Requests(load) = &flow.traffic {
-            return self.add_requests(experiment, place, flow, load.connections);
+        match &flow.traffic {
+            plan::Traffic::Requests(load) => {
+                return self.add_requests(experiment, place, flow, load.connections);
+            }
+            plan::Traffic::Video { flows, video } => {
+                return self.add_videos(experiment, place, flow, *flows, video);
+            }
+            _ => {}
         }
         let (traffic, count) = match &flow.traffic {
             plan::Traffic::Greedy { flows } => {
@@ -127,7 +134,7 @@ impl Setup {
                 (Traffic::Source(timing.source(*rate, packet)), *flows)
             }
             plan::Traffic::Ping { loops } => (Traffic::Ping, *loops),
-            plan::Traffic::Requests(_) => return Ok(()),
+            plan::Traffic::Requests(_) | plan::Traffic::Video { .. } => return Ok(()),
         };
         for index in 0..count {
             let place = Place { flow: place, index };
@@ -158,16 +165,39 @@ impl Setup {
         };
         let mut halves = Vec::new();
         for index in 0..connections {
-            let place = Place { flow: place, index };
-            let written = Traffic::Written;
-            let answers =
-                self.add_flow(experiment, flow, written, [flow.reversed, false], place)?;
-            // A server answers at once, and its kernel acknowledges the request with the answer.
-            let asks = self.add_flow(experiment, flow, written, [!flow.reversed, true], place)?;
-            halves.push(Halves { asks, answers });
+            halves.push(self.add_connection(experiment, flow, Place { flow: place, index })?);
         }
         self.requests.add(flow.start, schedule, &halves);
         Ok(())
+    }
+
+    fn add_videos(
+        &mut self,
+        experiment: &Experiment,
+        place: usize,
+        flow: &plan::Flow,
+        count: u32,
+        video: &Video,
+    ) -> Result<(), BackendError> {
+        for index in 0..count {
+            let halves = self.add_connection(experiment, flow, Place { flow: place, index })?;
+            self.requests.add_video([flow.start_of(index), flow.stop], video.clone(), halves);
+        }
+        Ok(())
+    }
+
+    /// A persistent connection between a client and a server.
+    fn add_connection(
+        &mut self,
+        experiment: &Experiment,
+        flow: &plan::Flow,
+        place: Place,
+    ) -> Result<Halves, BackendError> {
+        let written = Traffic::Written;
+        let answers = self.add_flow(experiment, flow, written, [flow.reversed, false], place)?;
+        // A server answers at once, and its kernel acknowledges the request with the answer.
+        let asks = self.add_flow(experiment, flow, written, [!flow.reversed, true], place)?;
+        Ok(Halves { asks, answers })
     }
 
     /// `rides`: acknowledgements ride on what the other half of the connection sends.

@@ -583,3 +583,42 @@ fn rules_about_what_simulated_packets_lack_are_refused_by_their_key() {
     let error = Sim.check(&experiment).unwrap_err().to_string();
     assert!(error.starts_with("p: bottleneck.qdisc.classes[0].port = 80-80: allowed is"), "{error}");
 }
+
+/// What a client sees of a video for 60 s over a link of `rate`, from the run's third second.
+fn video(rate: &str, rates: &str, beside: &str) -> crate::metrics::Metrics {
+    let text = format!(
+        "name = \"v\"\nstop = \"63s\"\n\
+         bottleneck = {{ rate = \"{rate}\", rtt = \"40ms\", qdisc = {{ kind = \"fifo\", limit = \"1bdp\" }} }}\n\
+         [[flow]]\nname = \"video\"\nstart = \"3s\"\n\
+         traffic = {{ kind = \"video\", rates = [{rates}], segment = \"2s\" }}\n{beside}"
+    );
+    let source = Source { file: "v".into(), folder: None, text };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let rows = rows_of(&experiment);
+    let flow = &rows.run.flows[0];
+    assert!(flow.bytes > 0 && flow.bytes_per_100ms.iter().sum::<u64>() <= flow.bytes);
+    evaluate(&experiment, &rows).unwrap().flows.remove(0).metrics
+}
+
+#[test]
+fn a_video_plays_at_the_rate_that_the_path_allows_and_stalls_where_it_allows_none() {
+    let ladder = "\"1Mbit/s\", \"5Mbit/s\", \"8Mbit/s\", \"16Mbit/s\", \"20Mbit/s\"";
+    let alone = video("24Mbit/s", ladder, "");
+    let get = |of: &crate::metrics::Metrics, name: &str| of.get(name).unwrap();
+    // A segment of the lowest rate takes little more than a few round trips.
+    assert!((200.0..600.0).contains(&get(&alone, "video_startup_ms")), "{alone:?}");
+    assert!((14.0..16.0).contains(&get(&alone, "video_rate_mbps")), "{alone:?}");
+    assert_eq!((get(&alone, "video_rebuffers"), get(&alone, "video_rebuffering_s")), (0.0, 0.0));
+    assert!((1.0..5.0).contains(&get(&alone, "video_switches")) && get(&alone, "video_settled_s") < 10.0);
+
+    let bulk = "[[flow]]\nname = \"bulk\"\ntraffic = { kind = \"greedy\" }\n";
+    let beside = video("24Mbit/s", ladder, bulk);
+    assert!(get(&beside, "video_rate_mbps") < 12.0, "{beside:?}");
+
+    let starved = video("4Mbit/s", "\"5Mbit/s\"", "");
+    // Each segment takes 2.5 s and more, and is played in 2 s.
+    assert!(get(&starved, "video_rebuffers") > 15.0, "{starved:?}");
+    assert!((10.0..25.0).contains(&get(&starved, "video_rebuffering_s")), "{starved:?}");
+    assert_eq!((get(&starved, "video_switches"), get(&starved, "video_rate_mbps")), (0.0, 5.0));
+}

@@ -1,0 +1,182 @@
+//! Clients that play a video: each asks a [`super::requests::Server`] for segments over a connection of its own.
+
+use std::io;
+
+use nix::sys::epoll::EpollFlags;
+use socket2::Socket;
+
+use super::endpoint::{Endpoint, Window};
+use super::greedy::CHUNK;
+use super::meter::Meter;
+use super::reactor::Reactor;
+use super::requests::encode;
+use super::sockets::{Dialer, discard, would_block};
+use super::{GeneratorError, HostsOutput, SiteEnd};
+use crate::scenario::Workload;
+use forebay_core::record::FlowRecord;
+use forebay_core::traffic::video::{Player, Video};
+use forebay_core::units::Timestamp;
+use forebay_host::clock;
+
+/// The clients of one workload.
+pub(super) struct Client {
+    flow: usize,
+    dialer: Dialer,
+    clients: u32,
+    video: Video,
+    /// By connection, once the run has started.
+    watching: Vec<Watching>,
+    window: Window,
+}
+
+/// One client.
+struct Watching {
+    player: Player,
+    /// Segments that it has asked for.
+    asked: u32,
+    /// Bytes of the last segment that are still to come.
+    missing: u64,
+    meter: Meter,
+    failed: bool,
+}
+
+impl Watching {
+    fn new(video: &Video, started_ns: u64, start: Timestamp) -> Self {
+        let mut meter = Meter::default();
+        meter.begin(started_ns);
+        let player = Player::new(video.clone(), start);
+        Self { player, asked: 0, missing: 0, meter, failed: false }
+    }
+
+    /// When the next segment is to be asked for (ns).
+    fn due_ns(&self) -> Option<u64> {
+        self.player.due().filter(|_| !self.failed).map(Timestamp::as_nanos)
+    }
+
+    /// Asks for the next segment.
+    fn ask(&mut self, socket: &Socket, connection: u32) -> io::Result<()> {
+        let bytes = self.player.ask(clock::now()).as_u64();
+        let request = encode(self.asked, connection, bytes);
+        (self.asked, self.missing) = (self.asked + 1, bytes);
+        // A connection on which nothing else is under way has room for it.
+        if socket.send(&request)? < request.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+    }
+
+    /// Takes what arrived; the last segment counts if it came before `stop_ns`.
+    fn read(&mut self, socket: &Socket, stop_ns: u64) -> io::Result<()> {
+        let length = match discard(socket, CHUNK) {
+            Err(error) if would_block(&error) => return Ok(()),
+            length => length? as u64,
+        };
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let now = clock::now();
+        self.meter.add(now.as_nanos(), length);
+        // More than was asked for: the other end is not our server.
+        self.missing = self.missing.checked_sub(length).ok_or(io::ErrorKind::InvalidData)?;
+        if self.missing == 0 && now.as_nanos() < stop_ns {
+            self.player.on_segment(now);
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    pub fn open(
+        key: u32,
+        workload: &Workload,
+        site: &SiteEnd,
+        clients: u32,
+        video: &Video,
+    ) -> Result<Self, GeneratorError> {
+        Ok(Self {
+            flow: site.flow,
+            dialer: Dialer::new(key, workload, site, clients)?,
+            clients,
+            video: video.clone(),
+            watching: Vec::new(),
+            window: site.window,
+        })
+    }
+
+    /// When the next of all clients asks (ns).
+    fn due_ns(&self) -> Option<u64> {
+        let due = self.watching.iter().filter_map(Watching::due_ns).min();
+        due.filter(|due| *due < self.window.stop_ns)
+    }
+}
+
+impl Endpoint for Client {
+    fn connect(&mut self) {
+        self.dialer.start();
+    }
+
+    fn is_ready(&self) -> bool {
+        self.dialer.is_complete()
+    }
+
+    fn begin(&mut self, started_ns: u64) {
+        self.window = self.window.from(started_ns);
+        let start = Timestamp::from_nanos(self.window.start_ns);
+        let client = |_| Watching::new(&self.video, started_ns, start);
+        self.watching = (0..self.clients).map(client).collect();
+    }
+
+    fn on_event(
+        &mut self,
+        reactor: &Reactor,
+        connection: u32,
+        _flags: EpollFlags,
+    ) -> Result<(), GeneratorError> {
+        if self.dialer.on_event(reactor, connection)? {
+            return Ok(());
+        }
+        let Some(watching) = self.watching.get_mut(connection as usize) else { return Ok(()) };
+        let socket = self.dialer.socket(connection);
+        if watching.read(socket, self.window.stop_ns).is_err() {
+            watching.failed = true;
+            reactor.forget(socket)?;
+        }
+        Ok(())
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        self.dialer.next_timer().or_else(|| self.due_ns())
+    }
+
+    fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        if self.dialer.next_timer().is_some() {
+            return self.dialer.on_timer(reactor, now);
+        }
+        for (connection, watching) in (0..).zip(&mut self.watching) {
+            let socket = self.dialer.socket(connection);
+            if watching.due_ns().is_some_and(|due| due <= now)
+                && watching.ask(socket, connection).is_err()
+            {
+                watching.failed = true;
+                reactor.forget(socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self, now: u64) -> bool {
+        now >= self.window.end_ns
+    }
+
+    fn finish(&mut self, output: &mut HostsOutput) {
+        let stop = Timestamp::from_nanos(self.window.stop_ns);
+        for (index, watching) in (0..).zip(&mut self.watching) {
+            output.flows.push(FlowRecord {
+                flow: self.flow,
+                index,
+                bytes: watching.meter.bytes(),
+                bytes_per_100ms: watching.meter.take_intervals(),
+                failed: watching.failed,
+                video: Some(watching.player.record(stop)),
+                ..FlowRecord::default()
+            });
+        }
+    }
+}
