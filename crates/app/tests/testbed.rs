@@ -83,6 +83,32 @@ fn requests_over_a_connection_each_cost_a_handshake_and_leave_no_port_behind() {
 }
 
 #[test]
+fn a_fixed_window_and_an_initial_one_are_in_flight_whatever_receivers_began_with() {
+    if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
+        return;
+    }
+    let of = |cc: &str, algorithms: Vec<Algorithm>| {
+        let bulk = workload("bulk", WorkloadKind::Greedy { flows: 1 });
+        let mut scenario = scenario(vec![Workload { cc: cc.into(), ..bulk }]);
+        scenario.forward.qdisc = fifo("1000p");
+        scenario.pairs[0].initial_windows = [Some(450), None];
+        scenario.algorithms = algorithms;
+        run(&scenario)
+    };
+    let longest = |record: &RunRecord| record.links[0].queue.iter().map(|it| it.packets).max();
+    // 40 of 450 segments fill the path.
+    let reno = of("reno", Vec::new());
+    assert_eq!(reno.flows[0].samples[0].cwnd_segments, 450.0);
+    assert!(longest(&reno) > Some(350), "{:?}", longest(&reno));
+    let key = "agent:const(cwnd=450p)";
+    let platform = Platform::Agent("const(cwnd=450p)".parse().unwrap());
+    let fixed = of(key, vec![Algorithm { key: key.into(), platform }]);
+    let later = fixed.flows[0].samples.iter().filter(|it| it.at_ns > fixed.started_ns + SECOND);
+    assert!(later.clone().count() > 100 && later.clone().all(|it| it.cwnd_segments == 450.0));
+    assert!((350..=450).contains(&longest(&fixed).unwrap()), "{:?}", longest(&fixed));
+}
+
+#[test]
 fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
     if skip_without(Need::Root) {
         return;
@@ -93,6 +119,7 @@ fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
         name: "cross".into(),
         forward_bundle: None,
         reverse_bundle: None,
+        initial_windows: [None; 2],
         workloads: vec![workload("cross", WorkloadKind::Greedy { flows: 1 })],
     });
     let record = run(&scenario);
@@ -401,6 +428,7 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
             name: "site".into(),
             forward_bundle: None,
             reverse_bundle: None,
+            initial_windows: [None; 2],
             workloads,
         }],
         algorithms: Vec::new(),

@@ -255,6 +255,8 @@ pub struct Flow {
     pub stop: Option<Duration>,
     /// DSCP of all its packets, both ways, 0 to 63: for queues with rules about it.
     pub dscp: u8,
+    /// Segments that a TCP connection sends before the first acknowledgement; `None`: as the stack does.
+    pub initial_window: Option<u32>,
     /// From the sender to the receiver.
     pub data: Vec<Hop>,
     /// From the receiver to the sender; unused by datagrams, but the way of the answers to pings.

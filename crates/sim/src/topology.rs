@@ -103,6 +103,7 @@ impl From<&Dumbbell> for Network {
                 opened: None,
                 stop: None,
                 dscp: 0,
+                initial_window: None,
                 data: vec![Hop::Link(0), out],
                 back: vec![back],
             }

@@ -43,6 +43,7 @@ fn flow(traffic: Traffic, dscp: u8, data: &[Hop]) -> Flow {
         opened: None,
         stop: None,
         dscp,
+        initial_window: None,
         data: data.to_vec(),
         back: vec![Hop::Delay(Duration::from_millis(10))],
     }

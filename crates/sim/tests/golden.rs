@@ -27,7 +27,7 @@ fn queue(kind: &str, limit: &str) -> Spec {
 fn flow(cc: &str, traffic: Traffic) -> Flow {
     let (data, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
     let (cc, start) = (Spec::named(cc), Duration::ZERO);
-    Flow { cc, traffic, start, opened: None, stop: None, dscp: 0, data, back }
+    Flow { cc, traffic, start, opened: None, stop: None, dscp: 0, initial_window: None, data, back }
 }
 
 /// 2 s of 16 Mbit/s, from half of them on 8 Mbit/s, 15 ms and 20 packets.

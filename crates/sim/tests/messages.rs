@@ -31,6 +31,7 @@ fn network(stack: Stack, opener: Opener, loss: f64) -> Network {
         opened: None,
         stop: None,
         dscp: 0,
+        initial_window: None,
         data: vec![Hop::Link(0)],
         back: vec![Hop::Link(1)],
     };

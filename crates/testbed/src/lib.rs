@@ -41,7 +41,7 @@ use forebay_host::daemon::trace::TraceError;
 use forebay_host::offload::OffloadError;
 use processors::Processors;
 use run::Run;
-use topology::Topology;
+use topology::{Site, Topology};
 
 /// How often the programs are checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
@@ -202,6 +202,14 @@ pub fn run_with(
     }
     if scenario.ecn {
         topology.use_ecn()?;
+    }
+    let (left, right) = (Site::LeftHosts, Site::RightHosts);
+    for (pair, spec) in scenario.pairs.iter().enumerate() {
+        for (ends, segments) in [[left, right], [right, left]].into_iter().zip(spec.initial_windows) {
+            if let Some(segments) = segments {
+                topology.set_initial_window(pair, ends, segments)?;
+            }
+        }
     }
     let mut run = Run::prepare(scenario, &topology, processors.as_ref(), binary, &dir)?;
     run.go(progress)?;

@@ -221,6 +221,10 @@ pub struct PairSpec {
     pub forward_bundle: Option<BundleSpec>,
     /// Bundle of the traffic from right to left.
     pub reverse_bundle: Option<BundleSpec>,
+    /// Segments that the TCP senders on the left, and those on the right, have in flight before the first
+    /// acknowledgement; `None`: as many as the kernel has by default.
+    #[serde(default)]
+    pub initial_windows: [Option<u32>; 2],
     /// Traffic of the pair.
     pub workloads: Vec<Workload>,
 }

@@ -63,6 +63,12 @@ pub(crate) const HOST_SETTINGS: [(&str, &str); 10] = [
 /// Connections ask for ECN and agree to it (RFC 3168); 3 would ask for the accurate counting of RFC 9768.
 const CLASSIC_ECN: (&str, &str) = ("net/ipv4/tcp_ecn", "1");
 
+/// Bytes that a receive buffer begins with, as in [`HOST_SETTINGS`].
+const RECEIVE_BYTES: u64 = 131_072;
+
+/// A full Ethernet frame without FCS.
+const FRAME_BYTES: u64 = 1514;
+
 /// Processors that take up what comes in at the devices made after it, in hexadecimal.
 const STEERING: &str = "net/core/rps_default_mask";
 
@@ -208,6 +214,27 @@ impl Topology {
         Ok(())
     }
 
+    /// TCP connections of `pair` made from now on begin with `segments` in flight of what is sent at `from`: so says
+    /// the route (initcwnd of ip-route(8)), since the kernel has no option of a socket for it. The buffers at
+    /// `to` announce as much from the start.
+    pub fn set_initial_window(
+        &self,
+        pair: usize,
+        [from, to]: [Site; 2],
+        segments: u32,
+    ) -> Result<(), TestbedError> {
+        let (place, hosts) = self.pairs[pair].at(from);
+        let route = format!("route add {}/32 dev eth0 initcwnd {segments}\n", to.address(pair));
+        ip(place, hosts, &route)?;
+        // Half of a buffer is announced (tcp_win_from_space in include/net/tcp.h).
+        let bytes = (2 * FRAME_BYTES * u64::from(segments)).max(RECEIVE_BYTES);
+        let (place, hosts) = self.pairs[pair].at(to);
+        // What is left out, the most, stays.
+        hosts
+            .within(|| set("net/ipv4/tcp_rmem", &format!("4096\t{bytes}")))
+            .map_err(step("widen receive buffers", place))
+    }
+
     /// The settings of hosts and boxes, as read back from the first pair's left side: all have the
     /// same.
     pub fn settings(&self) -> Result<Vec<String>, TestbedError> {
@@ -294,6 +321,16 @@ impl Device<'_> {
 }
 
 impl PairSites {
+    /// The namespace of `site`, with what errors call it.
+    fn at(&self, site: Site) -> (&'static str, &Namespace) {
+        match site {
+            Site::LeftHosts => ("left hosts", &self.left_hosts),
+            Site::RightHosts => ("right hosts", &self.right_hosts),
+            Site::LeftBox => ("left box", &self.left_box),
+            Site::RightBox => ("right box", &self.right_box),
+        }
+    }
+
     fn build(
         pair: usize,
         emulator: &Namespace,
@@ -454,6 +491,26 @@ pub(super) fn step(
 mod tests {
     use super::*;
     use crate::tests::skip_without_root;
+
+    #[test]
+    fn an_initial_window_is_a_route_at_one_end_and_a_buffer_at_the_other() {
+        if skip_without_root() {
+            return;
+        }
+        let topology = Topology::build(1, None).unwrap();
+        topology.set_initial_window(0, [Site::LeftHosts, Site::RightHosts], 450).unwrap();
+        let routes = |hosts: &Namespace| {
+            let shown = hosts.within(|| Command::new("ip").arg("route").output()).unwrap();
+            String::from_utf8(shown.stdout).unwrap()
+        };
+        let buffers = |hosts: &Namespace| hosts.within(|| get("net/ipv4/tcp_rmem")).unwrap();
+        let PairSites { left_hosts, right_hosts, .. } = &topology.pairs[0];
+        let there = routes(left_hosts);
+        assert!(there.contains("10.1.2.1 dev eth0") && there.contains("initcwnd 450"), "{there}");
+        assert!(!routes(right_hosts).contains("initcwnd"));
+        assert_eq!(buffers(left_hosts), "net.ipv4.tcp_rmem = 4096\t131072\t33554432");
+        assert_eq!(buffers(right_hosts), "net.ipv4.tcp_rmem = 4096\t1362600\t33554432");
+    }
 
     #[test]
     fn what_the_boxes_receive_is_work_for_the_other_processors() {

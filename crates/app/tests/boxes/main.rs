@@ -159,6 +159,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
             name: "site".into(),
             forward_bundle: Some(forward),
             reverse_bundle: reverse,
+            initial_windows: [None; 2],
             workloads: vec![greedy],
         }],
         algorithms: Vec::new(),

@@ -246,6 +246,10 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
             name: name.clone(),
             forward_bundle: bundle(false).map(bundle_spec),
             reverse_bundle: bundle(true).map(bundle_spec),
+            initial_windows: [
+                initial_window(experiment, name, false)?,
+                initial_window(experiment, name, true)?,
+            ],
             workloads,
         });
     }
@@ -273,6 +277,28 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         attack,
     };
     Ok(Plan { scenario, flows })
+}
+
+/// The initial window of all that TCP sends from A to B between the sites of `pair`, or back; `None` where the
+/// kernel's own will do. A route says it, so flows that share one and ask for different ones are refused.
+fn initial_window(
+    experiment: &Experiment,
+    pair: &str,
+    reversed: bool,
+) -> Result<Option<u32>, BackendError> {
+    let share = |flow: &&plan::Flow| flow.pair == pair && flow.reversed == reversed && flow.is_tcp();
+    let mut flows = experiment.flows.iter().filter(share);
+    let Some(first) = flows.next() else { return Ok(None) };
+    let (one, window) = (&first.name, first.initial_window);
+    if let Some(plan::Flow { name, initial_window, .. }) =
+        flows.find(|flow| flow.initial_window != window)
+    {
+        return Err(BackendError::Unsupported(format!(
+            "flow.{name}.initial_window = {initial_window}: the back end emu has one for all flows that send \
+             the same way between a pair of sites, allowed is that of flow.{one}, {window}, or another pair"
+        )));
+    }
+    Ok((window != plan::INITIAL_WINDOW).then_some(window))
 }
 
 fn link_spec(link: &plan::Link) -> LinkSpec {

@@ -163,6 +163,9 @@ pub enum Stack {
     Ns3,
 }
 
+/// Segments that a TCP sender has in flight before the first acknowledgement where nothing else is said (RFC 6928).
+pub const INITIAL_WINDOW: u32 = 10;
+
 /// An Ethernet frame of 1500 bytes of IP, without FCS.
 pub(crate) const FULL_FRAME: ByteCount = ByteCount::new(1514);
 
@@ -315,6 +318,8 @@ pub struct Flow {
     pub hop: Option<usize>,
     /// DSCP of its packets, both ways (0 to 63).
     pub dscp: u8,
+    /// Segments that its TCP senders have in flight before the first acknowledgement.
+    pub initial_window: u32,
     /// Where its datagrams end on the way: 1 before the queue, 2 behind the link.
     pub ttl: Option<u8>,
     /// What is sent.
@@ -354,10 +359,7 @@ impl Flow {
 
     /// Whether its packets are those of TCP connections.
     pub fn is_tcp(&self) -> bool {
-        match self.traffic {
-            Traffic::Greedy { .. } | Traffic::Requests(_) | Traffic::Video { .. } => true,
-            Traffic::Datagrams { .. } | Traffic::Ping { .. } => false,
-        }
+        self.traffic.is_tcp()
     }
 }
 
@@ -450,6 +452,16 @@ pub enum Traffic {
         /// Loops in parallel.
         loops: u32,
     },
+}
+
+impl Traffic {
+    /// Whether its packets are those of TCP connections.
+    pub fn is_tcp(&self) -> bool {
+        match self {
+            Self::Greedy { .. } | Self::Requests(_) | Self::Video { .. } => true,
+            Self::Datagrams { .. } | Self::Ping { .. } => false,
+        }
+    }
 }
 
 /// A named interval over which metrics are taken.

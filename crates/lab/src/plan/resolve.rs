@@ -29,7 +29,7 @@ use super::schema;
 use super::tree::{Table, flatten};
 use crate::experiment::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
 use crate::experiment::{
-    Agent, Bundle, Experiment, Flow, Link, Platform, Report, Stack, Timing, Traffic, Window,
+    Agent, Bundle, Experiment, Flow, INITIAL_WINDOW, Link, Platform, Report, Stack, Timing, Traffic, Window,
 };
 
 /// Keys that say nothing about the experiment itself.
@@ -320,6 +320,10 @@ fn flows(
         if hop.is_some() && (reversed || ttl.is_some()) {
             return Err(table.wrong("hop"));
         }
+        let initial_window = table.count("initial_window", 1..=10_000)?;
+        if initial_window.is_some() && !traffic.is_tcp() {
+            return Err(table.wrong("initial_window"));
+        }
         flows.push(Flow {
             name,
             pair: pair_of(&table, bundles)?,
@@ -333,6 +337,7 @@ fn flows(
             rtt: table.duration("rtt")?,
             hop,
             dscp: table.count("dscp", 0..=63)?.unwrap_or(0) as u8,
+            initial_window: initial_window.unwrap_or(INITIAL_WINDOW),
             ttl,
             traffic,
         });

@@ -317,6 +317,13 @@ pub static FLOW: Section = Section {
             "DSCP of all its packets, both ways, for queues whose `classes` have rules about it",
         ),
         key(
+            "initial_window",
+            "a whole number, 1 to 10000; of greedy, requests and video",
+            "10",
+            "segments that a TCP sender has in flight before the first acknowledgement, and again after an idle \
+             time; on the testbed one number for all that sends the same way between a pair of sites",
+        ),
+        key(
             "ttl",
             "1 or 2; of cbr, poisson and on_off from A to B",
             "the hosts'",

@@ -330,6 +330,11 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         ),
         (
             "\"greedy\" }",
+            "\"ping\" }\ninitial_window = 10",
+            "p.toml:12: flow.bulk.initial_window = 10: allowed is a whole number, 1 to 10000; of greedy",
+        ),
+        (
+            "\"greedy\" }",
             "\"greedy\" }\ndscp = 64",
             "p.toml:12: flow.bulk.dscp = 64: allowed is a whole number, 0 to 63",
         ),
@@ -761,6 +766,7 @@ walk = [{ of = "loss", every = "1s", correlation = 0.5, deviation = 0.01, min = 
 [[flow]]
 name = "bulk"
 cc = "reno"
+initial_window = 100
 count = 2
 start = "1s"
 stop = "19s"

@@ -85,6 +85,7 @@ pub fn requests(stop: Duration) -> Scenario {
         opened: None,
         stop: None,
         dscp: 0,
+        initial_window: None,
         data: vec![Hop::Link(0), Hop::Delay(rtt / 2)],
         back: vec![Hop::Delay(rtt / 2)],
     };

@@ -129,7 +129,7 @@ impl Simulation {
         let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
         let mut algorithm = self.algorithms.build(&cc, SUPPLIED)?;
         algorithm.set_seed(streams.stream("algorithm").bits());
-        let tcp = self.shared_tcp(self.stack.tcp_for(&self.algorithms, &flow.cc));
+        let tcp = self.tcp_of(flow);
         let (mss, start) = (u64::from(tcp.mss), Timestamp::ZERO + flow.start);
         let is_written = flow.traffic == Traffic::Written;
         let finite = bytes.filter(|_| !is_written);
@@ -193,8 +193,11 @@ impl Simulation {
         Ok(())
     }
 
-    /// One copy serves all that have the same: it stays in the cache.
-    pub(super) fn shared_tcp(&mut self, tcp: Tcp) -> Arc<Tcp> {
+    /// The TCP of a flow's connections. One copy serves all that have the same: it stays in the cache.
+    pub(super) fn tcp_of(&mut self, flow: &Flow) -> Arc<Tcp> {
+        let tcp = self.stack.tcp_for(&self.algorithms, &flow.cc);
+        let initial_window = flow.initial_window.unwrap_or(tcp.initial_window);
+        let tcp = Tcp { initial_window, ..tcp };
         if let Some(shared) = self.tcps.iter().find(|shared| ***shared == tcp) {
             return Arc::clone(shared);
         }

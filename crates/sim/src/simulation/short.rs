@@ -106,7 +106,7 @@ impl Simulation {
     ) -> Result<(), SpecError> {
         let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
         let algorithm = self.algorithms.build(&cc, SUPPLIED)?;
-        let tcp = self.shared_tcp(self.stack.tcp_for(&self.algorithms, &flow.cc));
+        let tcp = self.tcp_of(flow);
         let start = Timestamp::ZERO + flow.start;
         let meter = self.meters.len() as u32;
         self.meters.push(FlowMeter::new(start, self.stop));

@@ -70,6 +70,7 @@ pub fn flow(cc: &str, traffic: Traffic, hop: Hop) -> Flow {
         opened: None,
         stop: None,
         dscp: 0,
+        initial_window: None,
         data: vec![hop],
         back: vec![Hop::Link(1)],
     }

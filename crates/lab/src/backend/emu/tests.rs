@@ -139,3 +139,26 @@ fn clients_of_a_video_are_one_workload_or_with_a_jitter_several() {
     assert_eq!(clients("0s"), [3]);
     assert_eq!(clients("20ms"), [1; 3]);
 }
+
+#[test]
+fn flows_that_share_a_route_have_one_initial_window() {
+    let windows = |other: &str| {
+        let text = format!(
+            "name = \"p\"\nstop = \"9s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\nqdisc = \"fifo\"\n\
+             [[flow]]\nname = \"one\"\ninitial_window = 450\ntraffic = {{ kind = \"greedy\" }}\n\
+             [[flow]]\nname = \"two\"\ntraffic = {{ kind = \"greedy\" }}\n{other}\n"
+        );
+        let source = Source { file: "p".into(), folder: None, text };
+        let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+        let made = scenario(&experiment).map_err(|error| error.to_string())?;
+        Ok::<_, String>(made.scenario.pairs.iter().map(|it| it.initial_windows).collect::<Vec<_>>())
+    };
+    let error = windows("").unwrap_err();
+    let expected = "flow.two.initial_window = 10: the back end emu has one for all flows that send the same \
+                    way between a pair of sites, allowed is that of flow.one, 450, or another pair";
+    assert_eq!(error, expected);
+    assert_eq!(windows("initial_window = 450"), Ok(vec![[Some(450), None]]));
+    assert_eq!(windows("reversed = true"), Ok(vec![[Some(450), None]]));
+    assert_eq!(windows("pair = \"other\""), Ok(vec![[Some(450), None], [None; 2]]));
+}

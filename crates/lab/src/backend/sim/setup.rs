@@ -236,6 +236,7 @@ impl Setup {
             start: if is_answered { Duration::ZERO } else { flow.start_of(place.index) },
             stop,
             dscp: flow.dscp,
+            initial_window: Some(flow.initial_window),
             data,
             back,
             opened: opens_before.then_some(rtt),

@@ -622,3 +622,29 @@ fn a_video_plays_at_the_rate_that_the_path_allows_and_stalls_where_it_allows_non
     assert!((10.0..25.0).contains(&get(&starved, "video_rebuffering_s")), "{starved:?}");
     assert_eq!((get(&starved, "video_switches"), get(&starved, "video_rate_mbps")), (0.0, 5.0));
 }
+
+#[test]
+fn a_constant_window_and_an_initial_window_are_in_flight_from_the_first_round_trip_on() {
+    let samples = |keys: &str| {
+        let text = format!(
+            "name = \"w\"\nstop = \"3s\"\n\
+             bottleneck = {{ rate = \"24Mbit/s\", rtt = \"40ms\", qdisc = {{ kind = \"fifo\", limit = \"1000p\" }} }}\n\
+             [[flow]]\nname = \"proxy\"\ntraffic = {{ kind = \"greedy\" }}\n{keys}\n"
+        );
+        let source = Source { file: "w".into(), folder: None, text };
+        let plan = Plan::from_source(source, &[]).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+        let rows = rows_of(&experiment);
+        let queue = evaluate(&experiment, &rows).unwrap();
+        let queue = queue.links[0].metrics.get("queue_max_packets").unwrap();
+        (rows.run.flows[0].samples.clone(), queue)
+    };
+    let (constant, queue) = samples("cc = { kind = \"agent:const\", cwnd = \"450p\" }");
+    assert!(constant.iter().all(|sample| sample.cwnd_segments == 450.0));
+    // 80 of them fill the path.
+    assert!((360.0..=450.0).contains(&queue), "{queue}");
+    let (large, _) = samples("initial_window = 450\ncc = \"newreno\"");
+    assert_eq!((large[0].cwnd_segments, large[1].cwnd_segments), (450.0, 450.0));
+    let (usual, _) = samples("");
+    assert_eq!(usual[0].cwnd_segments, 10.0);
+}
