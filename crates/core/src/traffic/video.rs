@@ -41,6 +41,9 @@ pub const RATES_MAX: usize = 32;
 /// Least and greatest length of a segment.
 pub const SEGMENTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
 
+/// Most bytes of a segment.
+const SEGMENT_BYTES_MAX: ByteCount = ByteCount::new(1_000_000_000);
+
 /// Segments whose throughput counts.
 const SAMPLES: usize = 5;
 
@@ -62,8 +65,8 @@ pub struct Video {
 }
 
 impl Video {
-    /// Refuses what cannot be played: rates that are none or out of order, segments of no usual length, a buffer
-    /// that holds no segment or less than playback begins with.
+    /// Refuses what cannot be played: segments of no usual length or above 1 GB, rates that are none or out of
+    /// order, a buffer that holds no segment or less than playback begins with.
     pub fn check(&self) -> Result<(), SpecError> {
         let refused = |key, duration, allowed: &str| {
             Err(SpecError::new(key, &format_duration(duration), allowed))
@@ -77,6 +80,10 @@ impl Video {
         if !(1..=RATES_MAX).contains(&self.rates.len()) || !is_ascending || self.rates[0] == Rate::ZERO {
             let allowed = format!("1 to {RATES_MAX} rates, each above the one before");
             return Err(SpecError::new("rates", &format!("{} rates", self.rates.len()), &allowed));
+        }
+        let highest = self.rates[self.rates.len() - 1];
+        if highest.bytes_in(self.segment) > SEGMENT_BYTES_MAX {
+            return Err(SpecError::new("rates", &format!("{highest}"), "at most 1GB a segment"));
         }
         if self.buffer < self.segment {
             return refused("buffer", self.buffer, "at least a segment");
@@ -100,7 +107,7 @@ struct Asked {
 pub struct Player {
     video: Video,
     start: Timestamp,
-    /// What is known below is as of then.
+    /// As of when buffer and playback are known.
     now: Timestamp,
     /// Playing time that has been fetched and not played.
     buffered: Duration,
@@ -117,7 +124,7 @@ pub struct Player {
     switches: u64,
     switched: Timestamp,
     segments: u64,
-    /// Of all segments.
+    /// Bits of all segments.
     bits: u128,
 }
 
@@ -348,6 +355,7 @@ mod tests {
             (Video { rates: mbit(&[]), ..video() }, "rates = 0 rates: allowed is 1 to 32 rates"),
             (Video { rates: mbit(&[2, 2]), ..video() }, "rates = 2 rates: allowed is 1 to 32"),
             (Video { rates: mbit(&[0, 2]), ..video() }, "rates = 2 rates: allowed is 1 to 32"),
+            (Video { rates: mbit(&[2, 3000]), ..video() }, "rates = 3Gbit/s: allowed is at most 1GB"),
             (Video { buffer: seconds(3), ..video() }, "buffer = 3s: allowed is at least a segment"),
             (Video { startup: seconds(13), ..video() }, "startup = 13s: allowed is at most the"),
         ] {

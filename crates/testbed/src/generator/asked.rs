@@ -11,7 +11,7 @@ use forebay_core::record::{FlowRecord, RequestRecord};
 pub(super) struct Asked {
     flow: usize,
     schedule: Vec<Request>,
-    /// Of those that were due.
+    /// What became of the requests that were due.
     records: Vec<RequestRecord>,
     unfinished: usize,
     lateness_ns: Vec<u64>,

@@ -48,9 +48,10 @@ impl Watching {
         Self { player, asked: 0, missing: 0, meter, failed: false }
     }
 
-    /// When the next segment is to be asked for (ns).
-    fn due_ns(&self) -> Option<u64> {
-        self.player.due().filter(|_| !self.failed).map(Timestamp::as_nanos)
+    /// When the next segment is to be asked for (ns), if that is before `stop_ns`.
+    fn due_ns(&self, stop_ns: u64) -> Option<u64> {
+        let due = self.player.due().filter(|_| !self.failed);
+        due.map(Timestamp::as_nanos).filter(|due| *due < stop_ns)
     }
 
     /// Asks for the next segment.
@@ -102,8 +103,8 @@ impl Client {
 
     /// When the next of all clients asks (ns).
     fn due_ns(&self) -> Option<u64> {
-        let due = self.watching.iter().filter_map(Watching::due_ns).min();
-        due.filter(|due| *due < self.window.stop_ns)
+        let stop_ns = self.window.stop_ns;
+        self.watching.iter().filter_map(|watching| watching.due_ns(stop_ns)).min()
     }
 }
 
@@ -151,7 +152,7 @@ impl Endpoint for Client {
         }
         for (connection, watching) in (0..).zip(&mut self.watching) {
             let socket = self.dialer.socket(connection);
-            if watching.due_ns().is_some_and(|due| due <= now)
+            if watching.due_ns(self.window.stop_ns).is_some_and(|due| due <= now)
                 && watching.ask(socket, connection).is_err()
             {
                 watching.failed = true;
