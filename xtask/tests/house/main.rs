@@ -71,8 +71,18 @@ fn crates_know_only_whom_they_may() {
 }
 
 /// What of `core::bundle` other crates may name: its endpoints, and the plain types that go into them and come out.
-const OF_A_BUNDLE: [&str; 9] =
-    ["decision", "keys", "peer", "receivebox", "sample", "scope", "sendbox", "table", "wire"];
+const OF_A_BUNDLE: [&str; 10] = [
+    "decision",
+    "keys",
+    "peer",
+    "receivebox",
+    "sample",
+    "scope",
+    "sendbox",
+    "table",
+    "uplink",
+    "wire",
+];
 
 /// So that no simulator and no daemon puts a box together anew from the parts.
 #[test]

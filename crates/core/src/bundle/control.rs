@@ -66,7 +66,7 @@ const OVERFLOW_LOSS: f64 = 0.05;
 /// What an operator fixes for a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendboxConfig {
-    /// The shaper is never slower.
+    /// The shaper is never slower, unless a ceiling is lower ([`Sendbox::set_ceiling`](super::sendbox::Sendbox::set_ceiling)).
     pub min_rate: Option<Rate>,
     /// The shaper is never faster, in whatever state.
     pub max_rate: Option<Rate>,
@@ -140,6 +140,15 @@ pub struct Counters {
     pub order: Tally,
 }
 
+/// What a bundle may send for a time, in whatever state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ceiling {
+    /// The shaper is not faster.
+    pub rate: Rate,
+    /// The bundle asks for more, which others have: where the ceiling binds it says nothing of the path.
+    pub is_short: bool,
+}
+
 /// The control loop of one bundle.
 pub struct Control {
     config: SendboxConfig,
@@ -175,6 +184,7 @@ pub struct Control {
     usual_bytes_per_s: f64,
     /// When it was last in doubt whether the receivebox's clock drifts, unless the queue has been emptied since.
     doubted_at: Option<Timestamp>,
+    ceiling: Option<Ceiling>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
 }
@@ -198,6 +208,7 @@ impl Control {
             idle: IdleClock {
                 idle: Duration::ZERO,
                 is_empty: true,
+                is_held: false,
                 updated_at: Timestamp::ZERO,
                 busy_until: Timestamp::ZERO,
             },
@@ -217,6 +228,7 @@ impl Control {
             wanted_rate: None,
             usual_bytes_per_s: 0.0,
             doubted_at: None,
+            ceiling: None,
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
         }
@@ -369,9 +381,21 @@ impl Control {
         self.enforce(now);
     }
 
+    /// This holds from now on.
+    pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Ceiling) {
+        self.start(now);
+        self.ceiling = Some(ceiling);
+        self.bound(now);
+    }
+
     /// Rate of the shaper; `None`: unshaped.
     pub fn rate(&self) -> Option<Rate> {
         self.rate
+    }
+
+    /// What the rate would be without upper bounds; `None`: unshaped.
+    pub fn wanted_rate(&self) -> Option<Rate> {
+        self.wanted_rate.map(|rate| rate.max(self.config.min_rate.unwrap_or(Rate::ZERO)))
     }
 
     /// The epoch size for notices to the receivebox.
@@ -507,7 +531,7 @@ impl Control {
             delivered: self.delivered,
             prior_delivered: boundary.delivered,
             app_limited: progress.idle.is_some_and(|idle| idle.as_f64() > 0.0),
-            cwnd_limited: None,
+            cwnd_limited: self.idle.is_held.then_some(false),
             idle: progress.idle,
             backlog: Some(self.backlog),
         };
@@ -544,7 +568,8 @@ impl Control {
             sent: boundary.sent_bytes,
             received: report.received_bytes,
         };
-        let is_shaped = self.rate.is_some() && !self.config.dry_run;
+        // A ceiling is there in every state.
+        let is_shaped = self.wanted_rate.or(self.config.max_rate).is_some() && !self.config.dry_run;
         let is_testable = !self.config.dry_run && !self.is_given_up(now);
         let min_rate = self.config.min_rate.unwrap_or(Rate::ZERO);
         let recent_rtt = self.feedback.least_rtt().unwrap_or(sample.rtt);
@@ -589,12 +614,21 @@ impl Control {
             self.visibility.bound(self.limited_rate(&limits))
         };
         self.hold_for_the_clock(now);
-        let floor = self.config.min_rate.unwrap_or(Rate::ZERO);
-        self.rate = match (self.wanted_rate, self.config.max_rate) {
-            (Some(rate), Some(max)) => Some(rate.max(floor).min(max)),
-            (Some(rate), None) => Some(rate.max(floor)),
-            (None, max) => max,
-        };
+        self.bound(now);
+    }
+
+    /// Brings the rate within the bounds of the operator and below the ceiling. Behind one that others make so
+    /// low the bundle has nothing more to send, as far as the law can tell.
+    fn bound(&mut self, now: Timestamp) {
+        let ceiling = self.ceiling.map(|ceiling| ceiling.rate);
+        let rates = self.wanted_rate().into_iter().chain(self.config.max_rate).chain(ceiling);
+        self.rate = rates.min();
+        let is_short = self.ceiling.is_some_and(|ceiling| ceiling.is_short);
+        let is_held = is_short && self.rate == ceiling && !self.config.dry_run;
+        if is_held != self.idle.is_held {
+            self.idle.advance(now);
+            self.idle.is_held = is_held;
+        }
     }
 
     /// Nothing is known that a rate could rest on.

@@ -25,6 +25,7 @@ pub mod scope;
 pub mod sendbox;
 pub(crate) mod session;
 pub mod table;
+pub mod uplink;
 pub(crate) mod visibility;
 pub mod wire;
 

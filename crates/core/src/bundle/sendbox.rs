@@ -18,8 +18,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
+pub use super::control::{Ceiling, Counters, Epoch, SUPPLIED, SendboxConfig};
 use super::control::{Control, Peer};
-pub use super::control::{Counters, Epoch, SUPPLIED, SendboxConfig};
 use super::decision::Decision;
 use super::exchange::Exchange;
 use super::keys::KeyRing;
@@ -46,6 +46,17 @@ pub const RATES: RangeInclusive<Rate> =
 /// `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
 /// effect late, because boundaries, and with them reports, become rare.
 pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+
+/// What a bundle has sent and what it would send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// What has left since the start.
+    pub sent: ByteCount,
+    /// What waits.
+    pub backlog: ByteCount,
+    /// The rate that the control loop asks for; `None`: as fast as it comes.
+    pub wanted: Option<Rate>,
+}
 
 /// The sendbox of one bundle.
 pub struct Sendbox {
@@ -120,6 +131,22 @@ impl Sendbox {
     /// The bundle's own queue became empty or non-empty.
     pub fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
         self.control.on_queue(now, backlog);
+    }
+
+    /// This holds from now on: the bundle's share of an [`uplink`](super::uplink) at this time.
+    pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Ceiling) {
+        let before = self.rate();
+        self.control.set_ceiling(now, ceiling);
+        self.is_undecided |= self.rate() != before;
+    }
+
+    /// What the bundle would send, where so much waits.
+    pub fn load(&self, backlog: Backlog) -> Load {
+        Load {
+            sent: self.control.counters().bytes_sent,
+            backlog: backlog.bytes,
+            wanted: self.control.wanted_rate(),
+        }
     }
 
     /// Takes a datagram that claims to come from the peer; `draw` gives a fresh random

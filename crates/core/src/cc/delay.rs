@@ -477,7 +477,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_ours = path.sent_at_s >= shaped_since_s + path.loop_s;
         let lost_bytes = measurement.lost.filter(|_| is_ours).map_or(0.0, ByteCount::as_f64);
         let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
-        self.is_steady = self.steady.on_rate(self.now_s, &path);
+        // A rate that the host of an aggregate holds down is steady, whatever the path carries.
+        let is_held = self.slow_start_bytes.is_none() && measurement.cwnd_limited == Some(false);
+        self.is_steady = self.steady.on_rate(self.now_s, &path) && !is_held;
         // The flow of a sender has its own answer to loss.
         if self.slow_start_bytes.is_none() && !self.is_competing() {
             let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);

@@ -87,8 +87,8 @@ pub struct Measurement {
     /// The sender had at some time of the interval nothing to send; in TCP, when it sent the newest packet
     /// that one of the interval's acknowledgements told of (draft-ietf-ccwg-bbr, RS.is_app_limited).
     pub app_limited: bool,
-    /// What the sender had to send filled the window. `None`: to be told from `app_limited` and
-    /// `in_flight`.
+    /// What the sender had to send filled the window; at a sendbox false while its host holds the bundle below
+    /// what the window asks for. `None`: to be told from `app_limited` and `in_flight`.
     pub cwnd_limited: Option<bool>,
     /// Share of the interval in which the sender had nothing to send.
     pub idle: Option<Ratio>,

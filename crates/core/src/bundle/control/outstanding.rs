@@ -9,6 +9,8 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 pub(super) struct IdleClock {
     pub(super) idle: Duration,
     pub(super) is_empty: bool,
+    /// What waits would leave faster but for a ceiling: no more is to be sent, as far as the path can tell.
+    pub(super) is_held: bool,
     pub(super) updated_at: Timestamp,
     pub(super) busy_until: Timestamp,
 }
@@ -17,6 +19,8 @@ impl IdleClock {
     pub(super) fn advance(&mut self, now: Timestamp) {
         if self.is_empty {
             self.idle += now.saturating_since(self.updated_at.max(self.busy_until));
+        } else if self.is_held {
+            self.idle += now.saturating_since(self.updated_at);
         }
         self.updated_at = self.updated_at.max(now);
     }

@@ -210,6 +210,27 @@ fn an_operators_bound_is_no_rate_to_freeze() {
 }
 
 #[test]
+fn a_ceiling_binds_in_every_state_and_is_no_path() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    let short = Ceiling { rate: Rate::from_mbit_per_sec(6), is_short: true };
+    bench.run(1000, 1);
+    assert!(!bench.control.app_limited && bench.control.rate() > Some(short.rate));
+    let wanted = bench.control.wanted_rate();
+    bench.control.set_ceiling(bench.now(), short);
+    let seen = |bench: &Bench| [bench.control.rate(), bench.control.wanted_rate()];
+    assert_eq!(seen(&bench), [Some(short.rate), wanted]);
+    bench.run(500, 1);
+    assert!(bench.control.app_limited && bench.control.rate() == Some(short.rate));
+    bench.control.on_peer(bench.now(), Peer::Silent);
+    assert_eq!(seen(&bench), [Some(short.rate), None]);
+    bench.control.on_peer(bench.now(), Peer::Alive);
+    // Lower than the loop wants, but by the bundle's own last word.
+    bench.control.set_ceiling(bench.now(), Ceiling { is_short: false, ..short });
+    bench.run(500, 1);
+    assert!(!bench.control.app_limited && bench.control.rate() == Some(short.rate));
+}
+
+#[test]
 fn control_is_given_up_while_packets_leave_and_no_report_comes() {
     for (rtt_ms, patience_ms) in [(50, 3000), (400, 4000)] {
         let mut bench = Bench::new(&fixed("cwnd", "75000B"), rtt_ms, None);

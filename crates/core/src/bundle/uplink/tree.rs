@@ -1,0 +1,210 @@
+//! A tree of shares, and how its rate is divided among its leaves.
+//!
+//! ```text
+//! among siblings:   a_i = clamp(w_i x level, least_i, most_i),   the largest level whose sum is not too much
+//! first    least: what is guaranteed and asked for        most: what is asked for
+//! then     least: what that has given                     most: `max_rate`
+//! ```
+//! A group asks for what those within it ask for together, up to its `max_rate`. Water-filling by a level
+//! gives the one division that is weighted max-min fair under the bounds (Bertsekas, Gallager: Data Networks,
+//! section 6.5.2), and no other order of the siblings gives another one.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::{Place, Share, UplinkConfig, UplinkError, WEIGHTS};
+use crate::bundle::sendbox::RATES;
+use crate::spec::SpecError;
+use crate::units::Rate;
+
+/// Parts of a bit per second in which levels count: siblings lose no more than some bits per second in rounding.
+const SCALE: u64 = 1 << 10;
+
+/// The tree: node 0 is the uplink; then come the groups and then the bundles.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    /// The nodes, each before those within it.
+    order: Vec<usize>,
+    first_bundle: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    weight: u64,
+    /// Bits per second.
+    guarantee: u64,
+    /// Bits per second; at most the uplink's rate.
+    ceiling: u64,
+    children: Vec<usize>,
+}
+
+/// The least and the most that a node can have, in bits per second.
+type Bounds = [u64; 2];
+
+impl Tree {
+    /// The tree of a configuration; the errors are those of [`super::Uplink::new`].
+    pub fn new(config: &UplinkConfig) -> Result<Self, UplinkError> {
+        let Shape { order, children } = Shape::of(config)?;
+        let shares = shares(config);
+        if !RATES.contains(&config.rate) {
+            let allowed = alloc::format!("a rate from {} to {}", RATES.start(), RATES.end());
+            return Err(refused(Place::Uplink, "rate", config.rate, &allowed));
+        }
+        let mut guaranteed = alloc::vec![Rate::ZERO; shares.len()];
+        for &node in order.iter().rev() {
+            let within = children[node].iter().map(|child| guaranteed[*child].as_bits_per_sec());
+            let within = Rate::from_bits_per_sec(within.fold(0, u64::saturating_add));
+            guaranteed[node] = check(place(config, node), &shares[node], within)?;
+        }
+        let node = |(share, children): (&Share, Vec<usize>)| {
+            let ceiling = share.max_rate.unwrap_or(config.rate).min(config.rate);
+            Node {
+                weight: share.weight.into(),
+                guarantee: share.guarantee.unwrap_or(Rate::ZERO).as_bits_per_sec(),
+                ceiling: ceiling.as_bits_per_sec(),
+                children,
+            }
+        };
+        let nodes = shares.iter().zip(children).map(node).collect();
+        Ok(Self { nodes, order, first_bundle: 1 + config.groups.len() })
+    }
+
+    /// What each bundle gets where they ask for `demands`, one of each bundle.
+    pub fn divide(&self, demands: &[Rate]) -> Vec<Rate> {
+        let served = self.served(demands);
+        let all = self.fill(|node| [served[node], self.nodes[node].ceiling]);
+        all[self.first_bundle..].iter().map(|bits| Rate::from_bits_per_sec(*bits)).collect()
+    }
+
+    /// What each node gets of what is asked for.
+    fn served(&self, demands: &[Rate]) -> Vec<u64> {
+        self.fill(|node| {
+            let Node { guarantee, ceiling, .. } = self.nodes[node];
+            let asked = node.checked_sub(self.first_bundle).map(|bundle| demands[bundle]);
+            [guarantee, asked.map_or(ceiling, |rate| rate.as_bits_per_sec().min(ceiling))]
+        })
+    }
+
+    /// What each node gets where all get as much as these bounds allow. The bounds of a node are also those of
+    /// the nodes within it together.
+    fn fill(&self, bounds: impl Fn(usize) -> Bounds) -> Vec<u64> {
+        let mut bounds: Vec<Bounds> = (0..self.nodes.len()).map(bounds).collect();
+        for &node in self.order.iter().rev() {
+            let [mut least, mut most] = bounds[node];
+            if node < self.first_bundle {
+                let children = &self.nodes[node].children;
+                let sum = |bound: usize| children.iter().map(|it| bounds[*it][bound]).sum::<u64>();
+                (least, most) = (least.max(sum(0)), most.min(sum(1)));
+            }
+            bounds[node] = [least.min(most), most];
+        }
+        let mut given = alloc::vec![0; self.nodes.len()];
+        given[0] = bounds[0][1];
+        for &node in &self.order {
+            let children = &self.nodes[node].children;
+            let level = self.level(given[node], children, &bounds);
+            children.iter().for_each(|it| given[*it] = self.at(level, *it, bounds[*it]));
+        }
+        given
+    }
+
+    /// The largest level at which siblings get no more than `rate` together, which is enough for the least that
+    /// each can have.
+    fn level(&self, rate: u64, siblings: &[usize], bounds: &[Bounds]) -> u64 {
+        let highest = siblings.iter().map(|it| bounds[*it][1]).max().unwrap_or(0);
+        let (mut low, mut high) = (0, highest * SCALE);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let sum: u64 = siblings.iter().map(|it| self.at(middle, *it, bounds[*it])).sum();
+            if sum <= rate { low = middle } else { high = middle - 1 }
+        }
+        low
+    }
+
+    fn at(&self, level: u64, node: usize, [least, most]: Bounds) -> u64 {
+        (self.nodes[node].weight * level / SCALE).clamp(least, most)
+    }
+}
+
+/// Which node stands in which.
+struct Shape {
+    order: Vec<usize>,
+    children: Vec<Vec<usize>>,
+}
+
+impl Shape {
+    fn of(config: &UplinkConfig) -> Result<Self, UplinkError> {
+        let groups = config.groups.len();
+        let members = config.groups.iter().chain(&config.bundles);
+        let mut children = alloc::vec![Vec::new(); 1 + groups + config.bundles.len()];
+        for (index, member) in members.enumerate() {
+            let parent = member.group.map_or(0, |group| group + 1);
+            if parent > groups {
+                let key = if index < groups { "parent" } else { "group" };
+                let allowed = alloc::format!("one of the {groups} groups");
+                return Err(refused(place(config, index + 1), key, parent - 1, &allowed));
+            }
+            children[parent].push(index + 1);
+        }
+        let mut order = alloc::vec![0];
+        let mut seen = 0;
+        while seen < order.len() {
+            order.extend(&children[order[seen]]);
+            seen += 1;
+        }
+        // Groups that stand in each other are not below the uplink.
+        match (1..=groups).find(|group| !order.contains(group)) {
+            None => Ok(Self { order, children }),
+            Some(group) => {
+                let parent = config.groups[group - 1].group.unwrap_or_default();
+                let allowed = "a group that is not within this one";
+                Err(refused(Place::Group(group - 1), "parent", parent, allowed))
+            }
+        }
+    }
+}
+
+/// Share of each node.
+fn shares(config: &UplinkConfig) -> Vec<Share> {
+    let uplink = Share { max_rate: Some(config.rate), ..Share::default() };
+    let members = config.groups.iter().chain(&config.bundles);
+    core::iter::once(uplink).chain(members.map(|member| member.share)).collect()
+}
+
+fn place(config: &UplinkConfig, node: usize) -> Place {
+    match node.checked_sub(1) {
+        None => Place::Uplink,
+        Some(group) if group < config.groups.len() => Place::Group(group),
+        Some(member) => Place::Bundle(member - config.groups.len()),
+    }
+}
+
+/// What is guaranteed to a node, where so much is guaranteed to all within it.
+fn check(place: Place, share: &Share, within: Rate) -> Result<Rate, UplinkError> {
+    if !WEIGHTS.contains(&share.weight) {
+        let allowed =
+            alloc::format!("a whole number from {} to {}", WEIGHTS.start(), WEIGHTS.end());
+        return Err(refused(place, "weight", share.weight, &allowed));
+    }
+    let least = alloc::format!("a rate of at least {within}, which is guaranteed to those within");
+    if let Some(guarantee) = share.guarantee.filter(|guarantee| *guarantee < within) {
+        return Err(refused(place, "guarantee", guarantee, &least));
+    }
+    let guaranteed = share.guarantee.unwrap_or(within);
+    match share.max_rate.filter(|most| *most < guaranteed) {
+        None => Ok(guaranteed),
+        Some(most) if share.guarantee.is_some() => {
+            let allowed = alloc::format!("a rate of at most max_rate, {most}");
+            Err(refused(place, "guarantee", guaranteed, &allowed))
+        }
+        Some(most) => {
+            let key = if place == Place::Uplink { "rate" } else { "max_rate" };
+            Err(refused(place, key, most, &least))
+        }
+    }
+}
+
+fn refused(place: Place, key: &str, value: impl ToString, allowed: &str) -> UplinkError {
+    UplinkError { place, error: SpecError::new(key, &value.to_string(), allowed) }
+}
