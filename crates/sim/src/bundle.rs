@@ -11,7 +11,7 @@
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
 use forebay_core::bundle::receivebox::{self, Seen};
-use forebay_core::bundle::sendbox::{self, SUPPLIED, SendboxConfig};
+use forebay_core::bundle::sendbox::{self, Ceiling, Load, SUPPLIED, SendboxConfig};
 use forebay_core::bundle::{BoundaryMark, BundleId, DepartureCounters, EpochSize, SamplingKey};
 use forebay_core::cc::Registry;
 use forebay_core::packet::{Ecn, Packet as _};
@@ -293,6 +293,19 @@ impl Sendbox {
         }
         if let (Some(log), Some(decision)) = (&mut self.log, self.control.take_decision()) {
             log.on_decision(now, &decision);
+        }
+    }
+
+    /// What the bundle has sent and would send.
+    pub fn load(&self) -> Load {
+        self.control.load(self.shaper.backlog())
+    }
+
+    /// The bundle's share of an uplink from now on; then [`Sendbox::plan`].
+    pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Ceiling) {
+        if self.process.is_running() {
+            self.control.set_ceiling(now, ceiling);
+            self.decide(now);
         }
     }
 

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
+use forebay_core::bundle::uplink::{self, UplinkConfig};
 use forebay_core::clock::Clock;
 use forebay_core::link;
 use forebay_core::spec::{Spec, SpecError};
@@ -32,8 +33,19 @@ pub struct Network {
     pub links: Vec<Link>,
     /// The bundles.
     pub bundles: Vec<Bundle>,
+    /// The sendboxes that share a line among several bundles.
+    pub uplinks: Vec<Uplink>,
     /// The flows.
     pub flows: Vec<Flow>,
+}
+
+/// A sendbox of several bundles, which share the line of their site.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Uplink {
+    /// The shares, a bundle for each of `bundles`.
+    pub shares: UplinkConfig,
+    /// Indices of the bundles, each in one uplink at the most.
+    pub bundles: Vec<usize>,
 }
 
 /// A bundle: a sendbox, a receivebox and the path between. Flows whose routes have it as a [`Hop`]
@@ -358,7 +370,7 @@ impl Link {
 
 impl Network {
     /// Refuses links or bundles of equal names, changes out of order, routes over links that do not exist or over
-    /// one twice, and sources that cannot send.
+    /// one twice, shares that do not fit, and sources that cannot send.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         let mut names = BTreeSet::new();
         for link in &self.links {
@@ -383,6 +395,7 @@ impl Network {
             self.check_route(&bundle.path, &mut BTreeSet::new())?;
             self.check_route(&bundle.back, &mut BTreeSet::new())?;
         }
+        self.check_uplinks()?;
         for flow in &self.flows {
             self.check_route(&flow.data, &mut BTreeSet::new())?;
             self.check_route(&flow.back, &mut BTreeSet::new())?;
@@ -390,6 +403,26 @@ impl Network {
                 source.check()?;
                 self.check_numbers(&source, &flow.data)?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_uplinks(&self) -> Result<(), SpecError> {
+        let mut shared = BTreeSet::new();
+        for Uplink { shares, bundles } in &self.uplinks {
+            let is_known = |bundle: &usize| *bundle < self.bundles.len() && shared.insert(*bundle);
+            if bundles.len() != shares.bundles.len() || !bundles.iter().all(is_known) {
+                let allowed = "a share for each bundle, each bundle in one uplink at the most";
+                return Err(SpecError::new("uplink", &format!("{bundles:?}"), allowed));
+            }
+            uplink::Uplink::new(shares).map_err(|refused| {
+                let of = match refused.place {
+                    uplink::Place::Uplink => "uplink".into(),
+                    uplink::Place::Group(group) => format!("group {group}"),
+                    uplink::Place::Bundle(place) => self.bundles[bundles[place]].name.clone(),
+                };
+                refused.error.within(&of)
+            })?;
         }
         Ok(())
     }

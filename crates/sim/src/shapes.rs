@@ -33,7 +33,8 @@ impl Balance {
 impl Network {
     /// Links without flows over them.
     pub fn of_links(stop: Duration, seed: u64, stack: Stack, links: Vec<Link>) -> Self {
-        Self { stop, seed, stack, links, bundles: Vec::new(), flows: Vec::new() }
+        let (bundles, uplinks, flows) = Default::default();
+        Self { stop, seed, stack, links, bundles, uplinks, flows }
     }
 
     /// A parking lot: flow 0 over all links in a row, flow n over the n-th link alone, all greedy.

@@ -114,6 +114,7 @@ impl From<&Dumbbell> for Network {
             stack: dumbbell.stack,
             links: vec![Link::new("bottleneck", bottleneck, dumbbell.qdisc.clone()), out, back],
             bundles: Vec::new(),
+            uplinks: Vec::new(),
             flows: flows.collect(),
         }
     }

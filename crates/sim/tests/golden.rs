@@ -37,7 +37,7 @@ fn network(stack: Stack, flows: Vec<Flow>) -> Network {
     config.changes = vec![link::Change { at: 1000 * MS, rate, ..link::Change::default() }];
     let links = vec![Link::new("out", config, queue("fifo", "20p")), Link::delay("back", 8 * MS)];
     let (stop, bundles) = (Duration::from_secs(2), Vec::new());
-    Network { stop, seed: 1, stack, links, bundles, flows }
+    Network { stop, seed: 1, stack, links, bundles, uplinks: Vec::new(), flows }
 }
 
 /// A short flow, one that answers marks, and one that has been open since before the run.

@@ -37,7 +37,7 @@ fn network(stack: Stack, opener: Opener, loss: f64) -> Network {
     };
     let (stop, bundles) = (Duration::from_secs(600), Vec::new());
     let links = vec![link("there", loss), link("back", loss)];
-    Network { stop, seed: 1, stack, links, bundles, flows: vec![flow] }
+    Network { stop, seed: 1, stack, links, bundles, uplinks: Vec::new(), flows: vec![flow] }
 }
 
 /// Messages of a byte to 100 kB, 10 ms apart on the average.

@@ -32,7 +32,7 @@ fn flow(cc: Spec, traffic: Traffic, data: &[Hop], back: &[Hop]) -> Flow {
 
 fn network(links: Vec<Link>, flows: Vec<Flow>) -> Network {
     let (stop, seed, stack) = (Duration::from_secs(10), 1, Stack::LINUX);
-    Network { stop, seed, stack, links, bundles: Vec::new(), flows }
+    Network { stop, seed, stack, links, bundles: Vec::new(), uplinks: Vec::new(), flows }
 }
 
 fn run(network: &Network) -> Simulation {

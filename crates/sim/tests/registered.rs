@@ -57,7 +57,7 @@ fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
     let (cc, start) = (Spec::named(cc), Duration::ZERO);
     let flow = Flow { cc, traffic, start, opened: None, stop: None, dscp: 0, initial_window: None, data, back: back.clone() };
     let (stop, stack) = (Duration::from_secs(10), Stack::LINUX);
-    Network { stop, seed: 1, stack, links, bundles, flows: vec![flow] }
+    Network { stop, seed: 1, stack, links, bundles, uplinks: Vec::new(), flows: vec![flow] }
 }
 
 /// Rate in Mbit/s on the link.

@@ -16,7 +16,7 @@ fn network(flows: Vec<Flow>, qdisc: &str, loss: f64) -> Network {
     let qdisc = Spec::named(qdisc).with("limit", Value::Text("100p".into()));
     let links = vec![Link::new("there", config, qdisc), Link::delay("back", RTT / 2)];
     let (stop, bundles) = (Duration::from_secs(60), Vec::new());
-    Network { stop, seed: 1, stack: Stack::LINUX, links, bundles, flows }
+    Network { stop, seed: 1, stack: Stack::LINUX, links, bundles, uplinks: Vec::new(), flows }
 }
 
 fn flow(traffic: Traffic, reversed: bool) -> Flow {

@@ -113,6 +113,12 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
 /// Refuses what real boxes cannot be made to do.
 fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
     let refused = |reason: String| Err(BackendError::Unsupported(reason));
+    if let Some(uplink) = &experiment.uplink {
+        let rate = uplink.shares.rate;
+        return refused(format!(
+            "uplink.rate = {rate}: the back end emu has a sendbox for each pair of sites, allowed with sim"
+        ));
+    }
     for bundle in &experiment.bundles {
         for (key, jitter) in
             [("report_jitter", bundle.report_jitter), ("timestamp_jitter", bundle.timestamp_jitter)]

@@ -15,7 +15,7 @@ use forebay_core::spec::Spec;
 pub use forebay_core::traffic::Timing;
 use forebay_core::traffic::video::Video;
 use forebay_core::units::{ByteCount, Limit, Rate};
-use forebay_sim::network::{Property, Walk};
+use forebay_sim::network::{Property, Uplink, Walk};
 
 use self::schedule::RequestLoad;
 
@@ -58,6 +58,8 @@ pub struct Experiment {
     pub pairs: Vec<String>,
     /// The bundles that exist in this arm.
     pub bundles: Vec<Bundle>,
+    /// What those from A to B share, by their places among the bundles.
+    pub uplink: Option<Uplink>,
     /// The traffic.
     pub flows: Vec<Flow>,
     /// Further measuring intervals.

@@ -2,6 +2,7 @@
 
 mod hits;
 mod links;
+mod uplink;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use self::hits::{attack, faults, upsets};
 use self::links::{Links, links};
+use self::uplink::uplink;
 use super::error::PlanError;
 use super::library::Source;
 use super::reader::Reader;
@@ -71,6 +73,7 @@ pub fn experiment(
     }
     let Links { rtt, forward, paths, balance, hops, reverse } = links(&plan, stop, &mut files)?;
     let declared = bundles(&plan, [&forward, &reverse], algorithms)?;
+    let uplink = uplink(&plan, &declared)?;
     if !hops.is_empty() && declared.iter().any(|bundle| bundle.enabled) {
         return Err(plan.wrong_because("bundle", "no bundle over several hops"));
     }
@@ -120,6 +123,7 @@ pub fn experiment(
         reverse,
         pairs,
         bundles: declared.into_iter().filter(|b| b.enabled).map(|b| b.bundle).collect(),
+        uplink,
         flows,
         windows: windows(&plan, stop)?,
         faults,

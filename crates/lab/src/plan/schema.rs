@@ -60,6 +60,9 @@ pub(super) const BUNDLE_QDISC: &str =
 const LINK_QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \
                           \"sfq\", limit = \"1200p\" }; a limit may be \"3bdp\" of rate and rtt, \
                           or \"150ms\" where there is a rate";
+const WEIGHT: &str = "a whole number, 1 to 1000; with [uplink], not of a reversed bundle";
+const GUARANTEE: &str = "a rate such as \"96Mbit/s\", 100kbit/s to 100Gbit/s; with [uplink], not of a reversed \
+                         bundle";
 const FRAME: &str = "a size of a frame, \"64B\" to \"1514B\"";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";
@@ -123,6 +126,13 @@ pub static PLAN: Section = Section {
         key("reverse", TABLE, "unlimited rate, no loss", "the link back"),
         key("flow", TABLES, "", "the traffic"),
         key("bundle", TABLES, "none", "the bundles"),
+        key(
+            "uplink",
+            TABLE,
+            "nothing is shared out",
+            "the line of site A, which its bundles share",
+        ),
+        key("group", TABLES, "none", "groups of bundles, which share the uplink as one"),
         key("arm", TABLES, "one arm called `default`", "what is compared"),
         key("arms", "a list of names of arms", "all arms", "which arms are run, in this order"),
         key(
@@ -466,6 +476,14 @@ pub static BUNDLE: Section = Section {
         key("qdisc", QDISC, BUNDLE_QDISC, "how the sendbox schedules"),
         key("min_rate", RATE, "1.2Mbit/s", "lower bound of the shaper, at least 100kbit/s"),
         key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),
+        key("weight", WEIGHT, "1", "share of the uplink beside those in the same group"),
+        key("guarantee", GUARANTEE, "none", "what is there of the uplink, whatever others ask for"),
+        key(
+            "group",
+            "the name of a group; with [uplink], not of a reversed bundle",
+            "directly below the uplink",
+            "the group of bundles that shares the uplink with others as one",
+        ),
         key(
             "unseen",
             "a share from 0 to 0.99 such as \"20%\"; not of a reversed bundle",
@@ -491,6 +509,32 @@ pub static BUNDLE: Section = Section {
             "\"0s\"",
             "packets of the bundle are stamped late, uniformly up to this; with `--backend sim` alone",
         ),
+    ],
+};
+
+/// `[uplink]`.
+pub static UPLINK: Section = Section {
+    heading: "[uplink]",
+    summary: "All bundles from A to B are of one sendbox, and share the line of its site by weights. With \
+              `--backend sim` alone.",
+    keys: &[key("rate", RATE, "", "what they send together at the most, 100kbit/s to 100Gbit/s")],
+};
+
+/// `[[group]]`.
+pub static GROUP: Section = Section {
+    heading: "[[group]]",
+    summary: "Bundles that share the uplink with others as one.",
+    keys: &[
+        key("name", NAME, "", "what bundles and groups call it; unique"),
+        key(
+            "parent",
+            "the name of a group",
+            "directly below the uplink",
+            "the group that this one is in",
+        ),
+        key("weight", WEIGHT, "1", "share of the uplink beside those in the same group"),
+        key("guarantee", GUARANTEE, "what is guaranteed within", "what is there for all within"),
+        key("max_rate", RATE, "none", "all within together are never faster"),
     ],
 };
 
@@ -671,7 +715,7 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 25] = [
+pub static SECTIONS: [&Section; 27] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -688,6 +732,8 @@ pub static SECTIONS: [&Section; 25] = [
     &ON_OFF,
     &PING,
     &BUNDLE,
+    &UPLINK,
+    &GROUP,
     &ARM,
     &CELL,
     &WINDOW,

@@ -2,6 +2,7 @@ use super::experiment::{
     Agent, Balance, BoxEnd, FaultProgram, Platform, Report, Timing, Traffic, UpsetKind,
 };
 use super::*;
+use forebay_core::bundle::uplink::{Member, Share};
 use forebay_core::units::Rate;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -287,6 +288,36 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\nmax_rate = \"1Mbit/s\"",
             "p.toml:16: bundle.a.max_rate = \"1Mbit/s\": allowed is a rate of at least min_rate, 1200kbit/s",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nweight = 3",
+            "p.toml:16: bundle.a.weight = 3: allowed is a whole number, 1 to 1000; with [uplink]",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\ngroup = \"x\"\n[uplink]\nrate = \"9Mbit/s\"",
+            "p.toml:16: bundle.a.group = \"x\": allowed is the name of a group",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nreversed = true\nweight = 3\n[uplink]\nrate = \"9Mbit/s\"",
+            "p.toml:17: bundle.a.weight = 3: allowed is a whole number, 1 to 1000; with [uplink], not",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nguarantee = \"2Mbit/s\"\n[uplink]\nrate = \"1Mbit/s\"",
+            "p.toml:18: uplink.rate = \"1Mbit/s\": allowed is a rate of at least 2Mbit/s",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\n[uplink]\nrate = \"1Mbit/s\"\n[[group]]\nname = \"g\"\nparent = \"g\"",
+            "p.toml:20: group.g.parent = \"g\": allowed is a group that is not within this one",
+        ),
+        (
+            "[[arm]]\nname = \"without\"",
+            "[[group]]\nname = \"g\"\n[[arm]]\nname = \"without\"",
+            "p.toml:16: group = [{ name = \"g\" }]: allowed is nothing without [uplink]",
         ),
         (
             "qdisc = \"sfq\"",
@@ -803,6 +834,23 @@ unseen = 0
 clock = "0s +1000ppm, 5s -30s"
 report_jitter = "2ms"
 timestamp_jitter = "200us"
+[[bundle]]
+name = "b"
+pair = "sites"
+cc = "copa"
+weight = 3
+guarantee = "1Mbit/s"
+group = "gold"
+[uplink]
+rate = "90Mbit/s"
+[[group]]
+name = "gold"
+parent = "all"
+weight = 2
+guarantee = "2Mbit/s"
+max_rate = "80Mbit/s"
+[[group]]
+name = "all"
 [[arm]]
 name = "one"
 summary = "s"
@@ -889,6 +937,18 @@ enabled = true
     let of_b = [unseen, forged, UpsetKind::Suspend, UpsetKind::Resume];
     let of_b = of_b.map(|kind| (false, "sites", kind));
     assert_eq!(upsets, [&[(true, "sites", mtu)][..], &of_b].concat());
+    let uplink = all.uplink.as_ref().unwrap();
+    assert_eq!(uplink.bundles, [1]);
+    let gold = Share {
+        weight: 2,
+        guarantee: Some(Rate::from_mbit_per_sec(2)),
+        max_rate: Some(Rate::from_mbit_per_sec(80)),
+    };
+    assert_eq!(uplink.shares.groups[0], Member { group: Some(1), share: gold });
+    assert_eq!(
+        (uplink.shares.bundles[0].group, uplink.shares.bundles[0].share.weight),
+        (Some(0), 3)
+    );
     let bundle = &all.bundles[0];
     assert_eq!(Ok(&bundle.clock), "0s +1000ppm, 5s -30s".parse().as_ref());
     let (ms, us) = (Duration::from_millis(2), Duration::from_micros(200));
@@ -914,6 +974,7 @@ enabled = true
                 "fault",
                 "upset",
                 "attack",
+                "uplink",
             ];
             assert!(given(key.name) || elsewhere.contains(&key.name), "{}", key.name);
             assert!(schema::listing().contains(key.allowed));

@@ -95,6 +95,7 @@ pub fn requests(stop: Duration) -> Scenario {
         stack: Stack::NS3,
         links: vec![Link::new("bottleneck", config, fifo(400))],
         bundles: Vec::new(),
+        uplinks: Vec::new(),
         flows: vec![flow],
     };
     Scenario { network, schedule: schedule(stop) }

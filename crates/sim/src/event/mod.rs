@@ -56,6 +56,8 @@ pub(crate) enum Event {
     Peer(u32),
     /// Something happens to the boxes of a bundle.
     Upset(u32),
+    /// An uplink is divided anew.
+    Uplink(u32),
 }
 
 impl Event {
@@ -79,6 +81,7 @@ impl Event {
             Self::Ping(index) => (14, index),
             Self::Peer(index) => (15, index),
             Self::Upset(index) => (16, index),
+            Self::Uplink(index) => (17, index),
         };
         (kind << 32) | u64::from(index)
     }
@@ -104,7 +107,8 @@ impl Event {
             13 => Self::Receivebox(index),
             14 => Self::Ping(index),
             15 => Self::Peer(index),
-            _ => Self::Upset(index),
+            16 => Self::Upset(index),
+            _ => Self::Uplink(index),
         }
     }
 }
@@ -324,6 +328,8 @@ mod tests {
             Event::Receivebox(5),
             Event::Ping(6),
             Event::Peer(7),
+            Event::Upset(8),
+            Event::Uplink(9),
         ];
         assert!(events.iter().all(|event| Event::from_code(event.code()) == *event));
     }

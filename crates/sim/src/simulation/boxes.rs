@@ -75,6 +75,7 @@ impl Simulation {
             self.pass(step, packet);
         }
         self.sendboxes[bundle as usize].plan(self.now, &mut self.events);
+        self.watch_uplink(bundle);
     }
 
     /// A packet comes to the receivebox, which lets it pass.

@@ -9,6 +9,7 @@ mod endpoints;
 mod pings;
 mod results;
 mod short;
+mod uplinks;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use self::pings::PingLoop;
 pub use self::pings::{PING_FRAME_BYTES, Pings};
 use self::short::Pool;
 pub use self::short::{REQUEST_BYTES, Slots};
+use self::uplinks::Uplinks;
 use crate::bundle::{Receivebox, Sendbox};
 use crate::ended::Ended;
 use crate::event::{Event, Events};
@@ -71,6 +73,7 @@ pub struct Simulation {
     sendboxes: Vec<Sendbox>,
     receiveboxes: Vec<Receivebox>,
     upsets: Vec<Upsets>,
+    uplinks: Uplinks,
     /// The ways of messages of each bundle: to the receivebox and to the sendbox.
     message_ways: Vec<[Way; 2]>,
     sacks: SackTable,
@@ -126,6 +129,7 @@ impl Simulation {
             sendboxes: Vec::new(),
             receiveboxes: Vec::new(),
             upsets: Vec::new(),
+            uplinks: Uplinks::default(),
             message_ways: Vec::new(),
             sacks: SackTable::default(),
             messages: MessageTable::default(),
@@ -147,6 +151,7 @@ impl Simulation {
         for index in 0..network.bundles.len() {
             simulation.add_bundle(&network, index, &streams)?;
         }
+        simulation.add_uplinks(&network);
         for (index, flow) in network.flows.iter().enumerate() {
             simulation.add_flow(&network, flow, &streams.part(&format!("flow {index}")))?;
         }
@@ -233,6 +238,7 @@ impl Simulation {
             Event::Sendbox(bundle) => self.wake_sendbox(bundle),
             Event::Receivebox(bundle) => self.wake_receivebox(bundle),
             Event::Upset(bundle) => self.upset(bundle),
+            Event::Uplink(uplink) => self.divide_uplink(uplink),
             Event::Datagram(source) => self.send_datagram(source as usize),
             Event::Ping(index) => self.on_ping_timer(event, index),
             Event::Peer(slot) => self.on_peer_timer(event, slot),

@@ -7,4 +7,5 @@ mod control;
 mod outside;
 mod paths;
 mod site;
+mod uplink;
 mod upsets;

@@ -51,6 +51,7 @@ pub fn path(rate: Rate, rtt: Duration, buffer: &str) -> Network {
             Link::delay("back", rtt / 2),
         ],
         bundles: Vec::new(),
+        uplinks: Vec::new(),
         flows: Vec::new(),
     }
 }

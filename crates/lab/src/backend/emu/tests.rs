@@ -45,6 +45,7 @@ fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
             "timestamp_jitter = \"1ms\"".into(),
             "bundle.a.timestamp_jitter: the boxes of the back end",
         ),
+        ("[uplink]\nrate = \"9Mbit/s\"".into(), "uplink.rate = 9Mbit/s: the back end emu has a"),
         (upset("\"suspend\""), "[[upset]] suspend and resume: the boxes of the back end emu share"),
         (
             format!("reversed = true\n{unseen}"),

@@ -101,6 +101,7 @@ impl Setup {
             stack: stack(experiment),
             links: links(experiment)?,
             bundles: experiment.bundles.iter().map(|it| bundle(experiment, it)).collect(),
+            uplinks: experiment.uplink.iter().cloned().collect(),
             flows: Vec::new(),
         };
         let mut setup = Self { network, places: Vec::new(), requests: Requests::default() };

@@ -474,6 +474,35 @@ fn connections_are_looked_at_every_10_ms() {
 }
 
 #[test]
+fn bundles_of_site_a_share_its_uplink_and_those_of_site_b_do_not() {
+    let bundle = |name: &str, keys: &str| {
+        let flow = format!("[[flow]]\nname = \"{name}\"\nbundle = \"{name}\"\ncount = 4\n");
+        let reversed = if keys == "reversed = true" { "reversed = true\n" } else { "" };
+        format!(
+            "{flow}{reversed}traffic = {{ kind = \"greedy\" }}\n\
+             [[bundle]]\nname = \"{name}\"\ncc = \"copa\"\n{keys}\n"
+        )
+    };
+    let text = format!(
+        "name = \"p\"\nstop = \"10s\"\n[bottleneck]\nrate = \"40Mbit/s\"\nrtt = \"20ms\"\n\
+         qdisc = \"fifo\"\n[reverse]\nrate = \"20Mbit/s\"\n[uplink]\nrate = \"16Mbit/s\"\n{}{}{}",
+        bundle("one", "weight = 3"),
+        bundle("back", "reversed = true"),
+        bundle("other", "max_rate = \"20Mbit/s\""),
+    );
+    let source = Source { file: "p".into(), folder: None, text };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    assert_eq!(experiment.uplink.as_ref().unwrap().bundles, [0, 2]);
+    let bundles = rows_of(&experiment).run.bundles;
+    let mbit = |place: usize| bundles[place].counters.bytes_sent as f64 * 8e-6 / 10.0;
+    let seen = [mbit(0), mbit(1), mbit(2)];
+    // In the first round trips there is less.
+    assert!((11.0..12.5).contains(&seen[0]) && (3.7..4.2).contains(&seen[2]), "{seen:?}");
+    assert!(seen[1] > 16.0, "{seen:?}");
+}
+
+#[test]
 fn jitter_makes_packets_late_and_none_overtakes() {
     let experiment = experiment(&["bottleneck.jitter=4ms", "reverse.jitter=2ms"]);
     let (_, packets) = rows_and_packets(&experiment);
