@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use forebay_core::bundle::uplink::Uplink;
 use forebay_host::daemon::{Config, Role};
 
 /// The bytes are a configuration file.
@@ -26,6 +27,14 @@ fn check(config: &Config) {
     assert_ne!(config.lan.as_ref(), Some(&config.wan));
     let ids: BTreeSet<_> = config.bundles.iter().map(|bundle| bundle.id).collect();
     assert!(!ids.is_empty() && ids.len() == config.bundles.len());
+    if let Some(uplink) = &config.uplink {
+        assert!(is_sendbox && uplink.groups.len() == uplink.shares.groups.len());
+        assert_eq!(uplink.shares.bundles.len(), config.bundles.len());
+        let shared = Uplink::new(&uplink.shares).expect("a configuration's shares fit");
+        let rates = (0..config.bundles.len()).map(|bundle| shared.ceiling(bundle).rate);
+        let sum: u64 = rates.map(|rate| rate.as_bits_per_sec()).sum();
+        assert!(sum <= shared.rate().as_bits_per_sec());
+    }
     for bundle in &config.bundles {
         assert_eq!(bundle.shaping.is_some(), is_sendbox);
         assert!(!bundle.to.is_empty() && (is_sendbox || !bundle.from.is_empty()));

@@ -46,6 +46,25 @@ fn a_configuration_is_checked_with_its_key() {
 }
 
 #[test]
+fn a_checked_configuration_tells_the_shares_of_the_uplink() {
+    let folder = tempfile::tempdir().unwrap();
+    let sendbox = CONFIG.replace("\"receivebox\"", "\"sendbox\"\nlan = \"lan0\"");
+    let shares = "cc = \"copa\"\ngroup = \"g\"\nguarantee = \"20Mbit/s\"\n[uplink]\n\
+                  rate = \"100Mbit/s\"\n[[group]]\nname = \"g\"\nweight = 3\nmax_rate = \"90Mbit/s\"\n";
+    fs::write(folder.path().join("box.toml"), sendbox + shares).unwrap();
+    forebay(folder.path(), &["keygen", "bundle.key"]);
+    let output = forebay(folder.path(), &["check-config", "box.toml"]);
+    let told = text(&output.stdout);
+    for line in [
+        "  uplink of 100Mbit/s\n",
+        "  group g: up to 90Mbit/s, weight 3 in the uplink\n",
+        ", 1200kbit/s to any rate, weight 1 in g, 20Mbit/s guaranteed\n",
+    ] {
+        assert!(told.contains(line), "{line:?} is missing in\n{told}");
+    }
+}
+
+#[test]
 fn a_wrong_file_ends_every_command_with_2_and_its_place() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();

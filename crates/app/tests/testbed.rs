@@ -13,8 +13,9 @@ use forebay_core::units::Rate;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
 use forebay_testbed::scenario::{
-    AgentSpec, Algorithm, Attack, BoxEnd, BundleSpec, Connections, Fault, FaultAction, FaultProgram,
-    FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload, WorkloadKind,
+    AgentSpec, Algorithm, Attack, BoxEnd, BundleSpec, Connections, Fault, FaultAction,
+    FaultProgram, FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload,
+    WorkloadKind,
 };
 
 const SECOND: u64 = 1_000_000_000;

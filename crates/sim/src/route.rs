@@ -129,8 +129,8 @@ impl Routes {
         let bundles = (0..).map(Step::Sendbox).zip(bundles);
         let mut classes = Vec::new();
         for (queue, (name, qdisc)) in links.chain(bundles) {
-            let found = Classes::new(qdisc, network)
-                .map_err(|error| error.within("qdisc").within(name))?;
+            let found =
+                Classes::new(qdisc, network).map_err(|error| error.within("qdisc").within(name))?;
             classes.extend(found.map(|found| (queue, found)));
         }
         let lines_of = vec![Vec::new(); network.links.len()];

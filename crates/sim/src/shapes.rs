@@ -80,7 +80,17 @@ impl Network {
         let back = vec![Hop::Delay(self.least_delay(&data))];
         let traffic = Traffic::Source(Source::Greedy { bytes: None });
         let (cc, start, stop) = (cc.clone(), Duration::ZERO, None);
-        self.flows.push(Flow { cc, traffic, start, opened: None, stop, dscp: 0, initial_window: None, data, back });
+        self.flows.push(Flow {
+            cc,
+            traffic,
+            start,
+            opened: None,
+            stop,
+            dscp: 0,
+            initial_window: None,
+            data,
+            back,
+        });
     }
 
     /// Propagation over a route before any change, the shortest where packets or flows part.

@@ -27,7 +27,17 @@ fn link(name: &str, mbit: u64, delay: Duration, limit: &str) -> Link {
 
 fn flow(cc: Spec, traffic: Traffic, data: &[Hop], back: &[Hop]) -> Flow {
     let (data, back) = (data.to_vec(), back.to_vec());
-    Flow { cc, traffic, start: Duration::ZERO, opened: None, stop: None, dscp: 0, initial_window: None, data, back }
+    Flow {
+        cc,
+        traffic,
+        start: Duration::ZERO,
+        opened: None,
+        stop: None,
+        dscp: 0,
+        initial_window: None,
+        data,
+        back,
+    }
 }
 
 fn network(links: Vec<Link>, flows: Vec<Flow>) -> Network {

@@ -55,7 +55,17 @@ fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
     let bundles: Vec<Bundle> = law.map(bundle).into_iter().collect();
     let data = if bundles.is_empty() { path.clone() } else { vec![Hop::Bundle(0)] };
     let (cc, start) = (Spec::named(cc), Duration::ZERO);
-    let flow = Flow { cc, traffic, start, opened: None, stop: None, dscp: 0, initial_window: None, data, back: back.clone() };
+    let flow = Flow {
+        cc,
+        traffic,
+        start,
+        opened: None,
+        stop: None,
+        dscp: 0,
+        initial_window: None,
+        data,
+        back: back.clone(),
+    };
     let (stop, stack) = (Duration::from_secs(10), Stack::LINUX);
     Network { stop, seed: 1, stack, links, bundles, uplinks: Vec::new(), flows: vec![flow] }
 }

@@ -24,7 +24,17 @@ fn flow(traffic: Traffic, reversed: bool) -> Flow {
     // Acknowledgements of requests ride on the answers: they are no load.
     let (data, back) = if reversed { (back, vec![Hop::Delay(RTT / 2)]) } else { (there, back) };
     let (start, stop, opened) = (Duration::ZERO, None, Some(RTT));
-    Flow { cc: Spec::named("cubic"), traffic, start, opened, stop, dscp: 0, initial_window: None, data, back }
+    Flow {
+        cc: Spec::named("cubic"),
+        traffic,
+        start,
+        opened,
+        stop,
+        dscp: 0,
+        initial_window: None,
+        data,
+        back,
+    }
 }
 
 /// Requests of 100 bytes to 140 kB on `connections`, 3 ms apart on the average.

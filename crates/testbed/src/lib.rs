@@ -205,7 +205,8 @@ pub fn run_with(
     }
     let (left, right) = (Site::LeftHosts, Site::RightHosts);
     for (pair, spec) in scenario.pairs.iter().enumerate() {
-        for (ends, segments) in [[left, right], [right, left]].into_iter().zip(spec.initial_windows) {
+        for (ends, segments) in [[left, right], [right, left]].into_iter().zip(spec.initial_windows)
+        {
             if let Some(segments) = segments {
                 topology.set_initial_window(pair, ends, segments)?;
             }

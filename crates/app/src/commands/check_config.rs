@@ -3,11 +3,23 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+#[cfg(feature = "host")]
+use forebay_core::bundle::uplink::{Member, Share};
+
 /// Arguments of `forebay check-config`.
 #[derive(clap::Args)]
 pub struct CheckConfig {
     /// The configuration file of a sendbox or receivebox.
     file: PathBuf,
+}
+
+/// What a group or bundle has of what stands above it.
+#[cfg(feature = "host")]
+fn share(member: &Member, groups: &[String]) -> String {
+    let Share { weight, guarantee, .. } = member.share;
+    let of = member.group.map_or("the uplink", |group| groups[group].as_str());
+    let guaranteed = guarantee.map_or(String::new(), |rate| format!(", {rate} guaranteed"));
+    format!(", weight {weight} in {of}{guaranteed}")
 }
 
 #[cfg(feature = "host")]
@@ -16,6 +28,7 @@ impl CheckConfig {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         use std::fmt::Write as _;
 
+        use forebay_host::daemon::config::Uplink;
         use forebay_host::daemon::{Config, keys};
 
         use super::{BadInput, print};
@@ -25,7 +38,14 @@ impl CheckConfig {
             keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
         }
         let mut text = format!("{}: {} on {}\n", self.file.display(), config.role, config.listen);
-        for bundle in &config.bundles {
+        if let Some(Uplink { shares, groups }) = &config.uplink {
+            writeln!(text, "  uplink of {}", shares.rate)?;
+            for (name, group) in groups.iter().zip(&shares.groups) {
+                let max = group.share.max_rate.map_or("any rate".into(), |rate| rate.to_string());
+                writeln!(text, "  group {name}: up to {max}{}", share(group, groups))?;
+            }
+        }
+        for (place, bundle) in config.bundles.iter().enumerate() {
             let list = |prefixes: &[_]| {
                 prefixes.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ")
             };
@@ -37,7 +57,10 @@ impl CheckConfig {
                 Some(shaping) => {
                     let max = shaping.max_rate.map_or("any rate".into(), |rate| rate.to_string());
                     let (cc, qdisc, min_rate) = (&shaping.cc, &shaping.qdisc, shaping.min_rate);
-                    writeln!(text, ", {cc} over {qdisc}, {min_rate} to {max}")?;
+                    let uplink = config.uplink.as_ref();
+                    let share = uplink.map(|it| share(&it.shares.bundles[place], &it.groups));
+                    let share = share.unwrap_or_default();
+                    writeln!(text, ", {cc} over {qdisc}, {min_rate} to {max}{share}")?;
                 }
                 None => text.push('\n'),
             }

@@ -42,9 +42,89 @@ fn a_receivebox_counts_and_samples_the_same_where_its_device_merges_and_segments
     carry_two_bundles(|sites| switch_on(&sites.right_box, "wan", &offloads));
 }
 
+#[test]
+fn two_bundles_share_the_line_of_their_site_by_weight() {
+    let share_the_line = |sendbox: &Path| {
+        let text = fs::read_to_string(sendbox).unwrap();
+        let text = text.replace("max_rate = \"8Mbit/s\"", "weight = 3");
+        let text = text.replace("max_rate = \"4Mbit/s\"\n", "") + "[uplink]\nrate = \"12Mbit/s\"\n";
+        fs::write(sendbox, text).unwrap();
+    };
+    between_two_boxes(
+        |_| {},
+        share_the_line,
+        |sites, sockets| {
+            let flows = hosts().map(|host| flow(sites, host));
+            let share = |status: &Status, bundle: usize| {
+                status.bundles[bundle].shaping.as_ref().unwrap().share.unwrap().share
+            };
+            let is_near = |share: f64, other: f64| (share / other - 1.0).abs() < 0.01;
+            let shared = await_both(sockets, |[_, sent]| {
+                is_near(share(sent, 0), 0.75) && is_near(share(sent, 1), 0.25)
+            });
+            assert_eq!(shared[1].uplink_bps, Some(12_000_000));
+            let since = await_both(sockets, |[_, sent]| {
+                sent.bundles[0].packets >= shared[1].bundles[0].packets + 500
+            });
+            let [three, one] = [0, 1].map(|bundle| {
+                (since[1].bundles[bundle].bytes - shared[1].bundles[bundle].bytes) as f64
+            });
+            assert!((2.5..3.5).contains(&(three / one)), "{three} and {one} bytes");
+            for (sender, receiver) in flows {
+                assert_eq!(receiver.join().unwrap(), sender.join().unwrap());
+            }
+        },
+    );
+}
+
 /// A flow in each bundle, measured and shaped, beside what `prepare` makes of the sites; answers
 /// what the sendbox says at the end.
 fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
+    between_two_boxes(
+        prepare,
+        |_| {},
+        |sites, sockets| {
+            let began = Instant::now();
+            let flows = hosts().map(|host| flow(sites, host));
+            let bytes = flows.map(|(sender, receiver)| {
+                let sent = sender.join().unwrap();
+                assert_eq!(receiver.join().unwrap(), sent);
+                sent
+            });
+            let elapsed = began.elapsed();
+
+            let [watched, sent] = settled(sockets);
+            for (index, bundle) in sent.bundles.iter().enumerate() {
+                let name = &bundle.name;
+                let shaping = bundle.shaping.as_ref().unwrap();
+                assert!(bundle.bytes > bytes[index], "{name}: {bundle:?} carried {}", bytes[index]);
+                // A bucket of some packets, whatever the shaper's is.
+                let most = RATES[index] as f64 / 8.0 * elapsed.as_secs_f64() + 20_000.0;
+                assert!(
+                    bundle.bytes as f64 <= most,
+                    "{name}: {} bytes in {elapsed:?}",
+                    bundle.bytes
+                );
+                assert!(shaping.counters.boundaries_matched > 10, "{name}: {shaping:?}");
+                assert!(
+                    2 * shaping.counters.boundaries_matched > shaping.counters.boundaries_sent,
+                    "{name}: {shaping:?}"
+                );
+                assert!(shaping.decision.min_rtt_ns.is_some(), "{name}: {shaping:?}");
+                assert!(watched.bundles[index].watching.as_ref().unwrap().reports > 10, "{name}");
+            }
+            sent
+        },
+    )
+}
+
+/// What `carry` does between two boxes that know each other, beside what `prepare` makes of the sites and `edit`
+/// of the sendbox's file.
+fn between_two_boxes<T>(
+    prepare: impl FnOnce(&PairSites),
+    edit: impl FnOnce(&Path),
+    carry: impl FnOnce(&PairSites, &[PathBuf; 2]) -> T,
+) -> Option<T> {
     if skip_without(Need::Root) {
         return None;
     }
@@ -56,6 +136,7 @@ fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
     prepare(sites);
     let folder = tempfile::tempdir().unwrap();
     let [receivebox, sendbox] = write_configs(folder.path());
+    edit(&sendbox);
     let mut boxes = [
         start(&sites.right_box, "receivebox", &receivebox),
         start(&sites.left_box, "sendbox", &sendbox),
@@ -64,38 +145,18 @@ fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
     await_both(&sockets, |both| {
         both.iter().flat_map(|one| &one.bundles).all(|bundle| bundle.peer.state == "alive")
     });
-
-    let began = Instant::now();
-    let hosts = [IpAddr::V4(Site::RightHosts.address(0)), IpAddr::V6(ipv6(Site::RightHosts))];
-    let flows = hosts.map(|host| flow(sites, SocketAddr::new(host, PORT)));
-    let bytes = flows.map(|(sender, receiver)| {
-        let sent = sender.join().unwrap();
-        assert_eq!(receiver.join().unwrap(), sent);
-        sent
-    });
-    let elapsed = began.elapsed();
-
-    let [watched, sent] = settled(&sockets);
-    for (index, bundle) in sent.bundles.iter().enumerate() {
-        let name = &bundle.name;
-        let shaping = bundle.shaping.as_ref().unwrap();
-        assert!(bundle.bytes > bytes[index], "{name}: {bundle:?} carried {} bytes", bytes[index]);
-        // A bucket of some packets, whatever the shaper's is.
-        let most = RATES[index] as f64 / 8.0 * elapsed.as_secs_f64() + 20_000.0;
-        assert!(bundle.bytes as f64 <= most, "{name}: {} bytes in {elapsed:?}", bundle.bytes);
-        assert!(shaping.counters.boundaries_matched > 10, "{name}: {shaping:?}");
-        assert!(
-            2 * shaping.counters.boundaries_matched > shaping.counters.boundaries_sent,
-            "{name}: {shaping:?}"
-        );
-        assert!(shaping.decision.min_rtt_ns.is_some(), "{name}: {shaping:?}");
-        assert!(watched.bundles[index].watching.as_ref().unwrap().reports > 10, "{name}");
-    }
+    let carried = carry(sites, &sockets);
     for one in &mut boxes {
         one.kill().unwrap();
         one.wait().unwrap();
     }
-    Some(sent)
+    Some(carried)
+}
+
+/// Where flows to the right site go, one in each bundle.
+fn hosts() -> [SocketAddr; 2] {
+    let hosts = [IpAddr::V4(Site::RightHosts.address(0)), IpAddr::V6(ipv6(Site::RightHosts))];
+    hosts.map(|host| SocketAddr::new(host, PORT))
 }
 
 /// The site's host in IPv6.

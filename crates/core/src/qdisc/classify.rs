@@ -128,7 +128,8 @@ impl Classifier {
     /// Refuses conditions on addresses and ports, for a host whose packets have neither.
     pub fn check_without_ends(&self) -> Result<(), SpecError> {
         let of_ends = self.rules.iter().map(Rule::of_ends).enumerate();
-        let Some((index, (key, value))) = of_ends.filter_map(|(index, it)| Some((index, it?))).next()
+        let Some((index, (key, value))) =
+            of_ends.filter_map(|(index, it)| Some((index, it?))).next()
         else {
             return Ok(());
         };
@@ -185,7 +186,8 @@ impl Rule {
             let range = range.as_ref()?;
             Some((key, format!("{}-{}", range.start(), range.end())))
         };
-        let of_prefix = |(key, net): (&'static str, &Option<IpNet>)| Some((key, net.as_ref()?.to_string()));
+        let of_prefix =
+            |(key, net): (&'static str, &Option<IpNet>)| Some((key, net.as_ref()?.to_string()));
         ports.into_iter().find_map(of_port).or_else(|| prefixes.into_iter().find_map(of_prefix))
     }
 
@@ -374,7 +376,8 @@ mod tests {
             ("source_prefix", text("10.0.0.0/8"), "10.0.0.0/8"),
         ] {
             let error = check(condition, value).unwrap_err();
-            let expected = format!("classes[1].{condition} = {written}: allowed is dscp and protocol");
+            let expected =
+                format!("classes[1].{condition} = {written}: allowed is dscp and protocol");
             assert!(error.starts_with(&expected), "{error}");
         }
     }

@@ -77,7 +77,10 @@ impl Video {
             return refused("segment", self.segment, &allowed);
         }
         let is_ascending = self.rates.is_sorted_by(|lower, higher| lower < higher);
-        if !(1..=RATES_MAX).contains(&self.rates.len()) || !is_ascending || self.rates[0] == Rate::ZERO {
+        if !(1..=RATES_MAX).contains(&self.rates.len())
+            || !is_ascending
+            || self.rates[0] == Rate::ZERO
+        {
             let allowed = format!("1 to {RATES_MAX} rates, each above the one before");
             return Err(SpecError::new("rates", &format!("{} rates", self.rates.len()), &allowed));
         }
@@ -321,7 +324,9 @@ mod tests {
         // 4 s at 1 Mbit/s take 1 s, and then 8 s: the buffer is empty for 4 of them.
         client.fetch(4.0);
         client.player.ask(at(2000));
-        for (ms, stalled_ms, count) in [(5000, 0, 0), (6000, 0, 0), (7000, 1000, 1), (10_000, 4000, 1)] {
+        for (ms, stalled_ms, count) in
+            [(5000, 0, 0), (6000, 0, 0), (7000, 1000, 1), (10_000, 4000, 1)]
+        {
             let record = client.player.record(at(ms));
             assert_eq!((record.rebuffering_ns, record.rebuffers), (stalled_ms * 1_000_000, count));
         }
@@ -355,7 +360,10 @@ mod tests {
             (Video { rates: mbit(&[]), ..video() }, "rates = 0 rates: allowed is 1 to 32 rates"),
             (Video { rates: mbit(&[2, 2]), ..video() }, "rates = 2 rates: allowed is 1 to 32"),
             (Video { rates: mbit(&[0, 2]), ..video() }, "rates = 2 rates: allowed is 1 to 32"),
-            (Video { rates: mbit(&[2, 3000]), ..video() }, "rates = 3Gbit/s: allowed is at most 1GB"),
+            (
+                Video { rates: mbit(&[2, 3000]), ..video() },
+                "rates = 3Gbit/s: allowed is at most 1GB",
+            ),
             (Video { buffer: seconds(3), ..video() }, "buffer = 3s: allowed is at least a segment"),
             (Video { startup: seconds(13), ..video() }, "startup = 13s: allowed is at most the"),
         ] {

@@ -1,6 +1,7 @@
 //! What a running box says of itself: one document, the same for `forebay status` and `--json`.
 
 use forebay_core::record::{BundleCounters, DecisionRecord, QueueSample};
+use forebay_core::units::Rate;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Void;
@@ -42,6 +43,9 @@ pub struct Status {
     /// Lines of the log that could not be written.
     #[serde(default)]
     pub log_lines_lost: u64,
+    /// What all bundles of a sendbox share (bits per second); `None`: nothing is shared out.
+    #[serde(default)]
+    pub uplink_bps: Option<u64>,
     /// The bundles, in the order of the configuration.
     pub bundles: Vec<BundleStatus>,
 }
@@ -142,6 +146,8 @@ pub struct ShapingStatus {
     pub qdisc: String,
     /// The newest decision: rate, window, estimates, state and reason.
     pub decision: DecisionRecord,
+    /// What the bundle may send of the uplink, where there is one.
+    pub share: Option<ShareStatus>,
     /// What an operator should look into.
     #[serde(default)]
     pub alarm: Option<String>,
@@ -163,6 +169,23 @@ pub struct ShapingStatus {
     pub reports_ambiguous: u64,
     /// The newest decisions, oldest first.
     pub decisions: Vec<DecisionRecord>,
+}
+
+/// A bundle's share of the uplink, as it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShareStatus {
+    /// What the bundle may send (bits per second).
+    pub rate_bps: u64,
+    /// What the bundle may send as part of the uplink's rate (0 to 1).
+    pub share: f64,
+}
+
+impl ShareStatus {
+    /// A bundle that may send `allocation` of an uplink of `rate`.
+    pub fn of(allocation: Rate, rate: Rate) -> Self {
+        let share = allocation.as_bytes_per_sec_f64() / rate.as_bytes_per_sec_f64();
+        Self { rate_bps: allocation.as_bits_per_sec(), share }
+    }
 }
 
 /// A bundle at the receivebox.
@@ -198,6 +221,7 @@ impl Status {
             messages: MessageCounters::default(),
             trace_rows_lost: 0,
             log_lines_lost: 0,
+            uplink_bps: None,
             bundles: Vec::new(),
         }
     }
@@ -236,6 +260,9 @@ impl Status {
             write!(out, ", {count} {reason}")?;
         }
         writeln!(out)?;
+        if let Some(rate) = self.uplink_bps {
+            writeln!(out, "uplink: {}", mbit(rate))?;
+        }
         for (lost, of_what) in
             [(self.trace_rows_lost, "rows of the trace"), (self.log_lines_lost, LOST_LINES)]
         {
@@ -294,6 +321,9 @@ impl BundleStatus {
             row("unseen", format!("{:.0} % of what leaves", 100.0 * shaping.unseen))?;
         }
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
+        if let Some(ShareStatus { rate_bps, share }) = shaping.share {
+            row("share", format!("{}, {:.1} % of the uplink", mbit(rate_bps), 100.0 * share))?;
+        }
         row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;
         let counters = &shaping.counters;
         let (drops, marks) = (counters.drops_queue, shaping.marks_queue);
@@ -373,11 +403,13 @@ mod tests {
             uptime_ns: 3_000_000_000,
             messages,
             log_lines_lost: 6,
+            uplink_bps: Some(400_000_000),
             bundles: vec![BundleStatus {
                 name: "b".into(),
                 differences: Some(vec!["`to` differs".into()]),
                 shaping: Some(ShapingStatus {
                     decision: decision.clone(),
+                    share: Some(ShareStatus { rate_bps: 100_000_000, share: 0.25 }),
                     alarm: None,
                     decisions: vec![decision],
                     counters: BundleCounters {
@@ -429,6 +461,8 @@ mod tests {
             "never heard",
             "difference        `to` differs",
             "95.900 Mbit/s",
+            "\nuplink: 400.000 Mbit/s\n",
+            "share             100.000 Mbit/s, 25.0 % of the uplink",
             "shaping: window law",
             "bottleneck        unknown",
             "min RTT           50.10 ms",

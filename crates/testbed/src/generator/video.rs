@@ -60,7 +60,11 @@ impl Watching {
         let request = encode(self.asked, connection, bytes);
         (self.asked, self.missing) = (self.asked + 1, bytes);
         // A connection on which nothing else is under way has room for it.
-        if socket.send(&request)? < request.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+        if socket.send(&request)? < request.len() {
+            Err(io::ErrorKind::WriteZero.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes what arrived; the last segment counts if it came before `stop_ns`.

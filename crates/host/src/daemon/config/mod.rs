@@ -19,6 +19,9 @@
 //! qdisc    = { kind = "fq_codel", limit = "150ms", target = "25ms", interval = "250ms" }
 //! min_rate = "2Mbit/s"
 //! max_rate = "900Mbit/s"
+//!
+//! [uplink]
+//! rate = "1Gbit/s"                    # what all bundles of a sendbox share
 //! ```
 //! A packet belongs to the bundle with the longest `to` prefix that holds its destination, among the
 //! bundles whose `from` holds its source. Prefixes of different bundles may lie in each other.
@@ -27,6 +30,7 @@
 //! must not become a default.
 
 mod raw;
+mod uplink;
 mod value;
 
 use std::fmt;
@@ -41,6 +45,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use raw::RawConfig;
+pub use uplink::Uplink;
 use value::Source;
 
 /// UDP port of the messages where none is given. It lies in the range that IANA never assigns
@@ -110,6 +115,8 @@ pub struct Config {
     pub status_group: Option<String>,
     /// Rows of every epoch, decision and queue sample, for experiments.
     pub trace: Option<TraceConfig>,
+    /// What the bundles of a sendbox share; `None`: nothing is shared out.
+    pub uplink: Option<Uplink>,
     /// The bundles; at least one.
     pub bundles: Vec<BundleConfig>,
 }
@@ -149,7 +156,7 @@ pub struct Shaping {
     pub cc: Spec,
     /// Queueing discipline below the shaper.
     pub qdisc: Spec,
-    /// The shaper is never set lower.
+    /// The shaper is never set lower, but for a share of the uplink that is less.
     pub min_rate: Rate,
     /// The shaper is never set higher, not even while the bundle is not shaped.
     pub max_rate: Option<Rate>,
@@ -218,6 +225,7 @@ impl fmt::Display for ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_core::bundle::uplink::{Member, Share};
     use forebay_core::qdisc::bundle_default;
 
     const SENDBOX: &str = r#"
@@ -256,10 +264,13 @@ min_rate = "2Mbit/s"
         assert_eq!(receivebox.bundles[0].peer, sendbox.listen);
         assert_eq!(sendbox.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
         // The reader names what it would take.
-        for table in ["box", "bundle", "trace"] {
-            let text = SENDBOX.replace("[[bundle]]", "[trace]\nfile = \"t\"\n\n[[bundle]]");
-            let head = if table == "bundle" { "[[bundle]]" } else { &format!("[{table}]") };
-            let error = parse(&text.replace(head, &format!("{head}\nno_key = 1"))).unwrap_err();
+        for table in ["box", "bundle", "group", "trace", "uplink"] {
+            let others = "[trace]\nfile = \"t\"\n\n[uplink]\nrate = \"1Gbit/s\"\n\n\
+                      [[group]]\nname = \"g\"\n\n[[bundle]]";
+            let text = SENDBOX.replace("[[bundle]]", others);
+            let is_list = ["bundle", "group"].contains(&table);
+            let head = if is_list { format!("[[{table}]]") } else { format!("[{table}]") };
+            let error = parse(&text.replace(&head, &format!("{head}\nno_key = 1"))).unwrap_err();
             let (_, keys) = error.problem.split_once("expected one of ").unwrap_or_else(|| {
                 error.problem.split_once("expected ").expect("serde lists the keys")
             });
@@ -330,6 +341,95 @@ min_rate = "2Mbit/s"
         }
     }
 
+    /// Two bundles in a group, and shares of all keys.
+    fn shared() -> String {
+        let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
+        let second = second.replace("\"b\"", "\"c\"").replace("id = 1", "id = 2");
+        let second = second.replace("10.1.2.0/24", "10.1.4.0/24").replace("db8:2:", "db8:4:");
+        let first = format!("{SENDBOX}weight = 3\ngroup = \"inner\"\n");
+        format!(
+            "{first}{second}guarantee = \"20Mbit/s\"\ngroup = \"inner\"\n\
+             [uplink]\nrate = \"100Mbit/s\"\n\
+             [[group]]\nname = \"inner\"\nparent = \"outer\"\nguarantee = \"30Mbit/s\"\n\
+             [[group]]\nname = \"outer\"\nweight = 2\nmax_rate = \"90Mbit/s\"\n"
+        )
+    }
+
+    #[test]
+    fn shares_are_read_with_groups_in_any_order() {
+        let Uplink { shares, groups } = parse(&shared()).unwrap().uplink.unwrap();
+        assert_eq!(groups, ["inner", "outer"]);
+        assert_eq!(shares.rate, Rate::from_mbit_per_sec(100));
+        let mbit = |mbit| Some(Rate::from_mbit_per_sec(mbit));
+        let inner = Share { guarantee: mbit(30), ..Share::default() };
+        let outer = Share { weight: 2, max_rate: mbit(90), ..Share::default() };
+        assert_eq!(shares.groups[0], Member { group: Some(1), share: inner });
+        assert_eq!(shares.groups[1], Member { group: None, share: outer });
+        let [first, second] = &shares.bundles[..] else { panic!("{shares:?}") };
+        assert_eq!((first.group, first.share.weight), (Some(0), 3));
+        assert_eq!((second.share.weight, second.share.guarantee), (1, mbit(20)));
+        assert_eq!(parse(SENDBOX).unwrap().uplink, None);
+    }
+
+    /// Each row: what is replaced, by what, and what the message must name.
+    #[test]
+    fn shares_that_do_not_fit_are_refused_with_line_and_key() {
+        let rows: &[(&str, &str, &[&str])] = &[
+            ("weight = 3", "weight = 0", &[":17:", "bundle.weight = 0", "1 to 1000"]),
+            ("weight = 2", "weight = 1001", &[":38:", "group.weight = 1001", "1 to 1000"]),
+            ("weight = 3", "weight = \"3\"", &[":17:", "weight", "i64"]),
+            ("\"20Mbit/s\"", "\"20Mbit\"", &[":28:", "bundle.guarantee", "20Mbit", "such as"]),
+            (
+                "\"20Mbit/s\"",
+                "\"40Mbit/s\"",
+                &[":35:", "group.guarantee = \"30Mbit/s\"", "at least 40Mbit/s"],
+            ),
+            (
+                "\"90Mbit/s\"",
+                "\"29Mbit/s\"",
+                &[":39:", "group.max_rate = \"29Mbit/s\"", "at least 30Mbit/s"],
+            ),
+            (
+                "\"100Mbit/s\"",
+                "\"29Mbit/s\"",
+                &[":31:", "uplink.rate = \"29Mbit/s\"", "at least 30Mbit/s"],
+            ),
+            ("\"100Mbit/s\"", "\"1bit/s\"", &[":31:", "uplink.rate", "1bit/s", "100kbit/s"]),
+            ("rate = \"100Mbit/s\"", "", &["missing field `rate`"]),
+            (
+                "parent = \"outer\"",
+                "parent = \"inner\"",
+                &[":34:", "group.parent = \"inner\"", "not within this one"],
+            ),
+            ("\"outer\"\nw", "\"inner\"\nw", &["group.name = \"inner\"", "no other group has"]),
+            (
+                "group = \"inner\"\n[u",
+                "group = \"x\"\n[u",
+                &[":29:", "bundle.group = \"x\"", "[[group]]"],
+            ),
+            (
+                "[uplink]\nrate = \"100Mbit/s\"\n",
+                "",
+                &["group.name = \"inner\"", "without [uplink]"],
+            ),
+        ];
+        for (from, to, named) in rows {
+            let text = shared().replacen(from, to, 1);
+            assert_ne!(text, shared(), "{from} stands in the sample");
+            let error = parse(&text).expect_err(to).to_string();
+            for part in *named {
+                assert!(error.contains(part), "{to}: {error:?} does not name {part:?}");
+            }
+        }
+        for key in ["weight = 3", "guarantee = \"1Mbit/s\"", "group = \"x\""] {
+            let error = parse(&format!("{SENDBOX}{key}\n")).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!(":17: bundle.{key}: allowed is nothing without [up")),
+                "{error}"
+            );
+        }
+    }
+
     #[test]
     fn bundles_that_could_not_be_told_apart_are_refused() {
         let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
@@ -354,5 +454,11 @@ min_rate = "2Mbit/s"
         let config = parse(&text[..start]).unwrap();
         assert_eq!(config.role, Role::Receivebox);
         assert!(config.bundles[0].shaping.is_none());
+        for (key, shown) in
+            [("weight = 3", "bundle.weight = 3"), ("[uplink]\nrate = \"1Mbit/s\"", "uplink.rate")]
+        {
+            let error = parse(&format!("{}{key}\n", &text[..start])).unwrap_err().to_string();
+            assert!(error.contains(shown) && error.contains("the sendbox shapes"), "{error}");
+        }
     }
 }

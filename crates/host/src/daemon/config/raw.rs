@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::uplink::{RawGroup, RawShares, RawUplink};
 use super::value::{Source, address, control_path, device, name, path, prefixes, rate};
 use super::{BundleConfig, Config, ConfigError, MAX_BUNDLES, Role, Shaping, TraceConfig};
 
@@ -22,6 +23,9 @@ pub(super) struct RawConfig {
     #[serde(rename = "box")]
     node: RawBox,
     trace: Option<RawTrace>,
+    uplink: Option<RawUplink>,
+    #[serde(default, rename = "group")]
+    groups: Vec<RawGroup>,
     #[serde(default, rename = "bundle")]
     bundles: Vec<Spanned<RawBundle>>,
 }
@@ -48,7 +52,7 @@ struct RawTrace {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawBundle {
+pub(super) struct RawBundle {
     name: Spanned<String>,
     id: Spanned<i64>,
     peer: Spanned<String>,
@@ -59,6 +63,9 @@ struct RawBundle {
     qdisc: Option<Spanned<Spec>>,
     min_rate: Option<Spanned<String>>,
     max_rate: Option<Spanned<String>>,
+    pub weight: Option<Spanned<i64>>,
+    pub guarantee: Option<Spanned<String>>,
+    pub group: Option<Spanned<String>>,
 }
 
 impl RawConfig {
@@ -91,6 +98,9 @@ impl RawConfig {
         let account = |key, text: &Option<Spanned<String>>| {
             text.as_ref().map(|text| name(source, key, text)).transpose()
         };
+        let bundles = bundles(source, role, &self.bundles)?;
+        let Self { uplink, groups, bundles: raw, .. } = &self;
+        let shares = RawShares { uplink: uplink.as_ref(), groups, bundles: raw };
         let config = Config {
             file: source.file.to_owned(),
             role,
@@ -101,8 +111,9 @@ impl RawConfig {
             realtime: node.realtime.unwrap_or(true),
             user: account("box.user", &node.user)?,
             status_group: account("box.status_group", &node.status_group)?,
-            trace: self.trace.map(|trace| trace.check(source)).transpose()?,
-            bundles: bundles(source, role, &self.bundles)?,
+            trace: self.trace.as_ref().map(|trace| trace.check(source)).transpose()?,
+            uplink: shares.check(source, role, &bundles)?,
+            bundles,
         };
         check_peers(source, &config, &self.bundles)?;
         Ok(config)

@@ -194,12 +194,19 @@ pub(super) fn rate(
     key: &str,
     text: Option<&Spanned<String>>,
 ) -> Result<Option<Rate>, ConfigError> {
-    let Some(text) = text else { return Ok(None) };
+    text.map(|text| required_rate(source, key, text)).transpose()
+}
+
+pub(super) fn required_rate(
+    source: &Source<'_>,
+    key: &str,
+    text: &Spanned<String>,
+) -> Result<Rate, ConfigError> {
     let allowed = format!("a rate from {} to {}, such as \"96Mbit/s\"", RATES.start(), RATES.end());
     let rate: Rate = source.parse(key, text, &allowed)?;
     if !RATES.contains(&rate) {
         let value = format_args!("{:?}", text.get_ref());
         return Err(source.value(&text.span(), key, value, allowed));
     }
-    Ok(Some(rate))
+    Ok(rate)
 }

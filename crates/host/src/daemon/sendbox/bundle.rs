@@ -6,7 +6,8 @@ use forebay_core::bundle::Departures;
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::scope::Scope;
-use forebay_core::bundle::sendbox::{Alarm, SUPPLIED, Sendbox, SendboxConfig};
+use forebay_core::bundle::sendbox::{Alarm, Ceiling, Load, SUPPLIED, Sendbox, SendboxConfig};
+use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::qdisc::Backlog;
 use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
@@ -20,7 +21,7 @@ use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
 use crate::daemon::messages::Messages;
 use crate::daemon::schedule::Next;
-use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus};
+use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus, ShareStatus};
 use crate::daemon::trace::{Row, Tracer};
 use crate::daemon::{peer, scope, unguessable};
 
@@ -220,6 +221,22 @@ impl Bundle {
         self.steer(now, datapath);
     }
 
+    /// What the bundle has sent and would send.
+    pub fn load(&self, datapath: &impl Datapath) -> Load {
+        self.control.load(datapath.backlog(self.index))
+    }
+
+    /// The bundle's share of the uplink from now on; whether packets leave at another rate then.
+    pub fn set_ceiling(
+        &mut self,
+        now: Timestamp,
+        ceiling: Ceiling,
+        datapath: &mut impl Datapath,
+    ) -> bool {
+        self.control.set_ceiling(now, ceiling);
+        self.steer(now, datapath)
+    }
+
     fn tick_at(&self, backlog: Backlog) -> Timestamp {
         let at = self.control.next_tick();
         let is_quiet =
@@ -227,16 +244,19 @@ impl Bundle {
         if is_quiet { at + QUIET_TICK } else { at }
     }
 
-    fn steer(&mut self, now: Timestamp, datapath: &mut impl Datapath) {
+    /// Has packets leave as is decided; whether that is otherwise than before.
+    fn steer(&mut self, now: Timestamp, datapath: &mut impl Datapath) -> bool {
         let is_free = self.is_handed_back || self.stopping == Stopping::AtOnce;
         let steering = Steering {
             rate: if is_free { None } else { self.control.rate() },
             epoch_size: self.control.epoch_size(),
             sampling_key: self.control.sampling_key(),
         };
-        if self.steered.replace(steering) != Some(steering) {
+        let is_new = self.steered.replace(steering) != Some(steering);
+        if is_new {
             datapath.steer(now, self.index, &steering);
         }
+        is_new
     }
 
     fn send_messages(&mut self, now: Timestamp, messages: &mut Messages) {
@@ -274,8 +294,13 @@ impl Bundle {
         BundleCounters { lateness_ns: queue.lateness_ns, ..counters }
     }
 
-    /// The state of the bundle.
-    pub fn status(&self, now: Timestamp, datapath: &impl Datapath) -> BundleStatus {
+    /// The state of the bundle, which shares `uplink`.
+    pub fn status(
+        &self,
+        now: Timestamp,
+        datapath: &impl Datapath,
+        uplink: Option<&Uplink>,
+    ) -> BundleStatus {
         let counters = self.control.counters();
         let queue = datapath.queue(self.index);
         let (peer, heard) = (self.control.peer(), self.control.heard_at());
@@ -299,6 +324,8 @@ impl Bundle {
                 cc: self.shaping.cc.to_string(),
                 qdisc: self.shaping.qdisc.to_string(),
                 decision: DecisionRecord::of(now, &self.control.decision()),
+                share: uplink
+                    .map(|uplink| ShareStatus::of(uplink.ceiling(self.index).rate, uplink.rate())),
                 alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
                 unseen: self.control.unseen(),
                 queue: QueueSample::of(now, datapath.backlog(self.index)),
@@ -350,7 +377,7 @@ mod tests {
         for reason in [None, Some("the WAN port takes no packets"), Some("another"), None] {
             bundle.set_handed_back(now, reason, &mut stub);
             bundle.record(now, &stub, &tracer);
-            let decision = bundle.status(now, &stub).shaping.unwrap().decision;
+            let decision = bundle.status(now, &stub, None).shaping.unwrap().decision;
             assert_eq!(reason.is_none(), stub.kernel().steering.unwrap().rate.is_some());
             assert_eq!(reason.is_none(), decision.rate_bps.is_some(), "{decision:?}");
             said.push((decision.state, decision.reason));

@@ -31,6 +31,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
+use forebay_core::bundle::uplink::Uplink;
 use forebay_core::units::Timestamp;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -108,6 +109,8 @@ struct SendboxWorker<D> {
     datapath: D,
     messages: Messages,
     bundles: Vec<Bundle>,
+    /// What the bundles share, in the order of the configuration.
+    uplink: Option<Uplink>,
     schedule: Schedule,
     observer: Observer,
     /// What the observer saw last.
@@ -146,6 +149,9 @@ impl<D: Datapath> SendboxWorker<D> {
             messages,
             schedule: Schedule::new(bundles.len()),
             bundles,
+            uplink: config.uplink.as_ref().map(|uplink| {
+                Uplink::new(&uplink.shares).expect("a configuration's shares are checked")
+            }),
             observer,
             seen,
             message_addresses: message_addresses(config),
@@ -158,6 +164,7 @@ impl<D: Datapath> SendboxWorker<D> {
             confinement: confinement.clone(),
         };
         worker.set_scopes(worker.started);
+        worker.share_uplink(worker.started, true);
         Ok(worker)
     }
 
@@ -251,7 +258,7 @@ impl<D: Datapath> SendboxWorker<D> {
 
     /// What has come in, and what is due; answers the number of packets received.
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
-        let Self { datapath, messages, bundles, schedule, tracer, .. } = self;
+        let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
         let received = datapath.receive(now, bundles, schedule)?;
         messages.receive(|index, datagram| {
             let is_accepted = bundles[index].on_datagram(now, datagram, tracer);
@@ -261,14 +268,43 @@ impl<D: Datapath> SendboxWorker<D> {
             is_accepted
         });
         let now = clock::now();
-        schedule.round(now, |index| bundles[index].serve(now, datapath, messages, tracer));
+        let mut is_divided = false;
+        schedule.round(now, |index| {
+            let bundle = &mut bundles[index];
+            let next = bundle.serve(now, datapath, messages, tracer);
+            if let Some(uplink) = uplink {
+                is_divided |= uplink.on_queue(index, &bundle.load(datapath));
+            }
+            next
+        });
         datapath.flush()?;
+        self.share_uplink(now, is_divided);
         Ok(received)
+    }
+
+    /// Divides the uplink among the bundles where that is due, and has them keep to a division that is new.
+    fn share_uplink(&mut self, now: Timestamp, is_divided: bool) {
+        let Self { datapath, bundles, uplink, schedule, .. } = self;
+        let Some(uplink) = uplink else { return };
+        let is_due = uplink.next_timer() <= now;
+        if is_due {
+            uplink.on_tick(now, bundles.iter().map(|bundle| bundle.load(datapath)));
+        }
+        if !is_due && !is_divided {
+            return;
+        }
+        for (index, bundle) in bundles.iter_mut().enumerate() {
+            if bundle.set_ceiling(now, uplink.ceiling(index), datapath) {
+                schedule.set(index, now);
+            }
+        }
     }
 
     fn sleep(&mut self, mailbox: &Mailbox<Status>) -> io::Result<()> {
         let now = clock::now();
-        let due = self.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
+        let division = self.uplink.as_ref().map(Uplink::next_timer);
+        let next = self.schedule.next().into_iter().chain(division).min();
+        let due = next.map_or(IDLE, |at| at.saturating_since(now));
         // Then whoever is due waits for the datapath, and the loop must not spin meanwhile.
         let is_blocked = self.datapath.health().is_blocked;
         if due.is_zero() && !is_blocked {
@@ -375,7 +411,7 @@ impl<D: Datapath> SendboxWorker<D> {
     }
 
     fn status(&self) -> Status {
-        let now = clock::now();
+        let (now, uplink, bundles) = (clock::now(), self.uplink.as_ref(), self.bundles.iter());
         Status {
             at_ns: now.as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
@@ -385,7 +421,8 @@ impl<D: Datapath> SendboxWorker<D> {
             messages: self.messages.counters(self.bundles.iter().map(Bundle::rejects)),
             trace_rows_lost: self.tracer.lost(),
             log_lines_lost: log::lost(),
-            bundles: self.bundles.iter().map(|bundle| bundle.status(now, &self.datapath)).collect(),
+            uplink_bps: uplink.map(|uplink| uplink.rate().as_bits_per_sec()),
+            bundles: bundles.map(|bundle| bundle.status(now, &self.datapath, uplink)).collect(),
             ..Status::new(Role::Sendbox, self.dry_run)
         }
     }

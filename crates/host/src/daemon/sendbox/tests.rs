@@ -10,13 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use forebay_core::bundle::receivebox::Receivebox;
+use forebay_core::bundle::uplink::{Member, UplinkConfig};
 use forebay_core::units::Rate;
 
 use super::datapath::Health;
 use super::datapath::stub::{Kernel, PATH, Stub};
 use super::*;
-use crate::daemon::status::ShapingStatus;
-use crate::daemon::{keys, unguessable};
+use crate::daemon::status::{ShapingStatus, ShareStatus};
+use crate::daemon::{config as file, keys, unguessable};
 use crate::service::supervisor::Handle;
 
 /// A configuration whose bundle has a rate before anything is known of its peer, with a trace.
@@ -58,8 +59,13 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(edit: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
+        edit(&mut config);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         config.trace = None;
         config.realtime = false;
@@ -163,6 +169,22 @@ fn a_datapath_that_tells_of_boundaries_only_is_shaped() {
     assert_eq!(bundle.peer.state, "alive");
     assert_eq!(shaping.reports_unmatched, 0);
     assert_eq!(bundle.bytes, 1500 * bundle.packets);
+}
+
+#[test]
+fn a_bundle_keeps_to_its_share_of_the_uplink_and_status_tells_it() {
+    let (rate, bundles) = (Rate::from_mbit_per_sec(3), vec![Member::default()]);
+    let running = Running::start_with(|config| {
+        let shares = UplinkConfig { rate, groups: Vec::new(), bundles };
+        config.uplink = Some(file::Uplink { shares, groups: Vec::new() });
+    });
+    running.stub.kernel().queued = 1_000_000;
+    let share = ShareStatus { rate_bps: rate.as_bits_per_sec(), share: 1.0 };
+    running.wait_for("held to the line's rate", |kernel, shaping| {
+        rate_bps(kernel) == Some(share.rate_bps) && shaping.share == Some(share)
+    });
+    running.stub.kernel().queued = 0;
+    assert_eq!(running.stop().uplink_bps, Some(share.rate_bps));
 }
 
 #[test]
