@@ -27,6 +27,9 @@
 //!   would not be probed.
 //! - What is sent in probe_rtt counts as app-limited here and not in the host: 200 ms are more than
 //!   ten rounds on a short path, and B would be forgotten.
+//! - A bundle keeps half of B T outstanding in probe_rtt, as later versions of BBR do (draft-ietf-ccwg-bbr,
+//!   section 5.3.4.3), and not 4 segments: over thousands of flows these took seconds to be all that was in
+//!   flight, so seldom came reports, and B was forgotten meanwhile.
 //! - No long-term sampling of policed rates and no ACK aggregation: the draft has neither.
 //!
 //! ns-3 differs by `ns3_quantum`, a send quantum of one segment whatever the rate, and
@@ -190,6 +193,8 @@ struct Bbr {
     /// Packets sent before this much was delivered were held back by probe_rtt.
     held_back_until: Option<ByteCount>,
     is_idle_restart: bool,
+    /// Many flows are behind it: the host knows a queue of its own.
+    is_bundle: bool,
     in_flight: ByteCount,
     cwnd: ByteCount,
     prior_cwnd: ByteCount,
@@ -230,6 +235,7 @@ impl Bbr {
             is_probe_rtt_round_done: false,
             held_back_until: None,
             is_idle_restart: false,
+            is_bundle: false,
             in_flight: ByteCount::ZERO,
             cwnd: ByteCount::new(14_600),
             prior_cwnd: ByteCount::ZERO,
@@ -388,6 +394,7 @@ impl CongestionControl for Bbr {
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.in_flight = measurement.in_flight.unwrap_or(self.in_flight);
+        self.is_bundle |= measurement.backlog.is_some();
         self.update_round(measurement);
         self.update_bandwidth(measurement);
         self.check_cycle(now, measurement);

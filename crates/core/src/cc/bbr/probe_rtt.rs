@@ -1,6 +1,5 @@
 //! BBR's least round trip, and the phase in which it is measured anew (draft, sections 4.1.2, 4.3.5).
 
-use super::window::MIN_PIPE_SEGMENTS;
 use super::{Bbr, Phase};
 use crate::cc::Measurement;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -45,7 +44,7 @@ impl Bbr {
     fn probe_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
         self.held_back_until = Some(measurement.delivered + self.in_flight);
         let Some(until) = self.probe_rtt_until else {
-            if self.in_flight <= self.mss * MIN_PIPE_SEGMENTS {
+            if self.in_flight <= self.probe_rtt_cwnd() {
                 self.probe_rtt_until = Some(now + PROBE_RTT_TIME);
                 self.is_probe_rtt_round_done = false;
                 self.rounds.restart(measurement);

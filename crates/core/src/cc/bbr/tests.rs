@@ -80,6 +80,50 @@ fn a_round_trip_not_seen_for_ten_seconds_is_measured_in_probe_rtt() {
     assert_eq!(flow.names().last(), Some(&"probe_bw"));
 }
 
+/// A law that is told of a queue of the host's own, as that of a bundle is.
+struct OfBundle(Box<dyn CongestionControl>);
+
+impl CongestionControl for OfBundle {
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        self.0.init(now, mss, initial_cwnd);
+    }
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        let backlog = Some(ByteCount::ZERO);
+        self.0.on_measurement(now, &Measurement { backlog, ..*measurement });
+    }
+    fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
+        self.0.on_event(now, event);
+    }
+    fn send_limits(&self) -> SendLimits {
+        self.0.send_limits()
+    }
+    fn state(&self) -> State {
+        self.0.state()
+    }
+}
+
+#[test]
+fn a_bundle_keeps_half_of_the_path_full_in_probe_rtt() {
+    let least = |is_bundle: bool| {
+        let cc = build(&Spec::named("bbr"));
+        let of_bundle = |cc| Box::new(OfBundle(cc)) as Box<dyn CongestionControl>;
+        let cc = if is_bundle { cc.map(of_bundle) } else { cc };
+        let mut flow = Flow::new(cc, RATE, RTT);
+        flow.run(5, |_| {});
+        flow.rtt = Duration::from_millis(60);
+        let mut least = f64::INFINITY;
+        flow.run(13, |flow| {
+            if flow.cc.state().phase == "probe_rtt" {
+                least = least.min(flow.cc.send_limits().cwnd.unwrap().as_f64());
+            }
+        });
+        assert_eq!(flow.names().last(), Some(&"probe_bw"));
+        least / (RATE.as_bytes_per_sec_f64() * RTT.as_secs_f64())
+    };
+    assert!(least(false) < 0.2, "{}", least(false));
+    assert!((0.5..0.7).contains(&least(true)), "{}", least(true));
+}
+
 #[test]
 fn what_probe_rtt_holds_back_does_not_lower_the_bottleneck_rate() {
     // 200 ms are forty rounds of 5 ms: four times what the filter remembers.

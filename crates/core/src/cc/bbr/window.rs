@@ -5,7 +5,9 @@ use crate::cc::Measurement;
 use crate::units::{ByteCount, Duration};
 
 /// Segments outstanding in probe_rtt, and the smallest target (draft, section 4.2.3.1).
-pub(super) const MIN_PIPE_SEGMENTS: u64 = 4;
+const MIN_PIPE_SEGMENTS: u64 = 4;
+/// What a bundle keeps outstanding in probe_rtt instead, over B T.
+const BUNDLE_PROBE_RTT_GAIN: u64 = UNIT / 2;
 /// Segments of `ns3_extra_acked`.
 const NS3_EXTRA_ACKED: u64 = 2;
 
@@ -88,8 +90,14 @@ impl Bbr {
             self.cwnd = self.cwnd.max(self.mss * MIN_PIPE_SEGMENTS);
         }
         if self.phase == Phase::ProbeRtt {
-            self.cwnd = self.cwnd.min(self.mss * MIN_PIPE_SEGMENTS);
+            self.cwnd = self.cwnd.min(self.probe_rtt_cwnd());
         }
+    }
+
+    /// What may be outstanding in probe_rtt.
+    pub(super) fn probe_rtt_cwnd(&self) -> ByteCount {
+        let least = self.mss * MIN_PIPE_SEGMENTS;
+        if self.is_bundle { least.max(self.inflight_at(BUNDLE_PROBE_RTT_GAIN)) } else { least }
     }
 
     /// The first repair has left before ns-3 looks at what is in flight again.
