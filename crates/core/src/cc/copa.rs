@@ -19,14 +19,15 @@
 //! - The velocity doubles every second round trip, for what it does is seen two of them later.
 //! - Steps are half of the paper's, and at most an eighth of the window a round trip.
 //! - x > 4 x*: W falls at once to what is delivered, instead of by steps over seven round trips.
-//! - No TCP-competitive mode: an aggregate has other means to detect buffer-filling traffic.
+//! - TCP-competitive mode is that of a single flow alone, and off unless asked for (`mode_switching`, see
+//!   `delay/rival.rs`): an aggregate has other means to detect buffer-filling traffic.
 //!
 //! Ranges: W at least 4 segments; v at least 1, doubled to no more than a step of W/8 a round trip takes.
-//! `flow` is the only parameter.
+//! Parameters are `flow` and `mode_switching`.
 
 use alloc::boxed::Box;
 
-use super::delay::{DelayControl, DelayLaw, FLOW, Steering, Window};
+use super::delay::{DelayControl, DelayLaw, FLOW, MODE_SWITCHING, Steering, Window};
 use super::estimators::Path;
 use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
@@ -36,7 +37,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "copa",
     summary: "Copa with a target that follows the bottleneck rate",
     sources: &["Arun, Balakrishnan: Copa, NSDI 2018"],
-    params: &[&FLOW],
+    params: &[&FLOW, &MODE_SWITCHING],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: MIN_WINDOW_MSS,
     // Fed once a round trip, the least of four samples covers four of them: the window oscillates
@@ -59,7 +60,8 @@ const SAME_DIRECTION: u32 = 3;
 const DOUBLING: u32 = 2;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    Ok(Box::new(DelayControl::new(Copa::default(), MIN_WINDOW_MSS).with_host(spec)?))
+    let control = DelayControl::new(Copa::default(), MIN_WINDOW_MSS).with_host(spec)?;
+    Ok(Box::new(control.with_mode_switching(spec)?))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -31,7 +31,8 @@
 //! **Others.** A queue that stands in spite of the window is doubted (`doubting.rs`), and if it stays, or what is
 //! delivered declines as where a flow outside takes ever more (`others.rs`), an aggregate gives its limits up and
 //! competes until a test shows that the others have left (`competing.rs`). A single flow keeps to its window
-//! and drains instead, and so does an aggregate whose limits nobody enforces.
+//! and drains instead, unless it is asked to compete (`rival.rs`), and so does an aggregate whose limits nobody
+//! enforces.
 //!
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
 //! and stops growth for 4 round trips; less never lowers it.
@@ -49,6 +50,7 @@ mod competing;
 mod doubting;
 mod draining;
 mod others;
+mod rival;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -58,6 +60,7 @@ use alloc::vec;
 use self::competing::{Competing, Confirmation, Test};
 use self::doubting::Doubt;
 use self::others::Others;
+use self::rival::Rival;
 use self::watch::{LossWatch, STEADY_SHARE, Steady};
 use super::drain::{DEEP, Drain, Release, Verdict, tolerance_s};
 use super::estimators::{Path, PathEstimator, duration};
@@ -112,6 +115,13 @@ pub struct Steering {
 /// The parameter that makes of a law for bundles one for a single flow.
 pub const FLOW: Param<bool> =
     Param::switch("flow", "for the sender of a single flow: slow start instead of no limits");
+
+/// The parameter that lets a single flow compete.
+pub const MODE_SWITCHING: Param<bool> = Param::switch(
+    "mode_switching",
+    "a single flow competes with others that fill the buffer (paper, section 2.2)",
+)
+.also(", true only with flow");
 
 /// Targets of standing delay from which on limits hold.
 const START_TARGETS: f64 = 3.0;
@@ -185,6 +195,8 @@ pub struct DelayControl<L> {
     before_loss_bytes: f64,
     overflow: OverflowWatch,
     others: Others,
+    /// What a single flow knows of others, if it is to compete with them.
+    rival: Option<Rival>,
     /// Limits are given up beside others that fill the buffer: those of an aggregate, if they are enforced.
     yields: bool,
     /// When competing ended, and its least time the last time (seconds).
@@ -225,6 +237,7 @@ impl<L: DelayLaw> DelayControl<L> {
             before_loss_bytes: 0.0,
             overflow: OverflowWatch::default(),
             others: Others::default(),
+            rival: None,
             yields: true,
             left_s: None,
             hold_s: 0.0,
@@ -237,6 +250,16 @@ impl<L: DelayLaw> DelayControl<L> {
     pub fn with_host(mut self, spec: &Spec) -> Result<Self, SpecError> {
         self.slow_start_bytes = FLOW.of(spec)?.then_some(0.0);
         self.yields = self.slow_start_bytes.is_none();
+        Ok(self)
+    }
+
+    /// Reads [`MODE_SWITCHING`], which a single flow alone may have.
+    pub fn with_mode_switching(mut self, spec: &Spec) -> Result<Self, SpecError> {
+        let switches = MODE_SWITCHING.of(spec)?;
+        if switches && self.slow_start_bytes.is_none() {
+            return Err(MODE_SWITCHING.refused(spec));
+        }
+        self.rival = switches.then(Rival::default);
         Ok(self)
     }
 
@@ -260,6 +283,7 @@ impl<L: DelayLaw> DelayControl<L> {
         self.before_loss_bytes = 0.0;
         self.overflow = OverflowWatch::default();
         self.others = Others::default();
+        self.rival = self.rival.take().map(|_| Rival::default());
         self.slow_start_bytes = self.slow_start_bytes.map(|_| self.initial_bytes);
     }
 
@@ -278,6 +302,9 @@ impl<L: DelayLaw> DelayControl<L> {
     fn on_flow_loss(&mut self, is_timeout: bool) {
         if self.slow_start_bytes.is_none() {
             return;
+        }
+        if let Some(rival) = &mut self.rival {
+            rival.on_loss();
         }
         let path = *self.estimator.path();
         if is_timeout {
@@ -491,11 +518,13 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         if let Some(sign) = self.sign_of_others(&path, rtt_s) {
             self.compete(sign, &path);
         }
+        let competes_alone = self.phase == Phase::Steering && self.rivals(&path, rtt_s);
         match self.phase {
             Phase::Measuring => {
                 self.slow_start(measurement);
                 self.measure(now, &path);
             }
+            Phase::Steering if competes_alone => self.compete_alone(&path),
             Phase::Steering => {
                 self.steer(&path);
                 if is_losing {
@@ -619,6 +648,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         State {
             phase: match self.phase {
                 Phase::Measuring => "measuring",
+                Phase::Steering if self.rival.as_ref().is_some_and(Rival::is_competing) => {
+                    "competing"
+                }
                 Phase::Steering if path.app_limited => "app_limited",
                 Phase::Steering => "shaping",
                 Phase::Draining(_) => "draining",

@@ -1,4 +1,4 @@
-//! `nimbus`: the published law of a bundle, as a baseline: it pulses its rate, takes from the spectrum of
+//! `nimbus`: the published law of a bundle or of a flow, as a baseline: it pulses its rate, takes from the spectrum of
 //! what others send whether they answer, and competes or holds the delay accordingly.
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //! measuring ───────────────────────────────► delay mode ◄──────────► competitive mode
 //! (no limits)                         pulses of 6 Hz      E < 2.0     pulses of 5 Hz
 //!
-//! rate = max(0.05 mu, r + mu pulse(t))     each 10 ms, r of the law of delay mode, or of the queue here
+//! rate = max(0.05 mu, r + mu pulse(t))     each 10 ms, r of the law of delay mode, or as below
 //! mu     largest delivery rate of the last 60 s in which the bundle was backlogged in delay mode
 //! ```
 //! The folder has the pulse (`pulse.rs`), E, the mean elasticity of what others send (`detector.rs`, with
-//! its `spectrum.rs`), the laws of delay mode (`delay.rs`) and what rules the rate in competitive mode
-//! (`passing.rs`). No switch before 15 s, nor back to delay mode before 5 s. The rate of competitive mode
+//! its `spectrum.rs`), the laws of delay mode (`delay.rs`) and what rules the rate in competitive mode: of a bundle its
+//! own queue (`passing.rs`), of a flow a window (`reno.rs`). No switch before 15 s, nor back to delay mode before 5 s. The rate of competitive mode
 //! begins at what was delivered 5 s before: others had not yet taken theirs.
 //!
 //! States: measuring; shaping (delay mode); competing (competitive mode).
@@ -34,13 +34,19 @@
 //! pulses, and the base never rises; mu is too low where others had their part all the time.
 //! [`super::delay`] has other means.
 //!
-//! Ranges: rates of 0.05 mu and more. `delay` is the only parameter. For bundles only: competitive mode
-//! needs the sendbox's queue.
+//! **A single flow** (`flow = true`, for a TCP sender) has no hosts behind it that fill the path: without limits is
+//! slow start here, from the initial window, doubling each round trip until a queue or a loss is seen; a timeout
+//! begins it anew with one segment. A window of twice the rate times the round trip holds besides: a rate alone would
+//! send into a path that has stopped.
+//!
+//! Ranges: rates of 0.05 mu and more; parameters `delay` and `flow`. A bundle needs the sendbox's queue reported to
+//! compete: without, it would find no queue to feed its pulses from, and fall to the least rate.
 
 mod delay;
 mod detector;
 mod passing;
 mod pulse;
+mod reno;
 mod spectrum;
 #[cfg(test)]
 mod tests;
@@ -52,6 +58,8 @@ use self::delay::{DELAY, DELAY_TARGET, Law};
 use self::detector::{Detector, Frequency, cross_traffic};
 use self::passing::Passing;
 use self::pulse::pulse;
+use self::reno::Reno;
+use super::delay::FLOW;
 use super::estimators::{SlidingMax, duration, is_idle};
 use super::{Algorithm, CongestionControl, CongestionEvent, Field, Measurement, SendLimits, State};
 use crate::spec::{Spec, SpecError};
@@ -60,14 +68,14 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "nimbus",
-    summary: "Nimbus for bundles: pulses, and competes with what answers them",
+    summary: "Nimbus: pulses, and competes with what answers them",
     sources: &[
         "Goyal et al.: Elasticity detection, SIGCOMM 2022",
         "Cangialosi et al.: Site-to-site internet traffic control, EuroSys 2021",
         "github.com/ccp-project/nimbus, branch queue-control",
     ],
-    params: &[&DELAY],
-    needs: &[Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::Backlog],
+    params: &[&DELAY, &FLOW],
+    needs: &[Field::Rtt, Field::SendRate, Field::DeliveryRate],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
     build: &build,
@@ -78,6 +86,8 @@ const STEP: Duration = Duration::from_millis(10);
 const STEP_S: f64 = 0.01;
 /// Least rate over mu.
 const FLOOR: f64 = 0.05;
+/// Window of a flow over what its rate sends in a round trip.
+const FLOW_WINDOW: f64 = 2.0;
 /// Backlogged time in delay mode over which mu is the largest delivery rate (seconds).
 const MU_WINDOW_S: f64 = 60.0;
 /// Longest time that one measurement can add to it.
@@ -90,7 +100,9 @@ const FIRST_SWITCH_S: f64 = 15.0;
 const COMPETE_S: f64 = 5.0;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    Ok(Box::new(Nimbus::new(DELAY.of(spec)?)))
+    let mut nimbus = Nimbus::new(DELAY.of(spec)?);
+    nimbus.slow_start_bytes = FLOW.of(spec)?.then_some(0.0);
+    Ok(Box::new(nimbus))
 }
 
 /// What the latest reports have told. Seconds and bytes per second.
@@ -107,14 +119,17 @@ struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     Delay,
+    /// The hosts of a bundle compete.
     Competing(Passing),
+    /// A single flow does.
+    Alone(Reno),
 }
 
 impl Mode {
     const fn pulses(&self) -> &'static Frequency {
         match self {
             Self::Delay => &Frequency::DELAY,
-            Self::Competing(_) => &Frequency::COMPETE,
+            Self::Competing(_) | Self::Alone(_) => &Frequency::COMPETE,
         }
     }
 }
@@ -140,6 +155,9 @@ struct Nimbus {
     /// Time that counts for the window of mu.
     mu_clock_s: f64,
     backlog_bytes: f64,
+    /// Window of a single flow's slow start, and with which it begins; `None` for a bundle.
+    slow_start_bytes: Option<f64>,
+    initial_bytes: f64,
     /// Since when every round trip was longer than what delay mode holds.
     queued_since_s: Option<f64>,
     shaping: Option<Shaping>,
@@ -158,6 +176,8 @@ impl Nimbus {
             delivery_rates: SlidingMax::default(),
             mu_clock_s: 0.0,
             backlog_bytes: 0.0,
+            slow_start_bytes: None,
+            initial_bytes: 0.0,
             queued_since_s: None,
             shaping: None,
             is_enforced: true,
@@ -170,7 +190,7 @@ impl Nimbus {
     }
 
     fn is_competing(&self) -> bool {
-        self.shaping.as_ref().is_some_and(|it| matches!(it.mode, Mode::Competing(_)))
+        self.shaping.as_ref().is_some_and(|it| it.mode != Mode::Delay)
     }
 
     fn update_mu(&mut self, measurement: &Measurement, delivery: f64) {
@@ -189,17 +209,45 @@ impl Nimbus {
             return;
         }
         if now_s - *self.queued_since_s.get_or_insert(now_s) >= seen.rtt_s {
-            self.shaping = Some(Shaping {
-                since_s: now_s,
-                mode: Mode::Delay,
-                switched_s: now_s,
-                detector: Detector::new(),
-                due: now + STEP,
-                base_rate: seen.delivery,
-                rate: seen.delivery,
-            });
-            self.law.restart(now_s, seen);
-            self.reason = "holding the delay";
+            self.begin(now, seen);
+        }
+    }
+
+    /// Limits hold from now on.
+    fn begin(&mut self, now: Timestamp, seen: &Seen) {
+        let now_s = now.as_secs_f64();
+        self.shaping = Some(Shaping {
+            since_s: now_s,
+            mode: Mode::Delay,
+            switched_s: now_s,
+            detector: Detector::new(),
+            due: now + STEP,
+            base_rate: seen.delivery,
+            rate: seen.delivery,
+        });
+        self.law.restart(now_s, seen);
+        self.reason = "holding the delay";
+    }
+
+    /// Nothing is known any more, and no limits hold.
+    fn start_anew(&mut self, reason: &'static str) {
+        self.seen = None;
+        self.delivery_rates.clear();
+        self.queued_since_s = None;
+        self.shaping = None;
+        self.reason = reason;
+    }
+
+    /// Losses begin: those of a bundle are its hosts' business.
+    fn on_loss(&mut self, now: Timestamp) {
+        if self.slow_start_bytes.is_none() {
+            return;
+        }
+        match (&mut self.shaping, self.seen) {
+            (Some(Shaping { mode: Mode::Alone(reno), .. }), _) => reno.on_loss(),
+            // The queue has overflowed before it was seen.
+            (None, Some(seen)) => self.begin(now, &seen),
+            _ => {}
         }
     }
 
@@ -213,10 +261,13 @@ impl Nimbus {
         match shaping.mode {
             Mode::Delay if elasticity > COMPETE_ABOVE => {
                 let before = shaping.detector.delivered_before();
-                shaping.mode = Mode::Competing(Passing::new(before, self.backlog_bytes));
+                shaping.mode = match self.slow_start_bytes {
+                    None => Mode::Competing(Passing::new(before, self.backlog_bytes)),
+                    Some(_) => Mode::Alone(Reno::new(before * seen.rtt_s, self.mss_bytes)),
+                };
                 self.reason = "others answer the pulses";
             }
-            Mode::Competing(_)
+            Mode::Competing(_) | Mode::Alone(_)
                 if elasticity < DELAY_BELOW && now_s - shaping.switched_s >= COMPETE_S =>
             {
                 shaping.mode = Mode::Delay;
@@ -238,6 +289,7 @@ impl Nimbus {
         shaping.base_rate = match &mut shaping.mode {
             Mode::Delay => self.law.rate(seen, mu, STEP_S).max(floor),
             Mode::Competing(passing) => passing.step(self.backlog_bytes, mu, floor, STEP_S),
+            Mode::Alone(reno) => reno.rate(seen.rtt_s).max(floor),
         };
         let phase = (now_s - shaping.since_s) * shaping.mode.pulses().hertz;
         shaping.rate = (shaping.base_rate + mu * pulse(phase)).max(floor);
@@ -254,8 +306,10 @@ impl Nimbus {
 }
 
 impl CongestionControl for Nimbus {
-    fn init(&mut self, _now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
+    fn init(&mut self, _now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
         self.mss_bytes = mss.as_f64().max(1.0);
+        self.initial_bytes = initial_cwnd.as_f64().max(self.mss_bytes);
+        self.slow_start_bytes = self.slow_start_bytes.map(|_| self.initial_bytes);
     }
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
@@ -275,24 +329,28 @@ impl CongestionControl for Nimbus {
         let seen = Seen { rtt_s, base_s: self.base_s, send, delivery };
         self.seen = Some(seen);
         self.update_mu(measurement, delivery);
-        match &self.shaping {
-            None => self.look_for_queue(now, &seen),
+        let acked_bytes = measurement.acked.as_f64();
+        match &mut self.shaping {
+            None => {
+                // Twice what it was, once all of it has arrived.
+                self.slow_start_bytes = self.slow_start_bytes.map(|bytes| bytes + acked_bytes);
+                self.look_for_queue(now, &seen);
+            }
             Some(Shaping { mode: Mode::Delay, .. }) => {
-                let acked_bytes = measurement.acked.as_f64();
                 self.law.on_acked(now.as_secs_f64(), &seen, acked_bytes, self.mss_bytes);
             }
+            Some(Shaping { mode: Mode::Alone(reno), .. }) => reno.on_acked(acked_bytes),
             Some(_) => {}
         }
     }
 
-    fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
+    fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         match event {
-            CongestionEvent::FeedbackLost => {
-                self.seen = None;
-                self.delivery_rates.clear();
-                self.queued_since_s = None;
-                self.shaping = None;
-                self.reason = "feedback was lost";
+            CongestionEvent::FeedbackLost => self.start_anew("feedback was lost"),
+            CongestionEvent::Loss => self.on_loss(now),
+            CongestionEvent::Rto if self.slow_start_bytes.is_some() => {
+                self.start_anew("a timeout");
+                self.slow_start_bytes = Some(self.mss_bytes);
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
             CongestionEvent::Unenforced => self.is_enforced = false,
@@ -320,8 +378,13 @@ impl CongestionControl for Nimbus {
 
     fn send_limits(&self) -> SendLimits {
         let rate = self.shaping.as_ref().map(|it| Rate::from_bytes_per_sec_f64(it.rate));
+        let cwnd = self.slow_start_bytes.map(|slow_start| match (&self.shaping, &self.seen) {
+            (Some(shaping), Some(seen)) => FLOW_WINDOW * shaping.rate * seen.rtt_s,
+            _ => slow_start,
+        });
+        let cwnd = cwnd.map(|bytes| ByteCount::new(bytes.max(self.mss_bytes) as u64));
         // A rate that the host held at the bottleneck's would not pulse.
-        SendLimits { cwnd: None, ssthresh: None, pacing_rate: rate, app_limited: Some(false) }
+        SendLimits { cwnd, ssthresh: None, pacing_rate: rate, app_limited: Some(false) }
     }
 
     fn state(&self) -> State {
@@ -334,7 +397,7 @@ impl CongestionControl for Nimbus {
             phase: match shaping.map(|it| it.mode) {
                 None => "measuring",
                 Some(Mode::Delay) => "shaping",
-                Some(Mode::Competing(_)) => "competing",
+                Some(Mode::Competing(_) | Mode::Alone(_)) => "competing",
             },
             reason: self.reason,
             min_rtt: self.base_s.is_finite().then(|| duration(self.base_s)),

@@ -46,7 +46,8 @@ impl<L: DelayLaw> DelayControl<L> {
             self.queueing_s += path.dt_s;
         }
         let patience = if is_contradiction { 2.0 } else { 4.0 };
-        if self.queueing_s >= patience * path.loop_s {
+        // A flow that may compete finds out by itself whose queue it is.
+        if self.queueing_s >= patience * path.loop_s && self.rival.is_none() {
             if self.yields {
                 self.start_doubt(path);
             } else {

@@ -74,3 +74,22 @@ fn a_timeout_of_a_single_flow_leaves_the_least_window() {
     flow.cc.on_event(flow.now, CongestionEvent::Rto);
     assert_eq!(flow.cc.send_limits().cwnd, Some(MSS * 4));
 }
+
+#[test]
+fn a_flow_that_may_compete_is_alone_as_it_was_and_a_bundle_may_not() {
+    let switching = |flow: bool| {
+        let spec = Spec::named("copa").with("mode_switching", Value::Bool(true));
+        copa::ALGORITHM.build(&spec.with("flow", Value::Bool(flow)))
+    };
+    let error = switching(false).err().unwrap().to_string();
+    assert!(error.starts_with("mode_switching = true: allowed is"), "{error}");
+    let mut flow =
+        Flow::new(switching(true), Rate::from_mbit_per_sec(16), Duration::from_millis(40));
+    flow.buffer = 100;
+    flow.run(5, |_| {});
+    let before = flow.delivered.0;
+    flow.run(35, |_| {});
+    let carried = (flow.delivered.0 - before).as_f64() * 8.0 / 30.0 / 16e6;
+    assert!(carried > 0.9, "{carried}");
+    assert!(!flow.names().contains(&"competing"), "{:?}", flow.names());
+}

@@ -151,11 +151,47 @@ fn mu_falls_a_minute_after_the_capacity_and_not_while_competing() {
     assert_eq!(feed(&mut cc, 12, 100), 48);
 }
 
+/// A single flow over 96 Mbit/s and 50 ms.
+fn alone() -> crate::cc::flow::Flow {
+    let spec = nimbus().with("flow", crate::spec::Value::Bool(true));
+    let (rate, rtt) = (Rate::from_mbit_per_sec(96), Duration::from_millis(50));
+    crate::cc::flow::Flow::new(build(&spec), rate, rtt)
+}
+
 #[test]
-fn it_is_for_bundles() {
-    let spec = nimbus();
-    let flow = [Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::InFlight];
-    let error = crate::cc::build(&spec, &flow).err().unwrap().to_string();
-    assert!(error.ends_with("; nimbus needs backlog, not known here"), "{error}");
-    assert!(crate::cc::build(&spec, crate::bundle::control::SUPPLIED).is_ok());
+fn a_single_flow_starts_slowly_and_holds_a_short_queue() {
+    let mut flow = alone();
+    assert_eq!(flow.cc.send_limits().cwnd.unwrap().as_u64(), 15_000);
+    let mut after = None;
+    flow.run(20, |flow| {
+        if after.is_none() && flow.now >= Timestamp::ZERO + Duration::from_secs(10) {
+            after = Some(flow.delivered.0);
+        }
+    });
+    assert_eq!(flow.names(), ["measuring", "shaping"]);
+    let rate = (flow.delivered.0 - after.unwrap()).as_f64() / 10.0;
+    assert!(rate > 0.95 * MU, "{rate}");
+    let queue_ms = flow.cc.state().queue_delay.unwrap().as_millis();
+    assert!(queue_ms < 25, "{queue_ms} ms");
+}
+
+#[test]
+fn a_single_flow_holds_its_limits_from_the_first_loss_on() {
+    let mut flow = alone();
+    // Full long before a queue could be a quarter of the base.
+    flow.buffer = 40;
+    flow.run(20, |_| ());
+    assert_eq!(flow.names(), ["measuring", "shaping"]);
+    let window = flow.cc.send_limits().cwnd.unwrap().as_f64();
+    assert!((0.5..4.0).contains(&(window / (MU * 0.05))), "{window}");
+}
+
+#[test]
+fn a_timeout_begins_the_slow_start_of_a_single_flow_anew() {
+    let mut flow = alone();
+    flow.run(3, |_| ());
+    flow.cc.on_event(flow.now, CongestionEvent::Rto);
+    assert_eq!(flow.cc.state().phase, "measuring");
+    assert_eq!(flow.cc.send_limits().cwnd.unwrap().as_u64(), 1500);
+    assert_eq!(flow.cc.send_limits().pacing_rate, None);
 }

@@ -1,0 +1,54 @@
+//! A single flow beside one that fills the buffer.
+
+use forebay_core::qdisc;
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::Source;
+use forebay_core::units::{Duration, Rate, Ratio};
+use forebay_sim::{Dumbbell, Flow, Simulation, Stack};
+
+/// Throughput in Mbit/s of a flow of this law and of one with Cubic that comes 5 s later, over 24 Mbit/s and 40 ms with
+/// a buffer of two bandwidth-delay products.
+fn beside_cubic(cc: Spec) -> [f64; 2] {
+    let flow = |cc: Spec, start_s: u64| Flow {
+        cc,
+        source: Source::Greedy { bytes: None },
+        start: Duration::from_secs(start_s),
+        rtt: None,
+    };
+    let dumbbell = Dumbbell {
+        stop: Duration::from_secs(65),
+        seed: 1,
+        stack: Stack::LINUX,
+        rate: Rate::from_mbit_per_sec(24),
+        rtt: Duration::from_millis(40),
+        loss: Ratio::ZERO,
+        qdisc: Spec::named("fifo").with("limit", Value::Text("160p".into())),
+        changes: Vec::new(),
+        flows: vec![flow(cc, 0), flow(Spec::named("cubic"), 5)],
+    };
+    qdisc::check(&dumbbell.qdisc).unwrap();
+    let mut simulation = Simulation::new(&dumbbell).unwrap();
+    simulation.run();
+    [0, 1].map(|flow| simulation.flow_metrics(flow).unwrap().mean_throughput_l4)
+}
+
+fn of_flow(kind: &str) -> Spec {
+    Spec::named(kind).with("flow", Value::Bool(true))
+}
+
+#[test]
+fn copa_that_switches_modes_has_its_part_beside_cubic_and_copa_that_does_not_has_little() {
+    let [plain, beside] = beside_cubic(of_flow("copa"));
+    assert!(plain < 0.5 * beside, "{plain} beside {beside}");
+    let switching = of_flow("copa").with("mode_switching", Value::Bool(true));
+    let [switching, beside] = beside_cubic(switching);
+    assert!(switching > 2.0 * plain, "{switching} where it was {plain}");
+    assert!((0.35..2.0).contains(&(switching / beside)), "{switching} beside {beside}");
+}
+
+#[test]
+fn nimbus_competes_as_a_single_flow() {
+    let [nimbus, beside] = beside_cubic(of_flow("nimbus"));
+    // Nothing is switched in the first 15 s, and Reno takes its time from what Cubic has left it.
+    assert!((0.2..2.0).contains(&(nimbus / beside)), "{nimbus} beside {beside}");
+}
