@@ -2,6 +2,7 @@
 
 mod connections;
 mod read;
+mod samples;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ pub use read::{RequestKey, Run, TABLES};
 pub use write::{Build, NewRun, RunKey};
 
 /// Number of the schema; a store of another number is refused, not converted.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 const SCHEMA_SQL: &str = include_str!("schema.sql");
 /// Name of the database in a folder of results.
 pub const FILE: &str = "results.sqlite";
@@ -52,12 +53,15 @@ pub enum StoreError {
     /// A column does not hold what it should.
     #[error("{FILE}: {0}")]
     Content(#[from] serde_json::Error),
+    /// Samples cannot be packed or unpacked.
+    #[error("{FILE}: samples of a series: {0}")]
+    Samples(#[from] samples::NoSamples),
 }
 
 impl StoreError {
     /// Whether the folder that was named is to blame: exit code 2.
     pub const fn is_bad_input(&self) -> bool {
-        !matches!(self, Self::Sql(_) | Self::Content(_))
+        !matches!(self, Self::Sql(_) | Self::Content(_) | Self::Samples(_))
     }
 }
 

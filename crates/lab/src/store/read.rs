@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
-use super::{RunKey, Store, StoreError};
+use super::{RunKey, Store, StoreError, samples};
 use crate::metrics::{Metrics, Outcome, Part, Transition};
 use crate::plan::figures::{Figure, defaults};
 
@@ -229,12 +229,12 @@ impl Store {
         quantity: &str,
     ) -> Result<Vec<(f64, f64)>, StoreError> {
         let mut query = self.connection.prepare_cached(
-            "SELECT at_s, value FROM samples JOIN series ON samples.series = series.id \
-             WHERE run = ?1 AND part = ?2 AND name = ?3 AND quantity = ?4 ORDER BY number",
+            "SELECT samples FROM series \
+             WHERE run = ?1 AND part = ?2 AND name = ?3 AND quantity = ?4",
         )?;
-        let rows = query
-            .query_map(params![id, part, name, quantity], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let packed: Option<Vec<u8>> =
+            query.query_row(params![id, part, name, quantity], |row| row.get(0)).optional()?;
+        Ok(packed.map_or(Ok(Vec::new()), |packed| samples::unpack(&packed))?)
     }
 
     /// The changes of the states of a run's bundles, each bundle's in order of time.
@@ -256,7 +256,12 @@ impl Store {
     /// Every row of `table` in CSV, with a head of column names.
     pub fn csv(&self, table: &str, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
         anyhow::ensure!(TABLES.contains(&table), "no table {table}");
-        let mut query = self.connection.prepare(&format!("SELECT * FROM {table}"))?;
+        let columns = match table {
+            SAMPLES => return self.samples_csv(out),
+            "series" => "id, run, part, name, quantity",
+            _ => "*",
+        };
+        let mut query = self.connection.prepare(&format!("SELECT {columns} FROM {table}"))?;
         let columns: Vec<String> = query.column_names().map(|name| name.to_string()).collect();
         writeln!(out, "{}", columns.join(","))?;
         let mut rows = query.query([])?;
@@ -269,7 +274,24 @@ impl Store {
         }
         Ok(())
     }
+
+    /// The samples of all series, a row each.
+    fn samples_csv(&self, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
+        writeln!(out, "series,number,at_s,value")?;
+        let mut query = self.connection.prepare("SELECT id, samples FROM series ORDER BY id")?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let (series, packed): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            for (number, (at_s, value)) in samples::unpack(&packed)?.iter().enumerate() {
+                writeln!(out, "{series},{number},{at_s},{value}")?;
+            }
+        }
+        Ok(())
+    }
 }
+
+/// What an export calls the samples of series, which are no table of their own.
+const SAMPLES: &str = "samples";
 
 /// The tables, in the order of an export.
 pub const TABLES: [&str; 12] = [
@@ -283,7 +305,7 @@ pub const TABLES: [&str; 12] = [
     "transitions",
     "requests",
     "series",
-    "samples",
+    SAMPLES,
     "trials",
 ];
 

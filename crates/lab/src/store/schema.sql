@@ -109,13 +109,6 @@ CREATE TABLE series (
     part TEXT NOT NULL,
     name TEXT NOT NULL,
     quantity TEXT NOT NULL,       -- ends in the unit of the samples' values
+    samples BLOB NOT NULL,        -- as samples.rs packs them; `forebay export` unpacks them
     UNIQUE (run, part, name, quantity)
 ) STRICT;
-
-CREATE TABLE samples (
-    series INTEGER NOT NULL REFERENCES series (id) ON DELETE CASCADE,
-    number INTEGER NOT NULL,      -- in the series
-    at_s REAL NOT NULL,
-    value REAL NOT NULL,
-    PRIMARY KEY (series, number)
-) STRICT, WITHOUT ROWID;

@@ -124,6 +124,27 @@ fn only_stores_of_this_schema_are_opened() {
 }
 
 #[test]
+fn an_export_has_a_row_a_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    put(&mut store, 1, 1, &[]);
+    let lines = |table| {
+        let mut text = Vec::new();
+        store.csv(table, &mut text).unwrap();
+        String::from_utf8(text).unwrap().lines().map(String::from).collect::<Vec<_>>()
+    };
+    let (_, evaluation) = invented_run();
+    let samples: usize = evaluation.series.iter().map(|series| series.points.len()).sum();
+    let (at_s, value) = evaluation.series[0].points[0];
+    let exported = lines("samples");
+    assert_eq!(exported[..2], ["series,number,at_s,value".into(), format!("1,0,{at_s},{value}")]);
+    assert_eq!(exported.len(), 1 + samples);
+    let series = lines("series");
+    assert_eq!(series[0], "id,run,part,name,quantity");
+    assert_eq!(series.len(), 1 + evaluation.series.len());
+}
+
+#[test]
 fn an_export_quotes_what_csv_would_break_on() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();

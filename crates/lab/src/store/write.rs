@@ -3,7 +3,7 @@
 use rusqlite::{Transaction, params};
 use serde_json::{Value, json};
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, samples};
 use crate::metrics::{Evaluation, Metrics};
 use crate::plan::{Experiment, Plan};
 
@@ -246,16 +246,12 @@ fn put_transitions(
 }
 
 fn put_series(db: &Transaction<'_>, id: i64, evaluation: &Evaluation) -> Result<(), StoreError> {
-    let mut insert = db.prepare_cached("INSERT INTO samples VALUES (?1, ?2, ?3, ?4)")?;
+    let mut insert = db.prepare_cached(
+        "INSERT INTO series (run, part, name, quantity, samples) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
     for series in &evaluation.series {
-        db.execute(
-            "INSERT INTO series (run, part, name, quantity) VALUES (?1, ?2, ?3, ?4)",
-            params![id, series.part, series.name, series.quantity],
-        )?;
-        let series_id = db.last_insert_rowid();
-        for (number, (at, value)) in series.points.iter().enumerate() {
-            insert.execute(params![series_id, number as i64, at, value])?;
-        }
+        let packed = samples::pack(&series.points)?;
+        insert.execute(params![id, series.part, series.name, series.quantity, packed])?;
     }
     Ok(())
 }
