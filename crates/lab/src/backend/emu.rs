@@ -102,6 +102,7 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
     let (key, has) = match walking.as_ref().map(|(name, _)| name.as_str()) {
         _ if !experiment.paths.is_empty() => ("bottleneck.paths", "one path"),
         _ if !experiment.hops.is_empty() => ("bottleneck.hops", "one link each way"),
+        _ if !experiment.own_links.is_empty() => ("link", "one bottleneck for all pairs"),
         Some("reverse") => ("reverse.walk", "no random walks"),
         Some(_) => ("bottleneck.walk", "no random walks"),
         None => return Ok(()),
@@ -292,7 +293,8 @@ fn initial_window(
     pair: &str,
     reversed: bool,
 ) -> Result<Option<u32>, BackendError> {
-    let share = |flow: &&plan::Flow| flow.pair == pair && flow.reversed == reversed && flow.is_tcp();
+    let share =
+        |flow: &&plan::Flow| flow.pair == pair && flow.reversed == reversed && flow.is_tcp();
     let mut flows = experiment.flows.iter().filter(share);
     let Some(first) = flows.next() else { return Ok(None) };
     let (one, window) = (&first.name, first.initial_window);

@@ -54,6 +54,8 @@ pub struct Experiment {
     pub hops: Vec<Link>,
     /// B to A.
     pub reverse: Link,
+    /// The links of pairs of sites that do not take these.
+    pub own_links: Vec<OwnLink>,
     /// Names of the pairs of sites.
     pub pairs: Vec<String>,
     /// The bundles that exist in this arm.
@@ -112,16 +114,38 @@ impl Experiment {
 
     /// The two-way propagation delay of `flow`.
     pub fn rtt_of(&self, flow: &Flow) -> Duration {
-        flow.rtt.unwrap_or(self.rtt)
+        flow.rtt.unwrap_or_else(|| self.rtt_between(&flow.pair))
     }
 
-    /// Every link with what its rows are called: `forward`, `reverse`, those that `forward` is made of and
-    /// those behind it.
+    /// The two-way propagation delay between the sites of `pair`.
+    pub fn rtt_between(&self, pair: &str) -> Duration {
+        self.own_link(pair).map_or(self.rtt, |own| own.there.delay + own.back.delay)
+    }
+
+    /// The links of `pair`, where it does not take those of all.
+    pub fn own_link(&self, pair: &str) -> Option<&OwnLink> {
+        self.own_links.iter().find(|own| own.pair == pair)
+    }
+
+    /// What the rows of the links of `pair` are called: from A to B, and from B to A.
+    pub fn way_names(&self, pair: &str) -> [String; 2] {
+        match self.own_link(pair) {
+            Some(own) => [own.pair.clone(), back_name(&own.pair)],
+            None => ["forward", "reverse"].map(String::from),
+        }
+    }
+
+    /// Every link with what its rows are called: `forward`, `reverse`, those that `forward` is made of, those
+    /// behind it, and those of pairs of sites that do not take it.
     pub fn links(&self) -> impl Iterator<Item = (String, &Link)> {
         let ends = [("forward".to_string(), &self.forward), ("reverse".to_string(), &self.reverse)];
         let paths = self.paths.iter().enumerate().map(|(path, link)| (path_name(path), link));
         let hops = self.hops.iter().enumerate().map(|(hop, link)| (hop_name(hop), link));
-        ends.into_iter().chain(paths).chain(hops)
+        let own = self
+            .own_links
+            .iter()
+            .flat_map(|own| [(own.pair.clone(), &own.there), (back_name(&own.pair), &own.back)]);
+        ends.into_iter().chain(paths).chain(hops).chain(own)
     }
 
     /// The link whose rows are called `name`.
@@ -144,6 +168,22 @@ pub fn path_name(path: usize) -> String {
 /// What the rows of a link behind the first are called, that being 0: `hop-2`.
 pub fn hop_name(hop: usize) -> String {
     format!("hop-{}", hop + 2)
+}
+
+/// What the rows of the way back of a pair of sites with a link of its own are called: `tokyo-back`.
+pub fn back_name(pair: &str) -> String {
+    format!("{pair}-back")
+}
+
+/// The links of a pair of sites that takes no others.
+#[derive(Clone, Debug)]
+pub struct OwnLink {
+    /// Name of the pair.
+    pub pair: String,
+    /// A to B.
+    pub there: Link,
+    /// B to A, without a bottleneck.
+    pub back: Link,
 }
 
 /// How packets are shared among several paths.

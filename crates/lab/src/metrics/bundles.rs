@@ -191,10 +191,8 @@ pub fn judge_epochs(
 
 /// The links there and back.
 fn links<'a>(experiment: &'a Experiment, bundle: &Bundle) -> (&'a Link, &'a Link) {
-    match bundle.reversed {
-        false => (&experiment.forward, &experiment.reverse),
-        true => (&experiment.reverse, &experiment.forward),
-    }
+    let [there, back] = experiment.way_names(&bundle.pair).map(|name| experiment.link(&name));
+    if bundle.reversed { (back, there) } else { (there, back) }
 }
 
 fn true_rtt_ms(boundary: &Boundary, (there, back): (&Link, &Link)) -> f64 {

@@ -1,7 +1,7 @@
 //! What every metric is: for `forebay list metrics`, the report and the summary.
 
 use super::entry::Entry;
-use super::{agent, arms, attack, bundles, flows, links, requests, video};
+use super::{agent, arms, attack, bundles, fairness, flows, links, requests, video};
 
 /// All metrics, each beside what works it out, in the order in which they are listed to people. In a run each
 /// may also appear as `window.metric` for the plan's own windows, and for `attack`: an attack and the second
@@ -10,6 +10,7 @@ pub fn catalogue() -> impl Iterator<Item = &'static Entry> {
     let all = [
         requests::METRICS,
         flows::METRICS,
+        fairness::METRICS,
         video::METRICS,
         attack::METRICS,
         agent::METRICS,

@@ -35,6 +35,10 @@ pub const METRICS: &[Entry] = &[
         "standard deviation over mean of the segments outstanding, whole run (simulator)"),
     entry("mean_srtt_l4", "flow", "ms", Mean,
         "smoothed round trip, mean over the whole run; emulator: of flows of at most ten connections"),
+    entry("queueing_p50_ms", "flow", "ms", Mean,
+        "smoothed round trip less the propagation delay, median over time between warm-up and the flow's end; \
+         emulator: of flows of at most ten connections"),
+    entry("queueing_p99_ms", "flow", "ms", Mean, "the 99th percentile of what queueing_p50_ms is the median of"),
     entry("mean_idt_ewma_l4", "flow", "ms", Mean,
         "moving mean of the time between departures, whole run (simulator)"),
     entry("mean_sending_rate_l4", "flow", "Mbit/s", Mean,
@@ -130,6 +134,12 @@ fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRecord]) -> Metric
     metrics.put("mean_cwnd_l4", share(windows.sum(), all().count() as f64));
     let srtts = all().filter_map(|it| it.srtt_ms);
     metrics.put("mean_srtt_l4", share(srtts.clone().sum(), srtts.count() as f64));
+    let (warmup, rtt) = (experiment.warmup.as_nanos() as u64, experiment.rtt_of(flow));
+    let counted = all().filter(|it| it.at_ns >= warmup);
+    let queueing =
+        Sorted::new(counted.filter_map(|it| Some(it.srtt_ms? - rtt.as_secs_f64() * 1e3)));
+    metrics.put("queueing_p50_ms", queueing.quantile(0.5));
+    metrics.put("queueing_p99_ms", queueing.quantile(0.99));
     let last = taken.iter().filter_map(|(_, samples)| samples.last());
     let resent = last.map(|it| it.retransmissions as f64).reduce(|sum, one| sum + one);
     metrics.put("total_retransmissions_l4", resent);
@@ -275,6 +285,7 @@ mod tests {
             ("peak_cwnd_l4", 600.0),
             ("mean_cwnd_l4", 250.0),
             ("mean_srtt_l4", 60.0),
+            ("queueing_p50_ms", 10.0),
             ("total_retransmissions_l4", 5.0),
             ("half_bdp_after_ms", 20.0),
         ] {

@@ -7,6 +7,7 @@ mod attack;
 mod bundles;
 mod catalogue;
 mod entry;
+mod fairness;
 mod flows;
 mod links;
 pub mod requests;
@@ -141,6 +142,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
         flow_parts.push(Part { name: flow.name.clone(), metrics });
     }
     run.0.extend(flows::metrics(experiment, rows, None).0);
+    run.0.extend(fairness::metrics(experiment, rows).0);
     run.0.extend(rows.attack.as_ref().map(attack::metrics).unwrap_or_default().0);
     run.0.extend(rows.agent.as_ref().map(agent::metrics).unwrap_or_default().0);
     let mut link_parts = Vec::new();
@@ -155,7 +157,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
     let mut series = samples::of_run(experiment, rows, truths);
     let mut transitions = Vec::new();
     for (bundle, row) in bundles::declared(experiment, rows) {
-        let there = truth(if bundle.reversed { "reverse" } else { "forward" });
+        let there = truth(&experiment.way_names(&bundle.pair)[usize::from(bundle.reversed)]);
         let Some(there) = there else { continue };
         let judged = bundles::judge_epochs(experiment, bundle, row, there);
         series.extend(samples::of_bundle(row, &judged));
@@ -242,8 +244,8 @@ fn judge(experiment: &Experiment, rows: &RunRecord, row: &RequestRecord) -> Judg
 
 /// The rate of the direction in which the answers run.
 fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::units::Rate> {
-    let reverse = flow.reversed.then_some(experiment.reverse.nominal_rate).flatten();
-    reverse.or(experiment.forward.nominal_rate)
+    let [there, back] = experiment.way_names(&flow.pair).map(|name| experiment.link(&name));
+    flow.reversed.then_some(back.nominal_rate).flatten().or(there.nominal_rate)
 }
 
 /// The queues of all links and of all sendboxes, added.

@@ -251,25 +251,31 @@ fn apply_all(tree: &mut Table, sets: &[Override]) -> Result<(), PlanError> {
     sets.iter().try_for_each(|set| overrides::apply(tree, &set.key, set.node.clone()).map(drop))
 }
 
-/// Takes from the plan named by `extends` every top-level key that `tree` lacks.
+/// Most plans that extend one another: more than anybody reads, and an end to those that do in a circle.
+const EXTENDS_MAX: usize = 4;
+
+/// Takes from the plan named by `extends`, and from that which this one extends, every top-level key that `tree` lacks.
 fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
-    let Some(node) = tree.get("extends") else { return Ok(()) };
-    let Value::Text(reference) = &node.value else {
-        let allowed = schema::PLAN.key("extends").map_or("", |key| key.allowed);
+    let refused = |node: &Node, allowed: &str| {
         let value = node.value.to_string();
-        return Err(PlanError::value(node.origin.clone(), "extends", &value, allowed));
+        Err(PlanError::value(node.origin.clone(), "extends", &value, allowed))
     };
-    let base = source.sibling_plan(reference)?;
-    let base_tree = tree::parse_document(&base.text, &base.file)?;
-    if let Some(node) = base_tree.get("extends") {
-        let allowed = "no `extends` in a plan that another extends";
-        let value = node.value.to_string();
-        return Err(PlanError::value(node.origin.clone(), "extends", &value, allowed));
+    let mut source = source.clone();
+    let mut next = tree.get("extends").cloned();
+    for _ in 0..EXTENDS_MAX {
+        let Some(node) = next else { return Ok(()) };
+        let Value::Text(reference) = &node.value else {
+            return refused(&node, schema::PLAN.key("extends").map_or("", |key| key.allowed));
+        };
+        source = source.sibling_plan(reference)?;
+        let mut base = tree::parse_document(&source.text, &source.file)?;
+        next = base.remove("extends");
+        for (key, node) in base {
+            tree.entry(key).or_insert(node);
+        }
     }
-    for (key, node) in base_tree {
-        tree.entry(key).or_insert(node);
-    }
-    Ok(())
+    let allowed = format!("at most {EXTENDS_MAX} plans that extend one another");
+    next.map_or(Ok(()), |node| refused(&node, &allowed))
 }
 
 fn read_arms(plan: &Reader<'_>) -> Result<Vec<Arm>, PlanError> {

@@ -31,7 +31,8 @@ use super::schema;
 use super::tree::{Table, flatten};
 use crate::experiment::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
 use crate::experiment::{
-    Agent, Bundle, Experiment, Flow, INITIAL_WINDOW, Link, Platform, Report, Stack, Timing, Traffic, Window,
+    Agent, Bundle, Experiment, Flow, INITIAL_WINDOW, Link, OwnLink, Platform, Report, Stack,
+    Timing, Traffic, Window,
 };
 
 /// Keys that say nothing about the experiment itself.
@@ -71,18 +72,21 @@ pub fn experiment(
     if warmup >= stop {
         return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
     }
-    let Links { rtt, forward, paths, balance, hops, reverse } = links(&plan, stop, &mut files)?;
-    let declared = bundles(&plan, [&forward, &reverse], algorithms)?;
+    let Links { rtt, forward, paths, balance, hops, reverse, own } =
+        links(&plan, stop, &mut files)?;
+    let ends = Ends { forward: &forward, reverse: &reverse, own: &own };
+    let declared = bundles(&plan, ends, algorithms)?;
     let uplink = uplink(&plan, &declared)?;
     if !hops.is_empty() && declared.iter().any(|bundle| bundle.enabled) {
         return Err(plan.wrong_because("bundle", "no bundle over several hops"));
     }
     let start_jitter = start_jitter(&plan, rtt)?;
-    let flows = flows(&plan, [warmup, stop], (&forward, &hops), &declared, &mut files, algorithms)?;
+    let flows = flows(&plan, [warmup, stop], (ends, &hops), &declared, &mut files, algorithms)?;
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
         return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
     }
-    if let Some(flow) = flows.iter().find(|flow| flow.rtt.is_some_and(|own| own < rtt)) {
+    let is_shorter = |flow: &&Flow| flow.rtt.is_some_and(|it| it < ends.rtt(&flow.pair, rtt));
+    if let Some(flow) = flows.iter().find(is_shorter) {
         let reason = format!("rtt of flow {} not below the bottleneck's", flow.name);
         return Err(plan.wrong_because("flow", &reason));
     }
@@ -92,6 +96,10 @@ pub fn experiment(
         if !pairs.contains(pair) {
             pairs.push(pair.clone());
         }
+    }
+    if let Some(own) = own.iter().find(|own| !pairs.contains(&own.pair)) {
+        let allowed = format!("a flow or a bundle of pair {}, which has a link", own.pair);
+        return Err(plan.wrong_because("link", &allowed));
     }
     let faults = faults(&plan, stop, &declared, &flows)?;
     let upsets = upsets(&plan, stop, &declared)?;
@@ -121,6 +129,7 @@ pub fn experiment(
         balance,
         hops,
         reverse,
+        own_links: own,
         pairs,
         bundles: declared.into_iter().filter(|b| b.enabled).map(|b| b.bundle).collect(),
         uplink,
@@ -196,6 +205,36 @@ impl Files<'_> {
     }
 }
 
+/// The links that data of pairs of sites take.
+#[derive(Clone, Copy)]
+struct Ends<'a> {
+    forward: &'a Link,
+    reverse: &'a Link,
+    own: &'a [OwnLink],
+}
+
+impl<'a> Ends<'a> {
+    /// The links of `pair`, where they are its own.
+    fn own(self, pair: &str) -> Option<&'a OwnLink> {
+        self.own.iter().find(|own| own.pair == pair)
+    }
+
+    /// What the data of `pair` take in this direction.
+    fn of(self, pair: &str, reversed: bool) -> &'a Link {
+        match (self.own(pair), reversed) {
+            (None, false) => self.forward,
+            (None, true) => self.reverse,
+            (Some(own), false) => &own.there,
+            (Some(own), true) => &own.back,
+        }
+    }
+
+    /// The two-way propagation delay of `pair`, which is `common` where the links are those of all.
+    fn rtt(self, pair: &str, common: Duration) -> Duration {
+        self.own(pair).map_or(common, |own| own.there.delay + own.back.delay)
+    }
+}
+
 struct DeclaredBundle {
     bundle: Bundle,
     enabled: bool,
@@ -203,7 +242,7 @@ struct DeclaredBundle {
 
 fn bundles(
     plan: &Reader<'_>,
-    [forward, reverse]: [&Link; 2],
+    ends: Ends<'_>,
     algorithms: &Registry,
 ) -> Result<Vec<DeclaredBundle>, PlanError> {
     let mut bundles: Vec<DeclaredBundle> = Vec::new();
@@ -224,7 +263,7 @@ fn bundles(
             return Err(table.wrong_because("pair", "a pair without a bundle in this direction"));
         }
         let cc = table.require("cc", table.spec("cc")?)?;
-        let cc = with_rate_of(cc, if reversed { reverse } else { forward });
+        let cc = with_rate_of(cc, ends.of(&pair, reversed));
         algorithms.build(&cc, SUPPLIED).map_err(|error| table.wrong_spec("cc", &error))?;
         let qdisc = table.spec("qdisc")?.unwrap_or_else(bundle_default);
         qdisc::check(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
@@ -291,14 +330,15 @@ fn shaper_rate(table: &Reader<'_>, key: &str) -> Result<Option<Rate>, PlanError>
 fn flows(
     plan: &Reader<'_>,
     [warmup, stop]: [Duration; 2],
-    (forward, hops): (&Link, &[Link]),
+    (ends, hops): (Ends<'_>, &[Link]),
     bundles: &[DeclaredBundle],
     files: &mut Files<'_>,
     algorithms: &Registry,
 ) -> Result<Vec<Flow>, PlanError> {
     let mut flows: Vec<Flow> = Vec::new();
     for table in plan.tables("flow", &schema::FLOW)? {
-        let (kind, traffic) = traffic(&table, forward, files)?;
+        let pair = pair_of(&table, bundles)?;
+        let (kind, traffic) = traffic(&table, ends.of(&pair, false), files)?;
         let name = table.name("name")?.unwrap_or_else(|| kind.to_string());
         if flows.iter().any(|flow| flow.name == name) {
             return Err(table.repeated("flow"));
@@ -324,13 +364,20 @@ fn flows(
         if hop.is_some() && (reversed || ttl.is_some()) {
             return Err(table.wrong("hop"));
         }
+        for (key, is_given) in [("ttl", ttl.is_some()), ("hop", hop.is_some())] {
+            if is_given && ends.own(&pair).is_some() {
+                return Err(
+                    table.wrong_because(key, "nothing where the pair has a link of its own")
+                );
+            }
+        }
         let initial_window = table.count("initial_window", 1..=10_000)?;
         if initial_window.is_some() && !traffic.is_tcp() {
             return Err(table.wrong("initial_window"));
         }
         flows.push(Flow {
             name,
-            pair: pair_of(&table, bundles)?,
+            pair,
             reversed,
             cc,
             cc_at: table.origin_of("cc").to_string(),
@@ -359,7 +406,8 @@ fn flow_cc(
     algorithms: &Registry,
 ) -> Result<(Option<Platform>, Spec), PlanError> {
     let check = |cc: &Spec| {
-        let built = algorithms.build(cc, forebay_sim::SUPPLIED);
+        let cc = algorithms.of_single_flow(cc.clone());
+        let built = algorithms.build(&cc, forebay_sim::SUPPLIED);
         built.map(drop).map_err(|error| flow.wrong_spec("cc", &error))
     };
     let written = flow.spec("cc")?.unwrap_or_else(|| Spec::named("cubic"));

@@ -124,6 +124,7 @@ pub static PLAN: Section = Section {
         key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
         key("bottleneck", TABLE, "", "the link from site A to site B"),
         key("reverse", TABLE, "unlimited rate, no loss", "the link back"),
+        key("link", TABLES, "none", "links of pairs of sites that do not take the bottleneck"),
         key("flow", TABLES, "", "the traffic"),
         key("bundle", TABLES, "none", "the bundles"),
         key(
@@ -264,13 +265,22 @@ const WALK_KEYS: &[Key] = &[
 pub static CHANGE: Section = Section {
     heading: "[[bottleneck.change]]",
     summary: "A change of the link; what is not given stays.",
-    keys: &[
-        key("at", DURATION, "", "when, since the start of the run"),
-        key("rate", RATE, "as before", "new rate"),
-        key("rtt", DURATION, "as before", "new two-way delay, half of it in each direction"),
-        key("loss", SHARE, "as before", "new loss probability"),
-    ],
+    keys: CHANGE_KEYS,
 };
+
+/// `[[link.change]]`.
+pub static LINK_CHANGE: Section = Section {
+    heading: "[[link.change]]",
+    summary: "A change of the link of a pair of sites; what is not given stays.",
+    keys: CHANGE_KEYS,
+};
+
+const CHANGE_KEYS: &[Key] = &[
+    key("at", DURATION, "", "when, since the start of the run"),
+    key("rate", RATE, "as before", "new rate"),
+    key("rtt", DURATION, "as before", "new two-way delay, half of it in each direction"),
+    key("loss", SHARE, "as before", "new loss probability"),
+];
 
 /// `[[reverse.change]]`.
 pub static REVERSE_CHANGE: Section = Section {
@@ -281,6 +291,41 @@ pub static REVERSE_CHANGE: Section = Section {
         key("at", DURATION, "", "when, since the start of the run"),
         key("rate", RATE, "as before", "new rate"),
         key("loss", SHARE, "as before", "new loss probability"),
+    ],
+};
+
+/// `[[link]]`.
+pub static LINK: Section = Section {
+    heading: "[[link]]",
+    summary: "The link of a pair of sites that does not take the bottleneck: another way into the world, \
+              with no bottleneck on the way back. With `--backend sim` alone.",
+    keys: &[
+        key(
+            "name",
+            NAME,
+            "",
+            "names the pair of sites, which has flows or a bundle, and the rows; unique",
+        ),
+        key("rate", RATE, "", "rate of layer-2 frames without FCS; or `trace`"),
+        key("trace", TRACE, "none", "capacity over time instead of `rate`"),
+        key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction"),
+        key(
+            "jitter",
+            JITTER,
+            "\"0s\"",
+            "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
+        ),
+        key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        key("message_loss", SHARE, "0", "loss of messages of a sendbox, beside `loss`"),
+        key("reorder", SHARE, "0", "probability that a packet is held back"),
+        key(
+            "reorder_packets",
+            "a whole number, 1 to 1000",
+            "3",
+            "how many later packets overtake a held one",
+        ),
+        key("qdisc", LINK_QDISC, "", "the queue"),
+        key("change", TABLES, "none", "changes during the run"),
     ],
 };
 
@@ -405,7 +450,12 @@ pub static VIDEO: Section = Section {
             "rates that there are of each segment; by default what YouTube recommends for uploads of 360 to \
              1440 lines",
         ),
-        key("buffer", "a duration of at least a segment", "\"30s\"", "most playing time that is fetched ahead"),
+        key(
+            "buffer",
+            "a duration of at least a segment",
+            "\"30s\"",
+            "most playing time that is fetched ahead",
+        ),
         key(
             "startup",
             "a duration of at most the buffer",
@@ -715,7 +765,7 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 27] = [
+pub static SECTIONS: [&Section; 29] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -723,6 +773,8 @@ pub static SECTIONS: [&Section; 27] = [
     &REVERSE_CHANGE,
     &WALK,
     &REVERSE_WALK,
+    &LINK,
+    &LINK_CHANGE,
     &FLOW,
     &GREEDY,
     &REQUESTS,

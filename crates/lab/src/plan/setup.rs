@@ -19,6 +19,8 @@ pub fn setup(runs: &[&Parameters]) -> String {
         &schema::REVERSE,
         &schema::REVERSE_CHANGE,
         &schema::REVERSE_WALK,
+        &schema::LINK,
+        &schema::LINK_CHANGE,
         &schema::FLOW,
         &schema::FAULT,
         &schema::UPSET,

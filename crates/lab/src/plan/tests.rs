@@ -966,6 +966,7 @@ enabled = true
                 "trace",
                 "bottleneck",
                 "reverse",
+                "link",
                 "flow",
                 "bundle",
                 "arm",
@@ -980,4 +981,31 @@ enabled = true
             assert!(schema::listing().contains(key.allowed));
         }
     }
+}
+
+#[test]
+fn plans_extend_one_another_and_not_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
+    };
+    let plan = |name: &str| {
+        let path = folder.path().join(format!("{name}.toml"));
+        Plan::load(path.to_str().unwrap(), &[])
+    };
+    put(
+        "link",
+        "bottleneck = { rate = \"10Mbit/s\", rtt = \"20ms\", qdisc = \"fifo\" }\nstop = \"3s\"\n",
+    );
+    put(
+        "flow",
+        "extends = \"link.toml\"\nstop = \"2s\"\nflow = [{ traffic = { kind = \"greedy\" } }]\n",
+    );
+    put("a", "extends = \"flow.toml\"\nname = \"a\"\n");
+    let plan_a = plan("a").unwrap();
+    let run = plan_a.experiment(&plan_a.arms[0], &plan_a.cells[0], 1).unwrap();
+    assert_eq!((run.rtt.as_millis(), run.stop.as_secs(), run.flows.len()), (20, 2, 1));
+    put("circle", "extends = \"circle.toml\"\nname = \"circle\"\n");
+    let error = plan("circle").unwrap_err().to_string();
+    assert!(error.contains("extends") && error.contains("at most 4 plans"), "{error}");
 }

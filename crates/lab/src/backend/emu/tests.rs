@@ -69,6 +69,11 @@ fn links_that_the_emulator_is_not_made_of_are_refused() {
         ("bottleneck.hops=2".into(), "bottleneck.hops: the back end emu has one link each way"),
         (format!("bottleneck.walk=[{walk}]"), "bottleneck.walk: the back end emu has no random"),
         (format!("reverse.walk=[{walk}]"), "reverse.walk: the back end emu has no random walks"),
+        (
+            "link=[{ name = \"cross\", rate = \"9Mbit/s\", rtt = \"9ms\", qdisc = \"fifo\" }]"
+                .into(),
+            "link: the back end emu has one bottleneck for all pairs",
+        ),
     ] {
         let set = crate::plan::Override::parse(&set).unwrap();
         let source = Source::plan("platforms/aggregate_algorithms").unwrap();

@@ -150,7 +150,7 @@ fn build(experiment: &Experiment, network: Network) -> Result<Simulation, Backen
     let built = Simulation::with_algorithms(network, experiment.algorithms.clone());
     built.map_err(|error: SpecError| {
         let error = error.to_string();
-        // Of the links the reverse one alone has the name that its table has.
+        // Of the links the reverse one and those of their own have the names that their tables have.
         let names = link_names(experiment).into_iter().filter(|name| name != "reverse");
         let inside =
             names.filter_map(|name| error.strip_prefix(&name)).find(|it| it.starts_with('.'));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_core::record::PacketRecord;
 use forebay_sim::{Owner, Simulation};
 
-use super::setup::{FORWARD, Place, link_names};
+use super::setup::{FORWARD, OTHERS, Place, link_names};
 use crate::metrics::{LinkTruth, Reader, windows};
 use crate::plan::Experiment;
 
@@ -18,7 +18,8 @@ pub(super) struct Packets<V> {
     reader: Reader,
     /// How many links there are.
     links: usize,
-    has_paths: bool,
+    /// How many of them come together in the first.
+    paths: usize,
     /// Pairs of sites, of flows and of bundles.
     of_flows: Vec<u16>,
     of_bundles: Vec<u16>,
@@ -42,7 +43,7 @@ impl<V: FnMut(usize, &PacketRecord)> Packets<V> {
         let bundles = experiment.bundles.iter().map(|bundle| pair(&bundle.pair));
         Self {
             links: names.len(),
-            has_paths: !experiment.paths.is_empty(),
+            paths: experiment.paths.len(),
             reader: Reader::new(experiment, &windows, &names),
             of_flows: flows.collect(),
             of_bundles: bundles.collect(),
@@ -80,10 +81,9 @@ impl<V: FnMut(usize, &PacketRecord)> Packets<V> {
             left.for_each(|(owner, packet)| self.read(link, owner, packet));
         }
         let mut truths = self.reader.finish();
-        if self.has_paths {
-            let paths = truths.split_off(FORWARD + 2);
-            truths[FORWARD].take_paths(&paths);
-            truths.extend(paths);
+        if self.paths > 0 {
+            let (ends, others) = truths.split_at_mut(OTHERS);
+            ends[FORWARD].take_paths(&others[..self.paths]);
         }
         truths
     }

@@ -35,10 +35,11 @@ pub(super) struct Setup {
 }
 
 /// The links of the network: these two, and behind them those of the paths that `forward` is made of, or those
-/// that follow it in a row. With paths `forward` is no queue but where they come together.
+/// that follow it in a row, and at last those of pairs of sites that take none of these. With paths `forward` is no
+/// queue but where they come together.
 pub(super) const FORWARD: usize = 0;
 pub(super) const REVERSE: usize = 1;
-const OTHERS: usize = 2;
+pub(super) const OTHERS: usize = 2;
 
 /// What the rows of the links are called.
 pub(super) fn link_names(experiment: &Experiment) -> Vec<String> {
@@ -52,6 +53,9 @@ fn links(experiment: &Experiment) -> Result<Vec<Link>, BackendError> {
     if !experiment.paths.is_empty() {
         links[FORWARD].1 = joined(&experiment.forward);
     }
+    let own = links.len() - 2 * experiment.own_links.len();
+    // A pair of sites may have a bundle of its name.
+    links[own..].iter_mut().for_each(|(name, _)| *name = format!("link.{name}"));
     links.iter().map(|(name, of)| link(name, of)).collect()
 }
 
@@ -212,7 +216,7 @@ impl Setup {
     ) -> Result<usize, BackendError> {
         let rtt = experiment.rtt_of(flow);
         // What its way is longer than the path lies between its hosts and the path.
-        let access = (rtt - experiment.rtt) / 2;
+        let access = (rtt - experiment.rtt_between(&flow.pair)) / 2;
         let with_access = |hops: Vec<Hop>| {
             let access = (!access.is_zero()).then_some(Hop::Delay(access));
             access.into_iter().chain(hops).collect()
@@ -252,8 +256,20 @@ fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Vec<Hop> {
     let is_its = |it: &plan::Bundle| it.pair == pair && it.reversed == reversed;
     match experiment.bundles.iter().position(is_its) {
         Some(bundle) => vec![Hop::Bundle(bundle)],
-        None if reversed => vec![Hop::Link(REVERSE)],
-        None => forward(experiment),
+        None => over_links(experiment, pair, reversed),
+    }
+}
+
+/// The links between a pair of sites in a direction.
+fn over_links(experiment: &Experiment, pair: &str, reversed: bool) -> Vec<Hop> {
+    let own = experiment.own_links.iter().position(|own| own.pair == pair);
+    match (own, reversed) {
+        (None, false) => forward(experiment),
+        (None, true) => vec![Hop::Link(REVERSE)],
+        (Some(own), _) => {
+            let first = OTHERS + experiment.paths.len() + experiment.hops.len();
+            vec![Hop::Link(first + 2 * own + usize::from(reversed))]
+        }
     }
 }
 
@@ -267,10 +283,10 @@ fn mortal_way(experiment: &Experiment, pair: &str, ttl: u8) -> Vec<Hop> {
     sendbox.into_iter().chain(link).chain([Hop::Delay(Duration::from_nanos(1))]).collect()
 }
 
-/// A bundle over the link of its direction, its messages back over the other one.
+/// A bundle over the links of its direction, its messages back over the others.
 fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
-    let (there, here) = (forward(experiment), vec![Hop::Link(REVERSE)]);
-    let (path, back) = if bundle.reversed { (here, there) } else { (there, here) };
+    let [path, back] = [bundle.reversed, !bundle.reversed]
+        .map(|reversed| over_links(experiment, &bundle.pair, reversed));
     let (cc, qdisc) = (bundle.cc.clone(), bundle.qdisc.clone());
     let mut built = Bundle::new(&bundle.name, cc, qdisc, path, back);
     built.min_rate = bundle.min_rate.or(built.min_rate);
@@ -341,7 +357,8 @@ fn algorithm(experiment: &Experiment, flow: &plan::Flow) -> Result<Spec, Backend
         spec.kind = "newreno".into();
     }
     let spec = match flow.platform {
-        None | Some(Platform::Kernel) => spec,
+        // None of the kernel's has a form for aggregates.
+        None | Some(Platform::Kernel) => algorithms.of_single_flow(spec),
         Some(Platform::Agent) => algorithms.with_defaults(algorithms.of_single_flow(spec)),
         Some(Platform::Bpf) if spec.kind == "cubic" => {
             let spec = spec.with("hystart", Value::Text("classic".into()));

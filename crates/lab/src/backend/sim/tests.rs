@@ -360,6 +360,43 @@ fn several_paths_are_one_link_in_the_figures_and_each_has_its_own() {
 }
 
 #[test]
+fn a_pair_of_sites_with_a_link_of_its_own_takes_no_other() {
+    let text = r#"
+        name = "p"
+        stop = "10s"
+        warmup = "3s"
+        bottleneck = { rate = "40Mbit/s", rtt = "20ms", qdisc = { kind = "fifo", limit = "1bdp" } }
+        link = [{ name = "far", rate = "20Mbit/s", rtt = "100ms", qdisc = { kind = "fifo", limit = "1bdp" } }]
+        bundle = [{ name = "far", cc = "copa" }]
+        flow = [
+            { name = "near", traffic = { kind = "greedy" } },
+            { name = "bulk", bundle = "far", traffic = { kind = "greedy" } },
+            { name = "probe", bundle = "far", traffic = { kind = "ping" } },
+        ]
+    "#;
+    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let evaluation = evaluate(&experiment, &rows_of(&experiment)).unwrap();
+    let part = |parts: &[crate::metrics::Part], name: &str| {
+        parts.iter().find(|part| part.name == name).unwrap().metrics.clone()
+    };
+    let names: Vec<&str> = evaluation.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["forward", "reverse", "far", "far-back"]);
+    for (link, mbps) in [("forward", 40.0), ("far", 20.0)] {
+        let link = part(&evaluation.links, link);
+        let throughput = link.get("throughput_mbps").unwrap();
+        assert!((0.75 * mbps..=mbps).contains(&throughput), "{throughput} of {mbps}");
+        assert_eq!(link.get("jain"), None, "a pair each");
+    }
+    let probe = part(&evaluation.flows, "probe").get("rtt_p50_ms").unwrap();
+    assert!((100.0..115.0).contains(&probe), "{probe}");
+    let bundle = part(&evaluation.bundles, "far");
+    assert!(bundle.get("rtt_within_1ms").unwrap() > 0.8, "{bundle:?}");
+    assert!((bundle.get("min_rtt_ms").unwrap() - 100.0).abs() < 2.0, "{bundle:?}");
+}
+
+#[test]
 fn a_link_that_walks_carries_what_it_is_said_to_carry() {
     let walk = "{ of = \"rate\", every = \"50ms\", deviation = \"3Mbit/s\", min = \"5Mbit/s\", \
                 max = \"15Mbit/s\" }";
@@ -610,7 +647,10 @@ fn rules_about_what_simulated_packets_lack_are_refused_by_their_key() {
     let qdisc = "{ kind = \"prio\", bands = [\"fifo\"], classes = [{ port = 80, class = 0 }] }";
     let experiment = experiment(&[&format!("bottleneck.qdisc={qdisc}")]);
     let error = Sim.check(&experiment).unwrap_err().to_string();
-    assert!(error.starts_with("p: bottleneck.qdisc.classes[0].port = 80-80: allowed is"), "{error}");
+    assert!(
+        error.starts_with("p: bottleneck.qdisc.classes[0].port = 80-80: allowed is"),
+        "{error}"
+    );
 }
 
 /// What a client sees of a video for 60 s over a link of `rate`, from the run's third second.
@@ -639,7 +679,10 @@ fn a_video_plays_at_the_rate_that_the_path_allows_and_stalls_where_it_allows_non
     assert!((200.0..600.0).contains(&get(&alone, "video_startup_ms")), "{alone:?}");
     assert!((14.0..16.0).contains(&get(&alone, "video_rate_mbps")), "{alone:?}");
     assert_eq!((get(&alone, "video_rebuffers"), get(&alone, "video_rebuffering_s")), (0.0, 0.0));
-    assert!((1.0..5.0).contains(&get(&alone, "video_switches")) && get(&alone, "video_settled_s") < 10.0);
+    assert!(
+        (1.0..5.0).contains(&get(&alone, "video_switches"))
+            && get(&alone, "video_settled_s") < 10.0
+    );
 
     let bulk = "[[flow]]\nname = \"bulk\"\ntraffic = { kind = \"greedy\" }\n";
     let beside = video("24Mbit/s", ladder, bulk);

@@ -243,7 +243,7 @@ impl LinkTruth {
         metrics.put("drops_loss_packets", Some(counted.lost as f64));
         metrics.put("passed_packets", Some(counted.passed() as f64));
         recovery(counted, link, &mut metrics);
-        pairs(experiment, &counted.of_pairs, seconds, &mut metrics);
+        pairs(experiment, &row.name, &counted.of_pairs, seconds, &mut metrics);
         metrics
     }
 }
@@ -280,18 +280,31 @@ fn recovery(counted: &Counted, link: &Link, metrics: &mut Metrics) {
     metrics.put("queue_back_after_use_s", in_use.map(|in_use| (back - in_use).max(0.0)));
 }
 
-/// Throughput of each pair of sites, and how evenly it is shared (Jain's index).
-fn pairs(experiment: &Experiment, bytes: &BTreeMap<u16, u64>, seconds: f64, out: &mut Metrics) {
+/// Throughput of each pair of sites on the link called `link`, and how evenly it is shared (Jain's index) among those
+/// that take it.
+fn pairs(
+    experiment: &Experiment,
+    link: &str,
+    bytes: &BTreeMap<u16, u64>,
+    seconds: f64,
+    out: &mut Metrics,
+) {
     for (pair, bytes) in bytes {
         if let Some(name) = experiment.pairs.get(usize::from(*pair)) {
             let rate = share(*bytes as f64 * 8.0 / 1e6, seconds);
             out.put(&format!("throughput_mbps[{name}]"), rate);
         }
     }
-    if experiment.pairs.len() > 1 {
+    let own = experiment.own_links.len();
+    let is_own = experiment
+        .own_links
+        .iter()
+        .any(|own| experiment.way_names(&own.pair).iter().any(|name| name == link));
+    let takers = if is_own { 1 } else { experiment.pairs.len() - own };
+    if takers > 1 {
         let sum: f64 = bytes.values().map(|b| *b as f64).sum();
         let squares: f64 = bytes.values().map(|b| (*b as f64).powi(2)).sum();
-        out.put("jain", share(sum * sum, squares * experiment.pairs.len() as f64));
+        out.put("jain", share(sum * sum, squares * takers as f64));
     }
 }
 

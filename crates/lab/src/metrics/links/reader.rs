@@ -30,10 +30,12 @@ impl Reader {
     pub fn new(experiment: &Experiment, windows: &[Window], names: &[&str]) -> Self {
         let link = |name: &&str| LinkReader::new(LinkTruth::new(name, windows, experiment.stop));
         let place = |name: &str| names.iter().position(|it| *it == name);
-        let mut ways = Vec::new();
-        for (there, back) in [("forward", "reverse"), ("reverse", "forward")] {
-            let is_used = experiment.bundles.iter().any(|it| it.reversed == (there == "reverse"));
-            ways.extend(place(there).zip(place(back)).filter(|_| is_used).map(<[usize; 2]>::from));
+        let mut ways: Vec<[usize; 2]> = Vec::new();
+        for bundle in &experiment.bundles {
+            let mut names = experiment.way_names(&bundle.pair);
+            names[..].rotate_left(usize::from(bundle.reversed));
+            let way = place(&names[0]).zip(place(&names[1])).map(<[usize; 2]>::from);
+            ways.extend(way.filter(|way| !ways.contains(way)));
         }
         let mut links: Vec<LinkReader> = names.iter().map(link).collect();
         for [_, back] in &ways {

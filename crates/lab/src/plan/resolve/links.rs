@@ -1,4 +1,4 @@
-//! The two links of an experiment, their queues and changes.
+//! The links of an experiment, their queues and changes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Walk};
 
 use super::{Files, jitter};
-use crate::experiment::{Balance, Change, FULL_FRAME, Link};
+use crate::experiment::{Balance, Change, FULL_FRAME, Link, OwnLink};
 use crate::plan::error::PlanError;
 use crate::plan::reader::Reader;
 use crate::plan::schema::{self, Section};
@@ -33,6 +33,8 @@ pub(super) struct Links {
     /// What stands behind `forward` in a row.
     pub hops: Vec<Link>,
     pub reverse: Link,
+    /// Links of pairs of sites that take none of these.
+    pub own: Vec<OwnLink>,
 }
 
 /// Reads them.
@@ -59,30 +61,72 @@ pub(super) fn links(
             reverse.walks = walks(&table, &schema::REVERSE_WALK, reverse.rate)?;
             reverse
         }
-        None => Link {
-            rate: None,
-            nominal_rate: None,
-            trace: None,
-            delay: rtt / 2,
-            jitter: Duration::ZERO,
-            loss: 0.0,
-            message_loss: 0.0,
-            reorder: 0.0,
-            reorder_packets: 3,
-            qdisc: unnoticed_queue(),
-            walks: Vec::new(),
-            changes: Vec::new(),
-        },
+        None => unlimited(rtt / 2),
     };
-    // A change of the round trip is one of both directions.
-    for change in forward.changes.iter().filter(|change| change.delay.is_some()) {
-        reverse.changes.push(Change { at: change.at, delay: change.delay, ..Change::default() });
-    }
-    reverse.changes.sort_by_key(|change| change.at);
+    follow_delay(&mut reverse, &forward);
     let balance = table.choice("balance", &BALANCES)?.unwrap_or_default();
     let paths = paths(&table, &forward)?;
     let hops = hops(&table, &forward, &paths)?;
-    Ok(Links { rtt, forward, paths, balance, hops, reverse })
+    let own = own_links(plan, stop, files)?;
+    Ok(Links { rtt, forward, paths, balance, hops, reverse, own })
+}
+
+/// The links of pairs of sites that take no others.
+fn own_links(
+    plan: &Reader<'_>,
+    stop: Duration,
+    files: &mut Files<'_>,
+) -> Result<Vec<OwnLink>, PlanError> {
+    let mut own: Vec<OwnLink> = Vec::new();
+    for table in plan.tables("link", &schema::LINK)? {
+        let pair = table.require("name", table.name("name")?)?;
+        if own.iter().any(|known| known.pair == pair) {
+            return Err(table.repeated("link"));
+        }
+        let is_taken = ["forward", "reverse"].contains(&&*pair)
+            || ["path-", "hop-"].iter().any(|start| pair.starts_with(start))
+            || pair.ends_with("-back");
+        if is_taken {
+            return Err(table.wrong_because("name", "a name that no other link's rows can have"));
+        }
+        let rtt = table.require("rtt", table.duration("rtt")?)?;
+        let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
+        let mut there = link(&table, rtt / 2, qdisc, files)?;
+        if there.nominal_rate.is_none() {
+            return Err(table.wrong_because("rate", "a rate, or a trace instead"));
+        }
+        there.changes = changes(&table, &schema::LINK_CHANGE, stop)?;
+        let mut back = unlimited(rtt / 2);
+        follow_delay(&mut back, &there);
+        own.push(OwnLink { pair, there, back });
+    }
+    Ok(own)
+}
+
+/// A link that delays, and does nothing else.
+fn unlimited(delay: Duration) -> Link {
+    Link {
+        rate: None,
+        nominal_rate: None,
+        trace: None,
+        delay,
+        jitter: Duration::ZERO,
+        loss: 0.0,
+        message_loss: 0.0,
+        reorder: 0.0,
+        reorder_packets: 3,
+        qdisc: unnoticed_queue(),
+        walks: Vec::new(),
+        changes: Vec::new(),
+    }
+}
+
+/// A change of the round trip is one of both directions.
+fn follow_delay(back: &mut Link, there: &Link) {
+    for change in there.changes.iter().filter(|change| change.delay.is_some()) {
+        back.changes.push(Change { at: change.at, delay: change.delay, ..Change::default() });
+    }
+    back.changes.sort_by_key(|change| change.at);
 }
 
 const BALANCES: [(&str, Balance); 2] = [("flow", Balance::Flow), ("packet", Balance::Packet)];
