@@ -12,6 +12,7 @@ pub mod plan;
 pub mod platforms;
 pub mod progress;
 pub mod report;
+pub mod reproduce;
 pub mod rows;
 mod run;
 mod runner;

@@ -16,7 +16,7 @@ const SIMULATOR: [&str; 3] = ["crates/core/", "crates/sim/", "crates/lab/"];
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 8] = [
+const READERS: [&str; 9] = [
     "crates/lab/assets/",
     "crates/lab/src/chaos/",
     "crates/lab/src/demo.rs",
@@ -24,6 +24,7 @@ const READERS: [&str; 8] = [
     "crates/lab/src/output.rs",
     "crates/lab/src/progress.rs",
     "crates/lab/src/report/",
+    "crates/lab/src/reproduce/",
     "crates/lab/src/summary.rs",
 ];
 /// Folders and files that hold tests, or what tests and examples alone use.

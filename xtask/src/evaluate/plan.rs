@@ -36,9 +36,7 @@ pub struct PlanPart<'a> {
 impl<'a> PlanPart<'a> {
     /// The plan of `claims` on `backend` with `seeds` at most; [`Self::advance`] looks what is known of it.
     pub fn new(claims: &'a PlanClaims, backend: &'a str, seeds: Seeds) -> Result<Self> {
-        let mut plan = Plan::load(&claims.name, &[])?;
-        let needed = claims.arms(backend);
-        plan.arms.retain(|arm| needed.contains(arm.name.as_str()));
+        let plan = claims.plan(backend)?;
         let results = Results::none(&plan, seeds);
         let folder = Path::new(OUT).join(claims.part(backend).replace('/', "-"));
         let (sources, left) = (sources(backend)?, Left::default());

@@ -21,6 +21,7 @@ mod platforms;
 mod read_keys;
 mod replay;
 mod report;
+mod reproduce;
 #[cfg(feature = "host")]
 mod role;
 mod run;
@@ -79,6 +80,8 @@ pub enum Command {
     Demo(demo::Demo),
     /// Run plans and write results and a report.
     Run(run::Run),
+    /// Repeat all experiments of published work, and say which of its claims hold here.
+    Reproduce(reproduce::Reproduce),
     /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
     Chaos(chaos::Arguments),
     /// Write the report of a folder of results.
@@ -143,6 +146,7 @@ impl Command {
         match self {
             Self::Demo(arguments) => arguments.execute(),
             Self::Run(arguments) => arguments.execute(),
+            Self::Reproduce(arguments) => arguments.execute(),
             Self::Chaos(arguments) => arguments.execute(),
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),

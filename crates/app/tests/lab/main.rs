@@ -52,6 +52,38 @@ fn lists_name_what_can_be_asked_for() {
 }
 
 #[test]
+fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
+    let listing = stdout_of(&["reproduce", "bundler", "--list"]);
+    assert!(listing.contains("competing_bundles") && listing.contains("figure 11"), "{listing}");
+    let json = stdout_of(&["reproduce", "bundler", "--list", "--only", "main", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let only = &json["experiments"][0];
+    assert!(only["plan"] == "bundler/main" && only["seeds"]["sim"] == "1..10", "{json}");
+    for (arguments, reason) in [
+        (&["nonesuch"][..], "allowed is bundler"),
+        (&["bundler", "--only", "nonesuch"], "allowed is main, "),
+        (&["bundler", "--backend", "ns3"], "allowed is one of sim, emu"),
+        (&["bundler", "--only", "low_load", "--backend", "emu"], "none of them runs with"),
+    ] {
+        let error = refusal_of(&[&["reproduce"], arguments].concat());
+        assert!(error.contains(reason), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let seeds = ["--seeds", "1", "--out", out, "--json"];
+    let whole = [&["reproduce", "bundler", "--only", "dynamics/start"], &seeds[..]].concat();
+    let found = output(&whole);
+    let json: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    let claims = json["experiments"][0]["claims"].as_array().unwrap();
+    let is_fine =
+        |claim: &serde_json::Value| claim["verdict"] == "met" || claim["verdict"] == "reported";
+    assert_eq!(found.status.success(), claims.iter().all(is_fine), "{json:#}");
+    assert!(claims.iter().all(|claim| claim["figure"].is_number()), "{json:#}");
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("At a glance") && page.contains("dynamics-start/report.html"));
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     for arguments in [
         &["list", "algorithms"][..],

@@ -1,10 +1,10 @@
-//! Claims about plans: `docs/claims.toml`.
+//! Claims about plans, and the studies that they make up: `docs/claims.toml`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Bound;
 use crate::backend;
@@ -12,22 +12,42 @@ use crate::plan::Seeds;
 
 /// The back end whose figures may be bounded by those of the other: `within` and `same_order` are claims about it.
 const HERE: &str = "emu";
-const BESIDE: &str = "sim";
+pub(crate) const BESIDE: &str = "sim";
+
+/// The claims that a program brings along.
+const BUILTIN: &str = include_str!("../../../../docs/claims.toml");
 
 /// All claims, by plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
+    /// Published work of which plans repeat the experiments.
+    #[serde(default)]
+    pub study: Vec<StudyClaims>,
     /// The plans in the order in which they run.
     pub plan: Vec<PlanClaims>,
 }
 
+/// Published work of which the plans in a folder repeat the experiments.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StudyClaims {
+    /// Folder of the plans.
+    pub name: String,
+    /// Heading of the report.
+    pub title: String,
+    /// What was published, and where.
+    pub description: String,
+}
+
 /// What one plan must show.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanClaims {
     /// Name as `forebay run` takes it.
     pub name: String,
+    /// Where the experiment was published; absent: nobody has.
+    pub paper: Option<String>,
     /// The back ends on which it runs, each with the seeds that it runs at most.
     pub seeds: BTreeMap<String, Seeds>,
     /// The claims.
@@ -35,7 +55,7 @@ pub struct PlanClaims {
 }
 
 /// A bound on a metric.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// In words.
@@ -71,6 +91,25 @@ pub struct Claim {
     pub within: Option<Within>,
     /// On the testbed the arms must stand in the order in which they stand in the simulator.
     pub same_order: Option<SameOrder>,
+    /// What others report of the figure.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+/// A figure that somebody else reports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The arm that it is of; absent: all of the claim's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
+    /// The cell that it is of; absent: all of the claim's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<String>,
+    /// The figure, in the unit of the claim's.
+    pub value: f64,
+    /// Where it is reported, and what it is made of.
+    pub source: String,
 }
 
 /// The distance from one arm to another, for a figure of which less is better: 0 is closed at the one, 1 at
@@ -110,10 +149,20 @@ pub struct SameOrder {
 impl Claims {
     /// Reads and checks a file of claims.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let claims: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
+        Self::read(&text, &file)
+    }
+
+    /// The claims of the repository that the program was built from.
+    pub fn builtin() -> Self {
+        Self::read(BUILTIN, "docs/claims.toml").expect("a test reads them")
+    }
+
+    fn read(text: &str, file: &str) -> Result<Self> {
+        let claims: Self = toml::from_str(text).with_context(|| file.to_string())?;
         for plan in &claims.plan {
-            plan.check().with_context(|| format!("{}: {}", path.display(), plan.name))?;
+            plan.check().with_context(|| format!("{file}: {}", plan.name))?;
         }
         Ok(claims)
     }
@@ -176,7 +225,23 @@ impl Claim {
         ensure!(self.over.is_some() || self.over_value.is_empty(), "over_value needs over");
         ensure!(self.gap.is_none() || self.over.is_none(), "gap and over are one or the other");
         ensure!(self.gap.as_ref().is_none_or(|gap| gap.least > 0.0), "gap needs a least above 0");
+        for Published { arm, cell, .. } in &self.published {
+            let is_judged = arm.as_ref().is_none_or(|arm| self.arms.contains(arm));
+            ensure!(is_judged, "published.arm = {arm:?}: allowed is an arm of the claim");
+            let is_judged =
+                cell.as_ref().is_none_or(|it| self.cells.is_empty() || self.cells.contains(it));
+            ensure!(is_judged, "published.cell = {cell:?}: allowed is a cell of the claim");
+        }
         Ok(())
+    }
+
+    /// What others report of the figure of `arms` in `cell`.
+    pub(super) fn published(&self, arms: &[&str], cell: &str) -> Option<Published> {
+        let is_its = |it: &&Published| {
+            it.arm.as_deref().is_none_or(|arm| arms == [arm])
+                && it.cell.as_deref().is_none_or(|of| of == cell)
+        };
+        self.published.iter().find(is_its).cloned()
     }
 
     /// Whether it is about the figures of two back ends.
@@ -227,6 +292,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::metrics::{Address, describe};
     use crate::plan::Plan;
 
     #[test]
@@ -290,10 +356,13 @@ mod tests {
     }
 
     #[test]
-    fn the_claims_of_the_repository_name_arms_and_cells_that_their_plans_have() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let claims = Claims::load(&root.join("docs/claims.toml")).unwrap();
+    fn the_claims_of_the_repository_name_arms_cells_and_metrics_that_there_are() {
+        let claims = Claims::builtin();
         assert!(claims.plan.len() > 5);
+        for study in &claims.study {
+            let folder = format!("{}/", study.name);
+            assert!(claims.plan.iter().any(|plan| plan.name.starts_with(&folder)), "{folder}");
+        }
         for claims in &claims.plan {
             let plan = Plan::load(&claims.name, &[]).unwrap();
             let has_arm = |name: &String| plan.arms.iter().any(|arm| arm.name == *name);
@@ -302,7 +371,15 @@ mod tests {
                 let gap = claim.gap.iter().flat_map(|gap| [&gap.from, &gap.to]);
                 let mut arms = claim.arms.iter().chain(&claim.over).chain(gap);
                 assert!(arms.all(has_arm), "{}: {}", claims.name, claim.text);
-                assert!(claim.cells.iter().all(has_cell), "{}: {}", claims.name, claim.text);
+                let published = claim.published.iter().filter_map(|it| it.cell.as_ref());
+                let mut cells = claim.cells.iter().chain(published);
+                assert!(cells.all(has_cell), "{}: {}", claims.name, claim.text);
+                for value in claim.value.iter().chain(&claim.over_value) {
+                    let is_of_host = value.starts_with("host/");
+                    let address = value.parse::<Address>();
+                    let is_known = address.is_ok_and(|it| describe(&it.quantity).is_some());
+                    assert!(is_of_host || is_known, "{}: {value}", claims.name);
+                }
             }
         }
     }

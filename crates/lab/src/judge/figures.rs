@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::claims::{Claim, PlanClaims, SameOrder};
 use super::{Behind, Judged, Results, SEED, VALUES_MIN, Verdict, Why};
 use crate::metrics::{Pooling, describe};
+use crate::plan::{Plan, PlanError};
 use crate::summary::baselines;
 
 #[cfg(test)]
@@ -43,6 +44,17 @@ impl PlanClaims {
             arms.extend(claim.needed(&of_claim));
         }
         arms
+    }
+
+    /// The plan with the arms that the claims need on `backend`.
+    ///
+    /// # Errors
+    /// There is no such plan, or it cannot be resolved.
+    pub fn plan(&self, backend: &str) -> Result<Plan, PlanError> {
+        let mut plan = Plan::load(&self.name, &[])?;
+        let needed = self.arms(backend);
+        plan.arms.retain(|arm| needed.contains(arm.name.as_str()));
+        Ok(plan)
     }
 
     /// Whether more seeds would hardly change a verdict: there are [`VALUES_MIN`], and every interval lies on one side
@@ -104,6 +116,7 @@ impl Claim {
             place: self.place_words(sides, place, seeds),
             behind: self.behind(sides, place, seeds, values.len()),
             commit: sides.here.commits(&place.arms, place.cell),
+            published: self.published(&place.arms, place.cell),
             ..Judged::default()
         };
         let pooled = if self.each_run { None } else { self.figure(sides, place, None) };

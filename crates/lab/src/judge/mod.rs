@@ -15,7 +15,8 @@ pub mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub use claims::{Claims, PlanClaims};
+pub(crate) use claims::BESIDE;
+pub use claims::{Claims, PlanClaims, Published, StudyClaims};
 pub use interval::{Interval, VALUES_MIN};
 pub use results::Results;
 
@@ -177,6 +178,9 @@ pub struct Judged {
     pub before: Option<String>,
     /// Commits of the runs.
     pub commit: String,
+    /// What others report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
 }
 
 impl Judged {
@@ -237,6 +241,7 @@ impl Default for Judged {
             verdict: Verdict::NotShown(Why::NotRun),
             before: None,
             commit: String::new(),
+            published: None,
         }
     }
 }

@@ -47,20 +47,27 @@ fn verdict(judged: &Judged) -> String {
     format!("{}{}", judged.verdict.words(), before.unwrap_or_default())
 }
 
-/// The claims of one plan or part, for people.
+/// The claims of one plan or part, for people; what others report only where somebody does.
 pub fn of_claims<'a>(claims: impl IntoIterator<Item = &'a Judged>) -> Table {
     let row = |judged: &Judged| {
         [
             judged.place.clone(),
             judged.claim.clone(),
             judged.bound.clone(),
+            judged.published.as_ref().map_or_else(|| "-".into(), |it| number(it.value)),
             figure(judged),
             judged.behind.to_string(),
             verdict(judged),
         ]
     };
-    let titles = ["where", "claim", "bound", "found", "behind it", "verdict"];
-    table(titles, claims.into_iter().map(row).collect())
+    let titles = ["where", "claim", "bound", "published", "found", "behind it", "verdict"];
+    let (mut titles, mut rows) = table(titles, claims.into_iter().map(row).collect());
+    let column = titles.iter().position(|title| title == "published").expect("it is one");
+    if rows.iter().all(|row| row[column] == "-") {
+        titles.remove(column);
+        rows.iter_mut().for_each(|row| drop(row.remove(column)));
+    }
+    (titles, rows)
 }
 
 /// As text, under a title; nothing of a table without rows.

@@ -91,7 +91,7 @@ pub struct PlanResults<'a> {
     /// Arms over their seeds, in the order of `arms` within each cell.
     pub summaries: Vec<ArmSummary>,
     /// What is drawn.
-    figures: Vec<Figure>,
+    pub figures: Vec<Figure>,
 }
 
 impl<'a> PlanResults<'a> {

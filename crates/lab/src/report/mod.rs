@@ -1,14 +1,14 @@
 //! The report: tables and figures from the store, as one offline HTML file.
 
 mod back_ends;
-mod content;
+pub(crate) mod content;
 pub mod figure;
-mod figures;
+pub(crate) mod figures;
 pub mod page;
-mod tables;
+pub(crate) mod tables;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -16,6 +16,7 @@ use crate::store::{Run, Store, StoreError};
 use crate::summary::Requests;
 use content::PlanResults;
 use figure::POINTS_MAX;
+use page::Page;
 
 /// Name of the report in a folder of results.
 pub const FILE: &str = "report.html";
@@ -26,9 +27,12 @@ const POINTS_MIN: usize = 60;
 
 /// Writes `report.html` beside the store of `requests`; gives its path.
 pub fn write(requests: &Requests<'_>) -> anyhow::Result<PathBuf> {
-    let folder = requests.store().folder();
+    put(requests.store().folder(), &render(requests)?)
+}
+
+/// Puts a report into `folder`; gives its path.
+pub(crate) fn put(folder: &Path, html: &str) -> anyhow::Result<PathBuf> {
     let path = folder.join(FILE);
-    let html = render(requests)?;
     // A reader never sees half a report.
     let partial = folder.join(format!("{FILE}.partial"));
     std::fs::write(&partial, html).with_context(|| partial.display().to_string())?;
@@ -37,12 +41,19 @@ pub fn write(requests: &Requests<'_>) -> anyhow::Result<PathBuf> {
 }
 
 /// The report as HTML, with as many points a series as fit.
-fn render(requests: &Requests<'_>) -> Result<String, StoreError> {
+fn render(requests: &Requests<'_>) -> anyhow::Result<String> {
     let runs = newest_runs(requests.store())?;
     let plans = PlanResults::all(requests, &runs)?;
+    fitting(|points| Ok(content::page(requests, &runs, &plans, points)?))
+}
+
+/// The page as HTML that `page` makes with at most so many points a series, as many as fit.
+pub(crate) fn fitting(
+    mut page: impl FnMut(usize) -> anyhow::Result<Page>,
+) -> anyhow::Result<String> {
     let mut points = POINTS_MAX;
     loop {
-        let html = content::page(requests, &runs, &plans, points)?.render();
+        let html = page(points)?.render();
         if html.len() <= BYTES_MAX || points <= POINTS_MIN {
             return Ok(html);
         }

@@ -40,6 +40,13 @@ pub enum Block {
         /// The text.
         text: String,
     },
+    /// A paragraph that leads to another file.
+    Link {
+        /// What the reader clicks on.
+        text: String,
+        /// The path of the file, relative to the page.
+        to: String,
+    },
 }
 
 /// A table. Columns of numbers are right-aligned, others left-aligned.
@@ -113,6 +120,10 @@ impl Block {
         match self {
             Self::Text(text) => {
                 let _ = writeln!(html, "<p>{}</p>", escape(text));
+            }
+            Self::Link { text, to } => {
+                let (text, to) = (escape(text), escape(to));
+                let _ = writeln!(html, "<p><a href=\"{to}\">{text}</a></p>");
             }
             Self::Table(table) => table.render(html),
             Self::Figure(figure) => {

@@ -1,0 +1,270 @@
+//! One call repeats a study: every experiment of published work, with what others report beside what is found here.
+//!
+//! ```text
+//! docs/claims.toml ──► Study ──► run() of each plan ──► its own store and report
+//!                        └──────► judge ──► Reproduction ──► report.html over all, tables, --json
+//! ```
+//! Each experiment has a folder of its own, so that it can be looked at, repeated or removed by itself.
+
+mod page;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::backend;
+use crate::judge::{BESIDE, Claims, Judged, PlanClaims, Results, StudyClaims};
+use crate::plan::Seeds;
+use crate::run::{check, run};
+use crate::runner::{Options, Progress, RunError};
+use crate::store::{self, Build, Store};
+
+/// Published work of which plans repeat the experiments.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// What it is.
+    pub about: StudyClaims,
+    /// The experiments in the order in which they run: first those that were published.
+    pub experiments: Vec<PlanClaims>,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Reproduction {
+    /// The experiments that were asked for.
+    pub experiments: Vec<Experiment>,
+    /// Path of the report.
+    #[serde(skip)]
+    pub report: PathBuf,
+}
+
+/// One experiment of a study, and what was found of it.
+#[derive(Debug, Serialize)]
+pub struct Experiment {
+    /// Name of the plan as `forebay run` takes it.
+    pub plan: String,
+    /// Heading of the plan.
+    pub title: String,
+    /// What the plan shows.
+    pub description: String,
+    /// Where it was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paper: Option<String>,
+    /// Every claim at each place on each back end that has runs, and on the one that was asked for.
+    pub claims: Vec<Judged>,
+    /// Why it was not run to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// Folder of its results.
+    #[serde(skip)]
+    pub folder: PathBuf,
+}
+
+/// What running a study tells of itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// An experiment begins: which, its number from 1, and of how many.
+    Begins(&'a PlanClaims, usize, usize),
+    /// How far the experiment is.
+    UnderWay(Progress<'a>),
+    /// The experiment could not be run to its end; the next one follows.
+    Failed(&'a str),
+}
+
+impl Study {
+    /// The study called `name`.
+    ///
+    /// # Errors
+    /// None is called so; the error names those that are.
+    pub fn load(name: &str) -> Result<Self, String> {
+        let Claims { study, plan } = Claims::builtin();
+        let names: Vec<&str> = study.iter().map(|it| it.name.as_str()).collect();
+        let known = names.join(", ");
+        let about = study.iter().find(|it| it.name == name);
+        let about = about.ok_or_else(|| format!("no study {name:?}: allowed is {known}"))?.clone();
+        let folder = format!("{name}/");
+        let mut experiments: Vec<PlanClaims> =
+            plan.into_iter().filter(|plan| plan.name.starts_with(&folder)).collect();
+        experiments.sort_by_key(|plan| plan.paper.is_none());
+        Ok(Self { about, experiments })
+    }
+
+    /// What `plan` is called in the study: its name without the folder.
+    pub fn short_name<'a>(&self, plan: &'a PlanClaims) -> &'a str {
+        plan.name.strip_prefix(&self.about.name).map_or(&*plan.name, |name| &name[1..])
+    }
+
+    /// Keeps the experiments of these names, as [`Study::short_name`] or with the folder.
+    ///
+    /// # Errors
+    /// None is called so; the error names those that are.
+    pub fn only(&mut self, names: &[String]) -> Result<(), String> {
+        let is_called =
+            |plan: &PlanClaims, name: &String| *name == plan.name || name == self.short_name(plan);
+        for name in names {
+            if !self.experiments.iter().any(|plan| is_called(plan, name)) {
+                let known: Vec<&str> =
+                    self.experiments.iter().map(|plan| self.short_name(plan)).collect();
+                return Err(format!("no experiment {name:?}: allowed is {}", known.join(", ")));
+            }
+        }
+        let is_meant = |plan: &PlanClaims| names.iter().any(|name| is_called(plan, name));
+        let experiments = self.experiments.iter().filter(|plan| is_meant(plan)).cloned().collect();
+        self.experiments = experiments;
+        Ok(())
+    }
+
+    /// Keeps the experiments that are claimed to run on `backend`.
+    pub fn on(&mut self, backend: &str) {
+        self.experiments.retain(|plan| plan.seeds.contains_key(backend));
+    }
+}
+
+/// Runs what the folder of results lacks of `study` on one back end, judges what all back ends have found there, and
+/// writes a report over it. An experiment that fails is told and keeps no other from its turn.
+///
+/// `options.out` is the folder of the study, by default `out/reproduce/NAME`; seeds are those of the claims where
+/// `options` has none.
+///
+/// # Errors
+/// Before anything is written, what no run of any experiment could do without: the back end and its options.
+pub fn reproduce(
+    study: &Study,
+    options: &Options,
+    progress: &mut dyn FnMut(Step<'_>),
+) -> Result<Reproduction, RunError> {
+    let root = options.out.clone();
+    let root = root.unwrap_or_else(|| Path::new("out/reproduce").join(&study.about.name));
+    let plans = study.experiments.iter().map(|claims| claims.plan(&options.backend));
+    let plans = plans.collect::<Result<Vec<_>, _>>()?;
+    let of_plan = |claims: &PlanClaims| Options {
+        out: Some(root.join(study.short_name(claims).replace('/', "-"))),
+        seeds: options.seeds.or_else(|| claims.seeds.get(&options.backend).copied()),
+        ..options.clone()
+    };
+    for (claims, plan) in study.experiments.iter().zip(&plans) {
+        check(plan, &of_plan(claims))?;
+    }
+    let mut experiments = Vec::new();
+    for (number, (claims, plan)) in (1..).zip(study.experiments.iter().zip(&plans)) {
+        progress(Step::Begins(claims, number, plans.len()));
+        let options = of_plan(claims);
+        let made = run(plan, &options, &mut |event| progress(Step::UnderWay(event)));
+        let failed = made.err().map(|error| error.to_string());
+        failed.iter().for_each(|reason| progress(Step::Failed(reason)));
+        let folder = options.out.clone().unwrap_or_default();
+        let claims_found = judged(claims, &folder, &options).map_err(RunError::Report)?;
+        experiments.push(Experiment {
+            plan: claims.name.clone(),
+            title: plan.title.clone(),
+            description: plan.description.clone(),
+            paper: claims.paper.clone(),
+            claims: claims_found,
+            failed,
+            folder,
+        });
+    }
+    let report = page::write(study, &experiments, &root).map_err(RunError::Report)?;
+    Ok(Reproduction { experiments, report })
+}
+
+/// What is claimed, judged by the runs in `folder` of the program that `options` name: of the back end that they ask
+/// for, and of others that have any.
+fn judged(claims: &PlanClaims, folder: &Path, options: &Options) -> anyhow::Result<Vec<Judged>> {
+    let seeds = |name: &str| match options.seeds {
+        Some(seeds) if name == options.backend => Some(seeds),
+        _ => claims.seeds.get(name).copied(),
+    };
+    let found = |name: &str| match seeds(name) {
+        Some(seeds) => results(claims, folder, name, &options.build, seeds).map(Some),
+        None => Ok(None),
+    };
+    let beside = found(BESIDE)?;
+    let mut judged = Vec::new();
+    for name in backend::NAMES {
+        let Some(here) = found(name)? else { continue };
+        if !here.is_empty() || name == options.backend {
+            judged.extend(claims.judge(name, &here, beside.as_ref()));
+        }
+    }
+    Ok(judged)
+}
+
+fn results(
+    claims: &PlanClaims,
+    folder: &Path,
+    backend: &str,
+    build: &Build,
+    seeds: Seeds,
+) -> anyhow::Result<Results> {
+    let plan = claims.plan(backend)?;
+    if !folder.join(store::FILE).is_file() {
+        return Ok(Results::none(&plan, seeds));
+    }
+    let store = Store::open(folder).with_context(|| folder.display().to_string())?;
+    Results::read(&store, &plan, backend, build.sources(backend), seeds)
+}
+
+impl Reproduction {
+    /// All claims, in the order of the experiments.
+    pub fn claims(&self) -> impl Iterator<Item = &Judged> + Clone {
+        self.experiments.iter().flat_map(|experiment| &experiment.claims)
+    }
+
+    /// Whether every claim is met, and every experiment came to its end.
+    pub fn is_fine(&self) -> bool {
+        self.claims().all(|claim| claim.verdict.is_fine())
+            && self.experiments.iter().all(|experiment| experiment.failed.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report;
+
+    #[test]
+    fn experiments_are_chosen_by_name_and_unknown_names_are_refused_with_those_that_are() {
+        let mut study = Study::load("bundler").unwrap();
+        assert!(Study::load("nonesuch").unwrap_err().contains("allowed is bundler"));
+        let error = study.only(&["nonesuch".into()]).unwrap_err();
+        assert!(error.contains("\"nonesuch\"") && error.contains("main"), "{error}");
+        study.only(&["dynamics/start".into(), "bundler/main".into()]).unwrap();
+        let names: Vec<&str> = study.experiments.iter().map(|it| study.short_name(it)).collect();
+        assert_eq!(names, ["main", "dynamics/start"], "those that were published are first");
+        study.on("nonesuch");
+        assert!(study.experiments.is_empty());
+    }
+
+    #[test]
+    fn a_study_is_run_judged_and_reported_and_goes_on_where_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut study = Study::load("bundler").unwrap();
+        study.only(&["dynamics/start".into()]).unwrap();
+        let options = Options {
+            out: Some(folder.path().into()),
+            seeds: Some("1..2".parse().unwrap()),
+            ..Options::default()
+        };
+        let mut reused = 0;
+        let mut again = || {
+            reused = 0;
+            let found = reproduce(&study, &options, &mut |step| {
+                let is_reused = |it: Progress<'_>| it.event == crate::Event::Reused;
+                reused += usize::from(matches!(step, Step::UnderWay(it) if is_reused(it)));
+            });
+            (found.unwrap(), reused)
+        };
+        let (first, made) = again();
+        assert_eq!(made, 0);
+        let found = &first.experiments[0];
+        assert!(found.claims.iter().all(|claim| claim.figure.is_some()), "{found:?}");
+        assert!(found.folder.join(report::FILE).is_file());
+        let page = std::fs::read_to_string(&first.report).unwrap();
+        assert!(page.contains(&found.title) && page.contains("dynamics-start/report.html"));
+        let (second, reused) = again();
+        assert!(reused > 0);
+        assert_eq!(second.experiments[0].claims, found.claims);
+    }
+}

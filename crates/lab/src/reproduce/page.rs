@@ -1,0 +1,197 @@
+//! The report of a study: every claim with what others report, and the figures of its experiments.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::{Experiment, Study};
+use crate::backend;
+use crate::judge::{Judged, table};
+use crate::output::number;
+use crate::plan::figures::{Figure, defaults};
+use crate::report::content::PlanResults;
+use crate::report::figures::Drawing;
+use crate::report::page::{Block, Page, Section, Table};
+use crate::report::{self, newest_runs, tables};
+use crate::store::{self, Store};
+use crate::summary::Requests;
+
+/// Writes the report into `root`; gives its path.
+pub fn write(study: &Study, experiments: &[Experiment], root: &Path) -> anyhow::Result<PathBuf> {
+    report::put(root, &report::fitting(|points| page(study, experiments, root, points))?)
+}
+
+/// The page, with at most `points` points a series.
+fn page(
+    study: &Study,
+    experiments: &[Experiment],
+    root: &Path,
+    points: usize,
+) -> anyhow::Result<Page> {
+    let claims = experiments.iter().flat_map(|experiment| &experiment.claims);
+    let lead = format!("{} Claims: {}.", study.about.description, table::counts(claims));
+    let mut sections = vec![at_a_glance(experiments)];
+    for experiment in experiments {
+        let mut blocks = head(experiment);
+        if experiment.folder.join(store::FILE).is_file() {
+            blocks.extend(drawn(experiment, points)?);
+            let path = experiment.folder.strip_prefix(root).unwrap_or(&experiment.folder);
+            let to = path.join(report::FILE).display().to_string();
+            let text = "All figures, numbers, parameters and runs of this experiment".into();
+            blocks.push(Block::Link { text, to });
+        }
+        sections.push(Section { heading: experiment.title.clone(), blocks });
+    }
+    Ok(Page { title: study.about.title.clone(), lead, sections })
+}
+
+/// A row an experiment: what came of its claims.
+fn at_a_glance(experiments: &[Experiment]) -> Section {
+    let row = |experiment: &Experiment| {
+        let of = |name: &&str| {
+            let claims = experiment.claims.iter().filter(|claim| backend_of(claim) == *name);
+            tally(claims)
+        };
+        let paper = experiment.paper.clone().unwrap_or_else(|| "not published".into());
+        let head = [experiment.plan.clone(), paper];
+        head.into_iter().chain(backend::NAMES.iter().map(of)).collect()
+    };
+    let columns = ["experiment", "published in", "simulator", "testbed"];
+    let caption = "What came of the claims of each experiment: met where the median of the seeds is within its \
+                   bound, failed where the whole 95 % interval is outside, open otherwise.";
+    let blocks = vec![tables::block(&columns, experiments.iter().map(row).collect(), caption)];
+    Section { heading: "At a glance".into(), blocks }
+}
+
+/// How many claims came to what, as far as any did: `10 met, 1 open`.
+fn tally<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    claims.for_each(|claim| *counts.entry(claim.verdict.words()).or_default() += 1);
+    let counts: Vec<String> =
+        counts.iter().map(|(words, count)| format!("{count} {words}")).collect();
+    if counts.is_empty() { "-".into() } else { counts.join(", ") }
+}
+
+/// What it is about, and what was claimed and found.
+fn head(experiment: &Experiment) -> Vec<Block> {
+    let paper = experiment.paper.as_ref().map(|paper| format!("Published: {paper}."));
+    let failed = experiment.failed.as_ref().map(|reason| format!("Not run to its end: {reason}."));
+    let about = Some(experiment.description.clone()).filter(|text| !text.is_empty());
+    let texts = about.into_iter().chain(paper).chain(failed).map(Block::Text);
+    texts.chain([claims(&experiment.claims)]).collect()
+}
+
+/// A claim at one place on each back end.
+type Row<'a> = [Option<&'a Judged>; backend::NAMES.len()];
+
+/// Each claim with its figure on each back end, beside what others report.
+fn claims(judged: &[Judged]) -> Block {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for claim in judged {
+        let Some(column) = backend::NAMES.iter().position(|name| backend_of(claim) == *name) else {
+            continue;
+        };
+        let is_its = |row: &&mut Row<'_>| {
+            let other = row.iter().flatten().next();
+            other.is_some_and(|it| (&it.claim, &it.place) == (&claim.claim, &claim.place))
+                && row[column].is_none()
+        };
+        match rows.iter_mut().find(is_its) {
+            Some(row) => row[column] = Some(claim),
+            None => {
+                let mut row = [None; backend::NAMES.len()];
+                row[column] = Some(claim);
+                rows.push(row);
+            }
+        }
+    }
+    let shown: Vec<usize> = (0..backend::NAMES.len())
+        .filter(|column| rows.iter().any(|row| row[*column].is_some()))
+        .collect();
+    let titles = ["claim", "where", "bound", "published"].map(String::from).into_iter();
+    let of_backend = |column: &usize| ["simulator", "testbed"][*column];
+    let sides = shown.iter().flat_map(|column| [of_backend(column).into(), "verdict".into()]);
+    let columns = titles.chain(sides).collect();
+    let cells = |row: &Row<'_>| -> Vec<String> {
+        let Some(any) = row.iter().flatten().next() else { return Vec::new() };
+        let published = any.published.as_ref().map_or("-".into(), |it| number(it.value));
+        let head = [any.claim.clone(), any.place.clone(), any.bound.clone(), published];
+        let sides = shown.iter().flat_map(|column| match row[*column] {
+            Some(claim) => [table::figure(claim), claim.verdict.words().into()],
+            None => ["-".into(), String::new()],
+        });
+        head.into_iter().chain(sides).collect()
+    };
+    let mut sources: Vec<String> = Vec::new();
+    for published in judged.iter().filter_map(|claim| claim.published.as_ref()) {
+        let source = format!("{}: {}", number(published.value), published.source);
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
+    }
+    let caption = match sources.is_empty() {
+        true => String::from("Median of the seeds with its 95 % interval."),
+        false => format!(
+            "Median of the seeds with its 95 % interval. Published: {}.",
+            sources.join("; ")
+        ),
+    };
+    Block::Table(Table { columns, rows: rows.iter().map(cells).collect(), caption })
+}
+
+/// The figures that the plan has for itself, of all its cells.
+fn drawn(experiment: &Experiment, points: usize) -> anyhow::Result<Vec<Block>> {
+    let store = Store::open(&experiment.folder)?;
+    let requests = Requests::new(&store);
+    let runs = newest_runs(&store)?;
+    let general = defaults();
+    let mut blocks = Vec::new();
+    for plan in PlanResults::all(&requests, &runs)? {
+        let cells = plan.cells();
+        let is_shown = |figure: &&Figure| {
+            !general.contains(*figure) && (cells.len() < 2 || figure.spans_cells())
+        };
+        let drawing = Drawing { plan: &plan, requests: &requests, cells: &cells, points };
+        for figure in plan.figures.iter().filter(is_shown) {
+            blocks.extend(drawing.blocks(figure)?);
+        }
+    }
+    Ok(blocks)
+}
+
+/// The back end that a claim about a plan was judged on: `sim` of `bundler/main@sim`.
+fn backend_of(claim: &Judged) -> &str {
+    claim.of.rsplit_once('@').map_or("", |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::{Bound, Published};
+
+    #[test]
+    fn a_claim_on_two_back_ends_is_one_row_beside_what_was_published() {
+        let published = Published { arm: None, cell: None, value: 1.26, source: "figure 7".into() };
+        let claim = |of: &str, place: &str, figure| {
+            let published = Some(published.clone());
+            let (of, place, claim) = (of.into(), place.into(), "median".into());
+            let judged = Judged { of, place, claim, published, ..Judged::default() };
+            judged.by_one(Bound::at_most(1.15), Some(figure))
+        };
+        let judged =
+            [claim("p@sim", "copa", 1.1), claim("p@sim", "bbr", 1.2), claim("p@emu", "copa", 1.12)];
+        let Block::Table(found) = claims(&judged) else { panic!("a table") };
+        let columns =
+            ["claim", "where", "bound", "published", "simulator", "verdict", "testbed", "verdict"];
+        assert_eq!(found.columns, columns);
+        assert_eq!(
+            found.rows,
+            [
+                ["median", "copa", "≤ 1.15", "1.26", "1.100", "met", "1.120", "met"],
+                ["median", "bbr", "≤ 1.15", "1.26", "1.200", "failed", "-", ""],
+            ]
+        );
+        assert!(found.caption.ends_with("Published: 1.26: figure 7."), "{}", found.caption);
+        let Block::Table(found) = claims(&judged[..1]) else { panic!("a table") };
+        assert_eq!(found.columns.len(), 6, "no column of a back end without runs");
+    }
+}
