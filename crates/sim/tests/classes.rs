@@ -147,7 +147,7 @@ fn a_rule_about_what_packets_here_do_not_have_is_refused() {
     let error = Simulation::new(&network).err().unwrap().to_string();
     assert_eq!(
         error,
-        "a.qdisc.classes[0].port = 443-443: allowed is dscp and protocol: packets here have neither \
+        "a.qdisc.classes[0].port = 443: allowed is dscp and protocol: packets here have neither \
          addresses nor ports"
     );
 }

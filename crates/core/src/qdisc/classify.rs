@@ -127,14 +127,14 @@ impl Classifier {
 
     /// Refuses conditions on addresses and ports, for a host whose packets have neither.
     pub fn check_without_ends(&self) -> Result<(), SpecError> {
-        let of_ends = self.rules.iter().map(Rule::of_ends).enumerate();
-        let Some((index, (key, value))) =
-            of_ends.filter_map(|(index, it)| Some((index, it?))).next()
-        else {
-            return Ok(());
-        };
         let allowed = "dscp and protocol: packets here have neither addresses nor ports";
-        Err(SpecError::new(key, &value, allowed).within(&format!("classes[{index}]")))
+        for (index, rule) in self.rules.iter().enumerate() {
+            if let Some((key, value)) = rule.of_ends() {
+                let error = SpecError::new(key, &value, allowed);
+                return Err(error.within(&format!("classes[{index}]")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -183,8 +183,9 @@ impl Rule {
             ("destination_prefix", &self.destination_prefix),
         ];
         let of_port = |(key, range): (&'static str, &Option<RangeInclusive<u16>>)| {
-            let range = range.as_ref()?;
-            Some((key, format!("{}-{}", range.start(), range.end())))
+            let (first, last) = range.as_ref()?.clone().into_inner();
+            let is_one = first == last;
+            Some((key, if is_one { first.to_string() } else { format!("{first}-{last}") }))
         };
         let of_prefix =
             |(key, net): (&'static str, &Option<IpNet>)| Some((key, net.as_ref()?.to_string()));
@@ -372,7 +373,8 @@ mod tests {
         };
         assert_eq!(check("dscp", Value::Integer(0)), Ok(()));
         for (condition, value, written) in [
-            ("destination_port", Value::Integer(443), "443-443"),
+            ("destination_port", Value::Integer(443), "443"),
+            ("port", text("5000-6000"), "5000-6000"),
             ("source_prefix", text("10.0.0.0/8"), "10.0.0.0/8"),
         ] {
             let error = check(condition, value).unwrap_err();

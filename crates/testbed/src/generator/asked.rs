@@ -11,7 +11,9 @@ use forebay_core::record::{FlowRecord, RequestRecord};
 pub(super) struct Asked {
     flow: usize,
     schedule: Vec<Request>,
-    /// What became of the requests that were due.
+    /// Place of the request that is due next.
+    next: usize,
+    /// What became of those before it.
     records: Vec<RequestRecord>,
     unfinished: usize,
     lateness_ns: Vec<u64>,
@@ -33,6 +35,7 @@ impl Asked {
         check(workload, connections, &schedule)?;
         Ok(Self {
             flow: site.flow,
+            next: 0,
             records: Vec::with_capacity(schedule.len()),
             unfinished: 0,
             lateness_ns: Vec::with_capacity(schedule.len()),
@@ -53,18 +56,19 @@ impl Asked {
 
     /// When the next request is due (ns).
     pub fn due_ns(&self) -> Option<u64> {
-        let request = self.schedule.get(self.records.len())?;
+        let request = self.schedule.get(self.next)?;
         Some(self.started_ns?.saturating_add(request.at_ns))
     }
 
     /// The request that is due next.
     pub fn due(&self) -> Request {
-        self.schedule[self.records.len()]
+        self.schedule[self.next]
     }
 
     /// Begins the request that was due at `scheduled_ns`; gives its place in the schedule.
     pub fn take(&mut self, scheduled_ns: u64, queued_behind: bool) -> usize {
-        let (index, request) = (self.records.len(), self.due());
+        let (index, request) = (self.next, self.due());
+        self.next += 1;
         self.records.push(RequestRecord {
             flow: self.flow,
             index: index as u32,
@@ -112,7 +116,7 @@ impl Asked {
 
     /// All arrivals are over, and nothing is left to wait for.
     pub fn is_drained(&self, now: u64) -> bool {
-        let asked = self.records.len() == self.schedule.len();
+        let asked = self.next == self.schedule.len();
         let finished = asked && self.unfinished == 0;
         now >= self.window.end_ns && (finished || now >= self.window.deadline_ns())
     }
@@ -153,4 +157,47 @@ fn check(
         return wrong("schedule", schedule.len() as u64, "requests in order of time");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::scenario::{Connections, WorkloadKind};
+
+    #[test]
+    fn what_was_handed_over_is_not_asked_again() {
+        let request = |at_ns| Request { at_ns, size_bytes: 100, connection: 0 };
+        let schedule = vec![request(5), request(7)];
+        let workload = Workload {
+            name: "web".into(),
+            cc: "reno".into(),
+            reversed: false,
+            start_ns: 0,
+            stop_ns: 9,
+            dscp: 0,
+            ttl: None,
+            kind: WorkloadKind::Requests { connections: Connections::Each, schedule: Vec::new() },
+        };
+        let window = Window { start_ns: 0, stop_ns: 9, end_ns: 9, drain_ns: 5 };
+        let local = Ipv4Addr::LOCALHOST;
+        let site =
+            SiteEnd { flow: 3, local, remote: local, port: 0, sends: false, ecn: false, window };
+        let mut asked = Asked::new(&workload, &site, 1, schedule).unwrap();
+        assert_eq!(asked.due_ns(), None);
+        asked.begin(1000);
+        for (due_ns, index) in [(1005, 0), (1007, 1)] {
+            assert_eq!(asked.due_ns(), Some(due_ns));
+            assert_eq!(asked.take(due_ns, false), index);
+            asked.sent(index, due_ns + 2);
+        }
+        asked.finished(1, 1020);
+        assert!(!asked.is_drained(1013) && asked.is_drained(1014));
+        let mut output = HostsOutput::default();
+        asked.finish(&mut output);
+        let finished = output.requests.iter().map(|request| request.finished_ns);
+        assert_eq!(finished.collect::<Vec<_>>(), [None, Some(1020)]);
+        assert_eq!((output.lateness_ns, asked.due_ns()), (vec![2, 2], None));
+    }
 }

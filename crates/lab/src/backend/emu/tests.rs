@@ -95,75 +95,68 @@ fn connections_with_a_jitter_are_workloads_of_their_own() {
     assert!(matches!(scenario.pairs[0].workloads[0].kind, WorkloadKind::Ping { loops: 3 }));
 }
 
-#[test]
-fn a_workload_has_the_dscp_of_its_flow_and_the_link_its_rules() {
-    let text = "name = \"p\"\nstop = \"3s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\n\
-                qdisc = { kind = \"prio\", bands = [\"fifo\", \"sfq\"], classes = [{ dscp = 46, class = 0 }] }\n\
-                [[flow]]\ndscp = 46\ntraffic = { kind = \"ping\" }\n";
-    let source = Source { file: "p".into(), folder: None, text: text.into() };
+/// The scenario of a plan with these keys at its head, this queue and these flows.
+fn made(head: &str, qdisc: &str, flows: &str) -> Result<Scenario, BackendError> {
+    let text = format!(
+        "name = \"p\"\nstop = \"9s\"\n{head}[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\n\
+         qdisc = {qdisc}\n{flows}"
+    );
+    let source = Source { file: "p".into(), folder: None, text };
     let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
     let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
-    let made = scenario(&experiment).unwrap().scenario;
+    scenario(&experiment).map(|plan| plan.scenario)
+}
+
+#[test]
+fn a_workload_has_the_dscp_of_its_flow_and_the_link_its_rules() {
+    let qdisc =
+        "{ kind = \"prio\", bands = [\"fifo\", \"sfq\"], classes = [{ dscp = 46, class = 0 }] }";
+    let made = made("", qdisc, "[[flow]]\ndscp = 46\ntraffic = { kind = \"ping\" }\n").unwrap();
     assert_eq!(made.pairs[0].workloads[0].dscp, 46);
     assert!(!Classifier::from_spec(&made.forward.qdisc).unwrap().is_empty());
 }
 
 #[test]
 fn requests_may_have_a_connection_each() {
-    let text = "name = \"p\"\nstop = \"3s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\n\
-                qdisc = \"fifo\"\n[[flow]]\n\
-                traffic = { kind = \"requests\", sizes = \"10KB\", load = \"50%\", connections = \"each\" }\n";
-    let source = Source { file: "p".into(), folder: None, text: text.into() };
-    let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
-    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
-    let made = scenario(&experiment).unwrap().scenario;
+    let flow = "[[flow]]\ntraffic = { kind = \"requests\", sizes = \"10KB\", load = \"50%\", \
+                connections = \"each\" }\n";
+    let made = made("", "\"fifo\"", flow).unwrap();
     let WorkloadKind::Requests { connections, schedule } = &made.pairs[0].workloads[0].kind else {
         panic!("no requests");
     };
-    assert_eq!((*connections, schedule.len()), (Connections::Each, 150));
+    assert_eq!((*connections, schedule.len()), (Connections::Each, 450));
     assert!(schedule.iter().all(|request| request.connection == 0));
 }
 
 #[test]
 fn clients_of_a_video_are_one_workload_or_with_a_jitter_several() {
-    let clients = |jitter: &str| {
-        let text = format!(
-            "name = \"p\"\nstop = \"9s\"\nstart_jitter = \"{jitter}\"\n[bottleneck]\nrate = \"8Mbit/s\"\n\
-             rtt = \"20ms\"\nqdisc = \"fifo\"\n[[flow]]\ncount = 3\n\
-             traffic = {{ kind = \"video\", rates = [\"2Mbit/s\"] }}\n"
-        );
-        let source = Source { file: "p".into(), folder: None, text };
-        let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
-        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
-        let workloads = scenario(&experiment).unwrap().scenario.pairs.remove(0).workloads;
+    let clients = |head: &str| {
+        let flow = "[[flow]]\ncount = 3\ntraffic = { kind = \"video\", rates = [\"2Mbit/s\"] }\n";
+        let workloads = made(head, "\"fifo\"", flow).unwrap().pairs.remove(0).workloads;
         let clients = workloads.iter().map(|workload| match &workload.kind {
             WorkloadKind::Video { clients, video } if video.rates.len() == 1 => *clients,
             other => panic!("{other:?}"),
         });
         clients.collect::<Vec<_>>()
     };
-    assert_eq!(clients("0s"), [3]);
-    assert_eq!(clients("20ms"), [1; 3]);
+    assert_eq!(clients(""), [3]);
+    assert_eq!(clients("start_jitter = \"20ms\"\n"), [1; 3]);
 }
 
 #[test]
 fn flows_that_share_a_route_have_one_initial_window() {
     let windows = |other: &str| {
-        let text = format!(
-            "name = \"p\"\nstop = \"9s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\nqdisc = \"fifo\"\n\
-             [[flow]]\nname = \"one\"\ninitial_window = 450\ntraffic = {{ kind = \"greedy\" }}\n\
-             [[flow]]\nname = \"two\"\ntraffic = {{ kind = \"greedy\" }}\n{other}\n"
+        let greedy = "traffic = { kind = \"greedy\" }";
+        let flows = format!(
+            "[[flow]]\nname = \"one\"\ninitial_window = 450\n{greedy}\n\
+             [[flow]]\nname = \"two\"\n{greedy}\n{other}\n"
         );
-        let source = Source { file: "p".into(), folder: None, text };
-        let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
-        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
-        let made = scenario(&experiment).map_err(|error| error.to_string())?;
-        Ok::<_, String>(made.scenario.pairs.iter().map(|it| it.initial_windows).collect::<Vec<_>>())
+        let made = made("", "\"fifo\"", &flows).map_err(|error| error.to_string())?;
+        Ok::<_, String>(made.pairs.iter().map(|pair| pair.initial_windows).collect::<Vec<_>>())
     };
-    let error = windows("").unwrap_err();
     let expected = "flow.two.initial_window = 10: the back end emu has one for all flows that send the same \
                     way between a pair of sites, allowed is that of flow.one, 450, or another pair";
-    assert_eq!(error, expected);
+    assert_eq!(windows("").unwrap_err(), expected);
     assert_eq!(windows("initial_window = 450"), Ok(vec![[Some(450), None]]));
     assert_eq!(windows("reversed = true"), Ok(vec![[Some(450), None]]));
     assert_eq!(windows("pair = \"other\""), Ok(vec![[Some(450), None], [None; 2]]));

@@ -647,10 +647,7 @@ fn rules_about_what_simulated_packets_lack_are_refused_by_their_key() {
     let qdisc = "{ kind = \"prio\", bands = [\"fifo\"], classes = [{ port = 80, class = 0 }] }";
     let experiment = experiment(&[&format!("bottleneck.qdisc={qdisc}")]);
     let error = Sim.check(&experiment).unwrap_err().to_string();
-    assert!(
-        error.starts_with("p: bottleneck.qdisc.classes[0].port = 80-80: allowed is"),
-        "{error}"
-    );
+    assert!(error.starts_with("p: bottleneck.qdisc.classes[0].port = 80: allowed is"), "{error}");
 }
 
 /// What a client sees of a video for 60 s over a link of `rate`, from the run's third second.
