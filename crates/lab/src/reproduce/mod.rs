@@ -243,6 +243,7 @@ mod tests {
         let mut study = Study::load("bundler").unwrap();
         study.only(&["dynamics/start".into()]).unwrap();
         let options = Options {
+            backend: "sim".into(),
             out: Some(folder.path().into()),
             seeds: Some("1..2".parse().unwrap()),
             ..Options::default()
