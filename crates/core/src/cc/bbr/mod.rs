@@ -28,8 +28,8 @@
 //! - What is sent in probe_rtt counts as app-limited here and not in the host: 200 ms are more than
 //!   ten rounds on a short path, and B would be forgotten.
 //! - A bundle keeps half of B T outstanding in probe_rtt, as later versions of BBR do (draft-ietf-ccwg-bbr,
-//!   section 5.3.4.3), and not 4 segments: over thousands of flows these took seconds to be all that was in
-//!   flight, so seldom came reports, and B was forgotten meanwhile.
+//!   BBR.ProbeRTTCwndGain), and not 4 segments: in `bundler/sendbox_cc` probe_rtt lasted 2.5 s with these, since
+//!   reports were few, and B was forgotten meanwhile.
 //! - No long-term sampling of policed rates and no ACK aggregation: the draft has neither.
 //!
 //! ns-3 differs by `ns3_quantum`, a send quantum of one segment whatever the rate, and
