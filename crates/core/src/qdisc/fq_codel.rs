@@ -2,7 +2,7 @@
 //! CoDel on each flow.
 //!
 //! ```text
-//! queue of a packet = that of its flow, which is the flow's own while it is in a list (`ways`)
+//! queue of a packet = that of its flow; with `ways` no other flow takes it while it is in a list
 //! not in a list     -> end of `new`, deficit = quantum
 //! turn: new before old; deficit <= 0 -> deficit += quantum, end of `old`
 //!       queue empty -> from `new` to the end of `old` if `old` has flows, otherwise out
