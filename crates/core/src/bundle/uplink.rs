@@ -178,7 +178,8 @@ impl Uplink {
         self.divide();
     }
 
-    /// A bundle's queue may have grown. True if that could not wait: then all allocations are new ones.
+    /// A bundle's queue may have grown. True if that cannot wait for the tick: then [`Uplink::divide`] is needed, once
+    /// for all bundles of which this is so.
     pub fn on_queue(&mut self, bundle: usize, load: &Load) -> bool {
         let Standing { demand, allocation, .. } = self.bundles[bundle];
         let asked = self.demand(bundle, load);
@@ -186,7 +187,6 @@ impl Uplink {
         let is_urgent = demand <= allocation && asked > allocation.max(demand.scale(URGENT));
         if is_urgent {
             self.bundles[bundle].demand = asked;
-            self.divide();
         }
         is_urgent
     }
@@ -200,7 +200,8 @@ impl Uplink {
         load.wanted.map_or(asked, |wanted| asked.min(wanted))
     }
 
-    fn divide(&mut self) {
+    /// Divides anew, by what bundles have asked for last.
+    pub fn divide(&mut self) {
         let demands: Vec<Rate> = self.bundles.iter().map(|standing| standing.demand).collect();
         let divided = self.tree.divide(&demands);
         for (standing, allocation) in self.bundles.iter_mut().zip(divided) {

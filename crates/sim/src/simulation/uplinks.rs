@@ -45,7 +45,9 @@ impl Simulation {
         let place = self.uplinks.places.get(bundle as usize);
         let Some((index, place)) = place.copied().flatten() else { return };
         let load = self.sendboxes[bundle as usize].load();
-        if self.uplinks.all[index as usize].0.on_queue(place, &load) {
+        let (uplink, _) = &mut self.uplinks.all[index as usize];
+        if uplink.on_queue(place, &load) {
+            uplink.divide();
             self.enforce_uplink(index);
         }
     }

@@ -135,7 +135,9 @@ impl Bench {
             for (bundle, rate) in arriving.iter().enumerate() {
                 let load = &mut self.loads[bundle];
                 load.backlog += rate.bytes_in(MS);
-                self.uplink.on_queue(bundle, load);
+                if self.uplink.on_queue(bundle, load) {
+                    self.uplink.divide();
+                }
                 let leaves = self.uplink.ceiling(bundle).rate.bytes_in(MS).min(load.backlog);
                 load.sent += leaves;
                 load.backlog -= leaves;
@@ -178,6 +180,7 @@ fn a_bundle_that_begins_does_not_wait_for_the_tick() {
     assert!(before < mbit(1), "{before}");
     let first = Load { backlog: ByteCount::new(30_000), ..bench.loads[1] };
     assert!(bench.uplink.on_queue(1, &first));
+    bench.uplink.divide();
     assert_eq!(divided_of(&bench.uplink), [48, 48]);
     // There is no more to have.
     let more = Load { backlog: ByteCount::new(300_000), ..first };

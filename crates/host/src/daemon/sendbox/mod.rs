@@ -164,7 +164,7 @@ impl<D: Datapath> SendboxWorker<D> {
             confinement: confinement.clone(),
         };
         worker.set_scopes(worker.started);
-        worker.share_uplink(worker.started, true);
+        worker.share_uplink(worker.started, false);
         Ok(worker)
     }
 
@@ -268,29 +268,29 @@ impl<D: Datapath> SendboxWorker<D> {
             is_accepted
         });
         let now = clock::now();
-        let mut is_divided = false;
+        let mut is_urgent = false;
         schedule.round(now, |index| {
             let bundle = &mut bundles[index];
             let next = bundle.serve(now, datapath, messages, tracer);
             if let Some(uplink) = uplink {
-                is_divided |= uplink.on_queue(index, &bundle.load(datapath));
+                is_urgent |= uplink.on_queue(index, &bundle.load(datapath));
             }
             next
         });
         datapath.flush()?;
-        self.share_uplink(now, is_divided);
+        self.share_uplink(now, is_urgent);
         Ok(received)
     }
 
-    /// Divides the uplink among the bundles where that is due, and has them keep to a division that is new.
-    fn share_uplink(&mut self, now: Timestamp, is_divided: bool) {
+    /// Divides the uplink among the bundles, where that is due or urgent, and has them keep to it.
+    fn share_uplink(&mut self, now: Timestamp, is_urgent: bool) {
         let Self { datapath, bundles, uplink, schedule, .. } = self;
         let Some(uplink) = uplink else { return };
-        let is_due = uplink.next_timer() <= now;
-        if is_due {
+        if uplink.next_timer() <= now {
             uplink.on_tick(now, bundles.iter().map(|bundle| bundle.load(datapath)));
-        }
-        if !is_due && !is_divided {
+        } else if is_urgent {
+            uplink.divide();
+        } else {
             return;
         }
         for (index, bundle) in bundles.iter_mut().enumerate() {
