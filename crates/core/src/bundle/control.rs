@@ -66,7 +66,7 @@ const OVERFLOW_LOSS: f64 = 0.05;
 /// What an operator fixes for a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendboxConfig {
-    /// The shaper is never slower, unless a ceiling is lower ([`Sendbox::set_ceiling`](super::sendbox::Sendbox::set_ceiling)).
+    /// The shaper is never slower, unless a [`Ceiling`] is lower.
     pub min_rate: Option<Rate>,
     /// The shaper is never faster, in whatever state.
     pub max_rate: Option<Rate>,
@@ -145,7 +145,7 @@ pub struct Counters {
 pub struct Ceiling {
     /// The shaper is not faster.
     pub rate: Rate,
-    /// The bundle asks for more, which others have: where the ceiling binds it says nothing of the path.
+    /// The bundle asks for more, which others have: a ceiling that binds then says nothing of the path.
     pub is_short: bool,
 }
 

@@ -9,14 +9,14 @@
 //! a, weight 2   b, weight 1
 //! ```
 //! Where there is too little for all, siblings have shares in proportion to their weights (weighted max-min
-//! fairness), none less than its guarantee, none more than it asks for or its `max_rate`. What one leaves its
-//! siblings have first, since their group asks for all of them, and then the rest of the tree. What all leave
+//! fairness), none less than its guarantee, none more than it asks for or its `max_rate`. What a bundle leaves,
+//! its siblings have first, since their group asks for all of them, and then the rest of the tree. What all leave
 //! is room to grow and divided in the same way (`uplink/tree.rs`): while the line is not full a share holds nobody
 //! back.
 //!
-//! **What a bundle asks for** is what has left of it of late and a tenth more, and what empties its queue in
-//! 5 ms, but no more than its law wants. So a bundle with a lasting queue has its share, and one that sends
-//! little, or whose path is slower than its share, leaves the rest to others. A bundle that begins asks again
+//! **What a bundle asks for** is the rate at which its packets have left of late and a tenth more, and what empties
+//! its queue in 5 ms, but no more than its law wants. So a bundle with a lasting queue has its share, and one that
+//! sends little, or whose path is slower than its share, leaves the rest to others. A bundle that begins asks again
 //! with its first packets, and not only with the next tick.
 //!
 //! Shares are rates, for a time, and no order of packets: a datapath knows a rate for each bundle

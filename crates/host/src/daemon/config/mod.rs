@@ -156,7 +156,7 @@ pub struct Shaping {
     pub cc: Spec,
     /// Queueing discipline below the shaper.
     pub qdisc: Spec,
-    /// The shaper is never set lower, but for a share of the uplink that is less.
+    /// The shaper is never set lower, unless the share of the uplink is.
     pub min_rate: Rate,
     /// The shaper is never set higher, not even while the bundle is not shaped.
     pub max_rate: Option<Rate>,
