@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use self::hits::{attack, faults, upsets};
 use self::links::{Links, links};
-use self::uplink::uplink;
+use self::uplink::{is_of_sendbox, uplink};
 use super::error::PlanError;
 use super::library::Source;
 use super::reader::Reader;
@@ -102,6 +102,10 @@ pub fn experiment(
         return Err(plan.wrong_because("link", &allowed));
     }
     let faults = faults(&plan, stop, &declared, &flows)?;
+    if uplink.is_some() && faults.iter().any(|fault| is_of_sendbox(fault, &declared)) {
+        let allowed = "no signal to the one sendbox of all bundles of an [uplink]";
+        return Err(plan.wrong_because("fault", allowed));
+    }
     let upsets = upsets(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
     let all = flatten(tree);

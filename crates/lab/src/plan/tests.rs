@@ -316,6 +316,12 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         ),
         (
             "[[arm]]\nname = \"without\"",
+            "[uplink]\nrate = \"9Mbit/s\"\n[[fault]]\nat = \"1s\"\nbundle = \"a\"\nend = \"sendbox\"\n\
+             action = \"kill\"\n[[arm]]\nname = \"without\"",
+            "p.toml:18: fault = ",
+        ),
+        (
+            "[[arm]]\nname = \"without\"",
             "[[group]]\nname = \"g\"\n[[arm]]\nname = \"without\"",
             "p.toml:16: group = [{ name = \"g\" }]: allowed is nothing without [uplink]",
         ),

@@ -72,18 +72,13 @@ impl Tree {
 
     /// What each bundle gets where they ask for `demands`, one of each bundle.
     pub fn divide(&self, demands: &[Rate]) -> Vec<Rate> {
-        let served = self.served(demands);
-        let all = self.fill(|node| [served[node], self.nodes[node].ceiling]);
-        all[self.first_bundle..].iter().map(|bits| Rate::from_bits_per_sec(*bits)).collect()
-    }
-
-    /// What each node gets of what is asked for.
-    fn served(&self, demands: &[Rate]) -> Vec<u64> {
-        self.fill(|node| {
+        let served = self.fill(|node| {
             let Node { guarantee, ceiling, .. } = self.nodes[node];
             let asked = node.checked_sub(self.first_bundle).map(|bundle| demands[bundle]);
             [guarantee, asked.map_or(ceiling, |rate| rate.as_bits_per_sec().min(ceiling))]
-        })
+        });
+        let all = self.fill(|node| [served[node], self.nodes[node].ceiling]);
+        all[self.first_bundle..].iter().map(|bits| Rate::from_bits_per_sec(*bits)).collect()
     }
 
     /// What each node gets where all get as much as these bounds allow. The bounds of a node are also those of

@@ -4,6 +4,7 @@ use forebay_core::bundle::uplink::{self, Member, Place, Share, UplinkConfig, WEI
 use forebay_sim::network::Uplink;
 
 use super::{DeclaredBundle, shaper_rate};
+use crate::experiment::{BoxEnd, Fault, FaultProgram};
 use crate::plan::error::PlanError;
 use crate::plan::reader::Reader;
 use crate::plan::schema;
@@ -62,6 +63,12 @@ pub(super) fn uplink(
     })?;
     let bundles: Vec<usize> = shared.iter().map(|(place, _)| *place).collect();
     Ok((!bundles.is_empty()).then_some(Uplink { shares, bundles }))
+}
+
+/// Whether `fault` is a signal to the sendbox of site A, which all bundles of an uplink have in common.
+pub(super) fn is_of_sendbox(fault: &Fault, declared: &[DeclaredBundle]) -> bool {
+    let FaultProgram::Box { bundle, end: BoxEnd::Sendbox } = &fault.program else { return false };
+    declared.iter().any(|known| known.bundle.name == *bundle && !known.bundle.reversed)
 }
 
 fn names(groups: &[Reader<'_>]) -> Result<Vec<String>, PlanError> {
