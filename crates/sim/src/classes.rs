@@ -28,18 +28,14 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// What `qdisc` makes of the flows of `network`; `None` where no discipline in it knows classes. Without
-    /// rules all packets are of class 0.
+    /// What `qdisc` makes of the flows of `network`; `None` where all packets are of class 0 without being asked.
     pub fn new(qdisc: &Spec, network: &Network) -> Result<Option<Self>, SpecError> {
         let classifier = Classifier::from_spec(qdisc)?;
         if classifier == Classifier::default() {
             return Ok(None);
         }
         classifier.check_without_ends()?;
-        let class = |protocol, dscp| {
-            let has_rules = !classifier.is_empty();
-            if has_rules { classifier.classify(&headers(protocol, dscp)) } else { 0 }
-        };
+        let class = |protocol, dscp| classifier.classify(&headers(protocol, dscp));
         let of_flows = network.flows.iter().map(|flow| class(protocol(&flow.traffic), flow.dscp));
         let (of_flows, of_messages) = (of_flows.collect(), class(UDP, MESSAGE_DSCP));
         Ok(Some(Self { of_flows, of_messages }))

@@ -101,6 +101,15 @@ fn on_a_link_and_in_a_sendbox_the_first_class_has_all_that_it_sends() {
 }
 
 #[test]
+fn without_rules_all_packets_are_of_the_last_class() {
+    let first = Spec::named("shaper").with("rate", Value::Text("1Mbit/s".into()));
+    let bands = vec![Value::Spec(first), Value::Text("fifo".into())];
+    let qdisc = Spec::named("prio").with("bands", Value::List(bands));
+    let flows = vec![flow(cbr(), 46, &[Hop::Link(0)])];
+    assert_close(&received(&network(vec![link("a", mbit(10), qdisc)], flows)), &[8.0]);
+}
+
+#[test]
 fn each_queue_on_the_way_has_rules_of_its_own() {
     let route = [Hop::Link(0), Hop::Link(1)];
     let flows = [0, 46].map(|dscp| flow(cbr(), dscp, &route));

@@ -67,7 +67,7 @@ fn of_discipline(stack: Stack, name: &str) -> Network {
     let mut network = network(stack, mixed());
     network.links[0].qdisc = match name {
         "prio" | "ets" => {
-            let bands = vec![Value::Spec(queue("fifo", "50p")), Value::Text("sfq".into())];
+            let bands = vec![Value::Text("sfq".into()), Value::Spec(queue("fifo", "50p"))];
             Spec::named(name).with("bands", Value::List(bands))
         }
         "policer" => Spec::named("policer")

@@ -8,7 +8,10 @@
 //! ] }
 //! ```
 //! All conditions of a rule must hold; `port` and `prefix` hold for either end. A rule without a
-//! condition matches everything. What no rule matches belongs to the last class.
+//! condition matches everything. What no rule matches belongs to the last class, and so does every packet where
+//! there are no rules: as in Linux' `ets`, and as RFC 2474 section 4.1 has it, where traffic about which nothing
+//! is agreed is best effort. Linux' `prio` maps such packets by their TOS instead, those of best effort to the
+//! second of three bands (tc-prio(8)).
 //!
 //! Classes are the bands of `prio` and `ets`, and what `weights` of `sfq` and `drr` are given to. Packets carry
 //! one class, so one discipline of a queue sorts by it and none inside that one does.
@@ -23,8 +26,9 @@ use core::ops::RangeInclusive;
 use ipnet::IpNet;
 
 use crate::packet::Headers;
+use crate::qdisc::bands::BANDS;
 use crate::qdisc::weights::WEIGHTS;
-use crate::qdisc::{Discipline, discipline};
+use crate::qdisc::{given, takes};
 use crate::spec::{Described, Parameter, Spec, SpecError, Value};
 
 /// Most classes: TCQ_PRIO_BANDS and TCQ_ETS_MAX_BANDS of Linux.
@@ -33,7 +37,7 @@ pub(super) const CLASSES_MAX: usize = 16;
 /// The parameter of every discipline that sorts packets by class.
 pub(super) const CLASSES: Described = Described {
     name: "classes",
-    summary: "rules that give packets a class; the first match wins, no match: the last class",
+    summary: "rules that give packets a class; the first match wins, else the last class",
     default: None,
     allowed: "a list of rules such as [{ dscp = 46, class = 0 }]",
 };
@@ -96,9 +100,10 @@ impl Classifier {
                 None => Ok(Self::default()),
             };
         }
-        let classes = match spec.nested_list("bands")? {
-            Some(bands) => bands.len().clamp(1, CLASSES_MAX),
-            None => WEIGHTS.of(spec)?.classes(),
+        let classes = if takes(spec, BANDS.name) {
+            given(spec, BANDS.name, spec.nested_list(BANDS.name))?.len().clamp(1, CLASSES_MAX)
+        } else {
+            WEIGHTS.of(spec)?.classes()
         };
         let tables = spec.tables("classes")?.unwrap_or_default();
         if tables.len() > RULES_MAX {
@@ -120,11 +125,6 @@ impl Classifier {
         rule.map_or(self.default_class, |rule| rule.class)
     }
 
-    /// Whether there are no rules.
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
     /// Refuses conditions on addresses and ports, for a host whose packets have neither.
     pub fn check_without_ends(&self) -> Result<(), SpecError> {
         let allowed = "dscp and protocol: packets here have neither addresses nor ports";
@@ -140,9 +140,8 @@ impl Classifier {
 
 /// Whether `spec`, apart from what it holds, sorts packets by class.
 fn sorts(spec: &Spec) -> bool {
-    let takes = |entry: &Discipline| entry.params.iter().any(|it| it.name() == CLASSES.name);
-    let is_asked = ["bands", CLASSES.name].iter().any(|name| spec.params.contains_key(*name));
-    is_asked && discipline(spec).is_ok_and(takes)
+    let is_asked = [BANDS.name, CLASSES.name].iter().any(|name| spec.params.contains_key(*name));
+    is_asked && takes(spec, CLASSES.name)
 }
 
 /// Whether `spec` or what it holds sorts packets by class.
@@ -362,6 +361,27 @@ mod tests {
             assert_eq!(classifier.classify(&headers()), 1, "{kind}");
         }
         assert_eq!(Classifier::from_spec(&Spec::named("sfq")).unwrap().classify(&headers()), 0);
+    }
+
+    #[test]
+    fn without_rules_all_packets_are_of_the_last_class() {
+        let bands = Value::List(["sfq", "fifo", "fifo"].map(text).to_vec());
+        for kind in ["prio", "ets"] {
+            let spec = Spec::named(kind).with("bands", bands.clone());
+            assert_eq!(Classifier::from_spec(&spec).unwrap().classify(&headers()), 2, "{kind}");
+        }
+    }
+
+    #[test]
+    fn rules_without_classes_name_what_the_discipline_has_its_classes_by() {
+        for (kind, lacks) in
+            [("prio", "bands"), ("ets", "bands"), ("sfq", "weights"), ("drr", "weights")]
+        {
+            let rules = Value::List(alloc::vec![rule(&[], 0)]);
+            let spec = Spec::named(kind).with("classes", rules);
+            let error = Classifier::from_spec(&spec).unwrap_err();
+            assert_eq!((error.key.as_str(), error.value.as_str()), (lacks, "(absent)"), "{kind}");
+        }
     }
 
     #[test]

@@ -254,6 +254,11 @@ pub fn discipline(spec: &Spec) -> Result<&'static Discipline, SpecError> {
     })
 }
 
+/// Whether the discipline of `spec` has the parameter `name`.
+fn takes(spec: &Spec, name: &str) -> bool {
+    discipline(spec).is_ok_and(|entry| entry.params.iter().any(|param| param.name() == name))
+}
+
 /// Refuses limits in time in a queue that is served at no constant rate (a link that follows a trace or
 /// has no limit), unless a shaper in between has one.
 pub fn check_without_rate(spec: &Spec) -> Result<(), SpecError> {
@@ -279,9 +284,7 @@ pub fn check_without_rate(spec: &Spec) -> Result<(), SpecError> {
 /// where none is written.
 pub fn seeded(spec: &Spec, seed: u64) -> Spec {
     let mut spec = spec.clone();
-    let takes_seed = discipline(&spec)
-        .is_ok_and(|entry| entry.params.iter().any(|param| param.name() == "seed"));
-    if takes_seed {
+    if takes(&spec, "seed") {
         let text = || Value::Text(alloc::format!("{seed}"));
         spec.params.entry(String::from("seed")).or_insert_with(text);
     }

@@ -2,7 +2,7 @@
 //!
 //! Any discipline may stand in a band, a shaper included: while it holds its packets back, the
 //! bands below it go on. The classes come from the rules in `classes`, which the host applies with
-//! [`super::Classifier`] before it enqueues.
+//! [`super::Classifier`] before it enqueues. What no rule matches stands in the last band.
 //!
 //! Source: Linux net/sched/sch_prio.c. A busy band starves those below it for as long as it is
 //! busy; that is what strict priority means.
