@@ -20,4 +20,4 @@ pub mod store;
 pub mod summary;
 
 pub use run::{Results, check, run};
-pub use runner::{Ending, Event, MAX_ATTEMPTS, Options, Progress, RunError};
+pub use runner::{Ending, Event, Options, Progress, RunError, is_left_to_try};

@@ -41,7 +41,7 @@ pub struct Results {
 ///
 /// # Errors
 /// Before anything is written, what [`check`] refuses. Then the first run that cannot be made at all, or that
-/// failed at every attempt; called again, the plan goes on behind the runs that were made.
+/// failed at every attempt; called again, the plan goes on behind that run.
 ///
 /// # Example
 /// ```

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use crate::backend::{self, Backend, BackendError};
 use crate::metrics::{Evaluation, evaluate};
 use crate::plan::{Experiment, Plan};
-use crate::store::{NewRun, RunKey, Store, StoreError};
+use crate::store::{Attempt, NewRun, RunKey, Store, StoreError};
 pub use event::{Ending, Event, Progress};
 pub use options::{Options, RunError};
 use scratch::Scratch;
 
 /// A run whose harness was disturbed is tried again, this often at the most in one invocation.
-pub const MAX_ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// One run that is wanted.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ pub fn run(
 struct Wanted {
     /// All attempts, oldest first.
     ids: Vec<i64>,
-    /// Attempts that count towards [`MAX_ATTEMPTS`].
+    /// Attempts that count towards [`most_attempts`].
     spent: usize,
     /// One of them is valid.
     valid: bool,
@@ -116,18 +116,36 @@ impl Wanted {
         options: &Options,
     ) -> Result<Self, StoreError> {
         let attempts = store.attempts(&job.key)?;
-        let valid = attempts.iter().any(|(_, valid)| *valid);
-        let spent = if options.force { 0 } else { attempts.len() };
-        let is_over = !options.force && (valid || !may_try(spent, backend, options));
-        Ok(Self { ids: attempts.iter().map(|(id, _)| *id).collect(), spent, valid, is_over })
+        let ids = attempts.iter().map(|attempt| attempt.id).collect();
+        let valid = attempts.iter().any(|attempt| attempt.valid);
+        let is_deterministic = backend.is_deterministic();
+        let spent = if options.force { 0 } else { spent(&attempts, is_deterministic) };
+        let is_over = !options.force && !is_left_to_try(&attempts, is_deterministic);
+        Ok(Self { ids, spent, valid, is_over })
     }
+}
+
+/// Whether a call has something to try of a run with these `attempts` by earlier calls: none of them is valid, and
+/// another may be. `is_deterministic` as [`Backend::is_deterministic`].
+pub fn is_left_to_try(attempts: &[Attempt], is_deterministic: bool) -> bool {
+    let is_valid = attempts.iter().any(|attempt| attempt.valid);
+    !is_valid && spent(attempts, is_deterministic) < most_attempts(is_deterministic)
+}
+
+/// Attempts by earlier calls that count in this one, too. What was rejected does not: the machine may be quiet by
+/// now. What failed does, so that a plan goes on behind a run that cannot be made.
+fn spent(attempts: &[Attempt], is_deterministic: bool) -> usize {
+    attempts.iter().filter(|attempt| is_deterministic || attempt.failed).count()
+}
+
+const fn most_attempts(is_deterministic: bool) -> usize {
+    if is_deterministic { 1 } else { MAX_ATTEMPTS }
 }
 
 /// Another attempt may begin after `spent` that failed or were disturbed.
 fn may_try(spent: usize, backend: &dyn Backend, options: &Options) -> bool {
-    let most = if backend.is_deterministic() { 1 } else { MAX_ATTEMPTS };
     let in_time = || options.retry_until.is_none_or(|until| Instant::now() < until);
-    spent == 0 || (spent < most && in_time())
+    spent == 0 || (spent < most_attempts(backend.is_deterministic()) && in_time())
 }
 
 /// What is told of a job under way.
@@ -211,9 +229,9 @@ fn run_attempts(
                 (Evaluation::of_death(), json!({ "died": reason }))
             }
             Err(RunError::Backend(BackendError::Failed(reason))) => {
-                let evaluation = Evaluation::of_failure(&reason);
+                let ended = (Evaluation::of_failure(&reason), json!({ "failed": &reason }));
                 failure = Some(reason);
-                (evaluation, json!({}))
+                ended
             }
             Err(error) => return Err(error),
         };

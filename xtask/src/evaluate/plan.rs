@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use forebay_lab::MAX_ATTEMPTS;
+use forebay_lab::is_left_to_try;
 use forebay_lab::judge::{Judged, PlanClaims, Results};
 use forebay_lab::plan::{Plan, Seeds};
 use forebay_lab::store::{FILE, RunKey, Store};
@@ -123,7 +123,7 @@ impl<'a> PlanPart<'a> {
         }
     }
 
-    /// Runs of a seed that the store has not, and that have not been rejected as often as is tried.
+    /// Runs of a seed that the store has not, and that another call of `forebay run` tries.
     fn missing(&self, seed: u64) -> Result<usize> {
         let Some(store) = self.store()? else { return Ok(self.runs_a_seed()) };
         let mut missing = 0;
@@ -131,11 +131,8 @@ impl<'a> PlanPart<'a> {
             for arm in &self.plan.arms {
                 let experiment = self.plan.experiment(arm, cell, seed)?;
                 let key = RunKey::of(&experiment, self.backend, &self.sources);
-                let attempts = store.attempts(&key)?;
-                let is_there = attempts.iter().any(|(_, valid)| *valid);
-                // A simulation that was rejected would be so again.
-                let most = if self.backend == "sim" { 1 } else { MAX_ATTEMPTS };
-                missing += usize::from(!is_there && attempts.len() < most);
+                let is_left = is_left_to_try(&store.attempts(&key)?, self.backend == "sim");
+                missing += usize::from(is_left);
             }
         }
         Ok(missing)
@@ -177,48 +174,62 @@ fn jobs() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use forebay_lab::metrics::{Evaluation, Metrics};
     use forebay_lab::store::NewRun;
     use serde_json::json;
 
     use super::*;
 
-    /// Puts a run of `copa_sfq` of each seed, in order, with this goodput.
-    fn put(part: &PlanPart<'_>, goodputs: &[f64]) {
-        let mut store = Store::create(&part.folder).unwrap();
-        for (seed, goodput) in (1..).zip(goodputs) {
-            let plan = &part.plan;
-            let experiment = &plan.experiment(&plan.arms[0], &plan.cells[0], seed).unwrap();
-            let run = Metrics(BTreeMap::from([("goodput_mbps".to_string(), *goodput)]));
-            let evaluation = &Evaluation { run, ..Evaluation::default() };
-            let key = &RunKey::of(experiment, part.backend, &part.sources);
-            let host = &json!({ "wall_s": 60.0 });
-            let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
-            store.put_run(&run).unwrap();
-        }
-    }
-
-    #[test]
-    fn seeds_are_run_until_the_claims_have_decided() {
+    /// A claim about the goodput of `copa_sfq`, of nine seeds at most.
+    fn claims() -> PlanClaims {
         let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": ["goodput_mbps"],
                             "at_least": 48.0 });
         let seeds = json!({ "emu": "1..9" });
         let claims = json!({ "name": "bundler/dynamics/long", "seeds": seeds, "claim": [claim] });
-        let claims: PlanClaims = serde_json::from_value(claims).unwrap();
+        serde_json::from_value(claims).unwrap()
+    }
+
+    /// The plan of `claims` with results in `folder`.
+    fn part<'a>(claims: &'a PlanClaims, folder: &Path) -> PlanPart<'a> {
+        let part = PlanPart::new(claims, "emu", claims.seeds["emu"]).unwrap();
+        PlanPart { folder: folder.into(), ..part }
+    }
+
+    /// Puts a run of `copa_sfq` with this goodput, or one that was rejected.
+    fn put(part: &PlanPart<'_>, seed: u64, goodput: Option<f64>) {
+        let mut store = Store::create(&part.folder).unwrap();
+        let plan = &part.plan;
+        let experiment = &plan.experiment(&plan.arms[0], &plan.cells[0], seed).unwrap();
+        let run = Metrics(goodput.map(|it| ("goodput_mbps".to_string(), it)).into_iter().collect());
+        let invalid = if run.0.is_empty() { vec!["late".into()] } else { Vec::new() };
+        let evaluation = &Evaluation { run, invalid, ..Evaluation::default() };
+        let key = &RunKey::of(experiment, part.backend, &part.sources);
+        let host = &json!({ "wall_s": 60.0 });
+        let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
+        store.put_run(&run).unwrap();
+    }
+
+    /// What is left, and the minutes for which `part` asked in vain.
+    fn left_and_asked(part: &mut PlanPart<'_>) -> (Left, Vec<f64>) {
+        let mut asked = Vec::new();
+        part.advance(&mut |minutes| {
+            asked.push(minutes);
+            false
+        })
+        .unwrap();
+        (part.left, asked)
+    }
+
+    #[test]
+    fn seeds_are_run_until_the_claims_have_decided() {
+        let claims = claims();
         let advance = |goodputs: &[f64]| {
             let folder = tempfile::tempdir().unwrap();
-            let mut part = PlanPart::new(&claims, "emu", claims.seeds["emu"]).unwrap();
-            part.folder = folder.path().into();
-            put(&part, goodputs);
-            let mut asked = Vec::new();
-            part.advance(&mut |minutes| {
-                asked.push(minutes);
-                false
-            })
-            .unwrap();
-            (part.left, asked)
+            let mut part = part(&claims, folder.path());
+            for (seed, goodput) in (1..).zip(goodputs) {
+                put(&part, seed, Some(*goodput));
+            }
+            left_and_asked(&mut part)
         };
         let decided = [90.0, 91.0, 92.0, 93.0, 94.0, 95.0];
         assert_eq!(advance(&decided), (Left::default(), vec![]));
@@ -228,5 +239,20 @@ mod tests {
         assert_eq!(advance(&open), (Left { runs: 3, minutes: 3.0 }, vec![1.0]));
         let by_length = (300.0 + EMU_EXTRA_S) / 60.0;
         assert_eq!(advance(&[]).1, [by_length]);
+    }
+
+    #[test]
+    fn a_run_that_was_rejected_is_left_however_often_and_counted_each_time() {
+        let claims = claims();
+        let folder = tempfile::tempdir().unwrap();
+        let mut part = part(&claims, folder.path());
+        for seed in 1..=9 {
+            let goodputs = if seed == 2 { vec![None; 7] } else { vec![Some(90.0)] };
+            goodputs.into_iter().for_each(|goodput| put(&part, seed, goodput));
+        }
+        let (left, asked) = left_and_asked(&mut part);
+        assert_eq!((left.runs, asked.len()), (1, 1));
+        let judged = part.judge(std::iter::empty());
+        assert_eq!(judged[0].behind.to_string(), "8/9, made copa_sfq 15 (7 rejected)");
     }
 }

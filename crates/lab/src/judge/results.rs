@@ -47,8 +47,8 @@ impl Results {
                 for seed in seeds.iter() {
                     let experiment = plan.experiment(arm, cell, seed)?;
                     let key = RunKey::of(&experiment, backend, sources);
-                    for (id, _) in store.attempts(&key)? {
-                        results.runs.push(store.run(id)?);
+                    for attempt in store.attempts(&key)? {
+                        results.runs.push(store.run(attempt.id)?);
                     }
                 }
             }

@@ -23,8 +23,8 @@ impl Progress<'_> {
     }
 }
 
-/// What happens to a run: it is reused, or has attempts, each from `Begins` to `Ended`. Of a run whose attempts
-/// were all rejected by an earlier call nothing is told.
+/// What happens to a run: it is reused, or has attempts, each from `Begins` to `Ended`. Nothing is told of a run
+/// that is not tried again: that failed as often as is tried in earlier calls, or was rejected by the simulator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// The store has it already.

@@ -19,7 +19,8 @@ pub struct Options {
     /// Runs at a time, up to the back end's [`Backend::jobs_max`]. Default: 1, which 0 is, too.
     pub jobs: usize,
     /// Run again what the folder has: what is there stays, and a newer valid run counts in its stead. Default:
-    /// what is there is not repeated, and what was interrupted goes on where it stopped.
+    /// what is there is not repeated, what was interrupted goes on where it stopped, and what was rejected for
+    /// the harness is tried again.
     pub force: bool,
     /// When attempts at a run that was disturbed or failed end: none but the first begins later. Default: three
     /// attempts, however late.

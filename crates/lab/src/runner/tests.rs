@@ -149,15 +149,15 @@ fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
     assert_eq!(done[0], Done { ids: vec![1, 2], valid: true });
     assert_eq!(done[1], Done { ids: vec![3, 4, 5], valid: false });
     assert_eq!(bench.store.run(1).unwrap().invalid.len(), 1);
-    // It is not tried again, unless asked.
-    let again = bench.run(vec![]).unwrap();
-    assert_eq!(again[1], Done { ids: vec![3, 4, 5], valid: false });
+    // A later call tries it again, as often as the first.
+    let again = bench.run(vec![Ok(false), Ok(false), Ok(false)]).unwrap();
+    assert_eq!(again[1], Done { ids: vec![3, 4, 5, 8, 9, 10], valid: false });
     bench.options.force = true;
     let forced = bench.run(vec![Ok(false), Ok(false), Ok(false), Ok(false), Ok(true)]).unwrap();
     // The newer attempts are added, and a valid one that is older goes on counting.
-    assert_eq!(forced[0], Done { ids: vec![1, 2, 8, 9, 10], valid: true });
-    assert_eq!(forced[1], Done { ids: vec![3, 4, 5, 11, 12], valid: true });
-    let attempts = [1, 2, 8, 9, 10].map(|id| bench.store.run(id).unwrap().attempt);
+    assert_eq!(forced[0], Done { ids: vec![1, 2, 11, 12, 13], valid: true });
+    assert_eq!(forced[1], Done { ids: vec![3, 4, 5, 8, 9, 10, 14, 15], valid: true });
+    let attempts = [1, 2, 11, 12, 13].map(|id| bench.store.run(id).unwrap().attempt);
     assert_eq!(attempts, [1, 2, 3, 4, 5]);
     bench.options.force = false;
     assert_eq!(bench.run(vec![]).unwrap()[..2], forced[..2]);
@@ -198,6 +198,27 @@ fn a_run_that_always_fails_stops_everything_with_its_reason() {
     assert!(error.contains("p x seed 1") && error.contains("link died"), "{error}");
     assert_eq!(bench.store.run_ids().unwrap().len(), 3);
     assert_eq!(bench.store.run(3).unwrap().invalid, ["failed: link died"]);
+    // Called again, the plan goes on behind it.
+    let done = bench.run(vec![]).unwrap();
+    assert_eq!(done[0], Done { ids: vec![1, 2, 3], valid: false });
+    assert!(done[1..].iter().all(|done| done.valid));
+}
+
+#[test]
+fn what_was_rejected_is_left_to_a_later_call_but_no_simulation_and_nothing_that_failed() {
+    let attempt = |valid, failed| Attempt { id: 1, valid, failed };
+    let (valid, rejected, failed) =
+        (attempt(true, false), attempt(false, false), attempt(false, true));
+    for (attempts, on_testbed, simulated) in [
+        (vec![], true, true),
+        (vec![rejected; 7], true, false),
+        (vec![rejected, failed, failed, rejected], true, false),
+        (vec![failed, rejected, failed, failed], false, false),
+        (vec![rejected, valid, rejected], false, false),
+    ] {
+        let is_left = [false, true].map(|it| is_left_to_try(&attempts, it));
+        assert_eq!(is_left, [on_testbed, simulated], "{attempts:?}");
+    }
 }
 
 #[test]

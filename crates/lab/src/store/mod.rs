@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode};
 
 pub use connections::{Bin, OverTime};
-pub use read::{RequestKey, Run, TABLES};
+pub use read::{Attempt, RequestKey, Run, TABLES};
 pub use write::{Build, NewRun, RunKey};
 
 /// Number of the schema; a store of another number is refused, not converted.

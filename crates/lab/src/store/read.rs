@@ -50,14 +50,26 @@ impl Run {
     }
 }
 
+/// What the store has of an attempt at a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Row in the store.
+    pub id: i64,
+    /// The run may be used.
+    pub valid: bool,
+    /// The harness could not make the run at all.
+    pub failed: bool,
+}
+
 /// What makes a request of one run the same as one of another: flow and place in the schedule.
 pub type RequestKey = (String, u32);
 
 impl Store {
-    /// The ids of all runs of this key, in the order of their attempts.
-    pub fn attempts(&self, key: &RunKey) -> Result<Vec<(i64, bool)>, StoreError> {
+    /// All attempts at the run of this key, oldest first.
+    pub fn attempts(&self, key: &RunKey) -> Result<Vec<Attempt>, StoreError> {
         let mut query = self.connection.prepare_cached(
-            "SELECT id, valid FROM runs WHERE plan = ?1 AND arm = ?2 AND cell = ?3 AND seed = ?4 \
+            "SELECT id, valid, json_extract(host, '$.failed') IS NOT NULL FROM runs \
+             WHERE plan = ?1 AND arm = ?2 AND cell = ?3 AND seed = ?4 \
              AND backend = ?5 AND sources = ?6 AND experiment_sha256 = ?7 ORDER BY id",
         )?;
         let rows = query.query_map(
@@ -70,7 +82,7 @@ impl Store {
                 key.sources,
                 key.experiment_sha256
             ],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            |row| Ok(Attempt { id: row.get(0)?, valid: row.get(1)?, failed: row.get(2)? }),
         )?;
         Ok(rows.collect::<Result<_, _>>()?)
     }

@@ -86,7 +86,8 @@ fn attempts_are_kept_and_told_apart_by_key() {
     put(&mut store, 1, 1, &["late"]);
     put(&mut store, 2, 1, &[]);
     put(&mut store, 1, 2, &[]);
-    assert_eq!(store.attempts(&key(1)).unwrap(), [(1, false), (3, true)]);
+    let attempt = |id, valid| Attempt { id, valid, failed: false };
+    assert_eq!(store.attempts(&key(1)).unwrap(), [attempt(1, false), attempt(3, true)]);
     assert!(store.attempts(&key(3)).unwrap().is_empty());
     let other = RunKey { sources: "def".into(), ..key(1) };
     assert!(store.attempts(&other).unwrap().is_empty());
