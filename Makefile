@@ -13,7 +13,7 @@ demo: build ## a bundle on real kernel TCP with its baselines: a table and repor
 test: packages lint ## every test, and which were skipped; as root also those on real traffic
 	$(CARGO) xtask test
 
-evaluate: build ## runs plans and platforms and judges every claim (root, four hours, resumes)
+evaluate: build ## runs plans and platforms and judges every claim (root, hours: cargo xtask evaluate --list; resumes)
 	$(CARGO) xtask evaluate
 
 chaos: build ## 200 sequences of things that go wrong, each beside a twin without boxes (root, 2 hours, resumes)
