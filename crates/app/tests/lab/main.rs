@@ -126,7 +126,7 @@ fn a_wrong_plan_is_refused_with_file_line_key_value_and_what_is_allowed() {
     let error = refusal_of(&["plan", "check", "bundler/main", "--set", "stop=1"]);
     assert!(error.contains("--set: stop = 1: allowed is a duration"), "{error}");
     let error = refusal_of(&["run", "bundler/main", "--arms", "nobody"]);
-    assert!(error.contains("no arm nobody: known are status_quo"), "{error}");
+    assert!(error.contains("no arm nobody: allowed is one of status_quo"), "{error}");
     let error = refusal_of(&["run", "bundler/mian"]);
     assert!(error.contains("bundler/mian") && error.contains("bundler/main"), "{error}");
 }

@@ -264,8 +264,16 @@ fn metric(
     }
     check_part(table, "metric", &address, known)?;
     let window = address.quantity.rsplit_once('.').map(|(window, _)| window);
-    let windows = known.filter(|_| window != Some("attack")).map(|known| &known.windows);
-    check_name(table, "metric", window, windows)?;
+    if let (Some(window), Some(Known { windows, .. })) = (window, known)
+        && window != "attack"
+        && !windows.contains(window)
+    {
+        let allowed = match listed(windows.iter().map(String::as_str)) {
+            none if none.is_empty() => "no metric of a window: the plan has none".into(),
+            names => format!("a metric of a window, one of {names}"),
+        };
+        return Err(table.wrong_because("metric", &allowed));
+    }
     Ok(address)
 }
 
@@ -325,8 +333,11 @@ fn published(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Published>
         };
         let cells = known.map(|known| &known.cells);
         if let Some(cells) = cells.filter(|cells| !cells.iter().any(|it| published.is_of(it))) {
-            let cells = listed(cells.iter().map(String::as_str));
-            return Err(one.wrong_because("cell", &format!("one of {cells}")));
+            let allowed = match listed(cells.iter().map(String::as_str)) {
+                unnamed if unnamed.is_empty() => "no cell: the plan has none with a name".into(),
+                names => format!("one of {names}"),
+            };
+            return Err(one.wrong_because("cell", &allowed));
         }
         all.push(published);
     }
@@ -366,7 +377,7 @@ mod tests {
             ),
             (
                 "kind = \"bars\"\nmetric = \"links/forward/late.utilisation\"",
-                "metric = \"links/forward/late.utilisation\": allowed is one of",
+                "metric = \"links/forward/late.utilisation\": allowed is no metric of a window: the",
             ),
             (
                 "kind = \"bars\"\nmetric = \"goodput_mbps\"\nbaseline = \"other\"",

@@ -100,7 +100,7 @@ impl Source {
         Self::builtin(PLANS, reference).ok_or_else(|| {
             let names: Vec<&str> = runnable_plans().collect();
             let reason =
-                format!("no such file, and no plan of that name: known are {}", names.join(", "));
+                format!("no such file, no plan of that name: allowed is one of {}", names.join(", "));
             PlanError::file(reference, reason)
         })
     }
@@ -125,7 +125,7 @@ impl Source {
         self.path(reference).map_or_else(
             || {
                 let names: Vec<&str> = SizeCdf::BUILTIN.iter().map(|(name, _)| *name).collect();
-                let reason = format!("no size CDF of that name: known are {}", names.join(", "));
+                let reason = format!("no size CDF of that name: allowed is one of {}", names.join(", "));
                 Err(PlanError::file(reference, reason))
             },
             |path| Self::read(&path),

@@ -237,7 +237,7 @@ impl Plan {
             .iter()
             .map(|name| {
                 self.arms.iter().find(|arm| arm.name == *name).cloned().ok_or_else(|| {
-                    let reason = format!("no arm {name}: known are {}", known.join(", "));
+                    let reason = format!("no arm {name}: allowed is one of {}", known.join(", "));
                     PlanError::file(&self.source.file, reason)
                 })
             })
@@ -257,17 +257,18 @@ const EXTENDS_MAX: usize = 4;
 /// Takes from the plan named by `extends`, and from that which this one extends, every top-level key that `tree` lacks.
 fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
     let refused = |node: &Node, allowed: &str| {
-        let value = node.value.to_string();
-        Err(PlanError::value(node.origin.clone(), "extends", &value, allowed))
+        PlanError::value(node.origin.clone(), "extends", &node.value.to_string(), allowed)
     };
     let mut source = source.clone();
     let mut next = tree.get("extends").cloned();
     for _ in 0..EXTENDS_MAX {
         let Some(node) = next else { return Ok(()) };
         let Value::Text(reference) = &node.value else {
-            return refused(&node, schema::PLAN.key("extends").map_or("", |key| key.allowed));
+            return Err(refused(&node, schema::PLAN.key("extends").map_or("", |key| key.allowed)));
         };
-        source = source.sibling_plan(reference)?;
+        source = source
+            .sibling_plan(reference)
+            .map_err(|error| refused(&node, &format!("a readable plan ({error})")))?;
         let mut base = tree::parse_document(&source.text, &source.file)?;
         next = base.remove("extends");
         for (key, node) in base {
@@ -275,7 +276,7 @@ fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
         }
     }
     let allowed = format!("at most {EXTENDS_MAX} plans that extend one another");
-    next.map_or(Ok(()), |node| refused(&node, &allowed))
+    next.map_or(Ok(()), |node| Err(refused(&node, &allowed)))
 }
 
 fn read_arms(plan: &Reader<'_>) -> Result<Vec<Arm>, PlanError> {

@@ -25,7 +25,7 @@ pub fn apply(root: &mut Table, key: &str, node: Node) -> Result<Option<Node>, Pl
         let target = match entry.value {
             Value::List(_) => {
                 let name = way.next().unwrap_or(last);
-                let element = element(entry, name, &path, &node.origin)?;
+                let element = element(entry, name, &path, key, &node)?;
                 path = join(&path, name);
                 if way.peek().is_none() && std::ptr::eq(name, last) {
                     return Ok(Some(std::mem::replace(element, node)));
@@ -43,11 +43,13 @@ fn empty_table(origin: &Origin) -> Node {
     Node { value: Value::Table(Table::new()), origin: origin.clone() }
 }
 
+/// The element `name` of `list` at `path`, for `node` under `key`.
 fn element<'a>(
     list: &'a mut Node,
     name: &str,
     path: &str,
-    origin: &Origin,
+    key: &str,
+    node: &Node,
 ) -> Result<&'a mut Node, PlanError> {
     let Value::List(elements) = &mut list.value else { unreachable!("checked by the caller") };
     let names: Vec<String> =
@@ -56,7 +58,7 @@ fn element<'a>(
         Some(place) => Ok(&mut elements[place]),
         None => {
             let allowed = format!("one of {path}.{{{}}}", names.join(", "));
-            Err(PlanError::value(origin.clone(), &join(path, name), "..", &allowed))
+            Err(PlanError::value(node.origin.clone(), key, &node.value.to_string(), &allowed))
         }
     }
 }
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn an_unknown_element_is_refused_with_the_known_ones() {
         let error = after("[[f]]\nname = \"w\"", "f.v.cc", "reno").unwrap_err().to_string();
-        assert_eq!(error, "--set: f.v = ..: allowed is one of f.{w}");
+        assert_eq!(error, "--set: f.v.cc = \"reno\": allowed is one of f.{w}");
         assert!(after("a = 1", "a.b.c", "1").is_err());
         assert!(after("a = 1", "a..c", "1").is_err());
     }

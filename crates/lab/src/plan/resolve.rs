@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use self::hits::{attack, faults, upsets};
 use self::links::{Links, links};
-use self::uplink::{is_of_sendbox, uplink};
+use self::uplink::uplink;
 use super::error::PlanError;
 use super::library::Source;
 use super::reader::Reader;
@@ -74,21 +74,17 @@ pub fn experiment(
     }
     let Links { rtt, forward, paths, balance, hops, reverse, own } =
         links(&plan, stop, &mut files)?;
-    let ends = Ends { forward: &forward, reverse: &reverse, own: &own };
+    let ends = Ends { rtt, forward: &forward, reverse: &reverse, own: &own };
     let declared = bundles(&plan, ends, algorithms)?;
     let uplink = uplink(&plan, &declared)?;
     if !hops.is_empty() && declared.iter().any(|bundle| bundle.enabled) {
-        return Err(plan.wrong_because("bundle", "no bundle over several hops"));
+        let bottleneck = plan.table("bottleneck", &schema::BOTTLENECK)?;
+        return Err(plan.require("bottleneck", bottleneck)?.wrong("hops"));
     }
     let start_jitter = start_jitter(&plan, rtt)?;
     let flows = flows(&plan, [warmup, stop], (ends, &hops), &declared, &mut files, algorithms)?;
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
         return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
-    }
-    let is_shorter = |flow: &&Flow| flow.rtt.is_some_and(|it| it < ends.rtt(&flow.pair, rtt));
-    if let Some(flow) = flows.iter().find(is_shorter) {
-        let reason = format!("rtt of flow {} not below the bottleneck's", flow.name);
-        return Err(plan.wrong_because("flow", &reason));
     }
     let mut pairs: Vec<String> = Vec::new();
     let named = declared.iter().map(|bundle| &bundle.bundle.pair);
@@ -97,15 +93,12 @@ pub fn experiment(
             pairs.push(pair.clone());
         }
     }
-    if let Some(own) = own.iter().find(|own| !pairs.contains(&own.pair)) {
-        let allowed = format!("a flow or a bundle of pair {}, which has a link", own.pair);
-        return Err(plan.wrong_because("link", &allowed));
+    for table in plan.tables("link", &schema::LINK)? {
+        if table.name("name")?.is_some_and(|pair| !pairs.contains(&pair)) {
+            return Err(table.wrong_because("name", "a pair of sites that has a flow or a bundle"));
+        }
     }
-    let faults = faults(&plan, stop, &declared, &flows)?;
-    if uplink.is_some() && faults.iter().any(|fault| is_of_sendbox(fault, &declared)) {
-        let allowed = "no signal to the one sendbox of all bundles of an [uplink]";
-        return Err(plan.wrong_because("fault", allowed));
-    }
+    let faults = faults(&plan, stop, &declared, &flows, uplink.is_some())?;
     let upsets = upsets(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
     let all = flatten(tree);
@@ -212,6 +205,8 @@ impl Files<'_> {
 /// The links that data of pairs of sites take.
 #[derive(Clone, Copy)]
 struct Ends<'a> {
+    /// The two-way propagation delay of `forward` and `reverse`.
+    rtt: Duration,
     forward: &'a Link,
     reverse: &'a Link,
     own: &'a [OwnLink],
@@ -233,9 +228,9 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// The two-way propagation delay of `pair`, which is `common` where the links are those of all.
-    fn rtt(self, pair: &str, common: Duration) -> Duration {
-        self.own(pair).map_or(common, |own| own.there.delay + own.back.delay)
+    /// The two-way propagation delay of `pair`.
+    fn rtt(self, pair: &str) -> Duration {
+        self.own(pair).map_or(self.rtt, |own| own.there.delay + own.back.delay)
     }
 }
 
@@ -375,6 +370,10 @@ fn flows(
                 );
             }
         }
+        let rtt = table.duration("rtt")?;
+        if rtt.is_some_and(|rtt| rtt < ends.rtt(&pair)) {
+            return Err(table.wrong("rtt"));
+        }
         let initial_window = table.count("initial_window", 1..=10_000)?;
         if initial_window.is_some() && !traffic.is_tcp() {
             return Err(table.wrong("initial_window"));
@@ -389,7 +388,7 @@ fn flows(
             start,
             other_starts: Vec::new(),
             stop: end,
-            rtt: table.duration("rtt")?,
+            rtt,
             hop,
             dscp: table.count("dscp", 0..=63)?.unwrap_or(0) as u8,
             initial_window: initial_window.unwrap_or(INITIAL_WINDOW),
@@ -486,7 +485,7 @@ fn pair_of(flow: &Reader<'_>, bundles: &[DeclaredBundle]) -> Result<String, Plan
         (Some(name), None) => {
             let bundle = bundles.iter().find(|known| known.bundle.name == name);
             bundle.map(|known| known.bundle.pair.clone()).ok_or_else(|| {
-                flow.wrong_because("bundle", &format!("one of {}", bundle_names(bundles)))
+                flow.wrong_because("bundle", &known_bundles(bundles))
             })
         }
         (None, Some(pair)) => {
@@ -500,9 +499,13 @@ fn pair_of(flow: &Reader<'_>, bundles: &[DeclaredBundle]) -> Result<String, Plan
     }
 }
 
-fn bundle_names(bundles: &[DeclaredBundle]) -> String {
+/// What is allowed where a bundle is named.
+fn known_bundles(bundles: &[DeclaredBundle]) -> String {
+    if bundles.is_empty() {
+        return "the name of a [[bundle]], of which there is none".into();
+    }
     let names: Vec<&str> = bundles.iter().map(|known| known.bundle.name.as_str()).collect();
-    names.join(", ")
+    format!("one of {}", names.join(", "))
 }
 
 fn traffic(

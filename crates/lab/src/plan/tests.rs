@@ -318,7 +318,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "[[arm]]\nname = \"without\"",
             "[uplink]\nrate = \"9Mbit/s\"\n[[fault]]\nat = \"1s\"\nbundle = \"a\"\nend = \"sendbox\"\n\
              action = \"kill\"\n[[arm]]\nname = \"without\"",
-            "p.toml:18: fault = ",
+            "p.toml:21: fault.0.end = \"sendbox\": allowed is no sendbox of an [uplink]",
         ),
         (
             "[[arm]]\nname = \"without\"",
@@ -344,6 +344,16 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\nreport_jitter = \"2s\"",
             "p.toml:16: bundle.a.report_jitter = \"2s\": allowed is a duration from \"0s\" to \"1s\"",
+        ),
+        (
+            "bundle = \"a\"",
+            "bundle = \"a\"\nrtt = \"49ms\"",
+            "p.toml:11: flow.bulk.rtt = \"49ms\": allowed is a duration not below the bottleneck's",
+        ),
+        (
+            "[[flow]]",
+            "[[link]]\nname = \"far\"\nrate = \"9Mbit/s\"\nrtt = \"1ms\"\nqdisc = \"fifo\"\n[[flow]]",
+            "p.toml:9: link.far.name = \"far\": allowed is a pair of sites that has a flow or a bundle",
         ),
         (
             "\"greedy\" }",
@@ -383,7 +393,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "bundle.a.qdisc.limit",
             "bundle.b.qdisc.limit",
-            "p.toml:21: bundle.b = ..: allowed is one of bundle.{a}",
+            "p.toml:21: bundle.b.qdisc.limit = \"600p\": allowed is one of bundle.{a}",
         ),
         (
             "bundle.a.qdisc.limit",
@@ -485,7 +495,7 @@ fn links_in_a_row_are_like_the_first_but_for_the_propagation() {
         ("bottleneck.paths=2", "bottleneck.hops = 3: allowed is a whole number, 1 to 32; with one"),
         ("flow.bulk.hop=4", "flow.bulk.hop = 4: allowed is a whole number up to"),
         ("flow.bulk.reversed=true", "flow.bulk.hop = 2: allowed is a whole number up to"),
-        ("bundle.a.enabled=true", "allowed is no bundle over several hops"),
+        ("bundle.a.enabled=true", "bottleneck.hops = 3: allowed is a whole number, 1 to 32"),
     ] {
         let error = load(PLAN, &[&sets[..], &[set]].concat()).expect_err(set).to_string();
         assert!(error.contains(expected), "{error}\nlacks\n{expected}");
@@ -1011,6 +1021,12 @@ fn plans_extend_one_another_and_not_for_ever() {
     let plan_a = plan("a").unwrap();
     let run = plan_a.experiment(&plan_a.arms[0], &plan_a.cells[0], 1).unwrap();
     assert_eq!((run.rtt.as_millis(), run.stop.as_secs(), run.flows.len()), (20, 2, 1));
+    put("lost", "name = \"lost\"\nextends = \"none.toml\"\n");
+    let error = plan("lost").unwrap_err().to_string();
+    assert!(
+        error.contains("lost.toml:2: extends = \"none.toml\": allowed is a readable plan"),
+        "{error}"
+    );
     put("circle", "extends = \"circle.toml\"\nname = \"circle\"\n");
     let error = plan("circle").unwrap_err().to_string();
     assert!(error.contains("extends") && error.contains("at most 4 plans"), "{error}");

@@ -238,7 +238,7 @@ mod tests {
             only("native").unwrap().arms.into_iter().map(|arm| arm.name).collect();
         assert_eq!(names, ["kernel", "kernel_again", "native"]);
         let error = only("nativ").unwrap_err().to_string();
-        assert!(error.contains("no arm nativ: known are kernel"), "{error}");
+        assert!(error.contains("no arm nativ: allowed is one of kernel"), "{error}");
     }
 
     #[test]

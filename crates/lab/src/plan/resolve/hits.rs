@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{DeclaredBundle, bundle_names};
+use super::uplink::is_of_sendbox;
+use super::{DeclaredBundle, known_bundles};
 use crate::experiment::{
     Attack, BoxEnd, Fault, FaultAction, FaultProgram, Flow, Platform, Upset, UpsetKind,
 };
@@ -10,12 +11,13 @@ use crate::plan::error::PlanError;
 use crate::plan::reader::Reader;
 use crate::plan::schema;
 
-/// Signals to boxes and the agent, in order of time.
+/// Signals to boxes and the agent, in order of time; none to a sendbox that bundles share, where there is an uplink.
 pub(super) fn faults(
     plan: &Reader<'_>,
     stop: Duration,
     bundles: &[DeclaredBundle],
     flows: &[Flow],
+    has_uplink: bool,
 ) -> Result<Vec<Fault>, PlanError> {
     let mut faults: Vec<Fault> = Vec::new();
     for table in plan.tables("fault", &schema::FAULT)? {
@@ -29,6 +31,10 @@ pub(super) fn faults(
         let action = table.require("action", table.choice("action", actions)?)?;
         // An arm without the program has none to hit: the same plan, nothing happens.
         if let Some(program) = program {
+            if has_uplink && is_of_sendbox(&program, bundles) {
+                let allowed = "no sendbox of an [uplink], which is one for all its bundles";
+                return Err(table.wrong_because("end", allowed));
+            }
             if action.starts() && action != FaultAction::Restart && program == FaultProgram::Agent {
                 let allowed = "one of kill, stop, continue, restart for an agent";
                 return Err(table.wrong_because("action", allowed));
@@ -160,7 +166,7 @@ fn bundle_of<'a>(
     bundles
         .iter()
         .find(|known| known.bundle.name == name)
-        .ok_or_else(|| table.wrong_because("bundle", &format!("one of {}", bundle_names(bundles))))
+        .ok_or_else(|| table.wrong_because("bundle", &known_bundles(bundles)))
 }
 
 /// Hostile messages to a box.

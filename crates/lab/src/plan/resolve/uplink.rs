@@ -4,7 +4,7 @@ use forebay_core::bundle::uplink::{self, Member, Place, Share, UplinkConfig, WEI
 use forebay_sim::network::Uplink;
 
 use super::{DeclaredBundle, shaper_rate};
-use crate::experiment::{BoxEnd, Fault, FaultProgram};
+use crate::experiment::{BoxEnd, FaultProgram};
 use crate::plan::error::PlanError;
 use crate::plan::reader::Reader;
 use crate::plan::schema;
@@ -65,9 +65,9 @@ pub(super) fn uplink(
     Ok((!bundles.is_empty()).then_some(Uplink { shares, bundles }))
 }
 
-/// Whether `fault` is a signal to the sendbox of site A, which all bundles of an uplink have in common.
-pub(super) fn is_of_sendbox(fault: &Fault, declared: &[DeclaredBundle]) -> bool {
-    let FaultProgram::Box { bundle, end: BoxEnd::Sendbox } = &fault.program else { return false };
+/// Whether `program` is the sendbox of site A, which all bundles of an uplink have in common.
+pub(super) fn is_of_sendbox(program: &FaultProgram, declared: &[DeclaredBundle]) -> bool {
+    let FaultProgram::Box { bundle, end: BoxEnd::Sendbox } = program else { return false };
     declared.iter().any(|known| known.bundle.name == *bundle && !known.bundle.reversed)
 }
 
