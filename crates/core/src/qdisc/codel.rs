@@ -220,10 +220,6 @@ impl<P: Packet> Qdisc<P> for CodelQueue<P> {
         self.law.dequeue(now, &self.params, pop, drops)
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.backlog.ready()
-    }
-
     fn backlog(&self) -> Backlog {
         self.backlog
     }

@@ -117,10 +117,6 @@ impl<P: Packet> Qdisc<P> for Drr<P> {
         self.round.pop(now, quantum, drops)
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.round.backlog().ready()
-    }
-
     fn backlog(&self) -> Backlog {
         self.round.backlog()
     }

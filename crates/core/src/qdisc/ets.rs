@@ -68,7 +68,8 @@ struct Share {
 }
 
 impl<P: Packet> Ets<P> {
-    /// Over `bands`, the first of them strict and the last ones with a quantum each, above 0 bytes a round.
+    /// Over `bands`, the first of them strict and the last ones with a quantum each, above 0 bytes a round. Without
+    /// any band every packet is dropped.
     pub fn new(bands: Vec<Box<dyn Qdisc<P> + Send>>, quanta: &[ByteCount]) -> Self {
         Self::over(Bands(bands), quanta.iter().copied())
     }
@@ -89,7 +90,8 @@ impl<P: Packet> Ets<P> {
         Ok(Self::over(bands, (0..sharing).map(|band| quantum * weight(band))))
     }
 
-    fn over(bands: Bands<P>, quanta: impl Iterator<Item = ByteCount>) -> Self {
+    /// Over `bands`, of which the last ones share by `quanta`.
+    pub(super) fn over(bands: Bands<P>, quanta: impl Iterator<Item = ByteCount>) -> Self {
         let share = |quantum: ByteCount| Share { quantum: quantum.as_u64() as i64, deficit: 0 };
         let shares: Vec<Share> = quanta.take(bands.0.len()).map(share).collect();
         Self { strict: bands.0.len() - shares.len(), bands, shares, turn: 0 }

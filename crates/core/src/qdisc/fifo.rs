@@ -93,10 +93,6 @@ impl<P: Packet> Qdisc<P> for Fifo<P> {
         self.packets.pop_front()
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.backlog.ready()
-    }
-
     fn backlog(&self) -> Backlog {
         self.backlog
     }
@@ -136,10 +132,6 @@ impl<P: Packet> Qdisc<P> for MarkingFifo<P> {
 
     fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
         self.queues.pop(now, |_| QUANTUM, drops)
-    }
-
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.queues.backlog().ready()
     }
 
     fn backlog(&self) -> Backlog {

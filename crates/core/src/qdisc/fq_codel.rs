@@ -228,10 +228,6 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
         }
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.backlog.ready()
-    }
-
     fn backlog(&self) -> Backlog {
         self.backlog
     }

@@ -31,7 +31,8 @@ use crate::qdisc::buffer::{Buffer, DropFrom};
 use crate::qdisc::flows::{Flows, WAYS, queues_and_ways};
 use crate::qdisc::marking::{L4S, MARK, Marking};
 use crate::qdisc::params::{ECN, FLOWS_MAX, Holding, MTU, QUANTUM, SEED, TIMES};
-use crate::qdisc::round::{Links, Round};
+use crate::qdisc::round::Round;
+use crate::qdisc::turns::Turns;
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
@@ -126,8 +127,7 @@ impl LasParams {
 pub struct Las<P> {
     params: LasParams,
     flows: Flows,
-    buffer: Buffer<P>,
-    links: Links,
+    turns: Turns<P>,
     levels: Vec<Level>,
     queues: Vec<Attained>,
     /// Bytes that passed waiting levels, less `starved` times what these sent for it.
@@ -149,8 +149,6 @@ struct Attained {
     bytes: ByteCount,
     /// Since when the queue has been empty, if it is.
     empty_since: Timestamp,
-    /// Bytes that the queue may still send in its turn; negative where a packet overdrew it.
-    deficit: i64,
 }
 
 impl Attained {
@@ -168,10 +166,10 @@ impl<P: Packet> Las<P> {
             _ => ByteCount::new(u64::MAX),
         };
         let level = |level| Level { round: Round::EMPTY, end: end(level) };
+        let buffer = Buffer::new(params.flows, params.limit, DropFrom::Tail, params.marking);
         Self {
             flows: Flows::new(params.flows, params.ways, 1),
-            buffer: Buffer::new(params.flows, params.limit, DropFrom::Tail, params.marking),
-            links: Links::new(params.flows),
+            turns: Turns::new(buffer, params.flows),
             levels: (0..params.levels.max(1)).map(level).collect(),
             queues: alloc::vec![Attained::default(); params.flows as usize],
             passed: 0,
@@ -184,25 +182,12 @@ impl<P: Packet> Las<P> {
         Ok(Self::new(LasParams::from_spec(spec)?))
     }
 
-    fn quantum(&self) -> i64 {
-        self.params.quantum.as_u64() as i64
-    }
-
     /// Puts a queue that is in no round at the end of the one of its level.
     fn list(&mut self, queue: u32) {
-        let quantum = self.quantum();
-        let attained = &mut self.queues[queue as usize];
-        attained.deficit = quantum;
+        let bytes = self.queues[queue as usize].bytes;
         // The end of the last level is out of reach.
-        if let Some(level) = self.levels.iter_mut().find(|level| attained.bytes < level.end) {
-            level.round.push_back(&mut self.links, queue);
-        }
-    }
-
-    /// Takes the first queue of `level`, which is empty, out of its round.
-    fn unlist(&mut self, now: Timestamp, level: usize) {
-        if let Some(queue) = self.levels[level].round.pop_front(&mut self.links) {
-            self.queues[queue as usize].empty_since = now;
+        if let Some(level) = self.levels.iter_mut().find(|level| bytes < level.end) {
+            self.turns.list(&mut level.round, queue, self.params.quantum);
         }
     }
 
@@ -220,28 +205,18 @@ impl<P: Packet> Las<P> {
     /// The next packet of the first queue of `level`. `None` where that queue is empty or has used up its turn,
     /// which is then over.
     fn serve(&mut self, now: Timestamp, level: usize, drops: &mut dyn DropSink<P>) -> Option<P> {
-        let queue = self.levels[level].round.front()?;
-        let quantum = self.quantum();
-        if self.buffer.flow_backlog(queue).packets == 0 {
-            self.unlist(now, level);
-            return None;
-        }
+        let Level { round, end } = &mut self.levels[level];
+        let queue = round.front()?;
+        let packet = self.turns.serve(now, round, |_| self.params.quantum, drops);
         let attained = &mut self.queues[queue as usize];
-        if attained.deficit <= 0 {
-            attained.deficit += quantum;
-            self.levels[level].round.rotate(&mut self.links);
-            return None;
-        }
-        let packet = self.buffer.pop(now, queue, drops)?;
-        attained.bytes += packet.len();
-        attained.deficit -= packet.len().as_u64() as i64;
-        if self.buffer.flow_backlog(queue).packets == 0 {
-            self.unlist(now, level);
-        } else if attained.bytes >= self.levels[level].end {
-            self.levels[level].round.pop_front(&mut self.links);
+        attained.bytes += packet.as_ref().map_or(ByteCount::ZERO, Packet::len);
+        if !self.turns.links.is_listed(queue) {
+            attained.empty_since = now;
+        } else if attained.bytes >= *end {
+            round.pop_front(&mut self.turns.links);
             self.list(queue);
         }
-        Some(packet)
+        packet
     }
 }
 
@@ -250,11 +225,13 @@ impl<P: Packet> Qdisc<P> for Las<P> {
         let idle = self.params.idle;
         // A queue is its flow's for as long as the bytes are remembered.
         let is_free = |queue| {
-            !self.links.is_listed(queue) && self.queues[queue as usize].is_forgotten(now, idle)
+            let is_listed = self.turns.links.is_listed(queue);
+            !is_listed && self.queues[queue as usize].is_forgotten(now, idle)
         };
         let queue = self.flows.queue(&packet, self.params.seed, is_free);
-        self.buffer.push(now, queue, packet, drops);
-        if self.buffer.flow_backlog(queue).packets > 0 && !self.links.is_listed(queue) {
+        let Turns { buffer, links, .. } = &mut self.turns;
+        buffer.push(now, queue, packet, drops);
+        if buffer.flow_backlog(queue).packets > 0 && !links.is_listed(queue) {
             let attained = &mut self.queues[queue as usize];
             if attained.is_forgotten(now, idle) {
                 attained.bytes = ByteCount::ZERO;
@@ -267,7 +244,8 @@ impl<P: Packet> Qdisc<P> for Las<P> {
         loop {
             let first = (0..self.levels.len()).find(|level| self.waits(*level))?;
             let behind = self.behind(first);
-            let is_starved = self.passed >= self.quantum() * self.params.starved as i64;
+            let starved = self.params.quantum * self.params.starved;
+            let is_starved = self.passed >= starved.as_u64() as i64;
             let helped = behind.filter(|_| is_starved);
             let Some(packet) = self.serve(now, helped.unwrap_or(first), drops) else { continue };
             let len = packet.len().as_u64() as i64;
@@ -283,16 +261,12 @@ impl<P: Packet> Qdisc<P> for Las<P> {
         }
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.buffer.backlog().ready()
-    }
-
     fn backlog(&self) -> Backlog {
-        self.buffer.backlog()
+        self.turns.buffer.backlog()
     }
 
     fn set_service_rate(&mut self, rate: Option<Rate>) {
-        self.buffer.set_rate(rate);
+        self.turns.buffer.set_rate(rate);
     }
 }
 

@@ -26,6 +26,7 @@ mod red;
 mod round;
 mod sfq;
 mod shaper;
+mod turns;
 mod weights;
 
 use alloc::boxed::Box;
@@ -48,7 +49,6 @@ pub use limit::FLOOR_PACKETS;
 pub use marking::Marking;
 pub use pie::{Pie, PieParams};
 pub use policer::Policer;
-pub use prio::Prio;
 pub use red::{Red, RedParams};
 pub use sfq::{Sfq, SfqParams};
 pub use shaper::{Burst, Shaper, ShaperParams};
@@ -165,9 +165,11 @@ pub trait Qdisc<P: Packet> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>);
     /// The next packet to send. May drop and still return `None`.
     fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P>;
-    /// The earliest useful next `dequeue`; `None`: only after an `enqueue`.
-    /// A work-conserving qdisc with a backlog answers a time that has passed.
-    fn next_timer(&self) -> Option<Timestamp>;
+    /// The earliest useful next `dequeue`; `None`: only after an `enqueue`. By default that of a work-conserving
+    /// qdisc, which with a backlog answers a time that has passed.
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.backlog().ready()
+    }
     /// What stands in the queue, recursively.
     fn backlog(&self) -> Backlog;
     /// The queue is served at `rate` from now on; `None`: not known, or without a limit. Limits in
@@ -330,7 +332,7 @@ fn build_nested<P: Packet + Send + 'static>(
         "fq_codel" => Box::new(FqCodel::from_spec(spec)?),
         "pie" => Box::new(Pie::from_spec(spec)?),
         "red" => Box::new(Red::from_spec(spec)?),
-        "prio" => Box::new(Prio::from_spec(spec, levels)?),
+        "prio" => Box::new(prio::from_spec(spec, levels)?),
         "ets" => Box::new(Ets::from_spec(spec, levels)?),
         "shaper" => Box::new(Shaper::from_spec(spec, build_inner(spec, levels)?)?),
         "policer" => Box::new(Policer::from_spec(spec, build_inner(spec, levels)?)?),

@@ -371,10 +371,6 @@ impl<P: Packet> Qdisc<P> for Pie<P> {
         Some(packet)
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.backlog.ready()
-    }
-
     fn backlog(&self) -> Backlog {
         self.backlog
     }

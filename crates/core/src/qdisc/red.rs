@@ -332,10 +332,6 @@ impl<P: Packet> Qdisc<P> for Red<P> {
         Some(packet)
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.backlog.ready()
-    }
-
     fn backlog(&self) -> Backlog {
         self.backlog
     }

@@ -3,8 +3,7 @@
 //!
 //! ```text
 //! queue of a packet   = that of its flow, among the `divisor` queues of its class
-//! a queue's turn      : allot <= 0 -> allot += quantum x weight of its class, next queue
-//!                       otherwise send one packet; allot -= its bytes
+//! a queue's turn      : quantum x weight of its class, which a packet may overdraw
 //! buffer over limit   : the longest queue gives up its newest packet (`headdrop`: its oldest)
 //! every `perturb`     : a new key, so that two flows in one queue do not share it for ever
 //! ```
@@ -25,7 +24,6 @@
 //! - a queue emptied by drops keeps its place in the round until its turn.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -36,7 +34,8 @@ use crate::qdisc::classify::CLASSES;
 use crate::qdisc::flows::{Flows, WAYS, queues_and_ways};
 use crate::qdisc::marking::{L4S, MARK, Marking};
 use crate::qdisc::params::{ECN, FLOWS_MAX, Holding, QUANTUM, SEED};
-use crate::qdisc::round::{Links, Round};
+use crate::qdisc::round::Round;
+use crate::qdisc::turns::Turns;
 use crate::qdisc::weights::{WEIGHTS, Weights};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Quantity, Spec, SpecError};
@@ -132,17 +131,19 @@ impl SfqParams {
             seed: SEED.of(spec)?,
         })
     }
+
+    /// Bytes that a queue of `class` may send a round.
+    fn quantum_of(&self, class: usize) -> ByteCount {
+        self.quantum * self.weights.of(class)
+    }
 }
 
 /// Stochastic fairness queueing.
 pub struct Sfq<P> {
     params: SfqParams,
     flows: Flows,
-    buffer: Buffer<P>,
-    links: Links,
+    turns: Turns<P>,
     round: Round,
-    /// Bytes that each queue may still send in its turn; negative where a packet overdrew it.
-    allots: Vec<i64>,
     keys: SplitMix64,
     key: u64,
     /// When the key changes; `None` until the first packet says what time it is.
@@ -155,13 +156,12 @@ impl<P: Packet> Sfq<P> {
         let drop_from = if params.headdrop { DropFrom::Head } else { DropFrom::Tail };
         let flows = Flows::new(params.divisor, params.ways, params.weights.classes());
         let queues = flows.count();
+        let buffer = Buffer::new(queues, params.limit, drop_from, params.marking);
         let mut keys = SplitMix64::seed_from_u64(params.seed);
         Self {
             flows,
-            buffer: Buffer::new(queues, params.limit, drop_from, params.marking),
-            links: Links::new(queues),
+            turns: Turns::new(buffer, queues),
             round: Round::EMPTY,
-            allots: alloc::vec![0; queues as usize],
             key: keys.next_u64(),
             keys,
             next_perturb: None,
@@ -188,11 +188,11 @@ impl<P: Packet> Sfq<P> {
 
     /// Hashes the queued packets with the new key, in the order of the round.
     fn rehash(&mut self) {
-        while let Some(flow) = self.round.pop_front(&mut self.links) {
-            self.buffer.detach(flow);
+        while let Some(flow) = self.round.pop_front(&mut self.turns.links) {
+            self.turns.buffer.detach(flow);
         }
-        while let Some(flow) = self.buffer.reattach(|packet| {
-            self.flows.queue(packet, self.key, |queue| !self.links.is_listed(queue))
+        while let Some(flow) = self.turns.buffer.reattach(|packet| {
+            self.flows.queue(packet, self.key, |queue| !self.turns.links.is_listed(queue))
         }) {
             self.list(flow);
         }
@@ -200,67 +200,50 @@ impl<P: Packet> Sfq<P> {
 
     /// Puts a queue that is in no round at the end of it, so that new queues cannot starve old ones.
     fn list(&mut self, flow: u32) {
-        if !self.links.is_listed(flow) {
-            self.round.push_back(&mut self.links, flow);
-            self.allots[flow as usize] = self.quantum(flow);
+        if !self.turns.links.is_listed(flow) {
+            let quantum = self.params.quantum_of(self.flows.class_of(flow));
+            self.turns.list(&mut self.round, flow, quantum);
         }
-    }
-
-    /// Bytes that the queue `flow` may send a round.
-    fn quantum(&self, flow: u32) -> i64 {
-        let weight = self.params.weights.of(self.flows.class_of(flow));
-        (self.params.quantum * weight).as_u64() as i64
     }
 }
 
 impl<P: Packet> Qdisc<P> for Sfq<P> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
         self.perturb(now);
-        let is_free = |queue| !self.links.is_listed(queue);
+        let is_free = |queue| !self.turns.links.is_listed(queue);
         let flow = self.flows.queue(&packet, self.key, is_free);
+        let buffer = &mut self.turns.buffer;
         let depth = self.params.depth.unwrap_or(u64::MAX);
-        if self.buffer.flow_backlog(flow).packets >= depth {
+        if buffer.flow_backlog(flow).packets >= depth {
             if !self.params.headdrop {
                 return drops.dropped(packet, DropReason::Overlimit);
             }
-            self.buffer.drop_one(flow, drops);
+            buffer.drop_one(flow, drops);
         }
-        self.buffer.push(now, flow, packet, drops);
-        if self.buffer.flow_backlog(flow).packets > 0 {
+        buffer.push(now, flow, packet, drops);
+        if buffer.flow_backlog(flow).packets > 0 {
             self.list(flow);
         }
     }
 
     fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
         self.perturb(now);
-        loop {
-            let flow = self.round.front()?;
-            if self.buffer.flow_backlog(flow).packets == 0 {
-                self.round.pop_front(&mut self.links);
-            } else if self.allots[flow as usize] <= 0 {
-                self.allots[flow as usize] += self.quantum(flow);
-                self.round.rotate(&mut self.links);
-            } else {
-                let packet = self.buffer.pop(now, flow, drops)?;
-                self.allots[flow as usize] -= packet.len().as_u64() as i64;
-                if self.buffer.flow_backlog(flow).packets == 0 {
-                    self.round.pop_front(&mut self.links);
-                }
-                return Some(packet);
+        while self.round.front().is_some() {
+            let quantum = |flow| self.params.quantum_of(self.flows.class_of(flow));
+            let packet = self.turns.serve(now, &mut self.round, quantum, drops);
+            if packet.is_some() {
+                return packet;
             }
         }
-    }
-
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.buffer.backlog().ready()
+        None
     }
 
     fn backlog(&self) -> Backlog {
-        self.buffer.backlog()
+        self.turns.buffer.backlog()
     }
 
     fn set_service_rate(&mut self, rate: Option<Rate>) {
-        self.buffer.set_rate(rate);
+        self.turns.buffer.set_rate(rate);
     }
 }
 
@@ -268,6 +251,7 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
 mod tests {
     use super::*;
     use crate::testing::qdisc::{Dropped, TestPacket};
+    use alloc::vec::Vec;
 
     fn params(limit: u64) -> SfqParams {
         SfqParams {
