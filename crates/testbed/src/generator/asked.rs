@@ -125,13 +125,8 @@ impl Asked {
     pub fn finish(&mut self, output: &mut HostsOutput) {
         output.requests.append(&mut self.records);
         output.lateness_ns.append(&mut self.lateness_ns);
-        output.flows.push(FlowRecord {
-            flow: self.flow,
-            bytes: self.meter.bytes(),
-            bytes_per_100ms: self.meter.take_intervals(),
-            failed: self.failed,
-            ..FlowRecord::default()
-        });
+        let record = self.meter.take_record(self.flow, 0);
+        output.flows.push(FlowRecord { failed: self.failed, ..record });
     }
 }
 

@@ -112,10 +112,6 @@ impl Pacer {
 }
 
 impl Endpoint for Pacer {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
         self.started = true;
@@ -178,10 +174,6 @@ impl Counter {
 }
 
 impl Endpoint for Counter {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
         self.meter.begin(started_ns);
@@ -201,12 +193,7 @@ impl Endpoint for Counter {
     }
 
     fn finish(&mut self, output: &mut HostsOutput) {
-        output.flows.push(FlowRecord {
-            flow: self.flow,
-            bytes: self.meter.bytes(),
-            bytes_per_100ms: self.meter.take_intervals(),
-            ..FlowRecord::default()
-        });
+        output.flows.push(self.meter.take_record(self.flow, 0));
         output.datagrams_received.push((self.flow, self.datagrams));
     }
 }
@@ -289,10 +276,6 @@ impl PingLoop {
 }
 
 impl Endpoint for Pinger {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
         self.first_ns = Some(self.window.start_ns);
@@ -338,13 +321,9 @@ impl Endpoint for Pinger {
     fn finish(&mut self, output: &mut HostsOutput) {
         for (index, ping) in self.loops.iter_mut().enumerate() {
             output.flows.push(FlowRecord {
-                flow: self.flow,
-                index: index as u32,
-                bytes: ping.meter.bytes(),
-                bytes_per_100ms: ping.meter.take_intervals(),
                 rtts_ns: std::mem::take(&mut ping.rtts_ns),
                 lost: ping.lost,
-                ..FlowRecord::default()
+                ..ping.meter.take_record(self.flow, index as u32)
             });
         }
     }
@@ -370,10 +349,6 @@ impl Echo {
 }
 
 impl Endpoint for Echo {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn begin(&mut self, started_ns: u64) {
         self.window = self.window.from(started_ns);
     }

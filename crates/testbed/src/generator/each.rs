@@ -8,15 +8,14 @@ use std::net::SocketAddrV4;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::epoll::EpollFlags;
+use slab::Slab;
 use socket2::Socket;
 
 use super::asked::Asked;
 use super::endpoint::Endpoint;
-use super::greedy::CHUNK;
 use super::reactor::{Key, Reactor};
-use super::requests::encode;
-use super::sockets::{discard, tcp, would_block};
-use super::{GeneratorError, HostsOutput, SiteEnd};
+use super::sockets::tcp;
+use super::{GeneratorError, HostsOutput, SiteEnd, requests};
 use crate::scenario::{Connections, Request, Workload, WorkloadKind};
 use forebay_host::clock;
 
@@ -29,9 +28,8 @@ pub(super) struct Client {
     namespace: File,
     remote: SocketAddrV4,
     asked: Asked,
-    /// Connections by their number; that of one that has ended serves a later one.
-    asking: Vec<Option<Asking>>,
-    free: Vec<u32>,
+    /// Connections by their number.
+    asking: Slab<Asking>,
 }
 
 /// One connection.
@@ -50,11 +48,7 @@ impl Asking {
         if let Some(error) = self.socket.take_error()? {
             return Err(error);
         }
-        let request = encode(self.index as u32, 0, self.missing);
-        // The send buffer of a new connection has room for it.
-        if self.socket.send(&request)? < request.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
+        requests::ask(&self.socket, self.index as u32, 0, self.missing)?;
         self.is_open = true;
         Ok(())
     }
@@ -66,17 +60,7 @@ impl Asking {
             reactor.change(&self.socket, key, EpollFlags::EPOLLIN)?;
             return Ok(0);
         }
-        match discard(&self.socket, CHUNK) {
-            Err(error) if would_block(&error) => Ok(0),
-            Err(error) => Err(error),
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            // More than was asked for: the other end is not our server.
-            Ok(length) if length as u64 > self.missing => Err(io::ErrorKind::InvalidData.into()),
-            Ok(length) => {
-                self.missing -= length as u64;
-                Ok(length as u64)
-            }
-        }
+        requests::take(&self.socket, &mut self.missing)
     }
 }
 
@@ -95,8 +79,7 @@ impl Client {
             namespace,
             remote: site.sender(),
             asked: Asked::new(workload, site, 1, schedule)?,
-            asking: Vec::new(),
-            free: Vec::new(),
+            asking: Slab::new(),
         })
     }
 
@@ -115,29 +98,15 @@ impl Client {
             }
             _ => self.asked.sent(index, now),
         }
-        let connection = self.free.pop().unwrap_or_else(|| {
-            self.asking.push(None);
-            (self.asking.len() - 1) as u32
-        });
-        let key = Key { endpoint: self.key, connection };
+        let entry = self.asking.vacant_entry();
+        let key = Key { endpoint: self.key, connection: entry.key() as u32 };
         reactor.watch(&socket, key, EpollFlags::EPOLLOUT)?;
-        let asking = Asking { socket, index, missing: size_bytes, is_open: false };
-        self.asking[connection as usize] = Some(asking);
+        entry.insert(Asking { socket, index, missing: size_bytes, is_open: false });
         Ok(())
-    }
-
-    /// Closes `connection`.
-    fn close(&mut self, connection: u32) {
-        self.asking[connection as usize] = None;
-        self.free.push(connection);
     }
 }
 
 impl Endpoint for Client {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     fn begin(&mut self, started_ns: u64) {
         self.asked.begin(started_ns);
     }
@@ -148,7 +117,8 @@ impl Endpoint for Client {
         connection: u32,
         _flags: EpollFlags,
     ) -> Result<(), GeneratorError> {
-        let Some(Some(asking)) = self.asking.get_mut(connection as usize) else { return Ok(()) };
+        let number = connection as usize;
+        let Some(asking) = self.asking.get_mut(number) else { return Ok(()) };
         let served = asking.serve(reactor, Key { endpoint: self.key, connection });
         let now = clock::now().as_nanos();
         match served {
@@ -156,12 +126,12 @@ impl Endpoint for Client {
                 self.asked.read(now, bytes);
                 if asking.missing == 0 {
                     self.asked.finished(asking.index, now);
-                    self.close(connection);
+                    drop(self.asking.remove(number));
                 }
             }
             Err(_) => {
                 self.asked.give_up(1);
-                self.close(connection);
+                drop(self.asking.remove(number));
             }
         }
         Ok(())

@@ -3,20 +3,25 @@
 use nix::sys::epoll::EpollFlags;
 
 use super::reactor::Reactor;
+use super::sockets::Dialer;
 use super::{GeneratorError, HostsOutput};
 
 /// One side of one workload. All times are `CLOCK_MONOTONIC` in ns.
 pub(super) trait Endpoint {
-    /// The other side listens: open the connections, from the next timer on.
-    fn connect(&mut self) {}
+    /// What opens connections before the run; `None`: nothing does on this side.
+    fn dialer(&mut self) -> Option<&mut Dialer> {
+        None
+    }
 
-    /// All connections are open.
-    fn is_ready(&self) -> bool;
+    /// All connections that the other side opens are open.
+    fn is_ready(&self) -> bool {
+        true
+    }
 
     /// The run starts at `started_ns`.
     fn begin(&mut self, started_ns: u64);
 
-    /// Something happened on `connection`.
+    /// Something happened on `connection`, which is open if [`Self::dialer`] opened it.
     fn on_event(
         &mut self,
         reactor: &Reactor,
@@ -24,7 +29,7 @@ pub(super) trait Endpoint {
         flags: EpollFlags,
     ) -> Result<(), GeneratorError>;
 
-    /// When [`Self::on_timer`] wants to be called.
+    /// When [`Self::on_timer`] wants to be called, once the connections are open.
     fn next_timer(&self) -> Option<u64> {
         None
     }
@@ -39,6 +44,52 @@ pub(super) trait Endpoint {
 
     /// The run is over: hand over what was seen.
     fn finish(&mut self, output: &mut HostsOutput);
+}
+
+/// What the event loop asks for: first that the connections are opened, then what an endpoint does with them.
+impl dyn Endpoint {
+    /// The other side listens: opens the connections, from the next timer on.
+    pub fn connect(&mut self) {
+        if let Some(dialer) = self.dialer() {
+            dialer.start();
+        }
+    }
+
+    /// All connections are open.
+    pub fn is_connected(&mut self) -> bool {
+        self.dialer().is_none_or(|dialer| dialer.is_complete()) && self.is_ready()
+    }
+
+    /// Something happened on `connection`.
+    pub fn handle_event(
+        &mut self,
+        reactor: &Reactor,
+        connection: u32,
+        flags: EpollFlags,
+    ) -> Result<(), GeneratorError> {
+        if let Some(dialer) = self.dialer()
+            && dialer.on_event(reactor, connection)?
+        {
+            return Ok(());
+        }
+        self.on_event(reactor, connection, flags)
+    }
+
+    /// When [`Self::handle_timer`] wants to be called.
+    pub fn deadline(&mut self) -> Option<u64> {
+        let next = self.dialer().and_then(|dialer| dialer.next_timer());
+        next.or_else(|| self.next_timer())
+    }
+
+    /// The time of [`Self::deadline`] has come.
+    pub fn handle_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        if let Some(dialer) = self.dialer()
+            && dialer.next_timer().is_some()
+        {
+            return dialer.on_timer(reactor, now);
+        }
+        self.on_timer(reactor, now)
+    }
 }
 
 /// When a workload runs, relative to the start of the run (ns).

@@ -6,19 +6,12 @@ use socket2::Socket;
 use super::endpoint::{Endpoint, Window};
 use super::meter::Meter;
 use super::reactor::{Key, Reactor};
-use super::sockets::{Acceptor, Dialer, discard, failed, would_block};
+use super::sockets::{Acceptor, Dialer, ZEROS, discard, failed, would_block};
 use super::watch::Watch;
 use super::{GeneratorError, HostsOutput, SiteEnd};
 use crate::scenario::Workload;
 use forebay_core::record::FlowRecord;
 use forebay_host::clock;
-
-/// Bytes handed to or taken from the kernel in one call: few calls per second even at 1 Gbit/s,
-/// and short enough that other connections get their turn.
-pub(super) const CHUNK: usize = 256 * 1024;
-
-/// What is written: the content does not matter to anybody on the path.
-pub(super) static ZEROS: [u8; CHUNK] = [0; CHUNK];
 
 /// Bytes not yet sent that the kernel takes from a greedy flow. At 1 Gbit/s they last 4 ms, a
 /// scheduler's time slice, so the flow never runs dry; after the end of the flow no more than
@@ -168,12 +161,8 @@ impl Sink {
 }
 
 impl Endpoint for Sink {
-    fn connect(&mut self) {
-        self.dialer.start();
-    }
-
-    fn is_ready(&self) -> bool {
-        self.dialer.is_complete()
+    fn dialer(&mut self) -> Option<&mut Dialer> {
+        Some(&mut self.dialer)
     }
 
     fn begin(&mut self, started_ns: u64) {
@@ -189,30 +178,18 @@ impl Endpoint for Sink {
         connection: u32,
         _flags: EpollFlags,
     ) -> Result<(), GeneratorError> {
-        if self.dialer.on_event(reactor, connection)? {
-            return Ok(());
-        }
         let socket = self.dialer.socket(connection);
-        match discard(socket, CHUNK) {
-            Err(error) if would_block(&error) => {}
-            Ok(length) if length > 0 => {
-                let now = clock::now().as_nanos();
-                self.meters[connection as usize].add(now, length as u64);
+        match discard(socket) {
+            Ok(0) => {}
+            Ok(length) => {
+                self.meters[connection as usize].add(clock::now().as_nanos(), length);
             }
-            _ => {
+            Err(_) => {
                 self.failed[connection as usize] = true;
                 reactor.forget(socket)?;
             }
         }
         Ok(())
-    }
-
-    fn next_timer(&self) -> Option<u64> {
-        self.dialer.next_timer()
-    }
-
-    fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
-        self.dialer.on_timer(reactor, now)
     }
 
     fn is_drained(&self, now: u64) -> bool {
@@ -225,14 +202,8 @@ impl Endpoint for Sink {
             if let Some(address) = own.and_then(|address| address.as_socket()) {
                 output.receivers.push((self.flow, index as u32, address.port()));
             }
-            output.flows.push(FlowRecord {
-                flow: self.flow,
-                index: index as u32,
-                bytes: meter.bytes(),
-                bytes_per_100ms: meter.take_intervals(),
-                failed: self.failed[index],
-                ..FlowRecord::default()
-            });
+            let record = meter.take_record(self.flow, index as u32);
+            output.flows.push(FlowRecord { failed: self.failed[index], ..record });
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Bytes over time.
 
+use forebay_core::record::FlowRecord;
+
 /// Width of an interval (ns), as promised by `FlowRecord::bytes_per_100ms`.
 const INTERVAL_NS: u64 = 100_000_000;
 
@@ -30,14 +32,11 @@ impl Meter {
         self.intervals[interval] += bytes;
     }
 
-    /// All bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Bytes per interval, up to the last one that saw any.
-    pub fn take_intervals(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.intervals)
+    /// The record of connection `index` of `flow` with these bytes, those over time up to the last interval that
+    /// saw any.
+    pub fn take_record(&mut self, flow: usize, index: u32) -> FlowRecord {
+        let bytes_per_100ms = std::mem::take(&mut self.intervals);
+        FlowRecord { flow, index, bytes: self.bytes, bytes_per_100ms, ..FlowRecord::default() }
     }
 }
 
@@ -53,8 +52,9 @@ mod tests {
         meter.add(1_000 + 99_999_999, 2);
         meter.add(1_000 + 100_000_000, 4);
         meter.add(1_000 + 300_000_000, 8);
-        assert_eq!(meter.bytes(), 15);
-        assert_eq!(meter.take_intervals(), [3, 4, 0, 8]);
+        let record = meter.take_record(2, 7);
+        assert_eq!((record.flow, record.index, record.bytes), (2, 7, 15));
+        assert_eq!(record.bytes_per_100ms, [3, 4, 0, 8]);
     }
 
     #[test]
@@ -62,6 +62,6 @@ mod tests {
         let mut meter = Meter::default();
         meter.begin(0);
         meter.add(u64::MAX, 1);
-        assert_eq!(meter.take_intervals().len() as u64, INTERVALS_MAX);
+        assert_eq!(meter.take_record(0, 0).bytes_per_100ms.len() as u64, INTERVALS_MAX);
     }
 }

@@ -239,23 +239,24 @@ impl Hosts {
 
     /// Waits once and serves what happened.
     fn turn(&mut self, output: &Path) -> Result<(), GeneratorError> {
-        let timers = self.endpoints.iter().filter_map(|endpoint| endpoint.next_timer());
+        let timers = self.endpoints.iter_mut().filter_map(|endpoint| endpoint.deadline());
         let tick = (self.stage == Stage::Running).then(|| clock::now().as_nanos() + TICK_NS);
         let deadline = timers.chain(tick).min();
         for (key, flags) in self.reactor.wait(deadline)? {
             if key == Key::CONTROL {
                 self.on_control(output)?;
             } else if let Some(endpoint) = self.endpoints.get_mut(key.endpoint as usize) {
-                endpoint.on_event(&self.reactor, key.connection, flags)?;
+                endpoint.handle_event(&self.reactor, key.connection, flags)?;
             }
         }
         let now = clock::now().as_nanos();
         for endpoint in &mut self.endpoints {
-            if endpoint.next_timer().is_some_and(|at| at <= now) {
-                endpoint.on_timer(&self.reactor, now)?;
+            if endpoint.deadline().is_some_and(|at| at <= now) {
+                endpoint.handle_timer(&self.reactor, now)?;
             }
         }
-        if self.stage == Stage::Connecting && self.endpoints.iter().all(|end| end.is_ready()) {
+        let mut endpoints = self.endpoints.iter_mut();
+        if self.stage == Stage::Connecting && endpoints.all(|end| end.is_connected()) {
             self.stage = Stage::Ready;
             orders::tell("ready");
         }

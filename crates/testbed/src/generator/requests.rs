@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::io;
 
 use nix::sys::epoll::EpollFlags;
+use slab::Slab;
 use socket2::Socket;
 
 use super::asked::Asked;
 use super::endpoint::{Endpoint, Window};
-use super::greedy::{CHUNK, ZEROS};
 use super::reactor::{Key, Reactor};
-use super::sockets::{Acceptor, Dialer, discard, would_block};
+use super::sockets::{Acceptor, CHUNK, Dialer, ZEROS, discard, would_block};
 use super::{GeneratorError, HostsOutput, SiteEnd};
 use crate::scenario::{Request, Workload};
 use forebay_host::clock;
@@ -31,9 +31,8 @@ pub(super) struct Server {
     key: u32,
     flow: usize,
     acceptor: Acceptor,
-    /// Connections by their number; that of one that has ended serves a later one.
-    connections: Vec<Option<Answering>>,
-    free: Vec<u32>,
+    /// Connections by their number.
+    connections: Slab<Answering>,
     window: Window,
     failed: u64,
 }
@@ -62,8 +61,7 @@ impl Server {
             key,
             flow: site.flow,
             acceptor: Acceptor::open(reactor, key, workload, site, connections)?,
-            connections: Vec::new(),
-            free: Vec::new(),
+            connections: Slab::new(),
             window: site.window,
             failed: 0,
         })
@@ -138,24 +136,19 @@ impl Endpoint for Server {
         let key = |connection| Key { endpoint: self.key, connection };
         if connection == Acceptor::CONNECTION {
             for socket in self.acceptor.accept()? {
-                let number = self.free.pop().unwrap_or_else(|| {
-                    self.connections.push(None);
-                    (self.connections.len() - 1) as u32
-                });
-                reactor.watch(&socket, key(number), EpollFlags::EPOLLIN)?;
+                let entry = self.connections.vacant_entry();
+                reactor.watch(&socket, key(entry.key() as u32), EpollFlags::EPOLLIN)?;
                 let partial = Vec::new();
-                let answering = Answering { socket, partial, pending: 0, blocked: false };
-                self.connections[number as usize] = Some(answering);
+                entry.insert(Answering { socket, partial, pending: 0, blocked: false });
             }
             return Ok(());
         }
-        let Some(slot) = self.connections.get_mut(connection as usize) else { return Ok(()) };
-        let Some(answering) = slot else { return Ok(()) };
+        let number = connection as usize;
+        let Some(answering) = self.connections.get_mut(number) else { return Ok(()) };
         let served = answering.serve(reactor, key(connection), flags);
         self.failed += u64::from(served.is_err());
         if !served.unwrap_or(false) {
-            *slot = None;
-            self.free.push(connection);
+            drop(self.connections.remove(number));
         }
         Ok(())
     }
@@ -249,15 +242,14 @@ impl Client {
 
     /// Takes what arrived on `connection`.
     fn read(&mut self, reactor: &Reactor, connection: u32) -> io::Result<()> {
-        let length = match discard(self.dialer.socket(connection), CHUNK) {
-            Err(error) if would_block(&error) => return Ok(()),
-            Ok(length) if length > 0 => length as u64,
-            _ => return self.fail(reactor, connection),
+        let mut arrived = match discard(self.dialer.socket(connection)) {
+            Ok(0) => return Ok(()),
+            Ok(length) => length,
+            Err(_) => return self.fail(reactor, connection),
         };
         let now = clock::now().as_nanos();
-        self.asked.read(now, length);
+        self.asked.read(now, arrived);
         let asking = &mut self.asking[connection as usize];
-        let mut arrived = length;
         while let Some((index, missing)) = asking.outstanding.front_mut() {
             let taken = arrived.min(*missing);
             *missing -= taken;
@@ -284,12 +276,8 @@ impl Client {
 }
 
 impl Endpoint for Client {
-    fn connect(&mut self) {
-        self.dialer.start();
-    }
-
-    fn is_ready(&self) -> bool {
-        self.dialer.is_complete()
+    fn dialer(&mut self) -> Option<&mut Dialer> {
+        Some(&mut self.dialer)
     }
 
     fn begin(&mut self, started_ns: u64) {
@@ -302,9 +290,6 @@ impl Endpoint for Client {
         connection: u32,
         flags: EpollFlags,
     ) -> Result<(), GeneratorError> {
-        if self.dialer.on_event(reactor, connection)? {
-            return Ok(());
-        }
         if flags.contains(EpollFlags::EPOLLOUT) {
             let key = Key { endpoint: self.key, connection };
             reactor.change(self.dialer.socket(connection), key, EpollFlags::EPOLLIN)?;
@@ -317,13 +302,10 @@ impl Endpoint for Client {
     }
 
     fn next_timer(&self) -> Option<u64> {
-        self.dialer.next_timer().or_else(|| self.asked.due_ns())
+        self.asked.due_ns()
     }
 
     fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
-        if self.dialer.next_timer().is_some() {
-            return self.dialer.on_timer(reactor, now);
-        }
         while let Some(due) = self.asked.due_ns().filter(|&due| due <= now) {
             self.ask(reactor, due)?;
         }
@@ -339,8 +321,29 @@ impl Endpoint for Client {
     }
 }
 
+/// Asks over `socket`, on which nothing else is under way, so that its send buffer has room for the request.
+pub(super) fn ask(
+    socket: &Socket,
+    index: u32,
+    connection: u32,
+    size_bytes: u64,
+) -> io::Result<()> {
+    let request = encode(index, connection, size_bytes);
+    let is_whole = socket.send(&request)? == request.len();
+    if is_whole { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Takes what has come over `socket` of the one answer under way, whose last `missing` bytes are still to come; gives
+/// how many bytes came.
+pub(super) fn take(socket: &Socket, missing: &mut u64) -> io::Result<u64> {
+    let length = discard(socket)?;
+    // More than was asked for: the other end is not our server.
+    *missing = missing.checked_sub(length).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(length)
+}
+
 /// The request as it is written.
-pub(super) fn encode(index: u32, connection: u32, size_bytes: u64) -> [u8; REQUEST_BYTES] {
+fn encode(index: u32, connection: u32, size_bytes: u64) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&index.to_le_bytes());
     bytes[4..8].copy_from_slice(&connection.to_le_bytes());

@@ -13,6 +13,13 @@ use super::watch::tcp_info;
 use super::{GeneratorError, SiteEnd};
 use crate::scenario::Workload;
 
+/// Bytes handed to or taken from the kernel in one call: few calls per second even at 1 Gbit/s,
+/// and short enough that other connections get their turn.
+pub(super) const CHUNK: usize = 256 * 1024;
+
+/// What is written: the content does not matter to anybody on the path.
+pub(super) static ZEROS: [u8; CHUNK] = [0; CHUNK];
+
 /// Connections are opened this far apart (ns). Opened at once, the handshakes of 200 connections
 /// would overrun a small bottleneck queue, and Linux starts a connection whose SYN was lost with
 /// a window of one packet instead of ten (`tcp_init_cwnd`).
@@ -81,16 +88,22 @@ pub(super) fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Reads and discards up to `limit` bytes of a TCP stream; zero is its end.
+/// Reads and discards what has come of a TCP stream, up to [`CHUNK`] bytes; zero if nothing has. The end of the
+/// stream is an error.
 ///
 /// The kernel drops the bytes instead of copying them (`MSG_TRUNC`, tcp(7)).
-pub(super) fn discard(socket: &Socket, limit: usize) -> io::Result<usize> {
+pub(super) fn discard(socket: &Socket) -> io::Result<u64> {
     // SAFETY: with MSG_TRUNC, recv(2) on TCP writes nothing to the buffer, so null is allowed.
     let length = unsafe {
         let fd = std::os::fd::AsRawFd::as_raw_fd(socket);
-        libc::recv(fd, std::ptr::null_mut(), limit, libc::MSG_TRUNC | libc::MSG_DONTWAIT)
+        libc::recv(fd, std::ptr::null_mut(), CHUNK, libc::MSG_TRUNC | libc::MSG_DONTWAIT)
     };
-    usize::try_from(length).map_err(|_| io::Error::last_os_error())
+    let error = match u64::try_from(length) {
+        Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+        Ok(length) => return Ok(length),
+        Err(_) => io::Error::last_os_error(),
+    };
+    if would_block(&error) { Ok(0) } else { Err(error) }
 }
 
 /// Both ends of `socket` have agreed to ECN, as the kernel says (`TCPI_OPT_ECN` in

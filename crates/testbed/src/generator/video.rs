@@ -6,12 +6,10 @@ use nix::sys::epoll::EpollFlags;
 use socket2::Socket;
 
 use super::endpoint::{Endpoint, Window};
-use super::greedy::CHUNK;
 use super::meter::Meter;
 use super::reactor::Reactor;
-use super::requests::encode;
-use super::sockets::{Dialer, discard, would_block};
-use super::{GeneratorError, HostsOutput, SiteEnd};
+use super::sockets::Dialer;
+use super::{GeneratorError, HostsOutput, SiteEnd, requests};
 use crate::scenario::Workload;
 use forebay_core::record::FlowRecord;
 use forebay_core::traffic::video::{Player, Video};
@@ -56,30 +54,20 @@ impl Watching {
 
     /// Asks for the next segment.
     fn ask(&mut self, socket: &Socket, connection: u32) -> io::Result<()> {
-        let bytes = self.player.ask(clock::now()).as_u64();
-        let request = encode(self.asked, connection, bytes);
-        (self.asked, self.missing) = (self.asked + 1, bytes);
-        // A connection on which nothing else is under way has room for it.
-        if socket.send(&request)? < request.len() {
-            Err(io::ErrorKind::WriteZero.into())
-        } else {
-            Ok(())
-        }
+        self.missing = self.player.ask(clock::now()).as_u64();
+        requests::ask(socket, self.asked, connection, self.missing)?;
+        self.asked += 1;
+        Ok(())
     }
 
     /// Takes what arrived; the last segment counts if it came before `stop_ns`.
     fn read(&mut self, socket: &Socket, stop_ns: u64) -> io::Result<()> {
-        let length = match discard(socket, CHUNK) {
-            Err(error) if would_block(&error) => return Ok(()),
-            length => length? as u64,
-        };
+        let length = requests::take(socket, &mut self.missing)?;
         if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Ok(());
         }
         let now = clock::now();
         self.meter.add(now.as_nanos(), length);
-        // More than was asked for: the other end is not our server.
-        self.missing = self.missing.checked_sub(length).ok_or(io::ErrorKind::InvalidData)?;
         if self.missing == 0 && now.as_nanos() < stop_ns {
             self.player.on_segment(now);
         }
@@ -104,21 +92,11 @@ impl Client {
             window: site.window,
         })
     }
-
-    /// When the next of all clients asks (ns).
-    fn due_ns(&self) -> Option<u64> {
-        let stop_ns = self.window.stop_ns;
-        self.watching.iter().filter_map(|watching| watching.due_ns(stop_ns)).min()
-    }
 }
 
 impl Endpoint for Client {
-    fn connect(&mut self) {
-        self.dialer.start();
-    }
-
-    fn is_ready(&self) -> bool {
-        self.dialer.is_complete()
+    fn dialer(&mut self) -> Option<&mut Dialer> {
+        Some(&mut self.dialer)
     }
 
     fn begin(&mut self, started_ns: u64) {
@@ -134,9 +112,6 @@ impl Endpoint for Client {
         connection: u32,
         _flags: EpollFlags,
     ) -> Result<(), GeneratorError> {
-        if self.dialer.on_event(reactor, connection)? {
-            return Ok(());
-        }
         let Some(watching) = self.watching.get_mut(connection as usize) else { return Ok(()) };
         let socket = self.dialer.socket(connection);
         if watching.read(socket, self.window.stop_ns).is_err() {
@@ -147,13 +122,11 @@ impl Endpoint for Client {
     }
 
     fn next_timer(&self) -> Option<u64> {
-        self.dialer.next_timer().or_else(|| self.due_ns())
+        let stop_ns = self.window.stop_ns;
+        self.watching.iter().filter_map(|watching| watching.due_ns(stop_ns)).min()
     }
 
     fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
-        if self.dialer.next_timer().is_some() {
-            return self.dialer.on_timer(reactor, now);
-        }
         for (connection, watching) in (0..).zip(&mut self.watching) {
             let socket = self.dialer.socket(connection);
             if watching.due_ns(self.window.stop_ns).is_some_and(|due| due <= now)
@@ -174,13 +147,9 @@ impl Endpoint for Client {
         let stop = Timestamp::from_nanos(self.window.stop_ns);
         for (index, watching) in (0..).zip(&mut self.watching) {
             output.flows.push(FlowRecord {
-                flow: self.flow,
-                index,
-                bytes: watching.meter.bytes(),
-                bytes_per_100ms: watching.meter.take_intervals(),
                 failed: watching.failed,
                 video: Some(watching.player.record(stop)),
-                ..FlowRecord::default()
+                ..watching.meter.take_record(self.flow, index)
             });
         }
     }
