@@ -152,29 +152,40 @@ pub static PLAN: Section = Section {
     ],
 };
 
+// What links of several sections have.
+const LINK_RATE: Key = key("rate", RATE, "", "rate of layer-2 frames without FCS; or `trace`");
+const LINK_TRACE: Key = key("trace", TRACE, "none", "capacity over time instead of `rate`");
+const LINK_RTT: Key =
+    key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction");
+const LINK_JITTER: Key = key(
+    "jitter",
+    JITTER,
+    "\"0s\"",
+    "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
+);
+const LINK_LOSS: Key =
+    key("loss", SHARE, "0", "probability that a packet is lost before the queue");
+const LINK_REORDER: Key = key("reorder", SHARE, "0", "probability that a packet is held back");
+const LINK_REORDER_PACKETS: Key = key(
+    "reorder_packets",
+    "a whole number, 1 to 1000",
+    "3",
+    "how many later packets overtake a held one",
+);
+
 /// `[bottleneck]`.
 pub static BOTTLENECK: Section = Section {
     heading: "[bottleneck]",
     summary: "The link from site A to site B, whose delay is half of `rtt`.",
     keys: &[
-        key("rate", RATE, "", "rate of layer-2 frames without FCS; or `trace`"),
-        key("trace", TRACE, "none", "capacity over time instead of `rate`"),
-        key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction"),
-        key(
-            "jitter",
-            JITTER,
-            "\"0s\"",
-            "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
-        ),
-        key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        LINK_RATE,
+        LINK_TRACE,
+        LINK_RTT,
+        LINK_JITTER,
+        LINK_LOSS,
         key("message_loss", SHARE, "0", "loss of messages of a sendbox, beside `loss`"),
-        key("reorder", SHARE, "0", "probability that a packet is held back"),
-        key(
-            "reorder_packets",
-            "a whole number, 1 to 1000",
-            "3",
-            "how many later packets overtake a held one",
-        ),
+        LINK_REORDER,
+        LINK_REORDER_PACKETS,
         key("qdisc", LINK_QDISC, "", "the queue"),
         key(
             "paths",
@@ -215,22 +226,12 @@ pub static REVERSE: Section = Section {
     summary: "The link from site B to site A: no bottleneck unless a rate is given here.",
     keys: &[
         key("rate", RATE, "unlimited", "rate of layer-2 frames without FCS"),
-        key("trace", TRACE, "none", "capacity over time instead of `rate`"),
-        key(
-            "jitter",
-            JITTER,
-            "\"0s\"",
-            "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
-        ),
-        key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        LINK_TRACE,
+        LINK_JITTER,
+        LINK_LOSS,
         key("message_loss", SHARE, "0", "loss of messages of a receivebox, beside `loss`"),
-        key("reorder", SHARE, "0", "probability that a packet is held back"),
-        key(
-            "reorder_packets",
-            "a whole number, 1 to 1000",
-            "3",
-            "how many later packets overtake a held one",
-        ),
+        LINK_REORDER,
+        LINK_REORDER_PACKETS,
         key("qdisc", LINK_QDISC, "{ kind = \"fifo\", limit = \"10000p\" }", "the queue"),
         key("change", TABLES, "none", "changes during the run"),
         key("walk", TABLES, "none", "random walks during the run"),
@@ -306,24 +307,14 @@ pub static LINK: Section = Section {
             "",
             "names the pair of sites, which has flows or a bundle, and the rows; unique",
         ),
-        key("rate", RATE, "", "rate of layer-2 frames without FCS; or `trace`"),
-        key("trace", TRACE, "none", "capacity over time instead of `rate`"),
-        key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction"),
-        key(
-            "jitter",
-            JITTER,
-            "\"0s\"",
-            "each packet takes longer than the delay, uniformly up to this, and waits for those before it",
-        ),
-        key("loss", SHARE, "0", "probability that a packet is lost before the queue"),
+        LINK_RATE,
+        LINK_TRACE,
+        LINK_RTT,
+        LINK_JITTER,
+        LINK_LOSS,
         key("message_loss", SHARE, "0", "loss of messages of a sendbox, beside `loss`"),
-        key("reorder", SHARE, "0", "probability that a packet is held back"),
-        key(
-            "reorder_packets",
-            "a whole number, 1 to 1000",
-            "3",
-            "how many later packets overtake a held one",
-        ),
+        LINK_REORDER,
+        LINK_REORDER_PACKETS,
         key("qdisc", LINK_QDISC, "", "the queue"),
         key("change", TABLES, "none", "changes during the run"),
     ],
