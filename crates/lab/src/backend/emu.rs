@@ -8,6 +8,7 @@ use forebay_core::cc::Registry;
 use forebay_core::random::Streams;
 use forebay_core::record::{FlowRecord, RunRecord};
 use forebay_core::spec::{Spec, SpecError};
+use forebay_core::units::Ratio;
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
 use forebay_testbed::emulator::packets_file;
@@ -314,7 +315,7 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
         at_ns: ns(change.at),
         rate_bps: change.rate.map(|rate| rate.as_bits_per_sec()),
         delay_ns: change.delay.map(ns),
-        loss: change.loss,
+        loss: change.loss.map(Ratio::as_f64),
     };
     LinkSpec {
         rate_bps: link.rate.map(|rate| rate.as_bits_per_sec()),

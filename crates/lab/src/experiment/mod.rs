@@ -9,6 +9,7 @@ use std::time::Duration;
 use forebay_core::cc::Registry;
 use forebay_core::clock::Clock;
 pub use forebay_core::fault::{BoxEnd, FaultAction, UpsetKind};
+pub use forebay_core::link::Change;
 use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
@@ -250,12 +251,7 @@ impl Link {
                 Property::Loss => self.loss,
             };
             let steps = walk.steps(from, end, streams.stream(&format!("walk {index}")));
-            self.changes.extend(steps.map(|it| Change {
-                at: it.at,
-                rate: it.rate,
-                delay: it.delay,
-                loss: it.loss.map(|loss| loss.as_f64()),
-            }));
+            self.changes.extend(steps);
         }
         self.changes.sort_by_key(|change| change.at);
     }
@@ -291,19 +287,6 @@ impl Link {
         let rest = to.saturating_sub(since).as_secs_f64();
         Some(bits + rate.as_bits_per_sec() as f64 * rest)
     }
-}
-
-/// A change of a link.
-#[derive(Clone, Debug, Default)]
-pub struct Change {
-    /// When, since the start of the run.
-    pub at: Duration,
-    /// New rate.
-    pub rate: Option<Rate>,
-    /// New one-way delay.
-    pub delay: Option<Duration>,
-    /// New loss probability.
-    pub loss: Option<f64>,
 }
 
 /// A bundle.

@@ -62,7 +62,7 @@ fn links(experiment: &Experiment) -> Result<Vec<Link>, BackendError> {
 /// What is behind all paths: the propagation of `forward`, and changes of that.
 fn joined(forward: &plan::Link) -> plan::Link {
     let changes = forward.changes.iter().filter(|change| change.delay.is_some());
-    let changes = changes.map(|it| plan::Change { rate: None, loss: None, ..it.clone() });
+    let changes = changes.map(|it| plan::Change { rate: None, loss: None, ..*it });
     plan::Link {
         rate: None,
         loss: 0.0,
@@ -377,11 +377,6 @@ fn algorithm(experiment: &Experiment, flow: &plan::Flow) -> Result<Spec, Backend
 
 fn link(name: &str, link: &plan::Link) -> Result<Link, BackendError> {
     let refused = |error: SpecError| BackendError::Unsupported(format!("{name} link: {error}"));
-    let change = |change: &plan::Change| {
-        let loss = change.loss.map(share).transpose()?;
-        let (rate, delay) = (change.rate, change.delay);
-        Ok::<_, SpecError>(link::Change { at: change.at, rate, delay, loss })
-    };
     let config = link::Config {
         service: service(link)?,
         delay: link.delay,
@@ -389,7 +384,7 @@ fn link(name: &str, link: &plan::Link) -> Result<Link, BackendError> {
         loss: share(link.loss).map_err(refused)?,
         reorder: share(link.reorder).map_err(refused)?,
         reorder_packets: link.reorder_packets,
-        changes: link.changes.iter().map(change).collect::<Result<_, _>>().map_err(refused)?,
+        changes: link.changes.clone(),
     };
     let mut built = Link::new(name, config, link.qdisc.clone());
     built.message_loss = share(link.message_loss).map_err(refused)?;

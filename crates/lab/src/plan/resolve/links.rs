@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_core::qdisc::{self, check_without_rate};
 use forebay_core::spec::{Spec, Value as SpecValue};
-use forebay_core::units::{ByteCount, Limit, Rate};
+use forebay_core::units::{ByteCount, Limit, Rate, Ratio};
 use forebay_sim::network::{Property, Walk};
 
 use super::{Files, jitter};
@@ -137,7 +137,7 @@ fn hops(table: &Reader<'_>, first: &Link, paths: &[Link]) -> Result<Vec<Link>, P
     if count > 1 && !paths.is_empty() {
         return Err(table.wrong("hops"));
     }
-    let changes = first.changes.iter().map(|it| Change { delay: None, ..it.clone() });
+    let changes = first.changes.iter().map(|it| Change { delay: None, ..*it });
     let mut hop = Link { delay: Duration::ZERO, changes: changes.collect(), ..first.clone() };
     hop.walks.retain(|walk| walk.property != Property::Delay);
     Ok(vec![hop; count as usize - 1])
@@ -158,7 +158,7 @@ fn paths(table: &Reader<'_>, whole: &Link) -> Result<Vec<Link>, PlanError> {
     let changes = whole.changes.iter();
     // The round trip changes behind the paths, where they are one again.
     let changes =
-        changes.map(|it| Change { rate: it.rate.map(share), delay: None, ..it.clone() }).collect();
+        changes.map(|it| Change { rate: it.rate.map(share), delay: None, ..*it }).collect();
     let mut path = Link {
         rate: Some(share(rate)),
         nominal_rate: Some(share(rate)),
@@ -282,7 +282,8 @@ fn changes(
         // Both directions follow the round trip, which the bottleneck's section alone has.
         let rtt = if table.knows("rtt") { table.duration("rtt")? } else { None };
         let delay = rtt.map(|rtt| rtt / 2);
-        changes.push(Change { at, rate: table.rate("rate")?, delay, loss: table.share("loss")? });
+        let loss = table.share("loss")?.and_then(Ratio::new);
+        changes.push(Change { at, rate: table.rate("rate")?, delay, loss });
     }
     Ok(changes)
 }
