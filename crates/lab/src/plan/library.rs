@@ -99,8 +99,10 @@ impl Source {
         }
         Self::builtin(PLANS, reference).ok_or_else(|| {
             let names: Vec<&str> = runnable_plans().collect();
-            let reason =
-                format!("no such file, no plan of that name: allowed is one of {}", names.join(", "));
+            let reason = format!(
+                "no such file, no plan of that name: allowed is one of {}",
+                names.join(", ")
+            );
             PlanError::file(reference, reason)
         })
     }
@@ -125,7 +127,8 @@ impl Source {
         self.path(reference).map_or_else(
             || {
                 let names: Vec<&str> = SizeCdf::BUILTIN.iter().map(|(name, _)| *name).collect();
-                let reason = format!("no size CDF of that name: allowed is one of {}", names.join(", "));
+                let reason =
+                    format!("no size CDF of that name: allowed is one of {}", names.join(", "));
                 Err(PlanError::file(reference, reason))
             },
             |path| Self::read(&path),

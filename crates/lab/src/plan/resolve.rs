@@ -484,9 +484,9 @@ fn pair_of(flow: &Reader<'_>, bundles: &[DeclaredBundle]) -> Result<String, Plan
         (Some(_), Some(_)) => Err(flow.wrong_because("pair", "either a bundle or a pair")),
         (Some(name), None) => {
             let bundle = bundles.iter().find(|known| known.bundle.name == name);
-            bundle.map(|known| known.bundle.pair.clone()).ok_or_else(|| {
-                flow.wrong_because("bundle", &known_bundles(bundles))
-            })
+            bundle
+                .map(|known| known.bundle.pair.clone())
+                .ok_or_else(|| flow.wrong_because("bundle", &known_bundles(bundles)))
         }
         (None, Some(pair)) => {
             if bundles.iter().any(|known| known.bundle.pair == pair) {

@@ -322,12 +322,7 @@ impl Endpoint for Client {
 }
 
 /// Asks over `socket`, on which nothing else is under way, so that its send buffer has room for the request.
-pub(super) fn ask(
-    socket: &Socket,
-    index: u32,
-    connection: u32,
-    size_bytes: u64,
-) -> io::Result<()> {
+pub(super) fn ask(socket: &Socket, index: u32, connection: u32, size_bytes: u64) -> io::Result<()> {
     let request = encode(index, connection, size_bytes);
     let is_whole = socket.send(&request)? == request.len();
     if is_whole { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
