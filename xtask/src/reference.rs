@@ -1,4 +1,4 @@
-//! `docs/reference.md`: the algorithms and queueing disciplines as their registries describe them.
+//! `docs/reference.md`: algorithms, queueing disciplines and metrics as their registries describe them.
 
 use std::fmt::Write as _;
 
@@ -6,6 +6,7 @@ use anyhow::Context;
 use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
+use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 
 use crate::repository;
 
@@ -14,8 +15,8 @@ const FILE: &str = "docs/reference.md";
 const HEAD: &str = "\
 # Reference
 
-Written by `cargo xtask reference` from the registries in `crates/core`; `forebay list algorithms` and
-`forebay list qdiscs` print the registries, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
+Written by `cargo xtask reference` from the registries in `crates/core` and `crates/lab`; `forebay list` prints
+them, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
 (`cc = { kind = \"cubic\", hystart = \"classic\" }`).
 ";
 
@@ -54,7 +55,22 @@ fn text() -> String {
         );
     }
     text.push_str(API_ONLY);
+    let _ = writeln!(text, "\n## Metrics\n\n{NOTATION}\n");
+    for (hole, words) in HOLES {
+        let _ = writeln!(text, "- `{hole}` is one of {}.", words.join(", "));
+    }
+    metrics(&mut text, catalogue());
+    text.push_str("\n## Quantities over time\n");
+    metrics(&mut text, SERIES.iter());
     text
+}
+
+fn metrics<'a>(text: &mut String, entries: impl Iterator<Item = &'a Entry>) {
+    text.push_str("\n| name | of | unit | what | formula | source |\n|---|---|---|---|---|---|\n");
+    for Entry { name, of, unit, summary, formula, source, .. } in entries {
+        let of = of.replace(' ', ", ");
+        let _ = writeln!(text, "| `{name}` | {of} | {unit} | {summary} | `{formula}` | {source} |");
+    }
 }
 
 fn entry(

@@ -162,8 +162,14 @@ pub struct TcpSample {
     pub cwnd_segments: f64,
     /// Smoothed round trip (ms); `None` before the first.
     pub srtt_ms: Option<f64>,
+    /// Segments outstanding that are neither SACKed nor lost.
+    pub in_flight_segments: f64,
+    /// Payload delivered, SACKed or acknowledged, since the connection was opened.
+    pub delivered_bytes: u64,
     /// Segments sent again since the connection was opened.
     pub retransmissions: u64,
+    /// Segments that have arrived twice since the connection was opened; of the testbed as D-SACK reports them.
+    pub duplicates: u64,
 }
 
 /// What an agent counted from its start to the end of the run.

@@ -97,7 +97,7 @@ pub fn table(arms: &[&ArmSummary]) -> (Vec<String>, Vec<Vec<String>>) {
 }
 
 /// ccperf's figures in the order of its pages.
-const FIGURES: [&str; 15] = [
+const FIGURES: [&str; 22] = [
     "mean_cwnd_l4",
     "mean_in_flight_l4",
     "cov_in_flight_l4",
@@ -105,22 +105,25 @@ const FIGURES: [&str; 15] = [
     "mean_sending_rate_l7",
     "mean_throughput_l4",
     "cov_throughput_l4",
+    "mean_delivery_rate_l4",
+    "mean_throughput_l7",
     "mean_srtt_l4",
+    "mean_est_qdelay_l4",
     "mean_one_way_delay_l7",
     "mean_idt_ewma_l4",
     "mean_recovery_time_l4",
     "mean_network_power_l4",
     "mean_utility_pf_l4",
+    "mean_utility_mpdf_l4",
+    "mean_utilization_bw_l4",
+    "mean_utilization_bdp_l4",
+    "flow_completion_time_l4",
     "total_retransmissions_l4",
     "total_rtos_l4",
 ];
 /// Figures of the bottleneck that every run prints.
-const LINK_FIGURES: [&str; 4] = [
-    "mean_qdisc_length_l2",
-    "mean_held_qdisc_delay_l2",
-    "mean_sending_rate_l1",
-    "total_qdisc_drops_l2",
-];
+const LINK_FIGURES: [&str; 4] =
+    ["mean_qdisc_length_l2", "mean_qdisc_delay_l2", "mean_sending_rate_l1", "total_qdisc_drops_l2"];
 
 /// What connections and their bottleneck did, arm by arm: the median of the seeds, and in
 /// parentheses the least and the greatest. `None` where no sender was looked into.

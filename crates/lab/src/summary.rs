@@ -16,6 +16,9 @@ pub const STATUS_QUO: &str = "status_quo";
 /// The arm that shows what is possible.
 pub const IN_NETWORK: &str = "in_network_fq";
 
+/// The arm in which flows run alone that compete with others in those beside it.
+pub const SOLO: &str = "solo";
+
 /// One arm of a plan in one cell on one back end, its valid runs pooled.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ArmSummary {
@@ -187,6 +190,9 @@ pub fn summarise(requests: &Requests<'_>, runs: &[Run]) -> Result<Vec<ArmSummary
             })
         };
         compare(arm, other(STATUS_QUO), other(IN_NETWORK), &mut summary.metrics);
+        if let Some(solo) = other(SOLO).filter(|_| arm.summary.arm != SOLO) {
+            harm(summary, &solo.summary);
+        }
     }
     Ok(summaries)
 }
@@ -296,6 +302,7 @@ pub fn baselines(metric: &str) -> &'static [&'static str] {
         "large_paired_ratio_geomean" => &[STATUS_QUO],
         _ if metric.ends_with("_over_status_quo") => &[STATUS_QUO],
         _ if metric.ends_with("_over_in_network_fq") => &[IN_NETWORK],
+        _ if metric.contains("harm_") => &[SOLO],
         _ => &[],
     }
 }
@@ -317,6 +324,32 @@ fn compare(arm: &Arm, status_quo: Option<&Arm>, in_network: Option<&Arm>, out: &
     };
     out.put("gap_closed", gap());
     out.put("large_paired_ratio_geomean", status_quo.and_then(|other| paired_ratio(arm, other)));
+}
+
+/// What each flow of an arm lost to the others there: its share of what it has in the arm `solo`, or of a figure that is
+/// better the smaller it is the share that came on top of that.
+fn harm(arm: &mut ArmSummary, solo: &ArmSummary) {
+    let runs = [solo.runs, arm.runs].map(|runs| runs as f64);
+    for flow in &mut arm.flows {
+        let Some(alone) = solo.flows.iter().find(|it| it.name == flow.name) else { continue };
+        let both = |name: &str| Some([alone.metrics.get(name)?, flow.metrics.get(name)?]);
+        let lost = |[alone, beside]: [f64; 2]| (alone - beside) / alone;
+        let added = |[alone, beside]: [f64; 2]| (beside - alone) / beside;
+        let losses = || {
+            let (sent_again, bytes) = (both("total_retransmissions_l4")?, both("payload_bytes")?);
+            // Retransmissions of all runs, and bytes of one.
+            Some([0, 1].map(|side| sent_again[side] / runs[side] / bytes[side]))
+        };
+        let harms = [
+            ("harm_throughput", both("goodput_mbps").map(lost)),
+            ("harm_delay", both("mean_srtt_l4").map(added)),
+            ("harm_fct", both("fct_p50_ms").map(added)),
+            ("harm_loss", losses().map(added)),
+        ];
+        for (name, value) in harms {
+            flow.metrics.put(name, value);
+        }
+    }
 }
 
 /// The geometric mean, over large requests, of an arm's slowdown over that of the same request
@@ -450,6 +483,36 @@ mod tests {
         let queue = summaries[0].spread("link forward queue_mean_packets").unwrap();
         assert_eq!(queue.runs, 3);
         assert_eq!(summaries[0].spread("nothing"), None);
+    }
+
+    #[test]
+    fn harm_is_what_a_flow_lost_of_what_it_has_alone() {
+        let arm = |name: &str, runs, metrics: &[(&str, f64)]| {
+            let metrics = metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+            let flow = Part { name: "victim".into(), metrics: Metrics(metrics) };
+            ArmSummary { arm: name.into(), runs, flows: vec![flow], ..ArmSummary::default() }
+        };
+        let alone = [
+            ("goodput_mbps", 90.0),
+            ("payload_bytes", 900.0),
+            ("mean_srtt_l4", 50.0),
+            ("total_retransmissions_l4", 18.0),
+        ];
+        let beside = [
+            ("goodput_mbps", 30.0),
+            ("payload_bytes", 300.0),
+            ("mean_srtt_l4", 80.0),
+            ("total_retransmissions_l4", 15.0),
+        ];
+        let mut duel = arm("duel", 1, &beside);
+        harm(&mut duel, &arm(SOLO, 2, &alone));
+        let harm = |name: &str| duel.flows[0].metrics.get(name);
+        let near = |name: &str, expected: f64| (harm(name).unwrap() - expected).abs() < 1e-9;
+        assert!(near("harm_throughput", 2.0 / 3.0) && near("harm_delay", 0.375));
+        // 1 and 5 of a hundred bytes each.
+        assert!(near("harm_loss", 0.8), "{:?}", harm("harm_loss"));
+        assert_eq!(harm("harm_fct"), None);
+        assert_eq!(baselines("flows/victim/harm_delay"), [SOLO]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! cov_x  = sqrt(mean of x² − mean²) / mean
 //! ```
 //! Rates by bins of [`BIN_NS`]: covariance of the throughput, network power and utility are means over
-//! bins; empty bins are left out of the logarithm.
+//! bins; empty bins are left out of the logarithm and of the reciprocal.
 
 use forebay_core::qdisc::ByReason;
 use forebay_core::units::{ByteCount, Duration, Timestamp};
@@ -229,7 +229,9 @@ impl FlowMeter {
                 .map(|bin| mbit_per_s(bin.bytes.into(), BIN) / (f64::from(bin.srtt_us) * 1e-6)),
         );
         let not_empty = self.bins.iter().filter(|bin| bin.bytes > 0);
-        let utility = Spread::of(not_empty.map(|bin| libm::log(mbit_per_s(bin.bytes.into(), BIN))));
+        let utility =
+            Spread::of(not_empty.clone().map(|bin| libm::log(mbit_per_s(bin.bytes.into(), BIN))));
+        let delay = Spread::of(not_empty.map(|bin| -1.0 / mbit_per_s(bin.bytes.into(), BIN)));
         FlowMetrics {
             mean_cwnd_l4: cwnd / mss,
             mean_in_flight_l4: in_flight / mss,
@@ -240,6 +242,7 @@ impl FlowMeter {
             cov_throughput_l4: ratio(throughput.deviation(), throughput.mean()),
             mean_network_power_l4: power.mean(),
             mean_utility_pf_l4: utility.mean(),
+            mean_utility_mpdf_l4: delay.mean(),
             received_bytes: self.received_bytes,
             completed: self.completed,
             ..FlowMetrics::default()
@@ -290,7 +293,8 @@ impl Spread {
     }
 }
 
-/// What one connection did, from its start to the end of the run.
+/// What one connection did: means from its start to its stop, or to the end of the run, and counts to the end of the
+/// run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlowMetrics {
     /// Window, segments.
@@ -318,12 +322,16 @@ pub struct FlowMetrics {
     pub mean_network_power_l4: f64,
     /// ln(throughput in Mbit/s).
     pub mean_utility_pf_l4: f64,
+    /// -1 / throughput, s/Mbit.
+    pub mean_utility_mpdf_l4: f64,
     /// Length of a loss recovery, ms.
     pub mean_recovery_time_l4: f64,
     /// Loss recoveries that ended.
     pub recovery_episodes: u64,
     /// Segments sent again.
     pub total_retransmissions_l4: u64,
+    /// Segments sent again that arrived beside the original.
+    pub total_spurious_retransmissions_l4: u64,
     /// Retransmission timeouts.
     pub total_rtos_l4: u64,
     /// Segments sent, repairs included.

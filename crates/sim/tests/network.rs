@@ -95,6 +95,21 @@ fn acknowledgements_wait_in_the_queue_of_the_way_back() {
 }
 
 #[test]
+fn means_of_a_flow_end_when_it_stops_and_counts_go_on() {
+    let links = vec![link("out", 16, 10 * MS, "300p"), link("back", 16, 10 * MS, "300p")];
+    let mut bulk = flow(window(60), GREEDY, &[Hop::Link(0)], &[Hop::Link(1)]);
+    (bulk.start, bulk.stop) = (Duration::from_secs(1), Some(Duration::from_secs(4)));
+    let metrics = run(&network(links, vec![bulk])).flow_metrics(0).unwrap();
+    let rate = 16.0 * 1448.0 / 1514.0;
+    assert!((metrics.mean_throughput_l4 / rate - 1.0).abs() < 0.02, "{metrics:?}");
+    assert!((metrics.mean_in_flight_l4 - 60.0).abs() < 1.0, "{metrics:?}");
+    // What was in flight at 4 s arrived later.
+    let late =
+        metrics.received_bytes as f64 / 1448.0 - metrics.mean_throughput_l4 * 3e6 / 8.0 / 1448.0;
+    assert!((40.0..=60.0).contains(&late), "{late}");
+}
+
+#[test]
 fn flows_both_ways_meet_each_other_s_acknowledgements() {
     let links = vec![link("out", 16, 10 * MS, "300p"), link("back", 8, 10 * MS, "300p")];
     let (out, back) = ([Hop::Link(0)], [Hop::Link(1)]);

@@ -99,6 +99,11 @@ fn a_timeout_that_a_longer_path_provokes_is_taken_back() {
     assert!(linux.total_retransmissions_l4 <= 4, "{linux:?}");
     assert!(standing.total_retransmissions_l4 > 40, "{standing:?}");
     assert!(ms(&linux) < ms(&standing), "{} {}", ms(&linux), ms(&standing));
+    for metrics in [linux, standing] {
+        let (spurious, all) =
+            (metrics.total_spurious_retransmissions_l4, metrics.total_retransmissions_l4);
+        assert_eq!(spurious, all, "nothing was lost: {metrics:?}");
+    }
 }
 
 #[test]
@@ -132,4 +137,5 @@ fn a_queue_that_overflows_is_repaired_once_and_without_a_timeout() {
         (simulation.link_metrics(0).total_qdisc_drops_l2, simulation.flow_metrics(0).unwrap());
     assert!(drops > 20, "{drops}");
     assert_eq!((metrics.total_retransmissions_l4, metrics.total_rtos_l4), (drops, 0));
+    assert_eq!(metrics.total_spurious_retransmissions_l4, 0);
 }

@@ -3,11 +3,13 @@
 use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
+use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
-use forebay_lab::metrics::{SERIES, catalogue};
+use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
+use serde_json::{Value, json};
 
 use super::{print, refuse};
 
@@ -16,6 +18,9 @@ use super::{print, refuse};
 pub struct List {
     /// What to list.
     what: What,
+    /// As one JSON array on stdout.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -35,11 +40,15 @@ enum What {
 impl List {
     /// Prints the list on stdout.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
+        if self.json {
+            print(&format!("{:#}\n", self.what.as_json()?))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut list = String::new();
         match self.what {
             What::Plans => plans(&mut list)?,
             What::Algorithms => {
-                for algorithm in forebay_core::cc::ALGORITHMS {
+                for algorithm in ALGORITHMS {
                     let (params, sources) = (algorithm.params, algorithm.sources);
                     kind(&mut list, algorithm.name, algorithm.summary, params, sources)?;
                 }
@@ -52,19 +61,42 @@ impl List {
             }
             What::Metrics => metrics(&mut list)?,
             What::Series => {
+                writeln!(list, "{NOTATION}\n")?;
                 for entry in SERIES {
-                    let of = entry.of.replace(' ', ", ");
-                    let unit = if entry.unit.is_empty() { "" } else { " in " };
-                    writeln!(
-                        list,
-                        "{}{unit}{}\n    {}\n    of: {of}",
-                        entry.name, entry.unit, entry.summary
-                    )?;
+                    writeln!(list, "{}    of: {}", definition(entry), entry.of.replace(' ', ", "))?;
                 }
             }
         }
         print(&list)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl What {
+    fn as_json(self) -> anyhow::Result<Value> {
+        Ok(match self {
+            Self::Plans => {
+                let plan = |name: &str| -> anyhow::Result<Value> {
+                    let plan = Plan::load(name, &[]).map_err(refuse)?;
+                    let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
+                    let cells: Vec<&str> = plan.cells.iter().map(|it| it.name.as_str()).collect();
+                    let setup = plan.setup().map_err(refuse)?;
+                    Ok(json!({ "name": name, "title": plan.title, "setup": setup,
+                               "seeds": plan.seeds.to_string(), "arms": arms, "cells": cells }))
+                };
+                runnable_plans().map(plan).collect::<anyhow::Result<Vec<_>>>()?.into()
+            }
+            Self::Algorithms => {
+                let kinds = ALGORITHMS.iter();
+                kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
+            }
+            Self::Qdiscs => {
+                let kinds = DISCIPLINES.iter();
+                kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
+            }
+            Self::Metrics => json!(catalogue().collect::<Vec<_>>()),
+            Self::Series => json!(SERIES),
+        })
     }
 }
 
@@ -97,20 +129,30 @@ fn kind(
     writeln!(list, "    sources: {}", sources.join("; "))
 }
 
+fn kind_as_json(name: &str, summary: &str, params: &[&dyn Parameter], sources: &[&str]) -> Value {
+    let param = |it: &&dyn Parameter| {
+        json!({ "name": it.name(), "default": it.written_default(), "summary": it.summary(),
+                "allowed": it.allowed() })
+    };
+    let params: Vec<Value> = params.iter().map(param).collect();
+    json!({ "name": name, "summary": summary, "parameters": params, "sources": sources })
+}
+
+/// Name, unit, definition, formula and source, a line each but for the first two.
+fn definition(entry: &Entry) -> String {
+    let Entry { name, unit, summary, formula, source, .. } = entry;
+    let unit = if unit.is_empty() { String::new() } else { format!(" in {unit}") };
+    format!("{name}{unit}\n    {summary}\n    = {formula}\n    source: {source}\n")
+}
+
 fn metrics(list: &mut String) -> fmt::Result {
-    writeln!(list, "{{q}} is p25, p50, p75, p95 or p99; {{class}} is small, medium or large.")?;
-    writeln!(list, "Metrics of a plan's own windows are called window.metric.\n")?;
+    for (hole, words) in HOLES {
+        writeln!(list, "{hole} is one of {}.", words.join(", "))?;
+    }
+    writeln!(list, "Metrics of a plan's own windows are called window.metric.\n{NOTATION}\n")?;
     for entry in catalogue() {
-        let unit = if entry.unit.is_empty() { "" } else { " in " };
-        writeln!(
-            list,
-            "{}{unit}{}\n    {}\n    of: {}; over seeds: {}",
-            entry.name,
-            entry.unit,
-            entry.summary,
-            entry.of.replace(' ', ", "),
-            entry.pooling.as_str()
-        )?;
+        let (of, pooling) = (entry.of.replace(' ', ", "), entry.pooling.as_str());
+        writeln!(list, "{}    of: {of}; over seeds: {pooling}", definition(entry))?;
     }
     Ok(())
 }

@@ -49,6 +49,23 @@ fn lists_name_what_can_be_asked_for() {
         assert!(list.contains(expected), "{list}");
     }
     assert!(refusal_of(&["list", "nothing"]).contains("algorithms"));
+    let metrics = stdout_of(&["list", "metrics"]);
+    let jain =
+        "    = sum(x_i)^2 / (n sum(x_i^2))\n    source: Jain, Chiu and Hawe, DEC-TR-301, 1984\n";
+    assert!(metrics.contains(jain), "{metrics}");
+    for what in ["plans", "algorithms", "qdiscs", "metrics", "series"] {
+        let json = stdout_of(&["list", what, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(json.as_array().unwrap().iter().all(|it| it["name"].is_string()), "{json:#}");
+        if what == "metrics" {
+            let named = |it: &&serde_json::Value| it["name"] == "mean_qdisc_delay_l2";
+            let entry = json.as_array().unwrap().iter().find(named).unwrap();
+            assert_eq!((&entry["unit"], &entry["of"][0]), (&"ms".into(), &"link".into()));
+            for key in ["definition", "formula", "source", "pooling"] {
+                assert!(entry[key].is_string(), "{entry:#}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,24 +1,50 @@
 //! What an arm is worth against the others, as [`summary`](crate::summary) works it out.
 
 use super::entry::Pooling::Mean;
-use super::entry::{Entry, entry};
+use super::entry::{BUNDLER, Entry, OWN, entry};
+
+/// The source of harm.
+const HARM: &str = "Ware et al., HotNets 2019";
 
 /// What is known of an arm once all arms have run.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("slowdown_p50_over_status_quo", "arm", "", Mean,
-        "median slowdown over that of status_quo"),
+        "median slowdown over that of status_quo",
+        "slowdown_p50 / slowdown_p50 of status_quo", BUNDLER),
     entry("slowdown_p99_over_status_quo", "arm", "", Mean,
-        "99th percentile of the slowdown over that of status_quo"),
+        "99th percentile of the slowdown over that of status_quo",
+        "slowdown_p99 / slowdown_p99 of status_quo", BUNDLER),
     entry("fct_p50_over_status_quo", "arm", "", Mean,
-        "median completion time over that of status_quo"),
+        "median completion time over that of status_quo",
+        "fct_p50_ms / fct_p50_ms of status_quo", OWN),
     entry("slowdown_p50_over_in_network_fq", "arm", "", Mean,
-        "median slowdown over that of in_network_fq"),
+        "median slowdown over that of in_network_fq",
+        "slowdown_p50 / slowdown_p50 of in_network_fq", BUNDLER),
     entry("gap_closed", "arm", "", Mean,
-        "(status_quo - arm) / (status_quo - in_network_fq) of the median slowdown"),
+        "(status_quo - arm) / (status_quo - in_network_fq) of the median slowdown",
+        "(s_quo - s) / (s_quo - s_network), s = slowdown_p50", OWN),
     entry("large_paired_ratio_geomean", "arm", "", Mean,
-        "geometric mean, over large requests, of slowdown over the request's slowdown in status_quo"),
-    entry("bytes_over_status_quo", "arm", "", Mean, "payload bytes over those of status_quo"),
+        "geometric mean, over large requests, of slowdown over the request's slowdown in status_quo",
+        "exp(mean(ln(slowdown / slowdown of the same request in status_quo)))", OWN),
+    entry("bytes_over_status_quo", "arm", "", Mean, "payload bytes over those of status_quo",
+        "goodput_mbps / goodput_mbps of status_quo", OWN),
     entry("queue_total_over_status_quo", "arm", "", Mean,
-        "bottleneck and sendbox queues over those of status_quo"),
+        "bottleneck and sendbox queues over those of status_quo",
+        "queue_total_mean_packets / queue_total_mean_packets of status_quo", OWN),
+    entry("harm_throughput", "flow", "", Mean,
+        "share of the goodput that a flow has in the arm solo, where it runs alone, and not beside the others of this \
+         arm; below 0: it has more",
+        "(x_solo - x) / x_solo, x = goodput_mbps", HARM),
+    entry("harm_delay", "flow", "", Mean,
+        "share of a flow's smoothed round trip that it does not have in the arm solo, where it runs alone",
+        "(x - x_solo) / x, x = mean_srtt_l4", HARM),
+    entry("harm_fct", "flow", "", Mean,
+        "share of the median completion time of a flow's requests that they do not take in the arm solo, where the \
+         flow runs alone",
+        "(x - x_solo) / x, x = fct_p50_ms", HARM),
+    entry("harm_loss", "flow", "", Mean,
+        "share of the segments that a flow sends again for each byte that it does not send again in the arm solo, \
+         where it runs alone",
+        "(x - x_solo) / x, x = total_retransmissions_l4 / payload_bytes of a run", HARM),
 ];

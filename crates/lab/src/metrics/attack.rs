@@ -4,7 +4,7 @@ use forebay_core::record::AttackRecord;
 
 use super::Metrics;
 use super::entry::Pooling::{Min, Sum};
-use super::entry::{Entry, entry};
+use super::entry::{Entry, OWN, entry};
 use super::statistics::share;
 
 /// The reasons of a box (`forebay_core::bundle::wire::Reject`) that count as a kind of message. A
@@ -20,16 +20,21 @@ const REASONS: [(&str, &[&str]); 5] = [
 /// What is known of an attack.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
-    entry("attack_sent", "run arm", "", Sum, "hostile messages sent; also by [kind]"),
+    entry("attack_sent", "run arm", "", Sum, "hostile messages sent; also by [kind]",
+        "#{messages}", OWN),
     entry("attack_refused", "run arm", "", Sum,
-        "hostile messages that the attacker's own socket refused"),
+        "hostile messages that the attacker's own socket refused",
+        "#{messages refused}", OWN),
     entry("attack_received", "run arm", "", Sum,
-        "datagrams that the attacked box read, its peer's among them"),
+        "datagrams that the attacked box read, its peer's among them",
+        "#{datagrams read}", OWN),
     entry("attack_rejected", "run arm", "", Sum,
-        "datagrams that the attacked box rejected; also by [reason]"),
+        "datagrams that the attacked box rejected; also by [reason]",
+        "#{datagrams rejected}", OWN),
     entry("attack_counted", "run arm", "", Min,
         "by [kind]: datagrams rejected for a reason of that kind over those of the kind that \
-         arrived, reckoned by the kind's share of what was sent"),
+         arrived, reckoned by the kind's share of what was sent",
+        "rejected_kind / (sent_kind min(1, received / (sent - refused)))", OWN),
 ];
 
 /// The metrics of an attack.

@@ -1,7 +1,9 @@
 //! What every metric is: for `forebay list metrics`, the report and the summary.
 
-use super::entry::Entry;
-use super::{agent, arms, attack, bundles, fairness, flows, links, requests, video};
+use super::entry::{Entry, HOLES};
+use super::{
+    agent, arms, attack, bundles, convergence, fairness, flows, links, network, requests, video,
+};
 
 /// All metrics, each beside what works it out, in the order in which they are listed to people. In a run each
 /// may also appear as `window.metric` for the plan's own windows, and for `attack`: an attack and the second
@@ -10,7 +12,9 @@ pub fn catalogue() -> impl Iterator<Item = &'static Entry> {
     let all = [
         requests::METRICS,
         flows::METRICS,
+        network::METRICS,
         fairness::METRICS,
+        convergence::METRICS,
         video::METRICS,
         attack::METRICS,
         agent::METRICS,
@@ -27,22 +31,26 @@ pub fn describe(metric: &str) -> Option<&'static Entry> {
     catalogue().find(|entry| matches(entry.name, name))
 }
 
+/// What an axis or a column of a metric is called, window prefix and all.
+pub fn heading(metric: &str) -> String {
+    describe(metric).map_or_else(|| metric.replace('_', " "), |entry| entry.heading(metric))
+}
+
 fn matches(pattern: &str, name: &str) -> bool {
-    let alternatives = |hole: &str, words: &[&str]| {
-        words.iter().any(|word| matches(&pattern.replacen(hole, word, 1), name))
-    };
-    if pattern.contains("{class}") {
-        alternatives("{class}", &["small", "medium", "large"])
-    } else if pattern.contains("{q}") {
-        alternatives("{q}", &["p25", "p50", "p75", "p95", "p99"])
-    } else {
-        pattern == name.split('[').next().unwrap_or(name)
-            || pattern == "throughput_mbps[pair]" && name.starts_with("throughput_mbps[")
+    match HOLES.iter().find(|(hole, _)| pattern.contains(hole)) {
+        Some((hole, words)) => {
+            words.iter().any(|word| matches(&pattern.replacen(hole, word, 1), name))
+        }
+        None => {
+            pattern == name.split('[').next().unwrap_or(name)
+                || pattern == "throughput_mbps[pair]" && name.starts_with("throughput_mbps[")
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{OF_REQUESTS, SERIES};
     use super::*;
 
     #[test]
@@ -52,9 +60,27 @@ mod tests {
             ("slowdown_p99", "slowdown_{q}"),
             ("late.queue_mean_packets", "queue_mean_packets"),
             ("requests_large", "requests_{class}"),
+            ("queueing_p5_ms", "queueing_{p}_ms"),
         ] {
             assert_eq!(describe(metric).map(|entry| entry.name), Some(pattern), "{metric}");
         }
         assert!(describe("slowdown_tiny_p50").is_none());
+        assert!(describe("queueing_p25_ms").is_none());
+    }
+
+    #[test]
+    fn every_entry_is_whole_and_described_once() {
+        for entry in catalogue().chain(SERIES).chain(OF_REQUESTS) {
+            let texts = [entry.name, entry.of, entry.summary, entry.formula, entry.source];
+            assert!(texts.iter().all(|text| !text.trim().is_empty()), "{entry:?}");
+            let parts = ["run", "flow", "link", "bundle", "arm"];
+            assert!(entry.of.split(' ').all(|part| parts.contains(&part)), "{entry:?}");
+            // Each text is in a cell of a table.
+            assert!(texts.iter().all(|text| !text.contains(['|', '`', '\n'])), "{entry:?}");
+        }
+        for entry in catalogue() {
+            let same = |other: &&Entry| other.name == entry.name;
+            assert_eq!(catalogue().filter(same).count(), 1, "{}", entry.name);
+        }
     }
 }

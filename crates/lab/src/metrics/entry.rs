@@ -1,5 +1,7 @@
 //! What is said of a metric.
 
+use serde::{Serialize, Serializer};
+
 /// How the runs of an arm become one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
@@ -31,19 +33,60 @@ impl Pooling {
     }
 }
 
+impl Serialize for Pooling {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// What the holes in the names of entries stand for; `{q}` and `{p}` are quantiles in percent.
+pub const HOLES: [(&str, &[&str]); 3] = [
+    ("{class}", &["small", "medium", "large"]),
+    ("{q}", &["p25", "p50", "p75", "p95", "p99"]),
+    ("{p}", &["p5", "p50", "p95", "p99"]),
+];
+
+/// How formulas of entries are written.
+pub const NOTATION: &str = "<x> is the mean of x over time, each value held until the next one; mean, sd, sum, max \
+    and Qp are the mean, the standard deviation, the sum, the greatest and the p-th percentile of samples (type 7 of \
+    Hyndman and Fan), Qp<x> is a percentile over time; #{..} is how many there are. C is the rate of the flow's link \
+    or of the link itself, D the two-way propagation delay, both those in force.";
+
+/// The source of what is defined here.
+pub(crate) const OWN: &str = "forebay";
+/// The source of metrics that bear ccperf's names.
+pub(crate) const CCPERF: &str =
+    "ccperf (Vielhaus et al., IEEE COMST 2025, 10.1109/COMST.2025.3533303)";
+/// The source of what the evaluation of Bundler measures.
+pub(crate) const BUNDLER: &str = "Bundler (Cangialosi et al., EuroSys 2021)";
+/// The source of Jain's index.
+pub(crate) const JAIN: &str = "Jain, Chiu and Hawe, DEC-TR-301, 1984";
+/// The source of what drops and marks are counted by.
+pub(crate) const LINUX_QDISC: &str = "statistics of Linux's queueing disciplines (net/sched)";
+
 /// One metric.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Entry {
-    /// Name; `{class}` stands for small, medium and large, `{q}` for p25, p50, p75, p95 and p99.
+    /// Name, in which [`HOLES`] stand for several.
     pub name: &'static str,
     /// Of what: `run`, `flow`, `link`, `bundle` or `arm`, several joined by a space.
+    #[serde(serialize_with = "words")]
     pub of: &'static str,
     /// Unit; empty: a pure number.
     pub unit: &'static str,
     /// How runs are pooled.
     pub pooling: Pooling,
-    /// What it is.
+    /// Definition in words.
+    #[serde(rename = "definition")]
     pub summary: &'static str,
+    /// Definition as a formula, in [`NOTATION`].
+    pub formula: &'static str,
+    /// Where it comes from: a paper, an RFC, another program; [`OWN`] for what is defined here.
+    pub source: &'static str,
+}
+
+fn words<S: Serializer>(text: &&'static str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(text.split(' '))
 }
 
 /// An entry, in the order of its fields.
@@ -53,8 +96,10 @@ pub(crate) const fn entry(
     unit: &'static str,
     pooling: Pooling,
     summary: &'static str,
+    formula: &'static str,
+    source: &'static str,
 ) -> Entry {
-    Entry { name, of, unit, pooling, summary }
+    Entry { name, of, unit, pooling, summary, formula, source }
 }
 
 impl Entry {

@@ -1,104 +1,208 @@
 //! How evenly greedy connections share what they have together, and how soon after one has come or gone.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use forebay_core::record::{FlowRecord, RunRecord};
 
-use super::Metrics;
-use super::entry::Pooling::Max;
-use super::entry::{Entry, entry};
-use crate::experiment::{Experiment, Traffic};
+use super::entry::Pooling::{Max, Mean, Min};
+use super::entry::{Entry, JAIN, OWN, entry};
+use super::flows::{BIN_NS, is_greedy};
+use super::statistics::{jain, mean};
+use super::{Metrics, Series};
+use crate::experiment::Experiment;
 
-/// Length of the bins in [`FlowRecord::bytes_per_100ms`].
-const BIN_NS: u64 = 100_000_000;
 /// Bins over which shares are taken: 1 s.
-const WINDOW: usize = 10;
+pub const WINDOW: usize = 10;
 /// Bins after a start or an end that are left to find new shares: 2 s, as the evaluation allows.
 const SETTLING: usize = 20;
 /// A connection that is so near to its share has it.
 const NEAR: f64 = 0.05;
+/// A connection that has less of its share is starved.
+const STARVED: f64 = 0.1;
 
 /// What is known of all greedy connections together.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("unfairness_max", "run arm", "", Max,
         "farthest that a greedy connection was from the mean of all that ran, over that mean, in any second \
-         from 2 s after each start or end on"),
+         from 2 s after each start or end on",
+        "max(abs(x_i / mean(x) - 1)), x bytes in 1 s", OWN),
     entry("fair_after_s", "run arm", "s", Max,
         "longest time from a start or an end until each greedy connection first was within 5 % of its share \
-         for a second, at most to the next start or end"),
+         for a second, at most to the next start or end",
+        "max over changes of min{t: abs(x_i / mean(x) - 1) <= 0.05 for all i} - change", "RFC 5166 section 2.3"),
+    entry("jain_mean", "run arm", "", Mean,
+        "Jain's index of what greedy connections got in a second, mean of the seconds in which at least two ran",
+        "mean(sum(x)^2 / (n sum(x^2))), x bytes in 1 s", JAIN),
+    entry("jain_min", "run arm", "", Min,
+        "least Jain's index of what greedy connections got in a second, from 2 s after each start or end on",
+        "min(sum(x)^2 / (n sum(x^2))), x bytes in 1 s", JAIN),
+    entry("starved_s", "run flow arm", "s", Max,
+        "seconds in which a greedy connection got less than a tenth of the mean of all that ran, from 2 s after \
+         each start or end on; of several connections the one with the most",
+        "max over i of #{seconds: x_i < 0.1 mean(x)}", "starvation as a ratio of throughputs: Arun et al., SIGCOMM 2022"),
 ];
 
-/// Of the connections of all greedy flows; nothing where never two of them ran together.
-pub fn metrics(experiment: &Experiment, rows: &RunRecord) -> Metrics {
-    let connections: Vec<Connection<'_>> =
-        rows.flows.iter().filter_map(|row| Connection::of(experiment, row)).collect();
-    let mut changes: Vec<usize> = connections.iter().flat_map(|it| [it.first, it.end]).collect();
-    changes.sort_unstable();
-    changes.dedup();
-    let (mut farthest, mut longest) = (None::<f64>, None::<f64>);
-    for between in changes.windows(2) {
-        let (first, end) = (between[0], between[1]);
-        let running: Vec<&Connection<'_>> =
-            connections.iter().filter(|it| it.first <= first && it.end >= end).collect();
-        if running.len() < 2 || end < first + WINDOW {
-            continue;
-        }
-        let starts = first..=end - WINDOW;
-        let distances: Vec<f64> = starts.map(|bin| distance(&running, bin)).collect();
-        let settled = distances.iter().skip(SETTLING).step_by(WINDOW).copied();
-        farthest = farthest.into_iter().chain(settled).reduce(f64::max);
-        let fair = distances.iter().position(|distance| *distance <= NEAR);
-        let after = fair.map_or(end - first, |bin| bin + WINDOW) as f64 * BIN_NS as f64 / 1e9;
-        longest = longest.into_iter().chain([after]).reduce(f64::max);
-    }
-    let mut metrics = Metrics::default();
-    metrics.put("unfairness_max", farthest);
-    metrics.put("fair_after_s", longest);
-    metrics
-}
-
 /// A greedy connection, and the bins in which it runs from beginning to end.
-struct Connection<'a> {
+pub struct Connection<'a> {
+    /// Place of its flow in the experiment.
+    pub flow: usize,
     bytes: &'a [u64],
-    first: usize,
-    end: usize,
+    run: Range<usize>,
 }
 
 impl<'a> Connection<'a> {
+    /// The greedy ones of a run.
+    pub fn all(experiment: &Experiment, rows: &'a RunRecord) -> Vec<Self> {
+        rows.flows.iter().filter_map(|row| Self::of(experiment, row)).collect()
+    }
+
     fn of(experiment: &Experiment, row: &'a FlowRecord) -> Option<Self> {
         let flow = &experiment.flows[row.flow];
         let bin = |at: Duration| at.as_nanos() as u64 / BIN_NS;
         let first = flow.start_of(row.index).as_nanos().div_ceil(BIN_NS.into()) as usize;
-        let end = bin(flow.stop) as usize;
-        let is_greedy = matches!(flow.traffic, Traffic::Greedy { .. });
-        is_greedy.then_some(Self { bytes: &row.bytes_per_100ms, first, end })
+        let run = first..bin(flow.stop) as usize;
+        is_greedy(flow).then_some(Self { flow: row.flow, bytes: &row.bytes_per_100ms, run })
     }
 
     /// Bytes read in the [`WINDOW`] that begins with `bin`; in a bin beyond the record nothing was.
-    fn bytes(&self, bin: usize) -> f64 {
+    pub fn bytes(&self, bin: usize) -> f64 {
         let bins = self.bytes.iter().skip(bin).take(WINDOW);
         bins.map(|bytes| *bytes as f64).sum()
     }
 }
 
-/// How far the farthest connection is from the mean of all, over that mean; where nothing was read, as far as can be.
-fn distance(running: &[&Connection<'_>], bin: usize) -> f64 {
-    let bytes: Vec<f64> = running.iter().map(|it| it.bytes(bin)).collect();
-    let mean = bytes.iter().sum::<f64>() / bytes.len() as f64;
+/// Some bins in a row, and the connections that run in all of them.
+pub struct Spell<'a> {
+    /// The bins; they are at least [`WINDOW`].
+    pub bins: Range<usize>,
+    /// The connections, by their numbers.
+    pub running: Vec<(usize, &'a Connection<'a>)>,
+}
+
+/// What lies between two starts or ends of `connections`, or two of the bins `also`, and is long enough.
+pub fn spells<'a>(
+    connections: &'a [Connection<'a>],
+    also: impl Iterator<Item = usize>,
+) -> Vec<Spell<'a>> {
+    let ends = connections.iter().flat_map(|it| [it.run.start, it.run.end]);
+    let mut changes: Vec<usize> = ends.chain(also).collect();
+    changes.sort_unstable();
+    changes.dedup();
+    let between = changes.windows(2).map(|pair| pair[0]..pair[1]);
+    let long = between.filter(|bins| bins.len() >= WINDOW);
+    let spell = |bins: Range<usize>| {
+        let runs = |it: &Connection<'_>| it.run.start <= bins.start && it.run.end >= bins.end;
+        let running = connections.iter().enumerate().filter(|(_, it)| runs(it)).collect();
+        Spell { bins, running }
+    };
+    long.map(spell).filter(|spell| !spell.running.is_empty()).collect()
+}
+
+/// A second in which at least two connections ran.
+struct Second {
+    /// When it begins (s since the start of the run).
+    at_s: f64,
+    /// Jain's index of what they got.
+    jain: f64,
+    /// They had had the time to find their shares.
+    is_settled: bool,
+}
+
+/// How the connections of a run shared.
+pub struct Fairness {
+    farthest: Option<f64>,
+    fair_after_s: Option<f64>,
+    seconds: Vec<Second>,
+    /// Of each connection that had another beside it: place of its flow, and for how many seconds it was starved.
+    starved: Vec<(usize, u32)>,
+}
+
+impl Fairness {
+    /// Of the connections of all greedy flows; nothing where never two of them ran together.
+    pub fn of(experiment: &Experiment, rows: &RunRecord) -> Self {
+        let connections = Connection::all(experiment, rows);
+        let mut fairness =
+            Self { farthest: None, fair_after_s: None, seconds: Vec::new(), starved: Vec::new() };
+        let mut starved: Vec<Option<u32>> = vec![None; connections.len()];
+        for spell in spells(&connections, std::iter::empty()) {
+            if spell.running.len() > 1 {
+                fairness.take(&spell, &mut starved);
+            }
+        }
+        let flows = connections.iter().map(|it| it.flow).zip(starved);
+        fairness.starved = flows.filter_map(|(flow, seconds)| Some((flow, seconds?))).collect();
+        fairness
+    }
+
+    fn take(&mut self, spell: &Spell<'_>, starved: &mut [Option<u32>]) {
+        let Range { start, end } = spell.bins;
+        let shares_from = |bin: usize| -> Vec<f64> {
+            spell.running.iter().map(|(_, it)| it.bytes(bin)).collect()
+        };
+        let distances = (start..=end - WINDOW).map(|bin| distance(&shares_from(bin)));
+        let distances: Vec<f64> = distances.collect();
+        let settled = distances.iter().skip(SETTLING).step_by(WINDOW).copied();
+        self.farthest = self.farthest.into_iter().chain(settled).reduce(f64::max);
+        let fair = distances.iter().position(|distance| *distance <= NEAR);
+        let after = fair.map_or(end - start, |bin| bin + WINDOW) as f64 * BIN_NS as f64 / 1e9;
+        self.fair_after_s = self.fair_after_s.into_iter().chain([after]).reduce(f64::max);
+        for bin in (start..=end - WINDOW).step_by(WINDOW) {
+            let (shares, is_settled) = (shares_from(bin), bin >= start + SETTLING);
+            let at_s = (bin as u64 * BIN_NS) as f64 / 1e9;
+            self.seconds.extend(jain(&shares).map(|jain| Second { at_s, jain, is_settled }));
+            let bound = mean(shares.iter().copied()).map_or(0.0, |mean| mean * STARVED);
+            for ((number, _), share) in spell.running.iter().zip(&shares) {
+                let is_starved = is_settled && *share < bound;
+                *starved[*number].get_or_insert(0) += u32::from(is_starved);
+            }
+        }
+    }
+
+    /// The metrics of the run.
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = Metrics::default();
+        metrics.put("unfairness_max", self.farthest);
+        metrics.put("fair_after_s", self.fair_after_s);
+        metrics.put("jain_mean", mean(self.seconds.iter().map(|second| second.jain)));
+        let settled = self.seconds.iter().filter(|second| second.is_settled);
+        metrics.put("jain_min", settled.map(|second| second.jain).reduce(f64::min));
+        metrics.put("starved_s", self.starved_s(None));
+        metrics
+    }
+
+    /// For how long the connection of the flow at place `flow`, or of all, that was starved most was so.
+    pub fn starved_s(&self, flow: Option<usize>) -> Option<f64> {
+        let of_flow = self.starved.iter().filter(|(place, _)| flow.is_none_or(|it| it == *place));
+        of_flow.map(|(_, seconds)| f64::from(*seconds)).reduce(f64::max)
+    }
+
+    /// Jain's index of each second.
+    pub fn series(&self) -> Option<Series> {
+        let points: Vec<_> = self.seconds.iter().map(|it| (it.at_s, it.jain)).collect();
+        let series = Series { part: "run", name: String::new(), quantity: "jain", points };
+        (!series.points.is_empty()).then_some(series)
+    }
+}
+
+/// How far the farthest share is from the mean of all, over that mean; where nothing was read, as far as can be.
+fn distance(shares: &[f64]) -> f64 {
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     if mean == 0.0 {
         return 1.0;
     }
-    bytes.iter().map(|bytes| (bytes / mean - 1.0).abs()).fold(0.0, f64::max)
+    shares.iter().map(|share| (share / mean - 1.0).abs()).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Traffic;
     use crate::metrics::testing::experiment;
 
     /// Two connections; the second starts at 2 s and reads these bytes in each 100 ms, the first the rest of 100.
-    fn found(second: &[u64]) -> Metrics {
+    fn found(second: &[u64]) -> Fairness {
         let mut experiment = experiment();
         experiment.stop = Duration::from_secs(9);
         let flow = &mut experiment.flows[0];
@@ -110,29 +214,46 @@ mod tests {
         let row =
             |index, bytes_per_100ms| FlowRecord { index, bytes_per_100ms, ..FlowRecord::default() };
         let rows = RunRecord { flows: vec![row(0, first), row(1, second)], ..RunRecord::default() };
-        metrics(&experiment, &rows)
+        Fairness::of(&experiment, &rows)
     }
 
     #[test]
     fn shares_are_judged_from_two_seconds_after_a_start() {
         // A quarter for 1.5 s, then half, but 45 % in the last second.
         let second = [&[25; 15][..], &[50; 45], &[45; 10]].concat();
-        let metrics = found(&second);
+        let fairness = found(&second);
+        let metrics = fairness.metrics();
         assert!((metrics.get("unfairness_max").unwrap() - 0.1).abs() < 1e-9);
         // Each bin with a quarter is 5 % off the share of a second, so there must be none.
         assert!((metrics.get("fair_after_s").unwrap() - 2.5).abs() < 1e-9);
+        // A quarter is (1 + 3)^2 / 2 (1 + 9) = 0.8, 45 % is 1 / 1.01.
+        let series = fairness.series().unwrap();
+        let seconds: Vec<f64> = series.points.iter().map(|(at_s, _)| *at_s).collect();
+        assert_eq!(seconds, [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+        assert!((series.points[0].1 - 0.8).abs() < 1e-9);
+        assert!((metrics.get("jain_min").unwrap() - 1.0 / 1.01).abs() < 1e-9);
+        assert_eq!(metrics.get("starved_s"), Some(0.0));
     }
 
     #[test]
     fn a_connection_that_never_has_its_share_is_unfair_to_the_end() {
-        let metrics = found(&[10; 70]);
+        let metrics = found(&[10; 70]).metrics();
         assert!((metrics.get("unfairness_max").unwrap() - 0.8).abs() < 1e-9);
         assert!((metrics.get("fair_after_s").unwrap() - 7.0).abs() < 1e-9);
     }
 
     #[test]
+    fn a_connection_with_less_than_a_tenth_of_the_mean_is_starved() {
+        // Of a mean of 50: 4 in the first three seconds, of which two are left to settle, and 5 in the others.
+        let fairness = found(&[&[4; 30][..], &[5; 20], &[4; 20]].concat());
+        assert_eq!(fairness.metrics().get("starved_s"), Some(3.0));
+        assert_eq!((fairness.starved_s(Some(0)), fairness.starved_s(Some(1))), (Some(3.0), None));
+    }
+
+    #[test]
     fn one_connection_alone_shares_with_nobody() {
         let rows = RunRecord { flows: vec![FlowRecord::default()], ..RunRecord::default() };
-        assert_eq!(metrics(&experiment(), &rows).0.len(), 0);
+        let fairness = Fairness::of(&experiment(), &rows);
+        assert!(fairness.metrics().0.is_empty() && fairness.series().is_none());
     }
 }

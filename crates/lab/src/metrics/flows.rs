@@ -1,77 +1,147 @@
 //! Throughput and round trips of flows, from what their receivers read.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use forebay_core::record::{FlowRecord, RunRecord, TcpSample};
 
 use super::entry::Pooling::{Max, Mean, Sum};
-use super::entry::{Entry, entry};
-use super::statistics::{Sorted, share};
-use super::{Metrics, Pooling, bounds_ns, describe, nominal_rate, video, windows};
-use crate::experiment::{Experiment, FULL_FRAME, Flow, Window};
+use super::entry::{CCPERF, Entry, OWN, entry};
+use super::path::{Path, Steps, link_of};
+use super::statistics::{Sorted, cov, mean, share, slope};
+use super::{Metrics, Pooling, bounds_ns, describe, video, windows};
+use crate::experiment::{Experiment, FULL_FRAME, Flow, Traffic, Window};
 
 /// Length of the bins in [`FlowRecord::bytes_per_100ms`].
-const BIN_NS: u64 = 100_000_000;
+pub const BIN_NS: u64 = 100_000_000;
+/// Seconds that a drift is told of at least, and parts that it is told of at most: it takes time by their square.
+const DRIFT_MIN: usize = 5;
+const DRIFT_MAX: usize = 100;
 
 /// What is known of flows.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("goodput_mbps", "run flow arm", "Mbit/s", Mean,
-        "payload read by the receivers between warm-up and end of arrivals"),
+        "payload read by the receivers between warm-up and end of arrivals",
+        "8 bytes read / time", "RFC 2647 section 3.17"),
     entry("payload_bytes", "run flow arm", "B", Mean,
-        "payload read by the receivers between warm-up and end of arrivals, in bytes"),
+        "payload read by the receivers between warm-up and end of arrivals, in bytes",
+        "bytes read", OWN),
+    entry("throughput_{p}_mbps", "run flow arm", "Mbit/s", Mean,
+        "percentile of the payload read in 100 ms while the flow lives, the warm-up left out",
+        "Qp(8 bytes read in 100 ms / 100 ms)", "RFC 5166 section 2.1"),
     entry("mean_throughput_l4", "run flow arm", "Mbit/s", Mean,
-        "payload arriving at the receiving TCP; counted where it is read"),
-    entry("mean_cwnd_l4", "flow", "segments", Mean,
-        "window, mean over time of the whole run; emulator: of flows of at most ten connections"),
-    entry("peak_cwnd_l4", "flow", "segments", Max,
-        "largest window of the whole run, looked at every 10 ms; emulator: of flows of at most \
-         ten connections"),
-    entry("half_bdp_after_ms", "flow", "ms", Mean,
-        "from the flow's start until its window reached half a bandwidth-delay product"),
-    entry("mean_in_flight_l4", "flow", "segments", Mean,
-        "segments outstanding and not SACKed or lost, mean over time, whole run (simulator)"),
-    entry("cov_in_flight_l4", "flow", "", Mean,
-        "standard deviation over mean of the segments outstanding, whole run (simulator)"),
-    entry("mean_srtt_l4", "flow", "ms", Mean,
-        "smoothed round trip, mean over the whole run; emulator: of flows of at most ten connections"),
-    entry("queueing_p50_ms", "flow", "ms", Mean,
-        "smoothed round trip less the propagation delay, median over time between warm-up and the flow's end; \
-         emulator: of flows of at most ten connections"),
-    entry("queueing_p99_ms", "flow", "ms", Mean, "the 99th percentile of what queueing_p50_ms is the median of"),
-    entry("mean_idt_ewma_l4", "flow", "ms", Mean,
-        "moving mean of the time between departures, whole run (simulator)"),
-    entry("mean_sending_rate_l4", "flow", "Mbit/s", Mean,
-        "payload sent, repairs included, whole run (simulator)"),
-    entry("mean_sending_rate_l7", "flow", "Mbit/s", Mean,
-        "payload written, a full send buffer included, whole run (simulator)"),
-    entry("mean_one_way_delay_l7", "flow", "ms", Mean,
-        "from write to read, the wait in the send buffer included, mean over time, whole run \
-         (simulator)"),
-    entry("cov_throughput_l4", "flow", "", Mean,
-        "standard deviation over mean of the payload that arrived in 50 ms, whole run (simulator)"),
-    entry("mean_network_power_l4", "flow", "Mbit/s^2", Mean,
-        "throughput over smoothed round trip, mean over 50 ms, whole run (simulator)"),
-    entry("mean_utility_pf_l4", "flow", "", Mean,
-        "ln of the throughput, mean over 50 ms, whole run (simulator)"),
-    entry("mean_recovery_time_l4", "flow", "ms", Mean,
-        "mean length of a loss recovery, whole run (simulator)"),
-    entry("total_retransmissions_l4", "flow", "", Sum,
-        "segments sent again in the whole run; emulator: of flows of at most ten connections"),
-    entry("total_rtos_l4", "flow", "", Sum, "retransmission timeouts in the whole run (simulator)"),
-    entry("mean_throughput_l7", "run flow arm", "Mbit/s", Mean, "payload read by the receiver"),
+        "payload arriving at the receiving TCP; counted where it is read",
+        "8 bytes / life", CCPERF),
+    entry("mean_throughput_l7", "run flow arm", "Mbit/s", Mean, "payload read by the receiver",
+        "8 bytes read / life", CCPERF),
     entry("cov_throughput_l7", "run flow arm", "", Mean,
-        "standard deviation over mean of the payload read in 100 ms"),
+        "standard deviation over mean of the payload read in 100 ms",
+        "sd(bytes in 100 ms) / mean(bytes in 100 ms)", CCPERF),
+    entry("throughput_drift", "run flow arm", "", Mean,
+        "by how much the payload read in a second changed from warm-up to end, over its median: a flow that is \
+         far from 0 was not steady",
+        "(length - 1 s) median((x_j - x_i) / (t_j - t_i)) / median(x), seconds i < j",
+        "slope of Theil and Sen, as the convergence test of TriScale has it (Jacob et al., JSys 2021)"),
+    entry("mean_cwnd_l4", "flow", "segments", Mean,
+        "window over the life of the flow; emulator: of flows of at most ten connections", "<cwnd / MSS>", CCPERF),
+    entry("peak_cwnd_l4", "flow", "segments", Max,
+        "largest window in the life of the flow, looked at every 10 ms; emulator: of flows of at most \
+         ten connections",
+        "max(cwnd / MSS)", OWN),
+    entry("half_bdp_after_ms", "flow", "ms", Mean,
+        "from the flow's start until its window reached half a bandwidth-delay product",
+        "min{t: cwnd(t) >= C D / 2} - start", OWN),
+    entry("mean_in_flight_l4", "flow", "segments", Mean,
+        "segments outstanding and not SACKed or lost, over the life of the flow; emulator: of flows of at \
+         most ten connections",
+        "<in flight / MSS>", CCPERF),
+    entry("cov_in_flight_l4", "flow", "", Mean,
+        "standard deviation over mean of the segments outstanding, over the life of the flow; emulator: of flows \
+         of at most ten connections",
+        "sqrt(<f^2> - <f>^2) / <f>, f in flight", CCPERF),
+    entry("mean_srtt_l4", "run flow arm", "ms", Mean,
+        "smoothed round trip over the life of the flow, of the run the mean of its greedy connections; emulator: \
+         of flows of at most ten connections",
+        "<sRTT>", CCPERF),
+    entry("mean_est_qdelay_l4", "flow", "ms", Mean,
+        "smoothed round trip less the propagation delay, over the life of the flow; emulator: of flows of at \
+         most ten connections",
+        "<sRTT> - <D>", CCPERF),
+    entry("srtt_{p}_ms", "flow", "ms", Mean,
+        "percentile of the smoothed round trip over the time between warm-up and the flow's end, of flows of at \
+         most ten connections",
+        "Qp<sRTT>", "RFC 5166 section 2.1"),
+    entry("queueing_{p}_ms", "flow", "ms", Mean,
+        "percentile of the smoothed round trip less the propagation delay over the time between warm-up and the \
+         flow's end, of flows of at most ten connections",
+        "Qp<sRTT - D>, D that of the plan before any change", "RFC 5166 section 2.1"),
+    entry("mean_idt_ewma_l4", "flow", "ms", Mean,
+        "moving mean of the time between departures, over the life of the flow (simulator)",
+        "<g>, g = 7/8 g + 1/8 gap at each departure", CCPERF),
+    entry("mean_sending_rate_l4", "flow", "Mbit/s", Mean,
+        "payload sent, repairs included, over the life of the flow (simulator)", "8 bytes sent / life", CCPERF),
+    entry("mean_sending_rate_l7", "flow", "Mbit/s", Mean,
+        "payload written, a full send buffer included, over the life of the flow (simulator)",
+        "8 bytes written / life", CCPERF),
+    entry("mean_delivery_rate_l4", "flow", "Mbit/s", Mean,
+        "payload delivered in the last smoothed round trip, looked at every 10 ms of the flow's life, of flows of \
+         at most ten connections",
+        "<8 (d(t) - d(t - sRTT)) / sRTT>, d delivered bytes", CCPERF),
+    entry("mean_one_way_delay_l7", "flow", "ms", Mean,
+        "from write to read, the wait in the send buffer included, over the life of the flow (simulator)",
+        "<time read - time written>", CCPERF),
+    entry("cov_throughput_l4", "flow", "", Mean,
+        "standard deviation over mean of the payload that arrived in 50 ms, over the life of the flow (simulator)",
+        "sd(bytes in 50 ms) / mean(bytes in 50 ms)", CCPERF),
+    entry("mean_network_power_l4", "flow", "Mbit/s^2", Mean,
+        "throughput over smoothed round trip, mean over 50 ms in the life of the flow (simulator)",
+        "mean(x / sRTT)", CCPERF),
+    entry("mean_utility_pf_l4", "flow", "", Mean,
+        "proportional fairness: logarithm of the throughput in 50 ms, those without a byte left out, over the life \
+         of the flow (simulator)",
+        "mean(ln x), x in Mbit/s", CCPERF),
+    entry("mean_utility_mpdf_l4", "flow", "s/Mbit", Mean,
+        "minimum potential delay fairness: less the reciprocal of the throughput in 50 ms, those without a byte \
+         left out, over the life of the flow (simulator)",
+        "mean(-1 / x), x in Mbit/s", CCPERF),
+    entry("mean_utilization_bw_l4", "flow", "", Mean,
+        "payload read over what the link's rate allows, of each 100 ms of the flow's life after the warm-up; the \
+         rate of a trace is its mean",
+        "mean(x / C)", CCPERF),
+    entry("mean_utilization_bdp_l4", "flow", "", Mean,
+        "segments outstanding over the full frames that the path holds, looked at every 10 ms of the flow's life, \
+         of flows of at most ten connections",
+        "<in flight / floor(C D / (8 frame))>, frame 1514 B", CCPERF),
+    entry("mean_recovery_time_l4", "flow", "ms", Mean,
+        "length of a loss recovery, over the life of the flow (simulator)",
+        "mean(end of recovery - start of recovery)", CCPERF),
+    entry("flow_completion_time_l4", "flow", "s", Mean,
+        "life of a greedy connection, which ends when it is told to", "stop - start", CCPERF),
+    entry("total_retransmissions_l4", "run flow arm", "", Sum,
+        "segments sent again in the whole run, of the run those of its greedy connections; emulator: of flows of \
+         at most ten connections",
+        "#{segments sent again}", CCPERF),
+    entry("total_spurious_retransmissions_l4", "run flow arm", "", Sum,
+        "segments sent again that arrived beside the original, of the run those of its greedy connections; \
+         emulator: as D-SACK reports them, of flows of at most ten connections",
+        "#{segments that arrived twice}", "RFC 3708 section 2, RFC 2883"),
+    entry("total_rtos_l4", "run flow arm", "", Sum,
+        "retransmission timeouts in the whole run, of the run those of its greedy connections (simulator)",
+        "#{timeouts}", CCPERF),
     entry("stall_max_s", "run flow arm", "s", Max,
-        "longest time without a byte, in steps of 100 ms"),
+        "longest time without a byte, in steps of 100 ms",
+        "100 ms max(100 ms in a row with 0 bytes)", OWN),
     entry("boxes_died", "run arm", "", Sum,
         "runs that ended with a box, or the agent, that ended by itself or not when it was told to: they \
-         have no other figure, and miss every bound"),
-    entry("flows_failed", "run flow arm", "", Sum, "connections reset or failed"),
+         have no other figure, and miss every bound",
+        "#{runs}", OWN),
+    entry("flows_failed", "run flow arm", "", Sum, "connections reset or failed", "#{connections}", OWN),
     entry("rtt_p50_ms", "run flow bundle arm", "ms", Mean,
-        "round trip: of pings, or as the sendbox estimates it"),
-    entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of pings"),
-    entry("datagrams_lost", "run flow arm", "", Sum, "datagrams that never arrived"),
+        "round trip: of pings, or as the sendbox estimates it", "Q50(RTT)", "RFC 2681"),
+    entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of pings", "Q99(RTT)", "RFC 2681"),
+    entry("datagrams_lost", "run flow arm", "", Sum, "datagrams that never arrived",
+        "#{sent} - #{received}", "RFC 7680"),
 ];
 
 /// The metrics of the flow at place `flow` of the plan, all its connections together, or of all.
@@ -83,25 +153,34 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
         return metrics;
     }
     let bins = total_bins(&of_flow);
+    let path = flow.map(|place| Path::of(experiment, &experiment.flows[place]));
     for window in windows(experiment, rows.attack.as_ref()) {
         let active = match flow.map(|flow| &experiment.flows[flow]) {
-            Some(flow) => Window {
-                from: window.from.max(flow.first_start()),
-                to: window.to.min(flow.stop),
-                name: window.name,
-            },
+            Some(flow) => life_within(&window, flow.first_start(), flow.stop),
             None => window,
         };
-        metrics.put_all(&active.name, throughput(&bins, &active));
+        let mut throughput = throughput(&bins, &active);
+        let rate = path.as_ref().and_then(|path| path.rate.as_ref());
+        throughput
+            .put("mean_utilization_bw_l4", rate.and_then(|it| utilization(&bins, &active, it)));
+        metrics.put_all(&active.name, throughput);
     }
-    if let Some(place) = flow {
-        metrics.0.extend(sampled(experiment, &experiment.flows[place], &of_flow).0);
+    if let Some((place, path)) = flow.zip(path) {
+        let flow = &experiment.flows[place];
+        metrics.0.extend(sampled(experiment, flow, &path, &of_flow).0);
         let mut measured = measured(&of_flow);
         // Otherwise it is not of the counted interval, or not of all connections together.
         if of_flow.len() > 1 || !experiment.warmup.is_zero() {
             measured.0.remove("mean_throughput_l4");
         }
         metrics.0.extend(measured.0);
+        let [from, to] = [flow.first_start(), flow.stop].map(|at| at.as_nanos() as u64);
+        let srtt = metrics.get("mean_srtt_l4");
+        metrics.put("mean_est_qdelay_l4", srtt.map(|srtt| srtt - path.mean_rtt_ms(from, to)));
+        if is_greedy(flow) {
+            let lives = of_flow.iter().map(|row| life_s(flow, row));
+            metrics.put("flow_completion_time_l4", mean(lives));
+        }
     }
     metrics.0.extend(video::metrics(&of_flow).0);
     let failed = of_flow.iter().filter(|row| row.failed).count();
@@ -117,34 +196,71 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
     metrics
 }
 
+/// Whether the connections of `flow` always have more to send.
+pub fn is_greedy(flow: &Flow) -> bool {
+    matches!(flow.traffic, Traffic::Greedy { .. })
+}
+
+/// How long the connection of `row`, one of `flow`, lives (s).
+pub fn life_s(flow: &Flow, row: &FlowRecord) -> f64 {
+    flow.stop.saturating_sub(flow.start_of(row.index)).as_secs_f64()
+}
+
+/// The part of `window` in which there is what lives from `start` to `stop`.
+fn life_within(window: &Window, start: Duration, stop: Duration) -> Window {
+    Window { from: window.from.max(start), to: window.to.min(stop), name: window.name.clone() }
+}
+
+/// What the connection of `row` read while it lived, the warm-up left out (Mbit/s).
+pub fn rate_mbps(experiment: &Experiment, row: &FlowRecord) -> Option<f64> {
+    let flow = &experiment.flows[row.flow];
+    let life = life_within(&experiment.counted(), flow.start_of(row.index), flow.stop);
+    let read = read_in(&row.bytes_per_100ms, &life);
+    mean(read.map(|(_, bytes)| mbps(bytes)))
+}
+
 /// Of the samples of each connection while the flow runs, all together: means, the largest window, the
 /// last to reach half of the bandwidth-delay product.
-fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRecord]) -> Metrics {
+fn sampled<'a>(
+    experiment: &Experiment,
+    flow: &Flow,
+    path: &Path,
+    rows: &[&'a FlowRecord],
+) -> Metrics {
     let to = flow.stop.as_nanos() as u64;
-    let of_row = |row: &FlowRecord| -> (u64, Vec<TcpSample>) {
+    let of_row = |row: &&'a FlowRecord| -> (u64, &'a [TcpSample]) {
         let from = flow.start_of(row.index).as_nanos() as u64;
-        let lives = |it: &&TcpSample| (from..to).contains(&it.at_ns);
-        (from, row.samples.iter().filter(lives).copied().collect())
+        let begun = &row.samples[row.samples.partition_point(|it| it.at_ns < from)..];
+        (from, &begun[..begun.partition_point(|it| it.at_ns < to)])
     };
-    let taken: Vec<(u64, Vec<TcpSample>)> = rows.iter().map(|row| of_row(row)).collect();
-    let all = || taken.iter().flat_map(|(_, samples)| samples);
+    let taken: Vec<(u64, &[TcpSample])> = rows.iter().map(of_row).collect();
+    let all = || taken.iter().flat_map(|(_, samples)| samples.iter());
     let mut metrics = Metrics::default();
     let windows = all().map(|it| it.cwnd_segments);
     metrics.put("peak_cwnd_l4", windows.clone().reduce(f64::max));
-    metrics.put("mean_cwnd_l4", share(windows.sum(), all().count() as f64));
-    let srtts = all().filter_map(|it| it.srtt_ms);
-    metrics.put("mean_srtt_l4", share(srtts.clone().sum(), srtts.count() as f64));
+    metrics.put("mean_cwnd_l4", mean(windows));
+    metrics.put("mean_srtt_l4", mean(all().filter_map(|it| it.srtt_ms)));
+    let in_flight = all().map(|it| it.in_flight_segments);
+    metrics.put("mean_in_flight_l4", mean(in_flight.clone()));
+    metrics.put("cov_in_flight_l4", cov(in_flight));
+    let of_bdp = |it: &TcpSample| share(it.in_flight_segments, path.bdp_packets(it.at_ns)?);
+    metrics.put("mean_utilization_bdp_l4", mean(all().filter_map(of_bdp)));
+    let rates = taken.iter().flat_map(|(_, samples)| delivery_rates(samples));
+    metrics.put("mean_delivery_rate_l4", mean(rates));
     let (warmup, rtt) = (experiment.warmup.as_nanos() as u64, experiment.rtt_of(flow));
-    let counted = all().filter(|it| it.at_ns >= warmup);
-    let queueing =
-        Sorted::new(counted.filter_map(|it| Some(it.srtt_ms? - rtt.as_secs_f64() * 1e3)));
-    metrics.put("queueing_p50_ms", queueing.quantile(0.5));
-    metrics.put("queueing_p99_ms", queueing.quantile(0.99));
-    let last = taken.iter().filter_map(|(_, samples)| samples.last());
-    let resent = last.map(|it| it.retransmissions as f64).reduce(|sum, one| sum + one);
+    let counted = || all().filter(|it| it.at_ns >= warmup).filter_map(|it| it.srtt_ms);
+    let srtts = Sorted::new(counted());
+    metrics.put_quantiles("srtt_{p}_ms", |share| srtts.quantile(share));
+    let queueing = Sorted::new(counted().map(|srtt_ms| srtt_ms - rtt.as_secs_f64() * 1e3));
+    metrics.put_quantiles("queueing_{p}_ms", |share| queueing.quantile(share));
+    let last = || taken.iter().filter_map(|(_, samples)| samples.last());
+    let sum = |counts: Vec<u64>| (!counts.is_empty()).then(|| counts.iter().sum::<u64>() as f64);
+    let resent = sum(last().map(|it| it.retransmissions).collect());
     metrics.put("total_retransmissions_l4", resent);
+    let twice = sum(last().map(|it| it.duplicates).collect());
+    metrics.put("total_spurious_retransmissions_l4", twice);
     let half = half_bdp_segments(experiment, flow).unwrap_or(f64::INFINITY);
-    let reached = |(from, samples): &(u64, Vec<TcpSample>)| {
+    let reached = |(from, samples): &(u64, &[TcpSample])| {
         let first = samples.iter().find(|it| it.cwnd_segments >= half)?;
         Some((first.at_ns - from) as f64 / 1e6)
     };
@@ -153,9 +269,19 @@ fn sampled(experiment: &Experiment, flow: &Flow, rows: &[&FlowRecord]) -> Metric
     metrics
 }
 
+/// What was delivered in the smoothed round trip before each of `samples` (Mbit/s), where one was seen that early.
+fn delivery_rates(samples: &[TcpSample]) -> impl Iterator<Item = f64> {
+    samples.iter().filter_map(move |it| {
+        let since = it.at_ns.checked_sub((it.srtt_ms? * 1e6) as u64)?;
+        let earlier = samples[..samples.partition_point(|it| it.at_ns <= since)].last()?;
+        let bytes = it.delivered_bytes.saturating_sub(earlier.delivered_bytes);
+        share(bytes as f64 * 8e3, (it.at_ns - earlier.at_ns) as f64)
+    })
+}
+
 /// Half of what the bottleneck holds of full frames in a round trip without queues.
 fn half_bdp_segments(experiment: &Experiment, flow: &Flow) -> Option<f64> {
-    let rate = nominal_rate(experiment, flow)?;
+    let rate = link_of(experiment, flow).1.nominal_rate?;
     let bytes = rate.as_bytes_per_sec_f64() * experiment.rtt_of(flow).as_secs_f64();
     Some(bytes / FULL_FRAME.as_u64() as f64 / 2.0)
 }
@@ -186,30 +312,62 @@ pub fn total_bins(flows: &[&FlowRecord]) -> Vec<u64> {
     bins
 }
 
+/// The 100 ms that lie in `window` by their numbers, with the bytes read in each.
+fn read_in(bins: &[u64], window: &Window) -> impl Iterator<Item = (u64, u64)> + Clone {
+    let (from, to) = bounds_ns(window);
+    // A bin beyond the record is one in which nothing was read.
+    let read = move |bin: u64| (bin, bins.get(bin as usize).copied().unwrap_or(0));
+    (from.div_ceil(BIN_NS)..to / BIN_NS).map(read)
+}
+
+/// The rate of `bytes` in 100 ms.
+fn mbps(bytes: u64) -> f64 {
+    bytes as f64 * 8e3 / BIN_NS as f64
+}
+
 /// Payload is counted where the program reads it (`l7`). TCP hands it over in order at once, so
 /// what arrived at the receiving TCP (`l4`) differs by no more than a receive buffer.
 fn throughput(bins: &[u64], window: &Window) -> Metrics {
     let mut metrics = Metrics::default();
-    let (from, to) = bounds_ns(window);
-    let (first, end) = (from.div_ceil(BIN_NS), to / BIN_NS);
-    if end <= first {
+    let read = read_in(bins, window).map(|(_, bytes)| bytes);
+    let count = read.clone().count();
+    if count == 0 {
         return metrics;
     }
-    // A bin beyond the record is one in which nothing was read.
-    let in_window = (first..end).map(|bin| bins.get(bin as usize).copied().unwrap_or(0));
-    let seconds = (end - first) as f64 * BIN_NS as f64 / 1e9;
-    let bytes: u64 = in_window.clone().sum();
+    let seconds = count as f64 * BIN_NS as f64 / 1e9;
+    let bytes: u64 = read.clone().sum();
     let rate = share(bytes as f64 * 8.0 / 1e6, seconds);
     metrics.put("goodput_mbps", rate);
     metrics.put("mean_throughput_l7", rate);
     metrics.put("mean_throughput_l4", rate);
     metrics.put("payload_bytes", Some(bytes as f64));
-    let mean = bytes as f64 / (end - first) as f64;
-    let squares: f64 = in_window.clone().map(|bytes| (bytes as f64 - mean).powi(2)).sum();
-    let deviation = (squares / (end - first) as f64).sqrt();
-    metrics.put("cov_throughput_l7", share(deviation, mean));
-    metrics.put("stall_max_s", longest_stall(in_window));
+    metrics.put("cov_throughput_l7", cov(read.clone().map(|bytes| bytes as f64)));
+    let rates = Sorted::new(read.clone().map(mbps));
+    metrics.put_quantiles("throughput_{p}_mbps", |share| rates.quantile(share));
+    metrics.put("throughput_drift", drift(&read.clone().collect::<Vec<_>>()));
+    metrics.put("stall_max_s", longest_stall(read));
     metrics
+}
+
+/// By how much what was read in a second changed from the first to the last of `bins`, over its median; `None` for
+/// fewer than [`DRIFT_MIN`] seconds. Of a long time a hundred equal parts stand for seconds.
+fn drift(bins: &[u64]) -> Option<f64> {
+    let part = (bins.len() / DRIFT_MAX).max((1_000_000_000 / BIN_NS) as usize);
+    let sums: Vec<f64> =
+        bins.chunks_exact(part).map(|bins| bins.iter().sum::<u64>() as f64).collect();
+    if sums.len() < DRIFT_MIN {
+        return None;
+    }
+    let median = Sorted::new(sums.iter().copied()).quantile(0.5)?;
+    share(slope(&sums)? * (sums.len() - 1) as f64, median)
+}
+
+/// The mean of what was read over what `rate` allows, of each 100 ms in `window`.
+pub fn utilization(bins: &[u64], window: &Window, rate: &Steps) -> Option<f64> {
+    let of_bin = |(bin, bytes): (u64, u64)| {
+        share(mbps(bytes) * 1e6, rate.mean(bin * BIN_NS, (bin + 1) * BIN_NS))
+    };
+    mean(read_in(bins, window).filter_map(of_bin))
 }
 
 /// The longest time without a byte, once the first has been read.
@@ -244,6 +402,9 @@ mod tests {
         assert_eq!(get("goodput_mbps"), 6.25);
         assert!((get("stall_max_s") - 0.3).abs() < 1e-9);
         assert_eq!(get("flows_failed"), 1.0);
+        assert_eq!((get("throughput_p5_mbps"), get("throughput_p50_mbps")), (0.0, 10.0));
+        // 10 Mbit/s of 96 in five of eight bins.
+        assert!((get("mean_utilization_bw_l4") - 5.0 / 8.0 / 9.6).abs() < 1e-9);
         // Mean 78,125, five bins 46,875 above, three 78,125 below: sqrt(15/64) / (5/8).
         assert!((get("cov_throughput_l7") - 0.7746).abs() < 1e-4);
         assert_eq!(metrics.get("datagrams_lost"), None);
@@ -268,7 +429,10 @@ mod tests {
             at_ns: ms * 1_000_000,
             cwnd_segments,
             srtt_ms,
+            in_flight_segments: ms as f64,
+            delivered_bytes: ms * 1_000,
             retransmissions,
+            duplicates: retransmissions / 2,
         };
         // 96 Mbit/s x 50 ms: 396 frames of 1514 bytes.
         let samples = vec![
@@ -285,12 +449,60 @@ mod tests {
             ("peak_cwnd_l4", 600.0),
             ("mean_cwnd_l4", 250.0),
             ("mean_srtt_l4", 60.0),
+            ("mean_est_qdelay_l4", 10.0),
+            ("srtt_p50_ms", 60.0),
             ("queueing_p50_ms", 10.0),
+            ("mean_in_flight_l4", 15.0),
+            ("mean_utilization_bdp_l4", 15.0 / 396.0),
             ("total_retransmissions_l4", 5.0),
+            ("total_spurious_retransmissions_l4", 2.0),
             ("half_bdp_after_ms", 20.0),
+            ("flow_completion_time_l4", 1.0),
         ] {
-            assert_eq!(metrics.get(name), Some(value), "{name}");
+            let found = metrics.get(name).unwrap();
+            assert!((found - value).abs() < 1e-9, "{name}: {found}");
         }
+    }
+
+    #[test]
+    fn a_rate_of_delivery_is_that_of_the_last_round_trip() {
+        let sample = |ms: u64, delivered_bytes| TcpSample {
+            at_ns: ms * 1_000_000,
+            srtt_ms: Some(20.0),
+            delivered_bytes,
+            ..TcpSample::default()
+        };
+        let samples = [(0, 0), (10, 5_000), (20, 10_000), (30, 40_000)];
+        let samples = samples.map(|(ms, bytes)| sample(ms, bytes));
+        // 10,000 bytes in 20 ms, and 35,000.
+        assert_eq!(delivery_rates(&samples).collect::<Vec<_>>(), [4.0, 14.0]);
+    }
+
+    #[test]
+    fn a_flow_that_grows_throughout_drifts_and_a_sawtooth_does_not() {
+        // 1, 2, .. 9 in the seconds: by 8 over a median of 5.
+        let grows: Vec<u64> = (0..90).map(|bin| 1 + bin / 10).collect();
+        assert!((drift(&grows).unwrap() - 8.0 / 5.0).abs() < 1e-9);
+        let saw: Vec<u64> = (0..90).map(|bin| 50 + bin / 10 % 3).collect();
+        assert!(drift(&saw).unwrap().abs() < 0.02);
+        assert_eq!(drift(&grows[..49]), None);
+        // Of an hour a hundred parts.
+        assert!((drift(&(0..36_000).collect::<Vec<_>>()).unwrap() - 1.98).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_flow_is_measured_over_its_life() {
+        let mut experiment = experiment();
+        let flow = &mut experiment.flows[0];
+        (flow.start, flow.stop) = (Duration::from_millis(400), Duration::from_millis(800));
+        let bytes_per_100ms = vec![0, 0, 0, 0, 125_000, 125_000, 125_000, 125_000, 9];
+        let row = FlowRecord { bytes_per_100ms, ..FlowRecord::default() };
+        assert_eq!(rate_mbps(&experiment, &row), Some(10.0));
+        let rows = RunRecord { flows: vec![row], ..RunRecord::default() };
+        let metrics = metrics(&experiment, &rows, Some(0));
+        assert_eq!(metrics.get("mean_throughput_l4"), Some(10.0));
+        assert_eq!(metrics.get("throughput_p5_mbps"), Some(10.0));
+        assert_eq!(metrics.get("flow_completion_time_l4"), Some(0.4));
     }
 
     #[test]

@@ -6,10 +6,13 @@ mod arms;
 mod attack;
 mod bundles;
 mod catalogue;
+mod convergence;
 mod entry;
 mod fairness;
 mod flows;
 mod links;
+mod network;
+mod path;
 pub mod requests;
 mod samples;
 pub mod statistics;
@@ -25,16 +28,18 @@ use std::time::Duration;
 use forebay_core::record::{AttackRecord, RequestRecord, RunRecord};
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Flow, Window};
+use crate::experiment::{Experiment, Window};
 use crate::rows::{PacketLog, RunRows};
 pub use address::Address;
 pub use bundles::Transition;
-pub use catalogue::{catalogue, describe};
-pub use entry::{Entry, Pooling};
+pub use catalogue::{catalogue, describe, heading};
+pub use entry::{Entry, HOLES, NOTATION, Pooling};
 pub use links::{LinkTruth, Reader};
 pub use requests::{OF_REQUESTS, Outcome};
 pub use samples::{SERIES, Series};
 pub use validity::{LIMITS, harness_reasons};
+
+use fairness::Fairness;
 
 /// Numbers by name; the unit is the end of the name, or a share without one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,6 +51,17 @@ impl Metrics {
     pub fn put(&mut self, name: &str, value: Option<f64>) {
         if let Some(value) = value.filter(|value| value.is_finite()) {
             self.0.insert(name.to_string(), value);
+        }
+    }
+
+    /// Adds the percentiles that the hole `{p}` or `{q}` of `pattern` stands for; `of` gives that of a share, 0 to 1.
+    fn put_quantiles(&mut self, pattern: &str, of: impl Fn(f64) -> Option<f64>) {
+        for (hole, words) in HOLES.iter().filter(|(hole, _)| pattern.contains(hole)) {
+            for word in *words {
+                let percent = word.strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
+                let share = percent.expect("such a hole is filled with percentiles") / 100.0;
+                self.put(&pattern.replace(hole, word), of(share));
+            }
         }
     }
 
@@ -134,15 +150,19 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
     let requests: Vec<JudgedRequest> =
         rows.requests.iter().map(|row| judge(experiment, rows, row)).collect();
     let mut run = requests::metrics(&outcomes(&requests, |_| true));
+    let fairness = Fairness::of(experiment, rows);
     let mut flow_parts = Vec::new();
     for (place, flow) in experiment.flows.iter().enumerate() {
         let mut metrics = requests::metrics(&outcomes(&requests, |row| row.flow == place));
         metrics.0.extend(flows::metrics(experiment, rows, Some(place)).0);
         metrics.put("slowdown_first", first_slowdown(&requests, place));
+        metrics.put("starved_s", fairness.starved_s(Some(place)));
         flow_parts.push(Part { name: flow.name.clone(), metrics });
     }
     run.0.extend(flows::metrics(experiment, rows, None).0);
-    run.0.extend(fairness::metrics(experiment, rows).0);
+    run.0.extend(network::metrics(experiment, rows, &flow_parts).0);
+    run.0.extend(fairness.metrics().0);
+    run.0.extend(convergence::metrics(experiment, rows).0);
     run.0.extend(rows.attack.as_ref().map(attack::metrics).unwrap_or_default().0);
     run.0.extend(rows.agent.as_ref().map(agent::metrics).unwrap_or_default().0);
     let mut link_parts = Vec::new();
@@ -155,6 +175,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
     }
     let mut bundle_parts = Vec::new();
     let mut series = samples::of_run(experiment, rows, truths);
+    series.extend(fairness.series());
     let mut transitions = Vec::new();
     for (bundle, row) in bundles::declared(experiment, rows) {
         let there = truth(&experiment.way_names(&bundle.pair)[usize::from(bundle.reversed)]);
@@ -227,7 +248,9 @@ fn judge(experiment: &Experiment, rows: &RunRecord, row: &RequestRecord) -> Judg
     let flow = &experiment.flows[row.flow];
     let end = row.finished_ns.unwrap_or(rows.finished_ns);
     let fct = Duration::from_nanos(end.saturating_sub(row.scheduled_ns));
-    let ideal = nominal_rate(experiment, flow)
+    let (_, link) = path::link_of(experiment, flow);
+    let ideal = link
+        .nominal_rate
         .map(|rate| requests::ideal(row.size_bytes, experiment.rtt_of(flow), rate));
     JudgedRequest {
         row: row.clone(),
@@ -240,12 +263,6 @@ fn judge(experiment: &Experiment, rows: &RunRecord, row: &RequestRecord) -> Judg
             finished: row.finished_ns.is_some(),
         },
     }
-}
-
-/// The rate of the direction in which the answers run.
-fn nominal_rate(experiment: &Experiment, flow: &Flow) -> Option<forebay_core::units::Rate> {
-    let [there, back] = experiment.way_names(&flow.pair).map(|name| experiment.link(&name));
-    flow.reversed.then_some(back.nominal_rate).flatten().or(there.nominal_rate)
 }
 
 /// The queues of all links and of all sendboxes, added.
@@ -267,6 +284,36 @@ fn bounds_ns(window: &Window) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_run_has_is_described_as_of_its_part() {
+        let (_, evaluation) = testing::invented_run();
+        let parts = [
+            ("flow", &evaluation.flows),
+            ("link", &evaluation.links),
+            ("bundle", &evaluation.bundles),
+        ];
+        let of_parts =
+            parts.iter().flat_map(|(kind, parts)| parts.iter().map(|it| (*kind, &it.metrics)));
+        for (kind, metrics) in of_parts.chain([("run", &evaluation.run)]) {
+            for name in metrics.0.keys() {
+                assert!(describe(name).is_some_and(|it| it.is_of(kind)), "{name} of a {kind}");
+            }
+        }
+        for series in &evaluation.series {
+            let is_it = |it: &Entry| it.name == series.quantity && it.is_of(series.part);
+            assert!(SERIES.iter().any(is_it), "{} of a {}", series.quantity, series.part);
+        }
+    }
+
+    #[test]
+    fn a_hole_in_a_name_is_filled_with_percentiles() {
+        let mut metrics = Metrics::default();
+        metrics.put_quantiles("srtt_{p}_ms", |share| Some(share * 1000.0));
+        let names: Vec<&str> = metrics.0.keys().map(String::as_str).collect();
+        assert_eq!(names, ["srtt_p50_ms", "srtt_p5_ms", "srtt_p95_ms", "srtt_p99_ms"]);
+        assert_eq!(metrics.get("srtt_p5_ms"), Some(50.0));
+    }
 
     #[test]
     fn the_window_of_an_attack_ends_a_second_after_it() {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Metrics;
 use super::entry::Pooling::{Mean, Requests};
-use super::entry::{Entry, entry};
+use super::entry::{BUNDLER, Entry, OWN, entry};
 use super::statistics::{Sorted, mean};
 
 /// Classes of sizes: name, largest size (bytes).
@@ -54,45 +54,77 @@ impl Outcome {
     }
 }
 
+/// The source of completion times as a measure.
+const FCT: &str = "Dukkipati and McKeown, CCR 36(1), 2006";
+
 /// What is known of each request by itself.
 pub static OF_REQUESTS: &[Entry] = &[
-    entry("slowdown", "run flow", "completion time / time on an empty path", Requests, "slowdown"),
-    entry("fct_ms", "run flow", "ms", Requests, "completion time"),
+    entry(
+        "slowdown",
+        "run flow",
+        "completion time / time on an empty path",
+        Requests,
+        "slowdown",
+        "t / (D + 8 size / C)",
+        BUNDLER,
+    ),
+    entry(
+        "fct_ms",
+        "run flow",
+        "ms",
+        Requests,
+        "completion time",
+        "last byte read - scheduled arrival",
+        FCT,
+    ),
 ];
 
 /// What is known of requests.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("slowdown_{q}", "run flow arm", "", Requests,
-        "completion time over that on an empty path: round trip + 8 size / rate, both nominal"),
-    entry("slowdown_geomean", "run flow arm", "", Requests, "geometric mean of the slowdown"),
+        "completion time over that on an empty path: round trip + 8 size / rate, both nominal",
+        "Qq(t / (D + 8 size / C))", BUNDLER),
+    entry("slowdown_geomean", "run flow arm", "", Requests, "geometric mean of the slowdown",
+        "exp(mean(ln slowdown))", OWN),
     entry("slowdown_above_1_3", "run flow arm", "", Requests,
-        "share of the requests whose slowdown is above 1.3"),
+        "share of the requests whose slowdown is above 1.3",
+        "#{slowdown > 1.3} / #{requests}", OWN),
     entry("slowdown_{class}_{q}", "run flow arm", "", Requests,
-        "slowdown of requests of one class: small up to 10 KB, medium up to 1 MB, large"),
+        "slowdown of requests of one class: small up to 10 KB, medium up to 1 MB, large",
+        "Qq(slowdown), size <= 10 KB, <= 1 MB or above", BUNDLER),
     entry("slowdown_{class}_geomean", "run flow arm", "", Requests,
-        "geometric mean of the slowdown of requests of one class"),
+        "geometric mean of the slowdown of requests of one class",
+        "exp(mean(ln slowdown)), size <= 10 KB, <= 1 MB or above", OWN),
     entry("slowdown_unqueued_{q}", "run flow arm", "", Requests,
-        "slowdown of requests that did not wait behind another on their connection"),
+        "slowdown of requests that did not wait behind another on their connection",
+        "Qq(slowdown), connection free at arrival", OWN),
     entry("slowdown_unqueued_geomean", "run flow arm", "", Requests,
-        "geometric mean of the slowdown of requests that did not wait behind another"),
-    entry("slowdown_first", "flow", "", Mean, "slowdown of the flow's first request"),
-    entry("fct_p50_ms", "run flow arm", "ms", Requests,
-        "completion time from scheduled arrival to last byte, median"),
-    entry("fct_p95_ms", "run flow arm", "ms", Requests,
-        "completion time from scheduled arrival to last byte, 95th percentile"),
-    entry("fct_p99_ms", "run flow arm", "ms", Requests,
-        "completion time from scheduled arrival to last byte, 99th percentile"),
+        "geometric mean of the slowdown of requests that did not wait behind another",
+        "exp(mean(ln slowdown)), connection free at arrival", OWN),
+    entry("slowdown_first", "flow", "", Mean, "slowdown of the flow's first request",
+        "slowdown of the request that arrives first", OWN),
+    entry("fct_{p}_ms", "run flow arm", "ms", Requests,
+        "percentile of the completion time from scheduled arrival to last byte",
+        "Qp(t)", FCT),
+    entry("fct_{class}_{p}_ms", "run flow arm", "ms", Requests,
+        "percentile of the completion time of requests of one class: small up to 10 KB, medium up to 1 MB, large",
+        "Qp(t), size <= 10 KB, <= 1 MB or above", FCT),
     entry("requests_total", "run flow arm", "", Requests,
-        "requests that arrived after the warm-up"),
+        "requests that arrived after the warm-up",
+        "#{arrival >= warm-up}", OWN),
     entry("requests_{class}", "run flow arm", "", Requests,
-        "requests of a class that arrived after the warm-up"),
+        "requests of a class that arrived after the warm-up",
+        "#{arrival >= warm-up}, size <= 10 KB, <= 1 MB or above", OWN),
     entry("requests_unfinished", "run flow arm", "", Requests,
-        "requests without a last byte, which count with their age"),
+        "requests without a last byte, which count with their age",
+        "#{no last byte}", OWN),
     entry("requests_unfinished_age_mean_ms", "run flow arm", "ms", Requests,
-        "mean age of the requests without a last byte"),
+        "mean age of the requests without a last byte",
+        "mean(end of run - scheduled arrival)", OWN),
     entry("requests_queued_behind", "run flow arm", "", Requests,
-        "requests that found their connection busy"),
+        "requests that found their connection busy",
+        "#{connection busy at arrival}", OWN),
 ];
 
 /// The metrics of a set of requests: of a run, of a flow, or of all seeds of an arm.
@@ -102,9 +134,7 @@ pub fn metrics(outcomes: &[Outcome]) -> Metrics {
         return metrics;
     }
     let fct = Sorted::new(outcomes.iter().map(|outcome| outcome.fct_ms));
-    for (name, share) in [("fct_p50_ms", 0.5), ("fct_p95_ms", 0.95), ("fct_p99_ms", 0.99)] {
-        metrics.put(name, fct.quantile(share));
-    }
+    metrics.put_quantiles("fct_{p}_ms", |share| fct.quantile(share));
     let unfinished = outcomes.iter().filter(|outcome| !outcome.finished);
     metrics.put("requests_total", Some(outcomes.len() as f64));
     metrics.put("requests_unfinished", Some(unfinished.clone().count() as f64));
@@ -117,8 +147,10 @@ pub fn metrics(outcomes: &[Outcome]) -> Metrics {
     for (name, _) in CLASSES {
         let in_class = |outcome: &Outcome| class(outcome.size_bytes) == name;
         slowdowns(&mut metrics, &format!("slowdown_{name}"), outcomes, in_class);
-        let count = outcomes.iter().filter(|outcome| in_class(outcome)).count();
-        metrics.put(&format!("requests_{name}"), Some(count as f64));
+        let in_class = outcomes.iter().filter(|outcome| in_class(outcome));
+        let fct = Sorted::new(in_class.map(|outcome| outcome.fct_ms));
+        metrics.put_quantiles(&format!("fct_{name}_{{p}}_ms"), |share| fct.quantile(share));
+        metrics.put(&format!("requests_{name}"), Some(fct.samples().len() as f64));
     }
     metrics
 }
@@ -137,10 +169,7 @@ fn slowdowns(
 ) {
     let kept = outcomes.iter().filter(|outcome| keep(outcome));
     let sorted = Sorted::new(kept.filter_map(|outcome| outcome.slowdown));
-    for (name, share) in [("p25", 0.25), ("p50", 0.5), ("p75", 0.75), ("p95", 0.95), ("p99", 0.99)]
-    {
-        metrics.put(&format!("{prefix}_{name}"), sorted.quantile(share));
-    }
+    metrics.put_quantiles(&format!("{prefix}_{{q}}"), |share| sorted.quantile(share));
     metrics.put(&format!("{prefix}_geomean"), sorted.geometric_mean());
 }
 
@@ -178,6 +207,7 @@ mod tests {
         ]);
         let get = |name: &str| metrics.get(name).unwrap();
         assert_eq!(get("fct_p50_ms"), 100.0);
+        assert_eq!((get("fct_small_p50_ms"), get("fct_large_p99_ms")), (75.0, 900.0));
         assert_eq!(get("requests_total"), 3.0);
         assert_eq!(get("requests_unfinished"), 1.0);
         assert_eq!(get("requests_unfinished_age_mean_ms"), 900.0);

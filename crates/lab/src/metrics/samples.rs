@@ -4,7 +4,7 @@ use forebay_core::record::{BundleRecord, DecisionRecord, FlowRecord, RunRecord, 
 
 use super::bundles::JudgedEpoch;
 use super::entry::Pooling::{Mean, Sum};
-use super::entry::{Entry, entry};
+use super::entry::{CCPERF, Entry, JAIN, OWN, entry};
 use super::flows::total_bins;
 use super::links::{BIN_NS, LinkTruth, QUEUE_BIN_NS};
 use crate::experiment::Experiment;
@@ -12,9 +12,9 @@ use crate::experiment::Experiment;
 /// One quantity over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// `link`, `bundle` or `flow`.
+    /// `run`, `link`, `bundle` or `flow`.
     pub part: &'static str,
-    /// Name of the part.
+    /// Name of the part; empty for the run.
     pub name: String,
     /// The quantity, ending in its unit.
     pub quantity: &'static str,
@@ -25,18 +25,34 @@ pub struct Series {
 /// Every quantity over time.
 #[rustfmt::skip]
 pub static SERIES: &[Entry] = &[
-    entry("queue_packets", "link bundle", "packets", Mean, "packets waiting"),
-    entry("throughput_mbps", "link flow", "Mbit/s", Mean, "throughput"),
-    entry("cwnd_segments", "flow", "segments", Mean, "window"),
-    entry("srtt_ms", "flow", "ms", Mean, "smoothed round trip"),
-    entry("retransmissions", "flow", "", Sum, "segments sent again"),
-    entry("rtt_ms", "bundle", "ms", Mean, "round trip, estimate"),
-    entry("rtt_true_ms", "bundle", "ms", Mean, "round trip, truth"),
-    entry("min_rtt_ms", "bundle", "ms", Mean, "base RTT"),
-    entry("delivery_mbps", "bundle", "Mbit/s", Mean, "delivery rate, estimate"),
-    entry("delivery_true_mbps", "bundle", "Mbit/s", Mean, "delivery rate, truth"),
-    entry("bottleneck_mbps", "bundle", "Mbit/s", Mean, "bottleneck rate, estimate"),
-    entry("rate_mbps", "bundle", "Mbit/s", Mean, "rate of the shaper"),
+    entry("queue_packets", "link bundle", "packets", Mean, "packets waiting",
+        "packets; of a link <packets> of 10 ms", OWN),
+    entry("throughput_mbps", "link flow", "Mbit/s", Mean, "throughput",
+        "8 bytes in 100 ms / 100 ms", OWN),
+    entry("cwnd_segments", "flow", "segments", Mean, "window",
+        "cwnd / MSS, every 10 ms", OWN),
+    entry("in_flight_segments", "flow", "segments", Mean, "segments in flight",
+        "in flight / MSS, every 10 ms", CCPERF),
+    entry("srtt_ms", "flow", "ms", Mean, "smoothed round trip",
+        "sRTT, every 10 ms", "RFC 6298 section 2"),
+    entry("retransmissions", "flow", "", Sum, "segments sent again",
+        "#{segments sent again}, every 10 ms", OWN),
+    entry("jain", "run", "", Mean, "Jain's index of greedy connections",
+        "sum(x)^2 / (n sum(x^2)), x bytes in each 1 s", JAIN),
+    entry("rtt_ms", "bundle", "ms", Mean, "round trip, estimate",
+        "RTT of each matched boundary", OWN),
+    entry("rtt_true_ms", "bundle", "ms", Mean, "round trip, truth",
+        "D + time at both links, of each matched boundary", OWN),
+    entry("min_rtt_ms", "bundle", "ms", Mean, "base RTT",
+        "base RTT at each decision", OWN),
+    entry("delivery_mbps", "bundle", "Mbit/s", Mean, "delivery rate, estimate",
+        "8 bytes between boundaries / time, as reported", OWN),
+    entry("delivery_true_mbps", "bundle", "Mbit/s", Mean, "delivery rate, truth",
+        "8 bytes between boundaries / time, at the bottleneck", OWN),
+    entry("bottleneck_mbps", "bundle", "Mbit/s", Mean, "bottleneck rate, estimate",
+        "rate at each decision", OWN),
+    entry("rate_mbps", "bundle", "Mbit/s", Mean, "rate of the shaper",
+        "rate at each decision", OWN),
 ];
 
 /// The series of links and flows.
@@ -90,6 +106,7 @@ fn of_connection(name: &str, row: &FlowRecord) -> Vec<Series> {
     };
     vec![
         series("cwnd_segments", |it| Some(it.cwnd_segments)),
+        series("in_flight_segments", |it| Some(it.in_flight_segments)),
         series("srtt_ms", |it| it.srtt_ms),
         series("retransmissions", |it| Some(it.retransmissions as f64)),
     ]

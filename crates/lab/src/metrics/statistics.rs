@@ -59,6 +59,32 @@ pub fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
+/// Standard deviation over mean; `None` without samples or with a mean of 0.
+pub fn cov(samples: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let middle = mean(samples.clone())?;
+    let variance = mean(samples.map(|sample| (sample - middle).powi(2)))?;
+    share(variance.sqrt(), middle)
+}
+
+/// Jain's index of what some have, 1 / n to 1; `None` where nobody has anything.
+pub fn jain(shares: &[f64]) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|it| it.powi(2)).sum();
+    share(sum * sum, squares * shares.len() as f64)
+}
+
+/// By how much samples at equal distances change from each to the next: the median of the slopes between all two of
+/// them (Theil 1950, Sen 1968). `None` with fewer than two. Takes time by the square of their number.
+pub fn slope(samples: &[f64]) -> Option<f64> {
+    let slopes = samples.iter().enumerate().flat_map(|(later, to)| {
+        samples[..later]
+            .iter()
+            .enumerate()
+            .map(move |(first, from)| (to - from) / (later - first) as f64)
+    });
+    Sorted::new(slopes).quantile(0.5)
+}
+
 /// A number that holds from each step to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
@@ -137,6 +163,25 @@ mod tests {
     fn the_geometric_mean_of_2_and_8_is_4() {
         assert!((Sorted::new([2.0, 8.0]).geometric_mean().unwrap() - 4.0).abs() < 1e-12);
         assert_eq!(Sorted::new([0.0, 8.0]).geometric_mean(), None);
+    }
+
+    #[test]
+    fn jain_s_index_lies_between_one_part_and_one() {
+        assert_eq!(jain(&[2.0; 4]), Some(1.0));
+        assert_eq!(jain(&[3.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[0.0, 0.0]), None);
+    }
+
+    #[test]
+    fn the_spread_of_2_and_4_is_a_third_of_their_mean() {
+        assert_eq!(cov([2.0, 4.0].into_iter()), Some(1.0 / 3.0));
+        assert_eq!(cov([0.0; 3].into_iter()), None);
+    }
+
+    #[test]
+    fn one_outlier_does_not_turn_a_slope() {
+        assert_eq!(slope(&[1.0, 3.0, 5.0, 700.0, 9.0, 11.0, 13.0]), Some(2.0));
+        assert_eq!(slope(&[1.0]), None);
     }
 
     #[test]

@@ -4,24 +4,33 @@ use forebay_core::record::{FlowRecord, VideoRecord};
 
 use super::Metrics;
 use super::entry::Pooling::{Mean, Sum};
-use super::entry::{Entry, entry};
+use super::entry::{Entry, OWN, entry};
 use super::statistics::mean;
+
+/// The source of what viewers notice.
+const QOE: &str = "Dobrian et al., SIGCOMM 2011";
 
 /// What is known of videos, from the start of a flow to its end, the warm-up included.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("video_startup_ms", "run flow arm", "ms", Mean,
-        "from the start of a video until it plays, or until its end if it never does; mean of the clients"),
+        "from the start of a video until it plays, or until its end if it never does; mean of the clients",
+        "mean(playback begins - start)", QOE),
     entry("video_rebuffering_s", "run flow arm", "s", Mean,
-        "for how long a video stands still once it has begun; mean of the clients"),
+        "for how long a video stands still once it has begun; mean of the clients",
+        "mean(time stood still)", QOE),
     entry("video_rebuffers", "run flow arm", "", Sum,
-        "how often videos came to stand still, all clients together"),
+        "how often videos came to stand still, all clients together",
+        "#{times that playback stopped}", QOE),
     entry("video_switches", "run flow arm", "", Mean,
-        "segments of a video with another rate than the one before; mean of the clients"),
+        "segments of a video with another rate than the one before; mean of the clients",
+        "mean(#{segments of another rate than the one before})", OWN),
     entry("video_settled_s", "run flow arm", "s", Mean,
-        "from the start of a video until the last change of its rate; mean of the clients"),
+        "from the start of a video until the last change of its rate; mean of the clients",
+        "mean(last change of rate - start)", OWN),
     entry("video_rate_mbps", "run flow arm", "Mbit/s", Mean,
-        "mean rate of the segments of a video; mean of the clients that have got one"),
+        "mean rate of the segments of a video; mean of the clients that have got one",
+        "mean(mean rate of segments)", QOE),
 ];
 
 /// The metrics of all videos among `flows`.

@@ -302,9 +302,9 @@ fn series(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Address>, Pla
         let Some(entry) = one_of(SERIES, &address) else {
             let known = SERIES.iter().filter(|entry| entry.is_of(&address.part));
             let known = listed(known.map(|entry| entry.name));
-            let allowed = match known.is_empty() {
-                true => schema::FIGURE.key("series").map_or(String::new(), |it| it.allowed.into()),
-                false => format!("{}s/NAME/ with one of {known}", address.part),
+            let allowed = match address.part.as_str() {
+                "run" => schema::FIGURE.key("series").map_or(String::new(), |it| it.allowed.into()),
+                part => format!("{part}s/NAME/ with one of {known}"),
             };
             return Err(table.wrong_because("series", &allowed));
         };

@@ -584,7 +584,13 @@ pub static ARM: Section = Section {
     heading: "[[arm]]",
     summary: "One side of a comparison: a name and what it changes.",
     keys: &[
-        key("name", NAME, "", "names the rows; unique"),
+        key(
+            "name",
+            NAME,
+            "",
+            "names the rows; unique; `status_quo`, `in_network_fq` and `solo`, in which flows run alone, are what \
+             metrics compare the others with",
+        ),
         key("summary", "a text", "none", "what the arm is, in plain words, for the report"),
         key("set", "a table of dotted keys with their values", "nothing", "overrides of the plan"),
     ],

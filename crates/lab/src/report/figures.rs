@@ -10,7 +10,7 @@ use super::page::{self, Block};
 use super::tables;
 use crate::metrics::requests::{CLASSES, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, describe};
+use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, heading};
 use crate::output::cell as text_of;
 use crate::plan::figures::{Facet, Figure, Kind};
 use crate::store::{Run, StoreError};
@@ -151,13 +151,12 @@ impl Drawing<'_> {
                         continue;
                     }
                     let place = place(&of.part, &name);
+                    let part = format!("{} {name}", of.part);
                     let (panel, curve) = match figure.facet {
                         // The curves of an arm are its quantities, or the parts that have the same one.
-                        Some(Facet::Arm) if is_one => {
-                            (side.label.clone(), format!("{} {name}", of.part))
-                        }
+                        Some(Facet::Arm) if is_one => (side.label.clone(), part.trim_end().into()),
                         Some(Facet::Arm) => {
-                            (format!("{}, {} {name}", side.label, of.part), label(of))
+                            (format!("{}, {}", side.label, part.trim_end()), label(of))
                         }
                         Some(Facet::Cell) => (format!("{cell}, {place}"), side.label.clone()),
                         _ => (place, side.label.clone()),
@@ -213,9 +212,9 @@ impl Drawing<'_> {
                 }
             }
         }
-        let mut y = match describe(&of.quantity) {
-            Some(entry) if figure.baseline.is_none() => entry.heading(&of.quantity),
-            _ => of.quantity.replace('_', " "),
+        let mut y = match figure.baseline {
+            None => heading(&of.quantity),
+            Some(_) => of.quantity.replace('_', " "),
         };
         if let Some(baseline) = &figure.baseline {
             y = format!("{y} over that of {baseline}");
@@ -297,6 +296,7 @@ fn names_of(run: &Run, of: &Address) -> Vec<String> {
 /// Where a part is, in words.
 fn place(part: &str, name: &str) -> String {
     match (part, name) {
+        ("run", _) => "all flows together".into(),
         ("link", "forward") => "at the bottleneck".into(),
         ("bundle", name) => format!("at the sendbox of bundle {name}"),
         (part, name) => format!("{part} {name}"),

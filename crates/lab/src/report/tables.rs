@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::content::PlanResults;
 use super::page::{Block, Table};
 use crate::metrics::statistics::mean;
-use crate::metrics::{LIMITS, Metrics};
+use crate::metrics::{LIMITS, Metrics, heading};
 use crate::output::{cell, number, table};
 use crate::plan::setup::boxes;
 use crate::store::{Run, Store, StoreError};
@@ -62,23 +62,25 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
 /// out, and so is a table without any.
 fn metric_table<'a>(
     arms: impl Iterator<Item = (String, &'a Metrics)>,
-    names: &[(&str, &str)],
+    names: &[&str],
     caption: &str,
 ) -> Option<Block> {
     let rows: Vec<(String, &Metrics)> = arms
-        .filter(|(_, metrics)| names.iter().any(|(metric, _)| metrics.get(metric).is_some()))
+        .filter(|(_, metrics)| names.iter().any(|metric| metrics.get(metric).is_some()))
         .collect();
-    let shown: Vec<&(&str, &str)> = names
+    let shown: Vec<&str> = names
         .iter()
-        .filter(|(metric, _)| rows.iter().any(|(_, metrics)| metrics.get(metric).is_some()))
+        .copied()
+        .filter(|metric| rows.iter().any(|(_, metrics)| metrics.get(metric).is_some()))
         .collect();
-    let columns: Vec<&str> =
-        std::iter::once("").chain(shown.iter().map(|(_, title)| *title)).collect();
+    let columns = std::iter::once(String::new()).chain(shown.iter().map(|it| heading(it)));
+    let columns = columns.collect();
     let row = |(name, metrics): &(String, &Metrics)| {
-        let cells = shown.iter().map(|(metric, _)| cell(metrics.get(metric)));
+        let cells = shown.iter().map(|metric| cell(metrics.get(metric)));
         std::iter::once(name.clone()).chain(cells).collect()
     };
-    (!rows.is_empty()).then(|| block(&columns, rows.iter().map(row).collect(), caption))
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    (!rows.is_empty()).then(|| Block::Table(Table { columns, rows, caption: caption.into() }))
 }
 
 fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
@@ -86,16 +88,16 @@ fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
     let tables = [
         (
             &[
-                ("requests_total", "requests"),
-                ("requests_unfinished", "unfinished"),
-                ("fct_p50_ms", "p50 (ms)"),
-                ("fct_p95_ms", "p95 (ms)"),
-                ("fct_p99_ms", "p99 (ms)"),
-                ("slowdown_p50", "slowdown p50"),
-                ("slowdown_p95", "slowdown p95"),
-                ("slowdown_p99", "slowdown p99"),
-                ("slowdown_geomean", "geometric mean"),
-                ("slowdown_unqueued_p99", "p99, none queued behind"),
+                "requests_total",
+                "requests_unfinished",
+                "fct_p50_ms",
+                "fct_p95_ms",
+                "fct_p99_ms",
+                "slowdown_p50",
+                "slowdown_p95",
+                "slowdown_p99",
+                "slowdown_geomean",
+                "slowdown_unqueued_p99",
             ][..],
             "Completion times of requests, from scheduled arrival to the last byte, and slowdowns. \
              An unfinished request counts with its age. The last column leaves out requests that \
@@ -103,15 +105,15 @@ fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
         ),
         (
             &[
-                ("slowdown_small_p50", "small p50"),
-                ("slowdown_small_p95", "small p95"),
-                ("slowdown_small_p99", "small p99"),
-                ("slowdown_medium_p50", "medium p50"),
-                ("slowdown_medium_p95", "medium p95"),
-                ("slowdown_medium_p99", "medium p99"),
-                ("slowdown_large_p50", "large p50"),
-                ("slowdown_large_p95", "large p95"),
-                ("slowdown_large_p99", "large p99"),
+                "slowdown_small_p50",
+                "slowdown_small_p95",
+                "slowdown_small_p99",
+                "slowdown_medium_p50",
+                "slowdown_medium_p95",
+                "slowdown_medium_p99",
+                "slowdown_large_p50",
+                "slowdown_large_p95",
+                "slowdown_large_p99",
             ][..],
             "Slowdowns by size: small up to 10 KB, medium up to 1 MB, large above.",
         ),
@@ -133,14 +135,14 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
     let links = metric_table(
         links,
         &[
-            ("queue_mean_packets", "mean queue (packets)"),
-            ("queue_p95_packets", "p95 (packets)"),
-            ("queue_max_packets", "max (packets)"),
-            ("sojourn_p50_ms", "time in queue p50 (ms)"),
-            ("sojourn_p99_ms", "p99 (ms)"),
-            ("throughput_mbps", "throughput (Mbit/s)"),
-            ("utilisation", "utilisation"),
-            ("drops_queue_packets", "drops (packets)"),
+            "queue_mean_packets",
+            "queue_p95_packets",
+            "queue_max_packets",
+            "sojourn_p50_ms",
+            "sojourn_p99_ms",
+            "throughput_mbps",
+            "utilisation",
+            "drops_queue_packets",
         ],
         "The links, from their own log of every packet; `forward` is the bottleneck. \
          Queues are weighed by time.",
@@ -148,16 +150,16 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
     let bundles = metric_table(
         bundles,
         &[
-            ("queue_mean_packets", "mean queue (packets)"),
-            ("queue_p95_packets", "p95 (packets)"),
-            ("queue_share_at_sendbox", "share of all queueing"),
-            ("throughput_mbps", "throughput (Mbit/s)"),
-            ("shaped_share", "time shaped"),
-            ("competing_share", "time competing"),
-            ("min_rtt_ms", "base RTT (ms)"),
-            ("min_rtt_drift_ms", "its drift (ms)"),
-            ("drops_queue_packets", "drops (packets)"),
-            ("message_share", "message bytes"),
+            "queue_mean_packets",
+            "queue_p95_packets",
+            "queue_share_at_sendbox",
+            "throughput_mbps",
+            "shaped_share",
+            "competing_share",
+            "min_rtt_ms",
+            "min_rtt_drift_ms",
+            "drops_queue_packets",
+            "message_share",
         ],
         "The sendboxes. The share of all queueing is that of the sendbox in the sum of both \
          queues; drops and messages are those of the whole run, warm-up included.",
@@ -174,19 +176,19 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
         bundles,
         &[
-            ("rtt_within_1ms", "RTT within 1 ms"),
-            ("rtt_within_1ms_of_all", "of all"),
-            ("rtt_error_abs_p50_ms", "RTT error p50 (ms)"),
-            ("rtt_error_p10_ms", "p10, signed (ms)"),
-            ("rtt_error_p90_ms", "p90, signed (ms)"),
-            ("rate_within_4pct", "rate within 4 %"),
-            ("rate_within_4pct_of_all", "of all"),
-            ("rate_within_2mbps", "rate within 2 Mbit/s"),
-            ("rate_within_2mbps_of_all", "of all"),
-            ("samples_per_rtt", "samples per RTT"),
-            ("boundaries_matched", "boundaries matched"),
-            ("boundaries_matched_of_all", "of all"),
-            ("epochs_without_truth", "not in the log"),
+            "rtt_within_1ms",
+            "rtt_within_1ms_of_all",
+            "rtt_error_abs_p50_ms",
+            "rtt_error_p10_ms",
+            "rtt_error_p90_ms",
+            "rate_within_4pct",
+            "rate_within_4pct_of_all",
+            "rate_within_2mbps",
+            "rate_within_2mbps_of_all",
+            "samples_per_rtt",
+            "boundaries_matched",
+            "boundaries_matched_of_all",
+            "epochs_without_truth",
         ],
         "Estimates of the sendbox against the truth. True RTT: propagation, the boundary packet's \
          time at the bottleneck, and the way back. True rate: bytes that left the bottleneck \
@@ -200,14 +202,14 @@ fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
         others.map(|arm| (plan.name(arm), &arm.metrics)),
         &[
-            ("slowdown_p50_over_status_quo", "slowdown p50 / status quo"),
-            ("slowdown_p99_over_status_quo", "p99 / status quo"),
-            ("fct_p50_over_status_quo", "completion p50 / status quo"),
-            ("slowdown_p50_over_in_network_fq", "p50 / in-network"),
-            ("gap_closed", "gap closed"),
-            ("large_paired_ratio_geomean", "large, paired"),
-            ("bytes_over_status_quo", "goodput / status quo"),
-            ("queue_total_over_status_quo", "queues / status quo"),
+            "slowdown_p50_over_status_quo",
+            "slowdown_p99_over_status_quo",
+            "fct_p50_over_status_quo",
+            "slowdown_p50_over_in_network_fq",
+            "gap_closed",
+            "large_paired_ratio_geomean",
+            "bytes_over_status_quo",
+            "queue_total_over_status_quo",
         ],
         "Arms against each other. Large, paired: over requests above 1 MB, the geometric mean of \
          the slowdown over that of the very same request in the status quo.",
@@ -218,12 +220,12 @@ fn videos(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
         plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics)),
         &[
-            ("video_startup_ms", "startup (ms)"),
-            ("video_rebuffering_s", "rebuffering (s)"),
-            ("video_rebuffers", "stalls"),
-            ("video_switches", "switches"),
-            ("video_settled_s", "settled after (s)"),
-            ("video_rate_mbps", "rate (Mbit/s)"),
+            "video_startup_ms",
+            "video_rebuffering_s",
+            "video_rebuffers",
+            "video_switches",
+            "video_settled_s",
+            "video_rate_mbps",
         ],
         "Videos, from the start of each to its end: means of clients and seeds, stalls added up. Settled is a \
          video once its rate does not change any more.",
@@ -243,16 +245,11 @@ fn windows(plan: &PlanResults<'_>) -> Option<Block> {
             rows.push([plan.name(arm), window.to_string()].into_iter().chain(values).collect());
         }
     }
-    let columns = [
-        "arm",
-        "window",
-        "mean queue (packets)",
-        "utilisation",
-        "90 % in use after (s)",
-        "queue above 30 until (s)",
-    ];
-    let caption = "The bottleneck in the plan's own windows; times count from the window's start.";
-    (!rows.is_empty()).then(|| block(&columns, rows, caption))
+    let columns = ["arm", "window"].map(str::to_string).into_iter().chain(names.map(heading));
+    let columns = columns.collect();
+    let caption = "The bottleneck in the plan's own windows; times count from the window's start. In use is a link \
+                   that carries 90 % of its rate, and a queue stands above 30 packets.";
+    (!rows.is_empty()).then(|| Block::Table(Table { columns, rows, caption: caption.into() }))
 }
 
 /// CPU of each process.

@@ -263,7 +263,11 @@ impl Simulation {
                 }
                 self.transmit(flow);
             }
-            Event::Stop(flow) => self.connections[flow as usize].sender.close(),
+            Event::Stop(flow) => {
+                let life = self.connection_metrics(flow as usize);
+                self.lives.insert(flow, life);
+                self.connections[flow as usize].sender.close();
+            }
             _ => debug_assert!(false, "no event of a connection: {event:?}"),
         }
     }

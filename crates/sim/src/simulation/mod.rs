@@ -11,7 +11,7 @@ mod results;
 mod short;
 mod uplinks;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use forebay_core::cc::Registry;
@@ -32,7 +32,7 @@ use crate::bundle::{Receivebox, Sendbox};
 use crate::ended::Ended;
 use crate::event::{Event, Events};
 use crate::link::Link;
-use crate::metrics::FlowMeter;
+use crate::metrics::{FlowMeter, FlowMetrics};
 use crate::network::Network;
 use crate::packet::{Kind, MessageTable, Packet, SackTable, mix};
 use crate::route::{After, Routes, Step, nanos};
@@ -83,6 +83,8 @@ pub struct Simulation {
     connections: Vec<Connection>,
     /// Of connections; those of a pool share one.
     meters: Vec<FlowMeter>,
+    /// What connections that were told to stop had done by then, by their places.
+    lives: BTreeMap<u32, FlowMetrics>,
     pools: Vec<Pool>,
     /// The TCPs of connections: that of the network, with one ECN or another.
     tcps: Vec<Arc<Tcp>>,
@@ -136,6 +138,7 @@ impl Simulation {
             scratch: Vec::new(),
             connections: Vec::new(),
             meters: Vec::new(),
+            lives: BTreeMap::new(),
             pools: Vec::new(),
             tcps: Vec::new(),
             sources: Vec::new(),

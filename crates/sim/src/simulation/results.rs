@@ -4,7 +4,7 @@ use forebay_core::record::{PacketRecord, TcpSample};
 use forebay_core::units::{Duration, Timestamp};
 
 use super::Simulation;
-use super::endpoints::Place;
+use super::endpoints::{Connection, Place};
 use crate::bundle::BundleMetrics;
 use crate::bundle_log::BundleLog;
 use crate::metrics::{Bin, FlowMetrics, LinkMetrics, mbit_per_s, ratio};
@@ -74,34 +74,56 @@ impl Simulation {
                 return Some(FlowMetrics { data_packets_sent, ..ping.meter.metrics(now, mss) });
             }
         };
+        let metrics = self.connection_metrics(index);
+        let Some(life) = self.lives.get(&(index as u32)) else { return Some(metrics) };
+        // What is still on its way when a flow stops is counted, and no part of any mean.
+        Some(FlowMetrics {
+            total_retransmissions_l4: metrics.total_retransmissions_l4,
+            total_spurious_retransmissions_l4: metrics.total_spurious_retransmissions_l4,
+            total_rtos_l4: metrics.total_rtos_l4,
+            data_packets_sent: metrics.data_packets_sent,
+            received_bytes: metrics.received_bytes,
+            completed: metrics.completed,
+            ..*life
+        })
+    }
+
+    /// What a connection did up to now.
+    pub(super) fn connection_metrics(&mut self, index: usize) -> FlowMetrics {
+        let (now, mss) = (self.now, u64::from(self.stack.tcp.mss));
         let connection = &mut self.connections[index];
         let life = now.saturating_since(connection.start);
         let sender = &connection.sender;
         let counters = sender.counters;
         let (episodes, episodes_ns) = sender.recoveries();
-        Some(FlowMetrics {
+        FlowMetrics {
             mean_sending_rate_l4: mbit_per_s(counters.sent * mss, life),
             mean_sending_rate_l7: mbit_per_s(sender.written_bytes(), life),
             mean_recovery_time_l4: ratio(episodes_ns as f64 * 1e-6, episodes as f64),
             recovery_episodes: episodes,
             mean_one_way_delay_l7: connection.written.as_ref().map(|log| log.mean_ms(now)),
             total_retransmissions_l4: counters.resent,
+            total_spurious_retransmissions_l4: connection.receiver.duplicates(),
             total_rtos_l4: counters.timeouts,
             data_packets_sent: counters.sent,
             ..self.meters[connection.meter as usize].metrics(now, mss)
-        })
+        }
     }
 
     /// The sender of flow `index` as it stands; `None` if that is no connection, or not open yet.
     pub fn sender_state(&self, index: usize) -> Option<TcpSample> {
         let Place::Connection(index) = *self.places.get(index)? else { return None };
-        let sender = &self.connections[index].sender;
+        let Connection { sender, receiver, .. } = &self.connections[index];
         let (cwnd, srtt_ns) = (sender.cwnd(), sender.srtt_ns());
+        let segments = |bytes: u64| bytes as f64 / f64::from(self.stack.tcp.mss);
         (cwnd > 0).then(|| TcpSample {
             at_ns: self.now.as_nanos(),
-            cwnd_segments: cwnd as f64 / f64::from(self.stack.tcp.mss),
+            cwnd_segments: segments(cwnd),
             srtt_ms: (srtt_ns > 0).then(|| Duration::from_nanos(srtt_ns).as_secs_f64() * 1e3),
+            in_flight_segments: segments(sender.in_flight_bytes().as_u64()),
+            delivered_bytes: sender.delivered_bytes().as_u64(),
             retransmissions: sender.counters.resent,
+            duplicates: receiver.duplicates(),
         })
     }
 

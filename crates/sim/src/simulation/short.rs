@@ -34,12 +34,13 @@ const OF_END: u32 = 1;
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     counters: Counters,
+    duplicates: u64,
     episodes: u64,
     episodes_ns: u64,
 }
 
 impl Past {
-    fn add(&mut self, sender: &Sender) {
+    fn add(&mut self, sender: &Sender, receiver: &Receiver) {
         let (episodes, episodes_ns) = sender.recoveries();
         self.episodes += episodes;
         self.episodes_ns += episodes_ns;
@@ -47,6 +48,7 @@ impl Past {
         self.counters.resent += sender.counters.resent;
         self.counters.timeouts += sender.counters.timeouts;
         self.counters.undone += sender.counters.undone;
+        self.duplicates += receiver.duplicates();
     }
 }
 
@@ -288,7 +290,7 @@ impl Simulation {
         short.ended_at = self.now;
         connection.lives_from = Timestamp::MAX;
         let pool = &mut self.pools[short.pool as usize];
-        pool.past.add(&connection.sender);
+        pool.past.add(&connection.sender, &connection.receiver);
         pool.free.push(slot);
         connection.sender.release();
         connection.receiver.timer.stop();
@@ -323,7 +325,7 @@ impl Simulation {
         for connection in &self.connections {
             let is_live = connection.lives_from != Timestamp::MAX;
             if is_live && connection.short.as_ref().is_some_and(|it| it.pool == place as u32) {
-                all.add(&connection.sender);
+                all.add(&connection.sender, &connection.receiver);
             }
         }
         let life = now.saturating_since(pool.start);
@@ -333,6 +335,7 @@ impl Simulation {
             mean_recovery_time_l4: ratio(all.episodes_ns as f64 * 1e-6, all.episodes as f64),
             recovery_episodes: all.episodes,
             total_retransmissions_l4: all.counters.resent,
+            total_spurious_retransmissions_l4: all.duplicates,
             total_rtos_l4: all.counters.timeouts,
             data_packets_sent: all.counters.sent,
             ..self.meters[pool.meter as usize].metrics(now, u64::from(self.stack.tcp.mss))

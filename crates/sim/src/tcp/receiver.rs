@@ -52,6 +52,8 @@ pub(crate) struct Receiver {
     echoes: Echoes,
     /// The next segment is acknowledged at once.
     is_urgent: bool,
+    /// Segments that came when they were there already.
+    duplicates: u32,
     dsack: bool,
     reports_ranges: bool,
     tells_one_way: bool,
@@ -72,6 +74,7 @@ impl Receiver {
             delay: DelayedAck::new(tcp),
             echoes: Echoes::new(tcp.ecn),
             is_urgent: false,
+            duplicates: 0,
             dsack: tcp.dsack,
             reports_ranges: tcp.sack,
             tells_one_way: tcp.tells_one_way,
@@ -93,6 +96,11 @@ impl Receiver {
         self.next
     }
 
+    /// Segments that had come before: since nothing on the way copies a packet, repairs that were not needed.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates.into()
+    }
+
     /// Takes segment `number`, sent at `sent`. `is_new` in the answer: it had not come before.
     pub fn on_data(&mut self, now: Timestamp, number: u32, sent: Timestamp) -> (Option<Ack>, bool) {
         if number <= self.last_acked {
@@ -107,6 +115,7 @@ impl Receiver {
         let is_new = self.insert(number);
         let is_told = self.dsack && !is_new;
         if !is_new {
+            self.duplicates += 1;
             self.delay.on_duplicate();
         }
         let duplicate = is_told.then_some(Range { start: number, end: number + 1 });

@@ -554,7 +554,8 @@ impl Sender {
         ByteCount::new(u64::from(segments) * self.mss)
     }
 
-    fn delivered_bytes(&self) -> ByteCount {
+    /// Bytes that have arrived, as acknowledgements say.
+    pub fn delivered_bytes(&self) -> ByteCount {
         self.bytes(self.delivery.delivered())
     }
 

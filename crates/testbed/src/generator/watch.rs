@@ -73,11 +73,16 @@ fn congestion_control(socket: &Socket) -> Option<String> {
 
 fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
     let info = tcp_info(socket).ok()?;
+    // As tcp_packets_in_flight() of include/net/tcp.h has it.
+    let out = info.tcpi_unacked + info.tcpi_retrans;
     Some(TcpSample {
         at_ns: now,
         cwnd_segments: info.tcpi_snd_cwnd.into(),
         srtt_ms: (info.tcpi_rtt > 0).then(|| f64::from(info.tcpi_rtt) / 1e3),
+        in_flight_segments: out.saturating_sub(info.tcpi_sacked + info.tcpi_lost).into(),
+        delivered_bytes: u64::from(info.tcpi_delivered) * u64::from(info.tcpi_snd_mss),
         retransmissions: info.tcpi_total_retrans.into(),
+        duplicates: info.tcpi_dsack_dups.into(),
     })
 }
 

@@ -170,7 +170,7 @@ impl Rows<'_> {
             // The packet log ends a packet's wait when it has been sent, and not when it left the qdisc.
             measured: vec![
                 ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
-                ("mean_held_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
+                ("mean_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
             ],
             ..LinkRecord::default()
         }
@@ -212,8 +212,10 @@ fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static str, f64)> {
         ("mean_sending_rate_l7", metrics.mean_sending_rate_l7),
         ("mean_network_power_l4", metrics.mean_network_power_l4),
         ("mean_utility_pf_l4", metrics.mean_utility_pf_l4),
+        ("mean_utility_mpdf_l4", metrics.mean_utility_mpdf_l4),
         ("mean_recovery_time_l4", metrics.mean_recovery_time_l4),
         ("total_retransmissions_l4", metrics.total_retransmissions_l4 as f64),
+        ("total_spurious_retransmissions_l4", metrics.total_spurious_retransmissions_l4 as f64),
         ("total_rtos_l4", metrics.total_rtos_l4 as f64),
     ];
     all.extend(metrics.mean_one_way_delay_l7.map(|ms| ("mean_one_way_delay_l7", ms)));

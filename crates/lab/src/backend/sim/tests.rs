@@ -4,7 +4,7 @@ use forebay_core::spec;
 use forebay_core::units::Rate;
 
 use super::*;
-use crate::metrics::evaluate;
+use crate::metrics::{describe, evaluate};
 use crate::plan::Plan;
 use crate::plan::library::Source;
 use crate::rows::PacketLog;
@@ -68,19 +68,26 @@ fn responsiveness_step(plan: &Plan, arm: &str, seed: u64) -> impl Fn(&str) -> f6
 
 /// ccperf's experiment 60: figure, its value, and how far a median may be from it, as a share of it and
 /// on top of that.
-const PUBLISHED_STEP: [(&str, f64, f64, f64); 17] = [
+const PUBLISHED_STEP: [(&str, f64, f64, f64); 24] = [
     ("mean_throughput_l4", 27.72, 0.005, 0.0),
+    ("mean_throughput_l7", 27.72, 0.005, 0.0),
+    ("mean_delivery_rate_l4", 27.71, 0.01, 0.0),
     ("mean_sending_rate_l4", 27.80, 0.005, 0.0),
     ("mean_sending_rate_l7", 29.85, 0.005, 0.0),
     ("mean_sending_rate_l1", 28.76, 0.005, 0.0),
     ("mean_cwnd_l4", 46.95, 0.015, 0.0),
     ("mean_in_flight_l4", 46.46, 0.015, 0.0),
     ("mean_srtt_l4", 21.81, 0.015, 0.0),
+    ("mean_est_qdelay_l4", 6.81, 0.06, 0.0),
     ("mean_network_power_l4", 1518.17, 0.015, 0.0),
+    ("mean_utility_mpdf_l4", -0.05, 0.0, 0.003),
+    ("mean_utilization_bw_l4", 0.92, 0.0, 0.01),
+    ("mean_utilization_bdp_l4", 1.46, 0.05, 0.0),
+    ("flow_completion_time_l4", 15.0, 0.0, 0.015),
     ("mean_one_way_delay_l7", 1457.08, 0.015, 0.0),
     ("mean_idt_ewma_l4", 0.58, 0.03, 0.0),
     ("mean_qdisc_length_l2", 8.62, 0.06, 0.0),
-    ("mean_held_qdisc_delay_l2", 5.7, 0.0, 0.4),
+    ("mean_qdisc_delay_l2", 5.7, 0.0, 0.4),
     ("total_qdisc_drops_l2", 74.0, 0.0, 8.0),
     ("total_retransmissions_l4", 74.0, 0.0, 8.0),
     ("mean_recovery_time_l4", 28.64, 0.1, 0.0),
@@ -110,6 +117,18 @@ fn a_plan_gives_ccperf_s_figures_of_its_published_step() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(plan.seeds.iter().count(), 9);
+}
+
+#[test]
+fn what_only_a_simulator_sees_is_described() {
+    let rows = rows_of(&experiment(&[])).run;
+    let of_flows = rows.flows.iter().flat_map(|flow| &flow.measured);
+    let of_links = rows.links.iter().flat_map(|link| &link.measured);
+    let names: Vec<&str> = of_flows.chain(of_links).map(|(name, _)| *name).collect();
+    assert!(names.contains(&"mean_cwnd_l4") && names.contains(&"mean_qdisc_delay_l2"), "{names:?}");
+    for name in names {
+        assert!(describe(name).is_some(), "{name}");
+    }
 }
 
 #[test]
@@ -507,7 +526,10 @@ fn connections_are_looked_at_every_10_ms() {
     assert!((70.0..=130.0).contains(&metric("half_bdp_after_ms")));
     let quantities = evaluation.series.iter().filter(|it| it.part == "flow");
     let quantities: Vec<&str> = quantities.map(|it| it.quantity).collect();
-    assert_eq!(quantities, ["throughput_mbps", "cwnd_segments", "srtt_ms", "retransmissions"]);
+    assert_eq!(
+        quantities,
+        ["throughput_mbps", "cwnd_segments", "in_flight_segments", "srtt_ms", "retransmissions"]
+    );
 }
 
 #[test]

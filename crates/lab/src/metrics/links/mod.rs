@@ -21,8 +21,8 @@ use std::time::Duration;
 use forebay_core::record::LinkRecord;
 
 use super::entry::Pooling::{Max, Mean};
-use super::entry::{Entry, entry};
-use super::statistics::share;
+use super::entry::{CCPERF, Entry, JAIN, LINUX_QDISC, OWN, entry};
+use super::statistics::{jain, share};
 use super::{Metrics, bounds_ns};
 use crate::experiment::{Experiment, Link, Window};
 use crate::rows::RunRows;
@@ -43,53 +43,80 @@ const IN_USE: f64 = 0.9;
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("queue_total_mean_packets", "run arm", "packets", Mean,
-        "queues of both links and all sendboxes, added, mean over time"),
-    entry("queue_mean_packets", "link bundle", "packets", Mean, "packets waiting, mean over time"),
-    entry("queue_p95_packets", "link bundle", "packets", Mean,
-        "packets waiting that are exceeded 5 % of the time"),
-    entry("queue_max_packets", "link bundle", "packets", Max, "most packets waiting"),
-    entry("mean_qdisc_length_l2", "link", "packets", Mean, "queue_mean_packets"),
-    entry("mean_qdisc_delay_l2", "link", "ms", Mean, "time in queue and server, mean over packets"),
-    entry("mean_held_qdisc_delay_l2", "link", "ms", Mean,
-        "time in the queue of the packet that left it last, mean over time (simulator)"),
-    entry("sojourn_p50_ms", "link", "ms", Mean, "time in queue and server, median over packets"),
-    entry("sojourn_p95_ms", "link", "ms", Mean,
-        "time in queue and server, 95th percentile over packets"),
-    entry("sojourn_p99_ms", "link", "ms", Mean,
-        "time in queue and server, 99th percentile over packets"),
-    entry("throughput_mbps", "link bundle", "Mbit/s", Mean, "frames that left the link"),
+        "queues of both links and all sendboxes, added, mean over time",
+        "sum over queues of <packets>", OWN),
+    entry("queue_mean_packets", "link bundle", "packets", Mean, "packets waiting, mean over time",
+        "<packets>", OWN),
+    entry("queue_{p}_packets", "link bundle", "packets", Mean,
+        "percentile of the packets waiting over time: p95 is exceeded 5 % of the time",
+        "Qp<packets>", OWN),
+    entry("queue_max_packets", "link bundle", "packets", Max, "most packets waiting",
+        "max(packets)", OWN),
+    entry("mean_qdisc_length_l2", "link", "packets", Mean, "queue_mean_packets",
+        "<packets>", CCPERF),
+    entry("mean_qdisc_delay_l2", "link", "ms", Mean,
+        "time in the queue of the packet that left last, mean over time; of a window, and of the emulator, time in \
+         queue and server",
+        "<sojourn of the packet that left last>", CCPERF),
+    entry("sojourn_mean_ms", "link", "ms", Mean, "time in queue and server, mean over packets",
+        "mean(sojourn)", OWN),
+    entry("sojourn_{p}_ms", "link", "ms", Mean, "percentile of the time in queue and server over packets",
+        "Qp(sojourn)", OWN),
+    entry("throughput_mbps", "link bundle", "Mbit/s", Mean, "frames that left the link",
+        "8 bytes of frames / time", "RFC 5166 section 2.1"),
     entry("throughput_mbps[pair]", "link", "Mbit/s", Mean,
-        "frames of a pair of sites that left the link"),
-    entry("jain", "link", "", Mean, "Jain's index of the pairs' throughputs"),
-    entry("mean_sending_rate_l1", "link", "Mbit/s", Mean, "throughput_mbps"),
-    entry("utilisation", "link", "", Mean, "frames that left over what the rate allows"),
-    entry("drops_queue_packets", "link bundle", "packets", Mean, "dropped by the queue"),
-    entry("total_qdisc_drops_l2", "link", "packets", Mean, "drops_queue_packets of a link"),
-    entry("marks_queue_packets", "link", "packets", Mean, "marked by the queue instead of dropped"),
+        "frames of a pair of sites that left the link",
+        "8 bytes of frames / time", OWN),
+    entry("jain", "link", "", Mean, "Jain's index of the pairs' throughputs",
+        "sum(x)^2 / (n sum(x^2))", JAIN),
+    entry("mean_sending_rate_l1", "link", "Mbit/s", Mean, "throughput_mbps",
+        "8 bytes of frames / time", CCPERF),
+    entry("utilisation", "link", "", Mean, "frames that left over what the rate allows",
+        "8 bytes of frames / sum of C dt", "RFC 5166 section 2.1"),
+    entry("drops_queue_packets", "link bundle", "packets", Mean, "dropped by the queue",
+        "#{drops}", LINUX_QDISC),
+    entry("total_qdisc_drops_l2", "link", "packets", Mean, "drops_queue_packets of a link",
+        "#{drops}", CCPERF),
+    entry("marks_queue_packets", "link", "packets", Mean, "marked by the queue instead of dropped",
+        "#{marks}", "RFC 3168 section 5"),
     entry("drops_overlimit_packets", "link", "packets", Mean,
-        "dropped because the queue was at its limit, whole run"),
-    entry("drops_codel_packets", "link", "packets", Mean, "dropped by CoDel's law, whole run"),
+        "dropped because the queue was at its limit, whole run",
+        "#{drops}", LINUX_QDISC),
+    entry("drops_codel_packets", "link", "packets", Mean, "dropped by CoDel's law, whole run",
+        "#{drops}", "RFC 8289"),
     entry("drops_early_packets", "link", "packets", Mean,
-        "dropped by PIE's or RED's draw, whole run"),
+        "dropped by PIE's or RED's draw, whole run",
+        "#{drops}", "RFC 8033 (PIE), RED (Floyd and Jacobson, 1993)"),
     entry("drops_forced_packets", "link", "packets", Mean,
-        "dropped above RED's upper threshold, whole run"),
+        "dropped above RED's upper threshold, whole run",
+        "#{drops}", "RED (Floyd and Jacobson, 1993)"),
     entry("drops_policed_packets", "link", "packets", Mean,
-        "dropped by a policer for want of tokens, whole run"),
-    entry("marks_codel_packets", "link", "packets", Mean, "marked by CoDel's law, whole run"),
+        "dropped by a policer for want of tokens, whole run",
+        "#{drops}", LINUX_QDISC),
+    entry("marks_codel_packets", "link", "packets", Mean, "marked by CoDel's law, whole run",
+        "#{marks}", "RFC 8289"),
     entry("marks_early_packets", "link", "packets", Mean,
-        "marked by PIE's or RED's draw, whole run"),
+        "marked by PIE's or RED's draw, whole run",
+        "#{marks}", "RFC 8033 (PIE), RED (Floyd and Jacobson, 1993)"),
     entry("marks_forced_packets", "link", "packets", Mean,
-        "marked above a threshold of the queue, whole run"),
-    entry("drops_loss_packets", "link", "packets", Mean, "lost on purpose"),
-    entry("passed_packets", "link", "packets", Mean, "packets that left"),
+        "marked above a threshold of the queue, whole run",
+        "#{marks}", "RFC 8257 section 3.1"),
+    entry("drops_loss_packets", "link", "packets", Mean, "lost on purpose",
+        "#{drops}", OWN),
+    entry("passed_packets", "link", "packets", Mean, "packets that left",
+        "#{packets}", OWN),
     entry("in_use_after_s", "link", "s", Max,
-        "until the link first carried 90 % of its capacity for 100 ms, at most to the end"),
+        "until the link first carried 90 % of its capacity for 100 ms, at most to the end",
+        "min{t: 8 bytes in 100 ms before t >= 0.9 C 100 ms} - start", "RFC 5166 section 2.2"),
     entry("standing_queue_until_s", "link", "s", Max,
-        "until the queue last exceeded 30 packets for 100 ms; 0: never"),
+        "until the queue last exceeded 30 packets for 100 ms; 0: never",
+        "max{t: mean(packets) in 100 ms before t > 30} - start", OWN),
     entry("queue_back_after_s", "link", "s", Max,
-        "until the queue, once above 30 packets, was first below for 200 ms, at most to the end"),
+        "until the queue, once above 30 packets, was first below for 200 ms, at most to the end",
+        "min{t: mean(packets) in 200 ms from t <= 30, once above} - start", "RFC 5166 section 2.2"),
     entry("queue_back_after_use_s", "link", "s", Max,
-        "queue_back_after_s from when the link first carried 90 % of its capacity, see in_use_after_s"),
+        "queue_back_after_s from when the link first carried 90 % of its capacity, see in_use_after_s",
+        "max(0, queue_back_after_s - in_use_after_s)", OWN),
 ];
 
 /// One packet that passed.
@@ -219,13 +246,17 @@ impl LinkTruth {
         metrics.put("mean_qdisc_length_l2", mean);
         // Nothing waits where paths come together, and how their queues fell together is not known.
         let is_queue = counted.mean_of_paths.is_none();
-        metrics.put("queue_p95_packets", counted.queue.quantile(0.95).filter(|_| is_queue));
+        let queue = |share| counted.queue.quantile(share).filter(|_| is_queue);
+        metrics.put_quantiles("queue_{p}_packets", queue);
         metrics.put("queue_max_packets", is_queue.then(|| counted.queue.max()));
-        if let Some(sojourns) = counted.sojourns.summary([0.5, 0.95, 0.99]).filter(|_| is_queue) {
-            metrics.put("mean_qdisc_delay_l2", Some(sojourns.mean));
-            for (name, value) in ["sojourn_p50_ms", "sojourn_p95_ms", "sojourn_p99_ms"]
-                .into_iter()
-                .zip(sojourns.quantiles)
+        let sojourns = counted.sojourns.summary([0.05, 0.5, 0.95, 0.99]);
+        if let Some(sojourns) = sojourns.filter(|_| is_queue) {
+            metrics.put("mean_qdisc_delay_l2", counted.held.mean_ms(counted.to));
+            metrics.put("sojourn_mean_ms", Some(sojourns.mean));
+            for (name, value) in
+                ["sojourn_p5_ms", "sojourn_p50_ms", "sojourn_p95_ms", "sojourn_p99_ms"]
+                    .into_iter()
+                    .zip(sojourns.quantiles)
             {
                 metrics.put(name, Some(value));
             }
@@ -302,9 +333,9 @@ fn pairs(
         .any(|own| experiment.way_names(&own.pair).iter().any(|name| name == link));
     let takers = if is_own { 1 } else { experiment.pairs.len() - own };
     if takers > 1 {
-        let sum: f64 = bytes.values().map(|b| *b as f64).sum();
-        let squares: f64 = bytes.values().map(|b| (*b as f64).powi(2)).sum();
-        out.put("jain", share(sum * sum, squares * takers as f64));
+        let mut taken: Vec<f64> = bytes.values().map(|bytes| *bytes as f64).collect();
+        taken.resize(takers.max(taken.len()), 0.0);
+        out.put("jain", jain(&taken));
     }
 }
 

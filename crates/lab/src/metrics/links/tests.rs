@@ -80,7 +80,9 @@ fn delays_drops_and_rates_are_those_of_the_log() {
     let truths = read(&experiment(), &rows, std::slice::from_ref(&window)).unwrap();
     let metrics = truths[0].metrics(&experiment(), &rows.run.links[0], &window);
     let get = |name: &str| metrics.get(name).unwrap();
-    assert_eq!(get("mean_qdisc_delay_l2"), 10.0);
+    assert_eq!(get("sojourn_mean_ms"), 10.0);
+    // 5 ms from 15 to 20 ms, 10 to 25 ms, 15 to the end at 100 ms.
+    assert_eq!(get("mean_qdisc_delay_l2"), (5.0 * 5.0 + 5.0 * 10.0 + 75.0 * 15.0) / 85.0);
     assert_eq!(get("sojourn_p50_ms"), 10.0);
     assert_eq!(get("drops_queue_packets"), 1.0);
     assert_eq!(get("marks_queue_packets"), 1.0);
@@ -176,7 +178,8 @@ fn packets_read_one_by_one_say_what_they_say_all_at_once() {
                 ("queue_mean_packets", queue.mean(from, to)),
                 ("queue_p95_packets", queue.quantile(from, to, 0.95)),
                 ("queue_max_packets", queue.max(from, to)),
-                ("mean_qdisc_delay_l2", sojourns.mean()),
+                ("sojourn_mean_ms", sojourns.mean()),
+                ("sojourn_p5_ms", sojourns.quantile(0.05)),
                 ("sojourn_p50_ms", sojourns.quantile(0.5)),
                 ("sojourn_p99_ms", sojourns.quantile(0.99)),
                 ("passed_packets", Some(passed.len() as f64)),

@@ -26,6 +26,8 @@ pub struct Counted {
     pub carried: Bins,
     /// Times in queue and server.
     pub sojourns: Sojourns,
+    /// The last of these, over time.
+    pub held: Held,
     /// Bytes that left.
     pub bytes: u64,
     /// Bytes that left, by pair of sites.
@@ -50,6 +52,7 @@ impl Counted {
             waiting: Bins::new(from, BIN_NS, length.div_ceil(BIN_NS)),
             carried: Bins::new(from, BIN_NS, length / BIN_NS),
             sojourns: Sojourns::default(),
+            held: Held::default(),
             bytes: 0,
             of_pairs: BTreeMap::new(),
             marked: 0,
@@ -86,6 +89,7 @@ impl Counted {
         self.carried.add(packet.departed_ns, bytes);
         self.marked += u64::from(packet.marked);
         self.sojourns.push(packet.sojourn_ns());
+        self.held.set(packet.departed_ns, packet.sojourn_ns());
     }
 
     /// A packet that arrived at `at` came no further.
@@ -99,6 +103,32 @@ impl Counted {
     /// Packets that left.
     pub fn passed(&self) -> u64 {
         self.sojourns.count()
+    }
+}
+
+/// The mean over time of a number that holds until it is set again, from the first on.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// When it was first set.
+    first: Option<u64>,
+    since: u64,
+    value: u64,
+    /// Value x time (ns) up to `since`.
+    area: u128,
+}
+
+impl Held {
+    /// The number is `value` (ns) from `at` on; in order of time.
+    pub fn set(&mut self, at: u64, value: u64) {
+        self.first.get_or_insert(at);
+        self.area += u128::from(self.value) * u128::from(at - self.since);
+        (self.since, self.value) = (at, value);
+    }
+
+    /// Mean up to `to` (ms); `None` where it had no value before.
+    pub fn mean_ms(&self, to: u64) -> Option<f64> {
+        let rest = u128::from(self.value) * u128::from(to.saturating_sub(self.since));
+        share((self.area + rest) as f64 / 1e6, to.saturating_sub(self.first?) as f64)
     }
 }
 
@@ -261,6 +291,16 @@ mod tests {
             );
             assert_eq!((of(5, 5).mean(), of(5, 5).quantile(0.5)), (None, None));
         }
+    }
+
+    #[test]
+    fn what_is_held_counts_from_when_it_was_first_set() {
+        let mut held = Held::default();
+        assert_eq!(held.mean_ms(9), None);
+        held.set(100, 2_000_000);
+        held.set(110, 5_000_000);
+        // 2 ms for 10 ns and 5 ms for 20 ns.
+        assert_eq!(held.mean_ms(130), Some(4.0));
     }
 
     #[test]

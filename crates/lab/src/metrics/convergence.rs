@@ -1,0 +1,130 @@
+//! How soon greedy connections have what is theirs, and keep it.
+
+use std::collections::BTreeSet;
+
+use forebay_core::record::RunRecord;
+
+use super::Metrics;
+use super::entry::Pooling::Max;
+use super::entry::{Entry, entry};
+use super::fairness::{Connection, Spell, WINDOW, spells};
+use super::flows::BIN_NS;
+use super::path::{Path, Steps};
+use crate::experiment::Experiment;
+
+/// Bins in which a connection keeps its share: 5 s.
+const KEPT: usize = 5 * WINDOW;
+/// A connection that is so near to its share in a second has it.
+const NEAR: f64 = 0.25;
+
+/// What is known of greedy connections on each link.
+#[rustfmt::skip]
+pub const METRICS: &[Entry] = &[
+    entry("converged_after_s", "run arm", "s", Max,
+        "longest time from a start or an end of a greedy connection, or a step of its link's rate, until each of \
+         those on the link had an equal share of the rate within 25 % in each of five seconds, at most to the \
+         next start, end or step; times below 5 s are left out",
+        "max over changes of min{t: abs(n x_i / C - 1) <= 0.25 in each second of t .. t + 5 s, for all i} - change",
+        "convergence time of PCC (Dong et al., NSDI 2015)"),
+];
+
+/// Of the connections of all greedy flows.
+pub fn metrics(experiment: &Experiment, rows: &RunRecord) -> Metrics {
+    let paths: Vec<Path> = experiment.flows.iter().map(|flow| Path::of(experiment, flow)).collect();
+    let links: BTreeSet<&str> = paths.iter().map(|path| path.link.as_str()).collect();
+    let mut longest = None::<f64>;
+    for link in links {
+        let path = paths.iter().find(|path| path.link == link);
+        let Some(rate) = path.and_then(|path| path.rate.as_ref()) else { continue };
+        let mut connections = Connection::all(experiment, rows);
+        connections.retain(|it| paths[it.flow].link == link);
+        let steps = rate.changes().map(|at| at.div_ceil(BIN_NS) as usize);
+        let spells = spells(&connections, steps);
+        let times = spells.iter().filter_map(|spell| converged_after_s(spell, rate));
+        longest = longest.into_iter().chain(times).reduce(f64::max);
+    }
+    let mut metrics = Metrics::default();
+    metrics.put("converged_after_s", longest);
+    metrics
+}
+
+/// From the beginning of `spell` until its connections keep their shares of `rate`, or to its end if they never do;
+/// `None` if it is too short to tell.
+fn converged_after_s(spell: &Spell<'_>, rate: &Steps) -> Option<f64> {
+    let last = spell.bins.end.checked_sub(KEPT).filter(|last| *last >= spell.bins.start)?;
+    let count = spell.running.len() as f64;
+    let second = |bin: usize| {
+        let [from, to] = [bin, bin + WINDOW].map(|bin| bin as u64 * BIN_NS);
+        let bytes = rate.mean(from, to) / 8.0 * (to - from) as f64 / 1e9;
+        let is_near = |got: f64| (got * count / bytes - 1.0).abs() <= NEAR;
+        spell.running.iter().all(|(_, it)| is_near(it.bytes(bin)))
+    };
+    let is_kept = |bin: &usize| (*bin..*bin + KEPT).step_by(WINDOW).all(second);
+    let after =
+        (spell.bins.start..=last).find(is_kept).unwrap_or(spell.bins.end) - spell.bins.start;
+    Some((after as u64 * BIN_NS) as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use forebay_core::record::FlowRecord;
+    use forebay_core::units::Rate;
+
+    use super::*;
+    use crate::experiment::{Change, Traffic};
+    use crate::metrics::testing::experiment;
+
+    /// Connections over 96 Mbit/s for 20 s, each by its start and its rate (Mbit/s) in each second from then on.
+    fn converged_after(connections: &[(u64, &[u64])], changes: &[Change]) -> Option<f64> {
+        let mut experiment = experiment();
+        experiment.stop = Duration::from_secs(20);
+        experiment.forward.changes = changes.to_vec();
+        let flow = &mut experiment.flows[0];
+        flow.traffic = Traffic::Greedy { flows: connections.len() as u32 };
+        (flow.start, flow.stop) = (Duration::from_secs(connections[0].0), experiment.stop);
+        let others = connections[1..].iter();
+        flow.other_starts = others.map(|(start, _)| Duration::from_secs(*start)).collect();
+        let row = |(index, (start, rates)): (usize, &(u64, &[u64]))| {
+            let mut seconds = vec![0; *start as usize];
+            seconds.extend_from_slice(rates);
+            seconds.resize(20, *rates.last().unwrap());
+            let bins = seconds.iter().flat_map(|mbps| [mbps * 12_500; WINDOW]);
+            let index = index as u32;
+            FlowRecord { index, bytes_per_100ms: bins.collect(), ..FlowRecord::default() }
+        };
+        let flows = connections.iter().enumerate().map(row).collect();
+        let rows = RunRecord { flows, ..RunRecord::default() };
+        metrics(&experiment, &rows).get("converged_after_s")
+    }
+
+    #[test]
+    fn a_connection_has_converged_when_it_keeps_its_share_for_five_seconds() {
+        assert_eq!(converged_after(&[(0, &[90])], &[]), Some(0.0));
+        // For three seconds only at first: each window of a second must be near, those between the seconds, too.
+        let late = converged_after(&[(0, &[10, 90, 90, 90, 40, 90])], &[]).unwrap();
+        assert!((4.0..=5.0).contains(&late), "{late}");
+        assert_eq!(converged_after(&[(0, &[30])], &[]), Some(20.0));
+    }
+
+    #[test]
+    fn the_second_of_two_asks_for_half_of_the_link() {
+        // Alone for 8 s; from then on 48 Mbit/s are the share, which they have 4 s later.
+        let first: &[u64] = &[90, 90, 90, 90, 90, 90, 90, 90, 80, 70, 65, 65, 48];
+        let after = converged_after(&[(0, first), (8, &[10, 20, 25, 30, 46])], &[]).unwrap();
+        assert!((3.0..=4.0).contains(&after), "{after}");
+    }
+
+    #[test]
+    fn a_step_of_the_rate_begins_anew_and_short_times_are_left_out() {
+        let step = |s, mbps| Change {
+            at: Duration::from_secs(s),
+            rate: Some(Rate::from_mbit_per_sec(mbps)),
+            ..Change::default()
+        };
+        assert_eq!(converged_after(&[(0, &[90])], &[step(10, 24)]), Some(10.0));
+        let often: Vec<Change> = (1..20).map(|s| step(s, 90 + s)).collect();
+        assert_eq!(converged_after(&[(0, &[90])], &often), None);
+    }
+}
