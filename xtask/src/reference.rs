@@ -55,7 +55,8 @@ fn text() -> String {
         );
     }
     text.push_str(API_ONLY);
-    let _ = writeln!(text, "\n## Metrics\n\n{NOTATION}\n");
+    // Nothing between brackets is HTML.
+    let _ = writeln!(text, "\n## Metrics\n\n{}\n", NOTATION.replace('<', "\\<"));
     for (hole, words) in HOLES {
         let _ = writeln!(text, "- `{hole}` is one of {}.", words.join(", "));
     }

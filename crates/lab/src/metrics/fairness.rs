@@ -106,7 +106,7 @@ struct Second {
     at_s: f64,
     /// Jain's index of what they got.
     jain: f64,
-    /// They had had the time to find their shares.
+    /// Connections had had the time to find their shares.
     is_settled: bool,
 }
 
