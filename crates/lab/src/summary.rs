@@ -19,6 +19,9 @@ pub const IN_NETWORK: &str = "in_network_fq";
 /// The arm in which flows run alone that compete with others in those beside it.
 pub const SOLO: &str = "solo";
 
+/// Share of its life beside others that a flow lives in [`SOLO`] at least.
+const SOLO_LIFE: f64 = 0.9;
+
 /// One arm of a plan in one cell on one back end, its valid runs pooled.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ArmSummary {
@@ -333,6 +336,10 @@ fn harm(arm: &mut ArmSummary, solo: &ArmSummary) {
     for flow in &mut arm.flows {
         let Some(alone) = solo.flows.iter().find(|it| it.name == flow.name) else { continue };
         let both = |name: &str| Some([alone.metrics.get(name)?, flow.metrics.get(name)?]);
+        // One that lives shorter there is one of those that the others are alone without.
+        if both("flow_completion_time_l4").is_some_and(|[alone, here]| alone < SOLO_LIFE * here) {
+            continue;
+        }
         let lost = |[alone, beside]: [f64; 2]| (alone - beside) / alone;
         let added = |[alone, beside]: [f64; 2]| (beside - alone) / beside;
         let losses = || {
@@ -492,13 +499,16 @@ mod tests {
             let flow = Part { name: "victim".into(), metrics: Metrics(metrics) };
             ArmSummary { arm: name.into(), runs, flows: vec![flow], ..ArmSummary::default() }
         };
+        let life_of = |seconds| ("flow_completion_time_l4", seconds);
         let alone = [
+            life_of(20.0),
             ("goodput_mbps", 90.0),
             ("payload_bytes", 900.0),
             ("mean_srtt_l4", 50.0),
             ("total_retransmissions_l4", 18.0),
         ];
         let beside = [
+            life_of(20.0),
             ("goodput_mbps", 30.0),
             ("payload_bytes", 300.0),
             ("mean_srtt_l4", 80.0),
@@ -512,6 +522,9 @@ mod tests {
         // 1 and 5 of a hundred bytes each.
         assert!(near("harm_loss", 0.8), "{:?}", harm("harm_loss"));
         assert_eq!(harm("harm_fct"), None);
+        let [mut other, gone] = [20.0, 0.1].map(|life| arm("duel", 1, &[life_of(life), beside[1]]));
+        super::harm(&mut other, &gone);
+        assert_eq!(other.flows[0].metrics.get("harm_throughput"), None);
         assert_eq!(baselines("flows/victim/harm_delay"), [SOLO]);
     }
 

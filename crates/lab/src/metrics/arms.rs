@@ -34,7 +34,7 @@ pub const METRICS: &[Entry] = &[
         "queue_total_mean_packets / queue_total_mean_packets of status_quo", OWN),
     entry("harm_throughput", "flow", "", Mean,
         "share of the goodput that a flow has in the arm solo, where it runs alone, and not beside the others of this \
-         arm; below 0: it has more",
+         arm, which live shorter there; below 0: it has more",
         "(x_solo - x) / x_solo, x = goodput_mbps", HARM),
     entry("harm_delay", "flow", "", Mean,
         "share of a flow's smoothed round trip that it does not have in the arm solo, where it runs alone",

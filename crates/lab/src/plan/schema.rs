@@ -588,8 +588,8 @@ pub static ARM: Section = Section {
             "name",
             NAME,
             "",
-            "names the rows; unique; `status_quo`, `in_network_fq` and `solo`, in which flows run alone, are what \
-             metrics compare the others with",
+            "names the rows; unique; `status_quo`, `in_network_fq` and `solo`, in which a flow runs alone since the \
+             others hardly live, are what metrics compare the others with",
         ),
         key("summary", "a text", "none", "what the arm is, in plain words, for the report"),
         key("set", "a table of dotted keys with their values", "nothing", "overrides of the plan"),
