@@ -81,7 +81,7 @@ pub struct Entry {
     pub summary: &'static str,
     /// Definition as a formula, in [`NOTATION`].
     pub formula: &'static str,
-    /// Where it comes from: a paper, an RFC, another program; [`OWN`] for what is defined here.
+    /// Where it comes from: a paper, an RFC, another program; `forebay` for what is defined here.
     pub source: &'static str,
 }
 
