@@ -1,6 +1,7 @@
 //! How an algorithm or a qdisc is named and parametrised in plans, configurations and on the
 //! command line: a kind and a table of parameters whose values still carry their units.
 
+mod names;
 mod param;
 
 use alloc::collections::BTreeMap;
@@ -8,6 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::str::FromStr;
 
+pub use self::names::{nearest, one_of};
 pub use self::param::{Described, Param, Parameter, Quantity};
 
 /// One parameter value as written.
@@ -91,7 +93,7 @@ impl Spec {
                 let allowed = if names.is_empty() {
                     alloc::format!("no parameter of {}", self.kind)
                 } else {
-                    alloc::format!("one of {}", names.join(", "))
+                    one_of(name, &names)
                 };
                 return Err(SpecError::new(name, &value.to_string(), &allowed));
             }

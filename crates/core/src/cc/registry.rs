@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{ALGORITHMS, Algorithm, CongestionControl, Field, delay};
-use crate::spec::{Spec, SpecError, Value};
+use crate::spec::{Spec, SpecError, Value, one_of};
 
 /// What plans, configurations and hosts may name as an algorithm. [`Default`]: [`Registry::BUILTIN`].
 #[derive(Clone, Debug)]
@@ -55,11 +55,14 @@ impl Registry {
             unfit => {
                 let fit = self.0.iter().filter(|algorithm| missing(algorithm).is_empty());
                 let names: Vec<&str> = fit.map(|algorithm| algorithm.name).collect();
-                let mut allowed = alloc::format!("one of {}", names.join(", "));
-                if let Some(algorithm) = unfit {
-                    let (name, missing) = (algorithm.name, missing(algorithm).join(", "));
-                    allowed += &alloc::format!("; {name} needs {missing}, not known here");
-                }
+                let allowed = match unfit {
+                    None => one_of(&spec.kind, &names),
+                    Some(algorithm) => {
+                        let (names, missing) = (names.join(", "), missing(algorithm).join(", "));
+                        let name = algorithm.name;
+                        alloc::format!("one of {names}; {name} needs {missing}, not known here")
+                    }
+                };
                 Err(SpecError::new("kind", &spec.kind, &allowed))
             }
         }

@@ -34,7 +34,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
-use crate::spec::{Parameter, Spec, SpecError, Value};
+use crate::spec::{Parameter, Spec, SpecError, Value, one_of};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
 pub use check::check;
@@ -252,7 +252,7 @@ pub fn build<P: Packet + Send + 'static>(
 pub fn discipline(spec: &Spec) -> Result<&'static Discipline, SpecError> {
     DISCIPLINES.iter().find(|entry| entry.name == spec.kind).ok_or_else(|| {
         let names: Vec<&str> = DISCIPLINES.iter().map(|entry| entry.name).collect();
-        SpecError::new("kind", &spec.kind, &alloc::format!("one of {}", names.join(", ")))
+        SpecError::new("kind", &spec.kind, &one_of(&spec.kind, &names))
     })
 }
 

@@ -1,0 +1,72 @@
+//! What is said of a name that there is not: those that there are, and which of them is nearest.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// `one of fifo, sfq`, and `; nearest is fifo` where `written` looks like one of `names` mistyped.
+pub fn one_of(written: &str, names: &[&str]) -> String {
+    let all = names.join(", ");
+    match nearest(written, names) {
+        Some(name) => alloc::format!("one of {all}; nearest is {name}"),
+        None => alloc::format!("one of {all}"),
+    }
+}
+
+/// The one of `names` that takes the fewest letters to be inserted, left out or replaced in `written`, whatever their
+/// case: at most one, and one more for every four letters. The first one where several are as near.
+pub fn nearest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
+    let written = written.to_ascii_lowercase();
+    let most = 1 + written.len() / 4;
+    let near = names.iter().filter(|name| name.len().abs_diff(written.len()) <= most);
+    let near = near.map(|name| (distance(&written, name), *name));
+    let near = near.min_by_key(|(distance, _)| *distance);
+    near.filter(|(distance, _)| *distance <= most).map(|(_, name)| name)
+}
+
+/// Levenshtein's distance.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    // From what was read of `one` to each beginning of `other`.
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (read, letter) in one.chars().enumerate() {
+        let mut diagonal = core::mem::replace(&mut row[0], read + 1);
+        for (place, wanted) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *wanted);
+            diagonal = row[place + 1];
+            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_name_is_told_the_nearest_one_and_another_none() {
+        let names = ["cubic", "bic", "newreno", "bbr", "copa"];
+        for (written, name) in [
+            ("cubci", Some("cubic")),
+            ("CUBIC", Some("cubic")),
+            ("bicc", Some("bic")),
+            ("TcpNewReno", Some("newreno")),
+            ("bbr3", Some("bbr")),
+            ("nonesuch", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(written, &names), name, "{written}");
+        }
+        assert_eq!(one_of("cpa", &["copa", "lp"]), "one of copa, lp; nearest is copa");
+        assert_eq!(one_of("quic", &["copa", "lp"]), "one of copa, lp");
+    }
+
+    #[test]
+    fn the_distance_is_the_fewest_changes() {
+        for (one, other, changes) in
+            [("", "abc", 3), ("abc", "", 3), ("abc", "abc", 0), ("kitten", "sitting", 3)]
+        {
+            assert_eq!(distance(one, other), changes);
+        }
+    }
+}
