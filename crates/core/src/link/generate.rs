@@ -203,6 +203,20 @@ mod tests {
     }
 
     #[test]
+    fn the_traces_that_come_along_are_generated_and_have_the_rates_of_the_published_ones() {
+        let made =
+            [("0.5643Mbit/s", 22, 0.557), ("2.4746Mbit/s", 3, 2.435), ("2.862Mbit/s", 21, 2.817)];
+        for ((name, text), (rate, seed, published)) in Trace::BUILTIN.into_iter().zip(made) {
+            let rate = rate.parse().unwrap();
+            let plan = PoissonTrace { rate, duration: MINUTE, cold_start: Duration::from_secs(1) };
+            let trace = Trace::poisson(&plan, &Streams::new(seed)).unwrap();
+            assert_eq!(Trace::parse(name, text).as_ref(), Ok(&trace), "{name}");
+            let found = trace.mean_rate().as_mbit_per_sec_f64();
+            assert!((found / published - 1.0).abs() < 0.001, "{name}: {found}");
+        }
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_bytes_which_are_read_back() {
         let trace = poisson("2.64Mbit/s", 1);
         let text = trace.to_string();

@@ -36,6 +36,14 @@ struct Burst {
 }
 
 impl Trace {
+    /// Name and text of the traces that come with the program: paths with Poisson service, of the mean rates of those
+    /// that ccperf replays.
+    pub const BUILTIN: [(&str, &str); 3] = [
+        ("0.57mbps-poisson", include_str!("../../../../traces/0.57mbps-poisson.trace")),
+        ("2.64mbps-poisson", include_str!("../../../../traces/2.64mbps-poisson.trace")),
+        ("3.04mbps-poisson", include_str!("../../../../traces/3.04mbps-poisson.trace")),
+    ];
+
     /// Reads a trace; `file` is only named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, TextError> {
         let allowed = "a time in whole milliseconds, 0 to 4294967295, not below the line before";
