@@ -9,6 +9,7 @@ use forebay_core::spec::Parameter;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
+use forebay_lab::plan::paths::PATHS;
 use serde_json::{Value, json};
 
 use super::{print, refuse};
@@ -27,6 +28,8 @@ pub struct List {
 enum What {
     /// The plans that come with the program.
     Plans,
+    /// The paths that a plan can name.
+    Paths,
     /// The congestion-control algorithms, of sendboxes and of simulated flows.
     Algorithms,
     /// The queueing disciplines.
@@ -47,6 +50,14 @@ impl List {
         let mut list = String::new();
         match self.what {
             What::Plans => plans(&mut list)?,
+            What::Paths => {
+                for path in &*PATHS {
+                    let values = path.values().map(|(key, value)| format!("{key} {value}"));
+                    let values = values.collect::<Vec<_>>().join(", ");
+                    let (name, summary, source) = (&path.name, &path.summary, &path.source);
+                    writeln!(list, "{name}\n    {summary}\n    {values}\n    source: {source}")?;
+                }
+            }
             What::Algorithms => {
                 for algorithm in ALGORITHMS {
                     let (params, sources) = (algorithm.params, algorithm.sources);

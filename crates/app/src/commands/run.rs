@@ -40,6 +40,9 @@ pub struct Run {
     /// cell sets itself stays.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+    /// Settings of whoever published the experiment, instead of the plan's own.
+    #[arg(long)]
+    as_published: bool,
     /// Runs at a time; more than 1 only with sim, an emulation needs the machine for itself.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
           value_name = "N")]
@@ -95,7 +98,10 @@ impl Run {
     fn plans(&self) -> Result<Vec<Plan>, PlanError> {
         let sets = parse_sets(&self.sets)?;
         let load = |reference: &String| {
-            let mut plan = Plan::load(reference, &sets)?;
+            let mut plan = match self.as_published {
+                true => Plan::load_as_published(reference, &sets)?,
+                false => Plan::load(reference, &sets)?,
+            };
             if !self.arms.is_empty() {
                 plan.select_arms(&self.arms)?;
             }

@@ -41,6 +41,7 @@ fn refusal_of(arguments: &[&str]) -> String {
 fn lists_name_what_can_be_asked_for() {
     for (what, expected) in [
         ("plans", "bundler/queue_shift"),
+        ("paths", "rate 100.42Mbit/s, rtt 54ms"),
         ("algorithms", "setpoint"),
         ("qdiscs", "fq_codel"),
         ("metrics", "slowdown_{class}_{q}"),
@@ -167,6 +168,8 @@ fn a_congestion_control_that_nobody_has_is_refused_where_it_is_written() {
         let expected = format!("{file}:8: flow.bulk.cc = \"nonesuch\": allowed is a congestion");
         assert!(error.contains(&expected), "{error}");
     }
+    let mistyped = refusal_of(&["run", &plan_with(folder.path(), "cubci")]);
+    assert!(mistyped.contains("; nearest is cubic"), "{mistyped}");
     let file = plan_with(folder.path(), "kernel:nonesuch");
     let error = refusal_of(&["run", &file, "--backend", "sim"]);
     let expected = format!("{file}:8: flow.bulk.cc.kind = nonesuch: allowed is one of ");

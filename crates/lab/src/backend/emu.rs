@@ -1,7 +1,7 @@
 //! Real kernel TCP between network namespaces over an emulated link.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_core::cc::Registry;
@@ -76,7 +76,9 @@ impl Backend for Emu {
         directory: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RunRows, BackendError> {
-        let Plan { scenario, flows } = scenario(experiment)?;
+        let Plan { mut scenario, flows } = scenario(experiment)?;
+        scenario.forward.trace = write_trace(&experiment.forward, "forward", directory)?;
+        scenario.reverse.trace = write_trace(&experiment.reverse, "reverse", directory)?;
         let mut report = |step: forebay_testbed::Progress| {
             let phase = match step.phase {
                 Phase::Waiting { holder } => format!("waiting for {holder}"),
@@ -310,6 +312,19 @@ fn initial_window(
     Ok((window != plan::INITIAL_WINDOW).then_some(window))
 }
 
+/// Writes the trace of a link where the emulator reads it.
+fn write_trace(
+    link: &plan::Link,
+    name: &str,
+    directory: &Path,
+) -> Result<Option<PathBuf>, BackendError> {
+    let Some(trace) = &link.trace else { return Ok(None) };
+    let path = directory.join(format!("link-{name}.trace"));
+    let written = std::fs::write(&path, trace.to_string());
+    written.map_err(|error| BackendError::Failed(format!("{}: {error}", path.display())))?;
+    Ok(Some(path))
+}
+
 fn link_spec(link: &plan::Link) -> LinkSpec {
     let change = |change: &plan::Change| LinkChange {
         at_ns: ns(change.at),
@@ -319,7 +334,8 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
     };
     LinkSpec {
         rate_bps: link.rate.map(|rate| rate.as_bits_per_sec()),
-        trace: link.trace.clone(),
+        // A file, which is written once there is a folder for it.
+        trace: None,
         delay_ns: ns(link.delay),
         loss: link.loss,
         message_loss: link.message_loss,

@@ -3,13 +3,14 @@
 pub mod schedule;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::cc::Registry;
 use forebay_core::clock::Clock;
 pub use forebay_core::fault::{BoxEnd, FaultAction, UpsetKind};
 pub use forebay_core::link::Change;
+use forebay_core::link::Trace;
 use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
@@ -220,7 +221,7 @@ pub struct Link {
     /// The rate, or the mean of the trace: the nominal one of slowdowns.
     pub nominal_rate: Option<Rate>,
     /// A mahimahi trace.
-    pub trace: Option<PathBuf>,
+    pub trace: Option<Arc<Trace>>,
     /// One-way propagation delay.
     pub delay: Duration,
     /// Each packet takes up to so much longer, in order.

@@ -149,8 +149,12 @@ impl Known {
     }
 }
 
-/// Reads the figures of a plan.
-pub(super) fn figures(plan: &Reader<'_>, known: &Known) -> Result<Vec<Figure>, PlanError> {
+/// Reads the figures of a plan, without what others report unless it `is_published` as it is.
+pub(super) fn figures(
+    plan: &Reader<'_>,
+    known: &Known,
+    is_published: bool,
+) -> Result<Vec<Figure>, PlanError> {
     let mut figures = Vec::new();
     for table in plan.tables("figure", &schema::FIGURE)? {
         match table.require("kind", table.choice("kind", &KINDS)?)? {
@@ -158,7 +162,11 @@ pub(super) fn figures(plan: &Reader<'_>, known: &Known) -> Result<Vec<Figure>, P
                 check_keys(&table, &["kind"])?;
                 figures.extend(defaults());
             }
-            Some(kind) => figures.push(figure(&table, kind, Some(known))?),
+            Some(kind) => {
+                let figure = figure(&table, kind, Some(known))?;
+                let published = if is_published { published(&table, known)? } else { Vec::new() };
+                figures.push(Figure { published, ..figure });
+            }
         }
     }
     Ok(if plan.has("figure") { figures } else { defaults() })
@@ -220,7 +228,7 @@ fn figure(table: &Reader<'_>, kind: Kind, known: Option<&Known>) -> Result<Figur
         of,
         facet: facet.or(is_over_time.then_some(Facet::Part)),
         baseline,
-        published: published(table, known)?,
+        published: Vec::new(),
     })
 }
 
@@ -318,12 +326,12 @@ fn series(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Address>, Pla
     Ok(of)
 }
 
-fn published(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Published>, PlanError> {
+fn published(table: &Reader<'_>, known: &Known) -> Result<Vec<Published>, PlanError> {
     let mut all = Vec::new();
     for one in table.tables("published", &schema::PUBLISHED)? {
         let text = |key| one.text(key).map(|text| text.map(str::to_string));
         let arm = one.require("arm", one.name("arm")?)?;
-        check_name(&one, "arm", Some(&arm), known.map(|known| &known.arms))?;
+        check_name(&one, "arm", Some(&arm), Some(&known.arms))?;
         let published = Published {
             label: text("label")?.unwrap_or_else(|| "published".into()),
             arm,
@@ -331,9 +339,8 @@ fn published(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Published>
             value: one.require("value", one.number("value")?)?,
             source: one.require("source", text("source")?)?,
         };
-        let cells = known.map(|known| &known.cells);
-        if let Some(cells) = cells.filter(|cells| !cells.iter().any(|it| published.is_of(it))) {
-            let allowed = match listed(cells.iter().map(String::as_str)) {
+        if !known.cells.iter().any(|it| published.is_of(it)) {
+            let allowed = match listed(known.cells.iter().map(String::as_str)) {
                 unnamed if unnamed.is_empty() => "no cell: the plan has none with a name".into(),
                 names => format!("one of {names}"),
             };

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use forebay_core::link::Trace;
 use forebay_core::traffic::SizeCdf;
 
 use super::error::PlanError;
@@ -69,7 +70,21 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/dynamics/wandering",
     "bundler/dynamics/two_bundles",
     "bundler/dynamics/four_bundles",
+    "ccperf/base",
+    "ccperf/steady_state_single_flow",
+    "ccperf/steady_state_synchronous_fairness",
+    "ccperf/steady_state_start_time_fairness",
+    "ccperf/steady_state_rtt_fairness",
     "ccperf/responsiveness_step",
+    "ccperf/responsiveness_pulse_wave",
+    "ccperf/loss_resilience",
+    "ccperf/shallow_buffers",
+    "ccperf/deep_buffers",
+    "ccperf/active_queue_management",
+    "ccperf/replay_rate_trace",
+    "ccperf/random_walk",
+    "ccperf/competition_duel",
+    "ccperf/competition_cross_traffic",
     "ccperf/parking_lot",
     "platforms/behaviour",
     "platforms/safety",
@@ -121,23 +136,25 @@ impl Source {
 
     /// The size CDF that this plan names: built in, else a path relative to the plan.
     pub fn sizes(&self, reference: &str) -> Result<Self, PlanError> {
-        if let Some(source) = Self::builtin(&SizeCdf::BUILTIN, reference) {
-            return Ok(source);
-        }
-        self.path(reference).map_or_else(
-            || {
-                let names: Vec<&str> = SizeCdf::BUILTIN.iter().map(|(name, _)| *name).collect();
-                let reason =
-                    format!("no size CDF of that name: allowed is one of {}", names.join(", "));
-                Err(PlanError::file(reference, reason))
-            },
-            |path| Self::read(&path),
-        )
+        self.data("size CDF", &SizeCdf::BUILTIN, reference)
     }
 
-    /// The path of a file that this plan names; `None` in a built-in plan, which has no folder.
-    pub fn path(&self, reference: &str) -> Option<PathBuf> {
-        self.folder.as_ref().map(|folder| folder.join(reference))
+    /// The link trace that this plan names: built in, else a path relative to the plan.
+    pub fn trace(&self, reference: &str) -> Result<Self, PlanError> {
+        self.data("trace", &Trace::BUILTIN, reference)
+    }
+
+    /// The file called `reference`; a built-in plan, which has no folder, can name those of `known` alone.
+    fn data(&self, what: &str, known: &[(&str, &str)], reference: &str) -> Result<Self, PlanError> {
+        if let Some(source) = Self::builtin(known, reference) {
+            return Ok(source);
+        }
+        let Some(folder) = &self.folder else {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let reason = format!("no {what} of that name: allowed is one of {}", names.join(", "));
+            return Err(PlanError::file(reference, reason));
+        };
+        Self::read(&folder.join(reference))
     }
 
     fn builtin(list: &[(&str, &str)], name: &str) -> Option<Self> {
@@ -165,6 +182,11 @@ impl Source {
 /// The built-in plans that have traffic of their own, without those that only others extend.
 pub fn runnable_plans() -> impl Iterator<Item = &'static str> {
     PLANS.iter().filter(|(_, text)| text.contains("[bottleneck]")).map(|(name, _)| *name)
+}
+
+/// The built-in plans that an algorithm under test is put through, in the order in which a benchmark runs them.
+pub fn benchmark() -> impl Iterator<Item = &'static str> {
+    runnable_plans().filter(|name| name.starts_with("ccperf/"))
 }
 
 /// `reference` seen from the built-in plan `file`: `../arms.toml` from `bundler/dynamics/idle` is

@@ -5,6 +5,7 @@ mod error;
 pub mod figures;
 pub mod library;
 mod overrides;
+pub mod paths;
 mod reader;
 mod registry;
 mod resolve;
@@ -19,6 +20,7 @@ pub use reader::parse_rate;
 pub use crate::experiment::{self, Experiment, schedule};
 
 use forebay_core::cc::Registry;
+use forebay_core::spec::{self, Spec};
 use library::Source;
 use reader::Reader;
 use tree::{Node, Table, Value};
@@ -61,6 +63,8 @@ pub struct Arm {
     /// In plain words.
     pub summary: String,
     set: Vec<Override>,
+    /// The algorithm under test, where the plan has one.
+    aut: Option<Node>,
 }
 
 /// One combination of the grid.
@@ -158,6 +162,15 @@ impl Plan {
         Self::from_source(Source::plan(reference)?, sets)
     }
 
+    /// Loads a plan with what its `as_published` sets, and then the user's overrides; see [`Plan::load`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plan::load`], or the plan has no `as_published`.
+    pub fn load_as_published(reference: &str, sets: &[Override]) -> Result<Self, PlanError> {
+        Self::read(Source::plan(reference)?, sets, Registry::BUILTIN, true)
+    }
+
     /// Reads a plan from its text; see [`Plan::load`].
     pub fn from_source(source: Source, sets: &[Override]) -> Result<Self, PlanError> {
         Self::with_algorithms(source, sets, Registry::BUILTIN)
@@ -169,8 +182,25 @@ impl Plan {
         sets: &[Override],
         algorithms: Registry,
     ) -> Result<Self, PlanError> {
+        Self::read(source, sets, algorithms, false)
+    }
+
+    fn read(
+        source: Source,
+        sets: &[Override],
+        algorithms: Registry,
+        as_published: bool,
+    ) -> Result<Self, PlanError> {
         let mut tree = tree::parse_document(&source.text, &source.file)?;
         extend(&mut tree, &source)?;
+        // What others published is of the plan's own link and traffic, or of those that it says were theirs.
+        let is_published = sets.is_empty() && tree.contains_key("as_published") == as_published;
+        if as_published {
+            let reader = Reader::document(&tree, &schema::PLAN, &source.file)?;
+            let table = reader.require("as_published", reader.raw_table("as_published")?)?;
+            let own = dotted(table);
+            apply_all(&mut tree, &own)?;
+        }
         let mut replacements = Vec::new();
         for set in sets {
             let old = overrides::apply(&mut tree, &set.key, set.node.clone())?;
@@ -182,7 +212,7 @@ impl Plan {
             title: reader.text("title")?.unwrap_or(&name).to_string(),
             description: reader.text("description")?.unwrap_or("").trim().to_string(),
             seeds: reader.parsed("seeds")?.unwrap_or(Seeds { first: 1, last: 3 }),
-            arms: read_arms(&reader)?,
+            arms: read_arms(&reader, &algorithms)?,
             cells: read_cells(&reader)?,
             figures: Vec::new(),
             name,
@@ -196,11 +226,7 @@ impl Plan {
         for arm in reader.tables("arm", &schema::ARM)? {
             known.add_arm(arm.require("name", arm.name("name")?)?);
         }
-        plan.figures = figures::figures(&reader, &known)?;
-        if !plan.replacements.is_empty() {
-            // What others published is of the plan's own link and traffic.
-            plan.figures.iter_mut().for_each(|figure| figure.published.clear());
-        }
+        plan.figures = figures::figures(&reader, &known, is_published)?;
         Ok(plan)
     }
 
@@ -215,7 +241,10 @@ impl Plan {
         let mut tree = self.tree.clone();
         apply_all(&mut tree, &cell.set)?;
         apply_all(&mut tree, &arm.set)?;
-        let mut experiment = resolve::experiment(&tree, &self.source, &self.algorithms)?;
+        if let Some(aut) = &arm.aut {
+            tree.insert("aut".into(), aut.clone());
+        }
+        let mut experiment = resolve::experiment(tree, &self.source, &self.algorithms)?;
         experiment.plan.clone_from(&self.name);
         experiment.arm.clone_from(&arm.name);
         experiment.cell.clone_from(&cell.name);
@@ -279,8 +308,46 @@ fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
     next.map_or(Ok(()), |node| Err(refused(&node, &allowed)))
 }
 
-fn read_arms(plan: &Reader<'_>) -> Result<Vec<Arm>, PlanError> {
+/// An arm for each algorithm under test, called like it; none where the plan has no `aut`.
+fn arms_of_aut(plan: &Reader<'_>, algorithms: &Registry) -> Result<Vec<Arm>, PlanError> {
+    let Some(node) = plan.node("aut") else { return Ok(Vec::new()) };
+    if plan.has("arm") {
+        return Err(
+            plan.wrong_because("arm", "no arms beside `aut`, whose algorithms are the arms")
+        );
+    }
+    let all = match &node.value {
+        Value::List(all) if !all.is_empty() => all.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
     let mut arms: Vec<Arm> = Vec::new();
+    for node in all {
+        let spec = match reader::spec_value(node) {
+            spec::Value::Text(text) => text.parse().unwrap_or_else(|_| Spec::named(&text)),
+            spec::Value::Spec(spec) => spec,
+            _ => return Err(plan.wrong("aut")),
+        };
+        let name = arm_name(&spec);
+        if arms.iter().any(|arm| arm.name == name) {
+            let (value, allowed) = (node.value.to_string(), "each algorithm once");
+            return Err(PlanError::value(node.origin.clone(), "aut", &value, allowed));
+        }
+        let summary = algorithms.named(&spec.kind).map_or("", |algorithm| algorithm.summary);
+        arms.push(Arm { name, summary: summary.into(), set: Vec::new(), aut: Some(node.clone()) });
+    }
+    Ok(arms)
+}
+
+/// `cubic-hystart-off` of `cubic(hystart=off)`: of the letters that a name may have.
+fn arm_name(algorithm: &Spec) -> String {
+    let text = algorithm.to_string();
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let name = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
+    name.chars().take(reader::MAX_NAME).collect()
+}
+
+fn read_arms(plan: &Reader<'_>, algorithms: &Registry) -> Result<Vec<Arm>, PlanError> {
+    let mut arms = arms_of_aut(plan, algorithms)?;
     for reader in plan.tables("arm", &schema::ARM)? {
         let name = reader.require("name", reader.name("name")?)?;
         if arms.iter().any(|arm| arm.name == name) {
@@ -288,10 +355,11 @@ fn read_arms(plan: &Reader<'_>) -> Result<Vec<Arm>, PlanError> {
         }
         let set = reader.raw_table("set")?.map(dotted).unwrap_or_default();
         let summary = reader.text("summary")?.unwrap_or("").to_string();
-        arms.push(Arm { name, summary, set });
+        arms.push(Arm { name, summary, set, aut: None });
     }
     if arms.is_empty() {
-        arms.push(Arm { name: "default".into(), summary: String::new(), set: Vec::new() });
+        let (name, summary) = ("default".into(), String::new());
+        arms.push(Arm { name, summary, set: Vec::new(), aut: None });
     }
     let selection = plan.list("arms")?;
     if !selection.is_empty() {

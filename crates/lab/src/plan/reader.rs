@@ -14,8 +14,10 @@ use super::tree::{Node, Origin, Table, Value, element_name, join};
 const RATES: std::ops::RangeInclusive<u64> = 1_000..=400_000_000_000;
 /// Longest duration in a plan: an emulation runs in real time.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
+/// Most round trips of a time that counts in them.
+const MAX_ROUND_TRIPS: f64 = 1e6;
 /// Longest name: rows, file names and figures carry them.
-const MAX_NAME: usize = 64;
+pub(super) const MAX_NAME: usize = 64;
 
 /// A rate as plans have it.
 ///
@@ -56,7 +58,7 @@ impl<'a> Reader<'a> {
             if section.key(name).is_none() {
                 let value = node.value.to_string();
                 let key = join(&path, name);
-                let allowed = section.allowed_keys();
+                let allowed = section.allowed_keys(name);
                 return Err(PlanError::value(node.origin.clone(), &key, &value, &allowed));
             }
         }
@@ -91,6 +93,11 @@ impl<'a> Reader<'a> {
     /// The error that the value of `name` is not what the schema allows.
     pub fn wrong(&self, name: &str) -> PlanError {
         self.wrong_because(name, self.allowed(name))
+    }
+
+    /// The error that the value of `name` is not what the schema allows, but nearest to `near`.
+    pub fn wrong_but_near(&self, name: &str, near: &str) -> PlanError {
+        self.wrong_because(name, &format!("{}; nearest is {near}", self.allowed(name)))
     }
 
     /// The error that the value of `name` is not `allowed`.
@@ -153,6 +160,28 @@ impl<'a> Reader<'a> {
             Ok(duration) if duration <= MAX_DURATION => Ok(Some(duration)),
             _ => Err(self.wrong(name)),
         }
+    }
+
+    /// A duration in a unit of time, in round trips of `rtt` (`100rtt`), or the longest of several
+    /// (`max(60s, 100rtt)`).
+    pub fn time(&self, name: &str, rtt: Duration) -> Result<Option<Duration>, PlanError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let one = |text: &str| match text.trim().strip_suffix("rtt") {
+            None => parse_duration(text.trim()).ok(),
+            Some(number) => {
+                let number = number.trim().parse::<f64>().ok();
+                let number = number.filter(|number| (0.0..=MAX_ROUND_TRIPS).contains(number));
+                number.map(|number| rtt.mul_f64(number))
+            }
+        };
+        let longest = match text.strip_prefix("max(").and_then(|text| text.strip_suffix(')')) {
+            None => one(text),
+            Some(all) => {
+                all.split(',').map(one).reduce(|longest, next| Some(longest?.max(next?))).flatten()
+            }
+        };
+        let time = longest.filter(|time| *time <= MAX_DURATION).ok_or_else(|| self.wrong(name))?;
+        Ok(Some(time))
     }
 
     /// A rate.
@@ -295,7 +324,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A node as a parameter value; what a table holds besides its kind becomes a spec's parameters.
-fn spec_value(node: &Node) -> spec::Value {
+pub(super) fn spec_value(node: &Node) -> spec::Value {
     match &node.value {
         Value::Bool(value) => spec::Value::Bool(*value),
         Value::Integer(value) => spec::Value::Integer(*value),

@@ -5,7 +5,6 @@ mod links;
 mod uplink;
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_core::bundle::NAME_MAX;
@@ -14,7 +13,7 @@ use forebay_core::cc::Registry;
 use forebay_core::link::Trace;
 use forebay_core::qdisc::{self, bundle_default};
 use forebay_core::random::Streams;
-use forebay_core::spec::{Spec, Value as SpecValue};
+use forebay_core::spec::{Spec, Value as SpecValue, nearest};
 use forebay_core::traffic::SizeCdf;
 use forebay_core::traffic::video::{LADDER, Video};
 use forebay_core::units::{ByteCount, Rate, Ratio};
@@ -25,10 +24,11 @@ use self::links::{Links, links};
 use self::uplink::uplink;
 use super::error::PlanError;
 use super::library::Source;
+use super::paths;
 use super::reader::Reader;
 use super::registry;
 use super::schema;
-use super::tree::{Table, flatten};
+use super::tree::{Node, Table, Value, flatten};
 use crate::experiment::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
 use crate::experiment::{
     Agent, Bundle, Experiment, Flow, INITIAL_WINDOW, Link, OwnLink, Platform, Report, Stack,
@@ -36,11 +36,12 @@ use crate::experiment::{
 };
 
 /// Keys that say nothing about the experiment itself.
-const ABOUT_THE_PLAN: [&str; 11] = [
+const ABOUT_THE_PLAN: [&str; 12] = [
     "name",
     "title",
     "description",
     "extends",
+    "as_published",
     "seeds",
     "arm",
     "arms",
@@ -58,22 +59,24 @@ const JITTER_MAX: Duration = Duration::from_secs(1);
 
 /// Reads an experiment; names of plan, arm and cell and the seed are left to the caller.
 pub fn experiment(
-    tree: &Table,
+    mut tree: Table,
     source: &Source,
     algorithms: &Registry,
 ) -> Result<Experiment, PlanError> {
-    let plan = Reader::document(tree, &schema::PLAN, &source.file)?;
+    paths::follow(&mut tree)?;
+    let plan = Reader::document(&tree, &schema::PLAN, &source.file)?;
     let mut files = Files { source, digest: Sha256::new() };
-    let stop = plan.require("stop", plan.duration("stop")?)?;
-    let warmup = plan.duration("warmup")?.unwrap_or(Duration::ZERO);
+    let rtt = links::rtt(&plan)?;
+    let stop = plan.require("stop", plan.time("stop", rtt)?)?;
+    let warmup = plan.time("warmup", rtt)?.unwrap_or(Duration::ZERO);
     if stop.is_zero() {
         return Err(plan.wrong_because("stop", "a duration above zero"));
     }
     if warmup >= stop {
         return Err(plan.wrong_because("warmup", "a duration below the plan's stop"));
     }
-    let Links { rtt, forward, paths, balance, hops, reverse, own } =
-        links(&plan, stop, &mut files)?;
+    let Links { forward, paths, balance, hops, reverse, own } =
+        links(&plan, rtt, stop, &mut files)?;
     let ends = Ends { rtt, forward: &forward, reverse: &reverse, own: &own };
     let declared = bundles(&plan, ends, algorithms)?;
     let uplink = uplink(&plan, &declared)?;
@@ -81,8 +84,9 @@ pub fn experiment(
         let bottleneck = plan.table("bottleneck", &schema::BOTTLENECK)?;
         return Err(plan.require("bottleneck", bottleneck)?.wrong("hops"));
     }
-    let start_jitter = start_jitter(&plan, rtt)?;
-    let flows = flows(&plan, [warmup, stop], (ends, &hops), &declared, &mut files, algorithms)?;
+    let start_jitter = plan.time("start_jitter", rtt)?.unwrap_or(Duration::ZERO);
+    let known = Known { algorithms, aut: aut(&plan, algorithms)? };
+    let flows = flows(&plan, [warmup, stop], (ends, &hops), &declared, &mut files, &known)?;
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
         return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
     }
@@ -101,7 +105,7 @@ pub fn experiment(
     let faults = faults(&plan, stop, &declared, &flows, uplink.is_some())?;
     let upsets = upsets(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
-    let all = flatten(tree);
+    let all = flatten(&tree);
     // Windows change no run, but what is known of it.
     let sha256 = files.finish(all.iter().filter(|(key, _)| {
         let part = first_part(key);
@@ -144,16 +148,6 @@ pub fn experiment(
 
 const STACKS: [(&str, Stack); 2] = [("linux", Stack::Linux), ("ns3", Stack::Ns3)];
 
-/// A duration, or a number of round trips.
-fn start_jitter(plan: &Reader<'_>, rtt: Duration) -> Result<Duration, PlanError> {
-    let text = plan.text("start_jitter")?.unwrap_or("0s");
-    let Some(factor) = text.strip_suffix("rtt") else {
-        return Ok(plan.duration("start_jitter")?.unwrap_or(Duration::ZERO));
-    };
-    let factor = factor.trim().parse::<f64>().ok().filter(|n| (0.0..=1000.0).contains(n));
-    factor.map(|factor| rtt.mul_f64(factor)).ok_or_else(|| plan.wrong("start_jitter"))
-}
-
 fn first_part(key: &str) -> &str {
     key.split('.').next().unwrap_or_default()
 }
@@ -177,15 +171,14 @@ impl Files<'_> {
         hex
     }
 
-    fn trace(&mut self, table: &Reader<'_>) -> Result<Option<(PathBuf, Rate)>, PlanError> {
+    /// The trace of a link: a built-in one or the path of one.
+    fn trace(&mut self, table: &Reader<'_>) -> Result<Option<Trace>, PlanError> {
         let Some(reference) = table.text("trace")? else { return Ok(None) };
-        let path = self.source.path(reference).ok_or_else(|| table.wrong("trace"))?;
-        let text = Source::read(&path)
-            .map_err(|error| table.wrong_because("trace", &format!("a readable file ({error})")))?
-            .text;
-        self.digest.update(&text);
-        let trace = Trace::parse(&path.display().to_string(), &text).map_err(PlanError::Data)?;
-        Ok(Some((path, trace.mean_rate())))
+        let text = self.source.trace(reference).map_err(|error| {
+            table.wrong_because("trace", &format!("a readable trace ({error})"))
+        })?;
+        self.digest.update(&text.text);
+        Trace::parse(&text.file, &text.text).map(Some).map_err(PlanError::Data)
     }
 
     /// The sizes of a requests table: one size, a built-in CDF or the path of one.
@@ -205,7 +198,7 @@ impl Files<'_> {
 /// The links that data of pairs of sites take.
 #[derive(Clone, Copy)]
 struct Ends<'a> {
-    /// The two-way propagation delay of `forward` and `reverse`.
+    /// Two-way propagation delay of those that are common to all.
     rtt: Duration,
     forward: &'a Link,
     reverse: &'a Link,
@@ -332,7 +325,7 @@ fn flows(
     (ends, hops): (Ends<'_>, &[Link]),
     bundles: &[DeclaredBundle],
     files: &mut Files<'_>,
-    algorithms: &Registry,
+    known: &Known<'_>,
 ) -> Result<Vec<Flow>, PlanError> {
     let mut flows: Vec<Flow> = Vec::new();
     for table in plan.tables("flow", &schema::FLOW)? {
@@ -353,7 +346,7 @@ fn flows(
             let drawn = load.schedule(start, warmup, end, &Streams::new(0));
             drawn.map_err(|error| table.wrong_spec("traffic", &error))?;
         }
-        let (platform, cc) = flow_cc(&table, algorithms)?;
+        let FlowCc { platform, cc, at: cc_at } = known.cc_of(&table)?;
         let reversed = table.switch("reversed")?.unwrap_or(false);
         let ttl = table.count("ttl", 1..=2)?.map(|ttl| ttl as u8);
         if ttl.is_some() && (reversed || !matches!(traffic, Traffic::Datagrams { .. })) {
@@ -378,12 +371,16 @@ fn flows(
         if initial_window.is_some() && !traffic.is_tcp() {
             return Err(table.wrong("initial_window"));
         }
+        let rtt = table.duration("rtt")?;
+        if rtt.is_some_and(|rtt| rtt < ends.rtt(&pair)) {
+            return Err(table.wrong("rtt"));
+        }
         flows.push(Flow {
             name,
             pair,
             reversed,
             cc,
-            cc_at: table.origin_of("cc").to_string(),
+            cc_at,
             platform,
             start,
             other_starts: Vec::new(),
@@ -402,26 +399,57 @@ fn flows(
     Ok(flows)
 }
 
-/// The platform, if one is named, and the algorithm. Which ones a kernel has is for the back end that
-/// asks it; a name without a platform is one that is known here.
-fn flow_cc(
-    flow: &Reader<'_>,
-    algorithms: &Registry,
-) -> Result<(Option<Platform>, Spec), PlanError> {
+/// What a flow may have as its congestion control.
+struct Known<'a> {
+    algorithms: &'a Registry,
+    /// The algorithm under test.
+    aut: Option<FlowCc>,
+}
+
+/// The congestion control of flows.
+#[derive(Clone)]
+struct FlowCc {
+    /// The platform, if one is named.
+    platform: Option<Platform>,
+    cc: Spec,
+    /// Where it was written.
+    at: String,
+}
+
+impl Known<'_> {
+    /// The congestion control of `flow`, which may be the algorithm under test.
+    fn cc_of(&self, flow: &Reader<'_>) -> Result<FlowCc, PlanError> {
+        let is_aut = |node: &Node| node.value == Value::Text("aut".into());
+        if flow.node("cc").is_some_and(is_aut) {
+            let allowed = "an algorithm: the plan has no `aut`";
+            return self.aut.clone().ok_or_else(|| flow.wrong_because("cc", allowed));
+        }
+        flow_cc(flow, "cc", self.algorithms)
+    }
+}
+
+/// The algorithm under test, one where the plan has several arms with one each.
+fn aut(plan: &Reader<'_>, algorithms: &Registry) -> Result<Option<FlowCc>, PlanError> {
+    plan.has("aut").then(|| flow_cc(plan, "aut", algorithms)).transpose()
+}
+
+/// The platform, if one is named, and the algorithm under `key`. Which ones a kernel has is for the back end
+/// that asks it; a name without a platform is one that is known here.
+fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Result<FlowCc, PlanError> {
     let check = |cc: &Spec| {
         let cc = algorithms.of_single_flow(cc.clone());
         let built = algorithms.build(&cc, forebay_sim::SUPPLIED);
-        built.map(drop).map_err(|error| flow.wrong_spec("cc", &error))
+        built.map(drop).map_err(|error| table.wrong_spec(key, &error))
     };
-    let written = flow.spec("cc")?.unwrap_or_else(|| Spec::named("cubic"));
+    let written = table.spec(key)?.unwrap_or_else(|| Spec::named("cubic"));
     let (platform, algorithm) = match written.kind.split_once(':') {
         None => (None, written.kind.as_str()),
         Some((name, algorithm)) => {
             let platform = Platform::ALL.into_iter().find(|platform| platform.name() == name);
-            (Some(platform.ok_or_else(|| flow.wrong("cc"))?), algorithm)
+            (Some(platform.ok_or_else(|| table.wrong(key))?), algorithm)
         }
     };
-    let mut cc: Spec = algorithm.parse().map_err(|_| flow.wrong("cc"))?;
+    let mut cc: Spec = algorithm.parse().map_err(|_| table.wrong(key))?;
     // What an override sets beside the text.
     cc.params.extend(written.params);
     match platform {
@@ -430,17 +458,21 @@ fn flow_cc(
             check(&Spec { kind, params: cc.params.clone() })?;
         }
         None if !registry::LINUX_ONLY.contains(&cc.kind.as_str()) => {
-            return Err(flow.wrong("cc"));
+            let names = algorithms.algorithms().iter().map(|algorithm| algorithm.name);
+            let names: Vec<&str> = names.chain(registry::LINUX_ONLY).collect();
+            let Some(name) = nearest(&cc.kind, &names) else { return Err(table.wrong(key)) };
+            return Err(table.wrong_but_near(key, name));
         }
         None | Some(Platform::Kernel) => {
             // TCP_CA_NAME_MAX of Linux, less the final zero.
             if cc.kind.len() > 15 {
-                return Err(flow.wrong("cc"));
+                return Err(table.wrong(key));
             }
         }
         Some(Platform::Bpf) => {
             if !["reno", "newreno", "cubic"].contains(&cc.kind.as_str()) || !cc.params.is_empty() {
-                return Err(flow.wrong_because("cc", "\"bpf:reno\" or \"bpf:cubic\", as they are"));
+                let allowed = "\"bpf:reno\" or \"bpf:cubic\", as they are";
+                return Err(table.wrong_because(key, allowed));
             }
         }
         Some(Platform::Agent) => {
@@ -450,7 +482,7 @@ fn flow_cc(
             check(&cc)?;
         }
     }
-    Ok((platform, cc))
+    Ok(FlowCc { platform, cc, at: table.origin_of(key).to_string() })
 }
 
 /// What `forebay agent --report` takes as a time.

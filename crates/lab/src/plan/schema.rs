@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use forebay_core::spec::one_of;
+
 /// One key of a table.
 #[derive(Debug)]
 pub struct Key {
@@ -32,10 +34,10 @@ impl Section {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// `one of a, b, c`.
-    pub fn allowed_keys(&self) -> String {
+    /// `one of a, b, c`, instead of the key `written`.
+    pub fn allowed_keys(&self, written: &str) -> String {
         let names: Vec<&str> = self.keys.iter().map(|key| key.name).collect();
-        format!("one of {}", names.join(", "))
+        one_of(written, &names)
     }
 }
 
@@ -50,6 +52,8 @@ const fn key(
 
 const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
 const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at most \"1440min\"";
+const TIME: &str = "a duration such as \"50ms\", round trips of the bottleneck such as \"100rtt\", or the longest \
+                    of several: \"max(60s, 100rtt)\"; at most \"1440min\"";
 pub(super) const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 const JITTER: &str = "a duration from \"0s\" to \"1s\"";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
@@ -67,7 +71,8 @@ const FRAME: &str = "a size of a frame, \"64B\" to \"1514B\"";
 const TABLE: &str = "a table";
 const TABLES: &str = "a list of tables";
 const WALKING: &str = "a value of what walks: a rate, a duration or a share";
-const TRACE: &str = "the path of a mahimahi trace, relative to the plan";
+const TRACE: &str = "a trace of forebay (\"0.57mbps-poisson\", \"2.64mbps-poisson\", \"3.04mbps-poisson\"), or the \
+                     path of a mahimahi trace, relative to the plan";
 
 /// The document.
 pub static PLAN: Section = Section {
@@ -94,13 +99,20 @@ pub static PLAN: Section = Section {
             "\"1..3\"",
             "every random choice of a run is drawn from its seed",
         ),
-        key("stop", DURATION, "", "end of arrivals, counted from the start of the run"),
         key(
-            "warmup",
-            DURATION,
-            "\"0s\"",
-            "requests arriving and bytes moving before are not counted",
+            "as_published",
+            "a table of dotted keys with their values",
+            "none",
+            "what `--as-published` sets: whoever published the experiment ran it so",
         ),
+        key(
+            "aut",
+            "the algorithm under test, as a flow's `cc`, or a list of several such as [\"cubic\", \"bbr\"]",
+            "none",
+            "what flows with `cc = \"aut\"` have; each of several is an arm of its name, instead of [[arm]]",
+        ),
+        key("stop", TIME, "", "end of arrivals, counted from the start of the run"),
+        key("warmup", TIME, "\"0s\"", "requests arriving and bytes moving before are not counted"),
         key(
             "stack",
             "\"linux\" (the testbed's kernel) or \"ns3\" (ns-3 as ccperf sets it up; back end sim \
@@ -117,7 +129,7 @@ pub static PLAN: Section = Section {
         ),
         key(
             "start_jitter",
-            "a duration such as \"15ms\", or round trips such as \"1rtt\"",
+            TIME,
             "\"0s\"",
             "each connection starts later by a share of it that is drawn from the seed",
         ),
@@ -180,6 +192,13 @@ pub static BOTTLENECK: Section = Section {
     keys: &[
         LINK_RATE,
         LINK_TRACE,
+        key(
+            "path",
+            "the name of a path (see `forebay list paths`) such as \"winds_satellite\"",
+            "none",
+            "a path that somebody measured: its `rate` or `trace`, `rtt`, `loss` and `qdisc` hold where \
+             the plan has none",
+        ),
         LINK_RTT,
         LINK_JITTER,
         LINK_LOSS,
@@ -216,6 +235,7 @@ pub static BOTTLENECK: Section = Section {
              behind it are hop-2, hop-3, ..; with `--backend sim` alone",
         ),
         key("change", TABLES, "none", "changes during the run"),
+        key("pulse", TABLES, "none", "changes to another value and back, in turn"),
         key("walk", TABLES, "none", "random walks during the run; with one path"),
     ],
 };
@@ -261,6 +281,23 @@ const WALK_KEYS: &[Key] = &[
     key("min", WALKING, "", "least value"),
     key("max", WALKING, "", "greatest value"),
 ];
+
+/// `[[bottleneck.pulse]]`.
+pub static PULSE: Section = Section {
+    heading: "[[bottleneck.pulse]]",
+    summary: "A pulse wave: the bottleneck changes from its own value to another one and back, in turn, until the \
+              plan's stop.",
+    keys: &[
+        key("of", "rate, rtt or loss; rate of a link that has one", "", "what changes"),
+        key(
+            "every",
+            "a duration, \"1ms\" to \"1440min\" and at least 1/100000 of the plan's stop",
+            "",
+            "time at each value",
+        ),
+        key("to", "a value of what changes: a rate, a duration or a share", "", "the other value"),
+    ],
+};
 
 /// `[[bottleneck.change]]`.
 pub static CHANGE: Section = Section {
@@ -337,7 +374,8 @@ pub static FLOW: Section = Section {
             "a congestion control such as \"cubic\" (an algorithm, see `forebay list algorithms`; with \
              the back end emu that of the hosts' kernel), \"kernel:cubic\" (any of the hosts' kernel), \
              \"bpf:reno\" or \"bpf:cubic\" (in \
-             BPF), \"agent:copa\" or \"agent:cubic(hystart=off)\" (an algorithm in an agent)",
+             BPF), \"agent:copa\" or \"agent:cubic(hystart=off)\" (an algorithm in an agent), or \"aut\" (the \
+             algorithm under test)",
             "\"cubic\"",
             "congestion control of the TCP sockets, and where the algorithm runs; reno is newreno",
         ),
@@ -762,12 +800,13 @@ pub static ATTACK: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 29] = [
+pub static SECTIONS: [&Section; 30] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
     &CHANGE,
     &REVERSE_CHANGE,
+    &PULSE,
     &WALK,
     &REVERSE_WALK,
     &LINK,

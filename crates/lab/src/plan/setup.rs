@@ -15,6 +15,7 @@ pub fn setup(runs: &[&Parameters]) -> String {
     let sections = [
         &schema::BOTTLENECK,
         &schema::CHANGE,
+        &schema::PULSE,
         &schema::WALK,
         &schema::REVERSE,
         &schema::REVERSE_CHANGE,

@@ -1,5 +1,5 @@
 use super::experiment::{
-    Agent, Balance, BoxEnd, FaultProgram, Platform, Report, Timing, Traffic, UpsetKind,
+    Agent, Balance, BoxEnd, FaultProgram, Platform, Report, Stack, Timing, Traffic, UpsetKind,
 };
 use super::*;
 use forebay_core::bundle::uplink::{Member, Share};
@@ -569,6 +569,7 @@ fn a_platform_or_algorithm_that_there_is_not_is_refused() {
     for (cc, expected) in [
         ("quic:cubic", "cc = \"quic:cubic\": allowed is a congestion control such as"),
         ("nonesuch", "cc = \"nonesuch\": allowed is a congestion control such as"),
+        ("TcpCubic", "cc = \"TcpCubic\": allowed is a congestion control such as"),
         ("cubic(hystart=3)", "cc.hystart = 3: allowed is off"),
         ("agent:", "cc = \"agent:\": allowed is a congestion control such as"),
         ("agent:nonesuch", "cc.kind = nonesuch: allowed is one of basic_delay, bbr"),
@@ -660,6 +661,7 @@ fn errors_of_the_command_line_name_it() {
         error.starts_with("--set: bottleneck.rte = \"96Mbit/s\": allowed is one of"),
         "{error}"
     );
+    assert!(error.ends_with("; nearest is rate"), "{error}");
     assert!(load(PLAN, &["bottleneck.rate"]).is_err());
 }
 
@@ -713,7 +715,7 @@ fn statements(key: &str, value: &str) -> Vec<String> {
 fn no_built_in_plan_states_in_prose_a_value_that_an_override_replaces() {
     // A value that an arm or a cell sets stays.
     let all = |plan: &Plan| -> Vec<String> {
-        let parameters = resolve::experiment(&plan.tree, &plan.source, &plan.algorithms);
+        let parameters = resolve::experiment(plan.tree.clone(), &plan.source, &plan.algorithms);
         let parameters = parameters.unwrap().parameters;
         parameters.iter().flat_map(|(key, value)| statements(key, value)).collect()
     };
@@ -800,6 +802,7 @@ balance = "packet"
 path_spread = "8ms"
 hops = 1
 change = [{ at = "2s", rate = "5Mbit/s" }, { at = "3s", rtt = "80ms" }, { at = "3s", loss = 0 }]
+pulse = [{ of = "loss", every = "10s", to = 0 }]
 [reverse]
 rate = "1Mbit/s"
 loss = 0.1
@@ -979,7 +982,10 @@ enabled = true
         for key in section.keys {
             let elsewhere = [
                 "extends",
+                "as_published",
+                "aut",
                 "trace",
+                "path",
                 "bottleneck",
                 "reverse",
                 "link",
@@ -997,6 +1003,221 @@ enabled = true
             assert!(schema::listing().contains(key.allowed));
         }
     }
+}
+
+#[test]
+fn times_may_count_in_round_trips_and_be_the_longest_of_several() {
+    let stop = |text: &str, rtt: &str| {
+        let sets = [&format!("stop={text}")[..], &format!("bottleneck.rtt={rtt}")];
+        load(PLAN, &sets).map(|plan| experiment(&plan, 0).stop.as_millis())
+    };
+    for (text, rtt, millis) in [
+        ("2s", "50ms", 2000),
+        ("100rtt", "50ms", 5000),
+        ("0.5 rtt", "50ms", 25),
+        ("max(6s, 100rtt)", "50ms", 6000),
+        ("max(6s, 100rtt)", "800ms", 80_000),
+        ("max(1s,2s,3s)", "50ms", 3000),
+    ] {
+        assert_eq!(stop(text, rtt).unwrap(), millis, "{text}");
+    }
+    for text in ["100", "-1rtt", "max(6s", "max(6s, x)", "max()", "6s, 100rtt", "1e7rtt", "inf rtt"]
+    {
+        let error = stop(text, "50ms").expect_err(text).to_string();
+        assert!(error.contains("allowed is a duration such as"), "{error}");
+    }
+    let other = load(PLAN, &["warmup=20rtt", "start_jitter=max(1ms, 2rtt)"]).unwrap();
+    let other = experiment(&other, 0);
+    assert_eq!((other.warmup.as_millis(), other.start_jitter.as_millis()), (1000, 100));
+}
+
+#[test]
+fn pulses_change_a_value_and_change_it_back_until_the_end() {
+    let plan = |pulse: &str| {
+        let pulse = format!("pulse = [{{ {pulse} }}]\n[[flow]]");
+        load(&PLAN.replacen("[[flow]]", &pulse, 1), &[])
+    };
+    let changes = |pulse: &str| {
+        let run = experiment(&plan(pulse).unwrap(), 0);
+        let both = [run.forward.changes, run.reverse.changes];
+        both.map(|all| all.into_iter().map(|it| (it.at.as_secs(), it)).collect::<Vec<_>>())
+    };
+    let [there, back] = changes("of = \"rate\", every = \"3s\", to = \"9Mbit/s\"");
+    let rates: Vec<_> = there.iter().map(|(at, it)| (*at, it.rate.unwrap().to_string())).collect();
+    let rates: Vec<_> = rates.iter().map(|(at, rate)| (*at, rate.as_str())).collect();
+    assert_eq!(rates, [(3, "9Mbit/s"), (6, "96Mbit/s"), (9, "9Mbit/s")]);
+    assert!(back.is_empty());
+    for way in changes("of = \"rtt\", every = \"4s\", to = \"80ms\"") {
+        let delays = way.iter().map(|(at, it)| (*at, it.delay.unwrap().as_millis()));
+        assert_eq!(delays.collect::<Vec<_>>(), [(4, 40), (8, 25)]);
+    }
+    let [there, _] = changes("of = \"loss\", every = \"5s\", to = 0.5");
+    assert_eq!(there.iter().map(|(_, it)| it.loss).collect::<Vec<_>>(), [Some(0.5)]);
+    for (pulse, expected) in [
+        ("every = \"1s\", to = 1", "of is missing: allowed is rate, rtt or loss"),
+        ("of = \"rate\", every = \"1s\", to = 5", "to = 5: allowed is a value of what changes"),
+        ("of = \"loss\", every = \"1s\", to = 2", "to = 2: allowed is a value of what changes"),
+        ("of = \"loss\", every = \"1s\"", "to is missing: allowed is a value of what changes"),
+        (
+            "of = \"loss\", every = \"1us\", to = 0",
+            "every = \"1us\": allowed is a duration, \"1ms\"",
+        ),
+    ] {
+        let error = plan(pulse).expect_err(pulse).to_string();
+        let expected = format!("p.toml:8: bottleneck.pulse.0.{expected}");
+        assert!(error.starts_with(&expected), "{error}\nis not\n{expected}");
+    }
+}
+
+/// A plan of an algorithm under test, which another flow has, too, and a third one not.
+const AUT: &str = r#"
+name = "p"
+aut = "vegas"
+stop = "10s"
+as_published = { stop = "15s", bottleneck.rate = "8Mbit/s" }
+[bottleneck]
+rate = "96Mbit/s"
+rtt = "50ms"
+qdisc = "fifo"
+[[flow]]
+name = "aut"
+cc = "aut"
+traffic = { kind = "greedy" }
+[[flow]]
+name = "other"
+cc = "newreno"
+traffic = { kind = "greedy" }
+[[figure]]
+kind = "bars"
+metric = "goodput_mbps"
+published = [{ arm = "vegas", value = 1, source = "s" }]
+"#;
+
+#[test]
+fn each_algorithm_under_test_is_an_arm_of_its_name() {
+    let of = |sets: &[&str]| {
+        let plan = load(AUT, sets)?;
+        let arms = plan.arms.iter().map(|arm| {
+            let run = plan.experiment(arm, &plan.cells[0], 1).unwrap();
+            let ccs = run.flows.iter().map(|flow| flow.cc_name()).collect::<Vec<_>>().join(" ");
+            format!("{}: {ccs}", arm.name)
+        });
+        Ok::<_, PlanError>(arms.collect::<Vec<_>>())
+    };
+    assert_eq!(of(&[]).unwrap(), ["vegas: vegas newreno"]);
+    assert_eq!(of(&["aut=bbr"]).unwrap(), ["bbr: bbr newreno"]);
+    let several = r#"aut=["cubic(hystart=off)", "agent:copa", { kind = "vegas", alpha = 3 }]"#;
+    assert_eq!(
+        of(&[several]).unwrap(),
+        [
+            "cubic-hystart-off: cubic(hystart=off) newreno",
+            "agent-copa: agent:copa newreno",
+            "vegas-alpha-3: vegas(alpha=3) newreno",
+        ]
+    );
+    for (set, expected) in [
+        ("aut=vegsa", "--set: aut = \"vegsa\": allowed is the algorithm under test"),
+        ("aut=3", "--set: aut = 3: allowed is the algorithm under test"),
+        ("aut=[]", "--set: aut = []: allowed is the algorithm under test"),
+        ("aut=[\"bbr\", \"bbr\"]", "--set: aut = \"bbr\": allowed is each algorithm once"),
+        ("aut=cubic(hystart=3)", "--set: aut.hystart = 3: allowed is off"),
+        (
+            "flow.other.rtt=49ms",
+            "--set: flow.other.rtt = \"49ms\": allowed is a duration not below",
+        ),
+    ] {
+        let error = of(&[set]).expect_err(set).to_string();
+        assert!(error.starts_with(expected), "{error}\nis not\n{expected}");
+    }
+    assert!(of(&["aut=vegsa"]).unwrap_err().to_string().ends_with("; nearest is vegas"));
+    let arms = load(&format!("{AUT}[[arm]]\nname = \"a\"\n"), &[]).unwrap_err().to_string();
+    assert!(arms.contains("allowed is no arms beside `aut`"), "{arms}");
+    let without = load(&AUT.replace("aut = \"vegas\"", ""), &[]).unwrap_err().to_string();
+    let expected =
+        "p.toml:12: flow.aut.cc = \"aut\": allowed is an algorithm: the plan has no `aut`";
+    assert!(without.starts_with(expected), "{without}");
+}
+
+#[test]
+fn a_plan_is_run_as_published_with_what_it_says_of_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("p.toml");
+    std::fs::write(&file, AUT).unwrap();
+    let file = file.to_str().unwrap();
+    let facts = |plan: Plan| {
+        let run = experiment(&plan, 0);
+        (run.stop.as_secs(), run.forward.rate.unwrap().to_string(), plan.figures[0].published.len())
+    };
+    let faster = [Override::parse("bottleneck.rate=9Mbit/s").unwrap()];
+    let other = [Override::parse("aut=bbr").unwrap()];
+    let (fast, slow, set) = ("96Mbit/s".to_string(), "8Mbit/s".to_string(), "9Mbit/s".to_string());
+    assert_eq!(facts(Plan::load(file, &[]).unwrap()), (10, fast, 0));
+    assert_eq!(facts(Plan::load_as_published(file, &[]).unwrap()), (15, slow.clone(), 1));
+    assert_eq!(facts(Plan::load_as_published(file, &faster).unwrap()), (15, set, 0));
+    assert_eq!(facts(Plan::load_as_published(file, &other).unwrap()), (15, slow, 0));
+    let error = Plan::load_as_published("bundler/main", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("bundler/main:1: as_published is missing"), "{error}");
+}
+
+/// What ccperf's pages say of ten of its runs: plan, cell, rate in Mbit/s (of a trace none), round trip in ms, loss,
+/// packets of the queue, and when flows start in ms.
+type PublishedRun = (&'static str, &'static str, Option<f64>, u128, f64, u64, &'static [u128]);
+#[rustfmt::skip]
+const PUBLISHED_RUNS: [PublishedRun; 10] = [
+    ("responsiveness_step", "rate-down", Some(64.0), 15, 0.0, 20, &[0]),
+    ("steady_state_single_flow", "path=india_to_aws_india", Some(100.42), 54, 0.0, 173, &[0]),
+    ("steady_state_synchronous_fairness", "flows-5-winds", Some(42.0), 800, 0.0074, 2800, &[0; 5]),
+    ("steady_state_start_time_fairness", "start=1.87s", Some(32.0), 15, 0.0, 40, &[0, 1870]),
+    ("deep_buffers", "limit=80p", Some(16.0), 15, 0.0, 80, &[0]),
+    ("deep_buffers", "limit=20p", Some(16.0), 15, 0.0, 20, &[0]),
+    ("shallow_buffers", "limit=10p", Some(16.0), 15, 0.0, 10, &[0]),
+    ("loss_resilience", "loss=0.02", Some(16.0), 15, 0.02, 20, &[0]),
+    ("loss_resilience", "loss=0.03", Some(16.0), 15, 0.03, 20, &[0]),
+    ("replay_rate_trace", "path=nepal_to_aws_india", None, 56, 0.0477, 14, &[0]),
+];
+
+#[test]
+fn the_runs_that_ccperf_published_are_among_those_as_published() {
+    for (name, cell, rate, rtt, loss, packets, starts) in PUBLISHED_RUNS {
+        let plan = Plan::load_as_published(&format!("ccperf/{name}"), &[]).unwrap();
+        let cell = plan.cells.iter().find(|it| it.name == cell).unwrap();
+        let run = plan.experiment(&plan.arms[0], cell, plan.seeds.first).unwrap();
+        let found = run.forward.rate.map(|rate| rate.as_mbit_per_sec_f64());
+        assert_eq!((found, run.rtt.as_millis(), run.forward.loss), (rate, rtt, loss), "{name}");
+        assert_eq!(run.forward.qdisc.to_string(), format!("fifo(limit={packets}p)"), "{name}");
+        let flows = run.flows.iter();
+        let found = flows.flat_map(|it| (0..it.connections()).map(|number| it.start_of(number)));
+        assert_eq!(found.map(|start| start.as_millis()).collect::<Vec<_>>(), starts, "{name}");
+        let (stop, is_newreno) =
+            (run.stop.as_secs(), run.flows.iter().all(|it| it.cc.kind == "newreno"));
+        assert_eq!((stop, plan.seeds.to_string(), is_newreno), (15, "42".into(), true), "{name}");
+        assert_eq!((run.stack, run.warmup), (Stack::Ns3, Duration::ZERO), "{name}");
+    }
+    let step = Plan::load_as_published("ccperf/responsiveness_step", &[]).unwrap();
+    let change = experiment(&step, 0).forward.changes[0].clone();
+    assert_eq!((change.at.as_secs(), change.rate), (5, Some(Rate::from_mbit_per_sec(16))));
+}
+
+#[test]
+fn the_benchmark_of_an_algorithm_has_all_experiments_and_fits_its_time() {
+    let (mut cells, mut packets) = (0, 0.0);
+    for name in library::benchmark() {
+        let plan = Plan::load(name, &[]).unwrap();
+        assert_eq!((plan.arms.len(), plan.seeds.to_string()), (1, "1..10".into()), "{name}");
+        cells += plan.cells.len();
+        for run in plan.experiments() {
+            let run = run.unwrap();
+            assert!(run.flows.iter().any(|flow| flow.name == "aut"), "{name}");
+            assert!(!run.start_jitter.is_zero(), "{name}");
+            let bits = run.links().filter_map(|(_, link)| match &link.trace {
+                Some(trace) => Some(trace.mean_rate().bytes_in(run.stop).as_f64() * 8.0),
+                None => link.capacity_bits(Duration::ZERO, run.stop),
+            });
+            packets += bits.sum::<f64>() / (1514.0 * 8.0);
+        }
+    }
+    assert!(cells >= 79, "{cells} runs of one seed");
+    assert!(packets < 13e6, "{packets} packets of one seed");
 }
 
 #[test]
@@ -1021,12 +1242,10 @@ fn plans_extend_one_another_and_not_for_ever() {
     let plan_a = plan("a").unwrap();
     let run = plan_a.experiment(&plan_a.arms[0], &plan_a.cells[0], 1).unwrap();
     assert_eq!((run.rtt.as_millis(), run.stop.as_secs(), run.flows.len()), (20, 2, 1));
-    put("lost", "name = \"lost\"\nextends = \"none.toml\"\n");
+    put("lost", "extends = \"lots.toml\"\nname = \"lost\"\n");
     let error = plan("lost").unwrap_err().to_string();
-    assert!(
-        error.contains("lost.toml:2: extends = \"none.toml\": allowed is a readable plan"),
-        "{error}"
-    );
+    let expected = "lost.toml:1: extends = \"lots.toml\": allowed is a readable plan (";
+    assert!(error.contains(expected), "{error}");
     put("circle", "extends = \"circle.toml\"\nname = \"circle\"\n");
     let error = plan("circle").unwrap_err().to_string();
     assert!(error.contains("extends") && error.contains("at most 4 plans"), "{error}");

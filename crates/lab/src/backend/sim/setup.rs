@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_core::link::{self, Service, Trace};
+use forebay_core::link::{self, Service};
 use forebay_core::spec::{Spec, SpecError, Value};
 use forebay_core::traffic::Source;
 use forebay_core::traffic::video::Video;
@@ -378,7 +378,7 @@ fn algorithm(experiment: &Experiment, flow: &plan::Flow) -> Result<Spec, Backend
 fn link(name: &str, link: &plan::Link) -> Result<Link, BackendError> {
     let refused = |error: SpecError| BackendError::Unsupported(format!("{name} link: {error}"));
     let config = link::Config {
-        service: service(link)?,
+        service: service(link),
         delay: link.delay,
         jitter: link.jitter,
         loss: share(link.loss).map_err(refused)?,
@@ -396,12 +396,9 @@ fn share(value: f64) -> Result<Ratio, SpecError> {
     Ratio::new(value).ok_or_else(|| SpecError::new("share", &value.to_string(), "0 to 1"))
 }
 
-fn service(link: &plan::Link) -> Result<Service, BackendError> {
-    let (rate, trace) = (link.rate, link.trace.as_deref());
-    let Some(path) = trace else { return Ok(rate.map_or(Service::Unlimited, Service::Rate)) };
-    let file = path.display().to_string();
-    let refused = |reason: String| BackendError::Unsupported(format!("{file}: {reason}"));
-    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    let trace = Trace::parse(&file, &text).map_err(|error| refused(error.to_string()))?;
-    Ok(Service::Trace(trace.into()))
+fn service(link: &plan::Link) -> Service {
+    match &link.trace {
+        Some(trace) => Service::Trace(trace.clone()),
+        None => link.rate.map_or(Service::Unlimited, Service::Rate),
+    }
 }

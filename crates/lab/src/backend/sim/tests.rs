@@ -6,7 +6,7 @@ use forebay_core::units::Rate;
 use super::*;
 use crate::metrics::{describe, evaluate};
 use crate::plan::Plan;
-use crate::plan::library::Source;
+use crate::plan::library::{self, Source};
 use crate::rows::PacketLog;
 
 const PLAN: &str = r#"
@@ -54,10 +54,10 @@ fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]
     (rows, packets)
 }
 
-/// The published step in the simulator: a run of `arm`, by the names of its figures.
-fn responsiveness_step(plan: &Plan, arm: &str, seed: u64) -> impl Fn(&str) -> f64 + use<> {
-    let arm = plan.arms.iter().find(|it| it.name == arm).unwrap();
-    let experiment = plan.experiment(arm, &plan.cells[0], seed).unwrap();
+/// The published step in the simulator: a run by the names of its figures.
+fn rate_step_down(plan: &Plan, seed: u64) -> impl Fn(&str) -> f64 + use<> {
+    let cell = plan.cells.iter().find(|it| it.name == "rate-down").unwrap();
+    let experiment = plan.experiment(&plan.arms[0], cell, seed).unwrap();
     let evaluation = evaluate(&experiment, &rows_of(&experiment)).unwrap();
     move |name: &str| {
         let forward = evaluation.links.iter().find(|link| link.name == "forward").unwrap();
@@ -97,18 +97,19 @@ const PUBLISHED_STEP: [(&str, f64, f64, f64); 24] = [
 
 #[test]
 fn a_plan_gives_ccperf_s_figures_of_its_published_step() {
-    let plan = Plan::load("ccperf/responsiveness_step", &[]).unwrap();
     let mut wrong = Vec::new();
     // The single run keeps the medians' bounds too, though it could differ by more.
-    for (arm, seeds) in [("jittered", plan.seeds.iter().collect()), ("single", vec![1])] {
-        let runs: Vec<_> =
-            seeds.iter().map(|seed| responsiveness_step(&plan, arm, *seed)).collect();
+    for sets in [&["start_jitter=1rtt", "seeds=1..9"][..], &[]] {
+        let parsed = sets.iter().map(|it| crate::plan::Override::parse(it).unwrap());
+        let parsed: Vec<_> = parsed.collect();
+        let plan = Plan::load_as_published("ccperf/responsiveness_step", &parsed).unwrap();
+        let runs: Vec<_> = plan.seeds.iter().map(|seed| rate_step_down(&plan, seed)).collect();
         for (name, published, share, margin) in PUBLISHED_STEP {
             let mut found: Vec<f64> = runs.iter().map(|figure| figure(name)).collect();
             found.sort_by(f64::total_cmp);
             let median = found[found.len() / 2];
             if (median - published).abs() > share * published + margin {
-                wrong.push(format!("{arm} {name}: {median}, ccperf {published}"));
+                wrong.push(format!("{sets:?} {name}: {median}, ccperf {published}"));
             }
         }
         for figure in &runs {
@@ -116,7 +117,26 @@ fn a_plan_gives_ccperf_s_figures_of_its_published_step() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert_eq!(plan.seeds.iter().count(), 9);
+}
+
+#[test]
+fn every_plan_of_the_benchmark_can_be_simulated_and_measures_the_algorithm_under_test() {
+    let sets = [crate::plan::Override::parse("aut=[\"newreno\", \"bbr\"]").unwrap()];
+    for name in library::benchmark() {
+        for plan in [Plan::load(name, &sets), Plan::load_as_published(name, &sets)] {
+            for experiment in plan.unwrap().experiments() {
+                let experiment = experiment.unwrap();
+                Sim.check(&experiment).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+        }
+        // The runs as published are the short ones.
+        let plan = Plan::load_as_published(name, &[]).unwrap();
+        let experiment = plan.experiments().next().unwrap().unwrap();
+        let evaluation = evaluate(&experiment, &rows_of(&experiment)).unwrap();
+        assert!(evaluation.invalid.is_empty(), "{name}: {:?}", evaluation.invalid);
+        let aut = evaluation.flows.iter().find(|flow| flow.name == "aut").unwrap();
+        assert!(aut.metrics.get("mean_throughput_l4") > Some(0.1), "{name}");
+    }
 }
 
 #[test]

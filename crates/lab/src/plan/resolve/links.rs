@@ -1,5 +1,6 @@
 //! The links of an experiment, their queues and changes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::qdisc::{self, check_without_rate};
@@ -22,10 +23,11 @@ const LINKS_MAX: u32 = 32;
 /// Least time between steps of a walk: each is an event of the simulation.
 const STEP_MIN: Duration = Duration::from_millis(1);
 
+/// Most changes of a pulse: each is held for the whole run.
+const PULSES_MAX: u32 = 100_000;
+
 /// The links there and back.
 pub(super) struct Links {
-    /// The round trip without a queue.
-    pub rtt: Duration,
     pub forward: Link,
     /// What `forward` is made of, where that is several.
     pub paths: Vec<Link>,
@@ -37,18 +39,30 @@ pub(super) struct Links {
     pub own: Vec<OwnLink>,
 }
 
-/// Reads them.
+fn bottleneck<'a>(plan: &Reader<'a>) -> Result<Reader<'a>, PlanError> {
+    plan.require("bottleneck", plan.table("bottleneck", &schema::BOTTLENECK)?)
+}
+
+/// The round trip without a queue, in which other times may be given.
+pub(super) fn rtt(plan: &Reader<'_>) -> Result<Duration, PlanError> {
+    let table = bottleneck(plan)?;
+    table.require("rtt", table.duration("rtt")?)
+}
+
+/// The links of a plan whose round trip is `rtt`.
 pub(super) fn links(
     plan: &Reader<'_>,
+    rtt: Duration,
     stop: Duration,
     files: &mut Files<'_>,
 ) -> Result<Links, PlanError> {
-    let table = plan.table("bottleneck", &schema::BOTTLENECK)?;
-    let table = plan.require("bottleneck", table)?;
-    let rtt = table.require("rtt", table.duration("rtt")?)?;
+    let table = bottleneck(plan)?;
     let qdisc = table.require("qdisc", table.spec("qdisc")?)?;
     let mut forward = link(&table, rtt / 2, qdisc, files)?;
     forward.changes = changes(&table, &schema::CHANGE, stop)?;
+    let pulses = pulses(&table, &forward, rtt, stop)?;
+    forward.changes.extend(pulses);
+    forward.changes.sort_by_key(|change| change.at);
     forward.walks = walks(&table, &schema::WALK, forward.rate)?;
     if forward.rate.is_none() && forward.trace.is_none() {
         return Err(table.wrong_because("rate", "a rate, or a trace instead"));
@@ -68,7 +82,7 @@ pub(super) fn links(
     let paths = paths(&table, &forward)?;
     let hops = hops(&table, &forward, &paths)?;
     let own = own_links(plan, stop, files)?;
-    Ok(Links { rtt, forward, paths, balance, hops, reverse, own })
+    Ok(Links { forward, paths, balance, hops, reverse, own })
 }
 
 /// The links of pairs of sites that take no others.
@@ -198,17 +212,16 @@ fn link(
     if rate.is_some() && trace.is_some() {
         return Err(table.wrong_because("trace", "either a rate or a trace"));
     }
-    let qdisc =
-        resolve_bdp(table, qdisc, rate.or(trace.as_ref().map(|(_, mean)| *mean)), delay * 2)?;
+    let nominal_rate = rate.or(trace.as_ref().map(|trace| trace.mean_rate()));
+    let qdisc = resolve_bdp(table, qdisc, nominal_rate, delay * 2)?;
     let checked = qdisc::check(&qdisc);
     let checked =
         if rate.is_some() { checked } else { checked.and_then(|()| check_without_rate(&qdisc)) };
     checked.map_err(|error| table.wrong_spec("qdisc", &error))?;
-    let (trace, mean_rate) = trace.unzip();
     Ok(Link {
         rate,
-        nominal_rate: rate.or(mean_rate),
-        trace,
+        nominal_rate,
+        trace: trace.map(Arc::new),
         delay,
         jitter: jitter(table, "jitter")?,
         loss: table.share("loss")?.unwrap_or(0.0),
@@ -264,6 +277,45 @@ fn walks(
         walks.push(walk);
     }
     Ok(walks)
+}
+
+const PULSING: [(&str, Property); 3] =
+    [("rate", Property::Rate), ("rtt", Property::Delay), ("loss", Property::Loss)];
+
+/// The changes that the pulses of `link` are made of, whose round trip is `rtt`.
+fn pulses(
+    table: &Reader<'_>,
+    link: &Link,
+    rtt: Duration,
+    stop: Duration,
+) -> Result<Vec<Change>, PlanError> {
+    let mut changes = Vec::new();
+    for pulse in table.tables("pulse", &schema::PULSE)? {
+        let of = pulse.require("of", pulse.choice("of", &PULSING)?)?;
+        let ends: [Change; 2] = match of {
+            Property::Rate => {
+                let own = link.rate.ok_or_else(|| pulse.wrong("of"))?;
+                let to = pulse.require("to", pulse.rate("to")?)?;
+                [to, own].map(|rate| Change { rate: Some(rate), ..Change::default() })
+            }
+            Property::Delay => {
+                let to = pulse.require("to", pulse.duration("to")?)?;
+                [to, rtt].map(|rtt| Change { delay: Some(rtt / 2), ..Change::default() })
+            }
+            Property::Loss => {
+                let to = pulse.require("to", pulse.share("to")?)?;
+                [to, link.loss].map(|loss| Change { loss: Some(loss), ..Change::default() })
+            }
+        };
+        let every = pulse.require("every", pulse.duration("every")?)?;
+        if every < STEP_MIN.max(stop / PULSES_MAX) {
+            return Err(pulse.wrong("every"));
+        }
+        let times = (1..).map(|number| every * number).take_while(|at| *at < stop);
+        let ends = ends.iter().cycle();
+        changes.extend(times.zip(ends).map(|(at, end)| Change { at, ..end.clone() }));
+    }
+    Ok(changes)
 }
 
 /// The changes of a link, which has those that its section knows.
