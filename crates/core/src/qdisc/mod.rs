@@ -9,6 +9,7 @@ mod classify;
 mod codel;
 mod deficit;
 mod drr;
+mod dualpi2;
 mod ets;
 mod fifo;
 mod flows;
@@ -18,6 +19,7 @@ mod limit;
 mod longest;
 mod marking;
 mod params;
+mod periods;
 mod pie;
 mod policer;
 mod pool;
@@ -41,6 +43,7 @@ pub use check::check;
 pub use classify::{Classifier, RULE};
 pub use codel::{CodelParams, CodelQueue};
 pub use drr::{Drr, DrrParams};
+pub use dualpi2::DualPi2;
 pub use ets::Ets;
 pub use fifo::Fifo;
 pub use fq_codel::{FqCodel, FqCodelParams};
@@ -61,9 +64,10 @@ pub enum DropReason {
     Overlimit,
     /// CoDel's control law (RFC 8289 section 5).
     Codel,
-    /// Drawn by PIE (RFC 8033 section 4.1) or by RED below its upper threshold.
+    /// Drawn by PIE (RFC 8033 section 4.1), by DualPI2 (RFC 9332 section 2.4) or by RED below its upper threshold.
     Early,
-    /// RED's average length was above its upper threshold, or a mark was due without a draw (`mark`, `l4s`).
+    /// RED's average length was above its upper threshold, or a mark was due without a draw (`mark`, `l4s`, and
+    /// the step of `dualpi2`).
     Forced,
     /// A policer had too few tokens.
     Policed,
@@ -231,6 +235,7 @@ pub const DISCIPLINES: &[Discipline] = &[
     fq_codel::DISCIPLINE,
     pie::DISCIPLINE,
     red::DISCIPLINE,
+    dualpi2::DISCIPLINE,
     prio::DISCIPLINE,
     ets::DISCIPLINE,
     shaper::DISCIPLINE,
@@ -332,6 +337,7 @@ fn build_nested<P: Packet + Send + 'static>(
         "fq_codel" => Box::new(FqCodel::from_spec(spec)?),
         "pie" => Box::new(Pie::from_spec(spec)?),
         "red" => Box::new(Red::from_spec(spec)?),
+        "dualpi2" => Box::new(DualPi2::from_spec(spec)?),
         "prio" => Box::new(prio::from_spec(spec, levels)?),
         "ets" => Box::new(Ets::from_spec(spec, levels)?),
         "shaper" => Box::new(Shaper::from_spec(spec, build_inner(spec, levels)?)?),

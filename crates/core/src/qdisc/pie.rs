@@ -38,6 +38,7 @@ use alloc::collections::VecDeque;
 use crate::packet::Packet;
 use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{ECN, Holding, MTU, RANDOM_SEED};
+use crate::qdisc::periods::Periods;
 use crate::qdisc::pool::Queued;
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
@@ -50,9 +51,6 @@ const ONE: u64 = 1 << 56;
 const ACCUMULATED_LOW: u64 = ONE / 100 * 85;
 /// ... and one for certain once they add up to this.
 const ACCUMULATED_HIGH: u64 = ONE / 2 * 17;
-/// Most periods that are made up for at once (61 s of the default): what came before a pause as
-/// long has been forgotten, and the work of one call must be bounded.
-const PERIODS_MAX: u128 = 4096;
 /// tc-pie(8): the gains are given in 1/16 Hz.
 const GAIN_UNITS_PER_HZ: i128 = 16;
 /// ns-3: calm after which a burst may pass again (BURST_RESET_TIMEOUT).
@@ -293,8 +291,7 @@ pub struct Pie<P> {
     law: Law,
     ecn_threshold: u64,
     random: Stream,
-    /// `None` until the first packet says what time it is.
-    next_update: Option<Timestamp>,
+    updates: Periods,
     packets: VecDeque<Queued<P>>,
     backlog: Backlog,
 }
@@ -307,7 +304,7 @@ impl<P: Packet> Pie<P> {
             law: Law::new(&params),
             ecn_threshold: (params.ecn_threshold.as_f64() * ONE as f64) as u64,
             random: Streams::new(params.seed).stream("pie"),
-            next_update: None,
+            updates: Periods::new(params.tupdate),
             packets: VecDeque::new(),
             backlog: Backlog::default(),
             params,
@@ -325,10 +322,7 @@ impl<P: Packet> Pie<P> {
         let since =
             if self.params.ns3_control { now.as_nanos() as u128 % period.as_nanos() } else { 0 };
         let first = now + period.saturating_sub(Duration::from_nanos(since as u64));
-        let next = *self.next_update.get_or_insert(first);
-        let Some(late) = now.checked_since(next) else { return };
-        let due = late.as_nanos() / period.as_nanos() + 1;
-        for _ in 0..due.min(PERIODS_MAX) {
+        for _ in self.updates.due(now, first) {
             let before = self.law.clone();
             self.law.update(&self.params);
             // The same input again leaves it as it is: so would all the other updates.
@@ -336,8 +330,6 @@ impl<P: Packet> Pie<P> {
                 break;
             }
         }
-        let elapsed = u64::try_from(due * period.as_nanos()).unwrap_or(u64::MAX);
-        self.next_update = Some(next + Duration::from_nanos(elapsed));
     }
 
     fn may_mark(&self) -> bool {

@@ -275,7 +275,12 @@ impl Model {
         let out = self.qdisc().dequeue(now, &mut drops);
         self.told_of(&drops.marks);
         for (packet, reason) in &drops.packets {
-            assert_eq!(*reason, DropReason::Codel, "other drops are those of arrivals");
+            let is_of_head = match reason {
+                DropReason::Codel => true,
+                DropReason::Early => self.rules.draws_at_head,
+                _ => false,
+            };
+            assert!(is_of_head, "{reason:?}: other drops are those of arrivals");
             self.leaves(packet);
         }
         assert!(
@@ -404,6 +409,8 @@ struct Rules {
     drops_above: Option<Limit>,
     /// Arrivals may be dropped although there is room.
     drops_early: bool,
+    /// Packets that are about to leave may be dropped by a draw.
+    draws_at_head: bool,
     /// Arrivals may be dropped for what came before them.
     is_policed: bool,
     marks: Marks,
@@ -459,7 +466,9 @@ impl Rules {
             Some(Limit::Bytes(bytes)) => Capacity { packets: None, bytes: Some(bytes.as_u64()) },
             Some(Limit::Time(_)) | None => Capacity { packets: None, bytes: memory },
         };
-        let drops_arrivals_only = matches!(spec.kind.as_str(), "fifo" | "codel" | "pie" | "red");
+        let is_dualpi2 = spec.kind == "dualpi2";
+        let drops_arrivals_only =
+            matches!(spec.kind.as_str(), "fifo" | "codel" | "pie" | "red" | "dualpi2");
         let drops_singly = match spec.kind.as_str() {
             "drr" | "las" => true,
             "sfq" => !spec.params.contains_key("depth"),
@@ -482,9 +491,10 @@ impl Rules {
             drops_above: limit.filter(|_| drops_singly),
             drops_early: matches!(spec.kind.as_str(), "pie" | "red")
                 || children.iter().any(|child| child.drops_early),
+            draws_at_head: is_dualpi2 || children.iter().any(|child| child.draws_at_head),
             is_policed: spec.kind == "policer" || children.iter().any(|child| child.is_policed),
             marks: Marks {
-                is_classic: spec.value("ecn").ok().flatten().unwrap_or(false)
+                is_classic: spec.value("ecn").ok().flatten().unwrap_or(is_dualpi2)
                     || children.iter().any(|child| child.marks.is_classic),
                 is_l4s: spec.params.contains_key("l4s")
                     || children.iter().any(|child| child.marks.is_l4s),
@@ -505,6 +515,7 @@ impl Order {
             }
             "shaper" | "policer" => children.pop().expect("it has an inner discipline"),
             "fifo" if spec.params.contains_key("l4s") => Self::Services,
+            "dualpi2" => Self::Services,
             "fifo" | "codel" | "pie" | "red" => Self::Queue,
             _ => match spec.params.get("weights") {
                 Some(Value::List(weights)) => Self::Flows { classes: weights.len() },

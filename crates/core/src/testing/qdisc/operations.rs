@@ -144,7 +144,17 @@ pub fn specs() -> Vec<Spec> {
         ets(&[&codel, &fq_codel]).with("weights", numbers(&[2, 1])).with("quantum", text("300B")),
         ets(&[&shaper, &las]),
         named("prio").with("bands", bands(&[&las, &l4s, &sfq])),
-        shaper.with("inner", Value::Spec(ets(&[&l4s, &las]))),
+        shaper.clone().with("inner", Value::Spec(ets(&[&l4s, &las]))),
+    ]);
+    let dualpi2 = named("dualpi2").with("limit", text("30p")).with("target", text("1ms"));
+    // Gains at which a few packets are an overload.
+    let dualpi2 = dualpi2.with("tupdate", text("1ms")).with("alpha", number(10));
+    let spares = dualpi2.clone().with("drop_on_overload", Value::Bool(false));
+    specs.extend([
+        spares.with("limit", text("20ms")).with("classic_protection", text("50%")),
+        shaper.with("inner", Value::Spec(dualpi2.clone())),
+        named("prio").with("bands", bands(&[&dualpi2, &sfq])),
+        dualpi2,
     ]);
     for entry in DISCIPLINES {
         if !specs.iter().any(|spec| spec.kind == entry.name) {
