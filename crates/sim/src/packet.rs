@@ -50,6 +50,8 @@ impl Marks {
     pub const NONE: Self = Self(0);
     /// ECN-capable transport, ECT(0).
     pub const ECT: Self = Self(Ecn::Ect0 as u8);
+    /// ECN-capable transport of L4S, ECT(1).
+    pub const ECT1: Self = Self(Ecn::Ect1 as u8);
     const ECE: u8 = 4;
     const CWR: u8 = 8;
 
@@ -71,6 +73,11 @@ impl Marks {
     /// Congestion was experienced.
     pub fn is_ce(self) -> bool {
         Ecn::from_bits(self.0) == Ecn::Ce
+    }
+
+    /// A packet of L4S without a mark.
+    pub fn is_ect1(self) -> bool {
+        Ecn::from_bits(self.0) == Ecn::Ect1
     }
 
     /// ECE is set.
@@ -236,22 +243,38 @@ pub(crate) struct Range {
 /// Blocks that fit beside a timestamp: 4 + 8 n bytes in the 28 that are left (RFC 2018 section 3).
 pub(crate) const SACK_BLOCKS: usize = 3;
 
-/// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4), and what its
-/// timestamp tells beside the echo.
+/// Segments that a receiver has got since the connection began, repeated ones too, as accurate feedback tells
+/// them (RFC 9768 section 3.2.1: r.cep, and r.e1b in segments).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MarkCounts {
+    /// With congestion experienced.
+    pub ce: u32,
+    /// With ECT(1).
+    pub ect1: u32,
+}
+
+/// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4), what its
+/// timestamp tells beside the echo, and the counts of accurate feedback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SackBlocks {
     blocks: [Range; SACK_BLOCKS],
     /// [`u32::MAX`] where nobody asks.
     one_way_ms: u32,
+    /// Zeros where nobody asks.
+    counts: MarkCounts,
     len: u8,
 }
 
-const _: () = assert!(size_of::<SackBlocks>() == 32);
+const _: () = assert!(size_of::<SackBlocks>() == 40);
 
 impl SackBlocks {
     /// No blocks.
-    pub const NONE: Self =
-        Self { blocks: [Range { start: 0, end: 0 }; SACK_BLOCKS], one_way_ms: u32::MAX, len: 0 };
+    pub const NONE: Self = Self {
+        blocks: [Range { start: 0, end: 0 }; SACK_BLOCKS],
+        one_way_ms: u32::MAX,
+        counts: MarkCounts { ce: 0, ect1: 0 },
+        len: 0,
+    };
 
     /// Adds a block; more than [`SACK_BLOCKS`] are left out.
     pub fn push(&mut self, block: Range) {
@@ -269,6 +292,16 @@ impl SackBlocks {
     /// How long the echoed segment was on its way, in milliseconds; `None` where nobody asks.
     pub fn one_way_ms(&self) -> Option<u32> {
         Some(self.one_way_ms).filter(|millis| *millis != u32::MAX)
+    }
+
+    /// The receiver has got so much.
+    pub fn tell_counts(&mut self, counts: MarkCounts) {
+        self.counts = counts;
+    }
+
+    /// What the receiver has got; zeros where nobody asks.
+    pub fn counts(&self) -> MarkCounts {
+        self.counts
     }
 
     /// The blocks.
@@ -303,6 +336,7 @@ impl SackTable {
         });
         let blocks = &mut self.entries[index as usize];
         (blocks.len, blocks.one_way_ms) = (0, u32::MAX);
+        blocks.counts = MarkCounts::default();
         (SackHandle(index), blocks)
     }
 
@@ -398,10 +432,13 @@ mod tests {
         for _ in 0..10 {
             let (handle, blocks) = table.add();
             assert_eq!((blocks.as_slice(), blocks.one_way_ms()), (&[][..], None));
+            assert_eq!(blocks.counts(), MarkCounts::default());
             blocks.push(block);
             blocks.tell_one_way(7);
+            blocks.tell_counts(MarkCounts { ce: 1, ect1: 9 });
             let blocks = table.get(handle);
             assert_eq!((blocks.as_slice(), blocks.one_way_ms()), (&[block][..], Some(7)));
+            assert_eq!(blocks.counts(), MarkCounts { ce: 1, ect1: 9 });
             table.free(handle);
         }
         assert_eq!(table.entries.len(), 1);

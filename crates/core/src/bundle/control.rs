@@ -38,7 +38,8 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 const MSS: ByteCount = ByteCount::new(1514);
 /// Newly found unseen share from which on what control has learnt rests on too little.
 const UNSEEN_MAX: f64 = 0.4;
-/// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all of it.
+/// What a sendbox fills in of a [`Measurement`], once reports span a round trip: all but what only the TCPs of a
+/// flow can count.
 pub const SUPPLIED: &[Field] = &[
     Field::Lost,
     Field::EcnCe,
@@ -521,6 +522,7 @@ impl Control {
             acked: progress.acked,
             lost: Some(progress.lost),
             ecn_ce: Some(progress.ecn_ce),
+            ect1: None,
             rtt: Some(RttSample { latest: sample.rtt, min: sample.rtt }),
             feedback_delay: Some(sample.raw_rtt),
             one_way: None,

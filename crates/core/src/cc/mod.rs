@@ -25,6 +25,7 @@ pub mod newreno;
 pub mod nimbus;
 mod ns3;
 pub mod overflow;
+pub mod prague;
 mod registry;
 pub mod rounds;
 pub mod scalable;
@@ -64,6 +65,8 @@ pub struct Measurement {
     pub lost: Option<ByteCount>,
     /// Bytes newly reported as marked congestion experienced.
     pub ecn_ce: Option<ByteCount>,
+    /// Bytes newly reported as come with ECT(1), and so without a mark (RFC 9768 section 3.2.1, r.e1b).
+    pub ect1: Option<ByteCount>,
     /// Round-trip times; in a sendbox composed of the one-way delay and the window minimum of the
     /// return leg.
     pub rtt: Option<RttSample>,
@@ -202,6 +205,8 @@ pub enum Field {
     Lost,
     /// [`Measurement::ecn_ce`].
     EcnCe,
+    /// [`Measurement::ect1`]: for what needs it, a host sends ECT(1), and belongs to L4S (RFC 9331).
+    Ect1,
     /// [`Measurement::rtt`].
     Rtt,
     /// [`Measurement::feedback_delay`].
@@ -226,6 +231,7 @@ impl Field {
         match self {
             Self::Lost => "lost",
             Self::EcnCe => "ecn_ce",
+            Self::Ect1 => "ect1",
             Self::Rtt => "rtt",
             Self::FeedbackDelay => "feedback_delay",
             Self::SendRate => "send_rate",
@@ -299,6 +305,7 @@ pub const ALGORITHMS: &[Algorithm] = &[
     lp::ALGORITHM,
     newreno::ALGORITHM,
     nimbus::ALGORITHM,
+    prague::ALGORITHM,
     scalable::ALGORITHM,
     setpoint::ALGORITHM,
     vegas::ALGORITHM,

@@ -138,12 +138,13 @@ prop_compose! {
             prop::option::weighted(0.2, any::<bool>()),
             prop::option::of(shares()),
         ),
-        (ecn_ce, backlog) in (prop::option::of(bytes()), prop::option::of(bytes())),
+        (ecn_ce, ect1, backlog) in
+            (prop::option::of(bytes()), prop::option::of(bytes()), prop::option::of(bytes())),
     ) -> Measurement {
         Measurement {
             interval, acked, lost, feedback_delay, send_rate, delivery_rate, train_rate,
             in_flight, delivered, prior_delivered, app_limited, cwnd_limited, idle,
-            ecn_ce, one_way, backlog,
+            ecn_ce, ect1, one_way, backlog,
             rtt: rtt.map(|(latest, min)| RttSample { latest, min }),
         }
     }

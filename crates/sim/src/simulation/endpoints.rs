@@ -20,6 +20,9 @@ use crate::tcp::sender::{SUPPLIED, Sender};
 use crate::tcp::stack::Tcp;
 use crate::written::WriteLog;
 
+/// Kind, length and two counters of three bytes (RFC 9768 section 3.2.3).
+const COUNTS_BYTES: u16 = 8;
+
 /// A route as an endpoint knows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
@@ -375,10 +378,11 @@ impl Simulation {
         let blocks = self.connections[flow as usize].receiver.block_count(&ack) as u16;
         // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
         let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
-        let bytes = self.stack.tcp.overhead + option;
+        let counts = if ack.tells_counts { COUNTS_BYTES } else { 0 };
+        let bytes = self.stack.tcp.overhead + option + counts;
         let packet = Packet::new(Kind::Ack, flow, ack.number, bytes, ack.echo)
             .with_marks(Marks::of_ack(ack.is_ece));
-        if blocks > 0 || ack.tells_one_way {
+        if blocks > 0 || ack.tells_one_way || ack.tells_counts {
             let sack = self.note_blocks(flow, &ack);
             return self.send_back(packet.with_sack(sack));
         }
@@ -424,6 +428,7 @@ impl Simulation {
             let is_ece = packet.marks().is_ece();
             let blocks = self.sacks.get(packet.sack());
             sender.learn_one_way(blocks.one_way_ms());
+            sender.learn_counts(blocks.counts());
             sender.on_ack(self.now, packet.number(), packet.sent, blocks.as_slice(), is_ece);
             self.sacks.free(packet.sack());
         }

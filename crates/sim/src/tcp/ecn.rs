@@ -9,11 +9,20 @@
 //!            that changes, what came before it is acknowledged at once with the old answer
 //!                                                                                  (RFC 8257, 3.2)
 //!            sender: the algorithm is told the bytes of acknowledgements with ECE  (RFC 8257, 3.3)
+//! l4s        every segment is ECT(1)                                               (RFC 9331, 4.1)
+//!            receiver: counts what comes with CE and with ECT(1), and tells both counts with each
+//!            acknowledgement. The first CE behind another segment is acknowledged at once
+//!                                                                            (RFC 9768, 3.2.2.5.1)
+//!            sender: the algorithm is told by how much the counts have grown       (RFC 9768, 3.2.1)
 //! ```
 //! Which of them a connection has is its algorithm's need, else the stack's switch. It is not negotiated:
 //! both ends are of one stack.
+//!
+//! Each acknowledgement in L4S tells whole counts, in the 8 bytes of an option (RFC 9768, 3.2.3), also beside
+//! three SACK blocks, which leave no room for it on the wire. So nothing is lost with an acknowledgement, and
+//! the three bits of ACE, which would be in doubt then, are not needed. Acknowledgements are not ECN-capable.
 
-use crate::packet::Marks;
+use crate::packet::{MarkCounts, Marks};
 
 /// How marks are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +34,8 @@ pub enum EcnMode {
     Classic,
     /// RFC 8257.
     Accurate,
+    /// RFC 9331, with the feedback of RFC 9768.
+    L4s,
 }
 
 /// The sender's part.
@@ -34,12 +45,17 @@ pub(crate) struct Answers {
     /// SND.NXT at the last reduction, until the segment there, which carries CWR, is acknowledged.
     point: Option<u32>,
     owes_cwr: bool,
+    /// The receiver's counts, as far as acknowledgements have told them.
+    heard: MarkCounts,
+    /// As far as the algorithm was told.
+    told: MarkCounts,
 }
 
 impl Answers {
     /// Nothing was marked.
     pub fn new(mode: EcnMode) -> Self {
-        Self { mode, point: None, owes_cwr: false }
+        let (heard, told) = (MarkCounts::default(), MarkCounts::default());
+        Self { mode, point: None, owes_cwr: false, heard, told }
     }
 
     /// The marks of a segment that leaves.
@@ -49,12 +65,27 @@ impl Answers {
             EcnMode::Classic if !is_new => Marks::NONE,
             EcnMode::Classic if std::mem::take(&mut self.owes_cwr) => Marks::ECT.with_cwr(),
             EcnMode::Classic | EcnMode::Accurate => Marks::ECT,
+            EcnMode::L4s => Marks::ECT1,
         }
     }
 
-    /// Whether bytes of acknowledgements with ECE are counted.
-    pub fn counts(&self) -> bool {
-        self.mode == EcnMode::Accurate
+    /// Takes the counts of an acknowledgement; one that was overtaken tells nothing new.
+    pub fn learn(&mut self, counts: MarkCounts) {
+        self.heard.ce = self.heard.ce.max(counts.ce);
+        self.heard.ect1 = self.heard.ect1.max(counts.ect1);
+    }
+
+    /// What the algorithm is to be told with an acknowledgement that delivered so many segments: how many came
+    /// with CE, and with ECT(1).
+    pub fn tell(&mut self, is_ece: bool, delivered: u32) -> (Option<u32>, Option<u32>) {
+        match self.mode {
+            EcnMode::Off | EcnMode::Classic => (None, None),
+            EcnMode::Accurate => (Some(if is_ece { delivered } else { 0 }), None),
+            EcnMode::L4s => {
+                let before = std::mem::replace(&mut self.told, self.heard);
+                (Some(self.told.ce - before.ce), Some(self.told.ect1 - before.ect1))
+            }
+        }
     }
 
     /// An acknowledgement up to `una` ends the round trip of the last reduction.
@@ -94,6 +125,7 @@ impl Answers {
 pub(crate) struct Echoes {
     mode: EcnMode,
     is_marked: bool,
+    counts: MarkCounts,
 }
 
 /// What a receiver does about a segment's marks.
@@ -110,7 +142,7 @@ pub(crate) enum Echo {
 impl Echoes {
     /// Nothing was marked.
     pub fn new(mode: EcnMode) -> Self {
-        Self { mode, is_marked: false }
+        Self { mode, is_marked: false, counts: MarkCounts::default() }
     }
 
     /// What the marks of a segment ask for, before [`Echoes::note`].
@@ -119,6 +151,7 @@ impl Echoes {
         match self.mode {
             EcnMode::Classic if marks.is_ce() => Echo::AtOnce,
             EcnMode::Accurate if is_change => Echo::Apart,
+            EcnMode::L4s if is_change && marks.is_ce() => Echo::AtOnce,
             _ => Echo::AsUsual,
         }
     }
@@ -131,12 +164,22 @@ impl Echoes {
                 self.is_marked = marks.is_ce() || (self.is_marked && !marks.is_cwr());
             }
             EcnMode::Accurate => self.is_marked = marks.is_ce(),
+            EcnMode::L4s => {
+                self.is_marked = marks.is_ce();
+                self.counts.ce += u32::from(marks.is_ce());
+                self.counts.ect1 += u32::from(marks.is_ect1());
+            }
         }
     }
 
     /// An acknowledgement carries ECE.
     pub fn is_echoed(&self) -> bool {
-        self.is_marked
+        self.is_marked && self.mode != EcnMode::L4s
+    }
+
+    /// What an acknowledgement tells of accurate feedback; `None`: nothing.
+    pub fn counts(&self) -> Option<MarkCounts> {
+        (self.mode == EcnMode::L4s).then_some(self.counts)
     }
 }
 
@@ -180,6 +223,33 @@ mod tests {
         let marks = [Marks::ECT, ce(), ce(), ce(), Marks::ECT, Marks::ECT, Marks::ECT];
         let expected = [(1, false), (2, true), (4, true), (5, false), (7, false)];
         assert_eq!(echoes(EcnMode::Accurate, &marks), expected);
+    }
+
+    #[test]
+    fn a_receiver_of_l4s_counts_and_tells_the_first_mark_at_once() {
+        let l4s = Marks::ECT1;
+        let marks = [l4s, l4s, l4s, l4s.with_ce(), l4s.with_ce(), l4s.with_ce(), l4s, l4s];
+        let expected = [(2, false), (4, false), (6, false), (8, false)];
+        assert_eq!(echoes(EcnMode::L4s, &marks), expected);
+        assert_eq!(echoes(EcnMode::L4s, &marks[1..4]), [(2, false), (3, false)]);
+        let mut echoes = Echoes::new(EcnMode::L4s);
+        marks.iter().for_each(|marks| echoes.note(*marks));
+        assert_eq!(echoes.counts(), Some(MarkCounts { ce: 3, ect1: 5 }));
+        assert_eq!(Echoes::new(EcnMode::Accurate).counts(), None);
+    }
+
+    #[test]
+    fn an_acknowledgement_that_is_lost_or_late_takes_no_marks_with_it() {
+        let mut answers = Answers::new(EcnMode::L4s);
+        assert_eq!([answers.marks(true), answers.marks(false)], [Marks::ECT1; 2]);
+        answers.learn(MarkCounts { ce: 1, ect1: 9 });
+        assert_eq!(answers.tell(false, 10), (Some(1), Some(9)));
+        // That of 2 and 18 is overtaken, and another one lost.
+        answers.learn(MarkCounts { ce: 5, ect1: 25 });
+        answers.learn(MarkCounts { ce: 2, ect1: 18 });
+        assert_eq!(answers.tell(false, 20), (Some(4), Some(16)));
+        assert_eq!(answers.tell(false, 0), (Some(0), Some(0)));
+        assert!(!answers.may_reduce() && !answers.is_classic());
     }
 
     #[test]

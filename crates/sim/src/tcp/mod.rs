@@ -12,7 +12,7 @@
 //! | `prr` | how much is sent in a recovery | RFC 6937, 9937 |
 //! | `rto` | round-trip time and timeout | RFC 6298 |
 //! | `delivery` | delivery-rate samples | draft-ietf-ccwg-bbr |
-//! | `ecn` | marks, their echo and their answer | RFC 3168, 8257 |
+//! | `ecn` | marks, their echo and their answer | RFC 3168, 8257, 9331, 9768 |
 //! | `validation` | windows that are not used | RFC 2861, 7661 |
 //! | `receiver` | reassembly, SACK blocks | RFC 2018, 5681, 7323 |
 //! | `delack` | delayed and quick acknowledgements | RFC 1122 |

@@ -32,6 +32,8 @@ pub(crate) struct Ack {
     pub is_ece: bool,
     /// The timestamp is to tell how long the echoed segment was on its way.
     pub tells_one_way: bool,
+    /// Accurate feedback tells what the receiver has counted.
+    pub tells_counts: bool,
     /// A segment that had come before and is told of; without an end: none.
     duplicate: Range,
 }
@@ -161,7 +163,8 @@ impl Receiver {
         self.is_urgent = false;
         let is_ece = self.echoes.is_echoed();
         let (tells_one_way, duplicate) = (self.tells_one_way, duplicate.unwrap_or_default());
-        Ack { number: self.next, echo: self.echo, is_ece, tells_one_way, duplicate }
+        let tells_counts = self.echoes.counts().is_some();
+        Ack { number: self.next, echo: self.echo, is_ece, tells_one_way, tells_counts, duplicate }
     }
 
     /// The SACK blocks of `ack`, which has just been made.
@@ -180,9 +183,12 @@ impl Receiver {
         self.blocks(ack).count().min(SACK_BLOCKS)
     }
 
-    /// Writes them.
+    /// Writes them, and the counts of accurate feedback.
     pub fn fill(&self, ack: &Ack, blocks: &mut SackBlocks) {
         self.blocks(ack).for_each(|range| blocks.push(range));
+        if let Some(counts) = self.echoes.counts() {
+            blocks.tell_counts(counts);
+        }
     }
 
     /// Puts `number` in its place; false if it was there already.

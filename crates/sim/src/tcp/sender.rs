@@ -9,7 +9,7 @@
 //! What an algorithm is told, besides a measurement for every acknowledgement:
 //! - Before `Loss` and `Rto` a measurement of the bytes in flight alone: FlightSize at the time of the
 //!   loss is what RFC 5681 (equation 4) halves.
-//! - A mark (classic ECN) likewise; with accurate ECN no event, but the marked bytes.
+//! - A mark (classic ECN) likewise; with accurate ECN and in L4S no event, but the marked bytes.
 //! - Bytes of a duplicate acknowledgement wait for the one that moves SND.UNA: the window does not grow
 //!   on duplicates (RFC 3042 section 2).
 //!
@@ -48,12 +48,13 @@ use super::tlp::Probe;
 use super::undo::Undo;
 use super::validation::Validation;
 use crate::event::{Timer, after, nanos_between};
-use crate::packet::{Kind, Marks, Range};
+use crate::packet::{Kind, MarkCounts, Marks, Range};
 
 /// What the simulator's sender can tell an algorithm.
 pub const SUPPLIED: &[Field] = &[
     Field::Lost,
     Field::EcnCe,
+    Field::Ect1,
     Field::Rtt,
     Field::FeedbackDelay,
     Field::SendRate,
@@ -420,6 +421,11 @@ impl Sender {
     /// How long the segment that the next acknowledgement echoes was on its way.
     pub fn learn_one_way(&mut self, millis: Option<u32>) {
         self.state.one_way_ms = millis;
+    }
+
+    /// What the receiver has counted, as the next acknowledgement tells it.
+    pub fn learn_counts(&mut self, counts: MarkCounts) {
+        self.state.ecn.learn(counts);
     }
 
     fn take_sample(&mut self, now: Timestamp, progress: &Progress) -> Sample {

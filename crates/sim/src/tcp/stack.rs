@@ -25,7 +25,7 @@
 //! | told as lost in a recovery | by how much what is lost changed | what was newly lost |
 //! | PIE | as ns-3's by its `ns3_` parameter, not derandomised | as RFC 8033 |
 //! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
-//! | ECN | off unless a plan says `classic`; accurate for an algorithm that needs it | the same |
+//! | ECN | off unless a plan says `classic`; accurate or L4S for an algorithm that needs it | the same |
 //! | duplicates | not reported | reported (RFC 2883) |
 //! | send buffer | 4,000,000 B | 12 MB |
 //!
@@ -166,7 +166,7 @@ pub struct Tcp {
     pub frto: bool,
     /// Reductions that were for nothing are taken back (RFC 4015, RFC 3708).
     pub undo: bool,
-    /// How marks are answered, for algorithms that do not need [`EcnMode::Accurate`].
+    /// How marks are answered, for algorithms that need neither [`EcnMode::Accurate`] nor [`EcnMode::L4s`].
     pub ecn: EcnMode,
     /// Rates are sampled for each acknowledgement; for an algorithm that needs none they are not.
     pub samples_rates: bool,
@@ -347,8 +347,8 @@ impl Stack {
             .fold(spec.clone(), |spec, (param, value)| spec.with(param, value))
     }
 
-    /// The TCP of a connection with this algorithm: its ECN is accurate if `cc` needs that (in Linux
-    /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
+    /// The TCP of a connection with this algorithm: its ECN is accurate or that of L4S if `cc` needs that (in
+    /// Linux TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
     pub(crate) fn tcp_for(&self, registry: &Registry, cc: &Spec) -> Tcp {
         let known = registry.named(&cc.kind);
         let running = self.algorithm(registry, cc);
@@ -356,7 +356,11 @@ impl Stack {
         let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
         let tcp = self.tcp;
         Tcp {
-            ecn: if known.is_some() && needs(Field::EcnCe) { EcnMode::Accurate } else { tcp.ecn },
+            ecn: match known {
+                Some(_) if needs(Field::Ect1) => EcnMode::L4s,
+                Some(_) if needs(Field::EcnCe) => EcnMode::Accurate,
+                _ => tcp.ecn,
+            },
             samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
             tells_one_way: tcp.tells_one_way && has(NS3_ONE_WAY),
             lost_is_change: tcp.lost_is_change && has(NS3_RECOVERY),
@@ -455,7 +459,8 @@ mod tests {
     fn an_algorithm_that_needs_marks_gets_them_one_by_one() {
         for stack in Stack::ALL {
             let ecn = |kind| stack.tcp_for(BUILTIN, &Spec::named(kind)).ecn;
-            assert_eq!([ecn("dctcp"), ecn("cubic")], [EcnMode::Accurate, stack.tcp.ecn]);
+            let expected = [EcnMode::Accurate, EcnMode::L4s, stack.tcp.ecn];
+            assert_eq!([ecn("dctcp"), ecn("prague"), ecn("cubic")], expected);
         }
     }
 }

@@ -34,6 +34,7 @@ fn is_filled(measurement: &Measurement, field: Field) -> bool {
     match field {
         Field::Lost => measurement.lost.is_some(),
         Field::EcnCe => measurement.ecn_ce.is_some(),
+        Field::Ect1 => measurement.ect1.is_some(),
         Field::Rtt => measurement.rtt.is_some(),
         Field::FeedbackDelay => measurement.feedback_delay.is_some(),
         Field::SendRate => measurement.send_rate.is_some(),

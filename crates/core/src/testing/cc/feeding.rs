@@ -176,8 +176,10 @@ impl Sender {
             self.pending.acked += MSS;
             self.pending.delivered += MSS;
             self.pending.prior_delivered = packet.prior_delivered;
-            let marked = if packet.marked { MSS } else { ByteCount::ZERO };
+            let (marked, unmarked) =
+                if packet.marked { (MSS, ByteCount::ZERO) } else { (ByteCount::ZERO, MSS) };
             self.pending.ecn_ce = Some(self.pending.ecn_ce.unwrap_or_default() + marked);
+            self.pending.ect1 = Some(self.pending.ect1.unwrap_or_default() + unmarked);
         }
         let is_due = match self.feeding {
             Feeding::Packet => self.pending.rtt.is_some(),
@@ -204,6 +206,7 @@ impl Sender {
             .filter(|_| needs(Field::DeliveryRate));
         measurement.rtt = measurement.rtt.filter(|_| needs(Field::Rtt));
         measurement.ecn_ce = measurement.ecn_ce.filter(|_| needs(Field::EcnCe));
+        measurement.ect1 = measurement.ect1.filter(|_| needs(Field::Ect1));
         let in_flight = MSS * self.outstanding.len() as u64;
         measurement.in_flight = needs(Field::InFlight).then_some(in_flight);
         self.cc.on_measurement(self.now, &measurement);

@@ -61,14 +61,13 @@ impl Sender {
         let is_change = self.tcp.lost_is_change && self.state.recovery.phase() == Phase::Recovery;
         let lost = if is_change { progress.lost_change } else { progress.lost };
         let one_way_ms = self.state.one_way_ms.take();
+        let (ce, ect1) = self.state.ecn.tell(self.state.is_ece, progress.delivered);
         let measurement = Measurement {
             interval: now.saturating_since(self.state.measured_at),
             acked: self.bytes(acked),
             lost: Some(self.bytes(lost)),
-            ecn_ce: self.state.ecn.counts().then(|| {
-                let marked = if self.state.is_ece { progress.delivered } else { 0 };
-                self.bytes(marked)
-            }),
+            ecn_ce: ce.map(|segments| self.bytes(segments)),
+            ect1: ect1.map(|segments| self.bytes(segments)),
             rtt: rtt.map(|rtt| RttSample { latest: rtt, min: rtt }),
             feedback_delay: progress.newest.map(|newest| now.saturating_since(newest.at)),
             one_way: one_way_ms.map(|millis| Duration::from_millis(millis.into())),
