@@ -11,8 +11,9 @@
 //! pace          cwnd / srtt, twice that while cwnd < ssthresh / 2
 //! ```
 //! So cwnd / srtt grows by a segment per v in each v, whatever the round trip is below 25 ms, and comes to
-//! 2 (1 - p) / p segments per v at a share p of marks. Slow start counts only what came unmarked, too. States:
-//! those of [`super::window`].
+//! 2 (1 - p) / p segments per v at a share p of marks; to more where marks are drawn and few, for then a
+//! reduction waits for the next of them. Slow start counts only what came unmarked, too. States: those of
+//! [`super::window`].
 //!
 //! Sources: draft-briscoe-iccrg-prague-congestion-control-04, section 2.4; RFC 9331, section 4; the L4S team's
 //! net/ipv4/tcp_prague.c for growth after a mark and for the pace.

@@ -86,6 +86,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "ccperf/competition_duel",
     "ccperf/competition_cross_traffic",
     "ccperf/parking_lot",
+    "l4s/coexistence",
     "platforms/behaviour",
     "platforms/safety",
     "platforms/aggregate_algorithms",
