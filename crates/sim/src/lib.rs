@@ -49,8 +49,11 @@ pub use self::metrics::{BIN_NS, Bin, FlowMetrics, LinkMetrics};
 pub use self::packet_log::Owner;
 pub use self::requests::{Halves, INTERVAL_NS, Outcome, Requests};
 pub use self::shapes::Balance;
-pub use self::simulation::{PING_FRAME_BYTES, Pings, REQUEST_BYTES, Read, Simulation, Slots};
+pub use self::simulation::{
+    Conversation, PING_FRAME_BYTES, Pings, REQUEST_BYTES, Read, Received, Seen, Segment, Sent,
+    Simulation, Slots, flags,
+};
 pub use self::tcp::ecn::EcnMode;
-pub use self::tcp::sender::SUPPLIED;
+pub use self::tcp::sender::{Rtt, SUPPLIED, TcpState};
 pub use self::tcp::stack::{Device, MinRto, PrrBound, Reduction, RttSource, Stack, Tcp};
 pub use self::topology::{Change, Dumbbell, Flow};

@@ -9,7 +9,7 @@ use forebay_core::units::Timestamp;
 use crate::packet::{Kind, Packet};
 
 /// The sender that a packet is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// Of the flow of this index, in either direction.
     Flow(usize),

@@ -8,7 +8,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Flow, Hop, Link, Network, Property, Traffic, Walk};
-use forebay_sim::{Owner, Simulation, Stack};
+use forebay_sim::{Owner, Seen, Sent, Simulation, Stack};
 
 const MS: Duration = Duration::from_millis(1);
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
@@ -351,4 +351,57 @@ fn what_cannot_be_is_refused() {
         max: 1.5,
     };
     assert_eq!(refused(&|it| it.links[0].walks.push(walk)), Some("l.max".into()));
+}
+
+#[test]
+fn who_watches_the_endpoints_changes_nothing_and_sees_every_packet() {
+    let bottleneck = link("bottleneck", 16, 10 * MS, "20p");
+    let route = [Hop::Link(0)];
+    let datagrams = Traffic::Source(Source::Cbr {
+        rate: Rate::from_mbit_per_sec(1),
+        packet: ByteCount::new(500),
+    });
+    let flows = vec![
+        flow(Spec::named("newreno"), GREEDY, &route, &[Hop::Delay(15 * MS)]),
+        flow(Spec::named("const"), datagrams, &route, &[]),
+    ];
+    let plan = network(vec![bottleneck], flows);
+    let mut watched = Simulation::new(&plan).unwrap();
+    watched.watch_endpoints();
+    watched.run();
+    assert_eq!(watched.event_hash(), run(&plan).event_hash());
+    let seen = watched.take_seen();
+    assert!(watched.take_seen().is_empty());
+    let count = |is: fn(&Seen) -> bool| seen.iter().filter(|it| is(it)).count() as u64;
+    assert_eq!(count(|it| matches!(it, Seen::Received(_))), watched.packets());
+    let metrics = watched.flow_metrics(0).unwrap();
+    let mut numbers: Vec<u32> = Vec::new();
+    for one in &seen {
+        if let Seen::Sent(Sent { segment: Some(segment), is_back: false, .. }) = one {
+            numbers.extend(segment.data);
+        }
+    }
+    let sent = numbers.len();
+    assert_eq!(sent as u64, metrics.data_packets_sent);
+    numbers.sort_unstable();
+    numbers.dedup();
+    let again = (sent - numbers.len()) as u64;
+    assert_eq!(again, metrics.total_retransmissions_l4);
+    let lost = count(|it| matches!(it, Seen::Lost { .. }));
+    assert!(lost > 20 && lost.abs_diff(again) < again / 2, "{lost} lost, {again} sent again");
+    let recovering = |it: &Seen| matches!(it, Seen::State { state, .. } if state.is_recovering);
+    assert!(count(recovering) > 100);
+    let is_sacking = |it: &Seen| {
+        matches!(it, Seen::Sent(Sent { segment: Some(segment), is_back: true, .. })
+            if !segment.blocks.is_empty() && segment.echo.is_some())
+    };
+    assert!(count(is_sacking) > 100);
+    // Until the first loss the window is below no threshold that is known.
+    let first = seen.iter().find_map(|it| match it {
+        Seen::State { state, .. } => Some(*state),
+        _ => None,
+    });
+    let first = first.unwrap();
+    assert_eq!((first.ssthresh, first.in_flight), (None, ByteCount::new(10 * 1448)));
+    assert!(first.rtt.is_some_and(|rtt| rtt.min >= 25 * MS && rtt.latest >= rtt.min));
 }

@@ -129,8 +129,7 @@ impl Simulation {
         let number = self.messages.put(message);
         let bytes = (message.len() as u64 + MESSAGE_HEADERS.as_u64()) as u16;
         let first = self.message_way(flow).first;
-        self.sent += 1;
-        self.pass(first, Packet::new(Kind::Message, flow, number, bytes, self.now));
+        self.emit(first, Packet::new(Kind::Message, flow, number, bytes, self.now));
     }
 
     /// A message reaches the other box.

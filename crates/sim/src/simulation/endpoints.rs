@@ -277,6 +277,9 @@ impl Simulation {
 
     /// Sends what a connection may send now, and takes its state down.
     pub(super) fn transmit(&mut self, flow: u32) {
+        if self.tap.is_some() {
+            self.tap_losses(flow);
+        }
         let now = self.now;
         let first = self.connections[flow as usize].data.first;
         loop {
@@ -289,9 +292,8 @@ impl Simulation {
                     self.pools[short.pool as usize].sent_bytes += u64::from(payload);
                 }
             }
-            self.sent += 1;
             let packet = Packet::new(out.kind, flow, out.number, out.len, now);
-            self.pass(first, packet.with_marks(out.marks));
+            self.emit(first, packet.with_marks(out.marks));
         }
         let (connection, events) = (&mut self.connections[flow as usize], &mut self.events);
         let sender = &mut connection.sender;
@@ -304,12 +306,28 @@ impl Simulation {
         let in_flight = sender.in_flight_bytes().as_u64();
         let (cwnd, srtt_ns) = (sender.cwnd(), sender.srtt_ns());
         self.meters[connection.meter as usize].observe(now, Observed { cwnd, in_flight, srtt_ns });
+        if self.tap.is_some() {
+            self.tap_state(flow);
+        }
+    }
+
+    /// An endpoint sends a packet, whose route begins with `first`.
+    #[inline]
+    pub(super) fn emit(&mut self, first: Step, packet: Packet) {
+        self.sent += 1;
+        if self.tap.is_some() {
+            self.tap_sent(packet);
+        }
+        self.pass(first, packet);
     }
 
     /// A packet reaches the end of its route.
     #[inline]
     pub(super) fn deliver(&mut self, packet: Packet) {
         self.delivered += 1;
+        if self.tap.is_some() {
+            self.tap_received(packet);
+        }
         match packet.kind() {
             Kind::Data => self.receive(packet),
             Kind::Ack | Kind::SynAck => self.receive_answer(packet),
@@ -405,8 +423,7 @@ impl Simulation {
 
     pub(super) fn send_back(&mut self, packet: Packet) {
         let first = self.connections[packet.flow() as usize].back.first;
-        self.sent += 1;
-        self.pass(first, packet);
+        self.emit(first, packet);
     }
 
     /// An answer reaches its sender. Apart from what takes packets on: saving the registers that this needs
@@ -452,8 +469,7 @@ impl Simulation {
         source.sent += 1;
         let first = source.data.first;
         let packet = Packet::new(Kind::Datagram, index as u32, 0, source.len, self.now);
-        self.sent += 1;
-        self.pass(first, packet);
+        self.emit(first, packet);
         self.plan_datagram(index);
     }
 }

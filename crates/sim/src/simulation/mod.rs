@@ -9,6 +9,7 @@ mod endpoints;
 mod pings;
 mod results;
 mod short;
+mod tap;
 mod uplinks;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,8 @@ use self::pings::PingLoop;
 pub use self::pings::{PING_FRAME_BYTES, Pings};
 use self::short::Pool;
 pub use self::short::{REQUEST_BYTES, Slots};
+use self::tap::Tap;
+pub use self::tap::{Conversation, Received, Seen, Segment, Sent, flags};
 use self::uplinks::Uplinks;
 use crate::bundle::{Receivebox, Sendbox};
 use crate::ended::Ended;
@@ -94,6 +97,8 @@ pub struct Simulation {
     places: Vec<Place>,
     /// What was read and nobody has been told of.
     reads: VecDeque<Read>,
+    /// What endpoints do, where somebody asks.
+    tap: Option<Box<Tap>>,
     /// Packets that endpoints have sent.
     sent: u64,
     /// Packets that have reached an endpoint.
@@ -145,6 +150,7 @@ impl Simulation {
             pings: Vec::new(),
             places: Vec::new(),
             reads: VecDeque::new(),
+            tap: None,
             sent: 0,
             delivered: 0,
         };

@@ -88,15 +88,13 @@ impl Simulation {
         ping.timer.set(after(now, TIMEOUT_NS));
         ping.timer.plan(&mut self.events, Event::Ping(index));
         let (first, number) = (ping.data.first, ping.number);
-        self.sent += 1;
-        self.pass(first, Packet::new(Kind::Ping, index, number, PING_FRAME_BYTES as u16, now));
+        self.emit(first, Packet::new(Kind::Ping, index, number, PING_FRAME_BYTES as u16, now));
     }
 
     /// A ping has reached the far end.
     pub(super) fn answer_ping(&mut self, packet: Packet) {
         let first = self.pings[packet.flow() as usize].back.first;
-        self.sent += 1;
-        self.pass(first, packet.turned(Kind::Pong));
+        self.emit(first, packet.turned(Kind::Pong));
     }
 
     /// The answer is back; one that comes too late does not count.

@@ -256,8 +256,7 @@ impl Simulation {
         match packet.kind() {
             Kind::PeerSyn => {
                 let first = connection.data.first;
-                self.sent += 1;
-                self.pass(first, packet.turned(Kind::PeerSynAck));
+                self.emit(first, packet.turned(Kind::PeerSynAck));
             }
             Kind::PeerSynAck if connection.peer.on_answer(Wish::Connection) => {
                 connection.sender.learn_rtt(self.now, packet.sent);
@@ -306,8 +305,7 @@ impl Simulation {
             return self.send_back(packet);
         }
         let first = self.connections[slot as usize].data.first;
-        self.sent += 1;
-        self.pass(first, packet);
+        self.emit(first, packet);
     }
 
     /// The slots of flow `flow`; `None` for one that is not of [`crate::network::Traffic::Messages`].

@@ -22,6 +22,7 @@ pub(crate) struct RttEstimator {
     srtt_ns: u64,
     variation_ns: u64,
     min_ns: u64,
+    latest_ns: u64,
     min_rto: MinRto,
     granularity_ns: u64,
     rto_ns: u64,
@@ -34,6 +35,7 @@ impl RttEstimator {
             srtt_ns: 0,
             variation_ns: 0,
             min_ns: u64::MAX,
+            latest_ns: 0,
             min_rto: tcp.min_rto,
             granularity_ns: tcp.rto_granularity_ns,
             rto_ns: tcp.initial_rto_ns,
@@ -43,6 +45,7 @@ impl RttEstimator {
     /// Takes a sample, which also ends any backing off (RFC 6298 section 5.7).
     pub fn on_sample(&mut self, rtt_ns: u64) {
         self.min_ns = self.min_ns.min(rtt_ns);
+        self.latest_ns = rtt_ns;
         if self.srtt_ns == 0 {
             self.srtt_ns = rtt_ns.max(1);
             self.variation_ns = rtt_ns / 2;
@@ -85,6 +88,11 @@ impl RttEstimator {
     /// Least sample, [`u64::MAX`] before the first.
     pub fn min_ns(&self) -> u64 {
         self.min_ns
+    }
+
+    /// The last sample, 0 before the first.
+    pub fn latest_ns(&self) -> u64 {
+        self.latest_ns
     }
 }
 

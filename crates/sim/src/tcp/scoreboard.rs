@@ -420,6 +420,14 @@ impl Scoreboard {
         self.lost - before
     }
 
+    /// The segments that are lost and not sent again since, in order: for those who watch, as it looks at all that
+    /// is outstanding.
+    pub fn unrepaired(&self) -> impl Iterator<Item = u32> {
+        let is_any = self.lost != self.resent - self.sacked_resent;
+        let looked_at = if is_any { self.una..self.next } else { 0..0 };
+        looked_at.filter(|number| self.flag(*number) & (LOST | RESENT) == LOST)
+    }
+
     /// NextSeg rule 1: the first segment that is lost and not yet sent again.
     pub fn next_lost(&mut self) -> Option<u32> {
         if self.lost == self.resent - self.sacked_resent {

@@ -21,6 +21,7 @@ mod doubts;
 #[cfg(test)]
 mod script;
 mod sending;
+mod state;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use forebay_core::cc::{CongestionControl, CongestionEvent, Field, SendLimits};
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 
 use self::alarms::Alarm;
+pub use self::state::{Rtt, TcpState};
 use super::delivery::{Delivery, Sample};
 use super::dsack;
 use super::ecn::Answers;
