@@ -4,6 +4,7 @@ pub mod backend;
 pub mod chaos;
 pub mod demo;
 pub mod experiment;
+pub mod export;
 pub mod judge;
 pub mod metrics;
 pub mod output;

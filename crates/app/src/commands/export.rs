@@ -1,13 +1,12 @@
 //! `forebay export`.
 
-use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use forebay_lab::store::{Store, TABLES};
+use forebay_lab::export::{self, Choice, ExportError};
+use forebay_lab::store::Store;
 
-use super::{print, refuse};
+use super::{BadInput, print, refuse};
 
 /// Arguments of `forebay export`.
 #[derive(clap::Args)]
@@ -15,33 +14,45 @@ pub struct Export {
     /// A folder that `forebay run --out` wrote.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Format of the files.
+    /// Format of the files, one for each table and one for the summary of the arms.
     #[arg(long, default_value = "csv")]
     format: Format,
-    /// Where they go [default: DIR/csv].
+    /// Where they go [default: DIR/csv or DIR/parquet].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Only runs of these plans.
+    #[arg(long = "plan", value_delimiter = ',', value_name = "NAME,..")]
+    plans: Vec<String>,
+    /// Only runs of these arms.
+    #[arg(long = "arm", value_delimiter = ',', value_name = "NAME,..")]
+    arms: Vec<String>,
+    /// Only these metrics, and quantities over time.
+    #[arg(long = "metric", value_delimiter = ',', value_name = "NAME,..")]
+    metrics: Vec<String>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// One file a table, with a head of column names (RFC 4180).
+    /// Text with a head of column names (RFC 4180).
     Csv,
+    /// Apache Parquet: with the type of each column, packed with LZ4.
+    Parquet,
 }
 
 impl Export {
     /// Writes the files and prints their paths.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let store = Store::open(&self.folder).map_err(refuse)?;
-        let Format::Csv = self.format;
-        let out = self.out.unwrap_or_else(|| self.folder.join("csv"));
-        std::fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-        for table in TABLES {
-            let path = out.join(format!("{table}.csv"));
-            let file = std::fs::File::create(&path).with_context(|| path.display().to_string())?;
-            let mut writer = BufWriter::new(file);
-            store.csv(table, &mut writer)?;
-            writer.flush()?;
+        let format = match self.format {
+            Format::Csv => export::Format::Csv,
+            Format::Parquet => export::Format::Parquet,
+        };
+        let out = self.out.unwrap_or_else(|| self.folder.join(format.extension()));
+        let choice = Choice { plans: self.plans, arms: self.arms, metrics: self.metrics };
+        let refused = |error: ExportError| -> anyhow::Error {
+            if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
+        };
+        for path in export::export(&store, &choice, format, &out).map_err(refused)? {
             print(&format!("{}\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)

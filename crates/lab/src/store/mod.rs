@@ -3,6 +3,7 @@
 mod connections;
 mod read;
 mod samples;
+mod tables;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode};
 
 pub use connections::{Bin, OverTime};
-pub use read::{Attempt, RequestKey, Run, TABLES};
+pub use read::{Attempt, RequestKey, Run};
+pub use tables::{Cell, Column, ColumnKind, TABLES};
 pub use write::{Build, NewRun, RunKey};
 
 /// Number of the schema; a store of another number is refused, not converted.

@@ -125,35 +125,40 @@ fn only_stores_of_this_schema_are_opened() {
 }
 
 #[test]
-fn an_export_has_a_row_a_sample() {
+fn rows_have_a_cell_for_each_column() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();
     put(&mut store, 1, 1, &[]);
-    let lines = |table| {
-        let mut text = Vec::new();
-        store.csv(table, &mut text).unwrap();
-        String::from_utf8(text).unwrap().lines().map(String::from).collect::<Vec<_>>()
+    let rows = |table| {
+        let mut rows = Vec::new();
+        let columns = store.columns(table).unwrap();
+        let visit = |cells: &[Cell<'_>]| {
+            assert_eq!(cells.len(), columns.len(), "{table}");
+            for (cell, column) in cells.iter().zip(&columns) {
+                let fits = match cell {
+                    Cell::Nothing => column.is_optional,
+                    Cell::Integer(_) => column.kind == ColumnKind::Integer,
+                    Cell::Real(_) => column.kind == ColumnKind::Real,
+                    Cell::Text(_) => column.kind == ColumnKind::Text,
+                };
+                assert!(fits, "{table}: {cell:?} under {column:?}");
+            }
+            rows.push(format!("{cells:?}"));
+            Ok::<(), StoreError>(())
+        };
+        store.rows(table, visit).unwrap();
+        rows
     };
     let (_, evaluation) = invented_run();
     let samples: usize = evaluation.series.iter().map(|series| series.points.len()).sum();
     let (at_s, value) = evaluation.series[0].points[0];
-    let exported = lines("samples");
-    assert_eq!(exported[..2], ["series,number,at_s,value".into(), format!("1,0,{at_s},{value}")]);
-    assert_eq!(exported.len(), 1 + samples);
-    let series = lines("series");
-    assert_eq!(series[0], "id,run,part,name,quantity");
-    assert_eq!(series.len(), 1 + evaluation.series.len());
-}
-
-#[test]
-fn an_export_quotes_what_csv_would_break_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut store = Store::create(folder.path()).unwrap();
-    put(&mut store, 1, 1, &["late, \"very\""]);
-    let mut text = Vec::new();
-    store.csv("runs", &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    assert!(text.starts_with("id,plan,arm,cell,seed,"), "{text}");
-    assert!(text.contains("\"[\"\"late, \\\"\"very\\\"\"\"\"]\""), "{text}");
-    assert!(store.csv("nothing; DROP TABLE runs", &mut Vec::new()).is_err());
+    let all = TABLES.map(rows);
+    let of = |table: &str| &all[TABLES.iter().position(|it| *it == table).unwrap()];
+    assert_eq!(of("samples").len(), samples);
+    assert_eq!(
+        of("samples")[0],
+        format!("[Integer(1), Integer(0), Real({at_s:?}), Real({value:?})]")
+    );
+    assert_eq!((of("series").len(), of("runs").len()), (evaluation.series.len(), 1));
+    assert!(store.rows("nothing", |_| Ok::<(), StoreError>(())).is_err());
 }

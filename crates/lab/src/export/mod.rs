@@ -1,0 +1,248 @@
+//! The tables of a store, and what [`summary`](crate::summary) makes of its runs, as files for other programs.
+
+mod csv;
+mod parquet;
+mod summaries;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use self::csv::Csv;
+use self::parquet::Parquet;
+use self::summaries::{SUMMARY, summary_columns, summary_rows};
+use crate::store::{Cell, Column, Run, Store, StoreError, TABLES};
+
+/// What of a store is exported; an empty list stands for all.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Names of plans.
+    pub plans: Vec<String>,
+    /// Names of arms.
+    pub arms: Vec<String>,
+    /// Names of metrics, and of quantities over time.
+    pub metrics: Vec<String>,
+}
+
+/// Format of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text (RFC 4180) with a head of column names.
+    Csv,
+    /// Apache Parquet.
+    Parquet,
+}
+
+impl Format {
+    /// The ending of its files.
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
+/// Why a store was not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// Nothing of this name is there.
+    #[error("--{flag} {name}: allowed is {allowed}")]
+    Unknown {
+        /// What was asked for: `plan`, `arm` or `metric`.
+        flag: &'static str,
+        /// The name.
+        name: String,
+        /// What is there.
+        allowed: String,
+    },
+    /// The folder for the files cannot be made.
+    #[error("--out {}: {source}: allowed is a folder that can be made and written", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system, or the format, said.
+        source: io::Error,
+    },
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ExportError {
+    /// Whether what was asked for is to blame: exit code 2.
+    pub const fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Unknown { .. } | Self::Folder { .. } => true,
+            Self::File { .. } => false,
+            Self::Store(error) => error.is_bad_input(),
+        }
+    }
+}
+
+/// Writes each table into a file of its own in `out`, which is made if it does not exist. Gives the paths.
+pub fn export(
+    store: &Store,
+    choice: &Choice,
+    format: Format,
+    out: &Path,
+) -> Result<Vec<PathBuf>, ExportError> {
+    let chosen = Chosen::of(store, choice)?;
+    let refused = |source| ExportError::Folder { path: out.into(), source };
+    std::fs::create_dir_all(out).map_err(refused)?;
+    let mut paths = Vec::new();
+    for table in TABLES.into_iter().chain([SUMMARY]) {
+        let path = out.join(format!("{table}.{}", format.extension()));
+        let failed = |source| ExportError::File { path: path.clone(), source };
+        let columns = chosen.columns(table)?;
+        let mut sink = open(format, &path, table, &columns).map_err(failed)?;
+        chosen.rows(table, &columns, &mut |cells| sink.row(cells).map_err(failed))?;
+        sink.finish().map_err(failed)?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+/// Every row of `table`, one of [`TABLES`], as CSV.
+pub fn csv(store: &Store, table: &str, out: &mut dyn Write) -> Result<(), ExportError> {
+    let failed = |source| ExportError::File { path: table.into(), source };
+    let mut sink = Csv::new(out, &store.columns(table)?).map_err(failed)?;
+    store.rows(table, |cells| sink.row(cells).map_err(failed))
+}
+
+/// A file that rows are written to.
+trait Sink {
+    /// Writes a row: a cell for each column.
+    fn row(&mut self, cells: &[Cell<'_>]) -> io::Result<()>;
+    /// Writes what is left.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+fn open(format: Format, path: &Path, table: &str, columns: &[Column]) -> io::Result<Box<dyn Sink>> {
+    let file = File::create(path)?;
+    Ok(match format {
+        Format::Csv => Box::new(Csv::new(BufWriter::new(file), columns)?),
+        Format::Parquet => Box::new(Parquet::new(file, table, columns)?),
+    })
+}
+
+/// A choice that is known to name what is there.
+struct Chosen<'a> {
+    store: &'a Store,
+    choice: &'a Choice,
+    runs: Vec<Run>,
+    /// The ids of the runs, and of the series.
+    run_ids: BTreeSet<i64>,
+    series_ids: BTreeSet<i64>,
+}
+
+impl<'a> Chosen<'a> {
+    fn of(store: &'a Store, choice: &'a Choice) -> Result<Self, ExportError> {
+        let ids = store.run_ids()?;
+        let runs = ids.into_iter().map(|id| store.run(id)).collect::<Result<Vec<_>, _>>()?;
+        check("plan", &choice.plans, &names(runs.iter().map(|run| &run.key.plan)))?;
+        let runs: Vec<Run> =
+            runs.into_iter().filter(|run| has(&choice.plans, &run.key.plan)).collect();
+        check("arm", &choice.arms, &names(runs.iter().map(|run| &run.key.arm)))?;
+        let runs: Vec<Run> =
+            runs.into_iter().filter(|run| has(&choice.arms, &run.key.arm)).collect();
+        let run_ids = runs.iter().map(|run| run.id).collect();
+        let mut chosen = Self { store, choice, runs, run_ids, series_ids: BTreeSet::new() };
+        let quantities = chosen.choose_series()?;
+        let of_parts = chosen.runs.iter().flat_map(|run| {
+            run.flows.iter().chain(&run.links).chain(&run.bundles).map(|part| &part.metrics)
+        });
+        let of_runs = chosen.runs.iter().map(|run| &run.metrics);
+        let metrics = names(of_runs.chain(of_parts).flat_map(|metrics| metrics.0.keys()));
+        check("metric", &choice.metrics, &metrics.union(&quantities).cloned().collect())?;
+        Ok(chosen)
+    }
+
+    /// Finds the series that are chosen; gives the quantities that there are.
+    fn choose_series(&mut self) -> Result<BTreeSet<String>, ExportError> {
+        let mut quantities = BTreeSet::new();
+        self.store.rows("series", |cells| {
+            if let [Cell::Integer(id), Cell::Integer(run), .., Cell::Text(quantity)] = cells
+                && self.run_ids.contains(run)
+            {
+                quantities.insert(quantity.to_string());
+                if has(&self.choice.metrics, quantity) {
+                    self.series_ids.insert(*id);
+                }
+            }
+            Ok::<(), ExportError>(())
+        })?;
+        Ok(quantities)
+    }
+
+    fn columns(&self, table: &str) -> Result<Vec<Column>, StoreError> {
+        if table == SUMMARY { Ok(summary_columns()) } else { self.store.columns(table) }
+    }
+
+    fn rows(
+        &self,
+        table: &str,
+        columns: &[Column],
+        visit: &mut dyn FnMut(&[Cell<'_>]) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        let mut visit = |cells: &[Cell<'_>]| {
+            let mut named = columns.iter().zip(cells);
+            let keeps = named.all(|(column, cell)| self.keeps(table, &column.name, cell));
+            if keeps { visit(cells) } else { Ok(()) }
+        };
+        if table == SUMMARY {
+            return summary_rows(self.store, &self.runs, &mut visit);
+        }
+        self.store.rows(table, visit)
+    }
+
+    /// Whether a row with `cell` under `column` is chosen by it.
+    fn keeps(&self, table: &str, column: &str, cell: &Cell<'_>) -> bool {
+        let Choice { plans, arms, metrics } = self.choice;
+        match (table, column, cell) {
+            // They are of no plan.
+            ("trials", ..) => plans.is_empty() && arms.is_empty() && metrics.is_empty(),
+            ("plans", "name", Cell::Text(plan)) | (_, "plan", Cell::Text(plan)) => has(plans, plan),
+            ("runs", "arm", Cell::Text(arm)) => has(arms, arm),
+            ("metrics" | SUMMARY, "metric", Cell::Text(metric)) => has(metrics, metric),
+            ("series", "id", Cell::Integer(id)) => self.series_ids.contains(id),
+            ("samples", "series", Cell::Integer(id)) => self.series_ids.contains(id),
+            (_, "run", Cell::Integer(run)) => self.run_ids.contains(run),
+            _ => true,
+        }
+    }
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
+    names.cloned().collect()
+}
+
+fn has(chosen: &[String], name: &str) -> bool {
+    chosen.is_empty() || chosen.iter().any(|it| it == name)
+}
+
+fn check(
+    flag: &'static str,
+    chosen: &[String],
+    known: &BTreeSet<String>,
+) -> Result<(), ExportError> {
+    let Some(name) = chosen.iter().find(|name| !known.contains(*name)) else { return Ok(()) };
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let allowed = match known.as_slice() {
+        [] => "none: there are no runs".into(),
+        known => format!("one of {}", known.join(", ")),
+    };
+    Err(ExportError::Unknown { flag, name: name.clone(), allowed })
+}
+
+#[cfg(test)]
+mod tests;
