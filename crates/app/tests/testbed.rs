@@ -437,6 +437,7 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
         faults: Vec::new(),
         upsets: Vec::new(),
         attack: None,
+        keeps_headers: false,
     }
 }
 

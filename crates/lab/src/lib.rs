@@ -1,6 +1,7 @@
 //! Plans, back ends, metrics, store and reports; [`run()`] takes a plan through all of them.
 
 pub mod backend;
+pub mod capture;
 pub mod chaos;
 pub mod demo;
 pub mod experiment;

@@ -377,6 +377,7 @@ fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Pat
         forward: scenario.forward.clone(),
         reverse: scenario.reverse.clone(),
         out: Some(dir.to_path_buf()),
+        keeps_headers: scenario.keeps_headers,
         cpu: processors.map(|processors| processors.emulator),
         routed: true,
     }

@@ -51,6 +51,10 @@ pub struct Scenario {
     /// An attack on the messages of a bundle.
     #[serde(default)]
     pub attack: Option<Attack>,
+    /// The first bytes of each frame are kept, see
+    /// [`EmulatorSpec::keeps_headers`](crate::emulator::EmulatorSpec::keeps_headers).
+    #[serde(default)]
+    pub keeps_headers: bool,
 }
 
 impl Scenario {

@@ -19,6 +19,8 @@ pub enum Need {
     Root,
     /// The browser of `packages.txt`.
     Chromium,
+    /// The reader of captures of `packages.txt`.
+    Tshark,
     /// Links of struct_ops, with which a congestion control in BPF is registered.
     StructOpsLinks,
     /// TUN devices.
@@ -31,9 +33,10 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Root,
         Self::Chromium,
+        Self::Tshark,
         Self::StructOpsLinks,
         Self::Tun,
         Self::Steering,
@@ -45,6 +48,7 @@ impl Need {
         match self {
             Self::Root => "no root",
             Self::Chromium => "no chromium (apt-get install chromium)",
+            Self::Tshark => "no tshark (apt-get install tshark)",
             Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
             Self::Tun => "no /dev/net/tun",
             Self::Steering => "no net.core.rps_default_mask",
@@ -55,7 +59,7 @@ impl Need {
     /// Whether a machine on which root has run `make packages` may still be without it.
     pub fn may_be_missing_for_root(self) -> bool {
         match self {
-            Self::Root | Self::Chromium => false,
+            Self::Root | Self::Chromium | Self::Tshark => false,
             Self::StructOpsLinks | Self::Tun | Self::Steering | Self::NoAccount => true,
         }
     }
@@ -65,6 +69,7 @@ impl Need {
         match self {
             Self::Root => nix::unistd::geteuid().is_root(),
             Self::Chromium => Command::new("chromium").arg("--version").output().is_ok(),
+            Self::Tshark => Command::new("tshark").arg("--version").output().is_ok(),
             Self::StructOpsLinks => {
                 let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
                 let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();

@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 mod agent;
+mod capture;
 mod chaos;
 mod check_config;
 mod compare;
@@ -90,6 +91,8 @@ pub enum Command {
     Compare(compare::Compare),
     /// Write results as files for other programs.
     Export(export::Export),
+    /// Write the packets of a run for Wireshark, and its connections for viewers of qlog.
+    Capture(capture::Capture),
     /// List plans, algorithms, queueing disciplines or metrics.
     List(list::List),
     /// Check plans and show what they may contain.
@@ -151,6 +154,7 @@ impl Command {
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),
             Self::Export(arguments) => arguments.execute(),
+            Self::Capture(arguments) => arguments.execute(),
             Self::List(arguments) => arguments.execute(),
             Self::Plan(arguments) => arguments.execute(),
             Self::Sendbox(arguments) => arguments.execute(),

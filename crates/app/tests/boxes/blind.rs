@@ -128,6 +128,7 @@ impl Scene {
             reverse: LinkSpec { rate_bps: None, ..link() },
             forward,
             out: None,
+            keeps_headers: false,
             cpu: None,
             routed: true,
         };

@@ -167,6 +167,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         faults: Vec::new(),
         upsets: Vec::new(),
         attack: None,
+        keeps_headers: false,
     }
 }
 

@@ -260,6 +260,33 @@ fn folders_without_results_are_refused() {
     }
 }
 
+#[test]
+fn a_run_is_captured_and_what_is_asked_of_a_capture_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (packets, connections) = (path("run.pcapng"), path("run.qlog"));
+    let files = ["--pcapng", &packets, "--qlog", &connections, "--limit", "1MB"];
+    let plan = ["capture", "bundler/queue_shift", "--set", "stop=2s", "--set", "warmup=1s"];
+    let output = output(&[&plan[..], &files].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("run.pcapng: ") && said.contains(" packets, "), "{said}");
+    assert!(std::fs::metadata(&packets).unwrap().len() <= 1_000_000);
+    assert!(text(&output.stderr).contains("run.pcapng: full at "), "{}", text(&output.stderr));
+    for (arguments, reason) in [
+        (&["--arm", "none"][..], "--arm none: allowed is one of status_quo, "),
+        (&["--cell", "none"], "--cell none: allowed is one of"),
+        (&["--at", "none"], "--at none: allowed is sender, receiver, forward-in, "),
+        (&["--backend", "none"], "--backend none: allowed is one of sim, emu"),
+    ] {
+        let error = refusal_of(&[&plan[..], &files, arguments].concat());
+        assert!(error.contains(reason), "{error}");
+    }
+    assert!(refusal_of(&plan).contains("--pcapng"));
+    let without_unit = [&plan[..], &["--qlog", &connections, "--limit", "1"]].concat();
+    assert!(refusal_of(&without_unit).contains("a size such as"));
+}
+
 /// Requests beside a bulk transfer, over a FIFO and over fair queueing, for two seconds.
 const SIMULATED: &str = r#"
 name = "simulated"
@@ -539,4 +566,33 @@ fn a_run_prints_one_json_document_and_is_not_repeated() {
     assert!(files.contains("requests.csv"), "{files}");
     let head = std::fs::read_to_string(out.join("csv/runs.csv")).unwrap();
     assert!(head.lines().nth(1).unwrap().contains("queue_shift,status_quo"));
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn an_emulated_run_is_captured_with_its_headers() {
+    if skip_without(Need::Root) || skip_without(Need::Tshark) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let packets = folder.path().join("run.pcapng");
+    let packets = packets.to_str().unwrap();
+    let sets = ["stop=2s", "warmup=1s", "bottleneck.rate=10Mbit/s"];
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let capture = ["capture", "bundler/queue_shift", "--backend", "emu", "--arm", "status_quo"];
+    let files = ["--at", "sender,forward-out", "--pcapng", packets];
+    let arguments: Vec<&str> = capture.into_iter().chain(files).chain(sets).collect();
+    let said = stdout_of(&arguments);
+    assert!(said.contains(" packets, "), "{said}");
+    let count = |filter: &str| {
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-r", packets, "-T", "fields", "-e", "frame.number", "-Y", filter]);
+        text(&tshark.output().unwrap().stdout).lines().count()
+    };
+    assert_eq!(count("_ws.malformed"), 0);
+    assert!(count("frame.interface_name == \"forward-out\" && tcp.len > 0") > 300);
+    assert!(count("frame.interface_name == \"sender\" && tcp.flags.syn == 1") >= 2);
+    assert!(count("tcp.options.timestamp.tsval") > 300);
+    let qlog = [&arguments[..], &["--qlog", packets]].concat();
+    assert!(refusal_of(&qlog).contains("allowed with sim"));
 }

@@ -1,17 +1,19 @@
 //! Real kernel TCP between network namespaces over an emulated link.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_core::cc::Registry;
 use forebay_core::random::Streams;
-use forebay_core::record::{FlowRecord, RunRecord};
+use forebay_core::record::{FlowRecord, LinkRecord, PacketRecord, RunRecord};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Ratio;
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
-use forebay_testbed::emulator::packets_file;
+use forebay_testbed::emulator::{HEADER_BYTES, headers_file, packets_file, read_packets};
 use forebay_testbed::scenario::{
     self, AgentSpec, Algorithm, Attack, BundleSpec, Fault, FaultProgram, FaultTarget, LinkChange,
     LinkSpec, PairSpec, Request, Scenario, Upset, Workload, WorkloadKind,
@@ -76,27 +78,98 @@ impl Backend for Emu {
         directory: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RunRows, BackendError> {
-        let Plan { mut scenario, flows } = scenario(experiment)?;
-        scenario.forward.trace = write_trace(&experiment.forward, "forward", directory)?;
-        scenario.reverse.trace = write_trace(&experiment.reverse, "reverse", directory)?;
-        let mut report = |step: forebay_testbed::Progress| {
-            let phase = match step.phase {
-                Phase::Waiting { holder } => format!("waiting for {holder}"),
-                Phase::Preparing => "preparing".into(),
-                Phase::Running => "running".into(),
-                Phase::Draining => "draining".into(),
-                Phase::Collecting => "collecting".into(),
-            };
-            let done = step.elapsed_ns as f64 / step.total_ns.max(1) as f64;
-            progress(Progress { phase, done: done.min(1.0) });
-        };
-        match forebay_testbed::run(&scenario, directory, &mut report) {
-            Ok(record) => rows(experiment, record, directory, &flows),
-            Err(error @ TestbedError::NotRoot) => Err(BackendError::Unavailable(error.to_string())),
-            Err(error) if error.is_of_a_box() => Err(BackendError::BoxDied(error.to_string())),
-            Err(error) => Err(BackendError::Failed(error.to_string())),
-        }
+        let Plan { scenario, flows } = with_traces(experiment, directory)?;
+        rows(experiment, emulate(&scenario, directory, progress)?, directory, &flows)
     }
+}
+
+/// What the testbed runs, the traces of its links written into `directory`.
+fn with_traces(experiment: &Experiment, directory: &Path) -> Result<Plan, BackendError> {
+    let mut plan = scenario(experiment)?;
+    plan.scenario.forward.trace = write_trace(&experiment.forward, "forward", directory)?;
+    plan.scenario.reverse.trace = write_trace(&experiment.reverse, "reverse", directory)?;
+    Ok(plan)
+}
+
+fn emulate(
+    scenario: &Scenario,
+    directory: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<RunRecord, BackendError> {
+    let mut report = |step: forebay_testbed::Progress| {
+        let phase = match step.phase {
+            Phase::Waiting { holder } => format!("waiting for {holder}"),
+            Phase::Preparing => "preparing".into(),
+            Phase::Running => "running".into(),
+            Phase::Draining => "draining".into(),
+            Phase::Collecting => "collecting".into(),
+        };
+        let done = step.elapsed_ns as f64 / step.total_ns.max(1) as f64;
+        progress(Progress { phase, done: done.min(1.0) });
+    };
+    forebay_testbed::run(scenario, directory, &mut report).map_err(|error| match error {
+        TestbedError::NotRoot => BackendError::Unavailable(error.to_string()),
+        _ if error.is_of_a_box() => BackendError::BoxDied(error.to_string()),
+        _ => BackendError::Failed(error.to_string()),
+    })
+}
+
+/// Runs `experiment` as [`Emu`] does. Then `visit` is told of every packet, in order of arrival: number of the link,
+/// what became of the packet, and the first bytes of its frame as it arrived.
+pub(crate) fn capture(
+    experiment: &Experiment,
+    directory: &Path,
+    progress: &mut dyn FnMut(Progress),
+    mut visit: impl FnMut(usize, &PacketRecord, &[u8]),
+) -> Result<(), BackendError> {
+    let plan = with_traces(experiment, directory)?;
+    let scenario = Scenario { keeps_headers: true, ..plan.scenario };
+    let record = emulate(&scenario, directory, progress)?;
+    let open = |link| Frames::open(directory, link);
+    let mut links = record.links.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    loop {
+        let next = links.iter_mut().enumerate();
+        let next =
+            next.filter_map(|(link, frames)| Some((frames.packets.peek()?.arrived_ns, link)));
+        let Some((_, link)) = next.min() else { return Ok(()) };
+        links[link].read(|packet, header| visit(link, packet, header))?;
+    }
+}
+
+/// The packets of a link that were not read yet, in order of arrival.
+struct Frames<'a> {
+    link: &'a str,
+    packets: std::iter::Peekable<std::vec::IntoIter<PacketRecord>>,
+    headers: BufReader<File>,
+}
+
+impl<'a> Frames<'a> {
+    fn open(directory: &Path, link: &'a LinkRecord) -> Result<Self, BackendError> {
+        let LinkRecord { name, records_lost, .. } = link;
+        if *records_lost > 0 {
+            let reason = format!("{records_lost} were lost, the disk is too slow");
+            return Err(failed(name, &reason));
+        }
+        let packets = read_packets(&packets_file(directory, name));
+        let packets = packets.map_err(|error| failed(name, &error))?.into_iter().peekable();
+        let headers = File::open(headers_file(directory, name));
+        let headers = BufReader::new(headers.map_err(|error| failed(name, &error))?);
+        Ok(Self { link: name, packets, headers })
+    }
+
+    /// Reads the next packet.
+    fn read(&mut self, visit: impl FnOnce(&PacketRecord, &[u8])) -> Result<(), BackendError> {
+        let mut header = [0; HEADER_BYTES];
+        self.headers.read_exact(&mut header).map_err(|error| failed(self.link, &error))?;
+        if let Some(packet) = self.packets.next() {
+            visit(&packet, &header[..HEADER_BYTES.min(packet.bytes as usize)]);
+        }
+        Ok(())
+    }
+}
+
+fn failed(link: &str, reason: &dyn std::fmt::Display) -> BackendError {
+    BackendError::Failed(format!("packets of {link}: {reason}"))
 }
 
 /// Refuses links that the emulator is not made of.
@@ -285,6 +358,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         faults,
         upsets: experiment.upsets.iter().map(|it| upset_spec(experiment, it)).collect(),
         attack,
+        keeps_headers: false,
     };
     Ok(Plan { scenario, flows })
 }

@@ -6,6 +6,10 @@ mod sim;
 
 use std::path::Path;
 
+#[cfg(feature = "host")]
+pub(crate) use emu::capture as emulate;
+pub(crate) use sim::{NetworkFlow, Sight, observe};
+
 use crate::plan::Experiment;
 use crate::rows::RunRows;
 

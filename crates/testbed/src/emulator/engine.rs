@@ -76,7 +76,10 @@ impl Emulator {
         if spec.pairs.is_empty() || spec.pairs.len() > usize::from(u16::MAX) {
             return Err(EmulatorError::Pairs { pairs: spec.pairs.len() });
         }
-        let link = |name, link| Path::new(name, link, spec.seed, spec.routed, spec.out.as_deref());
+        let link = |name, link| {
+            let (out, keeps_headers) = (spec.out.as_deref(), spec.keeps_headers);
+            Path::new(name, link, spec.seed, spec.routed, out, keeps_headers)
+        };
         let forward = link("forward", &spec.forward)?;
         let reverse = link("reverse", &spec.reverse)?;
         let ports = spec.pairs.iter().map(PortPair::open).collect::<Result<Vec<_>, _>>()?;

@@ -1,5 +1,5 @@
-//! The truth log: packet records in order, written by a thread of its own, so that the packet path
-//! never waits for the disk.
+//! The truth log: packet records in order, and what is kept of the packets' headers, each written by a thread of its
+//! own, so that the packet path never waits for the disk.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,6 +8,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use forebay_core::record::PacketRecord;
+
+/// First bytes of a frame that are kept where headers are asked for: all of TCP's with their options.
+pub const HEADER_BYTES: usize = 128;
 
 /// Records handed over at once: 48 KiB, about 0.1 s of a 96 Mbit/s link.
 const BATCH_RECORDS: usize = 1024;
@@ -18,6 +21,12 @@ const QUEUE_BATCHES: usize = 1024;
 /// The log of link `name` of a run that writes to `dir`: [`PacketRecord`]s in order of arrival.
 pub fn packets_file(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.packets"))
+}
+
+/// The first bytes of the frames of link `name` of a run that writes to `dir`: [`HEADER_BYTES`] of each, zeros
+/// behind its end, in the order of [`packets_file`].
+pub fn headers_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.headers"))
 }
 
 /// Reads a log. Fails if it cannot be read, ends within a record or holds a fate that there is not.
@@ -35,8 +44,8 @@ pub fn read_packets(path: &Path) -> io::Result<Vec<PacketRecord>> {
     packets.collect::<Result<_, _>>().map_err(|error| invalid(error.to_string()))
 }
 
-/// The packet path's end of the log.
-pub(super) struct Log {
+/// The packet path's end of a log of records of so many bytes.
+pub(super) struct Log<const BYTES: usize> {
     batch: Vec<u8>,
     full: SyncSender<Vec<u8>>,
     empty: Receiver<Vec<u8>>,
@@ -44,7 +53,7 @@ pub(super) struct Log {
     writer: JoinHandle<io::Result<()>>,
 }
 
-impl Log {
+impl<const BYTES: usize> Log<BYTES> {
     /// Creates the file and starts the writer.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut file = File::create(path)?;
@@ -59,14 +68,14 @@ impl Log {
             }
             Ok(())
         })?;
-        Ok(Self { batch: new_batch(), full, empty, lost: 0, writer })
+        Ok(Self { batch: new_batch::<BYTES>(), full, empty, lost: 0, writer })
     }
 
     /// Appends a record.
-    pub fn push(&mut self, record: &PacketRecord) {
-        self.batch.extend_from_slice(&record.to_bytes());
-        if self.batch.len() >= BATCH_RECORDS * PacketRecord::BYTES {
-            let next = self.empty.try_recv().unwrap_or_else(|_| new_batch());
+    pub fn push(&mut self, record: &[u8; BYTES]) {
+        self.batch.extend_from_slice(record);
+        if self.batch.len() >= BATCH_RECORDS * BYTES {
+            let next = self.empty.try_recv().unwrap_or_else(|_| new_batch::<BYTES>());
             let batch = std::mem::replace(&mut self.batch, next);
             // Full: the disk is too slow. Disconnected: it failed, and `finish` says why.
             if self.full.try_send(batch).is_err() {
@@ -77,7 +86,7 @@ impl Log {
 
     /// Writes what is left; returns the number of records that are missing.
     pub fn finish(mut self) -> io::Result<u64> {
-        let records = (self.batch.len() / PacketRecord::BYTES) as u64;
+        let records = (self.batch.len() / BYTES) as u64;
         if self.full.send(self.batch).is_err() {
             self.lost += records;
         }
@@ -87,8 +96,8 @@ impl Log {
     }
 }
 
-fn new_batch() -> Vec<u8> {
-    Vec::with_capacity(BATCH_RECORDS * PacketRecord::BYTES)
+fn new_batch<const BYTES: usize>() -> Vec<u8> {
+    Vec::with_capacity(BATCH_RECORDS * BYTES)
 }
 
 #[cfg(test)]
@@ -102,7 +111,7 @@ mod tests {
         let mut log = Log::create(&path).unwrap();
         let record = |n| PacketRecord { arrived_ns: n, ..PacketRecord::default() };
         let count = 3 * BATCH_RECORDS as u64 + 7;
-        (0..count).for_each(|n| log.push(&record(n)));
+        (0..count).for_each(|n| log.push(&record(n).to_bytes()));
         assert_eq!(log.finish().unwrap(), 0);
         let read = read_packets(&path).unwrap();
         assert!(read.iter().copied().eq((0..count).map(record)));
@@ -116,7 +125,7 @@ mod tests {
         // Every write to it fails with ENOSPC (full(4)).
         let mut log = Log::create(Path::new("/dev/full")).unwrap();
         for _ in 0..10 * BATCH_RECORDS {
-            log.push(&PacketRecord::default());
+            log.push(&PacketRecord::default().to_bytes());
         }
         assert_eq!(log.finish().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     }

@@ -31,7 +31,7 @@ use forebay_core::text::TextError;
 use serde::{Deserialize, Serialize};
 
 pub use self::engine::{Emulator, QUANTUM};
-pub use self::log::{packets_file, read_packets};
+pub use self::log::{HEADER_BYTES, headers_file, packets_file, read_packets};
 use crate::orders;
 use crate::scenario::LinkSpec;
 use forebay_core::record::LinkRecord;
@@ -51,6 +51,9 @@ pub struct EmulatorSpec {
     /// Directory for the [`packets_file`] of either link and, at the end, for [`LINKS_FILE`]; without
     /// it no packet is recorded and the queue is not sampled.
     pub out: Option<PathBuf>,
+    /// The first bytes of each frame are kept, too, in the [`headers_file`] of its link in `out`.
+    #[serde(default)]
+    pub keeps_headers: bool,
     /// The processor that it keeps to; `None`: any.
     #[serde(default)]
     pub cpu: Option<usize>,

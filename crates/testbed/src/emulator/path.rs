@@ -32,14 +32,15 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The link `name` as specified, `routed` as in [`EmulatorSpec`](super::EmulatorSpec). It starts
-    /// when [`Path::start`] says.
+    /// The link `name` as specified, `routed`, `out` and `keeps_headers` as in
+    /// [`EmulatorSpec`](super::EmulatorSpec). It starts when [`Path::start`] says.
     pub fn new(
         name: &'static str,
         spec: &LinkSpec,
         seed: u64,
         routed: bool,
         out: Option<&FilePath>,
+        keeps_headers: bool,
     ) -> Result<Self, EmulatorError> {
         let streams = Streams::new(seed).part(name);
         let config = config(spec).map_err(|error| error.at(name))?;
@@ -54,7 +55,7 @@ impl Path {
         let link = Link::new(config, queue, Timestamp::MAX, &streams).map_err(refused)?;
         let message_loss = ratio("message_loss", spec.message_loss).map_err(refused)?;
         let message_loss_stream = streams.stream("message_loss");
-        let truth = Truth::new(name, out).map_err(EmulatorError::Log)?;
+        let truth = Truth::new(name, out, keeps_headers).map_err(EmulatorError::Log)?;
         let arrivals = Vec::new();
         Ok(Self { link, classifier, message_loss, message_loss_stream, routed, truth, arrivals })
     }
@@ -251,7 +252,7 @@ mod tests {
             qdisc: Spec::named("fifo").with("limit", Value::Text("2p".into())),
             changes: Vec::new(),
         };
-        let mut path = Path::new("forward", &spec, 1, false, Some(dir.path())).ok().unwrap();
+        let mut path = Path::new("forward", &spec, 1, false, Some(dir.path()), false).ok().unwrap();
         let mut pool = Pool::default();
         path.start(ms(0));
         let mut seen = 0;

@@ -118,8 +118,8 @@ pub fn run_behind(spec: &ShellSpec, mut command: Command) -> Result<ShellOutcome
     let pairs = vec![DevicePair { left: "left0".into(), right: "right0".into(), beside: None }];
     let (forward, reverse) = (spec.forward.clone(), spec.reverse.clone());
     let out = spec.out.clone();
-    let emulator =
-        EmulatorSpec { seed: spec.seed, pairs, forward, reverse, out, cpu: None, routed: false };
+    let (seed, cpu, routed, keeps_headers) = (spec.seed, None, false, false);
+    let emulator = EmulatorSpec { seed, pairs, forward, reverse, out, keeps_headers, cpu, routed };
     let opened = middle.within(|| Ok(Emulator::open(&emulator)));
     let mut emulator = opened.map_err(os("entering a namespace"))??;
 

@@ -45,7 +45,9 @@ impl Bench {
             })
             .collect();
         let out = Some(dir.path().to_path_buf());
-        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out, cpu: None, routed: false };
+        let (cpu, routed, keeps_headers) = (None, false, false);
+        let spec =
+            EmulatorSpec { seed: 1, pairs, forward, reverse, out, keeps_headers, cpu, routed };
         let (order_end, orders) = pipe().unwrap();
         let obeyed = order_end.try_clone().unwrap();
         let mut emulator = middle.within(|| Ok(Emulator::open(&spec).unwrap())).unwrap();
@@ -361,7 +363,9 @@ fn bad_links_are_refused_by_name() {
         let pairs =
             vec![DevicePair { left: "nowhere".into(), right: "nowhere".into(), beside: None }];
         let (reverse, out) = (good(), None);
-        let spec = EmulatorSpec { seed: 1, pairs, forward, reverse, out, cpu: None, routed: false };
+        let (cpu, routed, keeps_headers) = (None, false, false);
+        let spec =
+            EmulatorSpec { seed: 1, pairs, forward, reverse, out, keeps_headers, cpu, routed };
         Emulator::open(&spec).err().expect("refused")
     };
     let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use forebay_core::units::Timestamp;
 
 use super::frame::Frame;
 use super::link::{Arrival, Cause, Counters};
-use super::log::{Log, packets_file};
+use super::log::{HEADER_BYTES, Log, headers_file, packets_file};
 use forebay_host::lateness::Lateness;
 
 /// Distance of the samples of the queue.
@@ -23,7 +23,8 @@ const RATE_MIN: Duration = Duration::from_millis(100);
 
 /// The truth about one link.
 pub(super) struct Truth {
-    log: Option<Log>,
+    log: Option<Log<{ PacketRecord::BYTES }>>,
+    headers: Option<Log<HEADER_BYTES>>,
     /// Packets inside the link and those that wait for an earlier one, by number from `first`.
     pending: VecDeque<Pending>,
     first: u64,
@@ -38,6 +39,8 @@ pub(super) struct Truth {
 
 struct Pending {
     record: PacketRecord,
+    /// The first bytes of the frame, where they are kept.
+    header: Option<Box<[u8; HEADER_BYTES]>>,
     /// The packet came with a mark.
     came_marked: bool,
     settled: bool,
@@ -58,11 +61,14 @@ pub(super) struct Released {
 }
 
 impl Truth {
-    /// The truth about the link `name`, with its packets in its [`packets_file`] if `dir` is given.
-    pub fn new(name: &str, dir: Option<&Path>) -> io::Result<Self> {
+    /// The truth about the link `name`, with its packets in its [`packets_file`] if `dir` is given, and where
+    /// `keeps_headers` their first bytes in its [`headers_file`].
+    pub fn new(name: &str, dir: Option<&Path>, keeps_headers: bool) -> io::Result<Self> {
         let log = dir.map(|dir| Log::create(&packets_file(dir, name))).transpose()?;
+        let headers = dir.filter(|_| keeps_headers).map(|dir| headers_file(dir, name));
         Ok(Self {
             log,
+            headers: headers.map(|path| Log::create(&path)).transpose()?,
             pending: VecDeque::new(),
             first: 0,
             released: Vec::new(),
@@ -106,7 +112,8 @@ impl Truth {
             ..PacketRecord::default()
         };
         let came_marked = frame.ecn() == Ecn::Ce;
-        self.pending.push_back(Pending { record, came_marked, settled: false });
+        let header = self.headers.is_some().then(|| first_bytes(frame.bytes()));
+        self.pending.push_back(Pending { record, header, came_marked, settled: false });
     }
 
     /// A packet was offered.
@@ -167,9 +174,14 @@ impl Truth {
     /// The record of the link. `counters` are the link's own, `ring_drops` those of the ports that
     /// feed it. Fails if the log could not be written.
     pub fn finish(mut self, counters: Counters, ring_drops: u64) -> io::Result<LinkRecord> {
-        if let Some(mut log) = self.log.take() {
-            self.pending.iter().for_each(|pending| log.push(&pending.record));
-            self.record.records_lost = log.finish()?;
+        for pending in std::mem::take(&mut self.pending) {
+            self.write(&pending);
+        }
+        if let Some(log) = self.log.take() {
+            self.record.records_lost += log.finish()?;
+        }
+        if let Some(headers) = self.headers.take() {
+            self.record.records_lost += headers.finish()?;
         }
         Ok(LinkRecord {
             packets_in: counters.packets_in,
@@ -202,12 +214,28 @@ impl Truth {
 
     /// Writes records in order of arrival, up to the first packet that is still inside.
     fn write_settled(&mut self) {
-        let Some(log) = self.log.as_mut() else { return };
         while let Some(pending) = self.pending.pop_front_if(|pending| pending.settled) {
-            log.push(&pending.record);
+            self.write(&pending);
             self.first += 1;
         }
     }
+
+    fn write(&mut self, pending: &Pending) {
+        if let Some(log) = &mut self.log {
+            log.push(&pending.record.to_bytes());
+        }
+        if let (Some(headers), Some(header)) = (&mut self.headers, &pending.header) {
+            headers.push(header);
+        }
+    }
+}
+
+/// The first bytes of a frame, with zeros behind its end.
+fn first_bytes(frame: &[u8]) -> Box<[u8; HEADER_BYTES]> {
+    let mut bytes = Box::new([0; HEADER_BYTES]);
+    let kept = frame.len().min(HEADER_BYTES);
+    bytes[..kept].copy_from_slice(&frame[..kept]);
+    bytes
 }
 
 /// Achieved over configured rate of a backlogged link: between two packets that departed one after
@@ -254,10 +282,10 @@ mod tests {
     #[test]
     fn records_are_in_order_of_arrival_whatever_the_order_of_their_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let mut truth = Truth::new("forward", Some(dir.path())).unwrap();
+        let mut truth = Truth::new("forward", Some(dir.path()), true).unwrap();
         let mut pool = super::super::frame::Pool::default();
         for number in 0..4 {
-            let frame = pool.frame(&[0; 100], 2).unwrap();
+            let frame = pool.frame(&[number as u8; 100], 2).unwrap();
             truth.arriving(ms(number), &frame);
             if number == 3 {
                 truth.gave_up(1, Cause::Queue(DropReason::Overlimit));
@@ -284,6 +312,10 @@ mod tests {
         assert_eq!(queues, [0, 1, 2, 3]);
         assert_eq!((packets[2].departed_ns, packets[2].released_ns), (12_000_000, 21_000_000));
         assert_eq!((packets[2].bytes, packets[2].pair), (100, 2));
+        let headers = std::fs::read(headers_file(dir.path(), "forward")).unwrap();
+        let headers: Vec<_> =
+            headers.chunks(HEADER_BYTES).map(|it| (it[0], it[99], it[100])).collect();
+        assert_eq!(headers, [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 3, 0)]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use forebay_core::record::PacketRecord;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
 use forebay_sim::network::Network;
-use forebay_sim::{INTERVAL_NS, Requests, Simulation};
+use forebay_sim::{INTERVAL_NS, Requests, Seen, Simulation};
 
 use super::{Backend, BackendError, Progress};
 use crate::plan::Experiment;
@@ -67,19 +67,60 @@ impl Backend for Sim {
         _directory: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RunRows, BackendError> {
-        run(experiment, progress, |_, _| ())
+        run(experiment, false, progress, |_| ())
     }
 }
 
-/// Runs `experiment`; `visit` is told of every packet, with the number of its link.
-fn run(
+/// What those see who watch a simulation.
+pub(crate) enum Sight<'a> {
+    /// Before all else, by flow of the network.
+    Flows(Vec<NetworkFlow>),
+    /// A packet on the link of this number, in order of arrival there and once nothing can happen to it any more.
+    OnLink(usize, &'a PacketRecord),
+    /// What endpoints do, in order of time and before what it leads to on links.
+    AtEnd(Seen),
+}
+
+/// What a flow of the network stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NetworkFlow {
+    /// Place of its flow in the experiment.
+    pub flow: usize,
+    /// Number among those of the same place.
+    pub index: u32,
+    /// Its data go from B to A.
+    pub reversed: bool,
+}
+
+/// Runs `experiment` as [`Sim`] does; `visit` is told of all packets.
+pub(crate) fn observe(
     experiment: &Experiment,
     progress: &mut dyn FnMut(Progress),
-    visit: impl FnMut(usize, &PacketRecord),
+    visit: impl FnMut(Sight<'_>),
+) -> Result<RunRows, BackendError> {
+    run(experiment, true, progress, visit)
+}
+
+/// Runs `experiment`; `visit` is told of packets on links and, where `has_ends`, at endpoints.
+fn run(
+    experiment: &Experiment,
+    has_ends: bool,
+    progress: &mut dyn FnMut(Progress),
+    mut visit: impl FnMut(Sight<'_>),
 ) -> Result<RunRows, BackendError> {
     refuse(experiment)?;
-    let Setup { network, places, requests } = Setup::of(experiment)?;
+    let Setup { network, places, reversed, requests } = Setup::of(experiment)?;
     let mut simulation = build(experiment, network)?;
+    if has_ends {
+        simulation.watch_endpoints();
+        let flows = places.iter().zip(reversed);
+        let flows = flows.map(|(Place { flow, index }, reversed)| NetworkFlow {
+            flow: *flow,
+            index: *index,
+            reversed,
+        });
+        visit(Sight::Flows(flows.collect()));
+    }
     for (number, place) in places.iter().enumerate() {
         let traffic = &experiment.flows[place.flow].traffic;
         // The logs of thousands of connections would be larger than the connections.
@@ -103,7 +144,7 @@ struct Run<'a, V> {
     packets: Packets<V>,
 }
 
-impl<V: FnMut(usize, &PacketRecord)> Run<'_, V> {
+impl<V: FnMut(Sight<'_>)> Run<'_, V> {
     fn complete(&mut self, progress: &mut dyn FnMut(Progress)) {
         let Experiment { stop, drain, .. } = *self.experiment;
         let mut run_to = |it: &mut Self, until: Duration, done: f64, phase: &str| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_core::record::PacketRecord;
 use forebay_sim::{Owner, Simulation};
 
+use super::Sight;
 use super::setup::{FORWARD, OTHERS, Place, link_names};
 use crate::metrics::{LinkTruth, Reader, windows};
 use crate::plan::Experiment;
@@ -26,11 +27,11 @@ pub(super) struct Packets<V> {
     /// Identities of the boundaries that were sent, and how many of each bundle are among them.
     boundaries: HashSet<u64>,
     known: Vec<usize>,
-    /// Is told of every packet, too.
+    /// Is told of every packet, too, and of what endpoints do.
     visit: V,
 }
 
-impl<V: FnMut(usize, &PacketRecord)> Packets<V> {
+impl<V: FnMut(Sight<'_>)> Packets<V> {
     pub fn new(experiment: &Experiment, places: &[Place], visit: V) -> Self {
         let windows: Vec<_> = windows(experiment, None).collect();
         let names = link_names(experiment);
@@ -61,6 +62,7 @@ impl<V: FnMut(usize, &PacketRecord)> Packets<V> {
             self.boundaries.extend(&sent[*known..]);
             *known = sent.len();
         }
+        simulation.take_seen().into_iter().for_each(|seen| (self.visit)(Sight::AtEnd(seen)));
         for link in 0..self.links {
             simulation.take_packets(link, |owner, packet| self.read(link, owner, packet));
         }
@@ -94,7 +96,7 @@ impl<V: FnMut(usize, &PacketRecord)> Packets<V> {
             Owner::Bundle(bundle) => self.of_bundles[bundle],
         };
         let packet = PacketRecord { pair, ..packet };
-        (self.visit)(link, &packet);
+        (self.visit)(Sight::OnLink(link, &packet));
         self.reader.take(link, &packet, self.boundaries.contains(&packet.identity));
     }
 }

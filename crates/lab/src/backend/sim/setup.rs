@@ -31,6 +31,8 @@ pub(super) struct Setup {
     pub network: Network,
     /// By flow of the network.
     pub places: Vec<Place>,
+    /// By flow of the network: whether its data go from B to A.
+    pub reversed: Vec<bool>,
     pub requests: Requests,
 }
 
@@ -108,7 +110,8 @@ impl Setup {
             uplinks: experiment.uplink.iter().cloned().collect(),
             flows: Vec::new(),
         };
-        let mut setup = Self { network, places: Vec::new(), requests: Requests::default() };
+        let (places, reversed) = (Vec::new(), Vec::new());
+        let mut setup = Self { network, places, reversed, requests: Requests::default() };
         for (place, flow) in experiment.flows.iter().enumerate() {
             setup.add(experiment, place, flow)?;
         }
@@ -247,6 +250,7 @@ impl Setup {
             opened: opens_before.then_some(rtt),
         });
         self.places.push(place);
+        self.reversed.push(reversed);
         Ok(self.network.flows.len() - 1)
     }
 }

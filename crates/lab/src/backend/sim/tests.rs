@@ -49,8 +49,12 @@ fn rows_of(experiment: &Experiment) -> RunRows {
 /// The rows, and every packet of both links.
 fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]) {
     let mut packets = [Vec::new(), Vec::new()];
-    let visit = |link: usize, packet: &PacketRecord| packets[link].push(*packet);
-    let rows = run(experiment, &mut |_| (), visit).unwrap();
+    let visit = |sight: Sight<'_>| {
+        if let Sight::OnLink(link, packet) = sight {
+            packets[link].push(*packet);
+        }
+    };
+    let rows = run(experiment, false, &mut |_| (), visit).unwrap();
     (rows, packets)
 }
 

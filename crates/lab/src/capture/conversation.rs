@@ -1,0 +1,231 @@
+//! From the simulator's numbers of segments to the bytes that TCP counts.
+//!
+//! A connection's numbers begin with 0: its SYN has 0, its first byte 1; they wrap as TCP's do. A simulated SYN carries no options; here it
+//! has those of a real one, which are eight bytes more. What a segment of data says of the other direction, its
+//! acknowledgement and the echo of its timestamp, is what its sender had received by then.
+
+use forebay_sim::{Segment, Stack, flags};
+
+use super::headers::{Host, Options, Tcp};
+
+/// What packets go between, and what each of its ends has said.
+#[derive(Debug)]
+pub struct Conversation {
+    /// Who sends data, or pings, or is the sendbox; and the other end.
+    pub ends: [Host; 2],
+    /// DSCP of the packets.
+    pub dscp: u8,
+    /// Nothing was captured of it yet.
+    pub is_new: bool,
+    mss: u16,
+    receive_buffer: u64,
+    /// Segments of data that are not full, and how many bytes all up to them lack, in order.
+    short: Vec<(u32, u64)>,
+    /// Behind all data, and the end, that were sent.
+    sent: u32,
+    /// The segment of data that ends the connection.
+    last: Option<u32>,
+    /// Bytes of the request from the other end, once it was sent.
+    asked: u32,
+    /// The other end has sent its end.
+    is_ended: bool,
+    /// What each end has received: the number that it acknowledges, of the first, and the newest timestamp, of both.
+    heard: u32,
+    heard_times: [u32; 2],
+}
+
+/// A segment as it stands in a capture, and what its receiver learns from it.
+#[derive(Debug)]
+pub struct Told {
+    /// The header.
+    pub tcp: Tcp,
+    /// Where the next one begins.
+    pub end: u32,
+    /// The timestamp (ms).
+    pub time: u32,
+}
+
+impl Conversation {
+    /// Nothing sent; connections that were opened before the run have exchanged their SYNs.
+    pub fn new(ends: [Host; 2], dscp: u8, stack: &Stack) -> Self {
+        Self {
+            ends,
+            dscp,
+            is_new: true,
+            mss: stack.tcp.mss,
+            receive_buffer: stack.tcp.receive_buffer,
+            short: Vec::new(),
+            sent: 1,
+            last: None,
+            asked: 0,
+            is_ended: false,
+            heard: 1,
+            heard_times: [0; 2],
+        }
+    }
+
+    /// The header of a segment that is sent at `at_ns`.
+    pub fn tell(&mut self, at_ns: u64, is_back: bool, segment: &Segment) -> Told {
+        let is_syn = segment.flags & flags::SYN != 0;
+        let is_end = segment.flags & flags::FIN != 0;
+        if let Some(number) = segment.data {
+            self.note_data(number, segment.payload, is_end);
+        }
+        self.asked = self.asked.max(if is_back { segment.payload.into() } else { 0 });
+        let sequence = match segment.data {
+            _ if is_syn => 0,
+            Some(number) => self.place(number),
+            None if !is_back => self.sent,
+            None if segment.payload > 0 => 1,
+            None => 1 + self.asked + u32::from(self.is_ended && !is_end),
+        };
+        self.is_ended |= is_back && is_end;
+        let length = u32::from(segment.payload) + u32::from(is_syn) + u32::from(is_end);
+        let end = sequence.wrapping_add(length);
+        let time = millis(at_ns);
+        let echo = segment.echo.map(|at| millis(at.as_nanos()));
+        let times = [time, echo.unwrap_or(self.heard_times[usize::from(is_back)])];
+        let blocks = segment.blocks.iter().map(|block| block.map(|number| self.place(number)));
+        let options = if is_syn {
+            Options::of_syn(self.mss, self.shift(), times)
+        } else {
+            Options::of_segment(times, &blocks.collect::<Vec<_>>())
+        };
+        let is_acknowledging = segment.flags & flags::ACK != 0;
+        let acknowledgement = match segment.acked {
+            _ if !is_acknowledging => 0,
+            Some(number) => {
+                let is_whole = self.last.is_some_and(|last| number > last);
+                self.place(number).wrapping_add(u32::from(is_whole))
+            }
+            None if is_back => 1,
+            None => self.heard,
+        };
+        let shift = if is_syn { 0 } else { self.shift() };
+        let window = (self.receive_buffer >> shift).min(u16::MAX.into()) as u16;
+        let (flags, payload) = (segment.flags, segment.payload);
+        let tcp = Tcp { sequence, acknowledgement, flags, window, options, payload };
+        Told { tcp, end, time }
+    }
+
+    /// A segment that was told of comes to its receiver.
+    pub fn hear(&mut self, is_back: bool, end: u32, time: u32) {
+        if is_back {
+            self.heard = self.heard.max(end);
+        }
+        let newest = &mut self.heard_times[usize::from(!is_back)];
+        *newest = (*newest).max(time);
+    }
+
+    fn note_data(&mut self, number: u32, payload: u16, is_end: bool) {
+        let (known, lacking) = self.short.last().map_or((None, 0), |it| (Some(it.0), it.1));
+        if payload < self.mss && known.is_none_or(|known| number > known) {
+            self.short.push((number, lacking + u64::from(self.mss - payload)));
+        }
+        if is_end {
+            self.last = Some(number);
+        }
+        let end = self.place(number).wrapping_add(u32::from(payload) + u32::from(is_end));
+        self.sent = self.sent.max(end);
+    }
+
+    /// Where segment `number` of data begins.
+    fn place(&self, number: u32) -> u32 {
+        let shorter = self.short.partition_point(|(short, _)| *short < number);
+        let lacking = shorter.checked_sub(1).map_or(0, |last| self.short[last].1);
+        (1 + u64::from(number) * u64::from(self.mss) - lacking) as u32
+    }
+
+    fn shift(&self) -> u8 {
+        shift(self.receive_buffer)
+    }
+}
+
+/// What TCP offers in the SYNs of a connection, in words: for those that were opened before the run.
+pub fn offer(stack: &Stack) -> String {
+    let (mss, shift) = (stack.tcp.mss, shift(stack.tcp.receive_buffer));
+    format!("MSS {mss}, SACK, timestamps of 1 ms, window scale {shift}")
+}
+
+/// The window scale with which a receiver can say how many bytes it takes.
+fn shift(receive_buffer: u64) -> u8 {
+    let bits = u64::BITS - receive_buffer.leading_zeros();
+    bits.saturating_sub(u16::BITS).min(14) as u8
+}
+
+fn millis(at_ns: u64) -> u32 {
+    (at_ns / 1_000_000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use forebay_core::units::Timestamp;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn conversation() -> Conversation {
+        let host = |last| Host { address: Ipv4Addr::new(10, 1, last, 1), port: 5000 };
+        Conversation::new([host(1), host(2)], 0, &Stack::LINUX)
+    }
+
+    fn data(number: u32, payload: u16, flags: u16) -> Segment {
+        Segment { flags: flags::ACK | flags, data: Some(number), payload, ..Segment::default() }
+    }
+
+    fn ack(number: u32, blocks: &[[u32; 2]]) -> Segment {
+        let echo = Some(Timestamp::from_nanos(3 * MS));
+        Segment {
+            flags: flags::ACK,
+            acked: Some(number),
+            blocks: blocks.into(),
+            echo,
+            ..Segment::default()
+        }
+    }
+
+    #[test]
+    fn numbers_of_segments_become_those_of_bytes() {
+        let mut it = conversation();
+        let sequence =
+            |it: &mut Conversation, segment: &Segment| it.tell(5 * MS, false, segment).tcp.sequence;
+        assert_eq!([0, 1].map(|number| sequence(&mut it, &data(number, 1448, 0))), [1, 1449]);
+        // The third is not full, and sent again it is where it was.
+        assert_eq!(sequence(&mut it, &data(2, 100, 0)), 2897);
+        assert_eq!(sequence(&mut it, &data(3, 1448, 0)), 2997);
+        assert_eq!(sequence(&mut it, &data(2, 100, 0)), 2897);
+        let told = it.tell(9 * MS, true, &ack(2, &[[3, 4]]));
+        assert_eq!((told.tcp.sequence, told.tcp.acknowledgement), (1, 2897));
+        assert_eq!(told.tcp.options, Options::of_segment([9, 3], &[[2997, 2997 + 1448]]));
+        // A segment echoes what has come back.
+        it.hear(true, told.end, told.time);
+        let told = it.tell(12 * MS, false, &data(4, 1448, 0));
+        assert_eq!(told.tcp.options, Options::of_segment([12, 9], &[]));
+        assert_eq!(u64::from(told.tcp.window) << 8, Stack::LINUX.tcp.receive_buffer >> 8 << 8);
+    }
+
+    #[test]
+    fn a_message_that_was_asked_for_begins_and_ends_as_tcp_does() {
+        let mut it = conversation();
+        let mut say = |is_back, flags, data, payload, acked| {
+            let segment = Segment { flags, data, payload, acked, ..Segment::default() };
+            let told = it.tell(0, is_back, &segment);
+            it.hear(is_back, told.end, told.time);
+            (told.tcp.sequence, told.tcp.acknowledgement)
+        };
+        let (syn, ack, fin) = (flags::SYN, flags::ACK, flags::FIN);
+        assert_eq!(say(true, syn, None, 0, None), (0, 0));
+        assert_eq!(say(false, syn | ack, None, 0, None), (0, 1));
+        assert_eq!(say(true, ack, None, 0, None), (1, 1));
+        assert_eq!(say(true, ack, None, 16, None), (1, 1));
+        assert_eq!(say(false, ack | fin, Some(0), 1000, None), (1, 17));
+        assert_eq!(say(true, ack, None, 0, Some(1)), (17, 1002));
+        assert_eq!(say(true, ack | fin, None, 0, Some(1)), (17, 1002));
+        assert_eq!(say(false, ack, None, 0, None), (1002, 18));
+        // The end again.
+        assert_eq!(say(true, ack | fin, None, 0, Some(1)), (17, 1002));
+    }
+}

@@ -1,0 +1,190 @@
+//! The packets of a run for Wireshark, and its connections for viewers of qlog.
+//!
+//! A run is made for this alone and stands in no store: it is the same as the one that does, packet by packet.
+
+mod conversation;
+#[cfg(feature = "host")]
+mod emulated;
+mod frames;
+mod headers;
+mod pcapng;
+mod points;
+mod qlog;
+mod simulated;
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use forebay_core::units::ByteCount;
+
+use self::frames::Frames;
+pub use self::frames::Written;
+use self::headers::LinkLayer;
+use self::points::Points;
+use self::qlog::Qlog;
+use self::simulated::Simulated;
+use crate::backend::{self, BackendError, Progress};
+use crate::plan::Experiment;
+use crate::plan::experiment::Stack;
+
+/// What is captured of a run.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// What runs it, one of [`backend::NAMES`].
+    pub backend: String,
+    /// The points where packets are captured: `sender`, `receiver`, for each link `NAME-in` and `NAME-out`, or `all`.
+    /// Of an emulated run the sender is site A.
+    pub points: Vec<String>,
+    /// Most bytes of each file: what comes later is left out.
+    pub limit: ByteCount,
+    /// Where packets go, in the format of Wireshark.
+    pub pcapng: Option<PathBuf>,
+    /// Where what connections do goes, in qlog 0.3; of simulated runs only.
+    pub qlog: Option<PathBuf>,
+}
+
+/// What was captured: of the packets, and of the connections.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    /// Of [`Capture::pcapng`].
+    pub pcapng: Option<Written>,
+    /// Of [`Capture::qlog`].
+    pub qlog: Option<Written>,
+}
+
+/// Why nothing, or not all, was captured.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// There is no such point.
+    #[error("--at {name}: allowed is {allowed}")]
+    Point {
+        /// The name.
+        name: String,
+        /// The names of the run's points.
+        allowed: String,
+    },
+    /// The kernel's connections are not watched.
+    #[error("--qlog: the back end emu sees packets and no windows, allowed with sim")]
+    NoQlog,
+    /// A file cannot be made.
+    #[error("{}: {source}: allowed is a file that can be made and written", path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("{}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The run cannot be made.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+impl CaptureError {
+    /// Whether what was asked for is to blame: exit code 2.
+    pub const fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Point { .. } | Self::NoQlog | Self::Create { .. } => true,
+            Self::Write { .. } => false,
+            Self::Backend(error) => {
+                matches!(error, BackendError::Unavailable(_) | BackendError::Unsupported(_))
+            }
+        }
+    }
+}
+
+/// Runs `experiment` and writes what is to be captured of it.
+pub fn capture(
+    experiment: &Experiment,
+    capture: &Capture,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Captured, CaptureError> {
+    let backend = backend::open(&capture.backend)?;
+    let is_simulated = backend.name() == "sim";
+    if capture.qlog.is_some() && !is_simulated {
+        return Err(CaptureError::NoQlog);
+    }
+    let links: Vec<String> = experiment.links().map(|(name, _)| name).collect();
+    let points = Points::new(&links, &capture.points)?;
+    backend.check(experiment)?;
+    let limit = capture.limit.as_u64();
+    let [pcapng, qlog] = [&capture.pcapng, &capture.qlog].map(|path| path.as_deref().map(create));
+    let (pcapng, qlog) = (pcapng.transpose()?, qlog.transpose()?);
+    let mut frames =
+        pcapng.is_some().then(|| Frames::new(link_layer(experiment), links, points, limit));
+    let mut log = qlog.is_some().then(|| Qlog::new(limit));
+    if is_simulated {
+        let mut seen = Simulated::new(experiment, frames, log);
+        backend::observe(experiment, progress, |sight| seen.take(sight))?;
+        (frames, log) = (seen.frames, seen.qlog);
+    } else if let Some(frames) = &mut frames {
+        emulate(experiment, frames, progress)?;
+    }
+    let title = format!("{}, {}", title(experiment), backend.name());
+    let mut captured = Captured::default();
+    if let Some((frames, file)) = frames.zip(pcapng) {
+        let written = frames.write(BufWriter::new(file), &title);
+        captured.pcapng = Some(written.map_err(cannot_write(&capture.pcapng))?);
+    }
+    if let Some((log, file)) = log.zip(qlog) {
+        let written = log.write(BufWriter::new(file), &title);
+        captured.qlog = Some(written.map_err(cannot_write(&capture.qlog))?);
+    }
+    Ok(captured)
+}
+
+/// Runs `experiment` on real kernels; the emulator's files go with the run.
+#[cfg(feature = "host")]
+fn emulate(
+    experiment: &Experiment,
+    frames: &mut Frames,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), CaptureError> {
+    let failed = |source| CaptureError::Write { path: std::env::temp_dir(), source };
+    let directory = tempfile::tempdir().map_err(failed)?;
+    Ok(emulated::emulate(experiment, directory.path(), frames, progress)?)
+}
+
+/// Without them [`backend::open`] has refused.
+#[cfg(not(feature = "host"))]
+fn emulate(
+    _experiment: &Experiment,
+    _frames: &mut Frames,
+    _progress: &mut dyn FnMut(Progress),
+) -> Result<(), CaptureError> {
+    Ok(())
+}
+
+fn create(path: &Path) -> Result<File, CaptureError> {
+    File::create(path).map_err(|source| CaptureError::Create { path: path.into(), source })
+}
+
+fn cannot_write(path: &Option<PathBuf>) -> impl FnOnce(io::Error) -> CaptureError {
+    let path = path.clone().unwrap_or_default();
+    move |source| CaptureError::Write { path, source }
+}
+
+fn link_layer(experiment: &Experiment) -> LinkLayer {
+    match experiment.stack {
+        Stack::Linux => LinkLayer::Ethernet,
+        Stack::Ns3 => LinkLayer::Ppp,
+    }
+}
+
+/// Which run it is, for who reads a capture.
+fn title(experiment: &Experiment) -> String {
+    let Experiment { plan, arm, cell, seed, .. } = experiment;
+    let gap = if cell.is_empty() { "" } else { " " };
+    format!("{plan}, {arm}{gap}{cell}, seed {seed}")
+}
+
+#[cfg(test)]
+mod tests;
