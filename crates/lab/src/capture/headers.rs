@@ -80,7 +80,7 @@ pub struct Tcp {
     pub flags: u16,
     /// Window, scaled.
     pub window: u16,
-    /// Options.
+    /// Options of the segment.
     pub options: Options,
     /// Bytes of payload.
     pub payload: u16,

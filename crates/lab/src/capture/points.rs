@@ -21,7 +21,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// Those called `wanted` of a run with these links. Refuses others.
+    /// The points called `wanted` of a run with these links. Refuses a name that none has.
     pub fn new(links: &[String], wanted: &[String]) -> Result<Self, CaptureError> {
         let of_links = links.iter().flat_map(|link| [format!("{link}-in"), format!("{link}-out")]);
         let ends = ["sender", "receiver"].map(String::from);

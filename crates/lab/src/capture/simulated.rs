@@ -23,9 +23,9 @@ const OTHER_PORTS: std::ops::Range<u16> = 32768..61000;
 
 /// A simulation that is watched.
 pub struct Simulated<'a> {
-    /// Its packets, where they are asked for.
+    /// The packets, where they are asked for.
     pub frames: Option<Frames>,
-    /// Its connections, where they are asked for.
+    /// The connections, where they are asked for.
     pub qlog: Option<Qlog>,
     experiment: &'a Experiment,
     stack: Stack,

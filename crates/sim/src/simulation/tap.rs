@@ -1,5 +1,5 @@
-//! What endpoints send and receive and how connections stand, for those who ask for it: captures are made of it.
-//! It changes nothing of a run, and one that nobody watches pays a look at an empty place for each packet.
+//! What endpoints send and receive, and how connections stand, for those who watch: captures are made of it.
+//! Watching changes nothing of a run, and a run that nobody watches pays a look at an empty place for each packet.
 
 use std::collections::BTreeMap;
 
@@ -21,25 +21,25 @@ pub enum Seen {
     Received(Received),
     /// A sender took a segment for lost; of connections with a message of their own never.
     Lost {
-        /// When it did.
+        /// When the sender did.
         at: Timestamp,
         /// The connection.
         conversation: Conversation,
         /// Number of the segment.
         number: u32,
     },
-    /// A sender as it stands after it has sent what it may; of those connections neither.
+    /// A sender has sent what it may, and stands so; of connections with a message of their own never.
     State {
         /// The instant.
         at: Timestamp,
         /// The connection.
         conversation: Conversation,
-        /// How it stands.
+        /// How the sender stands.
         state: TcpState,
     },
 }
 
-/// Those that packets go between.
+/// A pair of endpoints that packets go between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conversation {
     /// The flow of the network, or the bundle.
@@ -58,9 +58,9 @@ pub struct Sent {
     /// As [`forebay_core::record::PacketRecord::identity`] has it. Acknowledgements without SACK blocks that repeat
     /// another have that one's.
     pub identity: u64,
-    /// Whose it is.
+    /// The endpoints.
     pub conversation: Conversation,
-    /// It is sent by the end that receives data, or answers pings, or by the receivebox.
+    /// The sender is the end that receives data, or answers pings, or the receivebox.
     pub is_back: bool,
     /// Bytes on the wire.
     pub bytes: u16,
@@ -93,7 +93,8 @@ pub struct Segment {
     pub acked: Option<u32>,
     /// SACK blocks, from the first number to the one behind the last.
     pub blocks: Vec<[u32; 2]>,
-    /// When what it answers was sent, which its timestamp echoes; `None`: it says nothing of this.
+    /// When the packet was sent that the segment answers, which its timestamp echoes; `None` of a segment that tells
+    /// no such time.
     pub echo: Option<Timestamp>,
 }
 

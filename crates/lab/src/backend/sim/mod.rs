@@ -88,7 +88,7 @@ pub(crate) struct NetworkFlow {
     pub flow: usize,
     /// Number among those of the same place.
     pub index: u32,
-    /// Its data go from B to A.
+    /// Whether its data go from B to A.
     pub reversed: bool,
 }
 
