@@ -161,14 +161,19 @@ impl<'a> Simulated<'a> {
         }
         let conversation = self.conversation(&key, number);
         self.conversations.push(conversation);
-        if let (Some(qlog), Owner::Flow(flow)) = (&mut self.qlog, key.owner) {
-            let NetworkFlow { flow, index, .. } = self.flows[flow];
-            let flow = &self.experiment.flows[flow];
-            if flow.is_tcp() {
-                qlog.open(number, format!("{}#{index}, {}", flow.name, flow.cc_name()));
-            }
+        let title = match key.owner {
+            Owner::Flow(flow) if self.is_tcp(flow) => Some(self.name(self.flows[flow])),
+            _ => None,
+        };
+        if let (Some(qlog), Some(title)) = (&mut self.qlog, title) {
+            qlog.open(number, title);
         }
         number
+    }
+
+    /// Whether a flow of the network is one of TCP.
+    fn is_tcp(&self, flow: usize) -> bool {
+        self.experiment.flows[self.flows[flow].flow].is_tcp()
     }
 
     fn conversation(&self, key: &Key, number: u32) -> Conversation {
@@ -208,17 +213,22 @@ impl<'a> Simulated<'a> {
                 return format!("messages of bundle {}", self.experiment.bundles[bundle].name);
             }
         };
-        let NetworkFlow { flow, index, .. } = flow;
-        let flow = &self.experiment.flows[flow];
-        let name = format!("flow {}#{index}", flow.name);
+        let name = self.name(flow);
         match &sent.segment {
-            None => name,
-            Some(segment) if is_syn(segment) => format!("{name}, {}", flow.cc_name()),
-            Some(_) => {
-                let open = "open since before the run, with";
-                format!("{name}, {}: {open} {}", flow.cc_name(), offer(&self.stack))
+            Some(segment) if !is_syn(segment) => {
+                format!("flow {name}: open since before the run, with {}", offer(&self.stack))
             }
+            _ => format!("flow {name}"),
         }
+    }
+
+    /// What a flow of the network is called, of TCP with its congestion control.
+    fn name(&self, NetworkFlow { flow, index, reversed }: NetworkFlow) -> String {
+        let flow = &self.experiment.flows[flow];
+        let cc = if flow.is_tcp() { format!(", {}", flow.cc_name()) } else { String::new() };
+        // A connection has a half of its own for what is asked.
+        let half = if reversed == flow.reversed { "" } else { ", requests" };
+        format!("{}#{index}{cc}{half}", flow.name)
     }
 }
 
