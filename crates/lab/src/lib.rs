@@ -18,6 +18,7 @@ pub mod reproduce;
 pub mod rows;
 mod run;
 mod runner;
+pub mod search;
 pub mod store;
 pub mod summary;
 

@@ -122,8 +122,13 @@ const FIGURES: [&str; 22] = [
     "total_rtos_l4",
 ];
 /// Figures of the bottleneck that every run prints.
-const LINK_FIGURES: [&str; 4] =
-    ["mean_qdisc_length_l2", "mean_qdisc_delay_l2", "mean_sending_rate_l1", "total_qdisc_drops_l2"];
+const LINK_FIGURES: [&str; 5] = [
+    "mean_qdisc_length_l2",
+    "mean_qdisc_delay_l2",
+    "mean_sending_rate_l1",
+    "utilisation",
+    "total_qdisc_drops_l2",
+];
 
 /// What connections and their bottleneck did, arm by arm: the median of the seeds, and in
 /// parentheses the least and the greatest. `None` where no sender was looked into.

@@ -16,7 +16,7 @@ const SIMULATOR: [&str; 3] = ["crates/core/", "crates/sim/", "crates/lab/"];
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 11] = [
+const READERS: [&str; 12] = [
     "crates/lab/assets/",
     "crates/lab/src/capture/",
     "crates/lab/src/chaos/",
@@ -27,6 +27,7 @@ const READERS: [&str; 11] = [
     "crates/lab/src/progress.rs",
     "crates/lab/src/report/",
     "crates/lab/src/reproduce/",
+    "crates/lab/src/search/",
     "crates/lab/src/summary.rs",
 ];
 /// Folders and files that hold tests, or what tests and examples alone use.

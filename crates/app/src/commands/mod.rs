@@ -26,6 +26,7 @@ mod reproduce;
 #[cfg(feature = "host")]
 mod role;
 mod run;
+mod search;
 mod status;
 mod trace;
 
@@ -85,6 +86,8 @@ pub enum Command {
     Reproduce(reproduce::Reproduce),
     /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
     Chaos(chaos::Arguments),
+    /// Find the path and the events on it that are worst for an algorithm, as a plan.
+    Search(search::Search),
     /// Write the report of a folder of results.
     Report(report::Report),
     /// Compare two folders of results.
@@ -151,6 +154,7 @@ impl Command {
             Self::Run(arguments) => arguments.execute(),
             Self::Reproduce(arguments) => arguments.execute(),
             Self::Chaos(arguments) => arguments.execute(),
+            Self::Search(arguments) => arguments.execute(),
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),
             Self::Export(arguments) => arguments.execute(),

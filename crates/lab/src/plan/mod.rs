@@ -6,12 +6,12 @@ pub mod figures;
 pub mod library;
 mod overrides;
 pub mod paths;
-mod reader;
+pub(crate) mod reader;
 mod registry;
 mod resolve;
 pub mod schema;
 pub mod setup;
-mod tree;
+pub(crate) mod tree;
 
 pub use error::PlanError;
 pub use figures::Figure;

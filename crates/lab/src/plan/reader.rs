@@ -189,6 +189,14 @@ impl<'a> Reader<'a> {
         self.text(name)?.map(|text| parse_rate(text).map_err(|_| self.wrong(name))).transpose()
     }
 
+    /// A rate, or `0bit/s`.
+    pub fn rate_or_none(&self, name: &str) -> Result<Option<Rate>, PlanError> {
+        match self.text(name)?.map(str::parse::<Rate>) {
+            Some(Ok(Rate::ZERO)) => Ok(Some(Rate::ZERO)),
+            _ => self.rate(name),
+        }
+    }
+
     /// A list of rates.
     pub fn rates(&self, name: &str) -> Result<Option<Vec<Rate>>, PlanError> {
         let rate = |node: &Node| match &node.value {

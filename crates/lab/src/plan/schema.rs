@@ -41,7 +41,7 @@ impl Section {
     }
 }
 
-const fn key(
+pub(crate) const fn key(
     name: &'static str,
     allowed: &'static str,
     default: &'static str,
@@ -55,6 +55,8 @@ const DURATION: &str = "a duration such as \"50ms\", \"1.5s\" or \"100us\", at m
 const TIME: &str = "a duration such as \"50ms\", round trips of the bottleneck such as \"100rtt\", or the longest \
                     of several: \"max(60s, 100rtt)\"; at most \"1440min\"";
 pub(super) const RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
+const RATE_OR_NONE: &str =
+    "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s, or \"0bit/s\": nothing is sent";
 const JITTER: &str = "a duration from \"0s\" to \"1s\"";
 const SHARE: &str = "a share from 0 to 1 such as \"0.01\", \"1%\" or 0.01";
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
@@ -315,7 +317,7 @@ pub static LINK_CHANGE: Section = Section {
 
 const CHANGE_KEYS: &[Key] = &[
     key("at", DURATION, "", "when, since the start of the run"),
-    key("rate", RATE, "as before", "new rate"),
+    key("rate", RATE_OR_NONE, "as before", "new rate, from the next packet on"),
     key("rtt", DURATION, "as before", "new two-way delay, half of it in each direction"),
     key("loss", SHARE, "as before", "new loss probability"),
 ];
@@ -327,7 +329,7 @@ pub static REVERSE_CHANGE: Section = Section {
               of the bottleneck's `rtt`, changes of `rtt` included.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
-        key("rate", RATE, "as before", "new rate"),
+        key("rate", RATE_OR_NONE, "as before", "new rate, from the next packet on"),
         key("loss", SHARE, "as before", "new loss probability"),
     ],
 };

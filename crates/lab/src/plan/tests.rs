@@ -440,6 +440,24 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
 }
 
 #[test]
+fn a_link_may_stop_in_a_change_and_not_from_the_start() {
+    let stopped = "[[bottleneck.change]]\nat = \"1s\"\nrate = \"0bit/s\"\n[[flow]]";
+    let plan = load(&PLAN.replacen("[[flow]]", stopped, 1), &[]).unwrap();
+    let run = experiment(&plan, 0);
+    assert_eq!(run.forward.changes[0].rate, Some(Rate::ZERO));
+    let [before, after] = [0, 1].map(Duration::from_secs);
+    assert_eq!(
+        run.forward.capacity_bits(before, run.stop),
+        run.forward.capacity_bits(before, after)
+    );
+    let error = load(&PLAN.replacen("96Mbit/s", "0bit/s", 1), &[]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("p.toml:5: bottleneck.rate = \"0bit/s\": allowed is a rate"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
     let walk = |of: &str, more: &str| {
         format!("[[bottleneck.walk]]\nof = \"{of}\"\nevery = \"100ms\"\n{more}\n[[flow]]")

@@ -334,8 +334,9 @@ fn changes(
         // Both directions follow the round trip, which the bottleneck's section alone has.
         let rtt = if table.knows("rtt") { table.duration("rtt")? } else { None };
         let delay = rtt.map(|rtt| rtt / 2);
+        let rate = table.rate_or_none("rate")?;
         let loss = table.share("loss")?.and_then(Ratio::new);
-        changes.push(Change { at, rate: table.rate("rate")?, delay, loss });
+        changes.push(Change { at, rate, delay, loss });
     }
     Ok(changes)
 }

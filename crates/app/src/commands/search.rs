@@ -1,0 +1,157 @@
+//! `forebay search`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use forebay_core::units::{ParseQuantityError, parse_duration};
+use forebay_lab::output;
+use forebay_lab::search::{
+    self, Budget, Found, Judged, OBJECTIVES, Objective, Request, SPACES, Space, check_algorithm,
+};
+use serde_json::{Value, json};
+
+use super::run::BUILD;
+use super::{BadInput, print, refuse};
+
+/// Arguments of `forebay search`.
+///
+/// A search begins with plain cells, a small grid of usual links. It then draws cases from the whole space, breeds
+/// others from the worst, and takes from the worst of all whatever it is as bad without, within 5 %. A case is
+/// simulated with three seeds, whose median counts. The result is a plan in the folder of results.
+#[derive(clap::Args)]
+#[command(after_help = "Example: where does BBR let a queue grow, with no other traffic?\n  \
+    forebay search bbr --metric queueing --space alone --budget 5min\n  \
+    forebay run out/search/bbr-queueing.toml --backend sim")]
+pub struct Search {
+    /// The algorithm, as flows of plans have it: bbr, or cubic(hystart=off).
+    #[arg(required_unless_present = "list", value_name = "ALGORITHM")]
+    algorithm: Option<String>,
+    /// What is to be worst; --list says what there is.
+    #[arg(long, default_value = "utilization", value_name = "NAME")]
+    metric: String,
+    /// Where to look: default, alone (one flow, no traffic of others), or the path of a file like those that --list
+    /// prints.
+    #[arg(long, default_value = "default", value_name = "NAME|FILE")]
+    space: String,
+    /// Simulated runs, beside those of the plain cells and those that make the worst case simple. The same number
+    /// gives the same plan.
+    #[arg(long, default_value_t = 6000, value_parser = clap::value_parser!(u64).range(1..),
+          value_name = "N")]
+    runs: u64,
+    /// The time instead of the number of runs, such as 10min.
+    #[arg(long, conflicts_with = "runs", value_parser = budget, value_name = "TIME")]
+    budget: Option<Duration>,
+    /// Seed of all that is drawn.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Runs at a time [default: one a processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    jobs: Option<u16>,
+    /// Where the plan goes, and what is known of cases: a search goes on where it was interrupted.
+    #[arg(long, default_value = "out/search", value_name = "DIR")]
+    out: PathBuf,
+    /// Print one JSON document on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+    /// Say which metrics and spaces there are instead of searching.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Search {
+    /// Searches; exit code 2 if algorithm, metric or space are wrong.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        if self.list {
+            print(&listing())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let algorithm = self.algorithm.unwrap_or_default();
+        let wrong = |error: String| BadInput(format!("ALGORITHM {algorithm:?}: {error}"));
+        check_algorithm(&algorithm).map_err(wrong)?;
+        let objective = Objective::named(&self.metric);
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let request = Request {
+            algorithm,
+            objective: objective.map_err(|error| BadInput(format!("--metric: {error}")))?,
+            space: Space::load(&self.space).map_err(refuse)?,
+            budget: self.budget.map_or(Budget::Runs(self.runs), Budget::Time),
+            seed: self.seed,
+            jobs: self.jobs.map_or_else(processors, usize::from),
+            folder: self.out,
+            build: BUILD,
+        };
+        let found = search::search(&request, &mut *search::on_stderr()).map_err(refuse)?;
+        if self.json {
+            print(&format!("{:#}\n", document(&request, &found)))?;
+        } else {
+            print(&text(&request, &found))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A duration, whose minutes may be written `10m`: nothing else takes longer than a minute here.
+fn budget(text: &str) -> Result<Duration, ParseQuantityError> {
+    match text.strip_suffix('m') {
+        Some(minutes) => parse_duration(&format!("{minutes}min")),
+        None => parse_duration(text),
+    }
+}
+
+fn listing() -> String {
+    let mut text = String::from("Metrics, each of which is made worst:\n");
+    for objective in &OBJECTIVES {
+        text += &format!("{}\n    {}\n", objective.heading(), objective.summary);
+    }
+    for (name, space) in SPACES {
+        text += &format!("\nThe space {name}, as a file would have it:\n\n{space}");
+    }
+    text
+}
+
+fn document(request: &Request, found: &Found) -> Value {
+    let judged = |it: &Judged| {
+        json!({
+            "case": it.case.words(),
+            "value": it.value,
+            "by_seed": it.by_seed,
+            "times_worse": request.objective.times_worse(it.value, found.worst_plain.value),
+        })
+    };
+    json!({
+        "algorithm": request.algorithm,
+        "metric": request.objective.name,
+        "unit": request.objective.unit,
+        "space": request.space.name,
+        "seed": request.seed,
+        "plain": found.plain.iter().map(judged).collect::<Vec<_>>(),
+        "worst": judged(&found.worst),
+        "simple": judged(&found.simple),
+        "plan": found.plan,
+        "cases_simulated": found.simulated,
+        "cases_known": found.reused,
+    })
+}
+
+/// The plain cells, the worst case, and what is left of it.
+fn text(request: &Request, found: &Found) -> String {
+    let objective = request.objective;
+    let row = |what: &str, it: &Judged| {
+        let times = objective.times_worse(it.value, found.worst_plain.value);
+        let value = output::number(it.value);
+        vec![what.to_string(), value, output::number(times), it.case.words()]
+    };
+    let mut rows: Vec<Vec<String>> = found.plain.iter().map(|it| row("plain cell", it)).collect();
+    rows.push(row("worst case", &found.worst));
+    rows.push(row("made simple", &found.simple));
+    let heading = objective.heading();
+    let titles = ["", &heading, "times worse", "case"].map(String::from);
+    let (simulated, reused) = (found.simulated, found.reused);
+    let (algorithm, plan) = (&request.algorithm, found.plan.display());
+    format!(
+        "{algorithm}: {}\n{}{simulated} cases simulated, {reused} known before\nplan: {plan}\n",
+        objective.summary,
+        output::text_table(&titles, &rows)
+    )
+}

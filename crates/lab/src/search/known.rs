@@ -1,0 +1,97 @@
+//! What is known of cases: one JSON object a line, appended as they are judged.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Name of the file in a folder of results.
+const FILE: &str = "cases.jsonl";
+
+/// The figures of a case by the name of their objective, each of every seed.
+pub type Figures = BTreeMap<String, Vec<f64>>;
+
+/// What a case gave.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// SHA-256 of the case's experiment, in hex.
+    pub plan_sha256: String,
+    /// Digest of the sources of the program that ran it.
+    pub sources: String,
+    /// The case in words, for people.
+    pub setting: String,
+    /// What was measured.
+    pub figures: Figures,
+}
+
+/// The cases of a folder that one program has run.
+pub struct Known {
+    path: PathBuf,
+    figures: HashMap<String, Figures>,
+}
+
+impl Known {
+    /// What a program of these `sources` has left in `folder`, which is made if it is not there.
+    pub fn open(folder: &Path, sources: &str) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let path = folder.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        // A program that is killed leaves a part of a line.
+        let rows = text.lines().filter_map(|line| serde_json::from_str::<Row>(line).ok());
+        let own = rows.filter(|row| row.sources == sources);
+        let figures = own.map(|row| (row.plan_sha256, row.figures)).collect();
+        let mut file = File::options().append(true).create(true).open(&path)?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            file.write_all(b"\n")?;
+        }
+        Ok(Self { path, figures })
+    }
+
+    /// The figures of the experiment with this digest.
+    pub fn get(&self, plan_sha256: &str) -> Option<&Figures> {
+        self.figures.get(plan_sha256)
+    }
+
+    /// Adds rows, all in one write.
+    pub fn add(&mut self, rows: Vec<Row>) -> io::Result<()> {
+        let mut lines = String::new();
+        for row in &rows {
+            lines += &serde_json::to_string(row)?;
+            lines.push('\n');
+        }
+        File::options().append(true).open(&self.path)?.write_all(lines.as_bytes())?;
+        self.figures.extend(rows.into_iter().map(|row| (row.plan_sha256, row.figures)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_same_program_are_found_again_after_a_line_that_was_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let row = |key: &str, sources: &str| Row {
+            plan_sha256: key.into(),
+            sources: sources.into(),
+            setting: "a path".into(),
+            figures: Figures::from([("utilization".into(), vec![0.1, 0.25])]),
+        };
+        let open = || Known::open(folder.path(), "one").unwrap();
+        open().add(vec![row("a", "one"), row("b", "other")]).unwrap();
+        let path = folder.path().join(FILE);
+        let cut = fs::read_to_string(&path).unwrap() + "{\"plan_sha256\":\"c\",";
+        fs::write(&path, cut).unwrap();
+        open().add(vec![row("d", "one")]).unwrap();
+        let known = open();
+        assert_eq!(known.get("a").unwrap()["utilization"], [0.1, 0.25]);
+        assert_eq!(["b", "c", "d"].map(|key| known.get(key).is_some()), [false, false, true]);
+    }
+}

@@ -1,0 +1,177 @@
+//! What a search makes as bad as it can.
+
+use std::cmp::Ordering;
+
+use super::case::{COMPETITOR, TESTED};
+use crate::metrics::Part;
+
+/// A figure of a run between its warm-up and its end, and which way the figure gets worse.
+#[derive(Debug)]
+pub struct Objective {
+    /// Name as `--metric` takes it.
+    pub name: &'static str,
+    /// Unit; empty: a pure number.
+    pub unit: &'static str,
+    /// What is measured, and against what.
+    pub summary: &'static str,
+    less_is_worse: bool,
+    of: fn(&Figures<'_>) -> Option<f64>,
+}
+
+/// All objectives, in the order in which they are listed.
+pub static OBJECTIVES: [Objective; 5] = [
+    Objective {
+        name: "utilization",
+        unit: "",
+        summary: "least of what the bottleneck carried over what its rate allowed, pauses taken off",
+        less_is_worse: true,
+        of: |run| run.link("utilisation"),
+    },
+    Objective {
+        name: "queueing",
+        unit: "ms",
+        summary: "most time of a packet in the bottleneck's queue and server, mean over packets",
+        less_is_worse: false,
+        of: |run| run.link("mean_qdisc_delay_l2"),
+    },
+    Objective {
+        name: "queueing_p99",
+        unit: "ms",
+        summary: "most time of a packet in the bottleneck's queue and server, 99th percentile",
+        less_is_worse: false,
+        of: |run| run.link("sojourn_p99_ms"),
+    },
+    Objective {
+        name: "share",
+        unit: "",
+        summary: "least of what the flow got of the bottleneck over an even share of it",
+        less_is_worse: true,
+        of: share,
+    },
+    Objective {
+        name: "stall",
+        unit: "s",
+        summary: "longest time in which the flow's receiver got nothing, in steps of 100 ms",
+        less_is_worse: false,
+        of: |run| run.flow(TESTED, "stall_max_s"),
+    },
+];
+
+/// What the flow got over what the link could carry for each flow that always has data.
+fn share(run: &Figures<'_>) -> Option<f64> {
+    let capacity_mbps = run.link("throughput_mbps")? / run.link("utilisation")?;
+    let flows = run.flows.iter().filter(|flow| [TESTED, COMPETITOR].contains(&&*flow.name)).count();
+    Some(run.link(&format!("throughput_mbps[{TESTED}]"))? * flows as f64 / capacity_mbps)
+}
+
+/// The metrics of a run, simulated just now or stored.
+struct Figures<'a> {
+    flows: &'a [Part],
+    links: &'a [Part],
+}
+
+impl Figures<'_> {
+    /// A metric of the bottleneck.
+    fn link(&self, metric: &str) -> Option<f64> {
+        self.links.iter().find(|link| link.name == "forward")?.metrics.get(metric)
+    }
+
+    fn flow(&self, name: &str, metric: &str) -> Option<f64> {
+        self.flows.iter().find(|flow| flow.name == name)?.metrics.get(metric)
+    }
+}
+
+/// Significant digits of a score: as many as stay exact when they are written as JSON and read again.
+const DIGITS: usize = 12;
+
+impl Objective {
+    /// The objective called `name`.
+    ///
+    /// # Errors
+    /// None is called so; the error names those that are.
+    pub fn named(name: &str) -> Result<&'static Self, String> {
+        let found = OBJECTIVES.iter().find(|objective| objective.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = OBJECTIVES.iter().map(|objective| objective.name).collect();
+            format!("no metric {name:?}: allowed is one of {}", names.join(", "))
+        })
+    }
+
+    /// The figure of a run with these flows and links, to 12 significant digits; `None` where nothing was measured.
+    pub fn of(&self, flows: &[Part], links: &[Part]) -> Option<f64> {
+        let value = (self.of)(&Figures { flows, links })?;
+        value.is_finite().then(|| rounded(value, DIGITS))
+    }
+
+    /// What is worse is greater.
+    pub fn compare(&self, one: f64, other: f64) -> Ordering {
+        if self.less_is_worse { other.total_cmp(&one) } else { one.total_cmp(&other) }
+    }
+
+    /// How many times worse `one` is than `other`.
+    pub fn times_worse(&self, one: f64, other: f64) -> f64 {
+        if self.less_is_worse { other / one } else { one / other }
+    }
+
+    /// Heading of a column of values.
+    pub fn heading(&self) -> String {
+        if self.unit.is_empty() {
+            self.name.into()
+        } else {
+            format!("{} ({})", self.name, self.unit)
+        }
+    }
+}
+
+/// `value` to so many significant digits.
+pub(super) fn rounded(value: f64, digits: usize) -> f64 {
+    let text = format!("{value:.*e}", digits - 1);
+    text.parse().expect("a number as it was just written")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn part(name: &str, metrics: &[(&str, f64)]) -> Part {
+        let mut all = Metrics::default();
+        metrics.iter().for_each(|(name, value)| all.put(name, Some(*value)));
+        Part { name: name.into(), metrics: all }
+    }
+
+    #[test]
+    fn an_even_share_is_of_what_the_link_could_carry() {
+        let share = Objective::named("share").unwrap();
+        let carried =
+            [("throughput_mbps", 8.0), ("utilisation", 0.8), ("throughput_mbps[tested]", 2.0)];
+        let links = [part("reverse", &[]), part("forward", &carried)];
+        let alone = [part("tested", &[]), part("burst-1", &[])];
+        assert_eq!(share.of(&alone, &links), Some(0.2));
+        let beside = [part("tested", &[]), part("competitor", &[])];
+        assert_eq!(share.of(&beside, &links), Some(0.4));
+        assert_eq!(share.of(&beside, &links[..1]), None);
+    }
+
+    #[test]
+    fn what_is_worse_is_greater_whichever_way_that_is() {
+        let [less, more] = ["utilization", "queueing"].map(|name| Objective::named(name).unwrap());
+        assert_eq!(
+            (less.compare(0.1, 0.2), more.compare(10.0, 20.0)),
+            (Ordering::Greater, Ordering::Less)
+        );
+        assert_eq!((less.times_worse(0.1, 0.2), more.times_worse(20.0, 10.0)), (2.0, 2.0));
+        assert!(Objective::named("speed").unwrap_err().contains("allowed is one of utilization, "));
+    }
+
+    #[test]
+    fn a_score_survives_being_written() {
+        let mut stream = forebay_core::random::Streams::new(1).stream("scores");
+        for _ in 0..10_000 {
+            let score = rounded(stream.unit() * 1e3, DIGITS);
+            let text = serde_json::to_string(&score).unwrap();
+            assert_eq!(serde_json::from_str::<f64>(&text).unwrap(), score, "{text}");
+        }
+        assert_eq!([0.0, 1234.5, 0.0123].map(|value| rounded(value, 2)), [0.0, 1200.0, 0.012]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Simulates cases, several runs at a time, and remembers what they gave.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::Request;
+use super::case::{Case, SEEDS};
+use super::known::{Figures, Known, Row};
+use super::objective::OBJECTIVES;
+use crate::backend::{self, Backend};
+use crate::metrics::evaluate;
+use crate::metrics::statistics::Sorted;
+use crate::plan::library::Source;
+use crate::plan::{Experiment, Plan, PlanError};
+use crate::runner::RunError;
+use crate::store::StoreError;
+
+/// The back end: a search is thousands of runs.
+const BACKEND: &str = "sim";
+
+/// A case and what it gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// What was run.
+    pub case: Case,
+    /// The figure that is searched for, of every seed.
+    pub by_seed: Vec<f64>,
+    /// Median of the seeds: what cases are compared by.
+    pub value: f64,
+}
+
+/// Judges cases of one search.
+pub struct Trials<'a> {
+    request: &'a Request,
+    backend: Box<dyn Backend>,
+    known: Known,
+    /// Cases that were simulated.
+    pub simulated: usize,
+    /// Cases that were known already.
+    pub reused: usize,
+}
+
+impl<'a> Trials<'a> {
+    /// What the folder of `request` knows already counts.
+    pub fn open(request: &'a Request) -> Result<Self, RunError> {
+        let known = Known::open(&request.folder, request.build.sources(BACKEND));
+        let known = known.map_err(|error| unusable(&request.folder, &error))?;
+        Ok(Self { request, backend: backend::open(BACKEND)?, known, simulated: 0, reused: 0 })
+    }
+
+    /// Judges `cases`, in their order; `None`: the figure was not measured.
+    pub fn judge(&mut self, cases: &[Case]) -> Result<Vec<Option<Judged>>, RunError> {
+        let mut keys = Vec::new();
+        let mut wanted: Vec<(&Case, Vec<Experiment>)> = Vec::new();
+        for case in cases {
+            let experiments = self.experiments(case)?;
+            let key = experiments[0].sha256.clone();
+            let is_wanted = wanted.iter().any(|(_, other)| other[0].sha256 == key);
+            if is_wanted || self.known.get(&key).is_some() {
+                self.reused += 1;
+            } else {
+                wanted.push((case, experiments));
+            }
+            keys.push(key);
+        }
+        self.simulated += wanted.len();
+        self.simulate(&wanted)?;
+        let objective = self.request.objective;
+        let judged = cases.iter().zip(keys).map(|(case, key)| {
+            let by_seed = self.known.get(&key)?.get(objective.name)?.clone();
+            let value = Sorted::new(by_seed.iter().copied()).quantile(0.5)?;
+            Some(Judged { case: case.clone(), by_seed, value })
+        });
+        Ok(judged.collect())
+    }
+
+    /// The runs of a case, one a seed.
+    fn experiments(&self, case: &Case) -> Result<Vec<Experiment>, PlanError> {
+        let Request { space, algorithm, .. } = self.request;
+        let text = case.plan(space, algorithm, "case");
+        let source = Source { file: "case".into(), folder: None, text };
+        let plan = Plan::from_source(source, &[])?;
+        let run = |seed| plan.experiment(&plan.arms[0], &plan.cells[0], seed);
+        SEEDS.iter().map(run).collect()
+    }
+
+    /// Runs what is wanted and remembers it; rows are in the order of the cases, however many runs go at a time.
+    fn simulate(&mut self, wanted: &[(&Case, Vec<Experiment>)]) -> Result<(), RunError> {
+        let runs: Vec<&Experiment> = wanted.iter().flat_map(|(_, runs)| runs).collect();
+        let backend = &*self.backend;
+        let mut found =
+            in_parallel(&runs, self.request.jobs, |run| figures(backend, run)).into_iter();
+        let mut rows = Vec::new();
+        for (case, runs) in wanted {
+            let of_case = found.by_ref().take(runs.len());
+            rows.push(Row {
+                plan_sha256: runs[0].sha256.clone(),
+                sources: self.request.build.sources(BACKEND).into(),
+                setting: case.words(),
+                figures: by_objective(&of_case.collect::<Result<Vec<_>, _>>()?),
+            });
+        }
+        let added = self.known.add(rows);
+        added.map_err(|error| unusable(&self.request.folder, &error))
+    }
+}
+
+/// The folder of results cannot be made, read or written.
+pub fn unusable(folder: &Path, error: &std::io::Error) -> RunError {
+    StoreError::Folder { path: folder.into(), reason: error.to_string() }.into()
+}
+
+/// What one run gave, in the order of [`OBJECTIVES`].
+type OfRun = Vec<Option<f64>>;
+
+fn figures(backend: &dyn Backend, experiment: &Experiment) -> Result<OfRun, RunError> {
+    let rows = backend.run(experiment, Path::new(""), &mut |_| ())?;
+    let found = evaluate(experiment, &rows)?;
+    Ok(OBJECTIVES.iter().map(|it| it.of(&found.flows, &found.links)).collect())
+}
+
+/// The figures that every run has.
+fn by_objective(runs: &[OfRun]) -> Figures {
+    let of_all = |place: usize| runs.iter().map(|run| run[place]).collect::<Option<Vec<f64>>>();
+    let named = OBJECTIVES.iter().enumerate();
+    named.filter_map(|(place, it)| Some((it.name.to_string(), of_all(place)?))).collect()
+}
+
+/// What `work` makes of each item, in their order, `threads` at a time.
+fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    threads: usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let made: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, items.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(place) else { return };
+                    let result = work(item);
+                    *made[place].lock().expect("taken by one thread alone") = Some(result);
+                }
+            });
+        }
+    });
+    let result = |made: Mutex<Option<R>>| made.into_inner().ok().flatten();
+    made.into_iter().map(|it| result(it).expect("every item was worked on")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_keep_their_order_however_many_threads_there_are() {
+        let items: Vec<u64> = (0..100).collect();
+        for threads in [0, 1, 3, 200] {
+            let squares = in_parallel(&items, threads, |item| item * item);
+            assert!(squares.iter().zip(&items).all(|(square, item)| *square == item * item));
+            assert_eq!(squares.len(), items.len());
+        }
+        assert!(in_parallel(&[], 2, |item: &u64| *item).is_empty());
+    }
+
+    #[test]
+    fn a_figure_that_one_seed_lacks_is_not_known() {
+        let mut runs = vec![vec![Some(1.0); OBJECTIVES.len()]; 3];
+        runs[2][1] = None;
+        let figures = by_objective(&runs);
+        assert_eq!(figures.len(), OBJECTIVES.len() - 1);
+        assert_eq!(figures[OBJECTIVES[0].name], [1.0; 3]);
+        assert!(!figures.contains_key(OBJECTIVES[1].name));
+    }
+}
