@@ -3,6 +3,7 @@
 pub mod backend;
 pub mod capture;
 pub mod chaos;
+pub mod compare;
 pub mod demo;
 pub mod experiment;
 pub mod export;

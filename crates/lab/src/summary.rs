@@ -67,7 +67,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(values: &[f64]) -> Option<Self> {
+    /// The spread of `values`; `None` without any.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let sorted = Sorted::new(values.iter().copied());
         Some(Self {
             runs: values.len(),

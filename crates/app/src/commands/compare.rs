@@ -1,88 +1,84 @@
 //! `forebay compare`.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use forebay_lab::output::{number, text_table};
-use forebay_lab::report::newest_runs;
-use forebay_lab::store::Store;
-use forebay_lab::summary::{ArmSummary, Requests, summarise};
+use forebay_lab::compare::{self, Comparison, Options, Place, Side};
+use forebay_lab::output::text_table;
+use serde_json::json;
 
-use super::{print, refuse};
+use super::{BadInput, print, refuse};
 
 /// Arguments of `forebay compare`.
 #[derive(clap::Args)]
 pub struct Compare {
     /// A folder that `forebay run --out` wrote.
-    #[arg(value_name = "DIR")]
-    before: PathBuf,
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
     /// Another one, such as that of a later commit.
-    #[arg(value_name = "DIR")]
-    after: PathBuf,
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
     /// Only metrics whose name contains this.
     #[arg(long, default_value = "", value_name = "TEXT")]
     metric: String,
-    /// Only metrics that differ by at least this share.
-    #[arg(long, default_value_t = 0.02, value_name = "SHARE")]
+    /// Only metrics whose median differs by at least this share, 0 to 1.
+    #[arg(long, default_value_t = 0.02, value_parser = share, value_name = "SHARE")]
     above: f64,
+    /// Chance that anything at all is called where nothing differs, 0.001 to 0.5.
+    #[arg(long, default_value_t = 0.01, value_parser = level, value_name = "SHARE")]
+    level: f64,
+    /// End with exit code 1 where anything differs, for continuous integration.
+    #[arg(long)]
+    fail: bool,
+    /// Print one JSON document on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+    /// Draw what differs into this HTML file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 impl Compare {
-    /// Prints every metric of every arm that differs.
+    /// Prints every metric of every arm that differs beyond the noise.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let [before, after] = [&self.before, &self.after].map(|folder| {
-            let store = Store::open(folder).map_err(refuse)?;
-            let runs = newest_runs(&store)?;
-            anyhow::Ok(summarise(&Requests::new(&store), &runs)?)
-        });
-        let (before, after) = (before?, after?);
-        let mut text = String::new();
-        for old in &before {
-            let same = |new: &&ArmSummary| {
-                (&new.plan, &new.cell, &new.arm) == (&old.plan, &old.cell, &old.arm)
-                    && new.backend == old.backend
-            };
-            let title = format!("{} {} {} ({})", old.plan, old.arm, old.cell, old.backend);
-            let Some(new) = after.iter().find(same) else {
-                writeln!(text, "{title}: only in {}\n", self.before.display())?;
-                continue;
-            };
-            let rows = self.differences(old, new);
-            if rows.is_empty() {
-                writeln!(text, "{title}: nothing differs by {} or more\n", self.above)?;
-                continue;
-            }
-            let titles = ["metric", "before", "after", "after / before"].map(str::to_string);
-            writeln!(text, "{title}\n{}", text_table(&titles, &rows))?;
+        let side = |folder: &Path| Side::read(folder).map_err(refuse);
+        let (old, new) = (side(&self.old)?, side(&self.new)?);
+        let options =
+            Options { level: self.level, above: self.above, metric: self.metric.clone() };
+        let found = compare::compare(old, new, &options);
+        if let Some(path) = &self.report {
+            let refused = |error| BadInput(format!("--report {error:#}"));
+            compare::write(&found, path).map_err(refused)?;
         }
-        print(&text)?;
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn differences(&self, old: &ArmSummary, new: &ArmSummary) -> Vec<Vec<String>> {
-        let new: std::collections::BTreeMap<String, f64> = numbers(new).collect();
-        let differing = numbers(old).filter_map(|(name, before)| {
-            let after = *new.get(&name)?;
-            let ratio = after / before;
-            let differs = (after - before).abs() >= self.above * before.abs().max(after.abs());
-            let shown = name.contains(&self.metric) && differs && after != before;
-            let ratio = if ratio.is_finite() { number(ratio) } else { "-".into() };
-            shown.then(|| vec![name, number(before), number(after), ratio])
-        });
-        differing.collect()
+        print(&if self.json { format!("{:#}\n", json!(found)) } else { text(&found) })?;
+        let is_fine = !self.fail || found.changed.is_empty();
+        Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-/// Every number of an arm with the part that it belongs to.
-fn numbers(arm: &ArmSummary) -> impl Iterator<Item = (String, f64)> + '_ {
-    let of_run = arm.metrics.0.iter().map(|(name, value)| (name.clone(), *value));
-    let parts = [("flow", &arm.flows), ("link", &arm.links), ("bundle", &arm.bundles)];
-    let of_parts = parts.into_iter().flat_map(|(kind, parts)| {
-        parts.iter().flat_map(move |part| {
-            let name = move |metric: &String| format!("{kind} {} {metric}", part.name);
-            part.metrics.0.iter().map(move |(metric, value)| (name(metric), *value))
-        })
-    });
-    of_run.chain(of_parts)
+fn text(found: &Comparison) -> String {
+    let names = found.old.names(&found.new);
+    let mut text = String::new();
+    for changes in found.changed.chunk_by(|one, other| one.place == other.place) {
+        let table = compare::table(changes, &names);
+        text += &format!("{}\n{}\n", changes[0].place, text_table(&table.columns, &table.rows));
+    }
+    for (only, name) in [(&found.only_old, &names[0]), (&found.only_new, &names[1])] {
+        let line = |place: &Place| format!("{place}: only in {name}\n");
+        text.extend(only.iter().map(line));
+    }
+    text + &found.in_a_sentence() + "\n"
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    within(text, 0.0, 1.0)
+}
+
+fn level(text: &str) -> Result<f64, String> {
+    within(text, 0.001, 0.5)
+}
+
+fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (least..=most).contains(value));
+    value.ok_or_else(|| format!("allowed is a number from {least} to {most}"))
 }

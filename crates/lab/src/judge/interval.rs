@@ -1,6 +1,6 @@
 //! Medians with bootstrap intervals.
 
-use forebay_core::random::Streams;
+use forebay_core::random::{Stream, Streams};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::statistics::Sorted;
@@ -35,20 +35,32 @@ impl Interval {
         if sorted.quantile(0.0) == sorted.quantile(1.0) {
             return Some(Self { median, low: median, high: median });
         }
-        let mut random = Streams::new(seed).stream("bootstrap");
-        let mut resample = vec![0.0; values.len()];
-        let mut medians = Vec::with_capacity(RESAMPLES);
-        for _ in 0..RESAMPLES {
-            for value in &mut resample {
-                *value = values[random.below(values.len() as u64) as usize];
-            }
-            medians.push(median_of(&mut resample));
-        }
-        let medians = Sorted::new(medians);
-        let tail = (1.0 - CONFIDENCE) / 2.0;
-        let low = medians.quantile(tail)?;
-        Some(Self { median, low, high: medians.quantile(1.0 - tail)? })
+        Self::about(median, seed, |random| median_of_resample(values, random))
     }
+
+    /// The median of `new` less that of `old`, and its percentile bootstrap interval (section 16.2 there, of two
+    /// samples). `None` where either has no values.
+    pub fn of_difference(old: &[f64], new: &[f64], seed: u64) -> Option<Self> {
+        let median = |values: &[f64]| Sorted::new(values.iter().copied()).quantile(0.5);
+        let difference = median(new)? - median(old)?;
+        Self::about(difference, seed, |random| {
+            median_of_resample(new, random) - median_of_resample(old, random)
+        })
+    }
+
+    /// The interval that holds all but the tails of what `draw` draws.
+    fn about(median: f64, seed: u64, mut draw: impl FnMut(&mut Stream) -> f64) -> Option<Self> {
+        let mut random = Streams::new(seed).stream("bootstrap");
+        let drawn = Sorted::new((0..RESAMPLES).map(|_| draw(&mut random)));
+        let tail = (1.0 - CONFIDENCE) / 2.0;
+        Some(Self { median, low: drawn.quantile(tail)?, high: drawn.quantile(1.0 - tail)? })
+    }
+}
+
+/// The median of as many of `values` as there are, each drawn from all of them.
+fn median_of_resample(values: &[f64], random: &mut Stream) -> f64 {
+    let draw = |_| values[random.below(values.len() as u64) as usize];
+    median_of(&mut (0..values.len()).map(draw).collect::<Vec<f64>>())
 }
 
 /// As [`Sorted::quantile`] of a half, in place.
@@ -80,6 +92,16 @@ mod tests {
         }
         // 114 expected, with a standard deviation of 2.4.
         assert!((104..120).contains(&covered), "{covered} of {cases}");
+    }
+
+    #[test]
+    fn a_difference_lies_where_two_samples_say() {
+        let old: Vec<f64> = (0..15).map(|step| 10.0 + 0.01 * f64::from(step)).collect();
+        let new: Vec<f64> = old.iter().map(|value| value + 1.0).collect();
+        let Interval { median, low, high } = Interval::of_difference(&old, &new, 5).unwrap();
+        assert!((median - 1.0).abs() < 1e-9 && low < 1.0 && high > 1.0, "{low} to {high}");
+        assert!(low > 0.85 && high < 1.15, "{low} to {high}");
+        assert_eq!(Interval::of_difference(&old, &[], 5), None);
     }
 
     #[test]

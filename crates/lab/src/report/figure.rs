@@ -222,6 +222,35 @@ pub fn boxes(values: &[(String, f64)], order: &[String], y: Axis<'_>, reference:
     document(rows, unit, &[])
 }
 
+/// A point with its interval a name, one below the other, and a line where x is 0.
+pub fn intervals(values: &[(String, [f64; 3])], x: Axis<'_>) -> Value {
+    let row = |(name, edges): &(String, [f64; 3])| {
+        let [low, middle, high] = edges.map(rounded);
+        json!({ "s": name, "x": middle, "l": low, "h": high })
+    };
+    let rows: Vec<Value> = values.iter().map(row).collect();
+    let y = json!({ "field": "s", "type": "nominal", "sort": null, "title": null,
+                    "axis": { "labelLimit": 420 } });
+    let tooltip = json!([
+        { "field": "s", "title": "figure" }, { "field": "x", "title": x.title },
+        { "field": "l", "title": "from" }, { "field": "h", "title": "to" },
+    ]);
+    let unit = json!({
+        "width": 420,
+        "height": { "step": 20 },
+        "layer": [
+            { "mark": { "type": "rule", "strokeDash": [4, 4], "color": "#57606a" },
+              "data": { "values": [{ "x": 0 }] },
+              "encoding": { "x": { "field": "x", "type": "quantitative" } } },
+            { "mark": { "type": "rule", "color": COLOURS[1], "strokeWidth": 2 },
+              "encoding": { "y": y, "x": x.encoding("l"), "x2": { "field": "h" } } },
+            { "mark": { "type": "point", "filled": true, "color": COLOURS[1], "size": 50 },
+              "encoding": { "y": y, "x": x.encoding("x"), "tooltip": tooltip } },
+        ],
+    });
+    document(rows, unit, &[])
+}
+
 /// As many colours as there are names.
 fn palette(names: usize) -> Vec<&'static str> {
     (0..names).map(|index| COLOURS[index % COLOURS.len()]).collect()

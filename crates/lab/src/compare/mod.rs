@@ -1,0 +1,370 @@
+//! Two folders of results set beside each other: what differs beyond the noise.
+//!
+//! ```text
+//! Store, Store ──► Side, Side ──► figures by run ──► permutation ──► Comparison ──► table, --json, page
+//! ```
+//! A figure is one metric of one arm in one cell. Where both sides ran the same seeds, seeds are compared pair by
+//! pair; else all runs of one side with all of the other.
+
+mod page;
+mod permutation;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::judge::Interval;
+use crate::metrics::{Address, Metrics, describe};
+use crate::output::number;
+use crate::report::newest_runs;
+use crate::store::{Run, Store, StoreError};
+use crate::summary::Spread;
+pub use page::{table, write};
+use permutation::{Units, adjusted};
+
+/// Seed of the intervals.
+const SEED: u64 = 1;
+
+/// What is called a difference.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Chance that anything is called where nothing differs, 0 to 1.
+    pub level: f64,
+    /// Least change of a median over the greater of the two, 0 to 1.
+    pub above: f64,
+    /// Only metrics whose name contains this.
+    pub metric: String,
+}
+
+/// One of the two.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// Folder of its results.
+    pub folder: PathBuf,
+    /// Commits of the programs that made them.
+    pub commits: BTreeSet<String>,
+    #[serde(skip)]
+    runs: Vec<Run>,
+}
+
+/// Where a figure is: an arm in a cell of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    /// Name of the plan.
+    pub plan: String,
+    /// Name of the cell; empty: the plan has one.
+    pub cell: String,
+    /// Name of the arm.
+    pub arm: String,
+    /// Back end.
+    pub backend: String,
+}
+
+/// A figure that differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// Where.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Name of the metric, with the part of the run that it is of.
+    pub metric: String,
+    /// Unit; empty: a pure number.
+    pub unit: &'static str,
+    /// The seeds of the old side.
+    pub old: Spread,
+    /// The seeds of the new side.
+    pub new: Spread,
+    /// New less old: the median, and where it lies with a confidence of 95 %.
+    pub difference: Interval,
+    /// Chance of as great a difference in any figure where nothing differs.
+    pub p: f64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plan, cell, arm, backend } = self;
+        let cell = if cell.is_empty() { String::new() } else { format!(" {cell}") };
+        write!(f, "{plan}{cell} {arm} ({backend})")
+    }
+}
+
+impl Change {
+    /// The difference over the old median; `None` where that is 0.
+    pub fn share(&self) -> Option<Interval> {
+        let of = |value: f64| value / self.old.median.abs();
+        let Interval { median, low, high } = self.difference;
+        let share = Interval { median: of(median), low: of(low), high: of(high) };
+        (self.old.median != 0.0).then_some(share)
+    }
+
+    fn is_above(&self, share: f64) -> bool {
+        let size = self.old.median.abs().max(self.new.median.abs());
+        self.difference.median != 0.0 && self.difference.median.abs() >= share * size
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// What was there before.
+    pub old: Side,
+    /// What it is compared with.
+    pub new: Side,
+    /// Chance that anything is called where nothing differs.
+    pub level: f64,
+    /// Whether seeds are compared pair by pair.
+    pub paired: bool,
+    /// Runs of each side that were compared, or pairs of them: those of the arm with the most.
+    pub seeds: [usize; 2],
+    /// Figures that were compared.
+    pub figures: usize,
+    /// What differs, in the order of plans, cells and arms.
+    pub changed: Vec<Change>,
+    /// Figures that differ by less than was asked for.
+    pub smaller: usize,
+    /// What only the old side has.
+    pub only_old: Vec<Place>,
+    /// What only the new side has.
+    pub only_new: Vec<Place>,
+    /// Why no difference could have been called, however great.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blind: Option<String>,
+}
+
+impl Comparison {
+    /// What was compared, and how much of it differs.
+    pub fn in_a_sentence(&self) -> String {
+        let what = match (self.paired, self.seeds) {
+            (true, [pairs, _]) => format!("{pairs} seeds pair by pair"),
+            (false, [old, new]) => format!("{old} runs beside {new}"),
+        };
+        let told = match (&self.blind, self.changed.len()) {
+            (Some(reason), _) => reason.clone(),
+            (None, 0) => "nothing differs beyond the noise".into(),
+            (None, changed) => format!("{changed} differ beyond the noise"),
+        };
+        let smaller = match self.smaller {
+            0 => String::new(),
+            more => format!(", {more} more by less than was asked for"),
+        };
+        format!(
+            "{} figures, {what}: {told}{smaller} (chance of any false call: {} %).",
+            self.figures,
+            number(self.level * 100.0)
+        )
+    }
+}
+
+/// The figures of the valid runs of one side: by place and seed.
+type Figures = BTreeMap<Place, BTreeMap<u64, BTreeMap<String, f64>>>;
+
+impl Side {
+    /// The newest runs in `folder`.
+    ///
+    /// # Errors
+    /// There is no store, or none of this version.
+    pub fn read(folder: &Path) -> Result<Self, StoreError> {
+        let mut runs = newest_runs(&Store::open(folder)?)?;
+        runs.retain(Run::is_valid);
+        let commits = runs.iter().map(|run| run.commit.clone()).collect();
+        Ok(Self { folder: folder.into(), commits, runs })
+    }
+
+    fn figures(&self) -> Figures {
+        let mut figures = Figures::new();
+        for run in &self.runs {
+            let key = &run.key;
+            let place = Place {
+                plan: key.plan.clone(),
+                cell: key.cell.clone(),
+                arm: key.arm.clone(),
+                backend: key.backend.clone(),
+            };
+            figures.entry(place).or_default().insert(key.seed, figures_of(run));
+        }
+        figures
+    }
+
+    /// Names for two sides that tell them apart: as little of their folders as does.
+    pub fn names<'a>(&'a self, other: &'a Self) -> [String; 2] {
+        let [one, two] = [self, other].map(|side| side.folder.display().to_string());
+        let last = |side: &Self| side.folder.file_name().map(|name| name.display().to_string());
+        match [last(self), last(other)] {
+            [Some(one), Some(two)] if one != two => [one, two],
+            _ if one != two => [one, two],
+            _ => [format!("{one} (old)"), format!("{two} (new)")],
+        }
+    }
+}
+
+/// Every metric of a run and of its parts.
+fn figures_of(run: &Run) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    let mut add = |part: &str, name: &str, metrics: &Metrics| {
+        for (quantity, value) in metrics.0.iter().filter(|(_, value)| value.is_finite()) {
+            let (part, name) = (part.into(), name.into());
+            let address = Address { part, name, quantity: quantity.clone() };
+            figures.insert(address.to_string(), *value);
+        }
+    };
+    add("run", "", &run.metrics);
+    for (part, all) in [("flow", &run.flows), ("link", &run.links), ("bundle", &run.bundles)] {
+        all.iter().for_each(|one| add(part, &one.name, &one.metrics));
+    }
+    figures
+}
+
+/// One figure on both sides.
+struct Compared<'a> {
+    place: &'a Place,
+    metric: &'a str,
+    /// Its values, by seed.
+    old: BTreeMap<u64, f64>,
+    new: BTreeMap<u64, f64>,
+}
+
+impl Compared<'_> {
+    /// The value in each unit, or the difference of each pair.
+    fn in_units(&self, seeds: [&[u64]; 2], units: Units) -> Vec<Option<f64>> {
+        if let Units::Pairs(_) = units {
+            let pair = |seed: &u64| Some(settled(*self.old.get(seed)?, *self.new.get(seed)?));
+            return seeds[0].iter().map(pair).collect();
+        }
+        let of = |side: &BTreeMap<u64, f64>, seed: &u64| side.get(seed).copied();
+        let old = seeds[0].iter().map(|seed| of(&self.old, seed));
+        old.chain(seeds[1].iter().map(|seed| of(&self.new, seed))).collect()
+    }
+
+    fn change(&self, is_paired: bool, p: f64) -> Option<Change> {
+        let [old, new] = [&self.old, &self.new].map(|side| side.values().copied().collect::<Vec<_>>());
+        let pairs: Vec<f64> = match is_paired {
+            true => self.old.iter().filter_map(|(seed, old)| Some(self.new.get(seed)? - old)).collect(),
+            false => Vec::new(),
+        };
+        Some(Change {
+            place: self.place.clone(),
+            metric: self.metric.to_string(),
+            unit: unit(self.metric),
+            old: Spread::of(&old)?,
+            new: Spread::of(&new)?,
+            difference: match is_paired {
+                true => Interval::of(&pairs, SEED)?,
+                false => Interval::of_difference(&old, &new, SEED)?,
+            },
+            p,
+        })
+    }
+}
+
+/// `new` less `old`, 0 where only rounding tells them apart.
+fn settled(old: f64, new: f64) -> f64 {
+    let difference = new - old;
+    if difference.abs() <= 1e-12 * old.abs().max(new.abs()) { 0.0 } else { difference }
+}
+
+fn unit(metric: &str) -> &'static str {
+    let quantity = metric.rsplit('/').next().unwrap_or(metric);
+    describe(quantity).map_or("", |entry| entry.unit)
+}
+
+/// Sets `new` beside `old`.
+pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
+    let (before, after) = (old.figures(), new.figures());
+    let lone = |one: &Figures, other: &Figures| -> Vec<Place> {
+        one.keys().filter(|place| !other.contains_key(place)).cloned().collect()
+    };
+    let (only_old, only_new) = (lone(&before, &after), lone(&after, &before));
+    let compared = compared(&before, &after, options);
+    let (seeds, units) = units(&before, &after);
+    let is_paired = matches!(units, Units::Pairs(_));
+    let values: Vec<_> = compared
+        .iter()
+        .map(|figure| figure.in_units([&seeds[0], &seeds[1]], units))
+        .collect();
+    let p = adjusted(&values, units);
+    let called = compared.iter().zip(p).filter(|(_, p)| *p <= options.level);
+    let called: Vec<Change> =
+        called.filter_map(|(figure, p)| figure.change(is_paired, p)).collect();
+    let all = called.len();
+    let changed: Vec<Change> =
+        called.into_iter().filter(|change| change.is_above(options.above)).collect();
+    Comparison {
+        blind: blind(units, options.level),
+        level: options.level,
+        paired: is_paired,
+        seeds: [seeds[0].len(), seeds[1].len()],
+        figures: compared.len(),
+        smaller: all - changed.len(),
+        changed,
+        only_old,
+        only_new,
+        old,
+        new,
+    }
+}
+
+/// The figures that both sides have.
+fn compared<'a>(before: &'a Figures, after: &'a Figures, options: &Options) -> Vec<Compared<'a>> {
+    let mut compared = Vec::new();
+    for (place, old) in before {
+        let Some(new) = after.get(place) else { continue };
+        let of = |side: &'a BTreeMap<u64, BTreeMap<String, f64>>, metric: &str| {
+            let value = |(seed, run): (&u64, &BTreeMap<String, f64>)| Some((*seed, *run.get(metric)?));
+            side.iter().filter_map(value).collect::<BTreeMap<u64, f64>>()
+        };
+        let metrics: BTreeSet<&String> = old.values().flat_map(BTreeMap::keys).collect();
+        for metric in metrics.into_iter().filter(|metric| metric.contains(&options.metric)) {
+            let (old, new) = (of(old, metric), of(new, metric));
+            if !new.is_empty() {
+                compared.push(Compared { place, metric, old, new });
+            }
+        }
+    }
+    compared
+}
+
+/// The seeds of each side, and what of them may change places: pairs where at each place one side's seeds are all
+/// among the other's.
+fn units(before: &Figures, after: &Figures) -> ([Vec<u64>; 2], Units) {
+    let seeds = |runs: &BTreeMap<u64, _>| runs.keys().copied().collect::<BTreeSet<u64>>();
+    let mut all = [BTreeSet::new(), BTreeSet::new()];
+    let mut common = BTreeSet::new();
+    let mut is_paired = true;
+    for (place, old) in before {
+        let Some(new) = after.get(place) else { continue };
+        let (old, new) = (seeds(old), seeds(new));
+        is_paired &= old.is_subset(&new) || new.is_subset(&old);
+        common.extend(old.intersection(&new));
+        all[0].extend(old);
+        all[1].extend(new);
+    }
+    let lists = |sets: [BTreeSet<u64>; 2]| sets.map(|set| set.into_iter().collect::<Vec<u64>>());
+    if is_paired {
+        let pairs = common.len();
+        return (lists([common.clone(), common]), Units::Pairs(pairs));
+    }
+    let units = Units::Runs { first: all[0].len(), second: all[1].len() };
+    (lists(all), units)
+}
+
+/// Why nothing can be called with so few runs at this level.
+fn blind(units: Units, level: f64) -> Option<String> {
+    let enough = |make: &dyn Fn(usize) -> Units| (1..=64).find(|it| make(*it).p_min() <= level);
+    let have = match units {
+        _ if units.p_min() <= level => return None,
+        Units::Pairs(pairs) => {
+            let needed = enough(&Units::Pairs)?;
+            format!("{pairs} seeds on both sides, {needed} are needed")
+        }
+        Units::Runs { first, second } => {
+            let needed = enough(&|runs| Units::Runs { first: runs, second: runs })?;
+            format!("{first} and {second} runs, {needed} of each side are needed")
+        }
+    };
+    Some(format!("no difference can be called at a level of {:.2} %: {have}", level * 100.0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The page of a comparison: every change with its interval, drawn and in numbers.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::{Change, Comparison, Place};
+use crate::output::number;
+use crate::report::figure::{Axis, intervals};
+use crate::report::page::{Block, Figure, Page, Section, Table};
+use crate::summary::Spread;
+
+/// Changes that one figure shows at the most.
+const DRAWN: usize = 60;
+
+/// Writes the page to `path`, whole or not at all.
+pub fn write(comparison: &Comparison, path: &Path) -> anyhow::Result<()> {
+    let partial = path.with_added_extension("partial");
+    let html = page(comparison).render();
+    std::fs::write(&partial, html).with_context(|| partial.display().to_string())?;
+    std::fs::rename(&partial, path).with_context(|| path.display().to_string())
+}
+
+fn page(comparison: &Comparison) -> Page {
+    let names = comparison.old.names(&comparison.new);
+    let mut sections = Vec::new();
+    for changes in comparison.changed.chunk_by(|one, other| one.place == other.place) {
+        let mut blocks = vec![drawn(changes, &names)];
+        blocks.push(Block::Table(table(changes, &names)));
+        sections.push(Section { heading: changes[0].place.to_string(), blocks });
+    }
+    for (only, name) in [(&comparison.only_old, &names[0]), (&comparison.only_new, &names[1])] {
+        if !only.is_empty() {
+            let places: Vec<String> = only.iter().map(Place::to_string).collect();
+            let blocks = vec![Block::Text(places.join("; "))];
+            sections.push(Section { heading: format!("Only in {name}"), blocks });
+        }
+    }
+    let title = format!("{} beside {}", names[1], names[0]);
+    Page { title, lead: comparison.in_a_sentence(), sections }
+}
+
+fn drawn(changes: &[Change], names: &[String; 2]) -> Block {
+    let row = |change: &Change| {
+        let share = change.share()?;
+        let edges = [share.low, share.median, share.high].map(|share| share * 100.0);
+        Some((change.metric.clone(), edges))
+    };
+    let rows: Vec<_> = changes.iter().filter_map(row).take(DRAWN).collect();
+    let title = format!("{} less {} (% of {})", names[1], names[0], names[0]);
+    let caption = format!(
+        "What changed, with its 95 % interval; {} of {} figures.",
+        rows.len(),
+        changes.len()
+    );
+    Block::Figure(Figure { caption, spec: intervals(&rows, Axis::linear(&title)) })
+}
+
+/// The changes of one arm in numbers.
+pub fn table(changes: &[Change], names: &[String; 2]) -> Table {
+    let titles = ["figure", &names[0], &names[1], "change", "p"];
+    let row = |change: &Change| {
+        let unit = if change.unit.is_empty() { String::new() } else { format!(" ({})", change.unit) };
+        let share = change.share().map_or_else(
+            || number(change.difference.median),
+            |share| {
+                let [median, low, high] =
+                    [share.median, share.low, share.high].map(|share| share * 100.0);
+                format!("{median:+.1} % [{low:+.1}, {high:+.1}]")
+            },
+        );
+        let sides = [change.old, change.new].map(spread);
+        let [old, new] = sides;
+        vec![format!("{}{unit}", change.metric), old, new, share, format!("{:.4}", change.p)]
+    };
+    Table {
+        columns: titles.map(String::from).to_vec(),
+        rows: changes.iter().map(row).collect(),
+        caption: "Median of the seeds, and in parentheses the least and the greatest; the change of the median with \
+                  its 95 % interval; the chance of as great a change in any figure where nothing differs."
+            .into(),
+    }
+}
+
+fn spread(spread: Spread) -> String {
+    let Spread { least, median, greatest, .. } = spread;
+    match least == greatest {
+        true => number(median),
+        false => format!("{} ({} to {})", number(median), number(least), number(greatest)),
+    }
+}

@@ -1,0 +1,93 @@
+//! Invented results in which it is known what differs.
+
+use forebay_core::random::Streams;
+use serde_json::json;
+
+use super::*;
+use crate::metrics::testing::{invented_rows, invented_run};
+use crate::metrics::{Evaluation, evaluate};
+use crate::store::{NewRun, RunKey};
+
+/// A folder with a run a seed, whose every request takes so many times its ideal.
+fn stored(runs: &[(u64, f64)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    let (experiment, _) = invented_run();
+    for (seed, slowdown) in runs {
+        let mut experiment = experiment.clone();
+        experiment.seed = *seed;
+        let evaluation: Evaluation =
+            evaluate(&experiment, &invented_rows(&experiment, *slowdown)).unwrap();
+        let key = RunKey::of(&experiment, "sim", "abc");
+        let run = NewRun {
+            key: &key,
+            experiment: &experiment,
+            commit: "c",
+            attempt: 1,
+            evaluation: &evaluation,
+            host: &json!({}),
+        };
+        store.put_run(&run).unwrap();
+    }
+    folder
+}
+
+fn compared(old: &[(u64, f64)], new: &[(u64, f64)], metric: &str) -> Comparison {
+    let (old, new) = (stored(old), stored(new));
+    let [old, new] = [&old, &new].map(|folder| Side::read(folder.path()).unwrap());
+    let options = Options { level: 0.01, above: 0.02, metric: metric.into() };
+    compare(old, new, &options)
+}
+
+/// Slowdowns about `level` that vary by a tenth of what is above 1, a seed each.
+fn noisy(seeds: std::ops::Range<u64>, level: f64) -> Vec<(u64, f64)> {
+    let noise = |seed: u64| Streams::new(seed).stream("noise").unit() - 0.5;
+    seeds.map(|seed| (seed, level * (1.0 + 0.05 * noise(seed)))).collect()
+}
+
+#[test]
+fn nothing_differs_where_all_is_equal() {
+    let runs = noisy(1..11, 1.5);
+    let found = compared(&runs, &runs, "");
+    assert!(found.paired && found.seeds == [10, 10] && found.blind.is_none());
+    assert!(found.figures > 30 && found.changed.is_empty() && found.smaller == 0, "{found:?}");
+    let other = compared(&runs, &noisy(11..21, 1.5), "slowdown");
+    assert!(!other.paired && other.changed.is_empty(), "{:?}", other.changed);
+}
+
+#[test]
+fn a_change_is_called_with_both_spreads_and_where_it_lies() {
+    let (old, new) = (noisy(1..11, 1.5), noisy(1..11, 1.65));
+    for (found, paired) in
+        [(compared(&old, &new, ""), true), (compared(&old, &noisy(11..21, 1.65), ""), false)]
+    {
+        assert_eq!(found.paired, paired);
+        let change = found.changed.iter().find(|it| it.metric == "slowdown_p50").unwrap();
+        let share = change.share().unwrap();
+        assert!((share.median - 0.1).abs() < 0.03, "{share:?}");
+        assert!(share.low > 0.05 && share.high < 0.15 && change.p <= 0.01);
+        assert!(change.old.greatest < change.new.least);
+        assert!(found.changed.iter().all(|it| it.metric != "requests_total"));
+    }
+}
+
+#[test]
+fn changes_smaller_than_asked_for_are_counted_and_too_few_seeds_are_told() {
+    let found = compared(&noisy(1..11, 1.5), &noisy(1..11, 1.51), "slowdown_p50");
+    assert_eq!((found.changed.len(), found.smaller > 0), (0, true), "{found:?}");
+    let few = compared(&noisy(1..4, 1.5), &noisy(1..4, 3.0), "");
+    let reason = few.blind.as_ref().unwrap();
+    assert!(few.changed.is_empty() && reason.contains("3 seeds on both sides, 8"), "{reason}");
+    assert!(few.in_a_sentence().contains("8 are needed"));
+}
+
+#[test]
+fn the_page_shows_each_change() {
+    let found = compared(&noisy(1..11, 1.5), &noisy(1..11, 1.65), "slowdown");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("compare.html");
+    write(&found, &path).unwrap();
+    let html = std::fs::read_to_string(&path).unwrap();
+    assert!(html.contains("slowdown_p50") && html.contains("95 % interval"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing half-written stays");
+}
