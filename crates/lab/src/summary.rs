@@ -97,14 +97,7 @@ impl ArmSummary {
 
     /// The metric at `address`, of all parts their mean.
     pub fn get(&self, address: &Address) -> Option<f64> {
-        let parts = match address.part.as_str() {
-            "flow" => &self.flows,
-            "link" => &self.links,
-            "bundle" => &self.bundles,
-            _ => return self.metrics.get(&address.quantity),
-        };
-        let named = parts.iter().filter(|part| ["*", &part.name].contains(&address.name.as_str()));
-        mean(named.filter_map(|part| part.metrics.get(&address.quantity)))
+        address.find(&self.metrics, [&self.flows, &self.links, &self.bundles])
     }
 
     /// A metric of the link `name`.

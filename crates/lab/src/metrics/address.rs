@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::statistics::mean;
+use super::{Metrics, Part};
+
 /// Where a number stands: `slowdown_p50` of the run, `links/forward/queue_mean_packets` of a part. The
 /// name `*` stands for every part: for the mean over them where one number is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +18,21 @@ pub struct Address {
     pub name: String,
     /// The metric, or the quantity over time.
     pub quantity: String,
+}
+
+impl Address {
+    /// The number here among the metrics of a run, and of its flows, links and bundles; of all parts called `*`
+    /// their mean.
+    pub fn find(&self, run: &Metrics, [flows, links, bundles]: [&[Part]; 3]) -> Option<f64> {
+        let parts = match self.part.as_str() {
+            "flow" => flows,
+            "link" => links,
+            "bundle" => bundles,
+            _ => return run.get(&self.quantity),
+        };
+        let named = parts.iter().filter(|part| ["*", &part.name].contains(&self.name.as_str()));
+        mean(named.filter_map(|part| part.metrics.get(&self.quantity)))
+    }
 }
 
 impl FromStr for Address {

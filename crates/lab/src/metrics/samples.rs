@@ -1,5 +1,7 @@
 //! Numbers over time, for the figures.
 
+use std::time::Duration;
+
 use forebay_core::record::{BundleRecord, DecisionRecord, FlowRecord, RunRecord, TcpSample};
 
 use super::bundles::JudgedEpoch;
@@ -7,7 +9,7 @@ use super::entry::Pooling::{Mean, Sum};
 use super::entry::{CCPERF, Entry, JAIN, OWN, entry};
 use super::flows::total_bins;
 use super::links::{BIN_NS, LinkTruth, QUEUE_BIN_NS};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Link};
 
 /// One quantity over time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,6 +31,8 @@ pub static SERIES: &[Entry] = &[
         "packets; of a link <packets> of 10 ms", OWN),
     entry("throughput_mbps", "link flow", "Mbit/s", Mean, "throughput",
         "8 bytes in 100 ms / 100 ms", OWN),
+    entry("capacity_mbps", "link", "Mbit/s", Mean, "capacity",
+        "what the rate in force allows in 100 ms / 100 ms", OWN),
     entry("cwnd_segments", "flow", "segments", Mean, "window",
         "cwnd / MSS, every 10 ms", OWN),
     entry("in_flight_segments", "flow", "segments", Mean, "segments in flight",
@@ -69,6 +73,10 @@ pub fn of_run(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth]) 
         {
             series.push(Series { part: "link", name: truth.name.clone(), quantity, points });
         }
+    }
+    for (name, link) in experiment.links() {
+        let points = capacity(link, experiment.stop);
+        series.push(Series { part: "link", name, quantity: "capacity_mbps", points });
     }
     for (place, flow) in experiment.flows.iter().enumerate() {
         let of_flow: Vec<&FlowRecord> = rows.flows.iter().filter(|row| row.flow == place).collect();
@@ -112,6 +120,20 @@ fn of_connection(name: &str, row: &FlowRecord) -> Vec<Series> {
     ]
 }
 
+/// What a link with a rate can carry until `stop`, in the bins of rates: where it changes, and at both ends.
+fn capacity(link: &Link, stop: Duration) -> Vec<(f64, f64)> {
+    let bins = stop.as_nanos().div_ceil(u128::from(BIN_NS)) as u64;
+    let of_bin = |bin: u64| {
+        let [from, to] = [bin, bin + 1].map(|bin| Duration::from_nanos(bin * BIN_NS));
+        let mbps = link.capacity_bits(from, to)? * 1e3 / BIN_NS as f64;
+        Some((from.as_secs_f64(), mbps))
+    };
+    let all: Vec<(f64, f64)> = (0..bins).map_while(of_bin).collect();
+    let last = all.len().saturating_sub(1);
+    let is_kept = |place: usize| place == 0 || place == last || all[place].1 != all[place - 1].1;
+    (0..all.len()).filter(|place| is_kept(*place)).map(|place| all[place]).collect()
+}
+
 /// Rates in the bins that begin before `stop_s`.
 fn rates(bins: &[u64], stop_s: f64) -> Vec<(f64, f64)> {
     let points = bins.iter().enumerate().map(|(bin, bytes)| {
@@ -144,4 +166,23 @@ pub fn of_bundle(row: &BundleRecord, judged: &[JudgedEpoch]) -> Vec<Series> {
         series("delivery_mbps", epochs(|e| e.estimated_mbps())),
         series("delivery_true_mbps", epochs(|e| e.rate_mbps)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Change;
+    use crate::metrics::testing::experiment;
+
+    #[test]
+    fn capacity_is_told_where_it_changes() {
+        let mut link = experiment().forward;
+        let half = link.rate.map(|rate| rate.scaled(0.5));
+        let at = Duration::from_millis(250);
+        link.changes.push(Change { at, rate: half, ..Change::default() });
+        let found = capacity(&link, Duration::from_secs(1));
+        assert_eq!(found, [(0.0, 96.0), (0.2, 72.0), (0.3, 48.0), (0.9, 48.0)]);
+        link.rate = None;
+        assert!(capacity(&link, Duration::from_secs(1)).is_empty());
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use forebay_core::units::parse_duration;
 use serde::{Deserialize, Serialize};
 
 use super::error::PlanError;
-use super::reader::Reader;
+use super::reader::{Reader, parse_rate};
 use super::{schema, tree};
 use crate::experiment::Experiment;
 use crate::metrics::{Address, Entry, OF_REQUESTS, SERIES, describe};
@@ -20,7 +21,8 @@ pub struct Figure {
     pub kind: Kind,
     /// What to see in it.
     pub title: String,
-    /// What is drawn: one metric, or quantities over time of one unit; nothing of transitions.
+    /// What is drawn: one metric, or quantities over time of one unit; of a plane what is drawn upwards and what
+    /// to the right; nothing of transitions.
     pub of: Vec<Address>,
     /// What each panel is of; `None`: there is one.
     pub facet: Option<Facet>,
@@ -33,7 +35,7 @@ pub struct Figure {
 impl Figure {
     /// Whether it shows all cells of a grid at once.
     pub fn spans_cells(&self) -> bool {
-        self.kind == Kind::Bars || self.facet == Some(Facet::Cell)
+        matches!(self.kind, Kind::Bars | Kind::Curve) || self.facet == Some(Facet::Cell)
     }
 }
 
@@ -41,10 +43,14 @@ impl Figure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The distribution of a figure of single requests, all seeds together.
+    /// The distribution of a figure of single requests, or of a quantity over time, all seeds together.
     Cdf,
     /// A metric of all seeds, a bar an arm and cell.
     Bars,
+    /// A metric against the number that tells cells apart: median and its interval over the seeds, a curve an arm.
+    Curve,
+    /// One metric against another, a point a run: where each arm operates, beside the optimum.
+    Plane,
     /// Quantities over time, of the first seed.
     Timeline,
     /// Quantities over time: least, median and greatest of the seeds.
@@ -57,8 +63,10 @@ impl Kind {
     /// The keys that a figure of this kind may have.
     fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::Cdf => &["kind", "title", "metric", "facet"],
+            Self::Cdf => &["kind", "title", "metric", "series", "facet"],
             Self::Bars => &["kind", "title", "metric", "baseline", "published"],
+            Self::Curve => &["kind", "title", "metric"],
+            Self::Plane => &["kind", "title", "metric", "against", "facet"],
             Self::Timeline | Self::Ribbon => &["kind", "title", "series", "facet"],
             Self::Transitions => &["kind", "title"],
         }
@@ -67,6 +75,7 @@ impl Kind {
     fn facets(self) -> &'static [(&'static str, Facet)] {
         match self {
             Self::Cdf => &[("size", Facet::Size), ("flow", Facet::Flow), ("cell", Facet::Cell)],
+            Self::Plane => &[("cell", Facet::Cell)],
             _ => &[("part", Facet::Part), ("arm", Facet::Arm), ("cell", Facet::Cell)],
         }
     }
@@ -109,6 +118,52 @@ impl Published {
         let rest = name.strip_prefix(&self.cell);
         self.cell.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
+}
+
+/// Where a cell stands on the axis of a curve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Abscissa {
+    /// What the axis is called, with its unit.
+    pub axis: String,
+    /// The number.
+    pub value: f64,
+    /// What else tells the cell from others.
+    pub rest: String,
+}
+
+impl Abscissa {
+    /// Of the cell called `name`: the first number in it, such as 20 of `rtt=20ms cc=bbr`. Durations are in
+    /// milliseconds, rates in Mbit/s, what has another unit stays in it.
+    pub fn of(name: &str) -> Option<Self> {
+        let words: Vec<&str> = name.split(' ').collect();
+        let number = |word: &&str| {
+            let (key, text) = word.split_once('=')?;
+            let (value, unit) = number_of(text)?;
+            let axis = key.replace('_', " ");
+            Some((if unit.is_empty() { axis } else { format!("{axis} ({unit})") }, value))
+        };
+        let (place, (axis, value)) =
+            words.iter().enumerate().find_map(|(place, word)| Some((place, number(word)?)))?;
+        let rest = words.iter().enumerate().filter(|(other, _)| *other != place);
+        let rest = rest.map(|(_, word)| *word).collect::<Vec<_>>().join(" ");
+        Some(Self { axis, value, rest })
+    }
+}
+
+/// A quantity as a number and the unit that it is in.
+fn number_of(text: &str) -> Option<(f64, String)> {
+    if let Ok(number) = text.parse() {
+        return Some((number, String::new()));
+    }
+    if let Ok(duration) = parse_duration(text) {
+        return Some((duration.as_secs_f64() * 1e3, "ms".into()));
+    }
+    if let Ok(rate) = parse_rate(text) {
+        return Some((rate.as_mbit_per_sec_f64(), "Mbit/s".into()));
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.into()))
 }
 
 /// What the figures of a plan may name.
@@ -188,9 +243,11 @@ pub fn defaults() -> Vec<Figure> {
 }
 
 /// Kinds as plans name them; `default` stands for several figures.
-const KINDS: [(&str, Option<Kind>); 6] = [
+const KINDS: [(&str, Option<Kind>); 8] = [
     ("cdf", Some(Kind::Cdf)),
     ("bars", Some(Kind::Bars)),
+    ("curve", Some(Kind::Curve)),
+    ("plane", Some(Kind::Plane)),
     ("timeline", Some(Kind::Timeline)),
     ("ribbon", Some(Kind::Ribbon)),
     ("transitions", Some(Kind::Transitions)),
@@ -210,8 +267,16 @@ fn check_keys(table: &Reader<'_>, allowed: &[&str]) -> Result<(), PlanError> {
 fn figure(table: &Reader<'_>, kind: Kind, known: Option<&Known>) -> Result<Figure, PlanError> {
     check_keys(table, kind.keys())?;
     let of = match kind {
-        Kind::Cdf => vec![metric(table, known, |address| one_of(OF_REQUESTS, address))?],
-        Kind::Bars => vec![metric(table, known, metric_entry)?],
+        Kind::Cdf if table.has("series") => {
+            check_keys(table, &["kind", "title", "series", "facet"])?;
+            one_series(table, known)?
+        }
+        Kind::Cdf => vec![metric(table, "metric", known, |it| one_of(OF_REQUESTS, it))?],
+        Kind::Bars | Kind::Curve => vec![metric(table, "metric", known, metric_entry)?],
+        Kind::Plane => vec![
+            metric(table, "metric", known, metric_entry)?,
+            metric(table, "against", known, metric_entry)?,
+        ],
         Kind::Timeline | Kind::Ribbon => series(table, known)?,
         Kind::Transitions => Vec::new(),
     };
@@ -220,6 +285,11 @@ fn figure(table: &Reader<'_>, kind: Kind, known: Option<&Known>) -> Result<Figur
         table.wrong_because("facet", &format!("with this kind {}", facets.join(", ")))
     })?;
     let is_over_time = matches!(kind, Kind::Timeline | Kind::Ribbon);
+    let cells = known.filter(|_| kind == Kind::Curve).map(|known| &known.cells);
+    if cells.is_some_and(|cells| cells.iter().any(|cell| Abscissa::of(cell).is_none())) {
+        let allowed = "a curve where each cell has a number, such as those of `bottleneck.loss = [\"1%\", \"2%\"]`";
+        return Err(table.wrong_because("kind", allowed));
+    }
     let baseline = table.name("baseline")?;
     check_name(table, "baseline", baseline.as_deref(), known.map(|known| &known.arms))?;
     Ok(Figure {
@@ -263,14 +333,15 @@ fn metric_entry(address: &Address) -> Option<&'static Entry> {
 
 fn metric(
     table: &Reader<'_>,
+    key: &str,
     known: Option<&Known>,
     entry: impl Fn(&Address) -> Option<&'static Entry>,
 ) -> Result<Address, PlanError> {
-    let address: Address = table.require("metric", table.parsed("metric")?)?;
+    let address: Address = table.require(key, table.parsed(key)?)?;
     if entry(&address).is_none() {
-        return Err(table.wrong("metric"));
+        return Err(table.wrong(key));
     }
-    check_part(table, "metric", &address, known)?;
+    check_part(table, key, &address, known)?;
     let window = address.quantity.rsplit_once('.').map(|(window, _)| window);
     if let (Some(window), Some(Known { windows, .. })) = (window, known)
         && window != "attack"
@@ -280,7 +351,7 @@ fn metric(
             none if none.is_empty() => "no metric of a window: the plan has none".into(),
             names => format!("a metric of a window, one of {names}"),
         };
-        return Err(table.wrong_because("metric", &allowed));
+        return Err(table.wrong_because(key, &allowed));
     }
     Ok(address)
 }
@@ -299,6 +370,16 @@ fn check_part(
     let names = listed(names.iter().map(String::as_str).chain(["*"]));
     let allowed = format!("{}s/NAME/.. with the name one of {names}", address.part);
     Err(table.wrong_because(key, &allowed))
+}
+
+/// The series of a distribution over time.
+fn one_series(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Address>, PlanError> {
+    let of = series(table, known)?;
+    if of.len() > 1 || table.text("facet")?.is_some_and(|facet| facet != "cell") {
+        let allowed = "one series, with the facet cell or none";
+        return Err(table.wrong_because("series", allowed));
+    }
+    Ok(of)
 }
 
 fn series(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Address>, PlanError> {
@@ -407,12 +488,46 @@ mod tests {
                 "kind = \"ribbon\"\nseries = [\"bundles/a/rtt_ms\"]\nfacet = \"size\"",
                 "facet = \"size\": allowed is with this kind part, arm, cell",
             ),
+            (
+                "kind = \"plane\"\nmetric = \"goodput_mbps\"",
+                "against is missing: allowed is a metric",
+            ),
+            (
+                "kind = \"curve\"\nmetric = \"goodput_mbps\"\nagainst = \"goodput_mbps\"",
+                "against = \"goodput_mbps\": allowed is no against with this kind",
+            ),
+            (
+                "kind = \"cdf\"\nseries = [\"flows/bulk/srtt_ms\"]\nfacet = \"size\"",
+                "series = [\"flows/bulk/srtt_ms\"]: allowed is one series, with the facet cell",
+            ),
             ("kind = \"default\"\ntitle = \"t\"", "title = \"t\": allowed is no title with this"),
         ] {
             let error = load(&format!("{PLAN}[[figure]]\n{figure}\n"), &[]).unwrap_err();
             let expected = format!("figure.0.{expected}");
             assert!(error.to_string().contains(&expected), "{error}\nlacks\n{expected}");
         }
+    }
+
+    #[test]
+    fn a_cell_stands_where_its_first_number_is() {
+        for (name, axis, value, rest) in [
+            ("rtt=20ms", "rtt (ms)", 20.0, ""),
+            ("cc=bbr rate=1Gbit/s", "rate (Mbit/s)", 1000.0, "cc=bbr"),
+            ("loss=0.02 rtt=1s", "loss", 0.02, "rtt=1s"),
+            ("limit=2.5bdp", "limit (bdp)", 2.5, ""),
+            ("start_jitter=3%", "start jitter (%)", 3.0, ""),
+        ] {
+            let found = Abscissa::of(name).unwrap();
+            assert!((found.value - value).abs() < 1e-9, "{found:?}");
+            assert_eq!((found.axis.as_str(), found.rest.as_str()), (axis, rest));
+        }
+        assert_eq!(Abscissa::of("1_to_1"), None);
+        assert_eq!(Abscissa::of(""), None);
+        let curve = "[[figure]]\nkind = \"curve\"\nmetric = \"goodput_mbps\"\n";
+        let error = load(&format!("{PLAN}{curve}"), &[]).unwrap_err().to_string();
+        assert!(error.contains("kind = \"curve\": allowed is a curve where each cell"), "{error}");
+        let cells = "[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n";
+        assert_eq!(load(&format!("{PLAN}{cells}{curve}"), &[]).unwrap().figures[0].kind, Kind::Curve);
     }
 
     #[test]

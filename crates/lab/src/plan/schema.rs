@@ -682,13 +682,15 @@ pub static WINDOW: Section = Section {
 /// `[[figure]]`.
 pub static FIGURE: Section = Section {
     heading: "[[figure]]",
-    summary: "A figure of the report, drawn of every cell; bars and those with a panel a cell once.",
+    summary: "A figure of the report, drawn of every cell; bars, curves and those with a panel a cell once.",
     keys: &[
         key(
             "kind",
-            "cdf (of single requests), bars (a metric of all seeds), timeline (of the first seed), \
-             ribbon (least, median and greatest of the seeds over time), transitions (a table of the \
-             bundles' changes of state) or default (the figures of a plan that names none)",
+            "cdf (of single requests, or of a quantity over time), bars (a metric of all seeds), curve (the same \
+             against the number that tells cells apart), plane (one metric against another, a point a run), \
+             timeline (of the first seed), ribbon (least, median and greatest of the seeds over time), \
+             transitions (a table of the bundles' changes of state) or default (the figures of a plan that \
+             names none)",
             "",
             "how it is drawn",
         ),
@@ -700,18 +702,25 @@ pub static FIGURE: Section = Section {
              \"bundles/*/queue_mean_packets\" (the mean over all); of cdf \"slowdown\" or \"fct_ms\", \
              also of a flow",
             "none",
-            "what bars and cdf show",
+            "what bars, curve and cdf show, and plane shows upwards",
+        ),
+        key(
+            "against",
+            "a metric (see `forebay list metrics`) such as \"flows/bulk/mean_srtt_l4\"",
+            "none",
+            "what plane shows to the right",
         ),
         key(
             "series",
             "a list of quantities over time, all of one unit, such as \
              [\"links/forward/queue_packets\", \"bundles/*/queue_packets\"] (`forebay list series`)",
             "none",
-            "what timeline and ribbon show; `*`: of each",
+            "what timeline and ribbon show, and cdf of one; `*`: of each",
         ),
         key(
             "facet",
-            "of cdf size, flow or cell; of timeline and ribbon part, arm or cell",
+            "of cdf size, flow or cell; of plane and a cdf of a series cell; of timeline and ribbon part, arm or \
+             cell",
             "one panel; of timeline and ribbon part",
             "what each panel is of; with arm the curves are the series, else the arms",
         ),

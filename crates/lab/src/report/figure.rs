@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 /// Points that one series has at the most: what a screen can show, and a report stays small.
 pub const POINTS_MAX: usize = 2000;
 
+/// Points up to which each of a ribbon's is marked.
+const SPARSE: usize = 30;
 /// Okabe and Ito's palette, told apart by colour-blind readers too.
 const COLOURS: [&str; 8] =
     ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"];
@@ -157,6 +159,7 @@ pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis<'_>, y: Axis<'_>) -
             }));
         }
     }
+    let is_sparse = ribbons.iter().all(|one| one.points.len() <= SPARSE);
     let encoding = |y: Value| json!({ "x": x.encoding("x"), "y": y, "color": colour(order) });
     let mut band = encoding(y.encoding("l"));
     band["y2"] = json!({ "field": "h" });
@@ -165,7 +168,8 @@ pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis<'_>, y: Axis<'_>) -
         "height": if panels.len() > 1 { 120 } else { 280 },
         "layer": [
             { "mark": { "type": "area", "opacity": 0.25 }, "encoding": band },
-            { "mark": { "type": "line", "strokeWidth": 1.5 }, "encoding": encoding(y.encoding("y")) },
+            { "mark": { "type": "line", "strokeWidth": 1.5, "point": is_sparse },
+              "encoding": encoding(y.encoding("y")) },
         ],
     });
     let mut document = document(rows, unit, &panels);
@@ -220,6 +224,136 @@ pub fn boxes(values: &[(String, f64)], order: &[String], y: Axis<'_>, reference:
         ],
     });
     document(rows, unit, &[])
+}
+
+/// A point of a plane.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Name in the legend.
+    pub name: String,
+    /// Panel it is drawn in.
+    pub panel: String,
+    /// To the right, and upwards.
+    pub at: (f64, f64),
+}
+
+/// Points in a plane, one panel below the other, and a cross in each where the optimum is.
+pub fn plane(
+    points: &[Point],
+    optima: &[Point],
+    order: &[String],
+    x: Axis<'_>,
+    y: Axis<'_>,
+) -> Value {
+    let mut panels: Vec<&str> = Vec::new();
+    let mut rows = Vec::new();
+    for (is_optimum, point) in
+        points.iter().map(|it| (false, it)).chain(optima.iter().map(|it| (true, it)))
+    {
+        if !panels.contains(&point.panel.as_str()) {
+            panels.push(&point.panel);
+        }
+        let [at_x, at_y] = [point.at.0, point.at.1].map(rounded);
+        rows.push(json!({
+            "s": point.name, "p": point.panel, "x": at_x, "y": at_y, "o": is_optimum,
+        }));
+    }
+    let tooltip = json!([
+        { "field": "s", "title": "arm" },
+        { "field": "x", "title": x.title }, { "field": "y", "title": y.title },
+    ]);
+    let layer = |mark: Value, which: &str, colour: Value| {
+        json!({
+            "transform": [{ "filter": which }],
+            "mark": mark,
+            "encoding": { "x": x.encoding("x"), "y": y.encoding("y"), "color": colour,
+                          "shape": { "field": "s", "type": "nominal", "title": null,
+                                     "scale": { "domain": order, "range": shapes(order.len()) },
+                                     "legend": null },
+                          "tooltip": tooltip },
+        })
+    };
+    let unit = json!({
+        "width": 460,
+        "height": 320,
+        "layer": [
+            layer(json!({ "type": "point", "filled": true, "size": 60, "opacity": 0.7 }),
+                  "!datum.o", colour(order)),
+            layer(json!({ "type": "point", "shape": "cross", "filled": true, "size": 160 }),
+                  "datum.o", json!({ "value": "#57606a" })),
+        ],
+    });
+    document(rows, unit, &panels)
+}
+
+/// Marks that are told apart without colours.
+fn shapes(names: usize) -> Vec<&'static str> {
+    const SHAPES: [&str; 6] =
+        ["circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-right"];
+    (0..names).map(|index| SHAPES[index % SHAPES.len()]).collect()
+}
+
+/// A cell a row and column, the darker the greater, with its number in it; `most` is the darkest.
+pub fn heat(cells: &[(String, String, f64)], [row, column]: [&str; 2], most: f64) -> Value {
+    let rows: Vec<Value> = cells
+        .iter()
+        .map(|(row, column, value)| json!({ "r": row, "c": column, "v": rounded(*value) }))
+        .collect();
+    let axis = |field: &str, title: &str| {
+        json!({ "field": field, "type": "nominal", "sort": null, "title": title,
+                "axis": { "labelAngle": 0 } })
+    };
+    let encoding = |last: (&str, Value)| {
+        let mut encoding = json!({ "x": axis("c", column), "y": axis("r", row) });
+        encoding[last.0] = last.1;
+        encoding
+    };
+    let scale = json!({ "scheme": "viridis", "reverse": true, "domain": [0, most], "clamp": true });
+    let ground = json!({ "field": "v", "type": "quantitative", "title": null, "scale": scale });
+    let mut text = encoding(("text", json!({ "field": "v", "type": "quantitative", "format": ".2f" })));
+    text["color"] = json!({
+        "condition": { "test": format!("datum.v > {}", most / 2.0), "value": "#fff" },
+        "value": "#000",
+    });
+    let unit = json!({
+        "width": { "step": 72 },
+        "height": { "step": 36 },
+        "layer": [
+            { "mark": "rect", "encoding": encoding(("color", ground)) },
+            { "mark": { "type": "text", "fontSize": 13 }, "encoding": text },
+        ],
+    });
+    document(rows, unit, &[])
+}
+
+/// A line a name over axes side by side, each from 0 to 1.
+pub fn parallel(values: &[(String, String, f64)], order: &[String], y: &str) -> Value {
+    let rows: Vec<Value> = values
+        .iter()
+        .map(|(name, axis, value)| json!({ "s": name, "a": axis, "y": rounded(*value) }))
+        .collect();
+    let unit = json!({
+        "width": { "step": 64 },
+        "height": 320,
+        "mark": { "type": "line", "point": { "size": 50 }, "strokeWidth": 2 },
+        "encoding": {
+            "x": { "field": "a", "type": "nominal", "sort": null, "title": null,
+                   "axis": { "labelAngle": -40, "grid": true, "labelLimit": 180 } },
+            "y": { "field": "y", "type": "quantitative", "title": y, "scale": { "domain": [0, 1] } },
+            "color": colour(order),
+            "strokeDash": { "field": "s", "type": "nominal", "legend": null,
+                            "scale": { "domain": order, "range": dashes(order.len()) } },
+            "tooltip": [{ "field": "s", "title": "algorithm" }, { "field": "a", "title": "of" },
+                        { "field": "y", "title": y }],
+        },
+    });
+    document(rows, unit, &[])
+}
+
+/// Strokes that are told apart without colours.
+fn dashes(names: usize) -> Vec<Value> {
+    let dashes = [json!([1, 0]), json!([8, 3]), json!([3, 3]), json!([8, 3, 2, 3]), json!([2, 5])];
+    (0..names).map(|index| dashes[index % dashes.len()].clone()).collect()
 }
 
 /// A point with its interval a name, one below the other, and a line where x is 0.

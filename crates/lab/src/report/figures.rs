@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use forebay_core::units::ByteCount;
+use forebay_core::units::{ByteCount, parse_duration};
 
 use super::content::{PlanResults, Side};
-use super::figure::{Axis, Ribbon, Series, bars, curves, ribbons, thinned};
+use super::figure::{Axis, Point, Ribbon, Series, bars, curves, plane, ribbons, thinned};
 use super::page::{self, Block};
 use super::tables;
+use crate::judge::Interval;
 use crate::metrics::requests::{CLASSES, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, heading};
+use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, describe, heading};
 use crate::output::cell as text_of;
-use crate::plan::figures::{Facet, Figure, Kind};
+use crate::plan::figures::{Abscissa, Facet, Figure, Kind};
 use crate::store::{Run, StoreError};
 use crate::summary::{ArmSummary, Requests};
 
@@ -22,6 +23,10 @@ const STEP_MIN_S: f64 = 0.1;
 /// Changes of state of a run that are shown: more are read by nobody.
 const TRANSITIONS: usize = 50;
 const TIME: Axis<'_> = Axis::linear("time (s)");
+/// Seed of the intervals of curves.
+const SEED: u64 = 1;
+/// Greatest over least number of a curve from which on its axis is logarithmic.
+const FAR: f64 = 50.0;
 
 /// What is drawn from: these cells of a plan, and at most so many points a curve.
 pub struct Drawing<'a> {
@@ -39,7 +44,12 @@ impl Drawing<'_> {
     /// The figure, and what stands below it; nothing where there is nothing to be drawn.
     pub fn blocks(&self, figure: &Figure) -> Result<Vec<Block>, StoreError> {
         let spec = match figure.kind {
+            Kind::Cdf if figure.of.iter().any(is_series) => {
+                self.shares_of_time(figure)?
+            }
             Kind::Cdf => self.distributions(figure)?,
+            Kind::Curve => self.against_cells(figure),
+            Kind::Plane => self.operating_points(figure),
             Kind::Bars => return Ok(self.bars(figure)),
             Kind::Timeline => self.first_seeds(figure)?,
             Kind::Ribbon => self.all_seeds(figure)?,
@@ -92,6 +102,70 @@ impl Drawing<'_> {
         let y = Axis::linear("share of requests");
         let draw = || curves(&series, &self.plan.order(), Axis::log(&x), y, true);
         Ok((!series.is_empty()).then(draw))
+    }
+
+    /// The share of the samples of a quantity over time, which are equally far apart, up to each value.
+    fn shares_of_time(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
+        let mut series = Vec::new();
+        self.over_time(figure, usize::MAX, |panel, name, runs| {
+            let values = runs.into_iter().flatten().map(|(_, value)| value).collect();
+            let curve = Series::distribution(name, values).in_panel(panel);
+            series.push(Series { points: thinned(&curve.points, self.points), ..curve });
+        })?;
+        let x = unit(figure);
+        let y = Axis::linear("share of the time");
+        let draw = || curves(&series, &self.plan.order(), Axis::linear(&x), y, true);
+        Ok((!series.is_empty()).then(draw))
+    }
+
+    /// A metric over the number of each cell: median and interval of the seeds.
+    fn against_cells(&self, figure: &Figure) -> Option<serde_json::Value> {
+        let of = figure.of.first()?;
+        let mut axis = String::new();
+        let mut bands: Vec<Ribbon> = Vec::new();
+        for (cell, side) in self.sides() {
+            let at = Abscissa::of(cell)?;
+            let values: Vec<f64> =
+                self.plan.valid_in(cell, side).filter_map(|run| run.get(of)).collect();
+            let Some(found) = Interval::of(&values, SEED) else { continue };
+            let point = (at.value, [found.low, found.median, found.high]);
+            axis = at.axis;
+            let is_its = |band: &&mut Ribbon| (&band.name, &band.panel) == (&side.label, &at.rest);
+            match bands.iter_mut().find(is_its) {
+                Some(band) => band.points.push(point),
+                None => {
+                    let name = side.label.clone();
+                    bands.push(Ribbon { name, panel: at.rest, points: vec![point] });
+                }
+            }
+        }
+        bands.iter_mut().for_each(|band| band.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        let y = heading(&of.quantity);
+        let draw = || ribbons(&bands, &self.plan.order(), axis_of(&axis, &bands), Axis::linear(&y));
+        (!bands.is_empty()).then(draw)
+    }
+
+    /// One metric of each run over another, beside what the bottleneck could carry without a queue.
+    fn operating_points(&self, figure: &Figure) -> Option<serde_json::Value> {
+        let [up, right] = &figure.of[..] else { return None };
+        let (mut points, mut optima) = (Vec::new(), Vec::new());
+        for (cell, side) in self.sides() {
+            let panel = if figure.facet == Some(Facet::Cell) { cell } else { "" };
+            for run in self.plan.valid_in(cell, side) {
+                let (Some(x), Some(y)) = (run.get(right), run.get(up)) else { continue };
+                let point = |at| Point { name: side.label.clone(), panel: panel.into(), at };
+                points.push(point((x, y)));
+                let is_there = optima.iter().any(|it: &Point| it.panel == panel);
+                if let Some(at) = optimum(run).filter(|_| !is_there && is_rate_over_time(figure)) {
+                    optima.push(point(at));
+                }
+            }
+        }
+        let (x, y) = (heading(&right.quantity), heading(&up.quantity));
+        let draw = || {
+            plane(&points, &optima, &self.plan.order(), Axis::linear(&x), Axis::linear(&y))
+        };
+        (!points.is_empty()).then(draw)
     }
 
     /// The panels of distributions, in their order.
@@ -291,6 +365,35 @@ fn names_of(run: &Run, of: &Address) -> Vec<String> {
         _ => &run.bundles,
     };
     parts.iter().map(|part| part.name.clone()).collect()
+}
+
+/// The axis of a curve: logarithmic where its numbers are far apart.
+fn axis_of<'a>(title: &'a str, bands: &[Ribbon]) -> Axis<'a> {
+    let all = || bands.iter().flat_map(|band| &band.points).map(|(at, _)| *at);
+    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
+    if least > 0.0 && most >= FAR * least { Axis::log(title) } else { Axis::linear(title) }
+}
+
+/// Whether a rate stands over a time in a plane.
+fn is_rate_over_time(figure: &Figure) -> bool {
+    let units = figure.of.iter().map(|of| describe(&of.quantity).map_or("", |entry| entry.unit));
+    units.eq(["Mbit/s", "ms"])
+}
+
+/// The round trip without a queue (ms), and what the bottleneck could have carried (Mbit/s).
+fn optimum(run: &Run) -> Option<(f64, f64)> {
+    let rtt = parse_duration(run.parameters.get("bottleneck.rtt")?).ok()?;
+    let of_link = |quantity: &str| {
+        let (part, name) = ("link".into(), "forward".into());
+        run.get(&Address { part, name, quantity: quantity.into() })
+    };
+    let capacity = of_link("throughput_mbps")? / of_link("utilisation")?;
+    capacity.is_finite().then_some((rtt.as_secs_f64() * 1e3, capacity))
+}
+
+/// Whether it is a quantity over time.
+fn is_series(of: &Address) -> bool {
+    SERIES.iter().any(|entry| entry.name == of.quantity && entry.is_of(&of.part))
 }
 
 /// Where a part is, in words.

@@ -76,12 +76,34 @@ const SCRIPTS: [&str; 3] = [
     include_str!("../../assets/vega-embed.min.js"),
 ];
 
-/// Draws every figure; a failure is shown in its place and marks the page, for tests and readers.
+/// Draws every figure, with links that save it; a failure is shown in its place and marks the page, for tests and
+/// readers.
 const DRAW: &str = r#"
+const cells = (rows) => {
+  const names = [...new Set(rows.flatMap(Object.keys))];
+  const cell = (it) => it === null || it === undefined ? "" : '"' + String(it).replaceAll('"', '""') + '"';
+  return [names, ...rows.map((row) => names.map((name) => row[name]))].map((row) => row.map(cell).join(",")).join("\n");
+};
+const save = (name, url) => Object.assign(document.createElement("a"), { download: name, href: url }).click();
+const offer = (holder, id, spec, view) => {
+  const data = () => "data:text/csv;charset=utf-8," + encodeURIComponent(cells(spec.data.values));
+  const ways = { svg: () => view.toImageURL("svg"), png: () => view.toImageURL("png", 2), csv: data };
+  const links = document.createElement("p");
+  links.className = "save";
+  links.textContent = "Save as ";
+  for (const [kind, url] of Object.entries(ways)) {
+    const button = document.createElement("button");
+    button.textContent = kind.toUpperCase();
+    button.onclick = async () => save(id + "." + kind, await url());
+    links.append(button);
+  }
+  holder.after(links);
+};
 for (const holder of document.querySelectorAll("[data-figure]")) {
-  const spec = JSON.parse(document.getElementById(holder.dataset.figure).textContent);
+  const id = holder.dataset.figure;
+  const spec = JSON.parse(document.getElementById(id).textContent);
   vegaEmbed(holder, spec, { actions: false, renderer: "svg" }).then(
-    () => { holder.dataset.drawn = "yes"; },
+    (drawn) => { offer(holder, id, spec, drawn.view); holder.dataset.drawn = "yes"; },
     (error) => { holder.dataset.drawn = "no"; holder.textContent = "figure failed: " + error; });
 }
 "#;

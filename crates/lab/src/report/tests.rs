@@ -4,7 +4,9 @@ use std::process::{Command, Stdio};
 use forebay_skips::{Need, skip_without};
 use serde_json::json;
 
-use super::figure::{Axis, Ribbon, Series, bars, boxes, curves, ribbons};
+use super::figure::{
+    Axis, Point, Ribbon, Series, bars, boxes, curves, heat, intervals, parallel, plane, ribbons,
+};
 use super::page::{Block, Figure, Page, Section};
 use super::*;
 use crate::metrics::testing::{invented_rows, invented_run};
@@ -70,6 +72,10 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
         let points = vec![(0.0, [1.0, 2.0, 3.0]), (0.1, [1.5, 2.5, 2.5])];
         Ribbon { name: name.into(), panel: name.into(), points }
     });
+    let point = |name: &str, at| Point { name: name.into(), panel: String::new(), at };
+    let points = [point("copa_sfq", (55.0, 90.0)), point("status_quo", (140.0, 95.0))];
+    let optima = [point("optimum", (50.0, 96.0))];
+    let cells = ["status_quo", "copa_sfq"].map(|name| (name.to_string(), "cubic".to_string(), 0.7));
     let x = Axis::linear("time (s)");
     let figures = [
         curves(&panels, &order, x, Axis::linear("queue (packets)"), true),
@@ -77,6 +83,10 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
         bars(&bar, &order, Axis::linear("cores")),
         boxes(&boxed, &order, Axis::linear("score"), 1.0),
         ribbons(&bands, &order, x, Axis::linear("cwnd (segments)")),
+        plane(&points, &optima, &order, Axis::linear("RTT (ms)"), Axis::linear("Mbit/s")),
+        heat(&cells, ["under test", "beside"], 1.0),
+        parallel(&cells, &order, "score"),
+        intervals(&[("slowdown_p50".into(), [-3.0, 1.0, 2.5])], Axis::linear("change (%)")),
     ];
     let blocks = figures
         .into_iter()
@@ -85,7 +95,8 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     let section = Section { heading: "figures".into(), blocks };
     let page = Page { title: "test".into(), lead: "test".into(), sections: vec![section] };
     if let Some(seen) = Seen::in_browser(&page.render()) {
-        seen.assert_all_drawn(5);
+        seen.assert_all_drawn(9);
+        assert_eq!(seen.dom.matches("class=\"save\"").count(), 9);
     }
 }
 

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::{RunKey, Store, StoreError, samples};
-use crate::metrics::{Metrics, Outcome, Part, Transition};
+use crate::metrics::{Address, Metrics, Outcome, Part, Transition};
 use crate::plan::figures::{Figure, defaults};
 
 /// A stored run without its requests and samples.
@@ -42,6 +42,11 @@ impl Run {
     /// Whether it may be used.
     pub fn is_valid(&self) -> bool {
         self.invalid.is_empty()
+    }
+
+    /// The metric at `address`, of all parts their mean.
+    pub fn get(&self, address: &Address) -> Option<f64> {
+        address.find(&self.metrics, [&self.flows, &self.links, &self.bundles])
     }
 
     /// The box that ended the run before its time, and how; such a run is valid, and counts against it.
