@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn capacity_is_told_where_it_changes() {
         let mut link = experiment().forward;
-        let half = link.rate.map(|rate| rate.scaled(0.5));
         let at = Duration::from_millis(250);
-        link.changes.push(Change { at, rate: half, ..Change::default() });
+        let rate = "48Mbit/s".parse().ok();
+        link.changes.push(Change { at, rate, ..Change::default() });
         let found = capacity(&link, Duration::from_secs(1));
         assert_eq!(found, [(0.0, 96.0), (0.2, 72.0), (0.3, 48.0), (0.9, 48.0)]);
         link.rate = None;

@@ -86,7 +86,7 @@ const cells = (rows) => {
 };
 const save = (name, url) => Object.assign(document.createElement("a"), { download: name, href: url }).click();
 const offer = (holder, id, spec, view) => {
-  const data = () => "data:text/csv;charset=utf-8," + encodeURIComponent(cells(spec.data.values));
+  const data = () => URL.createObjectURL(new Blob([cells(spec.data.values)], { type: "text/csv" }));
   const ways = { svg: () => view.toImageURL("svg"), png: () => view.toImageURL("png", 2), csv: data };
   const links = document.createElement("p");
   links.className = "save";
