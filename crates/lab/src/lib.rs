@@ -1,6 +1,7 @@
 //! Plans, back ends, metrics, store and reports; [`run()`] takes a plan through all of them.
 
 pub mod backend;
+pub mod bench;
 pub mod capture;
 pub mod chaos;
 pub mod compare;
@@ -23,5 +24,5 @@ pub mod search;
 pub mod store;
 pub mod summary;
 
-pub use run::{Results, check, run};
+pub use run::{Results, Step, check, run, run_each};
 pub use runner::{Ending, Event, Options, Progress, RunError, is_left_to_try};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{Ending, Event, Progress};
+use crate::{Ending, Event, Progress, Step};
 
 /// Steps of the bar for each run.
 const STEPS: u64 = 1000;
@@ -19,6 +19,20 @@ pub fn on_stderr() -> Box<dyn FnMut(Progress<'_>)> {
     } else {
         let mut lines = Lines::default();
         Box::new(move |progress| lines.show(&progress))
+    }
+}
+
+/// Shows the progress of several plans, one after the other.
+pub fn of_each_on_stderr() -> impl FnMut(Step<'_>) {
+    let mut shown = on_stderr();
+    move |step| match step {
+        Step::Begins(plan, number, total) => {
+            // A bar knows the runs of one plan only.
+            shown = on_stderr();
+            eprintln!("== {number} of {total}: {}", plan.name);
+        }
+        Step::UnderWay(progress) => shown(progress),
+        Step::Failed(reason) => eprintln!("failed: {reason}"),
     }
 }
 

@@ -101,3 +101,38 @@ pub fn run(
 pub fn check(plan: &Plan, options: &Options) -> Result<(), RunError> {
     runner::jobs(plan, &*options.open()?, options).map(drop)
 }
+
+/// What running several plans tells of itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// A plan begins: its number from 1, and of how many.
+    Begins(&'a Plan, usize, usize),
+    /// How far the plan is.
+    UnderWay(Progress<'a>),
+    /// The plan could not be run to its end; the next one follows.
+    Failed(&'a str),
+}
+
+/// Runs what the folders of results lack of several plans, each with its own options, and then hands each plan's place
+/// to `done`, with why it was not run to its end where it was not. One that fails is told and keeps no other from its
+/// turn.
+///
+/// # Errors
+/// Before anything is written, what [`check`] refuses of any plan; else what `done` returns.
+pub fn run_each(
+    plans: &[(Plan, Options)],
+    progress: &mut dyn FnMut(Step<'_>),
+    done: &mut dyn FnMut(usize, Option<String>) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    for (plan, options) in plans {
+        check(plan, options)?;
+    }
+    for (place, (plan, options)) in plans.iter().enumerate() {
+        progress(Step::Begins(plan, place + 1, plans.len()));
+        let made = run(plan, options, &mut |event| progress(Step::UnderWay(event)));
+        let failed = made.err().map(|error| error.to_string());
+        failed.iter().for_each(|reason| progress(Step::Failed(reason)));
+        done(place, failed)?;
+    }
+    Ok(())
+}

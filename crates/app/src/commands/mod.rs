@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 mod agent;
+mod bench;
 mod capture;
 mod chaos;
 mod check_config;
@@ -65,6 +66,14 @@ pub fn refuse(error: impl Into<RunError>) -> anyhow::Error {
     }
 }
 
+/// Runs at a time where nobody says: an emulation needs the machine for itself.
+pub fn jobs(backend: &str) -> usize {
+    match backend {
+        "sim" => std::thread::available_parallelism().map_or(1, usize::from),
+        _ => 1,
+    }
+}
+
 /// The answer of a command that this build cannot run: the command stays visible and says why.
 #[cfg(not(feature = "host"))]
 pub fn needs_host(command: &str) -> anyhow::Error {
@@ -82,6 +91,8 @@ pub enum Command {
     Demo(demo::Demo),
     /// Run plans and write results and a report.
     Run(run::Run),
+    /// Put congestion-control algorithms through the benchmark, and compare them.
+    Bench(bench::Bench),
     /// Repeat all experiments of published work, and say which of its claims hold here.
     Reproduce(reproduce::Reproduce),
     /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
@@ -152,6 +163,7 @@ impl Command {
         match self {
             Self::Demo(arguments) => arguments.execute(),
             Self::Run(arguments) => arguments.execute(),
+            Self::Bench(arguments) => arguments.execute(),
             Self::Reproduce(arguments) => arguments.execute(),
             Self::Chaos(arguments) => arguments.execute(),
             Self::Search(arguments) => arguments.execute(),

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use forebay_lab::judge::{PlanClaims, table};
 use forebay_lab::plan::Seeds;
-use forebay_lab::reproduce::{Reproduction, Step, Study, reproduce};
+use forebay_lab::reproduce::{Reproduction, Study, reproduce};
 use forebay_lab::{Options, backend, output, progress};
 use serde_json::json;
 
 use super::run::BUILD;
-use super::{BadInput, print, refuse};
+use super::{BadInput, jobs, print, refuse};
 
 /// Arguments of `forebay reproduce`.
 #[derive(clap::Args)]
@@ -73,16 +73,7 @@ impl Reproduce {
             build: BUILD,
             ..Options::default()
         };
-        let mut shown = progress::on_stderr();
-        let found = reproduce(&study, &options, &mut |step| match step {
-            Step::Begins(claims, number, total) => {
-                // A bar knows the runs of one experiment only.
-                shown = progress::on_stderr();
-                eprintln!("== {number} of {total}: {}", name(claims));
-            }
-            Step::UnderWay(progress) => shown(progress),
-            Step::Failed(reason) => eprintln!("failed: {reason}"),
-        });
+        let found = reproduce(&study, &options, &mut progress::of_each_on_stderr());
         let found = found.map_err(refuse)?;
         if self.json {
             print(&format!("{:#}\n", json!(found)))?;
@@ -116,19 +107,6 @@ impl Reproduce {
         let rows: Vec<Vec<String>> = study.experiments.iter().map(row).collect();
         Ok(output::text_table(&titles, &rows))
     }
-}
-
-/// Runs at a time where nobody says: an emulation needs the machine for itself.
-fn jobs(backend: &str) -> usize {
-    match backend {
-        "sim" => std::thread::available_parallelism().map_or(1, usize::from),
-        _ => 1,
-    }
-}
-
-fn name(claims: &PlanClaims) -> String {
-    let paper = claims.paper.as_ref().map(|paper| format!(" ({paper})"));
-    format!("{}{}", claims.name, paper.unwrap_or_default())
 }
 
 /// The claims of each experiment, what is amiss, and where the report is.

@@ -7,7 +7,6 @@
 //! pair; else all runs of one side with all of the other.
 
 mod page;
-mod permutation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,13 +15,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::judge::Interval;
+use crate::judge::permutation::{Units, adjusted};
 use crate::metrics::{Address, Metrics, describe};
 use crate::output::number;
 use crate::report::newest_runs;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::Spread;
 pub use page::{table, write};
-use permutation::{Units, adjusted};
 
 /// Seed of the intervals.
 const SEED: u64 = 1;

@@ -10,6 +10,7 @@
 pub mod claims;
 mod figures;
 mod interval;
+pub mod permutation;
 mod results;
 pub mod table;
 

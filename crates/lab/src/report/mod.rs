@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::plan::figures::{Figure, defaults};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::Requests;
 use content::PlanResults;
 use figure::POINTS_MAX;
-use page::Page;
+use figures::Drawing;
+use page::{Block, Page};
 
 /// Name of the report in a folder of results.
 pub const FILE: &str = "report.html";
@@ -59,6 +61,34 @@ pub(crate) fn fitting(
         }
         points /= 2;
     }
+}
+
+/// The figures that the plans in `folder` have for themselves, of all their cells.
+pub(crate) fn spanning_figures(folder: &Path, points: usize) -> anyhow::Result<Vec<Block>> {
+    let store = Store::open(folder)?;
+    let requests = Requests::new(&store);
+    let runs = newest_runs(&store)?;
+    let general = defaults();
+    let mut blocks = Vec::new();
+    for plan in PlanResults::all(&requests, &runs)? {
+        let cells = plan.cells();
+        let is_shown = |figure: &&Figure| {
+            !general.contains(*figure) && (cells.len() < 2 || figure.spans_cells())
+        };
+        let drawing = Drawing { plan: &plan, requests: &requests, cells: &cells, points };
+        for figure in plan.figures.iter().filter(is_shown) {
+            blocks.extend(drawing.blocks(figure)?);
+        }
+    }
+    Ok(blocks)
+}
+
+/// Leads from a page in `root` to the report in `folder`.
+pub(crate) fn link_to(folder: &Path, root: &Path) -> Block {
+    let path = folder.strip_prefix(root).unwrap_or(folder);
+    let to = path.join(FILE).display().to_string();
+    let text = "All figures, numbers, parameters and runs of this experiment".into();
+    Block::Link { text, to }
 }
 
 /// Of every plan, arm, cell, seed and back end the newest valid run, or the newest attempt if none

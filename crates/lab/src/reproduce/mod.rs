@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use crate::backend;
 use crate::judge::{BESIDE, Claims, Judged, PlanClaims, Results, StudyClaims};
-use crate::plan::Seeds;
-use crate::run::{check, run};
-use crate::runner::{Options, Progress, RunError};
+use crate::plan::{Plan, Seeds};
+use crate::run::{Step, run_each};
+use crate::runner::{Options, RunError};
 use crate::store::{self, Build, Store};
 
 /// Published work of which plans repeat the experiments.
@@ -59,17 +59,6 @@ pub struct Experiment {
     /// Folder of its results.
     #[serde(skip)]
     pub folder: PathBuf,
-}
-
-/// What running a study tells of itself.
-#[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
-    /// An experiment begins: which, its number from 1, and of how many.
-    Begins(&'a PlanClaims, usize, usize),
-    /// How far the experiment is.
-    UnderWay(Progress<'a>),
-    /// The experiment could not be run to its end; the next one follows.
-    Failed(&'a str),
 }
 
 impl Study {
@@ -143,28 +132,23 @@ pub fn reproduce(
         seeds: options.seeds.or_else(|| claims.seeds.get(&options.backend).copied()),
         ..options.clone()
     };
-    for (claims, plan) in study.experiments.iter().zip(&plans) {
-        check(plan, &of_plan(claims))?;
-    }
+    let runs: Vec<(Plan, Options)> =
+        plans.into_iter().zip(study.experiments.iter().map(of_plan)).collect();
     let mut experiments = Vec::new();
-    for (number, (claims, plan)) in (1..).zip(study.experiments.iter().zip(&plans)) {
-        progress(Step::Begins(claims, number, plans.len()));
-        let options = of_plan(claims);
-        let made = run(plan, &options, &mut |event| progress(Step::UnderWay(event)));
-        let failed = made.err().map(|error| error.to_string());
-        failed.iter().for_each(|reason| progress(Step::Failed(reason)));
+    run_each(&runs, progress, &mut |place, failed| {
+        let (claims, (plan, options)) = (&study.experiments[place], &runs[place]);
         let folder = options.out.clone().unwrap_or_default();
-        let claims_found = judged(claims, &folder, &options).map_err(RunError::Report)?;
         experiments.push(Experiment {
             plan: claims.name.clone(),
             title: plan.title.clone(),
             description: plan.description.clone(),
             paper: claims.paper.clone(),
-            claims: claims_found,
+            claims: judged(claims, &folder, options).map_err(RunError::Report)?,
             failed,
             folder,
         });
-    }
+        Ok(())
+    })?;
     let report = page::write(study, &experiments, &root).map_err(RunError::Report)?;
     Ok(Reproduction { experiments, report })
 }
@@ -252,7 +236,7 @@ mod tests {
         let mut again = || {
             reused = 0;
             let found = reproduce(&study, &options, &mut |step| {
-                let is_reused = |it: Progress<'_>| it.event == crate::Event::Reused;
+                let is_reused = |it: crate::Progress<'_>| it.event == crate::Event::Reused;
                 reused += usize::from(matches!(step, Step::UnderWay(it) if is_reused(it)));
             });
             (found.unwrap(), reused)

@@ -7,13 +7,9 @@ use super::{Experiment, Study};
 use crate::backend;
 use crate::judge::{Judged, table};
 use crate::output::number;
-use crate::plan::figures::{Figure, defaults};
-use crate::report::content::PlanResults;
-use crate::report::figures::Drawing;
 use crate::report::page::{Block, Page, Section, Table};
-use crate::report::{self, newest_runs, tables};
-use crate::store::{self, Store};
-use crate::summary::Requests;
+use crate::report::{self, spanning_figures, tables};
+use crate::store;
 
 /// Writes the report into `root`; gives its path.
 pub fn write(study: &Study, experiments: &[Experiment], root: &Path) -> anyhow::Result<PathBuf> {
@@ -33,11 +29,8 @@ fn page(
     for experiment in experiments {
         let mut blocks = head(experiment);
         if experiment.folder.join(store::FILE).is_file() {
-            blocks.extend(drawn(experiment, points)?);
-            let path = experiment.folder.strip_prefix(root).unwrap_or(&experiment.folder);
-            let to = path.join(report::FILE).display().to_string();
-            let text = "All figures, numbers, parameters and runs of this experiment".into();
-            blocks.push(Block::Link { text, to });
+            blocks.extend(spanning_figures(&experiment.folder, points)?);
+            blocks.push(report::link_to(&experiment.folder, root));
         }
         sections.push(Section { heading: experiment.title.clone(), blocks });
     }
@@ -136,26 +129,6 @@ fn claims(judged: &[Judged]) -> Block {
         ),
     };
     Block::Table(Table { columns, rows: rows.iter().map(cells).collect(), caption })
-}
-
-/// The figures that the plan has for itself, of all its cells.
-fn drawn(experiment: &Experiment, points: usize) -> anyhow::Result<Vec<Block>> {
-    let store = Store::open(&experiment.folder)?;
-    let requests = Requests::new(&store);
-    let runs = newest_runs(&store)?;
-    let general = defaults();
-    let mut blocks = Vec::new();
-    for plan in PlanResults::all(&requests, &runs)? {
-        let cells = plan.cells();
-        let is_shown = |figure: &&Figure| {
-            !general.contains(*figure) && (cells.len() < 2 || figure.spans_cells())
-        };
-        let drawing = Drawing { plan: &plan, requests: &requests, cells: &cells, points };
-        for figure in plan.figures.iter().filter(is_shown) {
-            blocks.extend(drawing.blocks(figure)?);
-        }
-    }
-    Ok(blocks)
 }
 
 /// The back end that a claim about a plan was judged on: `sim` of `bundler/main@sim`.

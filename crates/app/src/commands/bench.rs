@@ -1,0 +1,98 @@
+//! `forebay bench`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use forebay_lab::bench::{Benchmark, Request, bench};
+use forebay_lab::output::text_table;
+use forebay_lab::plan::Seeds;
+use forebay_lab::{Options, progress};
+use serde_json::json;
+
+use super::run::{BUILD, parse_sets};
+use super::{jobs, print, refuse};
+
+/// Arguments of `forebay bench`.
+#[derive(clap::Args)]
+pub struct Bench {
+    /// What is tested, as flows name it: newreno, cubic, "copa(mode_switching=true)", agent:bbr, bpf:cubic ..
+    #[arg(value_name = "ALGORITHM", required_unless_present = "list")]
+    algorithms: Vec<String>,
+    /// Only these experiments, such as loss_resilience,competition_duel; --list names them all.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    only: Vec<String>,
+    /// What runs them: sim, the packet simulator, or emu, real kernels over an emulated link.
+    #[arg(long, default_value = "sim", value_name = "NAME")]
+    backend: String,
+    /// Seeds instead of those of each experiment, both ends included.
+    #[arg(long, value_name = "A..B")]
+    seeds: Option<Seeds>,
+    /// Settings of whoever published the experiments instead of those of this project.
+    #[arg(long)]
+    as_published: bool,
+    /// Replaces a value in every experiment, such as stop=20s; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Runs at a time [default: one a processor with sim, 1 with emu].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    jobs: Option<u16>,
+    /// Where results go, a folder an experiment, and the report over all. Algorithms that were tested there before stay
+    /// in the report.
+    #[arg(long, default_value = "out/bench", value_name = "DIR")]
+    out: PathBuf,
+    /// Print one JSON document on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+    /// Run again what is in the store. What is there stays; the newest valid run counts.
+    #[arg(long)]
+    force: bool,
+    /// Say which experiments there are instead of running them.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Bench {
+    /// Runs the benchmark; exit code 1 unless every experiment came to its end.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let request = Request {
+            algorithms: match self.list {
+                true => vec!["newreno".into()],
+                false => self.algorithms.clone(),
+            },
+            only: self.only.clone(),
+            as_published: self.as_published,
+            sets: parse_sets(&self.sets).map_err(refuse)?,
+        };
+        if self.list {
+            let plans = request.plans().map_err(refuse)?;
+            let rows = plans.iter().map(|plan| {
+                let runs = plan.cells.len() as u64 * plan.seeds.iter().count() as u64;
+                vec![plan.name.clone(), runs.to_string(), plan.title.clone()]
+            });
+            let titles = ["experiment", "runs", "what it shows"].map(String::from);
+            print(&text_table(&titles, &rows.collect::<Vec<_>>()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            jobs: self.jobs.map_or_else(|| jobs(&self.backend), usize::from),
+            backend: self.backend.clone(),
+            out: Some(self.out.clone()),
+            seeds: self.seeds,
+            force: self.force,
+            build: BUILD,
+            ..Options::default()
+        };
+        let found = bench(&request, &options, &mut progress::of_each_on_stderr());
+        let found = found.map_err(refuse)?;
+        print(&if self.json { format!("{:#}\n", json!(found)) } else { text(&found) })?;
+        Ok(if found.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn text(found: &Benchmark) -> String {
+    let table = found.scorecard.table();
+    let mut text = format!("{}{}\n", text_table(&table.columns, &table.rows), table.caption);
+    let failed = found.experiments.iter().filter_map(|it| Some((&it.plan, it.failed.as_ref()?)));
+    failed.for_each(|(plan, reason)| text += &format!("{plan} failed: {reason}\n"));
+    text + &format!("report: {}\n", found.report.display())
+}

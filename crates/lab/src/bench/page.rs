@@ -1,0 +1,140 @@
+//! The report of a benchmark: the scorecard, who beats whom, and the figures of every plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use forebay_core::units::parse_duration;
+
+use super::Experiment;
+use super::scorecard::Scorecard;
+use crate::metrics::Address;
+use crate::metrics::statistics::mean;
+use crate::report::figure::{Axis, Point, heat, parallel, plane};
+use crate::report::page::{Block, Figure, Page, Section};
+use crate::report::{self, spanning_figures};
+use crate::store::{self, Run};
+
+/// The plan in which algorithms meet rivals, a cell a rival.
+const DUEL: &str = "competition_duel";
+
+/// Writes the report into `root`; gives its path.
+pub fn write(
+    experiments: &[Experiment],
+    scorecard: &Scorecard,
+    root: &Path,
+) -> anyhow::Result<PathBuf> {
+    report::put(root, &report::fitting(|points| page(experiments, scorecard, root, points))?)
+}
+
+fn page(
+    experiments: &[Experiment],
+    scorecard: &Scorecard,
+    root: &Path,
+    points: usize,
+) -> anyhow::Result<Page> {
+    let runs: usize = experiments.iter().map(|experiment| experiment.runs).sum();
+    let lead = format!(
+        "{} through {} experiments, {runs} runs. Every algorithm meets the same links, the same traffic and the same \
+         seeds.",
+        scorecard.algorithms.join(", "),
+        experiments.len()
+    );
+    let mut sections = vec![at_a_glance(experiments, scorecard)];
+    sections.extend(duels(experiments));
+    for experiment in experiments {
+        let mut blocks = vec![Block::Text(experiment.description.clone())];
+        let failed = experiment.failed.as_ref();
+        blocks.extend(failed.map(|reason| Block::Text(format!("Not run to its end: {reason}."))));
+        if experiment.folder.join(store::FILE).is_file() {
+            blocks.extend(spanning_figures(&experiment.folder, points)?);
+            blocks.push(report::link_to(&experiment.folder, root));
+        }
+        sections.push(Section { heading: experiment.title.clone(), blocks });
+    }
+    Ok(Page { title: "Benchmark of congestion control".into(), lead, sections })
+}
+
+fn at_a_glance(experiments: &[Experiment], scorecard: &Scorecard) -> Section {
+    let mut blocks = vec![Block::Table(scorecard.table())];
+    let of_score = |score: &super::scorecard::Score| {
+        let answers = score.answers.iter();
+        let on_axis = answers.map(|(name, answer)| {
+            (name.clone(), score.name.clone(), score.scaled(answer.value.median))
+        });
+        on_axis.collect::<Vec<_>>()
+    };
+    let lines: Vec<_> = scorecard.scores.iter().flat_map(of_score).collect();
+    if !lines.is_empty() {
+        let spec = parallel(&lines, &scorecard.algorithms, "score");
+        let caption = "All scores side by side: the higher the better. What counts as 0 and as 1 is the same for every \
+                       algorithm, whoever else is tested.";
+        blocks.push(Block::Figure(Figure { caption: caption.into(), spec }));
+    }
+    blocks.extend(operating_plane(experiments, scorecard));
+    Section { heading: "Scorecard".into(), blocks }
+}
+
+/// Where each algorithm operates in each experiment: the mean of its runs.
+fn operating_plane(experiments: &[Experiment], scorecard: &Scorecard) -> Option<Block> {
+    let of_link = |quantity: &str| format!("links/forward/{quantity}").parse::<Address>();
+    let (used, waited) = (of_link("utilisation").ok()?, of_link("mean_qdisc_delay_l2").ok()?);
+    let mut points = Vec::new();
+    for experiment in experiments {
+        for name in &scorecard.algorithms {
+            let runs = || experiment.valid.iter().filter(|run| run.key.arm == *name);
+            let over_base = |run: &Run| {
+                let rtt = parse_duration(run.parameters.get("bottleneck.rtt")?).ok()?;
+                Some(run.get(&waited)? / (rtt.as_secs_f64() * 1e3))
+            };
+            let right = mean(runs().filter_map(over_base));
+            if let (Some(x), Some(y)) = (right, mean(runs().filter_map(|run| run.get(&used)))) {
+                points.push(Point { name: name.clone(), panel: String::new(), at: (x, y) });
+            }
+        }
+    }
+    let best = Point { name: "optimum".into(), panel: String::new(), at: (0.0, 1.0) };
+    let (x, y) = ("time in the queue over the round trip", "utilisation");
+    let order = &scorecard.algorithms;
+    let spec = plane(&points, &[best], order, Axis::linear(x), Axis::linear(y));
+    let caption = "Where each algorithm operates, a point an experiment: the mean of its runs. The cross is the optimum: \
+                   all of the rate and no queue.";
+    (!points.is_empty()).then(|| Block::Figure(Figure { caption: caption.into(), spec }))
+}
+
+/// What algorithms have of what they and a rival have together: a figure a buffer.
+fn duels(experiments: &[Experiment]) -> Option<Section> {
+    let duel = experiments.iter().find(|experiment| experiment.plan == DUEL)?;
+    let share = |run: &Run| {
+        let of = |flow: &str| run.get(&format!("flows/{flow}/goodput_mbps").parse().ok()?);
+        let (own, rival) = (of("aut")?, of("rival")?);
+        Some(own / (own + rival)).filter(|share| share.is_finite())
+    };
+    let mut shares: BTreeMap<(&str, &str, &str), Vec<f64>> = BTreeMap::new();
+    let mut rivals = Vec::new();
+    for run in &duel.valid {
+        let (rival, buffer) = run.key.cell.split_once(' ').unwrap_or((&run.key.cell, ""));
+        if !rivals.contains(&rival) {
+            rivals.push(rival);
+        }
+        shares.entry((buffer, &run.key.arm, rival)).or_default().extend(share(run));
+    }
+    let buffers: BTreeSet<&str> = shares.keys().map(|(buffer, ..)| *buffer).collect();
+    let drawn = |buffer: &str| {
+        let its = shares.iter().filter(|((of, ..), _)| *of == buffer);
+        let mut cells: Vec<(String, String, f64)> = its
+            .filter_map(|((_, arm, rival), shares)| {
+                Some((arm.to_string(), rival.to_string(), mean(shares.iter().copied())?))
+            })
+            .collect();
+        cells.sort_by_key(|(arm, rival, _)| (arm.clone(), rivals.iter().position(|it| it == rival)));
+        let spec = heat(&cells, ["under test", "rival"], 1.0);
+        let with = if buffer.is_empty() { String::new() } else { format!(", with {buffer}") };
+        let caption = format!(
+            "What an algorithm has of what it and one flow of a rival have together{with}: 0.5 is an equal share, mean of \
+             the seeds."
+        );
+        Block::Figure(Figure { caption, spec })
+    };
+    let blocks: Vec<Block> = buffers.into_iter().map(drawn).collect();
+    (!blocks.is_empty()).then(|| Section { heading: "Against each other".into(), blocks })
+}

@@ -1,0 +1,311 @@
+//! One number an algorithm and a question: what a benchmark says in a page.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::Experiment;
+use crate::judge::Interval;
+use crate::judge::permutation::{Units, adjusted};
+use crate::metrics::{Address, describe};
+use crate::output::number;
+use crate::report::page::Table;
+
+/// What is asked of the plans.
+const SCORES: &str = include_str!("scores.toml");
+/// Chance that any two algorithms are told apart that do not differ.
+pub const LEVEL: f64 = 0.01;
+/// Seed of the intervals.
+const SEED: u64 = 1;
+/// Marks an algorithm from which none is told to be better.
+const BEST: &str = "●";
+
+/// A question, as `scores.toml` has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    name: String,
+    plan: String,
+    metric: String,
+    #[serde(default)]
+    cells: Vec<String>,
+    scale: [f64; 2],
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Questions {
+    score: Vec<Question>,
+}
+
+impl Question {
+    fn all() -> Vec<Self> {
+        toml::from_str::<Questions>(SCORES).expect("the scores are read by a test").score
+    }
+
+    fn is_of(&self, cell: &str) -> bool {
+        let is_named = |name: &String| {
+            let rest = cell.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        self.cells.is_empty() || self.cells.iter().any(is_named)
+    }
+
+    /// The value of each algorithm with each seed that has all cells.
+    fn values(&self, experiment: &Experiment) -> BTreeMap<String, BTreeMap<u64, f64>> {
+        let Ok(address) = self.metric.parse::<Address>() else { return BTreeMap::new() };
+        let runs = || experiment.valid.iter().filter(|run| self.is_of(&run.key.cell));
+        let cells: BTreeSet<&str> = runs().map(|run| run.key.cell.as_str()).collect();
+        let mut by_run: BTreeMap<(&str, u64), Vec<f64>> = BTreeMap::new();
+        for run in runs() {
+            if let Some(value) = run.get(&address) {
+                by_run.entry((&run.key.arm, run.key.seed)).or_default().push(value);
+            }
+        }
+        let mut values: BTreeMap<String, BTreeMap<u64, f64>> = BTreeMap::new();
+        for ((arm, seed), found) in by_run {
+            if found.len() == cells.len() {
+                let mean = found.iter().sum::<f64>() / found.len() as f64;
+                values.entry(arm.to_string()).or_default().insert(seed, mean);
+            }
+        }
+        values
+    }
+}
+
+/// What the plans say of all algorithms.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scorecard {
+    /// The algorithms, in the order of their names.
+    pub algorithms: Vec<String>,
+    /// The questions that there are answers to.
+    pub scores: Vec<Score>,
+    /// Whether there are seeds enough to tell algorithms apart.
+    pub is_told_apart: bool,
+}
+
+/// The answers to one question.
+#[derive(Clone, Debug, Serialize)]
+pub struct Score {
+    /// The question.
+    pub name: String,
+    /// Name of the plan.
+    pub plan: String,
+    /// The metric, whose mean over cells it is.
+    pub metric: String,
+    /// Unit; empty: a pure number.
+    pub unit: &'static str,
+    /// What counts as 0 and as 1.
+    pub scale: [f64; 2],
+    /// By algorithm.
+    pub answers: BTreeMap<String, Answer>,
+}
+
+/// What one algorithm has.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Answer {
+    /// Median of the seeds with its 95 % interval.
+    #[serde(flatten)]
+    pub value: Interval,
+    /// No algorithm is told to be better.
+    pub best: bool,
+}
+
+impl Score {
+    /// The value on the scale: 0 to 1.
+    pub fn scaled(&self, value: f64) -> f64 {
+        let [from, to] = self.scale;
+        ((value - from) / (to - from)).clamp(0.0, 1.0)
+    }
+}
+
+impl Scorecard {
+    /// Of what the experiments found.
+    pub fn of(experiments: &[Experiment]) -> Self {
+        let mut scores = Vec::new();
+        let mut values = Vec::new();
+        for question in Question::all() {
+            let its = experiments.iter().find(|it| it.plan == short(&question.plan));
+            let found = its.map(|it| question.values(it)).unwrap_or_default();
+            if !found.is_empty() {
+                scores.push(Score {
+                    answers: answers(&found),
+                    unit: unit(&question.metric),
+                    name: question.name,
+                    plan: question.plan,
+                    metric: question.metric,
+                    scale: question.scale,
+                });
+                values.push(found);
+            }
+        }
+        let names = values.iter().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>();
+        let algorithms: Vec<String> = names.into_iter().cloned().collect();
+        let is_told_apart = tell_apart(&mut scores, &values);
+        Self { algorithms, scores, is_told_apart }
+    }
+
+    /// The scorecard as a table: a row a question, a column an algorithm.
+    pub fn table(&self) -> Table {
+        let columns = std::iter::once("score".to_string()).chain(self.algorithms.iter().cloned());
+        let row = |score: &Score| {
+            let unit = if score.unit.is_empty() { String::new() } else { format!(" ({})", score.unit) };
+            let cell = |algorithm: &String| match score.answers.get(algorithm) {
+                None => "-".to_string(),
+                Some(Answer { value, best }) => {
+                    let mark = if *best && self.is_compared() { format!("{BEST} ") } else { String::new() };
+                    let [median, low, high] = [value.median, value.low, value.high].map(number);
+                    format!("{mark}{median} [{low}, {high}]")
+                }
+            };
+            let cells = self.algorithms.iter().map(cell);
+            std::iter::once(format!("{}{unit}", score.name)).chain(cells).collect()
+        };
+        let marked = match (self.algorithms.len(), self.is_told_apart) {
+            (0 | 1, _) => String::new(),
+            (_, true) => format!(
+                " {BEST}: none is told to be better (chance of any false call in the table: {} %).",
+                number(LEVEL * 100.0)
+            ),
+            (_, false) => " Too few seeds to tell algorithms apart.".into(),
+        };
+        let caption = format!("Median of the seeds with its 95 % interval.{marked}");
+        Table { columns: columns.collect(), rows: self.scores.iter().map(row).collect(), caption }
+    }
+
+    fn is_compared(&self) -> bool {
+        self.is_told_apart && self.algorithms.len() > 1
+    }
+}
+
+/// Name of a plan as its runs have it.
+fn short(plan: &str) -> &str {
+    plan.rsplit('/').next().unwrap_or(plan)
+}
+
+fn unit(metric: &str) -> &'static str {
+    let quantity = metric.rsplit('/').next().unwrap_or(metric);
+    describe(quantity).map_or("", |entry| entry.unit)
+}
+
+fn answers(values: &BTreeMap<String, BTreeMap<u64, f64>>) -> BTreeMap<String, Answer> {
+    let answer = |(name, seeds): (&String, &BTreeMap<u64, f64>)| {
+        let values: Vec<f64> = seeds.values().copied().collect();
+        let value = Interval::of(&values, SEED)?;
+        Some((name.clone(), Answer { value, best: false }))
+    };
+    values.iter().filter_map(answer).collect()
+}
+
+/// Marks the best of each score: every pair of algorithms is compared seed by seed, all pairs and scores at one level.
+/// Says whether there are seeds enough for that.
+fn tell_apart(scores: &mut [Score], values: &[BTreeMap<String, BTreeMap<u64, f64>>]) -> bool {
+    let seeds = values.iter().flat_map(BTreeMap::values).flat_map(BTreeMap::keys);
+    let seeds: Vec<u64> = seeds.copied().collect::<BTreeSet<_>>().into_iter().collect();
+    let units = Units::Pairs(seeds.len());
+    let mut pairs = Vec::new();
+    let mut figures = Vec::new();
+    for (place, of_score) in values.iter().enumerate() {
+        for (one, its) in of_score {
+            for (other, others) in of_score.range(one.clone()..).skip(1) {
+                let pair = |seed: &u64| Some(others.get(seed)? - its.get(seed)?);
+                figures.push(seeds.iter().map(pair).collect());
+                pairs.push((place, one.as_str(), other.as_str()));
+            }
+        }
+    }
+    let p = adjusted(&figures, units);
+    for (place, score) in scores.iter_mut().enumerate() {
+        let scaled = |answer: &Answer| (answer.value.median - score.scale[0]) / (score.scale[1] - score.scale[0]);
+        let by_score = |a: &(&String, &Answer), b: &(&String, &Answer)| scaled(a.1).total_cmp(&scaled(b.1));
+        let Some(leader) = score.answers.iter().max_by(by_score).map(|(name, _)| name.clone()) else {
+            continue;
+        };
+        for (name, answer) in &mut score.answers {
+            let is_pair = |(at, one, other): &(usize, &str, &str)| {
+                *at == place && [(&*leader, name.as_str()), (name, &*leader)].contains(&(*one, *other))
+            };
+            let told = pairs.iter().position(|pair| is_pair(pair)).map(|pair| p[pair]);
+            answer.best = told.is_none_or(|p| p > LEVEL);
+        }
+    }
+    units.p_min() <= LEVEL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Metrics, Part};
+    use crate::plan::Plan;
+    use crate::plan::library::benchmark;
+    use crate::store::Run;
+
+    #[test]
+    fn every_score_is_of_a_plan_its_cells_and_a_metric_that_exist() {
+        for question in Question::all() {
+            assert!(benchmark().any(|name| name == question.plan), "{question:?}");
+            let plan = Plan::load(&question.plan, &[]).unwrap();
+            let address: Address = question.metric.parse().unwrap();
+            let entry = describe(&address.quantity).unwrap();
+            let part = if address.part == "run" { "run" } else { address.part.as_str() };
+            assert!(entry.is_of(part), "{question:?}");
+            let cells: Vec<&str> = plan.cells.iter().map(|cell| cell.name.as_str()).collect();
+            let is_one = |name: &String| cells.iter().any(|cell| cell.starts_with(name.as_str()));
+            assert!(question.cells.iter().all(is_one), "{question:?} of {cells:?}");
+            assert!(question.scale[0] != question.scale[1]);
+        }
+    }
+
+    /// Ten seeds of the shallow buffers' plan in which each algorithm uses so much of the link.
+    fn experiment(algorithms: &[(&str, f64)]) -> Experiment {
+        let mut valid = Vec::new();
+        for (name, level) in algorithms {
+            for seed in 1..=10 {
+                let mut run = Run::default();
+                run.key.arm = name.to_string();
+                run.key.seed = seed;
+                let noise = 0.01 * ((seed * 7 % 10) as f64 - 4.5);
+                let utilisation = [("utilisation".to_string(), level + noise)];
+                let metrics = Metrics(utilisation.into_iter().collect());
+                run.links = vec![Part { name: "forward".into(), metrics }];
+                valid.push(run);
+            }
+        }
+        Experiment {
+            plan: "shallow_buffers".into(),
+            title: String::new(),
+            description: String::new(),
+            runs: valid.len(),
+            failed: None,
+            folder: Default::default(),
+            valid,
+        }
+    }
+
+    #[test]
+    fn the_best_is_marked_and_what_is_not_told_apart_from_it() {
+        let found = Scorecard::of(&[experiment(&[("bbr", 0.95), ("cubic", 0.95), ("vegas", 0.8)])]);
+        assert_eq!(found.algorithms, ["bbr", "cubic", "vegas"]);
+        let answers = &found.scores[0].answers;
+        assert!(found.is_told_apart && answers["bbr"].best && answers["cubic"].best);
+        assert!(!answers["vegas"].best && (answers["vegas"].value.median - 0.8).abs() < 0.01);
+        let table = found.table();
+        assert_eq!(table.columns, ["score", "bbr", "cubic", "vegas"]);
+        assert!(table.rows[0][1].starts_with("● 0.9") && table.rows[0][3].starts_with("0.8"));
+        let alone = Scorecard::of(&[experiment(&[("bbr", 0.95)])]).table();
+        assert!(!alone.rows[0][1].contains(BEST) && !alone.caption.contains(BEST));
+    }
+
+    #[test]
+    fn a_scale_may_have_its_better_end_below() {
+        let score = Score {
+            name: String::new(),
+            plan: String::new(),
+            metric: String::new(),
+            unit: "ms",
+            scale: [50.0, 0.0],
+            answers: BTreeMap::new(),
+        };
+        assert_eq!([60.0, 50.0, 10.0, 0.0].map(|value| score.scaled(value)), [0.0, 0.0, 0.8, 1.0]);
+    }
+}
