@@ -10,7 +10,7 @@ use forebay_lab::{Options, progress};
 use serde_json::json;
 
 use super::run::{BUILD, parse_sets};
-use super::{jobs, print, refuse};
+use super::{jobs, print, refuse, share};
 
 /// Arguments of `forebay bench`.
 #[derive(clap::Args)]
@@ -27,6 +27,10 @@ pub struct Bench {
     /// Seeds instead of those of each experiment, both ends included.
     #[arg(long, value_name = "A..B")]
     seeds: Option<Seeds>,
+    /// Add seeds, from six on, only until the 95 % interval of each score is at most this share of its scale, 0 to 1,
+    /// or the seeds have run out.
+    #[arg(long, value_parser = share, value_name = "SHARE")]
+    until: Option<f64>,
     /// Settings of whoever published the experiments instead of those of this project.
     #[arg(long)]
     as_published: bool,
@@ -62,6 +66,7 @@ impl Bench {
             only: self.only.clone(),
             as_published: self.as_published,
             sets: parse_sets(&self.sets).map_err(refuse)?,
+            until: self.until,
         };
         if self.list {
             let plans = request.plans().map_err(refuse)?;

@@ -7,7 +7,7 @@ use forebay_lab::compare::{self, Comparison, Options, Place, Side};
 use forebay_lab::output::text_table;
 use serde_json::json;
 
-use super::{BadInput, print, refuse};
+use super::{BadInput, print, refuse, share, within};
 
 /// Arguments of `forebay compare`.
 #[derive(clap::Args)]
@@ -70,15 +70,6 @@ fn text(found: &Comparison) -> String {
     text + &found.in_a_sentence() + "\n"
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    within(text, 0.0, 1.0)
-}
-
 fn level(text: &str) -> Result<f64, String> {
     within(text, 0.001, 0.5)
-}
-
-fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| (least..=most).contains(value));
-    value.ok_or_else(|| format!("allowed is a number from {least} to {most}"))
 }

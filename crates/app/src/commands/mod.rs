@@ -66,6 +66,17 @@ pub fn refuse(error: impl Into<RunError>) -> anyhow::Error {
     }
 }
 
+/// A share, 0 to 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    within(text, 0.0, 1.0)
+}
+
+/// A number from `least` to `most`.
+pub fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (least..=most).contains(value));
+    value.ok_or_else(|| format!("allowed is a number from {least} to {most}"))
+}
+
 /// Runs at a time where nobody says: an emulation needs the machine for itself.
 pub fn jobs(backend: &str) -> usize {
     match backend {

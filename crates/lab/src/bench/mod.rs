@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
+use crate::judge::VALUES_MIN;
 use crate::plan::library::benchmark;
-use crate::plan::{Override, Plan};
+use crate::plan::{Override, Plan, Seeds};
 use crate::report::newest_runs;
 use crate::run::{Step, run_each};
 use crate::runner::{Options, RunError};
@@ -34,6 +35,9 @@ pub struct Request {
     pub as_published: bool,
     /// Overrides of every plan that has the key.
     pub sets: Vec<Override>,
+    /// Seeds are added until the interval of each score is at most this share of its scale, 0 to 1, or there are no
+    /// more; `None`: all seeds are run.
+    pub until: Option<f64>,
 }
 
 /// What was found.
@@ -118,45 +122,86 @@ pub fn bench(
     progress: &mut dyn FnMut(Step<'_>),
 ) -> Result<Benchmark, RunError> {
     let root = options.out.clone().unwrap_or_else(|| Path::new("out").join("bench"));
-    let of_plan = |plan: &Plan| {
-        let folder = plan.name.rsplit('/').next().unwrap_or(&plan.name);
-        Options { out: Some(root.join(folder)), ..options.clone() }
-    };
-    let plans = request.plans()?.into_iter().map(|plan| {
-        let options = of_plan(&plan);
-        (plan, options)
-    });
-    let plans: Vec<(Plan, Options)> = plans.collect();
-    let mut experiments = Vec::new();
-    run_each(&plans, progress, &mut |place, failed| {
-        let (plan, options) = &plans[place];
-        let folder = options.out.clone().unwrap_or_default();
-        let valid = valid_runs(&folder, options).map_err(RunError::Report)?;
-        experiments.push(Experiment {
-            plan: plan.name.clone(),
-            title: plan.title.clone(),
-            description: plan.description.clone(),
-            runs: valid.len(),
-            failed,
-            folder,
-            valid,
-        });
-        Ok(())
-    })?;
+    let plans = request.plans()?;
+    let mut experiments: Vec<Experiment> =
+        plans.iter().map(|plan| Experiment::new(plan, &root)).collect();
+    let mut runs = runs_of(&plans, &experiments, options, request.until, 0);
+    for round in 1.. {
+        let places: Vec<usize> = runs.iter().map(|(place, ..)| *place).collect();
+        let of_round: Vec<(Plan, Options)> =
+            runs.into_iter().map(|(_, plan, options)| (plan, options)).collect();
+        run_each(&of_round, progress, &mut |place, failed| {
+            let experiment = &mut experiments[places[place]];
+            experiment.failed = failed;
+            experiment.read(&options.backend).map_err(RunError::Report)
+        })?;
+        runs = runs_of(&plans, &experiments, options, request.until, round);
+        if runs.is_empty() {
+            break;
+        }
+    }
     let scorecard = Scorecard::of(&experiments);
     let report = page::write(&experiments, &scorecard, &root).map_err(RunError::Report)?;
     Ok(Benchmark { experiments, scorecard, report })
 }
 
-/// The runs that count of one back end in `folder`.
-fn valid_runs(folder: &Path, options: &Options) -> anyhow::Result<Vec<Run>> {
-    if !folder.join(store::FILE).is_file() {
-        return Ok(Vec::new());
+/// What is run in a round: the place of a plan, the plan and how. In the first all plans; then, where seeds are added
+/// until scores are known, those whose scores are not known yet.
+fn runs_of(
+    plans: &[Plan],
+    experiments: &[Experiment],
+    options: &Options,
+    until: Option<f64>,
+    round: usize,
+) -> Vec<(usize, Plan, Options)> {
+    let mut runs = Vec::new();
+    for (place, (plan, experiment)) in plans.iter().zip(experiments).enumerate() {
+        let seeds = options.seeds.unwrap_or(plan.seeds);
+        let Some(seeds) = block(seeds, until.is_some(), round) else { continue };
+        let is_known = || until.is_none_or(|share| scorecard::is_known(experiment, share));
+        if round == 0 || experiment.failed.is_none() && !is_known() {
+            let out = Some(experiment.folder.clone());
+            let options = Options { out, seeds: Some(seeds), ..options.clone() };
+            runs.push((place, plan.clone(), options));
+        }
     }
-    let store = Store::open(folder).with_context(|| folder.display().to_string())?;
-    let mut runs = newest_runs(&store)?;
-    runs.retain(|run| run.is_valid() && run.key.backend == options.backend);
-    Ok(runs)
+    runs
+}
+
+/// The seeds of a round: all at once, or from six on half as many again in each.
+fn block(seeds: Seeds, grows: bool, round: usize) -> Option<Seeds> {
+    let all = seeds.last - seeds.first + 1;
+    let grown = |round: usize| (0..round).fold(VALUES_MIN as u64, |seeds, _| seeds + seeds / 2);
+    let size = |round: usize| if grows { grown(round).min(all) } else { all };
+    let is_new = round == 0 || size(round) > size(round - 1);
+    is_new.then(|| Seeds { first: seeds.first, last: seeds.first + size(round) - 1 })
+}
+
+impl Experiment {
+    /// A plan of which nothing is known yet, with its folder in `root`.
+    fn new(plan: &Plan, root: &Path) -> Self {
+        Self {
+            plan: plan.name.clone(),
+            title: plan.title.clone(),
+            description: plan.description.clone(),
+            runs: 0,
+            failed: None,
+            folder: root.join(&plan.name),
+            valid: Vec::new(),
+        }
+    }
+
+    /// Reads the runs of a back end that count.
+    fn read(&mut self, backend: &str) -> anyhow::Result<()> {
+        if self.folder.join(store::FILE).is_file() {
+            let store = Store::open(&self.folder);
+            let store = store.with_context(|| self.folder.display().to_string())?;
+            self.valid = newest_runs(&store)?;
+            self.valid.retain(|run| run.is_valid() && run.key.backend == backend);
+            self.runs = self.valid.len();
+        }
+        Ok(())
+    }
 }
 
 impl Benchmark {

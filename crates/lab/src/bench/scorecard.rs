@@ -188,6 +188,15 @@ fn unit(metric: &str) -> &'static str {
     describe(quantity).map_or("", |entry| entry.unit)
 }
 
+/// Whether the interval of each score of an experiment is at most this share of the score's scale.
+pub fn is_known(experiment: &Experiment, share: f64) -> bool {
+    let of_its = Scorecard::of(std::slice::from_ref(experiment));
+    of_its.scores.iter().all(|score| {
+        let most = share * (score.scale[1] - score.scale[0]).abs();
+        score.answers.values().all(|answer| answer.value.high - answer.value.low <= most)
+    })
+}
+
 fn answers(values: &BTreeMap<String, BTreeMap<u64, f64>>) -> BTreeMap<String, Answer> {
     let answer = |(name, seeds): (&String, &BTreeMap<u64, f64>)| {
         let values: Vec<f64> = seeds.values().copied().collect();

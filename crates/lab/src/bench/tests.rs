@@ -60,3 +60,30 @@ fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
     let scores = |it: &Benchmark| serde_json::to_string(&it.scorecard).unwrap();
     assert_eq!(scores(&again), scores(&both));
 }
+
+#[test]
+fn seeds_are_added_until_scores_are_known() {
+    let seeds: Seeds = "3..22".parse().unwrap();
+    let of_rounds = |grows| (0..5).map(|round| block(seeds, grows, round)).collect::<Vec<_>>();
+    let upto = |last| Some(Seeds { first: 3, last });
+    assert_eq!(of_rounds(false), [upto(22), None, None, None, None]);
+    assert_eq!(of_rounds(true), [upto(8), upto(11), upto(15), upto(21), upto(22)]);
+    assert_eq!(block("1..4".parse().unwrap(), true, 0), Some(Seeds { first: 1, last: 4 }));
+    assert_eq!(block("1..4".parse().unwrap(), true, 1), None);
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        backend: "sim".into(),
+        out: Some(folder.path().into()),
+        seeds: Some("1..20".parse().unwrap()),
+        ..Options::default()
+    };
+    let runs = |until| {
+        let only = vec!["shallow_buffers".to_string()];
+        let request = Request { only, until: Some(until), ..request(&["cubic"]) };
+        let found = bench(&request, &options, &mut |_| {}).unwrap();
+        let cells = request.plans().unwrap()[0].cells.len();
+        found.experiments[0].runs / cells
+    };
+    assert_eq!(runs(1.0), 6, "no interval is wider than the scale");
+    assert!(runs(0.0) == 20);
+}
