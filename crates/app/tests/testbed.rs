@@ -463,6 +463,7 @@ fn link(rate_bps: u64) -> LinkSpec {
         trace: None,
         delay_ns: 10_000_000,
         jitter_ns: 0,
+        batch_ns: 0,
         loss: 0.0,
         message_loss: 0.0,
         reorder: 0.0,

@@ -97,12 +97,12 @@ struct InOrder {
 impl InOrder {
     /// As `config` says; `None` if it has none.
     fn new(config: &forebay_core::link::Config, streams: &Streams) -> Option<Self> {
-        let jitter = Jitter::new(config.jitter, streams);
-        (!config.jitter.is_zero()).then_some(Self { jitter, latest: Timestamp::ZERO })
+        let jitter = Jitter::new(config, streams);
+        jitter.is_possible().then_some(Self { jitter, latest: Timestamp::ZERO })
     }
 
     fn draw_ns(&mut self, now: Timestamp) -> u64 {
-        self.latest = self.latest.max(now + self.jitter.draw());
+        self.latest = self.latest.max(now + self.jitter.draw(now));
         nanos_between(now, self.latest)
     }
 }

@@ -187,6 +187,9 @@ pub struct LinkSpec {
     /// Each packet takes up to so much longer, in order (ns).
     #[serde(default)]
     pub jitter_ns: u64,
+    /// Packets begin the delay together, at whole multiples of this (ns); 0: each when it has been sent.
+    #[serde(default)]
+    pub batch_ns: u64,
     /// Probability that a packet is lost before the queue.
     pub loss: f64,
     /// Probability that a message from one box to the other is lost before the queue, beside

@@ -141,6 +141,7 @@ impl Forward {
             trace: self.trace,
             delay_ns: nanos(self.delay),
             jitter_ns: 0,
+            batch_ns: 0,
             loss: self.loss.as_f64(),
             message_loss: 0.0,
             reorder: self.reorder.as_f64(),

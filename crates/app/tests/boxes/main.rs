@@ -177,6 +177,7 @@ fn link() -> LinkSpec {
         trace: None,
         delay_ns: 20_000_000,
         jitter_ns: 0,
+        batch_ns: 0,
         loss: 0.0,
         message_loss: 0.0,
         reorder: 0.0,

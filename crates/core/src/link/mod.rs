@@ -32,6 +32,9 @@ pub struct Config {
     /// Each packet takes up to so much longer, by a draw of its own; it waits for those before it, so that
     /// nothing is overtaken.
     pub jitter: Duration,
+    /// Packets begin the delay together, at whole multiples of this, as those of a radio or cable link that waits
+    /// for its turn do; zero: each when it has been sent.
+    pub batch: Duration,
     /// Share of the packets that are lost before the queue.
     pub loss: Ratio,
     /// Share of the packets that are held back behind the queue ...
@@ -63,6 +66,7 @@ impl Config {
             service: Service::Rate(rate),
             delay,
             jitter: Duration::ZERO,
+            batch: Duration::ZERO,
             loss: Ratio::ZERO,
             reorder: Ratio::ZERO,
             reorder_packets: 0,

@@ -414,6 +414,7 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
         loss: link.loss,
         message_loss: link.message_loss,
         jitter_ns: ns(link.jitter),
+        batch_ns: ns(link.batch),
         reorder: link.reorder,
         reorder_packets: link.reorder_packets,
         qdisc: link.qdisc.clone(),

@@ -226,6 +226,8 @@ pub struct Link {
     pub delay: Duration,
     /// Each packet takes up to so much longer, in order.
     pub jitter: Duration,
+    /// Packets begin the delay together, at whole multiples of this; zero: each when it has been sent.
+    pub batch: Duration,
     /// Probability of random loss.
     pub loss: f64,
     /// Probability of random loss of the boxes' messages, beside it.
@@ -569,6 +571,7 @@ mod tests {
             trace: None,
             delay: Duration::from_millis(25),
             jitter: Duration::ZERO,
+            batch: Duration::ZERO,
             loss: 0.0,
             message_loss: 0.0,
             reorder: 0.0,

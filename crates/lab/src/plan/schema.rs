@@ -171,6 +171,12 @@ const LINK_RATE: Key = key("rate", RATE, "", "rate of layer-2 frames without FCS
 const LINK_TRACE: Key = key("trace", TRACE, "none", "capacity over time instead of `rate`");
 const LINK_RTT: Key =
     key("rtt", DURATION, "", "two-way propagation delay, half of it in each direction");
+const LINK_BATCH: Key = key(
+    "batch",
+    JITTER,
+    "\"0s\"",
+    "packets leave together, at whole multiples of this, as those of a link that waits for its turn",
+);
 const LINK_JITTER: Key = key(
     "jitter",
     JITTER,
@@ -203,6 +209,7 @@ pub static BOTTLENECK: Section = Section {
         ),
         LINK_RTT,
         LINK_JITTER,
+        LINK_BATCH,
         LINK_LOSS,
         key("message_loss", SHARE, "0", "loss of messages of a sendbox, beside `loss`"),
         LINK_REORDER,
@@ -250,6 +257,7 @@ pub static REVERSE: Section = Section {
         key("rate", RATE, "unlimited", "rate of layer-2 frames without FCS"),
         LINK_TRACE,
         LINK_JITTER,
+        LINK_BATCH,
         LINK_LOSS,
         key("message_loss", SHARE, "0", "loss of messages of a receivebox, beside `loss`"),
         LINK_REORDER,
@@ -350,6 +358,7 @@ pub static LINK: Section = Section {
         LINK_TRACE,
         LINK_RTT,
         LINK_JITTER,
+        LINK_BATCH,
         LINK_LOSS,
         key("message_loss", SHARE, "0", "loss of messages of a sendbox, beside `loss`"),
         LINK_REORDER,

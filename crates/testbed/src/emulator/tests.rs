@@ -196,6 +196,7 @@ fn link(rate_mbit: Option<u64>, delay_ms: u64, limit: &str) -> LinkSpec {
         trace: None,
         delay_ns: delay_ms * 1_000_000,
         jitter_ns: 0,
+        batch_ns: 0,
         loss: 0.0,
         message_loss: 0.0,
         reorder: 0.0,

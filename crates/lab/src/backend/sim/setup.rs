@@ -385,6 +385,7 @@ fn link(name: &str, link: &plan::Link) -> Result<Link, BackendError> {
         service: service(link),
         delay: link.delay,
         jitter: link.jitter,
+        batch: link.batch,
         loss: share(link.loss).map_err(refused)?,
         reorder: share(link.reorder).map_err(refused)?,
         reorder_packets: link.reorder_packets,

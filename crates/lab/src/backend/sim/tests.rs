@@ -602,6 +602,17 @@ fn jitter_makes_packets_late_and_none_overtakes() {
 }
 
 #[test]
+fn packets_of_a_batch_leave_together() {
+    let experiment = experiment(&["reverse.batch=10ms"]);
+    let (_, packets) = rows_and_packets(&experiment);
+    let left = packets[1].iter().filter(|it| it.released_ns > 0);
+    let begins: Vec<u64> = left.map(|packet| packet.released_ns - 20_000_000).collect();
+    assert!(begins.iter().all(|at| at.is_multiple_of(10_000_000)), "{begins:?}");
+    let batches: std::collections::BTreeSet<u64> = begins.iter().copied().collect();
+    assert!(begins.len() > 3 * batches.len(), "{} in {}", begins.len(), batches.len());
+}
+
+#[test]
 fn the_true_round_trip_has_the_jitter_of_the_way_there() {
     let sets = ["stop=4s", "warmup=1s", "bottleneck.jitter=3ms", "reverse.jitter=3ms"];
     let sets: Vec<_> = sets.iter().map(|it| crate::plan::Override::parse(it).unwrap()).collect();

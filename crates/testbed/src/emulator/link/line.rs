@@ -55,7 +55,7 @@ impl<P> DelayLine<P> {
 
     /// Takes a packet at its `departed` time; `hold` asks for it to be overtaken.
     pub(super) fn push(&mut self, mut packet: Delivery<P>, hold: bool) {
-        let late = self.jitter.draw();
+        let late = self.jitter.draw(packet.departed);
         let due = self.due(packet.departed + late);
         self.last_due = due;
         self.expire(due);

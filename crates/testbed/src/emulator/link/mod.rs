@@ -155,7 +155,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     ) -> Result<Self, SpecError> {
         config.check()?;
         qdisc.set_service_rate(config.service.rate());
-        let jitter = Jitter::new(config.jitter, streams);
+        let jitter = Jitter::new(&config, streams);
         Ok(Self {
             qdisc,
             server: Server::new(config.service, start),
