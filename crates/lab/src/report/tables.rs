@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::content::PlanResults;
 use super::page::{Block, Table};
 use crate::metrics::statistics::mean;
-use crate::metrics::{LIMITS, Metrics, heading};
+use crate::metrics::{LIMITS, Metrics, Part, heading};
 use crate::output::{cell, number, table};
 use crate::plan::setup::boxes;
 use crate::store::{Run, Store, StoreError};
@@ -50,6 +50,7 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     blocks.extend(completion_times(plan));
     blocks.extend(videos(plan));
+    blocks.extend(connections(plan));
     blocks.extend(queues(plan));
     blocks.extend(accuracy(plan));
     blocks.extend(comparisons(plan));
@@ -81,6 +82,17 @@ fn metric_table<'a>(
     };
     let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
     (!rows.is_empty()).then(|| Block::Table(Table { columns, rows, caption: caption.into() }))
+}
+
+/// The parts of all arms that `of` names, each with its arm and its name.
+fn parts<'a>(
+    plan: &'a PlanResults<'_>,
+    of: fn(&ArmSummary) -> &Vec<Part>,
+) -> impl Iterator<Item = (String, &'a Metrics)> {
+    plan.summaries.iter().flat_map(move |arm| {
+        let name = move |part: &Part| format!("{}, {}", plan.name(arm), part.name);
+        of(arm).iter().map(move |part| (name(part), &part.metrics))
+    })
 }
 
 fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
@@ -122,18 +134,8 @@ fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
 }
 
 fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
-    let links = plan.summaries.iter().flat_map(|arm| {
-        arm.links
-            .iter()
-            .map(move |link| (format!("{}, {}", plan.name(arm), link.name), &link.metrics))
-    });
-    let bundles = plan.summaries.iter().flat_map(|arm| {
-        arm.bundles
-            .iter()
-            .map(move |bundle| (format!("{}, {}", plan.name(arm), bundle.name), &bundle.metrics))
-    });
     let links = metric_table(
-        links,
+        parts(plan, |arm| &arm.links),
         &[
             "queue_mean_packets",
             "queue_p95_packets",
@@ -148,7 +150,7 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
          Queues are weighed by time.",
     );
     let bundles = metric_table(
-        bundles,
+        parts(plan, |arm| &arm.bundles),
         &[
             "queue_mean_packets",
             "queue_p95_packets",
@@ -168,13 +170,8 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
 }
 
 fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
-    let bundles = plan.summaries.iter().flat_map(|arm| {
-        arm.bundles
-            .iter()
-            .map(move |bundle| (format!("{}, {}", plan.name(arm), bundle.name), &bundle.metrics))
-    });
     metric_table(
-        bundles,
+        parts(plan, |arm| &arm.bundles),
         &[
             "rtt_within_1ms",
             "rtt_within_1ms_of_all",
@@ -214,6 +211,46 @@ fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
         "Arms against each other. Large, paired: over requests above 1 MB, the geometric mean of \
          the slowdown over that of the very same request in the status quo.",
     )
+}
+
+/// What greedy connections got, and how evenly.
+fn connections(plan: &PlanResults<'_>) -> Vec<Block> {
+    let senders = parts(plan, |arm| &arm.flows);
+    let of_flows = metric_table(
+        senders.filter(|(_, metrics)| metrics.get("mean_srtt_l4").is_some()),
+        &[
+            "goodput_mbps",
+            "throughput_drift",
+            "srtt_p50_ms",
+            "srtt_p99_ms",
+            "queueing_p95_ms",
+            "total_retransmissions_l4",
+            "total_spurious_retransmissions_l4",
+            "total_rtos_l4",
+            "starved_s",
+            "harm_throughput",
+            "harm_delay",
+        ],
+        "Flows that always have more to send. One whose throughput drifted far from 0 was not steady. Harm is what a \
+         flow lost of what it has alone.",
+    );
+    let together = plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics));
+    let of_networks = metric_table(
+        together.filter(|(_, metrics)| metrics.get("agg_throughput_l4").is_some()),
+        &[
+            "agg_throughput_l4",
+            "agg_utilization_bw_l4",
+            "agg_network_power_l4",
+            "jain_throughput_l4",
+            "jain_min",
+            "unfairness_max",
+            "fair_after_s",
+            "converged_after_s",
+            "starved_s",
+        ],
+        "Greedy connections together: how much they had, how evenly, and how soon after each start and end.",
+    );
+    of_flows.into_iter().chain(of_networks).collect()
 }
 
 fn videos(plan: &PlanResults<'_>) -> Option<Block> {
