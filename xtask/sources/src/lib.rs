@@ -33,7 +33,7 @@ const READERS: [&str; 12] = [
 /// Folders and files that hold tests, or what tests and examples alone use.
 const TESTS: [&str; 6] = ["tests", "tests.rs", "testing", "testing.rs", "examples", "benches"];
 /// Ends of the names of sources and data, which an editor's copies do not have.
-const ENDS: [&str; 7] = ["rs", "toml", "lock", "c", "h", "sql", "cdf"];
+const ENDS: [&str; 8] = ["rs", "toml", "lock", "c", "h", "sql", "cdf", "trace"];
 
 /// The digest, in hex, of what can influence a run of the back end `sim` or `emu`, from the files below `repository`.
 /// Fails where a file cannot be read.

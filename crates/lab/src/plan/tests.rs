@@ -3,7 +3,7 @@ use super::experiment::{
 };
 use super::*;
 use forebay_core::bundle::uplink::{Member, Share};
-use forebay_core::units::Rate;
+use forebay_core::units::{Rate, Ratio};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -1070,7 +1070,7 @@ fn pulses_change_a_value_and_change_it_back_until_the_end() {
         assert_eq!(delays.collect::<Vec<_>>(), [(4, 40), (8, 25)]);
     }
     let [there, _] = changes("of = \"loss\", every = \"5s\", to = 0.5");
-    assert_eq!(there.iter().map(|(_, it)| it.loss).collect::<Vec<_>>(), [Some(0.5)]);
+    assert_eq!(there.iter().map(|(_, it)| it.loss).collect::<Vec<_>>(), [Ratio::new(0.5)]);
     for (pulse, expected) in [
         ("every = \"1s\", to = 1", "of is missing: allowed is rate, rtt or loss"),
         ("of = \"rate\", every = \"1s\", to = 5", "to = 5: allowed is a value of what changes"),

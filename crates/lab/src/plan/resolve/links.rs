@@ -306,7 +306,7 @@ fn pulses(
             }
             Property::Loss => {
                 let to = pulse.require("to", pulse.share("to")?)?;
-                [to, link.loss].map(|loss| Change { loss: Some(loss), ..Change::default() })
+                [to, link.loss].map(|loss| Change { loss: Ratio::new(loss), ..Change::default() })
             }
         };
         let every = pulse.require("every", pulse.duration("every")?)?;
