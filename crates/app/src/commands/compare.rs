@@ -43,8 +43,7 @@ impl Compare {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let side = |folder: &Path| Side::read(folder).map_err(refuse);
         let (old, new) = (side(&self.old)?, side(&self.new)?);
-        let options =
-            Options { level: self.level, above: self.above, metric: self.metric.clone() };
+        let options = Options { level: self.level, above: self.above, metric: self.metric.clone() };
         let found = compare::compare(old, new, &options);
         if let Some(path) = &self.report {
             let refused = |error| BadInput(format!("--report {error:#}"));

@@ -126,7 +126,8 @@ fn duels(experiments: &[Experiment]) -> Option<Section> {
                 Some((arm.to_string(), rival.to_string(), mean(shares.iter().copied())?))
             })
             .collect();
-        cells.sort_by_key(|(arm, rival, _)| (arm.clone(), rivals.iter().position(|it| it == rival)));
+        cells
+            .sort_by_key(|(arm, rival, _)| (arm.clone(), rivals.iter().position(|it| it == rival)));
         let spec = heat(&cells, ["under test", "rival"], 1.0);
         let with = if buffer.is_empty() { String::new() } else { format!(", with {buffer}") };
         let caption = format!(

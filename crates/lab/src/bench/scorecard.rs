@@ -149,11 +149,16 @@ impl Scorecard {
     pub fn table(&self) -> Table {
         let columns = std::iter::once("score".to_string()).chain(self.algorithms.iter().cloned());
         let row = |score: &Score| {
-            let unit = if score.unit.is_empty() { String::new() } else { format!(" ({})", score.unit) };
+            let unit =
+                if score.unit.is_empty() { String::new() } else { format!(" ({})", score.unit) };
             let cell = |algorithm: &String| match score.answers.get(algorithm) {
                 None => "-".to_string(),
                 Some(Answer { value, best }) => {
-                    let mark = if *best && self.is_compared() { format!("{BEST} ") } else { String::new() };
+                    let mark = if *best && self.is_compared() {
+                        format!("{BEST} ")
+                    } else {
+                        String::new()
+                    };
                     let [median, low, high] = [value.median, value.low, value.high].map(number);
                     format!("{mark}{median} [{low}, {high}]")
                 }
@@ -225,16 +230,21 @@ fn tell_apart(scores: &mut [Score], values: &[BTreeMap<String, BTreeMap<u64, f64
     }
     let p = adjusted(&figures, units);
     for (place, score) in scores.iter_mut().enumerate() {
-        let scaled = |answer: &Answer| (answer.value.median - score.scale[0]) / (score.scale[1] - score.scale[0]);
-        let by_score = |a: &(&String, &Answer), b: &(&String, &Answer)| scaled(a.1).total_cmp(&scaled(b.1));
-        let Some(leader) = score.answers.iter().max_by(by_score).map(|(name, _)| name.clone()) else {
+        let scaled = |answer: &Answer| {
+            (answer.value.median - score.scale[0]) / (score.scale[1] - score.scale[0])
+        };
+        let by_score =
+            |a: &(&String, &Answer), b: &(&String, &Answer)| scaled(a.1).total_cmp(&scaled(b.1));
+        let Some(leader) = score.answers.iter().max_by(by_score).map(|(name, _)| name.clone())
+        else {
             continue;
         };
         for (name, answer) in &mut score.answers {
             let is_pair = |(at, one, other): &(usize, &str, &str)| {
-                *at == place && [(&*leader, name.as_str()), (name, &*leader)].contains(&(*one, *other))
+                *at == place
+                    && [(&*leader, name.as_str()), (name, &*leader)].contains(&(*one, *other))
             };
-            let told = pairs.iter().position(|pair| is_pair(pair)).map(|pair| p[pair]);
+            let told = pairs.iter().position(is_pair).map(|pair| p[pair]);
             answer.best = told.is_none_or(|p| p > LEVEL);
         }
     }

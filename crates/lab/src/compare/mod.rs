@@ -237,9 +237,12 @@ impl Compared<'_> {
     }
 
     fn change(&self, is_paired: bool, p: f64) -> Option<Change> {
-        let [old, new] = [&self.old, &self.new].map(|side| side.values().copied().collect::<Vec<_>>());
+        let [old, new] =
+            [&self.old, &self.new].map(|side| side.values().copied().collect::<Vec<_>>());
         let pairs: Vec<f64> = match is_paired {
-            true => self.old.iter().filter_map(|(seed, old)| Some(self.new.get(seed)? - old)).collect(),
+            true => {
+                self.old.iter().filter_map(|(seed, old)| Some(self.new.get(seed)? - old)).collect()
+            }
             false => Vec::new(),
         };
         Some(Change {
@@ -278,10 +281,8 @@ pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
     let compared = compared(&before, &after, options);
     let (seeds, units) = units(&before, &after);
     let is_paired = matches!(units, Units::Pairs(_));
-    let values: Vec<_> = compared
-        .iter()
-        .map(|figure| figure.in_units([&seeds[0], &seeds[1]], units))
-        .collect();
+    let values: Vec<_> =
+        compared.iter().map(|figure| figure.in_units([&seeds[0], &seeds[1]], units)).collect();
     let p = adjusted(&values, units);
     let called = compared.iter().zip(p).filter(|(_, p)| *p <= options.level);
     let called: Vec<Change> =
@@ -310,7 +311,8 @@ fn compared<'a>(before: &'a Figures, after: &'a Figures, options: &Options) -> V
     for (place, old) in before {
         let Some(new) = after.get(place) else { continue };
         let of = |side: &'a BTreeMap<u64, BTreeMap<String, f64>>, metric: &str| {
-            let value = |(seed, run): (&u64, &BTreeMap<String, f64>)| Some((*seed, *run.get(metric)?));
+            let value =
+                |(seed, run): (&u64, &BTreeMap<String, f64>)| Some((*seed, *run.get(metric)?));
             side.iter().filter_map(value).collect::<BTreeMap<u64, f64>>()
         };
         let metrics: BTreeSet<&String> = old.values().flat_map(BTreeMap::keys).collect();

@@ -60,7 +60,8 @@ fn drawn(changes: &[Change], names: &[String; 2]) -> Block {
 pub fn table(changes: &[Change], names: &[String; 2]) -> Table {
     let titles = ["figure", &names[0], &names[1], "change", "p"];
     let row = |change: &Change| {
-        let unit = if change.unit.is_empty() { String::new() } else { format!(" ({})", change.unit) };
+        let unit =
+            if change.unit.is_empty() { String::new() } else { format!(" ({})", change.unit) };
         let share = change.share().map_or_else(
             || number(change.difference.median),
             |share| {

@@ -133,9 +133,8 @@ impl Ready {
 pub fn adjusted(figures: &[Vec<Option<f64>>], units: Units) -> Vec<f64> {
     let ready: Vec<Ready> = figures.iter().map(|values| Ready::new(values, units)).collect();
     let exchanges = units.exchanges();
-    let greatest = |sides: &Vec<f64>| {
-        ready.iter().map(|figure| figure.size(sides)).fold(0.0, f64::max)
-    };
+    let greatest =
+        |sides: &Vec<f64>| ready.iter().map(|figure| figure.size(sides)).fold(0.0, f64::max);
     let greatest: Vec<f64> = exchanges.iter().map(greatest).collect();
     let p = |figure: &Ready| {
         let seen = figure.size(&exchanges[0]);
@@ -166,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_figure_that_moves_in_every_pair_is_called_and_one_that_wavers_is_not() {
-        let moved: Vec<Option<f64>> = (0..10).map(|unit| Some(1.0 + 0.01 * f64::from(unit))).collect();
+        let moved: Vec<Option<f64>> =
+            (0..10).map(|unit| Some(1.0 + 0.01 * f64::from(unit))).collect();
         let wavers = (0..10).map(|unit| Some(if unit % 2 == 0 { 1.0 } else { -1.2 })).collect();
         let same = vec![Some(0.0); 10];
         let p = adjusted(&[moved, wavers, same], Units::Pairs(10));

@@ -527,7 +527,10 @@ mod tests {
         let error = load(&format!("{PLAN}{curve}"), &[]).unwrap_err().to_string();
         assert!(error.contains("kind = \"curve\": allowed is a curve where each cell"), "{error}");
         let cells = "[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n";
-        assert_eq!(load(&format!("{PLAN}{cells}{curve}"), &[]).unwrap().figures[0].kind, Kind::Curve);
+        assert_eq!(
+            load(&format!("{PLAN}{cells}{curve}"), &[]).unwrap().figures[0].kind,
+            Kind::Curve
+        );
     }
 
     #[test]

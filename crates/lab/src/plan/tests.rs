@@ -1212,7 +1212,7 @@ fn the_runs_that_ccperf_published_are_among_those_as_published() {
         assert_eq!((run.stack, run.warmup), (Stack::Ns3, Duration::ZERO), "{name}");
     }
     let step = Plan::load_as_published("ccperf/responsiveness_step", &[]).unwrap();
-    let change = experiment(&step, 0).forward.changes[0].clone();
+    let change = experiment(&step, 0).forward.changes[0];
     assert_eq!((change.at.as_secs(), change.rate), (5, Some(Rate::from_mbit_per_sec(16))));
 }
 

@@ -310,7 +310,8 @@ pub fn heat(cells: &[(String, String, f64)], [row, column]: [&str; 2], most: f64
     };
     let scale = json!({ "scheme": "viridis", "reverse": true, "domain": [0, most], "clamp": true });
     let ground = json!({ "field": "v", "type": "quantitative", "title": null, "scale": scale });
-    let mut text = encoding(("text", json!({ "field": "v", "type": "quantitative", "format": ".2f" })));
+    let mut text =
+        encoding(("text", json!({ "field": "v", "type": "quantitative", "format": ".2f" })));
     text["color"] = json!({
         "condition": { "test": format!("datum.v > {}", most / 2.0), "value": "#fff" },
         "value": "#000",

@@ -44,9 +44,7 @@ impl Drawing<'_> {
     /// The figure, and what stands below it; nothing where there is nothing to be drawn.
     pub fn blocks(&self, figure: &Figure) -> Result<Vec<Block>, StoreError> {
         let spec = match figure.kind {
-            Kind::Cdf if figure.of.iter().any(is_series) => {
-                self.shares_of_time(figure)?
-            }
+            Kind::Cdf if figure.of.iter().any(is_series) => self.shares_of_time(figure)?,
             Kind::Cdf => self.distributions(figure)?,
             Kind::Curve => self.against_cells(figure),
             Kind::Plane => self.operating_points(figure),
@@ -162,9 +160,8 @@ impl Drawing<'_> {
             }
         }
         let (x, y) = (heading(&right.quantity), heading(&up.quantity));
-        let draw = || {
-            plane(&points, &optima, &self.plan.order(), Axis::linear(&x), Axis::linear(&y))
-        };
+        let draw =
+            || plane(&points, &optima, &self.plan.order(), Axis::linear(&x), Axis::linear(&y));
         (!points.is_empty()).then(draw)
     }
 

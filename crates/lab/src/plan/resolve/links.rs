@@ -315,7 +315,7 @@ fn pulses(
         }
         let times = (1..).map(|number| every * number).take_while(|at| *at < stop);
         let ends = ends.iter().cycle();
-        changes.extend(times.zip(ends).map(|(at, end)| Change { at, ..end.clone() }));
+        changes.extend(times.zip(ends).map(|(at, end)| Change { at, ..*end }));
     }
     Ok(changes)
 }
