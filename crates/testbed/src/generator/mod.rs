@@ -452,3 +452,6 @@ fn enter(pair: &HostPair) -> Result<File, GeneratorError> {
     };
     enter().map_err(|source| GeneratorError::Namespace { path: pair.namespace.clone(), source })
 }
+
+#[cfg(test)]
+mod tests;

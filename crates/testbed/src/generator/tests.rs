@@ -1,0 +1,98 @@
+//! Both sides of a workload in one event loop, over the loopback device.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use forebay_core::traffic::video::Video;
+use forebay_core::units::Rate;
+use forebay_skips::{Need, skip_without};
+
+use super::*;
+use crate::scenario::Request;
+
+const MS: u64 = 1_000_000;
+
+/// What both sides see of a workload of `kind` that lasts 800 ms.
+fn run(kind: WorkloadKind) -> HostsOutput {
+    let local = Ipv4Addr::LOCALHOST;
+    let port = TcpListener::bind((local, 0)).unwrap().local_addr().unwrap().port();
+    let (name, cc, stop_ns) = ("w".into(), "reno".into(), 800 * MS);
+    let (reversed, start_ns, dscp, ttl) = (false, 0, 0, None);
+    let workload = Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, kind };
+    let window = Window { start_ns, stop_ns, end_ns: stop_ns, drain_ns: 10_000 * MS };
+    let namespace = File::open("/proc/self/ns/net").unwrap();
+    let reactor = Reactor::new().unwrap();
+    let open = |(key, sends)| {
+        let site = SiteEnd { flow: 3, local, remote: local, port, sends, ecn: false, window };
+        open_endpoint(&reactor, key, &workload, &site, &namespace).unwrap()
+    };
+    let endpoints = [(0, true), (1, false)].map(open).into();
+    let (control, stage) = (Control::new().unwrap(), Stage::Listening);
+    let mut hosts = Hosts { reactor, endpoints, control, stage, over: false };
+    hosts.endpoints.iter_mut().for_each(|endpoint| endpoint.connect());
+    while !hosts.endpoints.iter_mut().all(|endpoint| endpoint.is_connected()) {
+        hosts.turn(Path::new("")).unwrap();
+    }
+    let now = clock::now().as_nanos();
+    hosts.endpoints.iter_mut().for_each(|endpoint| endpoint.begin(now));
+    hosts.stage = Stage::Running;
+    while hosts.stage == Stage::Running {
+        hosts.turn(Path::new("")).unwrap();
+    }
+    let mut output = HostsOutput::default();
+    hosts.endpoints.iter_mut().for_each(|endpoint| endpoint.finish(&mut output));
+    output
+}
+
+/// 25 requests on so many `connections`, of a byte to more than goes into a socket.
+fn schedule(connections: u32) -> Vec<Request> {
+    let request = |number: u32| Request {
+        at_ns: 10 * MS * u64::from(number),
+        size_bytes: 1 + u64::from(number) * 50_000,
+        connection: number % connections,
+    };
+    (0..25).map(request).collect()
+}
+
+fn assert_answered(connections: Connections, schedule: Vec<Request>) {
+    let bytes: u64 = schedule.iter().map(|request| request.size_bytes).sum();
+    let output = run(WorkloadKind::Requests { connections, schedule });
+    assert_eq!(output.requests.len(), 25);
+    assert!(output.requests.iter().all(|request| request.finished_ns > request.sent_ns));
+    let flow = &output.flows[0];
+    assert_eq!((flow.flow, flow.bytes, flow.failed), (3, bytes, false));
+    assert_eq!(output.failures, [(3, 0)]);
+}
+
+#[test]
+fn requests_are_answered_in_full_over_connections_that_stay() {
+    assert_answered(Connections::Persistent(3), schedule(3));
+}
+
+#[test]
+fn requests_are_answered_in_full_over_a_connection_each() {
+    // Namespaces are changed for each connection.
+    if !skip_without(Need::Root) {
+        assert_answered(Connections::Each, schedule(1));
+    }
+}
+
+#[test]
+fn clients_of_a_video_fetch_whole_segments() {
+    let second = Duration::from_secs(1);
+    let rates = vec![Rate::from_mbit_per_sec(1)];
+    let video = Video { segment: second, rates, buffer: 2 * second, startup: second };
+    let output = run(WorkloadKind::Video { clients: 2, video });
+    let seen = output.flows.iter().map(|it| (it.index, it.bytes, it.failed, it.video.is_some()));
+    // Two fill the buffer.
+    assert_eq!(seen.collect::<Vec<_>>(), [(0, 250_000, false, true), (1, 250_000, false, true)]);
+}
+
+#[test]
+fn greedy_flows_are_told_apart() {
+    let output = run(WorkloadKind::Greedy { flows: 2 });
+    let indices: Vec<u32> = output.flows.iter().map(|flow| flow.index).collect();
+    assert_eq!((indices, output.receivers.len()), (vec![0, 1], 2));
+    assert!(output.flows.iter().all(|flow| flow.bytes > 0 && !flow.failed));
+    assert_eq!(output.failures, [(3, 0)]);
+}
