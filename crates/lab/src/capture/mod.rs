@@ -153,7 +153,7 @@ fn emulate(
     Ok(emulated::emulate(experiment, directory.path(), frames, progress)?)
 }
 
-/// Without them [`backend::open`] has refused.
+/// In a build without real kernels [`backend::open`] has refused that back end.
 #[cfg(not(feature = "host"))]
 fn emulate(
     _experiment: &Experiment,
@@ -179,7 +179,7 @@ fn link_layer(experiment: &Experiment) -> LinkLayer {
     }
 }
 
-/// Which run it is, for who reads a capture.
+/// Says of which run a capture is.
 fn title(experiment: &Experiment) -> String {
     let Experiment { plan, arm, cell, seed, .. } = experiment;
     let gap = if cell.is_empty() { "" } else { " " };
