@@ -15,14 +15,15 @@ use super::run::BUILD;
 use super::{BadInput, print, refuse};
 
 /// Arguments of `forebay search`.
-///
-/// A search begins with plain cells, a small grid of usual links. It then draws cases from the whole space, breeds
-/// others from the worst, and takes from the worst of all whatever it is as bad without, within 5 %. A case is
-/// simulated with three seeds, whose median counts. The result is a plan in the folder of results.
 #[derive(clap::Args)]
-#[command(after_help = "Example: where does BBR let a queue grow, with no other traffic?\n  \
+#[command(
+    after_help = "A search begins with plain cells, a small grid of usual links. It draws cases from the whole space, \
+    breeds others from the worst, and takes from the worst of all whatever it is as bad without, within 5 %. Each case \
+    is simulated with three seeds, whose median counts. The result is a plan.\n\n\
+    Example: where does BBR let a queue grow, with no other traffic?\n  \
     forebay search bbr --metric queueing --space alone --budget 5min\n  \
-    forebay run out/search/bbr-queueing.toml --backend sim")]
+    forebay run out/search/bbr-queueing.toml --backend sim"
+)]
 pub struct Search {
     /// The algorithm, as flows of plans have it: bbr, or cubic(hystart=off).
     #[arg(required_unless_present = "list", value_name = "ALGORITHM")]
