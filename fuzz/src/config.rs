@@ -14,7 +14,10 @@ pub fn run(bytes: &[u8]) {
         Ok(config) => check(&config),
         Err(error) => {
             let lines = text.lines().count().max(1) + 1;
-            assert!(error.line.is_none_or(|line| (1..=lines).contains(&line)), "{error}");
+            assert!(!error.problems.is_empty());
+            for problem in &error.problems {
+                assert!(problem.line.is_none_or(|line| (1..=lines).contains(&line)), "{error}");
+            }
             assert!(error.to_string().starts_with("/etc/forebay/box.toml:"), "{error}");
         }
     }

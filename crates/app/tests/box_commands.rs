@@ -46,6 +46,26 @@ fn a_configuration_is_checked_with_its_key() {
 }
 
 #[test]
+fn all_errors_of_a_configuration_come_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = CONFIG.replace("192.0.2.2", "all").replace("id = 1", "id = -1");
+    fs::write(folder.path().join("box.toml"), wrong).unwrap();
+    for arguments in [&["check-config", "box.toml"][..], &["receivebox", "--config", "box.toml"]] {
+        let output = forebay(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains("box.toml:5: box.listen = \"all\": allowed is"), "{told}");
+        assert!(told.contains("\nbox.toml:9: bundle.id = -1: allowed is"), "{told}");
+    }
+    let two = format!("{CONFIG}[[bundle]]\nname = \"c\"\nid = 2\npeer = \"192.0.2.3\"\n\
+                       to = [\"10.1.4.0/24\"]\nfrom = [\"10.1.1.0/24\"]\nkey_file = \"other.key\"\n");
+    fs::write(folder.path().join("box.toml"), two).unwrap();
+    let output = forebay(folder.path(), &["check-config", "box.toml"]);
+    let told = text(&output.stderr);
+    assert!(told.contains("bundle.key: No such") && told.contains("other.key: No such"), "{told}");
+}
+
+#[test]
 fn a_checked_configuration_tells_the_shares_of_the_uplink() {
     let folder = tempfile::tempdir().unwrap();
     let sendbox = CONFIG.replace("\"receivebox\"", "\"sendbox\"\nlan = \"lan0\"");

@@ -24,7 +24,7 @@ fn share(member: &Member, groups: &[String]) -> String {
 
 #[cfg(feature = "host")]
 impl CheckConfig {
-    /// Prints one line per bundle, or the first error and exit code 2. Key files are read too.
+    /// Prints one line per bundle, or all that is wrong, with exit code 2. Key files are read too.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         use std::fmt::Write as _;
 
@@ -34,8 +34,11 @@ impl CheckConfig {
         use super::{BadInput, print};
 
         let config = Config::load(&self.file).map_err(|error| BadInput(error.to_string()))?;
-        for bundle in &config.bundles {
-            keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
+        let keys = config.bundles.iter().map(|bundle| keys::load(&bundle.key_file));
+        let unread: Vec<String> =
+            keys.filter_map(|keys| keys.err().map(|error| error.to_string())).collect();
+        if !unread.is_empty() {
+            return Err(BadInput(unread.join("\n")).into());
         }
         let mut text = format!("{}: {} on {}\n", self.file.display(), config.role, config.listen);
         if let Some(Uplink { shares, groups }) = &config.uplink {

@@ -58,8 +58,7 @@ pub fn supervise(
 /// What the threads of a box go over to, by its configuration.
 fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
     let refused = |key: &str, value: &str, problem: &str| {
-        let problem = format!("box.{key} = {value:?}: {problem}");
-        ConfigError { file: config.file.clone(), line: None, problem }
+        ConfigError::of(&config.file, format!("box.{key} = {value:?}: {problem}"))
     };
     let failed = |error: nix::Error| DaemonError::SetUp(error.into());
     let status_group = match &config.status_group {

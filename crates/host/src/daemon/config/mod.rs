@@ -29,7 +29,9 @@
 //! Every value carries its unit, and a key that is not known here is an error: a mistyped limit
 //! must not become a default.
 
-mod raw;
+mod bundle;
+mod check;
+mod document;
 mod uplink;
 mod value;
 
@@ -44,9 +46,8 @@ use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use raw::RawConfig;
+use document::Source;
 pub use uplink::Uplink;
-use value::Source;
 
 /// UDP port of the messages where none is given. It lies in the range that IANA never assigns
 /// (RFC 6335 section 6: 49152 to 65535) and above Linux's default `ip_local_port_range` (up to
@@ -165,11 +166,7 @@ pub struct Shaping {
 impl Config {
     /// Reads and checks `file`.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |reason: String| ConfigError {
-            file: file.to_owned(),
-            line: None,
-            problem: format!("cannot read it: {reason}"),
-        };
+        let unreadable = |reason| ConfigError::of(file, format!("cannot read it: {reason}"));
         let length = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?.len();
         if length > MAX_FILE {
             return Err(unreadable(format!("{length} bytes, allowed are at most {MAX_FILE}")));
@@ -180,10 +177,10 @@ impl Config {
 
     /// Checks `text` as the contents of `file`, which relative paths start from.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let source = Source { file, text };
-        let raw: RawConfig = toml::from_str(text).map_err(|error| source.syntax(&error))?;
-        let config = raw.check(&source)?;
-        Ok(config)
+        let source = Source::new(file, text);
+        let document = source.document();
+        let config = document.and_then(|document| check::config(&source, &document));
+        source.finish(config)
     }
 
     /// Refuses a file that is meant for the other box.
@@ -191,34 +188,54 @@ impl Config {
         if self.role == role {
             return Ok(());
         }
-        Err(ConfigError {
-            file: self.file.clone(),
-            line: None,
-            problem: format!(
-                "box.role = \"{}\", but this is `forebay {role}`: allowed is \"{role}\"",
-                self.role
-            ),
-        })
+        let problem = format!(
+            "box.role = \"{}\", but this is `forebay {role}`: allowed is \"{role}\"",
+            self.role
+        );
+        Err(ConfigError::of(&self.file, problem))
     }
 }
 
-/// What is wrong with a configuration file.
+/// What is wrong with a configuration file: all that was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// The file.
     pub file: PathBuf,
+    /// At least one, by line; those of no line come first.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
     /// The line, counted from 1, where it can be told.
     pub line: Option<usize>,
     /// The key, its value and what is allowed.
-    pub problem: String,
+    pub text: String,
+}
+
+impl ConfigError {
+    /// A single problem of no line.
+    pub fn of(file: &Path, text: String) -> Self {
+        Self { file: file.to_owned(), problems: vec![Problem { line: None, text }] }
+    }
 }
 
 impl fmt::Display for ConfigError {
+    /// A line for each problem, as editors follow them: `FILE:LINE: KEY = VALUE: allowed is ..`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{}:{line}: {}", self.file.display(), self.problem),
-            None => write!(f, "{}: {}", self.file.display(), self.problem),
+        let file = self.file.display();
+        if self.problems.len() > 1 {
+            writeln!(f, "{file}: {} errors", self.problems.len())?;
         }
+        for (place, Problem { line, text }) in self.problems.iter().enumerate() {
+            f.write_str(if place == 0 { "" } else { "\n" })?;
+            match line {
+                Some(line) => write!(f, "{file}:{line}: {text}")?,
+                None => write!(f, "{file}: {text}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -263,20 +280,13 @@ min_rate = "2Mbit/s"
         assert_eq!(sendbox.bundles[0].peer, receivebox.listen);
         assert_eq!(receivebox.bundles[0].peer, sendbox.listen);
         assert_eq!(sendbox.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
-        // The reader names what it would take.
-        for table in ["box", "bundle", "group", "trace", "uplink"] {
-            let others = "[trace]\nfile = \"t\"\n\n[uplink]\nrate = \"1Gbit/s\"\n\n\
-                      [[group]]\nname = \"g\"\n\n[[bundle]]";
-            let text = SENDBOX.replace("[[bundle]]", others);
-            let is_list = ["bundle", "group"].contains(&table);
-            let head = if is_list { format!("[[{table}]]") } else { format!("[{table}]") };
-            let error = parse(&text.replace(&head, &format!("{head}\nno_key = 1"))).unwrap_err();
-            let (_, keys) = error.problem.split_once("expected one of ").unwrap_or_else(|| {
-                error.problem.split_once("expected ").expect("serde lists the keys")
-            });
-            for key in keys.split('`').skip(1).step_by(2) {
-                assert!(guide.contains(&format!("\n| `{table}.{key}` |")), "{table}.{key}");
-            }
+        let sections =
+            [check::BOX, bundle::BUNDLE, uplink::GROUP, check::TRACE, uplink::UPLINK];
+        for (section, key) in
+            sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section, key)))
+        {
+            let key = format!("{}.{key}", section.name);
+            assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");
         }
     }
 
@@ -303,12 +313,12 @@ min_rate = "2Mbit/s"
     fn an_error_names_line_key_value_and_what_is_allowed() {
         let rows: &[(&str, &str, &[&str])] = &[
             ("role = \"sendbox\"", "role = \"relay\"", &[":3:", "box.role", "relay", "receivebox"]),
-            ("lan = \"s0\"", "lann = \"s0\"", &[":4:", "lann", "s0", "`lan`"]),
+            ("lan = \"s0\"", "lann = \"s0\"", &[":4:", "box.lann", "s0", "no such key", "role, lan, wan"]),
             ("lan = \"s0\"", "lan = \"s1\"", &[":4:", "box.lan", "s1", "other than"]),
             ("lan = \"s0\"\n", "", &["box.lan is missing"]),
             ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),
             ("\"10.1.3.1\"", "\"0.0.0.0\"", &[":6:", "box.listen", "0.0.0.0", "one host's"]),
-            ("\"10.1.3.1\"", "10", &[":6:", "listen = 10", "string"]),
+            ("\"10.1.3.1\"", "10", &[":6:", "box.listen = 10", "\"10.1.3.1\""]),
             (
                 "lan = \"s0\"",
                 "lan = \"s0\"\nuser = \"a b\"",
@@ -317,15 +327,15 @@ min_rate = "2Mbit/s"
             ("lan = \"s0\"", "lan = \"s0\"\nstatus_group = \"\"", &[":5:", "box.status_group"]),
             ("name = \"b\"", "name = \"a b\"", &[":9:", "bundle.name", "a b", "letters"]),
             ("id = 1", "id = 70000", &[":10:", "bundle.id", "70000", "65535"]),
-            ("id = 1\n", "", &[":8:", "missing field `id`"]),
+            ("id = 1\n", "", &[":8:", "bundle.id is missing", "65535"]),
             ("10.1.3.2:7000", "10.1.3.1:61475", &[":11:", "bundle.peer", "other box"]),
             ("10.1.3.2:7000", "[::1]:7000", &[":11:", "bundle.peer", "same IP version"]),
             ("10.1.2.0/24", "10.1.2.1/24", &[":12:", "bundle.to", "10.1.2.1/24", "10.1.2.0/24"]),
             ("10.1.2.0/24", "10.1.2.0", &[":12:", "bundle.to", "10.1.2.0", "prefix such as"]),
             ("2Mbit/s", "2", &[":16:", "bundle.min_rate", "\"2\"", "such as"]),
             ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "100kbit/s"]),
-            ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "string"]),
-            ("cc = \"copa\"\n", "", &["bundle \"b\"", "cc"]),
+            ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "such as"]),
+            ("cc = \"copa\"\n", "", &[":8:", "bundle.cc is missing", "copa"]),
             ("\"copa\"", "\"nonesuch\"", &[":14:", "bundle.cc: kind", "nonesuch", "copa"]),
             ("1200p", "0p", &[":15:", "bundle.qdisc: limit", "0p", "1p to"]),
             ("limit", "limmit", &[":15:", "bundle.qdisc: limmit", "limit"]),
@@ -338,6 +348,51 @@ min_rate = "2Mbit/s"
             for part in *named {
                 assert!(error.contains(part), "{to}: {error:?} does not name {part:?}");
             }
+        }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once_and_by_line() {
+        let second = "[[bundle]]\nname = \"b\"\nid = 1\npeer = \"here\"\nto = \"10.0.0.0/8\"\n\
+                      key_fiel = \"k\"\ncc = \"nonesuch\"\nqdisc = { kind = \"sfq\", limit = \"0p\" }\n\
+                      weight = 2\n";
+        let text = format!("{SENDBOX}{second}").replace("wan = \"s1\"\n", "wann = \"s1\"\n");
+        let error = parse(&text).unwrap_err();
+        let told = error.to_string();
+        for part in [
+            "a.toml: 11 errors\n",
+            "a.toml:2: box.wan is missing",
+            "a.toml:5: box.wann = \"s1\": no such key",
+            "a.toml:18: bundle.name = \"b\": allowed is a name that no other bundle has",
+            "a.toml:19: bundle.id = 1: allowed is a number that bundle \"b\" has not",
+            "a.toml:20: bundle.peer = \"here\": allowed is one host's IP address",
+            "a.toml:21: bundle.to = \"10.0.0.0/8\": allowed is a list: a prefix such as",
+            "a.toml:22: bundle.key_fiel = \"k\": no such key",
+            "a.toml:17: bundle.key_file is missing: allowed is a path",
+            "a.toml:23: bundle.cc: kind = nonesuch",
+            "a.toml:24: bundle.qdisc: limit = ",
+            "a.toml:25: bundle.weight = 2: allowed is nothing without [uplink]",
+        ] {
+            assert!(told.contains(part), "{part:?} is missing in\n{told}");
+        }
+        assert!(error.problems.is_sorted_by_key(|problem| problem.line), "{told}");
+    }
+
+    #[test]
+    fn text_that_is_no_toml_is_told_line_by_line() {
+        let text = SENDBOX.replace("\"s0\"", "s0").replace("\"copa\"", "\"copa");
+        let told = parse(&text).unwrap_err().to_string();
+        assert!(told.contains(":4: `lan = s0`: ") && told.contains(":14: `cc = \"copa`"), "{told}");
+        assert!(!told.contains("missing"), "{told}");
+    }
+
+    #[test]
+    fn a_file_without_its_first_table_and_one_with_tables_for_values_are_refused() {
+        let told = parse("").unwrap_err().to_string();
+        assert!(told.contains("box is missing") && told.contains("0 [[bundle]] tables"), "{told}");
+        let told = parse("box = 1\nbundle = 2\n[boxx]\nrole = 3\n").unwrap_err().to_string();
+        for part in ["box = 1: allowed is a table: [box]", "a list of tables: [[bundle]]", "boxx"] {
+            assert!(told.contains(part), "{told}");
         }
     }
 
@@ -377,7 +432,7 @@ min_rate = "2Mbit/s"
         let rows: &[(&str, &str, &[&str])] = &[
             ("weight = 3", "weight = 0", &[":17:", "bundle.weight = 0", "1 to 1000"]),
             ("weight = 2", "weight = 1001", &[":38:", "group.weight = 1001", "1 to 1000"]),
-            ("weight = 3", "weight = \"3\"", &[":17:", "weight", "i64"]),
+            ("weight = 3", "weight = \"3\"", &[":17:", "weight = \"3\"", "whole number"]),
             ("\"20Mbit/s\"", "\"20Mbit\"", &[":28:", "bundle.guarantee", "20Mbit", "such as"]),
             (
                 "\"20Mbit/s\"",
@@ -395,7 +450,7 @@ min_rate = "2Mbit/s"
                 &[":31:", "uplink.rate = \"29Mbit/s\"", "at least 30Mbit/s"],
             ),
             ("\"100Mbit/s\"", "\"1bit/s\"", &[":31:", "uplink.rate", "1bit/s", "100kbit/s"]),
-            ("rate = \"100Mbit/s\"", "", &["missing field `rate`"]),
+            ("rate = \"100Mbit/s\"", "", &[":30:", "uplink.rate is missing"]),
             (
                 "parent = \"outer\"",
                 "parent = \"inner\"",
@@ -446,7 +501,7 @@ min_rate = "2Mbit/s"
     fn a_receivebox_takes_no_shaping_and_needs_sources() {
         let text = SENDBOX.replace("\"sendbox\"", "\"receivebox\"").replace("lan = \"s0\"\n", "");
         let error = parse(&text.replace("cc = \"copa\"\n", "")).unwrap_err().to_string();
-        assert!(error.contains("from is missing"), "{error}");
+        assert!(error.contains("bundle.from is missing"), "{error}");
         let text = text.replace("key_file", "from = [\"10.1.1.0/24\"]\nkey_file");
         let error = parse(&text).unwrap_err().to_string();
         assert!(error.contains("bundle.cc = \"copa\": allowed is nothing"), "{error}");

@@ -1,212 +1,84 @@
-//! Single values of a configuration file, and errors that name their place.
+//! Single values of a configuration file. Where a text is refused the error says what is allowed.
 
-use std::fmt;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use forebay_core::bundle::NAME_MAX;
 use forebay_core::bundle::sendbox::RATES;
-use forebay_core::spec::SpecError;
-use forebay_core::units::Rate;
+use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
-use toml::Spanned;
 
-use super::{ConfigError, DEFAULT_PORT, Role};
+use super::{DEFAULT_PORT, Role};
 
-/// The text under check, to turn positions into lines.
-pub(super) struct Source<'a> {
-    pub(super) file: &'a Path,
-    pub(super) text: &'a str,
+/// Least limit of a trace.
+const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
+
+fn otherwise<T>(value: Option<T>, allowed: impl Display) -> Result<T, String> {
+    value.ok_or_else(|| allowed.to_string())
 }
 
-impl Source<'_> {
-    fn line_of(&self, offset: usize) -> usize {
-        1 + self.text.as_bytes()[..offset.min(self.text.len())]
-            .iter()
-            .filter(|b| **b == b'\n')
-            .count()
-    }
-
-    pub(super) fn at(&self, span: &Range<usize>, problem: String) -> ConfigError {
-        ConfigError { file: self.file.to_owned(), line: Some(self.line_of(span.start)), problem }
-    }
-
-    /// An error of one value.
-    pub(super) fn value(
-        &self,
-        span: &Range<usize>,
-        key: &str,
-        value: impl fmt::Display,
-        allowed: impl fmt::Display,
-    ) -> ConfigError {
-        self.at(span, format!("{key} = {value}: allowed is {allowed}"))
-    }
-
-    /// An error of the TOML reader, with the line it is about: that line names key and value.
-    pub(super) fn syntax(&self, error: &toml::de::Error) -> ConfigError {
-        let message = error.message().trim().replace('\n', ", ");
-        let Some(span) = error.span() else {
-            return ConfigError { file: self.file.to_owned(), line: None, problem: message };
-        };
-        let line = self.line_of(span.start);
-        let text = self.text.lines().nth(line - 1).unwrap_or_default().trim();
-        // A line of a hostile file may be long: enough to recognise it will do.
-        let shown: String = text.chars().take(80).collect();
-        self.at(&span, format!("`{shown}`: {message}"))
-    }
-
-    pub(super) fn spec(&self, span: &Range<usize>, key: &str, error: &SpecError) -> ConfigError {
-        // A parameter of an inline table has no position of its own: look for it after its start.
-        let within =
-            self.text.get(span.clone()).and_then(|text| text.find(&error.key)).unwrap_or(0);
-        self.at(&(span.start + within..span.end), format!("{key}: {error}"))
-    }
-
-    /// Reads a text value of type `T`.
-    pub(super) fn parse<T: FromStr>(
-        &self,
-        key: &str,
-        text: &Spanned<String>,
-        allowed: &str,
-    ) -> Result<T, ConfigError> {
-        let value = text.get_ref();
-        value.parse().map_err(|_| self.value(&text.span(), key, format_args!("{value:?}"), allowed))
-    }
+pub(super) fn role(text: &str) -> Result<Role, String> {
+    otherwise(text.parse().ok(), "\"sendbox\" or \"receivebox\"")
 }
 
-pub(super) fn name(
-    source: &Source<'_>,
-    key: &str,
-    text: &Spanned<String>,
-) -> Result<String, ConfigError> {
-    let value = text.get_ref();
+pub(super) fn name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if value.is_empty() || value.len() > NAME_MAX || !value.chars().all(is_plain) {
-        let allowed = format!("1 to {NAME_MAX} letters, digits, \".\", \"_\" or \"-\"");
-        return Err(source.value(&text.span(), key, format_args!("{value:?}"), allowed));
-    }
-    Ok(value.clone())
+    let is_name = (1..=NAME_MAX).contains(&text.len()) && text.chars().all(is_plain);
+    let allowed = format!("a text of 1 to {NAME_MAX} letters, digits, \".\", \"_\" or \"-\"");
+    otherwise(is_name.then(|| text.to_string()), allowed)
 }
 
 /// A name the kernel accepts for a device (`dev_valid_name`, net/core/dev.c).
-pub(super) fn device(
-    source: &Source<'_>,
-    key: &str,
-    text: &Spanned<String>,
-) -> Result<String, ConfigError> {
-    let value = text.get_ref();
+pub(super) fn device(text: &str) -> Result<String, String> {
     let is_bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
-    if value.is_empty()
-        || value.len() >= libc::IFNAMSIZ
-        || value == "."
-        || value == ".."
-        || value.contains(is_bad)
-    {
-        let allowed = "a network device's name, 1 to 15 characters";
-        return Err(source.value(&text.span(), key, format_args!("{value:?}"), allowed));
-    }
-    Ok(value.clone())
+    let is_name = (1..libc::IFNAMSIZ).contains(&text.len())
+        && ![".", ".."].contains(&text)
+        && !text.contains(is_bad);
+    let allowed = "a network device's name of 1 to 15 characters, such as \"eth0\"";
+    otherwise(is_name.then(|| text.to_string()), allowed)
 }
 
-pub(super) fn address(
-    source: &Source<'_>,
-    key: &str,
-    text: &Spanned<String>,
-) -> Result<SocketAddr, ConfigError> {
-    let value = text.get_ref();
-    let parsed = value
-        .parse::<SocketAddr>()
-        .or_else(|_| value.parse::<IpAddr>().map(|address| SocketAddr::new(address, DEFAULT_PORT)));
-    match parsed {
-        Ok(address)
-            if address.port() != 0
-                && !address.ip().is_unspecified()
-                && !address.ip().is_multicast() =>
-        {
-            Ok(address)
-        }
-        _ => {
-            let allowed = "one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:61475\" or \
-                           \"[2001:db8::1]:61475\"";
-            Err(source.value(&text.span(), key, format_args!("{value:?}"), allowed))
-        }
-    }
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let parsed = text.parse::<SocketAddr>().ok();
+    let parsed = parsed.or_else(|| {
+        text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, DEFAULT_PORT))
+    });
+    let host = parsed.filter(|address| {
+        let ip = address.ip();
+        address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
+    });
+    let allowed = "one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:61475\" or \
+                   \"[2001:db8::1]:61475\"";
+    otherwise(host, allowed)
 }
 
-pub(super) fn prefixes(
-    source: &Source<'_>,
-    key: &str,
-    list: &[Spanned<String>],
-) -> Result<Vec<IpNet>, ConfigError> {
-    let mut prefixes = Vec::with_capacity(list.len());
-    for text in list {
-        let allowed = "a prefix such as \"10.1.2.0/24\" or \"2001:db8:2::/48\"";
-        let prefix: IpNet = source.parse(key, text, allowed)?;
-        if prefix != prefix.trunc() {
-            let value = format_args!("{:?}", text.get_ref());
-            let allowed = format!("a prefix without host bits: \"{}\"", prefix.trunc());
-            return Err(source.value(&text.span(), key, value, allowed));
-        }
-        prefixes.push(prefix);
-    }
-    Ok(prefixes)
+pub(super) fn prefix(text: &str) -> Result<IpNet, String> {
+    let allowed = "a prefix such as \"10.1.2.0/24\" or \"2001:db8:2::/48\"";
+    let prefix: IpNet = otherwise(text.parse().ok(), allowed)?;
+    let allowed = format!("a prefix without host bits: \"{}\"", prefix.trunc());
+    otherwise(Some(prefix).filter(|prefix| *prefix == prefix.trunc()), allowed)
 }
 
-/// A path, relative to the folder of the configuration file.
-pub(super) fn path(
-    source: &Source<'_>,
-    key: &str,
-    text: &Spanned<String>,
-) -> Result<PathBuf, ConfigError> {
-    let value = text.get_ref();
-    if value.is_empty() || value.contains('\0') {
-        return Err(source.value(&text.span(), key, format_args!("{value:?}"), "a path"));
-    }
-    Ok(source.file.parent().unwrap_or(Path::new("")).join(value))
+/// A path, relative to the `folder` of the configuration file.
+pub(super) fn path(folder: &Path, text: &str) -> Result<PathBuf, String> {
+    let is_path = !text.is_empty() && !text.contains('\0');
+    otherwise(is_path.then(|| folder.join(text)), "a path, as a text")
 }
 
-pub(super) fn control_path(
-    source: &Source<'_>,
-    role: Role,
-    text: Option<&Spanned<String>>,
-) -> Result<PathBuf, ConfigError> {
-    let Some(text) = text else {
-        return Ok(PathBuf::from(format!("/run/forebay/{role}.sock")));
-    };
-    let path = path(source, "box.control", text)?;
-    // sockaddr_un.sun_path holds 108 bytes with its terminator.
-    if path.as_os_str().len() > 107 {
-        let value = format_args!("{:?}", text.get_ref());
-        return Err(source.value(
-            &text.span(),
-            "box.control",
-            value,
-            "a path of at most 107 bytes",
-        ));
-    }
-    Ok(path)
+/// The path of a socket: sockaddr_un.sun_path holds 108 bytes with its terminator.
+pub(super) fn socket_path(folder: &Path, text: &str) -> Result<PathBuf, String> {
+    let fits = |path: &PathBuf| path.as_os_str().len() <= 107;
+    otherwise(path(folder, text).ok().filter(fits), "a path of at most 107 bytes")
 }
 
-pub(super) fn rate(
-    source: &Source<'_>,
-    key: &str,
-    text: Option<&Spanned<String>>,
-) -> Result<Option<Rate>, ConfigError> {
-    text.map(|text| required_rate(source, key, text)).transpose()
-}
-
-pub(super) fn required_rate(
-    source: &Source<'_>,
-    key: &str,
-    text: &Spanned<String>,
-) -> Result<Rate, ConfigError> {
+pub(super) fn rate(text: &str) -> Result<Rate, String> {
+    let rate = text.parse().ok().filter(|rate: &Rate| RATES.contains(rate));
     let allowed = format!("a rate from {} to {}, such as \"96Mbit/s\"", RATES.start(), RATES.end());
-    let rate: Rate = source.parse(key, text, &allowed)?;
-    if !RATES.contains(&rate) {
-        let value = format_args!("{:?}", text.get_ref());
-        return Err(source.value(&text.span(), key, value, allowed));
-    }
-    Ok(rate)
+    otherwise(rate, allowed)
+}
+
+pub(super) fn trace_size(text: &str) -> Result<ByteCount, String> {
+    let size = text.parse().ok().filter(|size: &ByteCount| *size >= TRACE_MIN);
+    otherwise(size, "a size of at least 1MB such as \"256MB\"")
 }

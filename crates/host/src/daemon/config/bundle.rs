@@ -1,0 +1,184 @@
+//! `[[bundle]]`, and that no two bundles are confused.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use forebay_core::bundle::BundleId;
+use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, SUPPLIED};
+use forebay_core::cc;
+use forebay_core::qdisc::{self, Classifier, bundle_default};
+use forebay_core::spec::{Spec, SpecError};
+use forebay_core::units::Rate;
+use ipnet::IpNet;
+
+use super::document::{Section, Source, Table};
+use super::{BundleConfig, MAX_BUNDLES, Role, Shaping, value};
+
+pub(super) const BUNDLE: Section = Section {
+    name: "bundle",
+    keys: &[
+        "name", "id", "peer", "to", "from", "key_file", "cc", "qdisc", "min_rate", "max_rate",
+        "weight", "guarantee", "group",
+    ],
+};
+
+/// What only a sendbox's bundles have, shares of its uplink apart.
+const SHAPING: [&str; 4] = ["cc", "qdisc", "min_rate", "max_rate"];
+
+/// Most destination prefixes of a file, and most source prefixes: what the BPF programs' tables
+/// hold.
+const MAX_PREFIXES: usize = 4096;
+
+/// A bundle as far as its values are right.
+pub(super) struct Bundle<'a> {
+    pub table: Table<'a>,
+    name: Option<String>,
+    id: Option<BundleId>,
+    peer: Option<SocketAddr>,
+    to: Vec<Option<IpNet>>,
+    from: Vec<Option<IpNet>>,
+    key_file: Option<PathBuf>,
+    pub max_rate: Option<Rate>,
+    shaping: Option<Shaping>,
+}
+
+/// The bundles of a box of this role, if that is known, which listens there.
+pub(super) fn read<'a>(
+    source: &Source<'_>,
+    root: &Table<'a>,
+    role: Option<Role>,
+    listen: Option<SocketAddr>,
+    folder: &Path,
+) -> Vec<Bundle<'a>> {
+    let tables = root.tables("bundle", &BUNDLE);
+    if tables.is_empty() || tables.len() > MAX_BUNDLES {
+        let problem = format!("{} [[bundle]] tables: allowed are 1 to {MAX_BUNDLES}", tables.len());
+        source.note(None, problem);
+    }
+    let bundles: Vec<Bundle<'a>> =
+        tables.into_iter().map(|table| Bundle::read(table, role, folder)).collect();
+    for (key, count) in [
+        ("to", bundles.iter().map(|bundle| bundle.to.len()).sum::<usize>()),
+        ("from", bundles.iter().map(|bundle| bundle.from.len()).sum()),
+    ] {
+        if count > MAX_PREFIXES {
+            let problem =
+                format!("bundle.{key}: {count} prefixes in all: allowed are {MAX_PREFIXES}");
+            source.note(None, problem);
+        }
+    }
+    compare(&bundles, role, listen);
+    bundles
+}
+
+impl<'a> Bundle<'a> {
+    fn read(table: Table<'a>, role: Option<Role>, folder: &Path) -> Self {
+        let bundle = Self {
+            table,
+            name: table.required("name", value::name),
+            id: table.number("id", 0..=u16::MAX.into()).map(|id| BundleId(id as u16)),
+            peer: table.required("peer", value::address),
+            to: table.list("to", value::prefix),
+            from: table.list("from", value::prefix),
+            key_file: table.required("key_file", |text| value::path(folder, text)),
+            max_rate: table.optional("max_rate", value::rate),
+            shaping: None,
+        };
+        if bundle.to.is_empty() {
+            table.wrong("to", "at least one prefix, such as [\"10.1.2.0/24\"]");
+        }
+        match role {
+            Some(Role::Sendbox) => Self { shaping: bundle.shaping(), ..bundle },
+            Some(Role::Receivebox) => {
+                if bundle.from.is_empty() {
+                    let allowed = "at least one prefix: a receivebox tells the bundles of several \
+                                   sites apart by their sources";
+                    table.wrong("from", allowed);
+                }
+                for key in SHAPING.into_iter().filter(|key| table.has(key)) {
+                    table.wrong(key, "nothing: the sendbox shapes");
+                }
+                bundle
+            }
+            None => bundle,
+        }
+    }
+
+    fn shaping(&self) -> Option<Shaping> {
+        let table = &self.table;
+        if !table.has("cc") {
+            table.wrong("cc", "an algorithm such as \"copa\"");
+        }
+        let cc = table.spec("cc", check_cc);
+        let qdisc = table.spec("qdisc", check_qdisc);
+        let min_rate = table.optional("min_rate", value::rate).unwrap_or(DEFAULT_MIN_RATE);
+        if self.max_rate.is_some_and(|max_rate| max_rate < min_rate) {
+            table.wrong("max_rate", format!("a rate of at least min_rate, {min_rate}"));
+        }
+        let qdisc = qdisc.unwrap_or_else(bundle_default);
+        Some(Shaping { cc: cc?, qdisc, min_rate, max_rate: self.max_rate })
+    }
+
+    /// The bundle, if all of it was right.
+    pub(super) fn finish(self, role: Role) -> Option<BundleConfig> {
+        Some(BundleConfig {
+            name: self.name?,
+            id: self.id?,
+            peer: self.peer?,
+            to: self.to.into_iter().collect::<Option<_>>()?,
+            from: self.from.into_iter().collect::<Option<_>>()?,
+            key_file: self.key_file?,
+            shaping: match role {
+                Role::Sendbox => Some(self.shaping?),
+                Role::Receivebox => None,
+            },
+        })
+    }
+}
+
+/// Notes what could not be told apart: equal names, numbers or prefixes.
+fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: Option<SocketAddr>) {
+    let mut names = BTreeMap::new();
+    let mut ids = BTreeMap::new();
+    let mut paths = BTreeMap::new();
+    for bundle in bundles {
+        let table = &bundle.table;
+        let name = bundle.name.as_deref().unwrap_or_default();
+        if bundle.name.is_some() && names.insert(name, ()).is_some() {
+            table.wrong("name", "a name that no other bundle has");
+        }
+        if let Some(other) = bundle.id.and_then(|id| ids.insert(id, name)) {
+            table.wrong("id", format!("a number that bundle {other:?} has not"));
+        }
+        if let (Some(peer), Some(listen)) = (bundle.peer, listen) {
+            if peer == listen {
+                table.wrong("peer", "the address of the other box, not box.listen");
+            }
+            if peer.is_ipv4() != listen.is_ipv4() {
+                table.wrong("peer", "an address of the same IP version as box.listen");
+            }
+        }
+        // A sendbox's table holds each destination prefix once, whatever the sources.
+        let any = [Some(IpNet::from(IpAddr::from([0; 16])))];
+        let from = if role == Some(Role::Receivebox) { &bundle.from[..] } else { &any[..] };
+        for (place, prefix) in bundle.to.iter().enumerate() {
+            for source in from {
+                let (Some(prefix), Some(source)) = (prefix, source) else { continue };
+                if let Some(other) = paths.insert((*source, *prefix), name) {
+                    let allowed = format!("a prefix that bundle {other:?} has not");
+                    table.wrong_element("to", place, allowed);
+                }
+            }
+        }
+    }
+}
+
+fn check_cc(spec: &Spec) -> Result<(), SpecError> {
+    cc::build(spec, SUPPLIED).map(|_| ())
+}
+
+fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
+    qdisc::check(spec)?;
+    Classifier::from_spec(spec).map(|_| ())
+}

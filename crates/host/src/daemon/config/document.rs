@@ -1,0 +1,282 @@
+//! The tables of a configuration file. What is wrong is noted with its line and the reading goes on, so that one look
+//! at a file tells all of it.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+use std::path::Path;
+
+use forebay_core::spec::{Spec, SpecError};
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::{Config, ConfigError, Problem};
+
+/// Most problems that are told of one file: who has more mends these first.
+const PROBLEMS_MAX: usize = 100;
+
+/// A file under check.
+pub(super) struct Source<'a> {
+    pub(super) file: &'a Path,
+    text: &'a str,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(file: &'a Path, text: &'a str) -> Self {
+        Self { file, text, problems: RefCell::default() }
+    }
+
+    /// The document; `None`: the text is no TOML, as noted.
+    pub(super) fn document(&self) -> Option<DeTable<'a>> {
+        let (document, errors) = DeTable::parse_recoverable(self.text);
+        for error in &errors {
+            let message = error.message().trim().replace('\n', ", ");
+            let at = error.span().map(|span| span.start);
+            let shown = at.map_or("", |at| self.line(at));
+            self.note(at, format!("`{shown}`: {message}"));
+        }
+        errors.is_empty().then(|| document.into_inner())
+    }
+
+    /// Notes a problem: `at` is its place in the text, if it has one.
+    pub(super) fn note(&self, at: Option<usize>, text: String) {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < PROBLEMS_MAX {
+            problems.push(Problem { line: at.map(|at| self.line_of(at)), text });
+        }
+    }
+
+    /// `config`, if nothing was wrong.
+    pub(super) fn finish(self, config: Option<Config>) -> Result<Config, ConfigError> {
+        let mut problems = self.problems.into_inner();
+        match config {
+            Some(config) if problems.is_empty() => Ok(config),
+            _ => {
+                problems.sort_by_key(|problem| problem.line);
+                Err(ConfigError { file: self.file.to_owned(), problems })
+            }
+        }
+    }
+
+    fn line_of(&self, offset: usize) -> usize {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// The line at `offset`. One of a hostile file may be long: enough to recognise it will do.
+    fn line(&self, offset: usize) -> &'a str {
+        shortened(self.text.lines().nth(self.line_of(offset) - 1).unwrap_or_default())
+    }
+
+    /// A value as it was written, as far as its first line.
+    fn written(&self, span: &Range<usize>) -> &'a str {
+        shortened(self.text.get(span.clone()).and_then(|text| text.lines().next()).unwrap_or("?"))
+    }
+}
+
+/// Its first 80 characters.
+fn shortened(text: &str) -> &str {
+    let text = text.trim();
+    text.char_indices().nth(80).map_or(text, |(end, _)| &text[..end])
+}
+
+/// What a table may hold.
+pub(super) struct Section {
+    /// What errors put before its keys; empty for the document.
+    pub name: &'static str,
+    pub keys: &'static [&'static str],
+}
+
+impl Section {
+    fn path(&self, key: &str) -> String {
+        if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) }
+    }
+}
+
+/// A table of the document.
+///
+/// Whatever reads a value answers `None` where it is absent or wrong; what is wrong was noted then. A `check` gets the
+/// text of a value, and answers what is allowed where it refuses the text. All refuse an empty one: so are a value
+/// that is no text and a key that must not be absent told.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a> {
+    source: &'a Source<'a>,
+    section: &'static Section,
+    entries: &'a DeTable<'a>,
+    /// Where the table begins.
+    at: usize,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn open(
+        source: &'a Source<'a>,
+        section: &'static Section,
+        entries: &'a DeTable<'a>,
+        at: usize,
+    ) -> Self {
+        for (key, value) in entries {
+            if !section.keys.contains(&key.get_ref().as_ref()) {
+                let (name, written) = (section.path(key.get_ref()), source.written(&value.span()));
+                let allowed = section.keys.join(", ");
+                let text = format!("{name} = {written}: no such key, allowed are {allowed}");
+                source.note(Some(key.span().start), text);
+            }
+        }
+        Self { source, section, entries, at }
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        debug_assert!(self.section.keys.contains(&key), "{}", self.section.path(key));
+        self.entries.get(key)
+    }
+
+    /// Notes that the value of `key`, or its absence, is not `allowed`.
+    pub(super) fn wrong(&self, key: &str, allowed: impl Display) {
+        match self.value(key) {
+            Some(value) => self.refuse(key, value.span(), allowed),
+            None => {
+                let key = self.section.path(key);
+                self.source.note(Some(self.at), format!("{key} is missing: allowed is {allowed}"));
+            }
+        }
+    }
+
+    fn refuse(&self, key: &str, span: Range<usize>, allowed: impl Display) {
+        let (key, written) = (self.section.path(key), self.source.written(&span));
+        self.source.note(Some(span.start), format!("{key} = {written}: allowed is {allowed}"));
+    }
+
+    /// Notes that the text at `place` in the list of `key` is not `allowed`.
+    pub(super) fn wrong_element(&self, key: &str, place: usize, allowed: impl Display) {
+        let list = self.value(key).and_then(|value| value.get_ref().as_array());
+        if let Some(element) = list.and_then(|list| list.get(place)) {
+            self.refuse(key, element.span(), allowed);
+        }
+    }
+
+    /// A text that must be there.
+    pub(super) fn required<T>(
+        &self,
+        key: &str,
+        check: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        check(text(self.value(key))).map_err(|allowed| self.wrong(key, allowed)).ok()
+    }
+
+    /// A text that may be there.
+    pub(super) fn optional<T>(
+        &self,
+        key: &str,
+        check: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.has(key).then(|| self.required(key, check)).flatten()
+    }
+
+    /// What `check` makes of each text of a list, in its place; of a value that is no list, one that is wrong.
+    pub(super) fn list<T>(
+        &self,
+        key: &str,
+        check: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<Option<T>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let Some(list) = value.get_ref().as_array() else {
+            self.wrong(key, format!("a list: {}", check("").err().unwrap_or_default()));
+            return vec![None];
+        };
+        let element = |element: &'a Spanned<DeValue<'a>>| {
+            let refuse = |allowed| self.refuse(key, element.span(), allowed);
+            check(text(Some(element))).map_err(refuse).ok()
+        };
+        list.iter().map(element).collect()
+    }
+
+    /// `true` or `false`.
+    pub(super) fn switch(&self, key: &str) -> Option<bool> {
+        let switch = self.value(key)?.get_ref().as_bool();
+        if switch.is_none() {
+            self.wrong(key, "true or false");
+        }
+        switch
+    }
+
+    /// A whole number that must be there.
+    pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Option<u32> {
+        let written = self.value(key).and_then(|value| value.get_ref().as_integer());
+        let number = written.and_then(|it| u32::from_str_radix(it.as_str(), it.radix()).ok());
+        let number = number.filter(|number| range.contains(number));
+        if number.is_none() {
+            let allowed = format!("a whole number from {} to {}", range.start(), range.end());
+            self.wrong(key, allowed);
+        }
+        number
+    }
+
+    /// A kind with its parameters that `check` takes.
+    pub(super) fn spec(
+        &self,
+        key: &str,
+        check: impl Fn(&Spec) -> Result<(), SpecError>,
+    ) -> Option<Spec> {
+        let value = self.value(key)?;
+        let span = value.span();
+        match Spec::deserialize(ValueDeserializer::from(value.clone())) {
+            Ok(spec) => match check(&spec) {
+                Ok(()) => Some(spec),
+                Err(error) => {
+                    // A parameter has no position of its own: it stands after the start of its table.
+                    let text = self.source.text.get(span.clone());
+                    let within = text.and_then(|text| text.find(&error.key)).unwrap_or(0);
+                    let at = span.start + within;
+                    let key = self.section.path(key);
+                    self.source.note(Some(at), format!("{key}: {error}"));
+                    None
+                }
+            },
+            Err(_) => {
+                self.wrong(key, "a name or a table with `kind`, such as { kind = \"sfq\" }");
+                None
+            }
+        }
+    }
+
+    /// The table under `key`.
+    pub(super) fn table(&self, key: &str, section: &'static Section) -> Option<Table<'a>> {
+        let table = self.open_one(self.value(key)?, section);
+        if table.is_none() {
+            self.wrong(key, format!("a table: [{key}]"));
+        }
+        table
+    }
+
+    /// The tables under `key`, as far as they are some.
+    pub(super) fn tables(&self, key: &str, section: &'static Section) -> Vec<Table<'a>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let list = value.get_ref().as_array();
+        let tables: Option<Vec<_>> = list.and_then(|list| {
+            list.iter().map(|element| self.open_one(element, section)).collect()
+        });
+        if tables.is_none() {
+            self.wrong(key, format!("a list of tables: [[{key}]]"));
+        }
+        tables.unwrap_or_default()
+    }
+
+    fn open_one(
+        &self,
+        value: &'a Spanned<DeValue<'a>>,
+        section: &'static Section,
+    ) -> Option<Table<'a>> {
+        let entries = value.get_ref().as_table()?;
+        Some(Table::open(self.source, section, entries, value.span().start))
+    }
+}
+
+fn text<'a>(value: Option<&'a Spanned<DeValue<'a>>>) -> &'a str {
+    value.and_then(|value| value.get_ref().as_str()).unwrap_or_default()
+}
