@@ -22,6 +22,7 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // The target of a line is the name of its event: none is a path of this program's modules.
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")

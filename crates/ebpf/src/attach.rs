@@ -63,7 +63,7 @@ impl XdpLink {
                     return Err(Error::Privilege);
                 }
                 Err(error) if mode == XdpMode::Native => {
-                    tracing::debug!(%device, %error, "driver refuses native XDP");
+                    tracing::debug!(target: "device", %device, %error, "driver refuses native XDP");
                     refuse()?;
                 }
                 Err(source) => return Err(Error::Attach { device: device.to_string(), source }),

@@ -11,10 +11,17 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+use forebay_core::units::Timestamp;
+
 /// Lines that may wait for the writer: minutes of a daemon's log, and a burst of any.
 const QUEUE: usize = 1024;
 /// How long the end of a process waits for its last lines.
 const FAREWELL: Duration = Duration::from_millis(250);
+
+/// Lines about one thing that may follow each other.
+const BURST: u32 = 6;
+/// Time after which the log may tell of that thing once more.
+const REFILL: Duration = Duration::from_secs(60);
 
 /// What is lost where the log cannot be written.
 pub const LOST_LINES: &str = "lines of the log";
@@ -32,6 +39,25 @@ enum Message {
 /// Lines that could not be written since the start.
 pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
+}
+
+/// What the log may still tell of a thing that can repeat: a few lines at once, and then one a minute.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Allowance {
+    /// When all lines that were taken are made up for.
+    settled_at: Timestamp,
+}
+
+impl Allowance {
+    /// Whether a line may come at `now`, which is counted then.
+    pub fn takes(&mut self, now: Timestamp) -> bool {
+        let settled_at = self.settled_at.max(now) + REFILL;
+        let is_taken = settled_at.saturating_since(now) <= BURST * REFILL;
+        if is_taken {
+            self.settled_at = settled_at;
+        }
+        is_taken
+    }
 }
 
 /// Starts the writer of this process's log, which first does `prepare`, such as giving up its privileges. Block
@@ -55,7 +81,7 @@ pub fn start(prepare: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::R
     let _ = LINES.set(sender);
     panic::set_hook(Box::new(|what| {
         let trace = std::backtrace::Backtrace::capture();
-        tracing::error!("{what}\n{trace}");
+        tracing::error!(target: "panic", "{what}\n{trace}");
     }));
     Ok(())
 }
@@ -68,7 +94,7 @@ pub fn announce(text: String) {
         let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     };
     if let Err(error) = std::thread::Builder::new().name("stdout".into()).spawn(print) {
-        tracing::warn!(%error, "nothing is said on stdout");
+        tracing::warn!(target: "stdout", %error, "nothing is said on stdout");
     }
 }
 
@@ -166,6 +192,7 @@ impl<W: Write> Writer<W> {
         let lost = lost();
         if lost > self.told {
             tracing::warn!(
+                target: "log",
                 "the log has lost {lost} lines since the start: they could not be written"
             );
             if self::lost() == lost {
@@ -219,6 +246,18 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn what_goes_on_is_told_a_few_times_and_then_once_a_minute() {
+        let mut allowance = Allowance::default();
+        let mut told =
+            (0..600).filter(|s| allowance.takes(Timestamp::from_nanos(s * 1_000_000_000)));
+        let first: Vec<u64> = told.by_ref().take(6).collect();
+        assert_eq!(first, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(told.collect::<Vec<u64>>(), [60, 120, 180, 240, 300, 360, 420, 480, 540]);
+        let after_an_hour = Timestamp::from_nanos(3_600_000_000_000);
+        assert_eq!((0..10).filter(|_| allowance.takes(after_an_hour)).count(), 6);
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Orders {
             Err(_) => return Heard::End,
         }
         if self.heard.len() > ORDER_BYTES_MAX {
-            tracing::warn!("an order without end");
+            tracing::warn!(target: "orders", "an order without end");
             return Heard::End;
         }
         let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else {
@@ -107,7 +107,7 @@ impl Orders {
         match Order::parse(line.trim()) {
             Some(order) => Heard::Order(order),
             None => {
-                tracing::warn!(%line, "not an order");
+                tracing::warn!(target: "orders", %line, "not an order");
                 Heard::Nothing
             }
         }

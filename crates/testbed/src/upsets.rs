@@ -60,7 +60,8 @@ impl<'a> Upsets<'a> {
         for line in lines(upset) {
             match ip(place, namespace, &line) {
                 Err(TestbedError::Refused { message, .. }) => {
-                    tracing::warn!(place, line = line.trim_end(), message, "refused");
+                    let line = line.trim_end();
+                    tracing::warn!(target: "upset", place, line, message, "refused");
                 }
                 done => done?,
             }
@@ -121,7 +122,7 @@ fn offloads(sites: &PairSites, right: bool, on: bool) -> Result<(), TestbedError
                 offload::disable(device, offload)
             };
             if let Err(error) = done {
-                tracing::warn!(place, %error, "refused");
+                tracing::warn!(target: "upset", place, %error, "refused");
             }
         }
         Ok(())

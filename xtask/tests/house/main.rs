@@ -1,6 +1,7 @@
 //! The rules of the house that a compiler does not check.
 
 mod circles;
+mod events;
 mod sources;
 mod words;
 

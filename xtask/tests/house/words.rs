@@ -15,7 +15,8 @@ const OPENINGS: [&str; 11] = [
     "Whose",
 ];
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Rust files below `folder`.
+pub fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("target") {

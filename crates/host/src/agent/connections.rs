@@ -357,6 +357,7 @@ impl Connection {
             let remote = self.addresses.map(|(_, remote)| remote.to_string());
             let remote = remote.as_deref().unwrap_or("unknown");
             tracing::error!(
+                target: "agent_algorithm",
                 remote,
                 "{} failed, the kernel's own law goes on with this connection: {reason}",
                 self.flow.choice()

@@ -176,7 +176,8 @@ pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorde
         let written = file.write_all(&received);
         // The agent goes on without.
         file.ended.store(true, Ordering::Relaxed);
-        written.map_err(named).inspect_err(|error| tracing::error!("{error}: it ends here"))
+        let written = written.map_err(named);
+        written.inspect_err(|error| tracing::error!(target: "recording", "{error}: it ends here"))
     })?;
     Ok((Recorder { rows: Some(rows), ended }, Writer(Some(thread))))
 }

@@ -236,7 +236,11 @@ impl AgentWorker {
             }
             if count > 0 {
                 let name = datapath.name();
-                tracing::info!(name, "{count} idle connections have given up their slots");
+                tracing::info!(
+                    target: "agent_slots",
+                    name,
+                    "{count} idle connections have given up their slots"
+                );
             }
         }
     }
@@ -352,7 +356,8 @@ impl Worker for AgentWorker {
         let Self { datapaths, connections, recorder, writer, .. } = self;
         drop(datapaths);
         if !connections.is_empty() {
-            tracing::info!("{} connections go on under the kernel's own law", connections.len());
+            let left = connections.len();
+            tracing::info!(target: "stopping", "{left} connections go on under the kernel's own law");
         }
         drop((connections, recorder));
         writer.finish()?;

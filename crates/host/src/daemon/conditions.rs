@@ -134,7 +134,7 @@ pub struct Void {
 impl Void {
     /// A running box could not attach to a device that was deleted and made again.
     pub fn made_again(device: &str, error: &dyn std::error::Error) -> Self {
-        tracing::warn!("{device} was made again: {error}");
+        tracing::warn!(target: "device", "{device} was made again: {error}");
         let fault = Fault::new(format!("{device} was made again: {error}"), "start the box again");
         Self { condition: DEVICE.name.into(), fault }
     }

@@ -28,6 +28,7 @@ use super::starting::{Prepared, prepare, supervise};
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::trace::{self, Row, Tracer};
 use super::{DaemonError, peer, scope, unguessable};
+use crate::log::Allowance;
 use crate::offload::{self, Offload};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
@@ -88,6 +89,8 @@ struct Watch {
     sampled_with: (SamplingKey, EpochSize),
     /// Addresses that the sendbox has told of, whose packets the sampler leaves out.
     senders: AddressSet,
+    /// What the log may tell of the sendbox.
+    news: Allowance,
 }
 
 /// Everything the worker thread owns.
@@ -208,10 +211,11 @@ impl ReceiveboxWorker {
         let Some(seen) = self.observer.latest()? else { return Ok(()) };
         match (&seen.void[..], &self.seen.void[..]) {
             (void, before) if void == before => {}
-            ([], _) => tracing::info!("packets are reported again"),
+            ([], _) => tracing::info!(target: "traffic", "packets are reported again"),
             (void, _) => {
                 let all: Vec<String> = void.iter().map(Void::to_string).collect();
-                tracing::warn!("{}: until then no packets are reported", all.join("; "));
+                let all = all.join("; ");
+                tracing::warn!(target: "traffic", "{all}: until then no packets are reported");
             }
         }
         self.seen = seen;
@@ -228,7 +232,7 @@ impl ReceiveboxWorker {
         match self.sampler.attach_anew(&self.wan, ifindex) {
             Ok(()) => {
                 self.ifindex = Some(ifindex);
-                tracing::info!("{} was made again: attached to it", self.wan);
+                tracing::info!(target: "device", "{} was made again: attached to it", self.wan);
             }
             Err(error) => self.seen.void.push(Void::made_again(&self.wan, &error)),
         }
@@ -416,6 +420,7 @@ impl Watch {
             config: config.clone(),
             sampled_with: (receivebox.sampling_key(), receivebox.sampling_size()),
             senders: AddressSet::default(),
+            news: Allowance::default(),
             receivebox,
         }
     }
@@ -450,7 +455,9 @@ impl Watch {
 
     fn say_news(&mut self) {
         while let Some(event) = self.receivebox.take_event() {
-            peer::say(Role::Receivebox, &self.config.name, event, self.receivebox.differences());
+            let (name, differences) = (&self.config.name, self.receivebox.differences());
+            let allowance = (&mut self.news, clock::now());
+            peer::say(Role::Receivebox, name, event, differences, allowance);
         }
     }
 

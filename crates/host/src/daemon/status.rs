@@ -365,11 +365,11 @@ impl BundleStatus {
     }
 }
 
-fn mbit(bits_per_sec: u64) -> String {
+pub(super) fn mbit(bits_per_sec: u64) -> String {
     format!("{:.3} Mbit/s", bits_per_sec as f64 / 1e6)
 }
 
-fn millis(ns: Option<u64>) -> String {
+pub(super) fn millis(ns: Option<u64>) -> String {
     ns.map_or("unknown".into(), |ns| format!("{:.2} ms", ns as f64 / 1e6))
 }
 

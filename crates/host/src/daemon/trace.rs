@@ -119,7 +119,9 @@ fn start_writer(
         match confinement.confine(Task::Trace) {
             Ok(()) => file.write_all(&names, &receiver),
             // The box goes on without a trace; its rows count as lost from here.
-            Err(error) => tracing::error!(%error, "trace {} ends", file.path.display()),
+            Err(error) => {
+                tracing::error!(target: "trace", %error, "trace {} ends", file.path.display());
+            }
         }
     })?;
     Ok((Tracer { rows: Some(sender), lost }, Writer(Some(writer))))
@@ -224,6 +226,7 @@ impl TraceFile {
             Ok(()) if self.is_failing => {
                 let lost = self.lost.load(Ordering::Relaxed);
                 tracing::info!(
+                    target: "trace",
                     "trace {path} is written again: {lost} rows are lost since the start"
                 );
                 self.is_failing = false;
@@ -234,7 +237,7 @@ impl TraceFile {
                 self.pending.clear();
                 self.pending_rows = 0;
                 if !self.is_failing {
-                    tracing::error!(%error, "trace {path}: rows are lost");
+                    tracing::error!(target: "trace", %error, "trace {path}: rows are lost");
                 }
                 self.is_failing = true;
             }

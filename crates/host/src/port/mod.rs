@@ -132,7 +132,7 @@ pub fn open_all(device: &str, direction: Direction) -> Result<Box<dyn Port>, Por
                 forebay_ebpf::Error::Kernel { .. } | forebay_ebpf::Error::Attach { .. },
             )),
         ) => {
-            tracing::warn!(device, %error, "no AF_XDP, using a packet socket");
+            tracing::warn!(target: "device", device, %error, "no AF_XDP, using a packet socket");
             Ok(Box::new(PacketPort::open(device, direction)?))
         }
         Err(error) => Err(error),

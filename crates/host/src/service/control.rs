@@ -103,7 +103,7 @@ impl ControlSocket {
         for _ in 0..CLIENTS {
             let Ok((stream, _)) = self.listener.accept() else { return };
             if let Err(error) = serve_client(stream, &mut handle) {
-                tracing::debug!(%error, "control client");
+                tracing::debug!(target: "control", %error, "control client");
             }
         }
     }

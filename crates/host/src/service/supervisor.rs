@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_core::bundle::keys::KeyRing;
 use nix::errno::Errno;
@@ -186,7 +186,15 @@ pub fn supervise<S: std::fmt::Debug + serde::Serialize + Send + 'static>(
         None => privileges::drop_unneeded()?,
     }
     notify_systemd("READY=1");
-    tracing::info!(control = %path.display(), "{name} runs");
+    let (version, started) = (env!("CARGO_PKG_VERSION"), Instant::now());
+    tracing::info!(target: "started", version, control = %path.display(), "{name} runs");
+    let answer = |request| {
+        let answer = answer(&worker, request);
+        if request == Request::ReloadKeys {
+            say_reloaded(&answer);
+        }
+        answer
+    };
     loop {
         let mut fds = [signals.as_fd(), control.as_fd(), worker.ended.as_fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -199,16 +207,33 @@ pub fn supervise<S: std::fmt::Debug + serde::Serialize + Send + 'static>(
             return worker.join();
         }
         if asked {
-            control.serve(|request| answer(&worker, request));
+            control.serve(&answer);
         }
         if signalled && let Some(signal) = signals.read_signal()? {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
-                tracing::info!(answer = ?answer(&worker, Request::ReloadKeys), "SIGHUP");
+                answer(Request::ReloadKeys);
                 continue;
             }
             notify_systemd("STOPPING=1");
-            return worker.stop(STOP_PATIENCE);
+            let signal =
+                Signal::try_from(signal.ssi_signo as i32).map_or("a signal", Signal::as_str);
+            tracing::info!(target: "stopping", "{name} was told to end by {signal}");
+            let status = worker.stop(STOP_PATIENCE)?;
+            let up_s = started.elapsed().as_secs_f64();
+            tracing::info!(target: "stopped", "{name} has ended, as told, after {up_s:.1} s");
+            return Ok(status);
         }
+    }
+}
+
+/// Says in the log what came of a reload, whoever asked for it.
+fn say_reloaded<S>(answer: &Answer<S>) {
+    match answer {
+        Answer::Done(what) => tracing::info!(target: "reload", "{what}"),
+        Answer::Failed(reason) => {
+            tracing::warn!(target: "reload", "{reason}: what was in force before stays so");
+        }
+        Answer::Status(_) => {}
     }
 }
 
@@ -217,7 +242,7 @@ fn notify_systemd(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
     if let Err(error) = sent {
-        tracing::warn!(%error, "NOTIFY_SOCKET");
+        tracing::warn!(target: "systemd", %error, "NOTIFY_SOCKET");
     }
 }
 

@@ -118,7 +118,7 @@ impl Emulator {
         if let Some(cpu) = self.cpu
             && !try_keep_to(cpu)
         {
-            tracing::warn!(cpu, "not allowed to keep to this processor");
+            tracing::warn!(target: "emulator", cpu, "not allowed to keep to this processor");
         }
         // Best effort: under SCHED_FIFO timers have no slack anyway.
         let _ = prctl::set_timerslack(1);
@@ -348,7 +348,7 @@ impl Control {
         match self.orders.as_mut()?.hear() {
             Heard::Order(Order::Start(at)) => Some(Command::Start(Timestamp::from_nanos(at))),
             Heard::Order(order) => {
-                tracing::warn!(?order, "not an order for the emulator");
+                tracing::warn!(target: "emulator", ?order, "not an order for the emulator");
                 None
             }
             Heard::Nothing => None,

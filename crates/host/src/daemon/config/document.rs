@@ -76,7 +76,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Its first 80 characters.
+/// The first 80 characters of `text`.
 fn shortened(text: &str) -> &str {
     let text = text.trim();
     text.char_indices().nth(80).map_or(text, |(end, _)| &text[..end])
@@ -258,9 +258,8 @@ impl<'a> Table<'a> {
     pub(super) fn tables(&self, key: &str, section: &'static Section) -> Vec<Table<'a>> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let list = value.get_ref().as_array();
-        let tables: Option<Vec<_>> = list.and_then(|list| {
-            list.iter().map(|element| self.open_one(element, section)).collect()
-        });
+        let tables: Option<Vec<_>> = list
+            .and_then(|list| list.iter().map(|element| self.open_one(element, section)).collect());
         if tables.is_none() {
             self.wrong(key, format!("a list of tables: [[{key}]]"));
         }

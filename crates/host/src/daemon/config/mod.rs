@@ -78,6 +78,14 @@ impl Role {
             Self::Receivebox => "receivebox",
         }
     }
+
+    /// The box at the other end of a bundle.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Sendbox => Self::Receivebox,
+            Self::Receivebox => Self::Sendbox,
+        }
+    }
 }
 
 impl fmt::Display for Role {

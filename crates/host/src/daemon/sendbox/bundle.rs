@@ -24,6 +24,7 @@ use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus, ShareStatus};
 use crate::daemon::trace::{Row, Tracer};
 use crate::daemon::{peer, scope, unguessable};
+use crate::log::Allowance;
 
 /// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
@@ -70,6 +71,8 @@ pub struct Bundle {
     rows: DecisionRows,
     /// The alarm that the log told of last.
     told: Option<Alarm>,
+    /// What the log may tell of the receivebox and of alarms.
+    news: Allowance,
     next_queue_sample: Timestamp,
     next_counter_row: Timestamp,
     scratch: Vec<u8>,
@@ -111,6 +114,7 @@ impl Bundle {
             log: DecisionLog::new(mode.dry_run),
             rows: DecisionRows::default(),
             told: None,
+            news: Allowance::default(),
             next_queue_sample: now,
             next_counter_row: now + COUNTER_ROW,
             scratch: Vec::new(),
@@ -152,23 +156,30 @@ impl Bundle {
 
     fn say_news(&mut self) {
         while let Some(event) = self.control.take_event() {
-            peer::say(Role::Sendbox, &self.config.name, event, self.control.differences());
+            let (name, differences) = (&self.config.name, self.control.differences());
+            let allowance = (&mut self.news, clock::now());
+            peer::say(Role::Sendbox, name, event, differences, allowance);
         }
     }
 
     fn say_alarm(&mut self, now: Timestamp) {
         let alarm = self.control.alarm(now);
-        if alarm == self.told {
+        // One that is not told now is told later, if it is still there.
+        if alarm == self.told || !self.news.takes(now) {
             return;
         }
         self.told = alarm;
-        let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let unseen = percent(self.control.unseen());
         let out_of_order = percent(self.control.recent_order().share());
         let bundle = &self.config.name;
         match alarm {
-            Some(alarm) => tracing::warn!(%bundle, unseen, out_of_order, "{}", alarm.text()),
+            Some(alarm) => {
+                let text = alarm.text();
+                tracing::warn!(target: "bundle_alarm", %bundle, unseen, out_of_order, "{text}");
+            }
             None => tracing::info!(
+                target: "bundle_alarm",
                 %bundle,
                 unseen,
                 out_of_order,

@@ -8,12 +8,17 @@ use forebay_core::bundle::decision::Decision;
 use forebay_core::record::DecisionRecord;
 use forebay_core::units::Timestamp;
 
+use crate::daemon::status::{mbit, millis};
+use crate::log::Allowance;
+
 /// Decisions remembered for `forebay status`.
 const DECISIONS: usize = 64;
 /// Change of the rate (share) that is remembered.
 const KEPT_CHANGE: f64 = 0.1;
 /// Shortest time between two log lines about a bundle.
 const LOG_SPACING: Duration = Duration::from_secs(1);
+/// Shortest time between two log lines about rates, which move all the time.
+const RATE_SPACING: Duration = Duration::from_secs(10);
 /// Change of the rate (share) that a dry run tells of.
 const DRY_RUN_CHANGE: f64 = 0.01;
 
@@ -22,49 +27,68 @@ const DRY_RUN_CHANGE: f64 = 0.01;
 pub struct DecisionLog {
     kept: VecDeque<(Timestamp, Decision)>,
     journal: Journal,
+    /// The state before, of which the log for developers tells.
+    state: Option<&'static str>,
 }
 
-/// Which decisions the log for people tells of: each change of the state, and in a dry run each
-/// change of the rate; at most one line a second, and the last word is never left out.
+/// Which decisions the log for people tells of: that a bundle is shaped again or no longer, and in a dry run
+/// changes of the rate; the last word is never left out. States that follow each other while a bundle is shaped are
+/// a law at work, many times a second where requests come and go.
 #[derive(Default)]
 struct Journal {
     dry_run: bool,
     said: Option<(Timestamp, Decision)>,
-    state: Option<&'static str>,
-    /// Changes of the state since the last line.
+    standing: Option<&'static str>,
+    /// Changes of the standing since the last line.
     changes: u32,
+    allowance: Allowance,
 }
 
 /// A line of the log.
 #[derive(Debug, PartialEq)]
 struct Line {
+    at: Timestamp,
     decision: Decision,
-    /// Changes of the state that no line told of.
+    /// Changes of the standing that no line told of.
     untold: u32,
+}
+
+/// What a state of a bundle means to who runs the box: `shaped`, or the state that keeps the bundle from it; `None` of
+/// a state that leads from one to the other.
+fn standing(state: &'static str) -> Option<&'static str> {
+    match state {
+        "silent" | "imbalanced" | "handed_back" | "competing" => Some(state),
+        "measuring" | "testing" | "confirming" => None,
+        _ => Some("shaped"),
+    }
 }
 
 impl Journal {
     fn note(&mut self, now: Timestamp, decision: Decision) -> Option<Line> {
-        if self.state.replace(decision.state) != Some(decision.state) {
+        if let Some(standing) = standing(decision.state)
+            && self.standing.replace(standing) != Some(standing)
+        {
             self.changes += 1;
         }
-        let is_due = self.said.as_ref().is_none_or(|(at, said)| {
-            let is_new_rate = self.dry_run && said.has_other_rate(&decision, DRY_RUN_CHANGE);
-            let is_news = self.changes > 0 || is_new_rate;
-            is_news && now.saturating_since(*at) >= LOG_SPACING
-        });
-        if !is_due {
+        let since = self.said.as_ref().map(|(at, _)| now.saturating_since(*at));
+        let is_spaced = since.is_none_or(|since| since >= LOG_SPACING);
+        let is_news = self.said.is_none() || self.changes > 0;
+        let is_new_rate = self.dry_run
+            && since.is_some_and(|since| since >= RATE_SPACING)
+            && self.said.is_some_and(|(_, said)| said.has_other_rate(&decision, DRY_RUN_CHANGE));
+        let is_told = is_new_rate || is_spaced && is_news && self.allowance.takes(now);
+        if !is_told {
             return None;
         }
         self.said = Some((now, decision));
         let untold = std::mem::take(&mut self.changes).saturating_sub(1);
-        Some(Line { decision, untold })
+        Some(Line { at: now, decision, untold })
     }
 }
 
 impl Line {
     fn rate(&self) -> String {
-        self.decision.rate.map_or("unshaped".into(), |rate| rate.to_string())
+        self.decision.rate.map_or("unshaped".into(), |rate| mbit(rate.as_bits_per_sec()))
     }
 }
 
@@ -86,6 +110,10 @@ impl DecisionLog {
 
     /// Takes the decision in force.
     pub fn note(&mut self, now: Timestamp, decision: Decision, bundle: &str) {
+        if self.state.replace(decision.state) != Some(decision.state) {
+            let Decision { state, reason, .. } = decision;
+            tracing::debug!(target: "bundle_state", bundle, "{state}: {reason}");
+        }
         if let Some(line) = self.journal.note(now, decision) {
             self.say(&line, bundle);
         }
@@ -98,16 +126,20 @@ impl DecisionLog {
     }
 
     fn say(&self, line: &Line, bundle: &str) {
-        let Decision { min_rtt, queue_delay, bottleneck_rate, .. } = line.decision;
-        let min_rtt = min_rtt.map(tracing::field::debug);
-        let queue_delay = queue_delay.map(tracing::field::debug);
-        let bottleneck_rate = bottleneck_rate.map(tracing::field::display);
+        let record = DecisionRecord::of(line.at, &line.decision);
+        let bottleneck = record.bottleneck_bps.map(mbit);
+        let [min_rtt, queue_delay] =
+            [record.min_rtt_ns, record.queue_delay_ns].map(|ns| ns.map(|ns| millis(Some(ns))));
         let rate = line.rate();
         if self.journal.dry_run {
             let would_set = rate;
-            tracing::info!(bundle, would_set, min_rtt, queue_delay, bottleneck_rate, "{line}");
+            tracing::info!(
+                target: "bundle_state", bundle, would_set, min_rtt, queue_delay, bottleneck, "{line}"
+            );
         } else {
-            tracing::info!(bundle, rate, min_rtt, queue_delay, bottleneck_rate, "{line}");
+            tracing::info!(
+                target: "bundle_state", bundle, rate, min_rtt, queue_delay, bottleneck, "{line}"
+            );
         }
     }
 
@@ -147,7 +179,7 @@ mod tests {
         let decisions = [
             (0, decision(10, "measuring")),
             (5, decision(20, "shaping")),
-            (400, decision(20, "draining")),
+            (400, decision(20, "competing")),
             (500, decision(21, "shaping")),
             (995, decision(22, "shaping")),
             (1000, decision(23, "shaping")),
@@ -156,24 +188,39 @@ mod tests {
             (9005, decision(99, "silent")),
         ];
         let expected = [
-            (0, "10Mbit/s measuring: test".to_owned()),
-            (1000, "23Mbit/s shaping: test (changes in between: 2)".to_owned()),
-            (9005, "99Mbit/s silent: test".to_owned()),
+            (0, "10.000 Mbit/s measuring: test".to_owned()),
+            (1000, "23.000 Mbit/s shaping: test (changes in between: 2)".to_owned()),
+            (9005, "99.000 Mbit/s silent: test".to_owned()),
         ];
         assert_eq!(lines(false, &decisions), expected);
     }
 
     #[test]
-    fn a_dry_run_tells_of_rates_once_a_second_while_they_move() {
-        let moving = (0..1000).map(|tick| (tick * 5, decision(1000 + tick, "shaping")));
-        let still = (1000..2000).map(|tick| (tick * 5, decision(2000, "shaping")));
+    fn a_law_at_work_is_no_news_and_a_bundle_that_keeps_changing_is_told_of_once_a_minute() {
+        let states = ["shaping", "app_limited", "draining", "testing", "shaping", "probe_rtt"];
+        let at_work: Vec<(u64, Decision)> = (0..60_000)
+            .step_by(100)
+            .map(|ms| (ms, decision(10, states[ms as usize / 100 % 6])))
+            .collect();
+        assert_eq!(lines(false, &at_work).len(), 1, "{:?}", lines(false, &at_work));
+        let changing: Vec<(u64, Decision)> = (0..3600)
+            .map(|second| (second * 1000, decision(10, ["shaping", "silent"][second as usize % 2])))
+            .collect();
+        let told = lines(false, &changing).len();
+        assert!((60..=66).contains(&told), "{told} lines in an hour");
+    }
+
+    #[test]
+    fn a_dry_run_tells_of_rates_every_ten_seconds_while_they_move() {
+        let moving = (0..1000).map(|tick| (tick * 50, decision(1000 + tick, "shaping")));
+        let still = (1000..2000).map(|tick| (tick * 50, decision(2000, "shaping")));
         let decisions: Vec<(u64, Decision)> = moving.chain(still).collect();
         let times: Vec<u64> = lines(true, &decisions).iter().map(|(ms, _)| *ms).collect();
-        assert_eq!(times, [0, 1000, 2000, 3000, 4000, 5000]);
+        assert_eq!(times, [0, 10_000, 20_000, 30_000, 40_000, 50_000]);
         assert_eq!(lines(false, &decisions).len(), 1);
         let unshaped = Decision { rate: None, ..decision(1, "shaping") };
-        let lost = lines(true, &[(0, decision(1, "shaping")), (1000, unshaped)]);
-        assert_eq!(lost[1], (1000, "unshaped shaping: test".to_owned()));
+        let lost = lines(true, &[(0, decision(1, "shaping")), (10_000, unshaped)]);
+        assert_eq!(lost[1], (10_000, "unshaped shaping: test".to_owned()));
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl<D: Datapath> SendboxWorker<D> {
                 self.set_handed_back(now, Some(cause));
             }
             Some(Change::TakeAgain) => {
-                tracing::info!("packets of bundles are taken again");
+                tracing::info!(target: "traffic", "packets of bundles are taken again");
                 self.set_handed_back(now, None);
             }
             None => {}
@@ -237,13 +237,17 @@ impl<D: Datapath> SendboxWorker<D> {
             Cause::Stall(stall) => {
                 let (reason, least) = (stall.reason(), self.progress.recovery().as_secs());
                 tracing::warn!(
+                    target: "traffic",
                     "{reason}: new ones are left to the kernel, unshaped, for {least} s"
                 );
             }
             Cause::Void(reason) => {
                 let all: Vec<String> = self.void().map(ToString::to_string).collect();
                 let all = if all.is_empty() { reason.into() } else { all.join("; ") };
-                tracing::warn!("{all}: until then packets are left to the kernel, unshaped");
+                tracing::warn!(
+                    target: "traffic",
+                    "{all}: until then packets are left to the kernel, unshaped"
+                );
             }
         }
     }
@@ -402,7 +406,11 @@ impl<D: Datapath> SendboxWorker<D> {
                 return Ok(());
             }
             if now.saturating_since(started) >= RUSH {
-                tracing::warn!(packets = left, "stopped before the WAN port took all packets");
+                tracing::warn!(
+                    target: "stopping",
+                    packets = left,
+                    "stopped before the WAN port took all packets"
+                );
                 return Ok(());
             }
             self.obey(mailbox);

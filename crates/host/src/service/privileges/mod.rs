@@ -178,7 +178,7 @@ impl Confinement {
         let confinement = self.clone();
         log::start(move || confinement.confine(Task::Log))?;
         if let Some(surprise) = &self.surprise {
-            tracing::warn!("{surprise}");
+            tracing::warn!(target: "privileges", "{surprise}");
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Confinement {
         drop_all_but(kept, self.account.as_ref())?;
         // An architecture that nobody wrote one for, or a kernel without them.
         if let Err(error) = filters.and_then(|filters| seccomp::install(&filters)) {
-            tracing::warn!(%error, ?task, "no filter of system calls");
+            tracing::warn!(target: "privileges", %error, ?task, "no filter of system calls");
         }
         Ok(())
     }

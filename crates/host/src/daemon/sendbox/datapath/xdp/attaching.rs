@@ -50,7 +50,7 @@ impl Attaching {
             match self.attach(port, name, ifindex) {
                 Ok(()) => {
                     self.is_gone[at] = false;
-                    tracing::info!("{name} was made again: attached to it");
+                    tracing::info!(target: "device", "{name} was made again: attached to it");
                 }
                 Err(error) => self.failed.push(Void::made_again(name, &error)),
             }

@@ -169,7 +169,7 @@ impl Datapath for Xdp {
         self.attaching.follow(seen, [&mut self.lan.port, &mut self.wan], &self.names);
         // More addresses than the program holds: what is to the others is captured, as before they came.
         if let Err(error) = self.lan.set_own(seen) {
-            tracing::warn!(%error, "addresses of this machine");
+            tracing::warn!(target: "device", %error, "addresses of this machine");
         }
     }
 
@@ -212,6 +212,7 @@ impl Datapath for Xdp {
 fn count_finished_checksum(finished: &mut u64) {
     if *finished == 0 {
         tracing::warn!(
+            target: "device",
             "packets come in with unfinished checksums, which are finished here; \
              `ethtool -K DEVICE tx off` at the sending end of the link costs less CPU"
         );
