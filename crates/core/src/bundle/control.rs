@@ -454,6 +454,11 @@ impl Control {
         self.visibility.unseen()
     }
 
+    /// Bytes that reports have told to have arrived.
+    pub const fn delivered(&self) -> ByteCount {
+        self.delivered
+    }
+
     /// What was counted since the start.
     pub fn counters(&self) -> Counters {
         let boundaries_overwritten = self.boundaries.overwritten();

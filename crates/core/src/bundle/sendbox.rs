@@ -378,6 +378,11 @@ impl Sendbox {
         self.control.counters()
     }
 
+    /// Bytes that the receivebox has reported since the start.
+    pub const fn delivered(&self) -> ByteCount {
+        self.control.delivered()
+    }
+
     /// Bytes of the messages that were sent or taken, headers included.
     pub const fn message_bytes(&self) -> ByteCount {
         self.message_bytes

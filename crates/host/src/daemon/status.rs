@@ -156,6 +156,8 @@ pub struct ShapingStatus {
     pub unseen: f64,
     /// The own queue now.
     pub queue: QueueSample,
+    /// What left, what arrived, and for how long bytes stood in the own queue.
+    pub last_second: LastSecond,
     /// What the trace has, too.
     #[serde(flatten)]
     pub counters: BundleCounters,
@@ -169,6 +171,17 @@ pub struct ShapingStatus {
     pub reports_ambiguous: u64,
     /// The newest decisions, oldest first.
     pub decisions: Vec<DecisionRecord>,
+}
+
+/// Averages over the last whole second; all 0 and unknown before the end of the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastSecond {
+    /// What left the sendbox (bits per second).
+    pub sent_bps: u64,
+    /// What the receivebox has reported (bits per second).
+    pub delivered_bps: u64,
+    /// For how long bytes stood in the sendbox's own queue (ns); `None`: nothing left.
+    pub queue_delay_ns: Option<u64>,
 }
 
 /// A bundle's share of the uplink, as it is now.
@@ -324,13 +337,17 @@ impl BundleStatus {
         if let Some(ShareStatus { rate_bps, share }) = shaping.share {
             row("share", format!("{}, {:.1} % of the uplink", mbit(rate_bps), 100.0 * share))?;
         }
-        row("queue", format!("{} packets, {} bytes", shaping.queue.packets, shaping.queue.bytes))?;
+        let LastSecond { sent_bps, delivered_bps, queue_delay_ns } = shaping.last_second;
+        row("delivered", format!("{} of {} sent, last second", mbit(delivered_bps), mbit(sent_bps)))?;
+        let (QueueSample { packets, bytes: queued, .. }, waited) =
+            (shaping.queue, millis(queue_delay_ns));
+        row("own queue", format!("{packets} packets, {queued} bytes; delay {waited}, last second"))?;
         let counters = &shaping.counters;
         let (drops, marks) = (counters.drops_queue, shaping.marks_queue);
         row("drops", format!("{drops} packets, {marks} marked instead"))?;
         row("bottleneck", decision.bottleneck_bps.map_or("unknown".into(), mbit))?;
         row("min RTT", millis(decision.min_rtt_ns))?;
-        row("queueing delay", millis(decision.queue_delay_ns))?;
+        row("queue beyond", format!("delay {}", millis(decision.queue_delay_ns)))?;
         row("window", bytes(decision.cwnd_bytes))?;
         row("in flight", bytes(decision.in_flight_bytes))?;
         row(
@@ -418,6 +435,11 @@ mod tests {
                         ..BundleCounters::default()
                     },
                     marks_queue: 9,
+                    last_second: LastSecond {
+                        sent_bps: 94_000_000,
+                        delivered_bps: 93_500_000,
+                        queue_delay_ns: Some(12_340_000),
+                    },
                     reports_ambiguous: 3,
                     out_of_order: 0.25,
                     ..ShapingStatus::default()
@@ -464,6 +486,9 @@ mod tests {
             "\nuplink: 400.000 Mbit/s\n",
             "share             100.000 Mbit/s, 25.0 % of the uplink",
             "shaping: window law",
+            "delivered         93.500 Mbit/s of 94.000 Mbit/s sent, last second",
+            "own queue         0 packets, 0 bytes; delay 12.34 ms, last second",
+            "queue beyond      delay unknown",
             "bottleneck        unknown",
             "min RTT           50.10 ms",
             "1.0 s ago",

@@ -17,6 +17,7 @@ use forebay_core::{cc, random::Streams};
 
 use super::datapath::{Datapath, Listener, Steering};
 use super::decisions::DecisionLog;
+use super::meter::{Meter, Totals};
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
 use crate::daemon::messages::Messages;
@@ -67,6 +68,7 @@ pub struct Bundle {
     /// What the datapath was told last.
     steered: Option<Steering>,
     departed_at: Timestamp,
+    meter: Meter,
     log: DecisionLog,
     rows: DecisionRows,
     /// The alarm that the log told of last.
@@ -111,6 +113,7 @@ impl Bundle {
             control,
             steered: None,
             departed_at: Timestamp::ZERO,
+            meter: Meter::default(),
             log: DecisionLog::new(mode.dry_run),
             rows: DecisionRows::default(),
             told: None,
@@ -199,6 +202,9 @@ impl Bundle {
         let backlog = datapath.backlog(self.index);
         if self.tick_at(backlog) <= now {
             self.control.on_timer(now, backlog);
+            let sent = self.control.counters().bytes_sent;
+            let totals = Totals { sent, delivered: self.control.delivered() };
+            self.meter.update(now, backlog.bytes, totals);
             self.say_news();
             self.say_alarm(now);
         }
@@ -340,6 +346,7 @@ impl Bundle {
                 alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
                 unseen: self.control.unseen(),
                 queue: QueueSample::of(now, datapath.backlog(self.index)),
+                last_second: self.meter.last(),
                 counters: self.counters(datapath),
                 marks_queue: queue.marked,
                 out_of_order: self.control.recent_order().share(),

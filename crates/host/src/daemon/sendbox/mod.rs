@@ -19,6 +19,7 @@
 mod bundle;
 mod datapath;
 mod decisions;
+mod meter;
 mod progress;
 
 #[cfg(test)]

@@ -163,6 +163,11 @@ fn a_datapath_that_tells_of_boundaries_only_is_shaped() {
         rate_bps(kernel).is_some_and(|rate| rate < path * 5 / 4)
             && shaping.decision.state == "shaping"
     });
+    running.wait_for("a second of it measured", |_, shaping| {
+        let last = shaping.last_second;
+        let sent = last.sent_bps.min(last.delivered_bps);
+        sent > PATH.as_bits_per_sec() / 2 && last.queue_delay_ns.is_some_and(|ns| ns > 0)
+    });
     running.stub.kernel().queued = 0;
     let status = running.stop();
     let (bundle, shaping) = (&status.bundles[0], status.bundles[0].shaping.as_ref().unwrap());
