@@ -1,5 +1,7 @@
 //! Results for programs (`--json`) and for people at a terminal.
 
+use std::collections::BTreeSet;
+
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
@@ -189,22 +191,58 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A table as text with aligned columns; all but the first are right-aligned.
+/// Longest line of a table, in characters.
+const LINE_MAX: usize = 120;
+
+/// A table as text with aligned columns; all but the first are right-aligned. Columns that do not fit into a line of
+/// 120 characters follow in another table below, which begins with the columns again that tell the rows apart.
 pub fn text_table(titles: &[String], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).chain(titles.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..titles.len()).map(width).collect();
-    let line = |row: &[String]| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
-    };
     let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-    let body: String = rows.iter().map(|row| line(row)).collect();
-    line(titles) + &line(&rule) + &body
+    let part = |columns: &Vec<usize>| -> String {
+        let line = |row: &[String]| {
+            let cells = columns.iter().map(|&column| {
+                let (cell, width) = (row.get(column).map_or("", String::as_str), widths[column]);
+                if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
+        };
+        let body: String = rows.iter().map(|row| line(row)).collect();
+        line(titles) + &line(&rule) + &body
+    };
+    columns_by_line(keys(rows), &widths).iter().map(part).collect::<Vec<_>>().join("\n")
+}
+
+/// How many of the first columns no two rows have in common; one where all columns are not enough.
+fn keys(rows: &[Vec<String>]) -> usize {
+    let columns = rows.iter().map(Vec::len).min().unwrap_or(1);
+    let tell_apart = |keys: &usize| {
+        let mut seen = BTreeSet::new();
+        rows.iter().all(|row| seen.insert(&row[..*keys]))
+    };
+    (1..columns).find(tell_apart).unwrap_or(1)
+}
+
+/// The columns of each table: the first `keys` of them, and then as many as a line holds, at least one.
+fn columns_by_line(keys: usize, widths: &[usize]) -> Vec<Vec<usize>> {
+    let keys: Vec<usize> = (0..keys.min(widths.len())).collect();
+    let length =
+        |columns: &[usize]| columns.iter().map(|&column| widths[column] + 2).sum::<usize>();
+    let mut tables = vec![keys.clone()];
+    for (column, width) in widths.iter().enumerate().skip(keys.len()) {
+        let table = tables.last_mut().expect("there is one from the start");
+        // The last column has no gap behind it.
+        if table.len() == keys.len() || length(&table[..]) + width <= LINE_MAX {
+            table.push(column);
+        } else {
+            tables.push([&keys[..], &[column]].concat());
+        }
+    }
+    tables
 }
 
 #[cfg(test)]
@@ -229,6 +267,29 @@ mod tests {
         assert_eq!(titles, ["of", "figure", "one"]);
         assert_eq!(rows[0], ["flow bulk", "mean_cwnd_l4", "47.00 (46.50 to 48.25)"]);
         assert_eq!(rows[1], ["link forward", "total_qdisc_drops_l2", "74.00"]);
+    }
+
+    #[test]
+    fn a_table_wider_than_a_line_goes_on_below_with_what_tells_the_rows_apart() {
+        let titles: Vec<String> =
+            ["arm".into()].into_iter().chain((0..4).map(|i| format!("{i:-^50}"))).collect();
+        let rows = vec![["a", "1", "2", "3", "4"].map(String::from).to_vec()];
+        let text = text_table(&titles, &rows);
+        assert!(text.lines().all(|line| line.len() <= LINE_MAX), "{text}");
+        let tables: Vec<&str> = text.split("\n\n").collect();
+        assert_eq!(tables.len(), 2, "{text}");
+        assert!(tables.iter().all(|table| table.starts_with("arm ") && table.contains("\na  ")));
+        assert!(
+            tables[0].trim_end().ends_with('2') && tables[1].trim_end().ends_with('4'),
+            "{text}"
+        );
+        let rows = |names: [[&str; 3]; 2]| names.map(|row| row.map(String::from).to_vec()).to_vec();
+        assert_eq!(keys(&rows([["a", "b", "1"], ["b", "b", "1"]])), 1);
+        assert_eq!(keys(&rows([["a", "b", "1"], ["a", "c", "1"]])), 2);
+        assert_eq!(keys(&rows([["a", "b", "1"], ["a", "b", "1"]])), 1);
+        // With the gaps between them the first four fill a line.
+        assert_eq!(columns_by_line(2, &[4, 36, 36, 38, 1]), [vec![0, 1, 2, 3], vec![0, 1, 4]]);
+        assert_eq!(columns_by_line(1, &[200, 200]), [[0, 1]]);
     }
 
     #[test]

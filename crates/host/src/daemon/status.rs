@@ -261,18 +261,15 @@ impl Status {
             writeln!(out, "{} does not hold: {void}", void.condition)?;
         }
         for port in &self.ports {
-            write!(out, "{} ({})", port.device, port.mode)?;
-            for (name, count) in port.counters.iter().filter(|(_, count)| *count > 0) {
-                write!(out, "  {name} {count}")?;
-            }
-            writeln!(out)?;
+            let counters = port.counters.iter().filter(|(_, count)| *count > 0);
+            let counters = counters.map(|(name, count)| format!("  {name} {count}"));
+            writeln!(out, "{}", in_lines(format!("{} ({})", port.device, port.mode), counters))?;
         }
         let messages = &self.messages;
-        write!(out, "messages: {} sent, {} accepted", messages.sent, messages.accepted)?;
-        for (reason, count) in &messages.rejected {
-            write!(out, ", {count} {reason}")?;
-        }
-        writeln!(out)?;
+        let taken = format!("messages: {} sent, {} accepted", messages.sent, messages.accepted);
+        let rejected =
+            messages.rejected.iter().map(|(reason, count)| format!(", {count} {reason}"));
+        writeln!(out, "{}", in_lines(taken, rejected))?;
         if let Some(rate) = self.uplink_bps {
             writeln!(out, "uplink: {}", mbit(rate))?;
         }
@@ -338,10 +335,16 @@ impl BundleStatus {
             row("share", format!("{}, {:.1} % of the uplink", mbit(rate_bps), 100.0 * share))?;
         }
         let LastSecond { sent_bps, delivered_bps, queue_delay_ns } = shaping.last_second;
-        row("delivered", format!("{} of {} sent, last second", mbit(delivered_bps), mbit(sent_bps)))?;
+        row(
+            "delivered",
+            format!("{} of {} sent, last second", mbit(delivered_bps), mbit(sent_bps)),
+        )?;
         let (QueueSample { packets, bytes: queued, .. }, waited) =
             (shaping.queue, millis(queue_delay_ns));
-        row("own queue", format!("{packets} packets, {queued} bytes; delay {waited}, last second"))?;
+        row(
+            "own queue",
+            format!("{packets} packets, {queued} bytes; delay {waited}, last second"),
+        )?;
         let counters = &shaping.counters;
         let (drops, marks) = (counters.drops_queue, shaping.marks_queue);
         row("drops", format!("{drops} packets, {marks} marked instead"))?;
@@ -380,6 +383,23 @@ impl BundleStatus {
         }
         Ok(())
     }
+}
+
+/// Longest line of a list, in characters.
+const LINE_MAX: usize = 120;
+
+/// `first` and `rest` in a line, or in several where that gets too long.
+fn in_lines(first: String, rest: impl Iterator<Item = String>) -> String {
+    let (mut length, mut text) = (first.len(), first);
+    for part in rest {
+        if length + part.len() > LINE_MAX {
+            text += "\n  ";
+            length = 2;
+        }
+        text += &part;
+        length += part.len();
+    }
+    text
 }
 
 pub(super) fn mbit(bits_per_sec: u64) -> String {
@@ -470,6 +490,18 @@ mod tests {
             (counters.packets_sent, counters.boundaries_late, counters.drops_queue),
             (0, 0, 4)
         );
+    }
+
+    #[test]
+    fn many_counters_go_on_in_another_line() {
+        let counters = (0..40).map(|i| (format!("counter_{i}"), 1_000_000));
+        let port = PortStatus { counters: counters.collect(), ..PortStatus::default() };
+        let table = Status { ports: vec![port], ..sample() }.table();
+        assert!(
+            table.contains("\n    counter_") && table.contains("counter_39 1000000"),
+            "{table}"
+        );
+        assert!(table.lines().all(|line| line.len() <= LINE_MAX), "{table}");
     }
 
     #[test]
