@@ -35,7 +35,7 @@ fn the_same_seed_writes_the_same_file_and_leaves_nothing_beside_it() {
     let poisson = ["poisson", "--rate", "2.64Mbit/s", "--cold-start", "1s", "--seed"];
     let written = |seed: &str, name: &str| {
         fs::write(folder.path().join(name), "an older trace").unwrap();
-        let arguments = [&poisson[..], &[seed, "--out", name]].concat();
+        let arguments = [&poisson[..], &[seed, "--force", "--out", name]].concat();
         let output = trace(folder.path(), &arguments);
         assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
         fs::read_to_string(folder.path().join(name)).unwrap()
@@ -76,6 +76,28 @@ fn refusals_name_the_option_the_value_and_what_is_allowed() {
         assert!(output.stdout.is_empty());
     }
     assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_file_that_is_there_stays_as_it_is_unless_it_is_to_be_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.trace");
+    fs::write(&path, "a trace").unwrap();
+    let arguments = ["constant", "--rate", "12Mbit/s", "--duration", "1ms", "--out", "a.trace"];
+    let refused = trace(folder.path(), &arguments);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(
+        text(&refused.stderr).contains("--out a.trace: a file is there already"),
+        "{refused:?}"
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), "a trace");
+    let forced = trace(folder.path(), &[&arguments[..], &["--force"]].concat());
+    assert!(forced.status.success(), "{forced:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "1\n");
+    assert_eq!(
+        trace(folder.path(), &["constant", "--rate", "1Mbit/s", "--force"]).status.code(),
+        Some(2)
+    );
 }
 
 #[test]

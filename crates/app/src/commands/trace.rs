@@ -37,6 +37,17 @@ enum Kind {
     Poisson(Poisson),
 }
 
+/// Where the trace goes.
+#[derive(clap::Args)]
+struct Output {
+    /// The new file [default: stdout].
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace a file that is there already, once the new one is whole.
+    #[arg(long, requires = "out")]
+    force: bool,
+}
+
 #[derive(clap::Args)]
 struct Constant {
     /// Rate in packets of 1500 bytes, without Ethernet headers.
@@ -45,9 +56,8 @@ struct Constant {
     /// Longest period: 1ms to 40 days.
     #[arg(long, value_parser = parse_duration, default_value = "60s", value_name = "TIME")]
     duration: Duration,
-    /// The new file; an old one is replaced once the new one is whole [default: stdout].
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(clap::Args)]
@@ -64,25 +74,28 @@ struct Poisson {
     /// Seed of the arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The new file; an old one is replaced once the new one is whole [default: stdout].
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Trace {
     /// Writes the trace; exit code 2 if there is none at such a rate.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let (trace, out) = match self.kind {
-            Kind::Constant(Constant { rate, duration, out }) => {
-                (LinkTrace::constant(rate, duration), out)
+        let (trace, Output { out, force }) = match self.kind {
+            Kind::Constant(Constant { rate, duration, output }) => {
+                (LinkTrace::constant(rate, duration), output)
             }
-            Kind::Poisson(Poisson { rate, duration, cold_start, seed, out }) => {
+            Kind::Poisson(Poisson { rate, duration, cold_start, seed, output }) => {
                 let plan = PoissonTrace { rate, duration, cold_start };
-                (LinkTrace::poisson(&plan, &Streams::new(seed)), out)
+                (LinkTrace::poisson(&plan, &Streams::new(seed)), output)
             }
         };
         let text = trace.map_err(refused)?.to_string();
         match out {
+            Some(path) if path.is_file() && !force => {
+                let reason = "a file is there already: allowed is a new one, or --force";
+                return Err(BadInput(format!("--out {}: {reason}", path.display())).into());
+            }
             Some(path) => replace(&path, text.as_bytes())
                 .with_context(|| format!("cannot write {}", path.display()))?,
             None => drop(print(&text)?),
