@@ -23,7 +23,7 @@ use crate::orders::Order;
 use crate::receivebox::ReceiveboxSpec;
 use crate::scenario::{BoxEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
 use forebay_core::record::BundleRecord;
-use forebay_host::daemon::config::{DEFAULT_PORT, Role};
+use forebay_host::daemon::config::Role;
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{MessageCounters, Status};
 use forebay_host::daemon::trace;
@@ -467,7 +467,7 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
     let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
     let file = ConfigFile {
         r#box: BoxTable {
-            role: if sendbox { Role::Sendbox } else { Role::Receivebox },
+            role: role(end),
             lan: sendbox.then_some("lan"),
             wan: "wan",
             listen: messages_at(target).to_string(),
@@ -536,8 +536,14 @@ pub(super) fn namespace(sites: &PairSites, target: FaultTarget) -> &Namespace {
 /// Where a box takes messages.
 pub(super) fn messages_at(target: FaultTarget) -> SocketAddrV4 {
     let site = if is_left(target) { Site::LeftBox } else { Site::RightBox };
-    // Both directions may have their boxes in the same two namespaces.
-    SocketAddrV4::new(site.address(target.pair), DEFAULT_PORT + u16::from(target.reverse))
+    SocketAddrV4::new(site.address(target.pair), role(target.end).default_port())
+}
+
+fn role(end: BoxEnd) -> Role {
+    match end {
+        BoxEnd::Sendbox => Role::Sendbox,
+        BoxEnd::Receivebox => Role::Receivebox,
+    }
 }
 
 fn is_left(target: FaultTarget) -> bool {

@@ -15,6 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::config::Config;
 use super::status::MessageCounters;
+use super::udp;
 
 /// Datagrams read in a row: about 50 us of tag checks.
 pub const BATCH: usize = 32;
@@ -51,8 +52,16 @@ impl Messages {
             Ok(socket)
         };
         let named = |error: io::Error| {
-            let fix = "box.listen must be an address of this machine, with a free port";
-            io::Error::new(error.kind(), format!("messages on {listen}: {error}: {fix}"))
+            let is_taken = error.kind() == io::ErrorKind::AddrInUse;
+            let holder = if is_taken { udp::holder(listen) } else { None };
+            let holder = holder.map_or(String::new(), |holder| format!(", {holder} has it"));
+            let file = config.file.display();
+            let text = format!(
+                "{file}: box.listen = \"{listen}\": {error}{holder}: allowed is an address of this \
+                 machine with a free port, such as \"{}\"",
+                SocketAddr::new(listen.ip(), 7000)
+            );
+            io::Error::new(error.kind(), text)
         };
         Ok(Self {
             socket: bound().map_err(named)?.into(),
@@ -170,7 +179,7 @@ mod tests {
             )
         };
         let other = "192.0.2.9:9".parse().unwrap();
-        let node = "[box]\nrole = \"receivebox\"\nwan = \"s0\"\nlisten = \"127.0.0.1:9\"\n";
+        let node = "[box]\nrole = \"receivebox\"\nwan = \"s0\"\nlisten = \"127.0.0.9:9\"\n";
         let text = [node.into(), bundle(8, other), bundle(7, peer)].concat();
         let config = Config::parse(Path::new("box.toml"), &text).unwrap();
         // A free port is none that a file may ask for.
@@ -231,6 +240,17 @@ mod tests {
         assert_eq!(socket2::SockRef::from(&v4.socket).tos_v4().unwrap(), 0xc0);
         let v6 = bind("[::1]:0", peer).unwrap();
         assert_eq!(socket2::SockRef::from(&v6.socket).tclass_v6().unwrap(), 0xc0);
+    }
+
+    #[test]
+    fn an_address_that_another_process_has_is_refused_with_that_process() {
+        let peer = "192.0.2.2:61475".parse().unwrap();
+        let first = bind("127.0.0.1:0", peer).unwrap();
+        let address = first.socket.local_addr().unwrap().to_string();
+        let error = bind(&address, peer).err().unwrap().to_string();
+        let named = format!("box.toml: box.listen = \"{address}\": Address already in use");
+        let holder = format!("(pid {}) has it", std::process::id());
+        assert!(error.starts_with(&named) && error.contains(&holder), "{error}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod sendbox;
 mod starting;
 pub mod status;
 pub mod trace;
+mod udp;
 
 use std::collections::BTreeSet;
 use std::io;

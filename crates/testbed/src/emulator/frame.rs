@@ -5,7 +5,7 @@ use forebay_core::packet::{self, Ecn, Headers, Packet};
 use forebay_core::qdisc::Classifier;
 use forebay_core::units::ByteCount;
 
-use forebay_host::daemon::config::DEFAULT_PORT;
+use forebay_host::daemon::config::Role;
 
 /// Bytes of a buffer: the largest frame of AF_XDP, whose chunks are at most a page.
 pub(super) const FRAME_BYTES_MAX: usize = 4096;
@@ -14,8 +14,8 @@ pub(super) const FRAME_BYTES_MAX: usize = 4096;
 /// 256 MiB. What comes in beyond is lost and counted as the emulator's own loss.
 const FRAMES_MAX: usize = 1 << 16;
 
-/// UDP ports of the boxes' messages: the second where a pair of sites has a bundle each way.
-const MESSAGE_PORTS: [u16; 2] = [DEFAULT_PORT, DEFAULT_PORT + 1];
+/// UDP ports of the boxes' messages.
+const MESSAGE_PORTS: [u16; 2] = [Role::Sendbox.default_port(), Role::Receivebox.default_port()];
 
 /// One Ethernet frame without FCS.
 pub(super) struct Frame {

@@ -18,8 +18,19 @@ use super::{BundleConfig, MAX_BUNDLES, Role, Shaping, value};
 pub(super) const BUNDLE: Section = Section {
     name: "bundle",
     keys: &[
-        "name", "id", "peer", "to", "from", "key_file", "cc", "qdisc", "min_rate", "max_rate",
-        "weight", "guarantee", "group",
+        "name",
+        "id",
+        "peer",
+        "to",
+        "from",
+        "key_file",
+        "cc",
+        "qdisc",
+        "min_rate",
+        "max_rate",
+        "weight",
+        "guarantee",
+        "group",
     ],
 };
 
@@ -74,11 +85,12 @@ pub(super) fn read<'a>(
 
 impl<'a> Bundle<'a> {
     fn read(table: Table<'a>, role: Option<Role>, folder: &Path) -> Self {
+        let peer_role = role.map_or(Role::Receivebox, Role::other);
         let bundle = Self {
             table,
             name: table.required("name", value::name),
             id: table.number("id", 0..=u16::MAX.into()).map(|id| BundleId(id as u16)),
-            peer: table.required("peer", value::address),
+            peer: table.required("peer", |text| value::address(peer_role, text)),
             to: table.list("to", value::prefix),
             from: table.list("from", value::prefix),
             key_file: table.required("key_file", |text| value::path(folder, text)),
@@ -152,8 +164,9 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: Option<SocketAddr
             table.wrong("id", format!("a number that bundle {other:?} has not"));
         }
         if let (Some(peer), Some(listen)) = (bundle.peer, listen) {
-            if peer == listen {
-                table.wrong("peer", "the address of the other box, not box.listen");
+            if peer.ip() == listen.ip() {
+                table
+                    .wrong("peer", "the address of the other box, which is not that of box.listen");
             }
             if peer.is_ipv4() != listen.is_ipv4() {
                 table.wrong("peer", "an address of the same IP version as box.listen");

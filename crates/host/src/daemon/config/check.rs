@@ -29,7 +29,10 @@ pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Conf
         root.wrong("box", "a table [box], which says what the box is");
     }
     let role = node.and_then(|node| node.required("role", value::role));
-    let listen = node.and_then(|node| node.required("listen", value::address));
+    // Without a role the file is refused, whatever port this is.
+    let own_role = role.unwrap_or(Role::Sendbox);
+    let listen =
+        node.and_then(|node| node.required("listen", |text| value::address(own_role, text)));
     let trace = root.table("trace", &TRACE).and_then(|table| trace(table, folder));
     let bundles = bundle::read(source, &root, role, listen, folder);
     let uplink = uplink::read(&root, role, &bundles);

@@ -49,11 +49,6 @@ use serde::Deserialize;
 use document::Source;
 pub use uplink::Uplink;
 
-/// UDP port of the messages where none is given. It lies in the range that IANA never assigns
-/// (RFC 6335 section 6: 49152 to 65535) and above Linux's default `ip_local_port_range` (up to
-/// 60999), so that no outgoing connection of the box takes it first.
-pub const DEFAULT_PORT: u16 = 61475;
-
 /// Most bundles in one file: what the tables of the receivebox's BPF program hold.
 pub const MAX_BUNDLES: usize = 256;
 
@@ -76,6 +71,17 @@ impl Role {
         match self {
             Self::Sendbox => "sendbox",
             Self::Receivebox => "receivebox",
+        }
+    }
+
+    /// UDP port of a box's messages where none is given: another for each role, since a machine that sends and
+    /// receives has one of each. Both lie in the range that IANA never assigns (RFC 6335 section 6: 49152 to 65535)
+    /// and above Linux's default `ip_local_port_range` (up to 60999), so that no outgoing connection of the box takes
+    /// them first.
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Sendbox => 61475,
+            Self::Receivebox => 61476,
         }
     }
 
@@ -301,7 +307,7 @@ min_rate = "2Mbit/s"
     #[test]
     fn a_complete_file_is_read_with_its_defaults() {
         let config = parse(SENDBOX).unwrap();
-        assert_eq!(config.listen.port(), DEFAULT_PORT);
+        assert_eq!(config.listen.port(), 61475);
         assert_eq!(config.control, Path::new("/run/forebay/sendbox.sock"));
         let bundle = &config.bundles[0];
         assert_eq!(bundle.peer.port(), 7000);
@@ -314,6 +320,18 @@ min_rate = "2Mbit/s"
         let unnamed = parse(&unnamed).unwrap();
         assert_eq!(unnamed.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
         assert!(config.expect_role(Role::Receivebox).is_err());
+    }
+
+    #[test]
+    fn boxes_of_both_roles_on_one_machine_have_ports_of_their_own() {
+        let sendbox = parse(&SENDBOX.replace("10.1.3.2:7000", "10.1.3.2")).unwrap();
+        let receivebox = SENDBOX.replace("\"sendbox\"\nlan = \"s0\"", "\"receivebox\"");
+        let receivebox = receivebox.replace("10.1.3.2:7000", "10.1.3.2").replace("key_f", "from = [\"10.1.1.0/24\"]\nkey_f");
+        let receivebox = parse(&receivebox[..receivebox.find("cc = ").unwrap()]).unwrap();
+        assert_ne!((sendbox.listen, &sendbox.control), (receivebox.listen, &receivebox.control));
+        for (one, other) in [(&sendbox, &receivebox), (&receivebox, &sendbox)] {
+            assert_eq!(one.bundles[0].peer.port(), other.listen.port());
+        }
     }
 
     /// Each row: what is replaced, by what, and what the message must name.
@@ -336,7 +354,7 @@ min_rate = "2Mbit/s"
             ("name = \"b\"", "name = \"a b\"", &[":9:", "bundle.name", "a b", "letters"]),
             ("id = 1", "id = 70000", &[":10:", "bundle.id", "70000", "65535"]),
             ("id = 1\n", "", &[":8:", "bundle.id is missing", "65535"]),
-            ("10.1.3.2:7000", "10.1.3.1:61475", &[":11:", "bundle.peer", "other box"]),
+            ("10.1.3.2:7000", "10.1.3.1", &[":11:", "bundle.peer", "other box"]),
             ("10.1.3.2:7000", "[::1]:7000", &[":11:", "bundle.peer", "same IP version"]),
             ("10.1.2.0/24", "10.1.2.1/24", &[":12:", "bundle.to", "10.1.2.1/24", "10.1.2.0/24"]),
             ("10.1.2.0/24", "10.1.2.0", &[":12:", "bundle.to", "10.1.2.0", "prefix such as"]),

@@ -9,7 +9,7 @@ use forebay_core::bundle::sendbox::RATES;
 use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
 
-use super::{DEFAULT_PORT, Role};
+use super::Role;
 
 /// Least limit of a trace.
 const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
@@ -39,17 +39,16 @@ pub(super) fn device(text: &str) -> Result<String, String> {
     otherwise(is_name.then(|| text.to_string()), allowed)
 }
 
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    let parsed = text.parse::<SocketAddr>().ok();
-    let parsed = parsed.or_else(|| {
-        text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, DEFAULT_PORT))
-    });
+/// An address of a box of this role, whose port may be left out.
+pub(super) fn address(role: Role, text: &str) -> Result<SocketAddr, String> {
+    let alone = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, role.default_port()));
+    let parsed = text.parse::<SocketAddr>().ok().or_else(alone);
     let host = parsed.filter(|address| {
         let ip = address.ip();
         address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
     });
-    let allowed = "one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:61475\" or \
-                   \"[2001:db8::1]:61475\"";
+    let allowed = "one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
+                   \"[2001:db8::1]:7000\"";
     otherwise(host, allowed)
 }
 
