@@ -57,8 +57,10 @@ fn all_errors_of_a_configuration_come_at_once() {
         assert!(told.contains("box.toml:5: box.listen = \"all\": allowed is"), "{told}");
         assert!(told.contains("\nbox.toml:9: bundle.id = -1: allowed is"), "{told}");
     }
-    let two = format!("{CONFIG}[[bundle]]\nname = \"c\"\nid = 2\npeer = \"192.0.2.3\"\n\
-                       to = [\"10.1.4.0/24\"]\nfrom = [\"10.1.1.0/24\"]\nkey_file = \"other.key\"\n");
+    let two = format!(
+        "{CONFIG}[[bundle]]\nname = \"c\"\nid = 2\npeer = \"192.0.2.3\"\n\
+                       to = [\"10.1.4.0/24\"]\nfrom = [\"10.1.1.0/24\"]\nkey_file = \"other.key\"\n"
+    );
     fs::write(folder.path().join("box.toml"), two).unwrap();
     let output = forebay(folder.path(), &["check-config", "box.toml"]);
     let told = text(&output.stderr);
@@ -112,6 +114,29 @@ fn a_status_without_a_daemon_is_a_failure_that_names_the_socket() {
         assert_eq!(output.status.code(), Some(1), "{command}");
         assert!(text(&output.stderr).contains("none.sock"), "{output:?}");
     }
+}
+
+#[test]
+fn doctor_says_how_to_make_a_key_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
+    let key = || {
+        let output = forebay(folder.path(), &["doctor", "--config", "box.toml", "--json"]);
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let checks = document["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["name"] == "key of bundle b").unwrap().clone()
+    };
+    let absent = key();
+    assert_eq!(absent["verdict"], "fail", "{absent}");
+    assert!(
+        absent["fix"].as_str().unwrap().starts_with("forebay keygen bundle.key, at one"),
+        "{absent}"
+    );
+    fs::write(folder.path().join("bundle.key"), "").unwrap();
+    assert!(!key()["fix"].as_str().unwrap().contains("keygen"), "{}", key());
+    fs::remove_file(folder.path().join("bundle.key")).unwrap();
+    forebay(folder.path(), &["keygen", "bundle.key"]);
+    assert_eq!(key()["verdict"], "ok", "{}", key());
 }
 
 #[test]

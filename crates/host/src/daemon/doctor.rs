@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::conditions::{Condition, Devices, Fault};
 use super::config::{Config, Role};
-use super::keys;
+use super::keys::{self, KeyFileError};
 use crate::agent::features;
 use crate::egress;
 use crate::ethernet;
@@ -264,7 +264,14 @@ fn key_file(bundle: &super::BundleConfig) -> Check {
     let path = bundle.key_file.display();
     match keys::load(&bundle.key_file) {
         Ok(keys) => Check::ok(&name, format!("{path}: {} valid", keys.keys().count())),
-        Err(error) => Check::fail(&name, error.to_string(), format!("forebay keygen {path}")),
+        Err(KeyFileError::Absent { .. }) => {
+            let fix =
+                format!("forebay keygen {path}, at one of the two boxes, and copy it to the other");
+            Check::fail(&name, format!("{path} is not there yet"), fix)
+        }
+        Err(error) => {
+            Check::fail(&name, error.to_string(), "mend the file, or have a new key at both boxes")
+        }
     }
 }
 

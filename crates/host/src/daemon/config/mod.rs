@@ -294,8 +294,12 @@ min_rate = "2Mbit/s"
         assert_eq!(sendbox.bundles[0].peer, receivebox.listen);
         assert_eq!(receivebox.bundles[0].peer, sendbox.listen);
         assert_eq!(sendbox.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
-        let sections =
-            [check::BOX, bundle::BUNDLE, uplink::GROUP, check::TRACE, uplink::UPLINK];
+        let step = |command: &str| guide.find(command).unwrap_or_else(|| panic!("{command}"));
+        assert!(
+            step("forebay keygen") < step("forebay doctor --config sendbox"),
+            "a key is made first"
+        );
+        let sections = [check::BOX, bundle::BUNDLE, uplink::GROUP, check::TRACE, uplink::UPLINK];
         for (section, key) in
             sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section, key)))
         {
@@ -326,7 +330,9 @@ min_rate = "2Mbit/s"
     fn boxes_of_both_roles_on_one_machine_have_ports_of_their_own() {
         let sendbox = parse(&SENDBOX.replace("10.1.3.2:7000", "10.1.3.2")).unwrap();
         let receivebox = SENDBOX.replace("\"sendbox\"\nlan = \"s0\"", "\"receivebox\"");
-        let receivebox = receivebox.replace("10.1.3.2:7000", "10.1.3.2").replace("key_f", "from = [\"10.1.1.0/24\"]\nkey_f");
+        let receivebox = receivebox
+            .replace("10.1.3.2:7000", "10.1.3.2")
+            .replace("key_f", "from = [\"10.1.1.0/24\"]\nkey_f");
         let receivebox = parse(&receivebox[..receivebox.find("cc = ").unwrap()]).unwrap();
         assert_ne!((sendbox.listen, &sendbox.control), (receivebox.listen, &receivebox.control));
         for (one, other) in [(&sendbox, &receivebox), (&receivebox, &sendbox)] {
@@ -339,7 +345,11 @@ min_rate = "2Mbit/s"
     fn an_error_names_line_key_value_and_what_is_allowed() {
         let rows: &[(&str, &str, &[&str])] = &[
             ("role = \"sendbox\"", "role = \"relay\"", &[":3:", "box.role", "relay", "receivebox"]),
-            ("lan = \"s0\"", "lann = \"s0\"", &[":4:", "box.lann", "s0", "no such key", "role, lan, wan"]),
+            (
+                "lan = \"s0\"",
+                "lann = \"s0\"",
+                &[":4:", "box.lann", "s0", "no such key", "role, lan, wan"],
+            ),
             ("lan = \"s0\"", "lan = \"s1\"", &[":4:", "box.lan", "s1", "other than"]),
             ("lan = \"s0\"\n", "", &["box.lan is missing"]),
             ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),
@@ -520,7 +530,9 @@ min_rate = "2Mbit/s"
         assert!(parse(&renamed).unwrap_err().to_string().contains("bundle.id = 1"));
         let renumbered =
             format!("{SENDBOX}{}", second.replace("\"b\"", "\"c\"").replace("id = 1", "id = 2"));
-        assert!(parse(&renumbered).unwrap_err().to_string().contains("bundle.to = 10.1.2.0/24"));
+        assert!(
+            parse(&renumbered).unwrap_err().to_string().contains("bundle.to = \"10.1.2.0/24\"")
+        );
     }
 
     #[test]

@@ -26,6 +26,12 @@ pub enum KeyFileError {
         /// The system's answer.
         error: io::Error,
     },
+    /// There is none.
+    #[error("{}: No such file: `forebay keygen` makes one, for both boxes of the bundle", file.display())]
+    Absent {
+        /// The file.
+        file: PathBuf,
+    },
     /// Others could read it.
     #[error(
         "{}: mode {mode:04o}: allowed is 0600 or narrower; run `chmod 600 {}`",
@@ -73,7 +79,10 @@ fn parse(path: &Path, text: &str) -> Result<KeyRing, KeyFileError> {
 
 /// The text of the key file at `path`, if nobody else can read it.
 fn read(path: &Path) -> Result<String, KeyFileError> {
-    let io = |error| KeyFileError::Io { file: path.to_owned(), error };
+    let io = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => KeyFileError::Absent { file: path.to_owned() },
+        _ => KeyFileError::Io { file: path.to_owned(), error },
+    };
     let file = File::open(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;
     let mode = metadata.mode() & 0o7777;
