@@ -12,6 +12,7 @@ mod least_privilege;
 #[path = "../outputs/mod.rs"]
 mod outputs;
 mod reload;
+mod routed;
 mod scope;
 mod two_bundles;
 mod unwritable_log;
