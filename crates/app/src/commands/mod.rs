@@ -152,7 +152,7 @@ pub enum Command {
     Trace(trace::Trace),
     /// Print a completion script for a shell.
     Completions(man::Completions),
-    /// Print the manual page.
+    /// Print a manual page, or write those of all commands.
     Man(man::Man),
     /// Watch the devices of a box.
     #[cfg(feature = "host")]
