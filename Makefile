@@ -1,8 +1,10 @@
 # The index of what can be done here. Anything with an `if` in it is `cargo xtask`.
 CARGO  ?= cargo
 FOREBAY = target/release/forebay
+PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build packages check lint deny test-fresh test-kernels clean
+.PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build install packages test-packages check lint deny \
+        test-fresh test-kernels clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -10,7 +12,7 @@ help: ## show this list
 demo: build ## a bundle on real kernel TCP with its baselines: a table and report.html (root)
 	$(FOREBAY) demo
 
-test: packages lint ## every test, and which were skipped; as root also those on real traffic
+test: test-packages lint ## every test, and which were skipped; as root also those on real traffic
 	$(CARGO) xtask test
 
 evaluate: build ## runs plans and platforms and judges every claim (root, hours: cargo xtask evaluate --list; resumes)
@@ -32,8 +34,17 @@ fuzz: ## fuzzes every target for ten minutes
 build: packages ## the release binary
 	$(CARGO) build --release --locked
 
+$(FOREBAY):
+	$(CARGO) build --release --locked
+
+install: $(FOREBAY) ## installs binary, manual pages, completions, units and account (PREFIX=/usr/local, DESTDIR=)
+	@sh packaging/install.sh $(FOREBAY) "$(PREFIX)" "$(DESTDIR)"
+
 packages: ## installs the Debian packages of packages.txt that are missing (root)
 	@sh packaging/install-packages.sh packages.txt
+
+test-packages: packages ## and those that only tests need
+	@sh packaging/install-packages.sh packaging/test.txt
 
 check: lint ## what every commit must pass, three minutes at most: no root and no traffic
 	$(CARGO) test --locked -p forebay-core -p forebay-sim -p forebay-lab -p xtask --lib --bins --test house
@@ -46,7 +57,7 @@ lint: ## formatting, lints, and links of the documentation
 deny: ## licences, duplicates and origins of all dependencies, and known holes (cargo-deny)
 	$(CARGO) xtask deny
 
-test-fresh: ## proves in a bare Debian 12 root that packages.txt is complete (root, debootstrap)
+test-fresh: ## proves in a bare Debian 12 root that the lists of packages are complete (root, debootstrap)
 	$(CARGO) xtask test-fresh
 
 test-kernels: packages ## runs the BPF programs on Debian's Linux 6.1 and 6.12 in qemu (root, 10 minutes)

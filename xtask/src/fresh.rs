@@ -1,4 +1,4 @@
-//! Proof that `packages.txt` is complete: the README's commands in a bare Debian 12 root.
+//! Proof that the lists of packages are complete: the README's commands in a bare Debian 12 root.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ pub fn test_fresh() -> Result<()> {
     for command in ["make test", "make demo"] {
         run_in_a_bare_root(command)?;
     }
-    println!("make test and make demo each pass in a bare Debian 12 with packages.txt only");
+    println!("make test and make demo each pass in a bare Debian 12 with the listed packages only");
     Ok(())
 }
 

@@ -17,7 +17,7 @@ pub const RECORD: &str = "FOREBAY_SKIPS";
 pub enum Need {
     /// Root, to load BPF programs and to make network namespaces.
     Root,
-    /// The browser of `packages.txt`.
+    /// The browser of `packaging/test.txt`.
     Chromium,
     /// The reader of captures of `packages.txt`.
     Tshark,

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Installs the binary $1 below $3$2: where it will run from ($2, absolute), and what to put before that (empty, or the
+# root of a package).
+set -eu
+binary=$1 prefix=$2 share=$3$2/share lib=$3$2/lib
+case $prefix in
+/*) ;;
+*)
+    echo "error: PREFIX=$prefix: allowed is an absolute path, such as /usr/local" >&2
+    exit 2
+    ;;
+esac
+install -D -m 755 "$binary" "$3$prefix/bin/forebay"
+"$binary" man --out "$share/man/man1"
+completions() {
+    mkdir -p "$share/$2"
+    "$binary" completions "$1" >"$share/$2/$3"
+}
+completions bash bash-completion/completions forebay
+completions zsh zsh/site-functions _forebay
+completions fish fish/vendor_completions.d forebay.fish
+packaging=$(dirname "$0")
+install -D -m 644 "$packaging/sysusers.d/forebay.conf" "$lib/sysusers.d/forebay.conf"
+mkdir -p "$lib/systemd/system"
+for unit in "$packaging"/systemd/*.service; do
+    sed "s,/usr/bin/forebay,$prefix/bin/forebay," "$unit" >"$lib/systemd/system/$(basename "$unit")"
+done
