@@ -9,7 +9,7 @@ use forebay_core::spec::Parameter;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
-use forebay_lab::plan::paths::PATHS;
+use forebay_lab::plan::paths::{PATHS, Path};
 use serde_json::{Value, json};
 
 use super::{print, refuse};
@@ -96,6 +96,15 @@ impl What {
                                "seeds": plan.seeds.to_string(), "arms": arms, "cells": cells }))
                 };
                 runnable_plans().map(plan).collect::<anyhow::Result<Vec<_>>>()?.into()
+            }
+            Self::Paths => {
+                let path = |path: &Path| {
+                    let values: serde_json::Map<String, Value> =
+                        path.values().map(|(key, value)| (key.into(), value.into())).collect();
+                    json!({ "name": path.name, "summary": path.summary, "source": path.source,
+                            "bottleneck": values })
+                };
+                PATHS.iter().map(path).collect()
             }
             Self::Algorithms => {
                 let kinds = ALGORITHMS.iter();
