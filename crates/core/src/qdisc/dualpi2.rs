@@ -102,7 +102,7 @@ struct Law {
     alpha: f64,
     /// Gain on the change of the delay, in Hz.
     beta: f64,
-    /// k.
+    /// The coupling factor k between the probabilities of both queues.
     coupling: f64,
     /// Greatest p', 0 to 1.
     most: f64,
@@ -135,7 +135,7 @@ impl Law {
         self.delay_old = delay;
     }
 
-    /// p_C.
+    /// The classic queue's probability of a drop or mark, p_C.
     fn squared(&self) -> f64 {
         self.base * self.base
     }

@@ -64,7 +64,7 @@ pub struct Place {
 /// A figure that differs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
-    /// Where.
+    /// The arm that it is a figure of.
     #[serde(flatten)]
     pub place: Place,
     /// Name of the metric, with the part of the run that it is of.
@@ -219,8 +219,9 @@ fn figures_of(run: &Run) -> BTreeMap<String, f64> {
 struct Compared<'a> {
     place: &'a Place,
     metric: &'a str,
-    /// Its values, by seed.
+    /// Values of the old side, by seed.
     old: BTreeMap<u64, f64>,
+    /// Values of the new side, by seed.
     new: BTreeMap<u64, f64>,
 }
 
