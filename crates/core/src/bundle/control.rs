@@ -537,6 +537,7 @@ impl Control {
             in_flight: Some(ByteCount::new(self.outstanding.bytes as u64)),
             delivered: self.delivered,
             prior_delivered: boundary.delivered,
+            lost_prior_delivered: None,
             app_limited: progress.idle.is_some_and(|idle| idle.as_f64() > 0.0),
             cwnd_limited: self.idle.is_held.then_some(false),
             idle: progress.idle,

@@ -117,6 +117,9 @@ impl Flow {
         let untold = &mut self.untold;
         untold.in_flight = Some(MSS * self.outstanding.len() as u64);
         untold.lost = Some(untold.lost.unwrap_or_default() + lost);
+        if packet.dropped {
+            untold.lost_prior_delivered.get_or_insert(packet.prior.0);
+        }
         self.dropped += u64::from(packet.dropped);
         if !packet.dropped {
             let rtt = self.now.saturating_since(packet.sent);

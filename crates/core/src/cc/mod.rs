@@ -87,6 +87,8 @@ pub struct Measurement {
     pub delivered: ByteCount,
     /// `delivered` at the time the newest acknowledged packet was sent (counts rounds).
     pub prior_delivered: ByteCount,
+    /// `delivered` at the time the first of the newly lost packets was sent.
+    pub lost_prior_delivered: Option<ByteCount>,
     /// The sender had at some time of the interval nothing to send; in TCP, when it sent the newest packet
     /// that one of the interval's acknowledgements told of (draft-ietf-ccwg-bbr, RS.is_app_limited).
     pub app_limited: bool,

@@ -132,7 +132,8 @@ prop_compose! {
             prop::option::of(rates()),
         ),
         in_flight in prop::option::of(bytes()),
-        (delivered, prior_delivered) in (bytes(), bytes()),
+        (delivered, prior_delivered, lost_prior_delivered) in
+            (bytes(), bytes(), prop::option::of(bytes())),
         (app_limited, cwnd_limited, idle) in (
             any::<bool>(),
             prop::option::weighted(0.2, any::<bool>()),
@@ -143,8 +144,8 @@ prop_compose! {
     ) -> Measurement {
         Measurement {
             interval, acked, lost, feedback_delay, send_rate, delivery_rate, train_rate,
-            in_flight, delivered, prior_delivered, app_limited, cwnd_limited, idle,
-            ecn_ce, ect1, one_way, backlog,
+            in_flight, delivered, prior_delivered, lost_prior_delivered, app_limited,
+            cwnd_limited, idle, ecn_ce, ect1, one_way, backlog,
             rtt: rtt.map(|(latest, min)| RttSample { latest, min }),
         }
     }

@@ -75,6 +75,8 @@ pub(crate) struct Progress {
     pub sacked: u32,
     /// Segments newly considered lost.
     pub lost: u32,
+    /// Segments delivered when the first of these was sent.
+    pub lost_delivered: Option<u32>,
     /// By how many the number of lost ones has changed, up or down.
     pub lost_change: u32,
     /// The newly delivered segment that was sent last.
@@ -383,22 +385,27 @@ impl Scoreboard {
             if *flag & (SACKED | LOST) == 0 {
                 *flag |= LOST;
                 self.lost += 1;
-                progress.lost += 1;
+                self.note_lost(self.frontier, progress);
             }
             self.frontier += 1;
         }
     }
 
+    fn note_lost(&self, number: u32, progress: &mut Progress) {
+        progress.lost += 1;
+        progress.lost_delivered.get_or_insert(self.sent[(number & self.mask) as usize].delivered);
+    }
+
     /// Considers the first segment not acknowledged lost, for duplicate acknowledgements whose SACK
-    /// blocks alone do not say so. True if that is new.
-    pub fn mark_head_lost(&mut self) -> bool {
+    /// blocks alone do not say so.
+    pub fn mark_head_lost(&mut self, progress: &mut Progress) {
         if self.una == self.next || self.flag(self.una) & (LOST | SACKED) != 0 {
-            return false;
+            return;
         }
         *self.flag_mut(self.una) |= LOST;
         self.lost += 1;
+        self.note_lost(self.una, progress);
         self.cursor = self.una;
-        true
     }
 
     /// A timeout: all that is not SACKed is lost, and nothing of it sent again (RFC 6675 section

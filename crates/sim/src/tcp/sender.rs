@@ -466,9 +466,9 @@ impl Sender {
             Turn::Enter => {
                 if self.board.is_guessed() {
                     // Sent again or not, it goes out now (ns-3, TcpSocketBase::EnterRecovery).
-                    progress.lost += u32::from(self.board.lose_head());
+                    self.board.lose_head(progress);
                 } else if !self.board.has_rack() {
-                    progress.lost += u32::from(self.board.mark_head_lost());
+                    self.board.mark_head_lost(progress);
                 }
                 let cwnd = self.state.cwnd;
                 if self.tcp.undo {
@@ -481,7 +481,7 @@ impl Sender {
             }
             Turn::Partial { .. } => {
                 if self.board.is_guessed() {
-                    self.board.lose_head();
+                    self.board.lose_head(&mut Progress::default());
                 }
                 let is_due = self.tcp.newreno_partial_acks && !self.board.is_head_resent();
                 self.state.is_forced |= is_due;

@@ -163,6 +163,8 @@ impl Sender {
             let packet = self.outstanding.pop_front().expect("there is a front");
             self.notice(packet);
             if packet.dropped {
+                self.pending.lost = Some(self.pending.lost.unwrap_or_default() + MSS);
+                self.pending.lost_prior_delivered.get_or_insert(packet.prior_delivered);
                 continue;
             }
             let (sent_at, acked_at) = (packet.sent_at, packet.known_at);
@@ -205,6 +207,9 @@ impl Sender {
             })
             .filter(|_| needs(Field::DeliveryRate));
         measurement.rtt = measurement.rtt.filter(|_| needs(Field::Rtt));
+        measurement.lost = needs(Field::Lost).then_some(measurement.lost.unwrap_or_default());
+        measurement.lost_prior_delivered =
+            measurement.lost_prior_delivered.filter(|_| needs(Field::Lost));
         measurement.ecn_ce = measurement.ecn_ce.filter(|_| needs(Field::EcnCe));
         measurement.ect1 = measurement.ect1.filter(|_| needs(Field::Ect1));
         let in_flight = MSS * self.outstanding.len() as u64;

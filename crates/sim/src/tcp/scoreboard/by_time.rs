@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use forebay_core::units::Timestamp;
 
 use super::super::rack::{Conditions, Rack};
-use super::{LOST, PROBED, RESENT, RING_MIN, SACKED, Scoreboard, Sent};
+use super::{LOST, PROBED, Progress, RESENT, RING_MIN, SACKED, Scoreboard, Sent};
 
 impl Scoreboard {
     /// Nothing sent; losses are told from send times (RFC 8985).
@@ -66,14 +66,13 @@ impl Scoreboard {
         }
     }
 
-    /// RACK: considers lost what is overdue at `now`; how many segments, and when to look again.
-    pub fn lose_overdue(&mut self, now: Timestamp) -> (u32, Option<Timestamp>) {
-        let mut lost = 0;
+    /// RACK: considers lost what is overdue at `now`; when to look again.
+    pub fn lose_overdue(&mut self, now: Timestamp, progress: &mut Progress) -> Option<Timestamp> {
         while let Some(number) = self.rack.as_ref().and_then(|rack| rack.overdue(now)) {
             self.lose(number);
-            lost += 1;
+            self.note_lost(number, progress);
         }
-        (lost, self.rack.as_ref().and_then(|rack| rack.deadline()))
+        self.rack.as_ref().and_then(|rack| rack.deadline())
     }
 
     /// RACK: a recovery has ended.
@@ -167,7 +166,7 @@ mod tests {
         let (is_recovering, min_rtt_ns, srtt_ns) = (true, MIN_RTT, MIN_RTT);
         let conditions = Conditions { is_recovering, sacked: 0, min_rtt_ns, srtt_ns };
         board.finish_ack(false, conditions);
-        board.lose_overdue(at(ms));
+        board.lose_overdue(at(ms), &mut Progress::default());
         resend(board, ms)
     }
 

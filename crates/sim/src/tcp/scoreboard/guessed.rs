@@ -33,21 +33,22 @@ impl Scoreboard {
         self.sacked -= 1;
         self.sacked_resent -= u32::from(self.flag(self.una) & RESENT != 0);
         self.guess_arrival();
-        self.lose_head();
+        self.lose_head(&mut Progress::default());
     }
 
-    /// The head is lost, and so is what was sent of it again. True if it was not known to be lost.
-    pub fn lose_head(&mut self) -> bool {
+    /// The head is lost, and so is what was sent of it again; told where it was not known to be lost.
+    pub fn lose_head(&mut self, progress: &mut Progress) {
         if self.una == self.next {
-            return false;
+            return;
         }
         let flag = self.flag(self.una);
-        let is_news = flag & LOST == 0;
+        if flag & LOST == 0 {
+            self.lost += 1;
+            self.note_lost(self.una, progress);
+        }
         self.resent -= u32::from(flag & RESENT != 0);
-        self.lost += u32::from(is_news);
         *self.flag_mut(self.una) = (flag & !RESENT) | LOST;
         self.cursor = self.una;
-        is_news
     }
 
     /// A timeout: guesses are worth nothing any more.
@@ -75,7 +76,7 @@ mod tests {
         let mut board = board(10);
         (0..3).for_each(|_| board.guess_arrival());
         assert_eq!((board.sacked, board.in_flight()), (3, 7));
-        board.lose_head();
+        board.lose_head(&mut Progress::default());
         board.send_again(0, Sent::default());
         assert_eq!(board.in_flight(), 7);
         // The repair and 1 arrive; 2 and 3 were guessed, and 2 cannot have.

@@ -44,9 +44,7 @@ impl Sender {
         };
         let has_dsack = duplicate.is_some_and(|range| !self.is_of_probe(range));
         self.board.finish_ack(has_dsack, conditions);
-        let (lost, look_again) = self.board.lose_overdue(now);
-        progress.lost += lost;
-        look_again
+        self.board.lose_overdue(now, progress)
     }
 
     fn is_of_probe(&self, duplicate: Range) -> bool {
@@ -124,9 +122,9 @@ impl Sender {
     }
 
     fn look_again(&mut self, now: Timestamp) {
-        let (lost, look_again) = self.board.lose_overdue(now);
-        if lost > 0 {
-            let mut progress = Progress { lost, ..Progress::default() };
+        let mut progress = Progress::default();
+        let look_again = self.board.lose_overdue(now, &mut progress);
+        if progress.lost > 0 {
             let turn = self.state.recovery.on_losses(now, &self.board);
             self.turn(now, turn, &mut progress);
             let acked = self.acked(&progress, self.board.una(), turn);

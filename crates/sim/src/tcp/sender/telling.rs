@@ -77,6 +77,7 @@ impl Sender {
             in_flight: Some(self.in_flight_bytes()),
             delivered: self.delivered_bytes(),
             prior_delivered: self.bytes(sample.prior_delivered),
+            lost_prior_delivered: progress.lost_delivered.map(|segments| self.bytes(segments)),
             app_limited: sample.is_app_limited,
             cwnd_limited: self.cwnd_limited(),
             idle: None,
