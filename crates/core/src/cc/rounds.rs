@@ -4,11 +4,13 @@
 //! delivered at its departure (`prior_delivered`) then reach those of the round's beginning. Counted
 //! like this, rounds do not depend on how many packets an acknowledgement covers.
 
+mod max;
 mod ns3;
 
 #[cfg(test)]
 use alloc::boxed::Box;
 
+pub use self::max::RoundMax;
 use self::ns3::Outstanding;
 use super::Measurement;
 #[cfg(test)]
@@ -37,7 +39,12 @@ impl Rounds {
 
     /// A round begins with this measurement, whatever was before.
     pub fn restart(&mut self, measurement: &Measurement) {
-        self.began = measurement.delivered;
+        self.restart_at(measurement.delivered);
+    }
+
+    /// A round begins with so many bytes delivered, whatever was before.
+    pub fn restart_at(&mut self, delivered: ByteCount) {
+        self.began = delivered;
     }
 }
 

@@ -37,13 +37,14 @@
 //! ends an epoch at 4096 bytes, so that what it adds to the window is two segments. `ns3_recovery`: as
 //! many bytes are sent as arrive only to the end of the round under way; what ceases to be lost leaves
 //! the window as what becomes lost does; the window grows by what is delivered; and a recovery ends with
-//! B T of the end of startup in the window, as ns-3's TCP sets it to ssthresh. A timeout neither saves
-//! nor restores it. `ns3_probe_rtt`: what is sent in probe_rtt is no less a measure of B.
+//! B T of the end of startup in the window, as ns-3's TCP sets it to ssthresh. One that ends before lets
+//! startup send without a window, and startup ends with four segments (`ns3.rs`). A timeout neither saves
+//! nor restores the window. `ns3_probe_rtt`: what is sent in probe_rtt is no less a measure of B.
 //!
 //! Ranges: rates 8 bit/s to 18 Ebit/s, windows and products saturate at 2^64 - 1 bytes. Gains are in
 //! 1/256, the margin in 1/1024.
 
-mod filter;
+mod ns3;
 mod probe_rtt;
 #[cfg(test)]
 mod tests;
@@ -53,8 +54,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 
-use self::filter::RoundMax;
-use super::rounds::Rounds;
+use super::rounds::{RoundMax, Rounds};
 use super::{
     Algorithm, CongestionControl, CongestionEvent, Field, Law, Measurement, SendLimits, State,
 };
@@ -174,7 +174,7 @@ struct Bbr {
     initial_cwnd: ByteCount,
     phase: Phase,
     recovery: Recovery,
-    bandwidth: RoundMax,
+    bandwidth: RoundMax<Rate>,
     min_rtt: Option<Duration>,
     min_rtt_at: Timestamp,
     is_min_rtt_expired: bool,
@@ -207,7 +207,8 @@ struct Bbr {
     reason: &'static str,
 }
 
-fn scale(value: u64, by: u64, unit: u64) -> u64 {
+/// `value` times `by` parts of `unit`; saturates.
+pub(super) fn scale(value: u64, by: u64, unit: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(by) / u128::from(unit)).unwrap_or(u64::MAX)
 }
 
@@ -425,10 +426,10 @@ impl CongestionControl for Bbr {
             }
             CongestionEvent::RecoveryEnd => {
                 let before = core::mem::replace(&mut self.recovery, Recovery::Open);
-                match self.ssthresh.filter(|_| self.config.ns3_recovery) {
-                    _ if self.config.ns3_recovery && before == Recovery::Open => {}
-                    Some(bytes) => self.cwnd = bytes,
-                    None => self.restore_cwnd(),
+                match before {
+                    Recovery::Open if self.config.ns3_recovery => {}
+                    _ if self.config.ns3_recovery => self.end_as_ns3(),
+                    _ => self.restore_cwnd(),
                 }
             }
             CongestionEvent::Spurious => {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::cc::RttSample;
 use crate::cc::flow::{Flow, MSS};
 use crate::spec::Value;
 
@@ -199,6 +200,35 @@ fn in_ns3_a_recovery_ends_with_the_product_of_startup_and_a_timeout_restores_not
     flow.cc.on_event(flow.now, CongestionEvent::Rto);
     flow.cc.on_event(flow.now, CongestionEvent::RecoveryEnd);
     assert_eq!(cwnd(&flow), MSS);
+}
+
+#[test]
+fn in_ns3_a_recovery_that_ends_in_startup_leaves_no_bound_and_startup_then_hardly_a_window() {
+    let spec = Spec::named("bbr").with("ns3_recovery", Value::Bool(true));
+    let mut flow = Flow::new(build(&spec), RATE, RTT);
+    let cwnd = |flow: &Flow| flow.cc.send_limits().cwnd.unwrap();
+    let tell = |flow: &mut Flow, round: u64| {
+        let window = MSS * 10;
+        let measurement = Measurement {
+            acked: window,
+            delivery_rate: Some(RATE),
+            rtt: Some(RttSample { latest: RTT, min: RTT }),
+            in_flight: Some(window),
+            delivered: window * round,
+            prior_delivered: window * (round - 1),
+            ..Measurement::default()
+        };
+        flow.cc.on_measurement(flow.now, &measurement);
+    };
+    (1..=2).for_each(|round| tell(&mut flow, round));
+    flow.cc.on_event(flow.now, CongestionEvent::Loss);
+    tell(&mut flow, 3);
+    flow.cc.on_event(flow.now, CongestionEvent::RecoveryEnd);
+    assert_eq!(cwnd(&flow), ByteCount::new(u64::from(u32::MAX)));
+    tell(&mut flow, 4);
+    // Ten segments more than the greatest number of 32 bits.
+    assert_eq!(cwnd(&flow), MSS * 10 - ByteCount::new(1));
+    assert_ne!(flow.cc.state().phase, "startup");
 }
 
 #[test]

@@ -83,7 +83,9 @@ impl Bbr {
                 if self.config.ns3_extra_acked {
                     target += self.mss * NS3_EXTRA_ACKED;
                 }
-                self.cwnd = (self.cwnd + acked).min(target);
+                let is_ns3 = self.config.ns3_recovery;
+                let grown = if is_ns3 { self.grown_as_ns3(acked) } else { self.cwnd + acked };
+                self.cwnd = grown.min(target);
             } else if self.cwnd < target || measurement.delivered < self.initial_cwnd {
                 self.cwnd += acked;
             }
@@ -98,16 +100,5 @@ impl Bbr {
     pub(super) fn probe_rtt_cwnd(&self) -> ByteCount {
         let least = self.mss * MIN_PIPE_SEGMENTS;
         if self.is_bundle { least.max(self.inflight_at(BUNDLE_PROBE_RTT_GAIN)) } else { least }
-    }
-
-    /// The first repair has left before ns-3 looks at what is in flight again.
-    fn enter_as_ns3(&mut self, acked: ByteCount, lost: ByteCount) {
-        self.cwnd = self.in_flight + acked.max(self.mss);
-        self.cwnd = self.cwnd.saturating_sub(lost).max(self.mss);
-        self.recovery = Recovery::Recovering;
-        if !self.is_round_start {
-            self.recovery = Recovery::Conserving(ByteCount::new(u64::MAX));
-            self.cwnd = self.cwnd.max(self.in_flight + self.mss + acked);
-        }
     }
 }

@@ -2,39 +2,37 @@
 
 use alloc::collections::VecDeque;
 
-use crate::units::Rate;
-
-/// The largest rate of the last `length` rounds. Holds at most one entry a round: those that can
-/// still become the largest, in order of time, so that rates fall from front to back.
+/// The largest value of the last `length` rounds. Holds at most one entry a round: those that can
+/// still become the largest, in order of time, so that values fall from front to back.
 #[derive(Clone, Debug)]
-pub struct RoundMax {
+pub struct RoundMax<T> {
     length: u64,
-    entries: VecDeque<(u64, Rate)>,
+    entries: VecDeque<(u64, T)>,
 }
 
-impl RoundMax {
+impl<T: Copy + Default + Ord> RoundMax<T> {
     /// Over `length` rounds, at least one.
     pub fn new(length: u64) -> Self {
         Self { length: length.max(1), entries: VecDeque::new() }
     }
 
-    /// Adds the rate of a sample in `round`; rounds must not decrease.
-    pub fn push(&mut self, round: u64, rate: Rate) {
-        while self.entries.back().is_some_and(|(_, smaller)| *smaller <= rate) {
+    /// Adds the value of a sample in `round`; rounds must not decrease.
+    pub fn push(&mut self, round: u64, value: T) {
+        while self.entries.back().is_some_and(|(_, smaller)| *smaller <= value) {
             self.entries.pop_back();
         }
         // A later and smaller sample of a round that is already here can never become the largest.
         if self.entries.back().is_none_or(|(last, _)| *last != round) {
-            self.entries.push_back((round, rate));
+            self.entries.push_back((round, value));
         }
         while self.entries.front().is_some_and(|(first, _)| round - first >= self.length) {
             self.entries.pop_front();
         }
     }
 
-    /// The largest rate, zero before the first.
-    pub fn value(&self) -> Rate {
-        self.entries.front().map_or(Rate::ZERO, |(_, rate)| *rate)
+    /// The largest value, zero before the first.
+    pub fn value(&self) -> T {
+        self.entries.front().map_or(T::default(), |(_, value)| *value)
     }
 
     /// Forgets everything.
@@ -46,6 +44,7 @@ impl RoundMax {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Rate;
 
     #[test]
     fn the_largest_rate_is_forgotten_after_its_rounds_and_the_next_one_takes_over() {
