@@ -2,6 +2,7 @@
 
 pub mod basic_delay;
 pub mod bbr;
+pub mod bbr3;
 pub mod bic;
 pub mod constant;
 pub mod copa;
@@ -294,6 +295,7 @@ impl core::fmt::Debug for Algorithm {
 pub const ALGORITHMS: &[Algorithm] = &[
     basic_delay::ALGORITHM,
     bbr::ALGORITHM,
+    bbr3::ALGORITHM,
     bic::ALGORITHM,
     constant::ALGORITHM,
     copa::ALGORITHM,

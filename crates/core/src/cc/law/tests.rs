@@ -456,9 +456,10 @@ fn a_host_that_left_slow_start_is_followed() {
 }
 
 /// Laws whose slow start doubles the window each round trip.
-const DOUBLING: [&str; 16] = [
+const DOUBLING: [&str; 17] = [
     "basic_delay",
     "bbr",
+    "bbr3",
     "bic",
     "copa",
     "dctcp",

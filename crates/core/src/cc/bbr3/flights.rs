@@ -1,0 +1,104 @@
+//! What was in flight, and what had been lost, when a packet left (draft, section 4.1.2.1.2:
+//! P.tx_in_flight and P.lost).
+//!
+//! No host tells of departures. But what left when so much had been delivered left between the measurement
+//! that told so and the one after it, and both tell what is in flight. So any host's measurements will do,
+//! and a packet is known by what had been delivered then, as in rounds ([`crate::cc::rounds`]).
+
+use alloc::collections::VecDeque;
+
+use crate::units::ByteCount;
+
+/// Measurements closer together than this part of what is in flight share an entry.
+const PARTS: u64 = 64;
+/// Entries: two round trips of them, and more.
+const CAPACITY: usize = 256;
+
+/// The path as a measurement told it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    delivered: ByteCount,
+    in_flight: ByteCount,
+    lost: ByteCount,
+}
+
+/// What is known of a packet that has been on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flight {
+    /// In flight when the packet left, that one included.
+    pub in_flight: ByteCount,
+    /// Lost since then.
+    pub lost: ByteCount,
+}
+
+/// The measurements of the last two round trips.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flights {
+    entries: VecDeque<Entry>,
+    /// Lost since the start.
+    lost: ByteCount,
+}
+
+impl Flights {
+    /// Takes what a measurement tells: `in_flight` with the packet that leaves next.
+    pub fn note(&mut self, delivered: ByteCount, in_flight: ByteCount, newly_lost: ByteCount) {
+        self.lost += newly_lost;
+        let last = self.entries.back().copied().unwrap_or_default();
+        let apart = delivered.saturating_sub(last.delivered);
+        if apart == ByteCount::ZERO || apart.as_u64() < in_flight.as_u64() / PARTS {
+            return;
+        }
+        if self.entries.len() == CAPACITY {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(Entry { delivered, in_flight, lost: self.lost });
+    }
+
+    /// The packet that left when so much had been delivered.
+    pub fn of_packet_sent_at(&self, delivered: ByteCount) -> Flight {
+        let next = self.entries.partition_point(|entry| entry.delivered <= delivered);
+        let before = next.checked_sub(1).map_or(Entry::default(), |last| self.entries[last]);
+        let after = self.entries.get(next).copied().unwrap_or(before);
+        Flight {
+            in_flight: before.in_flight.max(after.in_flight),
+            lost: self.lost.saturating_sub(before.lost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kb(count: u64) -> ByteCount {
+        ByteCount::new(1000 * count)
+    }
+
+    #[test]
+    fn a_packet_left_with_what_was_in_flight_before_and_after_it() {
+        let mut flights = Flights::default();
+        // The first flight: ten packets left before anything was delivered.
+        flights.note(kb(1), kb(10), kb(0));
+        assert_eq!(flights.of_packet_sent_at(kb(0)), Flight { in_flight: kb(10), lost: kb(0) });
+        flights.note(kb(2), kb(12), kb(0));
+        flights.note(kb(3), kb(11), kb(2));
+        assert_eq!(flights.of_packet_sent_at(kb(1)), Flight { in_flight: kb(12), lost: kb(2) });
+        assert_eq!(flights.of_packet_sent_at(kb(2)), Flight { in_flight: kb(12), lost: kb(2) });
+        // What leaves now: what was lost before its departure is no loss of its flight.
+        assert_eq!(flights.of_packet_sent_at(kb(3)), Flight { in_flight: kb(11), lost: kb(0) });
+    }
+
+    #[test]
+    fn two_round_trips_of_a_large_window_are_remembered_in_little() {
+        let mut flights = Flights::default();
+        for delivered in 1..=30_000 {
+            flights.note(kb(delivered), kb(10_000), kb(u64::from(delivered % 1000 == 0)));
+        }
+        assert!(flights.entries.len() <= CAPACITY);
+        // A round trip ago 20 MB had been delivered, and 20 kB been lost.
+        let Flight { in_flight, lost } = flights.of_packet_sent_at(kb(20_000));
+        assert_eq!(in_flight, kb(10_000));
+        assert!((kb(10)..=kb(11)).contains(&lost), "{lost}");
+        assert_eq!(flights.of_packet_sent_at(kb(10_500)).in_flight, kb(10_000));
+    }
+}
