@@ -64,7 +64,7 @@ fn the_plan_that_is_written_runs_to_the_figures_that_are_told() {
     let delay = |run: &Value| {
         let links = run["links"].as_array().unwrap().iter();
         let forward = links.clone().find(|link| link["name"] == "forward").unwrap();
-        forward["metrics"]["mean_qdisc_delay_l2"].as_f64().unwrap()
+        forward["metrics"]["sojourn_mean_ms"].as_f64().unwrap()
     };
     let delays: Vec<f64> = runs["runs"].as_array().unwrap().iter().map(delay).collect();
     let told: Vec<f64> = found["simple"]["by_seed"]

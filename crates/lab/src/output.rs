@@ -124,9 +124,10 @@ const FIGURES: [&str; 22] = [
     "total_rtos_l4",
 ];
 /// Figures of the bottleneck that every run prints.
-const LINK_FIGURES: [&str; 5] = [
+const LINK_FIGURES: [&str; 6] = [
     "mean_qdisc_length_l2",
     "mean_qdisc_delay_l2",
+    "sojourn_mean_ms",
     "mean_sending_rate_l1",
     "utilisation",
     "total_qdisc_drops_l2",

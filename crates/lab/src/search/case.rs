@@ -225,7 +225,7 @@ metric = "links/forward/utilisation"
 [[figure]]
 kind   = "bars"
 title  = "Time of a packet in queue and server, mean over packets."
-metric = "links/forward/mean_qdisc_delay_l2"
+metric = "links/forward/sojourn_mean_ms"
 
 [[figure]]
 kind   = "ribbon"

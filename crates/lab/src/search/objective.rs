@@ -32,7 +32,7 @@ pub static OBJECTIVES: [Objective; 5] = [
         unit: "ms",
         summary: "most time of a packet in the bottleneck's queue and server, mean over packets",
         less_is_worse: false,
-        of: |run| run.link("mean_qdisc_delay_l2"),
+        of: |run| run.link("sojourn_mean_ms"),
     },
     Objective {
         name: "queueing_p99",
