@@ -814,6 +814,7 @@ message_loss = "50%"
 reorder = 0.01
 reorder_packets = 4
 jitter = "5ms"
+batch = "10ms"
 qdisc = { kind = "fifo", limit = "100p" }
 paths = 3
 balance = "packet"
@@ -892,6 +893,10 @@ name = "all"
 name = "one"
 summary = "s"
 set = { stop = "19s" }
+[[figure]]
+kind = "plane"
+metric = "goodput_mbps"
+against = "links/forward/queue_mean_packets"
 [[window]]
 name = "late"
 from = "5s"

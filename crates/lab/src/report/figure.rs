@@ -262,25 +262,24 @@ pub fn plane(
         { "field": "s", "title": "arm" },
         { "field": "x", "title": x.title }, { "field": "y", "title": y.title },
     ]);
-    let layer = |mark: Value, which: &str, colour: Value| {
-        json!({
-            "transform": [{ "filter": which }],
-            "mark": mark,
-            "encoding": { "x": x.encoding("x"), "y": y.encoding("y"), "color": colour,
-                          "shape": { "field": "s", "type": "nominal", "title": null,
-                                     "scale": { "domain": order, "range": shapes(order.len()) },
-                                     "legend": null },
-                          "tooltip": tooltip },
-        })
+    let mut shape = colour(order);
+    shape["scale"]["range"] = json!(shapes(order.len()));
+    let layer = |mark: Value, which: &str, more: Value| {
+        let mut encoding =
+            json!({ "x": x.encoding("x"), "y": y.encoding("y"), "tooltip": tooltip });
+        for (channel, value) in more.as_object().into_iter().flatten() {
+            encoding[channel] = value.clone();
+        }
+        json!({ "transform": [{ "filter": which }], "mark": mark, "encoding": encoding })
     };
     let unit = json!({
         "width": 460,
         "height": 320,
         "layer": [
             layer(json!({ "type": "point", "filled": true, "size": 60, "opacity": 0.7 }),
-                  "!datum.o", colour(order)),
-            layer(json!({ "type": "point", "shape": "cross", "filled": true, "size": 160 }),
-                  "datum.o", json!({ "value": "#57606a" })),
+                  "!datum.o", json!({ "color": colour(order), "shape": shape })),
+            layer(json!({ "type": "point", "shape": "cross", "filled": true, "size": 160, "color": "#57606a" }),
+                  "datum.o", json!({})),
         ],
     });
     document(rows, unit, &panels)
@@ -333,6 +332,8 @@ pub fn parallel(values: &[(String, String, f64)], order: &[String], y: &str) -> 
         .iter()
         .map(|(name, axis, value)| json!({ "s": name, "a": axis, "y": rounded(*value) }))
         .collect();
+    let mut dash = colour(order);
+    dash["scale"]["range"] = json!(dashes(order.len()));
     let unit = json!({
         "width": { "step": 64 },
         "height": 320,
@@ -342,8 +343,7 @@ pub fn parallel(values: &[(String, String, f64)], order: &[String], y: &str) -> 
                    "axis": { "labelAngle": -40, "grid": true, "labelLimit": 180 } },
             "y": { "field": "y", "type": "quantitative", "title": y, "scale": { "domain": [0, 1] } },
             "color": colour(order),
-            "strokeDash": { "field": "s", "type": "nominal", "legend": null,
-                            "scale": { "domain": order, "range": dashes(order.len()) } },
+            "strokeDash": dash,
             "tooltip": [{ "field": "s", "title": "algorithm" }, { "field": "a", "title": "of" },
                         { "field": "y", "title": y }],
         },

@@ -91,10 +91,10 @@ const offer = (holder, id, spec, view) => {
   const links = document.createElement("p");
   links.className = "save";
   links.textContent = "Save as ";
-  for (const [kind, url] of Object.entries(ways)) {
+  for (const [kind, image] of Object.entries(ways)) {
     const button = document.createElement("button");
     button.textContent = kind.toUpperCase();
-    button.onclick = async () => save(id + "." + kind, await url());
+    button.onclick = async () => save(id + "." + kind, await image());
     links.append(button);
   }
   holder.after(links);
