@@ -54,11 +54,11 @@ struct Line {
 }
 
 /// What a state of a bundle means to who runs the box: `shaped`, or the state that keeps the bundle from it; `None` of
-/// a state that leads from one to the other.
+/// a test, after which it is one or the other.
 fn standing(state: &'static str) -> Option<&'static str> {
     match state {
-        "silent" | "imbalanced" | "handed_back" | "competing" => Some(state),
-        "measuring" | "testing" | "confirming" => None,
+        "silent" | "imbalanced" | "handed_back" | "competing" | "measuring" => Some(state),
+        "testing" | "confirming" => None,
         _ => Some("shaped"),
     }
 }
