@@ -971,7 +971,7 @@ enabled = true
     assert_eq!(delays, [Duration::from_millis(40)]);
     // One of the rate, one of the delay, and a step of the walk each second until the drain ends.
     assert_eq!(all.reverse.changes.len(), 2 + 25);
-    assert_eq!(plan.figures.len(), 2);
+    assert_eq!(plan.figures.len(), 3);
     assert_eq!(all.faults.len(), 1);
     let upsets: Vec<_> = all.upsets.iter().map(|it| (it.at_b, it.pair.as_str(), it.kind)).collect();
     let [mtu, unseen, forged] =
