@@ -16,10 +16,12 @@ const SIMULATOR: [&str; 3] = ["crates/core/", "crates/sim/", "crates/lab/"];
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 12] = [
+const READERS: [&str; 14] = [
     "crates/lab/assets/",
+    "crates/lab/src/bench/",
     "crates/lab/src/capture/",
     "crates/lab/src/chaos/",
+    "crates/lab/src/compare/",
     "crates/lab/src/demo.rs",
     "crates/lab/src/export/",
     "crates/lab/src/judge/",
