@@ -36,7 +36,7 @@ pub struct Event {
 /// A scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// The numbers of the path and the flow, in the order and the units of [`Number::ALL`].
+    /// Rate (Mbit/s), round trip (ms), buffer (bandwidth-delay products), random loss (percent) and start (ms).
     pub numbers: [f64; Number::ALL.len()],
     /// Algorithm of the flow beside the tested one.
     pub competitor: Option<String>,
