@@ -151,8 +151,8 @@ pub fn specs() -> Vec<Spec> {
     let dualpi2 = dualpi2.with("tupdate", text("1ms")).with("alpha", number(10));
     let spares = dualpi2.clone().with("drop_on_overload", Value::Bool(false));
     specs.extend([
-        spares.with("limit", text("20ms")).with("classic_protection", text("50%")),
-        shaper.with("inner", Value::Spec(dualpi2.clone())),
+        spares.with("limit", text("20KB")).with("classic_protection", text("50%")),
+        shaper.with("inner", Value::Spec(dualpi2.clone().with("limit", text("20ms")))),
         named("prio").with("bands", bands(&[&dualpi2, &sfq])),
         dualpi2,
     ]);
