@@ -34,7 +34,8 @@ pub struct Bench {
     /// Settings of whoever published the experiments instead of those of this project.
     #[arg(long)]
     as_published: bool,
-    /// Replaces a value in every experiment, such as stop=20s; may be repeated.
+    /// Replaces a value in every experiment, such as stop=90s; may be repeated. What was tested with other values is not
+    /// compared.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Runs at a time [default: one a processor with sim, 1 with emu].

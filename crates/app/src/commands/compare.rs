@@ -27,7 +27,7 @@ pub struct Compare {
     /// Chance that anything at all is called where nothing differs, 0.001 to 0.5.
     #[arg(long, default_value_t = 0.01, value_parser = level, value_name = "SHARE")]
     level: f64,
-    /// End with exit code 1 where anything differs, for continuous integration.
+    /// End with exit code 1 where anything differs, or could not be compared, for continuous integration.
     #[arg(long)]
     fail: bool,
     /// Print one JSON document on stdout and nothing else there.
@@ -45,12 +45,16 @@ impl Compare {
         let (old, new) = (side(&self.old)?, side(&self.new)?);
         let options = Options { level: self.level, above: self.above, metric: self.metric.clone() };
         let found = compare::compare(old, new, &options);
+        if found.figures == 0 && !self.metric.is_empty() {
+            let refusal = format!("--metric {}: allowed is a part of the name of a metric that both folders have", self.metric);
+            return Err(BadInput(refusal).into());
+        }
         if let Some(path) = &self.report {
             let refused = |error| BadInput(format!("--report {error:#}"));
             compare::write(&found, path).map_err(refused)?;
         }
         print(&if self.json { format!("{:#}\n", json!(found)) } else { text(&found) })?;
-        let is_fine = !self.fail || found.changed.is_empty();
+        let is_fine = !self.fail || found.is_equal();
         Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -10,6 +10,7 @@
 mod page;
 pub mod scorecard;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -18,7 +19,6 @@ use serde::Serialize;
 use crate::judge::VALUES_MIN;
 use crate::plan::library::benchmark;
 use crate::plan::{Override, Plan, Seeds};
-use crate::report::newest_runs;
 use crate::run::{Step, run_each};
 use crate::runner::{Options, RunError};
 use crate::store::{self, Run, Store};
@@ -33,7 +33,7 @@ pub struct Request {
     pub only: Vec<String>,
     /// With the settings of whoever published the experiments, where any did.
     pub as_published: bool,
-    /// Overrides of every plan that has the key.
+    /// Overrides of every plan.
     pub sets: Vec<Override>,
     /// Seeds are added until the interval of each score is at most this share of its scale, 0 to 1, or there are no
     /// more; `None`: all seeds are run.
@@ -123,8 +123,9 @@ pub fn bench(
 ) -> Result<Benchmark, RunError> {
     let root = options.out.clone().unwrap_or_else(|| Path::new("out").join("bench"));
     let plans = request.plans()?;
+    let names = request.names()?;
     let mut experiments: Vec<Experiment> =
-        plans.iter().map(|plan| Experiment::new(plan, &root)).collect();
+        names.iter().zip(&plans).map(|(name, plan)| Experiment::new(name, plan, &root)).collect();
     let mut runs = runs_of(&plans, &experiments, options, request.until, 0);
     for round in 1.. {
         let places: Vec<usize> = runs.iter().map(|(place, ..)| *place).collect();
@@ -133,7 +134,7 @@ pub fn bench(
         run_each(&of_round, progress, &mut |place, failed| {
             let experiment = &mut experiments[places[place]];
             experiment.failed = failed;
-            experiment.read(&options.backend).map_err(RunError::Report)
+            experiment.read(&of_round[place].0, options).map_err(RunError::Report)
         })?;
         runs = runs_of(&plans, &experiments, options, request.until, round);
         if runs.is_empty() {
@@ -157,31 +158,35 @@ fn runs_of(
     let mut runs = Vec::new();
     for (place, (plan, experiment)) in plans.iter().zip(experiments).enumerate() {
         let seeds = options.seeds.unwrap_or(plan.seeds);
-        let Some(seeds) = block(seeds, until.is_some(), round) else { continue };
-        let is_known = || until.is_none_or(|share| scorecard::is_known(experiment, share));
+        let Some(block) = block(seeds, until.is_some(), round) else { continue };
+        let enough = (seeds.last - seeds.first + 1).min(VALUES_MIN as u64) as usize;
+        let is_known = || {
+            until.is_none_or(|share| scorecard::is_known(experiment, &plan.arms, enough, share))
+        };
         if round == 0 || experiment.failed.is_none() && !is_known() {
             let out = Some(experiment.folder.clone());
-            let options = Options { out, seeds: Some(seeds), ..options.clone() };
+            let options = Options { out, seeds: Some(block), ..options.clone() };
             runs.push((place, plan.clone(), options));
         }
     }
     runs
 }
 
-/// The seeds of a round: all at once, or from six on half as many again in each.
+/// The seeds that a round adds: all at once, or six, and then half as many as there are.
 fn block(seeds: Seeds, grows: bool, round: usize) -> Option<Seeds> {
     let all = seeds.last - seeds.first + 1;
     let grown = |round: usize| (0..round).fold(VALUES_MIN as u64, |seeds, _| seeds + seeds / 2);
     let size = |round: usize| if grows { grown(round).min(all) } else { all };
-    let is_new = round == 0 || size(round) > size(round - 1);
-    is_new.then(|| Seeds { first: seeds.first, last: seeds.first + size(round) - 1 })
+    let before = if round == 0 { 0 } else { size(round - 1) };
+    let (first, last) = (seeds.first + before, seeds.first + size(round) - 1);
+    (last >= first).then_some(Seeds { first, last })
 }
 
 impl Experiment {
-    /// A plan of which nothing is known yet, with its folder in `root`.
-    fn new(plan: &Plan, root: &Path) -> Self {
+    /// The plan `name`, of which nothing is known yet, with its folder in `root`.
+    fn new(name: &str, plan: &Plan, root: &Path) -> Self {
         Self {
-            plan: plan.name.clone(),
+            plan: name.into(),
             title: plan.title.clone(),
             description: plan.description.clone(),
             runs: 0,
@@ -191,17 +196,42 @@ impl Experiment {
         }
     }
 
-    /// Reads the runs of a back end that count.
-    fn read(&mut self, backend: &str) -> anyhow::Result<()> {
-        if self.folder.join(store::FILE).is_file() {
-            let store = Store::open(&self.folder);
-            let store = store.with_context(|| self.folder.display().to_string())?;
-            self.valid = newest_runs(&store)?;
-            self.valid.retain(|run| run.is_valid() && run.key.backend == backend);
-            self.runs = self.valid.len();
+    /// Reads the runs that count: of this program on this back end, with the settings that `plan` has now, whatever
+    /// algorithm they test.
+    fn read(&mut self, plan: &Plan, options: &Options) -> anyhow::Result<()> {
+        if !self.folder.join(store::FILE).is_file() {
+            return Ok(());
         }
+        let mut settings: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+        for cell in &plan.cells {
+            let run = plan.experiment(&plan.arms[0], cell, plan.seeds.first)?;
+            settings.insert(&cell.name, without_aut(&run.parameters));
+        }
+        let sources = options.build.sources(&options.backend);
+        let store = Store::open(&self.folder);
+        let store = store.with_context(|| self.folder.display().to_string())?;
+        let mut valid: BTreeMap<(String, String, u64), Run> = BTreeMap::new();
+        for id in store.run_ids()? {
+            let run = store.run(id)?;
+            let key = &run.key;
+            let is_of_program = key.backend == options.backend && key.sources == sources;
+            let has_settings =
+                settings.get(key.cell.as_str()) == Some(&without_aut(&run.parameters));
+            if run.is_valid() && is_of_program && has_settings {
+                valid.insert((key.arm.clone(), key.cell.clone(), key.seed), run);
+            }
+        }
+        self.valid = valid.into_values().collect();
+        self.valid.sort_by_key(|run| run.id);
+        self.runs = self.valid.len();
         Ok(())
     }
+}
+
+/// The parameters of a run but for the algorithm under test.
+fn without_aut(parameters: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let is_another = |(key, _): &(&String, &String)| *key != "aut" && !key.starts_with("aut.");
+    parameters.iter().filter(is_another).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 impl Benchmark {

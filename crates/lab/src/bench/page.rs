@@ -15,7 +15,7 @@ use crate::report::{self, spanning_figures};
 use crate::store::{self, Run};
 
 /// The plan in which algorithms meet rivals, a cell a rival.
-const DUEL: &str = "competition_duel";
+const DUEL: &str = "ccperf/competition_duel";
 
 /// Writes the report into `root`; gives its path.
 pub fn write(
@@ -77,17 +77,17 @@ fn at_a_glance(experiments: &[Experiment], scorecard: &Scorecard) -> Section {
 /// Where each algorithm operates in each experiment: the mean of its runs.
 fn operating_plane(experiments: &[Experiment], scorecard: &Scorecard) -> Option<Block> {
     let of_link = |quantity: &str| format!("links/forward/{quantity}").parse::<Address>();
-    let (used, waited) = (of_link("utilisation").ok()?, of_link("mean_qdisc_delay_l2").ok()?);
+    let (used, waited) = (of_link("utilisation").ok()?, of_link("sojourn_mean_ms").ok()?);
     let mut points = Vec::new();
     for experiment in experiments {
         for name in &scorecard.algorithms {
-            let runs = || experiment.valid.iter().filter(|run| run.key.arm == *name);
-            let over_base = |run: &Run| {
+            let of_run = |run: &Run| {
                 let rtt = parse_duration(run.parameters.get("bottleneck.rtt")?).ok()?;
-                Some(run.get(&waited)? / (rtt.as_secs_f64() * 1e3))
+                Some((run.get(&waited)? / (rtt.as_secs_f64() * 1e3), run.get(&used)?))
             };
-            let right = mean(runs().filter_map(over_base));
-            if let (Some(x), Some(y)) = (right, mean(runs().filter_map(|run| run.get(&used)))) {
+            let runs = experiment.valid.iter().filter(|run| run.key.arm == *name);
+            let (x, y): (Vec<f64>, Vec<f64>) = runs.filter_map(of_run).unzip();
+            if let (Some(x), Some(y)) = (mean(x.into_iter()), mean(y.into_iter())) {
                 points.push(Point { name: name.clone(), panel: String::new(), at: (x, y) });
             }
         }

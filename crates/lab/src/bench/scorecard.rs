@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::Experiment;
 use crate::judge::Interval;
 use crate::judge::permutation::{Units, adjusted};
-use crate::metrics::{Address, describe};
+use crate::metrics::{Address, unit, with_unit};
 use crate::output::number;
+use crate::plan::Arm;
 use crate::report::page::Table;
 
 /// What is asked of the plans.
 const SCORES: &str = include_str!("scores.toml");
 /// Chance that any two algorithms are told apart that do not differ.
-pub const LEVEL: f64 = 0.01;
+pub const LEVEL: f64 = 0.05;
 /// Seed of the intervals.
 const SEED: u64 = 1;
 /// Marks an algorithm from which none is told to be better.
@@ -125,7 +126,7 @@ impl Scorecard {
         let mut scores = Vec::new();
         let mut values = Vec::new();
         for question in Question::all() {
-            let its = experiments.iter().find(|it| it.plan == short(&question.plan));
+            let its = experiments.iter().find(|it| it.plan == question.plan);
             let found = its.map(|it| question.values(it)).unwrap_or_default();
             if !found.is_empty() {
                 scores.push(Score {
@@ -149,8 +150,6 @@ impl Scorecard {
     pub fn table(&self) -> Table {
         let columns = std::iter::once("score".to_string()).chain(self.algorithms.iter().cloned());
         let row = |score: &Score| {
-            let unit =
-                if score.unit.is_empty() { String::new() } else { format!(" ({})", score.unit) };
             let cell = |algorithm: &String| match score.answers.get(algorithm) {
                 None => "-".to_string(),
                 Some(Answer { value, best }) => {
@@ -164,7 +163,7 @@ impl Scorecard {
                 }
             };
             let cells = self.algorithms.iter().map(cell);
-            std::iter::once(format!("{}{unit}", score.name)).chain(cells).collect()
+            std::iter::once(with_unit(&score.name, score.unit)).chain(cells).collect()
         };
         let marked = match (self.algorithms.len(), self.is_told_apart) {
             (0 | 1, _) => String::new(),
@@ -183,22 +182,20 @@ impl Scorecard {
     }
 }
 
-/// Name of a plan as its runs have it.
-fn short(plan: &str) -> &str {
-    plan.rsplit('/').next().unwrap_or(plan)
-}
-
-fn unit(metric: &str) -> &'static str {
-    let quantity = metric.rsplit('/').next().unwrap_or(metric);
-    describe(quantity).map_or("", |entry| entry.unit)
-}
-
-/// Whether the interval of each score of an experiment is at most this share of the score's scale.
-pub fn is_known(experiment: &Experiment, share: f64) -> bool {
-    let of_its = Scorecard::of(std::slice::from_ref(experiment));
-    of_its.scores.iter().all(|score| {
-        let most = share * (score.scale[1] - score.scale[0]).abs();
-        score.answers.values().all(|answer| answer.value.high - answer.value.low <= most)
+/// Whether each score of an experiment is known of these algorithms: of at least so many seeds, with an interval of at
+/// most this share of the score's scale.
+pub fn is_known(experiment: &Experiment, arms: &[Arm], seeds: usize, share: f64) -> bool {
+    let questions = Question::all();
+    let mut its = questions.iter().filter(|question| question.plan == experiment.plan);
+    its.all(|question| {
+        let most = share * (question.scale[1] - question.scale[0]).abs();
+        let values = question.values(experiment);
+        arms.iter().all(|arm| {
+            let values: Vec<f64> =
+                values.get(&arm.name).into_iter().flatten().map(|(_, value)| *value).collect();
+            let interval = Interval::of(&values, SEED).filter(|_| values.len() >= seeds);
+            interval.is_some_and(|interval| interval.high - interval.low <= most)
+        })
     })
 }
 
@@ -211,50 +208,65 @@ fn answers(values: &BTreeMap<String, BTreeMap<u64, f64>>) -> BTreeMap<String, An
     values.iter().filter_map(answer).collect()
 }
 
-/// Marks the best of each score: every pair of algorithms is compared seed by seed, all pairs and scores at one level.
-/// Says whether there are seeds enough for that.
+/// Marks the best of each score. Every pair of algorithms is compared seed by seed, all scores of a pair at one level and
+/// all pairs together at [`LEVEL`] (Bonferroni): an exchange of two algorithms says nothing of a third. Says whether
+/// there are seeds enough for that.
 fn tell_apart(scores: &mut [Score], values: &[BTreeMap<String, BTreeMap<u64, f64>>]) -> bool {
-    let seeds = values.iter().flat_map(BTreeMap::values).flat_map(BTreeMap::keys);
-    let seeds: Vec<u64> = seeds.copied().collect::<BTreeSet<_>>().into_iter().collect();
-    let units = Units::Pairs(seeds.len());
-    let mut pairs = Vec::new();
-    let mut figures = Vec::new();
-    for (place, of_score) in values.iter().enumerate() {
-        for (one, its) in of_score {
-            for (other, others) in of_score.range(one.clone()..).skip(1) {
-                let pair = |seed: &u64| Some(others.get(seed)? - its.get(seed)?);
-                figures.push(seeds.iter().map(pair).collect());
-                pairs.push((place, one.as_str(), other.as_str()));
+    let names: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
+    let names: Vec<&String> = names.into_iter().collect();
+    let pairs = (names.len() * names.len().saturating_sub(1) / 2).max(1) as f64;
+    let mut told: BTreeSet<(usize, &str, &str)> = BTreeSet::new();
+    let mut is_possible = false;
+    for (place, one) in names.iter().enumerate() {
+        for other in &names[place + 1..] {
+            let (figures, units) = differences(values, one, other);
+            is_possible |= units.p_min() * pairs <= LEVEL;
+            for (score, p) in adjusted(&figures, units).into_iter().enumerate() {
+                if p * pairs <= LEVEL {
+                    let (one, other) = (one.as_str(), other.as_str());
+                    told.extend([(score, one, other), (score, other, one)]);
+                }
             }
         }
     }
-    let p = adjusted(&figures, units);
     for (place, score) in scores.iter_mut().enumerate() {
-        let scaled = |answer: &Answer| {
-            (answer.value.median - score.scale[0]) / (score.scale[1] - score.scale[0])
-        };
-        let by_score =
-            |a: &(&String, &Answer), b: &(&String, &Answer)| scaled(a.1).total_cmp(&scaled(b.1));
-        let Some(leader) = score.answers.iter().max_by(by_score).map(|(name, _)| name.clone())
-        else {
-            continue;
-        };
+        let scaled = |answer: &Answer, score: &Score| score.scaled(answer.value.median);
+        let all = score.answers.iter().map(|(name, answer)| (name.clone(), scaled(answer, score)));
+        let scaled: BTreeMap<String, f64> = all.collect();
+        let Some((leader, most)) = scaled.iter().max_by(|a, b| a.1.total_cmp(b.1)) else { continue };
         for (name, answer) in &mut score.answers {
-            let is_pair = |(at, one, other): &(usize, &str, &str)| {
-                *at == place
-                    && [(&*leader, name.as_str()), (name, &*leader)].contains(&(*one, *other))
-            };
-            let told = pairs.iter().position(is_pair).map(|pair| p[pair]);
-            answer.best = told.is_none_or(|p| p > LEVEL);
+            let is_worse = scaled[name] < *most;
+            answer.best = !(is_worse && told.contains(&(place, leader.as_str(), name.as_str())));
         }
     }
-    units.p_min() <= LEVEL
+    is_possible
+}
+
+/// Of each score what `other` has less what `one` has, by the seeds that both have of any score.
+fn differences(
+    values: &[BTreeMap<String, BTreeMap<u64, f64>>],
+    one: &str,
+    other: &str,
+) -> (Vec<Vec<Option<f64>>>, Units) {
+    let of_score = |score: &BTreeMap<String, BTreeMap<u64, f64>>| -> BTreeMap<u64, f64> {
+        let (Some(one), Some(other)) = (score.get(one), score.get(other)) else {
+            return BTreeMap::new();
+        };
+        let pair = |(seed, value): (&u64, &f64)| Some((*seed, other.get(seed)? - value));
+        one.iter().filter_map(pair).collect()
+    };
+    let scores: Vec<BTreeMap<u64, f64>> = values.iter().map(of_score).collect();
+    let seeds: BTreeSet<u64> = scores.iter().flat_map(BTreeMap::keys).copied().collect();
+    let in_units = |score: &BTreeMap<u64, f64>| {
+        seeds.iter().map(|seed| score.get(seed).copied()).collect::<Vec<_>>()
+    };
+    (scores.iter().map(in_units).collect(), Units::Pairs(seeds.len()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{Metrics, Part};
+    use crate::metrics::{Metrics, Part, describe};
     use crate::plan::Plan;
     use crate::plan::library::benchmark;
     use crate::store::Run;
@@ -266,10 +278,12 @@ mod tests {
             let plan = Plan::load(&question.plan, &[]).unwrap();
             let address: Address = question.metric.parse().unwrap();
             let entry = describe(&address.quantity).unwrap();
-            let part = if address.part == "run" { "run" } else { address.part.as_str() };
-            assert!(entry.is_of(part), "{question:?}");
+            assert!(entry.is_of(&address.part), "{question:?}");
             let cells: Vec<&str> = plan.cells.iter().map(|cell| cell.name.as_str()).collect();
-            let is_one = |name: &String| cells.iter().any(|cell| cell.starts_with(name.as_str()));
+            let is_one = |name: &String| {
+                let only = Question { cells: vec![name.clone()], ..question.clone() };
+                cells.iter().any(|cell| only.is_of(cell))
+            };
             assert!(question.cells.iter().all(is_one), "{question:?} of {cells:?}");
             assert!(question.scale[0] != question.scale[1]);
         }
@@ -291,7 +305,7 @@ mod tests {
             }
         }
         Experiment {
-            plan: "shallow_buffers".into(),
+            plan: "ccperf/shallow_buffers".into(),
             title: String::new(),
             description: String::new(),
             runs: valid.len(),

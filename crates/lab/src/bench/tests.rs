@@ -57,6 +57,10 @@ fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
     let (again, reused) = test(&["cubic", "vegas"]);
     let runs: usize = again.experiments.iter().map(|experiment| experiment.runs).sum();
     assert_eq!(reused, runs, "nothing is simulated twice");
+    let mut other = request(&["cubic"]);
+    other.sets[0] = Override::parse("stop=3s").unwrap();
+    let found = bench(&other, &options, &mut |_| {}).unwrap();
+    assert_eq!(found.scorecard.algorithms, ["cubic"], "vegas was tested with other settings");
     let scores = |it: &Benchmark| serde_json::to_string(&it.scorecard).unwrap();
     assert_eq!(scores(&again), scores(&both));
 }
@@ -65,9 +69,10 @@ fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
 fn seeds_are_added_until_scores_are_known() {
     let seeds: Seeds = "3..22".parse().unwrap();
     let of_rounds = |grows| (0..5).map(|round| block(seeds, grows, round)).collect::<Vec<_>>();
-    let upto = |last| Some(Seeds { first: 3, last });
-    assert_eq!(of_rounds(false), [upto(22), None, None, None, None]);
-    assert_eq!(of_rounds(true), [upto(8), upto(11), upto(15), upto(21), upto(22)]);
+    let some = |first, last| Some(Seeds { first, last });
+    assert_eq!(of_rounds(false), [some(3, 22), None, None, None, None]);
+    let grown = [some(3, 8), some(9, 11), some(12, 15), some(16, 21), some(22, 22)];
+    assert_eq!(of_rounds(true), grown);
     assert_eq!(block("1..4".parse().unwrap(), true, 0), Some(Seeds { first: 1, last: 4 }));
     assert_eq!(block("1..4".parse().unwrap(), true, 1), None);
     let folder = tempfile::tempdir().unwrap();

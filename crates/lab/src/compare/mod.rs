@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::judge::Interval;
 use crate::judge::permutation::{Units, adjusted};
-use crate::metrics::{Address, Metrics, describe};
+use crate::metrics::{Address, Metrics, unit};
 use crate::output::number;
 use crate::report::newest_runs;
 use crate::store::{Run, Store, StoreError};
@@ -115,10 +115,12 @@ pub struct Comparison {
     pub level: f64,
     /// Whether seeds are compared pair by pair.
     pub paired: bool,
-    /// Runs of each side that were compared, or pairs of them: those of the arm with the most.
+    /// Seeds of each side at any place that both have, or those of pairs.
     pub seeds: [usize; 2],
     /// Figures that were compared.
     pub figures: usize,
+    /// Figures that one side alone has, at places that both have.
+    pub lost: usize,
     /// What differs, in the order of plans, cells and arms.
     pub changed: Vec<Change>,
     /// Figures that differ by less than was asked for.
@@ -148,11 +150,25 @@ impl Comparison {
             0 => String::new(),
             more => format!(", {more} more by less than was asked for"),
         };
+        let lost = match self.lost {
+            0 => String::new(),
+            lost => format!(" One side alone has {lost} figures."),
+        };
         format!(
-            "{} figures, {what}: {told}{smaller} (chance of any false call: {} %).",
+            "{} figures, {what}: {told}{smaller} (chance of any false call: {} %).{lost}",
             self.figures,
             number(self.level * 100.0)
         )
+    }
+
+    /// Whether everything was compared, and nothing differs.
+    pub fn is_equal(&self) -> bool {
+        self.changed.is_empty()
+            && self.blind.is_none()
+            && self.figures > 0
+            && self.lost == 0
+            && self.only_old.is_empty()
+            && self.only_new.is_empty()
     }
 }
 
@@ -237,15 +253,13 @@ impl Compared<'_> {
         old.chain(seeds[1].iter().map(|seed| of(&self.new, seed))).collect()
     }
 
+    /// The change that it is, by all runs, or by those of the seeds that both sides have.
     fn change(&self, is_paired: bool, p: f64) -> Option<Change> {
-        let [old, new] =
-            [&self.old, &self.new].map(|side| side.values().copied().collect::<Vec<_>>());
-        let pairs: Vec<f64> = match is_paired {
-            true => {
-                self.old.iter().filter_map(|(seed, old)| Some(self.new.get(seed)? - old)).collect()
-            }
-            false => Vec::new(),
+        let of = |side: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>| {
+            let counting = side.iter().filter(|(seed, _)| !is_paired || other.contains_key(seed));
+            counting.map(|(_, value)| *value).collect::<Vec<f64>>()
         };
+        let (old, new) = (of(&self.old, &self.new), of(&self.new, &self.old));
         Some(Change {
             place: self.place.clone(),
             metric: self.metric.to_string(),
@@ -253,7 +267,10 @@ impl Compared<'_> {
             old: Spread::of(&old)?,
             new: Spread::of(&new)?,
             difference: match is_paired {
-                true => Interval::of(&pairs, SEED)?,
+                true => {
+                    let pairs = old.iter().zip(&new).map(|(old, new)| new - old);
+                    Interval::of(&pairs.collect::<Vec<f64>>(), SEED)?
+                }
                 false => Interval::of_difference(&old, &new, SEED)?,
             },
             p,
@@ -267,11 +284,6 @@ fn settled(old: f64, new: f64) -> f64 {
     if difference.abs() <= 1e-12 * old.abs().max(new.abs()) { 0.0 } else { difference }
 }
 
-fn unit(metric: &str) -> &'static str {
-    let quantity = metric.rsplit('/').next().unwrap_or(metric);
-    describe(quantity).map_or("", |entry| entry.unit)
-}
-
 /// Sets `new` beside `old`.
 pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
     let (before, after) = (old.figures(), new.figures());
@@ -279,7 +291,7 @@ pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
         one.keys().filter(|place| !other.contains_key(place)).cloned().collect()
     };
     let (only_old, only_new) = (lone(&before, &after), lone(&after, &before));
-    let compared = compared(&before, &after, options);
+    let (compared, lost) = compared(&before, &after, options);
     let (seeds, units) = units(&before, &after);
     let is_paired = matches!(units, Units::Pairs(_));
     let values: Vec<_> =
@@ -292,11 +304,12 @@ pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
     let changed: Vec<Change> =
         called.into_iter().filter(|change| change.is_above(options.above)).collect();
     Comparison {
-        blind: blind(units, options.level),
+        blind: blind(&values, units, options.level),
         level: options.level,
         paired: is_paired,
         seeds: [seeds[0].len(), seeds[1].len()],
         figures: compared.len(),
+        lost,
         smaller: all - changed.len(),
         changed,
         only_old,
@@ -306,9 +319,14 @@ pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
     }
 }
 
-/// The figures that both sides have.
-fn compared<'a>(before: &'a Figures, after: &'a Figures, options: &Options) -> Vec<Compared<'a>> {
+/// The figures that both sides have, and how many only one has.
+fn compared<'a>(
+    before: &'a Figures,
+    after: &'a Figures,
+    options: &Options,
+) -> (Vec<Compared<'a>>, usize) {
     let mut compared = Vec::new();
+    let mut lost = 0;
     for (place, old) in before {
         let Some(new) = after.get(place) else { continue };
         let of = |side: &'a BTreeMap<u64, BTreeMap<String, f64>>, metric: &str| {
@@ -316,15 +334,18 @@ fn compared<'a>(before: &'a Figures, after: &'a Figures, options: &Options) -> V
                 |(seed, run): (&u64, &BTreeMap<String, f64>)| Some((*seed, *run.get(metric)?));
             side.iter().filter_map(value).collect::<BTreeMap<u64, f64>>()
         };
-        let metrics: BTreeSet<&String> = old.values().flat_map(BTreeMap::keys).collect();
+        let metrics = old.values().chain(new.values()).flat_map(BTreeMap::keys);
+        let metrics: BTreeSet<&String> = metrics.collect();
         for metric in metrics.into_iter().filter(|metric| metric.contains(&options.metric)) {
             let (old, new) = (of(old, metric), of(new, metric));
-            if !new.is_empty() {
+            if old.is_empty() || new.is_empty() {
+                lost += 1;
+            } else {
                 compared.push(Compared { place, metric, old, new });
             }
         }
     }
-    compared
+    (compared, lost)
 }
 
 /// The seeds of each side, and what of them may change places: pairs where at each place one side's seeds are all
@@ -351,11 +372,22 @@ fn units(before: &Figures, after: &Figures) -> ([Vec<u64>; 2], Units) {
     (lists(all), units)
 }
 
-/// Why nothing can be called with so few runs at this level.
-fn blind(units: Units, level: f64) -> Option<String> {
+/// Why nothing can be called at this level: no figure has runs enough.
+fn blind(figures: &[Vec<Option<f64>>], units: Units, level: f64) -> Option<String> {
+    let of_figure = |values: &Vec<Option<f64>>| {
+        let known = |values: &[Option<f64>]| values.iter().flatten().count();
+        match units {
+            Units::Pairs(_) => Units::Pairs(known(values)),
+            Units::Runs { first, .. } => {
+                let (old, new) = values.split_at(first);
+                Units::Runs { first: known(old), second: known(new) }
+            }
+        }
+    };
+    let best = figures.iter().map(of_figure).min_by(|a, b| a.p_min().total_cmp(&b.p_min()))?;
     let enough = |make: &dyn Fn(usize) -> Units| (1..=64).find(|it| make(*it).p_min() <= level);
-    let have = match units {
-        _ if units.p_min() <= level => return None,
+    let have = match best {
+        _ if best.p_min() <= level => return None,
         Units::Pairs(pairs) => {
             let needed = enough(&Units::Pairs)?;
             format!("{pairs} seeds on both sides, {needed} are needed")

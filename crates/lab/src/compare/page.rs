@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::{Change, Comparison, Place};
+use crate::metrics::with_unit;
 use crate::output::number;
 use crate::report::figure::{Axis, intervals};
 use crate::report::page::{Block, Figure, Page, Section, Table};
@@ -60,8 +61,6 @@ fn drawn(changes: &[Change], names: &[String; 2]) -> Block {
 pub fn table(changes: &[Change], names: &[String; 2]) -> Table {
     let titles = ["figure", &names[0], &names[1], "change", "p"];
     let row = |change: &Change| {
-        let unit =
-            if change.unit.is_empty() { String::new() } else { format!(" ({})", change.unit) };
         let share = change.share().map_or_else(
             || number(change.difference.median),
             |share| {
@@ -70,9 +69,8 @@ pub fn table(changes: &[Change], names: &[String; 2]) -> Table {
                 format!("{median:+.1} % [{low:+.1}, {high:+.1}]")
             },
         );
-        let sides = [change.old, change.new].map(spread);
-        let [old, new] = sides;
-        vec![format!("{}{unit}", change.metric), old, new, share, format!("{:.4}", change.p)]
+        let [old, new] = [change.old, change.new].map(spread);
+        vec![with_unit(&change.metric, change.unit), old, new, share, format!("{:.4}", change.p)]
     };
     Table {
         columns: titles.map(String::from).to_vec(),

@@ -74,7 +74,16 @@ impl Units {
 
     /// The least adjusted p that there can be.
     pub fn p_min(self) -> f64 {
-        1.0 / self.exchanges().len() as f64
+        let all = match self {
+            Self::Pairs(pairs) => 2.0_f64.powi(pairs.saturating_sub(1).min(1000) as i32),
+            Self::Runs { first, second } => {
+                let steps = (1..=first.min(second)).map(|step| step as f64);
+                let ways: f64 = steps.map(|step| (self.count() as f64 + 1.0 - step) / step).product();
+                if first == second { (ways / 2.0).max(1.0) } else { ways }
+            }
+        };
+        let listed = self.count() <= LISTED_UNITS;
+        1.0 / if listed { all.round() } else { all.round().min(EXCHANGES_MAX as f64) }
     }
 }
 
@@ -107,11 +116,17 @@ impl Ready {
         let is_paired = matches!(units, Units::Pairs(_));
         let known = values.iter().enumerate().filter_map(|(unit, value)| Some((unit, (*value)?)));
         let mut values: Vec<(usize, f64)> = known.collect();
+        let greatest = values.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
         if !is_paired {
             let mean = values.iter().map(|(_, value)| value).sum::<f64>() / values.len() as f64;
             values.iter_mut().for_each(|(_, value)| *value -= mean);
         }
-        let squares = values.iter().map(|(_, value)| value * value).sum();
+        // What is left of a figure that is the same everywhere is rounding.
+        let is_constant = values.iter().all(|(_, value)| value.abs() <= 1e-12 * greatest);
+        let squares = match is_constant && !is_paired {
+            true => 0.0,
+            false => values.iter().map(|(_, value)| value * value).sum(),
+        };
         Self { values, squares, is_paired }
     }
 
@@ -158,6 +173,10 @@ mod tests {
         let runs = units.exchanges();
         assert_eq!((runs.len(), &runs[0][..]), (10, &[1.0, 1.0, -1.0, -1.0, -1.0][..]));
         assert_eq!(units.p_min(), 0.1);
+        assert_eq!(Units::Pairs(8).p_min(), 1.0 / 128.0);
+        assert_eq!(Units::Runs { first: 5, second: 5 }.p_min(), 1.0 / 126.0);
+        assert!((Units::Runs { first: 1, second: 20 }.p_min() - 1.0 / 21.0).abs() < 1e-9);
+        assert_eq!(Units::Runs { first: 10, second: 10 }.p_min(), 1.0 / EXCHANGES_MAX as f64);
         let many = Units::Runs { first: 10, second: 10 }.exchanges();
         assert_eq!(many.len(), EXCHANGES_MAX);
         assert!(many.iter().all(|sides| sides.iter().sum::<f64>() == 0.0));
@@ -187,6 +206,11 @@ mod tests {
         let p = adjusted(&[values], units)[0];
         assert!(p > 0.01 && p < 0.2, "{p}");
         assert_eq!(adjusted(&[vec![None; 10]], units), [1.0]);
+        // A figure that is the same everywhere silences no other.
+        let uneven = Units::Runs { first: 3, second: 20 };
+        let told = (0..23).map(|unit| Some(if unit < 3 { 1.0 } else { 2.0 })).collect();
+        let p = adjusted(&[vec![Some(0.1); 23], told], uneven);
+        assert!(p[0] == 1.0 && p[1] < 0.01, "{p:?}");
     }
 
     /// Figures of equal sides: heavy tails, counts that are mostly 0, and sums of others.

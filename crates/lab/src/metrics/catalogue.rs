@@ -36,6 +36,17 @@ pub fn heading(metric: &str) -> String {
     describe(metric).map_or_else(|| metric.replace('_', " "), |entry| entry.heading(metric))
 }
 
+/// The unit of a metric at this address, such as `flows/web/goodput_mbps`; empty: a pure number, or unknown.
+pub fn unit(address: &str) -> &'static str {
+    let quantity = address.rsplit('/').next().unwrap_or(address);
+    describe(quantity).map_or("", |entry| entry.unit)
+}
+
+/// A name with its unit behind it, as `queue (packets)`.
+pub fn with_unit(name: &str, unit: &str) -> String {
+    if unit.is_empty() { name.into() } else { format!("{name} ({unit})") }
+}
+
 fn matches(pattern: &str, name: &str) -> bool {
     match HOLES.iter().find(|(hole, _)| pattern.contains(hole)) {
         Some((hole, words)) => {

@@ -32,7 +32,7 @@ use crate::experiment::{Experiment, Window};
 use crate::rows::{PacketLog, RunRows};
 pub use address::Address;
 pub use bundles::Transition;
-pub use catalogue::{catalogue, describe, heading};
+pub use catalogue::{catalogue, describe, heading, unit, with_unit};
 pub use entry::{Entry, HOLES, NOTATION, Pooling};
 pub use links::{LinkTruth, Reader};
 pub use requests::{OF_REQUESTS, Outcome};

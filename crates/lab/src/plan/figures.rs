@@ -285,10 +285,14 @@ fn figure(table: &Reader<'_>, kind: Kind, known: Option<&Known>) -> Result<Figur
         table.wrong_because("facet", &format!("with this kind {}", facets.join(", ")))
     })?;
     let is_over_time = matches!(kind, Kind::Timeline | Kind::Ribbon);
-    let cells = known.filter(|_| kind == Kind::Curve).map(|known| &known.cells);
-    if cells.is_some_and(|cells| cells.iter().any(|cell| Abscissa::of(cell).is_none())) {
-        let allowed = "a curve where each cell has a number, such as those of `bottleneck.loss = [\"1%\", \"2%\"]`";
-        return Err(table.wrong_because("kind", allowed));
+    if let Some(known) = known.filter(|_| kind == Kind::Curve) {
+        let axis = |cell: &String| Abscissa::of(cell).map(|at| at.axis);
+        let axes: BTreeSet<Option<String>> = known.cells.iter().map(axis).collect();
+        if axes.len() != 1 || axes.contains(&None) {
+            let allowed = "a curve where each cell has a number of one kind, such as those of \
+                           `bottleneck.loss = [\"1%\", \"2%\"]`";
+            return Err(table.wrong_because("kind", allowed));
+        }
     }
     let baseline = table.name("baseline")?;
     check_name(table, "baseline", baseline.as_deref(), known.map(|known| &known.arms))?;

@@ -371,10 +371,6 @@ fn flows(
         if initial_window.is_some() && !traffic.is_tcp() {
             return Err(table.wrong("initial_window"));
         }
-        let rtt = table.duration("rtt")?;
-        if rtt.is_some_and(|rtt| rtt < ends.rtt(&pair)) {
-            return Err(table.wrong("rtt"));
-        }
         flows.push(Flow {
             name,
             pair,

@@ -11,7 +11,9 @@ use super::tables;
 use crate::judge::Interval;
 use crate::metrics::requests::{CLASSES, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, describe, heading};
+use crate::metrics::{
+    Address, OF_REQUESTS, Outcome, SERIES, Transition, heading, unit as unit_of,
+};
 use crate::output::cell as text_of;
 use crate::plan::figures::{Abscissa, Facet, Figure, Kind};
 use crate::store::{Run, StoreError};
@@ -153,15 +155,22 @@ impl Drawing<'_> {
                 let (Some(x), Some(y)) = (run.get(right), run.get(up)) else { continue };
                 let point = |at| Point { name: side.label.clone(), panel: panel.into(), at };
                 points.push(point((x, y)));
-                let is_there = optima.iter().any(|it: &Point| it.panel == panel);
-                if let Some(at) = optimum(run).filter(|_| !is_there && is_rate_over_time(figure)) {
-                    optima.push(point(at));
+                if is_rate_over_round_trip(figure) {
+                    optima.extend(optimum(run).map(point));
                 }
             }
         }
+        // Where cells of a panel differ there is no one optimum.
+        let is_one = |it: &Point| {
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-3 * b;
+            let others = optima.iter().filter(|other| other.panel == it.panel);
+            others.into_iter().all(|other| near(other.at.0, it.at.0) && near(other.at.1, it.at.1))
+        };
+        let mut kept: Vec<Point> = optima.iter().filter(|it| is_one(it)).cloned().collect();
+        kept.dedup_by(|a, b| a.panel == b.panel);
         let (x, y) = (heading(&right.quantity), heading(&up.quantity));
         let draw =
-            || plane(&points, &optima, &self.plan.order(), Axis::linear(&x), Axis::linear(&y));
+            || plane(&points, &kept, &self.plan.order(), Axis::linear(&x), Axis::linear(&y));
         (!points.is_empty()).then(draw)
     }
 
@@ -371,10 +380,10 @@ fn axis_of<'a>(title: &'a str, bands: &[Ribbon]) -> Axis<'a> {
     if least > 0.0 && most >= FAR * least { Axis::log(title) } else { Axis::linear(title) }
 }
 
-/// Whether a rate stands over a time in a plane.
-fn is_rate_over_time(figure: &Figure) -> bool {
-    let units = figure.of.iter().map(|of| describe(&of.quantity).map_or("", |entry| entry.unit));
-    units.eq(["Mbit/s", "ms"])
+/// Whether a rate stands over a round trip in a plane.
+fn is_rate_over_round_trip(figure: &Figure) -> bool {
+    let [up, right] = &figure.of[..] else { return false };
+    unit_of(&up.quantity) == "Mbit/s" && right.quantity.contains("rtt")
 }
 
 /// The round trip without a queue (ms), and what the bottleneck could have carried (Mbit/s).
