@@ -176,8 +176,13 @@ impl Case {
             add(&|case| case.numbers[number as usize] = space.range(number).min());
         }
         for digits in [1, 2] {
-            for value in 0..self.numbers.len() {
-                add(&|case| case.numbers[value] = rounded(case.numbers[value], digits));
+            for number in Number::ALL {
+                // Rounded, a minimum would be set to the minimum again, and so on.
+                if self.number(number) > space.range(number).min() {
+                    add(&|case| {
+                        case.numbers[number as usize] = rounded(case.number(number), digits);
+                    });
+                }
             }
         }
         for step in [50, 10] {
@@ -316,5 +321,42 @@ pub(super) mod tests {
             assert!(steps < 60, "{steps}");
             assert!(case.service.is_empty() && case.cross.is_empty() && case.competitor.is_none());
         }
+    }
+
+    #[test]
+    fn no_simpler_case_leads_back_to_minima_that_are_not_round() {
+        let text = SMALL
+            .replace("loss   = { min = \"0%\"", "loss   = { min = \"0.16%\"")
+            .replace("start  = { min = \"0s\"", "start  = { min = \"160ms\"");
+        let space = read(&text).unwrap();
+        let minima = [Number::Loss, Number::Start].map(|number| space.range(number).min());
+        assert_eq!(minima, [0.16, 160.0]);
+        let case = |loss_percent, start_ms| Case {
+            numbers: [2.0, 20.0, 1.0, loss_percent, start_ms],
+            competitor: None,
+            service: Vec::new(),
+            cross: Vec::new(),
+        };
+        assert_eq!(case(0.16, 160.0).simpler(&space), []);
+        let mut left = vec![case(0.234, 234.0)];
+        let mut place = 0;
+        while let Some(case) = left.get(place) {
+            let simpler = case.simpler(&space);
+            for case in simpler {
+                if !left.contains(&case) {
+                    left.push(case);
+                }
+            }
+            place += 1;
+        }
+        // Cases that lead to none of the others go, again and again: those on a circle would stay.
+        assert!(left.len() > 4, "{left:?}");
+        let mut before = 0;
+        while left.len() != before {
+            before = left.len();
+            let leads_on = |it: &Case| it.simpler(&space).iter().any(|next| left.contains(next));
+            left = left.iter().filter(|it| leads_on(it)).cloned().collect();
+        }
+        assert_eq!(left, []);
     }
 }
