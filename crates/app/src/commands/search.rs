@@ -140,8 +140,9 @@ fn text(request: &Request, found: &Found) -> String {
     let objective = request.objective;
     let row = |what: &str, it: &Judged| {
         let times = objective.times_worse(it.value, found.worst_plain.value);
-        let value = output::number(it.value);
-        vec![what.to_string(), value, output::number(times), it.case.words()]
+        let [value, times] =
+            [Some(it.value), times].map(|it| it.map_or("-".into(), output::number));
+        vec![what.to_string(), value, times, it.case.words()]
     };
     let mut rows: Vec<Vec<String>> = found.plain.iter().map(|it| row("plain cell", it)).collect();
     rows.push(row("worst case", &found.worst));

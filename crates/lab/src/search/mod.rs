@@ -149,11 +149,12 @@ impl Request {
         let algorithm =
             if algorithm.contains('(') { format!("'{algorithm}'") } else { algorithm.clone() };
         let times = objective.times_worse(found.value, plain.value);
+        let times = times.map_or_else(String::new, |it| format!(": this is {it:.1} times worse"));
         format!(
             "# A bad case of {metric} for {algorithm}: {}.\n\
              # Found by: forebay search {algorithm} --metric {metric} --space {} --seed {seed} {budget}\n\
              # {}: {}, the median of seeds {SEEDS}, which have {:?}.\n\
-             # The worst plain cell, {}, has {}: this is {times:.1} times worse.\n\
+             # The worst plain cell, {}, has {}{times}.\n\
              # Again: forebay run {name}.toml --backend sim\n\n",
             found.case.words(),
             space.name,
@@ -306,7 +307,7 @@ impl Hunt<'_> {
         let Request { space, objective, .. } = self.request;
         let is_kept = |it: &Judged| {
             objective.compare(it.value, worst.value).is_ge()
-                || objective.times_worse(worst.value, it.value) <= KEPT
+                || objective.times_worse(worst.value, it.value).is_some_and(|it| it <= KEPT)
         };
         let mut simple = worst.clone();
         let (mut place, mut is_changed) = (0, false);

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::case::{COMPETITOR, TESTED};
-use crate::metrics::Part;
+use crate::metrics::{Part, statistics};
 
 /// A figure of a run between its warm-up and its end, and which way the figure gets worse.
 #[derive(Debug)]
@@ -108,9 +108,10 @@ impl Objective {
         if self.less_is_worse { other.total_cmp(&one) } else { one.total_cmp(&other) }
     }
 
-    /// How many times worse `one` is than `other`.
-    pub fn times_worse(&self, one: f64, other: f64) -> f64 {
-        if self.less_is_worse { other / one } else { one / other }
+    /// How many times worse `one` is than `other`; `None` where that would be a multiple of 0.
+    pub fn times_worse(&self, one: f64, other: f64) -> Option<f64> {
+        let (part, whole) = if self.less_is_worse { (other, one) } else { (one, other) };
+        statistics::share(part, whole)
     }
 
     /// Heading of a column of values.
@@ -160,7 +161,12 @@ mod tests {
             (less.compare(0.1, 0.2), more.compare(10.0, 20.0)),
             (Ordering::Greater, Ordering::Less)
         );
-        assert_eq!((less.times_worse(0.1, 0.2), more.times_worse(20.0, 10.0)), (2.0, 2.0));
+        let twice = [less.times_worse(0.1, 0.2), more.times_worse(20.0, 10.0)];
+        assert_eq!(twice, [Some(2.0); 2]);
+        let of_nothing = [(0.3, 0.0), (0.0, 0.0)].map(|(one, other)| {
+            [less.times_worse(other, one), more.times_worse(one, other)]
+        });
+        assert_eq!(of_nothing, [[None; 2]; 2]);
         assert!(Objective::named("speed").unwrap_err().contains("allowed is one of utilization, "));
     }
 

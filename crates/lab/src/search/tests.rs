@@ -65,8 +65,8 @@ fn what_is_found_is_worse_than_the_plain_cells_and_what_is_left_of_it_is_no_bett
     let objective = Objective::named("utilization").unwrap();
     assert_eq!(found.plain.len(), 4);
     assert!(found.plain.iter().all(|it| it.value >= found.worst_plain.value));
-    assert!(objective.times_worse(found.worst.value, found.worst_plain.value) > 1.2, "{found:?}");
-    assert!(objective.times_worse(found.worst.value, found.simple.value) <= KEPT, "{found:?}");
+    let times = |it: &Judged| objective.times_worse(found.worst.value, it.value).unwrap();
+    assert!(times(&found.worst_plain) > 1.2 && times(&found.simple) <= KEPT, "{found:?}");
     let size = |it: &Judged| it.case.service.len() + it.case.cross.len();
     assert!(found.simple.case != found.worst.case && size(&found.simple) <= size(&found.worst));
 }
@@ -94,6 +94,19 @@ fn the_plan_gives_the_same_figures_when_it_is_run() {
         heading.contains(&format!("# utilization: {}, the median", found.simple.value)),
         "{heading}"
     );
+}
+
+#[test]
+fn a_plan_says_how_many_times_worse_it_is_unless_the_plain_cells_have_nothing() {
+    let request = request(Path::new(""), "stall", 1);
+    let judged = |value| Judged {
+        case: request.space.plain[0].clone(),
+        by_seed: vec![value; 3],
+        value,
+    };
+    let heading = |plain| request.heading(&judged(plain), &judged(0.6));
+    assert!(heading(0.2).contains(" has 0.2: this is 3.0 times worse.\n"), "{}", heading(0.2));
+    assert!(heading(0.0).contains(" has 0.\n"), "{}", heading(0.0));
 }
 
 #[test]
