@@ -1,6 +1,7 @@
 //! What a search makes as bad as it can.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use super::case::{COMPETITOR, TESTED};
 use crate::metrics::{Part, statistics};
@@ -53,19 +54,30 @@ pub static OBJECTIVES: [Objective; 5] = [
         unit: "s",
         summary: "longest time in which the flow's receiver got nothing, in steps of 100 ms",
         less_is_worse: false,
-        of: |run| run.flow(TESTED, "stall_max_s"),
+        of: stall,
     },
 ];
 
 /// What the flow got over what the link could carry for each flow that always has data.
 fn share(run: &Figures<'_>) -> Option<f64> {
-    let capacity_mbps = run.link("throughput_mbps")? / run.link("utilisation")?;
+    let carried_mbps = run.link("throughput_mbps")?;
+    // A link has no throughput of a pair of which nothing left.
+    let Some(got_mbps) = run.link(&format!("throughput_mbps[{TESTED}]")) else { return Some(0.0) };
+    let capacity_mbps = carried_mbps / run.link("utilisation")?;
     let flows = run.flows.iter().filter(|flow| [TESTED, COMPETITOR].contains(&&*flow.name)).count();
-    Some(run.link(&format!("throughput_mbps[{TESTED}]"))? * flows as f64 / capacity_mbps)
+    Some(got_mbps * flows as f64 / capacity_mbps)
+}
+
+/// The longest stall; of a flow that got nothing all the time that counts, since `stall_max_s` begins with a byte.
+fn stall(run: &Figures<'_>) -> Option<f64> {
+    let is_empty = run.flow(TESTED, "payload_bytes")? == 0.0;
+    if is_empty { Some(run.counted.as_secs_f64()) } else { run.flow(TESTED, "stall_max_s") }
 }
 
 /// The metrics of a run, simulated just now or stored.
 struct Figures<'a> {
+    /// From the warm-up to the end.
+    counted: Duration,
     flows: &'a [Part],
     links: &'a [Part],
 }
@@ -97,9 +109,10 @@ impl Objective {
         })
     }
 
-    /// The figure of a run with these flows and links, to 12 significant digits; `None` where nothing was measured.
-    pub fn of(&self, flows: &[Part], links: &[Part]) -> Option<f64> {
-        let value = (self.of)(&Figures { flows, links })?;
+    /// The figure of a run with these flows and links, in which so long a time is `counted`, to 12 significant digits;
+    /// `None` where nothing was measured.
+    pub fn of(&self, counted: Duration, flows: &[Part], links: &[Part]) -> Option<f64> {
+        let value = (self.of)(&Figures { counted, flows, links })?;
         value.is_finite().then(|| rounded(value, DIGITS))
     }
 
@@ -135,6 +148,8 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
+    const COUNTED: Duration = Duration::from_millis(1500);
+
     fn part(name: &str, metrics: &[(&str, f64)]) -> Part {
         let mut all = Metrics::default();
         metrics.iter().for_each(|(name, value)| all.put(name, Some(*value)));
@@ -148,10 +163,25 @@ mod tests {
             [("throughput_mbps", 8.0), ("utilisation", 0.8), ("throughput_mbps[tested]", 2.0)];
         let links = [part("reverse", &[]), part("forward", &carried)];
         let alone = [part("tested", &[]), part("burst-1", &[])];
-        assert_eq!(share.of(&alone, &links), Some(0.2));
+        let of = |flows: &[Part], links: &[Part]| share.of(COUNTED, flows, links);
+        assert_eq!(of(&alone, &links), Some(0.2));
         let beside = [part("tested", &[]), part("competitor", &[])];
-        assert_eq!(share.of(&beside, &links), Some(0.4));
-        assert_eq!(share.of(&beside, &links[..1]), None);
+        assert_eq!(of(&beside, &links), Some(0.4));
+        assert_eq!(of(&beside, &links[..1]), None);
+    }
+
+    #[test]
+    fn a_flow_that_got_nothing_has_no_share_and_stalls_all_the_time() {
+        let [share, stall] = ["share", "stall"].map(|name| Objective::named(name).unwrap());
+        for carried in [[8.0, 0.8], [0.0, 0.0]] {
+            let [throughput, utilisation] = carried;
+            let carried = [("throughput_mbps", throughput), ("utilisation", utilisation)];
+            assert_eq!(share.of(COUNTED, &[], &[part("forward", &carried)]), Some(0.0));
+        }
+        let of = |metrics: &[(&str, f64)]| stall.of(COUNTED, &[part("tested", metrics)], &[]);
+        assert_eq!(of(&[("payload_bytes", 0.0)]), Some(1.5));
+        assert_eq!(of(&[("payload_bytes", 9.0), ("stall_max_s", 0.3)]), Some(0.3));
+        assert_eq!(of(&[]), None);
     }
 
     #[test]
@@ -163,10 +193,9 @@ mod tests {
         );
         let twice = [less.times_worse(0.1, 0.2), more.times_worse(20.0, 10.0)];
         assert_eq!(twice, [Some(2.0); 2]);
-        let of_nothing = [(0.3, 0.0), (0.0, 0.0)].map(|(one, other)| {
-            [less.times_worse(other, one), more.times_worse(one, other)]
-        });
-        assert_eq!(of_nothing, [[None; 2]; 2]);
+        for any in [0.0, 0.3] {
+            assert_eq!([less.times_worse(0.0, any), more.times_worse(any, 0.0)], [None; 2]);
+        }
         assert!(Objective::named("speed").unwrap_err().contains("allowed is one of utilization, "));
     }
 

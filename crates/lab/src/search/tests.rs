@@ -86,7 +86,10 @@ fn the_plan_gives_the_same_figures_when_it_is_run() {
     };
     let results = run(&plan, &options, &mut |_| ()).unwrap();
     let objective = Objective::named("utilization").unwrap();
-    let figures = results.runs.iter().map(|run| objective.of(&run.flows, &run.links).unwrap());
+    let space = read(SMALL).unwrap();
+    let counted = space.stop - space.warmup;
+    let runs = results.runs.iter();
+    let figures = runs.map(|run| objective.of(counted, &run.flows, &run.links).unwrap());
     assert_eq!(figures.collect::<Vec<_>>(), found.simple.by_seed);
     let command = "# Found by: forebay search newreno --metric utilization --space s.toml --seed 1 --runs 288\n";
     assert!(heading.contains(command), "{heading}");
@@ -99,11 +102,8 @@ fn the_plan_gives_the_same_figures_when_it_is_run() {
 #[test]
 fn a_plan_says_how_many_times_worse_it_is_unless_the_plain_cells_have_nothing() {
     let request = request(Path::new(""), "stall", 1);
-    let judged = |value| Judged {
-        case: request.space.plain[0].clone(),
-        by_seed: vec![value; 3],
-        value,
-    };
+    let judged =
+        |value| Judged { case: request.space.plain[0].clone(), by_seed: vec![value; 3], value };
     let heading = |plain| request.heading(&judged(plain), &judged(0.6));
     assert!(heading(0.2).contains(" has 0.2: this is 3.0 times worse.\n"), "{}", heading(0.2));
     assert!(heading(0.0).contains(" has 0.\n"), "{}", heading(0.0));

@@ -118,7 +118,8 @@ type OfRun = Vec<Option<f64>>;
 fn figures(backend: &dyn Backend, experiment: &Experiment) -> Result<OfRun, RunError> {
     let rows = backend.run(experiment, Path::new(""), &mut |_| ())?;
     let found = evaluate(experiment, &rows)?;
-    Ok(OBJECTIVES.iter().map(|it| it.of(&found.flows, &found.links)).collect())
+    let counted = experiment.stop - experiment.warmup;
+    Ok(OBJECTIVES.iter().map(|it| it.of(counted, &found.flows, &found.links)).collect())
 }
 
 /// The figures that every run has.
