@@ -21,8 +21,8 @@ pub struct Conversation {
     receive_buffer: u64,
     /// Segments of data that are not full, and how many bytes all up to them lack, in order.
     short: Vec<(u32, u64)>,
-    /// Behind all data, and the end, that were sent.
-    sent: u32,
+    /// Behind all data, and the end, that were sent, not wrapped.
+    sent: u64,
     /// The segment of data that ends the connection.
     last: Option<u32>,
     /// Bytes of the request from the other end, once it was sent.
@@ -75,7 +75,7 @@ impl Conversation {
         let sequence = match segment.data {
             _ if is_syn => 0,
             Some(number) => self.place(number),
-            None if !is_back => self.sent,
+            None if !is_back => self.sent as u32,
             None if segment.payload > 0 => 1,
             None => 1 + self.asked + u32::from(self.is_ended && !is_end),
         };
@@ -125,15 +125,20 @@ impl Conversation {
         if is_end {
             self.last = Some(number);
         }
-        let end = self.place(number).wrapping_add(u32::from(payload) + u32::from(is_end));
+        let end = self.unwrapped_place(number) + u64::from(payload) + u64::from(is_end);
         self.sent = self.sent.max(end);
     }
 
     /// Where segment `number` of data begins.
     fn place(&self, number: u32) -> u32 {
+        self.unwrapped_place(number) as u32
+    }
+
+    /// Where segment `number` of data would begin if numbers did not wrap.
+    fn unwrapped_place(&self, number: u32) -> u64 {
         let shorter = self.short.partition_point(|(short, _)| *short < number);
         let lacking = shorter.checked_sub(1).map_or(0, |last| self.short[last].1);
-        (1 + u64::from(number) * u64::from(self.mss) - lacking) as u32
+        1 + u64::from(number) * u64::from(self.mss) - lacking
     }
 
     fn shift(&self) -> u8 {
@@ -205,6 +210,18 @@ mod tests {
         let told = it.tell(12 * MS, false, &data(4, 1448, 0));
         assert_eq!(told.tcp.options, Options::of_segment([12, 9], &[]));
         assert_eq!(u64::from(told.tcp.window) << 8, Stack::LINUX.tcp.receive_buffer >> 8 << 8);
+    }
+
+    #[test]
+    fn what_follows_four_gibibytes_of_data_has_wrapped_as_they_have() {
+        let mut it = conversation();
+        let last = ((1_u64 << 32) / 1448) as u32;
+        let end = (u64::from(last) + 1) * 1448 + 1 - (1 << 32);
+        for number in [last - 1, last] {
+            it.tell(5 * MS, false, &data(number, 1448, 0));
+        }
+        let bare = Segment { flags: flags::ACK, ..Segment::default() };
+        assert_eq!(u64::from(it.tell(6 * MS, false, &bare).tcp.sequence), end);
     }
 
     #[test]
