@@ -24,13 +24,20 @@ pub struct Qlog {
     traces: Vec<Trace>,
     /// Place of each connection's trace.
     places: HashMap<u32, usize>,
-    /// The acknowledgements on their way: what each covers, as inclusive ranges, by identity.
-    acks: HashMap<u64, Vec<[u32; 2]>>,
+    /// The acknowledgements on their way, by identity.
+    acks: HashMap<u64, Ack>,
     limit: u64,
     /// Bytes of all events.
     bytes: u64,
     events: u64,
     full_at_ns: Option<u64>,
+}
+
+/// An acknowledgement of a connection.
+struct Ack {
+    connection: u32,
+    /// What the acknowledgement covers, both ends of each included.
+    ranges: Vec<[u32; 2]>,
 }
 
 struct Trace {
@@ -70,6 +77,9 @@ impl Qlog {
         bytes: u16,
         segment: &Segment,
     ) {
+        if self.full_at_ns.is_some() {
+            return;
+        }
         if let Some(number) = segment.data {
             let data = json!({
                 "header": header(number),
@@ -81,13 +91,19 @@ impl Qlog {
             let blocks = segment.blocks.iter().filter(|[start, end]| start < end);
             let blocks = blocks.map(|[start, end]| [*start, end - 1]);
             let all = acked.checked_sub(1).map(|last| [0, last]);
-            self.acks.insert(identity, all.into_iter().chain(blocks).collect());
+            let ranges = all.into_iter().chain(blocks).collect();
+            self.acks.insert(identity, Ack { connection, ranges });
         }
     }
 
-    /// A packet comes to an end of `connection`.
-    pub fn on_received(&mut self, connection: u32, at: Timestamp, identity: u64) {
-        let Some(ranges) = self.acks.remove(&identity) else { return };
+    /// A packet that was sent will not be received.
+    pub fn on_dropped(&mut self, identity: u64) {
+        self.acks.remove(&identity);
+    }
+
+    /// A packet comes to the other end of its connection.
+    pub fn on_received(&mut self, at: Timestamp, identity: u64) {
+        let Some(Ack { connection, ranges }) = self.acks.remove(&identity) else { return };
         let frame = json!({ "frame_type": "ack", "acked_ranges": ranges });
         let data = json!({ "header": { "packet_type": "1RTT" }, "frames": [frame] });
         self.add(connection, at, "transport:packet_received", data);
@@ -215,5 +231,28 @@ impl<W: Write> Write for Counted<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_acknowledgements_that_can_still_be_told_of_are_remembered() {
+        let at = Timestamp::from_nanos(7);
+        let ack = Segment { acked: Some(3), ..Segment::default() };
+        // Room for one event, and not for two.
+        let mut log = Qlog::new(200);
+        log.open(0, "a connection".into());
+        for identity in [1, 2, 3] {
+            log.on_sent(0, at, identity, 40, &ack);
+        }
+        log.on_dropped(1);
+        log.on_received(at, 2);
+        assert_eq!((log.events, log.full_at_ns, log.acks.len()), (1, None, 1));
+        log.on_received(at, 3);
+        log.on_sent(0, at, 4, 40, &ack);
+        assert_eq!((log.events, log.full_at_ns, log.acks.len()), (1, Some(7), 0));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use forebay_core::packet::Ecn;
+use forebay_core::record::Fate;
 use forebay_core::units::Timestamp;
 use forebay_sim::{Conversation as Key, Owner, Seen, Segment, Sent, Stack, flags};
 
@@ -34,8 +35,6 @@ pub struct Simulated<'a> {
     conversations: Vec<Conversation>,
     /// By packet of `frames`.
     carried: Vec<Carried>,
-    /// The connections of the segments on their way, by identity.
-    under_way: HashMap<u64, u32>,
 }
 
 /// What a packet tells its receiver.
@@ -66,7 +65,6 @@ impl<'a> Simulated<'a> {
             numbers: HashMap::new(),
             conversations: Vec::new(),
             carried: Vec::new(),
-            under_way: HashMap::new(),
         }
     }
 
@@ -75,6 +73,10 @@ impl<'a> Simulated<'a> {
         match sight {
             Sight::Flows(flows) => self.flows = flows,
             Sight::OnLink(link, record) => {
+                let is_dropped = !matches!(record.fate, Fate::Delivered | Fate::Inside);
+                if let Some(qlog) = self.qlog.as_mut().filter(|_| is_dropped) {
+                    qlog.on_dropped(record.identity);
+                }
                 if let Some(frames) = &mut self.frames
                     && let Some(packet) = frames.packet(record.identity)
                 {
@@ -102,7 +104,6 @@ impl<'a> Simulated<'a> {
         let number = self.number(sent.conversation);
         if let (Some(qlog), Some(segment)) = (&mut self.qlog, &sent.segment) {
             qlog.on_sent(number, sent.at, sent.identity, sent.bytes, segment);
-            self.under_way.insert(sent.identity, number);
         }
         let is_first = std::mem::take(&mut self.conversations[number as usize].is_new);
         let about = is_first.then(|| self.about(sent));
@@ -137,10 +138,8 @@ impl<'a> Simulated<'a> {
     }
 
     fn on_received(&mut self, at: Timestamp, identity: u64) {
-        if let Some(qlog) = &mut self.qlog
-            && let Some(connection) = self.under_way.remove(&identity)
-        {
-            qlog.on_received(connection, at, identity);
+        if let Some(qlog) = &mut self.qlog {
+            qlog.on_received(at, identity);
         }
         let Some(frames) = &mut self.frames else { return };
         let Some(packet) = frames.packet(identity) else { return };
