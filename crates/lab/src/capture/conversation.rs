@@ -216,7 +216,7 @@ mod tests {
     fn what_follows_four_gibibytes_of_data_has_wrapped_as_they_have() {
         let mut it = conversation();
         let last = ((1_u64 << 32) / 1448) as u32;
-        let end = (u64::from(last) + 1) * 1448 + 1 - (1 << 32);
+        let end = (u64::from(last) + 1) * 1448 + 1 - (1_u64 << 32);
         for number in [last - 1, last] {
             it.tell(5 * MS, false, &data(number, 1448, 0));
         }

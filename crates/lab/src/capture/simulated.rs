@@ -74,7 +74,7 @@ impl<'a> Simulated<'a> {
             Sight::Flows(flows) => self.flows = flows,
             Sight::OnLink(link, record) => {
                 let is_dropped = !matches!(record.fate, Fate::Delivered | Fate::Inside);
-                if let Some(qlog) = self.qlog.as_mut().filter(|_| is_dropped) {
+                if is_dropped && let Some(qlog) = &mut self.qlog {
                     qlog.on_dropped(record.identity);
                 }
                 if let Some(frames) = &mut self.frames

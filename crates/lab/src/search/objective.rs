@@ -68,7 +68,7 @@ fn share(run: &Figures<'_>) -> Option<f64> {
     Some(got_mbps * flows as f64 / capacity_mbps)
 }
 
-/// The longest stall; of a flow that got nothing all the time that counts, since `stall_max_s` begins with a byte.
+/// The longest stall; for a flow that got nothing, all the time that counts: `stall_max_s` begins with the first byte.
 fn stall(run: &Figures<'_>) -> Option<f64> {
     let is_empty = run.flow(TESTED, "payload_bytes")? == 0.0;
     if is_empty { Some(run.counted.as_secs_f64()) } else { run.flow(TESTED, "stall_max_s") }
@@ -173,8 +173,7 @@ mod tests {
     #[test]
     fn a_flow_that_got_nothing_has_no_share_and_stalls_all_the_time() {
         let [share, stall] = ["share", "stall"].map(|name| Objective::named(name).unwrap());
-        for carried in [[8.0, 0.8], [0.0, 0.0]] {
-            let [throughput, utilisation] = carried;
+        for [throughput, utilisation] in [[8.0, 0.8], [0.0, 0.0]] {
             let carried = [("throughput_mbps", throughput), ("utilisation", utilisation)];
             assert_eq!(share.of(COUNTED, &[], &[part("forward", &carried)]), Some(0.0));
         }
