@@ -1,13 +1,11 @@
 //! Who has a UDP port: proc_pid_net(5) names the socket, and proc_pid_fd(5) the process.
 
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Most characters of a command line that are told.
-const COMMAND_MAX: usize = 100;
-
-/// The process whose socket keeps others from `address`, for an error; without the privilege to look into that process,
-/// its user. `None`: there is no such socket any more.
+/// The process whose socket keeps others from `address`, for an error; without the privilege to look into
+/// that process, its user. A command line may hold secrets, so the name alone is told (`/proc/PID/comm`).
+/// `None`: there is no such socket any more.
 pub fn holder(address: SocketAddr) -> Option<String> {
     let (uid, inode) = socket(address)?;
     let link = format!("socket:[{inode}]");
@@ -15,30 +13,36 @@ pub fn holder(address: SocketAddr) -> Option<String> {
     let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     Some(match pids.find(|pid| has(*pid, &link)) {
         Some(pid) => {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            let line: String = line.chars().take(COMMAND_MAX).collect();
-            format!("`{}` (pid {pid})", line.trim())
+            let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("`{}` (pid {pid})", printable(&name))
         }
         None => format!("a process of user {uid}"),
     })
 }
 
+/// A process may give itself any name, also one that moves the cursor of a terminal.
+fn printable(name: &[u8]) -> String {
+    let name = name.strip_suffix(b"\n").unwrap_or(name);
+    String::from_utf8_lossy(name).escape_debug().to_string()
+}
+
 /// Owner and inode of the socket that is bound to `address`, or to all addresses with its port.
 fn socket(address: SocketAddr) -> Option<(String, String)> {
-    let locals = |ip: IpAddr| format!("{}:{:04X}", in_words(ip), address.port());
-    let any_v6 = locals(Ipv6Addr::UNSPECIFIED.into());
-    let candidates = match address.ip() {
-        ip @ IpAddr::V4(_) => {
-            [("udp", locals(ip)), ("udp", locals([0; 4].into())), ("udp6", any_v6)]
-        }
-        ip @ IpAddr::V6(_) => [("udp6", locals(ip)), ("udp6", any_v6.clone()), ("udp6", any_v6)],
+    let any_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let tables: Vec<(&str, [IpAddr; 2])> = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => vec![
+            ("udp", [ip.into(), Ipv4Addr::UNSPECIFIED.into()]),
+            ("udp6", [ip.to_ipv6_mapped().into(), any_v6]),
+        ],
+        IpAddr::V6(ip) => vec![("udp6", [ip.into(), any_v6])],
     };
-    candidates.iter().find_map(|(table, local)| {
+    tables.into_iter().find_map(|(table, ips)| {
+        let locals = ips.map(|ip| format!("{}:{:04X}", in_words(ip), address.port()));
         let sockets = fs::read_to_string(format!("/proc/thread-self/net/{table}")).ok()?;
         sockets.lines().find_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            if fields.get(1) != Some(&local.as_str()) {
+            let local = *fields.get(1)?;
+            if !locals.iter().any(|held| held == local) {
                 return None;
             }
             Some((fields.get(7)?.to_string(), fields.get(9)?.to_string()))
@@ -79,6 +83,7 @@ mod tests {
             ("::1", "::1"),
             ("::", "::1"),
             ("::", "127.0.0.1"),
+            ("::ffff:127.0.0.1", "127.0.0.1"),
         ] {
             let socket = UdpSocket::bind((bound, 0)).unwrap();
             let asked =
@@ -87,5 +92,14 @@ mod tests {
             assert!(found.ends_with(&own), "{bound}: {found}");
         }
         assert_eq!(holder(SocketAddr::from(([127, 0, 0, 1], 0))), None, "nobody has this port");
+    }
+
+    #[test]
+    fn a_process_is_told_by_its_name_and_not_by_what_it_was_called_with() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let name = fs::read("/proc/self/comm").unwrap();
+        let expected = format!("`{}` (pid {})", printable(&name), std::process::id());
+        assert_eq!(holder(socket.local_addr().unwrap()), Some(expected));
+        assert_eq!(printable(b"\x1b[2Jbox\n"), "\\u{1b}[2Jbox");
     }
 }
