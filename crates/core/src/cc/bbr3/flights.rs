@@ -35,6 +35,8 @@ pub(super) struct Flight {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flights {
     entries: VecDeque<Entry>,
+    /// The entry before the oldest one: what is known of packets that left earlier.
+    evicted: Entry,
     /// Lost since the start.
     lost: ByteCount,
 }
@@ -49,7 +51,7 @@ impl Flights {
             return;
         }
         if self.entries.len() == CAPACITY {
-            self.entries.pop_front();
+            self.evicted = self.entries.pop_front().unwrap_or_default();
         }
         self.entries.push_back(Entry { delivered, in_flight, lost: self.lost });
     }
@@ -57,7 +59,7 @@ impl Flights {
     /// The packet that left when so much had been delivered.
     pub fn of_packet_sent_at(&self, delivered: ByteCount) -> Flight {
         let next = self.entries.partition_point(|entry| entry.delivered <= delivered);
-        let before = next.checked_sub(1).map_or(Entry::default(), |last| self.entries[last]);
+        let before = next.checked_sub(1).map_or(self.evicted, |last| self.entries[last]);
         let after = self.entries.get(next).copied().unwrap_or(before);
         Flight {
             in_flight: before.in_flight.max(after.in_flight),
@@ -100,5 +102,17 @@ mod tests {
         assert_eq!(in_flight, kb(10_000));
         assert!((kb(10)..=kb(11)).contains(&lost), "{lost}");
         assert_eq!(flights.of_packet_sent_at(kb(10_500)).in_flight, kb(10_000));
+    }
+
+    #[test]
+    fn as_a_window_drains_what_was_lost_before_is_no_loss_of_a_packet_on_its_way() {
+        let mut flights = Flights::default();
+        flights.note(kb(1000), kb(10_000), kb(500));
+        // The less is in flight, the closer together are the entries: one round trip fills them.
+        for gone in 1..10_000 {
+            flights.note(kb(1000 + gone), kb(10_000 - gone), kb(0));
+        }
+        assert!(flights.entries[0].delivered > kb(1000), "nothing was evicted");
+        assert_eq!(flights.of_packet_sent_at(kb(1000)).lost, kb(0));
     }
 }

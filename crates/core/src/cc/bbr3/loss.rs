@@ -89,7 +89,9 @@ impl Bbr3 {
         if !self.probing.is_sampling {
             return;
         }
-        let left = measurement.lost_prior_delivered.unwrap_or(measurement.prior_delivered);
+        // Without a sample nothing is known of the newest packet, which would stand for the lost one.
+        let newest = (self.sample.rate > Rate::ZERO).then_some(measurement.prior_delivered);
+        let Some(left) = measurement.lost_prior_delivered.or(newest) else { return };
         let flight = self.flights.of_packet_sent_at(left);
         if is_too_high(flight) {
             self.on_inflight_too_high(now, flight.in_flight);
@@ -189,6 +191,8 @@ impl Bbr3 {
         } else {
             self.lower_short_term();
         }
+        // What a mark ended does not begin again where losses turn out to be none.
+        self.congestion.undo.phase = None;
         self.bound_cwnd();
     }
 

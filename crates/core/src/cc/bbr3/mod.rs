@@ -40,8 +40,8 @@
 //! Departures from draft-ietf-ccwg-bbr-06, with reasons:
 //! - What was in flight, and lost, when a packet left is told by no host. The measurements around that
 //!   time tell it (`flights.rs`), but for what leaves between two of them. The lost packet is known by
-//!   [`Measurement::lost_prior_delivered`], elsewhere the newest acknowledged one stands for it. Bursts
-//!   are not divided: the threshold is crossed by a packet.
+//!   [`Measurement::lost_prior_delivered`], elsewhere the newest acknowledged one stands for it, and
+//!   without a rate sample none. Bursts are not divided: the threshold is crossed by a packet.
 //! - Ranges lost in a round of startup are counted as measurements with losses, as in Linux.
 //! - The window of a timeout is one segment, and not one more than in flight: all of that is taken for
 //!   lost. l then starts from the window before the timeout, as in Linux.

@@ -65,6 +65,16 @@ fn a_lost_packet_is_judged_by_what_was_in_flight_when_it_left() {
 }
 
 #[test]
+fn a_loss_of_a_packet_of_which_nothing_is_known_bounds_nothing() {
+    let mut fed = probing();
+    fed.round(|it| {
+        it.delivery_rate = None;
+        lose_of_60_kb(it, 20);
+    });
+    assert_eq!(fed.law.inflight_longterm, UNBOUNDED);
+}
+
+#[test]
 fn a_probe_takes_no_more_than_cubic_would() {
     let mut fed = Fed::cruising();
     fed.until(Phase::Up);
@@ -215,6 +225,8 @@ fn a_mark_is_answered_as_a_loss_is_of_which_only_one_can_be_seen() {
     let mut fed = probing();
     fed.event(CongestionEvent::EcnCe);
     assert_eq!((fed.law.phase, fed.law.inflight_longterm), (Phase::Down, kb(60)));
+    fed.event(CongestionEvent::Spurious);
+    assert_eq!(fed.law.phase, Phase::Down, "a mark is never taken back");
     let mut fed = Fed::cruising();
     fed.rounds(2);
     let before = fed.law.cwnd;
