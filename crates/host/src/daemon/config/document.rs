@@ -31,7 +31,7 @@ impl<'a> Source<'a> {
     /// The document; `None`: the text is no TOML, as noted.
     pub(super) fn document(&self) -> Option<DeTable<'a>> {
         let (document, errors) = DeTable::parse_recoverable(self.text);
-        for error in &errors {
+        for error in errors.iter().take(PROBLEMS_MAX) {
             let message = error.message().trim().replace('\n', ", ");
             let at = error.span().map(|span| span.start);
             let shown = at.map_or("", |at| self.line(at));
@@ -82,6 +82,19 @@ fn shortened(text: &str) -> &str {
     text.char_indices().nth(80).map_or(text, |(end, _)| &text[..end])
 }
 
+/// The first 80 characters of a value as it was read, which may hold what moves a terminal's cursor.
+fn on_one_line(value: &str) -> String {
+    let mut line = String::new();
+    for letter in shortened(value).chars() {
+        if letter.is_control() {
+            line.extend(letter.escape_default());
+        } else {
+            line.push(letter);
+        }
+    }
+    line
+}
+
 /// What a table may hold.
 pub(super) struct Section {
     /// What errors put before its keys; empty for the document.
@@ -118,7 +131,8 @@ impl<'a> Table<'a> {
     ) -> Self {
         for (key, value) in entries {
             if !section.keys.contains(&key.get_ref().as_ref()) {
-                let (name, written) = (section.path(key.get_ref()), source.written(&value.span()));
+                let name = section.path(source.written(&key.span()));
+                let written = source.written(&value.span());
                 let allowed = section.keys.join(", ");
                 let text = format!("{name} = {written}: no such key, allowed are {allowed}");
                 source.note(Some(key.span().start), text);
@@ -233,6 +247,8 @@ impl<'a> Table<'a> {
                     let text = self.source.text.get(span.clone());
                     let within = text.and_then(|text| text.find(&error.key)).unwrap_or(0);
                     let at = span.start + within;
+                    let (parameter, value) = (on_one_line(&error.key), on_one_line(&error.value));
+                    let error = SpecError::new(&parameter, &value, &error.allowed);
                     let key = self.section.path(key);
                     self.source.note(Some(at), format!("{key}: {error}"));
                     None

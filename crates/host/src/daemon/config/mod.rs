@@ -415,6 +415,24 @@ min_rate = "2Mbit/s"
     }
 
     #[test]
+    fn of_too_many_prefixes_nothing_but_their_number_is_told() {
+        let many = vec!["\"10.0.0.0/8\""; 4097].join(", ");
+        let text = SENDBOX.replace("\"10.1.2.0/24\", \"2001:db8:2::/48\"", &many);
+        let told = parse(&text).unwrap_err().to_string();
+        assert!(told.contains("bundle.to: 4097 prefixes in all: allowed are 4096"), "{told}");
+        assert!(!told.contains("has not"), "{told}");
+    }
+
+    #[test]
+    fn values_of_a_specification_are_told_short_and_on_one_line() {
+        let long = format!("\\u001b[2J\\n{}", "x".repeat(1000));
+        let told = parse(&SENDBOX.replace("\"copa\"", &format!("\"{long}\"")));
+        let told = told.unwrap_err().to_string();
+        assert!(told.contains("bundle.cc: kind = \\u{1b}[2J\\nxxx"), "{told}");
+        assert!(told.lines().count() == 1 && !told.contains(&"x".repeat(80)), "{told}");
+    }
+
+    #[test]
     fn text_that_is_no_toml_is_told_line_by_line() {
         let text = SENDBOX.replace("\"s0\"", "s0").replace("\"copa\"", "\"copa");
         let told = parse(&text).unwrap_err().to_string();
