@@ -8,19 +8,52 @@ use super::config::Role;
 use super::scope;
 use crate::log::Allowance;
 
-/// Says at `now` the news of the other box of a bundle to which this one is a `role`, as far as there is allowance;
-/// `differences`: in what the two take different packets for the bundle's.
-pub fn say(
-    role: Role,
-    bundle: &str,
-    event: PeerEvent,
-    differences: Option<&[Difference]>,
-    (allowance, now): (&mut Allowance, Timestamp),
-) {
-    if !allowance.takes(now) {
-        tracing::debug!(target: "peer", bundle, ?event, "not told, as too much was");
-        return;
+/// What the log says of the other box of a bundle.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct News {
+    liveness: Topic,
+    scope: Topic,
+}
+
+impl News {
+    /// Says at `now` what has happened at the other box of a bundle to which this one is a `role`, and what
+    /// could not be said before, as far as there is allowance; `differences`: in what the two take different
+    /// packets for the bundle's.
+    pub fn say(
+        &mut self,
+        now: Timestamp,
+        event: Option<PeerEvent>,
+        role: Role,
+        bundle: &str,
+        differences: Option<&[Difference]>,
+    ) {
+        let (liveness, scope) = match event {
+            Some(PeerEvent::Scope) => (None, event),
+            other => (other, None),
+        };
+        let due = [self.liveness.take(now, liveness), self.scope.take(now, scope)];
+        for event in due.into_iter().flatten() {
+            tell(event, role, bundle, differences);
+        }
     }
+}
+
+/// Events of which a later one supersedes those before: the newest is told in any case, if need be later.
+#[derive(Clone, Copy, Debug, Default)]
+struct Topic {
+    allowance: Allowance,
+    untold: Option<PeerEvent>,
+}
+
+impl Topic {
+    /// What is to be told at `now`, when `event` has happened.
+    fn take(&mut self, now: Timestamp, event: Option<PeerEvent>) -> Option<PeerEvent> {
+        self.untold = event.or(self.untold);
+        self.untold.take_if(|_| self.allowance.takes(now))
+    }
+}
+
+fn tell(event: PeerEvent, role: Role, bundle: &str, differences: Option<&[Difference]>) {
     let other = role.other();
     match event {
         PeerEvent::Alive => tracing::info!(target: "peer", bundle, "{other} is there"),
@@ -39,5 +72,24 @@ pub fn say(
                 }
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_of_what_comes_too_often_is_told_later() {
+        let (start, mut topic) = (Timestamp::ZERO, Topic::default());
+        let told = (0..10).filter_map(|_| topic.take(start, Some(PeerEvent::Silent))).count();
+        assert_eq!(told, 6);
+        assert_eq!(topic.take(start, Some(PeerEvent::Alive)), None);
+        assert_eq!(topic.take(start, None), None);
+        let minutes = |count: u32| start + Duration::from_secs(60) * count;
+        assert_eq!(topic.take(minutes(1), None), Some(PeerEvent::Alive));
+        assert_eq!(topic.take(minutes(3), None), None, "once");
     }
 }

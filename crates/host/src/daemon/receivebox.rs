@@ -23,12 +23,12 @@ use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::messages::Messages;
 use super::observer::{Observation, Observer};
+use super::peer::News;
 use super::schedule::Schedule;
 use super::starting::{Prepared, prepare, supervise};
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::trace::{self, Row, Tracer};
-use super::{DaemonError, peer, scope, unguessable};
-use crate::log::Allowance;
+use super::{DaemonError, scope, unguessable};
 use crate::offload::{self, Offload};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
@@ -89,8 +89,8 @@ struct Watch {
     sampled_with: (SamplingKey, EpochSize),
     /// Addresses that the sendbox has told of, whose packets the sampler leaves out.
     senders: AddressSet,
-    /// What the log may tell of the sendbox.
-    news: Allowance,
+    /// What the log tells of the sendbox.
+    news: News,
 }
 
 /// Everything the worker thread owns.
@@ -420,7 +420,7 @@ impl Watch {
             config: config.clone(),
             sampled_with: (receivebox.sampling_key(), receivebox.sampling_size()),
             senders: AddressSet::default(),
-            news: Allowance::default(),
+            news: News::default(),
             receivebox,
         }
     }
@@ -454,10 +454,14 @@ impl Watch {
     }
 
     fn say_news(&mut self) {
-        while let Some(event) = self.receivebox.take_event() {
+        let now = clock::now();
+        loop {
+            let event = self.receivebox.take_event();
             let (name, differences) = (&self.config.name, self.receivebox.differences());
-            let allowance = (&mut self.news, clock::now());
-            peer::say(Role::Receivebox, name, event, differences, allowance);
+            self.news.say(now, event, Role::Receivebox, name, differences);
+            if event.is_none() {
+                return;
+            }
         }
     }
 

@@ -21,10 +21,11 @@ use super::meter::{Meter, Totals};
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
 use crate::daemon::messages::Messages;
+use crate::daemon::peer::News;
 use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus, ShareStatus};
 use crate::daemon::trace::{Row, Tracer};
-use crate::daemon::{peer, scope, unguessable};
+use crate::daemon::{scope, unguessable};
 use crate::log::Allowance;
 
 /// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
@@ -73,8 +74,10 @@ pub struct Bundle {
     rows: DecisionRows,
     /// The alarm that the log told of last.
     told: Option<Alarm>,
-    /// What the log may tell of the receivebox and of alarms.
-    news: Allowance,
+    /// What the log may tell of alarms.
+    alarms: Allowance,
+    /// What the log tells of the receivebox.
+    news: News,
     next_queue_sample: Timestamp,
     next_counter_row: Timestamp,
     scratch: Vec<u8>,
@@ -117,7 +120,8 @@ impl Bundle {
             log: DecisionLog::new(mode.dry_run),
             rows: DecisionRows::default(),
             told: None,
-            news: Allowance::default(),
+            alarms: Allowance::default(),
+            news: News::default(),
             next_queue_sample: now,
             next_counter_row: now + COUNTER_ROW,
             scratch: Vec::new(),
@@ -158,17 +162,21 @@ impl Bundle {
     }
 
     fn say_news(&mut self) {
-        while let Some(event) = self.control.take_event() {
+        let now = clock::now();
+        loop {
+            let event = self.control.take_event();
             let (name, differences) = (&self.config.name, self.control.differences());
-            let allowance = (&mut self.news, clock::now());
-            peer::say(Role::Sendbox, name, event, differences, allowance);
+            self.news.say(now, event, Role::Sendbox, name, differences);
+            if event.is_none() {
+                return;
+            }
         }
     }
 
     fn say_alarm(&mut self, now: Timestamp) {
         let alarm = self.control.alarm(now);
         // One that is not told now is told later, if it is still there.
-        if alarm == self.told || !self.news.takes(now) {
+        if alarm == self.told || !self.alarms.takes(now) {
             return;
         }
         self.told = alarm;
