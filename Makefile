@@ -34,6 +34,8 @@ fuzz: ## fuzzes every target for ten minutes
 build: packages ## the release binary
 	$(CARGO) build --release --locked
 
+# Phony: only cargo knows whether the binary is stale.
+.PHONY: $(FOREBAY)
 $(FOREBAY):
 	$(CARGO) build --release --locked
 

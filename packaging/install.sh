@@ -2,11 +2,12 @@
 # Installs the binary $1 below $3$2: where it will run from ($2, absolute), and what to put before that (empty, or the
 # root of a package).
 set -eu
+umask 022
 binary=$1 prefix=$2 share=$3$2/share lib=$3$2/lib
+# The prefix goes into units, by way of sed: neither takes every character as it is.
 case $prefix in
-/*) ;;
-*)
-    echo "error: PREFIX=$prefix: allowed is an absolute path, such as /usr/local" >&2
+*[!A-Za-z0-9/._+-]* | [!/]* | "")
+    echo "error: PREFIX=$prefix: allowed is an absolute path of letters, digits and /._+-, such as /usr/local" >&2
     exit 2
     ;;
 esac

@@ -46,13 +46,14 @@ fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
 }
 
 #[test]
-fn a_prefix_that_is_no_absolute_path_is_refused() {
+fn a_prefix_that_is_no_absolute_path_or_would_spoil_a_unit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let refused = install("usr", folder.path());
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("PREFIX=usr: allowed is an absolute")
-    );
+    for prefix in ["usr", "", "/opt/a,b", "/opt/a&b", "/opt/a b"] {
+        let refused = install(prefix, folder.path());
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert!(told.contains(&format!("PREFIX={prefix}: allowed is an absolute")), "{told}");
+    }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -64,7 +65,9 @@ fn a_build_needs_no_package_that_only_tests_need() {
         lines.filter(|name| !name.is_empty()).collect()
     };
     let (build, test) = (names("packages.txt"), names("packaging/test.txt"));
-    assert!(test.contains(&"chromium".into()), "{test:?}");
+    for name in ["chromium", "tshark"] {
+        assert!(test.contains(&name.into()), "{name}: {test:?}");
+    }
     assert!(!build.iter().any(|name| test.contains(name)), "{build:?}");
     let makefile = fs::read_to_string(repository().join("Makefile")).unwrap();
     let rule = makefile.lines().find(|line| line.starts_with("build:")).unwrap();

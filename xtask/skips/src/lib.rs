@@ -19,7 +19,7 @@ pub enum Need {
     Root,
     /// The browser of `packaging/test.txt`.
     Chromium,
-    /// The reader of captures of `packages.txt`.
+    /// The reader of captures of `packaging/test.txt`.
     Tshark,
     /// Links of struct_ops, with which a congestion control in BPF is registered.
     StructOpsLinks,
@@ -56,7 +56,7 @@ impl Need {
         }
     }
 
-    /// Whether a machine on which root has run `make packages` may still be without it.
+    /// Whether a machine on which root has run `make test-packages` may still be without it.
     pub fn may_be_missing_for_root(self) -> bool {
         match self {
             Self::Root | Self::Chromium | Self::Tshark => false,
