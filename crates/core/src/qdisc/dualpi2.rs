@@ -269,10 +269,6 @@ impl<P: Packet> Qdisc<P> for DualPi2<P> {
         }
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
-        self.backlog.ready()
-    }
-
     fn backlog(&self) -> Backlog {
         self.backlog
     }

@@ -9,10 +9,11 @@
 //!                                                        ├─ in turn; one limit, from the longer queue
 //! ECT(0), Not-ECT   -> classic queue, `ecn` as above    ─┘
 //! ```
-//! That is not the coupled AQM of RFC 9332 (`dualpi2`). There the classic queue's controller drives the marks of the L4S
-//! queue as well, so that flows of both kinds get the same each; this classic queue has no controller, only a
-//! threshold. Here each of the two queues gets half of the link while both wait, however many flows stand
-//! in it: neither starves the other. Shares by flow, with the step for L4S, are what `sfq` and `drr` give.
+//! That is not the coupled AQM of RFC 9332 (`dualpi2`). There the classic queue's controller drives the
+//! marks of the L4S queue as well, so that flows of both kinds get the same each; this classic queue has no
+//! controller, only a threshold. Here each of the two queues gets half of the link while both wait, however
+//! many flows stand in it: neither starves the other. Shares by flow, with the step for L4S, are what `sfq`
+//! and `drr` give.
 
 use alloc::collections::VecDeque;
 

@@ -36,8 +36,9 @@ impl<P: Packet> Turns<P> {
         self.allots[queue as usize] = quantum.as_u64() as i64;
     }
 
-    /// The next packet of the first queue of `round`, which leaves the round with its last one. `None` where that
-    /// queue was emptied by drops, or has used up its turn, which is then over; `quantum` tells the bytes of the next.
+    /// The next packet of the first queue of `round`, which leaves the round with its last one. `None` where
+    /// that queue was emptied by drops, or has used up its turn, which is then over; `quantum` tells the bytes
+    /// of the next.
     pub fn serve(
         &mut self,
         now: Timestamp,

@@ -201,7 +201,7 @@ impl Simulation {
     fn segment(&self, connection: &Connection, packet: &Packet) -> Segment {
         let (kind, number, marks) = (packet.kind(), packet.number(), packet.marks());
         let is_data = kind == Kind::Data;
-        // Its sender ends with the message that it has to itself.
+        // The sender of a message of its own closes with the last segment.
         let ends = is_data && connection.short.is_some() && connection.segments == Some(number + 1);
         let flags = match kind {
             Kind::Syn | Kind::PeerSyn => flags::SYN,

@@ -183,7 +183,7 @@ impl Receiver {
         self.blocks(ack).count().min(SACK_BLOCKS)
     }
 
-    /// Writes them, and the counts of accurate feedback.
+    /// Writes the SACK blocks of `ack`, and the counts of accurate feedback.
     pub fn fill(&self, ack: &Ack, blocks: &mut SackBlocks) {
         self.blocks(ack).for_each(|range| blocks.push(range));
         if let Some(counts) = self.echoes.counts() {

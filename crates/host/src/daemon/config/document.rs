@@ -1,5 +1,5 @@
-//! The tables of a configuration file. What is wrong is noted with its line and the reading goes on, so that one look
-//! at a file tells all of it.
+//! The tables of a configuration file. What is wrong is noted with its line and the reading goes on, so that
+//! one look at a file tells all of it.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -110,9 +110,9 @@ impl Section {
 
 /// A table of the document.
 ///
-/// Whatever reads a value answers `None` where it is absent or wrong; what is wrong was noted then. A `check` gets the
-/// text of a value, and answers what is allowed where it refuses the text. All refuse an empty one: so are a value
-/// that is no text and a key that must not be absent told.
+/// Whatever reads a value answers `None` where it is absent or wrong; what is wrong was noted then. A `check`
+/// gets the text of a value, and answers what is allowed where it refuses the text. All refuse an empty one:
+/// so are a value that is no text and a key that must not be absent told.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     source: &'a Source<'a>,
