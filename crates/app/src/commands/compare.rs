@@ -46,7 +46,10 @@ impl Compare {
         let options = Options { level: self.level, above: self.above, metric: self.metric.clone() };
         let found = compare::compare(old, new, &options);
         if found.figures == 0 && !self.metric.is_empty() {
-            let refusal = format!("--metric {}: allowed is a part of the name of a metric that both folders have", self.metric);
+            let refusal = format!(
+                "--metric {}: allowed is a part of the name of a metric that both folders have",
+                self.metric
+            );
             return Err(BadInput(refusal).into());
         }
         if let Some(path) = &self.report {

@@ -160,9 +160,8 @@ fn runs_of(
         let seeds = options.seeds.unwrap_or(plan.seeds);
         let Some(block) = block(seeds, until.is_some(), round) else { continue };
         let enough = (seeds.last - seeds.first + 1).min(VALUES_MIN as u64) as usize;
-        let is_known = || {
-            until.is_none_or(|share| scorecard::is_known(experiment, &plan.arms, enough, share))
-        };
+        let is_known =
+            || until.is_none_or(|share| scorecard::is_known(experiment, &plan.arms, enough, share));
         if round == 0 || experiment.failed.is_none() && !is_known() {
             let out = Some(experiment.folder.clone());
             let options = Options { out, seeds: Some(block), ..options.clone() };

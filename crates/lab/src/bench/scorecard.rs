@@ -233,7 +233,9 @@ fn tell_apart(scores: &mut [Score], values: &[BTreeMap<String, BTreeMap<u64, f64
         let scaled = |answer: &Answer, score: &Score| score.scaled(answer.value.median);
         let all = score.answers.iter().map(|(name, answer)| (name.clone(), scaled(answer, score)));
         let scaled: BTreeMap<String, f64> = all.collect();
-        let Some((leader, most)) = scaled.iter().max_by(|a, b| a.1.total_cmp(b.1)) else { continue };
+        let Some((leader, most)) = scaled.iter().max_by(|a, b| a.1.total_cmp(b.1)) else {
+            continue;
+        };
         for (name, answer) in &mut score.answers {
             let is_worse = scaled[name] < *most;
             answer.best = !(is_worse && told.contains(&(place, leader.as_str(), name.as_str())));

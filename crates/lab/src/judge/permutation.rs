@@ -78,7 +78,8 @@ impl Units {
             Self::Pairs(pairs) => 2.0_f64.powi(pairs.saturating_sub(1).min(1000) as i32),
             Self::Runs { first, second } => {
                 let steps = (1..=first.min(second)).map(|step| step as f64);
-                let ways: f64 = steps.map(|step| (self.count() as f64 + 1.0 - step) / step).product();
+                let ways: f64 =
+                    steps.map(|step| (self.count() as f64 + 1.0 - step) / step).product();
                 if first == second { (ways / 2.0).max(1.0) } else { ways }
             }
         };

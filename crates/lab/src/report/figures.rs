@@ -11,9 +11,7 @@ use super::tables;
 use crate::judge::Interval;
 use crate::metrics::requests::{CLASSES, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{
-    Address, OF_REQUESTS, Outcome, SERIES, Transition, heading, unit as unit_of,
-};
+use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, heading, unit as unit_of};
 use crate::output::cell as text_of;
 use crate::plan::figures::{Abscissa, Facet, Figure, Kind};
 use crate::store::{Run, StoreError};
@@ -169,8 +167,7 @@ impl Drawing<'_> {
         let mut kept: Vec<Point> = optima.iter().filter(|it| is_one(it)).cloned().collect();
         kept.dedup_by(|a, b| a.panel == b.panel);
         let (x, y) = (heading(&right.quantity), heading(&up.quantity));
-        let draw =
-            || plane(&points, &kept, &self.plan.order(), Axis::linear(&x), Axis::linear(&y));
+        let draw = || plane(&points, &kept, &self.plan.order(), Axis::linear(&x), Axis::linear(&y));
         (!points.is_empty()).then(draw)
     }
 
