@@ -6,6 +6,7 @@ use anyhow::Context;
 use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
+use forebay_core::traffic::RECEIVERS;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 
 use crate::repository;
@@ -18,6 +19,13 @@ const HEAD: &str = "\
 Written by `cargo xtask reference` from the registries in `crates/core` and `crates/lab`; `forebay list` prints
 them, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
 (`cc = { kind = \"cubic\", hystart = \"classic\" }`).
+";
+
+const RECEIVING: &str = "
+## Receivers
+
+What the `receiver` of a plan's flow may be. The flow's other keys of receivers, `read_rate`, `receive_buffer`,
+`ack_every` and `ack_delay`, are shown by `forebay plan schema`.
 ";
 
 const API_ONLY: &str = "
@@ -53,6 +61,10 @@ fn text() -> String {
             discipline.params,
             discipline.sources,
         );
+    }
+    text.push_str(RECEIVING);
+    for receiver in RECEIVERS {
+        entry(&mut text, receiver.name, receiver.summary, receiver.params, receiver.sources);
     }
     text.push_str(API_ONLY);
     // Nothing between brackets is HTML.

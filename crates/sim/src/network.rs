@@ -15,7 +15,7 @@ use forebay_core::bundle::uplink::{self, UplinkConfig};
 use forebay_core::clock::Clock;
 use forebay_core::link;
 use forebay_core::spec::{Spec, SpecError};
-use forebay_core::traffic::Source;
+use forebay_core::traffic::{Conduct, Receiving, Source};
 use forebay_core::units::{Duration, Rate, Ratio, format_duration};
 
 use crate::tcp::stack::Stack;
@@ -269,10 +269,29 @@ pub struct Flow {
     pub dscp: u8,
     /// Segments that a TCP connection sends before the first acknowledgement; `None`: as the stack does.
     pub initial_window: Option<u32>,
+    /// How the receivers of TCP connections read and acknowledge. Only those of greedy sources are other than honest or
+    /// read at a rate.
+    pub receiving: Receiving,
     /// From the sender to the receiver.
     pub data: Vec<Hop>,
     /// From the receiver to the sender; unused by datagrams, but the way of the answers to pings.
     pub back: Vec<Hop>,
+}
+
+impl Flow {
+    /// Refuses receivers of what somebody waits for that are not honest or read at a rate: it might never be whole.
+    fn check_receiving(&self) -> Result<(), SpecError> {
+        let Receiving { conduct, read_rate, .. } = self.receiving;
+        let is_endless = self.traffic == Traffic::Source(Source::Greedy { bytes: None });
+        if is_endless || (conduct == Conduct::Honest && read_rate.is_none()) {
+            return Ok(());
+        }
+        let (key, value) = match read_rate {
+            Some(rate) => ("read_rate", rate.to_string()),
+            None => ("receiver", format!("{conduct:?}")),
+        };
+        Err(SpecError::new(key, &value, "none but with a greedy source without end"))
+    }
 }
 
 impl Hop {
@@ -403,6 +422,7 @@ impl Network {
                 source.check()?;
                 self.check_numbers(&source, &flow.data)?;
             }
+            flow.check_receiving()?;
         }
         Ok(())
     }

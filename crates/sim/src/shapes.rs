@@ -1,7 +1,7 @@
 //! Networks of known shapes. Acknowledgements return over a path of the same propagation, any rate.
 
 use forebay_core::spec::Spec;
-use forebay_core::traffic::Source;
+use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::Duration;
 
 use crate::network::{Flow, Hop, Link, Network, Traffic};
@@ -88,6 +88,7 @@ impl Network {
             stop,
             dscp: 0,
             initial_window: None,
+            receiving: Receiving::default(),
             data,
             back,
         });

@@ -9,7 +9,7 @@
 
 use forebay_core::link;
 use forebay_core::spec::Spec;
-use forebay_core::traffic::Source;
+use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::{Duration, Rate, Ratio};
 
 use crate::network::{self, Hop, Link, Network, Traffic};
@@ -104,6 +104,7 @@ impl From<&Dumbbell> for Network {
                 stop: None,
                 dscp: 0,
                 initial_window: None,
+                receiving: Receiving::default(),
                 data: vec![Hop::Link(0), out],
                 back: vec![back],
             }

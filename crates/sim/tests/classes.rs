@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::link;
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::{Request, Source};
+use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
@@ -45,6 +45,7 @@ fn flow(traffic: Traffic, dscp: u8, data: &[Hop]) -> Flow {
         stop: None,
         dscp,
         initial_window: None,
+        receiving: Receiving::default(),
         data: data.to_vec(),
         back: vec![Hop::Delay(Duration::from_millis(10))],
     }

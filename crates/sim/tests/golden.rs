@@ -9,7 +9,7 @@ use forebay_core::link::{self, Service, Trace};
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::{Request, Source};
+use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
 use forebay_sim::{Requests, SUPPLIED, Simulation, Stack};
@@ -26,8 +26,18 @@ fn queue(kind: &str, limit: &str) -> Spec {
 
 fn flow(cc: &str, traffic: Traffic) -> Flow {
     let (data, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    let (cc, start) = (Spec::named(cc), Duration::ZERO);
-    Flow { cc, traffic, start, opened: None, stop: None, dscp: 0, initial_window: None, data, back }
+    Flow {
+        cc: Spec::named(cc),
+        traffic,
+        start: Duration::ZERO,
+        opened: None,
+        stop: None,
+        dscp: 0,
+        initial_window: None,
+        receiving: Receiving::default(),
+        data,
+        back,
+    }
 }
 
 /// 2 s of 16 Mbit/s, from half of them on 8 Mbit/s, 15 ms and 20 packets.

@@ -3,7 +3,7 @@
 use forebay_core::link;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::{Request, Source};
+use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Flow, Hop, Link, Network, Opener, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
@@ -32,6 +32,7 @@ fn network(stack: Stack, opener: Opener, loss: f64) -> Network {
         stop: None,
         dscp: 0,
         initial_window: None,
+        receiving: Receiving::default(),
         data: vec![Hop::Link(0)],
         back: vec![Hop::Link(1)],
     };

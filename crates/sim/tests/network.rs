@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_core::link::{self, Service};
 use forebay_core::record::{Fate, PacketRecord};
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::Source;
+use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Flow, Hop, Link, Network, Property, Traffic, Walk};
 use forebay_sim::{Owner, Seen, Sent, Simulation, Stack};
@@ -35,6 +35,7 @@ fn flow(cc: Spec, traffic: Traffic, data: &[Hop], back: &[Hop]) -> Flow {
         stop: None,
         dscp: 0,
         initial_window: None,
+        receiving: Receiving::default(),
         data,
         back,
     }

@@ -5,7 +5,7 @@ use forebay_core::cc::{
 };
 use forebay_core::link;
 use forebay_core::spec::Spec;
-use forebay_core::traffic::Source;
+use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
@@ -63,6 +63,7 @@ fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
         stop: None,
         dscp: 0,
         initial_window: None,
+        receiving: Receiving::default(),
         data,
         back: back.clone(),
     };

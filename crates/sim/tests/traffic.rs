@@ -2,7 +2,7 @@
 
 use forebay_core::link;
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::{Request, Source};
+use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
 use forebay_sim::{Halves, PING_FRAME_BYTES, Requests, Simulation, Stack};
@@ -32,6 +32,7 @@ fn flow(traffic: Traffic, reversed: bool) -> Flow {
         stop,
         dscp: 0,
         initial_window: None,
+        receiving: Receiving::default(),
         data,
         back,
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
+use forebay_core::traffic::RECEIVERS;
 use forebay_lab::metrics::catalogue;
 use forebay_lab::plan::schema::SECTIONS;
 
@@ -77,6 +78,7 @@ fn what_listings_say_of_a_name_can_be_read_without_the_others() {
     let keys = SECTIONS.iter().flat_map(|section| section.keys).map(|key| (key.name, key.summary));
     let of_laws = ALGORITHMS.iter().flat_map(|it| it.params);
     let params = of_laws.chain(DISCIPLINES.iter().flat_map(|it| it.params));
+    let params = params.chain(RECEIVERS.iter().flat_map(|it| it.params));
     let params = params.map(|param| (param.name(), param.summary()));
     for (name, summary) in metrics.chain(keys).chain(params) {
         let opening = opening(summary);

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
+use forebay_core::traffic::RECEIVERS;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
@@ -34,6 +35,8 @@ enum What {
     Algorithms,
     /// The queueing disciplines.
     Qdiscs,
+    /// The receivers of TCP, those that misbehave among them.
+    Receivers,
     /// The metrics of a run.
     Metrics,
     /// The quantities over time.
@@ -68,6 +71,12 @@ impl List {
                 for discipline in DISCIPLINES {
                     let (params, sources) = (discipline.params, discipline.sources);
                     kind(&mut list, discipline.name, discipline.summary, params, sources)?;
+                }
+            }
+            What::Receivers => {
+                for receiver in RECEIVERS {
+                    let (params, sources) = (receiver.params, receiver.sources);
+                    kind(&mut list, receiver.name, receiver.summary, params, sources)?;
                 }
             }
             What::Metrics => metrics(&mut list)?,
@@ -112,6 +121,10 @@ impl What {
             }
             Self::Qdiscs => {
                 let kinds = DISCIPLINES.iter();
+                kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
+            }
+            Self::Receivers => {
+                let kinds = RECEIVERS.iter();
                 kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
             }
             Self::Metrics => json!(catalogue().collect::<Vec<_>>()),

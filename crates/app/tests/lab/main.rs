@@ -44,6 +44,7 @@ fn lists_name_what_can_be_asked_for() {
         ("paths", "rate 100.42Mbit/s, rtt 54ms"),
         ("algorithms", "setpoint"),
         ("qdiscs", "fq_codel"),
+        ("receivers", "pieces [10]: how many"),
         ("metrics", "slowdown_{class}_{q}"),
     ] {
         let list = stdout_of(&["list", what]);
@@ -54,7 +55,7 @@ fn lists_name_what_can_be_asked_for() {
     let jain =
         "    = sum(x_i)^2 / (n sum(x_i^2))\n    source: Jain, Chiu and Hawe, DEC-TR-301, 1984\n";
     assert!(metrics.contains(jain), "{metrics}");
-    for what in ["plans", "algorithms", "qdiscs", "metrics", "series"] {
+    for what in ["plans", "algorithms", "qdiscs", "receivers", "metrics", "series"] {
         let json = stdout_of(&["list", what, "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert!(json.as_array().unwrap().iter().all(|it| it["name"].is_string()), "{json:#}");

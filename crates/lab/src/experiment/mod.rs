@@ -15,6 +15,7 @@ use forebay_core::qdisc::FLOOR_PACKETS;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 pub use forebay_core::traffic::Timing;
+use forebay_core::traffic::Receiving;
 use forebay_core::traffic::video::Video;
 use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Uplink, Walk};
@@ -348,6 +349,8 @@ pub struct Flow {
     pub dscp: u8,
     /// Segments that its TCP senders have in flight before the first acknowledgement.
     pub initial_window: u32,
+    /// How the receivers of its TCP connections read and acknowledge.
+    pub receiving: Receiving,
     /// Where its datagrams end on the way: 1 before the queue, 2 behind the link.
     pub ttl: Option<u8>,
     /// What is sent.

@@ -2,6 +2,7 @@
 
 mod hits;
 mod links;
+mod receiving;
 mod uplink;
 
 use std::fmt::Write;
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use self::hits::{attack, faults, upsets};
 use self::links::{Links, links};
+use self::receiving::receiving;
 use self::uplink::uplink;
 use super::error::PlanError;
 use super::library::Source;
@@ -371,6 +373,7 @@ fn flows(
         if initial_window.is_some() && !traffic.is_tcp() {
             return Err(table.wrong("initial_window"));
         }
+        let receiving = receiving(&table, &traffic)?;
         flows.push(Flow {
             name,
             pair,
@@ -385,6 +388,7 @@ fn flows(
             hop,
             dscp: table.count("dscp", 0..=63)?.unwrap_or(0) as u8,
             initial_window: initial_window.unwrap_or(INITIAL_WINDOW),
+            receiving,
             ttl,
             traffic,
         });

@@ -419,6 +419,37 @@ pub static FLOW: Section = Section {
              time; on the testbed one number for all that sends the same way between a pair of sites",
         ),
         key(
+            "receiver",
+            "\"honest\", \"dividing\", \"duplicating\", \"optimistic\" or \"concealing\" (see `forebay list \
+             receivers`), also with a number such as \"dividing(pieces=10)\"; of greedy (back end sim only)",
+            "\"honest\"",
+            "whether the receivers acknowledge what has come, or what serves them",
+        ),
+        key(
+            "read_rate",
+            "a rate such as \"20Mbit/s\", 1kbit/s to 400Gbit/s; of greedy (back end sim only)",
+            "at once",
+            "payload that each receiving application reads at most: what waits for it closes the window",
+        ),
+        key(
+            "receive_buffer",
+            "a size such as \"256KB\", 4KB to 64MB; of greedy, requests and video (back end sim only)",
+            "that of the stack",
+            "payload that each receiver holds, which it announces as its window",
+        ),
+        key(
+            "ack_every",
+            "a whole number, 1 to 1000; of greedy, requests and video (back end sim only)",
+            "that of the stack",
+            "full segments in order that share an acknowledgement",
+        ),
+        key(
+            "ack_delay",
+            "a duration from \"1ms\" to \"500ms\"; of greedy, requests and video (back end sim only)",
+            "that of the stack",
+            "longest that an acknowledgement waits for more segments, whatever their pace",
+        ),
+        key(
             "ttl",
             "1 or 2; of cbr, poisson and on_off from A to B",
             "the hosts'",

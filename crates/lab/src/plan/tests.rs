@@ -3,7 +3,8 @@ use super::experiment::{
 };
 use super::*;
 use forebay_core::bundle::uplink::{Member, Share};
-use forebay_core::units::{Rate, Ratio};
+use forebay_core::traffic::{Conduct, Receiving};
+use forebay_core::units::{ByteCount, Rate, Ratio};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -379,6 +380,41 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "\"greedy\" }",
             "\"ping\" }\ninitial_window = 10",
             "p.toml:12: flow.bulk.initial_window = 10: allowed is a whole number, 1 to 10000; of greedy",
+        ),
+        (
+            "\"greedy\" }",
+            "\"greedy\" }\nreceiver = \"divided\"",
+            "p.toml:12: flow.bulk.receiver.kind = divided: allowed is one of honest, dividing",
+        ),
+        (
+            "\"greedy\" }",
+            "\"greedy\" }\nreceiver = { kind = \"dividing\", pieces = 1 }",
+            "p.toml:12: flow.bulk.receiver.pieces = 1: allowed is a whole number, 2 to 100",
+        ),
+        (
+            "\"greedy\" }",
+            "\"greedy\" }\nreceiver = \"dividing(\"",
+            "p.toml:12: flow.bulk.receiver = \"dividing(\": allowed is \"honest\", \"dividing\"",
+        ),
+        (
+            "\"greedy\"",
+            "\"video\" }\nread_rate = \"1Mbit/s\"\nack_every = 1 #",
+            "p.toml:12: flow.bulk.read_rate = \"1Mbit/s\": allowed is a rate such as",
+        ),
+        (
+            "\"greedy\"",
+            "\"ping\" }\nack_every = 2 #",
+            "p.toml:12: flow.bulk.ack_every = 2: allowed is a whole number, 1 to 1000; of greedy",
+        ),
+        (
+            "\"greedy\" }",
+            "\"greedy\" }\nreceive_buffer = \"1KB\"",
+            "p.toml:12: flow.bulk.receive_buffer = \"1KB\": allowed is a size such as \"256KB\"",
+        ),
+        (
+            "\"greedy\" }",
+            "\"greedy\" }\nack_delay = \"1s\"",
+            "p.toml:12: flow.bulk.ack_delay = \"1s\": allowed is a duration from \"1ms\" to",
         ),
         (
             "\"greedy\" }",
@@ -836,6 +872,11 @@ walk = [{ of = "loss", every = "1s", correlation = 0.5, deviation = 0.01, min = 
 name = "bulk"
 cc = "reno"
 initial_window = 100
+receiver = "optimistic(lead=3)"
+read_rate = "7Mbit/s"
+receive_buffer = "64KB"
+ack_every = 8
+ack_delay = "100ms"
 count = 2
 start = "1s"
 stop = "19s"
@@ -960,6 +1001,14 @@ enabled = true
         timings.collect::<Vec<_>>(),
         [Timing::Even, Timing::Poisson, Timing::OnOff { on, off }]
     );
+    let receiving = Receiving {
+        conduct: Conduct::Optimistic(3),
+        read_rate: Some(Rate::from_mbit_per_sec(7)),
+        buffer: Some(ByteCount::new(64_000)),
+        ack_every: Some(8),
+        ack_delay: Some(Duration::from_millis(100)),
+    };
+    assert_eq!([all.flows[0].receiving, all.flows[1].receiving], [receiving, Receiving::default()]);
     assert_eq!(all.balance, Balance::Packet);
     let delays: Vec<u128> = all.paths.iter().map(|path| path.delay.as_millis()).collect();
     assert_eq!(delays, [0, 4, 8]);

@@ -3,7 +3,7 @@
 use forebay_core::link;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::{Request, Source};
+use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio};
 use forebay_sim::network::{self, Hop, Link, Network, Opener, Traffic};
 use forebay_sim::{Change, Dumbbell, Flow, Requests, Simulation, Stack, Tcp};
@@ -86,6 +86,7 @@ pub fn requests(stop: Duration) -> Scenario {
         stop: None,
         dscp: 0,
         initial_window: None,
+        receiving: Receiving::default(),
         data: vec![Hop::Link(0), Hop::Delay(rtt / 2)],
         back: vec![Hop::Delay(rtt / 2)],
     };

@@ -6,7 +6,7 @@ use forebay_core::bundle::decision::Decision;
 use forebay_core::clock::Clock;
 use forebay_core::link::{self, Service};
 use forebay_core::spec::{Spec, Value};
-use forebay_core::traffic::Source;
+use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Bundle, BundleChange, Flow, Hop, Link, Network, Traffic, Upset};
 use forebay_sim::{Simulation, Stack};
@@ -72,6 +72,7 @@ pub fn flow(cc: &str, traffic: Traffic, hop: Hop) -> Flow {
         stop: None,
         dscp: 0,
         initial_window: None,
+        receiving: Receiving::default(),
         data: vec![hop],
         back: vec![Hop::Link(1)],
     }

@@ -94,16 +94,20 @@ fn connections_with_a_jitter_are_workloads_of_their_own() {
     assert!(matches!(scenario.pairs[0].workloads[0].kind, WorkloadKind::Ping { loops: 3 }));
 }
 
-/// The scenario of a plan with these keys at its head, this queue and these flows.
-fn made(head: &str, qdisc: &str, flows: &str) -> Result<Scenario, BackendError> {
+/// A plan with these keys at its head, this queue and these flows.
+fn planned(head: &str, qdisc: &str, flows: &str) -> Experiment {
     let text = format!(
         "name = \"p\"\nstop = \"9s\"\n{head}[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\n\
          qdisc = {qdisc}\n{flows}"
     );
     let source = Source { file: "p".into(), folder: None, text };
     let plan = crate::plan::Plan::from_source(source, &[]).unwrap();
-    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
-    scenario(&experiment).map(|plan| plan.scenario)
+    plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap()
+}
+
+/// The scenario of such a plan.
+fn made(head: &str, qdisc: &str, flows: &str) -> Result<Scenario, BackendError> {
+    scenario(&planned(head, qdisc, flows)).map(|plan| plan.scenario)
 }
 
 #[test]
@@ -159,4 +163,21 @@ fn flows_that_share_a_route_have_one_initial_window() {
     assert_eq!(windows("initial_window = 450"), Ok(vec![[Some(450), None]]));
     assert_eq!(windows("reversed = true"), Ok(vec![[Some(450), None]]));
     assert_eq!(windows("pair = \"other\""), Ok(vec![[Some(450), None], [None; 2]]));
+}
+
+#[test]
+fn receivers_other_than_the_kernels_are_refused_by_name() {
+    for (given, key) in [
+        ("receiver = \"dividing\"", "receiver"),
+        ("read_rate = \"1Mbit/s\"", "read_rate"),
+        ("receive_buffer = \"64KB\"", "receive_buffer"),
+        ("ack_every = 4", "ack_every"),
+        ("ack_delay = \"100ms\"", "ack_delay"),
+    ] {
+        let flow = format!("[[flow]]\ntraffic = {{ kind = \"greedy\" }}\n{given}\n");
+        let refused = Emu.check(&planned("", "\"fifo\"", &flow)).unwrap_err().to_string();
+        assert!(refused.contains(&format!("flow.greedy.{key}: the receivers")), "{refused}");
+    }
+    let honest = "[[flow]]\ntraffic = { kind = \"greedy\" }\nreceiver = \"honest\"\n";
+    assert!(check_receivers(&planned("", "\"fifo\"", honest)).is_ok());
 }

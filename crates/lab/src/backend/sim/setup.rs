@@ -245,6 +245,7 @@ impl Setup {
             stop,
             dscp: flow.dscp,
             initial_window: Some(flow.initial_window),
+            receiving: flow.receiving,
             data,
             back,
             opened: opens_before.then_some(rtt),

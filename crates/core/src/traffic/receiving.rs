@@ -1,0 +1,168 @@
+//! How receivers of TCP connections read and acknowledge, those that misbehave included.
+//!
+//! ```text
+//! honest        as the stack does
+//! dividing      each acknowledgement in several pieces, of which all but the last end within a segment
+//! duplicating   each acknowledgement several times over
+//! optimistic    data ahead of those that have come, and those that are missing as if they had come
+//! concealing    no congestion experienced, however many segments were marked so
+//! ```
+//! Sources: Savage, Cardwell, Wetherall, Anderson, "TCP Congestion Control with a Misbehaving Receiver", CCR 29(5),
+//! 1999; of the last one Ely, Spring, Wetherall, Savage, Anderson, "Robust Congestion Signaling", ICNP 2001, and
+//! RFC 3540. Against the first helps that bytes are counted and not acknowledgements (RFC 5681 section 3.1, RFC 3465),
+//! against the second that only what SACK blocks tell is a duplicate (RFC 6675 section 2).
+
+use alloc::vec::Vec;
+
+use crate::spec::{Param, Parameter, Spec, SpecError, one_of};
+use crate::units::{ByteCount, Duration, Rate};
+
+/// How the receivers of a flow read and acknowledge; `None`: as their stack does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Receiving {
+    /// Whether they tell the truth.
+    pub conduct: Conduct,
+    /// Payload that the application reads, at most so fast; `None`: at once.
+    pub read_rate: Option<Rate>,
+    /// Payload that waits for the application, and is announced as the window, at most.
+    pub buffer: Option<ByteCount>,
+    /// Segments in order that share an acknowledgement (RFC 1122 section 4.2.3.2).
+    pub ack_every: Option<u32>,
+    /// The longest that an acknowledgement waits for them, whatever comes.
+    pub ack_delay: Option<Duration>,
+}
+
+/// What a receiver makes of the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conduct {
+    /// The receiver acknowledges what has come.
+    #[default]
+    Honest,
+    /// An acknowledgement is sent in so many pieces.
+    Dividing(u32),
+    /// An acknowledgement is sent so many times more.
+    Duplicating(u32),
+    /// So many segments are acknowledged ahead of those that have come.
+    Optimistic(u32),
+    /// Marks are not told of.
+    Concealing,
+}
+
+/// A conduct that a plan can name.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Name in plans.
+    pub name: &'static str,
+    /// What it does, one line.
+    pub summary: &'static str,
+    /// Where it is described.
+    pub sources: &'static [&'static str],
+    /// What it takes.
+    pub params: &'static [&'static dyn Parameter],
+    build: fn(&Spec) -> Result<Conduct, SpecError>,
+}
+
+/// More pieces or copies are no acknowledgements any more but a flood.
+const PIECES_MAX: u64 = 100;
+/// A larger lead than most windows.
+const LEAD_MAX: u64 = 10_000;
+
+const PIECES: Param<u64> =
+    Param::new("pieces", "how many an acknowledgement is sent in").or(10).within(2..=PIECES_MAX);
+const COPIES: Param<u64> =
+    Param::new("copies", "how often an acknowledgement is repeated").or(10).within(1..=PIECES_MAX);
+const LEAD: Param<u64> = Param::new(
+    "lead",
+    "segments that are acknowledged ahead of those that have come; with 0 losses alone are hidden",
+)
+.or(5)
+.within(0..=LEAD_MAX);
+
+const SAVAGE: &str = "Savage et al., CCR 29(5), 1999";
+
+/// All that plans can name.
+pub const RECEIVERS: &[Receiver] = &[
+    Receiver {
+        name: "honest",
+        summary: "acknowledges what has come",
+        sources: &["RFC 5681"],
+        params: &[],
+        build: |_| Ok(Conduct::Honest),
+    },
+    Receiver {
+        name: "dividing",
+        summary: "sends each acknowledgement in several pieces: a sender that counts acknowledgements, and not \
+                  bytes, grows its window by each",
+        sources: &[SAVAGE, "RFC 3465", "RFC 5681 section 3.1"],
+        params: &[&PIECES],
+        build: |spec| PIECES.of(spec).map(|pieces| Conduct::Dividing(pieces as u32)),
+    },
+    Receiver {
+        name: "duplicating",
+        summary: "repeats each acknowledgement: a sender that counts duplicates, and asks for no SACK blocks, takes \
+                  segments for lost and sends one for each",
+        sources: &[SAVAGE, "RFC 6675 section 2"],
+        params: &[&COPIES],
+        build: |spec| COPIES.of(spec).map(|copies| Conduct::Duplicating(copies as u32)),
+    },
+    Receiver {
+        name: "optimistic",
+        summary: "acknowledges segments before they have come, and lost ones as if they had: round trips seem shorter, \
+                  and losses are hidden. What is lost never comes",
+        sources: &[SAVAGE],
+        params: &[&LEAD],
+        build: |spec| LEAD.of(spec).map(|lead| Conduct::Optimistic(lead as u32)),
+    },
+    Receiver {
+        name: "concealing",
+        summary: "never tells that congestion was experienced, with whatever feedback of ECN",
+        sources: &["RFC 3540", "Ely et al., ICNP 2001"],
+        params: &[],
+        build: |_| Ok(Conduct::Concealing),
+    },
+];
+
+impl Conduct {
+    /// The conduct that `spec` names.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that name, it has no such parameter, or a value is out of range.
+    pub fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+        let Some(receiver) = RECEIVERS.iter().find(|receiver| receiver.name == spec.kind) else {
+            let names: Vec<&str> = RECEIVERS.iter().map(|receiver| receiver.name).collect();
+            return Err(SpecError::new("kind", &spec.kind, &one_of(&spec.kind, &names)));
+        };
+        spec.check_names(receiver.params)?;
+        (receiver.build)(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn a_conduct_is_read_with_its_number_or_the_default() {
+        let read = |text: &str| Conduct::from_spec(&text.parse().unwrap());
+        assert_eq!(read("honest"), Ok(Conduct::default()));
+        assert_eq!(read("dividing"), Ok(Conduct::Dividing(10)));
+        assert_eq!(read("dividing(pieces=2)"), Ok(Conduct::Dividing(2)));
+        assert_eq!(read("duplicating(copies=100)"), Ok(Conduct::Duplicating(100)));
+        assert_eq!(read("optimistic(lead=0)"), Ok(Conduct::Optimistic(0)));
+        assert_eq!(read("concealing"), Ok(Conduct::Concealing));
+    }
+
+    #[test]
+    fn what_is_not_known_or_out_of_range_is_refused_by_name() {
+        let refused = |text: &str| Conduct::from_spec(&text.parse().unwrap()).unwrap_err();
+        let pieces = "pieces = 101: allowed is a whole number, 2 to 100";
+        assert_eq!(refused("dividing(pieces=101)").to_string(), pieces);
+        assert_eq!(refused("honest(lead=1)").allowed, "no parameter of honest");
+        let unknown = refused("optimist").to_string();
+        assert!(unknown.starts_with("kind = optimist: allowed is"), "{unknown}");
+        assert!(unknown.contains("optimistic"), "{unknown}");
+    }
+}
